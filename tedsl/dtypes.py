@@ -1,0 +1,107 @@
+"""The one table of element types: numpy, LLVM and Triton names, ranges, promotion.  Imports only numpy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from tedsl.errors import ExprError
+
+
+class Kind(StrEnum):
+    """The family of an element type."""
+
+    FLOAT = "float"
+    INT = "int"
+    UINT = "uint"
+    BOOL = "bool"
+
+
+class DType(StrEnum):
+    """An element type.  A member is also its name: `A.dtype == "float32"`."""
+
+    float16 = "float16"
+    bfloat16 = "bfloat16"
+    float32 = "float32"
+    float64 = "float64"
+    int8 = "int8"
+    int16 = "int16"
+    int32 = "int32"
+    int64 = "int64"
+    uint8 = "uint8"
+    uint16 = "uint16"
+    uint32 = "uint32"
+    uint64 = "uint64"
+    bool = "bool"
+
+    @property
+    def info(self) -> Info:
+        """The row of the table."""
+        return TABLE[self]
+
+    @property
+    def kind(self) -> Kind:
+        """Float, int, uint or bool."""
+        return TABLE[self].kind
+
+    @property
+    def bits(self) -> int:
+        """Width of the value in bits; a bool is stored in 8."""
+        return TABLE[self].bits
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes one element takes in memory."""
+        return TABLE[self].bits // 8
+
+    @property
+    def is_float(self) -> bool:  # noqa: D102  (the name says it)
+        return TABLE[self].kind is Kind.FLOAT
+
+    @property
+    def is_integer(self) -> bool:
+        """Signed or unsigned integer; bool is not one."""
+        return TABLE[self].kind in (Kind.INT, Kind.UINT)
+
+    @property
+    def is_bool(self) -> bool:  # noqa: D102
+        return self is DType.bool
+
+
+@dataclass(frozen=True, slots=True)
+class Info:
+    """One row: `bits` in memory, names in each backend, and finite range (`lowest`, `highest`)."""
+
+    kind: Kind
+    bits: int
+    llvm: str
+    triton: str
+    lowest: int | float
+    highest: int | float
+
+
+def _signed(bits: int) -> Info:
+    return Info(Kind.INT, bits, f"i{bits}", f"int{bits}", -(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+
+
+def _unsigned(bits: int) -> Info:
+    return Info(Kind.UINT, bits, f"i{bits}", f"uint{bits}", 0, 2**bits - 1)
+
+
+TABLE: dict[DType, Info] = {
+    DType.float16: Info(Kind.FLOAT, 16, "half", "float16", -65504.0, 65504.0),
+    DType.bfloat16: Info(Kind.FLOAT, 16, "bfloat", "bfloat16", -3.3895313892515355e38, 3.3895313892515355e38),
+    DType.float32: Info(Kind.FLOAT, 32, "float", "float32", -3.4028234663852886e38, 3.4028234663852886e38),
+    DType.float64: Info(Kind.FLOAT, 64, "double", "float64", -1.7976931348623157e308, 1.7976931348623157e308),
+    DType.int8: _signed(8),
+    DType.int16: _signed(16),
+    DType.int32: _signed(32),
+    DType.int64: _signed(64),
+    DType.uint8: _unsigned(8),
+    DType.uint16: _unsigned(16),
+    DType.uint32: _unsigned(32),
+    DType.uint64: _unsigned(64),
+    DType.bool: Info(Kind.BOOL, 8, "i1", "int1", 0, 1),
+}

@@ -1,0 +1,376 @@
+"""Scalar expression nodes: what one element of a tensor is made of.
+
+First room of the pipeline; imports only `dtypes` and `errors`.  Nodes are frozen, compare by identity (`==` builds a
+comparison, `bool()` raises) and keep what they are given: the raw constructors never simplify, promote or check
+ranges.  Users reach them through operators and `expr.build`; integer reasoning about them lives in `index/`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, ClassVar
+
+from tedsl.dtypes import DType
+from tedsl.errors import ExprError
+
+if TYPE_CHECKING:
+    from tedsl.expr.tensor import Tensor
+
+
+class BinaryOp(StrEnum):
+    """Operators of two operands of one dtype.  `DIV` is for floats, `FLOORDIV`/`FLOORMOD` round to minus infinity,
+    `TRUNCDIV`/`TRUNCMOD` to zero (C).  `AND`, `OR`, `XOR` are bitwise, and logical on bool.  `MIN` and `MAX` return NaN
+    when either operand is NaN (as numpy's minimum and maximum)."""
+
+    ADD = "+"
+    SUB = "-"
+    MUL = "*"
+    DIV = "/"
+    FLOORDIV = "//"
+    FLOORMOD = "%"
+    TRUNCDIV = "truncdiv"
+    TRUNCMOD = "truncmod"
+    MIN = "min"
+    MAX = "max"
+    POW = "pow"
+    ATAN2 = "atan2"
+    AND = "&"
+    OR = "|"
+    XOR = "^"
+    SHL = "<<"
+    SHR = ">>"
+
+
+class CompareOp(StrEnum):
+    """Comparisons; the result is bool, and false (true for `NE`) when an operand is NaN."""
+
+    EQ = "=="
+    NE = "!="
+    LT = "<"
+    LE = "<="
+    GT = ">"
+    GE = ">="
+
+
+class UnaryOp(StrEnum):
+    """Functions of one operand; the result has its dtype, or bool for `ISNAN`, `ISINF`, `ISFINITE`.
+
+    Transcendental functions take floats only.  `ROUND` rounds halves to even.  `NOT` is bitwise, and logical on bool.
+    """
+
+    NEG = "neg"
+    NOT = "not"
+    ABS = "abs"
+    SIGN = "sign"
+    EXP = "exp"
+    EXP2 = "exp2"
+    EXPM1 = "expm1"
+    LOG = "log"
+    LOG2 = "log2"
+    LOG10 = "log10"
+    LOG1P = "log1p"
+    SQRT = "sqrt"
+    RSQRT = "rsqrt"
+    TANH = "tanh"
+    SIGMOID = "sigmoid"
+    ERF = "erf"
+    SIN = "sin"
+    COS = "cos"
+    TAN = "tan"
+    ASIN = "asin"
+    ACOS = "acos"
+    ATAN = "atan"
+    SINH = "sinh"
+    COSH = "cosh"
+    ASINH = "asinh"
+    ACOSH = "acosh"
+    ATANH = "atanh"
+    FLOOR = "floor"
+    CEIL = "ceil"
+    ROUND = "round"
+    TRUNC = "trunc"
+    ISNAN = "isnan"
+    ISINF = "isinf"
+    ISFINITE = "isfinite"
+    POPCOUNT = "popcount"
+
+
+PREDICATES = frozenset({UnaryOp.ISNAN, UnaryOp.ISINF, UnaryOp.ISFINITE})
+
+
+class Expr:
+    """Base of scalar expressions.  Every node has a `dtype`; `children` and `rebuild` carry all traversals.
+
+    Operators are attached by `expr.operators`, so that this file stays a list of nodes.
+    """
+
+    __slots__ = ()
+    __hash__: ClassVar = object.__hash__  # identity: shared subtrees memoise
+    dtype: DType
+
+    def children(self) -> tuple[Expr, ...]:
+        """The sub-expressions, in a fixed order."""
+        raise NotImplementedError
+
+    def rebuild(self, children: Sequence[Expr]) -> Expr:
+        """The same node over other sub-expressions (as many, in the order of `children`)."""
+        raise NotImplementedError
+
+    def __bool__(self) -> bool:
+        raise ExprError(
+            "an expression has no truth value while it is being built",
+            hint="use te.if_then_else, te.all, te.any or te.select; compare structure with te.structural_equal",
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Const(Expr):
+    """A literal.  Requires: `value` is a Python bool, int or float that fits `dtype`."""
+
+    value: bool | int | float
+    dtype: DType
+
+    def children(self) -> tuple[Expr, ...]:
+        return ()
+
+    def rebuild(self, children: Sequence[Expr]) -> Expr:
+        return self
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Var(Expr):
+    """A runtime scalar: a symbolic size, or a number given at the call.  `lower` is a known lower bound (sizes: 0)."""
+
+    name: str
+    dtype: DType = DType.int32
+    lower: int | None = None
+
+    def children(self) -> tuple[Expr, ...]:
+        return ()
+
+    def rebuild(self, children: Sequence[Expr]) -> Expr:
+        return self
+
+
+class AxisKind(StrEnum):
+    """What an iteration variable may do: `DATA` in any order, `REDUCE` in any order but into one result."""
+
+    DATA = "data"
+    REDUCE = "reduce"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Range:
+    """The half-open integer range `min .. min + extent`.  Requires: integer expressions."""
+
+    min: Expr
+    extent: Expr
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Axis(Expr):
+    """An iteration variable.  An object, never a name: two axes may print alike.
+
+    `domain` is set for axes of a definition (root axes) and None for axes that a schedule makes.
+    """
+
+    name: str
+    kind: AxisKind = AxisKind.DATA
+    domain: Range | None = None
+    dtype: DType = DType.int32
+
+    @property
+    def var(self) -> Axis:
+        """The axis itself; TVM code writes `k.var` where an axis is used as a value."""
+        return self
+
+    @property
+    def dom(self) -> Range | None:
+        """TVM's name for `domain`."""
+        return self.domain
+
+    def children(self) -> tuple[Expr, ...]:
+        return ()
+
+    def rebuild(self, children: Sequence[Expr]) -> Expr:
+        return self
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Unary(Expr):
+    """`op(a)`."""
+
+    op: UnaryOp
+    a: Expr
+    dtype: DType = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dtype", DType.bool if self.op in PREDICATES else self.a.dtype)
+
+    def children(self) -> tuple[Expr, ...]:
+        return (self.a,)
+
+    def rebuild(self, children: Sequence[Expr]) -> Expr:
+        return Unary(self.op, *children)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Binary(Expr):
+    """`a op b`.  Requires: equal dtypes."""
+
+    op: BinaryOp
+    a: Expr
+    b: Expr
+    dtype: DType = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dtype", self.a.dtype)
+
+    def children(self) -> tuple[Expr, ...]:
+        return (self.a, self.b)
+
+    def rebuild(self, children: Sequence[Expr]) -> Expr:
+        return Binary(self.op, *children)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Compare(Expr):
+    """`a op b`, a bool.  Requires: equal dtypes."""
+
+    op: CompareOp
+    a: Expr
+    b: Expr
+    dtype: DType = field(init=False, default=DType.bool)
+
+    def children(self) -> tuple[Expr, ...]:
+        return (self.a, self.b)
+
+    def rebuild(self, children: Sequence[Expr]) -> Expr:
+        return Compare(self.op, *children)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Select(Expr):
+    """`a` where `condition` holds, else `b`; both are evaluated.  Requires: bool condition, equal dtypes."""
+
+    condition: Expr
+    a: Expr
+    b: Expr
+    dtype: DType = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dtype", self.a.dtype)
+
+    def children(self) -> tuple[Expr, ...]:
+        return (self.condition, self.a, self.b)
+
+    def rebuild(self, children: Sequence[Expr]) -> Expr:
+        return Select(*children)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class IfThenElse(Expr):
+    """`a` where `condition` holds, else `b`; only the chosen one is evaluated, so the condition guards its reads."""
+
+    condition: Expr
+    a: Expr
+    b: Expr
+    dtype: DType = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dtype", self.a.dtype)
+
+    def children(self) -> tuple[Expr, ...]:
+        return (self.condition, self.a, self.b)
+
+    def rebuild(self, children: Sequence[Expr]) -> Expr:
+        return IfThenElse(*children)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cast(Expr):
+    """`a` as `dtype`.  Float to integer truncates toward zero; to bool is `a != 0`; narrowing floats rounds to even."""
+
+    a: Expr
+    dtype: DType
+
+    def children(self) -> tuple[Expr, ...]:
+        return (self.a,)
+
+    def rebuild(self, children: Sequence[Expr]) -> Expr:
+        return Cast(*children, self.dtype)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TensorRead(Expr):
+    """One element of a tensor.  Requires: as many integer indices as the tensor has dimensions."""
+
+    tensor: Tensor
+    indices: tuple[Expr, ...]
+    dtype: DType = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dtype", self.tensor.dtype)
+
+    def children(self) -> tuple[Expr, ...]:
+        return self.indices
+
+    def rebuild(self, children: Sequence[Expr]) -> Expr:
+        return TensorRead(self.tensor, tuple(children))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reducer:
+    """A commutative, associative combination of tuples of scalars.
+
+    `combine[i]` is written over the variables `lhs` (the earlier tuple) and `rhs`; `identity[i]` is a constant.
+    Requires: all four have one length; dtypes agree position by position.
+    """
+
+    name: str
+    lhs: tuple[Var, ...]
+    rhs: tuple[Var, ...]
+    combine: tuple[Expr, ...]
+    identity: tuple[Expr, ...]
+
+    @property
+    def operator(self) -> BinaryOp | None:
+        """The operator when the reducer is exactly `lhs op rhs` on scalars (sum, product, min, max), else None."""
+        match self.combine:
+            case (Binary(op=op, a=a, b=b),) if a is self.lhs[0] and b is self.rhs[0]:
+                return op
+            case _:
+                return None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reduce(Expr):
+    """Value `index` of folding `sources` with `reducer` over `axes`, at the points where `where` holds.
+
+    `init` (over data axes only) is folded in first when given; otherwise the reducer's identity starts.
+    Requires: as many sources (and inits) as the reducer's tuple; axes of kind REDUCE.
+    """
+
+    reducer: Reducer
+    sources: tuple[Expr, ...]
+    axes: tuple[Axis, ...]
+    where: Expr | None = None
+    init: tuple[Expr, ...] | None = None
+    index: int = 0
+    dtype: DType = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dtype", self.sources[self.index].dtype)
+
+    def children(self) -> tuple[Expr, ...]:
+        where = () if self.where is None else (self.where,)
+        return (*self.sources, *where, *(self.init or ()))
+
+    def rebuild(self, children: Sequence[Expr]) -> Expr:
+        n = len(self.sources)
+        rest = list(children[n:])
+        where = rest.pop(0) if self.where is not None else None
+        init = tuple(rest) if self.init is not None else None
+        return Reduce(self.reducer, tuple(children[:n]), self.axes, where, init, self.index)

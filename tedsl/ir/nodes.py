@@ -1,0 +1,218 @@
+"""Loop IR: buffers, loops and statements that a backend turns into code.
+
+Third room of the pipeline; imports `expr`.  Nodes are frozen and compare by identity.  There are two levels:
+
+- NEST: loops of every kind; `tile` of every statement is empty, masks are None, conditions are `Guard` statements.
+- TILE: no VECTORIZED loop; a statement carries the `tile` axes it runs over at once, `IfThenElse` and guards on tile
+  axes have become masks.  An expression in it depends on a subset of the tile axes (those that occur in it): these are
+  its dimensions, and it is broadcast only where it meets another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from tedsl.dtypes import DType
+from tedsl.expr.nodes import Axis, Expr, Reducer, Var
+
+
+class Scope(StrEnum):
+    """Where a buffer lives: device memory, registers or stack of one program, or staged by the copy engine."""
+
+    GLOBAL = "global"
+    LOCAL = "local"
+    SHARED = "shared"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Buffer:
+    """Row-major memory.  Contents are undefined (NaN in the interpreter) until stored."""
+
+    name: str
+    dtype: DType
+    shape: tuple[Expr, ...]
+    scope: Scope = Scope.GLOBAL
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Load(Expr):
+    """One element of a buffer; 0 (and no access) where `mask` is false.  Requires: indices in bounds where it holds."""
+
+    buffer: Buffer
+    indices: tuple[Expr, ...]
+    mask: Expr | None = None
+    dtype: DType = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dtype", self.buffer.dtype)
+
+    def children(self) -> tuple[Expr, ...]:
+        return self.indices if self.mask is None else (*self.indices, self.mask)
+
+    def rebuild(self, children: Sequence[Expr]) -> Expr:
+        n = len(self.indices)
+        return Load(self.buffer, tuple(children[:n]), children[n] if self.mask is not None else None)
+
+
+class LoopKind(StrEnum):
+    """How a loop runs.  PROGRAM is a grid dimension on the GPU and a parallel loop on the CPU."""
+
+    SERIAL = "serial"
+    PARALLEL = "parallel"
+    VECTORIZED = "vectorized"
+    UNROLLED = "unrolled"
+    PROGRAM = "program"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TileAxis:
+    """A loop that became a dimension of a tile value: `axis` = 0 .. extent-1, all at once."""
+
+    axis: Axis
+    extent: int
+
+
+class Stmt:
+    """Base of statements; `walk_stmts` and `map_stmts` in `ir.visit` carry all traversals."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Seq(Stmt):
+    """The statements in order."""
+
+    stmts: tuple[Stmt, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class For(Stmt):
+    """Run `body` for axis = 0 .. extent-1.  Requires: extent is an integer expression, invariant in the loop.
+
+    Iterations of PARALLEL, VECTORIZED and PROGRAM loops are independent of each other, except that a VECTORIZED loop
+    may enclose an `Accumulate` into one place.  `program` is the grid dimension of a PROGRAM loop; `num_stages` > 0
+    asks for a software pipeline, `flatten` for one pipeline across this loop and the loop inside it.
+    """
+
+    axis: Axis
+    extent: Expr
+    kind: LoopKind
+    body: Stmt
+    program: int = 0
+    num_stages: int = 0
+    flatten: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Guard(Stmt):
+    """Run `body` if `condition` holds."""
+
+    condition: Expr
+    body: Stmt
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Allocate(Stmt):
+    """`buffer` exists within `body`.  Requires: constant shape, unless the scope is GLOBAL."""
+
+    buffer: Buffer
+    body: Stmt
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Store(Stmt):
+    """`buffer[indices] = value` at every point of `tile` where `mask` holds.
+
+    Every value is read before any is written.  Requires: distinct points write distinct elements.
+    """
+
+    buffer: Buffer
+    indices: tuple[Expr, ...]
+    value: Expr
+    mask: Expr | None = None
+    tile: tuple[TileAxis, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Accumulate(Stmt):
+    """`buffers[indices] = reducer(buffers[indices], values)` at every point of `tile` where `mask` holds.
+
+    All buffers share the indices.  Tile axes that do not occur in the indices are reduced, in any order.
+    Requires: as many buffers and values as the reducer's tuple.
+    """
+
+    buffers: tuple[Buffer, ...]
+    indices: tuple[Expr, ...]
+    reducer: Reducer
+    values: tuple[Expr, ...]
+    mask: Expr | None = None
+    tile: tuple[TileAxis, ...] = ()
+
+
+class Precision(StrEnum):
+    """How a `Dot` of float32 operands multiplies: exactly, in TF32, or in three TF32 products."""
+
+    IEEE = "ieee"
+    TF32 = "tf32"
+    TF32X3 = "tf32x3"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Dot(Stmt):
+    """`buffer[indices] += sum over `contract` of lhs * rhs`, products and sums in the buffer's dtype.
+
+    TILE level only, made by the GPU legalisation.  `lhs` has dimensions `batch + (row, contract)`, `rhs`
+    `batch + (contract, column)`, in any order.  Masked elements of both are 0.
+    """
+
+    buffer: Buffer
+    indices: tuple[Expr, ...]
+    lhs: Expr
+    rhs: Expr
+    batch: tuple[TileAxis, ...]
+    row: TileAxis
+    column: TileAxis
+    contract: TileAxis
+    precision: Precision = Precision.IEEE
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Launch:
+    """Launch options of one kernel; None leaves the backend's default."""
+
+    num_warps: int | None = None
+    num_stages: int | None = None
+    num_ctas: int | None = None
+    maxnreg: int | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Func:
+    """One kernel.  `params` are the GLOBAL buffers it touches, `sizes` the runtime scalars it uses."""
+
+    name: str
+    params: tuple[Buffer, ...]
+    sizes: tuple[Var, ...]
+    body: Stmt
+    launch: Launch = Launch()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Module:
+    """Kernels in launch order.  `workspaces` are GLOBAL buffers that live only during a call."""
+
+    name: str
+    inputs: tuple[Buffer, ...]
+    outputs: tuple[Buffer, ...]
+    workspaces: tuple[Buffer, ...]
+    sizes: tuple[Var, ...]
+    funcs: tuple[Func, ...]
+
+
+class Level(StrEnum):
+    """Which rules `verify` checks."""
+
+    NEST = "nest"
+    TILE = "tile"

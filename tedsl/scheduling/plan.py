@@ -1,0 +1,125 @@
+"""What a schedule has decided, as immutable data: the input of the lowering.
+
+A `Plan` is never changed; a primitive makes a new one from it, so a refused call leaves nothing half-done.  Stages are
+named (`Plan.stages` holds each name once) and refer to each other by name; axes are objects.  Imports `expr`, `ir`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from tedsl.errors import InternalError
+from tedsl.expr.nodes import Axis, Expr
+from tedsl.expr.tensor import ComputeOp, Operation, PlaceholderOp, Tensor
+from tedsl.ir.nodes import Launch, LoopKind, Precision, Scope
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Split:
+    """parent = outer * extent(inner) + inner.
+
+    With `factor`: extent(inner) = factor, extent(outer) = ceil(extent(parent) / factor).
+    With `nparts`: extent(outer) = nparts, extent(inner) = ceil(extent(parent) / nparts).  Exactly one is given.
+    """
+
+    parent: Axis
+    outer: Axis
+    inner: Axis
+    factor: Expr | None = None
+    nparts: Expr | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fuse:
+    """outer = fused // extent(inner), inner = fused % extent(inner)."""
+
+    outer: Axis
+    inner: Axis
+    fused: Axis
+
+
+Relation = Split | Fuse
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """How one leaf axis runs; the fields are those of `ir.For`, and `precision` of `ir.Dot` for a reduce axis."""
+
+    kind: LoopKind = LoopKind.SERIAL
+    program: int = 0
+    num_stages: int = 0
+    flatten: bool = False
+    precision: Precision | None = None
+
+
+class AttachKind(StrEnum):
+    """Where a stage is computed."""
+
+    ROOT = "root"
+    INLINE = "inline"
+    AT = "at"
+
+
+@dataclass(frozen=True, slots=True)
+class Attach:
+    """ROOT: its own loop nest (its own kernel); INLINE: substituted into its readers; AT: inside `stage`'s `axis`."""
+
+    kind: AttachKind = AttachKind.ROOT
+    stage: str = ""
+    axis: Axis | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StagePlan:
+    """One operation and how it runs.
+
+    `leaf_axes` are the loops, outermost first.  `relations` join root axes (`op.axes + op.reduce_axes`) to them, in
+    the order of the calls.  Axes without an entry in `marks` are serial.  `scope` is where the result lives when the
+    stage is attached; at root it is GLOBAL.
+    """
+
+    name: str
+    op: ComputeOp | PlaceholderOp
+    leaf_axes: tuple[Axis, ...] = ()
+    relations: tuple[Relation, ...] = ()
+    marks: Mapping[Axis, Mark] = field(default_factory=dict[Axis, Mark])
+    attach: Attach = Attach()
+    scope: Scope = Scope.GLOBAL
+    launch: Launch = Launch()
+
+    @property
+    def root_axes(self) -> tuple[Axis, ...]:
+        """The axes of the definition: data axes, then reduce axes."""
+        return (*self.op.axes, *self.op.reduce_axes) if isinstance(self.op, ComputeOp) else ()
+
+    def mark(self, axis: Axis) -> Mark:
+        """How `axis` runs."""
+        return self.marks.get(axis, Mark())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Plan:
+    """All stages, producers before readers, and the tensors the user asked for, in the user's order."""
+
+    stages: tuple[StagePlan, ...]
+    outputs: tuple[Tensor, ...]
+
+    def stage(self, name: str) -> StagePlan:
+        """The stage called `name`."""
+        for stage in self.stages:
+            if stage.name == name:
+                return stage
+        raise InternalError(f"no stage {name!r} in the plan", facts=[("stages", ", ".join(s.name for s in self.stages))])
+
+    def stage_of(self, op: Operation) -> StagePlan:
+        """The stage that computes `op` (the operation as it is now, after rewrites)."""
+        for stage in self.stages:
+            if stage.op is op:
+                return stage
+        raise InternalError(f"operation {op.name!r} has no stage in the plan")
+
+    def with_stage(self, changed: StagePlan) -> Plan:
+        """The plan with the stage of the same name replaced."""
+        return replace(self, stages=tuple(changed if s.name == changed.name else s for s in self.stages))
