@@ -1,13 +1,10 @@
-"""The one table of element types: numpy, LLVM and Triton names, ranges, promotion.  Imports only numpy."""
+"""The one table of element types: numpy, LLVM and Triton names, ranges, promotion.  Imports only
+numpy."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-
-import numpy as np
-
-from tedsl.errors import ExprError
 
 
 class Kind(StrEnum):
@@ -57,7 +54,7 @@ class DType(StrEnum):
         return TABLE[self].bits // 8
 
     @property
-    def is_float(self) -> bool:  # noqa: D102  (the name says it)
+    def is_float(self) -> bool:
         return TABLE[self].kind is Kind.FLOAT
 
     @property
@@ -66,7 +63,7 @@ class DType(StrEnum):
         return TABLE[self].kind in (Kind.INT, Kind.UINT)
 
     @property
-    def is_bool(self) -> bool:  # noqa: D102
+    def is_bool(self) -> bool:
         return self is DType.bool
 
 
@@ -92,9 +89,15 @@ def _unsigned(bits: int) -> Info:
 
 TABLE: dict[DType, Info] = {
     DType.float16: Info(Kind.FLOAT, 16, "half", "float16", -65504.0, 65504.0),
-    DType.bfloat16: Info(Kind.FLOAT, 16, "bfloat", "bfloat16", -3.3895313892515355e38, 3.3895313892515355e38),
-    DType.float32: Info(Kind.FLOAT, 32, "float", "float32", -3.4028234663852886e38, 3.4028234663852886e38),
-    DType.float64: Info(Kind.FLOAT, 64, "double", "float64", -1.7976931348623157e308, 1.7976931348623157e308),
+    DType.bfloat16: Info(
+        Kind.FLOAT, 16, "bfloat", "bfloat16", -3.3895313892515355e38, 3.3895313892515355e38
+    ),
+    DType.float32: Info(
+        Kind.FLOAT, 32, "float", "float32", -3.4028234663852886e38, 3.4028234663852886e38
+    ),
+    DType.float64: Info(
+        Kind.FLOAT, 64, "double", "float64", -1.7976931348623157e308, 1.7976931348623157e308
+    ),
     DType.int8: _signed(8),
     DType.int16: _signed(16),
     DType.int32: _signed(32),

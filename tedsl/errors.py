@@ -1,7 +1,7 @@
 """The errors a user of tedsl can meet.  Imports nothing of tedsl.
 
-Every error carries its facts as fields; the text is made only when it is asked for, so that a search that rejects
-thousands of candidates pays nothing for messages nobody reads.
+Every error carries its facts as fields; the text is made only when it is asked for, so that a
+search that rejects thousands of candidates pays nothing for messages nobody reads.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 
 class TedslError(Exception):
-    """Base of all errors raised on purpose.  Fields: what was asked (`subject`), `reason`, `facts`, `hint`.
+    """Base of all errors raised on purpose.  Fields: what was asked (`subject`), `reason`, `facts`,
+    `hint`.
 
     Args:
         reason: one sentence that names the thing and the value given.
@@ -47,7 +48,8 @@ class TedslError(Exception):
 
 
 class ExprError(TedslError):
-    """A tensor expression that has no meaning: wrong rank, dtype, shape, or a read outside a tensor."""
+    """A tensor expression that has no meaning: wrong rank, dtype, shape, or a read outside a
+    tensor."""
 
 
 class ScheduleError(TedslError):
@@ -72,11 +74,13 @@ class ScheduleError(TedslError):
 
 
 class LowerError(TedslError):
-    """A legal schedule that the chosen target cannot carry out, e.g. a tile read at a shift on the GPU."""
+    """A legal schedule that the chosen target cannot carry out, e.g. a tile read at a shift on the
+    GPU."""
 
 
 class BackendError(TedslError):
-    """The target's own compiler, driver or device refused, or an argument of a kernel call does not fit."""
+    """The target's own compiler, driver or device refused, or an argument of a kernel call does not
+    fit."""
 
 
 class TuneError(TedslError):

@@ -21,7 +21,8 @@ class TargetKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A backend and, for `cuda:sm_90`, the architecture to compile for without a device (compile only)."""
+    """A backend and, for `cuda:sm_90`, the architecture to compile for without a device (compile
+    only)."""
 
     kind: TargetKind
     arch: str | None = None
@@ -37,11 +38,21 @@ class Target:
             return text
         kind, _, arch = text.partition(":")
         known = kind in tuple(TargetKind)
-        if known and (not arch or (kind == TargetKind.CUDA and re.fullmatch(r"sm_\d+", arch) and arch in ARCHITECTURES)):
+        if known and (
+            not arch
+            or (kind == TargetKind.CUDA and re.fullmatch(r"sm_\d+", arch) and arch in ARCHITECTURES)
+        ):
             return Target(TargetKind(kind), arch or None)
         raise BackendError(
             f"unknown target {text!r}",
-            facts=[("allowed", "cpu, cuda, " + ", ".join(f"cuda:{a}" for a in ARCHITECTURES) + ", triton-interpret")],
+            facts=[
+                (
+                    "allowed",
+                    "cpu, cuda, "
+                    + ", ".join(f"cuda:{a}" for a in ARCHITECTURES)
+                    + ", triton-interpret",
+                )
+            ],
             hint='use target="cpu" where there is no GPU',
         )
 

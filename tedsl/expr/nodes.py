@@ -1,8 +1,9 @@
 """Scalar expression nodes: what one element of a tensor is made of.
 
-First room of the pipeline; imports only `dtypes` and `errors`.  Nodes are frozen, compare by identity (`==` builds a
-comparison, `bool()` raises) and keep what they are given: the raw constructors never simplify, promote or check
-ranges.  Users reach them through operators and `expr.build`; integer reasoning about them lives in `index/`.
+First room of the pipeline; imports only `dtypes` and `errors`.  Nodes are frozen, compare by
+identity (`==` builds a comparison, `bool()` raises) and keep what they are given: the raw
+constructors never simplify, promote or check ranges.  Users reach them through operators and
+`expr.build`; integer reasoning about them lives in `index/`.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ if TYPE_CHECKING:
 
 
 class BinaryOp(StrEnum):
-    """Operators of two operands of one dtype.  `DIV` is for floats, `FLOORDIV`/`FLOORMOD` round to minus infinity,
-    `TRUNCDIV`/`TRUNCMOD` to zero (C).  `AND`, `OR`, `XOR` are bitwise, and logical on bool.  `MIN` and `MAX` return NaN
-    when either operand is NaN (as numpy's minimum and maximum)."""
+    """Operators of two operands of one dtype.  `DIV` is for floats, `FLOORDIV`/`FLOORMOD` round to
+    minus infinity, `TRUNCDIV`/`TRUNCMOD` to zero (C).  `AND`, `OR`, `XOR` are bitwise, and logical
+    on bool.  `MIN` and `MAX` return NaN when either operand is NaN (as numpy's minimum and
+    maximum)."""
 
     ADD = "+"
     SUB = "-"
@@ -57,7 +59,8 @@ class CompareOp(StrEnum):
 class UnaryOp(StrEnum):
     """Functions of one operand; the result has its dtype, or bool for `ISNAN`, `ISINF`, `ISFINITE`.
 
-    Transcendental functions take floats only.  `ROUND` rounds halves to even.  `NOT` is bitwise, and logical on bool.
+    Transcendental functions take floats only.  `ROUND` rounds halves to even.  `NOT` is bitwise,
+    and logical on bool.
     """
 
     NEG = "neg"
@@ -101,7 +104,8 @@ PREDICATES = frozenset({UnaryOp.ISNAN, UnaryOp.ISINF, UnaryOp.ISFINITE})
 
 
 class Expr:
-    """Base of scalar expressions.  Every node has a `dtype`; `children` and `rebuild` carry all traversals.
+    """Base of scalar expressions.  Every node has a `dtype`; `children` and `rebuild` carry all
+    traversals.
 
     Operators are attached by `expr.operators`, so that this file stays a list of nodes.
     """
@@ -121,7 +125,8 @@ class Expr:
     def __bool__(self) -> bool:
         raise ExprError(
             "an expression has no truth value while it is being built",
-            hint="use te.if_then_else, te.all, te.any or te.select; compare structure with te.structural_equal",
+            hint="use te.if_then_else, te.all, te.any or te.select; compare structure with "
+            "te.structural_equal",
         )
 
 
@@ -141,7 +146,8 @@ class Const(Expr):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Var(Expr):
-    """A runtime scalar: a symbolic size, or a number given at the call.  `lower` is a known lower bound (sizes: 0)."""
+    """A runtime scalar: a symbolic size, or a number given at the call.  `lower` is a known lower
+    bound (sizes: 0)."""
 
     name: str
     dtype: DType = DType.int32
@@ -155,7 +161,8 @@ class Var(Expr):
 
 
 class AxisKind(StrEnum):
-    """What an iteration variable may do: `DATA` in any order, `REDUCE` in any order but into one result."""
+    """What an iteration variable may do: `DATA` in any order, `REDUCE` in any order but into one
+    result."""
 
     DATA = "data"
     REDUCE = "reduce"
@@ -253,7 +260,8 @@ class Compare(Expr):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Select(Expr):
-    """`a` where `condition` holds, else `b`; both are evaluated.  Requires: bool condition, equal dtypes."""
+    """`a` where `condition` holds, else `b`; both are evaluated.  Requires: bool condition, equal
+    dtypes."""
 
     condition: Expr
     a: Expr
@@ -272,7 +280,8 @@ class Select(Expr):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IfThenElse(Expr):
-    """`a` where `condition` holds, else `b`; only the chosen one is evaluated, so the condition guards its reads."""
+    """`a` where `condition` holds, else `b`; only the chosen one is evaluated, so the condition
+    guards its reads."""
 
     condition: Expr
     a: Expr
@@ -291,7 +300,8 @@ class IfThenElse(Expr):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cast(Expr):
-    """`a` as `dtype`.  Float to integer truncates toward zero; to bool is `a != 0`; narrowing floats rounds to even."""
+    """`a` as `dtype`.  Float to integer truncates toward zero; to bool is `a != 0`; narrowing
+    floats rounds to even."""
 
     a: Expr
     dtype: DType
@@ -300,7 +310,7 @@ class Cast(Expr):
         return (self.a,)
 
     def rebuild(self, children: Sequence[Expr]) -> Expr:
-        return Cast(*children, self.dtype)
+        return Cast(children[0], self.dtype)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -325,7 +335,8 @@ class TensorRead(Expr):
 class Reducer:
     """A commutative, associative combination of tuples of scalars.
 
-    `combine[i]` is written over the variables `lhs` (the earlier tuple) and `rhs`; `identity[i]` is a constant.
+    `combine[i]` is written over the variables `lhs` (the earlier tuple) and `rhs`; `identity[i]` is
+    a constant.
     Requires: all four have one length; dtypes agree position by position.
     """
 
@@ -337,7 +348,8 @@ class Reducer:
 
     @property
     def operator(self) -> BinaryOp | None:
-        """The operator when the reducer is exactly `lhs op rhs` on scalars (sum, product, min, max), else None."""
+        """The operator when the reducer is exactly `lhs op rhs` on scalars (sum, product, min,
+        max), else None."""
         match self.combine:
             case (Binary(op=op, a=a, b=b),) if a is self.lhs[0] and b is self.rhs[0]:
                 return op
@@ -347,9 +359,11 @@ class Reducer:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reduce(Expr):
-    """Value `index` of folding `sources` with `reducer` over `axes`, at the points where `where` holds.
+    """Value `index` of folding `sources` with `reducer` over `axes`, at the points where `where`
+    holds.
 
-    `init` (over data axes only) is folded in first when given; otherwise the reducer's identity starts.
+    `init` (over data axes only) is folded in first when given; otherwise the reducer's identity
+    starts.
     Requires: as many sources (and inits) as the reducer's tuple; axes of kind REDUCE.
     """
 

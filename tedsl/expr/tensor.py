@@ -84,8 +84,9 @@ class PlaceholderOp(Operation):
 class ComputeOp(Operation):
     """`outputs[o][axes] = bodies[o]` for every point of `axes`.
 
-    Requires: axis domains start at 0 and have the extents of `shape`; bodies use only `axes`, `reduce_axes` and
-    runtime scalars; either every body is a `Reduce` (at the top, equal but for `index`) or none contains one.
+    Requires: axis domains start at 0 and have the extents of `shape`; bodies use only `axes`,
+    `reduce_axes` and runtime scalars; either every body is a `Reduce` (at the top, equal but for
+    `index`) or none contains one.
     """
 
     name: str

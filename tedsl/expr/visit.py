@@ -1,4 +1,5 @@
-"""Traversals over expressions: walk, rewrite, substitute, compare.  Every one visits a shared subtree once."""
+"""Traversals over expressions: walk, rewrite, substitute, compare.  Every one visits a shared
+subtree once."""
 
 from __future__ import annotations
 
@@ -30,8 +31,11 @@ def map_children(expr: Expr, fn: Callable[[Expr], Expr]) -> Expr:
     return expr.rebuild(new)
 
 
-def rewrite(expr: Expr, fn: Callable[[Expr], Expr | None], memo: dict[Expr, Expr] | None = None) -> Expr:
-    """Rebuild `expr` from the leaves up; `fn(node)` sees a node with finished children, None keeps it."""
+def rewrite(
+    expr: Expr, fn: Callable[[Expr], Expr | None], memo: dict[Expr, Expr] | None = None
+) -> Expr:
+    """Rebuild `expr` from the leaves up; `fn(node)` sees a node with finished children, None keeps
+    it."""
     memo = {} if memo is None else memo
 
     def visit(node: Expr) -> Expr:
@@ -46,7 +50,8 @@ def rewrite(expr: Expr, fn: Callable[[Expr], Expr | None], memo: dict[Expr, Expr
 
 
 def substitute(expr: Expr, mapping: Mapping[Expr, Expr]) -> Expr:
-    """`expr` with each node that is a key (by identity) replaced by its value.  Values are not visited again.
+    """`expr` with each node that is a key (by identity) replaced by its value.  Values are not
+    visited again.
 
     Reduction axes bound inside `expr` are variables like any other here: map them only on purpose.
     """
@@ -54,7 +59,8 @@ def substitute(expr: Expr, mapping: Mapping[Expr, Expr]) -> Expr:
 
 
 def rewrite_down(expr: Expr, fn: Callable[[Expr], Expr | None]) -> Expr:
-    """Rebuild `expr` from the root down: where `fn(node)` is not None, it stands and is not visited again."""
+    """Rebuild `expr` from the root down: where `fn(node)` is not None, it stands and is not visited
+    again."""
     memo: dict[Expr, Expr] = {}
 
     def visit(node: Expr) -> Expr:
@@ -68,7 +74,8 @@ def rewrite_down(expr: Expr, fn: Callable[[Expr], Expr | None]) -> Expr:
 
 
 def variables(*roots: Expr) -> tuple[Axis | Var, ...]:
-    """Axes and runtime scalars that occur, in order of first occurrence (bound reduction axes included)."""
+    """Axes and runtime scalars that occur, in order of first occurrence (bound reduction axes
+    included)."""
     return tuple(node for node in walk(*roots) if isinstance(node, (Axis, Var)))
 
 
@@ -80,8 +87,8 @@ def reads(*roots: Expr) -> tuple[TensorRead, ...]:
 def structural_equal(a: Expr, b: Expr, mapping: Mapping[Expr, Expr] | None = None) -> bool:
     """True when both have the same shape, operators, constants, dtypes and tensors.
 
-    Axes and variables are equal when identical, or when `mapping` takes the one in `a` to the one in `b`;
-    the axes of a `Reduce` are matched by position.
+    Axes and variables are equal when identical, or when `mapping` takes the one in `a` to the one
+    in `b`; the axes of a `Reduce` are matched by position.
     """
     known: dict[Expr, Expr] = dict(mapping or {})
 

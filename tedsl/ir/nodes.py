@@ -1,11 +1,14 @@
 """Loop IR: buffers, loops and statements that a backend turns into code.
 
-Third room of the pipeline; imports `expr`.  Nodes are frozen and compare by identity.  There are two levels:
+Third room of the pipeline; imports `expr`.  Nodes are frozen and compare by identity.  There are
+two levels:
 
-- NEST: loops of every kind; `tile` of every statement is empty, masks are None, conditions are `Guard` statements.
-- TILE: no VECTORIZED loop; a statement carries the `tile` axes it runs over at once, `IfThenElse` and guards on tile
-  axes have become masks.  An expression in it depends on a subset of the tile axes (those that occur in it): these are
-  its dimensions, and it is broadcast only where it meets another.
+- NEST: loops of every kind; `tile` of every statement is empty, masks are None, conditions are
+  `Guard` statements.
+- TILE: no VECTORIZED loop; a statement carries the `tile` axes it runs over at once, `IfThenElse`
+  and guards on tile axes have become masks.  An expression in it depends on a subset of the tile
+  axes (those that occur in it): these are its dimensions, and it is broadcast only where it meets
+  another.
 """
 
 from __future__ import annotations
@@ -19,7 +22,8 @@ from tedsl.expr.nodes import Axis, Expr, Reducer, Var
 
 
 class Scope(StrEnum):
-    """Where a buffer lives: device memory, registers or stack of one program, or staged by the copy engine."""
+    """Where a buffer lives: device memory, registers or stack of one program, or staged by the copy
+    engine."""
 
     GLOBAL = "global"
     LOCAL = "local"
@@ -38,7 +42,8 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Load(Expr):
-    """One element of a buffer; 0 (and no access) where `mask` is false.  Requires: indices in bounds where it holds."""
+    """One element of a buffer; 0 (and no access) where `mask` is false.  Requires: indices in
+    bounds where it holds."""
 
     buffer: Buffer
     indices: tuple[Expr, ...]
@@ -53,7 +58,9 @@ class Load(Expr):
 
     def rebuild(self, children: Sequence[Expr]) -> Expr:
         n = len(self.indices)
-        return Load(self.buffer, tuple(children[:n]), children[n] if self.mask is not None else None)
+        return Load(
+            self.buffer, tuple(children[:n]), children[n] if self.mask is not None else None
+        )
 
 
 class LoopKind(StrEnum):
@@ -89,11 +96,13 @@ class Seq(Stmt):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class For(Stmt):
-    """Run `body` for axis = 0 .. extent-1.  Requires: extent is an integer expression, invariant in the loop.
+    """Run `body` for axis = 0 .. extent-1.  Requires: extent is an integer expression, invariant in
+    the loop.
 
-    Iterations of PARALLEL, VECTORIZED and PROGRAM loops are independent of each other, except that a VECTORIZED loop
-    may enclose an `Accumulate` into one place.  `program` is the grid dimension of a PROGRAM loop; `num_stages` > 0
-    asks for a software pipeline, `flatten` for one pipeline across this loop and the loop inside it.
+    Iterations of PARALLEL, VECTORIZED and PROGRAM loops are independent of each other, except that
+    a VECTORIZED loop may enclose an `Accumulate` into one place.  `program` is the grid dimension
+    of a PROGRAM loop; `num_stages` > 0 asks for a software pipeline, `flatten` for one pipeline
+    across this loop and the loop inside it.
     """
 
     axis: Axis
@@ -137,9 +146,11 @@ class Store(Stmt):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Accumulate(Stmt):
-    """`buffers[indices] = reducer(buffers[indices], values)` at every point of `tile` where `mask` holds.
+    """`buffers[indices] = reducer(buffers[indices], values)` at every point of `tile` where `mask`
+    holds.
 
-    All buffers share the indices.  Tile axes that do not occur in the indices are reduced, in any order.
+    All buffers share the indices.  Tile axes that do not occur in the indices are reduced, in any
+    order.
     Requires: as many buffers and values as the reducer's tuple.
     """
 
@@ -161,10 +172,11 @@ class Precision(StrEnum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Dot(Stmt):
-    """`buffer[indices] += sum over `contract` of lhs * rhs`, products and sums in the buffer's dtype.
+    """`buffer[indices] += sum over `contract` of lhs * rhs`, products and sums in the buffer's
+    dtype.
 
-    TILE level only, made by the GPU legalisation.  `lhs` has dimensions `batch + (row, contract)`, `rhs`
-    `batch + (contract, column)`, in any order.  Masked elements of both are 0.
+    TILE level only, made by the GPU legalisation.  `lhs` has dimensions `batch + (row, contract)`,
+    `rhs` `batch + (contract, column)`, in any order.  Masked elements of both are 0.
     """
 
     buffer: Buffer
@@ -188,15 +200,19 @@ class Launch:
     maxnreg: int | None = None
 
 
+DEFAULT_LAUNCH = Launch()
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Func:
-    """One kernel.  `params` are the GLOBAL buffers it touches, `sizes` the runtime scalars it uses."""
+    """One kernel.  `params` are the GLOBAL buffers it touches, `sizes` the runtime scalars it
+    uses."""
 
     name: str
     params: tuple[Buffer, ...]
     sizes: tuple[Var, ...]
     body: Stmt
-    launch: Launch = Launch()
+    launch: Launch = DEFAULT_LAUNCH
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,7 +1,8 @@
 """What a schedule has decided, as immutable data: the input of the lowering.
 
-A `Plan` is never changed; a primitive makes a new one from it, so a refused call leaves nothing half-done.  Stages are
-named (`Plan.stages` holds each name once) and refer to each other by name; axes are objects.  Imports `expr`, `ir`.
+A `Plan` is never changed; a primitive makes a new one from it, so a refused call leaves nothing
+half-done.  Stages are named (`Plan.stages` holds each name once) and refer to each other by name;
+axes are objects.  Imports `expr`, `ir`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from enum import StrEnum
 from tedsl.errors import InternalError
 from tedsl.expr.nodes import Axis, Expr
 from tedsl.expr.tensor import ComputeOp, Operation, PlaceholderOp, Tensor
-from tedsl.ir.nodes import Launch, LoopKind, Precision, Scope
+from tedsl.ir.nodes import DEFAULT_LAUNCH, Launch, LoopKind, Precision, Scope
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -21,7 +22,8 @@ class Split:
     """parent = outer * extent(inner) + inner.
 
     With `factor`: extent(inner) = factor, extent(outer) = ceil(extent(parent) / factor).
-    With `nparts`: extent(outer) = nparts, extent(inner) = ceil(extent(parent) / nparts).  Exactly one is given.
+    With `nparts`: extent(outer) = nparts, extent(inner) = ceil(extent(parent) / nparts).  Exactly
+    one is given.
     """
 
     parent: Axis
@@ -45,7 +47,8 @@ Relation = Split | Fuse
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """How one leaf axis runs; the fields are those of `ir.For`, and `precision` of `ir.Dot` for a reduce axis."""
+    """How one leaf axis runs; the fields are those of `ir.For`, and `precision` of `ir.Dot` for a
+    reduce axis."""
 
     kind: LoopKind = LoopKind.SERIAL
     program: int = 0
@@ -64,7 +67,8 @@ class AttachKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Attach:
-    """ROOT: its own loop nest (its own kernel); INLINE: substituted into its readers; AT: inside `stage`'s `axis`."""
+    """ROOT: its own loop nest (its own kernel); INLINE: substituted into its readers; AT: inside
+    `stage`'s `axis`."""
 
     kind: AttachKind = AttachKind.ROOT
     stage: str = ""
@@ -75,9 +79,9 @@ class Attach:
 class StagePlan:
     """One operation and how it runs.
 
-    `leaf_axes` are the loops, outermost first.  `relations` join root axes (`op.axes + op.reduce_axes`) to them, in
-    the order of the calls.  Axes without an entry in `marks` are serial.  `scope` is where the result lives when the
-    stage is attached; at root it is GLOBAL.
+    `leaf_axes` are the loops, outermost first.  `relations` join root axes (`op.axes +
+    op.reduce_axes`) to them, in the order of the calls.  Axes without an entry in `marks` are
+    serial.  `scope` is where the result lives when the stage is attached; at root it is GLOBAL.
     """
 
     name: str
@@ -87,7 +91,7 @@ class StagePlan:
     marks: Mapping[Axis, Mark] = field(default_factory=dict[Axis, Mark])
     attach: Attach = Attach()
     scope: Scope = Scope.GLOBAL
-    launch: Launch = Launch()
+    launch: Launch = DEFAULT_LAUNCH
 
     @property
     def root_axes(self) -> tuple[Axis, ...]:
@@ -101,7 +105,8 @@ class StagePlan:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
-    """All stages, producers before readers, and the tensors the user asked for, in the user's order."""
+    """All stages, producers before readers, and the tensors the user asked for, in the user's
+    order."""
 
     stages: tuple[StagePlan, ...]
     outputs: tuple[Tensor, ...]
@@ -111,7 +116,10 @@ class Plan:
         for stage in self.stages:
             if stage.name == name:
                 return stage
-        raise InternalError(f"no stage {name!r} in the plan", facts=[("stages", ", ".join(s.name for s in self.stages))])
+        raise InternalError(
+            f"no stage {name!r} in the plan",
+            facts=[("stages", ", ".join(s.name for s in self.stages))],
+        )
 
     def stage_of(self, op: Operation) -> StagePlan:
         """The stage that computes `op` (the operation as it is now, after rewrites)."""
@@ -122,4 +130,6 @@ class Plan:
 
     def with_stage(self, changed: StagePlan) -> Plan:
         """The plan with the stage of the same name replaced."""
-        return replace(self, stages=tuple(changed if s.name == changed.name else s for s in self.stages))
+        return replace(
+            self, stages=tuple(changed if s.name == changed.name else s for s in self.stages)
+        )

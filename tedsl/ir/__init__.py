@@ -1,0 +1,1 @@
+"""Third room: the loop IR.  `nodes` says what it is, `interp` what it means, `verify` what is allowed."""

@@ -1,0 +1,226 @@
+"""Traversals over statements: walk, rewrite, substitute, buffers read and written.
+
+Part of the third room; imports `expr` and `ir.nodes`.  Everything here returns the same object when
+nothing changed, so a pass can tell by identity whether it did something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import assert_never
+
+from tedsl.errors import InternalError
+from tedsl.expr import visit as expr_visit
+from tedsl.expr.nodes import Expr
+from tedsl.ir.nodes import (
+    Accumulate,
+    Allocate,
+    Buffer,
+    Dot,
+    For,
+    Guard,
+    Load,
+    Seq,
+    Stmt,
+    Store,
+    TileAxis,
+)
+
+AnyStmt = Seq | For | Guard | Allocate | Store | Accumulate | Dot
+
+
+def closed(stmt: Stmt) -> AnyStmt:
+    """`stmt` as the closed union of statements, so that a `match` over it can end in
+    `assert_never`."""
+    if isinstance(stmt, (Seq, For, Guard, Allocate, Store, Accumulate, Dot)):
+        return stmt
+    raise InternalError(f"{type(stmt).__name__} is not a statement of the loop IR")
+
+
+def sub_stmts(stmt: Stmt) -> tuple[Stmt, ...]:
+    """The statements directly inside `stmt`."""
+    match closed(stmt):
+        case Seq(stmts=stmts):
+            return stmts
+        case For(body=body) | Guard(body=body) | Allocate(body=body):
+            return (body,)
+        case Store() | Accumulate() | Dot():
+            return ()
+        case _ as never:
+            assert_never(never)
+
+
+def tile_axes(stmt: Stmt) -> tuple[TileAxis, ...]:
+    """The axes `stmt` runs over at once; those of a `Dot` are batch, row, column, contract."""
+    match stmt:
+        case Store(tile=tile) | Accumulate(tile=tile):
+            return tile
+        case Dot():
+            return (*stmt.batch, stmt.row, stmt.column, stmt.contract)
+        case _:
+            return ()
+
+
+def own_exprs(stmt: Stmt) -> tuple[Expr, ...]:
+    """The whole expressions `stmt` itself holds (not those of statements inside it)."""
+    match closed(stmt):
+        case Seq() | Allocate():
+            return ()
+        case For(extent=extent):
+            return (extent,)
+        case Guard(condition=condition):
+            return (condition,)
+        case Store(indices=indices, value=value, mask=mask):
+            return (*indices, value) if mask is None else (*indices, value, mask)
+        case Accumulate(indices=indices, values=values, mask=mask):
+            return (*indices, *values) if mask is None else (*indices, *values, mask)
+        case Dot(indices=indices, lhs=lhs, rhs=rhs):
+            return (*indices, lhs, rhs)
+        case _ as never:
+            assert_never(never)
+
+
+def map_sub_stmts(stmt: Stmt, fn: Callable[[Stmt], Stmt]) -> Stmt:
+    """`stmt` with `fn` applied to each statement directly inside it; the same object when none
+    changed."""
+    match closed(stmt):
+        case Seq(stmts=stmts):
+            new = tuple(fn(child) for child in stmts)
+            return stmt if all(map(_is, new, stmts)) else Seq(new)
+        case (For() | Guard() | Allocate()) as node:
+            body = fn(node.body)
+            return node if body is node.body else replace(node, body=body)
+        case Store() | Accumulate() | Dot():
+            return stmt
+        case _ as never:
+            assert_never(never)
+
+
+def map_own_exprs(stmt: Stmt, fn: Callable[[Expr], Expr]) -> Stmt:
+    """`stmt` with `fn` applied to each whole expression it itself holds; the same object when none
+    changed."""
+    old = own_exprs(stmt)
+    new = tuple(fn(expr) for expr in old)
+    return stmt if all(map(_is, new, old)) else with_exprs(stmt, new)
+
+
+def with_exprs(stmt: Stmt, exprs: tuple[Expr, ...]) -> Stmt:
+    """`stmt` over other expressions: as many as, and in the order of, `own_exprs`."""
+    match closed(stmt):
+        case (Seq() | Allocate()) as node:
+            return node
+        case For() as node:
+            return replace(node, extent=exprs[0])
+        case Guard() as node:
+            return replace(node, condition=exprs[0])
+        case Store() as node:
+            n = len(node.indices)
+            mask = exprs[n + 1] if node.mask is not None else None
+            return replace(node, indices=exprs[:n], value=exprs[n], mask=mask)
+        case Accumulate() as node:
+            n, m = len(node.indices), len(node.indices) + len(node.values)
+            mask = exprs[m] if node.mask is not None else None
+            return replace(node, indices=exprs[:n], values=exprs[n:m], mask=mask)
+        case Dot() as node:
+            return replace(node, indices=exprs[:-2], lhs=exprs[-2], rhs=exprs[-1])
+        case _ as never:
+            assert_never(never)
+
+
+def walk_stmts(stmt: Stmt) -> Iterator[Stmt]:
+    """`stmt` and every statement below it, parents before children, in program order."""
+    stack = [stmt]
+    while stack:
+        node = stack.pop()
+        yield node
+        stack.extend(reversed(sub_stmts(node)))
+
+
+def walk_exprs(stmt: Stmt) -> Iterator[Expr]:
+    """Every distinct expression node in the tree (extents, conditions, indices, values, masks), in
+    program order."""
+    return expr_visit.walk(*(expr for node in walk_stmts(stmt) for expr in own_exprs(node)))
+
+
+def rewrite_stmts(stmt: Stmt, fn: Callable[[Stmt], Stmt | None]) -> Stmt:
+    """Rebuild from the innermost statements out; `fn(node)` sees finished children, None keeps the
+    node."""
+    rebuilt = map_sub_stmts(stmt, lambda child: rewrite_stmts(child, fn))
+    replaced = fn(rebuilt)
+    return rebuilt if replaced is None else replaced
+
+
+map_stmts = rewrite_stmts
+
+
+def map_exprs(stmt: Stmt, fn: Callable[[Expr], Expr]) -> Stmt:
+    """Apply `fn` to every whole expression of the tree: extents, conditions, indices, values and
+    masks.
+
+    Buffers keep their shapes: a buffer is an object, and the same one is named in many places.
+    """
+    return rewrite_stmts(stmt, lambda node: map_own_exprs(node, fn))
+
+
+def substitute(stmt: Stmt, mapping: Mapping[Expr, Expr]) -> Stmt:
+    """`stmt` with each expression node that is a key (by identity) replaced by its value,
+    everywhere.
+
+    A loop over a key keeps its axis: map bound axes only on purpose.
+    """
+    if not mapping:
+        return stmt
+    return map_exprs(stmt, lambda expr: expr_visit.substitute(expr, mapping))
+
+
+def map_buffers(stmt: Stmt, mapping: Mapping[Buffer, Buffer]) -> Stmt:
+    """`stmt` with buffers replaced wherever they are loaded, stored, accumulated or allocated."""
+
+    def load(node: Expr) -> Expr | None:
+        if isinstance(node, Load) and node.buffer in mapping:
+            return replace(node, buffer=mapping[node.buffer])
+        return None
+
+    def target(node: Stmt) -> Stmt | None:
+        match node:
+            case Store(buffer=b) | Dot(buffer=b) | Allocate(buffer=b) if b in mapping:
+                return replace(node, buffer=mapping[b])
+            case Accumulate(buffers=buffers) if any(b in mapping for b in buffers):
+                return replace(node, buffers=tuple(mapping.get(b, b) for b in buffers))
+            case _:
+                return None
+
+    return rewrite_stmts(map_exprs(stmt, lambda e: expr_visit.rewrite(e, load)), target)
+
+
+def buffers_read(stmt: Stmt) -> tuple[Buffer, ...]:
+    """Buffers loaded or accumulated into, each once, in program order."""
+    found: dict[Buffer, None] = {}
+    for node in walk_stmts(stmt):
+        for expr in expr_visit.walk(*own_exprs(node)):
+            if isinstance(expr, Load):
+                found[expr.buffer] = None
+        if isinstance(node, Accumulate):
+            found.update(dict.fromkeys(node.buffers))
+        elif isinstance(node, Dot):
+            found[node.buffer] = None
+    return tuple(found)
+
+
+def buffers_written(stmt: Stmt) -> tuple[Buffer, ...]:
+    """Buffers stored or accumulated into, each once, in program order."""
+    found: dict[Buffer, None] = {}
+    for node in walk_stmts(stmt):
+        match node:
+            case Store(buffer=buffer) | Dot(buffer=buffer):
+                found[buffer] = None
+            case Accumulate(buffers=buffers):
+                found.update(dict.fromkeys(buffers))
+            case _:
+                pass
+    return tuple(found)
+
+
+def _is(a: object, b: object) -> bool:
+    return a is b
