@@ -8,15 +8,17 @@ constructors never simplify, promote or check ranges.  Users reach them through 
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tedsl.dtypes import DType
 from tedsl.errors import ExprError
 
 if TYPE_CHECKING:
+    from tedsl.expr.promote import DTypeLike, Number
     from tedsl.expr.tensor import Tensor
 
 
@@ -107,11 +109,13 @@ class Expr:
     """Base of scalar expressions.  Every node has a `dtype`; `children` and `rebuild` carry all
     traversals.
 
-    Operators are attached by `expr.operators`, so that this file stays a list of nodes.
+    Operators build nodes through `expr.build`, which promotes and checks.  `==` builds a
+    comparison, so compare structure with `structural_equal` and identity with `is`.
     """
 
     __slots__ = ()
     __hash__: ClassVar = object.__hash__  # identity: shared subtrees memoise
+    __array_ufunc__: ClassVar[None] = None  # numpy scalars on the left defer to our operators
     dtype: DType
 
     def children(self) -> tuple[Expr, ...]:
@@ -122,6 +126,10 @@ class Expr:
         """The same node over other sub-expressions (as many, in the order of `children`)."""
         raise NotImplementedError
 
+    def astype(self, dtype: DTypeLike) -> Expr:
+        """This value as `dtype`; see `Cast`."""
+        return build.cast(self, dtype)
+
     def __bool__(self) -> bool:
         raise ExprError(
             "an expression has no truth value while it is being built",
@@ -129,8 +137,114 @@ class Expr:
             "te.structural_equal",
         )
 
+    def __repr__(self) -> str:
+        text: str = importlib.import_module("tedsl.expr.printer").print_expr(self)
+        return text
 
-@dataclass(frozen=True, slots=True, eq=False)
+    def __add__(self, other: Number | Expr) -> Expr:
+        return build.add(self, other) if build.is_scalar(other) else NotImplemented
+
+    def __radd__(self, other: Number | Expr) -> Expr:
+        return build.add(other, self) if build.is_scalar(other) else NotImplemented
+
+    def __sub__(self, other: Number | Expr) -> Expr:
+        return build.sub(self, other) if build.is_scalar(other) else NotImplemented
+
+    def __rsub__(self, other: Number | Expr) -> Expr:
+        return build.sub(other, self) if build.is_scalar(other) else NotImplemented
+
+    def __mul__(self, other: Number | Expr) -> Expr:
+        return build.mul(self, other) if build.is_scalar(other) else NotImplemented
+
+    def __rmul__(self, other: Number | Expr) -> Expr:
+        return build.mul(other, self) if build.is_scalar(other) else NotImplemented
+
+    def __truediv__(self, other: Number | Expr) -> Expr:
+        return build.div(self, other) if build.is_scalar(other) else NotImplemented
+
+    def __rtruediv__(self, other: Number | Expr) -> Expr:
+        return build.div(other, self) if build.is_scalar(other) else NotImplemented
+
+    def __floordiv__(self, other: Number | Expr) -> Expr:
+        return build.floordiv(self, other) if build.is_scalar(other) else NotImplemented
+
+    def __rfloordiv__(self, other: Number | Expr) -> Expr:
+        return build.floordiv(other, self) if build.is_scalar(other) else NotImplemented
+
+    def __mod__(self, other: Number | Expr) -> Expr:
+        return build.floormod(self, other) if build.is_scalar(other) else NotImplemented
+
+    def __rmod__(self, other: Number | Expr) -> Expr:
+        return build.floormod(other, self) if build.is_scalar(other) else NotImplemented
+
+    def __pow__(self, other: Number | Expr) -> Expr:
+        return build.power(self, other) if build.is_scalar(other) else NotImplemented
+
+    def __rpow__(self, other: Number | Expr) -> Expr:
+        return build.power(other, self) if build.is_scalar(other) else NotImplemented
+
+    def __and__(self, other: Number | Expr) -> Expr:
+        return build.bitwise_and(self, other) if build.is_scalar(other) else NotImplemented
+
+    def __rand__(self, other: Number | Expr) -> Expr:
+        return build.bitwise_and(other, self) if build.is_scalar(other) else NotImplemented
+
+    def __or__(self, other: Number | Expr) -> Expr:
+        return build.bitwise_or(self, other) if build.is_scalar(other) else NotImplemented
+
+    def __ror__(self, other: Number | Expr) -> Expr:
+        return build.bitwise_or(other, self) if build.is_scalar(other) else NotImplemented
+
+    def __xor__(self, other: Number | Expr) -> Expr:
+        return build.bitwise_xor(self, other) if build.is_scalar(other) else NotImplemented
+
+    def __rxor__(self, other: Number | Expr) -> Expr:
+        return build.bitwise_xor(other, self) if build.is_scalar(other) else NotImplemented
+
+    def __lshift__(self, other: Number | Expr) -> Expr:
+        return build.left_shift(self, other) if build.is_scalar(other) else NotImplemented
+
+    def __rlshift__(self, other: Number | Expr) -> Expr:
+        return build.left_shift(other, self) if build.is_scalar(other) else NotImplemented
+
+    def __rshift__(self, other: Number | Expr) -> Expr:
+        return build.right_shift(self, other) if build.is_scalar(other) else NotImplemented
+
+    def __rrshift__(self, other: Number | Expr) -> Expr:
+        return build.right_shift(other, self) if build.is_scalar(other) else NotImplemented
+
+    def __lt__(self, other: Number | Expr) -> Expr:
+        return build.lt(self, other) if build.is_scalar(other) else NotImplemented
+
+    def __le__(self, other: Number | Expr) -> Expr:
+        return build.le(self, other) if build.is_scalar(other) else NotImplemented
+
+    def __gt__(self, other: Number | Expr) -> Expr:
+        return build.gt(self, other) if build.is_scalar(other) else NotImplemented
+
+    def __ge__(self, other: Number | Expr) -> Expr:
+        return build.ge(self, other) if build.is_scalar(other) else NotImplemented
+
+    def __eq__(self, other: object) -> Any:
+        return build.eq(self, other) if build.is_scalar(other) else NotImplemented
+
+    def __ne__(self, other: object) -> Any:
+        return build.ne(self, other) if build.is_scalar(other) else NotImplemented
+
+    def __neg__(self) -> Expr:
+        return build.neg(self)
+
+    def __invert__(self) -> Expr:
+        return build.invert(self)
+
+    def __pos__(self) -> Expr:
+        return self
+
+    def __abs__(self) -> Expr:
+        return build.unary(UnaryOp.ABS, self)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Const(Expr):
     """A literal.  Requires: `value` is a Python bool, int or float that fits `dtype`."""
 
@@ -144,7 +258,7 @@ class Const(Expr):
         return self
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Var(Expr):
     """A runtime scalar: a symbolic size, or a number given at the call.  `lower` is a known lower
     bound (sizes: 0)."""
@@ -176,7 +290,7 @@ class Range:
     extent: Expr
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Axis(Expr):
     """An iteration variable.  An object, never a name: two axes may print alike.
 
@@ -205,7 +319,7 @@ class Axis(Expr):
         return self
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Unary(Expr):
     """`op(a)`."""
 
@@ -223,7 +337,7 @@ class Unary(Expr):
         return Unary(self.op, *children)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Binary(Expr):
     """`a op b`.  Requires: equal dtypes."""
 
@@ -242,7 +356,7 @@ class Binary(Expr):
         return Binary(self.op, *children)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Compare(Expr):
     """`a op b`, a bool.  Requires: equal dtypes."""
 
@@ -258,7 +372,7 @@ class Compare(Expr):
         return Compare(self.op, *children)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Select(Expr):
     """`a` where `condition` holds, else `b`; both are evaluated.  Requires: bool condition, equal
     dtypes."""
@@ -278,7 +392,7 @@ class Select(Expr):
         return Select(*children)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class IfThenElse(Expr):
     """`a` where `condition` holds, else `b`; only the chosen one is evaluated, so the condition
     guards its reads."""
@@ -298,7 +412,7 @@ class IfThenElse(Expr):
         return IfThenElse(*children)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Cast(Expr):
     """`a` as `dtype`.  Float to integer truncates toward zero; to bool is `a != 0`; narrowing
     floats rounds to even."""
@@ -313,7 +427,7 @@ class Cast(Expr):
         return Cast(children[0], self.dtype)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class TensorRead(Expr):
     """One element of a tensor.  Requires: as many integer indices as the tensor has dimensions."""
 
@@ -357,7 +471,7 @@ class Reducer:
                 return None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Reduce(Expr):
     """Value `index` of folding `sources` with `reducer` over `axes`, at the points where `where`
     holds.
@@ -388,3 +502,7 @@ class Reduce(Expr):
         where = rest.pop(0) if self.where is not None else None
         init = tuple(rest) if self.init is not None else None
         return Reduce(self.reducer, tuple(children[:n]), self.axes, where, init, self.index)
+
+
+# At the end, because `build` needs the nodes and the operators of `Expr` need `build`.
+from tedsl.expr import build  # noqa: E402
