@@ -144,6 +144,14 @@ class Store(Stmt):
     tile: tuple[TileAxis, ...] = ()
 
 
+class Precision(StrEnum):
+    """How a `Dot` of float32 operands multiplies: exactly, in TF32, or in three TF32 products."""
+
+    IEEE = "ieee"
+    TF32 = "tf32"
+    TF32X3 = "tf32x3"
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Accumulate(Stmt):
     """`buffers[indices] = reducer(buffers[indices], values)` at every point of `tile` where `mask`
@@ -151,7 +159,8 @@ class Accumulate(Stmt):
 
     All buffers share the indices.  Tile axes that do not occur in the indices are reduced, in any
     order.
-    Requires: as many buffers and values as the reducer's tuple.
+    `precision` is for a `Dot` it may become.  Requires: as many buffers and values as the reducer's
+    tuple.
     """
 
     buffers: tuple[Buffer, ...]
@@ -160,14 +169,7 @@ class Accumulate(Stmt):
     values: tuple[Expr, ...]
     mask: Expr | None = None
     tile: tuple[TileAxis, ...] = ()
-
-
-class Precision(StrEnum):
-    """How a `Dot` of float32 operands multiplies: exactly, in TF32, or in three TF32 products."""
-
-    IEEE = "ieee"
-    TF32 = "tf32"
-    TF32X3 = "tf32x3"
+    precision: Precision = Precision.IEEE
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,0 +1,271 @@
+"""The text of loop IR: the format of goldens and bug reports.
+
+Part of the third room; imports `expr` and `ir`.  The text is a function of the tree alone: a name is
+given when its object is first printed, and a name already taken gets the suffix `_1`, `_2`, ...
+"""
+
+from __future__ import annotations
+
+from tedsl.dtypes import DType
+from tedsl.expr.nodes import (
+    Axis,
+    Binary,
+    Cast,
+    Compare,
+    Const,
+    Expr,
+    IfThenElse,
+    Reduce,
+    Reducer,
+    Select,
+    TensorRead,
+    Unary,
+    UnaryOp,
+    Var,
+)
+from tedsl.ir.nodes import (
+    Accumulate,
+    Allocate,
+    Buffer,
+    Dot,
+    For,
+    Func,
+    Guard,
+    Launch,
+    Load,
+    LoopKind,
+    Module,
+    Precision,
+    Seq,
+    Stmt,
+    Store,
+    TileAxis,
+)
+
+INFIX: dict[str, int] = {
+    "|": 2,
+    "^": 3,
+    "&": 4,
+    "<<": 5,
+    ">>": 5,
+    "+": 6,
+    "-": 6,
+    "*": 7,
+    "/": 7,
+    "//": 7,
+    "%": 7,
+}
+COMPARE, PREFIX, ATOM = 1, 8, 9
+
+
+class Namer:
+    """Gives each axis, runtime scalar and buffer a name of its own, in order of first use."""
+
+    def __init__(self, outer: Namer | None = None) -> None:
+        self._names: dict[object, str] = dict(outer._names) if outer else {}
+        self._taken: set[str] = set(outer._taken) if outer else set()
+
+    def name(self, thing: Axis | Var | Buffer) -> str:
+        """The name of `thing`: its own, with a suffix when another object already has it."""
+        known = self._names.get(thing)
+        if known is not None:
+            return known
+        text, count = thing.name, 0
+        while text in self._taken:
+            count += 1
+            text = f"{thing.name}_{count}"
+        self._taken.add(text)
+        self._names[thing] = text
+        return text
+
+
+def print_module(module: Module) -> str:
+    """The whole module: its buffers, then each kernel in launch order."""
+    namer = Namer()
+    lines = [f"module {module.name}"]
+    for label, buffers in (
+        ("input", module.inputs),
+        ("output", module.outputs),
+        ("workspace", module.workspaces),
+    ):
+        lines += [f"  {label} {_declaration(b, namer)}" for b in buffers]
+    lines += [f"  size {namer.name(v)}: {v.dtype}" for v in module.sizes]
+    for func in module.funcs:
+        lines += ["", *_func_lines(func, Namer(namer))]
+    return "\n".join(lines) + "\n"
+
+
+def print_func(func: Func) -> str:
+    """One kernel: its signature, launch options and body."""
+    return "\n".join(_func_lines(func, Namer())) + "\n"
+
+
+def print_stmt(stmt: Stmt, namer: Namer | None = None) -> str:
+    """A statement tree, without a trailing newline."""
+    return "\n".join(_stmt_lines(stmt, namer or Namer()))
+
+
+def print_expr(expr: Expr, namer: Namer | None = None) -> str:
+    """One expression over buffers, axes and runtime scalars."""
+    return _expr(expr, namer or Namer(), 0)
+
+
+def _func_lines(func: Func, namer: Namer) -> list[str]:
+    params = [_declaration(b, namer) for b in func.params]
+    params += [f"{namer.name(v)}: {v.dtype}" for v in func.sizes]
+    head = [f"func {func.name}({', '.join(params)})"]
+    if options := _launch(func.launch):
+        head[0] += f" launch({options})"
+    head[0] += ":"
+    return head + _indent(_stmt_lines(func.body, namer))
+
+
+def _launch(launch: Launch) -> str:
+    options = {
+        "num_warps": launch.num_warps,
+        "num_stages": launch.num_stages,
+        "num_ctas": launch.num_ctas,
+        "maxnreg": launch.maxnreg,
+    }
+    return ", ".join(f"{name}={value}" for name, value in options.items() if value is not None)
+
+
+def _declaration(buffer: Buffer, namer: Namer) -> str:
+    name = namer.name(buffer)
+    shape = ", ".join(_expr(n, namer, 0) for n in buffer.shape)
+    return f"{name}: {buffer.dtype}[{shape}]"
+
+
+def _indent(lines: list[str]) -> list[str]:
+    return [f"  {line}" for line in lines]
+
+
+def _stmt_lines(stmt: Stmt, namer: Namer) -> list[str]:
+    match stmt:
+        case Seq(stmts=stmts):
+            lines = [line for child in stmts for line in _stmt_lines(child, namer)]
+            return lines or ["pass"]
+        case For():
+            return [_loop_head(stmt, namer), *_indent(_stmt_lines(stmt.body, namer))]
+        case Guard(condition=condition, body=body):
+            return [f"if {_expr(condition, namer, 0)}:", *_indent(_stmt_lines(body, namer))]
+        case Allocate(buffer=buffer, body=body):
+            name, _, rest = _declaration(buffer, namer).partition(": ")
+            return [f"alloc {name}: {buffer.scope} {rest}", *_stmt_lines(body, namer)]
+        case Store():
+            tile = _tile(stmt.tile, namer)
+            place = f"{namer.name(stmt.buffer)}{_indices(stmt.indices, namer)}"
+            value = _expr(stmt.value, namer, 0)
+            return [f"{tile}{place} = {value}{_mask(stmt.mask, namer)}"]
+        case Accumulate():
+            return [_accumulate(stmt, namer)]
+        case Dot():
+            return [_dot(stmt, namer)]
+        case _:
+            return [f"<{type(stmt).__name__}>"]
+
+
+def _loop_head(loop: For, namer: Namer) -> str:
+    extent = _expr(loop.extent, namer, 0)
+    kind = "" if loop.kind is LoopKind.SERIAL else f" {loop.kind}"
+    if loop.kind is LoopKind.PROGRAM:
+        kind = f" program[{loop.program}]"
+    head = f"for {namer.name(loop.axis)} in{kind} 0..{extent}:"
+    if loop.num_stages or loop.flatten:
+        flatten = ", flatten" if loop.flatten else ""
+        head += f" pipeline({loop.num_stages}{flatten})"
+    return head
+
+
+def _tile(tile: tuple[TileAxis, ...], namer: Namer) -> str:
+    if not tile:
+        return ""
+    return f"tile ({', '.join(f'{namer.name(t.axis)}:{t.extent}' for t in tile)}): "
+
+
+def _mask(mask: Expr | None, namer: Namer) -> str:
+    return "" if mask is None else f" if {_expr(mask, namer, 0)}"
+
+
+def _accumulate(stmt: Accumulate, namer: Namer) -> str:
+    tile = _tile(stmt.tile, namer)
+    indices = _indices(stmt.indices, namer)
+    places = _tuple([f"{namer.name(b)}{indices}" for b in stmt.buffers])
+    values = _tuple([_expr(v, namer, 0) for v in stmt.values])
+    mask = _mask(stmt.mask, namer)
+    return f"{tile}{places} {_reducer(stmt.reducer)}= {values}{mask}"
+
+
+def _reducer(reducer: Reducer) -> str:
+    return reducer.name
+
+
+def _dot(stmt: Dot, namer: Namer) -> str:
+    tile = _tile((*stmt.batch, stmt.row, stmt.column, stmt.contract), namer)
+    place = f"{namer.name(stmt.buffer)}{_indices(stmt.indices, namer)}"
+    precision = "" if stmt.precision is Precision.IEEE else f", {stmt.precision}"
+    operands = f"{_expr(stmt.lhs, namer, 0)}, {_expr(stmt.rhs, namer, 0)}"
+    return f"{tile}{place} += dot({operands}{precision})"
+
+
+def _tuple(parts: list[str]) -> str:
+    return parts[0] if len(parts) == 1 else f"({', '.join(parts)})"
+
+
+def _indices(indices: tuple[Expr, ...], namer: Namer) -> str:
+    return f"[{', '.join(_expr(i, namer, 0) for i in indices)}]"
+
+
+def _expr(expr: Expr, namer: Namer, outer: int) -> str:
+    """`expr` as text, in parentheses when it binds less tightly than `outer`."""
+    text, level = _expr_level(expr, namer)
+    return f"({text})" if level < outer else text
+
+
+def _expr_level(expr: Expr, namer: Namer) -> tuple[str, int]:
+    match expr:
+        case Const():
+            return _const(expr)
+        case Axis() | Var():
+            return namer.name(expr), ATOM
+        case Binary(op=op, a=a, b=b) if op in INFIX:
+            level = INFIX[op]
+            return f"{_expr(a, namer, level)} {op} {_expr(b, namer, level + 1)}", level
+        case Compare(op=op, a=a, b=b):
+            left, right = _expr(a, namer, COMPARE + 1), _expr(b, namer, COMPARE + 1)
+            return f"{left} {op} {right}", COMPARE
+        case Unary(op=UnaryOp.NEG | UnaryOp.NOT as op, a=a):
+            return f"{'-' if op is UnaryOp.NEG else '~'}{_expr(a, namer, PREFIX)}", PREFIX
+        case Load():
+            indices = ", ".join(_expr(i, namer, 0) for i in expr.indices)
+            mask = "" if expr.mask is None else f"; {_expr(expr.mask, namer, 0)}"
+            return f"{namer.name(expr.buffer)}[{indices}{mask}]", ATOM
+        case _:
+            return _call(expr, namer), ATOM
+
+
+def _call(expr: Expr, namer: Namer) -> str:
+    match expr:
+        case Binary(op=op) | Unary(op=op):
+            name = op.value
+        case Select():
+            name = "select"
+        case IfThenElse():
+            name = "if_then_else"
+        case Cast(dtype=dtype):
+            name = dtype.value
+        case TensorRead(tensor=tensor):
+            name = f"{tensor.name}.read"
+        case Reduce(reducer=reducer):
+            name = reducer.name
+        case _:
+            name = f"<{type(expr).__name__}>"
+    return f"{name}({', '.join(_expr(child, namer, 0) for child in expr.children())})"
+
+
+def _const(expr: Const) -> tuple[str, int]:
+    """int32, float32 and bool literals as they are; others wear their type."""
+    text = repr(expr.value)
+    if expr.dtype in (DType.int32, DType.float32, DType.bool):
+        return text, PREFIX if text.startswith("-") else ATOM
+    return f"{expr.dtype}({text})", ATOM

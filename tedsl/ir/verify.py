@@ -1,0 +1,317 @@
+"""The rules of each IR level, checked after every pass under test.
+
+Part of the third room; imports `expr` and `ir`.  A broken rule is a bug in tedsl: `verify` raises
+`InternalError` with the rule, the node and the statement it stands in.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import assert_never
+
+from tedsl.dtypes import DType
+from tedsl.errors import InternalError
+from tedsl.expr.nodes import (
+    Axis,
+    Binary,
+    Compare,
+    Const,
+    Expr,
+    IfThenElse,
+    Reduce,
+    Select,
+    TensorRead,
+    Unary,
+    Var,
+)
+from tedsl.expr.visit import variables, walk
+from tedsl.ir.nodes import (
+    Accumulate,
+    Allocate,
+    Buffer,
+    Dot,
+    For,
+    Func,
+    Guard,
+    Level,
+    Load,
+    LoopKind,
+    Module,
+    Scope,
+    Seq,
+    Stmt,
+    Store,
+    TileAxis,
+)
+from tedsl.ir.printer import print_expr, print_stmt
+from tedsl.ir.visit import closed, own_exprs, tile_axes
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """What is bound at one point of the walk, and the statement being checked."""
+
+    func: str
+    level: Level
+    axes: frozenset[Axis]
+    sizes: frozenset[Var]
+    buffers: frozenset[Buffer]
+
+    def fail(self, rule: str, stmt: Stmt | None, expr: Expr | None = None) -> InternalError:
+        facts = [("level", str(self.level))]
+        if expr is not None:
+            facts.append(("at", print_expr(expr)))
+        if stmt is not None:
+            facts.append(("in", print_stmt(stmt).replace("\n", "\n          ")))
+        return InternalError(rule, subject=f"verify {self.func}", facts=facts)
+
+
+def verify(ir: Module | Func, level: Level) -> None:
+    """Check the rules of `level` over a module or one kernel.
+
+    Raises:
+        InternalError: naming the rule, the node and the statement.
+    """
+    if isinstance(ir, Func):
+        _verify_func(ir, level)
+        return
+    known = {*ir.inputs, *ir.outputs, *ir.workspaces}
+    for func in ir.funcs:
+        for buffer in func.params:
+            if buffer not in known:
+                raise InternalError(
+                    f"parameter {buffer.name!r} of {func.name} is no buffer of the module",
+                    subject=f"verify {ir.name}",
+                )
+        for size in func.sizes:
+            if size not in ir.sizes:
+                raise InternalError(
+                    f"size {size.name!r} of {func.name} is no size of the module",
+                    subject=f"verify {ir.name}",
+                )
+        _verify_func(func, level)
+
+
+def _verify_func(func: Func, level: Level) -> None:
+    sizes, params = frozenset(func.sizes), frozenset(func.params)
+    scope = _Scope(func.name, level, frozenset(), sizes, params)
+    bound: set[Axis] = set()
+    for buffer in func.params:
+        if buffer.scope is not Scope.GLOBAL:
+            raise scope.fail(f"parameter {buffer.name!r} is not GLOBAL", None)
+        for extent in buffer.shape:
+            _check_expr(extent, scope, None)
+    _check_stmt(func.body, scope, bound)
+
+
+def _check_stmt(stmt: Stmt, scope: _Scope, bound: set[Axis]) -> None:
+    """`bound` collects every axis bound anywhere in the function: each may be bound once."""
+    match closed(stmt):
+        case Seq(stmts=stmts):
+            for child in stmts:
+                _check_stmt(child, scope, bound)
+        case For() as loop:
+            _check_loop(loop, scope)
+            _bind(loop.axis, loop, scope, bound)
+            _check_stmt(loop.body, _inner(scope, axes=(loop.axis,)), bound)
+        case Guard(condition=condition, body=body):
+            _check_expr(condition, scope, stmt)
+            if condition.dtype is not DType.bool:
+                raise scope.fail("the condition of a guard is not bool", stmt, condition)
+            _check_stmt(body, scope, bound)
+        case Allocate(buffer=buffer, body=body):
+            _check_allocate(buffer, scope, stmt)
+            _check_stmt(body, _inner(scope, buffers=(buffer,)), bound)
+        case (Store() | Accumulate() | Dot()) as leaf:
+            _check_leaf(leaf, scope)
+        case _ as never:
+            assert_never(never)
+
+
+def _inner(scope: _Scope, axes: tuple[Axis, ...] = (), buffers: tuple[Buffer, ...] = ()) -> _Scope:
+    return _Scope(
+        scope.func,
+        scope.level,
+        scope.axes.union(axes),
+        scope.sizes,
+        scope.buffers.union(buffers),
+    )
+
+
+def _bind(axis: Axis, stmt: Stmt, scope: _Scope, bound: set[Axis]) -> None:
+    if axis in bound:
+        raise scope.fail(f"axis {axis.name!r} is bound twice", stmt)
+    bound.add(axis)
+
+
+def _check_loop(loop: For, scope: _Scope) -> None:
+    _check_expr(loop.extent, scope, loop)
+    if not loop.extent.dtype.is_integer:
+        raise scope.fail("the extent of a loop is not an integer", loop, loop.extent)
+    if scope.level is Level.TILE and loop.kind is LoopKind.VECTORIZED:
+        raise scope.fail("a VECTORIZED loop at TILE level", loop)
+    if not 0 <= loop.program <= 2:
+        raise scope.fail(f"grid dimension {loop.program} of a loop is not 0, 1 or 2", loop)
+
+
+def _check_allocate(buffer: Buffer, scope: _Scope, stmt: Stmt) -> None:
+    if buffer in scope.buffers:
+        raise scope.fail(f"buffer {buffer.name!r} is allocated twice", stmt)
+    for extent in buffer.shape:
+        _check_expr(extent, scope, stmt)
+        if buffer.scope is not Scope.GLOBAL and not isinstance(extent, Const):
+            raise scope.fail(f"{buffer.scope} buffer {buffer.name!r} has no constant shape", stmt)
+
+
+def _check_leaf(stmt: Store | Accumulate | Dot, scope: _Scope) -> None:
+    tile = tile_axes(stmt)
+    if scope.level is Level.NEST and tile:
+        raise scope.fail("a statement with tile axes at NEST level", stmt)
+    for axis in tile:
+        if axis.extent <= 0:
+            raise scope.fail(f"tile axis {axis.axis.name!r} has extent {axis.extent}", stmt)
+        if axis.axis in scope.axes:
+            raise scope.fail(f"tile axis {axis.axis.name!r} is also a loop around it", stmt)
+    if len({t.axis for t in tile}) != len(tile):
+        raise scope.fail("a tile axis occurs twice", stmt)
+    inside = _inner(scope, axes=tuple(t.axis for t in tile))
+    for expr in own_exprs(stmt):
+        _check_expr(expr, inside, stmt)
+    match stmt:
+        case Store(buffer=buffer, indices=indices, value=value, mask=mask):
+            _check_place(buffer, indices, value, inside, stmt)
+            _check_mask(mask, inside, stmt)
+            _check_distinct(stmt, tile, inside)
+        case Accumulate():
+            _check_accumulate(stmt, inside)
+            _check_mask(stmt.mask, inside, stmt)
+        case Dot():
+            _check_dot(stmt, inside)
+        case _ as never:
+            assert_never(never)
+
+
+def _check_place(
+    buffer: Buffer, indices: tuple[Expr, ...], value: Expr | None, scope: _Scope, stmt: Stmt
+) -> None:
+    """The element that is written: a known buffer, one integer index per dimension, its dtype."""
+    _check_access(buffer, indices, scope, stmt)
+    if value is not None and value.dtype is not buffer.dtype:
+        raise scope.fail(
+            f"a {value.dtype} value is stored into {buffer.dtype} buffer {buffer.name!r}",
+            stmt,
+            value,
+        )
+
+
+def _check_access(
+    buffer: Buffer, indices: tuple[Expr, ...], scope: _Scope, stmt: Stmt | None
+) -> None:
+    if buffer not in scope.buffers:
+        raise scope.fail(f"buffer {buffer.name!r} is neither a parameter nor allocated here", stmt)
+    if len(indices) != len(buffer.shape):
+        raise scope.fail(
+            f"{len(indices)} indices for buffer {buffer.name!r} of rank {len(buffer.shape)}", stmt
+        )
+    for index in indices:
+        if not index.dtype.is_integer:
+            raise scope.fail(f"an index of {buffer.name!r} is not an integer", stmt, index)
+
+
+def _check_mask(mask: Expr | None, scope: _Scope, stmt: Stmt | None) -> None:
+    if mask is None:
+        return
+    if scope.level is Level.NEST:
+        raise scope.fail("a mask at NEST level", stmt, mask)
+    if mask.dtype is not DType.bool:
+        raise scope.fail("a mask is not bool", stmt, mask)
+
+
+def _check_distinct(stmt: Store, tile: tuple[TileAxis, ...], scope: _Scope) -> None:
+    """Decidable part of "distinct points write distinct elements": every tile axis must occur.
+
+    A tile axis that the mask names may be pinned to one point by it, so it is left alone.
+    """
+    used = {*variables(*stmt.indices), *(variables(stmt.mask) if stmt.mask is not None else ())}
+    for axis in tile:
+        if axis.extent > 1 and axis.axis not in used:
+            raise scope.fail(f"points of tile axis {axis.axis.name!r} write the same element", stmt)
+
+
+def _check_accumulate(stmt: Accumulate, scope: _Scope) -> None:
+    width = len(stmt.reducer.combine)
+    if len(stmt.buffers) != width or len(stmt.values) != width:
+        raise scope.fail(
+            f"{len(stmt.buffers)} buffers and {len(stmt.values)} values for reducer "
+            f"{stmt.reducer.name!r} of {width}",
+            stmt,
+        )
+    parts = zip(stmt.buffers, stmt.values, stmt.reducer.combine, strict=True)
+    for buffer, value, combine in parts:
+        _check_place(buffer, stmt.indices, value, scope, stmt)
+        if combine.dtype is not buffer.dtype:
+            raise scope.fail(
+                f"reducer {stmt.reducer.name!r} makes {combine.dtype} for {buffer.dtype} "
+                f"buffer {buffer.name!r}",
+                stmt,
+            )
+
+
+def _check_dot(stmt: Dot, scope: _Scope) -> None:
+    _check_access(stmt.buffer, stmt.indices, scope, stmt)
+    batch = {t.axis for t in stmt.batch}
+    tile = {t.axis for t in tile_axes(stmt)}
+    operands = (
+        ("lhs", stmt.lhs, {stmt.row.axis, stmt.contract.axis}),
+        ("rhs", stmt.rhs, {stmt.column.axis, stmt.contract.axis}),
+        ("place", None, {stmt.row.axis, stmt.column.axis}),
+    )
+    for name, operand, allowed in operands:
+        exprs = stmt.indices if operand is None else (operand,)
+        extra = tile.intersection(variables(*exprs)) - batch - allowed
+        if extra:
+            names = ", ".join(sorted(axis.name for axis in extra))
+            raise scope.fail(f"the {name} of a dot depends on {names}", stmt)
+
+
+def _check_expr(expr: Expr, scope: _Scope, stmt: Stmt | None) -> None:
+    for node in walk(expr):
+        match node:
+            case Axis() if node not in scope.axes:
+                raise scope.fail(f"axis {node.name!r} is not bound here", stmt, expr)
+            case Var() if node not in scope.sizes:
+                raise scope.fail(f"size {node.name!r} is not listed in the sizes", stmt, expr)
+            case TensorRead() | Reduce():
+                raise scope.fail(f"a {type(node).__name__} in the loop IR", stmt, node)
+            case IfThenElse() if scope.level is Level.TILE:
+                raise scope.fail("an IfThenElse at TILE level", stmt, node)
+            case Load(buffer=buffer, indices=indices, mask=mask):
+                _check_access(buffer, indices, scope, stmt)
+                _check_mask(mask, scope, stmt)
+            case _:
+                _check_types(node, scope, stmt)
+
+
+def _check_types(node: Expr, scope: _Scope, stmt: Stmt | None) -> None:
+    match node:
+        case Binary(a=a, b=b) | Compare(a=a, b=b) if a.dtype is not b.dtype:
+            raise scope.fail(f"operands are {a.dtype} and {b.dtype}", stmt, node)
+        case Select(condition=condition, a=a, b=b) | IfThenElse(condition=condition, a=a, b=b):
+            if condition.dtype is not DType.bool:
+                raise scope.fail("the condition of a choice is not bool", stmt, node)
+            if a.dtype is not b.dtype:
+                raise scope.fail(f"choices are {a.dtype} and {b.dtype}", stmt, node)
+        case Const(value=value, dtype=dtype):
+            _check_const(node, value, dtype, scope, stmt)
+        case Unary(op=op, a=a) if a.dtype is DType.bool and op.value in ("neg", "abs", "sign"):
+            raise scope.fail(f"{op.value} of a bool", stmt, node)
+        case _:
+            pass
+
+
+def _check_const(node: Expr, value: float, dtype: DType, scope: _Scope, stmt: Stmt | None) -> None:
+    expected = bool if dtype.is_bool else int if dtype.is_integer else float
+    if type(value) is not expected and not (expected is float and type(value) is int):
+        raise scope.fail(f"{value!r} is not a value of {dtype}", stmt, node)
+    if dtype.is_integer and not dtype.info.lowest <= value <= dtype.info.highest:
+        raise scope.fail(f"{value!r} does not fit {dtype}", stmt, node)
