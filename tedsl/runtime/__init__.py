@@ -1,0 +1,1 @@
+"""Running kernels: arrays, argument checks, `Kernel`, the on-disk cache, timing."""

@@ -1,0 +1,111 @@
+"""A digest of everything that generated code depends on: the key of the on-disk cache.
+
+Printed IR is no key: two axes may print alike.  Here every node of a lowered module is written out
+field by field, and objects with identity (axes, variables, buffers, shared subtrees) are numbered
+in the order in which they are met, so that equal digests mean equal programs.  Imports nothing of
+tedsl but `errors`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any, cast
+
+from tedsl.errors import InternalError
+
+FORMAT = "1"  # raise when the meaning of a cache entry changes
+
+
+def fingerprint(*roots: object, **facts: str) -> str:
+    """The SHA-256 of `roots` (dataclasses, tuples, enums, numbers, text) and of named facts, in
+    hex.
+    """
+    digest = hashlib.sha256()
+    write = _Writer(digest.update)
+    for root in roots:
+        write(root)
+    for name, value in sorted(facts.items()):
+        write(name)
+        write(value)
+    return digest.hexdigest()
+
+
+class _Writer:
+    """Writes values in a form that no two different values share."""
+
+    def __init__(self, update: Callable[[bytes], object]) -> None:
+        self._update = update
+        self._numbers: dict[int, int] = {}
+        self._keep: list[object] = []  # an id is only good while its object lives
+
+    def __call__(self, value: object) -> None:
+        match value:
+            case None | bool() | int() | float():
+                self._token(f"{type(value).__name__} {value!r}")
+            case Enum():
+                self._token(f"{type(value).__name__}.{value.name}")
+            case str():
+                self._token(f"str {len(value)} {value}")
+            case tuple():
+                items = cast(tuple[object, ...], value)
+                self._token(f"tuple {len(items)}")
+                for item in items:
+                    self(item)
+            case Mapping():
+                pairs = cast(Mapping[object, object], value)
+                self._token(f"map {len(pairs)}")
+                for key, item in pairs.items():
+                    self(key)
+                    self(item)
+            case _:
+                self._node(value)
+
+    def _token(self, text: str) -> None:
+        self._update(text.encode())
+        self._update(b"\0")
+
+    def _node(self, node: object) -> None:
+        number = self._numbers.get(id(node))
+        if number is not None:
+            self._token(f"# {number}")
+            return
+        if not is_dataclass(node):
+            raise InternalError(f"{type(node).__name__} has no fingerprint")
+        self._numbers[id(node)] = len(self._numbers)
+        self._keep.append(node)
+        specs = fields(cast(Any, node))
+        self._token(f"{type(node).__qualname__} {len(specs)}")
+        for spec in specs:
+            self(getattr(node, spec.name))
+
+
+@cache
+def code_version() -> str:
+    """A digest of tedsl's own sources, so that no entry outlives the compiler that made it."""
+    root = Path(__file__).resolve().parent.parent
+    digest = hashlib.sha256(FORMAT.encode())
+    for path in sorted(root.rglob("*.py")):
+        if path.is_relative_to(root / "runtime") and path.name != Path(__file__).name:
+            continue  # runs code, does not make it
+        digest.update(str(path.relative_to(root)).encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+@cache
+def tool_versions(*packages: str) -> str:
+    """Versions of Python and of the named distributions; an absent one counts as such."""
+    found = [f"python {platform.python_version()} {platform.machine()} {platform.system()}"]
+    for package in packages:
+        try:
+            found.append(f"{package} {metadata.version(package)}")
+        except metadata.PackageNotFoundError:
+            found.append(f"{package} absent")
+    return "; ".join(found)

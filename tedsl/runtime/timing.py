@@ -1,0 +1,207 @@
+"""Honest timing: medians over many samples, candidates interleaved, on the CPU and on a GPU.
+
+Used by the search, the tutorials and the benchmarks.  A sample is the time of one call: where calls
+are too short for the clock, the mean of a batch sized so that a sample lasts `min_sample` seconds.
+PyTorch is imported only for GPU timing.  Imports `errors`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tedsl.errors import BackendError
+
+Call = Callable[[], object]
+_FLUSH_BYTES = 256 << 20  # more than the L2 of any GPU so far
+_WAIT_CYCLES = 180_000
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """Seconds per call of one candidate.  `samples` are in the order taken."""
+
+    samples: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        """The middle sample (the mean of the two middle ones)."""
+        return self.quantile(0.5)
+
+    @property
+    def best(self) -> float:
+        """The shortest sample."""
+        return min(self.samples)
+
+    @property
+    def spread(self) -> float:
+        """Half the interquartile range over the median: 0.01 says that samples agree within 1%."""
+        middle = self.median
+        return (self.quantile(0.75) - self.quantile(0.25)) / 2 / middle if middle else 0.0
+
+    def quantile(self, q: float) -> float:
+        """The `q`-quantile, linear between samples."""
+        ordered = sorted(self.samples)
+        place = q * (len(ordered) - 1)
+        low = math.floor(place)
+        high = min(low + 1, len(ordered) - 1)
+        return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
+
+    def bandwidth(self, nbytes: int) -> float:
+        """Bytes per second at the median."""
+        return nbytes / self.median
+
+    def __str__(self) -> str:
+        return f"{format_seconds(self.median)} ± {self.spread:.1%} ({len(self.samples)} samples)"
+
+
+def format_seconds(seconds: float) -> str:
+    """A time in the unit that suits it."""
+    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if seconds >= scale:
+            return f"{seconds / scale:.4g} {unit}"
+    return f"{seconds * 1e9:.4g} ns"
+
+
+def measure(
+    fn: Call,
+    *,
+    repeats: int = 20,
+    warmup: int = 2,
+    min_sample: float = 1e-4,
+    max_seconds: float = 10.0,
+) -> Stats:
+    """Time `fn()` on the CPU.
+
+    Args:
+        fn: the call.
+        repeats: samples to take.
+        warmup: calls before the first sample.
+        min_sample: seconds a sample lasts at least; shorter calls are batched.
+        max_seconds: stop early (with at least three samples) once so much time has passed.
+    """
+    return compare(
+        {"": fn}, repeats=repeats, warmup=warmup, min_sample=min_sample, max_seconds=max_seconds
+    )[""]
+
+
+def compare(
+    candidates: Mapping[str, Call],
+    *,
+    repeats: int = 20,
+    warmup: int = 2,
+    min_sample: float = 1e-4,
+    max_seconds: float = 60.0,
+) -> dict[str, Stats]:
+    """Time several calls on the CPU, one sample of each in turn, so that drift hits all alike.
+
+    Args:
+        candidates: the calls by name.
+        repeats: samples of each.
+        warmup: calls of each before its first sample.
+        min_sample: seconds a sample lasts at least.
+        max_seconds: stop early (with at least three rounds) once so much time has passed.
+    """
+    batches = {name: _batch(fn, warmup, min_sample) for name, fn in candidates.items()}
+    samples: dict[str, list[float]] = {name: [] for name in candidates}
+    start = time.perf_counter()
+    for done in range(max(repeats, 1)):
+        if done >= 3 and time.perf_counter() - start > max_seconds:
+            break
+        for name, fn in candidates.items():
+            samples[name].append(_sample(fn, batches[name]))
+    return {name: Stats(tuple(taken)) for name, taken in samples.items()}
+
+
+def _sample(fn: Call, batch: int) -> float:
+    begin = time.perf_counter()
+    for _ in range(batch):
+        fn()
+    return (time.perf_counter() - begin) / batch
+
+
+def _batch(fn: Call, warmup: int, min_sample: float) -> int:
+    """Warm up, and find how many calls one sample needs."""
+    for _ in range(warmup):
+        fn()
+    batch = 1
+    while batch < 1 << 20:
+        taken = _sample(fn, batch) * batch
+        if taken >= min_sample:
+            break
+        batch = max(batch * 2, math.ceil(batch * min_sample / max(taken, 1e-9)))
+    return min(batch, 1 << 20)
+
+
+def measure_cuda(
+    fn: Call, *, repeats: int = 50, warmup: int = 5, flush: bool = True, max_seconds: float = 10.0
+) -> Stats:
+    """Time `fn()` on the current GPU stream; see `compare_cuda`."""
+    return compare_cuda(
+        {"": fn}, repeats=repeats, warmup=warmup, flush=flush, max_seconds=max_seconds
+    )[""]
+
+
+def compare_cuda(
+    candidates: Mapping[str, Call],
+    *,
+    repeats: int = 50,
+    warmup: int = 5,
+    flush: bool = True,
+    max_seconds: float = 60.0,
+) -> dict[str, Stats]:
+    """Time several GPU calls with events on the current stream, one sample of each in turn.
+
+    A sample is one call between two events.  The work that is queued before it (the flush, or a
+    wait of about 0.1 ms) hides the time that the host needs to launch, so host overhead counts
+    only where it is longer than that, or where a call waits for the host.
+
+    Args:
+        candidates: the calls by name.
+        repeats: samples of each.
+        warmup: calls of each before its first sample.
+        flush: overwrite the L2 cache before each sample.
+        max_seconds: stop early (with at least three rounds) once so much time has passed.
+
+    Raises:
+        BackendError: no GPU, or no PyTorch.
+    """
+    torch = _torch_with_gpu()
+    scratch = torch.empty(_FLUSH_BYTES if flush else 0, dtype=torch.uint8, device="cuda")
+    for fn in candidates.values():
+        for _ in range(warmup):
+            fn()
+    torch.cuda.synchronize()
+    samples: dict[str, list[float]] = {name: [] for name in candidates}
+    start = time.perf_counter()
+    for done in range(max(repeats, 1)):
+        if done >= 3 and time.perf_counter() - start > max_seconds:
+            break
+        pairs: dict[str, tuple[Any, Any]] = {}
+        for name, fn in candidates.items():
+            scratch.zero_() if flush else torch.cuda._sleep(_WAIT_CYCLES)
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begin.record()
+            fn()
+            end.record()
+            pairs[name] = begin, end
+        torch.cuda.synchronize()
+        for name, (begin, end) in pairs.items():
+            samples[name].append(begin.elapsed_time(end) * 1e-3)
+    return {name: Stats(tuple(taken)) for name, taken in samples.items()}
+
+
+def _torch_with_gpu() -> Any:
+    try:
+        torch = importlib.import_module("torch")
+    except ImportError as error:
+        raise BackendError(
+            "timing on a GPU needs PyTorch", hint="pip install 'tedsl[torch]'"
+        ) from error
+    if not torch.cuda.is_available():
+        raise BackendError("no GPU to time on", hint="time on the CPU with measure()")
+    return torch
