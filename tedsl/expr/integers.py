@@ -1,0 +1,112 @@
+"""Builders of index arithmetic: integer expressions of one width, with only 0 and 1 folded.
+
+For the compiler's own use (regions, offsets, extents); users write operators, and `index.simplify`
+does the rest. Two operands of different width meet in int64.  Imports `nodes`.
+"""
+
+from __future__ import annotations
+
+from tedsl.dtypes import DType
+from tedsl.expr.nodes import Binary, BinaryOp, Cast, Compare, CompareOp, Const, Expr
+
+ZERO = Const(0, DType.int32)
+ONE = Const(1, DType.int32)
+
+
+def constant(expr: Expr) -> int | None:
+    """The value of an integer literal, else None."""
+    return int(expr.value) if isinstance(expr, Const) and not expr.dtype.is_float else None
+
+
+def as_index(value: Expr | int) -> Expr:
+    """An int as an int32 literal (int64 when it does not fit)."""
+    if isinstance(value, Expr):
+        return value
+    return Const(value, DType.int32 if -(2**31) <= value < 2**31 else DType.int64)
+
+
+def widened(expr: Expr, dtype: DType = DType.int64) -> Expr:
+    """`expr` in the wider integer type `dtype`."""
+    if expr.dtype is dtype:
+        return expr
+    return Const(expr.value, dtype) if isinstance(expr, Const) else Cast(expr, dtype)
+
+
+def same_width(a: Expr, b: Expr) -> tuple[Expr, Expr]:
+    """Both operands in one integer type: their own, or int64."""
+    return (a, b) if a.dtype is b.dtype else (widened(a), widened(b))
+
+
+def add(a: Expr, b: Expr | int) -> Expr:
+    """a + b."""
+    b = as_index(b)
+    if constant(b) == 0:
+        return a
+    return b if constant(a) == 0 else Binary(BinaryOp.ADD, *same_width(a, b))
+
+
+def sub(a: Expr, b: Expr | int) -> Expr:
+    """a - b."""
+    b = as_index(b)
+    return a if constant(b) == 0 else Binary(BinaryOp.SUB, *same_width(a, b))
+
+
+def mul(a: Expr, b: Expr | int) -> Expr:
+    """a * b."""
+    b = as_index(b)
+    if constant(b) == 1:
+        return a
+    return b if constant(a) == 1 else Binary(BinaryOp.MUL, *same_width(a, b))
+
+
+def floordiv(a: Expr, b: Expr | int) -> Expr:
+    """a // b."""
+    b = as_index(b)
+    return a if constant(b) == 1 else Binary(BinaryOp.FLOORDIV, *same_width(a, b))
+
+
+def floormod(a: Expr, b: Expr | int) -> Expr:
+    """a % b."""
+    return Binary(BinaryOp.FLOORMOD, *same_width(a, as_index(b)))
+
+
+def ceil_div(a: Expr, b: Expr | int) -> Expr:
+    """(a + b - 1) // b."""
+    return floordiv(add(a, sub(as_index(b), 1)), b)
+
+
+def minimum(a: Expr, b: Expr | int) -> Expr:
+    """The smaller."""
+    return Binary(BinaryOp.MIN, *same_width(a, as_index(b)))
+
+
+def maximum(a: Expr, b: Expr | int) -> Expr:
+    """The larger."""
+    return Binary(BinaryOp.MAX, *same_width(a, as_index(b)))
+
+
+def less(a: Expr, b: Expr | int) -> Expr:
+    """a < b."""
+    return Compare(CompareOp.LT, *same_width(a, as_index(b)))
+
+
+def at_most(a: Expr, b: Expr | int) -> Expr:
+    """a <= b."""
+    return Compare(CompareOp.LE, *same_width(a, as_index(b)))
+
+
+def both(*conditions: Expr) -> Expr:
+    """The conjunction of at least one condition."""
+    result = conditions[0]
+    for condition in conditions[1:]:
+        result = Binary(BinaryOp.AND, result, condition)
+    return result
+
+
+def conjuncts(condition: Expr) -> tuple[Expr, ...]:
+    """The conditions a conjunction is made of."""
+    match condition:
+        case Binary(op=BinaryOp.AND, a=a, b=b) if condition.dtype.is_bool:
+            return (*conjuncts(a), *conjuncts(b))
+        case _:
+            return (condition,)

@@ -1,0 +1,118 @@
+"""Find matrix products among the folds over tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tedsl.dtypes import DType
+from tedsl.expr.integers import both, conjuncts
+from tedsl.expr.nodes import Axis, Binary, BinaryOp, Cast, Const, Expr, Select
+from tedsl.ir.nodes import Accumulate, Dot, Func, Guard, Load, Scope, Stmt, TileAxis
+from tedsl.ir.visit import rewrite_stmts
+from tedsl.lower.masks import axes_of
+
+# What a tensor core multiplies, and what it adds up in.
+_EXACT = {
+    DType.float16: DType.float32,
+    DType.bfloat16: DType.float32,
+    DType.int8: DType.int32,
+}
+_FULL = {DType.float32: DType.float32}
+MIN_EDGE = 16
+
+
+def find_dots(func: Func) -> Func:
+    """Make a multiply-accumulate over tile axes a `Dot`.
+
+    Before:  tile (i:64, j:64, k:32): acc[i, j] += cast(A[i, k]) * cast(B[k, j])
+    After:   dot (i:64, j:64, k:32): acc[i, j] += A[i, k] * B[k, j]
+    The casts vanish when the product of the narrow operands is exact in the accumulator's type.
+    Requires: level TILE, padded tiles.   Ensures: masked elements of both operands are 0.
+    Order: before widen_accumulators, which takes the folds that are left.
+    """
+    body = rewrite_stmts(func.body, _as_dot)
+    return func if body is func.body else replace(func, body=body)
+
+
+def _as_dot(stmt: Stmt) -> Stmt | None:
+    match stmt:
+        case Accumulate(buffers=(buffer,), values=(Binary(op=BinaryOp.MUL, a=a, b=b),), tile=tile):
+            pass
+        case _:
+            return None
+    if stmt.reducer.operator is not BinaryOp.ADD or buffer.scope is Scope.GLOBAL:
+        return None
+    kept = axes_of(*stmt.indices)
+    folded = [t for t in tile if t.axis not in kept]
+    if len(folded) != 1:
+        return None
+    operands = _narrowed(a, b, buffer.dtype)
+    if operands is None:
+        return None
+    lhs, rhs = operands
+    row = _alone(lhs, rhs, tile, kept)
+    column = _alone(rhs, lhs, tile, kept)
+    contract = folded[0]
+    if row is None or column is None or not _folds(lhs, rhs, contract.axis):
+        return None
+    if min(row.extent, column.extent, contract.extent) < MIN_EDGE:
+        return None
+    batch = tuple(t for t in tile if t not in (row, column, contract))
+    if not _only_over(stmt.mask, tile, (*batch, contract)):
+        return None
+    lhs = _zero_where_masked(lhs, stmt.mask, tile)
+    rhs = _zero_where_masked(rhs, stmt.mask, tile)
+    dot = Dot(buffer, stmt.indices, lhs, rhs, batch, row, column, contract, stmt.precision)
+    scalar = _scalar_conditions(stmt.mask, tile)
+    return Guard(both(*scalar), dot) if scalar else dot
+
+
+def _narrowed(a: Expr, b: Expr, acc: DType) -> tuple[Expr, Expr] | None:
+    """The operands without widening casts, when the hardware multiplies them into `acc` exactly."""
+    inner_a = a.a if isinstance(a, Cast) else a
+    inner_b = b.a if isinstance(b, Cast) else b
+    if inner_a.dtype is inner_b.dtype and _EXACT.get(inner_a.dtype) is acc:
+        return inner_a, inner_b
+    if a.dtype is b.dtype and _FULL.get(a.dtype) is acc:
+        return a, b
+    return None
+
+
+def _alone(
+    mine: Expr, other: Expr, tile: Sequence[TileAxis], kept: frozenset[Axis]
+) -> TileAxis | None:
+    """The one result axis that only `mine` depends on."""
+    found = [t for t in tile if t.axis in kept and t.axis in axes_of(mine) - axes_of(other)]
+    return found[0] if len(found) == 1 else None
+
+
+def _folds(lhs: Expr, rhs: Expr, axis: Axis) -> bool:
+    return axis in axes_of(lhs) and axis in axes_of(rhs)
+
+
+def _only_over(mask: Expr | None, tile: Sequence[TileAxis], allowed: Sequence[TileAxis]) -> bool:
+    """True when each condition can silence both operands (0 times infinity would be NaN)."""
+    lanes = {t.axis for t in tile}
+    common = {t.axis for t in allowed}
+    return mask is None or all(axes_of(c) & lanes <= common for c in conjuncts(mask))
+
+
+def _scalar_conditions(mask: Expr | None, tile: Sequence[TileAxis]) -> list[Expr]:
+    lanes = {t.axis for t in tile}
+    return [] if mask is None else [c for c in conjuncts(mask) if axes_of(c).isdisjoint(lanes)]
+
+
+def _zero_where_masked(operand: Expr, mask: Expr | None, tile: Sequence[TileAxis]) -> Expr:
+    """`operand` with 0 at the points its own axes say are masked; a masked load is 0 already."""
+    if mask is None:
+        return operand
+    lanes = {t.axis for t in tile}
+    own = axes_of(operand)
+    tests = [c for c in conjuncts(mask) if axes_of(c) & lanes and axes_of(c) & lanes <= own]
+    if isinstance(operand, Load) and operand.mask is not None:
+        present = set(conjuncts(operand.mask))
+        tests = [c for c in tests if c not in present]
+    if not tests:
+        return operand
+    return Select(both(*tests), operand, Const(0.0 if operand.dtype.is_float else 0, operand.dtype))

@@ -1,0 +1,118 @@
+"""Turn conditions into masks: what may be read and divided where some lanes of a tile are idle.
+
+A guard or a lazy branch says which points may be evaluated.  A tile is evaluated at all its
+points, so each load gets the conditions it needs to stay in bounds, and each integer division a
+divisor that is not 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tedsl.index.prove import prove
+
+from tedsl.dtypes import DType
+from tedsl.expr.integers import ZERO, at_most, both, less, widened
+from tedsl.expr.nodes import (
+    Axis,
+    Binary,
+    BinaryOp,
+    Const,
+    Expr,
+    IfThenElse,
+    Select,
+    Unary,
+    UnaryOp,
+)
+from tedsl.expr.visit import map_children, walk
+from tedsl.index.facts import Facts
+from tedsl.ir.nodes import Load
+
+_DIVISIONS = (BinaryOp.FLOORDIV, BinaryOp.FLOORMOD, BinaryOp.TRUNCDIV, BinaryOp.TRUNCMOD)
+
+
+def masked(
+    expr: Expr, conditions: Sequence[Expr], facts: Facts, tile: frozenset[Axis] = frozenset()
+) -> Expr:
+    """`expr` safe to evaluate at every point of `facts`, and unchanged where `conditions` hold.
+
+    Before:  if_then_else(i > 0, A[i - 1], 0)             under  i < n
+    After:   select(i > 0, A[i - 1 if i > 0 & i < n], 0)
+    Ensures: no IfThenElse; every load is in bounds wherever its mask holds; no integer division by
+    0 where a condition fails.
+    """
+    return _Masker(facts, tile).visit(expr, tuple(conditions))
+
+
+class _Masker:
+    """Rebuilds the expressions of one statement, a shared node once for each set of conditions."""
+
+    def __init__(self, facts: Facts, tile: frozenset[Axis]) -> None:
+        self.facts = facts
+        self.tile = tile
+        self.memo: dict[tuple[Expr, tuple[Expr, ...]], Expr] = {}
+
+    def visit(self, expr: Expr, conditions: tuple[Expr, ...]) -> Expr:
+        key = (expr, conditions)
+        done = self.memo.get(key)
+        if done is None:
+            done = self.memo[key] = self._rebuilt(expr, conditions)
+        return done
+
+    def _rebuilt(self, expr: Expr, conditions: tuple[Expr, ...]) -> Expr:
+        match expr:
+            case IfThenElse(condition=condition, a=a, b=b):
+                test = self.visit(condition, conditions)
+                yes = self.visit(a, (*conditions, test))
+                no = self.visit(b, (*conditions, Unary(UnaryOp.NOT, test)))
+                return Select(test, yes, no)
+            case Load():
+                return self._load(expr, conditions)
+            case Binary(op=op, a=a, b=b) if op in _DIVISIONS and b.dtype.is_integer:
+                left, right = self.visit(a, conditions), self.visit(b, conditions)
+                if conditions and not isinstance(right, Const):
+                    one = Const(1, right.dtype)
+                    right = Select(both(*conditions), right, one)
+                return expr if left is a and right is b else Binary(op, left, right)
+            case _:
+                return map_children(expr, lambda child: self.visit(child, conditions))
+
+    def _load(self, load: Load, conditions: tuple[Expr, ...]) -> Load:
+        indices = tuple(self.visit(i, conditions) for i in load.indices)
+        same = all(a is b for a, b in zip(indices, load.indices, strict=True))
+        plain = load if same else Load(load.buffer, indices, load.mask)
+        if not conditions:
+            return plain
+        mask = self._needed(plain, conditions)
+        return plain if mask is None else Load(load.buffer, indices, mask)
+
+    def _needed(self, load: Load, conditions: tuple[Expr, ...]) -> Expr | None:
+        """The cheapest mask that keeps `load` in bounds, over its own dimensions where possible."""
+        open_ = _open_bounds(load, self.facts)
+        if not open_:
+            return None
+        own = axes_of(*load.indices)
+        mine = [c for c in conditions if axes_of(c) & self.tile <= own]
+        known = self.facts
+        for condition in mine:
+            known = known.assume(condition)
+        open_ = [b for b in open_ if not prove(b, known)]
+        data = [b for b in open_ if any(isinstance(n, Load) for n in walk(b))]
+        needed = [*mine, *(b for b in open_ if b not in data)]
+        if data and len(mine) < len(conditions):
+            needed = [*conditions, *(b for b in open_ if b not in data)]
+        return both(*needed) if needed else None
+
+
+def _open_bounds(load: Load, facts: Facts) -> list[Expr]:
+    """The conditions `0 <= index < size` of a load that are not proved."""
+    tests: list[Expr] = []
+    for index, size in zip(load.indices, load.buffer.shape, strict=True):
+        wide = index if index.dtype in (DType.int32, DType.int64) else widened(index)
+        tests += [at_most(ZERO, wide), less(wide, size)]
+    return [t for t in tests if not prove(t, facts)]
+
+
+def axes_of(*exprs: Expr) -> frozenset[Axis]:
+    """The loop and tile axes an expression depends on."""
+    return frozenset(n for n in walk(*exprs) if isinstance(n, Axis))

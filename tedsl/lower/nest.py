@@ -1,0 +1,338 @@
+"""Build the loop nests: one per stage, attached stages inside their readers', reductions into
+accumulators.
+
+First step of the lowering that makes loop IR.  Imports `scheduling.bounds` and `ir`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tedsl.index.simplify import simplify
+
+from tedsl.dtypes import DType
+from tedsl.errors import InternalError, LowerError
+from tedsl.expr.integers import both, constant, sub
+from tedsl.expr.nodes import Axis, AxisKind, Const, Expr, Reduce, TensorRead, Var
+from tedsl.expr.tensor import ComputeOp, PlaceholderOp, Tensor
+from tedsl.expr.visit import rewrite, substitute, walk
+from tedsl.ir.nodes import (
+    Accumulate,
+    Allocate,
+    Buffer,
+    For,
+    Func,
+    Guard,
+    Load,
+    LoopKind,
+    Module,
+    Precision,
+    Scope,
+    Seq,
+    Stmt,
+    Store,
+)
+from tedsl.ir.visit import buffers_read, buffers_written, walk_exprs
+from tedsl.scheduling.bounds import Bounds, StageBounds, is_reduce_guard, loop_order
+from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
+
+# A reduction accumulates in registers or stack up to this many elements; a longer row of
+# results is accumulated where it is stored.
+MAX_ACCUMULATORS = 1 << 16
+
+
+@dataclass(slots=True)
+class _Context:
+    """What every nest needs: the plan, its bounds, and where each tensor lives."""
+
+    plan: Plan
+    bounds: Bounds
+    buffers: dict[Tensor, Buffer] = field(default_factory=dict[Tensor, Buffer])
+    children: dict[Axis, list[StagePlan]] = field(default_factory=dict[Axis, list[StagePlan]])
+
+
+def build_nests(plan: Plan, bounds: Bounds) -> Module:
+    """Loop nests of all stages; each root stage is a kernel.
+
+    Before:  C[i] = sum(k)(A[i, k]) at D.io;  D[i] = C[i] + 1;  i -> io, ii
+    After:   for io: alloc C[32]: (for i: C[i] = 0; for i, k: C[i] += A[io*32 + i, k]);
+             for ii: D[io*32 + ii] = C[ii] + 1
+    Requires: no inlined stage; `bounds` of this plan.
+    Ensures: level NEST; guards exactly where `bounds` could not prove a point inside the domain.
+    Raises:
+        LowerError: an attached stage whose region has no constant size.
+    """
+    context = _Context(plan, bounds)
+    outputs = {t: i for i, t in enumerate(plan.outputs)}
+    for stage in plan.stages:
+        _place(context, stage)
+        if stage.attach.kind is AttachKind.AT and stage.attach.axis is not None:
+            context.children.setdefault(stage.attach.axis, []).append(stage)
+    funcs = [
+        _func(context, stage, stage.op)
+        for stage in plan.stages
+        if isinstance(stage.op, ComputeOp) and stage.attach.kind is AttachKind.ROOT
+    ]
+    inputs = [
+        context.buffers[s.op.outputs[0]] for s in plan.stages if isinstance(s.op, PlaceholderOp)
+    ]
+    results = [context.buffers[t] for t in outputs]
+    used = {b for f in funcs for b in f.params}
+    spaces = [
+        b for b in context.buffers.values() if b in used and b not in inputs and b not in results
+    ]
+    sizes = _sizes([*inputs, *results, *spaces], funcs)
+    name = "_".join(t.op.name for t in outputs)
+    return Module(name, tuple(inputs), tuple(results), tuple(spaces), sizes, tuple(funcs))
+
+
+def _place(context: _Context, stage: StagePlan) -> None:
+    """Give the outputs of a stage their buffers: the whole tensor at root, the region when
+    attached."""
+    shape, scope = stage.op.shape, Scope.GLOBAL
+    if stage.attach.kind is AttachKind.AT:
+        shape = tuple(r.extent for r in context.bounds[stage.name].region)
+        scope = Scope.LOCAL if stage.scope is Scope.GLOBAL else stage.scope
+        for i, extent in enumerate(shape):
+            if constant(extent) is None:
+                raise LowerError(
+                    f"dimension {i} of the region of {stage.name} has no constant size",
+                    subject=f"compute_at({stage.name}, at={stage.attach.stage})",
+                    hint=f"split the loops of {stage.attach.stage} by constants and attach inside, "
+                    f"or leave {stage.name} inline or at root",
+                )
+    for tensor in stage.op.outputs:
+        name = stage.name if len(stage.op.outputs) == 1 else f"{stage.name}_{tensor.index}"
+        context.buffers[tensor] = Buffer(name, tensor.dtype, shape, scope)
+
+
+def _func(context: _Context, stage: StagePlan, op: ComputeOp) -> Func:
+    body = _stage_nest(context, stage, op)
+    touched = dict.fromkeys((*buffers_read(body), *buffers_written(body)))
+    params = tuple(b for b in context.buffers.values() if b in touched and b.scope is Scope.GLOBAL)
+    return Func(stage.name, params, _scalars(params, body), body, stage.launch)
+
+
+def _scalars(params: Sequence[Buffer], body: Stmt) -> tuple[Var, ...]:
+    """Runtime scalars that the shapes and the body use."""
+    exprs = [*(e for b in params for e in b.shape), *walk_exprs(body)]
+    return tuple(dict.fromkeys(n for n in walk(*exprs) if isinstance(n, Var)))
+
+
+def _sizes(buffers: Sequence[Buffer], funcs: Sequence[Func]) -> tuple[Var, ...]:
+    shapes = [n for b in buffers for n in walk(*b.shape) if isinstance(n, Var)]
+    return tuple(dict.fromkeys([*shapes, *(v for f in funcs for v in f.sizes)]))
+
+
+def _stage_nest(context: _Context, stage: StagePlan, op: ComputeOp) -> Stmt:
+    bounds = context.bounds[stage.name]
+    first = op.bodies[0]
+    if isinstance(first, Reduce):
+        return _Reduction(context, stage, op, first, bounds).nest()
+    indices = _output_indices(stage, op, bounds)
+    stores = [
+        Store(context.buffers[tensor], indices, _lowered(context, body, bounds))
+        for tensor, body in zip(op.outputs, op.bodies, strict=True)
+    ]
+    leaf = _guarded(bounds.guards, stores[0] if len(stores) == 1 else Seq(tuple(stores)))
+    return _loops(context, stage, loop_order(stage), leaf)
+
+
+def _output_indices(stage: StagePlan, op: ComputeOp, bounds: StageBounds) -> tuple[Expr, ...]:
+    where = bounds.local if stage.attach.kind is AttachKind.AT else bounds.index
+    return tuple(where[axis] for axis in op.axes)
+
+
+def _lowered(context: _Context, body: Expr, bounds: StageBounds) -> Expr:
+    """A body over leaf axes and buffers: tensor reads become loads relative to the stored
+    region."""
+    index: Mapping[Expr, Expr] = {**bounds.index}
+
+    def replaced(node: Expr) -> Expr | None:
+        if isinstance(node, TensorRead):
+            starts = _region_start(context, node.tensor)
+            indices = [sub(i, s) for i, s in zip(node.indices, starts, strict=True)]
+            return Load(
+                context.buffers[node.tensor], tuple(simplify(i, bounds.facts) for i in indices)
+            )
+        return index.get(node)
+
+    return simplify(rewrite(body, replaced), bounds.facts)
+
+
+def _region_start(context: _Context, tensor: Tensor) -> tuple[Expr, ...]:
+    stage = context.plan.stage_of(tensor.op)
+    if stage.attach.kind is not AttachKind.AT:
+        return tuple(Const(0, DType.int32) for _ in tensor.op.shape)
+    return tuple(r.min for r in context.bounds[stage.name].region)
+
+
+def _guarded(conditions: Sequence[Expr], body: Stmt) -> Stmt:
+    return Guard(both(*conditions), body) if conditions else body
+
+
+def _loops(context: _Context, stage: StagePlan, axes: Sequence[Axis], body: Stmt) -> Stmt:
+    """Loops of `stage` over `axes`, outermost first, with the stages attached at each of them."""
+    extents = context.bounds[stage.name].extents
+    for axis in reversed(axes):
+        body = _with_children(context, axis, body)
+        if constant(extents[axis]) != 1:
+            mark = stage.mark(axis)
+            body = For(
+                axis, extents[axis], mark.kind, body, mark.program, mark.num_stages, mark.flatten
+            )
+    return body
+
+
+def _with_children(context: _Context, axis: Axis, body: Stmt) -> Stmt:
+    """`body` after the nests of the stages attached at `axis`, inside their buffers."""
+    for stage in reversed(context.children.get(axis, [])):
+        if not isinstance(stage.op, ComputeOp):
+            raise InternalError(f"placeholder {stage.name} is attached")
+        body = Seq((_stage_nest(context, stage, stage.op), body))
+        for tensor in reversed(stage.op.outputs):
+            body = Allocate(context.buffers[tensor], body)
+    return body
+
+
+@dataclass(slots=True)
+class _Reduction:
+    """The three nests of a reduction: start the accumulators, fold, store the results."""
+
+    context: _Context
+    stage: StagePlan
+    op: ComputeOp
+    reduce: Reduce
+    bounds: StageBounds
+    prefix: tuple[Axis, ...] = ()
+    rest: tuple[Axis, ...] = ()
+    data: tuple[Axis, ...] = ()
+
+    def nest(self) -> Stmt:
+        """Loops before the first reduction loop (or tile) are shared, later ones the
+        accumulators'."""
+        order = loop_order(self.stage)
+        lane = LoopKind.VECTORIZED
+        inner = [a.kind is AxisKind.REDUCE or self.stage.mark(a).kind is lane for a in order]
+        first = inner.index(True) if True in inner else len(order)
+        self.prefix, self.rest = order[:first], order[first:]
+        extents = self.bounds.extents
+        self.data = tuple(
+            a for a in self.rest if a.kind is AxisKind.DATA and constant(extents[a]) != 1
+        )
+        outputs = self._own_outputs()
+        body = self._accumulated() if outputs is None else self._in_place(outputs)
+        return _loops(self.context, self.stage, self.prefix, body)
+
+    def _own_outputs(self) -> tuple[Buffer, ...] | None:
+        """The output buffers in the reducer's order, when the fold may work in them directly."""
+        by_value = {body.index: t for body, t in zip(self._reduces(), self.op.outputs, strict=True)}
+        if sorted(by_value) != list(range(len(self.reduce.sources))):
+            return None
+        attached = self.stage.attach.kind is AttachKind.AT
+        whole = [i for i in _output_indices(self.stage, self.op, self.bounds) if constant(i) != 0]
+        direct = len(whole) == len(self.data) and set(whole) == set(self.data)
+        if (attached and direct) or not self._fits():
+            return tuple(self.context.buffers[by_value[i]] for i in range(len(by_value)))
+        return None
+
+    def _reduces(self) -> tuple[Reduce, ...]:
+        return tuple(body for body in self.op.bodies if isinstance(body, Reduce))
+
+    def _fits(self) -> bool:
+        total = 1
+        for axis in self.data:
+            extent = constant(self.bounds.extents[axis])
+            if extent is None:
+                return False
+            total *= extent
+        return total <= MAX_ACCUMULATORS
+
+    def _in_place(self, buffers: tuple[Buffer, ...]) -> Stmt:
+        indices = _output_indices(self.stage, self.op, self.bounds)
+        guards = [g for g in self.bounds.guards if not is_reduce_guard(g)]
+        start = self._copied(self._starts(buffers, indices, guards))
+        return Seq((start, self._fold(buffers, indices)))
+
+    def _accumulated(self) -> Stmt:
+        if not self._fits():
+            raise LowerError(
+                f"the accumulators of {self.stage.name} have no constant size",
+                facts=[("loops", ", ".join(a.name for a in self.data))],
+                hint="split the data loops inside the reduction by constants",
+            )
+        shape = tuple(self.bounds.extents[a] for a in self.data)
+        many = len(self.reduce.sources) > 1
+        accumulators = tuple(
+            Buffer(f"{self.stage.name}_acc{i if many else ''}", s.dtype, shape, Scope.LOCAL)
+            for i, s in enumerate(self.reduce.sources)
+        )
+        guards = [g for g in self.bounds.guards if not is_reduce_guard(g)]
+        start_guards = guards if self.reduce.init is not None else []
+        stores: list[Stmt] = [
+            Store(
+                self.context.buffers[tensor],
+                _output_indices(self.stage, self.op, self.bounds),
+                Load(accumulators[body.index], self.data),
+            )
+            for tensor, body in zip(self.op.outputs, self._reduces(), strict=True)
+        ]
+        body: Stmt = Seq(
+            (
+                self._copied(self._starts(accumulators, self.data, start_guards)),
+                self._fold(accumulators, self.data),
+                self._copied(_guarded(guards, Seq(tuple(stores)))),
+            )
+        )
+        for buffer in reversed(accumulators):
+            body = Allocate(buffer, body)
+        return body
+
+    def _starts(
+        self, buffers: tuple[Buffer, ...], indices: tuple[Expr, ...], guards: Sequence[Expr]
+    ) -> Stmt:
+        """The identity, or `init=`, into every accumulator."""
+        values = self.reduce.init or self.reduce.reducer.identity
+        stores = [
+            Store(buffer, indices, _lowered(self.context, value, self.bounds))
+            for buffer, value in zip(buffers, values, strict=True)
+        ]
+        return _guarded(guards, Seq(tuple(stores)))
+
+    def _fold(self, buffers: tuple[Buffer, ...], indices: tuple[Expr, ...]) -> Stmt:
+        where = self.reduce.where
+        mask = None if where is None else _lowered(self.context, where, self.bounds)
+        values = tuple(_lowered(self.context, s, self.bounds) for s in self.reduce.sources)
+        marks = [self.stage.mark(a).precision for a in self.stage.leaf_axes]
+        precision = next((p for p in marks if p is not None), Precision.IEEE)
+        update = Accumulate(buffers, indices, self.reduce.reducer, values, mask, (), precision)
+        leaf = _guarded(self.bounds.guards, update)
+        return _loops(self.context, self.stage, self.rest, leaf)
+
+    def _copied(self, leaf: Stmt) -> Stmt:
+        """Loops over the accumulators' axes around `leaf`, as fresh axes (an axis is bound
+        once)."""
+        copies: dict[Expr, Expr] = {a: Axis(a.name, a.kind, None, a.dtype) for a in self.data}
+        body = _renamed(leaf, copies)
+        for axis in reversed(self.data):
+            kind = self.stage.mark(axis).kind
+            kind = LoopKind.SERIAL if kind in (LoopKind.PARALLEL, LoopKind.PROGRAM) else kind
+            copy = copies[axis]
+            if not isinstance(copy, Axis):
+                raise InternalError(f"axis {axis.name} has no copy")
+            body = For(copy, self.bounds.extents[axis], kind, body)
+        return body
+
+
+def _renamed(stmt: Stmt, mapping: Mapping[Expr, Expr]) -> Stmt:
+    match stmt:
+        case Seq(stmts=stmts):
+            return Seq(tuple(_renamed(s, mapping) for s in stmts))
+        case Guard(condition=condition, body=body):
+            return Guard(substitute(condition, mapping), _renamed(body, mapping))
+        case Store(buffer=buffer, indices=indices, value=value):
+            moved = tuple(substitute(i, mapping) for i in indices)
+            return Store(buffer, moved, substitute(value, mapping))
+        case _:
+            raise InternalError(f"a {type(stmt).__name__} cannot be copied")

@@ -1,0 +1,157 @@
+"""Split guarded loops, so that the long part of each runs without its guard."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tedsl.index.affine import stride_of
+from tedsl.index.bounds import upper_bound
+from tedsl.index.simplify import simplify
+
+from tedsl.expr.integers import (
+    ZERO,
+    add,
+    both,
+    ceil_div,
+    conjuncts,
+    constant,
+    maximum,
+    minimum,
+    same_width,
+    sub,
+)
+from tedsl.expr.nodes import Axis, Compare, CompareOp, Expr
+from tedsl.expr.visit import substitute, walk
+from tedsl.index.facts import Facts
+from tedsl.ir.nodes import For, Func, Guard, Load, LoopKind, Stmt
+from tedsl.ir.visit import map_sub_stmts, walk_stmts
+from tedsl.ir.visit import substitute as substitute_stmt
+from tedsl.lower.copy import fresh_copy
+from tedsl.lower.simplify import sequence
+
+# A loop nest is not copied more often than this on account of its guards.
+MAX_COPIES = 8
+
+
+def partition_loops(func: Func, *, symbolic: bool) -> Func:
+    """Split a guarded serial loop into a steady part without the guard and a tail with it.
+
+    Before:  for k in 0..n: if k*32 + j < m: A[k*32 + j] = ...
+    After:   for k in 0..m//32: A[k*32 + j] = ...
+             for k in 0..n - m//32: if (k + m//32)*32 + j < m: ...
+    A parallel loop stays whole; inside it the two parts become two guarded bodies.
+    Unless `symbolic`, only loops whose steady part has a constant extent are split.
+    Requires: level NEST.   Ensures: the same values stored, in the same order.
+    Order: before vectorize_loops, which turns the guards that are left into masks.
+    """
+    body, _ = _Partition(symbolic).visit(func.body, Facts.EMPTY, 1)
+    return func if body is func.body else replace(func, body=body)
+
+
+@dataclass(frozen=True, slots=True)
+class _Partition:
+    """Inner loops are split before the loops around them."""
+
+    symbolic: bool
+
+    def visit(self, stmt: Stmt, facts: Facts, copies: int) -> tuple[Stmt, int]:
+        """`stmt` with its loops split, and how often its innermost body stands now."""
+        if isinstance(stmt, For):
+            inner = facts.with_axis(stmt.axis, 0, stmt.extent)
+            body, most = self.visit(stmt.body, inner, copies)
+            loop = stmt if body is stmt.body else replace(stmt, body=body)
+            if most * 2 <= MAX_COPIES and stmt.kind in _SPLITTABLE:
+                parted = _split_loop(loop, facts, self.symbolic)
+                if parted is not None:
+                    return parted, most * 2
+            return loop, most
+        found = [copies]
+
+        def visit(child: Stmt) -> Stmt:
+            under = facts.assume(stmt.condition) if isinstance(stmt, Guard) else facts
+            new, count = self.visit(child, under, copies)
+            found.append(count)
+            return new
+
+        return map_sub_stmts(stmt, visit), max(found)
+
+
+_SPLITTABLE = (LoopKind.SERIAL, LoopKind.PARALLEL)
+
+
+def _split_loop(loop: For, facts: Facts, symbolic: bool) -> Stmt | None:
+    """The loop in two parts, or None when no guard inside bounds its axis from above."""
+    limits = _limits(loop, facts)
+    if not limits:
+        return None
+    inside = facts.with_axis(loop.axis, 0, loop.extent)
+    steady: Expr = loop.extent
+    for _, limit in limits:
+        steady = minimum(steady, limit)
+    steady = simplify(maximum(steady, ZERO), inside)
+    if constant(steady) == 0 or (constant(steady) is None and not symbolic):
+        return None
+    dropped = {condition for condition, _ in limits}
+    free = _without_guards(loop.body, dropped)
+    if loop.kind is LoopKind.PARALLEL:
+        test = Compare(CompareOp.LT, *same_width(loop.axis, steady))
+        rest = Compare(CompareOp.GE, *same_width(loop.axis, steady))
+        body = sequence([Guard(test, free), Guard(rest, fresh_copy(loop.body))])
+        return replace(loop, body=body)
+    tail_axis = Axis(loop.axis.name, loop.axis.kind, None, loop.axis.dtype)
+    moved = substitute_stmt(fresh_copy(loop.body), {loop.axis: add(tail_axis, steady)})
+    tail = replace(
+        loop, axis=tail_axis, extent=simplify(sub(loop.extent, steady), facts), body=moved
+    )
+    return sequence([replace(loop, extent=steady, body=free), tail])
+
+
+def _limits(loop: For, facts: Facts) -> list[tuple[Expr, Expr]]:
+    """Guard conditions `f(axis, inner) < bound`, each with how many iterations surely satisfy
+    it."""
+    out: list[tuple[Expr, Expr]] = []
+    inner: list[Axis] = []
+    inside = facts.with_axis(loop.axis, 0, loop.extent)
+    for node in walk_stmts(loop.body):
+        if isinstance(node, For):
+            inner.append(node.axis)
+            inside = inside.with_axis(node.axis, 0, node.extent)
+        elif isinstance(node, Guard):
+            for condition in conjuncts(node.condition):
+                limit = _limit(condition, loop.axis, inner, inside)
+                if limit is not None:
+                    out.append((condition, limit))
+    return out
+
+
+def _limit(condition: Expr, axis: Axis, inner: list[Axis], facts: Facts) -> Expr | None:
+    """How many iterations of `axis` satisfy `low < high` whatever the inner axes do, if that is it.
+
+    c*axis + d < high for all inner axes   <=>   axis < ceil((high - max d) / c),  c > 0
+    """
+    match condition:
+        case Compare(op=CompareOp.LT, a=low, b=high):
+            pass
+        case _:
+            return None
+    nodes = set(walk(low))
+    if axis not in nodes or any(isinstance(n, Load) for n in walk(low, high)):
+        return None
+    if not set(walk(high)).isdisjoint((axis, *inner)):
+        return None
+    step = stride_of(low, axis)
+    size = step if isinstance(step, int) else None if step is None else constant(step)
+    if size is None or size <= 0:
+        return None
+    moving = [a for a in inner if a in nodes]
+    rest = upper_bound(simplify(substitute(low, {axis: ZERO}), facts), moving, facts)
+    return None if rest is None else ceil_div(sub(high, rest), size)
+
+
+def _without_guards(stmt: Stmt, dropped: set[Expr]) -> Stmt:
+    """`stmt` without the guard conditions in `dropped` (by identity)."""
+    stmt = map_sub_stmts(stmt, lambda s: _without_guards(s, dropped))
+    if isinstance(stmt, Guard):
+        kept = [c for c in conjuncts(stmt.condition) if c not in dropped]
+        return Guard(both(*kept), stmt.body) if kept else stmt.body
+    return stmt

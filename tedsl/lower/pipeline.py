@@ -1,0 +1,95 @@
+"""The lowering, read from top to bottom: a plan becomes loop IR, pass by pass.
+
+Fifth room of the pipeline; imports `scheduling`, `ir` and `index`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+
+from tedsl.ir.nodes import Func, Level, Module
+from tedsl.ir.verify import verify
+from tedsl.lower.dots import find_dots
+from tedsl.lower.nest import build_nests
+from tedsl.lower.partition import partition_loops
+from tedsl.lower.registers import check_registers
+from tedsl.lower.simplify import simplify_func
+from tedsl.lower.targets import complete_for_blocks
+from tedsl.lower.vectorize import vectorize_loops
+from tedsl.lower.widen import widen_accumulators
+from tedsl.scheduling.bounds import infer
+from tedsl.scheduling.inline import inline_stages
+from tedsl.scheduling.plan import Plan
+from tedsl.target import Target
+
+# A CPU accumulator is widened up to a few registers; one of a program of tiles to its tile.
+CPU_WIDE = 256
+BLOCK_WIDE = 1 << 16
+
+Dump = Callable[[str, Module], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """One step over each kernel: its name, what it does, and the level it leaves."""
+
+    name: str
+    run: Callable[[Func], Func]
+    level: Level
+
+
+CPU_PASSES: tuple[Pass, ...] = (
+    Pass("simplify", simplify_func, Level.NEST),
+    Pass("partition_loops", partial(partition_loops, symbolic=True), Level.NEST),
+    # Cleans the index arithmetic of the tails that partition_loops made.
+    Pass("simplify_parts", simplify_func, Level.NEST),
+    Pass("vectorize_loops", partial(vectorize_loops, padded=False), Level.TILE),
+    Pass("widen_accumulators", partial(widen_accumulators, limit=CPU_WIDE), Level.TILE),
+    # Decides the masks that vectorize_loops made under the ranges of the tiles.
+    Pass("simplify_tiles", simplify_func, Level.TILE),
+)
+
+BLOCK_PASSES: tuple[Pass, ...] = (
+    Pass("simplify", simplify_func, Level.NEST),
+    Pass("partition_loops", partial(partition_loops, symbolic=False), Level.NEST),
+    # Cleans the index arithmetic of the tails that partition_loops made.
+    Pass("simplify_parts", simplify_func, Level.NEST),
+    Pass("vectorize_loops", partial(vectorize_loops, padded=True), Level.TILE),
+    # Decides the masks that vectorize_loops made under the ranges of the tiles.
+    Pass("simplify_tiles", simplify_func, Level.TILE),
+    Pass("check_registers", check_registers, Level.TILE),
+    Pass("find_dots", find_dots, Level.TILE),
+    Pass("widen_accumulators", partial(widen_accumulators, limit=BLOCK_WIDE), Level.TILE),
+)
+
+
+def lower(plan: Plan, target: Target, *, dump: Dump | None = None, check: bool = False) -> Module:
+    """The loop IR of `plan` for `target`, at TILE level.
+
+    Args:
+        plan: a legal plan (`Schedule.plan`).
+        target: decides between loops with SIMD tiles (CPU) and programs of padded tiles (Triton).
+        dump: called with the name of each pass and the module after it.
+        check: verify the rules of the level after each pass.
+
+    Raises:
+        LowerError: what the plan asks for cannot be done on the target.
+    """
+    plan = inline_stages(plan)
+    if target.is_triton:
+        plan = complete_for_blocks(plan)
+    module = build_nests(plan, infer(plan))
+    _observed(module, "build_nests", Level.NEST, dump, check)
+    for step in BLOCK_PASSES if target.is_triton else CPU_PASSES:
+        module = replace(module, funcs=tuple(step.run(func) for func in module.funcs))
+        _observed(module, step.name, step.level, dump, check)
+    return module
+
+
+def _observed(module: Module, name: str, level: Level, dump: Dump | None, check: bool) -> None:
+    if dump is not None:
+        dump(name, module)
+    if check:
+        verify(module, level)

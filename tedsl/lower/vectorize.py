@@ -1,0 +1,171 @@
+"""Turn vectorized loops into the tiles of the statements inside them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tedsl.index.prove import prove
+
+from tedsl.errors import LowerError
+from tedsl.expr.integers import as_index, both, conjuncts, constant, less
+from tedsl.expr.nodes import Axis, AxisKind, Expr
+from tedsl.index.facts import Facts
+from tedsl.ir.nodes import (
+    Accumulate,
+    Allocate,
+    Buffer,
+    For,
+    Func,
+    Guard,
+    LoopKind,
+    Scope,
+    Stmt,
+    Store,
+    TileAxis,
+)
+from tedsl.ir.visit import map_buffers, map_sub_stmts, walk_stmts
+from tedsl.lower.masks import axes_of, masked
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a statement stands: its tile so far, the conditions over it, and what is known."""
+
+    tile: tuple[TileAxis, ...]
+    conditions: tuple[Expr, ...]
+    facts: Facts
+    padded: bool
+
+
+def vectorize_loops(func: Func, *, padded: bool) -> Func:
+    """Make each vectorized loop a dimension of the tile of every statement inside it.
+
+    Before:  for i in 0..33 (vectorized): if io*33 + i < n: B[i] = A[io*33 + i]
+    After:   tile (i:33): B[i] = A[io*33 + i] if io*33 + i < n
+    With `padded`, extents and the shapes of LOCAL buffers become powers of two (i:64, i < 33).
+    Requires: level NEST.   Ensures: level TILE.
+    Order: after partition_loops, which removes most conditions that would become masks.
+    Raises:
+        LowerError: a vectorized loop without a constant extent.
+    """
+    body = _vectorized(func.body, _Place((), (), Facts.EMPTY, padded))
+    if padded:
+        local = {
+            s.buffer: replace(s.buffer, shape=tuple(_power_of_two(e) for e in s.buffer.shape))
+            for s in walk_stmts(body)
+            if isinstance(s, Allocate) and s.buffer.scope is not Scope.GLOBAL
+        }
+        changed = {b: n for b, n in local.items() if _shape(b) != _shape(n)}
+        body = map_buffers(body, changed)
+    return replace(func, body=body)
+
+
+def _shape(buffer: Buffer) -> list[int | None]:
+    return [constant(e) for e in buffer.shape]
+
+
+def _power_of_two(extent: Expr) -> Expr:
+    size = constant(extent)
+    return extent if size is None else as_index(next_power_of_two(size))
+
+
+def next_power_of_two(size: int) -> int:
+    """The smallest power of two that is at least `size` and at least 1."""
+    return 1 << max(0, size - 1).bit_length()
+
+
+def _vectorized(stmt: Stmt, place: _Place) -> Stmt:
+    match stmt:
+        case For(kind=LoopKind.VECTORIZED):
+            return _vectorized(stmt.body, _with_lane(stmt, place))
+        case For(axis=axis, extent=extent, body=body):
+            inside = replace(place, facts=place.facts.with_axis(axis, 0, extent))
+            return replace(stmt, body=_vectorized(body, inside))
+        case Guard(condition=condition, body=body):
+            return _vectorized_guard(condition, body, place)
+        case Store():
+            return _vectorized_store(stmt, place)
+        case Accumulate():
+            return _vectorized_accumulate(stmt, place)
+        case _:
+            return map_sub_stmts(stmt, lambda s: _vectorized(s, place))
+
+
+def _with_lane(loop: For, place: _Place) -> _Place:
+    size = constant(loop.extent)
+    if size is None:
+        raise LowerError(
+            f"vectorized loop {loop.axis.name} has no constant extent",
+            hint="split it by a constant first and vectorize the inner loop",
+        )
+    extent = next_power_of_two(size) if place.padded else size
+    conditions = place.conditions
+    if extent != size:
+        conditions = (*conditions, less(loop.axis, size))
+    return _Place(
+        (*place.tile, TileAxis(loop.axis, extent)),
+        conditions,
+        place.facts.with_axis(loop.axis, 0, extent),
+        place.padded,
+    )
+
+
+def _vectorized_guard(condition: Expr, body: Stmt, place: _Place) -> Stmt:
+    """Conditions without tile axes stay a guard around the tile, the others become its mask."""
+    lanes = frozenset(t.axis for t in place.tile)
+    test = masked(condition, place.conditions, place.facts, lanes)
+    scalar = [c for c in conjuncts(test) if axes_of(c).isdisjoint(lanes)]
+    tiled = [c for c in conjuncts(test) if c not in scalar]
+    facts = place.facts.assume(both(*scalar)) if scalar else place.facts
+    inside = replace(place, conditions=(*place.conditions, *tiled), facts=facts)
+    new = _vectorized(body, inside)
+    return Guard(both(*scalar), new) if scalar else new
+
+
+def _vectorized_store(store: Store, place: _Place) -> Stmt:
+    lanes = frozenset(t.axis for t in place.tile)
+    value = masked(store.value, place.conditions, place.facts, lanes)
+    conditions = _needed_for_store(store.buffer, store.indices, place.conditions, place)
+    mask = both(*conditions) if conditions else None
+    return Store(store.buffer, store.indices, value, mask, place.tile)
+
+
+def _vectorized_accumulate(stmt: Accumulate, place: _Place) -> Stmt:
+    """The guard's conditions and the reduction's own `where=`, which is never dropped."""
+    lanes = frozenset(t.axis for t in place.tile)
+    own: list[Expr] = []
+    if stmt.mask is not None:
+        own = list(conjuncts(masked(stmt.mask, place.conditions, place.facts, lanes)))
+    scalar = [c for c in own if axes_of(c).isdisjoint(lanes)]
+    conditions = (*place.conditions, *(c for c in own if c not in scalar))
+    facts = place.facts.assume(both(*scalar)) if scalar else place.facts
+    values = tuple(masked(v, conditions, facts, lanes) for v in stmt.values)
+    kept = axes_of(*stmt.indices)
+    data = [c for c in place.conditions if _is_data(c, lanes, kept)]
+    needed = _needed_for_store(stmt.buffers[0], stmt.indices, data, place)
+    conditions = [c for c in conditions if c not in data or c in needed]
+    mask = both(*conditions) if conditions else None
+    update = replace(stmt, values=values, mask=mask, tile=place.tile)
+    return Guard(both(*scalar), update) if scalar else update
+
+
+def _is_data(condition: Expr, lanes: frozenset[Axis], kept: frozenset[Axis]) -> bool:
+    """True when a condition only says which results exist, not what is folded into them."""
+    axes = axes_of(condition)
+    return axes & lanes <= kept and all(a.kind is AxisKind.DATA for a in axes)
+
+
+def _needed_for_store(
+    buffer: Buffer, indices: tuple[Expr, ...], conditions: Sequence[Expr], place: _Place
+) -> Sequence[Expr]:
+    """None for a LOCAL buffer with room for every lane: what no guard lets through, nobody
+    reads."""
+    if buffer.scope is Scope.GLOBAL:
+        return conditions
+    shape = [_power_of_two(e) for e in buffer.shape] if place.padded else list(buffer.shape)
+    room = all(
+        prove(both(less(i, size), less(as_index(-1), i)), place.facts)
+        for i, size in zip(indices, shape, strict=True)
+    )
+    return () if room else conditions

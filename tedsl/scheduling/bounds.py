@@ -1,0 +1,301 @@
+"""Region inference: what each stage computes at the place where it is attached, and how its loops
+run.
+
+Consumers outside in: a reader's loops give the region of a producer that it reads, the region
+gives the producer's loops, and so on.  Loops around the attach point are fixed, loops inside it
+are ranges.  Used by the lowering, by the checks and by printing; imports `index` and `plan`.
+(TVM: `InferBound`.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tedsl.index.bounds import lower_bound, upper_bound
+from tedsl.index.prove import prove
+from tedsl.index.simplify import simplify
+
+from tedsl.errors import InternalError
+from tedsl.expr.integers import (
+    ZERO,
+    add,
+    at_most,
+    ceil_div,
+    constant,
+    floordiv,
+    floormod,
+    less,
+    maximum,
+    minimum,
+    mul,
+    sub,
+    widened,
+)
+from tedsl.expr.nodes import Axis, AxisKind, Const, Expr, Range, TensorRead
+from tedsl.expr.tensor import ComputeOp
+from tedsl.expr.visit import substitute, walk
+from tedsl.index.facts import Facts
+from tedsl.index.interval import interval
+from tedsl.ir.nodes import LoopKind
+from tedsl.scheduling.plan import AttachKind, Fuse, Plan, Relation, Split, StagePlan
+
+INT32_MAX = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StageBounds:
+    """The loops of one stage.
+
+    `extents` has every axis of the stage (root, intermediate, leaf); `index` gives each root axis,
+    as a coordinate of the whole tensor, over leaf axes and enclosing loops; `local` the same
+    relative to the start of the region. `region` is what is computed of each data dimension;
+    `guards` are the conditions that were not proved, and `facts` the ranges of the leaf axes and
+    of the loops around.
+    """
+
+    extents: dict[Axis, Expr]
+    index: dict[Axis, Expr]
+    local: dict[Axis, Expr]
+    region: tuple[Range, ...]
+    guards: tuple[Expr, ...]
+    facts: Facts
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Bounds:
+    """Bounds of every computed stage, by stage name."""
+
+    stages: dict[str, StageBounds]
+
+    def __getitem__(self, name: str) -> StageBounds:
+        return self.stages[name]
+
+
+def loop_order(stage: StagePlan) -> tuple[Axis, ...]:
+    """The leaf axes as they run: vectorized axes are dimensions of a tile, hence inside all loops.
+
+    Legal for every definition: data axes are independent, and a reduction may combine in any order.
+    """
+    lanes = [a for a in stage.leaf_axes if stage.mark(a).kind is LoopKind.VECTORIZED]
+    return (*(a for a in stage.leaf_axes if a not in lanes), *lanes)
+
+
+def enclosing_loops(plan: Plan, stage: StagePlan) -> tuple[Axis, ...]:
+    """The loops of other stages around `stage`, outermost first."""
+    if stage.attach.kind is not AttachKind.AT:
+        return ()
+    parent = plan.stage(stage.attach.stage)
+    order = loop_order(parent)
+    axis = stage.attach.axis
+    if axis is None or axis not in order:
+        raise InternalError(f"stage {stage.name} is attached at no loop of {parent.name}")
+    return (*enclosing_loops(plan, parent), *order[: order.index(axis) + 1])
+
+
+def infer(plan: Plan) -> Bounds:
+    """Bounds of all stages of a plan without inlined stages.
+
+    Requires: every reader of an attached stage runs inside its attach point (checked by
+    `compute_at`).
+    """
+    found: dict[str, StageBounds] = {}
+    readers = _readers(plan)
+    for stage in reversed(plan.stages):
+        if not isinstance(stage.op, ComputeOp):
+            continue
+        region = _region(plan, stage, readers, found)
+        found[stage.name] = _stage_bounds(plan, stage, stage.op, region, found)
+    return Bounds(found)
+
+
+def _readers(plan: Plan) -> dict[str, list[tuple[StagePlan, TensorRead]]]:
+    """Who reads each stage, and how."""
+    names = {stage.op: stage.name for stage in plan.stages}
+    out: dict[str, list[tuple[StagePlan, TensorRead]]] = {stage.name: [] for stage in plan.stages}
+    for stage in plan.stages:
+        if isinstance(stage.op, ComputeOp):
+            for node in walk(*stage.op.bodies):
+                if isinstance(node, TensorRead):
+                    out[names[node.tensor.op]].append((stage, node))
+    return out
+
+
+def _region(
+    plan: Plan,
+    stage: StagePlan,
+    readers: dict[str, list[tuple[StagePlan, TensorRead]]],
+    found: dict[str, StageBounds],
+) -> tuple[Range, ...]:
+    """The box of `stage`'s output that its readers need at its attach point."""
+    whole = tuple(Range(ZERO, extent) for extent in stage.op.shape)
+    if stage.attach.kind is not AttachKind.AT or not readers[stage.name]:
+        return whole
+    fixed = frozenset(enclosing_loops(plan, stage))
+    boxes: list[tuple[Range, ...]] = []
+    for reader, read in readers[stage.name]:
+        bounds = found[reader.name]
+        around = (*enclosing_loops(plan, reader), *reader.leaf_axes)
+        moving = [axis for axis in around if axis not in fixed]
+        boxes.append(
+            tuple(
+                _dimension(substitute(index, bounds.index), moving, full, bounds.facts)
+                for index, full in zip(read.indices, whole, strict=True)
+            )
+        )
+    facts = _loop_facts(plan, stage, found)
+    return tuple(_union(list(dims), full, facts) for dims, full in zip(*boxes, whole, strict=True))
+
+
+def _dimension(index: Expr, moving: Sequence[Axis], full: Range, facts: Facts) -> Range:
+    """The range of one index while `moving` axes run, or the whole dimension when it is not
+    known."""
+    index = simplify(index, facts)
+    low = lower_bound(index, moving, facts)
+    high = upper_bound(index, moving, facts)
+    if low is None or high is None:
+        return full
+    return Range(low, add(sub(high, low), 1))
+
+
+def _union(ranges: list[Range], full: Range, facts: Facts) -> Range:
+    """The smallest range that holds all, clipped to the dimension where that is provable."""
+    low, end = ranges[0].min, add(ranges[0].min, ranges[0].extent)
+    for r in ranges[1:]:
+        low = simplify(minimum(low, r.min), facts)
+        end = simplify(maximum(end, add(r.min, r.extent)), facts)
+    if prove(at_most(low, ZERO), facts):
+        low = ZERO
+    if prove(at_most(full.extent, end), facts):
+        end = full.extent
+    extent = simplify(sub(end, low), facts)
+    loops = [node for node in walk(extent) if isinstance(node, Axis)]
+    if loops:
+        bound = upper_bound(extent, loops, facts)
+        if bound is None:
+            return full
+        extent = simplify(bound, facts)
+    size, dimension = interval(extent, facts), interval(full.extent, facts)
+    fixed = size.lo is not None and size.lo == size.hi and dimension.lo == dimension.hi
+    if fixed and dimension.lo is not None and dimension.lo <= (size.lo or 0):
+        return full
+    return Range(simplify(low, facts), extent)
+
+
+def _stage_bounds(
+    plan: Plan,
+    stage: StagePlan,
+    op: ComputeOp,
+    region: tuple[Range, ...],
+    found: dict[str, StageBounds],
+) -> StageBounds:
+    facts = _loop_facts(plan, stage, found)
+    extents: dict[Axis, Expr] = {}
+    starts: dict[Axis, Expr] = {}
+    for axis, box in zip(op.axes, region, strict=True):
+        extents[axis], starts[axis] = box.extent, box.min
+    for axis in op.reduce_axes:
+        if axis.domain is None:
+            raise InternalError(f"reduce axis {axis.name} of {op.name} has no domain")
+        extents[axis], starts[axis] = axis.domain.extent, axis.domain.min
+    for relation in stage.relations:
+        _pass_down(relation, extents, facts)
+    for axis in stage.leaf_axes:
+        facts = facts.with_axis(axis, 0, extents[axis])
+    values = _pass_up(stage, extents)
+    guards = _guards(stage, op, extents, values, starts, facts)
+    local = {axis: simplify(values[axis], facts) for axis in stage.root_axes}
+    index = {axis: simplify(add(starts[axis], local[axis]), facts) for axis in stage.root_axes}
+    return StageBounds(extents, index, local, region, guards, facts)
+
+
+def _loop_facts(plan: Plan, stage: StagePlan, found: dict[str, StageBounds]) -> Facts:
+    """Ranges of the loops around `stage`."""
+    if stage.attach.kind is not AttachKind.AT:
+        return Facts.EMPTY
+    parent = found.get(stage.attach.stage)
+    if parent is None:
+        raise InternalError(f"stage {stage.name} is attached to {stage.attach.stage}, no reader")
+    facts = Facts.EMPTY
+    for axis in enclosing_loops(plan, stage):
+        owner = next(b for b in found.values() if axis in b.extents)
+        facts = facts.with_axis(axis, 0, owner.extents[axis])
+    return facts
+
+
+def _pass_down(relation: Relation, extents: dict[Axis, Expr], facts: Facts) -> None:
+    """Extents of the axes a relation makes, from those it takes.
+
+    Split:  inner = min(factor, parent), outer = ceil(parent / inner)   (nparts: the other way
+    round) Fuse:   fused = outer * inner
+    """
+    if isinstance(relation, Fuse):
+        outer, inner = extents[relation.outer], extents[relation.inner]
+        wide = relation.fused.dtype
+        extents[relation.fused] = simplify(mul(widened(outer, wide), widened(inner, wide)), facts)
+        return
+    parent = extents[relation.parent]
+    given = relation.factor if relation.factor is not None else relation.nparts
+    if given is None:
+        raise InternalError(f"split of {relation.parent.name} has neither factor nor nparts")
+    fixed = _tightened(given, parent, facts)
+    other = simplify(ceil_div(parent, fixed), facts)
+    outer, inner = (other, fixed) if relation.factor is not None else (fixed, other)
+    extents[relation.outer], extents[relation.inner] = outer, inner
+
+
+def _tightened(given: Expr, parent: Expr, facts: Facts) -> Expr:
+    """min(given, parent) where that is a constant, and at least 1."""
+    known, size = interval(given, facts), interval(parent, facts)
+    if known.lo == known.hi and size.lo == size.hi and known.lo is not None and size.lo is not None:
+        return Const(max(1, min(known.lo, size.lo)), given.dtype)
+    return given
+
+
+def _pass_up(stage: StagePlan, extents: dict[Axis, Expr]) -> dict[Axis, Expr]:
+    """Every axis of the stage over its leaf axes (relative to the start of the region)."""
+    values: dict[Axis, Expr] = {
+        a: ZERO if constant(extents[a]) == 1 else a for a in stage.leaf_axes
+    }
+    for relation in reversed(stage.relations):
+        match relation:
+            case Split(parent=parent, outer=outer, inner=inner):
+                values[parent] = add(mul(values[outer], extents[inner]), values[inner])
+            case Fuse(outer=outer, inner=inner, fused=fused):
+                values[outer] = floordiv(values[fused], extents[inner])
+                values[inner] = floormod(values[fused], extents[inner])
+    return values
+
+
+def _guards(
+    stage: StagePlan,
+    op: ComputeOp,
+    extents: dict[Axis, Expr],
+    values: dict[Axis, Expr],
+    starts: dict[Axis, Expr],
+    facts: Facts,
+) -> tuple[Expr, ...]:
+    """Conditions for a point of the loops to be a point of the definition, less those that are
+    proved."""
+    needed = [
+        less(simplify(values[r.parent], facts), extents[r.parent])
+        for r in stage.relations
+        if isinstance(r, Split)
+    ]
+    for axis, size in zip(op.axes, op.shape, strict=True):
+        if not _is_whole(starts[axis], extents[axis], size):
+            index = simplify(add(starts[axis], values[axis]), facts)
+            needed += [less(index, size), at_most(ZERO, index)]
+    return tuple(condition for condition in needed if not prove(condition, facts))
+
+
+def is_reduce_guard(condition: Expr) -> bool:
+    """True when a guard depends on a reduction axis, so that it cannot be dropped for a padded
+    result."""
+    return any(isinstance(n, Axis) and n.kind is AxisKind.REDUCE for n in walk(condition))
+
+
+def _is_whole(start: Expr, extent: Expr, size: Expr) -> bool:
+    """True when the region is the whole dimension."""
+    equal = extent is size or (constant(extent) is not None and constant(extent) == constant(size))
+    return constant(start) == 0 and equal
