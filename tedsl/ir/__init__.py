@@ -1,1 +1,1 @@
-"""Third room: the loop IR.  `nodes` says what it is, `interp` what it means, `verify` what is allowed."""
+"""Third room: the loop IR.  `nodes` is what it is, `interp` what it means, `verify` its rules."""

@@ -3,8 +3,8 @@
 Third room of the pipeline; imports `expr`.  Nodes are frozen and compare by identity.  There are
 two levels:
 
-- NEST: loops of every kind; `tile` of every statement is empty, masks are None, conditions are
-  `Guard` statements.
+- NEST: loops of every kind; `tile` of every statement is empty, conditions are `Guard` statements
+  (and the `where=` of a reduction, which is the mask of its `Accumulate`).
 - TILE: no VECTORIZED loop; a statement carries the `tile` axes it runs over at once, `IfThenElse`
   and guards on tile axes have become masks.  An expression in it depends on a subset of the tile
   axes (those that occur in it): these are its dimensions, and it is broadcast only where it meets

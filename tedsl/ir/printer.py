@@ -1,7 +1,7 @@
 """The text of loop IR: the format of goldens and bug reports.
 
-Part of the third room; imports `expr` and `ir`.  The text is a function of the tree alone: a name is
-given when its object is first printed, and a name already taken gets the suffix `_1`, `_2`, ...
+Part of the third room; imports `expr` and `ir`.  The text is a function of the tree alone: a name
+is given when its object is first printed, and a name already taken gets the suffix `_1`, `_2`, ...
 """
 
 from __future__ import annotations

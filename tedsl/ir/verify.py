@@ -221,7 +221,7 @@ def _check_access(
 def _check_mask(mask: Expr | None, scope: _Scope, stmt: Stmt | None) -> None:
     if mask is None:
         return
-    if scope.level is Level.NEST:
+    if scope.level is Level.NEST and not isinstance(stmt, Accumulate):
         raise scope.fail("a mask at NEST level", stmt, mask)
     if mask.dtype is not DType.bool:
         raise scope.fail("a mask is not bool", stmt, mask)
