@@ -2,15 +2,37 @@
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeGuard
+
+import numpy as np
 
 from tedsl.dtypes import DType
-from tedsl.expr.nodes import Axis, Expr
+from tedsl.errors import ExprError
+from tedsl.expr import build
+from tedsl.expr.nodes import Axis, Expr, TensorRead
+
+if TYPE_CHECKING:
+    from tedsl.expr.promote import DTypeLike, Number
+
+Index: TypeAlias = "Expr | Tensor | int | np.integer[Any]"
+"""What stands for one dimension when a tensor is read."""
+
+IndexLike: TypeAlias = "Index | tuple[Index, ...]"
+"""What stands between the brackets of `A[...]`."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Tensor:
-    """Output `index` of `op`.  Indexing it (`A[i, j]`) builds a read."""
+    """Output `index` of `op`.  Indexing it (`A[i, j]` or `A(i, j)`) builds a read.
+
+    Operators work element by element, by numpy's broadcasting, and make one new operation each.
+    `==` of two tensors is identity (tensors are keys); the comparison of elements is `te.equal`.
+    """
+
+    __array_ufunc__: ClassVar[None] = None  # numpy scalars on the left defer to our operators
 
     op: Operation
     index: int = 0
@@ -35,6 +57,203 @@ class Tensor:
         """Element type."""
         return self.op.output_dtypes[self.index]
 
+    def __getitem__(self, indices: IndexLike) -> Any:
+        """`A[i, j]`, `A[i][j]`, `A[()]`: an `Expr` once all dimensions are given, else a
+        `TensorSlice` that takes the rest.
+
+        Raises:
+            ExprError: more indices than dimensions, or an index that is no integer.
+        """
+        given = indices if isinstance(indices, tuple) else (indices,)
+        return read_partly(self, given)
+
+    def __call__(self, *indices: Index) -> Expr:
+        """`A(i, j)`: one element.
+
+        Raises:
+            ExprError: not as many indices as dimensions, or an index that is no integer.
+        """
+        return read(self, indices)
+
+    def __iter__(self) -> Iterator[Expr]:
+        raise ExprError(f"tensor {self.name} is not a sequence", hint="index it: A[i, j]")
+
+    def as_scalar(self) -> Expr:
+        """The one element of a tensor of rank 0.
+
+        Raises:
+            ExprError: a tensor of higher rank.
+        """
+        if self.ndim:
+            raise ExprError(
+                f"tensor {self.name} has {self.ndim} dimensions and stands where one element is "
+                "expected",
+                hint=f"index it: {self.name}[{', '.join('ijklmn'[: self.ndim])}]",
+            )
+        return TensorRead(self, ())
+
+    def __add__(self, other: Tensor | Expr | Number) -> Tensor:
+        return broadcast.binary_operator("add", self, other)
+
+    def __radd__(self, other: Expr | Number) -> Tensor:
+        return broadcast.binary_operator("add", other, self)
+
+    def __sub__(self, other: Tensor | Expr | Number) -> Tensor:
+        return broadcast.binary_operator("sub", self, other)
+
+    def __rsub__(self, other: Expr | Number) -> Tensor:
+        return broadcast.binary_operator("sub", other, self)
+
+    def __mul__(self, other: Tensor | Expr | Number) -> Tensor:
+        return broadcast.binary_operator("mul", self, other)
+
+    def __rmul__(self, other: Expr | Number) -> Tensor:
+        return broadcast.binary_operator("mul", other, self)
+
+    def __truediv__(self, other: Tensor | Expr | Number) -> Tensor:
+        return broadcast.binary_operator("div", self, other)
+
+    def __rtruediv__(self, other: Expr | Number) -> Tensor:
+        return broadcast.binary_operator("div", other, self)
+
+    def __floordiv__(self, other: Tensor | Expr | Number) -> Tensor:
+        return broadcast.binary_operator("floordiv", self, other)
+
+    def __rfloordiv__(self, other: Expr | Number) -> Tensor:
+        return broadcast.binary_operator("floordiv", other, self)
+
+    def __mod__(self, other: Tensor | Expr | Number) -> Tensor:
+        return broadcast.binary_operator("floormod", self, other)
+
+    def __rmod__(self, other: Expr | Number) -> Tensor:
+        return broadcast.binary_operator("floormod", other, self)
+
+    def __pow__(self, other: Tensor | Expr | Number) -> Tensor:
+        return broadcast.binary_operator("power", self, other)
+
+    def __rpow__(self, other: Expr | Number) -> Tensor:
+        return broadcast.binary_operator("power", other, self)
+
+    def __and__(self, other: Tensor | Expr | Number) -> Tensor:
+        return broadcast.binary_operator("bitwise_and", self, other)
+
+    def __rand__(self, other: Expr | Number) -> Tensor:
+        return broadcast.binary_operator("bitwise_and", other, self)
+
+    def __or__(self, other: Tensor | Expr | Number) -> Tensor:
+        return broadcast.binary_operator("bitwise_or", self, other)
+
+    def __ror__(self, other: Expr | Number) -> Tensor:
+        return broadcast.binary_operator("bitwise_or", other, self)
+
+    def __xor__(self, other: Tensor | Expr | Number) -> Tensor:
+        return broadcast.binary_operator("bitwise_xor", self, other)
+
+    def __rxor__(self, other: Expr | Number) -> Tensor:
+        return broadcast.binary_operator("bitwise_xor", other, self)
+
+    def __lshift__(self, other: Tensor | Expr | Number) -> Tensor:
+        return broadcast.binary_operator("left_shift", self, other)
+
+    def __rlshift__(self, other: Expr | Number) -> Tensor:
+        return broadcast.binary_operator("left_shift", other, self)
+
+    def __rshift__(self, other: Tensor | Expr | Number) -> Tensor:
+        return broadcast.binary_operator("right_shift", self, other)
+
+    def __rrshift__(self, other: Expr | Number) -> Tensor:
+        return broadcast.binary_operator("right_shift", other, self)
+
+    def __lt__(self, other: Tensor | Expr | Number) -> Tensor:
+        return broadcast.binary_operator("lt", self, other)
+
+    def __le__(self, other: Tensor | Expr | Number) -> Tensor:
+        return broadcast.binary_operator("le", self, other)
+
+    def __gt__(self, other: Tensor | Expr | Number) -> Tensor:
+        return broadcast.binary_operator("gt", self, other)
+
+    def __ge__(self, other: Tensor | Expr | Number) -> Tensor:
+        return broadcast.binary_operator("ge", self, other)
+
+    def __neg__(self) -> Tensor:
+        return broadcast.unary_operator("neg", self)
+
+    def __invert__(self) -> Tensor:
+        return broadcast.unary_operator("invert", self)
+
+    def __abs__(self) -> Tensor:
+        return broadcast.unary_operator("abs", self)
+
+    def astype(self, dtype: DTypeLike) -> Tensor:
+        """Every element as `dtype`; the same tensor when it already is."""
+        return broadcast.cast_tensor(self, dtype)
+
+    def __repr__(self) -> str:
+        text: str = importlib.import_module("tedsl.expr.printer").print_tensor(self)
+        return text
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class TensorSlice:
+    """A tensor with its first dimensions indexed: `A[i]` of a matrix.  `A[i][j]` completes it."""
+
+    tensor: Tensor
+    indices: tuple[Expr, ...]
+
+    def __getitem__(self, indices: IndexLike) -> Any:
+        """The read, or a longer slice, with further indices appended."""
+        given = indices if isinstance(indices, tuple) else (indices,)
+        return read_partly(self.tensor, (*self.indices, *given))
+
+    def as_scalar(self) -> Expr:
+        """Always refused: dimensions are missing."""
+        return read(self.tensor, self.indices)
+
+    def __repr__(self) -> str:
+        return f"{self.tensor.name}[{', '.join(map(repr, self.indices))}, ...]"
+
+
+def read(tensor: Tensor, indices: Sequence[Index]) -> Expr:
+    """One element of `tensor`.
+
+    Raises:
+        ExprError: not as many indices as dimensions, or an index that is no integer.
+    """
+    if len(indices) != tensor.ndim:
+        raise ExprError(
+            f"{tensor.name} has {tensor.ndim} dimensions and is read with {len(indices)} indices",
+            hint="give one index per dimension",
+        )
+    return TensorRead(tensor, tuple(_index(tensor, d, each) for d, each in enumerate(indices)))
+
+
+def read_partly(tensor: Tensor, indices: Sequence[Index]) -> Expr | TensorSlice:
+    """One element of `tensor`, or a `TensorSlice` while dimensions are missing."""
+    if len(indices) >= tensor.ndim:
+        return read(tensor, indices)
+    return TensorSlice(tensor, tuple(_index(tensor, d, each) for d, each in enumerate(indices)))
+
+
+def _is_index(value: object) -> TypeGuard[Index]:
+    return isinstance(value, (Expr, Tensor, int, np.integer)) and not isinstance(value, bool)
+
+
+def _index(tensor: Tensor, dimension: int, index: Index) -> Expr:
+    """`index` as an integer expression."""
+    wanted = "an integer expression for every dimension; ranges and masks are written as computes"
+    if isinstance(index, Tensor) and index.ndim:
+        wanted = f"read it: {index.name}[{', '.join('ijklmn'[: index.ndim])}]"
+    elif _is_index(index):
+        expr = build.as_expr(index)
+        if expr.dtype.is_integer:
+            return expr
+        wanted = f"the index is {expr.dtype}; cast it, e.g. x.astype('int32')"
+    raise ExprError(
+        f"index {dimension} of {tensor.name} is {index!r}, not an integer",
+        hint=wanted,
+    )
+
 
 class Operation:
     """Base of `PlaceholderOp` and `ComputeOp`.  All outputs share one shape."""
@@ -53,6 +272,10 @@ class Operation:
         """Element type of each output."""
         raise NotImplementedError
 
+    def __repr__(self) -> str:
+        text: str = importlib.import_module("tedsl.expr.printer").print_operation(self)
+        return text
+
     def output(self, index: int = 0) -> Tensor:
         """The tensor of output `index` (the same object each time)."""
         return self.outputs[index]
@@ -63,7 +286,7 @@ class Operation:
         raise NotImplementedError
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class PlaceholderOp(Operation):
     """An input of the computation."""
 
@@ -80,7 +303,7 @@ class PlaceholderOp(Operation):
         return (self.dtype,)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ComputeOp(Operation):
     """`outputs[o][axes] = bodies[o]` for every point of `axes`.
 
@@ -113,3 +336,7 @@ class ComputeOp(Operation):
     @property
     def output_dtypes(self) -> tuple[DType, ...]:
         return tuple(body.dtype for body in self.bodies)
+
+
+# At the end, because broadcasting makes operations and their tensors have its operators.
+from tedsl.expr import broadcast  # noqa: E402

@@ -1,0 +1,1 @@
+"""What to compute: scalar expressions, tensors, definitions, their printer and reference."""

@@ -1,0 +1,69 @@
+"""What a new `ComputeOp` must satisfy; the one place where it is constructed from user input."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tedsl.errors import ExprError
+from tedsl.expr.bounds_check import check_reads
+from tedsl.expr.nodes import Axis, AxisKind, Expr, Reduce
+from tedsl.expr.tensor import ComputeOp
+
+
+def make_compute(
+    name: str,
+    axes: tuple[Axis, ...],
+    bodies: tuple[Expr, ...],
+    reduce_axes: tuple[Axis, ...],
+    tag: str = "",
+) -> ComputeOp:
+    """The operation, after checking its axes and reads.
+
+    Raises:
+        ExprError: an axis that does not belong here, or a read proved to be out of bounds.
+    """
+    for body in bodies:
+        _check_free_axes(name, axes, body)
+    extents = tuple(axis.domain.extent for axis in axes if axis.domain is not None)
+    op = ComputeOp(name, axes, bodies, extents, reduce_axes, tag)
+    check_reads(op)
+    return op
+
+
+def free_axes(expr: Expr, memo: dict[Expr, frozenset[Axis]] | None = None) -> frozenset[Axis]:
+    """Axes that `expr` uses and no reduction in it binds."""
+    memo = {} if memo is None else memo
+
+    def visit(node: Expr) -> frozenset[Axis]:
+        known = memo.get(node)
+        if known is None:
+            if isinstance(node, Axis):
+                known = frozenset((node,))
+            else:
+                known = union(map(visit, node.children()))
+                if isinstance(node, Reduce):
+                    known -= set(node.axes)
+            memo[node] = known
+        return known
+
+    return visit(expr)
+
+
+def union(sets: Iterable[frozenset[Axis]]) -> frozenset[Axis]:
+    """All members."""
+    return frozenset[Axis]().union(*sets)
+
+
+def _check_free_axes(name: str, axes: tuple[Axis, ...], body: Expr) -> None:
+    for axis in sorted(free_axes(body) - set(axes), key=lambda a: a.name):
+        if axis.kind is AxisKind.REDUCE:
+            raise ExprError(
+                f"the body of compute {name!r} uses the reduction axis {axis.name} outside a "
+                "reduction over it",
+                hint=f"put it inside te.sum(..., axis={axis.name}) or its like",
+            )
+        raise ExprError(
+            f"the body of compute {name!r} uses the axis {axis.name}, which is not one of its own",
+            facts=[("axes", ", ".join(a.name for a in axes) or "none")],
+            hint="use the arguments of the function; read other tensors by index",
+        )
