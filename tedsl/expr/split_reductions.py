@@ -68,7 +68,7 @@ def _same_reduction(a: Reduce, b: Reduce) -> bool:
 
 @dataclass(slots=True)
 class _Splitter:
-    """One body's reductions.  `order` ranks the axes in scope; `stages` remembers the split ones."""
+    """One body's reductions: `order` ranks axes in scope, `stages` remembers the split ones."""
 
     name: str
     order: dict[Axis, int]
