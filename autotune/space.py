@@ -1,0 +1,293 @@
+"""The search space of a schedule function: a define-by-run tree of named choices.
+
+A schedule function calls `s.knob(name, choices)` for every open choice, and which knobs it meets
+may depend on the answers so far.  A `Candidate` is one full set of answers, reduced to the knobs
+that were really met.  The space runs the function to learn what a set of answers leads to; it
+never looks inside.  Pure logic: imports only `errors`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias, cast
+
+from tedsl.errors import BackendError, LowerError, ScheduleError, TuneError
+
+Choice: TypeAlias = "bool | int | float | str | tuple[Choice, ...] | None"
+Decisions: TypeAlias = Mapping[str, Choice]
+MAX_ROUNDS = 64
+"""How often a sample is refined before its space is called endless."""
+
+
+@dataclass(frozen=True, slots=True)
+class Knob:
+    """One open choice as it was met: its allowed values and the one taken."""
+
+    name: str
+    choices: tuple[Choice, ...]
+    chosen: Choice
+
+    @property
+    def is_ordered(self) -> bool:
+        """True when every choice is a number, so that neighbours mean something."""
+        return all(isinstance(c, (int, float)) and not isinstance(c, bool) for c in self.choices)
+
+    def nearest(self) -> tuple[Choice, ...]:
+        """The other choices, nearest to the chosen one first; equal distance in the order given."""
+        others = [c for c in self.choices if c != self.chosen or type(c) is not type(self.chosen)]
+        return tuple(sorted(others, key=lambda c: distance(c, self.chosen)))
+
+
+@dataclass(frozen=True, slots=True)
+class Realised:
+    """What one run of the schedule function led to: the knobs met in order, and the trace as JSON
+    text."""
+
+    knobs: tuple[Knob, ...]
+    trace: str = ""
+
+
+Builder: TypeAlias = Callable[[Decisions], Realised]
+"""Runs the schedule function under some decisions.  Raises ScheduleError and its kin when they are
+not legal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One full set of answers.  `key` is its canonical JSON; `identity` names the program it leads
+    to."""
+
+    knobs: tuple[Knob, ...]
+    trace: str = ""
+    origin: str = "default"
+
+    @property
+    def decisions(self) -> dict[str, Choice]:
+        """Knob name to choice, in the order met."""
+        return {knob.name: knob.chosen for knob in self.knobs}
+
+    @property
+    def key(self) -> str:
+        """Canonical JSON of the decisions."""
+        return canonical(self.decisions)
+
+    @property
+    def identity(self) -> str:
+        """Equal for two candidates that lead to the same trace (or, without traces, the same
+        decisions)."""
+        return hashlib.sha256((self.trace or self.key).encode()).hexdigest()[:32]
+
+    def __str__(self) -> str:
+        text = ", ".join(f"{name}={show(value)}" for name, value in self.decisions.items())
+        return text or "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """Decisions that the schedule function could not carry out, and why."""
+
+    decisions: Decisions
+    reason: str
+    error: str
+
+
+class Space:
+    """All candidates of one schedule function.
+
+    Args:
+        builder: runs the function under some decisions.
+        name: identifies the function, so that records of another function are never mixed in.
+    """
+
+    def __init__(self, builder: Builder, name: str = "rules") -> None:
+        self.builder = builder
+        self.name = name
+        self._known: dict[str, Candidate | Rejected] = {}
+
+    def default(self) -> Candidate:
+        """The candidate of no decisions.
+
+        Raises:
+            TuneError: the default itself is not legal, so there is nothing to compare with.
+        """
+        found = self.candidate({}, "default")
+        if isinstance(found, Rejected):
+            raise TuneError(
+                f"the schedule's default choices are not legal: {found.reason}",
+                facts=[("error", found.error.replace("\n", " "))],
+                hint="give each knob a default= that is legal, or fix the schedule function",
+            )
+        return found
+
+    def candidate(self, decisions: Decisions, origin: str) -> Candidate | Rejected:
+        """What `decisions` lead to; knobs they do not name take their defaults, names never met
+        are dropped."""
+        asked = canonical(decisions)
+        done = self._known.get(asked)
+        if done is None:
+            try:
+                realised = self.builder(dict(decisions))
+            except (ScheduleError, LowerError, BackendError) as error:
+                done = Rejected(dict(decisions), reason_of(error), str(error))
+            else:
+                done = Candidate(realised.knobs, realised.trace, origin)
+            self._known[asked] = done
+        return done
+
+    def sample(self, rng: random.Random) -> Candidate | Rejected:
+        """A random candidate: knobs are drawn as they appear, until no new one does."""
+        return self._complete({}, rng, "random")
+
+    def mutate(self, parent: Candidate, rng: random.Random) -> Candidate | Rejected:
+        """`parent` with one knob (now and then two) changed, mostly to a near choice."""
+        open_knobs = [knob for knob in parent.knobs if len(knob.choices) > 1]
+        if not open_knobs:
+            return parent
+        count = 2 if len(open_knobs) > 1 and rng.random() < 0.35 else 1
+        decisions = parent.decisions
+        for knob in rng.sample(open_knobs, count):
+            decisions[knob.name] = _step(knob, rng)
+        if rng.random() < 0.5:
+            return self.candidate(decisions, "mutation")
+        return self._complete(decisions, rng, "mutation")
+
+    def cross(self, a: Candidate, b: Candidate, rng: random.Random) -> Candidate | Rejected:
+        """Answers taken at random from two candidates."""
+        mixed = a.decisions
+        for name, value in b.decisions.items():
+            if name not in mixed or rng.random() < 0.5:
+                mixed[name] = value
+        return self.candidate(mixed, "cross")
+
+    def neighbours(self, centre: Candidate) -> Iterator[Candidate | Rejected]:
+        """Every change of one knob, nearest choices of every knob first."""
+        ranked = [
+            (rank, index, choice)
+            for index, knob in enumerate(centre.knobs)
+            for rank, choice in enumerate(knob.nearest())
+        ]
+        for _, index, choice in sorted(ranked, key=lambda row: row[:2]):
+            decisions = centre.decisions
+            decisions[centre.knobs[index].name] = choice
+            yield self.candidate(decisions, "local")
+
+    def describe(self) -> str:
+        """The knobs of the default schedule, one line each, and how many combinations they make."""
+        default = self.default()
+        rows = [f"{k.name}: {show(k.chosen)}  of {show(k.choices)}" for k in default.knobs]
+        size = math.prod(len(knob.choices) for knob in default.knobs)
+        return "\n".join(
+            [f"space {self.name!r}: {size} combinations of the default's knobs", *rows]
+        )
+
+    def _complete(
+        self, decisions: Decisions, rng: random.Random, origin: str
+    ) -> Candidate | Rejected:
+        """Draw every knob that `decisions` leave open; choices of the ones they name are kept."""
+        taken = dict(decisions)
+        found: Candidate | Rejected = self.candidate(taken, origin)
+        for _ in range(MAX_ROUNDS):
+            if isinstance(found, Rejected):
+                return found
+            fresh = [knob for knob in found.knobs if knob.name not in taken]
+            if not fresh:
+                return found
+            for knob in fresh:
+                taken[knob.name] = rng.choice(knob.choices)
+            following = self.candidate(taken, origin)
+            if isinstance(following, Rejected) and len(fresh) > 1:
+                # choices of a later knob may depend on an earlier one: settle the first alone
+                for knob in fresh[1:]:
+                    del taken[knob.name]
+                following = self.candidate(taken, origin)
+            found = following
+        raise TuneError(
+            f"the schedule function still meets new knobs after {MAX_ROUNDS} rounds",
+            facts=[("knobs", ", ".join(sorted(taken)[:8]))],
+            hint="give each choice one fixed name; do not number names by a growing counter",
+        )
+
+
+def _step(knob: Knob, rng: random.Random) -> Choice:
+    """Another choice of `knob`: one of the two nearest three times in four, else any."""
+    near = knob.nearest()
+    return rng.choice(near[:2]) if rng.random() < 0.75 else rng.choice(near)
+
+
+def distance(a: Choice, b: Choice) -> float:
+    """How far apart two choices are: 0 when equal, octaves for numbers, a sum over tuples, else
+    1."""
+    if isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b):
+        return sum(distance(x, y) for x, y in zip(a, b, strict=True))
+    x, y = _number(a), _number(b)
+    if x is not None and y is not None:
+        if x > 0 and y > 0:
+            return abs(math.log2(x / y))
+        return 0.0 if x == y else 1.0 + abs(x - y) / (1.0 + abs(x) + abs(y))
+    return 0.0 if a == b and type(a) is type(b) else 1.0
+
+
+def _number(value: Choice) -> float | None:
+    """`value` as a float when it is a number and no bool."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return float(value)
+    return None
+
+
+def difference(a: Candidate, b: Candidate) -> int:
+    """How many knobs differ; one that only one of them meets counts too."""
+    left, right = a.decisions, b.decisions
+    return sum(left.get(name, _ABSENT) != right.get(name, _ABSENT) for name in {**left, **right})
+
+
+_ABSENT = ("absent from the candidate",)
+
+
+def canonical(decisions: Decisions) -> str:
+    """The one JSON text of a set of decisions."""
+    return json.dumps(dict(decisions), sort_keys=True, separators=(",", ":"))
+
+
+def freeze(value: object, knob: str = "") -> Choice:
+    """A JSON value with lists made tuples.
+
+    Raises:
+        TuneError: a value that JSON cannot hold.
+    """
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, Sequence):
+        return tuple(freeze(item, knob) for item in cast("Sequence[object]", value))
+    raise TuneError(
+        f"knob {knob!r} has the choice {value!r} of type {type(value).__name__}",
+        hint="choices are bool, int, float, str, None, or tuples of these",
+    )
+
+
+def read_decisions(text: str) -> dict[str, Choice]:
+    """The decisions that `canonical` wrote."""
+    data = json.loads(text)
+    if not isinstance(data, dict):
+        raise TuneError(f"decisions {text[:60]!r} are not a JSON object")
+    items = cast("dict[str, object]", data)
+    return {name: freeze(value, name) for name, value in items.items()}
+
+
+def show(value: Choice) -> str:
+    """A choice as short text."""
+    if isinstance(value, tuple):
+        return "(" + " ".join(show(item) for item in value) + ")"
+    return str(value)
+
+
+def reason_of(error: ScheduleError | LowerError | BackendError) -> str:
+    """A short text that groups like failures: the primitive when there is one, else the first
+    words."""
+    primitive = getattr(error, "primitive", "")
+    head = error.reason.split("\n", 1)[0]
+    return f"{primitive}: {head}" if primitive and primitive not in head else head
