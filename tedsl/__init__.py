@@ -93,6 +93,9 @@ from tedsl.expr.nodes import Axis, Expr, Var
 from tedsl.expr.reduce import all, any, comm_reducer, max, min, prod, sum
 from tedsl.expr.tensor import Tensor
 from tedsl.expr.visit import structural_equal
+from tedsl.scheduling.schedule import Schedule, create_schedule
+from tedsl.scheduling.stage import Stage
+from tedsl.scheduling.threads import program_id, thread_axis
 
 __all__ = [
     "Axis",
@@ -102,7 +105,9 @@ __all__ = [
     "ExprError",
     "InternalError",
     "LowerError",
+    "Schedule",
     "ScheduleError",
+    "Stage",
     "TedslError",
     "Tensor",
     "TuneError",
@@ -130,6 +135,7 @@ __all__ = [
     "const",
     "cos",
     "cosh",
+    "create_schedule",
     "div",
     "divide",
     "equal",
@@ -172,6 +178,7 @@ __all__ = [
     "pow",
     "power",
     "prod",
+    "program_id",
     "reduce_axis",
     "relu",
     "right_shift",
@@ -189,6 +196,7 @@ __all__ = [
     "sum",
     "tan",
     "tanh",
+    "thread_axis",
     "trunc",
     "truncdiv",
     "truncmod",

@@ -1,0 +1,3 @@
+"""Legality of primitives, asked before anything changes: arguments, loops and marks, places,
+rewrites of the graph.
+"""

@@ -1,0 +1,167 @@
+"""Are the arguments of a primitive what they should be: a current loop of the stage, a factor, a
+choice?
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+
+from tedsl.dtypes import DType
+from tedsl.errors import ScheduleError
+from tedsl.expr.nodes import Axis, Binary, Cast, Const, Expr, Var
+from tedsl.expr.tensor import ComputeOp
+from tedsl.expr.visit import walk
+from tedsl.scheduling.call import Call, kind_of
+from tedsl.scheduling.names import labels, loops_text, owner
+from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
+from tedsl.scheduling.relations import came_of, ranks
+
+
+def computed_stage(plan: Plan, call: Call, name: str) -> tuple[StagePlan, ComputeOp]:
+    """The stage and its operation; an input or an inlined stage is refused, for it has no loops."""
+    stage = plan.stage(name)
+    if not isinstance(stage.op, ComputeOp):
+        raise call.refuse(
+            plan,
+            f"{name} is an input of the computation and has no loops",
+            hint=f"stage a copy of it with s.cache_read({name}, scope, readers) and schedule that",
+        )
+    return stage, stage.op
+
+
+def looped_stage(plan: Plan, call: Call, name: str) -> StagePlan:
+    """A computed stage that is not inlined."""
+    stage, _ = computed_stage(plan, call, name)
+    if stage.attach.kind is AttachKind.INLINE:
+        raise call.refuse(
+            plan,
+            f"{name} is inlined into its readers and has no loops of its own",
+            hint=f"call s[{name}].compute_root() first, or schedule its readers",
+        )
+    return stage
+
+
+def leaf(plan: Plan, call: Call, stage: StagePlan, axis: object) -> Axis:
+    """`axis` when it is a loop of `stage` now."""
+    if not isinstance(axis, Axis):
+        raise call.refuse(
+            plan,
+            f"expected a loop of {stage.name}, got {kind_of(axis)}",
+            facts=[("loops", loops_text(stage))],
+            hint=f"pass an axis of s[{stage.name}].op.axis, s[{stage.name}].op.reduce_axis, "
+            "or one that split, tile or fuse returned",
+        )
+    if axis in ranks(stage.leaf_axes):
+        return axis
+    raise _not_a_leaf(plan, call, stage, axis)
+
+
+def _not_a_leaf(plan: Plan, call: Call, stage: StagePlan, axis: Axis) -> ScheduleError:
+    facts = [("loops", loops_text(stage))]
+    fate = came_of(stage, axis)
+    if fate is not None:
+        known = labels(stage)
+        verb, became = fate
+        names = ", ".join(known[a] for a in became)
+        return call.refuse(
+            plan,
+            f"{known[axis]} is no loop of {stage.name} any more: it has been {verb} into {names}",
+            axis=axis,
+            facts=facts,
+            hint=f"use {' or '.join(known[a] for a in became)}",
+        )
+    holder = owner(plan, axis)
+    if holder is not None:
+        return call.refuse(
+            plan,
+            f"{axis.name} is an axis of {holder.name}, not of {stage.name}",
+            axis=axis,
+            facts=facts,
+            hint=f"use an axis of {stage.name}, or call this on s[{holder.name}]",
+        )
+    return call.refuse(
+        plan,
+        f"{stage.name} has no axis {axis.name}: the axis is of another expression, "
+        "or the stage was rebuilt (rfactor) since it was fetched",
+        axis=axis,
+        facts=facts,
+        hint=f"fetch it again from s[{stage.name}].op.axis or s[{stage.name}].op.reduce_axis",
+    )
+
+
+def distinct_leaves(
+    plan: Plan, call: Call, stage: StagePlan, axes: Sequence[object]
+) -> tuple[Axis, ...]:
+    """All of `axes` as loops of `stage`, none given twice."""
+    found: dict[Axis, None] = {}
+    for item in axes:
+        axis = leaf(plan, call, stage, item)
+        if axis in found:
+            raise call.refuse(
+                plan,
+                f"{labels(stage)[axis]} is given twice",
+                axis=axis,
+                hint="name each loop once",
+            )
+        found[axis] = None
+    return tuple(found)
+
+
+def size(plan: Plan, call: Call, what: str, value: object) -> Expr:
+    """A positive integer, or an integer expression over runtime sizes, as an expression."""
+    if isinstance(value, Expr):
+        if not value.dtype.is_integer or not all(
+            isinstance(node, (Const, Var, Binary, Cast)) for node in walk(value)
+        ):
+            raise call.refuse(
+                plan,
+                f"{what} must be made of integers and sizes only",
+                hint=f"give an int, or an expression over te.var sizes, as {what}",
+            )
+        if not isinstance(value, Const):
+            return value
+        value = value.value
+    number = whole_number(value)
+    if number is None or not 1 <= number < 2**31:
+        shown = number if number is not None else kind_of(value)
+        raise call.refuse(
+            plan,
+            f"{what} is {shown}",
+            facts=[("allowed", "an int of at least 1, or an expression over te.var sizes")],
+            hint=f"give a positive int as {what}",
+        )
+    return Const(number, DType.int32)
+
+
+def whole_number(value: object) -> int | None:
+    """An int (or a numpy integer) as an int; None for anything else, bool included."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        return None
+    return operator.index(value)  # pyright: ignore[reportArgumentType]
+
+
+def positive(plan: Plan, call: Call, what: str, value: object, least: int = 1) -> int:
+    """An int of at least `least`."""
+    number = whole_number(value)
+    if number is None or number < least:
+        shown = number if number is not None else kind_of(value)
+        raise call.refuse(
+            plan,
+            f"{what} is {shown}",
+            facts=[("allowed", f"an int of at least {least}")],
+            hint=f"give an int of at least {least} as {what}",
+        )
+    return number
+
+
+def choice(plan: Plan, call: Call, what: str, value: object, allowed: Sequence[str]) -> str:
+    """One of the allowed words."""
+    if isinstance(value, str) and value in allowed:
+        return str(value)
+    raise call.refuse(
+        plan,
+        f"unknown {what} {value!r}",
+        facts=[("allowed", ", ".join(allowed))],
+        hint=f"use one of the allowed names as {what}",
+    )

@@ -1,0 +1,71 @@
+"""Are lanes counted when the kernel is built?  Asked of the region that a stage computes where it
+is attached.
+"""
+
+from __future__ import annotations
+
+import importlib
+
+from tedsl.expr.nodes import Axis, Var
+from tedsl.expr.tensor import ComputeOp
+from tedsl.expr.visit import walk
+from tedsl.ir.nodes import LoopKind
+from tedsl.scheduling.call import Call
+from tedsl.scheduling.inline import inline_stages
+from tedsl.scheduling.names import labels, loops_text
+from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
+from tedsl.scheduling.relations import constant, extents, fixed_extent
+
+
+def has_runtime_sizes(plan: Plan) -> bool:
+    """True when a shape in the plan is known only at the call."""
+    return any(
+        isinstance(node, Var)
+        for stage in plan.stages
+        for extent in stage.op.shape
+        for node in walk(extent)
+    )
+
+
+def constant_lanes(plan: Plan, stage: StagePlan, axis: Axis) -> bool:
+    """True when the extent of `axis` is a constant at the place where `stage` is computed in
+    `plan`.
+    """
+    if fixed_extent(stage, axis) is not None:
+        return True
+    if stage.attach.kind is not AttachKind.AT or not has_runtime_sizes(plan):
+        return constant(extents(stage)[axis]) is not None
+    return (
+        constant(
+            importlib.import_module("tedsl.scheduling.bounds")
+            .infer(inline_stages(plan))[stage.name]
+            .extents[axis]
+        )
+        is not None
+    )
+
+
+def require_constant_lanes(
+    before: Plan, call: Call, after: Plan, stage: StagePlan, axis: Axis
+) -> None:
+    """The extent of a vectorized loop is a constant."""
+    if constant_lanes(after, stage, axis):
+        return
+    name = labels(stage)[axis]
+    raise call.refuse(
+        before,
+        f"the extent of {name} is not a constant, and lanes are counted when the kernel is built",
+        axis=axis,
+        facts=[("loops", loops_text(stage))],
+        hint=f"first split it, e.g. outer, inner = s[{stage.name}].split({name}, factor=32), "
+        "and vectorize inner",
+    )
+
+
+def require_all_lanes(before: Plan, call: Call, after: Plan) -> None:
+    """Moving a stage must leave the extents of vectorized loops constant."""
+    for stage in after.stages:
+        if isinstance(stage.op, ComputeOp) and stage.attach.kind is not AttachKind.INLINE:
+            for axis in stage.leaf_axes:
+                if stage.mark(axis).kind is LoopKind.VECTORIZED:
+                    require_constant_lanes(before, call, after, stage, axis)

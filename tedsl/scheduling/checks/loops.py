@@ -1,0 +1,215 @@
+"""Legality of loop structure and marks: splitting, fusing, reordering, binding, vectorizing."""
+
+from __future__ import annotations
+
+from tedsl.errors import ScheduleError
+from tedsl.expr.nodes import Axis, AxisKind, Reduce
+from tedsl.expr.tensor import ComputeOp
+from tedsl.ir.nodes import LoopKind
+from tedsl.scheduling.algebra import Verdict, combines_in_any_order
+from tedsl.scheduling.call import Call
+from tedsl.scheduling.names import labels, loops_text
+from tedsl.scheduling.plan import AttachKind, Mark, Plan, StagePlan
+from tedsl.scheduling.relations import ranks
+
+PLAIN = Mark()
+
+
+def require_unmarked(plan: Plan, call: Call, stage: StagePlan, axis: Axis) -> None:
+    """A loop that has been bound, vectorized, ... is not taken apart."""
+    mark = stage.mark(axis)
+    if mark == PLAIN:
+        return
+    name = labels(stage)[axis]
+    raise call.refuse(
+        plan,
+        f"{name} is already {mark_text(mark)}",
+        axis=axis,
+        facts=[("loops", loops_text(stage))],
+        hint=f"call {call.primitive} before marking the loop, or undo the mark with "
+        f"s[{stage.name}].serial({name}) first",
+    )
+
+
+def mark_text(mark: Mark) -> str:
+    """What a mark made of a loop, in words."""
+    words: list[str] = []
+    match mark.kind:
+        case LoopKind.PROGRAM:
+            words.append(f"bound to blockIdx.{'xyz'[mark.program]}")
+        case LoopKind.SERIAL:
+            pass
+        case kind:
+            words.append(kind.value)
+    if mark.num_stages:
+        words.append(f"pipelined in {mark.num_stages} stages")
+    if mark.precision is not None:
+        words.append(f"given the dot precision {mark.precision.value}")
+    return " and ".join(words) or "serial"
+
+
+def require_adjacent(plan: Plan, call: Call, stage: StagePlan, axes: tuple[Axis, ...]) -> None:
+    """Fused loops stand directly inside each other, in the order given."""
+    known = labels(stage)
+    rank = ranks(stage.leaf_axes)
+    order = [rank[axis] for axis in axes]
+    if order == list(range(order[0], order[0] + len(axes))):
+        return
+    names = ", ".join(known[axis] for axis in axes)
+    if sorted(order) == list(range(min(order), min(order) + len(axes))):
+        right = ", ".join(known[axis] for axis in sorted(axes, key=lambda axis: rank[axis]))
+        raise call.refuse(
+            plan,
+            f"{names} are not in the order of the loops",
+            axis=axes[0],
+            facts=[("loops", loops_text(stage))],
+            hint=f"fuse({right}), or first reorder({names})",
+        )
+    raise call.refuse(
+        plan,
+        f"{names} are not directly inside each other",
+        axis=axes[0],
+        facts=[("loops", loops_text(stage))],
+        hint=f"first reorder so that {names} are adjacent",
+    )
+
+
+def require_one_kind(plan: Plan, call: Call, stage: StagePlan, axes: tuple[Axis, ...]) -> None:
+    """Data axes fuse with data axes and reduce axes with reduce axes."""
+    if len({axis.kind for axis in axes}) == 1:
+        return
+    known = labels(stage)
+    groups = {
+        kind: ", ".join(known[a] for a in axes if a.kind is kind)
+        for kind in (AxisKind.DATA, AxisKind.REDUCE)
+    }
+    raise call.refuse(
+        plan,
+        f"{groups[AxisKind.DATA]} is data-parallel and {groups[AxisKind.REDUCE]} is a reduction; "
+        "a loop over both could be neither bound nor vectorized",
+        axis=axes[0],
+        facts=[("loops", loops_text(stage))],
+        hint="fuse axes of one kind; to make a reduce axis data-parallel use s.rfactor",
+    )
+
+
+def require_plain_kind(plan: Plan, call: Call, stage: StagePlan, axis: Axis) -> None:
+    """A loop gets one way of running; a second one is not silently put over the first."""
+    mark = stage.mark(axis)
+    if mark.kind is LoopKind.SERIAL and mark.num_stages == 0:
+        return
+    name = labels(stage)[axis]
+    raise call.refuse(
+        plan,
+        f"{name} is already {mark_text(mark)}",
+        axis=axis,
+        hint=f"undo it with s[{stage.name}].serial({name}) first",
+    )
+
+
+def require_data_parallel(plan: Plan, call: Call, stage: StagePlan, axis: Axis, how: str) -> None:
+    """Iterations that run on different threads or programs must not write one result."""
+    if axis.kind is AxisKind.DATA:
+        return
+    name = labels(stage)[axis]
+    raise call.refuse(
+        plan,
+        f"{name} is a reduce axis: its iterations write the same elements of {stage.name}, "
+        f"so running them {how} is a race",
+        axis=axis,
+        facts=[("loops", loops_text(stage))],
+        hint=f"make it data-parallel with s.rfactor({stage.name}, {name}), "
+        "or use vectorize, whose lanes are combined afterwards",
+    )
+
+
+def require_lanes(plan: Plan, call: Call, stage: StagePlan, axis: Axis) -> None:
+    """Lanes of a reduction are combined after the loop, in no particular order."""
+    if axis.kind is AxisKind.DATA or not isinstance(stage.op, ComputeOp):
+        return
+    body = stage.op.bodies[0]
+    if not isinstance(body, Reduce):
+        return
+    result = combines_in_any_order(body.reducer)
+    if result.verdict is Verdict.PROVED:
+        return
+    raise not_any_order(plan, call, stage, axis, result.text, "keep the loop serial")
+
+
+def not_any_order(
+    plan: Plan, call: Call, stage: StagePlan, axis: Axis, why: str, otherwise: str
+) -> ScheduleError:
+    """The refusal for a reducer whose partial results may not be combined in any order."""
+    body = stage.op.bodies[0] if isinstance(stage.op, ComputeOp) else None
+    name = body.reducer.name if isinstance(body, Reduce) else "its reducer"
+    return call.refuse(
+        plan,
+        f"the reducer {name} of {stage.name} is not known to be associative and commutative, "
+        "and this combines partial results in another order",
+        axis=axis,
+        facts=[("because", why)],
+        hint=f"{otherwise}, or write the combination so that equal values are told apart "
+        "(e.g. by the smaller index)",
+    )
+
+
+def require_program_order(plan: Plan, call: Call, stage: StagePlan) -> None:
+    """The grid is outside everything: no other loop encloses a loop bound to it; each dimension is
+    bound once.
+
+    Vectorized loops are dimensions of a tile and stand inside all others wherever they are written.
+    """
+    known = labels(stage)
+    outside: Axis | None = None
+    used: dict[int, Axis] = {}
+    for axis in stage.leaf_axes:
+        mark = stage.mark(axis)
+        if mark.kind is LoopKind.VECTORIZED:
+            continue
+        if mark.kind is not LoopKind.PROGRAM:
+            outside = axis if outside is None else outside
+            continue
+        if outside is not None:
+            raise call.refuse(
+                plan,
+                f"the {mark_text(stage.mark(outside))} loop {known[outside]} is outside "
+                f"{known[axis]}, which is bound to the grid",
+                axis=axis,
+                facts=[("loops", loops_text(stage))],
+                hint=f"bind {known[outside]} first, or reorder so that {known[axis]} is outside it",
+            )
+        if mark.program in used:
+            raise call.refuse(
+                plan,
+                f"{known[used[mark.program]]} and {known[axis]} are both bound to "
+                f"blockIdx.{'xyz'[mark.program]}",
+                axis=axis,
+                hint=f"fuse {known[used[mark.program]]} and {known[axis]} before binding, "
+                "or use another of blockIdx.x, blockIdx.y, blockIdx.z",
+            )
+        used[mark.program] = axis
+
+
+def require_own_kernel(plan: Plan, call: Call, stage: StagePlan, what: str) -> None:
+    """Only a stage at root has a kernel of its own."""
+    if stage.attach.kind is AttachKind.ROOT:
+        return
+    where = (
+        "inlined"
+        if stage.attach.kind is AttachKind.INLINE
+        else f"computed inside the kernel of {root_of(plan, stage).name}"
+    )
+    raise call.refuse(
+        plan,
+        f"{stage.name} is {where}, so {what}",
+        hint=f"call this on s[{root_of(plan, stage).name}]"
+        if stage.attach.kind is AttachKind.AT
+        else f"call s[{stage.name}].compute_root() first",
+    )
+
+
+def root_of(plan: Plan, stage: StagePlan) -> StagePlan:
+    """The stage at root in whose kernel `stage` is computed."""
+    while stage.attach.kind is AttachKind.AT:
+        stage = plan.stage(stage.attach.stage)
+    return stage

@@ -1,0 +1,266 @@
+"""Where a stage may be computed.
+
+A stage at a loop of another is legal when that loop encloses every reader, is not (inside) a
+vectorized loop and not between the loops of the grid.  The rule is asked of the plan as it would be
+after a call, for every attached stage, so that no primitive can make the place of another stage
+illegal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tedsl.errors import ScheduleError
+from tedsl.expr.nodes import Axis, AxisKind
+from tedsl.expr.tensor import ComputeOp
+from tedsl.ir.nodes import Launch, LoopKind
+from tedsl.scheduling.call import Call
+from tedsl.scheduling.graph import (
+    is_output,
+    is_reduction,
+    loop_readers,
+    tensors_of_init,
+)
+from tedsl.scheduling.names import axis_text, labels, loops_text
+from tedsl.scheduling.plan import Attach, AttachKind, Plan, StagePlan
+from tedsl.scheduling.relations import ranks
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why a stage may not be where it is, and what to do; `outsiders` are readers outside the loop.
+    """
+
+    reason: str
+    hint: str
+    outsiders: bool = False
+
+
+def nest(plan: Plan, stage: StagePlan) -> dict[str, Axis] | None:
+    """The loops of other stages around `stage`: stage name -> innermost enclosing axis.  None for a
+    cycle.
+    """
+    around: dict[str, Axis] = {}
+    current = stage
+    while current.attach.kind is AttachKind.AT and current.attach.axis is not None:
+        if current.attach.stage in around or current.attach.stage == stage.name:
+            return None
+        around[current.attach.stage] = current.attach.axis
+        current = plan.stage(current.attach.stage)
+    return around
+
+
+def place_problem(plan: Plan, stage: StagePlan) -> Problem | None:
+    """What is wrong with the place where `stage` is attached; None when it is legal."""
+    axis = stage.attach.axis
+    if stage.attach.kind is not AttachKind.AT or axis is None:
+        return None
+    target = plan.stage(stage.attach.stage)
+    if nest(plan, stage) is None:
+        return Problem(
+            f"{target.name} is itself computed inside {stage.name}",
+            f"first move {target.name} out of {stage.name}",
+        )
+    return (
+        _target_problem(plan, stage, target, axis)
+        or _kernel_problem(stage)
+        or _reader_problem(plan, stage, target, axis)
+    )
+
+
+def _target_problem(plan: Plan, stage: StagePlan, target: StagePlan, axis: Axis) -> Problem | None:
+    known = labels(target)
+    if target.attach.kind is AttachKind.INLINE:
+        return Problem(
+            f"{target.name} is inlined and has no loops of its own",
+            f"attach {stage.name} to a stage that reads {target.name}",
+        )
+    at = ranks(target.leaf_axes)[axis]
+    for outer in target.leaf_axes[: at + 1]:
+        if target.mark(outer).kind is LoopKind.VECTORIZED:
+            inside = "" if outer is axis else f" and encloses {known[axis]}"
+            return Problem(
+                f"{target.name}.{known[outer]} is vectorized{inside}: its lanes run at once, "
+                "nothing can be computed inside it",
+                f"attach {stage.name} outside {known[outer]}, "
+                f"or reorder {known[outer]} inside the loop of the attach point",
+            )
+    for inner in target.leaf_axes[at + 1 :]:
+        if target.mark(inner).kind is LoopKind.PROGRAM:
+            return Problem(
+                f"{target.name}.{known[axis]} is outside {known[inner]}, which is bound to the "
+                "grid: nothing runs between the loops of the grid",
+                f"attach {stage.name} at {known[inner]} or at a loop inside it",
+            )
+    return None
+
+
+def _kernel_problem(stage: StagePlan) -> Problem | None:
+    known = labels(stage)
+    for axis in stage.leaf_axes:
+        if stage.mark(axis).kind is LoopKind.PROGRAM:
+            return Problem(
+                f"{stage.name}.{known[axis]} is bound to the grid, "
+                "and only a kernel of its own has a grid",
+                f"undo it with s[{stage.name}].serial({known[axis]}) first",
+            )
+    if _has_options(stage.launch):
+        return Problem(
+            f"{stage.name} has launch options, and only a kernel of its own has them",
+            f"call launch on the stage that {stage.name} is computed in",
+        )
+    return None
+
+
+def _has_options(launch: Launch) -> bool:
+    given = (launch.num_warps, launch.num_stages, launch.num_ctas, launch.maxnreg)
+    return any(option is not None for option in given)
+
+
+def _reader_problem(plan: Plan, stage: StagePlan, target: StagePlan, axis: Axis) -> Problem | None:
+    readers = loop_readers(plan, stage.op)
+    rank = ranks(target.leaf_axes)
+    at = rank[axis]
+    where = f"{target.name}.{labels(target)[axis]}"
+
+    def inside(reader: StagePlan) -> bool:
+        if reader.name == target.name:
+            return True
+        around = nest(plan, reader)
+        own = None if around is None else around.get(target.name)
+        return own is not None and rank[own] >= at
+
+    outside = [reader for reader in readers if not inside(reader)]
+    if outside and len(outside) == len(readers):
+        who = ", ".join(reader.name for reader in outside)
+        return Problem(
+            f"nothing inside the loop {where} reads {stage.name}; it is read by {who}",
+            f"attach {stage.name} at a loop of {outside[0].name}",
+            outsiders=True,
+        )
+    if outside:
+        name, also = outside[0].name, ", ".join(r.name for r in outside)
+        return Problem(
+            f"{stage.name} is also read by {also}, which "
+            f"{'runs' if len(outside) == 1 else 'run'} outside the loop {where}",
+            f"leave {stage.name} at root, or first attach {name} inside {target.name} so that one "
+            "loop encloses all readers",
+            outsiders=True,
+        )
+    if target in loop_readers(plan, stage.op, tensors_of_init):
+        for outer in target.leaf_axes[: at + 1]:
+            if outer.kind is AxisKind.REDUCE:
+                return Problem(
+                    f"the init of {target.name} reads {stage.name} before the reduce loop "
+                    f"{labels(target)[outer]}, which encloses the attach point",
+                    f"attach {stage.name} at a loop outside {labels(target)[outer]}",
+                )
+    return None
+
+
+def first_problem(plan: Plan) -> tuple[StagePlan, Problem] | None:
+    """The first attached stage whose place is illegal."""
+    for stage in plan.stages:
+        problem = place_problem(plan, stage)
+        if problem is not None:
+            return stage, problem
+    return None
+
+
+def readers_text(plan: Plan, stage: StagePlan) -> str:
+    """`C with loops [i, j, k]; D with loops [i, j] inside C.i`."""
+    rows: list[str] = []
+    for reader in loop_readers(plan, stage.op):
+        place = reader.attach
+        inside = (
+            f" at {axis_text(plan, place.axis)}"
+            if place.kind is AttachKind.AT and place.axis is not None
+            else ""
+        )
+        rows.append(f"{reader.name}{inside} with loops {loops_text(reader)}")
+    return "; ".join(rows)
+
+
+def legal_attach_points(plan: Plan, name: str) -> tuple[tuple[str, Axis], ...]:
+    """Every (stage, axis) at which the stage `name` may be attached now, readers in plan order,
+    loops outer first.
+    """
+    stage = plan.stage(name)
+    if not isinstance(stage.op, ComputeOp) or is_output(plan, stage.op):
+        return ()
+    found: list[tuple[str, Axis]] = []
+    for target in plan.stages:
+        if target.name == name or target.attach.kind is AttachKind.INLINE:
+            continue
+        for axis in target.leaf_axes:
+            moved = attached(plan, stage, target.name, axis)
+            if place_problem(moved, moved.stage(name)) is None and first_problem(moved) is None:
+                found.append((target.name, axis))
+    return tuple(found)
+
+
+def attached(plan: Plan, stage: StagePlan, target: str, axis: Axis) -> Plan:
+    """The plan with `stage` attached, whether that is legal or not."""
+    return plan.with_stage(replace(stage, attach=Attach(AttachKind.AT, target, axis)))
+
+
+def can_inline(plan: Plan, stage: StagePlan) -> bool:
+    """True when `compute_inline` would be accepted."""
+    return (
+        isinstance(stage.op, ComputeOp)
+        and not is_output(plan, stage.op)
+        and not is_reduction(stage.op)
+        and stage.op.num_outputs == 1
+        and not guests(plan, stage)
+    )
+
+
+def guests(plan: Plan, stage: StagePlan, axis: Axis | None = None) -> tuple[StagePlan, ...]:
+    """The stages attached at a loop of `stage` (at `axis` when given)."""
+    return tuple(
+        guest
+        for guest in plan.stages
+        if guest.attach.kind is AttachKind.AT
+        and guest.attach.stage == stage.name
+        and (axis is None or guest.attach.axis is axis)
+    )
+
+
+def places_text(plan: Plan, name: str) -> str:
+    """The legal places of a stage: `root, inline, C.i, C.j`."""
+    inline = ["inline"] if can_inline(plan, plan.stage(name)) else []
+    points = [axis_text(plan, axis) for _, axis in legal_attach_points(plan, name)]
+    return ", ".join(["root", *inline, *points])
+
+
+def require_places(before: Plan, call: Call, after: Plan) -> None:
+    """After the call every attached stage must still be at a legal place."""
+    found = first_problem(after)
+    if found is None:
+        return
+    stage, problem = found
+    raise _misplaced(before, call, after, stage, problem)
+
+
+def _misplaced(
+    before: Plan, call: Call, after: Plan, stage: StagePlan, problem: Problem
+) -> ScheduleError:
+    own = stage.name == call.stage
+    facts: list[tuple[str, str]] = []
+    if problem.outsiders:
+        facts.append(("readers", readers_text(after, stage)))
+    if own and call.primitive == "compute_at":
+        facts.append(("legal", places_text(before, stage.name)))
+        return call.refuse(
+            before, problem.reason, axis=stage.attach.axis, facts=facts, hint=problem.hint
+        )
+    place = stage.attach.axis
+    where = "" if place is None else axis_text(after, place)
+    return call.refuse(
+        before,
+        f"{stage.name} is attached at {where}, and would no longer be at a legal place: "
+        f"{problem.reason}",
+        axis=place,
+        facts=facts,
+        hint=f"first move {stage.name} (compute_root or compute_at another loop)",
+    )

@@ -1,0 +1,168 @@
+"""The graph of operations under a plan: building it, who reads what, and rebuilding readers after a
+rewrite.
+
+Imports `expr` and the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import lru_cache
+
+from tedsl.expr.nodes import Axis, Expr, Reduce, TensorRead
+from tedsl.expr.tensor import ComputeOp, Operation, PlaceholderOp, Tensor
+from tedsl.expr.visit import reads, rewrite
+from tedsl.scheduling.names import unique_name
+from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
+
+
+@lru_cache(maxsize=1024)
+def tensors_read(op: Operation) -> tuple[Tensor, ...]:
+    """The distinct tensors `op` reads, in order of first occurrence."""
+    if not isinstance(op, ComputeOp):
+        return ()
+    return tuple(dict.fromkeys(read.tensor for read in reads(*op.bodies)))
+
+
+@lru_cache(maxsize=1024)
+def tensors_of_init(op: Operation) -> tuple[Tensor, ...]:
+    """The tensors read by the `init` of a reduction, which run before its reduce loops."""
+    if not isinstance(op, ComputeOp):
+        return ()
+    inits = [e for body in op.bodies if isinstance(body, Reduce) for e in body.init or ()]
+    return tuple(dict.fromkeys(read.tensor for read in reads(*inits)))
+
+
+def is_reduction(op: Operation) -> bool:
+    """True when the bodies of `op` are reductions."""
+    return isinstance(op, ComputeOp) and isinstance(op.bodies[0], Reduce)
+
+
+def producers_first(outputs: tuple[Tensor, ...]) -> tuple[Operation, ...]:
+    """All operations under `outputs`, each after those it reads; the order depends only on the
+    graph.
+    """
+    order: dict[Operation, None] = {}
+    for tensor in outputs:
+        stack: list[tuple[Operation, bool]] = [(tensor.op, False)]
+        while stack:
+            op, finished = stack.pop()
+            if op in order:
+                continue
+            if finished:
+                order[op] = None
+                continue
+            stack.append((op, True))
+            stack.extend((read.op, False) for read in reversed(tensors_read(op)))
+    return tuple(order)
+
+
+def initial_plan(outputs: tuple[Tensor, ...]) -> Plan:
+    """Every operation at root, loops as in the definition."""
+    stages: list[StagePlan] = []
+    taken: set[str] = set()
+    for op in producers_first(outputs):
+        if not isinstance(op, (ComputeOp, PlaceholderOp)):
+            continue
+        name = unique_name(op.name, taken)
+        taken.add(name)
+        stages.append(fresh_stage(name, op))
+    return Plan(tuple(stages), outputs)
+
+
+def fresh_stage(name: str, op: ComputeOp | PlaceholderOp) -> StagePlan:
+    """A stage at root with the loops of its definition."""
+    stage = StagePlan(name, op)
+    return replace(stage, leaf_axes=stage.root_axes)
+
+
+def readers(plan: Plan, op: Operation) -> tuple[StagePlan, ...]:
+    """The stages that read an output of `op`, in plan order."""
+    return tuple(
+        stage for stage in plan.stages if any(tensor.op is op for tensor in tensors_read(stage.op))
+    )
+
+
+def loop_readers(
+    plan: Plan, op: Operation, read_by: Callable[[Operation], tuple[Tensor, ...]] = tensors_read
+) -> tuple[StagePlan, ...]:
+    """The stages in whose loops `op` is read: readers, with an inlined reader replaced by its own.
+
+    `read_by` restricts the reads that count on the way into a stage that owns loops
+    (`tensors_of_init`).
+    """
+    found: dict[StagePlan, None] = {}
+    inlined: dict[Operation, None] = {op: None}
+    start = plan.stages.index(plan.stage_of(op))
+    for stage in plan.stages[start + 1 :]:
+        if stage.attach.kind is AttachKind.INLINE:
+            if any(tensor.op in inlined for tensor in tensors_read(stage.op)):
+                inlined[stage.op] = None
+        elif any(tensor.op in inlined for tensor in read_by(stage.op)):
+            found[stage] = None
+    return tuple(found)
+
+
+def is_output(plan: Plan, op: Operation) -> bool:
+    """True when the user asked for an output of `op`."""
+    return any(tensor.op is op for tensor in plan.outputs)
+
+
+def insert_before(plan: Plan, name: str, stage: StagePlan) -> Plan:
+    """The plan with `stage` just before the one called `name`."""
+    at = plan.stages.index(plan.stage(name))
+    return replace(plan, stages=(*plan.stages[:at], stage, *plan.stages[at:]))
+
+
+def insert_after(plan: Plan, name: str, stage: StagePlan) -> Plan:
+    """The plan with `stage` just after the one called `name`."""
+    at = plan.stages.index(plan.stage(name)) + 1
+    return replace(plan, stages=(*plan.stages[:at], stage, *plan.stages[at:]))
+
+
+def reroute(
+    plan: Plan, tensors: Mapping[Tensor, Tensor], only: frozenset[str] | None = None
+) -> Plan:
+    """Rebuild every operation that reads a key of `tensors` to read its value, and all that follow
+    from it.
+
+    Axis objects stay the same, so splits and marks of the readers stay as they are.
+
+    Args:
+        plan: the plan; stages that make the new tensors are already in it.
+        tensors: what to read instead of what.
+        only: names of the stages to change; None for all.
+    """
+    current = dict(tensors)
+    outer = {} if only is None else dict[Tensor, Tensor]()
+    stages: list[StagePlan] = []
+    for stage in plan.stages:
+        mapping = current if only is None or stage.name in only else outer
+        rebuilt = _rebuilt(stage, mapping)
+        for old, new in zip(stage.op.outputs, rebuilt.op.outputs, strict=True):
+            if old is not new:
+                current[old] = outer[old] = new
+        stages.append(rebuilt)
+    outputs = tuple((outer if only is not None else current).get(t, t) for t in plan.outputs)
+    return Plan(tuple(stages), outputs)
+
+
+def _rebuilt(stage: StagePlan, tensors: Mapping[Tensor, Tensor]) -> StagePlan:
+    op = stage.op
+    if not isinstance(op, ComputeOp) or not any(t in tensors for t in tensors_read(op)):
+        return stage
+
+    def redirect(node: Expr) -> Expr | None:
+        if isinstance(node, TensorRead) and node.tensor in tensors:
+            return TensorRead(tensors[node.tensor], node.indices)
+        return None
+
+    memo: dict[Expr, Expr] = {}
+    bodies = tuple(rewrite(body, redirect, memo) for body in op.bodies)
+    return replace(stage, op=replace(op, bodies=bodies))
+
+
+def all_leaf_axes(plan: Plan) -> tuple[Axis, ...]:
+    """Every loop of every stage."""
+    return tuple(axis for stage in plan.stages for axis in stage.leaf_axes)

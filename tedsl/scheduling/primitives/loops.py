@@ -1,0 +1,166 @@
+"""Loop structure: split, tile, fuse, reorder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from tedsl.dtypes import DType
+from tedsl.expr.nodes import Axis, Expr
+from tedsl.scheduling.call import Call
+from tedsl.scheduling.checks.arguments import distinct_leaves, leaf, looped_stage, size
+from tedsl.scheduling.checks.loops import (
+    require_adjacent,
+    require_one_kind,
+    require_program_order,
+    require_unmarked,
+)
+from tedsl.scheduling.checks.places import guests, require_places
+from tedsl.scheduling.names import labels, unique_name
+from tedsl.scheduling.plan import Attach, Fuse, Plan, Split, StagePlan
+from tedsl.scheduling.relations import ranks
+
+
+def derived(stage: StagePlan, name: str, like: Axis, dtype: DType | None = None) -> Axis:
+    """A new axis of the kind of `like`, with a name that no axis of the stage has."""
+    taken = set(labels(stage).values())
+    return Axis(unique_name(name, taken), like.kind, None, dtype or like.dtype)
+
+
+def moved_guests(plan: Plan, stage: StagePlan, moves: Mapping[Axis, Axis]) -> Plan:
+    """The plan with stages attached at a key of `moves` (loops of `stage`) attached at its value.
+    """
+    for guest in guests(plan, stage):
+        axis = guest.attach.axis
+        if axis is not None and axis in moves:
+            attach = Attach(guest.attach.kind, stage.name, moves[axis])
+            plan = plan.with_stage(replace(guest, attach=attach))
+    return plan
+
+
+def split(
+    plan: Plan, call: Call, parent: object, factor: object, nparts: object
+) -> tuple[Plan, tuple[Axis, Axis]]:
+    """parent --> outer, inner.  Stages attached at parent are then attached at inner."""
+    stage = looped_stage(plan, call, call.stage)
+    axis = leaf(plan, call, stage, parent)
+    require_unmarked(plan, call, stage, axis)
+    if (factor is None) == (nparts is None):
+        raise call.refuse(
+            plan,
+            "neither factor nor nparts is given"
+            if factor is None
+            else "both factor and nparts are given",
+            axis=axis,
+            hint="give factor (extent of the inner loop) or nparts (extent of the outer loop)",
+        )
+    given = (
+        (size(plan, call, "factor", factor), None)
+        if nparts is None
+        else (None, size(plan, call, "nparts", nparts))
+    )
+    return _split(plan, stage, axis, *given)
+
+
+def _split(
+    plan: Plan, stage: StagePlan, parent: Axis, factor: Expr | None, nparts: Expr | None
+) -> tuple[Plan, tuple[Axis, Axis]]:
+    base = labels(stage)[parent]
+    outer = derived(stage, f"{base}.outer", parent)
+    inner = derived(stage, f"{base}.inner", parent)
+    at = ranks(stage.leaf_axes)[parent]
+    changed = replace(
+        stage,
+        leaf_axes=(*stage.leaf_axes[:at], outer, inner, *stage.leaf_axes[at + 1 :]),
+        relations=(*stage.relations, Split(parent, outer, inner, factor, nparts)),
+    )
+    return moved_guests(plan.with_stage(changed), changed, {parent: inner}), (outer, inner)
+
+
+def tile(plan: Plan, call: Call, arguments: Sequence[object]) -> tuple[Plan, tuple[Axis, ...]]:
+    """x, y --> x.outer, y.outer, x.inner, y.inner, in the places of x and y."""
+    stage = looped_stage(plan, call, call.stage)
+    count = len(arguments) // 2
+    if len(arguments) % 2 or not arguments:
+        raise call.refuse(
+            plan,
+            f"{len(arguments)} arguments given: tile takes as many factors as axes",
+            hint="write tile(x, y, x_factor, y_factor)",
+        )
+    axes = distinct_leaves(plan, call, stage, arguments[:count])
+    factors = [size(plan, call, "factor", value) for value in arguments[count:]]
+    for axis in axes:
+        require_unmarked(plan, call, stage, axis)
+    tiled = plan
+    outers: list[Axis] = []
+    inners: list[Axis] = []
+    for axis, factor in zip(axes, factors, strict=True):
+        tiled, (outer, inner) = _split(tiled, tiled.stage(stage.name), axis, factor, None)
+        outers.append(outer)
+        inners.append(inner)
+    tiled = _reordered(tiled, tiled.stage(stage.name), (*outers, *inners))
+    require_places(plan, call, tiled)
+    return tiled, (*outers, *inners)
+
+
+def fuse(plan: Plan, call: Call, axes: Sequence[object]) -> tuple[Plan, Axis]:
+    """x, y --> x.y.fused.  Stages attached at the innermost of them are then attached at the fused
+    loop.
+    """
+    stage = looped_stage(plan, call, call.stage)
+    if not axes:
+        raise call.refuse(
+            plan,
+            "no axis is given",
+            hint="name the loops to fuse, outermost first",
+        )
+    loops = distinct_leaves(plan, call, stage, axes)
+    for axis in loops:
+        require_unmarked(plan, call, stage, axis)
+    require_one_kind(plan, call, stage, loops)
+    require_adjacent(plan, call, stage, loops)
+    for axis in loops[:-1]:
+        for guest in guests(plan, stage, axis):
+            known = labels(stage)
+            raise call.refuse(
+                plan,
+                f"{guest.name} is attached at {stage.name}.{known[axis]}, "
+                f"which would be gone inside the fused loop",
+                axis=axis,
+                hint=f"attach {guest.name} at {known[loops[-1]]} or elsewhere first, "
+                "or fuse before compute_at",
+            )
+    fused = loops[0]
+    for axis in loops[1:]:
+        plan, fused = _fuse(plan, plan.stage(stage.name), fused, axis)
+    return plan, fused
+
+
+def _fuse(plan: Plan, stage: StagePlan, outer: Axis, inner: Axis) -> tuple[Plan, Axis]:
+    known = labels(stage)
+    first = known[outer].removesuffix(".fused")
+    wide = DType.int64 if DType.int64 in (outer.dtype, inner.dtype) else outer.dtype
+    fused = derived(stage, f"{first}.{known[inner]}.fused", outer, wide)
+    at = ranks(stage.leaf_axes)[outer]
+    changed = replace(
+        stage,
+        leaf_axes=(*stage.leaf_axes[:at], fused, *stage.leaf_axes[at + 2 :]),
+        relations=(*stage.relations, Fuse(outer, inner, fused)),
+    )
+    return moved_guests(plan.with_stage(changed), changed, {inner: fused}), fused
+
+
+def reorder(plan: Plan, call: Call, axes: Sequence[object]) -> Plan:
+    """The named loops take each other's places, in the order given; all other loops stay."""
+    stage = looped_stage(plan, call, call.stage)
+    loops = distinct_leaves(plan, call, stage, axes)
+    changed = _reordered(plan, stage, loops)
+    require_program_order(plan, call, changed.stage(stage.name))
+    require_places(plan, call, changed)
+    return changed
+
+
+def _reordered(plan: Plan, stage: StagePlan, axes: Sequence[Axis]) -> Plan:
+    order, named = iter(axes), ranks(axes)
+    leaves = tuple(next(order) if axis in named else axis for axis in stage.leaf_axes)
+    return plan.with_stage(replace(stage, leaf_axes=leaves))

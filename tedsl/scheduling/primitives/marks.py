@@ -1,0 +1,135 @@
+"""How a loop runs: bind, vectorize, unroll, parallel, pipeline, serial, dot."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tedsl.expr.nodes import Axis, AxisKind
+from tedsl.ir.nodes import LoopKind, Precision
+from tedsl.scheduling.call import Call
+from tedsl.scheduling.checks.arguments import choice, leaf, looped_stage, positive
+from tedsl.scheduling.checks.extents import require_constant_lanes
+from tedsl.scheduling.checks.loops import (
+    PLAIN,
+    require_data_parallel,
+    require_lanes,
+    require_own_kernel,
+    require_plain_kind,
+    require_program_order,
+)
+from tedsl.scheduling.checks.places import require_places
+from tedsl.scheduling.names import labels
+from tedsl.scheduling.plan import Mark, Plan, StagePlan
+from tedsl.scheduling.relations import constant, extents
+from tedsl.scheduling.threads import GRID, LANES, ThreadAxis
+
+
+def marked(plan: Plan, stage: StagePlan, axis: Axis, mark: Mark) -> Plan:
+    """The plan with `axis` of `stage` run as `mark` says."""
+    marks = {**stage.marks, axis: mark}
+    if mark == PLAIN:
+        del marks[axis]
+    ordered = {leaf_axis: marks[leaf_axis] for leaf_axis in stage.leaf_axes if leaf_axis in marks}
+    return plan.with_stage(replace(stage, marks=ordered))
+
+
+def _loop(plan: Plan, call: Call, axis: object) -> tuple[StagePlan, Axis]:
+    """The stage and its loop, with no way of running chosen yet."""
+    stage = looped_stage(plan, call, call.stage)
+    found = leaf(plan, call, stage, axis)
+    require_plain_kind(plan, call, stage, found)
+    return stage, found
+
+
+def bind(plan: Plan, call: Call, axis: object, thread: object) -> Plan:
+    """A loop becomes a dimension of the grid, or lanes of the tile a program holds."""
+    tag = thread.tag if isinstance(thread, ThreadAxis) else thread
+    stage, loop = _loop(plan, call, axis)
+    name = choice(plan, call, "thread", tag, (*GRID, *LANES))
+    if isinstance(thread, ThreadAxis) and thread.extent is not None:
+        have = constant(extents(stage)[loop])
+        if have != thread.extent:
+            label = labels(stage)[loop]
+            raise call.refuse(
+                plan,
+                f"{label} has the extent {'known at the call' if have is None else have}, "
+                f"{name} was declared with {thread.extent}",
+                axis=loop,
+                hint=f"split {label} by {thread.extent} and bind the inner loop, "
+                f"or declare te.thread_axis({name!r}) without an extent",
+            )
+    if name in LANES:
+        return _vectorized(plan, call, stage, loop)
+    require_data_parallel(plan, call, stage, loop, "in different programs")
+    require_own_kernel(plan, call, stage, "its loops cannot be bound to the grid")
+    mark = replace(stage.mark(loop), kind=LoopKind.PROGRAM, program=GRID.index(name))
+    after = marked(plan, stage, loop, mark)
+    require_program_order(plan, call, after.stage(stage.name))
+    require_places(plan, call, after)
+    return after
+
+
+def vectorize(plan: Plan, call: Call, axis: object) -> Plan:
+    """A loop becomes lanes of the tile a program holds (SIMD lanes on the CPU)."""
+    stage, loop = _loop(plan, call, axis)
+    return _vectorized(plan, call, stage, loop)
+
+
+def _vectorized(plan: Plan, call: Call, stage: StagePlan, loop: Axis) -> Plan:
+    require_constant_lanes(plan, call, plan, stage, loop)
+    require_lanes(plan, call, stage, loop)
+    mark = replace(stage.mark(loop), kind=LoopKind.VECTORIZED)
+    after = marked(plan, stage, loop, mark)
+    require_places(plan, call, after)
+    return after
+
+
+def unroll(plan: Plan, call: Call, axis: object) -> Plan:
+    """A loop is written out."""
+    stage, loop = _loop(plan, call, axis)
+    mark = replace(stage.mark(loop), kind=LoopKind.UNROLLED)
+    after = marked(plan, stage, loop, mark)
+    require_program_order(plan, call, after.stage(stage.name))
+    return after
+
+
+def parallel(plan: Plan, call: Call, axis: object) -> Plan:
+    """Iterations of a loop run on different threads."""
+    stage, loop = _loop(plan, call, axis)
+    require_data_parallel(plan, call, stage, loop, "on different threads")
+    mark = replace(stage.mark(loop), kind=LoopKind.PARALLEL)
+    after = marked(plan, stage, loop, mark)
+    require_program_order(plan, call, after.stage(stage.name))
+    return after
+
+
+def pipeline(plan: Plan, call: Call, axis: object, num_stages: object, flatten: object) -> Plan:
+    """Loads of later iterations of a serial loop start while earlier ones compute."""
+    stage, loop = _loop(plan, call, axis)
+    count = positive(plan, call, "num_stages", num_stages)
+    mark = replace(stage.mark(loop), num_stages=count, flatten=bool(flatten))
+    return marked(plan, stage, loop, mark)
+
+
+def serial(plan: Plan, call: Call, axis: object) -> Plan:
+    """A plain loop again."""
+    stage = looped_stage(plan, call, call.stage)
+    loop = leaf(plan, call, stage, axis)
+    after = marked(plan, stage, loop, PLAIN)
+    require_program_order(plan, call, after.stage(stage.name))
+    return after
+
+
+def dot(plan: Plan, call: Call, axis: object, precision: object) -> Plan:
+    """How the products over a reduce axis are multiplied where they become a matrix product."""
+    stage = looped_stage(plan, call, call.stage)
+    loop = leaf(plan, call, stage, axis)
+    if loop.kind is not AxisKind.REDUCE:
+        raise call.refuse(
+            plan,
+            f"{labels(stage)[loop]} is a data axis; the precision is that of a sum of products",
+            axis=loop,
+            hint=f"name a reduce axis of {stage.name}",
+        )
+    chosen = Precision(choice(plan, call, "precision", precision, tuple(Precision)))
+    return marked(plan, stage, loop, replace(stage.mark(loop), precision=chosen))

@@ -1,0 +1,122 @@
+"""Where a stage is computed and kept: compute_at, compute_inline, compute_root, set_scope, launch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from tedsl.ir.nodes import Scope
+from tedsl.scheduling.call import Call
+from tedsl.scheduling.checks.arguments import choice, computed_stage, leaf, looped_stage, positive
+from tedsl.scheduling.checks.extents import require_all_lanes
+from tedsl.scheduling.checks.loops import require_own_kernel
+from tedsl.scheduling.checks.places import guests, places_text, require_places
+from tedsl.scheduling.graph import is_output, is_reduction
+from tedsl.scheduling.names import axis_text
+from tedsl.scheduling.plan import Attach, AttachKind, Plan, StagePlan
+
+SCOPES = tuple(scope.value for scope in Scope)
+
+
+def _require_not_output(plan: Plan, call: Call, stage: StagePlan) -> None:
+    if is_output(plan, stage.op):
+        raise call.refuse(
+            plan,
+            f"{stage.name} is an output of the schedule and stays at root",
+            facts=[("legal", "root")],
+            hint=f"use s.cache_write({stage.name}, scope) and move the cache stage, "
+            "or attach the stages that it reads to it",
+        )
+
+
+def compute_at(plan: Plan, call: Call, target: str, axis: object) -> Plan:
+    """The stage is computed inside a loop of `target`, only as much as is read there."""
+    stage, _ = computed_stage(plan, call, call.stage)
+    _require_not_output(plan, call, stage)
+    if target == stage.name:
+        raise call.refuse(
+            plan,
+            f"{target} cannot be computed inside itself",
+            facts=[("legal", places_text(plan, stage.name))],
+            hint="name a stage that reads it",
+        )
+    host = looped_stage(plan, call, target)
+    loop = leaf(plan, call, host, axis)
+    scope = Scope.LOCAL if stage.scope is Scope.GLOBAL else stage.scope
+    attach = Attach(AttachKind.AT, target, loop)
+    after = plan.with_stage(replace(stage, attach=attach, scope=scope))
+    require_places(plan, call, after)
+    require_all_lanes(plan, call, after)
+    return after
+
+
+def compute_inline(plan: Plan, call: Call) -> Plan:
+    """The stage is substituted into its readers."""
+    stage, op = computed_stage(plan, call, call.stage)
+    _require_not_output(plan, call, stage)
+    places = [("legal", places_text(plan, stage.name))]
+    if is_reduction(op):
+        raise call.refuse(
+            plan,
+            f"{stage.name} is a reduction and cannot be substituted into an expression",
+            facts=places,
+            hint=f"use compute_at to compute {stage.name} inside a loop of its reader",
+        )
+    if op.num_outputs > 1:
+        raise call.refuse(
+            plan,
+            f"{stage.name} has {op.num_outputs} outputs, which are computed together",
+            facts=places,
+            hint=f"use compute_at, or define the outputs of {stage.name} as computes of their own",
+        )
+    inside = guests(plan, stage)
+    if inside:
+        guest = inside[0]
+        at = "" if guest.attach.axis is None else axis_text(plan, guest.attach.axis)
+        raise call.refuse(
+            plan,
+            f"{guest.name} is attached at {at}, a loop that would be gone",
+            hint=f"first move {guest.name} (compute_root or compute_at elsewhere)",
+        )
+    after = plan.with_stage(replace(stage, attach=Attach(AttachKind.INLINE)))
+    require_places(plan, call, after)
+    return after
+
+
+def compute_root(plan: Plan, call: Call) -> Plan:
+    """The stage has its own loop nest: its own kernel."""
+    stage, _ = computed_stage(plan, call, call.stage)
+    after = plan.with_stage(replace(stage, attach=Attach()))
+    require_places(plan, call, after)
+    require_all_lanes(plan, call, after)
+    return after
+
+
+def set_scope(plan: Plan, call: Call, scope: object) -> Plan:
+    """Where the result of an attached stage lives."""
+    stage, _ = computed_stage(plan, call, call.stage)
+    chosen = Scope(choice(plan, call, "scope", scope, SCOPES))
+    if is_output(plan, stage.op) and chosen is not Scope.GLOBAL:
+        raise call.refuse(
+            plan,
+            f"{stage.name} is an output of the schedule and lives in device memory",
+            hint=f"use s.cache_write({stage.name}, {chosen.value!r}) to compute it elsewhere first",
+        )
+    return plan.with_stage(replace(stage, scope=chosen))
+
+
+def launch(plan: Plan, call: Call, options: Mapping[str, object]) -> Plan:
+    """Launch options of the kernel of a root stage; those not given stay."""
+    stage, _ = computed_stage(plan, call, call.stage)
+    require_own_kernel(plan, call, stage, "it has no launch of its own")
+    given = {key: positive(plan, call, key, v) for key, v in options.items() if v is not None}
+    warps = given.get("num_warps", 1)
+    if warps & (warps - 1) or warps > 32:
+        raise call.refuse(
+            plan,
+            f"num_warps is {warps}",
+            facts=[("allowed", "1, 2, 4, 8, 16, 32")],
+            hint="give a power of two as num_warps",
+        )
+    return plan.with_stage(replace(stage, launch=replace(stage.launch, **given)))

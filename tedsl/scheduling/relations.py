@@ -1,0 +1,189 @@
+"""Algebra over the relations of a stage: extents of derived axes, values of root axes, what came of
+an axis.
+
+All positions are counted from 0: a root axis with domain `min .. min + extent` has the value `min +
+position`, and a relation joins positions (Split: parent = outer * extent(inner) + inner; Fuse:
+outer = fused // extent(inner), inner = fused % extent(inner)).  Imports `expr` and the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tedsl.dtypes import DType
+from tedsl.expr import integers
+from tedsl.expr.integers import less, same_width
+from tedsl.expr.nodes import Axis, Binary, BinaryOp, Const, Expr
+from tedsl.scheduling.plan import Fuse, Split, StagePlan
+
+
+def constant(expr: Expr | None) -> int | None:
+    """The value of an integer literal, else None."""
+    return None if expr is None else integers.constant(expr)
+
+
+def integer(value: int, dtype: DType = DType.int32) -> Const:
+    """An integer literal."""
+    return Const(value, dtype)
+
+
+def add(a: Expr, b: Expr) -> Expr:
+    """`a + b`, folded where constant."""
+    x, y = constant(a), constant(b)
+    if x == 0:
+        return b
+    if y == 0:
+        return a
+    a, b = same_width(a, b)
+    if x is not None and y is not None:
+        return integer(x + y, a.dtype)
+    return Binary(BinaryOp.ADD, a, b)
+
+
+def multiply(a: Expr, b: Expr) -> Expr:
+    """`a * b`, folded where constant."""
+    x, y = constant(a), constant(b)
+    a, b = same_width(a, b)
+    if x is not None and y is not None:
+        return integer(x * y, a.dtype)
+    if x == 0 or y == 0:
+        return integer(0, a.dtype)
+    if x == 1:
+        return b
+    if y == 1:
+        return a
+    return Binary(BinaryOp.MUL, a, b)
+
+
+def floordiv(a: Expr, b: Expr) -> Expr:
+    """`a // b` for b > 0, folded where constant."""
+    x, y = constant(a), constant(b)
+    a, b = same_width(a, b)
+    if x is not None and y:
+        return integer(x // y, a.dtype)
+    return a if y == 1 else Binary(BinaryOp.FLOORDIV, a, b)
+
+
+def floormod(a: Expr, b: Expr) -> Expr:
+    """`a % b` for b > 0, folded where constant."""
+    x, y = constant(a), constant(b)
+    a, b = same_width(a, b)
+    if x is not None and y:
+        return integer(x % y, a.dtype)
+    return integer(0, a.dtype) if y == 1 else Binary(BinaryOp.FLOORMOD, a, b)
+
+
+def ceildiv(a: Expr, b: Expr) -> Expr:
+    """`(a + b - 1) // b` for b > 0, folded where constant."""
+    y = constant(b)
+    rest = integer(y - 1, b.dtype) if y is not None else add(b, integer(-1, b.dtype))
+    return floordiv(add(a, rest), b)
+
+
+def ranks(axes: Sequence[Axis]) -> dict[Axis, int]:
+    """The place of each axis.  (A tuple's `in` and `index` would compare axes with `==`, which
+    builds an expression.)
+    """
+    return {axis: place for place, axis in enumerate(axes)}
+
+
+def extents(stage: StagePlan, roots: Mapping[Axis, Expr] | None = None) -> dict[Axis, Expr]:
+    """The extent of every axis of the stage.
+
+    Args:
+        stage: the stage.
+        roots: extents of root axes where they are not those of the definition (an attached stage
+            computes a region).
+
+    Returns:
+        Root axes, then derived axes.  A factor larger than the extent stays: inner = factor, outer
+        = 1.
+    """
+    known: dict[Axis, Expr] = {}
+    for axis in stage.root_axes:
+        if roots is not None and axis in roots:
+            known[axis] = roots[axis]
+        elif axis.domain is not None:
+            known[axis] = axis.domain.extent
+    for relation in stage.relations:
+        match relation:
+            case Split(parent, outer, inner, factor, nparts):
+                if factor is not None:
+                    known[inner] = factor
+                    known[outer] = ceildiv(known[parent], factor)
+                elif nparts is not None:
+                    known[outer] = nparts
+                    known[inner] = ceildiv(known[parent], nparts)
+            case Fuse(outer, inner, fused):
+                known[fused] = multiply(known[outer], known[inner])
+    return known
+
+
+def fixed_extent(stage: StagePlan, axis: Axis) -> int | None:
+    """The extent of `axis` when the relations alone make it a constant, whatever region the stage
+    computes.
+    """
+    free = {root: Axis(root.name) for root in stage.root_axes}
+    return constant(extents(stage, free)[axis])
+
+
+def positions(stage: StagePlan) -> dict[Axis, Expr]:
+    """The position (from 0) of every axis of the stage, written over its leaf axes."""
+    size = extents(stage)
+    known: dict[Axis, Expr] = {axis: axis for axis in stage.leaf_axes}
+    for relation in reversed(stage.relations):
+        match relation:
+            case Split(parent=parent, outer=outer, inner=inner):
+                known[parent] = add(multiply(known[outer], size[inner]), known[inner])
+            case Fuse(outer=outer, inner=inner, fused=fused):
+                known[outer] = floordiv(known[fused], size[inner])
+                known[inner] = floormod(known[fused], size[inner])
+    return known
+
+
+def overruns(stage: StagePlan, position: Mapping[Axis, Expr]) -> dict[Axis, Expr]:
+    """For each split axis whose pieces may reach past its end, the condition `position < extent`.
+    """
+    size = extents(stage)
+    conditions: dict[Axis, Expr] = {}
+    for relation in stage.relations:
+        if isinstance(relation, Split):
+            whole, piece = constant(size[relation.parent]), constant(size[relation.inner])
+            exact = whole is not None and piece and whole % piece == 0
+            outer = constant(size[relation.outer])
+            if not (exact and outer is not None and piece and outer * piece == whole):
+                conditions[relation.parent] = less(position[relation.parent], size[relation.parent])
+    return conditions
+
+
+def came_of(stage: StagePlan, axis: Axis) -> tuple[str, tuple[Axis, ...]] | None:
+    """What a later call made of `axis`: `("split", (outer, inner))`, `("fused", (fused,))`, or
+    None.
+    """
+    for relation in stage.relations:
+        match relation:
+            case Split(parent=parent, outer=outer, inner=inner) if parent is axis:
+                return "split", (outer, inner)
+            case Fuse(outer=outer, inner=inner, fused=fused) if axis is outer or axis is inner:
+                return "fused", (fused,)
+            case _:
+                pass
+    return None
+
+
+def related(stage: StagePlan, axis: Axis) -> frozenset[Axis]:
+    """All axes joined to `axis` by relations, directly or not, with itself."""
+    group = {axis}
+    grew = True
+    while grew:
+        grew = False
+        for relation in stage.relations:
+            joined = (
+                {relation.parent, relation.outer, relation.inner}
+                if isinstance(relation, Split)
+                else {relation.outer, relation.inner, relation.fused}
+            )
+            if joined & group and not joined <= group:
+                group |= joined
+                grew = True
+    return frozenset(group)

@@ -1,0 +1,259 @@
+"""`create_schedule` and `Schedule`: the stages of a computation, the trace of what was decided, and
+its knobs.
+
+The state is one immutable `Plan`; a primitive that is refused leaves it, and the trace, as they
+were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar, cast
+
+from tedsl.errors import ScheduleError
+from tedsl.expr.nodes import Axis, Var
+from tedsl.expr.tensor import ComputeOp, Operation, PlaceholderOp, Tensor
+from tedsl.expr.visit import variables
+from tedsl.scheduling.call import Call, caller, kind_of
+from tedsl.scheduling.graph import initial_plan
+from tedsl.scheduling.names import labels
+from tedsl.scheduling.plan import Plan
+from tedsl.scheduling.stage import Stage
+from tedsl.scheduling.trace import Step, Trace, record
+
+Made = TypeVar("Made", bound=tuple[Axis, ...])
+
+
+@dataclass(frozen=True, slots=True)
+class Knob:
+    """A choice that a search may make: its name, what may be chosen, and what was."""
+
+    name: str
+    choices: tuple[object, ...]
+    chosen: object
+
+
+def create_schedule(
+    ops: Tensor | Operation | Sequence[Tensor | Operation],
+    decisions: Mapping[str, object] | None = None,
+) -> Schedule:
+    """A schedule that computes `ops` and all they read, each stage by itself in the loops of its
+    definition.
+
+    Args:
+        ops: the outputs: tensors, or operations for all their outputs.
+        decisions: values for knobs, by name (see `Schedule.knob`).
+
+    Returns:
+        The schedule.
+    """
+    return Schedule(initial_plan(_outputs(ops)), decisions)
+
+
+def _outputs(ops: object) -> tuple[Tensor, ...]:
+    subject = "create_schedule"
+    items = cast("Sequence[object]", ops) if isinstance(ops, (list, tuple)) else [ops]
+    found: dict[Tensor, None] = {}
+    for item in items:
+        if not isinstance(item, (Tensor, Operation)):
+            raise ScheduleError(
+                f"expected a tensor or an operation, got {kind_of(item)}",
+                subject=subject,
+                primitive=subject,
+                hint="pass the tensors that te.compute returned",
+            )
+        tensors = (item,) if isinstance(item, Tensor) else item.outputs
+        for tensor in tensors:
+            if isinstance(tensor.op, PlaceholderOp):
+                raise ScheduleError(
+                    f"{tensor.name} is an input: there is nothing to compute",
+                    subject=subject,
+                    primitive=subject,
+                    stage=tensor.name,
+                    hint="pass a tensor that te.compute returned",
+                )
+            if tensor in found:
+                raise ScheduleError(
+                    f"the output {tensor.name} is given twice",
+                    subject=subject,
+                    primitive=subject,
+                    stage=tensor.name,
+                    hint="name each output once",
+                )
+            found[tensor] = None
+    if not found:
+        raise ScheduleError(
+            "no output is given",
+            subject=subject,
+            primitive=subject,
+            hint="pass at least one tensor that te.compute returned",
+        )
+    return tuple(found)
+
+
+class Schedule:
+    """How a computation is to run.  `s[T]` is the stage of a tensor; `print(s)` shows the loop
+    nest.
+    """
+
+    def __init__(self, plan: Plan, decisions: Mapping[str, object] | None = None) -> None:
+        self._plan = plan
+        self._steps: tuple[Step, ...] = ()
+        self._before: tuple[Plan, ...] = ()
+        self._names: dict[Operation, str] = {stage.op: stage.name for stage in plan.stages}
+        self._decisions = dict(decisions or {})
+        self._knobs: dict[str, Knob] = {}
+
+    @property
+    def plan(self) -> Plan:
+        """What has been decided so far, as immutable data."""
+        return self._plan
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """All stages, producers before readers, inputs included."""
+        return tuple(Stage(self, stage.name) for stage in self._plan.stages)
+
+    @property
+    def outputs(self) -> tuple[Tensor, ...]:
+        """The tensors the schedule computes, as they are after rewrites."""
+        return self._plan.outputs
+
+    @property
+    def trace(self) -> Trace:
+        """The primitive calls so far."""
+        return Trace(self._steps)
+
+    @property
+    def knobs(self) -> tuple[Knob, ...]:
+        """The knobs asked for so far, in order."""
+        return tuple(self._knobs.values())
+
+    def copy(self) -> Schedule:
+        """An independent schedule in the same state."""
+        other = Schedule(self._plan, self._decisions)
+        other._steps, other._before = self._steps, self._before
+        other._names, other._knobs = dict(self._names), dict(self._knobs)
+        return other
+
+    def __getitem__(self, key: Tensor | Operation | Stage | str) -> Stage:
+        """The stage of a tensor or operation (of now, or of before a rewrite), or the stage of a
+        name.
+        """
+        return Stage(self, self.resolve(key, "s[...]", caller(1)))
+
+    def resolve(self, key: object, subject: str, site: tuple[str, int]) -> str:
+        """The name of the stage that `key` stands for."""
+        name: str | None = None
+        match key:
+            case Stage(schedule=schedule):
+                name = key.name if schedule is self else None
+            case Tensor(op=op) | (Operation() as op):
+                name = self._names.get(op)
+            case str():
+                name = key if any(stage.name == key for stage in self._plan.stages) else None
+            case _:
+                pass
+        if name is not None:
+            return name
+        shown = kind_of(key)
+        if isinstance(key, Stage):
+            shown = f"stage {key.name} of another schedule"
+        elif isinstance(key, (Tensor, Operation)):
+            shown = key.name
+        raise ScheduleError(
+            f"{shown} is not part of the schedule",
+            stage=shown,
+            subject=subject,
+            facts=[("stages", ", ".join(stage.name for stage in self._plan.stages))],
+            hint="pass a tensor that the outputs of this schedule read, or the name of a stage",
+            called=Call("", "", file=site[0], line=site[1]).site,
+        )
+
+    def commit(self, call: Call, plan: Plan, made: Made = (), stages: tuple[str, ...] = ()) -> Made:
+        """Take over the plan that a primitive made.  Not for users: primitives call it."""
+        results = stages
+        if made:
+            known = labels(plan.stage(call.stage))
+            results = tuple(known[axis] for axis in made)
+        step = record(self._plan, call, results)
+        self._before = (*self._before, self._plan)
+        self._steps = (*self._steps, step)
+        self._plan = plan
+        for stage in plan.stages:
+            self._names[stage.op] = stage.name
+        return made
+
+    def size(self, name: str) -> Var:
+        """The runtime size called `name`."""
+        known = runtime_sizes(self._plan)
+        if name in known:
+            return known[name]
+        raise ScheduleError(
+            f"the computation has no size {name!r}",
+            subject="size",
+            facts=[("sizes", ", ".join(known) or "none")],
+            hint="use one of the sizes listed",
+        )
+
+    def knob(self, name: str, choices: Sequence[object], default: object = None) -> object:
+        """A choice that a search may make.
+
+        Args:
+            name: unique in the schedule.
+            choices: what may be chosen.
+            default: what is chosen when nothing was decided; the first choice if not given.
+
+        Returns:
+            The decision given to `create_schedule` under this name, else the default.
+        """
+        options = tuple(choices)
+        if not options:
+            raise _knob_error(name, "has no choices", options, "give at least one choice")
+        chosen = options[0] if default is None else default
+        if name in self._decisions:
+            chosen = self._decisions[name]
+        match = [option for option in options if _same(option, chosen)]
+        if not match:
+            what = "decision" if name in self._decisions else "default"
+            raise _knob_error(name, f"has the {what} {chosen!r}", options, "use one of the choices")
+        earlier = self._knobs.get(name)
+        if earlier is not None and earlier.choices != options:
+            hint = "use another name for the second knob"
+            raise _knob_error(name, "was asked for before with other choices", options, hint)
+        self._knobs[name] = Knob(name, options, match[0])
+        return match[0]
+
+    def __repr__(self) -> str:
+        return f"Schedule({', '.join(stage.name for stage in self._plan.stages)})"
+
+
+def _same(a: object, b: object) -> bool:
+    """Equal choices; a list read back from JSON equals the tuple it was."""
+    if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
+        x, y = cast("Sequence[object]", a), cast("Sequence[object]", b)
+        return len(x) == len(y) and all(_same(u, v) for u, v in zip(x, y, strict=True))
+    return a == b and isinstance(a, bool) == isinstance(b, bool)
+
+
+def _knob_error(name: str, reason: str, choices: tuple[object, ...], hint: str) -> ScheduleError:
+    return ScheduleError(
+        f"the knob {name!r} {reason}",
+        primitive="knob",
+        subject=f"knob({name!r})",
+        facts=[("choices", ", ".join(repr(choice) for choice in choices) or "none")],
+        hint=hint,
+    )
+
+
+def runtime_sizes(plan: Plan) -> dict[str, Var]:
+    """Runtime scalars of the computation by name, in order of first occurrence."""
+    found: dict[str, Var] = {}
+    for stage in plan.stages:
+        bodies = stage.op.bodies if isinstance(stage.op, ComputeOp) else ()
+        domains = [a.domain.extent for a in stage.root_axes if a.domain is not None]
+        for node in variables(*stage.op.shape, *domains, *bodies):
+            if isinstance(node, Var):
+                found.setdefault(node.name, node)
+    return found

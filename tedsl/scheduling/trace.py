@@ -1,0 +1,252 @@
+"""The trace of a schedule: its primitive calls with stable names, as values that print, serialise
+and replay.
+
+Axes and stages are named (`C.i.outer`), so a trace fits any computation that has stages and axes of
+these names. Imports `expr` and the plan.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import cast
+
+from tedsl.dtypes import DType
+from tedsl.errors import ScheduleError
+from tedsl.expr.integers import same_width
+from tedsl.expr.nodes import Axis, Binary, BinaryOp, Cast, Const, Expr, Var
+from tedsl.expr.tensor import Operation, Tensor
+from tedsl.scheduling.call import Call, StageName
+from tedsl.scheduling.names import labels, owner
+from tedsl.scheduling.plan import Plan
+from tedsl.scheduling.threads import ThreadAxis
+
+VERSION = 1
+_INT = DType.int32
+SizeTree = int | str | tuple[str, "SizeTree", "SizeTree"]
+
+
+@dataclass(frozen=True, slots=True)
+class AxisRef:
+    """An axis, by the names of its stage and of itself."""
+
+    stage: str
+    axis: str
+
+
+@dataclass(frozen=True, slots=True)
+class StageRef:
+    """A stage, by name."""
+
+    stage: str
+
+
+@dataclass(frozen=True, slots=True)
+class TensorRef:
+    """Output `index` of a stage."""
+
+    stage: str
+    index: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SizeRef:
+    """An integer expression over runtime sizes: an int, the name of a size, or (operator, left,
+    right).
+    """
+
+    tree: SizeTree
+
+
+Value = (
+    bool | int | float | str | None | AxisRef | StageRef | TensorRef | SizeRef | tuple["Value", ...]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One call: the primitive, its stage (empty for primitives of the schedule), arguments, and
+    what it returned.
+
+    `results` are the names of new axes (of the stage), or of new stages.  `site` is where the user
+    called it.
+    """
+
+    primitive: str
+    stage: str
+    args: tuple[Value, ...] = ()
+    kwargs: tuple[tuple[str, Value], ...] = ()
+    results: tuple[str, ...] = ()
+    site: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """The calls that made a schedule, in order."""
+
+    steps: tuple[Step, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def to_json(self) -> str:
+        """The trace as JSON text."""
+        steps = [
+            {
+                "primitive": step.primitive,
+                "stage": step.stage,
+                "args": [_to_json(value) for value in step.args],
+                "kwargs": {key: _to_json(value) for key, value in step.kwargs},
+                "results": list(step.results),
+            }
+            for step in self.steps
+        ]
+        return json.dumps({"version": VERSION, "steps": steps})
+
+    @staticmethod
+    def from_json(text: str) -> Trace:
+        """The trace that `to_json` wrote.
+
+        Raises:
+            ScheduleError: the text is not a trace of this version.
+        """
+        try:
+            data = json.loads(text)
+            if data["version"] != VERSION:
+                raise ValueError(f"version {data['version']}")
+            return Trace(tuple(_step(item) for item in data["steps"]))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ScheduleError(
+                f"the text is no trace: {error}",
+                subject="Trace.from_json",
+                facts=[("allowed", f"text written by to_json, version {VERSION}")],
+                hint="write it again with s.trace.to_json()",
+            ) from error
+
+
+def record(plan: Plan, call: Call, results: tuple[str, ...]) -> Step:
+    """The step for a call that was accepted; `plan` is the one before it."""
+    args = tuple(value_of(plan, arg) for arg in call.args)
+    kwargs = tuple((key, value_of(plan, v)) for key, v in call.kwargs.items() if v is not None)
+    return Step(call.primitive, call.stage, args, kwargs, results, call.site)
+
+
+def value_of(plan: Plan, value: object) -> Value:
+    """An argument of a call by stable names."""
+    match value:
+        case Axis():
+            stage = owner(plan, value)
+            return (
+                AxisRef("", value.name)
+                if stage is None
+                else AxisRef(stage.name, labels(stage)[value])
+            )
+        case StageName(name=name):
+            return StageRef(name)
+        case Tensor():
+            return TensorRef(plan.stage_of(value.op).name, value.index)
+        case Operation():
+            return StageRef(plan.stage_of(value).name)
+        case Const(value=number):
+            return int(number)
+        case Expr():
+            return SizeRef(_tree(value))
+        case ThreadAxis(tag=tag):
+            return tag
+        case StrEnum():
+            return value.value
+        case bool() | float() | str() | None:
+            return value
+        case tuple() | list():
+            return tuple(value_of(plan, item) for item in cast("Sequence[object]", value))
+        case _:
+            return int(cast("int", value))
+
+
+def _tree(expr: Expr) -> SizeTree:
+    match expr:
+        case Const(value=value):
+            return int(value)
+        case Var(name=name):
+            return name
+        case Binary(op=op, a=a, b=b):
+            return (op.value, _tree(a), _tree(b))
+        case Cast(a=a):
+            return _tree(a)
+        case _:
+            raise ScheduleError(
+                "a factor must be made of integers and sizes only",
+                hint="give an int, or an expression over te.var sizes",
+            )
+
+
+def size_expr(tree: SizeTree, sizes: Mapping[str, Var]) -> Expr:
+    """The expression of a `SizeRef`; names not in `sizes` raise KeyError."""
+    if isinstance(tree, int):
+        return Const(tree, _INT)
+    if isinstance(tree, str):
+        return sizes[tree]
+    op, a, b = tree
+    return Binary(BinaryOp(op), *same_width(size_expr(a, sizes), size_expr(b, sizes)))
+
+
+def _to_json(value: Value) -> object:
+    match value:
+        case AxisRef(stage=stage, axis=axis):
+            return {"axis": [stage, axis]}
+        case StageRef(stage=stage):
+            return {"stage": stage}
+        case TensorRef(stage=stage, index=index):
+            return {"tensor": [stage, index]}
+        case SizeRef(tree=tree):
+            return {"size": tree}
+        case tuple():
+            return [_to_json(item) for item in value]
+        case _:
+            return value
+
+
+def _from_json(value: object) -> Value:
+    if isinstance(value, list):
+        return tuple(_from_json(item) for item in cast("list[object]", value))
+    if isinstance(value, dict):
+        ((key, inner),) = cast("dict[str, object]", value).items()
+        match key, inner:
+            case "axis", [str(stage), str(axis)]:
+                return AxisRef(stage, axis)
+            case "stage", str(stage):
+                return StageRef(stage)
+            case "tensor", [str(stage), int(index)]:
+                return TensorRef(stage, index)
+            case "size", _:
+                return SizeRef(_size_tree(inner))
+            case _:
+                raise ValueError(f"unknown value {key!r}")
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    raise ValueError(f"unknown value {value!r}")
+
+
+def _size_tree(value: object) -> SizeTree:
+    if isinstance(value, (int, str)):
+        return value
+    if isinstance(value, (list, tuple)):
+        op, a, b = cast("Sequence[object]", value)
+        return (BinaryOp(op).value, _size_tree(a), _size_tree(b))
+    raise ValueError(f"unknown size {value!r}")
+
+
+def _step(item: Mapping[str, object]) -> Step:
+    def texts(value: object) -> tuple[str, ...]:
+        return tuple(str(part) for part in cast("list[object]", value))
+
+    kwargs = cast("dict[str, object]", item["kwargs"])
+    return Step(
+        str(item["primitive"]),
+        str(item["stage"]),
+        tuple(_from_json(value) for value in cast("list[object]", item["args"])),
+        tuple((key, _from_json(value)) for key, value in kwargs.items()),
+        texts(item["results"]),
+    )
