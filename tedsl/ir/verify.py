@@ -84,7 +84,7 @@ def verify(ir: Module | Func, level: Level) -> None:
                     subject=f"verify {ir.name}",
                 )
         for size in func.sizes:
-            if size not in ir.sizes:
+            if size not in frozenset(ir.sizes):
                 raise InternalError(
                     f"size {size.name!r} of {func.name} is no size of the module",
                     subject=f"verify {ir.name}",

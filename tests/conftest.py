@@ -1,0 +1,80 @@
+"""What every test shares: the `golden` fixture, hypothesis profiles, skips with their reason."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+TESTS = Path(__file__).parent
+GOLDEN = TESTS / "golden"
+
+settings.register_profile(
+    "ci",
+    max_examples=100,
+    deadline=None,
+    derandomize=True,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile("dev", settings.get_profile("ci"), max_examples=20)
+settings.register_profile("deep", settings.get_profile("ci"), max_examples=2500, derandomize=False)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--update-golden", action="store_true", help="write the golden texts instead of comparing"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    profile: object = config.getoption("--hypothesis-profile", default=None)
+    settings.load_profile(str(profile or os.environ.get("HYPOTHESIS_PROFILE") or "ci"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what this machine cannot run, each with the reason."""
+    missing = {
+        "cpu": None if importlib.util.find_spec("llvmlite") else "llvmlite is not installed",
+        "ptxas": None if importlib.util.find_spec("triton") else "triton is not installed",
+        "gpu": None if Path("/dev/nvidiactl").exists() else "no NVIDIA GPU on this machine",
+    }
+    for item in items:
+        for marker, reason in missing.items():
+            if reason and item.get_closest_marker(marker):
+                item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Iterator[Callable[..., None]]:
+    """Compare a whole text with `golden/<test file>/<test name>.txt`.
+
+    A test that checks several texts names them: `golden(text, "after_split")`.
+    `pytest --update-golden` writes the files; read the difference before committing it.
+    """
+    folder = GOLDEN / request.path.stem
+    update = bool(request.config.getoption("--update-golden"))
+    test = str(request.node.name).replace("/", "_")
+    seen: set[str] = set()
+
+    def check(text: str, name: str = "") -> None:
+        path = folder / (f"{test}.{name}.txt" if name else f"{test}.txt")
+        assert path.name not in seen, f"two goldens of one test are called {path.name}"
+        seen.add(path.name)
+        text = text.rstrip("\n") + "\n"
+        where = path.relative_to(TESTS.parent)
+        if update:
+            folder.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+            return
+        if not path.exists():
+            pytest.fail(f"no golden {where}: look at the text, then pytest --update-golden\n{text}")
+        expected = path.read_text(encoding="utf-8")
+        assert text == expected, f"differs from {where}; pytest --update-golden accepts it"
+
+    yield check
+    assert seen, "the test asks for `golden` and never compares"
