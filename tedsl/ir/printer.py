@@ -6,23 +6,11 @@ is given when its object is first printed, and a name already taken gets the suf
 
 from __future__ import annotations
 
-from tedsl.dtypes import DType
-from tedsl.expr.nodes import (
-    Axis,
-    Binary,
-    Cast,
-    Compare,
-    Const,
-    Expr,
-    IfThenElse,
-    Reduce,
-    Reducer,
-    Select,
-    TensorRead,
-    Unary,
-    UnaryOp,
-    Var,
-)
+from collections.abc import Callable
+
+from tedsl.expr import printer as expr_printer
+from tedsl.expr.nodes import Axis, Expr, Var
+from tedsl.expr.tensor import Operation
 from tedsl.ir.nodes import (
     Accumulate,
     Allocate,
@@ -42,21 +30,6 @@ from tedsl.ir.nodes import (
     TileAxis,
 )
 
-INFIX: dict[str, int] = {
-    "|": 2,
-    "^": 3,
-    "&": 4,
-    "<<": 5,
-    ">>": 5,
-    "+": 6,
-    "-": 6,
-    "*": 7,
-    "/": 7,
-    "//": 7,
-    "%": 7,
-}
-COMPARE, PREFIX, ATOM = 1, 8, 9
-
 
 class Namer:
     """Gives each axis, runtime scalar and buffer a name of its own, in order of first use."""
@@ -65,7 +38,7 @@ class Namer:
         self._names: dict[object, str] = dict(outer._names) if outer else {}
         self._taken: set[str] = set(outer._taken) if outer else set()
 
-    def name(self, thing: Axis | Var | Buffer) -> str:
+    def name(self, thing: Axis | Var | Operation | Buffer) -> str:
         """The name of `thing`: its own, with a suffix when another object already has it."""
         known = self._names.get(thing)
         if known is not None:
@@ -107,7 +80,7 @@ def print_stmt(stmt: Stmt, namer: Namer | None = None) -> str:
 
 def print_expr(expr: Expr, namer: Namer | None = None) -> str:
     """One expression over buffers, axes and runtime scalars."""
-    return _expr(expr, namer or Namer(), 0)
+    return _expr(expr, namer or Namer())
 
 
 def _func_lines(func: Func, namer: Namer) -> list[str]:
@@ -132,7 +105,7 @@ def _launch(launch: Launch) -> str:
 
 def _declaration(buffer: Buffer, namer: Namer) -> str:
     name = namer.name(buffer)
-    shape = ", ".join(_expr(n, namer, 0) for n in buffer.shape)
+    shape = ", ".join(_expr(n, namer) for n in buffer.shape)
     return f"{name}: {buffer.dtype}[{shape}]"
 
 
@@ -148,14 +121,14 @@ def _stmt_lines(stmt: Stmt, namer: Namer) -> list[str]:
         case For():
             return [_loop_head(stmt, namer), *_indent(_stmt_lines(stmt.body, namer))]
         case Guard(condition=condition, body=body):
-            return [f"if {_expr(condition, namer, 0)}:", *_indent(_stmt_lines(body, namer))]
+            return [f"if {_expr(condition, namer)}:", *_indent(_stmt_lines(body, namer))]
         case Allocate(buffer=buffer, body=body):
             name, _, rest = _declaration(buffer, namer).partition(": ")
             return [f"alloc {name}: {buffer.scope} {rest}", *_stmt_lines(body, namer)]
         case Store():
             tile = _tile(stmt.tile, namer)
             place = f"{namer.name(stmt.buffer)}{_indices(stmt.indices, namer)}"
-            value = _expr(stmt.value, namer, 0)
+            value = _expr(stmt.value, namer)
             return [f"{tile}{place} = {value}{_mask(stmt.mask, namer)}"]
         case Accumulate():
             return [_accumulate(stmt, namer)]
@@ -166,7 +139,7 @@ def _stmt_lines(stmt: Stmt, namer: Namer) -> list[str]:
 
 
 def _loop_head(loop: For, namer: Namer) -> str:
-    extent = _expr(loop.extent, namer, 0)
+    extent = _expr(loop.extent, namer)
     kind = "" if loop.kind is LoopKind.SERIAL else f" {loop.kind}"
     if loop.kind is LoopKind.PROGRAM:
         kind = f" program[{loop.program}]"
@@ -184,27 +157,23 @@ def _tile(tile: tuple[TileAxis, ...], namer: Namer) -> str:
 
 
 def _mask(mask: Expr | None, namer: Namer) -> str:
-    return "" if mask is None else f" if {_expr(mask, namer, 0)}"
+    return "" if mask is None else f" if {_expr(mask, namer)}"
 
 
 def _accumulate(stmt: Accumulate, namer: Namer) -> str:
     tile = _tile(stmt.tile, namer)
     indices = _indices(stmt.indices, namer)
     places = _tuple([f"{namer.name(b)}{indices}" for b in stmt.buffers])
-    values = _tuple([_expr(v, namer, 0) for v in stmt.values])
+    values = _tuple([_expr(v, namer) for v in stmt.values])
     mask = _mask(stmt.mask, namer)
-    return f"{tile}{places} {_reducer(stmt.reducer)}= {values}{mask}"
-
-
-def _reducer(reducer: Reducer) -> str:
-    return reducer.name
+    return f"{tile}{places} {stmt.reducer.name}= {values}{mask}"
 
 
 def _dot(stmt: Dot, namer: Namer) -> str:
     tile = _tile((*stmt.batch, stmt.row, stmt.column, stmt.contract), namer)
     place = f"{namer.name(stmt.buffer)}{_indices(stmt.indices, namer)}"
     precision = "" if stmt.precision is Precision.IEEE else f", {stmt.precision}"
-    operands = f"{_expr(stmt.lhs, namer, 0)}, {_expr(stmt.rhs, namer, 0)}"
+    operands = f"{_expr(stmt.lhs, namer)}, {_expr(stmt.rhs, namer)}"
     return f"{tile}{place} += dot({operands}{precision})"
 
 
@@ -213,59 +182,14 @@ def _tuple(parts: list[str]) -> str:
 
 
 def _indices(indices: tuple[Expr, ...], namer: Namer) -> str:
-    return f"[{', '.join(_expr(i, namer, 0) for i in indices)}]"
+    return f"[{', '.join(_expr(i, namer) for i in indices)}]"
 
 
-def _expr(expr: Expr, namer: Namer, outer: int) -> str:
-    """`expr` as text, in parentheses when it binds less tightly than `outer`."""
-    text, level = _expr_level(expr, namer)
-    return f"({text})" if level < outer else text
+def _expr(expr: Expr, namer: Namer) -> str:
+    def load(node: Expr, text: Callable[[Expr], str]) -> str:
+        if not isinstance(node, Load):
+            return f"<{type(node).__name__}>"
+        mask = "" if node.mask is None else f"; {text(node.mask)}"
+        return f"{namer.name(node.buffer)}[{', '.join(map(text, node.indices))}{mask}]"
 
-
-def _expr_level(expr: Expr, namer: Namer) -> tuple[str, int]:
-    match expr:
-        case Const():
-            return _const(expr)
-        case Axis() | Var():
-            return namer.name(expr), ATOM
-        case Binary(op=op, a=a, b=b) if op in INFIX:
-            level = INFIX[op]
-            return f"{_expr(a, namer, level)} {op} {_expr(b, namer, level + 1)}", level
-        case Compare(op=op, a=a, b=b):
-            left, right = _expr(a, namer, COMPARE + 1), _expr(b, namer, COMPARE + 1)
-            return f"{left} {op} {right}", COMPARE
-        case Unary(op=UnaryOp.NEG | UnaryOp.NOT as op, a=a):
-            return f"{'-' if op is UnaryOp.NEG else '~'}{_expr(a, namer, PREFIX)}", PREFIX
-        case Load():
-            indices = ", ".join(_expr(i, namer, 0) for i in expr.indices)
-            mask = "" if expr.mask is None else f"; {_expr(expr.mask, namer, 0)}"
-            return f"{namer.name(expr.buffer)}[{indices}{mask}]", ATOM
-        case _:
-            return _call(expr, namer), ATOM
-
-
-def _call(expr: Expr, namer: Namer) -> str:
-    match expr:
-        case Binary(op=op) | Unary(op=op):
-            name = op.value
-        case Select():
-            name = "select"
-        case IfThenElse():
-            name = "if_then_else"
-        case Cast(dtype=dtype):
-            name = dtype.value
-        case TensorRead(tensor=tensor):
-            name = f"{tensor.name}.read"
-        case Reduce(reducer=reducer):
-            name = reducer.name
-        case _:
-            name = f"<{type(expr).__name__}>"
-    return f"{name}({', '.join(_expr(child, namer, 0) for child in expr.children())})"
-
-
-def _const(expr: Const) -> tuple[str, int]:
-    """int32, float32 and bool literals as they are; others wear their type."""
-    text = repr(expr.value)
-    if expr.dtype in (DType.int32, DType.float32, DType.bool):
-        return text, PREFIX if text.startswith("-") else ATOM
-    return f"{expr.dtype}({text})", ATOM
+    return expr_printer.print_expr(expr, namer.name, load)

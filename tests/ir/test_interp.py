@@ -112,9 +112,7 @@ def test_tuple_reducer_over_a_tile() -> None:
         (
             Store(v, (II,), float32(float("-inf")), None, tile((II, 3))),
             Store(p, (II,), int32(99), None, tile((II, 3))),
-            Accumulate(
-                (v, p), (II,), argmax(), (load(a, II, JJ), JJ), None, tile((II, 3), (JJ, 10))
-            ),
+            Accumulate((v, p), (II,), argmax(), (load(a, II, JJ), JJ), None, axes),
         )
     )
     result = run(module((a,), (v, p), body), {a: x})
