@@ -50,7 +50,7 @@ _PRECEDENCE: dict[BinaryOp, int] = {
     BinaryOp.FLOORDIV: 8,
     BinaryOp.FLOORMOD: 8,
 }
-_COMPARISON, _PREFIX, _ATOM = 5, 9, 10
+_COMPARISON, _PREFIX, _ATOM = 1, 9, 10
 _ASSOCIATIVE = frozenset({BinaryOp.ADD, BinaryOp.MUL, BinaryOp.AND, BinaryOp.OR, BinaryOp.XOR})
 _PREFIXES = {UnaryOp.NEG: "-", UnaryOp.NOT: "~"}
 _PLAIN = (DType.int32, DType.float32, DType.bool)
@@ -115,8 +115,9 @@ class _Printer:
             return f"{expr.op.value}({self.listed((expr.a, expr.b))})", _ATOM
         loose = expr.op in _ASSOCIATIVE and isinstance(expr.b, Binary) and expr.b.op is expr.op
         exact = loose and not expr.dtype.is_float
+        left = self.text(expr.a, level)  # first: names are given in reading order
         right = self.text(expr.b, level if exact else level + 1)
-        return f"{self.text(expr.a, level)} {expr.op.value} {right}", level
+        return f"{left} {expr.op.value} {right}", level
 
     def tensor(self, tensor: Tensor) -> str:
         """The name of a tensor, with `.v1` for output 1 of several."""
