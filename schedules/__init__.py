@@ -1,0 +1,50 @@
+"""Schedule rules: what `te.build` does when no schedule is given, and the space that the search explores.
+
+Written with the public interface only.  A rule looks at the shape of a loop nest (what is folded, what lines up with
+what, what lies next to what in memory) and applies primitives; each of its choices is a knob with a default.
+Imports everything below it; never the backends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tedsl.expr.tensor import Operation, Tensor
+from tedsl.schedules import cpu, gpu
+from tedsl.schedules.fusion import fuse
+from tedsl.scheduling.schedule import Schedule, create_schedule
+from tedsl.target import Target
+
+Outputs = Tensor | Operation | Sequence[Tensor | Operation]
+
+
+def schedule_for(
+    outputs: Outputs, target: str | Target, decisions: Mapping[str, object] | None = None
+) -> Schedule:
+    """The rules' schedule of `outputs` for `target` under `decisions`.
+
+    Args:
+        outputs: tensors or operations to compute.
+        target: as for `te.build`.
+        decisions: values for knobs by name; a knob that is not named takes its default.
+
+    Returns:
+        A schedule; `schedule.knobs` lists the choices that were met.
+
+    Raises:
+        ScheduleError: a decision that is not among the choices, or an illegal combination.
+    """
+    where = Target.parse(target)
+    s = create_schedule(outputs, decisions)
+    rules = gpu if where.is_triton else cpu
+    for group in fuse(s):
+        rules.schedule_group(s, group)
+    return s
+
+
+def default_schedule(outputs: Outputs, target: str | Target) -> Schedule:
+    """The schedule that `te.build(tensor)` uses: the rules with all knobs at their defaults."""
+    return schedule_for(outputs, target)
+
+
+__all__ = ["default_schedule", "schedule_for"]

@@ -1,0 +1,243 @@
+"""What the rules look at: the shape of loop nests and which nests line up with which.
+
+Nothing here knows an operator: a stage is described by its axes, its reads and its reducer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tedsl.expr.nodes import Axis, Binary, BinaryOp, Cast, Const, Expr, Reduce, TensorRead, Unary
+from tedsl.expr.tensor import ComputeOp, PlaceholderOp
+from tedsl.expr.visit import reads, walk
+from tedsl.scheduling.inline import inline_stages
+from tedsl.scheduling.schedule import Schedule
+
+View = dict[str, ComputeOp]
+
+
+def definitions(s: Schedule) -> View:
+    """The computed stages by name, producers first, with inlined stages substituted."""
+    plan = inline_stages(s.plan)
+    return {stage.name: stage.op for stage in plan.stages if isinstance(stage.op, ComputeOp)}
+
+
+def is_reduction(op: ComputeOp) -> bool:
+    """True when the outputs are reductions."""
+    return isinstance(op.bodies[0], Reduce)
+
+
+def size_of(extent: Expr) -> int | None:
+    """A constant extent, or None for a symbolic one."""
+    return int(extent.value) if isinstance(extent, Const) else None
+
+
+def extent_of(axis: Axis) -> int | None:
+    """The constant extent of a root axis, or None."""
+    return None if axis.domain is None else size_of(axis.domain.extent)
+
+
+def volume(axes: Sequence[Axis]) -> int | None:
+    """The number of points of constant axes, or None."""
+    total = 1
+    for axis in axes:
+        extent = extent_of(axis)
+        if extent is None:
+            return None
+        total *= extent
+    return total
+
+
+@dataclass(frozen=True, slots=True)
+class Contraction:
+    """A sum of products whose operands share the folded axes and differ in the kept ones.
+
+    `batch` axes are in both operands, `rows` only in the first, `columns` only in the second.
+    """
+
+    batch: tuple[Axis, ...]
+    rows: tuple[Axis, ...]
+    columns: tuple[Axis, ...]
+    folded: tuple[Axis, ...]
+    operands: tuple[Expr, Expr]
+
+
+def contraction(op: ComputeOp) -> Contraction | None:
+    """The contraction that `op` is, if it is one: every element of each operand is used again."""
+    body = op.bodies[0]
+    if not isinstance(body, Reduce) or body.where is not None or len(op.bodies) > 1:
+        return None
+    if body.reducer.operator is not BinaryOp.ADD or body.init is not None:
+        return None
+    source = body.sources[0]
+    while isinstance(source, Cast):
+        source = source.a
+    match source:
+        case Binary(op=BinaryOp.MUL, a=a, b=b):
+            pass
+        case _:
+            return None
+    left, right = _axes(a), _axes(b)
+    if not all(k in left and k in right for k in body.axes):
+        return None
+    data = op.axes
+    rows = tuple(x for x in data if x in left and x not in right)
+    columns = tuple(x for x in data if x in right and x not in left)
+    if not rows or not columns:
+        return None
+    batch = tuple(x for x in data if x not in rows and x not in columns)
+    return Contraction(batch, rows, columns, body.axes, (a, b))
+
+
+def _axes(expr: Expr) -> set[Axis]:
+    return {n for n in walk(expr) if isinstance(n, Axis)}
+
+
+def cost(op: ComputeOp) -> int:
+    """Rough arithmetic per element: transcendental functions count ten."""
+    total = 0
+    for node in walk(*op.bodies):
+        if isinstance(node, Unary):
+            total += 10
+        elif isinstance(node, Binary):
+            total += 10 if node.op in (BinaryOp.POW, BinaryOp.ATAN2) else 1
+    return total
+
+
+def plain(read: TensorRead) -> tuple[Axis, ...] | None:
+    """The indices of a read when each is an axis of its own, else None."""
+    axes = [i for i in read.indices if isinstance(i, Axis)]
+    distinct = len(axes) == len(read.indices) == len(set(axes))
+    return tuple(axes) if distinct else None
+
+
+def readers_of(view: View) -> dict[str, list[tuple[str, TensorRead]]]:
+    """For each computed stage, who reads it and how."""
+    names = {op: name for name, op in view.items()}
+    found: dict[str, list[tuple[str, TensorRead]]] = {name: [] for name in view}
+    for name, op in view.items():
+        for read in reads(*op.bodies):
+            producer = names.get(read.tensor.op) if isinstance(read.tensor.op, ComputeOp) else None
+            if producer is not None:
+                found[producer].append((name, read))
+    return found
+
+
+@dataclass(slots=True)
+class Group:
+    """One kernel: the root stage, and the stages computed inside it, producers first.
+
+    `rows` are the axes of the root that index the inner reductions; None when there are none.
+    """
+
+    root: str
+    inner: list[str] = field(default_factory=list[str])
+    rows: tuple[Axis, ...] | None = None
+    contracts: bool = False
+    axes: dict[str, dict[Axis, Axis]] = field(default_factory=dict[str, dict[Axis, Axis]])
+
+
+def find_groups(view: View, outputs: Sequence[str]) -> list[Group]:
+    """Fuse each reduction into the one kernel that reads it, where their axes line up.
+
+    A reduction joins when every reader is in that kernel, reads it at plain axes of the kernel's
+    root, and the kernel's other reductions are indexed by the same axes; a contraction joins only
+    a kernel that has no rows, because it fills a tile by itself.
+    """
+    readers = readers_of(view)
+    groups: dict[str, Group] = {}
+    owner: dict[str, str] = {}
+    for name in reversed(list(view)):
+        op = view[name]
+        joined = None if name in outputs else _joinable(name, op, readers[name], owner, groups, view)
+        if joined is None:
+            groups[name] = Group(name, axes={name: {a: a for a in op.axes}})
+            owner[name] = name
+            continue
+        group, axes = joined
+        owner[name] = group.root
+        group.inner.insert(0, name)
+        group.axes[name] = axes
+        if is_reduction(op):
+            group.contracts = group.contracts or contraction(op) is not None
+            group.rows = tuple(a for a in view[group.root].axes if a in axes.values())
+    return [groups[name] for name in view if name in groups]
+
+
+def _joinable(
+    name: str,
+    op: ComputeOp,
+    users: Sequence[tuple[str, TensorRead]],
+    owner: dict[str, str],
+    groups: dict[str, Group],
+    view: View,
+) -> tuple[Group, dict[Axis, Axis]] | None:
+    """The kernel that `name` may join, and its data axes in terms of the root's."""
+    owners = {owner[user] for user, _ in users}
+    if len(owners) != 1:
+        return None
+    group = groups[owners.pop()]
+    axes = _mapped(op, users, group)
+    if axes is None:
+        return None
+    root = view[group.root]
+    if not is_reduction(op):
+        rows = {a for a in axes.values() if group.rows is not None and a in group.rows}
+        whole = group.rows is not None and len(rows) == len(group.rows)
+        return (group, axes) if whole and not group.contracts else None
+    if len(axes) != len(op.axes) or not axes:
+        return None
+    rows = tuple(a for a in root.axes if a in axes.values())
+    if contraction(op) is not None:
+        fits = not is_reduction(root) and len(rows) == len(root.axes)
+        fits = fits and (group.rows is None or group.contracts) and _has_root_reader(users, group)
+        return (group, axes) if fits else None
+    if group.contracts or contraction(root) is not None:
+        return None
+    return (group, axes) if group.rows in (None, rows) else None
+
+
+def _has_root_reader(users: Sequence[tuple[str, TensorRead]], group: Group) -> bool:
+    return all(user == group.root for user, _ in users)
+
+
+def _mapped(
+    op: ComputeOp, users: Sequence[tuple[str, TensorRead]], group: Group
+) -> dict[Axis, Axis] | None:
+    """Data axes of `op` that all readers index by one axis of the root; None when a read is not plain."""
+    found: dict[Axis, Axis] = {}
+    loose: set[Axis] = set()
+    for user, read in users:
+        indices = plain(read)
+        if indices is None:
+            return None
+        for mine, theirs in zip(op.axes, indices, strict=True):
+            root = group.axes[user].get(theirs)
+            if root is None:
+                loose.add(mine)
+            elif found.setdefault(mine, root) is not root:
+                return None
+    return {mine: root for mine, root in found.items() if mine not in loose}
+
+
+def shared_inputs(view: View, group: Group, s: Schedule) -> list[tuple[str, list[str]]]:
+    """Stages outside the kernel that several of its stages read, each at plain axes over its rows."""
+    inside = [*group.inner, group.root]
+    names = {stage.op: stage.name for stage in inline_stages(s.plan).stages}
+    users: dict[str, list[str]] = {}
+    fine: dict[str, bool] = {}
+    for name in inside:
+        for read in reads(*view[name].bodies):
+            op = read.tensor.op
+            source = names.get(op) if isinstance(op, (PlaceholderOp, ComputeOp)) else None
+            if source is None or source in inside:
+                continue
+            indices = plain(read)
+            known = group.axes[name]
+            rows = [] if indices is None else [known[a] for a in indices if a in known]
+            good = indices is not None and all(r in rows for r in group.rows or ())
+            fine[source] = fine.get(source, True) and good
+            if name not in users.setdefault(source, []):
+                users[source].append(name)
+    return [(n, list(u)) for n, u in users.items() if len(u) > 1 and fine[n]]

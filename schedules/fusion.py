@@ -1,0 +1,90 @@
+"""Which stages share a kernel: the fusion decisions of the default rules, each of them a knob."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tedsl.expr.nodes import TensorRead
+from tedsl.expr.tensor import ComputeOp
+from tedsl.schedules.analysis import (
+    Group,
+    View,
+    contraction,
+    cost,
+    definitions,
+    find_groups,
+    is_reduction,
+    plain,
+    readers_of,
+)
+from tedsl.scheduling.schedule import Schedule
+
+# Recomputing a stage at every read is cheap up to this much arithmetic per element.
+CHEAP = 12
+
+
+def fuse(s: Schedule) -> list[Group]:
+    """Inline the pointwise stages and gather the rest into kernels.
+
+    A pointwise stage that several stages of one kernel read is kept there as a tile (computed once)
+    where that is possible; a stage read at several shifted places may stay at root.
+    """
+    outputs = [t.op.name for t in s.outputs]
+    names = {stage.op: stage.name for stage in s.plan.stages}
+    outputs = [names[t.op] for t in s.outputs]
+    kept = _candidates(definitions(s), outputs)
+    for name, op in definitions(s).items():
+        inlinable = len(op.bodies) == 1 and not is_reduction(op) and name not in outputs
+        if inlinable and name not in kept:
+            s[name].compute_inline()
+    while True:
+        view = definitions(s)
+        groups = find_groups(view, outputs)
+        alone = [g.root for g in groups if g.root in kept]
+        wasted = [n for g in groups for n in g.inner if n in kept and not _shares(view, g, n)]
+        if not alone and not wasted:
+            return groups
+        for name in (*alone, *wasted):
+            kept.pop(name)
+            if _place(s, name, view) == "inline":
+                s[name].compute_inline()
+            else:
+                outputs.append(name)
+
+
+def _candidates(view: View, outputs: list[str]) -> dict[str, ComputeOp]:
+    """Pointwise stages that more than one read uses."""
+    readers = readers_of(view)
+    return {
+        name: op
+        for name, op in view.items()
+        if not is_reduction(op) and name not in outputs and len(op.bodies) == 1
+        if len(readers[name]) > 1 or _feeds_contraction(view, readers[name])
+    }
+
+
+def _feeds_contraction(view: View, users: list[tuple[str, TensorRead]]) -> bool:
+    return any(contraction(view[user]) is not None for user, _ in users)
+
+
+def _shares(view: View, group: Group, name: str) -> bool:
+    """True when keeping a tile of `name` saves computing it more than once in the kernel."""
+    users = {user for user, _ in readers_of(view)[name]}
+    return len(users) > 1 and group.rows is not None and cost(view[name]) > 0
+
+
+def _place(s: Schedule, name: str, view: View) -> object:
+    """Inline when cheap, or when nothing is computed twice; else a kernel of its own."""
+    users = readers_of(view)[name]
+    op = view[name]
+    repeated = len(users) > 1 or any(plain(read) is None for _, read in users)
+    again = repeated or _feeds_contraction(view, users)
+    default = "root" if again and cost(op) * len(users) > CHEAP else "inline"
+    if _feeds_contraction(view, users) and cost(op) > 1:
+        default = "root"
+    return s.knob(f"{name}.place", ("inline", "root"), default)
+
+
+def decisions_of(s: Schedule) -> Mapping[str, object]:
+    """The choices that were made, by knob name."""
+    return {knob.name: knob.chosen for knob in s.knobs}
