@@ -55,6 +55,7 @@ class Binding:
     values: Values
     outputs: tuple[ArraySpec, ...]
     workspaces: tuple[ArraySpec, ...]
+    input_nbytes: tuple[int, ...]
     device: Device
     framework: str
 
@@ -75,6 +76,7 @@ class Signature:
     outputs: tuple[Buffer, ...]
     workspaces: tuple[Buffer, ...]
     sizes: tuple[Var, ...]
+    scalars: tuple[Var, ...]
     keywords: Mapping[str, Var]
 
     @staticmethod
@@ -88,7 +90,8 @@ class Signature:
         used = [v for b in buffers for v in variables(*b.shape) if isinstance(v, Var)]
         solved = {bare_var(extent) for b in module.inputs for extent in b.shape}
         keywords: dict[str, Var] = {}
-        for var in dict.fromkeys((*module.sizes, *used)):
+        scalars = tuple(dict.fromkeys((*module.sizes, *used)))
+        for var in scalars:
             if var in solved:
                 continue
             if var.name in keywords:
@@ -99,7 +102,13 @@ class Signature:
                 )
             keywords[var.name] = var
         return Signature(
-            module.name, module.inputs, module.outputs, module.workspaces, module.sizes, keywords
+            module.name,
+            module.inputs,
+            module.outputs,
+            module.workspaces,
+            module.sizes,
+            scalars,
+            keywords,
         )
 
     def __str__(self) -> str:
@@ -180,6 +189,7 @@ class Signature:
             values=values,
             outputs=self._specs(self.outputs, values, "output"),
             workspaces=self._specs(self.workspaces, values, "workspace"),
+            input_nbytes=tuple(array.nbytes for array in inputs),
             device=inputs[0].device if inputs else CPU if device_kind == "cpu" else Device("cuda"),
             framework=_common_framework(inputs, device_kind),
         )
@@ -291,37 +301,38 @@ def _refusal(
 
 def _check_form(array: ArrayView, buffer: Buffer, label: str, device_kind: str) -> None:
     """Rank, dtype, device, layout and alignment of one argument."""
-    allowed = _buffer_text(buffer)
+    fault = _form_fault(array, buffer, device_kind)
+    if fault is not None:
+        reason, allowed, hint = fault
+        raise _refusal(label, reason, array, _buffer_text(buffer) + allowed, hint)
+
+
+def _form_fault(array: ArrayView, buffer: Buffer, device_kind: str) -> tuple[str, str, str] | None:
+    """What does not fit, what more is asked than dtype and shape, and what to do."""
+    torch = array.framework == "torch"
+    item = buffer.dtype.nbytes
     if len(array.shape) != len(buffer.shape):
         reason = f"has {len(array.shape)} dimensions, {len(buffer.shape)} expected"
-        raise _refusal(label, reason, array, allowed, "reshape it")
+        return reason, "", "reshape it"
     if array.dtype != buffer.dtype:
-        how = "x.to(torch.{})" if array.framework == "torch" else "x.astype({!r})"
-        target = "bool" if buffer.dtype is DType.bool else buffer.dtype.value
-        reason = f"is {array.dtype}, {buffer.dtype} expected"
-        raise _refusal(label, reason, array, allowed, f"convert it: {how.format(target)}")
+        how = f"x.to(torch.{buffer.dtype})" if torch else f"x.astype({buffer.dtype.value!r})"
+        return f"is {array.dtype}, {buffer.dtype} expected", "", f"convert it: {how}"
     if array.device.kind != device_kind:
-        where = {"cpu": "in host memory", "cuda": "on the GPU"}[device_kind]
+        where = {"cpu": " in host memory", "cuda": " on the GPU"}[device_kind]
         moves = {"cpu": "pass x.cpu() or a NumPy array", "cuda": "pass x.cuda()"}
         reason = f"is on {array.device}, but the kernel runs on {device_kind}"
-        raise _refusal(label, reason, array, f"{allowed} {where}", moves[device_kind])
+        return reason, where, moves[device_kind]
     if not array.contiguous:
-        make = "x.contiguous()" if array.framework == "torch" else "numpy.ascontiguousarray(x)"
-        raise _refusal(
-            label,
+        make = "x.contiguous()" if torch else "numpy.ascontiguousarray(x)"
+        return (
             f"is not contiguous: strides {list(array.strides)} in elements",
-            array,
-            f"{allowed}, row-major without gaps",
+            ", row-major without gaps",
             f"pass {make}, or define the computation over the layout that you have",
         )
-    if array.pointer % buffer.dtype.nbytes:
-        raise _refusal(
-            label,
-            f"is not aligned: address {array.pointer:#x}",
-            array,
-            f"addresses that are multiples of {buffer.dtype.nbytes}; of 16 for full speed",
-            "pass a copy of it",
-        )
+    if array.pointer % item:
+        allowed = f" at a multiple of {item} bytes (of 16 for full speed)"
+        return f"is not aligned: address {array.pointer:#x}", allowed, "pass a copy of it"
+    return None
 
 
 def _check_device(array: ArrayView, first: ArrayView, label: str) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ctypes
 import importlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import ml_dtypes
@@ -122,6 +122,8 @@ def view(array: object) -> ArrayView:
     """
     if isinstance(array, np.ndarray):
         return _view_numpy(cast(AnyArray, array))
+    if isinstance(array, np.generic):  # what numpy returns in place of an array of rank 0
+        return replace(_view_numpy(np.asarray(cast(Any, array))), writable=False)
     if is_torch(array):
         return _view_torch(array)
     if hasattr(array, "__dlpack__") and hasattr(array, "__dlpack_device__"):

@@ -8,12 +8,13 @@ gone, as PyTorch does on the GPU.  Imports `runtime.arrays`.
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from tedsl.runtime.arrays import NUMPY_DTYPES, AnyArray, Device, numpy_pointer
 from tedsl.runtime.arguments import ArraySpec
+from tedsl.runtime.arrays import NUMPY_DTYPES, AnyArray, Device, numpy_pointer
 
 ALIGNMENT = 64
 POOL_FROM = 1 << 20  # bytes; smaller arrays come from NumPy's own allocator
@@ -23,20 +24,35 @@ _BYTE = np.dtype(np.uint8)
 _free: dict[int, list[AnyArray]] = {}
 
 
-def empty_numpy(spec: ArraySpec) -> AnyArray:
-    """An uninitialised array whose address is a multiple of 64."""
-    nbytes = spec.nbytes
+def numpy_allocator(spec: ArraySpec) -> Callable[[], AnyArray]:
+    """A function that makes uninitialised arrays whose addresses are multiples of 64."""
+    nbytes, shape = spec.nbytes, spec.shape
     dtype = NUMPY_DTYPES[spec.dtype]
-    if nbytes >= POOL_FROM:
-        return np.asarray(_Block(nbytes)).view(dtype).reshape(spec.shape)
-    raw = np.empty(nbytes + ALIGNMENT, _BYTE)
-    return np.ndarray(spec.shape, dtype, raw, -numpy_pointer(raw) % ALIGNMENT)
+    padded = nbytes + ALIGNMENT
+
+    def small() -> AnyArray:
+        raw = np.empty(padded, _BYTE)
+        return np.ndarray(shape, dtype, raw, -numpy_pointer(raw) % ALIGNMENT)
+
+    def large() -> AnyArray:
+        return np.asarray(_Block(nbytes)).view(dtype).reshape(shape)
+
+    return large if nbytes >= POOL_FROM else small
 
 
-def empty_torch(spec: ArraySpec, device: Device) -> Any:
-    """An uninitialised PyTorch tensor."""
+def torch_allocator(spec: ArraySpec, device: Device) -> Callable[[], Any]:
+    """A function that makes uninitialised PyTorch tensors."""
     torch = importlib.import_module("torch")
-    return torch.empty(spec.shape, dtype=getattr(torch, spec.dtype.value), device=str(device))
+    dtype, shape = getattr(torch, spec.dtype.value), spec.shape
+    place = torch.device(str(device))
+
+    def own() -> Any:
+        return torch.empty(shape, dtype=dtype, device=place)
+
+    def pooled() -> Any:
+        return torch.from_numpy(np.asarray(_Block(spec.nbytes))).view(dtype).reshape(shape)
+
+    return pooled if device.kind == "cpu" and spec.nbytes >= POOL_FROM else own
 
 
 def release_memory() -> None:

@@ -14,6 +14,7 @@ from typing import Any
 from tedsl.dtypes import DType
 from tedsl.errors import BackendError
 from tedsl.expr.nodes import (
+    Axis,
     Binary,
     BinaryOp,
     Cast,
@@ -62,7 +63,7 @@ _COMPARE: dict[CompareOp, Callable[..., bool]] = {
 }
 
 
-def evaluate(expr: Expr, values: Values) -> Number:
+def evaluate(expr: Expr, values: Mapping[Any, Number]) -> Number:
     """The value of a size expression.
 
     Raises:
@@ -71,7 +72,7 @@ def evaluate(expr: Expr, values: Values) -> Number:
     match expr:
         case Const(value=value):
             return value
-        case Var():
+        case Var() | Axis():
             return values[expr]
         case Cast(a=a):
             return evaluate(a, values)
@@ -96,7 +97,7 @@ def evaluate(expr: Expr, values: Values) -> Number:
             )
 
 
-def evaluate_shape(shape: tuple[Expr, ...], values: Values) -> tuple[int, ...]:
+def evaluate_shape(shape: tuple[Expr, ...], values: Mapping[Any, Number]) -> tuple[int, ...]:
     """The extents of a shape."""
     return tuple(int(evaluate(extent, values)) for extent in shape)
 

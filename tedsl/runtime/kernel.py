@@ -1,0 +1,303 @@
+"""A compiled kernel: callable, and open to inspection.
+
+A call does the full argument check once per combination of shapes, strides, dtypes and devices;
+what it found is kept, and later calls like it only read pointers.  Imports the other files of
+`runtime`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, cast
+
+import numpy as np
+
+from tedsl.errors import BackendError
+from tedsl.expr.nodes import Var
+from tedsl.ir.nodes import Module
+from tedsl.ir.printer import print_module
+from tedsl.runtime.arguments import ArraySpec, Binding, Signature
+from tedsl.runtime.arrays import ArrayView, numpy_pointer
+from tedsl.runtime.explain import Explanation, explain
+from tedsl.runtime.memory import numpy_allocator, torch_allocator
+from tedsl.runtime.sizes import Number
+from tedsl.target import Target
+
+Launch = Callable[[Sequence[int], Sequence[Any]], None]
+_KEPT = 512  # bindings a kernel keeps before it forgets them all
+_MAX_ITEM = 8  # bytes of the widest element
+
+
+class Executor(Protocol):
+    """Code for one target that can run, or says why it cannot."""
+
+    @property
+    def device_kind(self) -> str:
+        """`cpu` or `cuda`: where arguments have to be."""
+        ...
+
+    @property
+    def source(self) -> str:
+        """The generated program."""
+        ...
+
+    @property
+    def asm(self) -> str:
+        """What the target's compiler made of it."""
+        ...
+
+    @property
+    def resources(self) -> Mapping[str, object]:
+        """Figures per kernel that are known without running, such as registers; empty on the
+        CPU."""
+        ...
+
+    def prepare(self, binding: Binding) -> Launch:
+        """A function that runs the kernels on (pointers, arrays): inputs, outputs, workspaces."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Prepared:
+    """What one combination of argument forms needs at each call."""
+
+    binding: Binding
+    launch: Launch
+    allocators: tuple[Callable[[], Any], ...]  # outputs, then workspaces
+    workspaces: tuple[Callable[[], Any], ...]
+    items: tuple[int, ...]  # bytes of one element of each input and output
+    nbytes: tuple[int, ...]  # bytes of each input and output
+
+    @property
+    def outputs(self) -> tuple[ArraySpec, ...]:
+        """The arrays a call makes."""
+        return self.binding.outputs
+
+    def misaligned(self, pointers: Sequence[int]) -> bool:
+        """True when an address is no multiple of its element size."""
+        return any(p % item for p, item in zip(pointers, self.items, strict=False))
+
+    def outputs_unfit(self, pointers: Sequence[int], outs: Sequence[Any]) -> bool:
+        """True when an output is read-only, or shares a byte with another argument."""
+        first = len(pointers) - len(outs)
+        for place, array in enumerate(outs, first):
+            if type(array) is np.ndarray and not array.flags.writeable:
+                return True
+            begin = pointers[place]
+            end = begin + self.nbytes[place]
+            for other in range(place):
+                start = pointers[other]
+                if start < end and begin < start + self.nbytes[other]:
+                    return True
+        return False
+
+
+class Kernel:
+    """Compiled code with the signature of a computation.  Made by `te.build`; safe to call from
+    several threads.
+
+    Attributes:
+        module: the lowered loop IR.
+        target: what it was built for.
+        schedule: the schedule it was built from.
+        signature: names, dtypes and shapes of arguments and results.
+        build_seconds: time of each phase of the build.
+    """
+
+    def __init__(
+        self,
+        module: Module,
+        target: Target,
+        executor: Executor,
+        *,
+        schedule: Any = None,
+        build_seconds: Mapping[str, float] | None = None,
+    ) -> None:
+        self.module = module
+        self.target = target
+        self.schedule = schedule
+        self.signature = Signature.of(module)
+        self.build_seconds = dict(build_seconds or {})
+        self._executor = executor
+        self._known: dict[tuple[object, ...], _Prepared] = {}
+        self._last: Binding | None = None
+
+    @property
+    def name(self) -> str:
+        """The module's name."""
+        return self.module.name
+
+    @property
+    def source(self) -> str:
+        """The generated program: Triton source, or LLVM IR on the CPU."""
+        return self._executor.source
+
+    @property
+    def ir(self) -> str:
+        """The loop IR it was generated from, as text."""
+        return print_module(self.module)
+
+    @property
+    def asm(self) -> str:
+        """Machine code as text: assembly, or PTX."""
+        return self._executor.asm
+
+    @property
+    def resources(self) -> Mapping[str, object]:
+        """Per kernel: registers, spills and shared memory on a GPU target; empty on the CPU."""
+        return self._executor.resources
+
+    def __repr__(self) -> str:
+        return f"<tedsl.Kernel {self.signature} for {self.target}>"
+
+    def explain(self, **sizes: int) -> Explanation:
+        """Kernels, the memory each moves and the operations it does, from the loop IR.
+
+        Args:
+            sizes: values of runtime scalars by name; those not given are as in the last call.
+
+        Raises:
+            BackendError: a scalar without a value.
+        """
+        last: Mapping[Var, Number] = self._last.values if self._last is not None else {}
+        values: dict[Var, Number] = {}
+        for var in self.signature.scalars:
+            if var.name not in sizes and var not in last:
+                raise BackendError(
+                    f"the value of {var.name!r} is not known",
+                    subject=f"{self.name}: explain()",
+                    hint=f"call explain({var.name}=...), or call the kernel first",
+                )
+            values[var] = sizes[var.name] if var.name in sizes else last[var]
+        return explain(self.module, self.target, values)
+
+    def __call__(self, *inputs: Any, out: Any = None, **scalars: Any) -> Any:
+        """Run the kernel.
+
+        Args:
+            inputs: arrays in the order of the signature: NumPy, PyTorch, or anything with DLPack.
+            out: array, or tuple of arrays, to write the results to; allocated when absent.
+            scalars: runtime scalars that no input shape determines, by name.
+
+        Returns:
+            The output array, or a tuple of them when there are several: those of `out`, else
+            PyTorch tensors for PyTorch inputs and on the GPU, and NumPy arrays otherwise.
+
+        Raises:
+            BackendError: an argument that does not fit; nothing has run.
+        """
+        outs: tuple[Any, ...] = () if out is None else _as_tuple(out)
+        key: list[object] = [len(inputs)]
+        pointers: list[int] = []
+        low = 0
+        arguments: tuple[Any, ...] = (*inputs, *outs) if outs else inputs
+        for array in arguments:
+            kind = type(cast(object, array))
+            if kind is np.ndarray:
+                key += (array.shape, array.strides, array.dtype)
+                pointer = numpy_pointer(array)
+            elif kind in _torch.types:
+                if array.is_neg() or (array.requires_grad and _torch.records()):
+                    return self._checked(inputs, outs, scalars, None)
+                key += (array.shape, array.stride(), array.dtype, array.device)
+                pointer = array.data_ptr()
+            else:
+                return self._checked(inputs, outs, scalars, None)
+            low |= pointer
+            pointers.append(pointer)
+        if scalars:
+            key += [f"{name}={value!r}" for name, value in scalars.items()]
+        form = tuple(key)
+        known = self._known.get(form)
+        if (
+            known is None
+            or (low % _MAX_ITEM and known.misaligned(pointers))
+            or (outs and known.outputs_unfit(pointers, outs))
+        ):
+            return self._checked(inputs, outs, scalars, form)
+        return self._run(known, inputs, outs, pointers)
+
+    def _run(
+        self, known: _Prepared, inputs: Sequence[Any], outs: tuple[Any, ...], pointers: list[int]
+    ) -> Any:
+        """Allocate what is missing and launch."""
+        made = [make() for make in (known.workspaces if outs else known.allocators)]
+        for array in made:
+            is_numpy = type(array) is np.ndarray
+            pointers.append(numpy_pointer(array) if is_numpy else array.data_ptr())
+        known.launch(pointers, [*inputs, *outs, *made])
+        if outs:
+            return outs[0] if len(outs) == 1 else outs
+        count = len(known.outputs)
+        return made[0] if count == 1 else tuple(made[:count])
+
+    def _checked(
+        self,
+        inputs: Sequence[Any],
+        outs: tuple[Any, ...],
+        scalars: Mapping[str, Any],
+        form: tuple[object, ...] | None,
+    ) -> Any:
+        """The same with every check; keeps what it found under `form`."""
+        signature = self.signature
+        views = signature.view_inputs(inputs)
+        binding = signature.bind(views, scalars, self._executor.device_kind)
+        out_views: tuple[ArrayView, ...] = ()
+        if outs:
+            out_views = signature.view_outputs(outs)
+            signature.check_outputs(out_views, views, binding)
+        known = self._prepare(binding)
+        if form is not None:
+            if len(self._known) >= _KEPT:
+                self._known.clear()
+            self._known[form] = known
+        self._last = binding
+        _torch.find()
+        return self._run(known, inputs, outs, [v.pointer for v in (*views, *out_views)])
+
+    def _prepare(self, binding: Binding) -> _Prepared:
+        device = binding.device
+        torch = binding.framework == "torch"
+
+        def allocators(specs: tuple[ArraySpec, ...]) -> tuple[Callable[[], Any], ...]:
+            return tuple(torch_allocator(s, device) if torch else numpy_allocator(s) for s in specs)
+
+        launch = _nothing if binding.empty else self._executor.prepare(binding)
+        workspaces = allocators(binding.workspaces)
+        arguments = (*self.signature.inputs, *self.signature.outputs)
+        return _Prepared(
+            binding=binding,
+            launch=launch,
+            allocators=allocators(binding.outputs) + workspaces,
+            workspaces=workspaces,
+            items=tuple(buffer.dtype.nbytes for buffer in arguments),
+            nbytes=binding.input_nbytes + tuple(spec.nbytes for spec in binding.outputs),
+        )
+
+
+def _nothing(pointers: Sequence[int], arrays: Sequence[Any]) -> None:
+    """The launch of a call without output elements."""
+
+
+def _as_tuple(out: Any) -> tuple[Any, ...]:
+    return tuple(cast(Sequence[Any], out)) if isinstance(out, (tuple, list)) else (out,)
+
+
+class _Torch:
+    """What the fast path knows of PyTorch; nothing as long as nobody has imported it."""
+
+    def __init__(self) -> None:
+        self.types: tuple[type, ...] = ()
+        self.records: Callable[[], bool] = bool
+
+    def find(self) -> None:
+        """Look whether it has been imported since."""
+        torch: Any = sys.modules.get("torch")
+        if not self.types and hasattr(torch, "is_grad_enabled"):
+            self.records = torch.is_grad_enabled
+            self.types = (torch.Tensor, torch.nn.Parameter)
+
+
+_torch = _Torch()

@@ -1,0 +1,74 @@
+"""The cache key: equal for equal programs, different as soon as anything differs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from fake_kernels import buffer
+from irs import load, loop
+
+from tedsl.dtypes import DType
+from tedsl.errors import InternalError
+from tedsl.expr.nodes import Axis, Binary, BinaryOp, Const, Var
+from tedsl.ir.nodes import Func, Launch, LoopKind, Module, Store
+from tedsl.runtime.fingerprint import code_version, fingerprint, tool_versions
+
+
+def program(
+    op: BinaryOp = BinaryOp.ADD, *, crossed: bool = False, num_warps: int | None = None
+) -> Module:
+    n = Var("n", DType.int32, 0)
+    a, c = buffer("A", n, n), buffer("C", n, n)
+    i, j = Axis("i"), Axis("i")  # they print alike
+    value = Binary(op, load(a, j if crossed else i, i if crossed else j), Const(1.0, a.dtype))
+    body = loop(i, n, loop(j, n, Store(c, (i, j), value)), LoopKind.PARALLEL)
+    func = Func("f", (a, c), (n,), body, Launch(num_warps=num_warps))
+    return Module("m", (a,), (c,), (), (n,), (func,))
+
+
+def test_equal_programs_have_equal_keys() -> None:
+    assert fingerprint(program()) == fingerprint(program())
+
+
+def test_any_difference_shows() -> None:
+    base = program()
+    variants = [
+        base,
+        program(BinaryOp.SUB),
+        program(crossed=True),
+        program(num_warps=8),
+        replace(base, name="other"),
+        replace(base, inputs=base.outputs, outputs=base.inputs),
+    ]
+    keys = [fingerprint(variant) for variant in variants]
+    keys.append(fingerprint(base, target="cpu"))
+    keys.append(fingerprint(base, target="cuda"))
+    assert len(set(keys)) == len(keys)
+
+
+def test_values_of_different_types_differ() -> None:
+    values = [
+        (1,),
+        (1.0,),
+        (True,),
+        ("1",),
+        (None,),
+        ((1,),),
+        (-0.0,),
+        (0.0,),
+        ("a", "b"),
+        ("a b",),
+    ]
+    assert len({fingerprint(value) for value in values}) == len(values)
+
+
+def test_what_has_no_fingerprint() -> None:
+    with pytest.raises(InternalError, match=r"list has no fingerprint"):
+        fingerprint([1])
+
+
+def test_versions() -> None:
+    assert len(code_version()) == 64
+    assert "python" in tool_versions("numpy", "no-such-thing")
+    assert "no-such-thing absent" in tool_versions("numpy", "no-such-thing")
