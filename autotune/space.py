@@ -13,7 +13,7 @@ import json
 import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias, cast
 
 from tedsl.errors import BackendError, LowerError, ScheduleError, TuneError
@@ -130,13 +130,9 @@ class Space:
         asked = canonical(decisions)
         done = self._known.get(asked)
         if done is None:
-            try:
-                realised = self.builder(dict(decisions))
-            except (ScheduleError, LowerError, BackendError) as error:
-                done = Rejected(dict(decisions), reason_of(error), str(error))
-            else:
-                done = Candidate(realised.knobs, realised.trace, origin)
-            self._known[asked] = done
+            done = self._known[asked] = self._run(dict(decisions), origin)
+        if isinstance(done, Candidate) and done.origin != origin:
+            return replace(done, origin=origin)
         return done
 
     def sample(self, rng: random.Random) -> Candidate | Rejected:
@@ -184,6 +180,23 @@ class Space:
         return "\n".join(
             [f"space {self.name!r}: {size} combinations of the default's knobs", *rows]
         )
+
+    def _run(self, decisions: dict[str, Choice], origin: str) -> Candidate | Rejected:
+        """Run the function; a decision that is no choice of its knob here gives way to the default.
+
+        That happens when the choices of one knob depend on another that was changed.
+        """
+        asked = dict(decisions)
+        while True:
+            try:
+                realised = self.builder(decisions)
+            except (ScheduleError, LowerError, BackendError) as error:
+                stale = [name for name in decisions if error.subject == f"knob({name!r})"]
+                if stale:
+                    del decisions[stale[0]]
+                    continue
+                return Rejected(asked, reason_of(error), str(error))
+            return Candidate(realised.knobs, realised.trace, origin)
 
     def _complete(
         self, decisions: Decisions, rng: random.Random, origin: str

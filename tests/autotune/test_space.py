@@ -120,3 +120,15 @@ def test_describe_names_every_knob():
     text = toy(tiles).describe()
     assert "972 combinations" in text
     assert "warps: 4  of (1 2 4 8)" in text
+
+
+def test_a_neighbour_repairs_choices_that_no_longer_exist():
+    def nested(s: Recorder) -> None:
+        outer = s.knob("outer", (4, 32), 4)
+        s.knob("inner", (1, int(str(outer))), 1)
+
+    space = toy(nested)
+    start = space.candidate({"outer": 32, "inner": 32}, "record")
+    assert isinstance(start, Candidate)
+    keys = [c.key for c in space.neighbours(start) if isinstance(c, Candidate)]
+    assert set(keys) == {'{"inner":1,"outer":32}', '{"inner":1,"outer":4}'}

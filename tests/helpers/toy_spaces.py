@@ -24,7 +24,9 @@ class Recorder:
         """The decision for `name`, else the default, else the first choice."""
         chosen = self.decisions.get(name, default if default is not None else choices[0])
         if chosen not in choices:
-            raise ScheduleError(f"knob {name}: {chosen!r} is no choice", primitive="knob")
+            raise ScheduleError(
+                f"knob {name}: {chosen!r} is no choice", primitive="knob", subject=f"knob({name!r})"
+            )
         self.knobs.append(Knob(name, tuple(choices), chosen))
         return chosen
 

@@ -1,0 +1,166 @@
+"""Real worker processes that crash, hang and abort: the parent notes it and goes on."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fault_worker import COMMAND
+
+from tedsl.autotune.pool import Pool, Worker, exit_reason
+from tedsl.autotune.search import Status
+from tedsl.errors import TuneError
+
+
+@pytest.fixture
+def worker() -> Iterator[Worker]:
+    yield Worker(COMMAND, {}, 30.0)
+
+
+def alive(pid: int) -> bool:
+    """True while process `pid` runs (a zombie does not)."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in "ZX"
+
+
+def gone(pid: int, seconds: float = 5.0) -> bool:
+    end = time.monotonic() + seconds
+    while alive(pid) and time.monotonic() < end:
+        time.sleep(0.02)
+    return not alive(pid)
+
+
+def test_replies_come_back(worker: Worker):
+    with Pool([worker]) as pool:
+        reply = pool.call(worker, {"op": "measure", "seconds": 0.5}, 10)
+        assert reply.message["samples"] == [0.5] * 3
+        pid = worker.facts["pid"]
+        assert alive(pid)
+    assert gone(pid)
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        ("segfault", "SIGSEGV"),
+        ("abort", "SIGABRT"),
+        ("kill", "SIGKILL"),
+        ("exit", "exit status 3"),
+        ("bug in python", "exit status 1"),
+    ],
+)
+def test_a_crash_is_noted_and_the_next_request_is_served(worker: Worker, fault: str, reason: str):
+    with Pool([worker]) as pool:
+        reply = pool.call(worker, {"op": "measure", "fault": fault}, 20)
+        assert reply.failure is Status.CRASH
+        assert reason in reply.reason
+        if fault == "bug in python":
+            assert "KeyError: 'surprise'" in reply.error
+        again = pool.call(worker, {"op": "measure"}, 20)
+        assert again.message["status"] == "ok"
+        assert worker.starts == 2
+
+
+@pytest.mark.parametrize("fault", ["hang", "hang in native code", "hang with child"])
+def test_a_hang_is_ended_with_all_it_started(worker: Worker, fault: str):
+    with Pool([worker]) as pool:
+        pool.call(worker, {"op": "measure"}, 20)
+        pid = worker.facts["pid"]
+        begin = time.monotonic()
+        reply = pool.call(worker, {"op": "measure", "fault": fault}, 0.7)
+        assert time.monotonic() - begin < 3.0
+        assert reply.failure is Status.TIMEOUT
+        assert reply.reason == "longer than 0.7 s"
+        assert gone(pid)
+        if fault == "hang with child":
+            assert gone(int(reply.error.rpartition("child ")[2]))
+        assert pool.call(worker, {"op": "measure"}, 20).message["status"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("fault", "status", "reason"),
+    [
+        ("out of memory", "out_of_memory", "out of memory"),
+        ("backend", "compile_error", "ptxas said no"),
+        ("lower", "illegal", "a tile is read at a shift"),
+        ("schedule", "illegal", "not legal here"),
+        ("internal", "internal", "lost a stage"),
+    ],
+)
+def test_errors_are_replies_and_the_worker_lives(
+    worker: Worker, fault: str, status: str, reason: str
+):
+    with Pool([worker]) as pool:
+        reply = pool.call(worker, {"op": "measure", "fault": fault}, 20)
+        assert reply.message["status"] == status
+        assert reply.message["reason"] == reason
+        pool.call(worker, {"op": "measure"}, 20)
+        assert worker.starts == 1
+
+
+def test_what_a_compiler_prints_is_no_reply(worker: Worker):
+    with Pool([worker]) as pool:
+        reply = pool.call(worker, {"op": "measure", "fault": "garbage"}, 20)
+        assert reply.message["status"] == "ok"
+
+
+def test_several_workers_answer_as_they_finish():
+    workers = [Worker(COMMAND, {}, 30.0) for _ in range(2)]
+    with Pool(workers) as pool:
+        pool.submit(workers[0], {"op": "measure", "fault": "hang"}, 8.0)
+        pool.submit(workers[1], {"op": "measure", "seconds": 2.0}, 8.0)
+        ((who, request, reply),) = pool.wait(20)
+        assert who is workers[1]
+        assert request["seconds"] == 2.0
+        assert reply.message["status"] == "ok"
+        assert workers[0].busy
+
+
+@pytest.mark.parametrize(
+    ("fault", "text"),
+    [("backend", "cannot start: ptxas said no"), ("abort", "set up: signal 6"), ("hang", "longer")],
+)
+def test_a_worker_that_cannot_be_set_up(fault: str, text: str):
+    worker = Worker(COMMAND, {"fault": fault}, 3.0)
+    with Pool([worker]) as pool, pytest.raises(TuneError, match=text):
+        pool.call(worker, {"op": "measure"}, 20)
+
+
+PARENT = """
+import sys, time
+from fault_worker import COMMAND
+from tedsl.autotune.pool import Pool, Worker
+worker = Worker(COMMAND, {}, 30.0)
+pool = Pool([worker])
+pool.call(worker, {"op": "measure"}, 20)
+print(worker.facts["pid"], flush=True)
+pool.call(worker, {"op": "measure", "fault": sys.argv[1]}, 60)
+"""
+
+
+@pytest.mark.parametrize("fault", ["hang", "hang in native code"])
+def test_no_worker_outlives_a_killed_parent(fault: str):
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    parent = subprocess.Popen(
+        [sys.executable, "-P", "-c", PARENT, fault], env=env, stdout=subprocess.PIPE
+    )
+    assert parent.stdout is not None
+    pid = int(parent.stdout.readline())
+    assert alive(pid)
+    os.kill(parent.pid, signal.SIGKILL)
+    parent.wait(timeout=10)
+    parent.stdout.close()
+    assert gone(pid)
+
+
+def test_exit_reasons():
+    assert exit_reason(-11) == "signal 11 (SIGSEGV)"
+    assert exit_reason(1) == "exit status 1"
+    assert exit_reason(-200) == "signal 200"
