@@ -43,7 +43,11 @@ def cast_tensor(a: tensor.Tensor, dtype: DTypeLike) -> tensor.Tensor:
     wanted: DType = as_dtype(dtype)
     if a.dtype is wanted:
         return a
-    return elementwise(lambda x: build.cast(x, wanted), (a,), "cast")
+
+    def element(x: Operand) -> Expr:
+        return build.cast(x, wanted)
+
+    return elementwise(element, (a,), "cast")
 
 
 def elementwise(

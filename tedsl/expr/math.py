@@ -43,8 +43,11 @@ def _apply(function: Callable[..., Expr], operands: tuple[Operand, ...], name: s
 
 
 def _unary(op: UnaryOp, doc: str) -> UnaryFunction:
+    def element(a: Operand) -> Expr:
+        return build.unary(op, a)
+
     def function(x: Any) -> Any:
-        return _apply(lambda a: build.unary(op, a), (x,), op.value)
+        return _apply(element, (x,), op.value)
 
     function.__name__ = function.__qualname__ = op.value
     function.__doc__ = doc
@@ -157,12 +160,20 @@ def if_then_else(condition: Operand, a: Operand, b: Operand) -> Any:
 
 def relu(x: Operand) -> Any:
     """max(x, 0) of an element or a tensor; NaN stays NaN."""
-    return _apply(lambda a: build.maximum(a, 0), (x,), "relu")
+
+    def element(a: Operand) -> Expr:
+        return build.maximum(a, 0)
+
+    return _apply(element, (x,), "relu")
 
 
 def clip(x: Operand, low: Operand, high: Operand) -> Any:
     """min(max(x, low), high) of elements or tensors."""
-    return _apply(lambda a, b, c: build.minimum(build.maximum(a, b), c), (x, low, high), "clip")
+
+    def element(a: Operand, b: Operand, c: Operand) -> Expr:
+        return build.minimum(build.maximum(a, b), c)
+
+    return _apply(element, (x, low, high), "clip")
 
 
 where = select
