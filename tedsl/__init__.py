@@ -91,6 +91,7 @@ from tedsl.expr.math import (
 )
 from tedsl.expr.nodes import Axis, Expr, Var
 from tedsl.expr.reduce import all, any, comm_reducer, max, min, prod, sum
+from tedsl.expr.reference import evaluate
 from tedsl.expr.tensor import Tensor
 from tedsl.expr.visit import structural_equal
 from tedsl.scheduling.schedule import Schedule, create_schedule
@@ -140,6 +141,7 @@ __all__ = [
     "divide",
     "equal",
     "erf",
+    "evaluate",
     "exp",
     "exp2",
     "expm1",
