@@ -1,0 +1,82 @@
+"""Imports run one way, heavy modules load late."""
+
+from __future__ import annotations
+
+import pytest
+from sources import PACKAGES, Source, python_files, run_python
+
+FIRST = ("errors", "dtypes", "target")
+CORE = ("nodes", "visit", "build", "integers", "fold", "promote", "numerics")
+ROOMS = ("ir", "scheduling", "lower", "backends", "runtime", "build", "", "schedules", "autotune")
+HEAVY = ("triton", "llvmlite", "sympy", "torch", "rich", "sqlite3", "matplotlib", "scipy")
+FILES = python_files(*PACKAGES)
+
+
+def rank(module: str) -> int:
+    """The place of a module in the order of the rooms; a module imports none of higher rank."""
+    parts = module.split(".")[1:]
+    if not parts:
+        return 3 + ROOMS.index("")
+    if parts[0] in FIRST:
+        return 0
+    if parts[0] == "expr":
+        return 1 if len(parts) > 1 and parts[1] in CORE else 3
+    if parts[0] == "index":
+        return 2
+    return 4 + ROOMS.index(parts[0] if parts[0] in ROOMS else "")
+
+
+def module_of(name: str, known: frozenset[str]) -> str:
+    """The module that an imported name lives in: `tedsl.expr.nodes.Axis` is `tedsl.expr.nodes`."""
+    while name not in known and "." in name:
+        name = name.rpartition(".")[0]
+    return name
+
+
+def test_imports_run_one_way() -> None:
+    known = frozenset(source.module for source in FILES)
+    wrong: list[str] = []
+    for source in FILES:
+        if source.module == "tedsl":
+            continue  # the list of public names, loaded last
+        for name, line in source.imports():
+            if name.split(".")[0] == "tedsl":
+                target = module_of(name, known)
+                if rank(target) > rank(source.module) and not is_public(source, target):
+                    wrong.append(f"{source.where}:{line} imports {target}")
+    assert not wrong, "against the order of the rooms:\n" + "\n".join(wrong)
+
+
+def is_public(source: Source, target: str) -> bool:
+    """The rules and the search are written with the public names of `tedsl` itself."""
+    return target == "tedsl" and source.where.startswith(("schedules/", "autotune/"))
+
+
+@pytest.mark.parametrize("name", ["schedules", "autotune"])
+def test_folders_are_never_imported_by_their_own_name(name: str) -> None:
+    wrong = [
+        f"{source.where}:{line}"
+        for source in python_files(*PACKAGES, "tests", "tutorials")
+        for imported, line in source.imports()
+        if imported.split(".")[0] == name
+    ]
+    assert not wrong, f"write `from tedsl.{name} import ...`: a second copy of the classes: {wrong}"
+
+
+def test_sympy_stays_in_its_places() -> None:
+    allowed = ("tedsl/index/", "tedsl/scheduling/algebra.py")
+    wrong = [s.where for s in FILES if "sympy" in s.text and not s.where.startswith(allowed)]
+    assert not wrong
+
+
+def test_import_loads_nothing_heavy() -> None:
+    loaded = run_python(
+        f"import tedsl, sys; print([m for m in {HEAVY!r} if m in sys.modules])"
+    ).strip()
+    assert loaded == "[]", "`import tedsl` must stay quick; load these at first use"
+
+
+def test_import_time() -> None:
+    """0.25 s beyond numpy on a quiet machine; the best of three, with slack for a busy one."""
+    code = "import numpy, time; t = time.perf_counter(); import tedsl; print(time.perf_counter()-t)"
+    assert min(float(run_python(code)) for _ in range(3)) < 0.75

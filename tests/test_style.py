@@ -1,0 +1,115 @@
+"""The house rules that a program can check."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+from sources import PACKAGES, ROOT, Source, python_files
+
+PACKAGE = python_files(*PACKAGES)
+EVERYTHING = [*PACKAGE, *python_files("tests", "tutorials")]
+FOLDERS = {"tedsl", "schedules", "autotune", "tests", "tutorials"}
+MARKS = re.compile(r"\b(" + "|".join(("TO" + "DO", "FIX" + "ME", "X" * 3, "HA" + "CK")) + r")\b")
+
+
+def test_no_file_over_600_lines() -> None:
+    long = {s.where: s.text.count("\n") for s in EVERYTHING if s.text.count("\n") > 600}
+    assert not long
+
+
+def functions(source: Source) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    for node in ast.walk(source.tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield node
+
+
+def test_no_function_over_60_lines() -> None:
+    long = [
+        f"{source.where}:{node.lineno} {node.name}: {lines} lines"
+        for source in EVERYTHING
+        for node in functions(source)
+        if (lines := (node.end_lineno or 0) - node.lineno + 1) > 60
+    ]
+    assert not long
+
+
+def test_exceptions_are_named() -> None:
+    wrong: list[str] = []
+    for source in EVERYTHING:
+        for node in ast.walk(source.tree):
+            if not isinstance(node, ast.ExceptHandler):
+                continue
+            names = ast.unparse(node.type) if node.type else ""
+            broad = re.search(r"\b(Base)?Exception\b", names)
+            if not names or (broad and source in PACKAGE):
+                wrong.append(f"{source.where}:{node.lineno}")
+    assert not wrong, f"a bare `except` or `except Exception`: {wrong}"
+
+
+def test_no_import_inside_a_function() -> None:
+    wrong = [
+        f"{source.where}:{node.lineno}"
+        for source in EVERYTHING
+        for function in functions(source)
+        for node in ast.walk(function)
+        if isinstance(node, (ast.Import, ast.ImportFrom))
+    ]
+    assert not wrong, f"heavy modules load through importlib in a small function: {wrong}"
+
+
+def test_no_print_in_the_package() -> None:
+    wrong = [
+        f"{source.where}:{node.lineno}"
+        for source in PACKAGE
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "print"
+    ]
+    assert not wrong
+
+
+def test_no_unfinished_business() -> None:
+    wrong = [s.where for s in EVERYTHING if MARKS.search(s.text)]
+    assert not wrong
+
+
+def test_every_module_says_what_it_is() -> None:
+    wrong = [s.where for s in EVERYTHING if s.text.strip() and not ast.get_docstring(s.tree)]
+    assert not wrong
+
+
+def test_no_catch_all_modules() -> None:
+    names = ("utils.py", "util.py", "misc.py", "common.py")
+    assert not [s.where for s in EVERYTHING if s.path.name in names]
+
+
+def test_every_raises_names_its_message() -> None:
+    wrong = [
+        f"{source.where}:{node.lineno}"
+        for source in python_files("tests")
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func) == "pytest.raises"
+        and not any(keyword.arg == "match" for keyword in node.keywords)
+    ]
+    assert not wrong
+
+
+def test_top_level_folders() -> None:
+    done = subprocess.run(
+        ["git", "ls-files", "--cached"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        pytest.skip("not a git checkout")
+    top = {line.split("/")[0] for line in done.stdout.splitlines() if "/" in line}
+    assert top - {".ci"} <= FOLDERS
+    assert not {path.suffix for path in (ROOT / "tests").rglob("__init__.py")}
