@@ -1,0 +1,18 @@
+"""The CPU backend: loop IR at TILE level to LLVM IR to machine code.
+
+Part of the sixth room; imports the expression, index and IR layers.  llvmlite is loaded on first use.
+"""
+
+from tedsl.backends.cpu.jit import CpuProgram, Signature, compile_module, load_object
+from tedsl.backends.cpu.machine import native_vector_bits
+from tedsl.backends.cpu.threads import num_threads, set_num_threads
+
+__all__ = [
+    "CpuProgram",
+    "Signature",
+    "compile_module",
+    "load_object",
+    "native_vector_bits",
+    "num_threads",
+    "set_num_threads",
+]

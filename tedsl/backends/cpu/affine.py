@@ -1,0 +1,86 @@
+"""Index expressions as polynomials over axes, sizes and whatever else is opaque.
+
+Addresses are computed from this form: terms over unrolled tile axes become constant offsets, the term of the SIMD
+axis gives the stride, and the rest is grouped by the loop in which it changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from tedsl.expr.nodes import Axis, Binary, BinaryOp, Cast, Const, Expr, Var
+
+# A product of atoms, sorted by identity so that equal products are equal keys; () is the constant.
+Monomial = tuple[Expr, ...]
+Poly = dict[Monomial, int]
+
+
+def _sorted(atoms: Iterable[Expr]) -> Monomial:
+    return tuple(sorted(atoms, key=id))
+
+
+def add(a: Poly, b: Poly, scale: int = 1) -> Poly:
+    """`a + scale * b`."""
+    result = dict(a)
+    for monomial, coefficient in b.items():
+        total = result.get(monomial, 0) + scale * coefficient
+        if total:
+            result[monomial] = total
+        else:
+            result.pop(monomial, None)
+    return result
+
+
+def multiply(a: Poly, b: Poly) -> Poly:
+    """`a * b`."""
+    result: Poly = {}
+    for left, x in a.items():
+        for right, y in b.items():
+            key = _sorted((*left, *right))
+            result[key] = result.get(key, 0) + x * y
+    return {key: value for key, value in result.items() if value}
+
+
+def polynomial(expr: Expr) -> Poly:
+    """The normal form of an integer expression that does not overflow."""
+    match expr:
+        case Const(value=value):
+            return {(): int(value)} if value else {}
+        case Binary(op=BinaryOp.ADD, a=a, b=b):
+            return add(polynomial(a), polynomial(b))
+        case Binary(op=BinaryOp.SUB, a=a, b=b):
+            return add(polynomial(a), polynomial(b), -1)
+        case Binary(op=BinaryOp.MUL, a=a, b=b):
+            return multiply(polynomial(a), polynomial(b))
+        case Cast(a=a, dtype=dtype) if dtype.is_integer and isinstance(a, (Axis, Var)):
+            widens = a.dtype.is_integer and dtype.bits >= a.dtype.bits
+            return polynomial(a) if widens else {(expr,): 1}
+        case _:
+            return {(expr,): 1}
+
+
+def flatten(indices: Sequence[Expr], strides: Sequence[Poly]) -> Poly:
+    """The flat element offset of `indices` in memory with these strides."""
+    total: Poly = {}
+    for index, stride in zip(indices, strides, strict=True):
+        total = add(total, multiply(polynomial(index), stride))
+    return total
+
+
+class Dependence:
+    """Which of a set of tile axes an expression depends on, remembered per node."""
+
+    def __init__(self, axes: Sequence[Axis], bound: Mapping[Expr, frozenset[Axis]] | None = None):
+        self._known: dict[Expr, frozenset[Axis]] = {axis: frozenset((axis,)) for axis in axes}
+        self._known.update(bound or {})
+
+    def __call__(self, expr: Expr) -> frozenset[Axis]:
+        known = self._known.get(expr)
+        if known is None:
+            known = frozenset[Axis]().union(*(self(child) for child in expr.children()))
+            self._known[expr] = known
+        return known
+
+    def poly(self, poly: Poly) -> frozenset[Axis]:
+        """The axes any term depends on."""
+        return frozenset[Axis]().union(*(self(atom) for key in poly for atom in key))

@@ -1,0 +1,81 @@
+"""Conversions between element types, with the rounding that numpy and ml_dtypes use."""
+
+from __future__ import annotations
+
+from tedsl.backends.cpu.builder import Function, Value
+from tedsl.backends.cpu.num import Num
+from tedsl.backends.cpu.types import is_short_float, is_signed, register_type
+from tedsl.dtypes import DType
+
+
+def round_bfloat16(x: Num) -> Num:
+    """float32 to the nearest bfloat16, halves to even; still as float32.
+
+    By hand, because the instruction some machines have flushes subnormal numbers to zero.
+    """
+    bits = x.bits()
+    nearest = (bits + ((bits >> 16) & 1) + 0x7FFF) & -65536
+    quiet = (bits | 0x400000) & -65536
+    return x.isnan().where(quiet.floats(), nearest.floats())
+
+
+def round_short(x: Num, dtype: DType) -> Num:
+    """float32 to the nearest value of a 16-bit float type, still as float32."""
+    if dtype is DType.bfloat16:
+        return round_bfloat16(x)
+    return x.cast("fptrunc", "half").cast("fpext", "float")
+
+
+def round_odd(x: Num) -> Num:
+    """double to float32 so that a second rounding gives the result of a single one.
+
+    An inexact result gets an odd last bit: neither of two neighbours of a coarser type is then a false tie.
+    """
+    near = x.cast("fptrunc", "float")
+    back = near.cast("fpext", "double")
+    bits = near.bits()
+    even = (bits & 1).eq(0)
+    inexact = back.compare("one", x)
+    grew = back.abs() > x.abs()
+    step = grew.where(bits - 1, bits + 1)
+    return (inexact & even).where(step, bits).floats()
+
+
+def convert(fn: Function, value: Value, source: DType, to: DType) -> Value:
+    """`value` of dtype `source` as `to`."""
+    if source is to:
+        return value
+    x = Num(fn, value)
+    if to.is_bool:
+        return x.ne(0.0 if source.is_float else 0).value
+    target = register_type(to, value.type.lanes).elem
+    if source.is_float:
+        return (_float_to_float(x, source, to) if to.is_float else _float_to_int(x, to)).value
+    if to.is_float:
+        name = "sitofp" if is_signed(source) else "uitofp"
+        if is_short_float(to) and source.bits > 16 and not source.is_bool:
+            return round_short(round_odd(x.cast(name, "double")), to).value
+        number = x.cast(name, target)
+        return (round_short(number, to) if is_short_float(to) else number).value
+    if x.type.elem == target:
+        return value
+    if source.is_bool or x.type.bits < to.bits:
+        return x.cast("sext" if is_signed(source) else "zext", target).value
+    return x.cast("trunc", target).value
+
+
+def _float_to_float(x: Num, source: DType, to: DType) -> Num:
+    if to is DType.float64:
+        return x.cast("fpext", "double")
+    if is_short_float(to):
+        return round_short(round_odd(x) if source is DType.float64 else x, to)
+    return x.cast("fptrunc", "float") if source is DType.float64 else x
+
+
+def _float_to_int(x: Num, to: DType) -> Num:
+    """Truncation toward zero; values that do not fit give some number, never undefined behaviour."""
+    wide = to.bits if to.bits >= 32 else 32
+    name = "fptosi" if is_signed(to) or to.bits < 32 else "fptoui"
+    number = x.cast(name, f"i{wide}")
+    number = number.new(x.fn.op(f"freeze {number.value}", number.type))
+    return number if wide == to.bits else number.cast("trunc", f"i{to.bits}")

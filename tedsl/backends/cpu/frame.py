@@ -1,0 +1,150 @@
+"""What is known while one LLVM function is being written: variables, memory, remembered values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from tedsl.backends.cpu.affine import Monomial, Poly, flatten, multiply, polynomial
+from tedsl.backends.cpu.builder import Function, Type, Value
+from tedsl.backends.cpu.machine import machine
+from tedsl.backends.cpu.types import memory_elem, register_type
+from tedsl.dtypes import DType
+from tedsl.expr.nodes import Const, Expr
+from tedsl.ir.nodes import Buffer, Scope
+
+STACK_BYTES = 16384  # larger local buffers come from the heap, once per thread
+ALIGNMENT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Where a buffer is.  `strides` are polynomials; `room` counts the elements that may be read, if known.
+
+    Local rows are padded to whole vectors (`row`), and a vector of slack follows the last one.
+    """
+
+    ptr: Value
+    dtype: DType
+    strides: tuple[Poly, ...]
+    local: bool
+    room: int | None
+    row: int
+
+    @property
+    def elem(self) -> str:
+        """The LLVM element in memory."""
+        return memory_elem(self.dtype)
+
+
+def constant_shape(shape: Sequence[Expr]) -> tuple[int, ...] | None:
+    """The shape as integers, if it is constant."""
+    values = [int(e.value) for e in shape if isinstance(e, Const)]
+    return tuple(values) if len(values) == len(shape) else None
+
+
+def _padded(extent: int, lanes: int) -> int:
+    if extent >= lanes:
+        return -(-extent // lanes) * lanes
+    return 1 << (extent - 1).bit_length() if extent > 1 else extent
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Extents in memory of a local buffer and how many elements it takes with slack."""
+
+    extents: tuple[int, ...]
+    count: int
+
+    @staticmethod
+    def local(buffer: Buffer, shape: tuple[int, ...]) -> Layout:
+        """Rows padded to whole vectors, one vector of slack."""
+        lanes = machine().lanes(register_type(buffer.dtype).bits)
+        extents = list(shape)
+        if len(extents) > 1:
+            extents[-1] = _padded(extents[-1], lanes)
+        count = 1
+        for extent in extents:
+            count *= max(extent, 1)
+        return Layout(tuple(extents), count if count == 1 else count + lanes)
+
+
+def place(buffer: Buffer, ptr: Value) -> Memory:
+    """The memory of `buffer` at `ptr`."""
+    shape = constant_shape(buffer.shape)
+    local = buffer.scope is not Scope.GLOBAL
+    extents: list[Poly] = [polynomial(e) for e in buffer.shape]
+    room: int | None = None
+    if shape is not None and local:
+        layout = Layout.local(buffer, shape)
+        extents = [{(): e} if e else {} for e in layout.extents]
+        room = layout.count
+    elif shape is not None:
+        room = 1
+        for extent in shape:
+            room *= extent
+    strides: list[Poly] = [{(): 1}] * len(extents)
+    for d in range(len(extents) - 2, -1, -1):
+        strides[d] = multiply(strides[d + 1], extents[d + 1])
+    row = extents[-1].get((), 0) if extents else 1
+    return Memory(ptr, buffer.dtype, tuple(strides), local, room, row)
+
+
+class Memo:
+    """Values already computed, by key; what is computed inside a loop or branch is forgotten on leaving it."""
+
+    def __init__(self) -> None:
+        self._scopes: list[dict[tuple[object, ...], Value]] = [{}]
+
+    def get(self, key: tuple[object, ...]) -> Value | None:
+        """The value of `key` that dominates this place."""
+        for scope in reversed(self._scopes):
+            found = scope.get(key)
+            if found is not None:
+                return found
+        return None
+
+    def put(self, key: tuple[object, ...], value: Value) -> Value:
+        """Remember `value` for the current scope."""
+        self._scopes[-1][key] = value
+        return value
+
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """A region whose values do not dominate what follows."""
+        self._scopes.append({})
+        yield
+        self._scopes.pop()
+
+
+@dataclass(slots=True)
+class Frame:
+    """The state of one LLVM function: `env` maps loop axes to i64 and runtime scalars to their registers."""
+
+    fn: Function
+    memory: dict[Buffer, Memory] = field(default_factory=dict[Buffer, Memory])
+    env: dict[Expr, Value] = field(default_factory=dict[Expr, Value])
+    depth: dict[Expr, int] = field(default_factory=dict[Expr, int])
+    scratch: list[tuple[Value, int]] = field(default_factory=list[tuple[Value, int]])
+    polys: dict[tuple[Buffer, tuple[Expr, ...]], Poly] = field(
+        default_factory=dict[tuple[Buffer, tuple[Expr, ...]], Poly]
+    )
+
+    def offset(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Poly:
+        """The flat element offset, remembered."""
+        key = (buffer, indices)
+        known = self.polys.get(key)
+        if known is None:
+            known = self.polys[key] = flatten(indices, self.memory[buffer].strides)
+        return known
+
+
+def const_poly(poly: Poly) -> int | None:
+    """The integer a polynomial is, if it is constant."""
+    if not poly:
+        return 0
+    return poly.get(()) if len(poly) == 1 else None
+
+
+__all__ = ["ALIGNMENT", "STACK_BYTES", "Frame", "Layout", "Memo", "Memory", "Monomial", "Type", "const_poly", "constant_shape", "place"]  # fmt: skip

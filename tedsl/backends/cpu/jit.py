@@ -1,0 +1,131 @@
+"""LLVM text to machine code, and machine code to something that can be called."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from tedsl.backends.cpu import threads
+from tedsl.backends.cpu.codegen import ENTRY, check_module, emit_module
+from tedsl.backends.cpu.machine import binding, machine
+from tedsl.errors import InternalError
+from tedsl.ir.nodes import Module
+from tedsl.target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """What a program takes: a number of pointers, then one letter per size, `i` for integers and `f` for floats."""
+
+    pointers: int
+    sizes: str = ""
+
+    @property
+    def format(self) -> str:
+        """The `struct` format of the argument array."""
+        return "=" + "Q" * self.pointers + self.sizes.replace("i", "q").replace("f", "d")
+
+
+class CpuProgram:
+    """Machine code of one module, loaded into this process.
+
+    `call(*pointers, *sizes)` runs it; pointers are addresses of inputs, outputs and workspaces in module order.
+    """
+
+    def __init__(self, object_code: bytes, signature: Signature, llvm_ir: str = "") -> None:
+        self.object_code = object_code
+        self.signature = signature
+        self.llvm_ir = llvm_ir
+        self._engine = _load(object_code)
+        address = self._engine.get_function_address(ENTRY)
+        self._function = ctypes.CFUNCTYPE(None, ctypes.c_char_p)(address)
+        self._pack = struct.Struct(signature.format).pack
+        self._asm: str | None = None
+        self.call = self._caller()
+
+    def _caller(self) -> Callable[..., None]:
+        pack, function = self._pack, self._function
+
+        def call(*arguments: int | float) -> None:
+            function(pack(*arguments))
+
+        return call
+
+    def entry(self, pointers: Sequence[int], sizes: Sequence[int | float] = ()) -> None:
+        """Run the program on addresses of buffers and values of runtime scalars."""
+        self._function(self._pack(*pointers, *sizes))
+
+    @property
+    def asm(self) -> str:
+        """The assembly, made again on first use; empty for a program loaded from object code."""
+        if self._asm is None:
+            self._asm = str(_machine_asm(self.llvm_ir)) if self.llvm_ir else ""
+        return self._asm
+
+
+def compile_module(module: Module, target: Target) -> CpuProgram:
+    """Compile a module at TILE level for this machine.
+
+    Raises:
+        BackendError: something in it cannot run on the CPU.
+    """
+    del target  # there is one CPU target: the machine itself
+    check_module(module)
+    text = emit_module(module)
+    count = len(module.inputs) + len(module.outputs) + len(module.workspaces)
+    sizes = "".join("f" if v.dtype.is_float else "i" for v in module.sizes)
+    return CpuProgram(bytes(_target_machine().emit_object(_optimised(text))), Signature(count, sizes), text)
+
+
+def load_object(object_code: bytes, signature: Signature) -> CpuProgram:
+    """A program from object code that `compile_module` made on this machine."""
+    return CpuProgram(object_code, signature)
+
+
+@lru_cache(maxsize=1)
+def _target_machine() -> Any:
+    llvm = binding()
+    here = machine()
+    target = llvm.Target.from_triple(here.triple)
+    return target.create_target_machine(
+        cpu=here.cpu, features=here.features, opt=3, reloc="pic", codemodel="default", jit=True
+    )
+
+
+def _optimised(text: str) -> Any:
+    """Parse, verify and run the optimiser once."""
+    llvm = binding()
+    try:
+        module = llvm.parse_assembly(text)
+        module.verify()
+    except RuntimeError as error:
+        raise InternalError(f"LLVM refused generated code: {error}", facts=[("code", text)]) from error
+    options = llvm.PipelineTuningOptions(speed_level=3)
+    options.slp_vectorization = False
+    options.loop_vectorization = True
+    builder = llvm.create_pass_builder(_target_machine(), options)
+    builder.getModulePassManager().run(module, builder)
+    return module
+
+
+def _machine_asm(text: str) -> Any:
+    return _target_machine().emit_assembly(_optimised(text))
+
+
+def _load(object_code: bytes) -> Any:
+    """Link object code into this process."""
+    llvm = binding()
+    threads.ensure()
+    empty = llvm.parse_assembly("")
+    empty.triple = machine().triple
+    tm = llvm.Target.from_triple(machine().triple).create_target_machine(
+        cpu=machine().cpu, features=machine().features, opt=3, reloc="pic", jit=True
+    )
+    engine = llvm.create_mcjit_compiler(empty, tm)
+    engine.add_object_file(llvm.ObjectFileRef.from_data(object_code))
+    engine.finalize_object()
+    return engine

@@ -1,0 +1,336 @@
+"""Loads and stores: addresses from index polynomials, and the vector access that fits the stride.
+
+Stride 1 is a vector access, stride 0 a splat scalar, anything else a gather or scatter.  Masked accesses to the
+machine's memory use masked instructions; local buffers have slack, so they are read whole and blended, which lets LLVM
+keep them in registers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tedsl.backends.cpu import arith
+from tedsl.backends.cpu.affine import Poly, add, multiply
+from tedsl.backends.cpu.builder import I1, I32, I64, PTR, Type, Value, const, const_vector
+from tedsl.backends.cpu.frame import Memory, const_poly
+from tedsl.backends.cpu.num import Num, splat
+from tedsl.backends.cpu.types import is_short_float, register_type
+from tedsl.backends.cpu.values import Evaluator
+from tedsl.dtypes import DType
+from tedsl.expr.nodes import Axis, Expr
+from tedsl.ir.nodes import Buffer, Load
+
+_DEEP = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One access at the current point: how lanes step through memory.
+
+    `stride` is 0, 1, -1 or None for anything else; `offset` is the offset of lane 0 when the access is affine.
+    """
+
+    memory: Memory
+    buffer: Buffer
+    offset: Poly
+    stride: int | None
+    step: Poly
+    lanes: int
+    spread: tuple[tuple[tuple[Expr, ...], int], ...] = ()
+
+
+class Accessor(Evaluator):
+    """An evaluator that can also read and write memory."""
+
+    def access(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Access:
+        """Classify the access to `buffer[indices]` over the lanes."""
+        memory = self.frame.memory[buffer]
+        poly = self.frame.offset(buffer, indices)
+        lanes = self.lanes
+        if lanes is None or lanes.axis not in self.depends.poly(poly):
+            return Access(memory, buffer, self.place_poly(poly), 0, {}, 0)
+        step: Poly = {}
+        spread: list[tuple[tuple[Expr, ...], int]] = []
+        plain: Poly = {}
+        for atoms, coefficient in poly.items():
+            varying = [a for a in atoms if lanes.axis in self.depends(a)]
+            if not varying:
+                plain = add(plain, {atoms: coefficient})
+            elif len(varying) == 1 and varying[0] is lanes.axis:
+                rest = tuple(a for a in atoms if a is not lanes.axis)
+                step = add(step, {rest: coefficient})
+                plain = add(plain, {atoms: coefficient})
+            else:
+                spread.append((atoms, coefficient))
+        stride = const_poly(self.place_poly(step))
+        if spread or stride not in (1, -1, 0):
+            stride = None
+        offset = self.place_poly(plain)
+        return Access(memory, buffer, offset, stride, step, lanes.width, tuple(spread))
+
+    # --- addresses
+
+    def _depth(self, atoms: tuple[Expr, ...]) -> int:
+        """How deep in the loops a term changes."""
+        deepest = 0
+        stack = list(atoms)
+        while stack:
+            node = stack.pop()
+            if isinstance(node, Axis) and node in self.at:
+                inner = self.lanes is not None and node is self.lanes.axis
+                deepest = max(deepest, _DEEP + (1 if inner else 0))
+            deepest = max(deepest, self.frame.depth.get(node, 0))
+            stack.extend(node.children())
+        return deepest
+
+    def address(self, memory: Memory, buffer: Buffer, offset: Poly, inbounds: bool = True) -> Value:
+        """A pointer to element `offset`, built outermost term first so that loops can hoist it."""
+        groups: dict[int, list[tuple[tuple[Expr, ...], int]]] = {}
+        for atoms, coefficient in offset.items():
+            if atoms:
+                groups.setdefault(self._depth(atoms), []).append((atoms, coefficient))
+        ptr = memory.ptr
+        key: tuple[object, ...] = ("ptr", buffer)
+        gep = f"getelementptr {'inbounds ' if inbounds else ''}{memory.elem}"
+        for depth in sorted(groups):
+            deps = self.depends.poly({atoms: c for atoms, c in groups[depth]})
+            terms = tuple(sorted((tuple(map(id, a)), c) for a, c in groups[depth]))
+            key = (*key, terms, self.key(deps) if deps else ())
+            known = self.memo.get(key)
+            if known is None:
+                total = self._sum(groups[depth])
+                text = f"{gep}, ptr {ptr.text}, i64 {total.text}"
+                known = self.memo.put(key, self.fn.op(text, PTR))
+            ptr = known
+        fixed = offset.get((), 0)
+        if not fixed:
+            return ptr
+        key = (*key, fixed)
+        known = self.memo.get(key)
+        if known is None:
+            known = self.memo.put(key, self.fn.op(f"{gep}, ptr {ptr.text}, i64 {fixed}", PTR))
+        return known
+
+    def _sum(self, terms: list[tuple[tuple[Expr, ...], int]]) -> Value:
+        """The i64 value of a sum of scalar terms."""
+        total: Value | None = None
+        for atoms, coefficient in terms:
+            value = self.base_of(atoms[0])
+            for atom in atoms[1:]:
+                value = self.fn.op(f"mul nsw i64 {value.text}, {self.base_of(atom).text}", I64)
+            if coefficient != 1:
+                value = self.fn.op(f"mul nsw i64 {value.text}, {coefficient}", I64)
+            if total is None:
+                total = value
+            else:
+                total = self.fn.op(f"add nsw i64 {total.text}, {value.text}", I64)
+        return total if total is not None else const(0, I64)
+
+    def _pointers(self, access: Access, inbounds: bool) -> Value:
+        """One pointer per lane."""
+        memory, width = access.memory, access.lanes
+        base = self.address(memory, access.buffer, access.offset, inbounds)
+        small = memory.room is not None and memory.room < 1 << 31
+        elem = "i32" if small else "i64"
+        to = Type(elem, width)
+        step = self.place_poly(access.step)
+        known = const_poly(step)
+        if known is not None:
+            index = const_vector([lane * known for lane in range(width)], elem)
+        else:
+            stride = self._sum([(a, c) for a, c in step.items() if a])
+            if step.get(()):
+                stride = self.fn.op(f"add nsw i64 {stride.text}, {step[()]}", I64)
+            to = Type("i64", width)
+            lanes = const_vector(list(range(width)), "i64")
+            index = self.fn.op(f"mul nsw {splat(self.fn, stride, width)}, {lanes.text}", to)
+        for atoms, coefficient in access.spread:
+            term = self._spread_term(atoms, coefficient, to)
+            index = self.fn.op(f"add nsw {to} {index.text}, {term.text}", to)
+        text = f"getelementptr {memory.elem}, ptr {base.text}, {to} {index.text}"
+        return self.fn.op(text, Type("ptr", width))
+
+    def _spread_term(self, atoms: tuple[Expr, ...], coefficient: int, to: Type) -> Value:
+        """A term of an index that is not affine in the SIMD axis, as a vector."""
+        total = const(coefficient, to)
+        for atom in atoms:
+            value = self.eval(atom)
+            if value.type.bits < to.bits:
+                value = self.to_index(value, atom.dtype)
+            elif value.type.bits > to.bits:
+                value = self.fn.op(f"trunc {value} to {value.type.of(to.elem)}", value.type.of(to.elem))
+            value = splat(self.fn, value, to.lanes)
+            total = self.fn.op(f"mul nsw {to} {total.text}, {value.text}", to)
+        return total
+
+    # --- reading
+
+    def load(self, expr: Load) -> Value:
+        access = self.access(expr.buffer, expr.indices)
+        mask = self.eval(expr.mask) if expr.mask is not None else None
+        if not access.memory.local and self.mask is not None:
+            own = mask
+            mask = self.mask
+            if own is not None:
+                both = self.meet(mask, own)
+                mask = self.fn.op(f"and {both[0]}, {both[1].text}", both[0].type)
+        return self.read(access, mask)
+
+    def read(self, access: Access, mask: Value | None) -> Value:
+        """The accessed elements in registers; 0, without an access, where `mask` is false."""
+        if not access.lanes:
+            return self._read_scalar(access, mask)
+        assert_lanes = self.lanes
+        if not access.memory.local and mask is None and assert_lanes is not None:
+            mask = assert_lanes.tail_mask()
+        elif mask is not None and assert_lanes is not None:
+            tail = assert_lanes.tail_mask()
+            mask = splat(self.fn, mask, access.lanes)
+            if tail is not None and not access.memory.local:
+                mask = self.fn.op(f"and {mask}, {tail.text}", mask.type)
+        memory = access.memory
+        to = Type(memory.elem, access.lanes)
+        if access.stride is None or (access.stride == -1 and mask is not None):
+            return self.arrive(self._gather(access, mask, to), memory.dtype)
+        if access.stride == -1:
+            return self.arrive(self._read_backwards(access, to), memory.dtype)
+        ptr = self.address(memory, access.buffer, access.offset, mask is None)
+        if mask is None:
+            raw = self.fn.op(f"load {to}, ptr {ptr.text}, align {to.bits // 8}", to)
+            return self.arrive(raw, memory.dtype)
+        if self._safe(access):
+            raw = self.fn.op(f"load {to}, ptr {ptr.text}, align {to.bits // 8}", to)
+            value = self.arrive(raw, memory.dtype)
+            return arith.select(self.fn, mask, value, const(0, value.type))
+        args = [ptr, const(to.bits // 8, I32), mask, const(0, to)]
+        return self.arrive(self._masked("load", to, args), memory.dtype)
+
+    def _masked(self, name: str, to: Type, args: list[Value], pointers: str = "p0") -> Value:
+        """A masked read; alignment goes as an attribute or an operand, as LLVM wants it."""
+        full = f"llvm.masked.{name}.{to.suffix}.{pointers}"
+        self.fn.module.declare(full, to, [a.type for a in args])
+        inner = ", ".join(map(str, args))
+        return self.fn.op(f"call {to} @{full}({inner})", to)
+
+    def _safe(self, access: Access) -> bool:
+        """Whether a whole vector can be read at this place of a local buffer."""
+        at, room = const_poly(access.offset), access.memory.room
+        return access.memory.local and at is not None and room is not None and 0 <= at <= room - access.lanes
+
+    def _read_scalar(self, access: Access, mask: Value | None) -> Value:
+        memory = access.memory
+        ptr = self.address(memory, access.buffer, access.offset, mask is None)
+        to = Type(memory.elem)
+        if mask is not None:
+            some = Num(self.fn, mask).any().value
+            nothing = self.fn.module.constant("tedsl.zero", "[8 x i8] zeroinitializer, align 8")
+            ptr = self.fn.op(f"select {some}, ptr {ptr.text}, ptr {nothing.text}", PTR)
+        raw = self.fn.op(f"load {to}, ptr {ptr.text}, align {to.bits // 8}", to)
+        value = self.arrive(raw, memory.dtype)
+        if mask is not None and mask.type.lanes:
+            value = self.wide(value)
+            return arith.select(self.fn, mask, value, const(0, value.type))
+        return value
+
+    def _read_backwards(self, access: Access, to: Type) -> Value:
+        first = add(access.offset, {(): 1 - access.lanes})
+        ptr = self.address(access.memory, access.buffer, first)
+        raw = self.fn.op(f"load {to}, ptr {ptr.text}, align {to.bits // 8}", to)
+        return self.reverse(raw)
+
+    def reverse(self, value: Value) -> Value:
+        """The lanes in opposite order."""
+        order = const_vector(list(reversed(range(value.type.lanes))), "i32")
+        return self.fn.op(f"shufflevector {value}, {value.type} poison, {order}", value.type)
+
+    def _gather(self, access: Access, mask: Value | None, to: Type) -> Value:
+        pointers = self._pointers(access, mask is None)
+        condition = mask or const(True, to.of("i1"))
+        args = [pointers, const(to.bits // 8, I32), condition, const(0, to)]
+        return self._masked("gather", to, args, f"v{to.lanes}p0")
+
+    def arrive(self, raw: Value, dtype: DType) -> Value:
+        """Memory representation to registers."""
+        x = Num(self.fn, raw)
+        if dtype is DType.bfloat16:
+            return (x.cast("zext", "i32") << 16).floats().value
+        if dtype is DType.float16:
+            return x.cast("fpext", "float").value
+        return x.ne(0).value if dtype.is_bool else raw
+
+    def depart(self, value: Value, dtype: DType) -> Value:
+        """Registers to memory representation; 16-bit floats are already rounded."""
+        x = Num(self.fn, value)
+        if dtype is DType.bfloat16:
+            return (x.bits() >> 16).cast("trunc", "i16").value
+        if dtype is DType.float16:
+            return x.cast("fptrunc", "half").value
+        return x.cast("zext", "i8").value if dtype.is_bool else value
+
+    # --- writing
+
+    def write(
+        self, access: Access, value: Value, mask: Value | None, covers: bool = False
+    ) -> None:
+        """Store `value` where `mask` holds and the lane counts.  `covers`: lanes past the end fall into padding."""
+        memory = access.memory
+        if not access.lanes:
+            self._write_scalar(access, value, mask)
+            return
+        value = splat(self.fn, value, access.lanes)
+        tail = self.lanes.tail_mask() if self.lanes is not None and not covers else None
+        if mask is not None:
+            mask = splat(self.fn, mask, access.lanes)
+            if tail is not None:
+                mask = self.fn.op(f"and {mask}, {tail.text}", mask.type)
+        else:
+            mask = tail
+        to = Type(memory.elem, access.lanes)
+        if access.stride != 1:
+            self._scatter(access, self.depart(value, memory.dtype), mask, to)
+            return
+        ptr = self.address(memory, access.buffer, access.offset, mask is None)
+        if mask is not None and self._safe(access):
+            old = self.fn.op(f"load {to}, ptr {ptr.text}, align {to.bits // 8}", to)
+            value = arith.select(self.fn, mask, value, self.arrive(old, memory.dtype))
+            mask = None
+        raw = self.depart(value, memory.dtype)
+        if mask is None:
+            self.fn.do(f"store {raw}, ptr {ptr.text}, align {to.bits // 8}")
+            return
+        self._masked_store("store", [raw, ptr, const(to.bits // 8, I32), mask], f"{to.suffix}.p0")
+
+    def _masked_store(self, name: str, args: list[Value], suffix: str) -> None:
+        full = f"llvm.masked.{name}.{suffix}"
+        self.fn.module.declare(full, None, [a.type for a in args])
+        self.fn.do(f"call void @{full}({', '.join(map(str, args))})")
+
+    def _write_scalar(self, access: Access, value: Value, mask: Value | None) -> None:
+        ptr = self.address(access.memory, access.buffer, access.offset, mask is None)
+        if value.type.lanes:
+            scalar = value.type.scalar
+            value = self.fn.op(f"extractelement {value}, i64 0", scalar)
+        raw = self.depart(value, access.memory.dtype)
+        text = f"store {raw}, ptr {ptr.text}, align {raw.type.bits // 8}"
+        if mask is None:
+            self.fn.do(text)
+            return
+        condition = mask
+        if mask.type.lanes:
+            condition = self.fn.op(f"extractelement {mask}, i64 0", I1)
+        with self.fn.when(condition):
+            self.fn.do(text)
+
+    def _scatter(self, access: Access, raw: Value, mask: Value | None, to: Type) -> None:
+        pointers = self._pointers(access, mask is None)
+        condition = mask or const(True, to.of("i1"))
+        args = [raw, pointers, const(to.bits // 8, I32), condition]
+        self._masked_store("scatter", args, f"{to.suffix}.v{to.lanes}p0")
+
+
+def register_bits(dtype: DType) -> int:
+    """Bits of one lane where `dtype` is computed; conditions take what they are compared in."""
+    return 8 if dtype.is_bool else 32 if is_short_float(dtype) else register_type(dtype).bits
+
+
+__all__ = ["Access", "Accessor", "multiply", "register_bits"]

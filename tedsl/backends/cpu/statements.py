@@ -1,0 +1,234 @@
+"""Tile statements to LLVM IR: `Store` and `Accumulate` over vectors, unrolled blocks and loops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from tedsl.backends.cpu.affine import Dependence
+from tedsl.backends.cpu.allocation import allocate
+from tedsl.backends.cpu.builder import Value, const_vector
+from tedsl.backends.cpu.frame import Frame
+from tedsl.backends.cpu.memory import Access, Accessor
+from tedsl.backends.cpu.num import Num, splat
+from tedsl.backends.cpu.tiling import Cut, Walker, cut, masked
+from tedsl.backends.cpu.types import register_type
+from tedsl.backends.cpu.values import Pos
+from tedsl.expr.nodes import Const, Expr, Reducer
+from tedsl.expr.visit import structural_equal, walk
+from tedsl.ir.nodes import Accumulate, Buffer, Load, Scope, Store, TileAxis
+
+SUM_FLAGS = "reassoc contract"
+
+
+def emit_store(frame: Frame, stmt: Store) -> None:
+    """`buffer[indices] = value` over the tile."""
+    if _overlaps((stmt.buffer,), stmt.indices, (stmt.value,), stmt.tile):
+        value = _computed_first(frame, stmt.value, stmt.mask, stmt.tile)
+        stmt = replace(stmt, value=value)
+    plan = cut(frame, stmt.tile, [(stmt.buffer, stmt.indices)], _sources((stmt.value,), stmt.mask))
+    accessor = _accessor(frame, stmt.tile)
+
+    def point(_: int) -> None:
+        def run(mask: Value | None) -> None:
+            value = accessor.eval(stmt.value)
+            access = accessor.access(stmt.buffer, stmt.indices)
+            accessor.write(access, value, mask, _covers(accessor, access, stmt.indices, plan))
+
+        masked(accessor, stmt.mask, run)
+
+    Walker(accessor, plan).everywhere(point)
+
+
+def emit_accumulate(frame: Frame, stmt: Accumulate) -> None:
+    """`buffers[indices] = reducer(buffers[indices], values)` over the tile."""
+    if _overlaps(stmt.buffers, stmt.indices, stmt.values, stmt.tile):
+        values = tuple(_computed_first(frame, v, stmt.mask, stmt.tile) for v in stmt.values)
+        stmt = replace(stmt, values=values)
+    targets = [(b, stmt.indices) for b in stmt.buffers]
+    depends = Dependence([t.axis for t in stmt.tile])
+    kept = frozenset().union(*(depends(i) for i in stmt.indices))
+    plan = cut(frame, stmt.tile, targets, _sources(stmt.values, stmt.mask))
+    reduced = tuple(t for t in plan.others if t.axis not in kept)
+    others = tuple(t for t in plan.others if t.axis in kept)
+    accessor = _accessor(frame, stmt.tile)
+    if plan.lanes is not None and plan.lanes.axis not in kept:
+        _reduce_lanes(accessor, stmt, replace(plan, others=others), reduced)
+        return
+    walker = Walker(accessor, replace(plan, others=others))
+    walker.over(reduced, 1, lambda: walker.everywhere(lambda _: _update(accessor, stmt, plan)))
+
+
+def _sources(values: Sequence[Expr], mask: Expr | None) -> tuple[Expr, ...]:
+    return tuple(values) if mask is None else (*values, mask)
+
+
+def _accessor(frame: Frame, tile: Sequence[TileAxis]) -> Accessor:
+    """An evaluator for a statement; axes of extent 1 stand at 0."""
+    accessor = Accessor(frame, [t.axis for t in tile])
+    for t in tile:
+        if t.extent == 1:
+            accessor.at[t.axis] = Pos(None, 0)
+    return accessor
+
+
+def _covers(accessor: Accessor, access: Access, indices: tuple[Expr, ...], plan: Cut) -> bool:
+    """Whether lanes past the end of the tile fall into the padding of a local row."""
+    lanes, tile = accessor.lanes, plan.lanes
+    if lanes is None or tile is None or not access.memory.local or not indices:
+        return False
+    extent = access.buffer.shape[-1]
+    whole = isinstance(extent, Const) and extent.value == tile.extent
+    end = accessor.at[lanes.axis].offset + lanes.width
+    room = access.memory.row if len(indices) > 1 else access.memory.room or 0
+    return whole and indices[-1] is lanes.axis and access.stride == 1 and end <= room
+
+
+def _overlaps(
+    buffers: Sequence[Buffer],
+    indices: tuple[Expr, ...],
+    values: Sequence[Expr],
+    tile: Sequence[TileAxis],
+) -> bool:
+    """Whether a value reads elements that another point of the tile writes."""
+    if all(t.extent == 1 for t in tile):
+        return False
+    for node in walk(*values):
+        if isinstance(node, Load) and node.buffer in buffers:
+            pairs = zip(node.indices, indices, strict=True)
+            if not all(structural_equal(a, b) for a, b in pairs):
+                return True
+    return False
+
+
+def _computed_first(
+    frame: Frame, value: Expr, mask: Expr | None, tile: tuple[TileAxis, ...]
+) -> Expr:
+    """Compute `value` over the whole tile into a temporary; the expression that reads it back."""
+    shape = tuple(Const(t.extent, t.axis.dtype) for t in tile)
+    buffer = Buffer("copy", value.dtype, shape, Scope.LOCAL)
+    allocate(frame, buffer)
+    indices = tuple(t.axis for t in tile)
+    emit_store(frame, Store(buffer, indices, value, mask, tile))
+    return Load(buffer, indices)
+
+
+def _combine(
+    accessor: Accessor, reducer: Reducer, old: Sequence[Value], new: Sequence[Value]
+) -> list[Value]:
+    """The reducer on values; sums may be reassociated."""
+    lanes = max(v.type.lanes for v in (*old, *new))
+    left = [splat(accessor.fn, v, lanes) for v in old]
+    right = [splat(accessor.fn, v, lanes) for v in new]
+    bound = dict(zip((*reducer.lhs, *reducer.rhs), (*left, *right), strict=True))
+    return [accessor.with_bound(bound, c, SUM_FLAGS) for c in reducer.combine]
+
+
+def _update(accessor: Accessor, stmt: Accumulate, plan: Cut) -> None:
+    """One point of an `Accumulate` whose lanes go to different elements."""
+
+    def run(mask: Value | None) -> None:
+        accesses = [accessor.access(b, stmt.indices) for b in stmt.buffers]
+        values = [accessor.eval(v) for v in stmt.values]
+        old = [accessor.read(a, None if a.memory.local else mask) for a in accesses]
+        for access, value in zip(
+            accesses, _combine(accessor, stmt.reducer, old, values), strict=True
+        ):
+            accessor.write(access, value, mask, _covers(accessor, access, stmt.indices, plan))
+
+    masked(accessor, stmt.mask, run)
+
+
+def _reduce_lanes(
+    accessor: Accessor, stmt: Accumulate, plan: Cut, reduced: tuple[TileAxis, ...]
+) -> None:
+    """Reduce along the SIMD axis: several partial vectors, then a tree over their lanes."""
+    fn = accessor.fn
+    walker = Walker(accessor, plan)
+    full = plan.lanes.extent // plan.width if plan.lanes is not None else 1
+    copies = max(1, min(full, 4 if plan.cost < 16 else 2))
+
+    def element() -> None:
+        identity = [
+            splat(fn, accessor.eval(e), plan.width if plan.width > 1 else 0)
+            for e in stmt.reducer.identity
+        ]
+        slots = [[fn.slot(v.type) for v in identity] for _ in range(copies)]
+        for group in slots:
+            for slot, value in zip(group, identity, strict=True):
+                fn.do(f"store {value}, ptr {slot.text}")
+        types = [v.type for v in identity]
+
+        def read(copy: int) -> list[Value]:
+            pairs = zip(slots[copy], types, strict=True)
+            return [fn.op(f"load {t}, ptr {s.text}", t) for s, t in pairs]
+
+        def body(copy: int) -> None:
+            _absorb(accessor, stmt, slots[copy], lambda: read(copy))
+
+        walker.over(reduced, 1, lambda: walker.chunks(copies, body, whole_tail=True))
+        total = read(0)
+        for copy in range(1, copies):
+            total = _combine(accessor, stmt.reducer, total, read(copy))
+        _deposit(accessor, stmt, _fold_lanes(accessor, stmt.reducer, total))
+
+    unroll = 4 if full <= 4 and not reduced else 1
+    walker.over(plan.others, unroll, element)
+
+
+def _absorb(
+    accessor: Accessor, stmt: Accumulate, slots: Sequence[Value], read: Callable[[], list[Value]]
+) -> None:
+    """Fold one chunk into partial results, where the mask holds and lanes count."""
+    fn = accessor.fn
+
+    def run(mask: Value | None) -> None:
+        tail = accessor.lanes.tail_mask() if accessor.lanes is not None else None
+        if mask is not None and tail is not None:
+            mask = fn.op(f"and {mask}, {tail.text}", mask.type)
+        mask = tail if mask is None else mask
+        values = [accessor.eval(v) for v in stmt.values]
+        old = read()
+        new = _combine(accessor, stmt.reducer, old, values)
+        for slot, before, after in zip(slots, old, new, strict=True):
+            if mask is not None:
+                after = Num(fn, mask).where(Num(fn, after), Num(fn, before)).value
+            fn.do(f"store {after}, ptr {slot.text}")
+
+    masked(accessor, stmt.mask, run)
+
+
+def _fold_lanes(accessor: Accessor, reducer: Reducer, values: list[Value]) -> list[Value]:
+    """Combine halves until one lane is left."""
+    fn = accessor.fn
+    width = values[0].type.lanes
+    while width > 1:
+        half = width // 2
+        parts: list[list[Value]] = []
+        for first in (0, half):
+            order = const_vector(range(first, first + half), "i32")
+            parts.append(
+                [
+                    fn.op(
+                        f"shufflevector {v}, {v.type} poison, {order}",
+                        type(v.type)(v.type.elem, half),
+                    )
+                    for v in values
+                ]
+            )
+        values = _combine(accessor, reducer, parts[0], parts[1])
+        width = half
+    return [
+        fn.op(f"extractelement {v}, i64 0", v.type.scalar) if v.type.lanes else v for v in values
+    ]
+
+
+def _deposit(accessor: Accessor, stmt: Accumulate, values: list[Value]) -> None:
+    """Combine reduced scalars with what the buffers hold."""
+    accesses = [accessor.access(b, stmt.indices) for b in stmt.buffers]
+    old = [accessor.read(a, None) for a in accesses]
+    for access, value in zip(accesses, _combine(accessor, stmt.reducer, old, values), strict=True):
+        accessor.write(access, value, None)
+
+
+__all__ = ["emit_accumulate", "emit_store", "register_type"]

@@ -1,0 +1,108 @@
+"""The process's thread pool: compiled once, shared by every kernel, quiet at exit and after a fork."""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import os
+import platform
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from tedsl.backends.cpu.machine import binding, machine
+from tedsl.backends.cpu.threads_ir import RUNTIME
+from tedsl.errors import BackendError
+
+SPINS = 800  # pauses (about 50 ns each) before a worker sleeps
+MOST_THREADS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """The compiled runtime.  `engine` is never freed: sleeping workers return into its code."""
+
+    engine: Any
+    resize: Any
+    stop: Any
+    forked: Any
+
+
+def _available() -> int:
+    """Processors this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return min(len(os.sched_getaffinity(0)), MOST_THREADS)
+    return min(os.cpu_count() or 1, MOST_THREADS)
+
+
+@lru_cache(maxsize=1)
+def ensure() -> Pool:
+    """Compile the runtime and make `tedsl_parallel_for` known to generated code."""
+    llvm = binding()
+    here = machine()
+    if here.is_x86:
+        pause = "call void asm sideeffect \"pause\", \"~{memory}\"()"
+    else:
+        pause = "call void asm sideeffect \"yield\", \"~{memory}\"()"
+    text = RUNTIME.replace("$TRIPLE", here.triple).replace("$PAUSE", pause)
+    text = text.replace("$SPINS", str(SPINS))
+    text = text.replace("$SETMASK", "3" if platform.system() == "Darwin" else "2")
+    module = llvm.parse_assembly(text)
+    module.verify()
+    target = llvm.Target.from_triple(here.triple).create_target_machine(
+        cpu=here.cpu, features=here.features, opt=2, reloc="pic", jit=True
+    )
+    engine = llvm.create_mcjit_compiler(module, target)
+    engine.finalize_object()
+
+    def symbol(name: str, result: Any, *arguments: Any) -> Any:
+        return ctypes.CFUNCTYPE(result, *arguments)(engine.get_function_address(name))
+
+    llvm.add_symbol("tedsl_parallel_for", engine.get_function_address("tedsl_parallel_for"))
+    pool = Pool(
+        engine,
+        symbol("tedsl_pool_size", None, ctypes.c_int64),
+        symbol("tedsl_pool_stop", ctypes.c_int64),
+        symbol("tedsl_pool_forked", None),
+    )
+    pool.resize(_available())
+    _SIZE[0] = _available()
+    engine.detach()
+    atexit.register(_at_exit, pool)
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=pool.forked)
+    return pool
+
+
+_SIZE = [0]
+
+
+def _at_exit(pool: Pool) -> None:
+    """Let no worker run while the interpreter goes away; later kernels run alone."""
+    pool.resize(1)
+    pool.stop()
+
+
+def num_threads() -> int:
+    """How many threads a parallel loop may use, the caller included."""
+    ensure()
+    return _SIZE[0]
+
+
+def set_num_threads(count: int) -> None:
+    """Set how many threads parallel loops use, the caller included.
+
+    Raises:
+        BackendError: the count is not between 1 and 256, or a kernel is running in another thread.
+    """
+    if not 1 <= count <= MOST_THREADS:
+        raise BackendError(
+            f"the number of threads is {count}", hint=f"give a number from 1 to {MOST_THREADS}"
+        )
+    pool = ensure()
+    if not pool.stop():
+        raise BackendError(
+            "the number of threads cannot change while a kernel runs", hint="wait for it to return"
+        )
+    pool.resize(count)
+    _SIZE[0] = count

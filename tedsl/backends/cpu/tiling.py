@@ -1,0 +1,272 @@
+"""How one tile statement is cut: which axis becomes SIMD lanes, how wide, what is unrolled.
+
+The SIMD axis is the one over which most accesses have stride 1 or 0.  Its extent is cut into chunks of native
+vectors and one narrower tail.  The other axes are unrolled while the statement stays small, so that register tiles get
+constant addresses, and loops otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from tedsl.backends.cpu.affine import Dependence
+from tedsl.backends.cpu.builder import I64, Value, const
+from tedsl.backends.cpu.frame import Frame, const_poly
+from tedsl.backends.cpu.machine import machine
+from tedsl.backends.cpu.memory import Accessor, register_bits
+from tedsl.backends.cpu.values import Lanes, Pos
+from tedsl.expr.nodes import Axis, Const, Expr, Unary
+from tedsl.expr.visit import walk
+from tedsl.ir.nodes import Buffer, Load, Scope, TileAxis
+
+REGISTER_BYTES = 4096  # local buffers up to this size are meant to live in registers
+UNROLL_POINTS = 64
+UNROLL_COST = 320
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """One statement's plan: SIMD axis (or None), lanes per chunk, the other axes outermost first."""
+
+    lanes: TileAxis | None
+    width: int
+    others: tuple[TileAxis, ...]
+    cost: int
+    in_registers: bool
+
+    @property
+    def chunks(self) -> int:
+        """Chunks along the SIMD axis, counting the tail."""
+        return -(-self.lanes.extent // self.width) if self.lanes is not None else 1
+
+
+def _power(n: int) -> int:
+    return 1 << (n - 1).bit_length()
+
+
+def cut(
+    frame: Frame,
+    tile: Sequence[TileAxis],
+    targets: Sequence[tuple[Buffer, tuple[Expr, ...]]],
+    sources: Sequence[Expr],
+) -> Cut:
+    """Choose the SIMD axis and width of a statement that writes `targets` from `sources`."""
+    axes = [t for t in tile if t.extent > 1]
+    depends = Dependence([t.axis for t in axes])
+    nodes = list(walk(*sources))
+    accesses = [(n.buffer, n.indices) for n in nodes if isinstance(n, Load)]
+    buffers = [b for b, _ in (*targets, *accesses)]
+    in_registers = any(_fits_registers(b) for b in buffers)
+    cost = sum(_node_cost(n) for n in nodes) + len(targets)
+    if not axes:
+        return Cut(None, 0, (), cost, in_registers)
+    ranked = sorted(
+        range(len(axes)),
+        key=lambda i: (_score(frame, depends, axes[i], targets, accesses), i),
+    )
+    chosen = axes[ranked[-1]]
+    bits = [register_bits(b.dtype) for b, _ in targets]
+    bits += [register_bits(n.dtype) for n in _computed(sources) if chosen.axis in depends(n)]
+    native = machine().lanes(max(bits, default=32))
+    width = min(native, _power(chosen.extent))
+    others = tuple(t for t in axes if t is not chosen)
+    return Cut(chosen, width, others, cost, in_registers)
+
+
+def _computed(sources: Sequence[Expr]) -> Iterator[Expr]:
+    """The nodes whose values are computed; indices of loads only make addresses."""
+    seen: set[Expr] = set()
+    stack = list(sources)
+    while stack:
+        node = stack.pop()
+        if node in seen or isinstance(node, Const):
+            continue
+        seen.add(node)
+        yield node
+        if not isinstance(node, Load):
+            stack.extend(node.children())
+        elif node.mask is not None:
+            stack.append(node.mask)
+
+
+def _node_cost(node: Expr) -> int:
+    """About how many vector instructions a node takes."""
+    if isinstance(node, Unary):
+        return 25 if node.op.value in _HEAVY else 1
+    return 0 if isinstance(node, (Const, Axis)) else 1
+
+
+_HEAVY = frozenset(
+    "exp exp2 expm1 log log2 log10 log1p tanh sigmoid erf sin cos tan asin acos atan sinh cosh asinh "
+    "acosh atanh".split()
+)
+
+
+def _fits_registers(buffer: Buffer) -> bool:
+    if buffer.scope is Scope.GLOBAL:
+        return False
+    size = buffer.dtype.nbytes
+    for extent in buffer.shape:
+        size *= int(extent.value) if isinstance(extent, Const) else 1 << 20
+    return size <= REGISTER_BYTES
+
+
+def _score(
+    frame: Frame,
+    depends: Dependence,
+    axis: TileAxis,
+    targets: Sequence[tuple[Buffer, tuple[Expr, ...]]],
+    accesses: Sequence[tuple[Buffer, tuple[Expr, ...]]],
+) -> tuple[int, int, int]:
+    """Higher is better: few strided accesses, then many contiguous ones, then enough lanes."""
+    strided = contiguous = 0
+    for weight, group in ((3, targets), (2, accesses)):
+        for buffer, indices in group:
+            poly = frame.offset(buffer, indices)
+            if axis.axis not in depends.poly(poly):
+                continue
+            step = {
+                tuple(a for a in atoms if a is not axis.axis): c
+                for atoms, c in poly.items()
+                if any(axis.axis in depends(a) for a in atoms)
+            }
+            if const_poly(step) in (1, -1) and all(a is not axis.axis for k in step for a in k):
+                contiguous += weight
+            else:
+                strided += weight
+    return (-strided, contiguous, min(axis.extent, 16))
+
+
+class Walker:
+    """Runs a body over the points of a tile, moving an accessor along."""
+
+    def __init__(self, accessor: Accessor, plan: Cut) -> None:
+        self.accessor = accessor
+        self.plan = plan
+        self.fn = accessor.fn
+
+    @contextmanager
+    def _at(self, axis: Axis, pos: Pos) -> Iterator[None]:
+        before = self.accessor.at.get(axis)
+        self.accessor.at[axis] = pos
+        yield
+        if before is None:
+            del self.accessor.at[axis]
+        else:
+            self.accessor.at[axis] = before
+
+    def budget(self) -> int:
+        """How many vector points may be unrolled."""
+        if self.plan.in_registers:
+            return UNROLL_POINTS
+        return max(1, min(16, UNROLL_COST // max(self.plan.cost, 1)))
+
+    def over(self, axes: Sequence[TileAxis], unroll: int, body: Callable[[], None]) -> None:
+        """Run `body` at every position of `axes`, unrolling innermost axes up to `unroll` points."""
+        if not axes:
+            body()
+            return
+        first, rest = axes[0], axes[1:]
+        inner = 1
+        for t in rest:
+            inner *= t.extent
+        if first.extent * inner <= unroll:
+            for p in range(first.extent):
+                with self._at(first.axis, Pos(None, p)):
+                    self.over(rest, unroll, body)
+            return
+        with (
+            self.fn.loop(const(first.extent, I64), hint=NO_UNROLL) as index,
+            self.accessor.memo.scope(),
+            self._at(first.axis, Pos(index, 0)),
+        ):
+            self.over(rest, unroll, body)
+
+    def chunks(self, unroll: int, body: Callable[[int], None], whole_tail: bool = False) -> None:
+        """Run `body(copy)` at every chunk of the SIMD axis; `copy` counts the unrolled copies.
+
+        With `whole_tail` the last chunk is as wide as the others, with fewer lanes that count.
+        """
+        lanes, width = self.plan.lanes, self.plan.width
+        if lanes is None:
+            body(0)
+            return
+        full = lanes.extent // width
+        copies = _copies(full, unroll)
+        done = 0
+        if full > copies:
+            loops = full // copies
+            done = loops * copies
+            with (
+                self.fn.loop(const(done * width, I64), width * copies, hint=NO_UNROLL) as index,
+                self.accessor.memo.scope(),
+            ):
+                for c in range(copies):
+                    self._chunk(lanes, Pos(index, c * width), width, c, body)
+        for c in range(done, full):
+            self._chunk(lanes, Pos(None, c * width), width, (c - done) % copies, body)
+        rest = lanes.extent - full * width
+        if rest:
+            tail = width if whole_tail else _power(rest)
+            self._chunk(lanes, Pos(None, full * width), tail, 0, body, rest)
+
+    def everywhere(self, point: Callable[[int], None]) -> None:
+        """Run `point` over the whole tile, unrolled as far as the budget goes."""
+        budget, chunks = self.budget(), self.plan.chunks
+        total = chunks
+        for t in self.plan.others:
+            total *= t.extent
+        if total <= budget or chunks <= budget:
+            self.over(self.plan.others, budget // chunks, lambda: self.chunks(chunks, point))
+        else:
+            copies = max(1, min(4, budget))
+            self.over(self.plan.others, 1, lambda: self.chunks(copies, point))
+
+    def _chunk(
+        self,
+        lanes: TileAxis,
+        pos: Pos,
+        width: int,
+        copy: int,
+        body: Callable[[int], None],
+        live: int = 0,
+    ) -> None:
+        accessor = self.accessor
+        with self._at(lanes.axis, pos):
+            accessor.lanes = Lanes(lanes.axis, width, live or width) if width > 1 else None
+            body(copy)
+            accessor.lanes = None
+
+
+def _copies(full: int, unroll: int) -> int:
+    """How many chunks one iteration takes: a divisor of all chunks when one is near `unroll`."""
+    if full <= unroll:
+        return max(full, 1)
+    for n in range(unroll, unroll // 2, -1):
+        if full % n == 0:
+            return n
+    return max(unroll, 1)
+
+
+NO_UNROLL = '!"llvm.loop.unroll.disable"'
+
+
+def masked(accessor: Accessor, mask: Expr | None, body: Callable[[Value | None], None]) -> None:
+    """Run `body` where the statement's mask holds: a branch when all lanes agree, else a lane mask."""
+    if mask is None:
+        body(None)
+        return
+    value = accessor.eval(mask)
+    if value.type.lanes:
+        accessor.mask = value
+        body(value)
+        accessor.mask = None
+        return
+    if value.const is not None:
+        if value.const:
+            body(None)
+        return
+    with accessor.fn.when(value), accessor.memo.scope():
+        body(None)
