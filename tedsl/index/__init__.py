@@ -1,0 +1,1 @@
+"""Integer reasoning over scalar expressions: ranges, normal forms, simplification, proofs."""

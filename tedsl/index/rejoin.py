@@ -1,0 +1,130 @@
+"""Sums that hold a quotient and its remainder: the value that was taken apart.
+
+c * (x // c) + x % c = x          x - c * (x // c) = x % c
+c * (x // c % b) + x % c = x % (c * b)
+"""
+
+from __future__ import annotations
+
+from tedsl.expr.nodes import Binary, BinaryOp, Expr
+from tedsl.index.division import (
+    Divisor,
+    Sum,
+    collect,
+    divide,
+    divisor_of,
+    factors_of,
+    modulo,
+    times,
+)
+from tedsl.index.facts import Facts
+from tedsl.index.linear import without
+
+FLOORDIV, FLOORMOD = BinaryOp.FLOORDIV, BinaryOp.FLOORMOD
+
+
+def rejoin(form: Sum, facts: Facts) -> Sum:
+    """The sum with every quotient and remainder of one division put together again."""
+    changed = True
+    while changed:
+        changed = False
+        for term in form.terms:
+            smaller = _rejoin_term(form, term, facts)
+            if smaller is not None:
+                form, changed = smaller, True
+                break
+    return form
+
+
+def _rejoin_term(form: Sum, term: Expr, facts: Facts) -> Sum | None:
+    if type(term) is not Binary:
+        return None
+    if term.op is FLOORMOD:
+        return _remainder(form, term, factors=(), mod=term, facts=facts)
+    if term.op is FLOORDIV:
+        return _quotient(form, term, (), term, facts)
+    if term.op is BinaryOp.MUL:
+        factors = factors_of(term)
+        for factor in factors:
+            if type(factor) is Binary and factor.op is FLOORMOD:
+                rest = without(factors, (factor,)) or ()
+                found = _remainder(form, term, rest, factor, facts)
+            elif type(factor) is Binary and factor.op is FLOORDIV:
+                rest = without(factors, (factor,)) or ()
+                found = _quotient(form, term, rest, factor, facts)
+            else:
+                continue
+            if found is not None:
+                return found
+    return None
+
+
+def _remainder(
+    form: Sum, term: Expr, factors: tuple[Expr, ...], mod: Binary, facts: Facts
+) -> Sum | None:
+    """k*F*(y % c) together with k*F*c*(y // c), or with k*F*c*(y // c % b)."""
+    scale = form.terms[term]
+    outer = Divisor(scale, factors)
+    y = collect(mod.a, facts)
+    divisor = divisor_of(collect(mod.b, facts), facts)
+    quotient = divide(y, divisor, facts)
+    if not quotient.terms:
+        return None
+    whole = times(times(quotient, divisor, facts), outer, facts)
+    if all(form.terms.get(atom) == c for atom, c in whole.terms.items()):
+        result = form.plus(whole, -1).plus(Sum({term: 1}, 0, form.dtype), -scale)
+        return result.plus(times(y, outer, facts))
+    for other, coefficient in form.terms.items():
+        if other is term:
+            continue
+        for factor in factors_of(other):
+            if type(factor) is not Binary or factor.op is not FLOORMOD:
+                continue
+            outside = without(factors_of(other), (factor,)) or ()
+            rest = without(outside, (*factors, *divisor.factors))
+            if rest != () or coefficient != scale * divisor.scale:
+                continue
+            bottom = divisor_of(collect(factor.b, facts), facts)
+            both = Divisor(divisor.scale * bottom.scale, divisor.factors + bottom.factors)
+            joined = modulo(y, both, facts)
+            if facts.interner.rep(factor) is not _single(modulo(quotient, bottom, facts)):
+                continue
+            result = form.plus(Sum({term: scale, other: coefficient}, 0, form.dtype), -1)
+            return result.plus(times(joined, outer, facts))
+    return None
+
+
+def _single(form: Sum) -> Expr | None:
+    if form.constant or len(form.terms) != 1:
+        return None
+    ((atom, scale),) = form.terms.items()
+    return atom if scale == 1 else None
+
+
+def _quotient(
+    form: Sum, term: Expr, factors: tuple[Expr, ...], quotient: Binary, facts: Facts
+) -> Sum | None:
+    """k*F*x - k*F*c*(x // c) is k*F*(x % c)."""
+    divisor = divisor_of(collect(quotient.b, facts), facts)
+    outside = without(factors, divisor.factors)
+    coefficient = form.terms[term]
+    if outside is None or coefficient % divisor.scale:
+        return None
+    scale = -(coefficient // divisor.scale)
+    x = collect(quotient.a, facts)
+    outer = Divisor(scale, outside)
+    whole = times(Sum(x.terms, 0, x.dtype), outer, facts)
+    if not all(form.terms.get(atom) == c for atom, c in whole.terms.items()):
+        if _is_multiple(x, divisor, facts):
+            result = form.plus(Sum({term: 1}, 0, form.dtype), -coefficient)
+            return result.plus(times(x, Divisor(-scale, outside), facts))
+        return None
+    result = form.plus(Sum({term: 1}, 0, form.dtype), -coefficient)
+    result = result.plus(times(x, outer, facts), -1)
+    return result.plus(times(modulo(x, divisor, facts), outer, facts))
+
+
+def _is_multiple(x: Sum, divisor: Divisor, facts: Facts) -> bool:
+    if divisor.factors or x.constant % divisor.scale:
+        return False
+    return all(facts.multiples.get(atom, 1) * c % divisor.scale == 0 for atom, c in x.terms.items())
