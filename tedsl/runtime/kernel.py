@@ -27,6 +27,7 @@ from tedsl.target import Target
 
 Launch = Callable[[Sequence[int], Sequence[Any]], None]
 _KEPT = 512  # bindings a kernel keeps before it forgets them all
+_NDARRAY = np.ndarray
 _MAX_ITEM = 8  # bytes of the widest element
 
 
@@ -69,11 +70,8 @@ class _Prepared:
     workspaces: tuple[Callable[[], Any], ...]
     items: tuple[int, ...]  # bytes of one element of each input and output
     nbytes: tuple[int, ...]  # bytes of each input and output
-
-    @property
-    def outputs(self) -> tuple[ArraySpec, ...]:
-        """The arrays a call makes."""
-        return self.binding.outputs
+    count: int  # outputs
+    pointer_of: Callable[[Any], int]  # of an array made here
 
     def misaligned(self, pointers: Sequence[int]) -> bool:
         """True when an address is no multiple of its element size."""
@@ -192,10 +190,9 @@ class Kernel:
         key: list[object] = [len(inputs)]
         pointers: list[int] = []
         low = 0
-        arguments: tuple[Any, ...] = (*inputs, *outs) if outs else inputs
-        for array in arguments:
-            kind = type(cast(object, array))
-            if kind is np.ndarray:
+        arguments = (*inputs, *outs) if outs else inputs
+        for kind, array in zip(map(type, arguments), arguments, strict=False):
+            if kind is _NDARRAY:
                 key += (array.shape, array.strides, array.dtype)
                 pointer = numpy_pointer(array)
             elif kind in _torch.types:
@@ -224,13 +221,13 @@ class Kernel:
     ) -> Any:
         """Allocate what is missing and launch."""
         made = [make() for make in (known.workspaces if outs else known.allocators)]
+        pointer_of = known.pointer_of
         for array in made:
-            is_numpy = type(array) is np.ndarray
-            pointers.append(numpy_pointer(array) if is_numpy else array.data_ptr())
-        known.launch(pointers, [*inputs, *outs, *made])
+            pointers.append(pointer_of(array))
+        known.launch(pointers, (*inputs, *outs, *made))
+        count = known.count
         if outs:
-            return outs[0] if len(outs) == 1 else outs
-        count = len(known.outputs)
+            return outs[0] if count == 1 else outs
         return made[0] if count == 1 else tuple(made[:count])
 
     def _checked(
@@ -274,7 +271,13 @@ class Kernel:
             workspaces=workspaces,
             items=tuple(buffer.dtype.nbytes for buffer in arguments),
             nbytes=binding.input_nbytes + tuple(spec.nbytes for spec in binding.outputs),
+            count=len(binding.outputs),
+            pointer_of=_torch_pointer if torch else numpy_pointer,
         )
+
+
+def _torch_pointer(tensor: Any) -> int:
+    return tensor.data_ptr()
 
 
 def _nothing(pointers: Sequence[int], arrays: Sequence[Any]) -> None:
