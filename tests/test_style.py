@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
+import tomllib
 from collections.abc import Iterator
 
 import pytest
@@ -113,3 +114,12 @@ def test_top_level_folders() -> None:
     top = {line.split("/")[0] for line in done.stdout.splitlines() if "/" in line}
     assert top - {".ci"} <= FOLDERS
     assert not {path.suffix for path in (ROOT / "tests").rglob("__init__.py")}
+
+
+def test_every_folder_of_the_package_is_installed() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    listed = set(settings["tool"]["setuptools"]["packages"])
+    folders = {source.module.rpartition(".")[0] or "tedsl" for source in PACKAGE}
+    folders |= {source.module for source in PACKAGE if source.path.name == "__init__.py"}
+    assert listed == {name for name in folders if name}
+    assert (ROOT / "tedsl" / "py.typed").exists()
