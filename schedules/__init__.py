@@ -1,8 +1,9 @@
-"""Schedule rules: what `te.build` does when no schedule is given, and the space that the search explores.
+"""Schedule rules: what `te.build` does when no schedule is given, and the space that the search
+explores.
 
-Written with the public interface only.  A rule looks at the shape of a loop nest (what is folded, what lines up with
-what, what lies next to what in memory) and applies primitives; each of its choices is a knob with a default.
-Imports everything below it; never the backends.
+Written with the public interface only.  A rule looks at the shape of a loop nest (what is folded,
+what lines up with what, what lies next to what in memory) and applies primitives; each of its
+choices is a knob with a default. Imports everything below it; never the backends.
 """
 
 from __future__ import annotations

@@ -28,6 +28,16 @@ def is_reduction(op: ComputeOp) -> bool:
     return isinstance(op.bodies[0], Reduce)
 
 
+def among(axis: Axis | None, axes: Sequence[Axis]) -> bool:
+    """True when `axis` is one of `axes` (`in` would build comparisons)."""
+    return any(axis is a for a in axes)
+
+
+def same_axes(a: Sequence[Axis] | None, b: Sequence[Axis]) -> bool:
+    """True when both hold the same axes in the same order."""
+    return a is not None and len(a) == len(b) and all(x is y for x, y in zip(a, b, strict=True))
+
+
 def size_of(extent: Expr) -> int | None:
     """A constant extent, or None for a symbolic one."""
     return int(extent.value) if isinstance(extent, Const) else None
@@ -86,7 +96,7 @@ def contraction(op: ComputeOp) -> Contraction | None:
     columns = tuple(x for x in data if x in right and x not in left)
     if not rows or not columns:
         return None
-    batch = tuple(x for x in data if x not in rows and x not in columns)
+    batch = tuple(x for x in data if not among(x, (*rows, *columns)))
     return Contraction(batch, rows, columns, body.axes, (a, b))
 
 
@@ -150,7 +160,9 @@ def find_groups(view: View, outputs: Sequence[str]) -> list[Group]:
     owner: dict[str, str] = {}
     for name in reversed(list(view)):
         op = view[name]
-        joined = None if name in outputs else _joinable(name, op, readers[name], owner, groups, view)
+        joined = (
+            None if name in outputs else _joinable(name, op, readers[name], owner, groups, view)
+        )
         if joined is None:
             groups[name] = Group(name, axes={name: {a: a for a in op.axes}})
             owner[name] = name
@@ -161,7 +173,7 @@ def find_groups(view: View, outputs: Sequence[str]) -> list[Group]:
         group.axes[name] = axes
         if is_reduction(op):
             group.contracts = group.contracts or contraction(op) is not None
-            group.rows = tuple(a for a in view[group.root].axes if a in axes.values())
+            group.rows = tuple(a for a in view[group.root].axes if among(a, list(axes.values())))
     return [groups[name] for name in view if name in groups]
 
 
@@ -183,19 +195,20 @@ def _joinable(
         return None
     root = view[group.root]
     if not is_reduction(op):
-        rows = {a for a in axes.values() if group.rows is not None and a in group.rows}
+        rows = {a for a in axes.values() if among(a, group.rows or ())}
         whole = group.rows is not None and len(rows) == len(group.rows)
         return (group, axes) if whole and not group.contracts else None
     if len(axes) != len(op.axes) or not axes:
         return None
-    rows = tuple(a for a in root.axes if a in axes.values())
+    rows = tuple(a for a in root.axes if among(a, list(axes.values())))
     if contraction(op) is not None:
         fits = not is_reduction(root) and len(rows) == len(root.axes)
         fits = fits and (group.rows is None or group.contracts) and _has_root_reader(users, group)
         return (group, axes) if fits else None
     if group.contracts or contraction(root) is not None:
         return None
-    return (group, axes) if group.rows in (None, rows) else None
+    agree = group.rows is None or same_axes(group.rows, rows)
+    return (group, axes) if agree else None
 
 
 def _has_root_reader(users: Sequence[tuple[str, TensorRead]], group: Group) -> bool:
@@ -205,7 +218,8 @@ def _has_root_reader(users: Sequence[tuple[str, TensorRead]], group: Group) -> b
 def _mapped(
     op: ComputeOp, users: Sequence[tuple[str, TensorRead]], group: Group
 ) -> dict[Axis, Axis] | None:
-    """Data axes of `op` that all readers index by one axis of the root; None when a read is not plain."""
+    """Data axes of `op` that all readers index by one axis of the root; None when a read is not
+    plain."""
     found: dict[Axis, Axis] = {}
     loose: set[Axis] = set()
     for user, read in users:
@@ -222,7 +236,8 @@ def _mapped(
 
 
 def shared_inputs(view: View, group: Group, s: Schedule) -> list[tuple[str, list[str]]]:
-    """Stages outside the kernel that several of its stages read, each at plain axes over its rows."""
+    """Stages outside the kernel that several of its stages read, each at plain axes over its
+    rows."""
     inside = [*group.inner, group.root]
     names = {stage.op: stage.name for stage in inline_stages(s.plan).stages}
     users: dict[str, list[str]] = {}
@@ -236,7 +251,7 @@ def shared_inputs(view: View, group: Group, s: Schedule) -> list[tuple[str, list
             indices = plain(read)
             known = group.axes[name]
             rows = [] if indices is None else [known[a] for a in indices if a in known]
-            good = indices is not None and all(r in rows for r in group.rows or ())
+            good = indices is not None and all(among(r, rows) for r in group.rows or ())
             fine[source] = fine.get(source, True) and good
             if name not in users.setdefault(source, []):
                 users[source].append(name)

@@ -1,4 +1,5 @@
-"""Rules for loops and SIMD tiles on the CPU: one function per shape of loop nest, each choice a named knob."""
+"""Rules for loops and SIMD tiles on the CPU: one function per shape of loop nest, each choice a
+named knob."""
 
 from __future__ import annotations
 
@@ -10,11 +11,13 @@ from tedsl.expr.visit import reads
 from tedsl.schedules.analysis import (
     Group,
     View,
+    among,
     contraction,
     definitions,
     extent_of,
     is_reduction,
     plain,
+    same_axes,
     volume,
 )
 from tedsl.scheduling.schedule import Schedule
@@ -52,7 +55,7 @@ def _last_axis(read: TensorRead) -> Axis | None:
 def _folds_columns(op: ComputeOp) -> bool:
     """True when neighbours in memory are neighbouring results, not elements of one fold."""
     lasts = [_last_axis(r) for r in reads(*op.bodies)]
-    return bool(op.axes) and not any(a in op.reduce_axes for a in lasts if a is not None)
+    return bool(op.axes) and not any(among(a, op.reduce_axes) for a in lasts)
 
 
 def pointwise(s: Schedule, stage: Stage, op: ComputeOp) -> None:
@@ -60,7 +63,7 @@ def pointwise(s: Schedule, stage: Stage, op: ComputeOp) -> None:
     if not op.axes:
         return
     total = volume(op.axes)
-    in_step = all(plain(r) == op.axes for r in reads(*op.bodies))
+    in_step = all(same_axes(plain(r), op.axes) for r in reads(*op.bodies))
     if in_step or len(op.axes) == 1:
         flat = stage.fuse(*op.axes) if len(op.axes) > 1 else op.axes[0]
         piece = _int(s.knob(f"{stage.name}.piece", (1024, 4096, 16384, 65536), 16384))
@@ -97,11 +100,12 @@ def _parallel_rows(s: Schedule, stage: Stage, rows: Sequence[Axis], total: int |
 
 
 def reduce_rows(s: Schedule, group: Group) -> None:
-    """Rows over the threads; inside a row each stage is one pass of SIMD lanes over a cached buffer."""
+    """Rows over the threads; inside a row each stage is one pass of SIMD lanes over a cached
+    buffer."""
     view = definitions(s)
     stage, root = s[group.root], view[group.root]
     rows = list(group.rows or ())
-    columns = [a for a in root.axes if a not in rows]
+    columns = [a for a in root.axes if not among(a, rows)]
     stage.reorder(*rows, *columns)
     row = stage.fuse(*rows) if len(rows) > 1 else rows[0]
     lengths = [volume(_row_axes(view, group, name)) for name in group.inner]
@@ -119,7 +123,7 @@ def reduce_rows(s: Schedule, group: Group) -> None:
 
 def _row_axes(view: View, group: Group, name: str) -> list[Axis]:
     op = view[name]
-    own = [a for a in op.axes if group.axes[name].get(a) not in (group.rows or ())]
+    own = [a for a in op.axes if not among(group.axes[name].get(a), group.rows or ())]
     return [*own, *op.reduce_axes]
 
 
@@ -205,11 +209,14 @@ def _fold_whole(s: Schedule, stage: Stage, op: ComputeOp) -> None:
 
 
 def _fold_columns(s: Schedule, stage: Stage, op: ComputeOp) -> None:
-    """A stretch of results per thread, accumulated row by row; few results split the rows instead."""
+    """A stretch of results per thread, accumulated row by row; few results split the rows
+    instead."""
     last = op.axes[-1]
     extent = extent_of(last)
     width = 256 if extent is None else min(256, max(1, extent))
-    lo, li = stage.split(last, factor=_int(s.knob(f"{stage.name}.width", sorted({64, 256, 1024, width}), width)))
+    lo, li = stage.split(
+        last, factor=_int(s.knob(f"{stage.name}.width", sorted({64, 256, 1024, width}), width))
+    )
     stage.reorder(*op.axes[:-1], lo, *op.reduce_axes, li)
     stage.vectorize(li)
     work = volume((*op.axes, *op.reduce_axes))
@@ -262,7 +269,7 @@ def _contract_inner(
     folded = op.reduce_axes
     inner.reorder(*folded, *op.axes)
     for axis in (*op.axes,):
-        if axis in (shape.rows[-1], shape.columns[-1]):
+        if axis is shape.rows[-1] or axis is shape.columns[-1]:
             inner.vectorize(axis)
     unroll = _int(s.knob(f"{stage.name}.unroll", (1, 2, 4, 8), 4))
     length = extent_of(folded[-1])
@@ -275,20 +282,19 @@ def _contract_inner(
     _pack(s, view, inner, stage, shape.columns[-1], panel)
 
 
-def _pack(
-    s: Schedule, view: View, inner: Stage, stage: Stage, column: Axis, panel: Axis
-) -> None:
-    """Copy the panel of the operand that the lanes run over, so that its rows lie one after another."""
+def _pack(s: Schedule, view: View, inner: Stage, stage: Stage, column: Axis, panel: Axis) -> None:
+    """Copy the panel of the operand that the lanes run over, so that its rows lie one after
+    another."""
     op = inner.op
     if not isinstance(op, ComputeOp):
         return
     direct = {r.tensor for r in reads(*op.bodies)}
     for read in reads(*view[inner.name].bodies):
-        if column in read.indices and plain(read) is not None and read.tensor in direct:
+        indices = plain(read)
+        if indices is not None and among(column, indices) and read.tensor in direct:
             packed = s[s.cache_read(read.tensor, "local", [op])]
             packed.compute_at(stage, panel)
             own = packed.op
             if isinstance(own, ComputeOp):
-                where = read.indices.index(column)
+                where = next(i for i, a in enumerate(indices) if a is column)
                 packed.vectorize(own.axes[where])
-

@@ -11,11 +11,13 @@ from tedsl.schedules.analysis import (
     Contraction,
     Group,
     View,
+    among,
     contraction,
     definitions,
     extent_of,
     is_reduction,
     plain,
+    same_axes,
     shared_inputs,
     size_of,
     volume,
@@ -82,12 +84,13 @@ def _bind_all(stage: Stage, axes: Sequence[Axis]) -> Axis | None:
 
 
 def pointwise(s: Schedule, stage: Stage, op: ComputeOp) -> None:
-    """Every element by itself: one flat tile when all reads are in step, else a tile of two axes."""
+    """Every element by itself: one flat tile when all reads are in step, else a tile of two
+    axes."""
     if not op.axes:
         return
     name = stage.name
     everything = reads(*op.bodies)
-    in_step = all(plain(r) == op.axes for r in everything)
+    in_step = all(same_axes(plain(r), op.axes) for r in everything)
     if in_step or len(op.axes) == 1:
         flat = stage.fuse(*op.axes) if len(op.axes) > 1 else op.axes[0]
         block = s.knob(f"{name}.block", (256, 512, 1024, 2048, 4096), 1024)
@@ -105,7 +108,7 @@ def _pointwise_2d(
 ) -> None:
     last = op.axes[-1]
     crossing = [_last_axis(r) for r in everything]
-    across = [a for a in crossing if a is not None and a is not last and a in op.axes]
+    across = [a for a in crossing if a is not None and a is not last and among(a, op.axes)]
     partner = across[0] if across else op.axes[-2]
     wide = 64 if across else 1024
     tall = 64 if across else 1
@@ -137,7 +140,7 @@ def _row_length(view: View, group: Group, columns: Sequence[Axis]) -> int | None
     longest = 1
     for name in group.inner:
         op = view[name]
-        axes = [a for a in op.axes if group.axes[name].get(a) not in (group.rows or ())]
+        axes = [a for a in op.axes if not among(group.axes[name].get(a), group.rows or ())]
         size = volume([*axes, *op.reduce_axes])
         if size is None:
             return None
@@ -147,11 +150,12 @@ def _row_length(view: View, group: Group, columns: Sequence[Axis]) -> int | None
 
 
 def reduce_rows(s: Schedule, group: Group) -> None:
-    """Rows of reductions and what reads them: a whole row in one tile, or a loop over pieces of it."""
+    """Rows of reductions and what reads them: a whole row in one tile, or a loop over pieces of
+    it."""
     view = definitions(s)
     stage, root = s[group.root], view[group.root]
     rows = list(group.rows or ())
-    columns = [a for a in root.axes if a not in rows]
+    columns = [a for a in root.axes if not among(a, rows)]
     length = _row_length(view, group, columns)
     whole = length is not None and length <= MAX_ROW
     if length is not None and whole:
@@ -235,13 +239,14 @@ def _folds_columns(view: View, group: Group) -> bool:
         op = view[name]
         for read in reads(*op.bodies):
             last = _last_axis(read)
-            if last is not None and last in op.reduce_axes:
+            if among(last, op.reduce_axes):
                 return False
-    return bool(root.axes) and list(group.rows or ()) == list(root.axes)
+    return bool(root.axes) and same_axes(group.rows, root.axes)
 
 
 def reduce_columns(s: Schedule, group: Group) -> None:
-    """Folds across rows: a tile of neighbouring results and some rows, split when results are few."""
+    """Folds across rows: a tile of neighbouring results and some rows, split when results are
+    few."""
     view = definitions(s)
     stage, root = s[group.root], view[group.root]
     last = root.axes[-1]

@@ -223,7 +223,7 @@ class Facts:
         scale = poly[(atom,)]
         top = poly.get(ONE, 0)  # scale * atom + top >= 0 with top the greatest value of the rest
         for monomial, coefficient in poly.items():
-            if not monomial or monomial == (atom,):
+            if not monomial or (len(monomial) == 1 and monomial[0] is atom):
                 continue
             bound = self._simple_bound(monomial, coefficient > 0)
             if bound is None:

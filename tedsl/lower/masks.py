@@ -97,10 +97,9 @@ class _Masker:
         for condition in mine:
             known = known.assume(condition)
         open_ = [b for b in open_ if not prove(b, known)]
-        data = [b for b in open_ if any(isinstance(n, Load) for n in walk(b))]
-        needed = [*mine, *(b for b in open_ if b not in data)]
-        if data and len(mine) < len(conditions):
-            needed = [*conditions, *(b for b in open_ if b not in data)]
+        data = {b for b in open_ if any(isinstance(n, Load) for n in walk(b))}
+        kept = conditions if data else mine
+        needed = [*kept, *(b for b in open_ if b not in data)]
         return both(*needed) if needed else None
 
 

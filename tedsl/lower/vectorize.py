@@ -116,7 +116,7 @@ def _vectorized_guard(condition: Expr, body: Stmt, place: _Place) -> Stmt:
     lanes = frozenset(t.axis for t in place.tile)
     test = masked(condition, place.conditions, place.facts, lanes)
     scalar = [c for c in conjuncts(test) if axes_of(c).isdisjoint(lanes)]
-    tiled = [c for c in conjuncts(test) if c not in scalar]
+    tiled = [c for c in conjuncts(test) if not axes_of(c).isdisjoint(lanes)]
     facts = place.facts.assume(both(*scalar)) if scalar else place.facts
     inside = replace(place, conditions=(*place.conditions, *tiled), facts=facts)
     new = _vectorized(body, inside)
@@ -138,13 +138,13 @@ def _vectorized_accumulate(stmt: Accumulate, place: _Place) -> Stmt:
     if stmt.mask is not None:
         own = list(conjuncts(masked(stmt.mask, place.conditions, place.facts, lanes)))
     scalar = [c for c in own if axes_of(c).isdisjoint(lanes)]
-    conditions = (*place.conditions, *(c for c in own if c not in scalar))
+    conditions = (*place.conditions, *(c for c in own if not axes_of(c).isdisjoint(lanes)))
     facts = place.facts.assume(both(*scalar)) if scalar else place.facts
     values = tuple(masked(v, conditions, facts, lanes) for v in stmt.values)
     kept = axes_of(*stmt.indices)
-    data = [c for c in place.conditions if _is_data(c, lanes, kept)]
-    needed = _needed_for_store(stmt.buffers[0], stmt.indices, data, place)
-    conditions = [c for c in conditions if c not in data or c in needed]
+    data = {c for c in place.conditions if _is_data(c, lanes, kept)}
+    if not _needed_for_store(stmt.buffers[0], stmt.indices, list(data), place):
+        conditions = tuple(c for c in conditions if c not in data)
     mask = both(*conditions) if conditions else None
     update = replace(stmt, values=values, mask=mask, tile=place.tile)
     return Guard(both(*scalar), update) if scalar else update

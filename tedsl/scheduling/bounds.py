@@ -77,8 +77,8 @@ def loop_order(stage: StagePlan) -> tuple[Axis, ...]:
 
     Legal for every definition: data axes are independent, and a reduction may combine in any order.
     """
-    lanes = [a for a in stage.leaf_axes if stage.mark(a).kind is LoopKind.VECTORIZED]
-    return (*(a for a in stage.leaf_axes if a not in lanes), *lanes)
+    lane = {a: stage.mark(a).kind is LoopKind.VECTORIZED for a in stage.leaf_axes}
+    return (*(a for a in lane if not lane[a]), *(a for a in lane if lane[a]))
 
 
 def enclosing_loops(plan: Plan, stage: StagePlan) -> tuple[Axis, ...]:
@@ -86,11 +86,11 @@ def enclosing_loops(plan: Plan, stage: StagePlan) -> tuple[Axis, ...]:
     if stage.attach.kind is not AttachKind.AT:
         return ()
     parent = plan.stage(stage.attach.stage)
-    order = loop_order(parent)
+    position = {axis: i for i, axis in enumerate(loop_order(parent))}
     axis = stage.attach.axis
-    if axis is None or axis not in order:
+    if axis is None or axis not in position:
         raise InternalError(f"stage {stage.name} is attached at no loop of {parent.name}")
-    return (*enclosing_loops(plan, parent), *order[: order.index(axis) + 1])
+    return (*enclosing_loops(plan, parent), *list(position)[: position[axis] + 1])
 
 
 def infer(plan: Plan) -> Bounds:
@@ -144,7 +144,7 @@ def _region(
             )
         )
     facts = _loop_facts(plan, stage, found)
-    return tuple(_union(list(dims), full, facts) for dims, full in zip(*boxes, whole, strict=True))
+    return tuple(_union(list(dims), full, facts) for *dims, full in zip(*boxes, whole, strict=True))
 
 
 def _dimension(index: Expr, moving: Sequence[Axis], full: Range, facts: Facts) -> Range:
