@@ -4,12 +4,11 @@ is attached.
 
 from __future__ import annotations
 
-import importlib
-
 from tedsl.expr.nodes import Axis, Var
 from tedsl.expr.tensor import ComputeOp
 from tedsl.expr.visit import walk
 from tedsl.ir.nodes import LoopKind
+from tedsl.scheduling.bounds import infer
 from tedsl.scheduling.call import Call
 from tedsl.scheduling.inline import inline_stages
 from tedsl.scheduling.names import labels, loops_text
@@ -35,14 +34,7 @@ def constant_lanes(plan: Plan, stage: StagePlan, axis: Axis) -> bool:
         return True
     if stage.attach.kind is not AttachKind.AT or not has_runtime_sizes(plan):
         return constant(extents(stage)[axis]) is not None
-    return (
-        constant(
-            importlib.import_module("tedsl.scheduling.bounds")
-            .infer(inline_stages(plan))[stage.name]
-            .extents[axis]
-        )
-        is not None
-    )
+    return constant(infer(inline_stages(plan))[stage.name].extents[axis]) is not None
 
 
 def require_constant_lanes(

@@ -130,7 +130,7 @@ def require_lanes(plan: Plan, call: Call, stage: StagePlan, axis: Axis) -> None:
     body = stage.op.bodies[0]
     if not isinstance(body, Reduce):
         return
-    result = combines_in_any_order(body.reducer)
+    result = combines_in_any_order(body.reducer, body.sources)
     if result.verdict is Verdict.PROVED:
         return
     raise not_any_order(plan, call, stage, axis, result.text, "keep the loop serial")

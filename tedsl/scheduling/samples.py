@@ -1,0 +1,244 @@
+"""Exact evaluation of a reducer's combination, and the search for values on which an order matters.
+
+Imports `expr`.  Numbers are fractions; functions without an exact value are floats with a
+tolerance.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+from tedsl.dtypes import DType, Kind
+from tedsl.expr.nodes import (
+    Binary,
+    BinaryOp,
+    Cast,
+    Compare,
+    CompareOp,
+    Const,
+    Expr,
+    IfThenElse,
+    Reducer,
+    Select,
+    Unary,
+    UnaryOp,
+)
+
+Number = Fraction | float | bool
+Sample = tuple[Number, ...]
+
+_BINARY: dict[BinaryOp, Callable[[Any, Any], Any]] = {
+    BinaryOp.ADD: lambda a, b: a + b,
+    BinaryOp.SUB: lambda a, b: a - b,
+    BinaryOp.MUL: lambda a, b: a * b,
+    BinaryOp.DIV: lambda a, b: a / b,
+    BinaryOp.FLOORDIV: lambda a, b: a // b,
+    BinaryOp.FLOORMOD: lambda a, b: a % b,
+    BinaryOp.MIN: min,
+    BinaryOp.MAX: max,
+    BinaryOp.POW: lambda a, b: a**b,
+    BinaryOp.ATAN2: math.atan2,
+}
+_BITS: dict[BinaryOp, Callable[[int, int], int]] = {
+    BinaryOp.AND: lambda a, b: a & b,
+    BinaryOp.OR: lambda a, b: a | b,
+    BinaryOp.XOR: lambda a, b: a ^ b,
+}
+_UNARY: dict[UnaryOp, Callable[[float], float]] = {
+    UnaryOp.EXP: math.exp,
+    UnaryOp.EXP2: math.exp2,
+    UnaryOp.EXPM1: math.expm1,
+    UnaryOp.LOG: math.log,
+    UnaryOp.LOG2: math.log2,
+    UnaryOp.LOG10: math.log10,
+    UnaryOp.LOG1P: math.log1p,
+    UnaryOp.SQRT: math.sqrt,
+    UnaryOp.TANH: math.tanh,
+    UnaryOp.ERF: math.erf,
+    UnaryOp.SIN: math.sin,
+    UnaryOp.COS: math.cos,
+}
+
+
+class NotEvaluated(Exception):
+    """A node that has no value here: an operator that is not covered, or an argument out of domain.
+    """
+
+
+def evaluate(expr: Expr, values: Mapping[Expr, Number]) -> Number:
+    """The value of `expr`.
+
+    Raises:
+        NotEvaluated: an operator that is not covered, division by zero, a root of a negative
+            number.
+    """
+    try:
+        return _evaluate(expr, values)
+    except (ArithmeticError, ValueError, TypeError) as error:
+        raise NotEvaluated(str(error)) from error
+
+
+def _evaluate(expr: Expr, values: Mapping[Expr, Number]) -> Number:
+    known = values.get(expr)
+    if known is not None:
+        return known
+    match expr:
+        case Const(value=value):
+            exact = isinstance(value, (bool, int)) or math.isfinite(value)
+            return value if isinstance(value, bool) or not exact else Fraction(value)
+        case Compare(op=op, a=a, b=b):
+            return _compare(op, _evaluate(a, values), _evaluate(b, values))
+        case Select(condition=condition, a=a, b=b) | IfThenElse(condition=condition, a=a, b=b):
+            return _evaluate(a if _evaluate(condition, values) else b, values)
+        case Cast(a=a, dtype=dtype):
+            return _cast(_evaluate(a, values), dtype)
+        case Unary(op=op, a=a):
+            return _unary(op, _evaluate(a, values))
+        case Binary(op=op, a=a, b=b):
+            return _binary(op, _evaluate(a, values), _evaluate(b, values))
+        case _:
+            raise NotEvaluated(f"no value for {type(expr).__name__}")
+
+
+def _compare(op: CompareOp, a: Number, b: Number) -> bool:
+    match op:
+        case CompareOp.EQ:
+            return a == b
+        case CompareOp.NE:
+            return a != b
+        case CompareOp.LT:
+            return a < b
+        case CompareOp.LE:
+            return a <= b
+        case CompareOp.GT:
+            return a > b
+        case CompareOp.GE:
+            return a >= b
+
+
+def _cast(value: Number, dtype: DType) -> Number:
+    if dtype.is_bool:
+        return value != 0
+    return Fraction(math.trunc(value)) if dtype.is_integer else Fraction(value)
+
+
+def _unary(op: UnaryOp, value: Number) -> Number:
+    match op:
+        case UnaryOp.NEG:
+            return -value
+        case UnaryOp.ABS:
+            return abs(value)
+        case UnaryOp.NOT if isinstance(value, bool):
+            return not value
+        case UnaryOp.FLOOR:
+            return Fraction(math.floor(value))
+        case UnaryOp.CEIL:
+            return Fraction(math.ceil(value))
+        case UnaryOp.RSQRT:
+            return 1 / math.sqrt(value)
+        case UnaryOp.SIGMOID:
+            return 1 / (1 + math.exp(-value))
+        case _ if op in _UNARY:
+            return _UNARY[op](float(value))
+        case _:
+            raise NotEvaluated(f"no value for {op.value}")
+
+
+def _binary(op: BinaryOp, a: Number, b: Number) -> Number:
+    if op in _BITS:
+        if isinstance(a, bool) and isinstance(b, bool):
+            return bool(_BITS[op](a, b))
+        return Fraction(_BITS[op](int(a), int(b)))
+    if op not in _BINARY:
+        raise NotEvaluated(f"no value for {op.value}")
+    return _BINARY[op](a, b)
+
+
+def combine(reducer: Reducer, lhs: Sample, rhs: Sample) -> Sample:
+    """The combination of two tuples."""
+    values: dict[Expr, Number] = dict(zip((*reducer.lhs, *reducer.rhs), (*lhs, *rhs), strict=True))
+    return tuple(evaluate(expr, values) for expr in reducer.combine)
+
+
+def counterexample(reducer: Reducer, sources: Sequence[Expr], tries: int = 400) -> str | None:
+    """Values on which the order of combination matters, as text; None when none was found.
+
+    Only tuples that a reduction can meet are tried: the identity, and combinations of up to three
+    elements of which the components with constant sources (a count of 1, say) are those constants.
+
+    Args:
+        reducer: the reducer.
+        sources: what is reduced.
+        tries: how many triples to draw; the same ones every time.
+    """
+    rng = random.Random(0)
+    fixed = [_constant(source) for source in sources]
+    for _ in range(tries):
+        try:
+            a, b, c = (_draw(reducer, fixed, rng) for _ in range(3))
+            found = _differ(reducer, a, b, c)
+        except NotEvaluated:
+            continue
+        if found is not None:
+            return found
+    return None
+
+
+def _constant(source: Expr) -> Number | None:
+    try:
+        return evaluate(source, {})
+    except NotEvaluated:
+        return None
+
+
+def _draw(reducer: Reducer, fixed: Sequence[Number | None], rng: random.Random) -> Sample:
+    count = rng.randint(0, 3)
+    if count == 0:
+        return tuple(evaluate(value, {}) for value in reducer.identity)
+    result = _element(reducer, fixed, rng)
+    for _ in range(count - 1):
+        result = combine(reducer, result, _element(reducer, fixed, rng))
+    return result
+
+
+def _element(reducer: Reducer, fixed: Sequence[Number | None], rng: random.Random) -> Sample:
+    values: list[Number] = []
+    for var, constant in zip(reducer.lhs, fixed, strict=True):
+        if constant is not None:
+            values.append(constant)
+        elif var.dtype.is_bool:
+            values.append(rng.random() < 0.5)
+        else:
+            values.append(Fraction(rng.randint(0 if var.dtype.kind is Kind.UINT else -2, 3)))
+    return tuple(values)
+
+
+def _differ(reducer: Reducer, a: Sample, b: Sample, c: Sample) -> str | None:
+    ab, ba = combine(reducer, a, b), combine(reducer, b, a)
+    if not _close(ab, ba):
+        return f"x={_text(a)} y={_text(b)}: x.y = {_text(ab)}, y.x = {_text(ba)}"
+    left = combine(reducer, ab, c)
+    right = combine(reducer, a, combine(reducer, b, c))
+    if not _close(left, right):
+        return (
+            f"x={_text(a)} y={_text(b)} z={_text(c)}: "
+            f"(x.y).z = {_text(left)}, x.(y.z) = {_text(right)}"
+        )
+    return None
+
+
+def _close(a: Sample, b: Sample) -> bool:
+    return all(
+        x == y if isinstance(x, Fraction) and isinstance(y, Fraction)
+        else math.isclose(x, y, rel_tol=1e-6, abs_tol=1e-9)
+        for x, y in zip(a, b, strict=True)
+    )  # fmt: skip
+
+
+def _text(sample: Sequence[Number]) -> str:
+    parts = [f"{v:.6g}" if isinstance(v, float) else str(v) for v in sample]
+    return parts[0] if len(parts) == 1 else f"({', '.join(parts)})"
