@@ -14,6 +14,7 @@ from tedsl.expr import build, compute, tensor
 from tedsl.expr.nodes import Axis, Const, Expr, UnaryOp
 from tedsl.expr.promote import DTypeLike, Operand, as_dtype
 from tedsl.expr.visit import structural_equal, walk
+from tedsl.index.prove import equal
 
 _UNARY: dict[str, Callable[[Operand], Expr]] = {
     "neg": build.neg,
@@ -121,7 +122,7 @@ def broadcast_shapes(shapes: Sequence[tuple[Expr, ...]], name: str) -> tuple[Exp
 
 def same_extent(a: Expr, b: Expr) -> bool:
     """True when two extents are known to be equal."""
-    return structural_equal(a, b)
+    return structural_equal(a, b) or equal(a, b)
 
 
 def _check_scalar(name: str, expr: Expr) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from tedsl.dtypes import DType
 from tedsl.errors import ExprError
 from tedsl.expr import build
 from tedsl.expr.axis import data_axis
@@ -18,6 +19,8 @@ from tedsl.expr.bounds_check import reads_inside
 from tedsl.expr.nodes import (
     Axis,
     AxisKind,
+    Binary,
+    BinaryOp,
     Expr,
     IfThenElse,
     Range,
@@ -104,7 +107,7 @@ class _Splitter:
                 test = self.visit(node.condition, guards)
                 done = IfThenElse(
                     test,
-                    self.visit(node.a, (*guards, test)),
+                    self.visit(node.a, (*guards, *_conjuncts(test))),
                     self.visit(node.b, (*guards, build.logical_not(test))),
                 )
             else:
@@ -130,7 +133,7 @@ class _Splitter:
         for axis in node.axes:
             self.order.setdefault(axis, len(self.order))
         where = None if node.where is None else self.visit(node.where, guards)
-        inner = guards if where is None else (*guards, where)
+        inner = guards if where is None else (*guards, *_conjuncts(where))
         sources = tuple(self.visit(source, inner) for source in node.sources)
         init = node.init and tuple(self.visit(each, guards) for each in node.init)
         return Reduce(node.reducer, sources, node.axes, where, init, node.index)
@@ -227,6 +230,15 @@ def _with_where(node: Reduce, guards: list[Expr] | Guards) -> Reduce:
         init = tuple(build.if_then_else(outer, value, identity) for value, identity in start)
     where = _in_order([*guards, *(() if node.where is None else (node.where,))])
     return Reduce(node.reducer, node.sources, node.axes, where, init, node.index)
+
+
+def _conjuncts(condition: Expr) -> Guards:
+    """`a & b & c` as (a, b, c), so that each can be needed or not."""
+    match condition:
+        case Binary(op=BinaryOp.AND, a=a, b=b, dtype=DType.bool):
+            return (*_conjuncts(a), *_conjuncts(b))
+        case _:
+            return (condition,)
 
 
 def _in_order(conditions: list[Expr]) -> Expr:

@@ -9,6 +9,9 @@ from tedsl.expr.bounds_check import check_reads
 from tedsl.expr.nodes import Axis, AxisKind, Expr, Reduce
 from tedsl.expr.tensor import ComputeOp
 
+MAX_DEPTH = 200
+"""How deep one body may be nested."""
+
 
 def make_compute(
     name: str,
@@ -23,6 +26,7 @@ def make_compute(
         ExprError: an axis that does not belong here, or a read proved to be out of bounds.
     """
     for body in bodies:
+        _check_depth(name, body)
         _check_free_axes(name, axes, body)
     extents = tuple(axis.domain.extent for axis in axes if axis.domain is not None)
     op = ComputeOp(name, axes, bodies, extents, reduce_axes, tag)
@@ -52,6 +56,26 @@ def free_axes(expr: Expr, memo: dict[Expr, frozenset[Axis]] | None = None) -> fr
 def union(sets: Iterable[frozenset[Axis]]) -> frozenset[Axis]:
     """All members."""
     return frozenset[Axis]().union(*sets)
+
+
+def _check_depth(name: str, body: Expr) -> None:
+    """Refuse what the recursive passes could not walk."""
+    depth: dict[Expr, int] = {}
+    stack: list[tuple[Expr, bool]] = [(body, False)]
+    while stack:
+        node, ready = stack.pop()
+        if ready:
+            depth[node] = 1 + max((depth[child] for child in node.children()), default=0)
+        elif node not in depth:
+            stack.append((node, True))
+            stack.extend((child, False) for child in node.children())
+    if depth[body] > MAX_DEPTH:
+        raise ExprError(
+            f"the body of compute {name!r} is nested {depth[body]} deep",
+            facts=[("allowed", str(MAX_DEPTH))],
+            hint="write a loop of additions as te.sum over a te.reduce_axis, or split the body into "
+            "several computes",
+        )
 
 
 def _check_free_axes(name: str, axes: tuple[Axis, ...], body: Expr) -> None:
