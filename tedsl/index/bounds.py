@@ -45,7 +45,7 @@ def _bound(expr: Expr, axes: Iterable[Axis | Var], facts: Facts, highest: bool) 
 def elimination_order(axes: Iterable[Axis | Var], facts: Facts) -> list[Axis | Var]:
     """`axes` so that each comes before those that its range depends on."""
     order: list[Axis | Var] = []
-    pending = list(dict.fromkeys(axes))
+    pending: list[Axis | Var] = list(dict.fromkeys(axes))
     while pending:
         for axis in reversed(pending):
             if not any(other is not axis and _ranges_over(other, axis, facts) for other in pending):

@@ -235,6 +235,8 @@ def block_of(rest: Sum, divisor: Divisor, facts: Facts) -> int | None:
         if found.lo is not None and found.hi is not None:
             block = found.lo // divisor.scale
             return block if found.hi // divisor.scale == block else None
+    elif not rest.terms and rest.constant == -1:  # a positive divisor is at least 1
+        return -1
     value = to_poly(rest, facts)
     bottom = to_poly(divisor_sum(divisor, rest.dtype, facts), facts)
     below = combine(value, bottom)  # -divisor <= rest < 0

@@ -49,7 +49,8 @@ def evaluate_int(expr: Expr, env: Mapping[Axis | Var, int] | Mapping[Expr, int])
         EvaluationError: the value depends on something that is not in `env`, or has none.
     """
     values: dict[Expr, int] = {}
-    values.update(env)
+    for variable, value in env.items():
+        values[variable] = value
     return _Evaluator(values).value(expr)
 
 

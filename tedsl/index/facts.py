@@ -197,9 +197,9 @@ class Facts:
 
     def _add_comparison(self, cond: Compare, holds: bool) -> None:
         self._add_truth(cond, holds)
+        if not cond.a.dtype.is_float:
+            self._add_truth(self.interner.compare(INVERSE[cond.op], cond.a, cond.b), not holds)
         if cond.a.dtype not in INDEX_DTYPES:
-            if not cond.a.dtype.is_float:
-                self._add_truth(self.interner.compare(INVERSE[cond.op], cond.a, cond.b), not holds)
             return
         op = cond.op if holds else INVERSE[cond.op]
         difference = combine(self.expander.poly(cond.b), self.expander.poly(cond.a), -1)
@@ -212,13 +212,16 @@ class Facts:
         poly = tighten(poly)
         monomials = [m for m in poly if m]
         for monomial in monomials:
-            if len(monomial) == 1:
-                self._tighten_atom(monomial[0], poly)
+            if len(monomial) == 1 and self._tighten_atom(monomial[0], poly):
+                for other in self.inequalities.get(monomial, ()):  # one step further
+                    for atom, *rest in filter(None, other):
+                        if not rest and atom is not monomial[0]:
+                            self._tighten_atom(atom, other)
         if len(monomials) > 1 or any(len(m) > 1 for m in monomials):
             for monomial in monomials:
                 self.inequalities[monomial] = (*self.inequalities.get(monomial, ()), poly)
 
-    def _tighten_atom(self, atom: Expr, poly: Poly) -> None:
+    def _tighten_atom(self, atom: Expr, poly: Poly) -> bool:
         """A constant bound of `atom` from `poly >= 0`, when all else in it has constant bounds."""
         scale = poly[(atom,)]
         top = poly.get(ONE, 0)  # scale * atom + top >= 0 with top the greatest value of the rest
@@ -227,10 +230,12 @@ class Facts:
                 continue
             bound = self._simple_bound(monomial, coefficient > 0)
             if bound is None:
-                return
+                return False
             top += coefficient * bound
         found = Interval(-(top // scale), None) if scale > 0 else Interval(None, top // -scale)
-        self.bounds[atom] = found.meet(self.bounds.get(atom, EVERYTHING))
+        old = self.bounds.get(atom, EVERYTHING)
+        self.bounds[atom] = found.meet(old)
+        return self.bounds[atom] != old
 
     def _simple_bound(self, monomial: Monomial, highest: bool) -> int | None:
         """A constant bound of a single variable, known without any reasoning."""

@@ -154,22 +154,33 @@ class _Search:
         yield from self.facts.inequalities.get(monomial, ())
 
     def _division(self, atom: Binary, rest: Monomial, lower: bool) -> Iterator[Poly]:
-        """q = a // d, d > 0:  a - d*q >= 0  and  d*q + d - 1 - a >= 0, times the factors besides q."""
+        """q = a // d, d > 0:  least <= a - d*q <= greatest, times the factors besides q."""
         poly = self.facts.expander.poly
         a, d = poly(atom.a), poly(atom.b)
         if len(d) != 1:
             return
         ((divisor, scale),) = d.items()
         others = without(rest, divisor)
-        if others is None or scale <= 0 or any(not self._natural(x) for x in (*divisor, *others)):
+        if others is None or scale <= 0 or not all(map(self._natural, (*divisor, *others))):
             return
-        product: Poly = {join(divisor, (atom,)): scale}
-        bound = (
-            combine(combine(combine(product, d), a, -1), {ONE: -1})
-            if lower
-            else combine(a, product, -1)
-        )
+        least, greatest = self._remainders(a, d, scale if not divisor else 0)
+        bound: Poly = {join(divisor, (atom,)): scale if lower else -scale}
+        accumulate(bound, a, -1 if lower else 1)
+        accumulate(bound, greatest if lower else least, 1 if lower else -1)
         yield multiply(bound, {others: 1}) if others else bound
+
+    def _remainders(self, a: Poly, d: Poly, constant: int) -> tuple[Poly, Poly]:
+        """The least and greatest a % d.  For a constant d, what divides both leaves fewer remainders."""
+        if not constant:
+            return {}, combine(d, {ONE: -1})
+        common = constant
+        for monomial, scale in a.items():
+            if monomial:
+                for factor in monomial:
+                    scale *= self.facts.multiples.get(factor, 1)
+                common = gcd(common, scale)
+        least = a.get(ONE, 0) % common
+        return {ONE: least}, {ONE: constant - common + least}
 
     def _natural(self, expr: Expr) -> bool:
         low = interval(expr, self.facts).lo

@@ -30,16 +30,18 @@ from tedsl.index.division import (
     divide,
     divisor_of,
     expression,
+    factors_of,
     is_natural,
     modulo,
     range_of,
+    to_poly,
 )
 from tedsl.index.facts import Facts
 from tedsl.index.fold import fold_binary, fold_cast, fold_unary
 from tedsl.index.inequality import at_most
 from tedsl.index.intern import INDEX_DTYPES
 from tedsl.index.interval import interval
-from tedsl.index.linear import product
+from tedsl.index.linear import ONE, product
 from tedsl.index.logic import simplify_compare, simplify_logic, simplify_not
 from tedsl.index.rejoin import rejoin
 
@@ -145,12 +147,39 @@ def form_of(expr: Expr, facts: Facts) -> Sum:
             stack.append((node.a, scale * int(node.b.value)))
         else:
             form = form.plus(_operation(node, facts), scale)
-    if len(form.terms) > 1:
+    if len(form.terms) > 1 or (form.terms and 1 not in form.terms.values()):
         form = rejoin(form, facts)
-    elif form.terms:
-        form = rejoin(form, facts) if next(iter(form.terms.values())) != 1 else form
+    if len(form.terms) > 1 and any(_holds_sum(atom) for atom in form.terms):
+        form = _multiply_out(form, facts)
     facts.linears[expr] = form
     return form
+
+
+def _holds_sum(atom: Expr) -> bool:
+    """Whether an atom is a product with a sum, or the cast of one."""
+    if type(atom) is Cast:
+        return type(atom.a) is Binary and atom.a.op in _SUMS
+    if type(atom) is not Binary or atom.op is not BinaryOp.MUL:
+        return False
+    return any(
+        (type(factor) is Binary and factor.op in _SUMS) or _holds_sum(factor)
+        for factor in factors_of(atom)
+    )
+
+
+def _multiply_out(form: Sum, facts: Facts) -> Sum:
+    """The sum with products and casts of sums taken apart, when terms cancel."""
+    if any(facts.interner.is_data(atom) for atom in form.terms):
+        return form
+    poly = to_poly(form, facts)
+    if len(poly) - (ONE in poly) >= len(form.terms):
+        return form
+    terms = {
+        product(facts.interner, monomial, form.dtype): scale
+        for monomial, scale in poly.items()
+        if monomial
+    }
+    return Sum(terms, poly.get(ONE, 0), form.dtype)
 
 
 def _operation(expr: Expr, facts: Facts) -> Sum:
