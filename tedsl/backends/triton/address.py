@@ -1,0 +1,212 @@
+"""Addresses: a pointer, a scalar offset that is 64-bit where needed, and 32-bit offsets of a tile.
+
+`buffer[i0, i1, ...]` is `buffer + i0 * s0 + i1 * s1 + ...` with row-major strides.  Each index is
+split into a scalar part, which moves the pointer, and the part over tile axes:
+
+    small buffer (below 2**31 elements)   X + (i[:, None] * 4096 + j[None, :])
+    in a serial loop                      X + k * 64 + (i[:, None] * 4096 + kk[None, :])
+    large or of unknown size              X + row.to(tl.int64) * n + (r[:, None] * n + j[None, :])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tedsl.backends.triton import math
+from tedsl.backends.triton.masks import conjuncts
+from tedsl.backends.triton.math import Text
+from tedsl.backends.triton.names import sanitise
+from tedsl.backends.triton.writer import Value
+from tedsl.dtypes import DType
+from tedsl.expr.nodes import Axis, Binary, BinaryOp, Cast, Const, Expr
+from tedsl.ir.nodes import Buffer, Load
+
+if TYPE_CHECKING:
+    from tedsl.backends.triton.values import Printer
+
+SMALL = 2**31
+
+
+def times(a: Expr, b: Expr) -> Expr:
+    """`a * b`, folding constants and factors of 1."""
+    if isinstance(a, Const) and isinstance(b, Const):
+        return Const(int(a.value) * int(b.value), a.dtype)
+    if isinstance(b, Const) and isinstance(a, Binary) and a.op is BinaryOp.MUL:
+        if isinstance(a.b, Const):
+            return times(a.a, Const(int(a.b.value) * int(b.value), b.dtype))
+    for x, y in ((a, b), (b, a)):
+        if isinstance(x, Const) and x.value == 1:
+            return y
+        if isinstance(x, Const) and x.value == 0:
+            return x
+    return Binary(BinaryOp.MUL, a, b)
+
+
+def plus(a: Expr | None, b: Expr | None) -> Expr | None:
+    """`a + b`, where None and 0 are nothing."""
+    if a is None or (isinstance(a, Const) and a.value == 0):
+        return b
+    if b is None or (isinstance(b, Const) and b.value == 0):
+        return a
+    return Binary(BinaryOp.ADD, a, b)
+
+
+def to(expr: Expr, dtype: DType) -> Expr:
+    """`expr` as an integer of `dtype`."""
+    if expr.dtype is dtype:
+        return expr
+    return Const(expr.value, dtype) if isinstance(expr, Const) else Cast(expr, dtype)
+
+
+def strides(buffer: Buffer, dtype: DType) -> list[Expr]:
+    """Elements between neighbours along each dimension, as integers of `dtype`."""
+    result: list[Expr] = []
+    step: Expr = Const(1, dtype)
+    for extent in reversed(buffer.shape):
+        result.append(step)
+        step = times(to(extent, dtype), step)
+    return result[::-1]
+
+
+def constant_size(buffer: Buffer) -> int | None:
+    """The number of elements, where it is constant."""
+    total = 1
+    for extent in buffer.shape:
+        if not isinstance(extent, Const):
+            return None
+        total *= int(extent.value)
+    return total
+
+
+def _terms(expr: Expr, printer: Printer) -> list[Expr]:
+    """Summands of an index; a factor without tile axes is multiplied in."""
+    match expr:
+        case Binary(op=BinaryOp.ADD, a=a, b=b):
+            return [*_terms(a, printer), *_terms(b, printer)]
+        case Binary(op=BinaryOp.SUB, a=a, b=b):
+            minus = Const(-1, expr.dtype)
+            return [*_terms(a, printer), *(times(t, minus) for t in _terms(b, printer))]
+        case Binary(op=BinaryOp.MUL, a=a, b=b):
+            for x, factor in ((a, b), (b, a)):
+                if printer.info(x).dims and not printer.info(factor).dims:
+                    return [times(t, factor) for t in _terms(x, printer)]
+            return [expr]
+        case _:
+            return [expr]
+
+
+def _reach(expr: Expr, printer: Printer) -> int | None:
+    """The largest magnitude of an expression linear in tile axes; None when it is not."""
+    match expr:
+        case Const(value=value):
+            return abs(int(value))
+        case Axis() if expr in printer.place:
+            return (printer.extent_of(expr) or 1) - 1
+        case Axis() if expr in printer.units:
+            return 0
+        case Binary(op=BinaryOp.ADD | BinaryOp.SUB, a=a, b=b):
+            left, right = _reach(a, printer), _reach(b, printer)
+            return None if left is None or right is None else left + right
+        case Binary(op=BinaryOp.MUL, a=a, b=b):
+            left, right = _reach(a, printer), _reach(b, printer)
+            return None if left is None or right is None else left * right
+        case _:
+            return None
+
+
+def _split(index: Expr, printer: Printer, everything: bool) -> tuple[Expr | None, Expr | None]:
+    """(scalar part, tile part) of an index.
+
+    The scalar part has the summands without tile axes: all of them, or only those that change
+    in a serial loop (the others stay with the tile, which is then the index as written).
+    """
+    if not printer.info(index).dims:
+        return index, None
+    scalar: Expr | None = None
+    tile: Expr | None = None
+    for term in _terms(index, printer):
+        info = printer.info(term)
+        if not info.dims and (everything or info.depth > 0):
+            scalar = plus(scalar, term)
+        else:
+            tile = plus(tile, term)
+    return (None, index) if scalar is None else (scalar, tile)
+
+
+def pointer(printer: Printer, buffer: Buffer, indices: Sequence[Expr]) -> Value:
+    """The addresses of `buffer[indices]`: a block over the tile axes in the indices."""
+    size = constant_size(buffer)
+    large = size is None or size >= SMALL
+    steps = strides(buffer, DType.int32 if not large else DType.int64)
+    base: Expr | None = None
+    offset: Expr | None = None
+    for index, step in zip(indices, steps, strict=True):
+        scalar, tile = _split(index, printer, everything=large)
+        if scalar is not None:
+            wide = to(scalar, DType.int64) if large else to(scalar, DType.int32)
+            base = plus(base, times(wide, narrow(step) if isinstance(step, Cast) else step))
+        if tile is not None:
+            if len(printer.info(tile).dims) == 1:
+                printer.value(tile, name=True)
+            offset = plus(offset, _tile_offset(printer, tile, step, large))
+    return _sum(printer, buffer, base, offset)
+
+
+def _tile_offset(printer: Printer, tile: Expr, step: Expr, large: bool) -> Expr:
+    if not large:
+        return times(to(tile, DType.int32), step)
+    reach = _reach(tile, printer)
+    if reach is None:
+        return times(to(tile, DType.int64), step)
+    if isinstance(step, Const):
+        if reach * int(step.value) < SMALL:
+            return times(to(tile, DType.int32), Const(step.value, DType.int32))
+        return times(to(tile, DType.int64), step)
+    printer.writer.spans.append(times(Const(reach, DType.int64), step))
+    return times(to(tile, DType.int32), narrow(step))
+
+
+def narrow(step: Expr) -> Expr:
+    """A 64-bit stride over sizes as 32-bit arithmetic; the launch checks that it fits."""
+    match step:
+        case Cast(a=a) if a.dtype is DType.int32:
+            return a
+        case Const(value=value):
+            return Const(value, DType.int32)
+        case Binary(op=op, a=a, b=b):
+            return Binary(op, narrow(a), narrow(b))
+        case _:
+            return to(step, DType.int32)
+
+
+def _sum(printer: Printer, buffer: Buffer, base: Expr | None, offset: Expr | None) -> Value:
+    text = Text(printer.writer.pointers[buffer])
+    if base is not None and not (isinstance(base, Const) and base.value == 0):
+        moved = printer.value(base)
+        text = Text(f"{text.text} + {moved.text.at(math.SUM)}", math.SUM)
+    dims: tuple[int, ...] = ()
+    if offset is not None and not (isinstance(offset, Const) and offset.value == 0):
+        flat = len(printer.info(offset).dims) == 1
+        wishes = () if flat else (f"{sanitise(buffer.name)}_offsets",)
+        tile = printer.value(offset, *wishes, name=flat)
+        text = Text(f"{text.text} + {tile.text.at(math.PRODUCT)}", math.SUM)
+        dims = tile.dims
+    return Value(text, dims, buffer.dtype)
+
+
+def load(printer: Printer, expr: Load) -> Value:
+    """`tl.load` of a tile or a scalar of a GLOBAL buffer, 0 where its mask is false."""
+    printer.writer.before_load(expr.buffer)
+    where = pointer(printer, expr.buffer, expr.indices)
+    here = set(where.dims)
+    own: list[Expr] = []
+    rest: list[Expr] = []
+    for part in conjuncts(expr.mask):
+        (own if here.issuperset(printer.info(part).dims) else rest).append(part)
+    text = where.text.text
+    if own:
+        zero = "0.0" if expr.dtype.is_float else "0"
+        text = f"{text}, mask={printer.mask(own, where.dims).text}, other={zero}"
+    value = Value(Text(f"tl.load({text})"), where.dims, expr.dtype)
+    return printer.zero_outside(value, rest)

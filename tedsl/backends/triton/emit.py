@@ -1,0 +1,174 @@
+"""A module of the loop IR, at TILE level, to one Triton source file.
+
+Each function becomes a `@triton.jit` kernel: outermost PROGRAM loops are its grid, other loops are
+`tl.range` loops, LOCAL buffers are variables that hold tiles.  Knows nothing of Triton but its
+text; `offline`, `interpret` and `launcher` run it.
+"""
+
+from __future__ import annotations
+
+from tedsl.backends.triton.address import times, to
+from tedsl.backends.triton.descriptors import Descriptors
+from tedsl.backends.triton.math import UNARY, triton_type
+from tedsl.backends.triton.names import Names, sanitise
+from tedsl.backends.triton.program import (
+    GRID_LIMITS,
+    KernelSpec,
+    Param,
+    ParamKind,
+    TritonProgram,
+)
+from tedsl.backends.triton.statements import Statements
+from tedsl.backends.triton.values import Printer
+from tedsl.backends.triton.writer import Writer
+from tedsl.dtypes import DType
+from tedsl.errors import LowerError
+from tedsl.expr.nodes import Const, Expr
+from tedsl.ir.nodes import For, Func, LoopKind, Module, Scope, Stmt
+from tedsl.ir.visit import buffers_read, buffers_written
+from tedsl.target import Target
+
+HEADER = '''"""{title}"""
+
+import triton
+import triton.language as tl
+'''
+LIBDEVICE = "from triton.language.extra import libdevice\n"
+NO_DESCRIPTORS = ("sm_80",)
+
+
+def emit(module: Module, target: Target | str) -> TritonProgram:
+    """The Triton source of a module.
+
+    Args:
+        module: functions at TILE level, tile extents powers of two, masks in place.
+        target: "cuda", "cuda:sm_80" ... or "triton-interpret"; the text is the same for all but
+            for tensor descriptors, which sm_80 lacks.
+
+    Raises:
+        LowerError: the module asks for something that a Triton tile cannot do.
+    """
+    parsed = Target.parse(target)
+    helpers: dict[str, str] = {}
+    names = Names()
+    parts: list[str] = []
+    kernels: list[KernelSpec] = []
+    for func in module.funcs:
+        kernel = _Kernel(func, names.fresh(func.name), helpers, parsed)
+        parts.append(kernel.text())
+        kernels.append(kernel.spec())
+    body = "\n".join((*helpers.values(), *parts))
+    head = HEADER.format(title=f"Kernels of {sanitise(module.name)}.")
+    if "libdevice." in body:
+        head += LIBDEVICE
+    return TritonProgram(f"{head}\n{body}", tuple(kernels), module, parsed)
+
+
+class _Kernel:
+    """One function on its way to text."""
+
+    def __init__(self, func: Func, name: str, helpers: dict[str, str], target: Target) -> None:
+        self.func = func
+        self.name = name
+        self.names = Names(frozenset((name, *helpers)))
+        self.writer = Writer(self.names)
+        self.writer.helpers = helpers
+        written = set(buffers_written(func.body))
+        self.writer.shared_memory = written.intersection(buffers_read(func.body))
+        self.descriptors = Descriptors(self.writer, target.arch not in NO_DESCRIPTORS)
+        self.params: list[Param] = []
+        self.grid: tuple[Expr, ...] = ()
+
+    def text(self) -> str:
+        """The source of the kernel, from its decorator on."""
+        writer, func = self.writer, self.func
+        for buffer in func.params:
+            if buffer.scope is not Scope.GLOBAL:
+                raise LowerError(f"parameter {buffer.name!r} of {func.name} is not in memory")
+            name = self.names.fresh(buffer.name)
+            writer.pointers[buffer] = name
+            self.params.append(Param(ParamKind.POINTER, name, buffer=buffer))
+        for var in func.sizes:
+            name = self.names.fresh(var.name)
+            writer.symbols[var], writer.symbol_depth[var] = name, 0
+            self.params.append(Param(ParamKind.SIZE, name, var=var))
+        loops, body = _peel(func.body)
+        self._programs(loops)
+        statements = Statements(writer, self.descriptors, tuple(loop.axis for loop in loops))
+        statements.emit(body)
+        lines = writer.blocks[-1].lines or ["    pass"]
+        self._finish_params("\n".join(lines))
+        head = f"\n@triton.jit\ndef {self.name}({', '.join(p.name for p in self.params)}):"
+        return "\n".join((head, *lines)) + "\n"
+
+    def spec(self) -> KernelSpec:
+        """How to call it."""
+        spans = tuple(self.writer.spans)
+        return KernelSpec(self.name, tuple(self.params), self.grid, self.func.launch, spans)
+
+    def _finish_params(self, text: str) -> None:
+        """Add descriptors, and drop pointers that only descriptors use."""
+        del text
+
+    def _programs(self, loops: list[For]) -> None:
+        """Define the program axes from program ids.
+
+        Loops on one grid axis are fused, the inner one fastest.  All are fused into the first
+        grid axis when an extent on another one is not known to be within the device's limit.
+        """
+        axes: dict[int, list[For]] = {}
+        for loop in loops:
+            axes.setdefault(loop.program, []).append(loop)
+        extents = [_product([loop.extent for loop in axes[n]]) for n in sorted(axes)]
+        fits = all(
+            isinstance(extent, Const) and int(extent.value) <= limit
+            for extent, limit in zip(extents[1:], GRID_LIMITS[1:], strict=False)
+        )
+        if fits:
+            for place, number in enumerate(sorted(axes)):
+                self._unfuse(axes[number], f"tl.program_id({place})")
+            self.grid = tuple(extents) or (Const(1, DType.int32),)
+            return
+        order = [loop for number in sorted(axes, reverse=True) for loop in axes[number]]
+        self.grid = (_product([loop.extent for loop in order]),)
+        self._unfuse(order, "tl.program_id(0)")
+
+    def _unfuse(self, loops: list[For], source: str) -> None:
+        """Axes of fused loops, outermost first: id = (a * extent(b) + b) * extent(c) + c."""
+        writer = self.writer
+        if len(loops) > 1:
+            source = writer.define(source, writer.depth, None, "pid")
+        for place, loop in enumerate(reversed(loops)):
+            name = self.names.fresh(loop.axis.name)
+            if place == len(loops) - 1:
+                value = source
+            else:
+                count = Printer(writer, (), ()).value(loop.extent, f"{loop.axis.name}_count", name=True)
+                extent = count.text.at(UNARY)
+                value = f"{source} % {extent}"
+                rest = f"{source} // {extent}"
+                if place < len(loops) - 2:
+                    source = writer.define(rest, writer.depth, None, "pid")
+                else:
+                    source = rest
+            if loop.axis.dtype is not DType.int32:
+                value = f"({value}).to({triton_type(loop.axis.dtype)})"
+            writer.line(f"{name} = {value}")
+            writer.symbols[loop.axis] = name
+            writer.symbol_depth[loop.axis] = writer.depth
+
+
+def _peel(stmt: Stmt) -> tuple[list[For], Stmt]:
+    """The PROGRAM loops around a body, outermost first, and the body."""
+    loops: list[For] = []
+    while isinstance(stmt, For) and stmt.kind is LoopKind.PROGRAM:
+        loops.append(stmt)
+        stmt = stmt.body
+    return loops, stmt
+
+
+def _product(extents: list[Expr]) -> Expr:
+    result: Expr = Const(1, DType.int64)
+    for extent in extents:
+        result = times(result, to(extent, DType.int64))
+    return result

@@ -1,0 +1,310 @@
+"""How each operator prints in Triton, per element type, and what it costs and guarantees.
+
+The one table of intrinsics of this backend.  float16 and bfloat16 are computed in float32 and
+rounded after every operator (the caller does both), so the forms here see float32 and float64 only.
+
+Accuracy of the float32 forms, in units of the last place of the result, with the instructions per
+element they cost on sm_90 beside the eleven of a plain pointwise kernel:
+
+    + - * floor ceil round trunc abs neg     exact rounding       1
+    /                                        2                    9   (div.full)
+    sqrt rsqrt                               1, 2                 1   (approximate instructions)
+    exp2                                     2                    1
+    exp                                      2 + |x| / 2          5   (exp2 of x * log2(e))
+    sigmoid                                  4 + |x| / 2         13
+    log log2 log10 log1p expm1               1 to 2           11-28   (libdevice)
+    erf tanh                                 2, 2            30, 22   (libdevice)
+    sin cos tan                              2, 2, 4             80   (libdevice, any argument)
+    asin acos atan sinh cosh ... atan2 pow   2 to 6           20-60   (libdevice)
+
+float64 forms are libdevice's, within 2 units.  Integer `//` and `%` truncate in Triton, so the
+floor forms go through a helper unless both operands are known to be non-negative.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tedsl.dtypes import DType, Kind
+from tedsl.errors import BackendError
+from tedsl.expr.nodes import BinaryOp, CompareOp, UnaryOp
+
+COMPARE, OR, XOR, AND, SHIFT, SUM, PRODUCT, UNARY, ATOM = range(9)
+LOG2E = "1.4426950408889634"
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A piece of source and how tightly its outermost operator binds."""
+
+    text: str
+    level: int = ATOM
+
+    def at(self, level: int) -> str:
+        """The text, in parentheses when it binds less tightly than `level`."""
+        return self.text if self.level >= level else f"({self.text})"
+
+
+_CALLS: dict[UnaryOp, str] = {
+    UnaryOp.ABS: "tl.abs",
+    UnaryOp.EXP: "tl.exp",
+    UnaryOp.EXP2: "tl.exp2",
+    UnaryOp.EXPM1: "libdevice.expm1",
+    UnaryOp.LOG: "tl.log",
+    UnaryOp.LOG2: "tl.log2",
+    UnaryOp.LOG10: "libdevice.log10",
+    UnaryOp.LOG1P: "libdevice.log1p",
+    UnaryOp.SQRT: "tl.sqrt",
+    UnaryOp.RSQRT: "tl.rsqrt",
+    UnaryOp.TANH: "libdevice.tanh",
+    UnaryOp.ERF: "tl.erf",
+    UnaryOp.SIN: "tl.sin",
+    UnaryOp.COS: "tl.cos",
+    UnaryOp.TAN: "libdevice.tan",
+    UnaryOp.ASIN: "libdevice.asin",
+    UnaryOp.ACOS: "libdevice.acos",
+    UnaryOp.ATAN: "libdevice.atan",
+    UnaryOp.SINH: "libdevice.sinh",
+    UnaryOp.COSH: "libdevice.cosh",
+    UnaryOp.ASINH: "libdevice.asinh",
+    UnaryOp.ACOSH: "libdevice.acosh",
+    UnaryOp.ATANH: "libdevice.atanh",
+    UnaryOp.FLOOR: "tl.floor",
+    UnaryOp.CEIL: "tl.ceil",
+    UnaryOp.ROUND: "libdevice.rint",
+    UnaryOp.TRUNC: "libdevice.trunc",
+}
+_INTEGER_IDENTITIES = frozenset({UnaryOp.FLOOR, UnaryOp.CEIL, UnaryOp.ROUND, UnaryOp.TRUNC})
+TWICE = frozenset({UnaryOp.SIGN, UnaryOp.ISNAN})
+
+_INFIX: dict[BinaryOp, tuple[str, int]] = {
+    BinaryOp.ADD: ("+", SUM),
+    BinaryOp.SUB: ("-", SUM),
+    BinaryOp.MUL: ("*", PRODUCT),
+    BinaryOp.DIV: ("/", PRODUCT),
+    BinaryOp.TRUNCDIV: ("//", PRODUCT),
+    BinaryOp.TRUNCMOD: ("%", PRODUCT),
+    BinaryOp.AND: ("&", AND),
+    BinaryOp.OR: ("|", OR),
+    BinaryOp.XOR: ("^", XOR),
+    BinaryOp.SHL: ("<<", SHIFT),
+    BinaryOp.SHR: (">>", SHIFT),
+}
+
+HELPERS: dict[str, str] = {
+    "floor_div": '''
+@triton.jit
+def floor_div(a, b):
+    """Quotient of integers rounded to minus infinity; `//` truncates."""
+    r = a % b
+    return tl.where((r != 0) & ((r < 0) != (b < 0)), a // b - 1, a // b)
+''',
+    "floor_mod": '''
+@triton.jit
+def floor_mod(a, b):
+    """Remainder with the sign of the divisor; `%` takes that of the dividend."""
+    r = a % b
+    return tl.where((r != 0) & ((r < 0) != (b < 0)), r + b, r)
+''',
+    "float_floor_mod": '''
+@triton.jit
+def float_floor_mod(a, b):
+    """Remainder of floats with the sign of the divisor."""
+    r = libdevice.fmod(a, b)
+    return tl.where((r != 0.0) & ((r < 0.0) != (b < 0.0)), r + b, r)
+''',
+    "float_floor_div": '''
+@triton.jit
+def float_floor_div(a, b):
+    """Quotient of floats rounded to minus infinity, exact where `a / b` would round up."""
+    r = libdevice.fmod(a, b)
+    r = tl.where((r != 0.0) & ((r < 0.0) != (b < 0.0)), r + b, r)
+    return tl.where(b == 0.0, a / b, libdevice.rint((a - r) / b))
+''',
+    "int_pow": '''
+@triton.jit
+def int_pow(a, b, BITS: tl.constexpr):
+    """`a ** b` of integers by squaring, modulo the width of the type."""
+    r = a * 0 + 1 + b * 0
+    for _ in tl.static_range(BITS):
+        r = tl.where((b & 1) != 0, r * a, r)
+        a = a * a
+        b = b >> 1
+    return r
+''',
+    "max_nan": '''
+@triton.jit
+def max_nan(a, b):
+    """The larger; NaN when either is."""
+    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
+''',
+    "min_nan": '''
+@triton.jit
+def min_nan(a, b):
+    """The smaller; NaN when either is."""
+    return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
+''',
+    "product": '''
+@triton.jit
+def product(a, b):
+    """The product."""
+    return a * b
+''',
+}
+
+
+def triton_type(dtype: DType) -> str:
+    """The `tl` name of an element type."""
+    return f"tl.{dtype.info.triton}"
+
+
+def literal(value: bool | int | float, dtype: DType) -> str:
+    """A constant of `dtype` as Python source."""
+    if dtype.is_bool:
+        return str(bool(value))
+    if not dtype.is_float:
+        return str(int(value))
+    number = float(value)
+    if number != number:
+        return 'float("nan")'
+    if number in (float("inf"), float("-inf")):
+        return f'float("{number}")'
+    return repr(number)
+
+
+def unary(op: UnaryOp, x: Text, dtype: DType) -> Text:
+    """`op(x)` for `x` of `dtype` (float32, float64, an integer type or bool).
+
+    Requires: `x` is a name when `op` is in `TWICE`.
+    """
+    if not dtype.is_float:
+        return _integer_unary(op, x, dtype)
+    match op:
+        case UnaryOp.NEG:
+            return Text(f"-{x.at(UNARY)}", UNARY)
+        case UnaryOp.SIGMOID if dtype is DType.float64:
+            return Text(f"1.0 / (1.0 + tl.exp(-{x.at(UNARY)}))", PRODUCT)
+        case UnaryOp.SIGMOID:
+            return Text(f"1.0 / (1.0 + tl.exp2({x.at(PRODUCT)} * -{LOG2E}))", PRODUCT)
+        case UnaryOp.SIGN:
+            t = x.at(ATOM)
+            return Text(f"tl.where({t} > 0.0, 1.0, tl.where({t} < 0.0, -1.0, {t}))")
+        case UnaryOp.ISNAN:
+            return Text(f"{x.at(OR)} != {x.at(OR)}", COMPARE)
+        case UnaryOp.ISINF:
+            return Text(f'tl.abs({x.text}) == float("inf")', COMPARE)
+        case UnaryOp.ISFINITE:
+            return Text(f'tl.abs({x.text}) < float("inf")', COMPARE)
+        case _ if op in _CALLS:
+            return Text(f"{_CALLS[op]}({x.text})")
+        case _:
+            raise BackendError(f"{op.value} has no meaning for {dtype.value} in Triton")
+
+
+def _integer_unary(op: UnaryOp, x: Text, dtype: DType) -> Text:
+    if op in _INTEGER_IDENTITIES:
+        return x
+    match op:
+        case UnaryOp.NOT:
+            return Text(f"~{x.at(UNARY)}", UNARY)
+        case UnaryOp.NEG:
+            return Text(f"-{x.at(UNARY)}", UNARY)
+        case UnaryOp.ABS if dtype.kind is Kind.INT:
+            return Text(f"tl.abs({x.text})")
+        case UnaryOp.ABS:
+            return x
+        case UnaryOp.SIGN:
+            t, kind = x.at(ATOM), triton_type(dtype)
+            return Text(f"(({t} > 0).to(tl.int8) - ({t} < 0).to(tl.int8)).to({kind})")
+        case UnaryOp.ISNAN | UnaryOp.ISINF:
+            return Text(f"{x.at(OR)} != {x.at(OR)}", COMPARE)
+        case UnaryOp.ISFINITE:
+            return Text(f"{x.at(OR)} == {x.at(OR)}", COMPARE)
+        case UnaryOp.POPCOUNT:
+            return _popcount(x, dtype)
+        case _:
+            raise BackendError(
+                f"{op.value} takes floats, not {dtype.value}",
+                hint='cast the operand first, e.g. x.astype("float32")',
+            )
+
+
+def _popcount(x: Text, dtype: DType) -> Text:
+    """Through the unsigned type of the same width, so that a sign bit is counted once."""
+    if dtype.is_bool:
+        return x
+    wide = "tl.int64" if dtype.bits == 64 else "tl.int32"
+    bits = x.at(ATOM)
+    if dtype.bits >= 32:
+        bits = f"{bits}.to({wide}, bitcast=True)"
+    else:
+        bits = f"{bits}.to(tl.uint{dtype.bits}, bitcast=True).to(tl.int32)"
+    return Text(f"libdevice.popc({bits}).to({triton_type(dtype)})")
+
+
+def binary(
+    op: BinaryOp, a: Text, b: Text, dtype: DType, nonnegative: bool
+) -> tuple[Text, str | None]:
+    """`a op b` for operands of `dtype`, and the name of the helper it calls, if any.
+
+    Args:
+        nonnegative: both operands are integers known to be at least 0.
+    """
+    match op:
+        case BinaryOp.MIN | BinaryOp.MAX:
+            return _extremum(op, a, b, dtype), None
+        case BinaryOp.POW if dtype.is_float:
+            return Text(f"libdevice.pow({a.text}, {b.text})"), None
+        case BinaryOp.POW:
+            return Text(f"int_pow({a.text}, {b.text}, {dtype.bits})"), "int_pow"
+        case BinaryOp.ATAN2:
+            return Text(f"libdevice.atan2({a.text}, {b.text})"), None
+        case BinaryOp.FLOORDIV | BinaryOp.FLOORMOD:
+            return _floor(op, a, b, dtype, nonnegative)
+        case BinaryOp.TRUNCMOD if dtype.is_float:
+            return Text(f"libdevice.fmod({a.text}, {b.text})"), None
+        case BinaryOp.TRUNCDIV if dtype.is_float:
+            return Text(f"libdevice.trunc({a.at(PRODUCT)} / {b.at(UNARY)})"), None
+        case BinaryOp.ADD | BinaryOp.MUL if dtype.is_bool:
+            sign, level = ("|", OR) if op is BinaryOp.ADD else ("&", AND)
+            return Text(f"{a.at(level)} {sign} {b.at(level + 1)}", level), None
+        case _:
+            sign, level = _INFIX[op]
+            return Text(f"{a.at(level)} {sign} {b.at(level + 1)}", level), None
+
+
+def _floor(
+    op: BinaryOp, a: Text, b: Text, dtype: DType, nonnegative: bool
+) -> tuple[Text, str | None]:
+    sign, name = ("//", "div") if op is BinaryOp.FLOORDIV else ("%", "mod")
+    if dtype.is_float:
+        return Text(f"float_floor_{name}({a.text}, {b.text})"), f"float_floor_{name}"
+    if nonnegative or dtype.kind is Kind.UINT:
+        return Text(f"{a.at(PRODUCT)} {sign} {b.at(UNARY)}", PRODUCT), None
+    return Text(f"floor_{name}({a.text}, {b.text})"), f"floor_{name}"
+
+
+def _extremum(op: BinaryOp, a: Text, b: Text, dtype: DType) -> Text:
+    if dtype.is_bool:
+        sign, level = ("&", AND) if op is BinaryOp.MIN else ("|", OR)
+        return Text(f"{a.at(level)} {sign} {b.at(level + 1)}", level)
+    name = "tl.minimum" if op is BinaryOp.MIN else "tl.maximum"
+    nan = ", propagate_nan=tl.PropagateNan.ALL" if dtype.is_float else ""
+    return Text(f"{name}({a.text}, {b.text}{nan})")
+
+
+def compare(op: CompareOp, a: Text, b: Text) -> Text:
+    """`a op b`."""
+    return Text(f"{a.at(OR)} {op.value} {b.at(OR)}", COMPARE)
+
+
+def cast(x: Text, source: DType, target: DType) -> Text:
+    """`x` of `source` as `target`; float to integer truncates, to bool is `x != 0`."""
+    if source is target:
+        return x
+    if target.is_bool:
+        return Text(f"{x.at(OR)} != {'0.0' if source.is_float else '0'}", COMPARE)
+    kind = triton_type(target)
+    if target in (DType.float16, DType.bfloat16) and source is not DType.float32:
+        return Text(f"{x.at(ATOM)}.to(tl.float32).to({kind})")
+    return Text(f"{x.at(ATOM)}.to({kind})")

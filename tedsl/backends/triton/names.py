@@ -1,0 +1,35 @@
+"""Names in generated source: valid Python, unique in a function, close to what the user wrote."""
+
+from __future__ import annotations
+
+import builtins
+import keyword
+import re
+
+RESERVED = frozenset(keyword.kwlist) | frozenset(dir(builtins)) | {"tl", "triton", "libdevice"}
+
+
+def sanitise(name: str) -> str:
+    """`name` as a Python identifier: `"i.outer"` becomes `i_outer`, `"2d"` becomes `_2d`."""
+    text = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_") or "v"
+    return f"_{text}" if text[0].isdigit() else text
+
+
+class Names:
+    """Gives out each name once; a second request for the same one gets a number."""
+
+    def __init__(self, taken: frozenset[str] = frozenset()) -> None:
+        self._taken = set(RESERVED | taken)
+
+    def fresh(self, *wishes: str) -> str:
+        """The first of the wishes that is free, else the last one with a number."""
+        texts = [sanitise(wish) for wish in wishes]
+        for text in texts:
+            if text not in self._taken:
+                self._taken.add(text)
+                return text
+        number = 1
+        while f"{texts[-1]}_{number}" in self._taken:
+            number += 1
+        self._taken.add(f"{texts[-1]}_{number}")
+        return f"{texts[-1]}_{number}"

@@ -1,0 +1,178 @@
+"""The product of the Triton backend: one source file and, per kernel, how to call it.
+
+Pure data; knows neither Triton nor PyTorch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from tedsl.errors import BackendError
+from tedsl.expr.nodes import (
+    Binary,
+    BinaryOp,
+    Cast,
+    Compare,
+    CompareOp,
+    Const,
+    Expr,
+    IfThenElse,
+    Select,
+    Unary,
+    UnaryOp,
+    Var,
+)
+from tedsl.ir.nodes import Buffer, Launch, Module
+from tedsl.target import Target
+
+GRID_LIMITS = (2**31 - 1, 65535, 65535)
+DEFAULT_WARPS = 4
+DEFAULT_STAGES = 3
+
+
+class ParamKind(StrEnum):
+    """What a kernel parameter is."""
+
+    POINTER = "pointer"
+    SIZE = "size"
+    DESCRIPTOR = "descriptor"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Param:
+    """One parameter of a kernel, in order.
+
+    POINTER: the address of `buffer`.  SIZE: the value of `var`.  DESCRIPTOR: a tensor descriptor
+    of `buffer` with blocks of `block` elements (its base must be 16-byte aligned).
+    """
+
+    kind: ParamKind
+    name: str
+    buffer: Buffer | None = None
+    var: Var | None = None
+    block: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KernelSpec:
+    """One kernel of a program.
+
+    `grid` has one to three extents over the sizes.  `spans` are expressions that must stay below
+    2**31: the farthest element from its program's base that a 32-bit offset has to reach.
+    """
+
+    name: str
+    params: tuple[Param, ...]
+    grid: tuple[Expr, ...]
+    launch: Launch
+    spans: tuple[Expr, ...] = ()
+
+    @property
+    def num_warps(self) -> int:
+        """Warps per program."""
+        return self.launch.num_warps or DEFAULT_WARPS
+
+    def options(self) -> dict[str, int]:
+        """Launch options for Triton; those left to its defaults are absent."""
+        known = {
+            "num_warps": self.num_warps,
+            "num_stages": self.launch.num_stages,
+            "num_ctas": self.launch.num_ctas,
+            "maxnreg": self.launch.maxnreg,
+        }
+        return {name: value for name, value in known.items() if value is not None}
+
+    def grid_for(self, sizes: Mapping[Var, int | float]) -> tuple[int, int, int]:
+        """The grid of one call.  A 0 in it means that there is nothing to run.
+
+        Raises:
+            BackendError: an extent is beyond what the device can launch, or an offset beyond
+                32 bits.
+        """
+        extents = [int(evaluate(extent, sizes)) for extent in self.grid]
+        for axis, (extent, limit) in enumerate(zip(extents, GRID_LIMITS, strict=False)):
+            if extent > limit:
+                raise BackendError(
+                    f"kernel {self.name} needs {extent} programs on grid axis {axis}, "
+                    f"the device allows {limit}",
+                    hint="make each program do more: a larger split factor on the bound axis",
+                )
+        for span in self.spans:
+            if evaluate(span, sizes) >= 2**31:
+                raise BackendError(
+                    f"kernel {self.name} addresses elements {evaluate(span, sizes)} apart in one "
+                    "tile, beyond a 32-bit offset",
+                    hint="use fewer rows per tile, or build with constant shapes",
+                )
+        return (*extents, 1, 1)[:3]  # pyright: ignore[reportReturnType]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TritonProgram:
+    """A whole source file and its kernels in launch order."""
+
+    source: str
+    kernels: tuple[KernelSpec, ...]
+    module: Module
+    target: Target
+
+
+def _truncdiv(a: int, b: int) -> int:
+    return -(-a // b) if (a < 0) != (b < 0) else a // b
+
+
+_ARITHMETIC: dict[BinaryOp, Callable[[int, int], int]] = {
+    BinaryOp.ADD: lambda a, b: a + b,
+    BinaryOp.SUB: lambda a, b: a - b,
+    BinaryOp.MUL: lambda a, b: a * b,
+    BinaryOp.FLOORDIV: lambda a, b: a // b,
+    BinaryOp.FLOORMOD: lambda a, b: a % b,
+    BinaryOp.TRUNCDIV: _truncdiv,
+    BinaryOp.TRUNCMOD: lambda a, b: a - b * _truncdiv(a, b),
+    BinaryOp.MIN: min,
+    BinaryOp.MAX: max,
+    BinaryOp.AND: lambda a, b: a & b,
+    BinaryOp.OR: lambda a, b: a | b,
+    BinaryOp.SHL: lambda a, b: a << b,
+    BinaryOp.SHR: lambda a, b: a >> b,
+}
+_COMPARISON: dict[CompareOp, Callable[[int, int], bool]] = {
+    CompareOp.EQ: lambda a, b: a == b,
+    CompareOp.NE: lambda a, b: a != b,
+    CompareOp.LT: lambda a, b: a < b,
+    CompareOp.LE: lambda a, b: a <= b,
+    CompareOp.GT: lambda a, b: a > b,
+    CompareOp.GE: lambda a, b: a >= b,
+}
+
+
+def evaluate(expr: Expr, sizes: Mapping[Var, int | float]) -> int:
+    """An integer expression over sizes, exactly.
+
+    Raises:
+        BackendError: a size without a value, a division by zero, or a node that is no size.
+    """
+    match expr:
+        case Const(value=value):
+            return int(value)
+        case Var(name=name):
+            if expr not in sizes:
+                raise BackendError(f"size {name!r} has no value", hint="pass all runtime sizes")
+            return int(sizes[expr])
+        case Cast(a=a):
+            return evaluate(a, sizes)
+        case Binary(op=op, a=a, b=b) if op in _ARITHMETIC:
+            left, right = evaluate(a, sizes), evaluate(b, sizes)
+            if right == 0 and op in (BinaryOp.FLOORDIV, BinaryOp.FLOORMOD):
+                raise BackendError(f"a grid extent divides {left} by zero")
+            return _ARITHMETIC[op](left, right)
+        case Compare(op=op, a=a, b=b):
+            return int(_COMPARISON[op](evaluate(a, sizes), evaluate(b, sizes)))
+        case Select(condition=condition, a=a, b=b) | IfThenElse(condition=condition, a=a, b=b):
+            return evaluate(a if evaluate(condition, sizes) else b, sizes)
+        case Unary(op=UnaryOp.NEG, a=a):
+            return -evaluate(a, sizes)
+        case _:
+            raise BackendError(f"a size cannot contain {type(expr).__name__}")

@@ -1,0 +1,490 @@
+"""Expressions to source text: numbering of equal values, hoisting, broadcasting, rounding.
+
+An expression's block has the tile axes that occur in it, in the order of its statement's tile; it
+is broadcast (`[:, None]`) only where it meets another.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tedsl.backends.triton import address, math
+from tedsl.backends.triton.masks import conjuncts
+from tedsl.backends.triton.math import Text
+from tedsl.backends.triton.names import sanitise
+from tedsl.backends.triton.writer import Value, Writer
+from tedsl.dtypes import DType, Kind
+from tedsl.errors import InternalError, LowerError
+from tedsl.expr.nodes import (
+    Axis,
+    Binary,
+    BinaryOp,
+    Cast,
+    Compare,
+    Const,
+    Expr,
+    Select,
+    Unary,
+    Var,
+)
+from tedsl.ir.nodes import Buffer, Load, Scope, TileAxis
+
+HALF = (DType.float16, DType.bfloat16)
+LINE = 84
+
+
+@dataclass(frozen=True, slots=True)
+class Info:
+    """Facts of an expression: value number, axes, the block it can be written in, its size."""
+
+    number: int
+    dims: tuple[int, ...]
+    depth: int
+    size: int
+    divides: bool
+
+
+class Printer:
+    """Prints the expressions of one statement.
+
+    Args:
+        writer: the kernel's text.
+        order: the statement's tile axes; blocks have their dimensions in this order.
+        roots: every expression of the statement, so that shared parts are seen.
+        holds: conditions that hold in every lane whose value matters.
+    """
+
+    def __init__(
+        self,
+        writer: Writer,
+        order: Sequence[TileAxis],
+        roots: Sequence[Expr],
+        holds: Sequence[Expr] = (),
+    ) -> None:
+        self.writer = writer
+        self.tiles = tuple(tile for tile in order if tile.extent > 1)
+        self.place = {tile.axis: n for n, tile in enumerate(self.tiles)}
+        self.units = {tile.axis for tile in order if tile.extent == 1}
+        self._info: dict[Expr, Info] = {}
+        self.uses: Counter[int] = Counter()
+        seen: set[int] = set()
+        for root in roots:
+            self._count(root, seen)
+        self.holds = {self.info(part).number for part in holds}
+
+    def _count(self, expr: Expr, seen: set[int]) -> None:
+        number = self.info(expr).number
+        self.uses[number] += 1
+        if number in seen:
+            return
+        seen.add(number)
+        if isinstance(expr, Load) and expr.buffer.scope is not Scope.GLOBAL:
+            return
+        for child in expr.children():
+            self._count(child, seen)
+
+    # facts
+
+    def shape(self, dims: Sequence[int]) -> tuple[int, ...]:
+        """Extents of the axes."""
+        return tuple(self.tiles[place].extent for place in dims)
+
+    def extent_of(self, expr: Expr) -> int | None:
+        """The extent of a tile axis; None for anything else."""
+        place = self.place.get(expr) if isinstance(expr, Axis) else None
+        return None if place is None else self.tiles[place].extent
+
+    def names(self, dims: Sequence[int]) -> list[str]:
+        """Names of the axes."""
+        return [self.tiles[place].axis.name for place in dims]
+
+    def info(self, expr: Expr) -> Info:
+        """Number, axes and depth of an expression; equal numbers mean equal blocks."""
+        found = self._info.get(expr)
+        if found is None:
+            found = self._info[expr] = self._make_info(expr)
+        return found
+
+    def _make_info(self, expr: Expr) -> Info:
+        number = self.writer.number
+        match expr:
+            case Const(value=value, dtype=dtype):
+                return Info(number(("const", repr(value), dtype)), (), 0, 0, False)
+            case Axis() if expr in self.place:
+                key = ("range", self.extent_of(expr), expr.dtype)
+                return Info(number(key), (self.place[expr],), 0, 1, False)
+            case Axis() if expr in self.units:
+                return Info(number(("const", "0", expr.dtype)), (), 0, 0, False)
+            case Axis() | Var():
+                depth = self.writer.symbol_depth.get(expr)
+                if depth is None:
+                    raise InternalError(f"{expr.name!r} is not a loop or size of this kernel")
+                return Info(number(("symbol", id(expr))), (), depth, 0, False)
+            case Load():
+                return self._load_info(expr)
+            case _:
+                return self._operator_info(expr)
+
+    def _operator_info(self, expr: Expr, *tag: object) -> Info:
+        children = [self.info(child) for child in expr.children()]
+        dims = union(*(child.dims for child in children))
+        parts = tuple((c.number, tuple(dims.index(d) for d in c.dims)) for c in children)
+        op = getattr(expr, "op", None)
+        key = (type(expr).__name__, op, expr.dtype, *tag, parts)
+        return Info(
+            self.writer.number(key),
+            dims,
+            max((c.depth for c in children), default=0),
+            1 + sum(c.size for c in children),
+            any(c.divides for c in children)
+            or op in (BinaryOp.FLOORDIV, BinaryOp.FLOORMOD, BinaryOp.TRUNCDIV, BinaryOp.TRUNCMOD),
+        )
+
+    def _load_info(self, expr: Load) -> Info:
+        buffer, writer = expr.buffer, self.writer
+        if buffer.scope is Scope.GLOBAL:
+            base = self._operator_info(expr, id(buffer), writer.stores.get(buffer, 0))
+            return Info(base.number, base.dims, writer.depth, base.size + 1, False)
+        local = writer.local(buffer)
+        axes = self.block_axes(buffer, expr.indices)
+        base = self._operator_info(expr, id(buffer), local.version)
+        return Info(base.number, union(axes, base.dims), local.depth, 0, False)
+
+    def block_axes(self, buffer: Buffer, indices: Sequence[Expr]) -> tuple[int, ...]:
+        """The place in the tile of the axis that indexes each non-unit dimension of a tile value.
+
+        Raises:
+            LowerError: the buffer is not read or written as exactly the tile.
+        """
+        axes: list[int] = []
+        for extent, index in zip(buffer.shape, indices, strict=True):
+            if not isinstance(extent, Const):
+                raise LowerError(f"tile value {buffer.name!r} has a shape that is not constant")
+            if extent.value == 1:
+                continue
+            if not (isinstance(index, Axis) and self.extent_of(index) == extent.value):
+                raise LowerError(
+                    f"tile value {buffer.name!r} is indexed by something else than its tile",
+                    facts=[("extent", str(extent.value)), ("index", type(index).__name__)],
+                    hint="a Triton tile cannot be read at a shift: inline the producer (recompute) "
+                    "or leave it at root (its own kernel)",
+                )
+            axes.append(self.place[index])
+        if len(set(axes)) != len(axes):
+            raise LowerError(f"tile value {buffer.name!r} is read along a diagonal")
+        return tuple(axes)
+
+    # text
+
+    def value(self, expr: Expr, *wishes: str, name: bool = False, depth: int = -1) -> Value:
+        """Source of an expression.  `name` asks for a variable, called as one of `wishes`.
+
+        Args:
+            depth: the block of the expression around this one; a part that can be written farther
+                out is (its innermost block by default).
+        """
+        info = self.info(expr)
+        known = self.writer.lookup(info.number)
+        if known is not None:
+            return Value(Text(known), info.dims, expr.dtype)
+        outer = self.writer.depth if depth < 0 else depth
+        built = self._build(expr, info)
+        if built.literal or not self._worth_a_name(expr, info, built, outer, name):
+            return built
+        wishes = wishes or self._wishes(expr, info)
+        text = self.writer.define(built.text.text, info.depth, info.number, *wishes)
+        return Value(Text(text), built.dims, built.dtype)
+
+    def _worth_a_name(self, expr: Expr, info: Info, built: Value, outer: int, name: bool) -> bool:
+        if info.size == 0:
+            return False
+        if isinstance(expr, Load):
+            return True
+        return (
+            name
+            or self.uses[info.number] > 1
+            or (info.depth < outer and (bool(info.dims) or info.divides))
+            or len(built.text.text) > LINE
+        )
+
+    def _wishes(self, expr: Expr, info: Info) -> tuple[str, ...]:
+        if isinstance(expr, Load):
+            name = sanitise(expr.buffer.name)
+            return (name.lower(), f"{name}_tile" if info.dims else f"{name}_value")
+        if len(info.dims) == 1 and expr.dtype.kind is Kind.INT and _only_index(expr):
+            (name,) = self.names(info.dims)
+            return (name,) if isinstance(expr, Axis) else (name.split(".")[0], name)
+        if expr.dtype.is_bool:
+            return ("m_" + "".join(n.split(".")[0] for n in self.names(info.dims)), "mask")
+        return ("t",)
+
+    def _build(self, expr: Expr, info: Info) -> Value:
+        match expr:
+            case Const(value=value, dtype=dtype):
+                text = math.literal(value, dtype)
+                level = math.UNARY if text.startswith("-") else math.ATOM
+                return Value(Text(text, level), (), dtype, literal=True)
+            case Axis() if expr in self.place:
+                return self._range(expr)
+            case Axis() if expr in self.units:
+                return Value(Text("0"), (), expr.dtype, literal=True)
+            case Axis() | Var():
+                text = Text(self.writer.symbols[expr])
+                return Value(text, (), expr.dtype, literal=expr in self.writer.static)
+            case Load():
+                return self._load(expr, info)
+            case Cast():
+                return self._cast(expr, info)
+            case Unary():
+                return self._unary(expr, info)
+            case Binary():
+                return self._binary(expr, info)
+            case Compare(op=op, a=a, b=b):
+                left, right = self._pair(a, b, info)
+                return Value(math.compare(op, left, right), info.dims, DType.bool)
+            case Select():
+                return self._select(expr, info)
+            case _:
+                raise InternalError(f"{type(expr).__name__} cannot stand in a TILE statement")
+
+    def _range(self, axis: Axis) -> Value:
+        text = Text(f"tl.arange(0, {self.extent_of(axis)})")
+        return Value(math.cast(text, DType.int32, axis.dtype), (self.place[axis],), axis.dtype)
+
+    def _load(self, expr: Load, info: Info) -> Value:
+        if expr.buffer.scope is Scope.GLOBAL:
+            return address.load(self, expr)
+        self.flush(expr.buffer)
+        name = self.writer.local(expr.buffer).name
+        axes = self.block_axes(expr.buffer, expr.indices)
+        value = Value(Text(name), union(axes), expr.dtype)
+        if value.dims != axes:
+            value = Value(transpose(name, axes, value.dims), value.dims, expr.dtype)
+        return self.zero_outside(value, conjuncts(expr.mask))
+
+    def flush(self, buffer: Buffer) -> None:
+        """Write out the constant that `buffer` holds, if its store was postponed."""
+        local = self.writer.local(buffer)
+        if local.pending is not None:
+            constant, local.pending = local.pending, None
+            text = full(block_shape(buffer), constant, buffer.dtype)
+            self.writer.line(f"{local.name} = {text}")
+
+    def zero_outside(self, value: Value, parts: Sequence[Expr]) -> Value:
+        """`value` where all `parts` hold, else 0; parts that hold where it matters are dropped."""
+        parts = [part for part in parts if self.info(part).number not in self.holds]
+        if not parts:
+            return value
+        return self.otherwise(value, parts, Const(0, value.dtype))
+
+    def otherwise(self, value: Value, parts: Sequence[Expr], other: Const) -> Value:
+        """`value` where all `parts` hold, else the constant `other`."""
+        dims = union(value.dims, *(self.info(part).dims for part in parts))
+        mask = self.mask(parts, dims)
+        text = math.literal(other.value, value.dtype)
+        if value.literal:
+            value = self.typed(value)
+        inner = self.expand(value, dims).text
+        return Value(Text(f"tl.where({mask.text}, {inner}, {text})"), dims, value.dtype)
+
+    def mask(self, parts: Sequence[Expr], dims: tuple[int, ...]) -> Text:
+        """The conjunction of `parts`, at the rank of `dims`, made of one part per set of axes."""
+        groups: dict[tuple[int, ...], list[Text]] = {}
+        for part in parts:
+            info = self.info(part)
+            value = self.value(part, name=len(info.dims) == 1)
+            texts = groups.setdefault(info.dims, [])
+            if value.text not in texts:
+                texts.append(value.text)
+        terms: list[Text] = []
+        for axes, texts in sorted(groups.items(), key=lambda item: len(item[0])):
+            text = " & ".join(t.at(math.AND) for t in texts)
+            level = math.AND if len(texts) > 1 else texts[0].level
+            text = text if len(texts) > 1 else texts[0].text
+            terms.append(self.expand(Value(Text(text, level), axes, DType.bool), dims))
+        if len(terms) == 1:
+            return terms[0]
+        return self._named_mask(parts, dims, " & ".join(t.at(math.AND) for t in terms))
+
+    def _named_mask(self, parts: Sequence[Expr], dims: tuple[int, ...], text: str) -> Text:
+        """A mask over several axes as a variable, since loads and stores share it."""
+        facts = [self.info(part) for part in parts]
+        places = tuple(tuple(dims.index(d) for d in fact.dims) for fact in facts)
+        key = ("mask", tuple(f.number for f in facts), places, self.shape(dims))
+        number = self.writer.number(key)
+        name = self.writer.lookup(number)
+        if name is None:
+            depth = max(fact.depth for fact in facts)
+            axes = "".join(n.split(".")[0] for n in self.names(union(*(f.dims for f in facts))))
+            name = self.writer.define(text, depth, number, f"m_{axes}", "mask")
+        return Text(name)
+
+    def expand(self, value: Value, dims: tuple[int, ...]) -> Text:
+        """The block at the rank of `dims`, ready to be broadcast; scalars stay scalars."""
+        if value.dims == dims or not value.dims:
+            return value.text
+        where = ", ".join(":" if axis in value.dims else "None" for axis in dims)
+        if value.core is not None:
+            text = f"{value.core.at(math.ATOM)}[{where}] * {value.scale}"
+            return Text(text, math.PRODUCT)
+        return Text(f"{value.text.at(math.ATOM)}[{where}]")
+
+    def typed(self, value: Value) -> Value:
+        """A literal as a scalar of its element type."""
+        if not value.literal:
+            return value
+        text = f"tl.full((), {value.text.text}, {math.triton_type(value.dtype)})"
+        return Value(Text(text), (), value.dtype)
+
+    def _wide(self, value: Value) -> Value:
+        """float16 and bfloat16 as float32; operators compute there."""
+        if value.dtype not in HALF:
+            return value
+        if value.literal:
+            return Value(value.text, (), DType.float32, literal=True)
+        return Value(math.cast(value.text, value.dtype, DType.float32), value.dims, DType.float32)
+
+    def _rounded(self, text: Text, dims: tuple[int, ...], dtype: DType) -> Value:
+        if dtype in HALF:
+            text = math.cast(text, DType.float32, dtype)
+        return Value(text, dims, dtype)
+
+    def _operand(self, expr: Expr, info: Info) -> Value:
+        return self._wide(self.value(expr, depth=info.depth))
+
+    def _pair(self, a: Expr, b: Expr, info: Info) -> tuple[Text, Text]:
+        left, right = self._operand(a, info), self._operand(b, info)
+        if left.literal and right.literal:
+            left = self.typed(left)
+        return self.expand(left, info.dims), self.expand(right, info.dims)
+
+    def _cast(self, expr: Cast, info: Info) -> Value:
+        value = self.value(expr.a, depth=info.depth)
+        if isinstance(expr.a, Const):
+            return self._build(Const(_convert(expr.a.value, expr.dtype), expr.dtype), info)
+        value = self.typed(value)
+        if _only_sizes(expr.a) and not expr.dtype.is_bool:
+            # Triton passes a size of 1 as a constexpr, which has no method `to`
+            text = Text(f"tl.cast({value.text.text}, {math.triton_type(expr.dtype)})")
+        else:
+            text = math.cast(value.text, value.dtype, expr.dtype)
+        return Value(text, value.dims, expr.dtype)
+
+    def _unary(self, expr: Unary, info: Info) -> Value:
+        value = self.typed(self._operand(expr.a, info))
+        if expr.op in math.TWICE and value.text.level != math.ATOM:
+            depth = self.info(expr.a).depth
+            name = self.writer.define(value.text.text, depth, None, "t")
+            value = Value(Text(name), value.dims, value.dtype)
+        text = math.unary(expr.op, value.text, value.dtype)
+        return self._rounded(text, value.dims, expr.dtype)
+
+    def apply(self, op: BinaryOp, a: Value, b: Value) -> Value:
+        """`a op b` of two blocks, rounded to their element type."""
+        dims, dtype = union(a.dims, b.dims), a.dtype
+        left, right = self._wide(a), self._wide(b)
+        texts = (self.expand(left, dims), self.expand(right, dims))
+        text, helper = math.binary(op, *texts, left.dtype, nonnegative=False)
+        if helper is not None:
+            self.writer.helpers[helper] = math.HELPERS[helper]
+        return self._rounded(text, dims, dtype)
+
+    def _binary(self, expr: Binary, info: Info) -> Value:
+        if expr.op is BinaryOp.MUL and expr.dtype.is_integer:
+            found = self._scaled(expr, info)
+            if found is not None:
+                return found
+        left, right = self._pair(expr.a, expr.b, info)
+        positive = nonnegative(expr.a) and nonnegative(expr.b)
+        dtype = DType.float32 if expr.dtype in HALF else expr.dtype
+        text, helper = math.binary(expr.op, left, right, dtype, positive)
+        if helper is not None:
+            self.writer.helpers[helper] = math.HELPERS[helper]
+        return self._rounded(text, info.dims, expr.dtype)
+
+    def _scaled(self, expr: Binary, info: Info) -> Value | None:
+        """A block times a scalar, remembered as such."""
+        a, b = expr.a, expr.b
+        if not self.info(a).dims or self.info(b).dims:
+            return None
+        left, right = self._operand(a, info), self._operand(b, info)
+        scale = right.text.at(math.UNARY)
+        text = Text(f"{left.text.at(math.PRODUCT)} * {scale}", math.PRODUCT)
+        return Value(text, left.dims, expr.dtype, core=left.text, scale=scale)
+
+    def _select(self, expr: Select, info: Info) -> Value:
+        condition = self.typed(self.value(expr.condition, depth=info.depth))
+        a, b = self.value(expr.a, depth=info.depth), self.value(expr.b, depth=info.depth)
+        if a.literal and b.literal:
+            a = self.typed(a)
+        texts = [self.expand(v, info.dims).text for v in (condition, a, b)]
+        return Value(Text(f"tl.where({', '.join(texts)})"), info.dims, expr.dtype)
+
+
+def union(*groups: Sequence[int]) -> tuple[int, ...]:
+    """All dimensions of the groups, once each, in tile order."""
+    return tuple(sorted({place for group in groups for place in group}))
+
+
+def transpose(name: str, axes: tuple[int, ...], wanted: Sequence[int]) -> Text:
+    """The block `name` with dimensions `axes` reordered to `wanted`."""
+    if len(axes) == 2:
+        return Text(f"tl.trans({name})")
+    order = ", ".join(str(axes.index(axis)) for axis in wanted)
+    return Text(f"tl.permute({name}, ({order}))")
+
+
+def block_shape(buffer: Buffer) -> tuple[int, ...]:
+    """The non-unit extents of a tile value."""
+    extents = (extent.value for extent in buffer.shape if isinstance(extent, Const))
+    return tuple(int(extent) for extent in extents if extent != 1)
+
+
+def full(shape: tuple[int, ...], constant: Const, dtype: DType) -> str:
+    """Source of a block that is one constant everywhere."""
+    return f"tl.full({shape}, {math.literal(constant.value, dtype)}, {math.triton_type(dtype)})"
+
+
+def nonnegative(expr: Expr) -> bool:
+    """True when an integer expression is surely at least 0 (loops start at 0)."""
+    match expr:
+        case Const(value=value):
+            return value >= 0
+        case Axis():
+            return True
+        case Var(lower=lower):
+            return lower is not None and lower >= 0
+        case Cast(a=a) if a.dtype.is_integer or a.dtype.is_bool:
+            return nonnegative(a)
+        case Binary(op=BinaryOp.MAX, a=a, b=b):
+            return nonnegative(a) or nonnegative(b)
+        case Binary(op=BinaryOp.FLOORMOD, b=b):
+            return nonnegative(b)
+        case Binary(op=BinaryOp.SUB):
+            return False
+        case Binary(a=a, b=b) | Select(a=a, b=b):
+            return nonnegative(a) and nonnegative(b)
+        case _:
+            return expr.dtype.kind in (Kind.UINT, Kind.BOOL)
+
+
+def _only_index(expr: Expr) -> bool:
+    """True for integer arithmetic on axes, sizes and constants alone."""
+    if isinstance(expr, Load):
+        return False
+    return expr.dtype.is_integer and all(_only_index(child) for child in expr.children())
+
+
+def _only_sizes(expr: Expr) -> bool:
+    """True when the expression is made of runtime sizes and constants alone."""
+    if isinstance(expr, (Axis, Load)):
+        return False
+    return all(_only_sizes(child) for child in expr.children())
+
+
+def _convert(value: bool | int | float, dtype: DType) -> bool | int | float:
+    if dtype.is_bool:
+        return bool(value)
+    return float(value) if dtype.is_float else int(value)

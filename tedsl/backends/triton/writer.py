@@ -1,0 +1,196 @@
+"""The growing text of one kernel: nested blocks, names in scope, and which values they hold.
+
+A value is named once and found again by its number (see `values.Printer.info`); what does not
+depend on a loop is written in the block outside of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
+
+from tedsl.backends.triton.math import Text
+from tedsl.backends.triton.names import Names
+from tedsl.dtypes import DType
+from tedsl.errors import InternalError
+from tedsl.expr.nodes import Axis, Const, Expr, Var
+from tedsl.ir.nodes import Buffer
+
+INDENT = "    "
+WIDTH = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """Source of a block with one dimension per tile axis in `dims`, by place in the tile.
+
+    `literal`: a bare Python number.  `core`: the text is `core * scale`, of which only the first is
+    a block (so that it is broadcast as `core[:, None] * scale`).
+    """
+
+    text: Text
+    dims: tuple[int, ...]
+    dtype: DType
+    literal: bool = False
+    core: Text | None = None
+    scale: str = ""
+
+
+@dataclass(slots=True)
+class Block:
+    """One indented block: its lines so far and the numbers of the values named in it."""
+
+    lines: list[str] = field(default_factory=list[str])
+    known: dict[int, str] = field(default_factory=dict[int, str])
+    in_loop: bool = False
+
+
+@dataclass(slots=True)
+class Local:
+    """A LOCAL buffer as a variable.
+
+    `version` counts assignments; `depth` is the block that the present value belongs to.
+    `pending` is a constant that was stored and not yet written out.  `accumulates`: the buffer
+    is updated in place somewhere.
+    """
+
+    name: str
+    version: int = 0
+    depth: int = 0
+    defined: bool = False
+    pending: Const | None = None
+    accumulates: bool = False
+
+
+def wrap(text: str, indent: str) -> list[str]:
+    """The line, or its last call with one argument per line when it is too long."""
+    if len(indent) + len(text) <= WIDTH or not text.endswith(")"):
+        return [indent + text]
+    level, parts, end = 0, list[str](), len(text) - 1
+    for place in range(len(text) - 1, -1, -1):
+        char = text[place]
+        level += (char in ")]") - (char in "([")
+        if level == 0 and char == "(":
+            parts.append(text[place + 1 : end].strip())
+            if not (text[:place] and (text[place - 1].isalnum() or text[place - 1] == "_")):
+                return [indent + text]
+            head = indent + text[: place + 1]
+            rows = [f"{indent}{INDENT}{part}," for part in reversed(parts)]
+            return [head, *rows, f"{indent})"]
+        if level == 1 and char == ",":
+            parts.append(text[place + 1 : end].strip())
+            end = place
+    return [indent + text]
+
+
+class Writer:
+    """The state shared by all statements of one kernel."""
+
+    def __init__(self, names: Names) -> None:
+        self.names = names
+        self.blocks: list[Block] = [Block()]
+        self.symbols: dict[Axis | Var, str] = {}
+        self.symbol_depth: dict[Axis | Var, int] = {}
+        self.static: set[Axis] = set()
+        self.pointers: dict[Buffer, str] = {}
+        self.locals: dict[Buffer, Local] = {}
+        self.stores: dict[Buffer, int] = {}
+        self.helpers: dict[str, str] = {}
+        self.spans: list[Expr] = []
+        self.shared_memory: set[Buffer] = set()
+        self._written: set[Buffer] = set()
+        self._read: set[Buffer] = set()
+        self._numbers: dict[Hashable, int] = {}
+
+    @property
+    def depth(self) -> int:
+        """Index of the innermost open block."""
+        return len(self.blocks) - 1
+
+    def number(self, key: Hashable) -> int:
+        """The number of a value: equal keys, equal values."""
+        return self._numbers.setdefault(key, len(self._numbers))
+
+    def lookup(self, number: int) -> str | None:
+        """The name that holds the value, if one is in scope."""
+        for block in reversed(self.blocks):
+            if number in block.known:
+                return block.known[number]
+        return None
+
+    def line(self, text: str, depth: int | None = None) -> None:
+        """Append a statement to the block at `depth` (the innermost by default)."""
+        at = self.depth if depth is None else depth
+        self.blocks[at].lines.extend(wrap(text, INDENT * (at + 1)) if text else [""])
+
+    def comment(self, text: str) -> None:
+        """A comment above the next statement, set off by a blank line."""
+        lines = self.blocks[-1].lines
+        if lines and not lines[-1].lstrip().startswith("#") and lines[-1]:
+            self.line("")
+        self.line(f"# {text}")
+
+    def define(self, text: str, depth: int, number: int | None, *wishes: str) -> str:
+        """Write `name = text` at `depth` and remember that the name holds the value `number`."""
+        name = self.names.fresh(*wishes)
+        self.line(f"{name} = {text}", depth)
+        if number is not None:
+            self.blocks[depth].known[number] = name
+        return name
+
+    def open(self, in_loop: bool) -> None:
+        """Start an indented block; its header is written by `close`."""
+        self.blocks.append(Block(in_loop=in_loop or self.blocks[-1].in_loop))
+
+    def close(self, header: str) -> None:
+        """End the innermost block and put it, under `header`, into the one around it."""
+        block = self.blocks.pop()
+        self.line(header)
+        body = block.lines or [INDENT * (self.depth + 2) + "pass"]
+        self.blocks[-1].lines.extend(body)
+
+    def local(self, buffer: Buffer) -> Local:
+        """The variable of a LOCAL or SHARED buffer."""
+        found = self.locals.get(buffer)
+        if found is None:
+            raise InternalError(f"buffer {buffer.name!r} is used outside its allocation")
+        return found
+
+    def assigned(self, buffers: Iterable[Buffer]) -> None:
+        """Note that the variables of `buffers` hold new values from here on, in this block."""
+        for buffer in buffers:
+            if buffer in self.locals:
+                local = self.locals[buffer]
+                local.version += 1
+                local.depth = self.depth
+            else:
+                self.stores[buffer] = self.stores.get(buffer, 0) + 1
+
+    def before_load(self, buffer: Buffer) -> None:
+        """Order a load of a buffer that this kernel also writes after the stores before it.
+
+        The threads of a program run freely; only a barrier makes one see what another stored.
+        """
+        if buffer in self._written:
+            self.barrier()
+        if buffer in self.shared_memory:
+            self._read.add(buffer)
+
+    def before_store(self, buffer: Buffer) -> None:
+        """Order a store after the loads of the same buffer before it."""
+        if buffer in self._read:
+            self.barrier()
+        if buffer in self.shared_memory:
+            self._written.add(buffer)
+
+    def touched(self, buffers: Iterable[Buffer]) -> None:
+        """Note that an earlier iteration may have read and written `buffers`."""
+        again = self.shared_memory.intersection(buffers)
+        self._written |= again
+        self._read |= again
+
+    def barrier(self) -> None:
+        """All threads of the program see all stores so far."""
+        self.line("tl.debug_barrier()")
+        self._written.clear()
+        self._read.clear()

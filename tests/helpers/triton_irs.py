@@ -1,0 +1,319 @@
+"""Hand-built modules at TILE level, as the lowering makes them for Triton targets."""
+
+from __future__ import annotations
+
+from irs import argmax, float32, int32, tile
+from tedsl.dtypes import DType
+from tedsl.expr import build as b
+from tedsl.expr.nodes import Axis, AxisKind, BinaryOp, Const, Expr, Reducer, Unary, UnaryOp, Var
+from tedsl.expr.reduce import simple_reducer
+from tedsl.ir.nodes import (
+    Accumulate,
+    Allocate,
+    Buffer,
+    Dot,
+    For,
+    Func,
+    Launch,
+    Load,
+    LoopKind,
+    Module,
+    Precision,
+    Scope,
+    Seq,
+    Stmt,
+    Store,
+)
+
+BF16, F16, F32, I32 = DType.bfloat16, DType.float16, DType.float32, DType.int32
+
+
+def mem(name: str, shape: tuple[int | Expr, ...], dtype: DType = F32) -> Buffer:
+    return Buffer(name, dtype, tuple(int32(n) if isinstance(n, int) else n for n in shape))
+
+
+def local(
+    name: str, shape: tuple[int, ...], dtype: DType = F32, scope: Scope = Scope.LOCAL
+) -> Buffer:
+    return Buffer(name, dtype, tuple(int32(n) for n in shape), scope)
+
+
+def unary(op: UnaryOp, a: Expr) -> Expr:
+    return Unary(op, a)
+
+
+def f32(a: Expr) -> Expr:
+    return b.cast(a, F32)
+
+
+def grid(axis: Axis, extent: int | Expr, body: Stmt, program: int = 0) -> For:
+    count = int32(extent) if isinstance(extent, int) else extent
+    return For(axis, count, LoopKind.PROGRAM, body, program)
+
+
+def serial(axis: Axis, extent: int | Expr, body: Stmt, num_stages: int = 0) -> For:
+    count = int32(extent) if isinstance(extent, int) else extent
+    return For(axis, count, LoopKind.SERIAL, body, 0, num_stages)
+
+
+def allocate(buffers: tuple[Buffer, ...], *stmts: Stmt) -> Stmt:
+    body: Stmt = Seq(stmts)
+    for buffer in reversed(buffers):
+        body = Allocate(buffer, body)
+    return body
+
+
+def module(
+    name: str,
+    inputs: tuple[Buffer, ...],
+    outputs: tuple[Buffer, ...],
+    body: Stmt,
+    sizes: tuple[Var, ...] = (),
+    launch: Launch | None = None,
+) -> Module:
+    func = Func(name, (*inputs, *outputs), sizes, body, launch or Launch())
+    return Module(name, inputs, outputs, (), sizes, (func,))
+
+
+def softmax(
+    rows: int, columns: int, padded: int, dtype: DType = F32, num_warps: int | None = None
+) -> Module:
+    """A row in one tile, the chain in registers."""
+    x, y = mem("X", (rows, columns), dtype), mem("Y", (rows, columns), dtype)
+    top, total = local("row_max", (1,)), local("row_sum", (1,))
+    weight = local("weight", (1, padded))
+    i, j = Axis("i"), Axis("j")
+    k1, k2 = Axis("k", AxisKind.REDUCE), Axis("k", AxisKind.REDUCE)
+    zero = int32(0)
+
+    def inside(axis: Axis) -> Expr | None:
+        return None if columns == padded else b.lt(axis, columns)
+
+    def shifted(axis: Axis) -> Expr:
+        return b.sub(f32(Load(x, (i, axis), inside(axis))), Load(top, (zero,)))
+
+    e = Axis("j")
+    body = allocate(
+        (top, weight, total),
+        Store(top, (zero,), float32(float("-inf"))),
+        Accumulate(
+            (top,),
+            (zero,),
+            simple_reducer(BinaryOp.MAX, F32),
+            (f32(Load(x, (i, k1), inside(k1))),),
+            inside(k1),
+            tile((k1, padded)),
+        ),
+        Store(weight, (zero, e), unary(UnaryOp.EXP, shifted(e)), None, tile((e, padded))),
+        Store(total, (zero,), float32(0.0)),
+        Accumulate(
+            (total,),
+            (zero,),
+            simple_reducer(BinaryOp.ADD, F32),
+            (Load(weight, (zero, k2)),),
+            inside(k2),
+            tile((k2, padded)),
+        ),
+        Store(
+            y,
+            (i, j),
+            b.cast(b.div(Load(weight, (zero, j)), Load(total, (zero,))), dtype),
+            inside(j),
+            tile((j, padded)),
+        ),
+    )
+    return module(
+        "softmax", (x,), (y,), grid(i, rows, body), launch=Launch(num_warps=num_warps)
+    )
+
+
+def looped_sum(rows: int, columns: int, block: int, row_block: int = 4) -> Module:
+    """Rows in blocks, columns in a loop: wide accumulators, one reduction after the loop."""
+    x, y = mem("X", (rows, columns)), mem("Y", (rows,))
+    wide, out = local("partial", (row_block, block)), local("total", (row_block,))
+    io, ko = Axis("i.outer"), Axis("k.outer", AxisKind.REDUCE)
+    ii, ki = Axis("i.inner"), Axis("k.inner", AxisKind.REDUCE)
+    i2, k2, i3 = Axis("i.inner"), Axis("k.inner", AxisKind.REDUCE), Axis("i.inner")
+    row = b.add(b.mul(io, row_block), ii)
+    column = b.add(b.mul(ko, block), ki)
+    parts: list[Expr] = []
+    if rows % row_block:
+        parts.append(b.lt(row, rows))
+    if columns % block:
+        parts.append(b.lt(column, columns))
+    mask = b.conjunction(parts) if parts else None
+    add = simple_reducer(BinaryOp.ADD, F32)
+    a, c = Axis("i.inner"), Axis("k.inner", AxisKind.REDUCE)
+    row3 = b.add(b.mul(io, row_block), i3)
+    body = allocate(
+        (wide, out),
+        Store(wide, (a, c), float32(0.0), None, tile((a, row_block), (c, block))),
+        serial(
+            ko,
+            -(-columns // block),
+            Accumulate(
+                (wide,), (ii, ki), add, (Load(x, (row, column), mask),), mask,
+                tile((ii, row_block), (ki, block)),
+            ),
+            num_stages=2,
+        ),
+        Store(out, (i2,), float32(0.0), None, tile((i2, row_block))),
+        Accumulate(
+            (out,), (i2,), add, (Load(wide, (i2, k2)),), None, tile((i2, row_block), (k2, block))
+        ),
+        Store(
+            y, (row3,), Load(out, (i3,)),
+            b.lt(row3, rows) if rows % row_block else None, tile((i3, row_block)),
+        ),
+    )  # fmt: skip
+    return module("row_sum", (x,), (y,), grid(io, -(-rows // row_block), body))
+
+
+def matmul(
+    size: tuple[int, int, int],
+    block: tuple[int, int, int],
+    dtype: DType = BF16,
+    *,
+    shared: bool = False,
+    launch: Launch | None = None,
+    precision: Precision = Precision.IEEE,
+    num_stages: int = 3,
+    transposed: bool = False,
+) -> Module:
+    """Blocks of C in a grid, K in a loop, `Dot` inside; `shared` stages A, B and C by descriptor."""
+    (m, n, k), (bm, bn, bk) = size, block
+    a = mem("A", (m, k), dtype)
+    w = mem("B", (n, k) if transposed else (k, n), dtype)
+    c = mem("C", (m, n), dtype)
+    bias = mem("bias", (n,), dtype)
+    acc = local("acc", (bm, bn))
+    scope = Scope.SHARED if shared else Scope.LOCAL
+    a_tile = local("A_tile", (bm, bk), dtype, scope)
+    b_tile = local("B_tile", (bn, bk) if transposed else (bk, bn), dtype, scope)
+    c_tile = local("C_tile", (bm, bn), dtype, scope)
+    io, jo, ko = Axis("i.outer"), Axis("j.outer"), Axis("k.outer", AxisKind.REDUCE)
+    i, j, kk = Axis("i"), Axis("j"), Axis("k", AxisKind.REDUCE)
+    row, column = b.add(b.mul(io, bm), i), b.add(b.mul(jo, bn), j)
+    depth = b.add(b.mul(ko, bk), kk)
+
+    def inside(*pairs: tuple[Expr, int, int]) -> Expr | None:
+        parts = [b.lt(index, size) for index, size, block in pairs if size % block]
+        return b.conjunction(parts) if parts else None
+
+    place, b_dims = (column, depth) if transposed else (depth, column), tile((kk, bk), (j, bn))
+    b_mask = inside((depth, k, bk), (column, n, bn))
+    a_load = Load(a, (row, depth), inside((row, m, bm), (depth, k, bk)))
+    lhs, rhs = a_load, Load(w, place, b_mask)
+    steps: list[Stmt] = []
+    staged: tuple[Buffer, ...] = ()
+    if shared:
+        b_index = (j, kk) if transposed else (kk, j)
+        steps = [
+            Store(a_tile, (i, kk), a_load, None, tile((i, bm), (kk, bk))),
+            Store(b_tile, b_index, rhs, None, b_dims),
+        ]
+        lhs, rhs = Load(a_tile, (i, kk)), Load(b_tile, b_index)
+        staged = (a_tile, b_tile)
+    (i_, ti), (j_, tj), (k_, tk) = (i, bm), (j, bn), (kk, bk)
+    dot = Dot(
+        acc, (i, j), lhs, rhs, (), tile((i_, ti))[0], tile((j_, tj))[0], tile((k_, tk))[0],
+        precision,
+    )  # fmt: skip
+    loop = serial(
+        ko, -(-k // bk), allocate(staged, *steps, dot) if shared else dot, num_stages=num_stages
+    )
+    out = b.add(Load(acc, (i, j)), f32(Load(bias, (column,), inside((column, n, bn)))))
+    result = b.cast(b.maximum(out, 0.0), dtype)
+    mask = inside((row, m, bm), (column, n, bn))
+    tiles = tile((i, bm), (j, bn))
+    store: Stmt = Store(c, (row, column), result, mask, tiles)
+    if shared:
+        store = allocate(
+            (c_tile,),
+            Store(c_tile, (i, j), result, None, tiles),
+            Store(c, (row, column), Load(c_tile, (i, j)), mask, tiles),
+        )
+    body = allocate((acc,), Store(acc, (i, j), float32(0.0), None, tiles), loop, store)
+    whole = grid(io, -(-m // bm), grid(jo, -(-n // bn), body, 1), 0)
+    return module("matmul", (a, w, bias), (c,), whole, launch=launch)
+
+
+def transpose_add(n: int, block: int) -> Module:
+    """Y[i, j] = X[i, j] + X[j, i]."""
+    x, y = mem("X", (n, n)), mem("Y", (n, n))
+    io, jo, ii, ji = Axis("i.outer"), Axis("j.outer"), Axis("i.inner"), Axis("j.inner")
+    i, j = b.add(b.mul(io, block), ii), b.add(b.mul(jo, block), ji)
+    mask = b.logical_and(b.lt(i, n), b.lt(j, n)) if n % block else None
+    value = b.add(Load(x, (i, j), mask), Load(x, (j, i), mask))
+    count = -(-n // block)
+    body = Store(y, (i, j), value, mask, tile((ii, block), (ji, block)))
+    return module("transpose_add", (x,), (y,), grid(io, count, grid(jo, count, body, 1)))
+
+
+def gather(rows: int, columns: int, table: int) -> Module:
+    """Y[i, j] = E[index[i], j]: one row per program."""
+    e, index = mem("E", (table, columns)), mem("index", (rows,), I32)
+    y = mem("Y", (rows, columns))
+    i, j = Axis("i"), Axis("j")
+    padded = 1 << (columns - 1).bit_length()
+    mask = b.lt(j, columns) if padded != columns else None
+    body = Store(
+        y, (i, j), Load(e, (Load(index, (i,)), j), mask), mask, tile((j, padded))
+    )
+    return module("gather", (e, index), (y,), grid(i, rows, body))
+
+
+def arg_max(rows: int, columns: int) -> Module:
+    """(largest value, its index) of each row by a tuple reducer."""
+    x, v, p = mem("X", (rows, columns)), mem("best", (rows,)), mem("where", (rows,), I32)
+    lv, lp = local("v", (1,)), local("p", (1,), I32)
+    i, k = Axis("i"), Axis("k", AxisKind.REDUCE)
+    padded = 1 << (columns - 1).bit_length()
+    mask = b.lt(k, columns) if padded != columns else None
+    reducer: Reducer = argmax()
+    zero = int32(0)
+    body = allocate(
+        (lv, lp),
+        Store(lv, (zero,), reducer.identity[0]),
+        Store(lp, (zero,), reducer.identity[1]),
+        Accumulate(
+            (lv, lp), (zero,), reducer, (Load(x, (i, k), mask), k), mask, tile((k, padded))
+        ),
+        Store(v, (i,), Load(lv, (zero,))),
+        Store(p, (i,), Load(lp, (zero,))),
+    )
+    return module("argmax", (x,), (v, p), grid(i, rows, body))
+
+
+def symbolic_scale(block: int = 128) -> Module:
+    """Y[i, j] = 2 X[i, j] + i for a matrix whose size is known at the call only."""
+    m, n = Var("m", lower=0), Var("n", lower=0)
+    x, y = mem("X", (m, n)), mem("Y", (m, n))
+    io, jo, ii, ji = Axis("i.outer"), Axis("j.outer"), Axis("i.inner"), Axis("j.inner")
+    i, j = b.add(b.mul(io, 4), ii), b.add(b.mul(jo, block), ji)
+    mask = b.logical_and(b.lt(i, m), b.lt(j, n))
+    value = b.add(b.mul(Load(x, (i, j), mask), 2.0), f32(i))
+    body = Store(y, (i, j), value, mask, tile((ii, 4), (ji, block)))
+    columns = b.floordiv(b.add(n, block - 1), block)
+    rows = b.floordiv(b.add(m, 3), 4)
+    whole = grid(io, rows, grid(jo, columns, body, 1))
+    return module("scale", (x,), (y,), whole, sizes=(m, n))
+
+
+def pointwise(
+    count: int, block: int, inputs: tuple[DType, ...], out: DType, value: object
+) -> Module:
+    """Y[i] = value(X0[i], X1[i], ...) over blocks of a vector."""
+    buffers = tuple(mem(f"X{n}", (count,), dtype) for n, dtype in enumerate(inputs))
+    y = mem("Y", (count,), out)
+    io, ii = Axis("i.outer"), Axis("i.inner")
+    i = b.add(b.mul(io, block), ii)
+    mask = b.lt(i, count) if count % block else None
+    assert callable(value)
+    result = value(*(Load(buffer, (i,), mask) for buffer in buffers))
+    body = Store(y, (i,), result, mask, tile((ii, block)))
+    return module("pointwise", buffers, (y,), grid(io, -(-count // block), body))
+
+
+def constant(value: float, dtype: DType) -> Const:
+    return Const(value, dtype)
