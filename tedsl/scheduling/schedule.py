@@ -21,6 +21,8 @@ from tedsl.scheduling.names import labels
 from tedsl.scheduling.plan import Plan
 from tedsl.scheduling.primitives import cache
 from tedsl.scheduling.primitives.rfactor import rfactor
+from tedsl.scheduling.printer import print_plan
+from tedsl.scheduling.source import python_source
 from tedsl.scheduling.stage import Stage
 from tedsl.scheduling.trace import Step, Trace, record
 
@@ -189,7 +191,7 @@ class Schedule:
 
     def cache_read(
         self,
-        tensor: Tensor,
+        tensor: Tensor | Stage,
         scope: str,
         readers: Tensor | Operation | Stage | str | Sequence[Tensor | Operation | Stage | str],
     ) -> Tensor:
@@ -225,7 +227,7 @@ class Schedule:
         self.commit(call, plan, stages=(made,))
         return plan.stage(made).op.outputs[0]
 
-    def cache_write(self, tensor: Tensor | Sequence[Tensor], scope: str) -> Any:
+    def cache_write(self, tensor: Tensor | Stage | Sequence[Tensor], scope: str) -> Any:
         """Compute a stage in a new one, and let it copy the result.
 
         Args:
@@ -247,7 +249,7 @@ class Schedule:
         """
         site = caller(1)
         many = isinstance(tensor, (list, tuple))
-        given = cast("Sequence[Tensor]", tensor if many else [tensor])
+        given = cast("Sequence[object]", tensor if many else [tensor])
         tensors = tuple(self._tensor(item, "cache_write", site) for item in given)
         stage = self._plan.stage_of(tensors[0].op).name if given else ""
         args = (tensors if many else tensors[0], scope)
@@ -258,7 +260,7 @@ class Schedule:
         return list(outputs) if many else outputs[0]
 
     def rfactor(
-        self, tensor: Tensor, axis: Axis, factor_axis: int = 0, consent: bool = False
+        self, tensor: Tensor | Stage, axis: Axis, factor_axis: int = 0, consent: bool = False
     ) -> Any:
         """Reduce along one loop last: partial results for each of its values, then their reduction.
 
@@ -340,6 +342,19 @@ class Schedule:
             raise _knob_error(name, "was asked for before with other choices", options, hint)
         self._knobs[name] = Knob(name, options, match[0])
         return match[0]
+
+    def as_python(self, *names: str) -> str:
+        """The schedule as Python: run with `te` and the outputs, it makes `s`, a schedule of the
+        same trace.
+
+        Args:
+            names: what the outputs are called in the text; by default their own names.
+        """
+        first = self._before[0] if self._before else self._plan
+        return python_source(first.outputs, self._steps, self._before, names)
+
+    def __str__(self) -> str:
+        return print_plan(self._plan)
 
     def __repr__(self) -> str:
         return f"Schedule({', '.join(stage.name for stage in self._plan.stages)})"

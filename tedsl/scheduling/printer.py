@@ -1,0 +1,98 @@
+"""The loop nest of a plan as text, at any moment: kernels, attached stages inside them,
+annotations.
+
+Imports `expr`, the plan and region inference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tedsl.expr.integers import add
+from tedsl.expr.nodes import Axis, Expr
+from tedsl.expr.tensor import ComputeOp
+from tedsl.scheduling.bounds import Bounds, infer
+from tedsl.scheduling.checks.loops import PLAIN, mark_text
+from tedsl.scheduling.checks.places import guests
+from tedsl.scheduling.inline import inline_stages
+from tedsl.scheduling.names import labels
+from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
+from tedsl.scheduling.relations import constant
+
+
+def print_plan(plan: Plan) -> str:
+    """One loop nest for each stage at root; loops with the extents of what is computed there.
+
+    inputs A: float32[64, 32]
+    B is inlined
+    kernel D: float32[64, 48]
+      for i.outer in 0..4  (bound to blockIdx.x)
+        C: float32, local
+          for i in 0..16
+            ...
+    """
+    lines: list[str] = []
+    for stage in plan.stages:
+        if not isinstance(stage.op, ComputeOp):
+            lines.append(f"input {stage.name}: {_type(stage)}")
+        elif stage.attach.kind is AttachKind.INLINE:
+            lines.append(f"{stage.name} is inlined: {_definition(stage, stage.op)[0]}")
+    shown = inline_stages(plan)
+    bounds = infer(shown)
+    for stage in shown.stages:
+        if stage.attach.kind is AttachKind.ROOT and isinstance(stage.op, ComputeOp):
+            lines.append(f"kernel {stage.name}: {_type(stage)}{_launch(stage)}")
+            lines.extend(_nest(shown, bounds, stage, stage.op, 1))
+    return "\n".join(lines)
+
+
+def _type(stage: StagePlan) -> str:
+    kinds = [dtype.value for dtype in stage.op.output_dtypes]
+    shape = ", ".join(str(extent) for extent in stage.op.shape)
+    return f"{kinds[0] if len(kinds) == 1 else '(' + ', '.join(kinds) + ')'}[{shape}]"
+
+
+def _launch(stage: StagePlan) -> str:
+    launch = stage.launch
+    options = {
+        "num_warps": launch.num_warps,
+        "num_stages": launch.num_stages,
+        "num_ctas": launch.num_ctas,
+        "maxnreg": launch.maxnreg,
+    }
+    given = [f"{key}={value}" for key, value in options.items() if value is not None]
+    return f"  ({', '.join(given)})" if given else ""
+
+
+def _nest(plan: Plan, bounds: Bounds, stage: StagePlan, op: ComputeOp, depth: int) -> Iterator[str]:
+    known, sizes = labels(stage), bounds[stage.name].extents
+    for axis in stage.leaf_axes:
+        mark = stage.mark(axis)
+        note = "" if mark == PLAIN else f"  ({mark_text(mark)})"
+        yield f"{'  ' * depth}for {known[axis]} in {_range(axis, sizes[axis])}{note}"
+        depth += 1
+        for guest in guests(plan, stage, axis):
+            if isinstance(guest.op, ComputeOp):
+                region = ", ".join(str(r.extent) for r in bounds[guest.name].region)
+                kinds = ", ".join(dtype.value for dtype in guest.op.output_dtypes)
+                yield f"{'  ' * depth}{guest.name}: {kinds}[{region}], {guest.scope.value}"
+                yield from _nest(plan, bounds, guest, guest.op, depth + 1)
+    for line in _definition(stage, op):
+        yield "  " * depth + line
+
+
+def _range(axis: Axis, extent: Expr) -> str:
+    low = axis.domain.min if axis.domain is not None else None
+    if low is None or constant(low) == 0:
+        return f"0..{extent}"
+    first, size = constant(low), constant(extent)
+    end = add(low, extent) if first is None or size is None else first + size
+    return f"{low}..{end}"
+
+
+def _definition(stage: StagePlan, op: ComputeOp) -> list[str]:
+    indices = ", ".join(labels(stage)[axis] for axis in op.axes)
+    return [
+        f"{stage.name}{f'.v{n}' if len(op.bodies) > 1 else ''}[{indices}] = {body}"
+        for n, body in enumerate(op.bodies)
+    ]

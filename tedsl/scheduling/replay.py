@@ -1,0 +1,136 @@
+"""Replaying a trace: the same primitive calls on a new schedule, of the same or of another shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tedsl.errors import ScheduleError
+from tedsl.expr.tensor import Operation, Tensor
+from tedsl.scheduling.schedule import Schedule, create_schedule, runtime_sizes
+from tedsl.scheduling.source import call_text
+from tedsl.scheduling.trace import (
+    AxisRef,
+    SizeRef,
+    StageRef,
+    Step,
+    TensorRef,
+    Trace,
+    Value,
+    size_expr,
+)
+
+SCHEDULE_PRIMITIVES = frozenset({"cache_read", "cache_write", "rfactor"})
+STAGE_PRIMITIVES = frozenset(
+    {
+        "bind",
+        "compute_at",
+        "compute_inline",
+        "compute_root",
+        "dot",
+        "fuse",
+        "launch",
+        "parallel",
+        "pipeline",
+        "pragma",
+        "reorder",
+        "serial",
+        "set_scope",
+        "split",
+        "tile",
+        "unroll",
+        "vectorize",
+    }
+)
+
+
+def replay(
+    outputs: Tensor | Operation | Sequence[Tensor | Operation],
+    trace: Trace,
+    decisions: Mapping[str, object] | None = None,
+) -> Schedule:
+    """A schedule of `outputs` made by the calls of `trace`.
+
+    Args:
+        outputs: as for `create_schedule`; stages and axes need the names that the trace uses.
+        trace: the calls.
+        decisions: as for `create_schedule`.
+
+    Returns:
+        The schedule; its trace equals `trace`.
+
+    Raises:
+        ScheduleError: a step that does not apply, with its number and why.
+    """
+    schedule = create_schedule(outputs, decisions)
+    for number, step in enumerate(trace.steps, 1):
+        try:
+            _apply(schedule, step)
+        except ScheduleError as error:
+            raise ScheduleError(
+                f"does not apply: {error.reason}",
+                subject=f"step {number} of the trace, {call_text(step)}",
+                primitive=step.primitive,
+                stage=error.stage or step.stage,
+                axis=error.axis,
+                facts=error.facts,
+                hint=error.hint,
+            ) from error
+    return schedule
+
+
+def _apply(schedule: Schedule, step: Step) -> None:
+    method = _method(schedule, step)
+    args = [_value(schedule, value) for value in step.args]
+    kwargs = {key: _value(schedule, value) for key, value in step.kwargs}
+    method(*args, **kwargs)
+    made = schedule.trace.steps[-1].results
+    if made != step.results:
+        raise ScheduleError(
+            f"it made {', '.join(made)} where the trace has {', '.join(step.results)}",
+            hint="replay on a computation whose stages and axes have the names of the trace",
+        )
+
+
+def _method(schedule: Schedule, step: Step) -> Callable[..., Any]:
+    if step.primitive in SCHEDULE_PRIMITIVES:
+        return getattr(schedule, step.primitive)
+    if step.primitive in STAGE_PRIMITIVES:
+        return getattr(schedule[step.stage], step.primitive)
+    raise ScheduleError(
+        f"unknown primitive {step.primitive!r}",
+        facts=[("known", ", ".join(sorted(SCHEDULE_PRIMITIVES | STAGE_PRIMITIVES)))],
+        hint="the trace is of another version: make it again",
+    )
+
+
+def _value(schedule: Schedule, value: Value) -> object:
+    match value:
+        case AxisRef(stage=stage, axis=axis):
+            return schedule[stage].axis(axis)
+        case StageRef(stage=stage):
+            return schedule[stage]
+        case TensorRef(stage=stage, index=index):
+            outputs = schedule[stage].op.outputs
+            if index < len(outputs):
+                return outputs[index]
+            raise ScheduleError(
+                f"{stage} has no output {index}",
+                stage=stage,
+                hint="replay on a computation with the outputs of the traced one",
+            )
+        case SizeRef(tree=tree):
+            sizes = runtime_sizes(schedule.plan)
+            try:
+                return size_expr(tree, sizes)
+            except KeyError as error:
+                raise ScheduleError(
+                    f"the computation has no size {error.args[0]!r}",
+                    facts=[("sizes", ", ".join(sizes) or "none")],
+                    hint="replay on a computation with the sizes of the traced one",
+                ) from error
+        case tuple():
+            return [_value(schedule, item) for item in value]
+        case _:
+            return value

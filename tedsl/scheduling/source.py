@@ -1,0 +1,160 @@
+"""A trace as Python text that makes the same schedule again.  Imports the plan and the trace."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Callable, Sequence
+
+from tedsl.expr.tensor import ComputeOp, Tensor
+from tedsl.scheduling.names import labels, unique_name
+from tedsl.scheduling.plan import Plan
+from tedsl.scheduling.trace import AxisRef, SizeRef, SizeTree, StageRef, Step, TensorRef, Value
+
+_INFIX = frozenset({"+", "-", "*", "//", "%"})
+
+
+def call_text(step: Step) -> str:
+    """`split(C.i, factor=8)`: a step for an error."""
+
+    def shown(value: Value) -> str:
+        match value:
+            case AxisRef(stage=stage, axis=axis):
+                return f"{stage}.{axis}"
+            case StageRef(stage=stage) | TensorRef(stage=stage):
+                return stage
+            case _:
+                return _plain(value, shown, str)
+
+    first = [] if step.args and isinstance(step.args[0], (AxisRef, TensorRef)) else [step.stage]
+    parts = [
+        *first,
+        *(shown(value) for value in step.args),
+        *(f"{key}={shown(value)}" for key, value in step.kwargs),
+    ]
+    return f"{step.primitive}({', '.join(part for part in parts if part)})"
+
+
+def python_source(
+    outputs: Sequence[Tensor], steps: Sequence[Step], before: Sequence[Plan], names: Sequence[str]
+) -> str:
+    """Straight-line Python: `s = te.create_schedule(...)`, then one call per line.
+
+    Args:
+        outputs: the outputs as the user gave them.
+        steps: the calls.
+        before: the plan before each call.
+        names: what the outputs are called in the text; their own names where it is shorter.
+    """
+    given = [*names, *(identifier(tensor.name) for tensor in outputs[len(names) :])]
+    writer = _Writer(given)
+    writer.lines.append(
+        f"s = te.create_schedule({given[0] if len(given) == 1 else '[' + ', '.join(given) + ']'})"
+    )
+    for step, plan in zip(steps, before, strict=True):
+        writer.write(step, plan)
+    return "\n".join(writer.lines) + "\n"
+
+
+def identifier(name: str) -> str:
+    """A name as a Python identifier."""
+    text = re.sub(r"\W", "_", name)
+    return f"_{text}" if not text or text[0].isdigit() or keyword.iskeyword(text) else text
+
+
+class _Writer:
+    """The lines so far, and what each axis is called in them."""
+
+    def __init__(self, outputs: Sequence[str]) -> None:
+        self.lines: list[str] = []
+        self.taken = {"s", "te", *outputs}
+        self.axes: dict[tuple[str, str], str] = {}
+        self.sizes: dict[str, str] = {}
+
+    def write(self, step: Step, plan: Plan) -> None:
+        """One line for the call, after lines that fetch what it needs."""
+
+        def shown(value: Value) -> str:
+            match value:
+                case AxisRef(stage=stage, axis=axis):
+                    return self._axis(plan, stage, axis)
+                case StageRef(stage=stage):
+                    return f"s[{_quoted(stage)}]"
+                case TensorRef(stage=stage, index=index):
+                    many = len(plan.stage(stage).op.outputs) > 1
+                    return f"s[{_quoted(stage)}]" + (f".op.output({index})" if many else "")
+                case _:
+                    return _plain(value, shown, self._size)
+
+        args = [shown(value) for value in step.args]
+        args += [f"{key}={shown(value)}" for key, value in step.kwargs]
+        of_schedule = bool(step.args) and isinstance(step.args[0], (TensorRef, tuple))
+        subject = "s" if of_schedule else f"s[{_quoted(step.stage)}]"
+        made = ""
+        if step.results and not of_schedule:
+            names = [self._name(step.stage, result) for result in step.results]
+            made = ", ".join(names) + " = "
+        self.lines.append(f"{made}{subject}.{step.primitive}({', '.join(args)})")
+        if step.primitive in ("rfactor", "cache_write"):
+            self.axes = {key: name for key, name in self.axes.items() if key[0] != step.stage}
+
+    def _name(self, stage: str, label: str) -> str:
+        """A new variable for an axis."""
+        plain = identifier(label)
+        if plain in self.taken:
+            plain = unique_name(identifier(f"{stage}_{label}"), self.taken)
+        self.taken.add(plain)
+        self.axes[stage, label] = plain
+        return plain
+
+    def _axis(self, plan: Plan, stage: str, label: str) -> str:
+        """The variable of an axis; root axes are fetched before their first use."""
+        if (stage, label) in self.axes:
+            return self.axes[stage, label]
+        planned = plan.stage(stage)
+        known = labels(planned)
+        if isinstance(planned.op, ComputeOp):
+            for field, axes in (("axis", planned.op.axes), ("reduce_axis", planned.op.reduce_axes)):
+                texts = [known[axis] for axis in axes]
+                if label in texts:
+                    names = [self._name(stage, text) for text in texts]
+                    left = ", ".join(names) if len(names) > 1 else f"({names[0]},)"
+                    self.lines.append(f"{left} = s[{_quoted(stage)}].op.{field}")
+                    return self.axes[stage, label]
+        return f"s[{_quoted(stage)}].axis({_quoted(label)})"
+
+    def _size(self, name: str) -> str:
+        """The variable of a runtime size."""
+        if name not in self.sizes:
+            self.sizes[name] = unique_name(identifier(name), self.taken)
+            self.taken.add(self.sizes[name])
+            self.lines.append(f"{self.sizes[name]} = s.size({_quoted(name)})")
+        return self.sizes[name]
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _plain(value: Value, shown: Callable[[Value], str], size: Callable[[str], str]) -> str:
+    match value:
+        case SizeRef(tree=tree):
+            return _size_text(tree, size)
+        case str():
+            return _quoted(value)
+        case tuple():
+            return "[" + ", ".join(shown(item) for item in value) + "]"
+        case _:
+            return repr(value)
+
+
+def _size_text(tree: SizeTree, size: Callable[[str], str], nested: bool = False) -> str:
+    if isinstance(tree, int):
+        return str(tree)
+    if isinstance(tree, str):
+        return size(tree)
+    op, left, right = tree
+    a, b = _size_text(left, size, True), _size_text(right, size, True)
+    if op in _INFIX:
+        return f"({a} {op} {b})" if nested else f"{a} {op} {b}"
+    return f"te.{op}({a}, {b})"
