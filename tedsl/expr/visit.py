@@ -79,6 +79,11 @@ def variables(*roots: Expr) -> tuple[Axis | Var, ...]:
     return tuple(node for node in walk(*roots) if isinstance(node, (Axis, Var)))
 
 
+def axes_of(*roots: Expr) -> frozenset[Axis]:
+    """The axes that occur."""
+    return frozenset(node for node in walk(*roots) if isinstance(node, Axis))
+
+
 def reads(*roots: Expr) -> tuple[TensorRead, ...]:
     """Every distinct tensor read, in order of first occurrence."""
     return tuple(node for node in walk(*roots) if isinstance(node, TensorRead))

@@ -8,9 +8,9 @@ from dataclasses import replace
 from tedsl.dtypes import DType
 from tedsl.expr.integers import both, conjuncts
 from tedsl.expr.nodes import Axis, Binary, BinaryOp, Cast, Const, Expr, Select
+from tedsl.expr.visit import axes_of
 from tedsl.ir.nodes import Accumulate, Dot, Func, Guard, Load, Scope, Stmt, TileAxis
 from tedsl.ir.visit import rewrite_stmts
-from tedsl.lower.masks import axes_of
 
 # What a tensor core multiplies, and what it adds up in.
 _EXACT = {

@@ -7,9 +7,7 @@ divisor that is not 0.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from tedsl.index.prove import prove
+from collections.abc import Callable, Sequence
 
 from tedsl.dtypes import DType
 from tedsl.expr.integers import ZERO, at_most, both, less, widened
@@ -24,15 +22,20 @@ from tedsl.expr.nodes import (
     Unary,
     UnaryOp,
 )
-from tedsl.expr.visit import map_children, walk
+from tedsl.expr.visit import axes_of, map_children, walk
 from tedsl.index.facts import Facts
-from tedsl.ir.nodes import Load
+from tedsl.index.prove import prove
+from tedsl.ir.nodes import Buffer, Load
 
 _DIVISIONS = (BinaryOp.FLOORDIV, BinaryOp.FLOORMOD, BinaryOp.TRUNCDIV, BinaryOp.TRUNCMOD)
 
 
 def masked(
-    expr: Expr, conditions: Sequence[Expr], facts: Facts, tile: frozenset[Axis] = frozenset()
+    expr: Expr,
+    conditions: Sequence[Expr],
+    facts: Facts,
+    tile: frozenset[Axis],
+    room: Callable[[Buffer], Sequence[Expr]],
 ) -> Expr:
     """`expr` safe to evaluate at every point of `facts`, and unchanged where `conditions` hold.
 
@@ -41,15 +44,18 @@ def masked(
     Ensures: no IfThenElse; every load is in bounds wherever its mask holds; no integer division by
     0 where a condition fails.
     """
-    return _Masker(facts, tile).visit(expr, tuple(conditions))
+    return _Masker(facts, tile, room).visit(expr, tuple(conditions))
 
 
 class _Masker:
     """Rebuilds the expressions of one statement, a shared node once for each set of conditions."""
 
-    def __init__(self, facts: Facts, tile: frozenset[Axis]) -> None:
+    def __init__(
+        self, facts: Facts, tile: frozenset[Axis], room: Callable[[Buffer], Sequence[Expr]]
+    ) -> None:
         self.facts = facts
         self.tile = tile
+        self.room = room
         self.memo: dict[tuple[Expr, tuple[Expr, ...]], Expr] = {}
 
     def visit(self, expr: Expr, conditions: tuple[Expr, ...]) -> Expr:
@@ -88,7 +94,7 @@ class _Masker:
 
     def _needed(self, load: Load, conditions: tuple[Expr, ...]) -> Expr | None:
         """The cheapest mask that keeps `load` in bounds, over its own dimensions where possible."""
-        open_ = _open_bounds(load, self.facts)
+        open_ = _open_bounds(load.indices, self.room(load.buffer), self.facts)
         if not open_:
             return None
         own = axes_of(*load.indices)
@@ -103,15 +109,10 @@ class _Masker:
         return both(*needed) if needed else None
 
 
-def _open_bounds(load: Load, facts: Facts) -> list[Expr]:
-    """The conditions `0 <= index < size` of a load that are not proved."""
+def _open_bounds(indices: Sequence[Expr], shape: Sequence[Expr], facts: Facts) -> list[Expr]:
+    """The conditions `0 <= index < size` that are not proved."""
     tests: list[Expr] = []
-    for index, size in zip(load.indices, load.buffer.shape, strict=True):
+    for index, size in zip(indices, shape, strict=True):
         wide = index if index.dtype in (DType.int32, DType.int64) else widened(index)
         tests += [at_most(ZERO, wide), less(wide, size)]
     return [t for t in tests if not prove(t, facts)]
-
-
-def axes_of(*exprs: Expr) -> frozenset[Axis]:
-    """The loop and tile axes an expression depends on."""
-    return frozenset(n for n in walk(*exprs) if isinstance(n, Axis))

@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tedsl.index.simplify import simplify
-
 from tedsl.dtypes import DType
 from tedsl.errors import InternalError, LowerError
 from tedsl.expr.integers import both, constant, sub
 from tedsl.expr.nodes import Axis, AxisKind, Const, Expr, Reduce, TensorRead, Var
 from tedsl.expr.tensor import ComputeOp, PlaceholderOp, Tensor
 from tedsl.expr.visit import rewrite, substitute, walk
+from tedsl.index.simplify import simplify
 from tedsl.ir.nodes import (
     Accumulate,
     Allocate,

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tedsl.index.affine import stride_of
-from tedsl.index.bounds import upper_bound
-from tedsl.index.simplify import simplify
-
 from tedsl.expr.integers import (
     ZERO,
     add,
@@ -22,12 +18,15 @@ from tedsl.expr.integers import (
 )
 from tedsl.expr.nodes import Axis, Compare, CompareOp, Expr
 from tedsl.expr.visit import substitute, walk
+from tedsl.index.affine import stride_of
+from tedsl.index.bounds import upper_bound
 from tedsl.index.facts import Facts
-from tedsl.ir.nodes import For, Func, Guard, Load, LoopKind, Stmt
+from tedsl.index.simplify import simplify
+from tedsl.ir.nodes import Allocate, For, Func, Guard, Load, LoopKind, Seq, Stmt
 from tedsl.ir.visit import map_sub_stmts, walk_stmts
 from tedsl.ir.visit import substitute as substitute_stmt
 from tedsl.lower.copy import fresh_copy
-from tedsl.lower.simplify import sequence
+from tedsl.lower.simplify import func_facts, is_empty, sequence
 
 # A loop nest is not copied more often than this on account of its guards.
 MAX_COPIES = 8
@@ -44,7 +43,7 @@ def partition_loops(func: Func, *, symbolic: bool) -> Func:
     Requires: level NEST.   Ensures: the same values stored, in the same order.
     Order: before vectorize_loops, which turns the guards that are left into masks.
     """
-    body, _ = _Partition(symbolic).visit(func.body, Facts.EMPTY, 1)
+    body, _ = _Partition(symbolic).visit(func.body, func_facts(func), 1)
     return func if body is func.body else replace(func, body=body)
 
 
@@ -86,30 +85,43 @@ def _split_loop(loop: For, facts: Facts, symbolic: bool) -> Stmt | None:
         return None
     inside = facts.with_axis(loop.axis, 0, loop.extent)
     steady: Expr = loop.extent
-    for _, limit in limits:
-        steady = minimum(steady, limit)
+    for limit in limits:
+        steady = minimum(steady, limit.count)
     steady = simplify(maximum(steady, ZERO), inside)
     if constant(steady) == 0 or (constant(steady) is None and not symbolic):
         return None
-    dropped = {condition for condition, _ in limits}
-    free = _without_guards(loop.body, dropped)
+    free = _without_guards(loop.body, {limit.condition for limit in limits}, frozenset())
+    exact = (
+        {limit.condition for limit in limits if limit.exact} if len(limits) == 1 else set[Expr]()
+    )
+    rest_body = fresh_copy(_without_guards(loop.body, set(), frozenset(exact)))
     if loop.kind is LoopKind.PARALLEL:
         test = Compare(CompareOp.LT, *same_width(loop.axis, steady))
         rest = Compare(CompareOp.GE, *same_width(loop.axis, steady))
-        body = sequence([Guard(test, free), Guard(rest, fresh_copy(loop.body))])
-        return replace(loop, body=body)
+        rest_guard = () if is_empty(rest_body) else (Guard(rest, rest_body),)
+        return replace(loop, body=sequence([Guard(test, free), *rest_guard]))
+    if is_empty(rest_body):
+        return replace(loop, extent=steady, body=free)
     tail_axis = Axis(loop.axis.name, loop.axis.kind, None, loop.axis.dtype)
-    moved = substitute_stmt(fresh_copy(loop.body), {loop.axis: add(tail_axis, steady)})
+    moved = substitute_stmt(rest_body, {loop.axis: add(tail_axis, steady)})
     tail = replace(
         loop, axis=tail_axis, extent=simplify(sub(loop.extent, steady), facts), body=moved
     )
     return sequence([replace(loop, extent=steady, body=free), tail])
 
 
-def _limits(loop: For, facts: Facts) -> list[tuple[Expr, Expr]]:
-    """Guard conditions `f(axis, inner) < bound`, each with how many iterations surely satisfy
-    it."""
-    out: list[tuple[Expr, Expr]] = []
+@dataclass(frozen=True, slots=True, eq=False)
+class _Limit:
+    """A guard condition, how many iterations surely satisfy it, and whether no other one does."""
+
+    condition: Expr
+    count: Expr
+    exact: bool
+
+
+def _limits(loop: For, facts: Facts) -> list[_Limit]:
+    """Guard conditions `f(axis, inner) < bound` that bound the iterations of `loop`."""
+    out: list[_Limit] = []
     inner: list[Axis] = []
     inside = facts.with_axis(loop.axis, 0, loop.extent)
     for node in walk_stmts(loop.body):
@@ -120,11 +132,11 @@ def _limits(loop: For, facts: Facts) -> list[tuple[Expr, Expr]]:
             for condition in conjuncts(node.condition):
                 limit = _limit(condition, loop.axis, inner, inside)
                 if limit is not None:
-                    out.append((condition, limit))
+                    out.append(limit)
     return out
 
 
-def _limit(condition: Expr, axis: Axis, inner: list[Axis], facts: Facts) -> Expr | None:
+def _limit(condition: Expr, axis: Axis, inner: list[Axis], facts: Facts) -> _Limit | None:
     """How many iterations of `axis` satisfy `low < high` whatever the inner axes do, if that is it.
 
     c*axis + d < high for all inner axes   <=>   axis < ceil((high - max d) / c),  c > 0
@@ -145,13 +157,24 @@ def _limit(condition: Expr, axis: Axis, inner: list[Axis], facts: Facts) -> Expr
         return None
     moving = [a for a in inner if a in nodes]
     rest = upper_bound(simplify(substitute(low, {axis: ZERO}), facts), moving, facts)
-    return None if rest is None else ceil_div(sub(high, rest), size)
+    if rest is None:
+        return None
+    return _Limit(condition, ceil_div(sub(high, rest), size), exact=not moving)
 
 
-def _without_guards(stmt: Stmt, dropped: set[Expr]) -> Stmt:
-    """`stmt` without the guard conditions in `dropped` (by identity)."""
-    stmt = map_sub_stmts(stmt, lambda s: _without_guards(s, dropped))
-    if isinstance(stmt, Guard):
-        kept = [c for c in conjuncts(stmt.condition) if c not in dropped]
-        return Guard(both(*kept), stmt.body) if kept else stmt.body
-    return stmt
+def _without_guards(stmt: Stmt, true: set[Expr], false: frozenset[Expr]) -> Stmt:
+    """`stmt` where the guard conditions in `true` hold and those in `false` do not."""
+    if isinstance(stmt, Guard) and any(c in false for c in conjuncts(stmt.condition)):
+        return Seq(())
+    stmt = map_sub_stmts(stmt, lambda s: _without_guards(s, true, false))
+    match stmt:
+        case Guard(condition=condition, body=body):
+            kept = [c for c in conjuncts(condition) if c not in true]
+            return Guard(both(*kept), body) if kept else body
+        case Seq(stmts=stmts):
+            kept_stmts = [s for s in stmts if not is_empty(s)]
+            return stmt if len(kept_stmts) == len(stmts) else sequence(kept_stmts)
+        case For(body=body) | Allocate(body=body) if is_empty(body):
+            return body
+        case _:
+            return stmt

@@ -16,7 +16,7 @@ from tedsl.lower.nest import build_nests
 from tedsl.lower.partition import partition_loops
 from tedsl.lower.registers import check_registers
 from tedsl.lower.simplify import simplify_func
-from tedsl.lower.targets import complete_for_blocks
+from tedsl.lower.targets import complete_for_blocks, complete_for_loops
 from tedsl.lower.vectorize import vectorize_loops
 from tedsl.lower.widen import widen_accumulators
 from tedsl.scheduling.bounds import infer
@@ -78,8 +78,7 @@ def lower(plan: Plan, target: Target, *, dump: Dump | None = None, check: bool =
         LowerError: what the plan asks for cannot be done on the target.
     """
     plan = inline_stages(plan)
-    if target.is_triton:
-        plan = complete_for_blocks(plan)
+    plan = complete_for_blocks(plan) if target.is_triton else complete_for_loops(plan)
     module = build_nests(plan, infer(plan))
     _observed(module, "build_nests", Level.NEST, dump, check)
     for step in BLOCK_PASSES if target.is_triton else CPU_PASSES:

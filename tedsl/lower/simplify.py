@@ -6,14 +6,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tedsl.index.simplify import simplify
-
-from tedsl.expr.integers import ZERO, constant
-from tedsl.expr.nodes import Const
+from tedsl.expr.integers import ZERO, conjuncts, constant
+from tedsl.expr.nodes import Axis, Const, Expr
+from tedsl.expr.visit import axes_of
 from tedsl.index.facts import Facts
-from tedsl.ir.nodes import Accumulate, Allocate, For, Func, Guard, Seq, Stmt, Store
+from tedsl.index.simplify import simplify
+from tedsl.ir.nodes import Accumulate, Allocate, For, Func, Guard, LoopKind, Seq, Stmt, Store
 from tedsl.ir.visit import map_own_exprs, tile_axes
 from tedsl.ir.visit import substitute as substitute_stmt
+from tedsl.scheduling.bounds import shape_facts
 
 
 def simplify_func(func: Func) -> Func:
@@ -23,8 +24,13 @@ def simplify_func(func: Func) -> Func:
     After:   for i in 0..32: A[i] = 0
     Ensures: no loop of constant extent 0 or 1, no guard or mask that is a constant, no nested Seq.
     """
-    body = _simplified(func.body, Facts.EMPTY)
+    body = _simplified(func.body, func_facts(func))
     return func if body is func.body else replace(func, body=body)
+
+
+def func_facts(func: Func) -> Facts:
+    """What holds for any call: no dimension of a parameter is negative."""
+    return shape_facts(buffer.shape for buffer in func.params)
 
 
 def sequence(stmts: Sequence[Stmt]) -> Stmt:
@@ -40,22 +46,30 @@ def is_empty(stmt: Stmt) -> bool:
     return isinstance(stmt, Seq) and not stmt.stmts
 
 
-def _simplified(stmt: Stmt, facts: Facts) -> Stmt:
+def _assumed(facts: Facts, condition: Expr, lanes: frozenset[Axis]) -> Facts:
+    """The facts inside a guard; a condition on lanes will be a mask, so lanes keep their range."""
+    for part in conjuncts(condition):
+        if axes_of(part).isdisjoint(lanes):
+            facts = facts.assume(part)
+    return facts
+
+
+def _simplified(stmt: Stmt, facts: Facts, lanes: frozenset[Axis] = frozenset()) -> Stmt:
     match stmt:
         case Seq(stmts=stmts):
-            new = [_simplified(s, facts) for s in stmts]
+            new = [_simplified(s, facts, lanes) for s in stmts]
             if all(a is b for a, b in zip(new, stmts, strict=True)) and len(stmts) > 1:
                 return stmt if not any(isinstance(s, Seq) for s in stmts) else sequence(new)
             return sequence(new)
         case Allocate(body=body):
-            inner = _simplified(body, facts)
+            inner = _simplified(body, facts, lanes)
             if is_empty(inner):
                 return inner
             return stmt if inner is body else replace(stmt, body=inner)
         case For():
-            return _simplified_loop(stmt, facts)
+            return _simplified_loop(stmt, facts, lanes)
         case Guard():
-            return _simplified_guard(stmt, facts)
+            return _simplified_guard(stmt, facts, lanes)
         case _:
             for tile in tile_axes(stmt):
                 facts = facts.with_axis(tile.axis, 0, tile.extent)
@@ -63,14 +77,16 @@ def _simplified(stmt: Stmt, facts: Facts) -> Stmt:
             return _without_true_mask(done)
 
 
-def _simplified_loop(loop: For, facts: Facts) -> Stmt:
+def _simplified_loop(loop: For, facts: Facts, lanes: frozenset[Axis]) -> Stmt:
     extent = simplify(loop.extent, facts)
     size = constant(extent)
     if size == 0:
         return Seq(())
     if size == 1:
-        return _simplified(substitute_stmt(loop.body, {loop.axis: ZERO}), facts)
-    body = _simplified(loop.body, facts.with_axis(loop.axis, 0, extent))
+        return _simplified(substitute_stmt(loop.body, {loop.axis: ZERO}), facts, lanes)
+    if loop.kind is LoopKind.VECTORIZED:
+        lanes = lanes | {loop.axis}
+    body = _simplified(loop.body, facts.with_axis(loop.axis, 0, extent), lanes)
     if is_empty(body):
         return body
     if body is loop.body and extent is loop.extent:
@@ -78,11 +94,11 @@ def _simplified_loop(loop: For, facts: Facts) -> Stmt:
     return replace(loop, extent=extent, body=body)
 
 
-def _simplified_guard(guard: Guard, facts: Facts) -> Stmt:
+def _simplified_guard(guard: Guard, facts: Facts, lanes: frozenset[Axis]) -> Stmt:
     condition = simplify(guard.condition, facts)
     if isinstance(condition, Const):
-        return _simplified(guard.body, facts) if condition.value else Seq(())
-    body = _simplified(guard.body, facts.assume(condition))
+        return _simplified(guard.body, facts, lanes) if condition.value else Seq(())
+    body = _simplified(guard.body, _assumed(facts, condition, lanes))
     if is_empty(body):
         return body
     if body is guard.body and condition is guard.condition:

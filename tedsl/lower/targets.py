@@ -25,6 +25,19 @@ def complete_for_blocks(plan: Plan) -> Plan:
     return plan if same else replace(plan, stages=stages)
 
 
+def complete_for_loops(plan: Plan) -> Plan:
+    """On the CPU a grid dimension is a parallel loop."""
+
+    def parallel(stage: StagePlan) -> StagePlan:
+        if all(m.kind is not LoopKind.PROGRAM for m in stage.marks.values()):
+            return stage
+        loop = Mark(LoopKind.PARALLEL)
+        marks = {a: loop if m.kind is LoopKind.PROGRAM else m for a, m in stage.marks.items()}
+        return replace(stage, marks=marks)
+
+    return replace(plan, stages=tuple(parallel(s) for s in plan.stages))
+
+
 def _completed(stage: StagePlan) -> StagePlan:
     marks = dict(stage.marks)
     if stage.attach.kind is AttachKind.AT:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tedsl.index.prove import prove
-
 from tedsl.errors import LowerError
 from tedsl.expr.integers import as_index, both, conjuncts, constant, less
 from tedsl.expr.nodes import Axis, AxisKind, Expr
+from tedsl.expr.visit import axes_of
 from tedsl.index.facts import Facts
+from tedsl.index.prove import prove
 from tedsl.ir.nodes import (
     Accumulate,
     Allocate,
@@ -25,7 +25,8 @@ from tedsl.ir.nodes import (
     TileAxis,
 )
 from tedsl.ir.visit import map_buffers, map_sub_stmts, walk_stmts
-from tedsl.lower.masks import axes_of, masked
+from tedsl.lower.masks import masked
+from tedsl.lower.simplify import func_facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,21 @@ class _Place:
     conditions: tuple[Expr, ...]
     facts: Facts
     padded: bool
+
+    @property
+    def lanes(self) -> frozenset[Axis]:
+        """The tile's axes."""
+        return frozenset(t.axis for t in self.tile)
+
+    def room(self, buffer: Buffer) -> tuple[Expr, ...]:
+        """The shape `buffer` will have."""
+        if self.padded and buffer.scope is not Scope.GLOBAL:
+            return tuple(_power_of_two(e) for e in buffer.shape)
+        return buffer.shape
+
+    def masked(self, expr: Expr) -> Expr:
+        """`expr` safe to evaluate at every point of the tile."""
+        return masked(expr, self.conditions, self.facts, self.lanes, self.room)
 
 
 def vectorize_loops(func: Func, *, padded: bool) -> Func:
@@ -49,7 +65,7 @@ def vectorize_loops(func: Func, *, padded: bool) -> Func:
     Raises:
         LowerError: a vectorized loop without a constant extent.
     """
-    body = _vectorized(func.body, _Place((), (), Facts.EMPTY, padded))
+    body = _vectorized(func.body, _Place((), (), func_facts(func), padded))
     if padded:
         local = {
             s.buffer: replace(s.buffer, shape=tuple(_power_of_two(e) for e in s.buffer.shape))
@@ -113,8 +129,8 @@ def _with_lane(loop: For, place: _Place) -> _Place:
 
 def _vectorized_guard(condition: Expr, body: Stmt, place: _Place) -> Stmt:
     """Conditions without tile axes stay a guard around the tile, the others become its mask."""
-    lanes = frozenset(t.axis for t in place.tile)
-    test = masked(condition, place.conditions, place.facts, lanes)
+    lanes = place.lanes
+    test = place.masked(condition)
     scalar = [c for c in conjuncts(test) if axes_of(c).isdisjoint(lanes)]
     tiled = [c for c in conjuncts(test) if not axes_of(c).isdisjoint(lanes)]
     facts = place.facts.assume(both(*scalar)) if scalar else place.facts
@@ -124,8 +140,7 @@ def _vectorized_guard(condition: Expr, body: Stmt, place: _Place) -> Stmt:
 
 
 def _vectorized_store(store: Store, place: _Place) -> Stmt:
-    lanes = frozenset(t.axis for t in place.tile)
-    value = masked(store.value, place.conditions, place.facts, lanes)
+    value = place.masked(store.value)
     conditions = _needed_for_store(store.buffer, store.indices, place.conditions, place)
     mask = both(*conditions) if conditions else None
     return Store(store.buffer, store.indices, value, mask, place.tile)
@@ -133,14 +148,15 @@ def _vectorized_store(store: Store, place: _Place) -> Stmt:
 
 def _vectorized_accumulate(stmt: Accumulate, place: _Place) -> Stmt:
     """The guard's conditions and the reduction's own `where=`, which is never dropped."""
-    lanes = frozenset(t.axis for t in place.tile)
+    lanes = place.lanes
     own: list[Expr] = []
     if stmt.mask is not None:
-        own = list(conjuncts(masked(stmt.mask, place.conditions, place.facts, lanes)))
+        own = list(conjuncts(place.masked(stmt.mask)))
     scalar = [c for c in own if axes_of(c).isdisjoint(lanes)]
     conditions = (*place.conditions, *(c for c in own if not axes_of(c).isdisjoint(lanes)))
     facts = place.facts.assume(both(*scalar)) if scalar else place.facts
-    values = tuple(masked(v, conditions, facts, lanes) for v in stmt.values)
+    inside = replace(place, conditions=conditions, facts=facts)
+    values = tuple(inside.masked(v) for v in stmt.values)
     kept = axes_of(*stmt.indices)
     data = {c for c in place.conditions if _is_data(c, lanes, kept)}
     if not _needed_for_store(stmt.buffers[0], stmt.indices, list(data), place):
@@ -163,9 +179,8 @@ def _needed_for_store(
     reads."""
     if buffer.scope is Scope.GLOBAL:
         return conditions
-    shape = [_power_of_two(e) for e in buffer.shape] if place.padded else list(buffer.shape)
     room = all(
         prove(both(less(i, size), less(as_index(-1), i)), place.facts)
-        for i, size in zip(indices, shape, strict=True)
+        for i, size in zip(indices, place.room(buffer), strict=True)
     )
     return () if room else conditions

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tedsl.expr.integers import as_index
 from tedsl.expr.nodes import Axis, Expr
-from tedsl.expr.visit import substitute
+from tedsl.expr.visit import axes_of, substitute
 from tedsl.ir.nodes import (
     Accumulate,
     Allocate,
@@ -21,7 +21,6 @@ from tedsl.ir.nodes import (
     TileAxis,
 )
 from tedsl.ir.visit import buffers_read, buffers_written, map_sub_stmts, rewrite_stmts, walk_stmts
-from tedsl.lower.masks import axes_of
 from tedsl.lower.simplify import sequence
 
 

@@ -9,12 +9,8 @@ are ranges.  Used by the lowering, by the checks and by printing; imports `index
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-
-from tedsl.index.bounds import lower_bound, upper_bound
-from tedsl.index.prove import prove
-from tedsl.index.simplify import simplify
 
 from tedsl.errors import InternalError
 from tedsl.expr.integers import (
@@ -35,8 +31,11 @@ from tedsl.expr.integers import (
 from tedsl.expr.nodes import Axis, AxisKind, Const, Expr, Range, TensorRead
 from tedsl.expr.tensor import ComputeOp
 from tedsl.expr.visit import substitute, walk
+from tedsl.index.bounds import lower_bound, upper_bound
 from tedsl.index.facts import Facts
 from tedsl.index.interval import interval
+from tedsl.index.prove import prove
+from tedsl.index.simplify import simplify
 from tedsl.ir.nodes import LoopKind
 from tedsl.scheduling.plan import AttachKind, Fuse, Plan, Relation, Split, StagePlan
 
@@ -211,15 +210,24 @@ def _stage_bounds(
 
 def _loop_facts(plan: Plan, stage: StagePlan, found: dict[str, StageBounds]) -> Facts:
     """Ranges of the loops around `stage`."""
+    facts = shape_facts(s.op.shape for s in plan.stages)
     if stage.attach.kind is not AttachKind.AT:
-        return Facts.EMPTY
+        return facts
     parent = found.get(stage.attach.stage)
     if parent is None:
         raise InternalError(f"stage {stage.name} is attached to {stage.attach.stage}, no reader")
-    facts = Facts.EMPTY
     for axis in enclosing_loops(plan, stage):
         owner = next(b for b in found.values() if axis in b.extents)
         facts = facts.with_axis(axis, 0, owner.extents[axis])
+    return facts
+
+
+def shape_facts(shapes: Iterable[tuple[Expr, ...]]) -> Facts:
+    """No dimension of a tensor is negative."""
+    symbolic = dict.fromkeys(e for shape in shapes for e in shape if constant(e) is None)
+    facts = Facts.EMPTY
+    for extent in symbolic:
+        facts = facts.assume(at_most(ZERO, extent))
     return facts
 
 
