@@ -3,6 +3,8 @@
 `import tedsl as te` gives the names of TVM's tensor expressions.  Only public names live here.
 """
 
+from tedsl import runtime
+from tedsl.build import build, lower
 from tedsl.dtypes import DType
 from tedsl.errors import (
     BackendError,
@@ -94,9 +96,11 @@ from tedsl.expr.reduce import all, any, comm_reducer, max, min, prod, sum
 from tedsl.expr.reference import evaluate
 from tedsl.expr.tensor import Tensor
 from tedsl.expr.visit import structural_equal
+from tedsl.runtime.kernel import Kernel
 from tedsl.scheduling.schedule import Schedule, create_schedule
 from tedsl.scheduling.stage import Stage
 from tedsl.scheduling.threads import program_id, thread_axis
+from tedsl.target import Target
 
 __all__ = [
     "Axis",
@@ -105,10 +109,12 @@ __all__ = [
     "Expr",
     "ExprError",
     "InternalError",
+    "Kernel",
     "LowerError",
     "Schedule",
     "ScheduleError",
     "Stage",
+    "Target",
     "TedslError",
     "Tensor",
     "TuneError",
@@ -128,6 +134,7 @@ __all__ = [
     "bitwise_not",
     "bitwise_or",
     "bitwise_xor",
+    "build",
     "cast",
     "ceil",
     "clip",
@@ -165,6 +172,7 @@ __all__ = [
     "logical_and",
     "logical_not",
     "logical_or",
+    "lower",
     "max",
     "max_value",
     "maximum",
@@ -186,6 +194,7 @@ __all__ = [
     "right_shift",
     "round",
     "rsqrt",
+    "runtime",
     "select",
     "sigmoid",
     "sign",

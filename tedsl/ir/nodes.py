@@ -13,6 +13,7 @@ two levels:
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -216,6 +217,10 @@ class Func:
     body: Stmt
     launch: Launch = DEFAULT_LAUNCH
 
+    def __str__(self) -> str:
+        text: str = importlib.import_module("tedsl.ir.printer").print_func(self)
+        return text
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Module:
@@ -227,6 +232,10 @@ class Module:
     workspaces: tuple[Buffer, ...]
     sizes: tuple[Var, ...]
     funcs: tuple[Func, ...]
+
+    def __str__(self) -> str:
+        text: str = importlib.import_module("tedsl.ir.printer").print_module(self)
+        return text
 
 
 class Level(StrEnum):

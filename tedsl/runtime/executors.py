@@ -1,0 +1,136 @@
+"""One executor per target: how a module becomes code, and how a call runs it.
+
+Backends are loaded when their target is first used.  Imports `backends` (lazily), `runtime.cache`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tedsl.errors import BackendError
+from tedsl.ir.nodes import Module
+from tedsl.runtime.arguments import Binding
+from tedsl.runtime.cache import disk_cache
+from tedsl.runtime.fingerprint import code_version, fingerprint, tool_versions
+from tedsl.runtime.kernel import Executor, Launch
+from tedsl.target import Target, TargetKind
+
+
+def check_target(target: Target) -> None:
+    """Refuse a target that this machine cannot serve, before any work is done for it.
+
+    Raises:
+        BackendError: a missing package or device.
+    """
+    needs: dict[TargetKind, tuple[str, ...]] = {
+        TargetKind.CPU: ("llvmlite",),
+        TargetKind.CUDA: ("triton",) if target.arch else ("triton", "torch"),
+        TargetKind.TRITON_INTERPRET: ("triton",),
+    }
+    for package in needs[target.kind]:
+        if importlib.util.find_spec(package) is None:
+            raise BackendError(
+                f"target {target} needs the package {package}",
+                hint=f"pip install {package}, or use another target",
+            )
+    if target.kind is TargetKind.CUDA and target.arch is None:
+        torch = importlib.import_module("torch")
+        if not torch.cuda.is_available():
+            raise BackendError(
+                "target cuda: PyTorch finds no NVIDIA GPU",
+                facts=[("torch", str(torch.__version__))],
+                hint='use target="cpu"; or "cuda:sm_90" to compile without running',
+            )
+
+
+def make_executor(module: Module, target: Target, *, cache: bool = True) -> Executor:
+    """Compile `module` for `target`.
+
+    Args:
+        module: lowered for the same target.
+        target: where it is to run.
+        cache: read and write the on-disk cache.
+
+    Raises:
+        BackendError: the target's compiler or device refused, or there is no such device.
+    """
+    if target.kind is TargetKind.CPU:
+        return CpuExecutor(module, target, cache)
+    triton = importlib.import_module("tedsl.runtime.triton_executors")
+    executor: Executor = triton.make_triton_executor(module, target)
+    return executor
+
+
+class CpuExecutor:
+    """Machine code of this process's CPU, from the cache or from LLVM."""
+
+    device_kind = "cpu"
+
+    def __init__(self, module: Module, target: Target, cache: bool) -> None:
+        self._module = module
+        self._target = target
+        self._backend: Any = importlib.import_module("tedsl.backends.cpu")
+        self.from_cache = False
+        self._compiled: Any = None
+        self._program: Any = self._load() if cache else self._compile()
+
+    def _compile(self) -> Any:
+        if self._compiled is None:
+            self._compiled = self._backend.compile_module(self._module, self._target)
+        return self._compiled
+
+    def _load(self) -> Any:
+        """The program of the cache, else a fresh one, which is then kept there."""
+        disk = disk_cache()
+        if disk is None:
+            return self._compile()
+        key = cpu_key(self._module, self._target)
+        parts = disk.get(key)
+        if parts is not None:
+            self.from_cache = True
+            pointers, _, sizes = parts["signature"].decode().partition(" ")
+            signature = self._backend.Signature(int(pointers), sizes)
+            return self._backend.load_object(parts["object"], signature)
+        program = self._compile()
+        text = f"{program.signature.pointers} {program.signature.sizes}"
+        disk.put(key, {"object": program.object_code, "signature": text.encode()})
+        return program
+
+    @property
+    def source(self) -> str:
+        """The LLVM IR, made again when the machine code came from the cache."""
+        return self._compile().llvm_ir
+
+    @property
+    def asm(self) -> str:
+        """The assembly."""
+        return self._compile().asm
+
+    @property
+    def resources(self) -> Mapping[str, object]:
+        """Nothing: the CPU has no such figures."""
+        return {}
+
+    def prepare(self, binding: Binding) -> Launch:
+        """Bind the sizes of one call."""
+        call, sizes = self._program.call, binding.sizes
+
+        def launch(pointers: Sequence[int], arrays: Sequence[Any]) -> None:
+            call(*pointers, *sizes)
+
+        return launch
+
+
+def cpu_key(module: Module, target: Target) -> str:
+    """What machine code depends on: program, target, this CPU, this compiler and its tools."""
+    machine = importlib.import_module("tedsl.backends.cpu.machine").machine()
+    return fingerprint(
+        module,
+        target=str(target),
+        machine=repr(machine),
+        code=code_version(),
+        tools=tool_versions("llvmlite", "numpy"),
+    )
