@@ -113,7 +113,7 @@ def reduce_rows(s: Schedule, group: Group) -> None:
     whole = longest is not None and longest <= MAX_ROW and volume(columns) is not None
     for axis in _lanes(s, stage, columns, whole):
         stage.vectorize(axis)
-    for name in group.inner:
+    for name in reversed(group.inner):
         _inner_row(s, view, s[name], stage, row, whole)
     total = volume(root.axes)
     work = None if longest is None or total is None else max(total, longest * (volume(rows) or 1))
@@ -168,7 +168,7 @@ def _schedule_reduction(s: Schedule, group: Group, root: ComputeOp) -> None:
         whole = length is not None and length <= MAX_ROW
         for axis in _lanes(s, stage, root.reduce_axes, whole):
             stage.vectorize(axis)
-        for name in group.inner:
+        for name in reversed(group.inner):
             _inner_row(s, view, s[name], stage, row, whole)
         work = volume((*root.axes, *root.reduce_axes))
         if work is None or work > SMALL:

@@ -195,16 +195,15 @@ def _whole_rows(
     """All lanes of a row at once; what several stages read is loaded into registers first."""
     for axis in columns:
         stage.vectorize(axis)
-    view = definitions(s)
-    for source, users in shared_inputs(view, group, s):
-        tensor = s[source].op.outputs[0]
-        staged = s.cache_read(tensor, "local", [s[user].op for user in users])
-        s[staged].compute_at(stage, outer)
-    for name in group.inner:
+    for name in reversed(group.inner):
         inner = s[name]
         for axis in _reduce_axes(inner):
             inner.vectorize(axis)
         inner.compute_at(stage, outer)
+    for source, users in shared_inputs(definitions(s), group, s):
+        tensor = s[source].op.outputs[0]
+        staged = s.cache_read(tensor, "local", [s[user].op for user in users])
+        s[staged].compute_at(stage, outer)
 
 
 def _reduce_axes(stage: Stage) -> tuple[Axis, ...]:
@@ -220,7 +219,7 @@ def _looped_rows(
         flat = stage.fuse(*columns) if len(columns) > 1 else columns[0]
         _, piece = stage.split(flat, factor=block)
         stage.vectorize(piece)
-    for name in group.inner:
+    for name in reversed(group.inner):
         inner = s[name]
         axes = _reduce_axes(inner)
         if not axes:
@@ -266,7 +265,7 @@ def reduce_columns(s: Schedule, group: Group) -> None:
     stage.reorder(*root.axes[:-1], lo, li)
     grid = _bind_all(stage, (*root.axes[:-1], lo))
     stage.vectorize(li)
-    for name in group.inner:
+    for name in reversed(group.inner):
         inner = s[name]
         axes = _reduce_axes(inner)
         flat = inner.fuse(*axes) if len(axes) > 1 else axes[0]
