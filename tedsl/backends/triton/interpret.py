@@ -1,0 +1,189 @@
+"""Run a program on NumPy arrays in Triton's interpreter, in a child process without PyTorch.
+
+One child per parent process, started at the first call, restarted after a crash, ended at exit.
+Requests are a JSON header and the raw bytes of the arrays; nothing is pickled.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from tedsl.backends.triton.files import source_file
+from tedsl.backends.triton.program import KernelSpec, ParamKind, TritonProgram
+from tedsl.dtypes import DType
+from tedsl.errors import BackendError
+from tedsl.expr.nodes import Var
+from tedsl.ir.nodes import Buffer
+
+CHILD = Path(__file__).with_name("interpret_child.py")
+Array = NDArray[Any]
+
+
+def numpy_dtype(dtype: DType) -> np.dtype[Any]:
+    """The numpy type of an element type; bfloat16 is that of ml_dtypes."""
+    return np.dtype(ml_dtypes.bfloat16) if dtype is DType.bfloat16 else np.dtype(dtype.value)
+
+
+def run(
+    program: TritonProgram,
+    arrays: Mapping[Buffer, Array],
+    sizes: Mapping[Var, int | float] | None = None,
+    timeout: float = 120.0,
+) -> None:
+    """Run all kernels of a program, in order, and write the results into `arrays` in place.
+
+    Args:
+        program: made by `emit`.
+        arrays: one contiguous array per buffer that a kernel touches (inputs, outputs, workspaces).
+        sizes: values of the runtime sizes.
+        timeout: seconds after which the child is ended.
+
+    Raises:
+        BackendError: an array or size is missing, or the interpreter failed.
+    """
+    sizes = sizes or {}
+    order = list(arrays)
+    kernels = [_kernel(spec, order, sizes) for spec in program.kernels]
+    for buffer, array in arrays.items():
+        if not array.flags.c_contiguous or array.dtype != numpy_dtype(buffer.dtype):
+            raise BackendError(
+                f"array for {buffer.name!r} is {array.dtype}"
+                f"{'' if array.flags.c_contiguous else ', not contiguous'}",
+                hint=f"pass a C-contiguous array of {buffer.dtype.value}",
+            )
+    request: dict[str, Any] = {
+        "path": str(source_file(program.source)),
+        "kernels": kernels,
+        "arrays": [
+            {"name": b.name, "dtype": b.dtype.value, "shape": a.shape, "nbytes": a.nbytes}
+            for b, a in arrays.items()
+        ],
+        "results": list(range(len(order))),
+    }
+    contents = [array.tobytes() for array in arrays.values()]
+    for array, content in zip(arrays.values(), _CHILD.call(request, contents, timeout), strict=True):
+        array[...] = np.frombuffer(content, array.dtype).reshape(array.shape)
+
+
+def _kernel(
+    spec: KernelSpec, order: Sequence[Buffer], sizes: Mapping[Var, int | float]
+) -> dict[str, Any]:
+    args: list[dict[str, Any]] = []
+    for param in spec.params:
+        if param.kind is ParamKind.SIZE and param.var is not None:
+            if param.var not in sizes:
+                raise BackendError(f"size {param.name!r} has no value", hint="pass all sizes")
+            args.append({"kind": "size", "value": sizes[param.var]})
+            continue
+        places = [n for n, buffer in enumerate(order) if buffer is param.buffer]
+        if not places:
+            raise BackendError(f"no array for buffer {param.name!r} of kernel {spec.name}")
+        args.append({"kind": param.kind.value, "array": places[0], "block": list(param.block)})
+    return {"name": spec.name, "grid": list(spec.grid_for(sizes)), "args": args}
+
+
+class _Child:
+    """The interpreter process; one request at a time."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._errors: Any = None
+        self._lock = threading.Lock()
+        self._owner = 0
+
+    def call(
+        self, request: Mapping[str, Any], contents: Sequence[bytes], timeout: float
+    ) -> list[bytes]:
+        """Send one request; the contents of the result arrays."""
+        with self._lock:
+            process = self._started()
+            timer = threading.Timer(timeout, process.kill)
+            timer.start()
+            try:
+                answer, results = self._exchange(process, request, contents)
+            except (OSError, struct.error, ValueError) as error:
+                process.kill()
+                code = process.wait()
+                self._process = None
+                raise BackendError(
+                    f"Triton's interpreter ended with status {code}",
+                    facts=[("stderr", self._tail())],
+                    hint="a load outside of an array, or more than the time allowed "
+                    f"({timeout:g} s); try a smaller problem",
+                ) from error
+            finally:
+                timer.cancel()
+        if not answer["ok"]:
+            raise BackendError(
+                f"Triton's interpreter refused the kernel: {answer['error']}",
+                facts=[("file", str(request["path"])), ("trace", str(answer["trace"])[-2000:])],
+            )
+        return results
+
+    def _exchange(
+        self, process: subprocess.Popen[bytes], request: Mapping[str, Any], contents: Sequence[bytes]
+    ) -> tuple[dict[str, Any], list[bytes]]:
+        source, target = process.stdout, process.stdin
+        if source is None or target is None:
+            raise ValueError("the child has no pipes")
+        text = json.dumps(request).encode()
+        target.write(struct.pack("<Q", len(text)) + text)
+        for content in contents:
+            target.write(content)
+        target.flush()
+        answer: dict[str, Any] = json.loads(source.read(struct.unpack("<Q", source.read(8))[0]))
+        results = [source.read(size) for size in answer["sizes"]]
+        if [len(r) for r in results] != answer["sizes"]:
+            raise ValueError("the child's answer is cut short")
+        return answer, results
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        alive = self._process is not None and self._process.poll() is None
+        if alive and self._owner == os.getpid() and self._process is not None:
+            return self._process
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the child
+        self._owner = os.getpid()
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", str(CHILD)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            env={**os.environ, "TRITON_INTERPRET": "1"},
+        )
+        return self._process
+
+    def _tail(self) -> str:
+        if self._errors is None:
+            return ""
+        self._errors.seek(0)
+        return self._errors.read().decode(errors="replace")[-2000:]
+
+    def close(self) -> None:
+        """End the child, if this process started one."""
+        process, self._process = self._process, None
+        if process is not None and self._owner == os.getpid():
+            if process.stdin is not None:
+                process.stdin.close()
+            try:
+                process.wait(timeout=2)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+_CHILD = _Child()
+atexit.register(_CHILD.close)

@@ -1,0 +1,299 @@
+"""The process that runs kernels in Triton's interpreter; started by `interpret`, by path.
+
+Imports numpy, ml_dtypes and triton, nothing of tedsl, and reads requests from its standard input.
+`TRITON_INTERPRET` changes every `@triton.jit`, hence a process of its own.
+
+The interpreter differs from the compiler in a few places where the generated source relies on the
+compiler; they are put right here (`install`): bfloat16 is rounded to nearest even, `tl.dot` takes
+bfloat16, libdevice exists, a loop variable is a tensor, and `tl.reduce` folds whole slices.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import struct
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Any, BinaryIO
+
+import ml_dtypes
+import numpy as np
+
+GUARD = 4096
+FILL = 0xA5
+
+
+class Storage:
+    """What the interpreter asks of a tensor's storage; all memory is the host's."""
+
+    def __init__(self, address: int) -> None:
+        self._address = address
+
+    def data_ptr(self) -> int:
+        return self._address
+
+    def cpu(self) -> Storage:
+        return self
+
+    def copy_(self, other: Storage) -> None:
+        """Nothing to do: device and host memory are one."""
+
+
+class ElementType:
+    """An element type as Triton reads it: by name, size and kind."""
+
+    def __init__(self, name: str, itemsize: int) -> None:
+        self.name = name
+        self.itemsize = itemsize
+        self.is_floating_point = "float" in name
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ElementType) and other.name == self.name
+
+
+class Array:
+    """A contiguous array with the few methods of a tensor that Triton calls.
+
+    Memory has guard bytes on both sides, so that a store outside is noticed.
+    """
+
+    def __init__(self, name: str, dtype: str, shape: tuple[int, ...], content: bytes) -> None:
+        self.name = name
+        self._memory = np.full(len(content) + 2 * GUARD + 64, FILL, np.uint8)
+        start = -(self._memory.ctypes.data + GUARD) % 64 + GUARD
+        self._span = (start, start + len(content))
+        self._memory[start : start + len(content)] = np.frombuffer(content, np.uint8)
+        self.dtype = ElementType(dtype, len(content) // max(1, int(np.prod(shape))) or 1)
+        self.shape = shape
+
+    def data_ptr(self) -> int:
+        return int(self._memory.ctypes.data) + self._span[0]
+
+    def untyped_storage(self) -> Storage:
+        return Storage(self.data_ptr())
+
+    def new_empty(self, _size: int, device: str = "cpu") -> Array:
+        del device
+        return self
+
+    def set_(self, *_layout: object) -> None:
+        """Nothing to do: `new_empty` returned this array itself."""
+
+    def storage_offset(self) -> int:
+        return 0
+
+    def size(self) -> tuple[int, ...]:
+        return self.shape
+
+    def stride(self) -> tuple[int, ...]:
+        steps = [1]
+        for extent in reversed(self.shape[1:]):
+            steps.append(steps[-1] * extent)
+        return tuple(reversed(steps)) if self.shape else ()
+
+    def content(self) -> bytes:
+        """The bytes of the array.
+
+        Raises:
+            IndexError: something was stored outside of it.
+        """
+        start, stop = self._span
+        if (self._memory[:start] != FILL).any() or (self._memory[stop:] != FILL).any():
+            raise IndexError(f"the kernel wrote outside of {self.name}")
+        return self._memory[start:stop].tobytes()
+
+
+def _float_conversion(original: Callable[..., Any], tl: Any) -> Callable[..., Any]:
+    """float32 <-> bfloat16 rounded to nearest even; everything else as it was."""
+
+    def convert(data: Any, source: Any, target: Any, mode: Any) -> Any:
+        if source == tl.float32 and target == tl.bfloat16:
+            return np.asarray(data).astype(ml_dtypes.bfloat16).view(np.uint16)
+        if source == tl.bfloat16 and target == tl.float32:
+            wide = np.asarray(data).astype(np.uint16).astype(np.uint32) << np.uint32(16)
+            return wide.view(np.uint32)
+        return original(data, source, target, mode)
+
+    return convert
+
+
+def _dot(module: Any, tl: Any) -> Callable[..., Any]:
+    def as_float(handle: Any) -> Any:
+        if handle.dtype.scalar == tl.bfloat16:
+            return np.asarray(handle.data).view(ml_dtypes.bfloat16).astype(np.float32)
+        return handle.data
+
+    def create_dot(_self: Any, a: Any, b: Any, d: Any, *_options: Any) -> Any:
+        kind = d.data.dtype
+        wide = np.float32 if kind == np.float16 else kind
+        left, right = as_float(a).astype(wide), as_float(b).astype(wide)
+        total = (np.matmul(left, right) + d.data.astype(wide)).astype(kind)
+        return module.TensorHandle(total, d.dtype.scalar)
+
+    return create_dot
+
+
+def _generic_reduce(self: Any, values: tuple[Any, ...]) -> list[Any]:
+    """Fold an axis of power-of-two extent by halves; reducers commute, so any order will do."""
+    slices = [np.moveaxis(value.handle.data, self.axis, 0) for value in values]
+    kinds = [value.dtype for value in values]
+    while slices[0].shape[0] > 1:
+        half = slices[0].shape[0] // 2
+        left = [self.to_tensor(s[:half], k) for s, k in zip(slices, kinds, strict=True)]
+        right = [self.to_tensor(s[half:], k) for s, k in zip(slices, kinds, strict=True)]
+        found = self.combine_fn.fn(*left, *right)
+        found = found if isinstance(found, tuple) else (found,)
+        slices = [np.broadcast_to(f.handle.data, s[:half].shape) for f, s in zip(found, slices)]
+    return [self.to_tensor(s[0], k) for s, k in zip(slices, kinds, strict=True)]
+
+
+def _numpy_libdevice(module: Any, tl: Any, libdevice: Any) -> None:
+    """Give the libdevice stubs numpy bodies."""
+
+    def elementwise(function: Callable[..., Any], result: Any = None) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
+            tensors = [module.interpreter_semantic.to_tensor(arg) for arg in args]
+            kind = next((t.dtype for t in tensors if t.handle.data.size > 1), tensors[0].dtype)
+            data = function(*(t.handle.data for t in tensors))
+            kind = result or kind
+            data = np.asarray(data).astype(module._get_np_dtype(kind))
+            shaped = next((t for t in tensors if t.type.is_block()), None)
+            shape = list(np.shape(data))
+            block = tl.block_type(kind, shape) if shaped is not None else kind
+            return tl.tensor(module.TensorHandle(data, kind), block)
+
+        return call
+
+    names = {
+        "tanh": np.tanh, "expm1": np.expm1, "log1p": np.log1p, "log10": np.log10, "tan": np.tan,
+        "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "sinh": np.sinh, "cosh": np.cosh,
+        "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh, "rint": np.rint,
+        "trunc": np.trunc, "pow": np.power, "atan2": np.arctan2, "fmod": np.fmod,
+    }  # fmt: skip
+    for name, function in names.items():
+        setattr(libdevice, name, elementwise(function))
+    libdevice.popc = elementwise(np.bitwise_count, tl.int32)
+
+
+def _tensor_range(module: Any, tl: Any) -> Callable[..., Iterator[Any]]:
+    def values(first: Any, second: Any = None, step: int = 1, **_options: Any) -> Iterator[Any]:
+        start, stop = (0, first) if second is None else (first, second)
+        wide = getattr(stop, "dtype", None) == tl.int64
+        for number in range(int(start), stop if isinstance(stop, int) else stop.__index__(), step):
+            data = np.array([number], np.int64 if wide else np.int32)
+            kind = tl.int64 if wide else tl.int32
+            yield tl.tensor(module.TensorHandle(data, kind), kind)
+
+    return values
+
+
+def install() -> None:
+    """Make Triton's interpreter agree with its compiler where the generated source needs it."""
+    import triton.language as tl  # pyright: ignore[reportMissingImports]
+    from triton.language.extra import libdevice
+    from triton.runtime import interpreter as module
+
+    np.seterr(all="ignore")
+    module._convert_float = _float_conversion(module._convert_float, tl)
+    module.InterpreterBuilder.create_dot = _dot(module, tl)
+    module.ReduceOps.generic_reduce = _generic_reduce
+    options = module.InterpreterOptions(sanitize_overflow=False)
+    module.interpreter_builder.options = options
+    module.interpreter_semantic.builder.options = options
+    _numpy_libdevice(module, tl, libdevice)
+    patch, new_range = module._patch_lang_core, _tensor_range(module, tl)
+
+    def patch_core(lang: Any, scope: Any) -> None:
+        patch(lang, scope)
+        scope.set_attr(lang, "range", new_range)
+
+    module._patch_lang_core = patch_core
+    module.InterpretedFunction.__call__ = lambda self, *args, **kwargs: self.rewrite()(
+        *args, **kwargs
+    )
+
+
+class Server:
+    """Answers requests until the input ends."""
+
+    def __init__(self, source: BinaryIO, target: BinaryIO) -> None:
+        self._source = source
+        self._target = target
+        self._modules: dict[str, Any] = {}
+
+    def serve(self) -> None:
+        while (head := self._source.read(8)) and len(head) == 8:
+            request = json.loads(self._source.read(struct.unpack("<Q", head)[0]))
+            arrays = [
+                Array(a["name"], a["dtype"], tuple(a["shape"]), self._source.read(a["nbytes"]))
+                for a in request["arrays"]
+            ]
+            try:
+                self._run(request, arrays)
+                contents = [arrays[n].content() for n in request["results"]]
+                answer: dict[str, Any] = {"ok": True}
+            except BaseException as error:  # noqa: BLE001  everything goes back to the parent
+                answer = {"ok": False, "error": repr(error), "trace": traceback.format_exc()}
+                contents = []
+            self._send(answer, contents)
+
+    def _send(self, answer: dict[str, Any], contents: list[bytes]) -> None:
+        answer["sizes"] = [len(content) for content in contents]
+        text = json.dumps(answer).encode()
+        self._target.write(struct.pack("<Q", len(text)) + text)
+        for content in contents:
+            self._target.write(content)
+        self._target.flush()
+
+    def _module(self, path: str) -> Any:
+        if path not in self._modules:
+            if len(self._modules) > 256:
+                self._modules.clear()
+            spec = importlib.util.spec_from_file_location(f"kernels_{len(self._modules)}", path)
+            if spec is None or spec.loader is None:
+                raise ImportError(path)
+            module = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+            self._modules[path] = module
+        return self._modules[path]
+
+    def _run(self, request: dict[str, Any], arrays: list[Array]) -> None:
+        from triton.tools.tensor_descriptor import (  # pyright: ignore[reportMissingImports]
+            TensorDescriptor,
+        )
+
+        module = self._module(request["path"])
+        for kernel in request["kernels"]:
+            args: list[Any] = []
+            for arg in kernel["args"]:
+                if arg["kind"] == "size":
+                    args.append(arg["value"])
+                elif arg["kind"] == "pointer":
+                    args.append(arrays[arg["array"]])
+                else:
+                    base = arrays[arg["array"]]
+                    strides = list(base.stride())
+                    args.append(TensorDescriptor(base, list(base.shape), strides, arg["block"]))
+            if 0 not in kernel["grid"]:
+                getattr(module, kernel["name"])[tuple(kernel["grid"])](*args)
+
+
+def main() -> None:
+    """Serve on the original standard output; anything printed goes to standard error."""
+    target = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    install()
+    Server(sys.stdin.buffer, target).serve()
+
+
+if __name__ == "__main__":
+    main()
