@@ -1,4 +1,6 @@
-"""How an index depends on an axis: coefficients, strides, divisibility.  Asked by vectorisation and code generation."""
+"""How an index depends on an axis: coefficients, strides, divisibility.  Asked by vectorisation
+and code generation.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ from tedsl.index.simplify import simplify
 def coefficients(
     expr: Expr, axes: Iterable[Axis | Var], facts: Facts = Facts.EMPTY
 ) -> tuple[dict[Expr, int], Expr] | None:
-    """(c, rest) with `expr = sum(c[axis] * axis) + rest`, where `rest` has none of `axes`; None if not affine.
+    """(c, rest) with `expr = sum(c[axis] * axis) + rest`, where `rest` has none of `axes`; None if
+    not affine.
 
     Axes that `expr` does not depend on have no entry.
     """
@@ -42,7 +45,8 @@ def _affine(
 
 
 def stride_of(expr: Expr, axis: Axis | Var, facts: Facts = Facts.EMPTY) -> int | Expr | None:
-    """By how much `expr` changes when `axis` increases by 1, when that is the same over the whole axis, else None.
+    """By how much `expr` changes when `axis` increases by 1, when that is the same over the whole
+    axis, else None.
 
     An int when it is a constant (0: does not depend), else an expression without `axis`.
     """
@@ -71,7 +75,9 @@ def _linear_step(poly: Poly, axis: Expr) -> Poly | None:
 
 
 def _difference(expr: Expr, axis: Axis | Var, facts: Facts) -> Poly | None:
-    """expr(axis + 1) - expr(axis), for all but the last value of the axis, when it has no `axis` left."""
+    """expr(axis + 1) - expr(axis), for all but the last value of the axis, when it has no `axis`
+    left.
+    """
     known = facts.range_of(axis)
     if known is not None:
         one = facts.interner.const(1, known.extent.dtype)

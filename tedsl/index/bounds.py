@@ -1,7 +1,8 @@
 """Symbolic bounds of integer expressions when some of their variables range over their domains.
 
-Axes are eliminated one at a time, inner ones first.  Where the expression is monotone in an axis, an end of the axis's
-range is put in, which is exact; elsewhere each term is bounded by itself, which is sound.
+Axes are eliminated one at a time, inner ones first.  Where the expression is monotone in an axis,
+an end of the axis's range is put in, which is exact; elsewhere each term is bounded by itself,
+which is sound.
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ from tedsl.index.simplify import simplify
 
 
 def lower_bound(expr: Expr, axes: Iterable[Axis | Var], facts: Facts = Facts.EMPTY) -> Expr | None:
-    """The least value of `expr` while `axes` range over their domains in `facts`, other variables fixed.
+    """The least value of `expr` while `axes` range over their domains in `facts`, other variables
+    fixed.
 
-    Exact for affine expressions and others that are monotone in each axis; for the rest a value that is not greater;
-    None when nothing is known (an axis without range, a data-dependent read).
+    Exact for affine expressions and others that are monotone in each axis; for the rest a value
+    that is not greater; None when nothing is known (an axis without range, a data-dependent read).
     """
     return _bound(expr, axes, facts.own(), highest=False)
 
@@ -103,7 +105,9 @@ def _end(axis: Expr, highest: bool, facts: Facts) -> Expr | None:
 
 
 def monotone(expr: Expr, axis: Expr, facts: Facts) -> int | None:
-    """1 when `expr` never falls as `axis` rises, -1 when it never rises, 0 when it does not depend, else None."""
+    """1 when `expr` never falls as `axis` rises, -1 when it never rises, 0 when it does not
+    depend, else None.
+    """
     if expr is axis:
         return 1
     if not depends(expr, axis):

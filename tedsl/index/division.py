@@ -1,8 +1,9 @@
 """Floor division and remainder of sums: the rules that undo splits and fusions.
 
-A `Sum` is what `simplify` works on: atoms of one dtype with constant factors; a product is one atom.  A divisor is a
-constant times symbolic factors, `s * f1 * f2 ...`.  Rules that need a positive divisor ask for it; one that is known
-not to be negative counts as positive, since division by zero has no meaning.
+A `Sum` is what `simplify` works on: atoms of one dtype with constant factors; a product is one
+atom.  A divisor is a constant times symbolic factors, `s * f1 * f2 ...`.  Rules that need a
+positive divisor ask for it; one that is known not to be negative counts as positive, since
+division by zero has no meaning.
 """
 
 from __future__ import annotations
@@ -96,7 +97,9 @@ def range_of(form: Sum, facts: Facts) -> Interval:
 
 
 def collect(expr: Expr, facts: Facts) -> Sum:
-    """The sum that an expression made by `expression` stands for; nothing below its atoms is looked at."""
+    """The sum that an expression made by `expression` stands for; nothing below its atoms is
+    looked at.
+    """
     terms: dict[Expr, int] = {}
     constant = 0
     stack = [(expr, 1)]
@@ -251,7 +254,9 @@ def block_of(rest: Sum, divisor: Divisor, facts: Facts) -> int | None:
 def _split_off(
     rest: Sum, divisor: Divisor, facts: Facts
 ) -> tuple[Sum, Divisor, Divisor, Sum] | None:
-    """rest = d * high + low with d a proper factor of the divisor and 0 <= low < d: (high, divisor/d, d, low)."""
+    """rest = d * high + low with d a proper factor of the divisor and 0 <= low < d: (high,
+    divisor/d, d, low).
+    """
     if not divisor.factors:
         return _split_constant(rest, divisor.scale, facts)
     if divisor.scale > 1:

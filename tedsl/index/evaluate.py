@@ -1,4 +1,6 @@
-"""Exact evaluation of integer and bool expressions at a point: what every other module here is measured against."""
+"""Exact evaluation of integer and bool expressions at a point: what every other module here is
+measured against.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ from tedsl.index.intern import INDEX_DTYPES
 
 
 class EvaluationError(ExprError):
-    """An expression that has no integer value at this point: a read, a float, a missing variable, x // 0."""
+    """An expression that has no integer value at this point: a read, a float, a missing variable,
+    x // 0.
+    """
 
 
 _COMPARE: dict[CompareOp, Callable[[int, int], bool]] = {
@@ -42,8 +46,8 @@ _COMPARE: dict[CompareOp, Callable[[int, int], bool]] = {
 def evaluate_int(expr: Expr, env: Mapping[Axis | Var, int] | Mapping[Expr, int]) -> int:
     """The value of `expr` where variables have the values in `env`; bools are 0 and 1.
 
-    Index types are mathematical integers; narrow and unsigned types wrap.  Only the chosen side of a select is
-    evaluated.  A value for any other node (a read) may be given in `env` too.
+    Index types are mathematical integers; narrow and unsigned types wrap.  Only the chosen side of
+    a select is evaluated.  A value for any other node (a read) may be given in `env` too.
 
     Raises:
         EvaluationError: the value depends on something that is not in `env`, or has none.

@@ -1,8 +1,9 @@
 """What is known about variables: ranges of axes, lower bounds of sizes, conditions that hold.
 
-`Facts` is an immutable context; `with_axis` and `assume` return a larger one.  Facts derived from one another share the
-structural identities of expressions, and each keeps what was already concluded from it, so deriving from a common
-ancestor is cheaper than starting from `Facts.of` again.  Imports `expr` and `index.intern`, `index.linear`.
+`Facts` is an immutable context; `with_axis` and `assume` return a larger one.  Facts derived from
+one another share the structural identities of expressions, and each keeps what was already
+concluded from it, so deriving from a common ancestor is cheaper than starting from `Facts.of`
+again.  Imports `expr` and `index.intern`, `index.linear`.
 """
 
 from __future__ import annotations
@@ -77,7 +78,9 @@ EVERYTHING = Interval(None, None)
 
 
 class AxisRange(NamedTuple):
-    """`min .. min + extent`, half open; and the inequalities `axis - min >= 0`, `min + extent - 1 - axis >= 0`."""
+    """`min .. min + extent`, half open; and the inequalities `axis - min >= 0`, `min + extent - 1
+    - axis >= 0`.
+    """
 
     min: Expr
     extent: Expr
@@ -86,11 +89,13 @@ class AxisRange(NamedTuple):
 
 
 class Facts:
-    """Ranges and conditions that hold.  Immutable: the dictionaries are never changed after construction.
+    """Ranges and conditions that hold.  Immutable: the dictionaries are never changed after
+    construction.
 
-    `bounds` are constant bounds of atoms that follow from conditions, `inequalities` the conditions themselves as
-    `poly >= 0` by the monomials in them, `truths` conditions known to be true or false, `multiples` known divisors.
-    The remaining fields are memory of conclusions, filled by the modules that draw them.
+    `bounds` are constant bounds of atoms that follow from conditions, `inequalities` the
+    conditions themselves as `poly >= 0` by the monomials in them, `truths` conditions known to be
+    true or false, `multiples` known divisors. The remaining fields are memory of conclusions,
+    filled by the modules that draw them.
     """
 
     __slots__ = (
@@ -138,7 +143,9 @@ class Facts:
         return Facts() if self is Facts.EMPTY else self
 
     def with_axis(self, axis: Axis | Var, min: Size, extent: Size) -> Facts:
-        """These facts and `min <= axis < min + extent`, which replaces an earlier range of the axis."""
+        """These facts and `min <= axis < min + extent`, which replaces an earlier range of the
+        axis.
+        """
         facts = Facts(None if self is Facts.EMPTY else self)
         facts._add_range(axis, min, extent)
         return facts
@@ -290,7 +297,9 @@ def inequalities_of(op: CompareOp, difference: Poly) -> tuple[Poly, ...]:
 
 
 def tighten(poly: Poly) -> Poly:
-    """An equivalent of `poly >= 0` over the integers, divided by the common factor of its coefficients."""
+    """An equivalent of `poly >= 0` over the integers, divided by the common factor of its
+    coefficients.
+    """
     divisor = 0
     for monomial, coefficient in poly.items():
         if monomial:

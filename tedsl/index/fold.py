@@ -1,4 +1,6 @@
-"""Arithmetic of integer and bool constants, and operations that a constant makes trivial.  Never floats."""
+"""Arithmetic of integer and bool constants, and operations that a constant makes trivial.  Never
+floats.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Decides `poly >= 0` from ranges, conditions and what divisions, remainders and extremes say of themselves.
+"""Decides `poly >= 0` from ranges, conditions and what divisions, remainders and extremes say of
+themselves.
 
-The search eliminates one monomial at a time: L >= 0 follows from b*L - k*B >= 0 for a known B >= 0 that holds the same
-monomial with the same sign (k in L, b in B).  Minima, maxima and choices are split into their cases.  The search is
-bounded; it answers True only with a proof.
+The search eliminates one monomial at a time: L >= 0 follows from b*L - k*B >= 0 for a known B >= 0
+that holds the same monomial with the same sign (k in L, b in B).  Minima, maxima and choices are
+split into their cases.  The search is bounded; it answers True only with a proof.
 """
 
 from __future__ import annotations
@@ -170,7 +171,9 @@ class _Search:
         yield multiply(bound, {others: 1}) if others else bound
 
     def _remainders(self, a: Poly, d: Poly, constant: int) -> tuple[Poly, Poly]:
-        """The least and greatest a % d.  For a constant d, what divides both leaves fewer remainders."""
+        """The least and greatest a % d.  For a constant d, what divides both leaves fewer
+        remainders.
+        """
         if not constant:
             return {}, combine(d, {ONE: -1})
         common = constant

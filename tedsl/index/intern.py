@@ -1,8 +1,8 @@
 """Structural identity of expressions: one representative object for every distinct structure.
 
-Integer reasoning compares sub-expressions all the time.  An `Interner` gives two structurally equal expressions the
-same representative, so that comparing is `is` and hashing is by identity.  It also holds the constructors that this
-package uses to build results.  Imports `expr.nodes` only.
+Integer reasoning compares sub-expressions all the time.  An `Interner` gives two structurally
+equal expressions the same representative, so that comparing is `is` and hashing is by identity.
+It also holds the constructors that this package uses to build results.  Imports `expr.nodes` only.
 """
 
 from __future__ import annotations
@@ -81,7 +81,9 @@ class Interner:
         return (*payload, *(id(self.rep(c)) for c in expr.children()))
 
     def is_data(self, expr: Expr) -> bool:
-        """True when `expr` holds a value read from memory (or a node unknown here), whose arithmetic may wrap."""
+        """True when `expr` holds a value read from memory (or a node unknown here), whose
+        arithmetic may wrap.
+        """
         known = self._data.get(expr)
         if known is None:
             kind = type(expr)

@@ -1,8 +1,9 @@
 """Constant bounds of integer and bool expressions.
 
-Every rule gives an interval around all values that the expression takes where the facts hold.  Arithmetic over values
-read from memory may wrap: such an interval is given up for the range of the dtype as soon as it leaves that range.
-Division by zero has no meaning, so a divisor that is known not to be negative counts as positive.
+Every rule gives an interval around all values that the expression takes where the facts hold.
+Arithmetic over values read from memory may wrap: such an interval is given up for the range of the
+dtype as soon as it leaves that range. Division by zero has no meaning, so a divisor that is known
+not to be negative counts as positive.
 """
 
 from __future__ import annotations

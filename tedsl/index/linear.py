@@ -1,9 +1,10 @@
 """Linear normal form of integer expressions over non-linear atoms.
 
-`linear(expr)` sees through additions, multiplications, negations, constant left shifts and casts between index types,
-multiplies products of sums out, and collects equal monomials; whatever else occurs (variables, divisions, reads, ...)
-is an atom.  Atoms are compared structurally.  Inside the package the same form is a `Poly`: monomials are tuples of
-atoms.  Integers are mathematical here: index arithmetic is required not to overflow.  Imports `expr`, `index.intern`.
+`linear(expr)` sees through additions, multiplications, negations, constant left shifts and casts
+between index types, multiplies products of sums out, and collects equal monomials; whatever else
+occurs (variables, divisions, reads, ...) is an atom.  Atoms are compared structurally.  Inside the
+package the same form is a `Poly`: monomials are tuples of atoms.  Integers are mathematical here:
+index arithmetic is required not to overflow.  Imports `expr`, `index.intern`.
 """
 
 from __future__ import annotations
@@ -154,7 +155,9 @@ def join(left: Monomial, right: Monomial) -> Monomial:
 
 
 def without(factors: Monomial, removed: Monomial) -> Monomial | None:
-    """`factors` without `removed`; None when they are not all there.  By identity: `==` builds a comparison."""
+    """`factors` without `removed`; None when they are not all there.  By identity: `==` builds a
+    comparison.
+    """
     rest = list(factors)
     for factor in removed:
         for index, candidate in enumerate(rest):
@@ -185,7 +188,9 @@ def degree(term: Expr) -> int:
 
 
 def build_sum(interner: Interner, terms: Mapping[Expr, int], constant: int, dtype: DType) -> Expr:
-    """`c1*t1 + c2*t2 + ... + constant`: positive before negative, products and larger strides first."""
+    """`c1*t1 + c2*t2 + ... + constant`: positive before negative, products and larger strides
+    first.
+    """
     if len(terms) < 2:
         ordered = list(terms.items())
     else:
@@ -219,8 +224,8 @@ def build_sum(interner: Interner, terms: Mapping[Expr, int], constant: int, dtyp
 def linear(expr: Expr) -> Linear:
     """The linear normal form of an integer expression.
 
-    Atoms are sub-expressions of `expr` where possible, one object for all structurally equal ones; a product of
-    atoms is one atom.  Casts between int32 and int64 are transparent.
+    Atoms are sub-expressions of `expr` where possible, one object for all structurally equal ones;
+    a product of atoms is one atom.  Casts between int32 and int64 are transparent.
     """
     expander = Expander(Interner())
     terms: dict[Expr, int] = {}

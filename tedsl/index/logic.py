@@ -1,4 +1,6 @@
-"""Comparisons and conditions: decided where possible, freed of terms that both sides share, without repetition."""
+"""Comparisons and conditions: decided where possible, freed of terms that both sides share,
+without repetition.
+"""
 
 from __future__ import annotations
 
@@ -98,7 +100,9 @@ def _compare_bools(expr: Compare, a: Expr, b: Expr, facts: Facts) -> Expr:
 
 
 def _cancel(op: CompareOp, a: Sum, b: Sum, facts: Facts) -> tuple[CompareOp, Expr, Expr] | None:
-    """`a op b` without what both sides share, divided by the common factor; None when there is neither."""
+    """`a op b` without what both sides share, divided by the common factor; None when there is
+    neither.
+    """
     shared = any(atom in b.terms for atom in a.terms)
     apart = (a.constant and b.constant) or (
         (not a.terms and b.constant) or (not b.terms and a.constant)
@@ -198,7 +202,9 @@ def _inequality(term: Expr, op: BinaryOp, facts: Facts) -> Poly | None:
 
 
 def _without_weaker(terms: list[Expr], op: BinaryOp, facts: Facts) -> list[Expr] | None:
-    """Terms without inequalities that another one of the same left side implies; None when two contradict."""
+    """Terms without inequalities that another one of the same left side implies; None when two
+    contradict.
+    """
     if len(terms) < 2:
         return terms
     present = set(terms)
@@ -226,7 +232,9 @@ def _without_weaker(terms: list[Expr], op: BinaryOp, facts: Facts) -> list[Expr]
 
 
 def _under_others(terms: list[Expr], op: BinaryOp, visit: Visit, facts: Facts) -> list[Expr] | None:
-    """Each term simplified where the earlier ones hold (fail, for a disjunction); None when two contradict."""
+    """Each term simplified where the earlier ones hold (fail, for a disjunction); None when two
+    contradict.
+    """
     if len(terms) < 2:
         return terms
     kept: list[Expr] = []

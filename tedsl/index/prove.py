@@ -23,7 +23,8 @@ from tedsl.index.simplify import simplify
 
 
 def prove(cond: Expr, facts: Facts = Facts.EMPTY) -> bool:
-    """True when `cond` (a bool) is proved to hold at every point of `facts`; False when it is not known.
+    """True when `cond` (a bool) is proved to hold at every point of `facts`; False when it is not
+    known.
 
     Integers of the index types are mathematical here, values read from memory included.
     """
@@ -74,7 +75,9 @@ def _decide(op: CompareOp, a: Expr, b: Expr, facts: Facts) -> bool | None:
 
 
 def equal(a: Expr, b: Expr, facts: Facts = Facts.EMPTY) -> bool:
-    """True when two integer expressions are proved to have the same value at every point of `facts`."""
+    """True when two integer expressions are proved to have the same value at every point of
+    `facts`.
+    """
     facts = facts.own()
     first, second = simplify(a, facts), simplify(b, facts)
     if facts.interner.rep(first) is facts.interner.rep(second):
@@ -87,8 +90,9 @@ def equal(a: Expr, b: Expr, facts: Facts = Facts.EMPTY) -> bool:
 def counterexample(cond: Expr, facts: Facts = Facts.EMPTY) -> dict[Axis | Var, int] | None:
     """Values of the variables, inside `facts`, where `cond` is false; None when none was found.
 
-    The search is deterministic and bounded: corners of the ranges first, then points near the constants that occur,
-    then every point when there are few.  Only variables that `cond` depends on (also through ranges) are given.
-    A condition in `facts` on values read from memory can hold or not: then no point is a counterexample.
+    The search is deterministic and bounded: corners of the ranges first, then points near the
+    constants that occur, then every point when there are few.  Only variables that `cond` depends
+    on (also through ranges) are given. A condition in `facts` on values read from memory can hold
+    or not: then no point is a counterexample.
     """
     return find_point(cond, False, facts.own())

@@ -75,7 +75,9 @@ class _Search:
         self.budget = 0
 
     def run(self, width: int) -> Point | None:
-        """One round with `width` values of each variable; with all values for width 0, if they are few."""
+        """One round with `width` values of each variable; with all values for width 0, if they are
+        few.
+        """
         self.budget = _MAX_POINTS if width else _MAX_ENUMERATION
         return self._assign({}, 0, width)
 

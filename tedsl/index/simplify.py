@@ -1,8 +1,9 @@
 """Smaller expressions of the same value.
 
-Integer expressions of the index types go through a linear normal form (`Sum`); divisions, minima, choices and
-comparisons are decided from `Facts` where possible.  Floating-point expressions are only walked through.  Arithmetic
-over values read from memory may wrap, so of the rules for integers it gets only those that hold modulo 2**bits.
+Integer expressions of the index types go through a linear normal form (`Sum`); divisions, minima,
+choices and comparisons are decided from `Facts` where possible.  Floating-point expressions are
+only walked through.  Arithmetic over values read from memory may wrap, so of the rules for
+integers it gets only those that hold modulo 2**bits.
 """
 
 from __future__ import annotations
@@ -33,14 +34,13 @@ from tedsl.index.division import (
     factors_of,
     is_natural,
     modulo,
-    range_of,
     to_poly,
 )
 from tedsl.index.facts import Facts
 from tedsl.index.fold import fold_binary, fold_cast, fold_unary
 from tedsl.index.inequality import at_most
 from tedsl.index.intern import INDEX_DTYPES
-from tedsl.index.interval import interval
+from tedsl.index.interval import Interval, interval
 from tedsl.index.linear import ONE, product
 from tedsl.index.logic import simplify_compare, simplify_logic, simplify_not
 from tedsl.index.rejoin import rejoin
@@ -53,7 +53,9 @@ _LOGIC = frozenset({BinaryOp.AND, BinaryOp.OR, BinaryOp.XOR})
 
 
 def simplify(expr: Expr, facts: Facts = Facts.EMPTY) -> Expr:
-    """An expression with the same value at every point of `facts`; `expr` itself when there is nothing to do."""
+    """An expression with the same value at every point of `facts`; `expr` itself when there is
+    nothing to do.
+    """
     facts = facts.own()
     for _ in range(_MAX_ROUNDS):
         smaller = visit(expr, facts)
@@ -68,8 +70,14 @@ def visit(expr: Expr, facts: Facts) -> Expr:
     done = facts.simplified.get(expr)
     if done is not None:
         return done
-    result = _visit(expr, facts)
-    if result is not expr and facts.interner.rep(result) is facts.interner.rep(expr):
+    first = facts.interner.rep(expr)  # an equal expression may have been here before
+    result = None if first is expr else facts.simplified.get(first)
+    if result is None:
+        result = _visit(first, facts)
+        if facts.interner.rep(result) is first:
+            result = first
+        facts.simplified[first] = result
+    if result is first:
         result = expr
     facts.simplified[expr] = result
     return result
@@ -123,6 +131,7 @@ def _wrap(form: Sum) -> Sum:
 
 def form_of(expr: Expr, facts: Facts) -> Sum:
     """The simplified sum of an integer expression of an index type."""
+    expr = facts.interner.rep(expr)
     known = facts.linears.get(expr)
     if isinstance(known, Sum):
         return known
@@ -241,15 +250,19 @@ def _plain_division(expr: Binary, a: Sum, b: Sum, facts: Facts) -> Sum:
     node = facts.interner.binary(expr.op, top, bottom)
     if not b.terms and b.constant == 1:
         return a if expr.op in (BinaryOp.FLOORDIV, BinaryOp.TRUNCDIV) else Sum({}, 0, a.dtype)
+    if not b.terms and not b.constant:
+        return Sum({node: 1}, 0, a.dtype)
     found = interval(node, facts)
-    if b.terms or b.constant:
-        if found.lo is not None and found.lo == found.hi:
-            return Sum({}, found.lo, a.dtype)
-        if expr.op in (BinaryOp.FLOORMOD, BinaryOp.TRUNCMOD) and not b.terms and b.constant > 0:
-            whole = range_of(a, facts) if not facts.interner.is_data(top) else interval(top, facts)
-            if whole.lo is not None and whole.hi is not None:
-                if whole.lo >= 0 and whole.hi < b.constant:
-                    return a
+    if found.lo is not None and found.lo == found.hi:
+        return Sum({}, found.lo, a.dtype)
+    if expr.op in (BinaryOp.FLOORMOD, BinaryOp.TRUNCMOD) and not b.terms:
+        whole = interval(top, facts)
+        if (
+            whole.lo is not None
+            and whole.lo >= 0
+            and Interval(0, b.constant - 1).contains(b.constant if whole.hi is None else whole.hi)
+        ):
+            return a
     return Sum({node: 1}, 0, a.dtype)
 
 
@@ -348,7 +361,9 @@ def _other(expr: Expr, facts: Facts) -> Expr:
 
 
 def _node(expr: Expr, facts: Facts) -> Expr:
-    """Any node: its children simplified, under the conditions that guard them; choices taken where known."""
+    """Any node: its children simplified, under the conditions that guard them; choices taken where
+    known.
+    """
     match expr:
         case Select() | IfThenElse():
             return _choice(expr, facts)
@@ -381,7 +396,9 @@ def _choice(expr: Select | IfThenElse, facts: Facts) -> Expr:
 
 
 def _guards(expr: Select | IfThenElse, condition: Expr, facts: Facts) -> bool:
-    """Whether the branches may use the condition: never for reads that a `Select` makes in either case."""
+    """Whether the branches may use the condition: never for reads that a `Select` makes in either
+    case.
+    """
     if isinstance(expr.a, (Const, Var)) and isinstance(expr.b, (Const, Var)):
         return False
     if isinstance(expr, IfThenElse):

@@ -26,7 +26,7 @@ from tedsl.index.facts import Facts
 
 N = Var("n", lower=1)
 M = Var("m", lower=1)
-A, B, I, J, OUTER, INNER = (Axis(name) for name in ("a", "b", "i", "j", "io", "ii"))
+A, B, ROW, COLUMN, OUTER, INNER = (Axis(name) for name in ("a", "b", "i", "j", "io", "ii"))
 SIZES = (1, 2, 3, 7, 8, 33)
 
 
@@ -58,8 +58,8 @@ class World:
             M: m,
             A: self.low + draw(st.integers(0, self.count - 1)),
             B: draw(st.integers(-20, 20)),
-            I: draw(st.integers(0, n - 1)),
-            J: draw(st.integers(0, m - 1)),
+            ROW: draw(st.integers(0, n - 1)),
+            COLUMN: draw(st.integers(0, m - 1)),
             OUTER: draw(st.integers(0, outer - 1)),
             INNER: draw(st.integers(0, self.factor - 1)),
         }
@@ -73,8 +73,8 @@ def worlds(draw: st.DrawFn) -> World:
     top = binary(BinaryOp.ADD, N, number(factor - 1))
     ranges: dict[Expr, tuple[int | Expr, int | Expr]] = {
         A: (low, count),
-        I: (0, N),
-        J: (0, M),
+        ROW: (0, N),
+        COLUMN: (0, M),
         OUTER: (0, binary(BinaryOp.FLOORDIV, top, number(factor))),
         INNER: (0, factor),
     }
@@ -82,7 +82,7 @@ def worlds(draw: st.DrawFn) -> World:
 
 
 LEAVES = st.one_of(
-    st.sampled_from((A, B, I, J, OUTER, INNER, N, M)),
+    st.sampled_from((A, B, ROW, COLUMN, OUTER, INNER, N, M)),
     st.sampled_from((-7, -1, 0, 1, 2, 3, 4, 5, 8, 31, 32, 33)).map(number),
 )
 DIVISORS = st.one_of(

@@ -1,7 +1,7 @@
 """Expressions from and to one-line Python text, for readable tables of integer cases.
 
-`Scope` holds the variables of a test: axes for names with a range, sizes (lower bound 0) for `n`, `m`, `c`, `s`.
-Its own small printer keeps these tests apart from the package's.
+`Scope` holds the variables of a test: axes for names with a range, sizes (lower bound 0) for `n`,
+`m`, `c`, `s`. Its own small printer keeps these tests apart from the package's.
 """
 
 from __future__ import annotations

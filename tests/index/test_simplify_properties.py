@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from index_strategies import INNER, OUTER, A, I, J, World, conditions, integers, worlds
+from index_strategies import COLUMN, INNER, OUTER, ROW, A, World, conditions, integers, worlds
 
 from tedsl.expr.nodes import Axis, Expr
 from tedsl.expr.visit import structural_equal
@@ -17,7 +17,7 @@ from tedsl.index.linear import from_linear, linear
 from tedsl.index.prove import counterexample, equal, prove
 from tedsl.index.simplify import simplify
 
-LOCAL = (A, I, J, INNER)
+LOCAL = (A, ROW, COLUMN, INNER)
 
 
 def value_at(expr: Expr, point: dict[Expr, int]) -> int:
@@ -110,7 +110,7 @@ def test_equal_means_equal(world: World, a: Expr, b: Expr, data: st.DataObject) 
         assert value_at(a, point) == value_at(b, point)
 
 
-@given(worlds(), integers, st.sampled_from((A, I, INNER, OUTER)), st.data())
+@given(worlds(), integers, st.sampled_from((A, ROW, INNER, OUTER)), st.data())
 def test_strides_and_divisors(world: World, expr: Expr, axis: Axis, data: st.DataObject) -> None:
     point = data.draw(st.composite(world.draw_point)())
     value = value_at(expr, dict(point))
