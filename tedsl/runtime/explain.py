@@ -10,9 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from tedsl.expr.nodes import Binary, Compare, Const, Expr, Select, Unary, Var
+from tedsl.expr.nodes import Axis, Binary, Compare, Const, Expr, Select, Unary, Var
 from tedsl.expr.visit import walk
 from tedsl.ir.nodes import Accumulate, Allocate, Buffer, Dot, For, Func, Module, Scope, Stmt, Store
 from tedsl.ir.visit import (
@@ -121,11 +120,11 @@ def _nbytes(buffer: Buffer, values: Mapping[Var, Number]) -> int:
     return math.prod(evaluate_shape(buffer.shape, values)) * buffer.dtype.nbytes
 
 
-def _flops(stmt: Stmt, times: int, values: Mapping[Any, Number]) -> int:
+def _flops(stmt: Stmt, times: int, values: Mapping[Axis | Var, Number]) -> int:
     """Operations on floats in `stmt`, run `times` times; guards and masks count as taken."""
     match stmt:
         case For(axis=axis, extent=extent, body=body):
-            trips = max(int(evaluate(extent, values)), 0)
+            trips = max(evaluate(extent, values), 0)
             return _flops(body, times * trips, {**values, axis: 0})
         case Dot():
             points = math.prod(axis.extent for axis in tile_axes(stmt))
