@@ -78,6 +78,7 @@ class KernelSpec:
         """Launch options for Triton; those left to its defaults are absent."""
         known = {
             "num_warps": self.num_warps,
+            "enable_fp_fusion": True,
             "num_stages": self.launch.num_stages,
             "num_ctas": self.launch.num_ctas,
             "maxnreg": self.launch.maxnreg,

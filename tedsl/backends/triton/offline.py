@@ -1,0 +1,262 @@
+"""Compile a program to cubins without a GPU, and read what the hardware would be asked for.
+
+Uses the ptxas and cuobjdump that come in Triton's wheel.  A Triton pass can abort the whole
+process: `in_subprocess=True` turns that into a `BackendError`.
+"""
+
+from __future__ import annotations
+
+import base64
+import importlib
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from tedsl.backends.triton.files import source_file
+from tedsl.backends.triton.program import KernelSpec, Param, ParamKind, TritonProgram
+from tedsl.dtypes import DType
+from tedsl.errors import BackendError
+from tedsl.expr.nodes import Var
+
+_POINTERS: dict[DType, str] = {
+    DType.float16: "fp16",
+    DType.bfloat16: "bf16",
+    DType.float32: "fp32",
+    DType.float64: "fp64",
+    DType.bool: "i1",
+    **{DType(f"int{n}"): f"i{n}" for n in (8, 16, 32, 64)},
+    **{DType(f"uint{n}"): f"u{n}" for n in (8, 16, 32, 64)},
+}
+_USAGE = re.compile(r"REG:(\d+)\s+STACK:(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledInfo:
+    """One compiled kernel.  `registers` per thread and `stack` bytes (spills and local arrays) are
+    None when the wheel has no cuobjdump; `shared` is in bytes per program."""
+
+    name: str
+    arch: str
+    ptx: str
+    cubin: bytes
+    registers: int | None
+    stack: int | None
+    shared: int
+    num_warps: int
+
+
+def load_source(source: str) -> ModuleType:
+    """Import generated source from its file.
+
+    Raises:
+        BackendError: Triton is missing or runs as an interpreter in this process.
+    """
+    if os.environ.get("TRITON_INTERPRET") == "1":
+        raise BackendError(
+            "TRITON_INTERPRET=1 is set, which turns every kernel into an interpreted one",
+            hint='unset it; target="triton-interpret" uses a process of its own',
+        )
+    path = source_file(source)
+    name = f"tedsl_generated_{path.stem}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise BackendError(f"cannot import generated source {path}")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except ImportError as error:
+        raise BackendError(
+            f"generated source does not import: {error}",
+            hint='pip install "triton>=3.6" (Linux), or use target="cpu"',
+        ) from error
+    sys.modules[name] = module
+    return module
+
+
+def signature(param: Param) -> str:
+    """The type of a parameter in Triton's notation."""
+    if param.buffer is not None:
+        element = _POINTERS[param.buffer.dtype]
+        if param.kind is ParamKind.DESCRIPTOR:
+            return f"tensordesc<{element}[{', '.join(map(str, param.block))}]>"
+        return f"*{element}"
+    if param.var is None:
+        raise BackendError(f"parameter {param.name!r} is neither a buffer nor a size")
+    return "fp32" if param.var.dtype.is_float else _POINTERS[param.var.dtype]
+
+
+def compile_offline(
+    program: TritonProgram,
+    arch: str = "sm_90",
+    sizes_divisible: Collection[Var] = (),
+    in_subprocess: bool = False,
+    timeout: float = 300.0,
+) -> list[CompiledInfo]:
+    """Compile every kernel of a program for `arch`, without a GPU.
+
+    Args:
+        program: made by `emit`.
+        arch: "sm_80", "sm_90" or "sm_100".
+        sizes_divisible: runtime sizes to assume divisible by 16 (pointers always are, to bytes).
+        in_subprocess: compile in a process that may crash.
+        timeout: seconds, for the subprocess.
+
+    Raises:
+        BackendError: Triton or ptxas refused the kernel, or crashed.
+    """
+    requests = [_request(spec, program.source, arch, sizes_divisible) for spec in program.kernels]
+    if in_subprocess:
+        return _in_subprocess(requests, timeout)
+    return [_compile(request) for request in requests]
+
+
+def _request(
+    spec: KernelSpec, source: str, arch: str, divisible: Collection[Var]
+) -> dict[str, Any]:
+    wide = {var.name for var in divisible}
+    aligned = [
+        place
+        for place, param in enumerate(spec.params)
+        if param.kind is ParamKind.POINTER or (param.var is not None and param.var.name in wide)
+    ]
+    return {
+        "source": source,
+        "name": spec.name,
+        "arch": arch,
+        "signature": {param.name: signature(param) for param in spec.params},
+        "aligned": aligned,
+        "options": spec.options(),
+    }
+
+
+def _compile(request: Mapping[str, Any]) -> CompiledInfo:
+    module = load_source(request["source"])
+    triton = importlib.import_module("triton")
+    compiler = importlib.import_module("triton.compiler")
+    targets = importlib.import_module("triton.backends.compiler")
+    function = getattr(module, request["name"])
+    attributes = {(place,): [["tt.divisibility", 16]] for place in request["aligned"]}
+    source = compiler.ASTSource(function, dict(request["signature"]), {}, attributes)
+    target = targets.GPUTarget("cuda", int(request["arch"].removeprefix("sm_")), 32)
+    errors = _compile_errors()
+    try:
+        kernel = triton.compile(source, target=target, options=dict(request["options"]))
+    except errors as error:
+        raise BackendError(
+            f"Triton cannot compile {request['name']} for {request['arch']}: {_first_line(error)}",
+            facts=[("options", str(request["options"])), ("file", str(module.__file__))],
+            hint="try smaller tiles, fewer stages or other num_warps",
+        ) from error
+    cubin = bytes(kernel.asm["cubin"])
+    registers, stack = resource_usage(cubin)
+    return CompiledInfo(
+        name=request["name"],
+        arch=request["arch"],
+        ptx=str(kernel.asm["ptx"]),
+        cubin=cubin,
+        registers=registers,
+        stack=stack,
+        shared=int(kernel.metadata.shared),
+        num_warps=int(kernel.metadata.num_warps),
+    )
+
+
+def _compile_errors() -> tuple[type[Exception], ...]:
+    """What Triton raises when a kernel cannot be compiled."""
+    errors = importlib.import_module("triton.compiler.errors")
+    runtime = importlib.import_module("triton.runtime.errors")
+    found = [errors.CompilationError, RuntimeError, ValueError, AssertionError, TypeError]
+    found += [getattr(runtime, name) for name in ("PTXASError",) if hasattr(runtime, name)]
+    return tuple(found)
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return lines[-1].strip() if lines else type(error).__name__
+
+
+def tool(name: str) -> Path | None:
+    """A CUDA tool of Triton's wheel; None when it has none."""
+    spec = importlib.util.find_spec("triton")
+    if spec is None or spec.origin is None:
+        return None
+    path = Path(spec.origin).parent / "backends" / "nvidia" / "bin" / name
+    return path if path.exists() else None
+
+
+def resource_usage(cubin: bytes) -> tuple[int | None, int | None]:
+    """(registers per thread, stack bytes) of a cubin; (None, None) without cuobjdump."""
+    cuobjdump = tool("cuobjdump")
+    if cuobjdump is None:
+        return None, None
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "kernel.cubin"
+        path.write_bytes(cubin)
+        done = subprocess.run(
+            [str(cuobjdump), "-res-usage", str(path)], capture_output=True, text=True, check=False
+        )
+    found = _USAGE.search(done.stdout)
+    return (int(found[1]), int(found[2])) if found else (None, None)
+
+
+def _in_subprocess(requests: Sequence[Mapping[str, Any]], timeout: float) -> list[CompiledInfo]:
+    command = [sys.executable, "-m", "tedsl.backends.triton.offline"]
+    try:
+        done = subprocess.run(
+            command,
+            input=json.dumps(requests),
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise BackendError(
+            f"compiling took more than {timeout:g} s", hint="try smaller tiles"
+        ) from error
+    lines = done.stdout.splitlines()
+    if done.returncode or not lines:
+        names = ", ".join(str(request["name"]) for request in requests)
+        raise BackendError(
+            f"Triton's compiler ended with status {done.returncode} on {names}",
+            facts=[("stderr", done.stderr[-1500:].strip())],
+            hint="try smaller tiles, fewer stages or other num_warps",
+        )
+    answer = json.loads(lines[-1])
+    if "error" in answer:
+        raise BackendError(answer["error"], hint=answer["hint"])
+    return [_unpack(found) for found in answer["kernels"]]
+
+
+def _unpack(found: dict[str, Any]) -> CompiledInfo:
+    return CompiledInfo(**{**found, "cubin": base64.b64decode(found["cubin"])})
+
+
+def _pack(info: CompiledInfo) -> dict[str, Any]:
+    found = {field.name: getattr(info, field.name) for field in fields(info)}
+    return {**found, "cubin": base64.b64encode(info.cubin).decode()}
+
+
+def main() -> None:
+    """Compile the requests on standard input; one JSON line on standard output."""
+    requests = json.load(sys.stdin)
+    try:
+        answer: dict[str, Any] = {"kernels": [_pack(_compile(request)) for request in requests]}
+    except BackendError as error:
+        answer = {"error": error.reason, "hint": error.hint}
+    sys.stdout.write("\n" + json.dumps(answer) + "\n")
+
+
+if __name__ == "__main__":
+    main()
