@@ -1,6 +1,7 @@
 """The CPU backend: loop IR at TILE level to LLVM IR to machine code.
 
-Part of the sixth room; imports the expression, index and IR layers.  llvmlite is loaded on first use.
+Part of the sixth room; imports the expression, index and IR layers.  llvmlite is loaded on first
+use.
 """
 
 from tedsl.backends.cpu.jit import CpuProgram, Signature, compile_module, load_object

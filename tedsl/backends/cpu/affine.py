@@ -1,7 +1,7 @@
 """Index expressions as polynomials over axes, sizes and whatever else is opaque.
 
-Addresses are computed from this form: terms over unrolled tile axes become constant offsets, the term of the SIMD
-axis gives the stride, and the rest is grouped by the loop in which it changes.
+Addresses are computed from this form: terms over unrolled tile axes become constant offsets, the
+term of the SIMD axis gives the stride, and the rest is grouped by the loop in which it changes.
 """
 
 from __future__ import annotations

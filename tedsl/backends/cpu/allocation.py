@@ -1,11 +1,11 @@
-"""Memory for buffers that live inside a kernel: the stack, scratch handed in by the caller, or the heap."""
+"""Memory for buffers that live inside a kernel: the stack, scratch handed in by the caller, or the
+heap."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
-from tedsl.backends.cpu.affine import polynomial
 from tedsl.backends.cpu.builder import I32, I64, PTR, Function, Value, const
 from tedsl.backends.cpu.frame import ALIGNMENT, STACK_BYTES, Frame, Layout, constant_shape, place
 from tedsl.backends.cpu.types import memory_elem
@@ -17,8 +17,8 @@ from tedsl.ir.nodes import Buffer
 def allocate(frame: Frame, buffer: Buffer) -> None:
     """Give a local buffer of constant shape its memory for the whole function.
 
-    Small ones are on the stack, where LLVM turns register tiles into registers; large ones are scratch that the
-    caller allocates once, not in every iteration.
+    Small ones are on the stack, where LLVM turns register tiles into registers; large ones are
+    scratch that the caller allocates once, not in every iteration.
     """
     shape = constant_shape(buffer.shape)
     if shape is None:
@@ -38,7 +38,7 @@ def allocate(frame: Frame, buffer: Buffer) -> None:
 
 
 @contextmanager
-def scratch(fn: Function, needs: Sequence[int]) -> Iterator[list[Value]]:
+def scratch(fn: Function, needs: Sequence[int]) -> Generator[list[Value]]:
     """Heap memory for a callee, freed after the body."""
     made = [heap(fn, const(size, I64)) for size in needs]
     yield made
@@ -62,7 +62,7 @@ def release(fn: Function, ptr: Value) -> None:
 
 
 @contextmanager
-def global_buffer(frame: Frame, buffer: Buffer) -> Iterator[None]:
+def global_buffer(frame: Frame, buffer: Buffer) -> Generator[None]:
     """A GLOBAL buffer that a kernel allocates for itself, of any size."""
     evaluator = Evaluator(frame, ())
     total = const(buffer.dtype.nbytes, I64)
@@ -74,6 +74,3 @@ def global_buffer(frame: Frame, buffer: Buffer) -> Iterator[None]:
     frame.memory[buffer] = place(buffer, ptr)
     yield
     release(frame.fn, ptr)
-
-
-__all__ = ["allocate", "global_buffer", "heap", "polynomial", "release", "scratch"]

@@ -1,7 +1,7 @@
 """Operators of expressions on LLVM values: integers, comparisons, casts and rounding.
 
-Every function works on scalars and vectors alike.  Values of 16-bit floats arrive and leave as float32 that is
-exactly representable in their type.
+Every function works on scalars and vectors alike.  Values of 16-bit floats arrive and leave as
+float32 that is exactly representable in their type.
 """
 
 from __future__ import annotations
@@ -16,13 +16,22 @@ from tedsl.dtypes import DType
 from tedsl.errors import InternalError
 from tedsl.expr.nodes import BinaryOp, CompareOp, UnaryOp
 
-_ROUNDING = {UnaryOp.FLOOR: "floor", UnaryOp.CEIL: "ceil", UnaryOp.ROUND: "roundeven", UnaryOp.TRUNC: "trunc"}  # fmt: skip
+_ROUNDING = {
+    UnaryOp.FLOOR: "floor",
+    UnaryOp.CEIL: "ceil",
+    UnaryOp.ROUND: "roundeven",
+    UnaryOp.TRUNC: "trunc",
+}
 _PLAIN = {BinaryOp.AND: "and", BinaryOp.OR: "or", BinaryOp.XOR: "xor"}
 _BOOL = {BinaryOp.ADD: "or", BinaryOp.MUL: "and", BinaryOp.MIN: "and", BinaryOp.MAX: "or"}
 _RELATION = {
-    CompareOp.EQ: "eq", CompareOp.NE: "ne", CompareOp.LT: "lt", CompareOp.LE: "le",
-    CompareOp.GT: "gt", CompareOp.GE: "ge",
-}  # fmt: skip
+    CompareOp.EQ: "eq",
+    CompareOp.NE: "ne",
+    CompareOp.LT: "lt",
+    CompareOp.LE: "le",
+    CompareOp.GT: "gt",
+    CompareOp.GE: "ge",
+}
 
 
 def finish(number: Num, dtype: DType) -> Value:
@@ -216,10 +225,8 @@ def _quotient(x: Num, y: Num, floor: bool, modulo: bool, signed: bool) -> Num:
     r = x - q * y
     if not floor:
         return r
-    if isinstance(y.value.const, int):
-        below = r < 0
-    else:
-        below = r.ne(0) & ((r ^ y) < 0)
+    positive = isinstance(y.value.const, int)
+    below = r < 0 if positive else r.ne(0) & ((r ^ y) < 0)
     return below.where(r + y, r) if modulo else below.where(q - 1, q)
 
 

@@ -1,13 +1,13 @@
 """A small builder of LLVM IR text: types, values, functions, modules.
 
-Text instead of `llvmlite.ir` objects, because it is several times faster to make and fully typed.  A value is
-the text by which later instructions name it.  Nothing here knows tedsl's expressions.
+Text instead of `llvmlite.ir` objects, because it is several times faster to make and fully typed.
+A value is the text by which later instructions name it.  Nothing here knows tedsl's expressions.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -57,8 +57,16 @@ class Type:
 
 
 BITS = {
-    "i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64, "half": 16, "float": 32, "double": 64, "ptr": 64
-}  # fmt: skip
+    "i1": 1,
+    "i8": 8,
+    "i16": 16,
+    "i32": 32,
+    "i64": 64,
+    "half": 16,
+    "float": 32,
+    "double": 64,
+    "ptr": 64,
+}
 I1, I8, I32, I64, PTR = Type("i1"), Type("i8"), Type("i32"), Type("i64"), Type("ptr")
 
 
@@ -190,7 +198,7 @@ class Function:
     @contextmanager
     def loop(
         self, count: Value, step: int = 1, start: Value | None = None, hint: str = ""
-    ) -> Iterator[Value]:
+    ) -> Generator[Value]:
         """`for i = start; i < count; i += step`; yields i.  `hint` is loop metadata text."""
         first = start or const(0, I64)
         head, latch, done = self.label("loop"), self.label("latch"), self.label("done")
@@ -215,7 +223,7 @@ class Function:
         self.start(done)
 
     @contextmanager
-    def when(self, cond: Value) -> Iterator[None]:
+    def when(self, cond: Value) -> Generator[None]:
         """Run the body only where a scalar condition holds."""
         then, done = self.label("then"), self.label("skip")
         self.branch(cond, then, done)
@@ -241,7 +249,9 @@ class Module:
         self.defined: set[str] = set()
         self.metadata: list[str] = []
 
-    def declare(self, name: str, result: Type | None, args: Sequence[Type], attrs: str = "") -> None:
+    def declare(
+        self, name: str, result: Type | None, args: Sequence[Type], attrs: str = ""
+    ) -> None:
         """Declare an external function or intrinsic once."""
         if name not in self.declared and name not in self.defined:
             inner = ", ".join(map(str, args))

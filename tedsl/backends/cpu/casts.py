@@ -29,7 +29,8 @@ def round_short(x: Num, dtype: DType) -> Num:
 def round_odd(x: Num) -> Num:
     """double to float32 so that a second rounding gives the result of a single one.
 
-    An inexact result gets an odd last bit: neither of two neighbours of a coarser type is then a false tie.
+    An inexact result gets an odd last bit: neither of two neighbours of a coarser type is then a
+    false tie.
     """
     near = x.cast("fptrunc", "float")
     back = near.cast("fpext", "double")
@@ -73,7 +74,8 @@ def _float_to_float(x: Num, source: DType, to: DType) -> Num:
 
 
 def _float_to_int(x: Num, to: DType) -> Num:
-    """Truncation toward zero; values that do not fit give some number, never undefined behaviour."""
+    """Truncation toward zero; values that do not fit give some number, never undefined
+    behaviour."""
     wide = to.bits if to.bits >= 32 else 32
     name = "fptosi" if is_signed(to) or to.bits < 32 else "fptoui"
     number = x.cast(name, f"i{wide}")

@@ -1,8 +1,8 @@
 """A module of loop IR to the text of an LLVM module: functions, loops, parallel bodies.
 
-One LLVM function per kernel, one entry that calls them in order.  The body of a parallel loop becomes a function of
-its own over a range of iterations, so that its buffers keep `noalias`, and a worker that claims ranges until none is
-left.
+One LLVM function per kernel, one entry that calls them in order.  The body of a parallel loop
+becomes a function of its own over a range of iterations, so that its buffers keep `noalias`, and a
+worker that claims ranges until none is left.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ def emit_module(module: ir.Module) -> str:
     entry = Function(out, f"define void @{ENTRY}(ptr noalias nocapture readonly %args) #0")
     buffers = (*module.inputs, *module.outputs, *module.workspaces)
     pointers = {b: _argument(entry, i, PTR) for i, b in enumerate(buffers)}
-    sizes = {v: _argument(entry, len(buffers) + i, size_type(v)) for i, v in enumerate(module.sizes)}
+    sizes = {
+        v: _argument(entry, len(buffers) + i, size_type(v)) for i, v in enumerate(module.sizes)
+    }
     for number, func in enumerate(module.funcs):
         values = [pointers[b] for b in func.params] + [sizes[v] for v in func.sizes]
         name, needs = _emit_func(out, func, number)
@@ -141,11 +143,12 @@ class Emitter:
     def _serial(self, axis: Axis, count: Value, body: ir.Stmt) -> None:
         with self.frame.fn.loop(count) as index:
             self.level += 1
-            self._enter(axis, index)
+            self.enter(axis, index)
             self.stmt(body)
             self.level -= 1
 
-    def _enter(self, axis: Axis, index: Value) -> None:
+    def enter(self, axis: Axis, index: Value) -> None:
+        """Let `axis` be `index`, a value of the innermost loop."""
         self.frame.env[axis] = index
         self.frame.depth[axis] = self.level
 
@@ -165,9 +168,7 @@ class Emitter:
         self.outlined += 1
         needs = _emit_body(fn.module, name, nest, body, used, self.frame)
         _emit_worker(fn.module, name, used, self.frame, needs, len(nest))
-        extra = [v for v in extents if v.const is None]
         values = [*used.values(self.frame), *extents]
-        del extra
         context = fn.alloca("i64", max(len(values), 1), 16)
         for i, value in enumerate(values):
             at = fn.op(f"getelementptr inbounds i64, ptr {context.text}, i64 {i}", PTR)
@@ -228,7 +229,8 @@ def _collapse(loop: ir.For) -> tuple[list[ir.For], ir.Stmt]:
 def _emit_body(
     out: Module, name: str, nest: Sequence[ir.For], body: ir.Stmt, used: Captures, outer: Frame
 ) -> list[int]:
-    """The function that runs iterations `begin .. end` of a collapsed nest; returns its scratch needs."""
+    """The function that runs iterations `begin .. end` of a collapsed nest; returns its scratch
+    needs."""
     fn = Function(out, "")
     frame = Frame(fn)
     header = used.bind(frame, outer)
@@ -242,8 +244,8 @@ def _emit_body(
             inner = extents[level]
             here = fn.op(f"urem i64 {rest.text}, {inner.text}", I64)
             rest = fn.op(f"udiv i64 {rest.text}, {inner.text}", I64)
-            emitter._enter(nest[level].axis, here)
-        emitter._enter(nest[0].axis, rest)
+            emitter.enter(nest[level].axis, here)
+        emitter.enter(nest[0].axis, rest)
         emitter.stmt(body)
     fn.do("ret void")
     header += [f"ptr noalias align 64 {ptr.text}" for ptr, _ in frame.scratch]

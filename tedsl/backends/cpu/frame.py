@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from tedsl.backends.cpu.affine import Monomial, Poly, flatten, multiply, polynomial
-from tedsl.backends.cpu.builder import Function, Type, Value
+from tedsl.backends.cpu.affine import Poly, flatten, multiply, polynomial
+from tedsl.backends.cpu.builder import Function, Value
 from tedsl.backends.cpu.machine import machine
 from tedsl.backends.cpu.types import memory_elem, register_type
 from tedsl.dtypes import DType
@@ -20,7 +20,8 @@ ALIGNMENT = 64
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Where a buffer is.  `strides` are polynomials; `room` counts the elements that may be read, if known.
+    """Where a buffer is.  `strides` are polynomials; `room` counts the elements that may be read,
+    if known.
 
     Local rows are padded to whole vectors (`row`), and a vector of slack follows the last one.
     """
@@ -92,7 +93,8 @@ def place(buffer: Buffer, ptr: Value) -> Memory:
 
 
 class Memo:
-    """Values already computed, by key; what is computed inside a loop or branch is forgotten on leaving it."""
+    """Values already computed, by key; what is computed inside a loop or branch is forgotten on
+    leaving it."""
 
     def __init__(self) -> None:
         self._scopes: list[dict[tuple[object, ...], Value]] = [{}]
@@ -111,7 +113,7 @@ class Memo:
         return value
 
     @contextmanager
-    def scope(self) -> Iterator[None]:
+    def scope(self) -> Generator[None]:
         """A region whose values do not dominate what follows."""
         self._scopes.append({})
         yield
@@ -120,7 +122,8 @@ class Memo:
 
 @dataclass(slots=True)
 class Frame:
-    """The state of one LLVM function: `env` maps loop axes to i64 and runtime scalars to their registers."""
+    """The state of one LLVM function: `env` maps loop axes to i64 and runtime scalars to their
+    registers."""
 
     fn: Function
     memory: dict[Buffer, Memory] = field(default_factory=dict[Buffer, Memory])
@@ -145,6 +148,3 @@ def const_poly(poly: Poly) -> int | None:
     if not poly:
         return 0
     return poly.get(()) if len(poly) == 1 else None
-
-
-__all__ = ["ALIGNMENT", "STACK_BYTES", "Frame", "Layout", "Memo", "Memory", "Monomial", "Type", "const_poly", "constant_shape", "place"]  # fmt: skip

@@ -1,7 +1,8 @@
-"""Calls of mathematical functions: which implementation serves which type, as functions of the module.
+"""Calls of mathematical functions: which implementation serves which type, as functions of the
+module.
 
-A helper is defined once per module and vector shape and inlined by LLVM.  `math_f32` and `math_f64` hold the
-polynomials; what they lack is called lane by lane from the C library.
+A helper is defined once per module and vector shape and inlined by LLVM.  `math_f32` and `math_f64`
+hold the polynomials; what they lack is called lane by lane from the C library.
 """
 
 from __future__ import annotations
@@ -14,13 +15,22 @@ from tedsl.backends.cpu.num import Num
 from tedsl.expr.nodes import BinaryOp, UnaryOp
 
 _LIBM = {
-    UnaryOp.ASIN: "asin", UnaryOp.ACOS: "acos", UnaryOp.ATAN: "atan", UnaryOp.ERF: "erf",
-    BinaryOp.POW: "pow", BinaryOp.ATAN2: "atan2",
-}  # fmt: skip
+    UnaryOp.ASIN: "asin",
+    UnaryOp.ACOS: "acos",
+    UnaryOp.ATAN: "atan",
+    UnaryOp.ERF: "erf",
+    BinaryOp.POW: "pow",
+    BinaryOp.ATAN2: "atan2",
+}
 
 
 def helper(
-    fn: Function, name: str, result: Type, args: Sequence[Num], body: Callable[..., Num], inline: bool = True
+    fn: Function,
+    name: str,
+    result: Type,
+    args: Sequence[Num],
+    body: Callable[..., Num],
+    inline: bool = True,
 ) -> Num:
     """Call `body` as an internal function of the module, defined on first use for these types."""
     types = [a.type for a in args]
@@ -30,9 +40,7 @@ def helper(
     def make() -> Function:
         params = [Value(f"%a{i}", t) for i, t in enumerate(types)]
         inner = ", ".join(map(str, params))
-        made = Function(
-            fn.module, f"define internal {result} @{full}({inner}) {mode} #0", params
-        )
+        made = Function(fn.module, f"define internal {result} @{full}({inner}) {mode} #0", params)
         made.do(f"ret {body(*(Num(made, p) for p in params)).value}")
         return made
 
@@ -78,7 +86,8 @@ def call_binary(op: BinaryOp, x: Num, y: Num) -> Num:
 
 
 def integer_power(x: Num, y: Num) -> Num:
-    """Integer power by repeated squaring, wrapping around; negative exponents give 0 or what 1 and -1 give."""
+    """Integer power by repeated squaring, wrapping around; negative exponents give 0 or what 1 and
+    -1 give."""
     known = y.value.const
     if isinstance(known, int) and 1 <= known <= 4:
         square = x * x if known > 1 else x

@@ -19,7 +19,8 @@ from tedsl.target import Target
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What a program takes: a number of pointers, then one letter per size, `i` for integers and `f` for floats."""
+    """What a program takes: a number of pointers, then one letter per size, `i` for integers and
+    `f` for floats."""
 
     pointers: int
     sizes: str = ""
@@ -33,7 +34,8 @@ class Signature:
 class CpuProgram:
     """Machine code of one module, loaded into this process.
 
-    `call(*pointers, *sizes)` runs it; pointers are addresses of inputs, outputs and workspaces in module order.
+    `call(*pointers, *sizes)` runs it; pointers are addresses of inputs, outputs and workspaces in
+    module order.
     """
 
     def __init__(self, object_code: bytes, signature: Signature, llvm_ir: str = "") -> None:
@@ -78,7 +80,9 @@ def compile_module(module: Module, target: Target) -> CpuProgram:
     text = emit_module(module)
     count = len(module.inputs) + len(module.outputs) + len(module.workspaces)
     sizes = "".join("f" if v.dtype.is_float else "i" for v in module.sizes)
-    return CpuProgram(bytes(_target_machine().emit_object(_optimised(text))), Signature(count, sizes), text)
+    return CpuProgram(
+        bytes(_target_machine().emit_object(_optimised(text))), Signature(count, sizes), text
+    )
 
 
 def load_object(object_code: bytes, signature: Signature) -> CpuProgram:
@@ -103,7 +107,9 @@ def _optimised(text: str) -> Any:
         module = llvm.parse_assembly(text)
         module.verify()
     except RuntimeError as error:
-        raise InternalError(f"LLVM refused generated code: {error}", facts=[("code", text)]) from error
+        raise InternalError(
+            f"LLVM refused generated code: {error}", facts=[("code", text)]
+        ) from error
     options = llvm.PipelineTuningOptions(speed_level=3)
     options.slp_vectorization = False
     options.loop_vectorization = True

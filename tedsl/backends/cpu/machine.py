@@ -1,7 +1,7 @@
 """The machine that code is made for: its CPU name, features, vector width and registers.
 
-LLVM's own guess of the CPU's name is unreliable in virtual machines, so the name is chosen from the features, and
-on x86 a feature counts only when the operating system lists it as well.
+LLVM's own guess of the CPU's name is unreliable in virtual machines, so the name is chosen from the
+features, and on x86 a feature counts only when the operating system lists it as well.
 """
 
 from __future__ import annotations
@@ -15,13 +15,30 @@ from typing import Any
 
 # What /proc/cpuinfo calls the features that decide how code looks.
 _CPUINFO_NAMES = {
-    "avx2": "avx2", "fma": "fma", "f16c": "f16c", "avx512f": "avx512f", "avx512bw": "avx512bw",
-    "avx512dq": "avx512dq", "avx512vl": "avx512vl", "avx512cd": "avx512cd", "bmi": "bmi1", "bmi2": "bmi2",
-    "avx512bf16": "avx512_bf16", "avx512fp16": "avx512_fp16", "avx512vnni": "avx512_vnni",
-    "avx512vbmi": "avx512vbmi", "avx512vbmi2": "avx512_vbmi2", "avx512bitalg": "avx512_bitalg",
-    "avx512vpopcntdq": "avx512_vpopcntdq", "avx512ifma": "avx512ifma", "amx-tile": "amx_tile",
-    "amx-bf16": "amx_bf16", "amx-int8": "amx_int8", "sse4.2": "sse4_2", "popcnt": "popcnt",
-}  # fmt: skip
+    "avx2": "avx2",
+    "fma": "fma",
+    "f16c": "f16c",
+    "avx512f": "avx512f",
+    "avx512bw": "avx512bw",
+    "avx512dq": "avx512dq",
+    "avx512vl": "avx512vl",
+    "avx512cd": "avx512cd",
+    "bmi": "bmi1",
+    "bmi2": "bmi2",
+    "avx512bf16": "avx512_bf16",
+    "avx512fp16": "avx512_fp16",
+    "avx512vnni": "avx512_vnni",
+    "avx512vbmi": "avx512vbmi",
+    "avx512vbmi2": "avx512_vbmi2",
+    "avx512bitalg": "avx512_bitalg",
+    "avx512vpopcntdq": "avx512_vpopcntdq",
+    "avx512ifma": "avx512ifma",
+    "amx-tile": "amx_tile",
+    "amx-bf16": "amx_bf16",
+    "amx-int8": "amx_int8",
+    "sse4.2": "sse4_2",
+    "popcnt": "popcnt",
+}
 _LEVEL4 = frozenset({"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd"})
 
 

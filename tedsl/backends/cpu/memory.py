@@ -1,8 +1,8 @@
 """Loads and stores: addresses from index polynomials, and the vector access that fits the stride.
 
-Stride 1 is a vector access, stride 0 a splat scalar, anything else a gather or scatter.  Masked accesses to the
-machine's memory use masked instructions; local buffers have slack, so they are read whole and blended, which lets LLVM
-keep them in registers.
+Stride 1 is a vector access, stride 0 a splat scalar, anything else a gather or scatter.  Masked
+accesses to the machine's memory use masked instructions; local buffers have slack, so they are read
+whole and blended, which lets LLVM keep them in registers.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tedsl.backends.cpu import arith
-from tedsl.backends.cpu.affine import Poly, add, multiply
+from tedsl.backends.cpu.affine import Poly, add
 from tedsl.backends.cpu.builder import I1, I32, I64, PTR, Type, Value, const, const_vector
 from tedsl.backends.cpu.frame import Memory, const_poly
 from tedsl.backends.cpu.num import Num, splat
@@ -27,7 +27,8 @@ _DEEP = 1 << 20
 class Access:
     """One access at the current point: how lanes step through memory.
 
-    `stride` is 0, 1, -1 or None for anything else; `offset` is the offset of lane 0 when the access is affine.
+    `stride` is 0, 1, -1 or None for anything else; `offset` is the offset of lane 0 when the access
+    is affine.
     """
 
     memory: Memory
@@ -158,7 +159,9 @@ class Accessor(Evaluator):
             if value.type.bits < to.bits:
                 value = self.to_index(value, atom.dtype)
             elif value.type.bits > to.bits:
-                value = self.fn.op(f"trunc {value} to {value.type.of(to.elem)}", value.type.of(to.elem))
+                value = self.fn.op(
+                    f"trunc {value} to {value.type.of(to.elem)}", value.type.of(to.elem)
+                )
             value = splat(self.fn, value, to.lanes)
             total = self.fn.op(f"mul nsw {to} {total.text}, {value.text}", to)
         return total
@@ -169,26 +172,16 @@ class Accessor(Evaluator):
         access = self.access(expr.buffer, expr.indices)
         mask = self.eval(expr.mask) if expr.mask is not None else None
         if not access.memory.local and self.mask is not None:
-            own = mask
-            mask = self.mask
-            if own is not None:
-                both = self.meet(mask, own)
-                mask = self.fn.op(f"and {both[0]}, {both[1].text}", both[0].type)
+            mask = self.both(mask, self.mask)
         return self.read(access, mask)
 
     def read(self, access: Access, mask: Value | None) -> Value:
         """The accessed elements in registers; 0, without an access, where `mask` is false."""
         if not access.lanes:
             return self._read_scalar(access, mask)
-        assert_lanes = self.lanes
-        if not access.memory.local and mask is None and assert_lanes is not None:
-            mask = assert_lanes.tail_mask()
-        elif mask is not None and assert_lanes is not None:
-            tail = assert_lanes.tail_mask()
-            mask = splat(self.fn, mask, access.lanes)
-            if tail is not None and not access.memory.local:
-                mask = self.fn.op(f"and {mask}, {tail.text}", mask.type)
         memory = access.memory
+        tail = self.lanes.tail_mask() if self.lanes is not None and not memory.local else None
+        mask = self.both(splat(self.fn, mask, access.lanes) if mask is not None else None, tail)
         to = Type(memory.elem, access.lanes)
         if access.stride is None or (access.stride == -1 and mask is not None):
             return self.arrive(self._gather(access, mask, to), memory.dtype)
@@ -215,7 +208,12 @@ class Accessor(Evaluator):
     def _safe(self, access: Access) -> bool:
         """Whether a whole vector can be read at this place of a local buffer."""
         at, room = const_poly(access.offset), access.memory.room
-        return access.memory.local and at is not None and room is not None and 0 <= at <= room - access.lanes
+        return (
+            access.memory.local
+            and at is not None
+            and room is not None
+            and 0 <= at <= room - access.lanes
+        )
 
     def _read_scalar(self, access: Access, mask: Value | None) -> Value:
         memory = access.memory
@@ -269,10 +267,9 @@ class Accessor(Evaluator):
 
     # --- writing
 
-    def write(
-        self, access: Access, value: Value, mask: Value | None, covers: bool = False
-    ) -> None:
-        """Store `value` where `mask` holds and the lane counts.  `covers`: lanes past the end fall into padding."""
+    def write(self, access: Access, value: Value, mask: Value | None, covers: bool = False) -> None:
+        """Store `value` where `mask` holds and the lane counts.  `covers`: lanes past the end fall
+        into padding."""
         memory = access.memory
         if not access.lanes:
             self._write_scalar(access, value, mask)
@@ -281,10 +278,7 @@ class Accessor(Evaluator):
         tail = self.lanes.tail_mask() if self.lanes is not None and not covers else None
         if mask is not None:
             mask = splat(self.fn, mask, access.lanes)
-            if tail is not None:
-                mask = self.fn.op(f"and {mask}, {tail.text}", mask.type)
-        else:
-            mask = tail
+        mask = self.both(mask, tail)
         to = Type(memory.elem, access.lanes)
         if access.stride != 1:
             self._scatter(access, self.depart(value, memory.dtype), mask, to)
@@ -331,6 +325,3 @@ class Accessor(Evaluator):
 def register_bits(dtype: DType) -> int:
     """Bits of one lane where `dtype` is computed; conditions take what they are compared in."""
     return 8 if dtype.is_bool else 32 if is_short_float(dtype) else register_type(dtype).bits
-
-
-__all__ = ["Access", "Accessor", "multiply", "register_bits"]

@@ -1,7 +1,8 @@
 """Arithmetic on LLVM values with Python operators: one text for scalars and vectors.
 
-`Num` wraps a value and the function it is emitted into.  Floats and integers use the same operators; constants are
-converted to the other operand's type.  Contraction of `a * b + c` is asked for explicitly with `fma`.
+`Num` wraps a value and the function it is emitted into.  Floats and integers use the same
+operators; constants are converted to the other operand's type.  Contraction of `a * b + c` is asked
+for explicitly with `fma`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from dataclasses import dataclass
 
 from tedsl.backends.cpu.builder import I1, Function, Type, Value, const
 from tedsl.backends.cpu.machine import machine
-
 
 
 @dataclass(frozen=True, slots=True, eq=False)

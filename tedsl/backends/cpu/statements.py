@@ -12,9 +12,8 @@ from tedsl.backends.cpu.frame import Frame
 from tedsl.backends.cpu.memory import Access, Accessor
 from tedsl.backends.cpu.num import Num, splat
 from tedsl.backends.cpu.tiling import Cut, Walker, cut, masked
-from tedsl.backends.cpu.types import register_type
 from tedsl.backends.cpu.values import Pos
-from tedsl.expr.nodes import Const, Expr, Reducer
+from tedsl.expr.nodes import Axis, Const, Expr, Reducer
 from tedsl.expr.visit import structural_equal, walk
 from tedsl.ir.nodes import Accumulate, Buffer, Load, Scope, Store, TileAxis
 
@@ -47,7 +46,7 @@ def emit_accumulate(frame: Frame, stmt: Accumulate) -> None:
         stmt = replace(stmt, values=values)
     targets = [(b, stmt.indices) for b in stmt.buffers]
     depends = Dependence([t.axis for t in stmt.tile])
-    kept = frozenset().union(*(depends(i) for i in stmt.indices))
+    kept = frozenset[Axis]().union(*(depends(i) for i in stmt.indices))
     plan = cut(frame, stmt.tile, targets, _sources(stmt.values, stmt.mask))
     reduced = tuple(t for t in plan.others if t.axis not in kept)
     others = tuple(t for t in plan.others if t.axis in kept)
@@ -81,7 +80,7 @@ def _covers(accessor: Accessor, access: Access, indices: tuple[Expr, ...], plan:
     whole = isinstance(extent, Const) and extent.value == tile.extent
     end = accessor.at[lanes.axis].offset + lanes.width
     room = access.memory.row if len(indices) > 1 else access.memory.room or 0
-    return whole and indices[-1] is lanes.axis and access.stride == 1 and end <= room
+    return whole and indices[len(indices) - 1] is lanes.axis and access.stride == 1 and end <= room
 
 
 def _overlaps(
@@ -120,7 +119,7 @@ def _combine(
     lanes = max(v.type.lanes for v in (*old, *new))
     left = [splat(accessor.fn, v, lanes) for v in old]
     right = [splat(accessor.fn, v, lanes) for v in new]
-    bound = dict(zip((*reducer.lhs, *reducer.rhs), (*left, *right), strict=True))
+    bound: dict[Expr, Value] = dict(zip((*reducer.lhs, *reducer.rhs), (*left, *right), strict=True))
     return [accessor.with_bound(bound, c, SUM_FLAGS) for c in reducer.combine]
 
 
@@ -229,6 +228,3 @@ def _deposit(accessor: Accessor, stmt: Accumulate, values: list[Value]) -> None:
     old = [accessor.read(a, None) for a in accesses]
     for access, value in zip(accesses, _combine(accessor, stmt.reducer, old, values), strict=True):
         accessor.write(access, value, None)
-
-
-__all__ = ["emit_accumulate", "emit_store", "register_type"]

@@ -1,4 +1,5 @@
-"""The process's thread pool: compiled once, shared by every kernel, quiet at exit and after a fork."""
+"""The process's thread pool: compiled once, shared by every kernel, quiet at exit and after a
+fork."""
 
 from __future__ import annotations
 
@@ -41,9 +42,9 @@ def ensure() -> Pool:
     llvm = binding()
     here = machine()
     if here.is_x86:
-        pause = "call void asm sideeffect \"pause\", \"~{memory}\"()"
+        pause = 'call void asm sideeffect "pause", "~{memory}"()'
     else:
-        pause = "call void asm sideeffect \"yield\", \"~{memory}\"()"
+        pause = 'call void asm sideeffect "yield", "~{memory}"()'
     text = RUNTIME.replace("$TRIPLE", here.triple).replace("$PAUSE", pause)
     text = text.replace("$SPINS", str(SPINS))
     text = text.replace("$SETMASK", "3" if platform.system() == "Darwin" else "2")

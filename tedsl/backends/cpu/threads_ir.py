@@ -1,9 +1,9 @@
 """The thread pool in LLVM IR: persistent workers that spin briefly, then sleep.
 
-One job at a time.  The caller opens a job, takes part in it and closes it; a worker that comes before the closing
-joins by adding one to `ticket` and leaves by subtracting one, so nobody waits for a worker that is still asleep.
-Work is claimed in ranges from `counter` by the functions that the pool runs.  A caller that finds the pool busy runs
-its job alone.
+One job at a time.  The caller opens a job, takes part in it and closes it; a worker that comes
+before the closing joins by adding one to `ticket` and leaves by subtracting one, so nobody waits
+for a worker that is still asleep. Work is claimed in ranges from `counter` by the functions that
+the pool runs.  A caller that finds the pool busy runs its job alone.
 """
 
 RUNTIME = """

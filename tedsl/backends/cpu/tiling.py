@@ -1,13 +1,13 @@
 """How one tile statement is cut: which axis becomes SIMD lanes, how wide, what is unrolled.
 
-The SIMD axis is the one over which most accesses have stride 1 or 0.  Its extent is cut into chunks of native
-vectors and one narrower tail.  The other axes are unrolled while the statement stays small, so that register tiles get
-constant addresses, and loops otherwise.
+The SIMD axis is the one over which most accesses have stride 1 or 0.  Its extent is cut into chunks
+of native vectors and one narrower tail.  The other axes are unrolled while the statement stays
+small, so that register tiles get constant addresses, and loops otherwise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -28,7 +28,8 @@ UNROLL_COST = 320
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """One statement's plan: SIMD axis (or None), lanes per chunk, the other axes outermost first."""
+    """One statement's plan: SIMD axis (or None), lanes per chunk, the other axes outermost
+    first."""
 
     lanes: TileAxis | None
     width: int
@@ -99,8 +100,29 @@ def _node_cost(node: Expr) -> int:
 
 
 _HEAVY = frozenset(
-    "exp exp2 expm1 log log2 log10 log1p tanh sigmoid erf sin cos tan asin acos atan sinh cosh asinh "
-    "acosh atanh".split()
+    [
+        "exp",
+        "exp2",
+        "expm1",
+        "log",
+        "log2",
+        "log10",
+        "log1p",
+        "tanh",
+        "sigmoid",
+        "erf",
+        "sin",
+        "cos",
+        "tan",
+        "asin",
+        "acos",
+        "atan",
+        "sinh",
+        "cosh",
+        "asinh",
+        "acosh",
+        "atanh",
+    ]
 )
 
 
@@ -148,7 +170,7 @@ class Walker:
         self.fn = accessor.fn
 
     @contextmanager
-    def _at(self, axis: Axis, pos: Pos) -> Iterator[None]:
+    def _at(self, axis: Axis, pos: Pos) -> Generator[None]:
         before = self.accessor.at.get(axis)
         self.accessor.at[axis] = pos
         yield
@@ -164,7 +186,8 @@ class Walker:
         return max(1, min(16, UNROLL_COST // max(self.plan.cost, 1)))
 
     def over(self, axes: Sequence[TileAxis], unroll: int, body: Callable[[], None]) -> None:
-        """Run `body` at every position of `axes`, unrolling innermost axes up to `unroll` points."""
+        """Run `body` at every position of `axes`, unrolling innermost axes up to `unroll`
+        points."""
         if not axes:
             body()
             return
@@ -254,7 +277,8 @@ NO_UNROLL = '!"llvm.loop.unroll.disable"'
 
 
 def masked(accessor: Accessor, mask: Expr | None, body: Callable[[Value | None], None]) -> None:
-    """Run `body` where the statement's mask holds: a branch when all lanes agree, else a lane mask."""
+    """Run `body` where the statement's mask holds: a branch when all lanes agree, else a lane
+    mask."""
     if mask is None:
         body(None)
         return

@@ -1,8 +1,8 @@
 """How each element type lives in memory and in registers.
 
-16-bit floats are float32 values in registers that are rounded to their type after every operation, so that results
-are those of numpy and ml_dtypes; bfloat16 lives in memory as plain bits.  bool is i1 in registers and a byte in
-memory.
+16-bit floats are float32 values in registers that are rounded to their type after every operation,
+so that results are those of numpy and ml_dtypes; bfloat16 lives in memory as plain bits.  bool is
+i1 in registers and a byte in memory.
 """
 
 from __future__ import annotations
@@ -11,10 +11,20 @@ from tedsl.backends.cpu.builder import Type
 from tedsl.dtypes import DType
 
 _MEMORY = {
-    DType.float16: "half", DType.bfloat16: "i16", DType.float32: "float", DType.float64: "double",
-    DType.int8: "i8", DType.int16: "i16", DType.int32: "i32", DType.int64: "i64",
-    DType.uint8: "i8", DType.uint16: "i16", DType.uint32: "i32", DType.uint64: "i64", DType.bool: "i8",
-}  # fmt: skip
+    DType.float16: "half",
+    DType.bfloat16: "i16",
+    DType.float32: "float",
+    DType.float64: "double",
+    DType.int8: "i8",
+    DType.int16: "i16",
+    DType.int32: "i32",
+    DType.int64: "i64",
+    DType.uint8: "i8",
+    DType.uint16: "i16",
+    DType.uint32: "i32",
+    DType.uint64: "i64",
+    DType.bool: "i8",
+}
 _REGISTER = {**_MEMORY, DType.float16: "float", DType.bfloat16: "float", DType.bool: "i1"}
 
 

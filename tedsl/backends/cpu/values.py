@@ -1,7 +1,8 @@
 """Expressions to LLVM values at one point of a tile: scalars, or vectors over the SIMD axis.
 
-An expression that does not depend on the SIMD axis is computed once as a scalar and splat where it meets a vector.
-Values are remembered by the positions of the tile axes they depend on, so unrolled points share them.
+An expression that does not depend on the SIMD axis is computed once as a scalar and splat where it
+meets a vector. Values are remembered by the positions of the tile axes they depend on, so unrolled
+points share them.
 """
 
 from __future__ import annotations
@@ -74,7 +75,8 @@ class Lanes:
 
 
 class Evaluator:
-    """Computes expressions of one tile statement.  `at` and `lanes` are moved by the loops over the tile."""
+    """Computes expressions of one tile statement.  `at` and `lanes` are moved by the loops over the
+    tile."""
 
     def __init__(self, frame: Frame, axes: Sequence[Axis]) -> None:
         self.frame = frame
@@ -111,6 +113,13 @@ class Evaluator:
         """All of them vectors when one is."""
         lanes = max(v.type.lanes for v in values)
         return [splat(self.fn, v, lanes) for v in values]
+
+    def both(self, a: Value | None, b: Value | None) -> Value | None:
+        """Where two masks hold; None holds everywhere."""
+        if a is None or b is None:
+            return b if a is None else a
+        x, y = self.meet(a, b)
+        return self.fn.op(f"and {x}, {y.text}", x.type)
 
     # --- values
 
@@ -203,7 +212,8 @@ class Evaluator:
     # --- indices
 
     def index(self, expr: Expr) -> Value:
-        """An integer expression as a scalar i64; it does not overflow.  Requires: equal in all lanes."""
+        """An integer expression as a scalar i64; it does not overflow.  Requires: equal in all
+        lanes."""
         if isinstance(expr, Const):
             return const(int(expr.value), I64)
         key = ("index", expr, *self.key(self.depends(expr)))
