@@ -119,16 +119,17 @@ class Records:
     """The file of records.
 
     Args:
-        path: the file; made with its folder when absent.
+        path: the file; made with its folder when absent.  None keeps everything in memory.
 
     Raises:
         TuneError: the file is no record file, or was written by a newer version.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path | None) -> None:
         self.path = path
         self._sql = importlib.import_module("sqlite3")
-        path.parent.mkdir(parents=True, exist_ok=True)
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
         self._connection = self._open()
 
     def close(self) -> None:
@@ -278,7 +279,8 @@ class Records:
 
     def _open(self) -> sqlite3.Connection:
         try:
-            connection = self._sql.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None)
+            place = ":memory:" if self.path is None else self.path
+            connection = self._sql.connect(place, timeout=BUSY_SECONDS, isolation_level=None)
             connection.row_factory = self._sql.Row
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = NORMAL")

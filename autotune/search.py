@@ -132,10 +132,11 @@ class Search:
         self.exhausted = not self._pending
         return [candidate for candidate, _ in self._pending]
 
-    def tell(self, outcomes: Sequence[Outcome]) -> None:
-        """The outcomes of the last batch, in its order; a shorter list drops the candidates
-        without one."""
+    def tell(self, outcomes: Sequence[Outcome | None]) -> None:
+        """The outcomes of the last batch, in its order; None for a candidate that was not tried."""
         for (candidate, arm), outcome in zip(self._pending, outcomes, strict=False):
+            if outcome is None:
+                continue
             before = self.best
             trial = Trial(len(self.done), candidate, outcome)
             self.done.append(trial)

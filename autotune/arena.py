@@ -1,0 +1,153 @@
+"""Memory in which a candidate runs: guarded inputs and outputs, on the host or on a GPU.
+
+Every array lies between two red zones of one fixed byte.  All ones is NaN in every float type, so
+a read past the end of an input shows in the result, and a write past the end of an output is seen
+in the zone.  Outputs are filled with the same byte before each checked run: what a candidate did
+not write is NaN.  PyTorch is loaded for a GPU only.  Imports numpy and `runtime`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from tedsl.autotune.inputs import Array
+from tedsl.dtypes import DType
+from tedsl.runtime.arrays import NUMPY_DTYPES, numpy_pointer
+from tedsl.runtime.timing import Stats, compare, compare_cuda
+
+ZONE = 512
+POISON = 0xFF
+ALIGNMENT = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Guarded:
+    """An array with its zones: `raw` holds the bytes of all three, `array` is what kernels get."""
+
+    raw: Any
+    array: Any
+    nbytes: int
+
+
+class Arena(Protocol):
+    """Where arrays live and calls are timed."""
+
+    def put(self, array: Array, dtype: DType) -> Guarded:
+        """A guarded copy of a host array."""
+        ...
+
+    def empty(self, shape: tuple[int, ...], dtype: DType) -> Guarded:
+        """A guarded, poisoned array."""
+        ...
+
+    def poison(self, guarded: Guarded) -> None:
+        """Fill an array with the poison again."""
+        ...
+
+    def get(self, guarded: Guarded) -> Array:
+        """The array's elements on the host, once all queued work is done."""
+        ...
+
+    def intact(self, guarded: Guarded) -> bool:
+        """True when both zones are as they were."""
+        ...
+
+    def time(self, calls: Mapping[str, Callable[[], object]], repeats: int, limit: float) -> Times:
+        """Seconds per call of each, sampled in turn."""
+        ...
+
+    def finish(self) -> None:
+        """Wait for all queued work."""
+        ...
+
+
+Times = dict[str, tuple[float, ...]]
+
+
+def open_arena(target: str) -> Arena:
+    """The arena of a target."""
+    return HostArena() if target == "cpu" else DeviceArena()
+
+
+class HostArena:
+    """NumPy arrays."""
+
+    def put(self, array: Array, dtype: DType) -> Guarded:
+        guarded = self.empty(array.shape, dtype)
+        guarded.array[...] = array
+        return guarded
+
+    def empty(self, shape: tuple[int, ...], dtype: DType) -> Guarded:
+        kind = NUMPY_DTYPES[dtype]
+        nbytes = int(np.prod(shape, dtype=np.int64)) * kind.itemsize
+        base = np.full(nbytes + 2 * ZONE + ALIGNMENT, POISON, np.uint8)
+        start = -numpy_pointer(base) % ALIGNMENT
+        raw = base[start : start + nbytes + 2 * ZONE]
+        array: Array = np.ndarray(shape, kind, raw, ZONE)
+        return Guarded(raw, array, nbytes)
+
+    def poison(self, guarded: Guarded) -> None:
+        guarded.raw[...] = POISON
+
+    def get(self, guarded: Guarded) -> Array:
+        return guarded.array
+
+    def intact(self, guarded: Guarded) -> bool:
+        zones = (guarded.raw[:ZONE], guarded.raw[ZONE + guarded.nbytes :])
+        return all(bool((zone == POISON).all()) for zone in zones)
+
+    def time(self, calls: Mapping[str, Callable[[], object]], repeats: int, limit: float) -> Times:
+        return _times(compare(calls, repeats=repeats, warmup=1, max_seconds=limit))
+
+    def finish(self) -> None:
+        """Calls on the host have ended when they return."""
+
+
+class DeviceArena:
+    """PyTorch tensors on the current GPU; the second-level cache is overwritten before samples."""
+
+    def __init__(self) -> None:
+        self.torch: Any = importlib.import_module("torch")
+
+    def put(self, array: Array, dtype: DType) -> Guarded:
+        guarded = self.empty(array.shape, dtype)
+        if guarded.nbytes:
+            host = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+            place = guarded.raw[ZONE : ZONE + guarded.nbytes]
+            place.copy_(self.torch.from_numpy(host))
+        return guarded
+
+    def empty(self, shape: tuple[int, ...], dtype: DType) -> Guarded:
+        nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.nbytes
+        byte = self.torch.uint8
+        raw = self.torch.full((nbytes + 2 * ZONE,), POISON, dtype=byte, device="cuda")
+        inside = raw[ZONE : ZONE + nbytes].view(getattr(self.torch, dtype.value))
+        return Guarded(raw, inside.reshape(shape), nbytes)
+
+    def poison(self, guarded: Guarded) -> None:
+        guarded.raw.fill_(POISON)
+
+    def get(self, guarded: Guarded) -> Array:
+        self.finish()
+        host: Array = guarded.raw[ZONE : ZONE + guarded.nbytes].cpu().numpy()
+        name = str(guarded.array.dtype).removeprefix("torch.")
+        return host.view(NUMPY_DTYPES[DType(name)]).reshape(tuple(guarded.array.shape))
+
+    def intact(self, guarded: Guarded) -> bool:
+        zones = (guarded.raw[:ZONE], guarded.raw[ZONE + guarded.nbytes :])
+        return all(bool((zone == POISON).all()) for zone in zones)
+
+    def time(self, calls: Mapping[str, Callable[[], object]], repeats: int, limit: float) -> Times:
+        return _times(compare_cuda(calls, repeats=repeats, warmup=2, max_seconds=limit))
+
+    def finish(self) -> None:
+        self.torch.cuda.synchronize()
+
+
+def _times(stats: Mapping[str, Stats]) -> Times:
+    return {name: found.samples for name, found in stats.items()}

@@ -1,0 +1,152 @@
+"""Is a candidate's output right?  The reference, the tolerance, and the comparison.
+
+The reference is the numpy oracle with sums in float64.  A computation too large for it is first
+made by the default kernel of the CPU, whose code is checked by the oracle on a smaller number of
+points.  Imports `expr`, `inputs` and numpy.
+
+Tolerance: an element passes when |got - want| <= absolute + relative * |want|, with
+
+    relative = 4 * eps(output) + 32 * eps(compute)
+    absolute = eps(compute) * (8 + 2 * sqrt(L)) * max|want|
+
+where eps(output) is the spacing of the output's element type, eps(compute) that of the coarsest
+float type any stage produces or adds in, and L the longest chain of summed elements.  The scale is
+that of the whole output because reassociating a sum changes it by a share of its largest partial
+sums, not of its final value.  NaN must meet NaN; infinity must meet infinity, or a value within
+the tolerance of the largest finite number.  Integers and booleans must be equal; where they come
+from floats (a comparison or a conversion of a computed value) one element in ten thousand may
+differ, since a rounding may fall on the other side.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tedsl.autotune.inputs import Array, Extents
+from tedsl.autotune.workload import longest_reduction, nodes_of
+from tedsl.dtypes import DType
+from tedsl.expr.nodes import Cast, Compare, Expr, Reduce, TensorRead, Unary, UnaryOp
+from tedsl.expr.reference import evaluate
+from tedsl.expr.tensor import PlaceholderOp, Tensor
+from tedsl.expr.visit import walk
+
+ORACLE_POINTS = 2_000_000_000
+"""Largest iteration space, summed over the stages, that the oracle evaluates."""
+FLIPS = 1e-4
+_EPS = {DType.float16: 2.0**-10, DType.bfloat16: 2.0**-7, DType.float32: 2.0**-23}
+_ROUNDINGS = (UnaryOp.FLOOR, UnaryOp.CEIL, UnaryOp.ROUND, UnaryOp.TRUNC, UnaryOp.SIGN)
+
+
+def epsilon(dtype: DType) -> float:
+    """Spacing of numbers just above 1; 0 for integers."""
+    return _EPS.get(dtype, 2.0**-52) if dtype.is_float else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """How far one output may be from the reference."""
+
+    relative: float
+    scaled: float
+    flips: float
+
+    @staticmethod
+    def of(size: Extents, output: Tensor) -> Tolerance:
+        """The tolerance of `output` by the formula above."""
+        extents = {
+            axis: size.extent(axis.domain.extent)
+            for op in size.workload.computes
+            for axis in op.reduce_axes
+            if axis.domain is not None
+        }
+        length = longest_reduction(size.workload, extents)
+        compute = max((epsilon(dtype) for dtype in _float_stages(size)), default=0.0)
+        relative = 4 * epsilon(output.dtype) + 32 * compute
+        flips = FLIPS if _has_steps(size) else 0.0
+        return Tolerance(relative, compute * (8 + 2 * math.sqrt(length)), flips)
+
+
+def _float_stages(size: Extents) -> list[DType]:
+    """Element types of everything that is computed in or stored as floats, inputs left out."""
+    found = [t.dtype for op in size.workload.computes for t in op.outputs]
+    sums = [node.dtype for node in nodes_of(size.workload) if isinstance(node, Reduce)]
+    return [dtype for dtype in (*found, *sums) if dtype.is_float]
+
+
+def _has_steps(size: Extents) -> bool:
+    """True when a small change of a computed float can flip a whole result."""
+
+    def computed_float(expr: Expr) -> bool:
+        if not expr.dtype.is_float:
+            return False
+        plain = isinstance(expr, TensorRead) and isinstance(expr.tensor.op, PlaceholderOp)
+        return not plain and any(isinstance(node, TensorRead) for node in walk(expr))
+
+    for node in nodes_of(size.workload):
+        match node:
+            case Cast(a=a, dtype=dtype) if not dtype.is_float and computed_float(a):
+                return True
+            case Compare(a=a, b=b) if computed_float(a) or computed_float(b):
+                return True
+            case Unary(op=op, a=a) if op in _ROUNDINGS and computed_float(a):
+                return True
+            case _:
+                pass
+    return False
+
+
+def reference(size: Extents, inputs: dict[Tensor, Array]) -> list[Array]:
+    """What the outputs must be, by the oracle."""
+    found = evaluate(size.workload.outputs, inputs, size.values, precise=True)
+    return [np.asarray(array) for array in found]
+
+
+def fits_oracle(size: Extents) -> bool:
+    """True when the oracle can evaluate the whole computation."""
+    return sum(size.points(op) for op in size.workload.computes) <= ORACLE_POINTS
+
+
+def mismatch(got: Array, want: Array, tolerance: Tolerance, name: str) -> str | None:
+    """What is wrong with an output, in one line; None when it is right."""
+    if got.shape != want.shape:
+        return f"{name} has shape {got.shape}, not {want.shape}"
+    if want.size == 0:
+        return None
+    bad = _wrong(got, want, tolerance)
+    count = int(np.count_nonzero(bad))
+    if count == 0 or count <= tolerance.flips * want.size:
+        return None
+    place = tuple(int(i) for i in np.unravel_index(int(np.argmax(bad)), want.shape))
+    shown = ", ".join(map(str, place))
+    return f"{name}[{shown}] is {got[place]}, not {want[place]}; {count} of {want.size} are wrong"
+
+
+def _wrong(got: Array, want: Array, tolerance: Tolerance) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Where `got` is not acceptably `want`."""
+    if want.dtype.kind in "iub":
+        raw = got.view(np.uint8) if want.dtype.kind == "b" else got
+        good = want.view(np.uint8) if want.dtype.kind == "b" else want
+        return np.asarray(raw != good)
+    wide_got, wide = got.astype(np.float64), want.astype(np.float64)
+    finite = np.isfinite(wide)
+    with np.errstate(all="ignore"):
+        scale = float(np.max(np.abs(wide), where=finite, initial=0.0))
+        limit = tolerance.scaled * scale + tolerance.relative * np.abs(wide)
+        close = np.abs(wide_got - wide) <= limit
+        same = (wide_got == wide) | (np.isnan(wide_got) & np.isnan(wide))
+        largest = _largest(want.dtype)
+        edge = np.minimum(np.abs(wide_got), np.abs(wide)) >= largest * (1 - tolerance.relative)
+        near = edge & (np.sign(wide_got) == np.sign(wide))
+    return ~np.where(finite & np.isfinite(wide_got), close, same | near)
+
+
+def _largest(dtype: np.dtype[Any]) -> float:
+    """The largest finite number of a float type."""
+    for name in (DType.float16, DType.bfloat16, DType.float32, DType.float64):
+        if dtype.name == name.value:
+            return float(name.info.highest)
+    return math.inf

@@ -1,0 +1,107 @@
+"""Where results hold: the device, its features, and the versions of everything that makes code.
+
+Asked in the parent before a search, to look up records.  Imports `runtime`; the CPU's description
+loads llvmlite and the GPU's loads PyTorch, both only when asked.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from tedsl.autotune.records import Context
+from tedsl.autotune.workload import Workload
+from tedsl.errors import TuneError
+from tedsl.runtime.fingerprint import code_version
+
+
+def context_of(workload: Workload, target: str, space: str, sizes: str) -> Context:
+    """The context of tuning `workload` here; `sizes` are the values of symbolic sizes, as JSON."""
+    device, features = describe_cpu() if target == "cpu" else describe_gpu()
+    return Context(
+        workload=workload.hash,
+        family=workload.family,
+        sizes=sizes if workload.variables else workload.sizes,
+        dtypes=workload.dtypes,
+        target=target,
+        device=device,
+        features=features,
+        toolchain=toolchain(target),
+        codegen=code_version(),
+        space=space,
+    )
+
+
+def describe_cpu() -> tuple[str, str]:
+    """The processor's name with the number of usable threads, and its features."""
+    machine: Any = importlib.import_module("tedsl.backends.cpu.machine").machine()
+    names = re.findall(r"^model name\s*:\s*(.+)$", _text("/proc/cpuinfo"), re.MULTILINE)
+    name = names[0].strip() if names else machine.cpu
+    on = [flag[1:] for flag in machine.features.split(",") if flag.startswith("+")]
+    return f"{name} ({machine.cpu}, {usable_cpus()} threads)", ",".join(sorted(on))
+
+
+def describe_gpu() -> tuple[str, str]:
+    """The current GPU's name and its compute capability and size.
+
+    Raises:
+        TuneError: no GPU that PyTorch can reach.
+    """
+    try:
+        torch: Any = importlib.import_module("torch")
+    except ImportError as error:
+        raise TuneError(
+            'target="cuda" is measured through PyTorch, which is not installed',
+            hint="pip install 'tedsl[torch]', or tune with target=\"cpu\"",
+        ) from error
+    if not torch.cuda.is_available():
+        raise TuneError(
+            'target="cuda" needs a GPU to measure on, and there is none here',
+            hint='tune with target="cpu", or replay records made on a GPU with te.build',
+        )
+    found = torch.cuda.get_device_properties(torch.cuda.current_device())
+    memory = f"{found.total_memory >> 30} GiB"
+    return (
+        str(found.name),
+        f"sm_{found.major}{found.minor}, {found.multi_processor_count} processors, {memory}",
+    )
+
+
+def toolchain(target: str) -> str:
+    """Versions that change what is generated or how fast it runs."""
+    if target == "cpu":
+        return f"tedsl {_version('tedsl')}; llvmlite {_version('llvmlite')}"
+    driver = re.findall(r"\b\d+\.\d+(?:\.\d+)?\b", _text("/proc/driver/nvidia/version"))
+    return "; ".join(
+        (
+            f"tedsl {_version('tedsl')}",
+            f"triton {_version('triton')}",
+            f"driver {driver[0] if driver else 'unknown'}",
+        )
+    )
+
+
+def usable_cpus() -> int:
+    """Processors this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def _text(path: str) -> str:
+    """The text of a system file; empty where there is none."""
+    try:
+        return Path(path).read_text(errors="replace")
+    except OSError:
+        return ""

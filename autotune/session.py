@@ -1,0 +1,243 @@
+"""What a worker does with one problem: build a candidate, check it, time it.
+
+Runs inside the child process (see `worker`).  The inputs and the reference are made once, the
+reference is kept in the run's scratch folder so that a restarted worker finds it.  Imports `build`.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tedsl.autotune.arena import Arena, Guarded, open_arena
+from tedsl.autotune.builders import Problem
+from tedsl.autotune.check import Tolerance, fits_oracle, mismatch, reference
+from tedsl.autotune.inputs import KINDS, Array, Extents, make_inputs
+from tedsl.autotune.space import freeze
+from tedsl.autotune.worker import Message
+from tedsl.autotune.workload import Workload
+from tedsl.build import build
+from tedsl.errors import InternalError
+from tedsl.expr.tensor import PlaceholderOp, Tensor
+from tedsl.runtime.arrays import NUMPY_DTYPES
+from tedsl.runtime.fingerprint import fingerprint
+from tedsl.runtime.kernel import Kernel
+from tedsl.scheduling.replay import replay
+from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.trace import Trace
+
+RACE = 3
+"""Runs after which a clearly slower candidate is dropped."""
+REPEATS = 15
+SAMPLE_SECONDS = 1.0
+KEPT = 8
+
+
+class TuneSession:
+    """One problem on one target.
+
+    Args:
+        setup: `workload` (JSON), `target`, `sizes` by name, `seed`, `scratch` (a folder), `role`
+            (`compile` or `measure`), `trace` (whether candidates come as traces, not decisions).
+    """
+
+    def __init__(self, setup: Message) -> None:
+        self.workload = Workload.from_json(setup["workload"])
+        self.target = str(setup["target"])
+        self.by_trace = bool(setup["trace"])
+        self.problem = Problem(self.workload.outputs, self.target)
+        self.size = Extents(self.workload, setup["sizes"])
+        self.scratch = Path(setup["scratch"])
+        self.seed = int(setup["seed"])
+        self.kernels: dict[str, Kernel] = {}
+        self.bench: Bench | None = None
+        if setup["role"] == "measure":
+            self.bench = Bench(self)
+
+    @property
+    def facts(self) -> Message:
+        """Nothing is reported yet but how the reference was made."""
+        return {} if self.bench is None else {"reference": self.bench.source}
+
+    def compile(self, request: Message) -> Message:
+        begin = time.perf_counter()
+        kernel = self.kernel(request)
+        seconds = time.perf_counter() - begin
+        return {"status": "ok", "code": fingerprint(kernel.module), "seconds": seconds}
+
+    def measure(self, request: Message) -> Message:
+        kernel = self.kernel(request)
+        bench = self._bench()
+        wrong = bench.check(kernel)
+        resources = numbers(kernel.resources)
+        if wrong is not None:
+            reason = "wrong output" if "red zone" not in wrong else "wrote outside its output"
+            return {"status": "wrong", "reason": reason, "text": wrong, "resources": resources}
+        samples = bench.time(kernel, request.get("bound"))
+        return {"status": "ok", "samples": samples, "resources": resources}
+
+    def compare(self, request: Message) -> Message:
+        kernels = [self.kernel(item) for item in request["candidates"]]
+        samples = self._bench().compare(kernels, int(request["rounds"]), float(request["seconds"]))
+        return {"status": "ok", "samples": samples}
+
+    def kernel(self, request: Message) -> Kernel:
+        """The kernel of a request; the last few are kept."""
+        key = str(request["key"])
+        kernel = self.kernels.get(key)
+        if kernel is None:
+            while len(self.kernels) >= KEPT:
+                del self.kernels[next(iter(self.kernels))]
+            kernel = self.kernels[key] = build(self.schedule(request), self.target)
+        return kernel
+
+    def schedule(self, request: Message) -> Schedule:
+        """The schedule that a request describes."""
+        if self.by_trace:
+            return replay(self.workload.outputs, Trace.from_json(request["trace"]))
+        decisions = {name: freeze(value, name) for name, value in request["decisions"].items()}
+        return self.problem.schedule(decisions)
+
+    def _bench(self) -> Bench:
+        if self.bench is None:
+            raise InternalError("a compiling worker was asked to measure")
+        return self.bench
+
+
+class Bench:
+    """Guarded inputs and outputs, what the outputs must be, and a clock."""
+
+    def __init__(self, session: TuneSession) -> None:
+        self.session = session
+        self.arena: Arena = open_arena(session.target)
+        self.workload = session.workload
+        self.size = session.size
+        self.source = "oracle"
+        self.tolerances = [Tolerance.of(self.size, t) for t in self.workload.outputs]
+        self.inputs: dict[str, dict[Tensor, Guarded]] = {}
+        self.pristine: dict[str, dict[Tensor, Array]] = {}
+        self.wanted: dict[str, list[Array]] = {}
+        for kind in KINDS:
+            host = make_inputs(self.size, session.seed, kind)
+            self.pristine[kind] = host
+            self.wanted[kind] = self._reference(kind, host)
+            self.inputs[kind] = {t: self.arena.put(a, t.dtype) for t, a in host.items()}
+        self.outputs = [
+            self.arena.empty(self.size.shape(t), t.dtype) for t in self.workload.outputs
+        ]
+
+    def check(self, kernel: Kernel) -> str | None:
+        """What is wrong with the kernel's results, or None."""
+        for kind in KINDS:
+            for output in self.outputs:
+                self.arena.poison(output)
+            self._run(kernel, kind)
+            for tensor, output, want, tolerance in zip(
+                self.workload.outputs, self.outputs, self.wanted[kind], self.tolerances, strict=True
+            ):
+                wrong = mismatch(self.arena.get(output), want, tolerance, tensor.name)
+                if wrong is not None:
+                    return f"{kind} inputs: {wrong}"
+                if not self.arena.intact(output):
+                    return f"{kind} inputs: the red zone around {tensor.name} was written"
+            for tensor, given in self.inputs[kind].items():
+                same = _same_bytes(self.arena.get(given), self.pristine[kind][tensor])
+                if not same or not self.arena.intact(given):
+                    return f"{kind} inputs: the input {tensor.name} was written"
+        return None
+
+    def time(self, kernel: Kernel, bound: float | None) -> list[float]:
+        """Seconds of single calls; few when the first are clearly above 1.5 times `bound`."""
+        call = self._call(kernel, "random")
+        race = self.arena.time({"": call}, RACE, SAMPLE_SECONDS)[""]
+        if bound is not None and min(race) > 1.5 * bound:
+            return list(race)
+        repeats = REPEATS if statistics.median(race) < SAMPLE_SECONDS / REPEATS else RACE
+        return list(self.arena.time({"": call}, repeats, SAMPLE_SECONDS)[""])
+
+    def compare(self, kernels: list[Kernel], rounds: int, seconds: float) -> list[list[float]]:
+        """Samples of several kernels, taken in turn."""
+        calls = {str(n): self._call(kernel, "random") for n, kernel in enumerate(kernels)}
+        found = self.arena.time(calls, rounds, seconds)
+        return [list(found[name]) for name in calls]
+
+    def _run(self, kernel: Kernel, kind: str) -> None:
+        self._call(kernel, kind)()
+        self.arena.finish()
+
+    def _call(self, kernel: Kernel, kind: str) -> Any:
+        """A call of the kernel with everything bound."""
+        arguments = [self.inputs[kind][t].array for t in self._order(kernel)]
+        out = tuple(g.array for g in self.outputs)
+        known = {v.name: n for v, n in self.size.values.items()}
+        scalars = {name: known[name] for name in kernel.signature.keywords}
+
+        def call() -> object:
+            return kernel(*arguments, out=out, **scalars)
+
+        return call
+
+    def _order(self, kernel: Kernel) -> list[Tensor]:
+        """The placeholders in the order of the kernel's arguments, which carry stage names."""
+        schedule: Schedule = kernel.schedule
+        placeholders = [s for s in schedule.plan.stages if isinstance(s.op, PlaceholderOp)]
+        known = {stage.name: stage.op.outputs[0] for stage in placeholders}
+        return [known[buffer.name] for buffer in kernel.signature.inputs]
+
+    def _reference(self, kind: str, inputs: dict[Tensor, Array]) -> list[Array]:
+        """The wanted outputs, from the scratch folder when an earlier worker made them."""
+        paths = [
+            self.session.scratch / f"{kind}.{n}.npy" for n in range(len(self.workload.outputs))
+        ]
+        if all(path.exists() for path in paths):
+            pairs = zip(paths, self.workload.outputs, strict=True)
+            return [_load(path, t, self.size.shape(t)) for path, t in pairs]
+        if fits_oracle(self.size):
+            found = reference(self.size, inputs)
+        else:
+            self.source = "default CPU kernel"
+            found = self._by_kernel(kind, inputs)
+        for path, array in zip(paths, found, strict=True):
+            partial = path.with_suffix(".part")
+            with partial.open("wb") as file:
+                np.save(file, array.reshape(-1).view(np.uint8), allow_pickle=False)
+            partial.replace(path)
+        return found
+
+    def _by_kernel(self, kind: str, inputs: dict[Tensor, Array]) -> list[Array]:
+        """The outputs by the CPU's default kernel, for what is too large for the oracle."""
+        kernel = build(list(self.workload.outputs), "cpu")
+        out = [np.empty(self.size.shape(t), NUMPY_DTYPES[t.dtype]) for t in self.workload.outputs]
+        known = {v.name: n for v, n in self.size.values.items()}
+        scalars = {name: known[name] for name in kernel.signature.keywords}
+        kernel(*(inputs[t] for t in self._order(kernel)), out=tuple(out), **scalars)
+        return out
+
+
+def open_session(setup: Message) -> TuneSession:
+    """The session of a set-up request."""
+    return TuneSession(setup)
+
+
+def numbers(resources: Any) -> dict[str, float]:
+    """The figures of a kernel that are plain numbers."""
+    flat: dict[str, float] = {}
+    for name, value in dict(resources).items():
+        if isinstance(value, (int, float)):
+            flat[str(name)] = float(value)
+    return flat
+
+
+def _load(path: Path, tensor: Tensor, shape: tuple[int, ...]) -> Array:
+    raw: Array = np.load(path, allow_pickle=False)
+    return raw.view(NUMPY_DTYPES[tensor.dtype]).reshape(shape)
+
+
+def _same_bytes(a: Array, b: Array) -> bool:
+    return np.array_equal(
+        np.ascontiguousarray(a).reshape(-1).view(np.uint8), b.reshape(-1).view(np.uint8)
+    )
