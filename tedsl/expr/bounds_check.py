@@ -151,8 +151,8 @@ def _outside(op: ComputeOp, access: _Access, point: dict[Axis | Var, int]) -> Ex
     place = ", ".join(f"{each.name} = {value}" for each, value in point.items())
     there = "" if tensor.ndim == 1 else f" in dimension {dimension}"
     return ExprError(
-        f"{read} is outside {tensor.name}: "
-        f"{place or 'every point'} reads {tensor.name}[{', '.join(words)}], {tensor.name} has {size}{there}",
+        f"{read} is outside {tensor.name}: {place or 'every point'} reads "
+        f"{tensor.name}[{', '.join(words)}], {tensor.name} has {size}{there}",
         subject=f"compute {op.name}",
         hint="change the index or the shape, or guard the read with te.if_then_else or where=",
     )

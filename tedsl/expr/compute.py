@@ -19,7 +19,7 @@ from tedsl.expr.nodes import Axis, Const, Expr, Reduce
 from tedsl.expr.promote import DTypeLike, Operand, as_dtype
 from tedsl.expr.split_reductions import is_one_reduction, split_reductions
 from tedsl.expr.tensor import ComputeOp, PlaceholderOp, Tensor
-from tedsl.expr.verify_op import make_compute
+from tedsl.expr.verify_op import check_depth, make_compute
 
 Shape = Sequence[Expr | int] | Expr | int
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -112,6 +112,8 @@ def define(bodies: tuple[Expr, ...], axes: tuple[Axis, ...], name: str, tag: str
     checks of `compute` made."""
     if not bodies:
         raise ExprError(f"compute {name!r} has no outputs", hint="return at least one element")
+    for body in bodies:
+        check_depth(name, body)
     reductions = [isinstance(body, Reduce) for body in bodies]
     if any(reductions) and len(bodies) > 1 and not is_one_reduction(bodies):
         raise ExprError(

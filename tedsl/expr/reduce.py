@@ -314,7 +314,7 @@ def _make(
     """All values of the reduction, after checking its parts."""
     axes = _axes(reducer.name, axis)
     condition = None if where is None else build.condition(where, f"{reducer.name}(where=)")
-    if condition is build.TRUE:
+    if isinstance(condition, Const) and condition.value:
         condition = None
     start = _init(reducer, sources, axes, init)
     return tuple(

@@ -26,7 +26,6 @@ def make_compute(
         ExprError: an axis that does not belong here, or a read proved to be out of bounds.
     """
     for body in bodies:
-        _check_depth(name, body)
         _check_free_axes(name, axes, body)
     extents = tuple(axis.domain.extent for axis in axes if axis.domain is not None)
     op = ComputeOp(name, axes, bodies, extents, reduce_axes, tag)
@@ -58,8 +57,12 @@ def union(sets: Iterable[frozenset[Axis]]) -> frozenset[Axis]:
     return frozenset[Axis]().union(*sets)
 
 
-def _check_depth(name: str, body: Expr) -> None:
-    """Refuse what the recursive passes could not walk."""
+def check_depth(name: str, body: Expr) -> None:
+    """Refuse what the recursive passes could not walk.
+
+    Raises:
+        ExprError: a body nested deeper than `MAX_DEPTH`.
+    """
     depth: dict[Expr, int] = {}
     stack: list[tuple[Expr, bool]] = [(body, False)]
     while stack:
@@ -73,8 +76,8 @@ def _check_depth(name: str, body: Expr) -> None:
         raise ExprError(
             f"the body of compute {name!r} is nested {depth[body]} deep",
             facts=[("allowed", str(MAX_DEPTH))],
-            hint="write a loop of additions as te.sum over a te.reduce_axis, or split the body into "
-            "several computes",
+            hint="write a long sum as te.sum over a te.reduce_axis, or split the body into several "
+            "computes",
         )
 
 
