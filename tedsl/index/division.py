@@ -160,7 +160,7 @@ def divide(form: Sum, divisor: Divisor, facts: Facts) -> Sum:
         return divide(form.scaled(-1), Divisor(-divisor.scale, divisor.factors), facts)
     if divisor.scale == 1 and not divisor.factors:
         return form
-    quotient, rest = extract(form, divisor, facts)
+    quotient, rest = _parted(form, divisor, facts)
     if not rest.terms and (not divisor.factors or not rest.constant):
         return quotient
     positive = is_positive(divisor, facts)
@@ -184,7 +184,7 @@ def modulo(form: Sum, divisor: Divisor, facts: Facts) -> Sum:
     dtype = form.dtype
     if divisor.scale == 1 and not divisor.factors:
         return Sum({}, 0, dtype)
-    _, rest = extract(_open_remainders(form, divisor, facts), divisor, facts)
+    _, rest = _parted(_open_remainders(form, divisor, facts), divisor, facts)
     if not rest.terms and (not divisor.factors or not rest.constant):
         return Sum({}, rest.constant, dtype)
     if is_positive(divisor, facts):
@@ -197,6 +197,29 @@ def modulo(form: Sum, divisor: Divisor, facts: Facts) -> Sum:
     bottom = divisor_sum(divisor, dtype, facts)
     atom = facts.interner.binary(FLOORMOD, expression(rest, facts), expression(bottom, facts))
     return Sum({atom: 1}, 0, dtype)
+
+
+def _parted(form: Sum, divisor: Divisor, facts: Facts) -> tuple[Sum, Sum]:
+    """`extract` where that decides the division, else only whole multiples of the divisor.
+
+    `(64*i + j) // 33` is kept: a quotient and a remainder of one sum still join to that sum, and
+    its bounds can be proved from those of the sum.
+    """
+    quotient, rest = extract(form, divisor, facts)
+    if divisor.factors or not rest.terms or divisor.scale < 0:
+        return quotient, rest
+    if block_of(rest, divisor, facts) is not None:
+        return quotient, rest
+    whole: dict[Expr, int] = {}
+    kept: dict[Expr, int] = {}
+    taken = to_poly(quotient, facts)
+    for atom, coefficient in form.terms.items():
+        exact = coefficient % divisor.scale == 0
+        (whole if exact else kept)[atom] = coefficient // divisor.scale if exact else coefficient
+    if any(atom in facts.multiples for atom in kept) or not taken:
+        return quotient, rest
+    count, constant = divmod(form.constant, divisor.scale)
+    return Sum(whole, count, form.dtype), Sum(kept, constant, form.dtype)
 
 
 def extract(form: Sum, divisor: Divisor, facts: Facts) -> tuple[Sum, Sum]:

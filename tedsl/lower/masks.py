@@ -25,6 +25,7 @@ from tedsl.expr.nodes import (
 from tedsl.expr.visit import axes_of, map_children, walk
 from tedsl.index.facts import Facts
 from tedsl.index.prove import prove
+from tedsl.ir.layout import collapse
 from tedsl.ir.nodes import Buffer, Load
 
 _DIVISIONS = (BinaryOp.FLOORDIV, BinaryOp.FLOORMOD, BinaryOp.TRUNCDIV, BinaryOp.TRUNCMOD)
@@ -112,6 +113,7 @@ class _Masker:
 def _open_bounds(indices: Sequence[Expr], shape: Sequence[Expr], facts: Facts) -> list[Expr]:
     """The conditions `0 <= index < size` that are not proved."""
     tests: list[Expr] = []
+    shape, indices = collapse(shape, indices, facts)
     for index, size in zip(indices, shape, strict=True):
         wide = index if index.dtype in (DType.int32, DType.int64) else widened(index)
         tests += [at_most(ZERO, wide), less(wide, size)]

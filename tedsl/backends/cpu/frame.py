@@ -12,6 +12,7 @@ from tedsl.backends.cpu.machine import machine
 from tedsl.backends.cpu.types import memory_elem, register_type
 from tedsl.dtypes import DType
 from tedsl.expr.nodes import Const, Expr
+from tedsl.ir.layout import collapse
 from tedsl.ir.nodes import Buffer, Scope
 
 STACK_BYTES = 16384  # larger local buffers come from the heap, once per thread
@@ -85,11 +86,16 @@ def place(buffer: Buffer, ptr: Value) -> Memory:
         room = 1
         for extent in shape:
             room *= extent
+    row = extents[-1].get((), 0) if extents else 1
+    return Memory(ptr, buffer.dtype, row_major(extents), local, room, row)
+
+
+def row_major(extents: Sequence[Poly]) -> tuple[Poly, ...]:
+    """Elements between neighbours along each dimension."""
     strides: list[Poly] = [{(): 1}] * len(extents)
     for d in range(len(extents) - 2, -1, -1):
         strides[d] = multiply(strides[d + 1], extents[d + 1])
-    row = extents[-1].get((), 0) if extents else 1
-    return Memory(ptr, buffer.dtype, tuple(strides), local, room, row)
+    return tuple(strides)
 
 
 class Memo:
@@ -139,7 +145,11 @@ class Frame:
         key = (buffer, indices)
         known = self.polys.get(key)
         if known is None:
-            known = self.polys[key] = flatten(indices, self.memory[buffer].strides)
+            steps, where = self.memory[buffer].strides, indices
+            if buffer.scope is Scope.GLOBAL:
+                shape, where = collapse(buffer.shape, indices)
+                steps = row_major([polynomial(extent) for extent in shape])
+            known = self.polys[key] = flatten(where, steps)
         return known
 
 

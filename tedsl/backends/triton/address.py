@@ -20,6 +20,7 @@ from tedsl.backends.triton.names import sanitise
 from tedsl.backends.triton.writer import Value
 from tedsl.dtypes import DType
 from tedsl.expr.nodes import Axis, Binary, BinaryOp, Cast, Const, Expr
+from tedsl.ir.layout import collapse
 from tedsl.ir.nodes import Buffer, Load
 
 if TYPE_CHECKING:
@@ -59,11 +60,11 @@ def to(expr: Expr, dtype: DType) -> Expr:
     return Const(expr.value, dtype) if isinstance(expr, Const) else Cast(expr, dtype)
 
 
-def strides(buffer: Buffer, dtype: DType) -> list[Expr]:
+def strides(shape: Sequence[Expr], dtype: DType) -> list[Expr]:
     """Elements between neighbours along each dimension, as integers of `dtype`."""
     result: list[Expr] = []
     step: Expr = Const(1, dtype)
-    for extent in reversed(buffer.shape):
+    for extent in reversed(shape):
         result.append(step)
         step = times(to(extent, dtype), step)
     return result[::-1]
@@ -138,7 +139,8 @@ def pointer(printer: Printer, buffer: Buffer, indices: Sequence[Expr]) -> Value:
     """The addresses of `buffer[indices]`: a block over the tile axes in the indices."""
     size = constant_size(buffer)
     large = size is None or size >= SMALL
-    steps = strides(buffer, DType.int32 if not large else DType.int64)
+    shape, indices = collapse(buffer.shape, indices)
+    steps = strides(shape, DType.int32 if not large else DType.int64)
     base: Expr | None = None
     offset: Expr | None = None
     for index, step in zip(indices, steps, strict=True):
