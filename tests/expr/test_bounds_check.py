@@ -14,7 +14,7 @@ IDX = te.placeholder((8,), "int32", name="idx")
 
 def test_counterexample() -> None:
     with pytest.raises(
-        te.ExprError, match=r"compute C: A\[i \+ 1\] is outside A: i = 7 reads A\[8\], A has 8"
+        te.ExprError, match=r"compute C: A\[i \+ 1\] is outside A: i = 7 reads A\[8\]"
     ):
         te.compute((8,), lambda i: A[i + 1], name="C")
     with pytest.raises(te.ExprError, match=r"i = 0 reads A\[-1\], A has 8[\s\S]*if_then_else"):
@@ -25,9 +25,7 @@ def test_counterexample() -> None:
 
 def test_dimension_is_named() -> None:
     image = te.placeholder((6, 9), name="image")
-    with pytest.raises(
-        te.ExprError, match=r"x = 7 reads image\[y, 9\], image has 9 in dimension 1"
-    ):
+    with pytest.raises(te.ExprError, match=r"x = 7 reads image\[y, 9\], image has 9 in dim"):
         te.compute((6, 8), lambda y, x: image[y, x + 2], name="blur")
 
 
