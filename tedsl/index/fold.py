@@ -61,7 +61,7 @@ def compute_binary(op: BinaryOp, a: int, b: int) -> int | None:
 
 
 def fold_binary(op: BinaryOp, a: Expr, b: Expr) -> Expr | None:
-    """`a op b` on integers or bools when it is a constant or one of the operands; None otherwise."""
+    """`a op b` on integers when it is a constant or one of the operands; None otherwise."""
     if not a.dtype.is_integer or b.dtype.is_float:
         return None
     right = b.value if isinstance(b, Const) else None

@@ -13,6 +13,7 @@ from math import gcd
 
 from tedsl.expr.nodes import Axis, Binary, BinaryOp, Expr, IfThenElse, Select, Unary, UnaryOp, Var
 from tedsl.expr.nodes import Const as ConstNode
+from tedsl.expr.visit import walk
 from tedsl.index.facts import Facts, tighten
 from tedsl.index.interval import interval, poly_interval
 from tedsl.index.linear import ONE, Monomial, Poly, accumulate, combine, join, multiply, without
@@ -32,7 +33,7 @@ def nonnegative(poly: Poly, facts: Facts) -> bool:
     known = facts.decided.get(key)
     if known is None:
         facts.decided[key] = False  # a proof that needs itself is no proof
-        known = facts.decided[key] = _Search(facts).prove(poly, MAX_DEPTH)
+        known = facts.decided[key] = _Search(facts, poly).prove(poly, MAX_DEPTH)
     return known
 
 
@@ -60,14 +61,39 @@ def _constant_range(atom: Expr, facts: Facts) -> bool:
     return known is None or (type(known.min) is ConstNode and type(known.extent) is ConstNode)
 
 
+def _with_nonempty_ranges(poly: Poly, facts: Facts) -> dict[Monomial, tuple[Poly, ...]]:
+    """The known conditions, and `extent >= 1` for each axis in `poly`: it has a value at every
+    point."""
+    result = facts.inequalities
+    seen: set[Expr] = set()
+    pending = [atom for monomial in poly for atom in monomial]
+    while pending:
+        for node in walk(pending.pop()):
+            if node in seen or not isinstance(node, (Axis, Var)):
+                continue
+            seen.add(node)
+            known = facts.range_of(node)
+            if known is None or type(known.extent) is ConstNode:
+                continue
+            filled = combine(known.lower, known.upper)  # extent - 1 >= 0
+            pending += (known.min, known.extent)
+            if result is facts.inequalities:
+                result = dict(result)
+            for monomial in filled:
+                if monomial:
+                    result[monomial] = (*result.get(monomial, ()), filled)
+    return result
+
+
 class _Search:
     """One bounded proof search."""
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: Facts, about: Poly, steps: int = MAX_STEPS) -> None:
         self.facts = facts
-        self.steps = MAX_STEPS
+        self.steps = steps
         self.seen: set[frozenset[tuple[Monomial, int]]] = set()
         self.position = {axis: index for index, axis in enumerate(facts.ranges)}
+        self.inequalities = _with_nonempty_ranges(about, facts)
 
     def prove(self, poly: Poly, depth: int) -> bool:
         """Whether `poly >= 0`."""
@@ -78,22 +104,42 @@ class _Search:
         if (found.hi is not None and found.hi < 0) or depth == 0 or self.steps <= 0:
             return False
         key = frozenset(poly.items())
-        if key in self.seen or not _has_relations(poly, self.facts):
+        if key in self.seen or not self._has_relations(poly):
             return False
         self.seen.add(key)
         self.steps -= 1
         cases = self._cases(poly)
-        if cases is not None:
-            return all(self.prove(case, depth - 1) for case in cases)
-        return self._eliminate(poly, depth)
+        if cases is None:
+            return self._eliminate(poly, depth)
+        for case, condition in cases:
+            if condition is None:
+                if not self.prove(case, depth - 1):
+                    return False
+            else:
+                inside = self.facts.assume(condition)
+                if not _Search(inside, case, self.steps // 2).prove(case, depth - 1):
+                    return False
+        return True
 
-    def _cases(self, poly: Poly) -> list[Poly] | None:
-        """The polynomial with one minimum, maximum or choice replaced by each value it may have."""
+    def _has_relations(self, poly: Poly) -> bool:
+        return any(m in self.inequalities for m in poly) or _has_relations(poly, self.facts)
+
+    def _cases(self, poly: Poly) -> list[tuple[Poly, Expr | None]] | None:
+        """The polynomial with one minimum, maximum or choice replaced by each value it may have.
+
+        Where the choice has a condition, it comes with the case.
+        """
         for monomial, scale in poly.items():
             for atom in monomial:
+                if isinstance(atom, (Select, IfThenElse)):
+                    opposite = self.facts.interner.unary(UnaryOp.NOT, atom.condition)
+                    return [
+                        (self._replace(poly, atom, (atom.a, 1)), atom.condition),
+                        (self._replace(poly, atom, (atom.b, 1)), opposite),
+                    ]
                 values = _alternatives(atom, scale, len(monomial) == 1)
                 if values is not None:
-                    return [self._replace(poly, atom, value) for value in values]
+                    return [(self._replace(poly, atom, value), None) for value in values]
         return None
 
     def _replace(self, poly: Poly, atom: Expr, value: tuple[Expr, int]) -> Poly:
@@ -115,11 +161,29 @@ class _Search:
                 left, right = abs(held) // common, abs(scale) // common
                 rest = {m: c * left for m, c in poly.items()}
                 accumulate(rest, bound, -right)
+                if left > 1:  # L is an integer: left * L > -left is enough
+                    accumulate(rest, {ONE: left - 1})
                 if self.prove(rest, depth - 1):
                     return True
                 if commits:
                     return False
+            widened = self._clear_divisor(monomial, poly)
+            if widened is not None and self.prove(widened, depth - 1):
+                return True
         return False
+
+    def _clear_divisor(self, monomial: Monomial, poly: Poly) -> Poly | None:
+        """For q = a // d with a symbolic d > 0:  d*L + d - 1 >= 0 is enough."""
+        for atom in monomial:
+            if not isinstance(atom, Binary) or atom.op is not BinaryOp.FLOORDIV:
+                continue
+            divisor = self.facts.expander.poly(atom.b)
+            if len(divisor) != 1 or ONE in divisor:
+                continue
+            ((factors, scale),) = divisor.items()
+            if scale > 0 and without(monomial, factors) is None and self._natural(atom.b):
+                return combine(combine(multiply(poly, divisor), divisor), {ONE: -1})
+        return None
 
     def _rank(self, monomial: Monomial) -> tuple[int, int]:
         """Variables of inner loops first, then divisions and the like, then sizes."""
@@ -135,7 +199,7 @@ class _Search:
 
     def _independent(self, monomial: Monomial, poly: Poly) -> bool:
         """Whether replacing a variable by its only bound loses nothing."""
-        if len(monomial) > 1 or monomial in self.facts.inequalities:
+        if len(monomial) > 1 or monomial in self.inequalities:
             return False
         atom = monomial[0] if monomial else None
         if atom is None or atom in self.facts.bounds or self.facts.range_of(atom) is None:
@@ -152,7 +216,11 @@ class _Search:
                 continue
             for bound in self._atom_bounds(atom, lower):
                 yield multiply(bound, {rest: 1}) if rest else bound
-        yield from self.facts.inequalities.get(monomial, ())
+        if len(monomial) == 2 and lower:
+            first, second = (self._least(atom) for atom in monomial)
+            if first is not None and second is not None:
+                yield multiply(first, second)
+        yield from self.inequalities.get(monomial, ())
 
     def _division(self, atom: Binary, rest: Monomial, lower: bool) -> Iterator[Poly]:
         """q = a // d, d > 0:  least <= a - d*q <= greatest, times the factors besides q."""
@@ -216,8 +284,12 @@ class _Search:
             yield combine(here, {ONE: limit.lo}, -1)
         if not lower and limit.hi is not None:
             yield combine({ONE: limit.hi}, here, -1)
-        if (atom,) in self.facts.inequalities:
-            yield from self.facts.inequalities[(atom,)]
+        yield from self.inequalities.get((atom,), ())
+
+    def _least(self, atom: Expr) -> Poly | None:
+        """atom - its constant lower bound."""
+        low = interval(atom, self.facts).lo
+        return None if low is None else combine({(atom,): 1}, {ONE: low}, -1)
 
 
 def _occurs(atom: Expr, monomial: Monomial) -> bool:
@@ -225,13 +297,12 @@ def _occurs(atom: Expr, monomial: Monomial) -> bool:
 
 
 def _alternatives(atom: Expr, scale: int, alone: bool) -> tuple[tuple[Expr, int], ...] | None:
-    """The values of a minimum, maximum, choice or absolute value that has to be split into cases."""
+    """The values of a minimum, maximum, choice or absolute value that has to be split into
+    cases."""
     match atom:
         case Binary(op=BinaryOp.MIN, a=a, b=b) if scale > 0 or not alone:
             return (a, 1), (b, 1)
         case Binary(op=BinaryOp.MAX, a=a, b=b) if scale < 0 or not alone:
-            return (a, 1), (b, 1)
-        case Select(a=a, b=b) | IfThenElse(a=a, b=b):
             return (a, 1), (b, 1)
         case Unary(op=UnaryOp.ABS, a=a):
             return (a, 1), (a, -1)

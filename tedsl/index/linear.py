@@ -31,7 +31,7 @@ _MAX_VISITS = (
 
 @dataclass(frozen=True, slots=True)
 class Linear:
-    """`constant + sum(coefficient * atom)`.  No coefficient is 0; a product of atoms is one atom."""
+    """`constant + sum(coefficient * atom)`; no coefficient is 0, a product of atoms is one atom."""
 
     terms: Mapping[Expr, int] = field(default_factory=dict[Expr, int])
     constant: int = 0
@@ -108,7 +108,7 @@ class Expander:
         return multiply(a, b) if len(a) * len(b) <= _MAX_TERMS else None
 
     def expression(self, poly: Poly, dtype: DType | None = None) -> Expr:
-        """The expression of a polynomial, of the widest type of its atoms unless `dtype` is given."""
+        """The expression of a polynomial, of `dtype` or the widest type of its atoms."""
         if dtype is None:
             wide = any(atom.dtype is DType.int64 for monomial in poly for atom in monomial)
             dtype = DType.int64 if wide else DType.int32

@@ -15,10 +15,11 @@ from tedsl.expr.nodes import (
     UnaryOp,
     Var,
 )
-from tedsl.index.facts import INVERSE, Facts
+from tedsl.index.algebra import nonnegative_by_factors, worth_factoring
+from tedsl.index.facts import INVERSE, Facts, inequalities_of
 from tedsl.index.linear import combine
 from tedsl.index.logic import decide_difference, simplify_not
-from tedsl.index.search import find_point
+from tedsl.index.search import find_point, refuted_at_corner
 from tedsl.index.simplify import simplify
 
 
@@ -45,9 +46,21 @@ def _holds(cond: Expr, facts: Facts) -> bool:
         case Unary(op=UnaryOp.NOT, a=a):
             return _fails(a, facts)
         case Compare(op=op, a=a, b=b) if a.dtype.is_integer:
-            return _decide(op, a, b, facts) is True
+            return _decide(op, a, b, facts) is True or _by_factors(cond, facts)
         case _:
             return False
+
+
+def _by_factors(cond: Compare, facts: Facts) -> bool:
+    """A comparison from the signs of its factors; tried only where no corner point refutes it."""
+    if cond.op is CompareOp.NE:
+        return False
+    poly = facts.expander.poly
+    difference = combine(poly(cond.b), poly(cond.a), -1)
+    needed = inequalities_of(cond.op, difference)
+    if not all(map(worth_factoring, needed)) or refuted_at_corner(cond, facts):
+        return False
+    return all(nonnegative_by_factors(one, facts) for one in needed)
 
 
 def _fails(cond: Expr, facts: Facts) -> bool:

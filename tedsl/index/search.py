@@ -19,10 +19,7 @@ _SAMPLES = (0, 1, 2, 3, 5, 7, 8, 15, 16, 17, 31, 32, 33, 64, 100, 127, 128, 129,
 
 def find_point(cond: Expr, wanted: bool, facts: Facts) -> Point | None:
     """A point inside `facts` where `cond` is `wanted`."""
-    known = tuple(facts.truths.items())
-    order = _variables_in_order((cond, *(truth for truth, _ in known)), facts)
-    constants = sorted({n for n in map(_integer_value, walk(cond)) if n is not None})
-    search = _Search(cond, wanted, facts, known, order, constants)
+    search = _prepare(cond, wanted, facts)
     for width in _WIDTHS:
         found = search.run(width)
         if found is not None:
@@ -33,6 +30,20 @@ def find_point(cond: Expr, wanted: bool, facts: Facts) -> Point | None:
     return {axis: found[axis] for axis in _variables_in_order((cond,), facts)}
 
 
+def refuted_at_corner(cond: Expr, facts: Facts) -> bool:
+    """Whether a corner of the ranges, or a point that cannot be judged, speaks against `cond`."""
+    if any(facts.interner.is_data(truth) for truth in facts.truths):
+        return True
+    return facts.interner.is_data(cond) or _prepare(cond, False, facts).run(2) is not None
+
+
+def _prepare(cond: Expr, wanted: bool, facts: Facts) -> _Search:
+    known = tuple(facts.truths.items())
+    order = _variables_in_order((cond, *(truth for truth, _ in known)), facts)
+    constants = sorted({n for n in map(_integer_value, walk(cond)) if n is not None})
+    return _Search(cond, wanted, facts, known, order, constants)
+
+
 def _integer_value(node: Expr) -> int | None:
     if not isinstance(node, Const) or isinstance(node.value, float):
         return None
@@ -40,7 +51,8 @@ def _integer_value(node: Expr) -> int | None:
 
 
 def _variables_in_order(roots: tuple[Expr, ...], facts: Facts) -> tuple[Axis | Var, ...]:
-    """The variables below `roots` and in their ranges, each after those that its range depends on."""
+    """The variables below `roots` and in their ranges, each after those that its range depends
+    on."""
     order: dict[Axis | Var, None] = {}
     active: set[Expr] = set()
 

@@ -348,7 +348,7 @@ def _bool(expr: Expr, facts: Facts) -> Expr:
 
 
 def _other(expr: Expr, facts: Facts) -> Expr:
-    """Floats and narrow or unsigned integers: walked, with constants folded and extremes decided."""
+    """Floats and narrow or unsigned integers: walked, constants folded, extremes decided."""
     if isinstance(expr, Binary) and expr.dtype.is_integer:
         a, b = visit(expr.a, facts), visit(expr.b, facts)
         folded = fold_binary(expr.op, a, b)
