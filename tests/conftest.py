@@ -19,6 +19,7 @@ settings.register_profile(
     deadline=None,
     derandomize=True,
     print_blob=True,
+    report_multiple_bugs=False,
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.register_profile("dev", settings.get_profile("ci"), max_examples=20)

@@ -1,0 +1,193 @@
+"""The strategy `schedules`: random primitives with random arguments on any computation.
+
+A primitive that is legal is kept; one that is not must raise `ScheduleError` and leave the schedule
+as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import hypothesis.strategies as st
+from hypothesis import event
+from strategies import Draw
+
+import tedsl as te
+from tedsl.errors import ScheduleError
+from tedsl.expr.nodes import Axis
+from tedsl.expr.tensor import ComputeOp, Tensor
+from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.stage import Stage
+
+FACTORS = (1, 2, 3, 4, 4, 8, 8, 16)
+THREADS = ("blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.y")
+SCOPES = ("local", "local", "global", "shared")
+
+
+@st.composite
+def schedules(draw: Draw, outputs: Sequence[Tensor], max_steps: int = 8) -> Schedule:
+    """A schedule of `outputs` after up to `max_steps` attempted primitives."""
+    schedule = te.create_schedule(list(outputs))
+    for _ in range(draw(st.integers(0, max_steps))):
+        attempt(draw, schedule)
+    return schedule
+
+
+def attempt(draw: Draw, schedule: Schedule) -> None:
+    """Draw one primitive and its arguments, and call it."""
+    primitive = draw(st.sampled_from(PRIMITIVES))
+    stages = [s for s in schedule.stages if isinstance(s.op, ComputeOp)]
+    stage = draw(st.sampled_from(stages))
+    try:
+        primitive(draw, schedule, stage)
+    except ScheduleError:
+        event(f"refused {primitive.__name__}")
+    else:
+        event(f"accepted {primitive.__name__}")
+
+
+def call(schedule: Schedule, primitive: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call a primitive; a refusal gives advice and leaves the schedule as it was."""
+    before = (schedule.plan, str(schedule), len(schedule.trace))
+    try:
+        return primitive(*args, **kwargs)
+    except ScheduleError as error:
+        assert (schedule.plan, str(schedule), len(schedule.trace)) == before, "a refusal changed it"
+        assert str(error).strip() and error.hint, f"a refusal without advice: {error}"
+        raise
+
+
+def _axis(draw: Draw, stage: Stage) -> Axis:
+    """A loop of the stage; when it has none, its root axis or an axis that belongs nowhere."""
+    candidates = [*stage.leaf_iter_vars, *stage.leaf_iter_vars, *stage.plan.root_axes]
+    return draw(st.sampled_from(candidates)) if candidates else Axis("nowhere")
+
+
+def split(draw: Draw, s: Schedule, stage: Stage) -> None:
+    option = "factor" if draw(st.booleans()) else "nparts"
+    call(s, stage.split, _axis(draw, stage), **{option: draw(st.sampled_from(FACTORS))})
+
+
+def tile(draw: Draw, s: Schedule, stage: Stage) -> None:
+    axes = stage.leaf_iter_vars[:2]
+    call(s, stage.tile, *axes, *(draw(st.sampled_from(FACTORS)) for _ in axes))
+
+
+def fuse(draw: Draw, s: Schedule, stage: Stage) -> None:
+    leaves = stage.leaf_iter_vars
+    first = draw(st.integers(0, max(0, len(leaves) - 2)))
+    call(s, stage.fuse, *leaves[first : first + 2])
+
+
+def reorder(draw: Draw, s: Schedule, stage: Stage) -> None:
+    call(s, stage.reorder, *draw(st.permutations(list(stage.leaf_iter_vars)))[:3])
+
+
+def bind(draw: Draw, s: Schedule, stage: Stage) -> None:
+    leaves = stage.leaf_iter_vars
+    axis = leaves[0] if leaves and draw(st.booleans()) else _axis(draw, stage)
+    call(s, stage.bind, axis, draw(st.sampled_from(THREADS)))
+
+
+def vectorize(draw: Draw, s: Schedule, stage: Stage) -> None:
+    leaves = stage.leaf_iter_vars
+    call(s, stage.vectorize, leaves[-1] if leaves and draw(st.booleans()) else _axis(draw, stage))
+
+
+def unroll(draw: Draw, s: Schedule, stage: Stage) -> None:
+    call(s, stage.unroll, _axis(draw, stage))
+
+
+def parallel(draw: Draw, s: Schedule, stage: Stage) -> None:
+    call(s, stage.parallel, _axis(draw, stage))
+
+
+def pipeline(draw: Draw, s: Schedule, stage: Stage) -> None:
+    call(s, stage.pipeline, _axis(draw, stage), draw(st.integers(1, 4)))
+
+
+def serial(draw: Draw, s: Schedule, stage: Stage) -> None:
+    call(s, stage.serial, _axis(draw, stage))
+
+
+def compute_at(draw: Draw, s: Schedule, stage: Stage) -> None:
+    places = stage.legal_places()
+    if places and draw(st.integers(0, 3)):
+        call(s, stage.compute_at, *draw(st.sampled_from(places)))
+        return
+    other = draw(st.sampled_from(s.stages))
+    call(s, stage.compute_at, other, _axis(draw, other))
+
+
+def compute_inline(draw: Draw, s: Schedule, stage: Stage) -> None:
+    call(s, stage.compute_inline)
+
+
+def compute_root(draw: Draw, s: Schedule, stage: Stage) -> None:
+    call(s, stage.compute_root)
+
+
+def set_scope(draw: Draw, s: Schedule, stage: Stage) -> None:
+    call(s, stage.set_scope, draw(st.sampled_from(SCOPES)))
+
+
+def launch(draw: Draw, s: Schedule, stage: Stage) -> None:
+    call(s, stage.launch, num_warps=draw(st.sampled_from((1, 4, 5))))
+
+
+def cache_read(draw: Draw, s: Schedule, stage: Stage) -> None:
+    sources = [t for each in s.stages for t in each.op.outputs]
+    tensor = draw(st.sampled_from(sources))
+    copy = call(s, s.cache_read, tensor, draw(st.sampled_from(SCOPES)), [stage])
+    places = s[copy].legal_places()
+    if places and draw(st.booleans()):
+        call(s, s[copy].compute_at, *draw(st.sampled_from(places)))
+
+
+def cache_write(draw: Draw, s: Schedule, stage: Stage) -> None:
+    outputs = list(stage.op.outputs)
+    made: Any = call(s, s.cache_write, outputs if len(outputs) > 1 else outputs[0], "local")
+    copy = s[made[0] if isinstance(made, list) else made]
+    places = copy.legal_places()
+    if places and draw(st.booleans()):
+        call(s, copy.compute_at, *draw(st.sampled_from(places)))
+
+
+def rfactor(draw: Draw, s: Schedule, stage: Stage) -> None:
+    axes = [a for a in stage.leaf_iter_vars if a.kind == "reduce"] or [_axis(draw, stage)]
+    axis = draw(st.sampled_from(axes))
+    if draw(st.booleans()):
+        axis = draw(
+            st.sampled_from(call(s, stage.split, axis, factor=draw(st.sampled_from(FACTORS))))
+        )
+    call(s, s.rfactor, stage.op.outputs[0], axis, factor_axis=draw(st.sampled_from((0, 0, 1, -1))))
+
+
+Primitive = Callable[[Draw, Schedule, Stage], None]
+PRIMITIVES: tuple[Primitive, ...] = (
+    split,
+    split,
+    split,
+    tile,
+    fuse,
+    reorder,
+    reorder,
+    bind,
+    vectorize,
+    vectorize,
+    unroll,
+    parallel,
+    pipeline,
+    serial,
+    compute_at,
+    compute_at,
+    compute_at,
+    compute_inline,
+    compute_root,
+    set_scope,
+    launch,
+    cache_read,
+    cache_write,
+    rfactor,
+)

@@ -1,0 +1,351 @@
+"""Hypothesis strategies: computations of every kind the language has, with inputs for them.
+
+A `Case` is drawn stage by stage: each stage reads tensors made so far and maybe new inputs.
+Comparisons and argmax look at inputs or integers only, so that a result never hangs on the last bit
+of a float.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import hypothesis.strategies as st
+import numpy as np
+
+import tedsl as te
+from tedsl.dtypes import DType
+from tedsl.expr.nodes import Expr, Var
+from tedsl.expr.numerics import Array, numpy_dtype
+from tedsl.expr.printer import print_graph
+from tedsl.expr.tensor import Tensor
+
+EXTENTS = (1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 33)
+DTYPES = (
+    *("float32",) * 5,
+    *("int32",) * 3,
+    *("float16", "bfloat16", "float64", "int8", "uint8", "int64", "bool"),
+)
+Draw = Callable[[st.SearchStrategy[Any]], Any]
+
+
+@dataclass
+class Dim:
+    """One extent: as it stands in a shape, and its value in this case."""
+
+    extent: Any
+    value: int
+
+
+@dataclass
+class Known:
+    """A tensor that a stage may read."""
+
+    tensor: Tensor
+    dims: tuple[Dim, ...]
+    exact: bool
+
+    @property
+    def dtype(self) -> DType:
+        return self.tensor.dtype
+
+
+@dataclass
+class Case:
+    """A computation, arrays for its inputs, and what its rounding errors depend on."""
+
+    outputs: list[Tensor] = field(default_factory=list[Tensor])
+    inputs: dict[Tensor, Array] = field(default_factory=dict[Tensor, Array])
+    sizes: dict[Var, int] = field(default_factory=dict[Var, int])
+    depth: int = 0
+    length: int = 1
+
+    def __repr__(self) -> str:
+        """The definitions and the shapes, as hypothesis shows them."""
+        arrays = ", ".join(f"{t.name}{list(a.shape)}" for t, a in self.inputs.items())
+        return f"\n{print_graph(self.outputs)}\n  inputs {arrays}"
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(repr(self))
+
+
+@st.composite
+def extents(draw: Draw) -> int:
+    """One extent; 0 now and then."""
+    return 0 if draw(st.integers(0, 30)) == 17 else draw(st.sampled_from(EXTENTS))
+
+
+@st.composite
+def shapes(draw: Draw, min_rank: int = 0, max_rank: int = 3) -> tuple[int, ...]:
+    """A shape of small and odd extents."""
+    return tuple(draw(st.lists(extents(), min_size=min_rank, max_size=max_rank)))
+
+
+@st.composite
+def computes(draw: Draw) -> Case:
+    """A computation of one to four stages over one dtype (and int32 indices, float32 sums)."""
+    return _Builder(draw).build()
+
+
+class _Builder:
+    """Draws a case."""
+
+    def __init__(self, draw: Draw) -> None:
+        self.draw = draw
+        self.case = Case()
+        self.dtype = DType(draw(st.sampled_from(DTYPES)))
+        self.random = np.random.default_rng(draw(st.integers(0, 2**16)))
+        self.count = 0
+
+    def build(self) -> Case:
+        rank = self.draw(st.sampled_from((1, 2, 2, 2, 3)))
+        known = [self.placeholder(tuple(self.dim() for _ in range(rank)))]
+        for _ in range(self.draw(st.sampled_from((1, 1, 2, 2, 3, 4)))):
+            source = known[-1] if self.chance(4, 5) else self.draw(st.sampled_from(known))
+            known += self.stage(source)
+        made = [each.tensor for each in known if each.tensor not in self.case.inputs]
+        self.case.outputs = [made[-1]]
+        if len(made) > 1 and self.chance(1, 4):
+            self.case.outputs.append(self.draw(st.sampled_from(made[:-1])))
+        self.case.depth = len(made)
+        return self.case
+
+    # Pieces ---------------------------------------------------------------------------------------
+
+    def chance(self, hits: int, out_of: int) -> bool:
+        return self.draw(st.integers(1, out_of)) <= hits
+
+    def name(self, prefix: str) -> str:
+        self.count += 1
+        return f"{prefix}{self.count}"
+
+    def dim(self) -> Dim:
+        value = self.draw(extents())
+        if self.chance(1, 6):
+            var = te.size_var(self.name("n"))
+            self.case.sizes[var] = value
+            return Dim(var, value)
+        return Dim(value, value)
+
+    def placeholder(
+        self, dims: tuple[Dim, ...], dtype: DType | None = None, below: int = 0
+    ) -> Known:
+        """A new input; floats are multiples of 1/4 between -1 and 1, indices are in 0 .. `below`."""
+        dtype = dtype or self.dtype
+        tensor = te.placeholder([d.extent for d in dims], dtype, name=self.name("A"))
+        shape = tuple(d.value for d in dims)
+        if dtype.is_float:
+            data = self.random.integers(-4, 5, shape) / 4
+        elif dtype.is_bool:
+            data = self.random.integers(0, 2, shape)
+        else:
+            low = 0 if below or dtype.kind == "uint" else -3
+            data = self.random.integers(low, below or 4, shape)
+        self.case.inputs[tensor] = np.asarray(data).astype(numpy_dtype(dtype))
+        return Known(tensor, dims, exact=True)
+
+    def stage(self, source: Known) -> list[Known]:
+        """One more operation that reads `source`."""
+        kinds: list[Callable[[Known], list[Known]]] = [self.pointwise, self.pointwise, self.several]
+        if source.dims:
+            kinds += [self.reduction, self.reduction, self.shifted, self.broadcast, self.nested]
+        if source.dims and (source.exact or not source.dtype.is_float):
+            kinds.append(self.argmax)
+        if len(source.dims) >= 2:
+            kinds += [self.transposed, self.contraction, self.contraction]
+        if source.dims and source.dims[0].value > 0:
+            kinds.append(self.gather)
+        return self.draw(st.sampled_from(kinds))(source)
+
+    def define(self, dims: Sequence[Dim], body: Callable[..., Any], exact: bool = False) -> Known:
+        tensor: Any = te.compute([d.extent for d in dims], body, name=self.name("T"))
+        return Known(tensor, tuple(dims), exact)
+
+    # Stages ---------------------------------------------------------------------------------------
+
+    def pointwise(self, source: Known) -> list[Known]:
+        other = self.placeholder(source.dims, source.dtype) if self.chance(1, 3) else source
+        formula = self.formula(source.dtype, self.draw(st.integers(1, 3)))
+
+        def body(*i: Expr) -> Any:
+            return formula([source.tensor[i], other.tensor[i]], i)
+
+        return [self.define(source.dims, body)]
+
+    def several(self, source: Known) -> list[Known]:
+        first, second = (self.formula(source.dtype, 1) for _ in range(2))
+
+        def body(*i: Expr) -> Any:
+            read = source.tensor[i]
+            return first([read, read], i), second([read, read], i)
+
+        made: Any = te.compute([d.extent for d in source.dims], body, name=self.name("T"))
+        return [Known(tensor, source.dims, False) for tensor in made]
+
+    def broadcast(self, source: Known) -> list[Known]:
+        row = self.placeholder(source.dims[-1:], source.dtype)
+        formula = self.formula(source.dtype, 2)
+
+        def body(*i: Expr) -> Any:
+            return formula([source.tensor[i], row.tensor[i[-1]]], i)
+
+        return [self.define(source.dims, body)]
+
+    def shifted(self, source: Known) -> list[Known]:
+        step, which = self.draw(st.integers(1, 2)), self.draw(st.integers(0, len(source.dims) - 1))
+
+        def body(*i: Expr) -> Any:
+            there = tuple(x - step if d == which else x for d, x in enumerate(i))
+            fill = te.const(1, source.dtype)
+            return te.if_then_else(i[which] >= step, source.tensor[there], fill)
+
+        return [self.define(source.dims, body, source.exact)]
+
+    def transposed(self, source: Known) -> list[Known]:
+        dims = (*source.dims[:-2], source.dims[-1], source.dims[-2])
+
+        def body(*i: Expr) -> Any:
+            return source.tensor[(*i[:-2], i[-1], i[-2])]
+
+        return [self.define(dims, body, source.exact)]
+
+    def gather(self, source: Known) -> list[Known]:
+        count = self.dim()
+        index = self.placeholder((count,), DType.int32, below=source.dims[0].value)
+        dims = (count, *source.dims[1:])
+
+        def body(*i: Expr) -> Any:
+            return source.tensor[(index.tensor[i[0]], *i[1:])]
+
+        return [self.define(dims, body, source.exact)]
+
+    def reduction(self, source: Known) -> list[Known]:
+        which = self.draw(st.integers(0, len(source.dims) - 1))
+        fold = self.draw(st.sampled_from(self.folds(source)))
+        dims = tuple(d for n, d in enumerate(source.dims) if n != which)
+        k = te.reduce_axis((0, source.dims[which].extent), name=self.name("k"))
+        where, init = self.chance(1, 5), self.chance(1, 6) and fold in (te.sum, te.max)
+        self.case.length *= max(1, source.dims[which].value)
+
+        def body(*i: Expr) -> Any:
+            read = source.tensor[(*i[:which], k, *i[which:])]
+            options: dict[str, Any] = {"where": (k % 3) != 1} if where else {}
+            if init:
+                options["init"] = te.const(1, te.sum(read, axis=k).dtype)
+                if fold is te.max:
+                    options["init"] = te.const(1, read.dtype)
+            return fold(read, axis=k, **options)
+
+        exact = source.exact and fold in (te.max, te.min)
+        return [self.define(dims, body, exact)]
+
+    def folds(self, source: Known) -> list[Callable[..., Any]]:
+        if source.dtype.is_bool:
+            return [te.any, te.all, te.sum]
+        folds: list[Callable[..., Any]] = [te.sum, te.sum, te.max, te.min]
+        return folds if source.dtype.is_float else [*folds, te.prod]
+
+    def contraction(self, source: Known) -> list[Known]:
+        columns, shared = self.dim(), source.dims[-1]
+        other = self.placeholder((shared, columns), source.dtype)
+        k = te.reduce_axis((0, shared.extent), name=self.name("k"))
+        self.case.length *= max(1, shared.value)
+
+        def body(*i: Expr) -> Any:
+            left, right = source.tensor[(*i[:-1], k)], other.tensor[k, i[-1]]
+            return te.sum(left & right if source.dtype.is_bool else left * right, axis=k)
+
+        return [self.define((*source.dims[:-1], columns), body)]
+
+    def nested(self, source: Known) -> list[Known]:
+        """An element against a reduction of its row, in one body."""
+        k = te.reduce_axis((0, source.dims[-1].extent), name=self.name("k"))
+
+        def body(*i: Expr) -> Any:
+            read = source.tensor[i]
+            row = source.tensor[(*i[:-1], k)]
+            if source.dtype.is_bool:
+                return te.any(row, axis=k) ^ read
+            return read - te.max(row, axis=k)
+
+        return [self.define(source.dims, body, source.exact)]
+
+    def argmax(self, source: Known) -> list[Known]:
+        if source.dtype.is_bool:
+            return self.reduction(source)
+        k = te.reduce_axis((0, source.dims[-1].extent), name=self.name("k"))
+        lowest = te.min_value(source.dtype)
+
+        def combine(a: Any, b: Any) -> Any:
+            first = (a[0] > b[0]) | ((a[0] == b[0]) & (a[1] < b[1]))
+            return te.select(first, a[0], b[0]), te.select(first, a[1], b[1])
+
+        def identity(*_: DType) -> Any:
+            return lowest, te.const(2**31 - 1, "int32")
+
+        reducer = te.comm_reducer(combine, identity, name="argmax")
+
+        def body(*i: Expr) -> Any:
+            at = te.const(0, "int32") + k
+            return reducer((source.tensor[(*i, k)], at), axis=k)
+
+        dims = source.dims[:-1]
+        made: Any = te.compute([d.extent for d in dims], body, name=self.name("T"))
+        return [Known(made[1], dims, True), Known(made[0], dims, source.exact)]
+
+    # Scalar formulas ------------------------------------------------------------------------------
+
+    def formula(self, dtype: DType, depth: int) -> Callable[[list[Any], tuple[Expr, ...]], Any]:
+        """A random expression over two reads of `dtype` and the axes."""
+        if depth == 0:
+            which = self.draw(st.integers(0, 2))
+            number = self.draw(st.sampled_from((0, 1, 2)))
+            constant = te.const(number % 2 if dtype.is_bool else number, dtype)
+            return lambda reads, i: constant if which == 2 else reads[which]
+        first, second = self.formula(dtype, depth - 1), self.formula(dtype, depth - 1)
+        apply = self.draw(st.sampled_from(_operators(dtype)))
+        return lambda reads, i: apply(first(reads, i), second(reads, i), i)
+
+
+def _operators(dtype: DType) -> list[Callable[[Any, Any, tuple[Expr, ...]], Any]]:
+    """Functions of two operands of `dtype` that stay in a sane range."""
+    if dtype.is_bool:
+        return [
+            lambda a, b, i: a & b,
+            lambda a, b, i: a | b,
+            lambda a, b, i: a ^ b,
+            lambda a, b, i: te.logical_not(a),
+            lambda a, b, i: te.select(i[0] % 2 == 0, a, b) if i else a,
+        ]
+    common: list[Callable[[Any, Any, tuple[Expr, ...]], Any]] = [
+        lambda a, b, i: a + b,
+        lambda a, b, i: a - b,
+        lambda a, b, i: a * b,
+        lambda a, b, i: te.maximum(a, b),
+        lambda a, b, i: te.minimum(a, b),
+        lambda a, b, i: te.select(i[-1] < 5, a, b) if i else a,
+        lambda a, b, i: te.if_then_else(i[0] % 2 == 1, a, b) if i else b,
+    ]
+    if dtype.is_integer:
+        five = te.const(5, dtype)
+        return [
+            *common,
+            lambda a, b, i: a // five,
+            lambda a, b, i: a % five,
+            lambda a, b, i: te.truncdiv(a, five),
+            lambda a, b, i: (a ^ b) & five,
+            lambda a, b, i: te.cast(te.cast(a, "int8"), dtype),
+        ]
+    one = te.const(1, dtype)
+    if dtype.bits == 16:
+        return [*common, lambda a, b, i: -a, lambda a, b, i: te.abs(a)]
+    return [
+        *common,
+        lambda a, b, i: a / (te.abs(b) + one),
+        lambda a, b, i: te.exp(te.minimum(a, one)),
+        lambda a, b, i: te.tanh(a),
+        lambda a, b, i: te.sigmoid(a),
+        lambda a, b, i: te.sqrt(te.abs(a) + one),
+        lambda a, b, i: te.cast(te.cast(a, "float64"), dtype),
+    ]

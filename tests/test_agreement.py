@@ -1,0 +1,150 @@
+"""Whatever is computed, and however it is scheduled, every way to run it gives the same numbers.
+
+Drawn expressions under drawn schedules: the numpy reference, the IR interpreter (lowered for the
+CPU and for Triton), machine code of the CPU and, for a sample, Triton's interpreter.  Integers
+agree exactly; floats within `bound`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from drawn_schedules import schedules
+from hypothesis import event, given, note, seed
+from strategies import Case, computes
+
+import tedsl as te
+from tedsl.dtypes import DType
+from tedsl.errors import LowerError
+from tedsl.expr.numerics import Array
+from tedsl.expr.printer import operations
+from tedsl.expr.reference import evaluate
+from tedsl.ir.interp import run
+from tedsl.ir.nodes import Buffer, Module
+from tedsl.ir.printer import print_module
+from tedsl.lower.pipeline import lower
+from tedsl.scheduling.schedule import Schedule
+from tedsl.target import Target
+
+SHARDS = 20
+"""Parts that run side by side; each has the profile's number of examples: 2,000 pairs in `ci`,
+50,000 in `deep`."""
+EPSILON = {
+    DType.float16: 2.0**-10,
+    DType.bfloat16: 2.0**-7,
+    DType.float32: 2.0**-23,
+    DType.float64: 2.0**-52,
+}
+MAX_TILE = 1 << 14
+
+
+def bound(case: Case, dtype: DType) -> float:
+    """The absolute error that two ways to round may differ by.
+
+    Each of the `depth` stages has at most 8 roundings of its dtype, of values up to the largest in
+    the graph; a sum of `length` terms has as many of its accumulator (float32 at least).
+    """
+    ops = operations(case.outputs)
+    tensors = [t for op in ops for t in op.outputs if t.dtype.is_float]
+    values = evaluate(tensors, case.inputs, case.sizes) if tensors else []
+    finite = [np.abs(v[np.isfinite(v)].astype(np.float64)).max(initial=1.0) for v in values]
+    largest = max([1.0, *finite])
+    coarsest = max([EPSILON[t.dtype] for t in tensors] + [EPSILON[dtype]])
+    accumulated = max(EPSILON[DType.float32] if coarsest > 1e-10 else 0.0, EPSILON[DType.float64])
+    return largest * (8 * case.depth * coarsest + 4 * case.length * accumulated)
+
+
+def compare(case: Case, schedule: Schedule, got: list[Array], want: list[Array], how: str) -> None:
+    """Exact for integers; within `bound`, with equal infinities and NaNs, for floats."""
+    for tensor, x, y in zip(schedule.outputs, got, want, strict=True):
+        assert x.shape == y.shape and x.dtype == y.dtype, how
+        if tensor.dtype.is_float:
+            x, y = x.astype(np.float64), y.astype(np.float64)
+            np.testing.assert_allclose(
+                x, y, rtol=0, atol=bound(case, tensor.dtype), err_msg=f"{how}: {tensor.name}"
+            )
+        else:
+            np.testing.assert_array_equal(x, y, err_msg=f"{how}: {tensor.name}")
+
+
+def interpreted(module: Module, case: Case) -> list[Array]:
+    """The module in the IR interpreter."""
+    by_name = {tensor.name: array for tensor, array in case.inputs.items()}
+    sizes = {var.name: value for var, value in case.sizes.items()}
+    arrays = {buffer: by_name[buffer.name] for buffer in module.inputs}
+    result: dict[Buffer, Array] = run(module, arrays, {v: sizes[v.name] for v in module.sizes})
+    return [result[buffer] for buffer in module.outputs]
+
+
+def compiled(schedule: Schedule, case: Case, target: str) -> list[Array]:
+    """The kernel of a target on the same inputs."""
+    kernel = te.build(schedule, target=target, cache=False)
+    by_name = {tensor.name: array for tensor, array in case.inputs.items()}
+    sizes = {var.name: value for var, value in case.sizes.items()}
+    scalars = {v.name: sizes[v.name] for v in kernel.signature.scalars}
+    result: Any = kernel(*(by_name[b.name] for b in kernel.module.inputs), **scalars)
+    return list(result) if isinstance(result, tuple) else [result]
+
+
+def lowered(schedule: Schedule, target: str) -> Module | None:
+    """The verified module, or None when the target cannot carry the schedule out and says why."""
+    try:
+        module = lower(schedule.plan, Target.parse(target), check=True)
+    except LowerError as error:
+        assert str(error).strip() and error.hint, f"a refusal without advice: {error}"
+        event(f"lower for {target}: refused")
+        return None
+    event(f"lower for {target}: done")
+    return module
+
+
+def check_interpreted(case: Case, schedule: Schedule, want: list[Array]) -> None:
+    for target in ("cpu", "triton-interpret"):
+        module = lowered(schedule, target)
+        if module is not None:
+            note(f"{target}\n{print_module(module)}")
+            compare(case, schedule, interpreted(module, case), want, f"interpreted for {target}")
+
+
+def drawn(
+    shard: int, check: Callable[[Case, Schedule, list[Array]], None], steps: int = 8
+) -> Callable[[], None]:
+    """A hypothesis test of its own for each shard."""
+
+    @seed(shard)
+    @given(st.data())
+    def test(data: st.DataObject) -> None:
+        case = data.draw(computes(), label="case")
+        schedule = data.draw(schedules(case.outputs, steps), label="schedule")
+        note(as_text(schedule))
+        check(case, schedule, evaluate(case.outputs, case.inputs, case.sizes))
+
+    return test
+
+
+def as_text(schedule: Schedule) -> str:
+    """The accepted calls, one a line."""
+    lines: list[str] = []
+    for step in schedule.trace.steps:
+        arguments = [repr(a) for a in step.args] + [f"{k}={v!r}" for k, v in step.kwargs]
+        lines.append(f"{step.stage}.{step.primitive}({', '.join(arguments)}) -> {step.results}")
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize("shard", range(SHARDS))
+def test_interpreter(shard: int) -> None:
+    drawn(shard, check_interpreted)()
+
+
+@pytest.mark.cpu
+@pytest.mark.parametrize("shard", range(SHARDS))
+def test_cpu(shard: int) -> None:
+    def check(case: Case, schedule: Schedule, want: list[Array]) -> None:
+        if lowered(schedule, "cpu") is not None:
+            compare(case, schedule, compiled(schedule, case, "cpu"), want, "cpu")
+
+    drawn(shard, check)()
