@@ -24,7 +24,7 @@ from tedsl.runtime.sizes import Number, Values, bare_var, evaluate, evaluate_sha
 
 @dataclass(frozen=True, slots=True)
 class ArraySpec:
-    """An array to allocate."""
+    """Shape and element type of one array of a call."""
 
     shape: tuple[int, ...]
     dtype: DType
@@ -53,9 +53,9 @@ class Binding:
 
     sizes: tuple[Number, ...]
     values: Values
+    inputs: tuple[ArraySpec, ...]
     outputs: tuple[ArraySpec, ...]
     workspaces: tuple[ArraySpec, ...]
-    input_nbytes: tuple[int, ...]
     device: Device
     framework: str
 
@@ -187,9 +187,12 @@ class Signature:
         return Binding(
             sizes=tuple(values[var] for var in self.sizes),
             values=values,
+            inputs=tuple(
+                ArraySpec(array.shape, buffer.dtype)
+                for array, buffer in zip(inputs, self.inputs, strict=True)
+            ),
             outputs=self._specs(self.outputs, values, "output"),
             workspaces=self._specs(self.workspaces, values, "workspace"),
-            input_nbytes=tuple(array.nbytes for array in inputs),
             device=inputs[0].device if inputs else CPU if device_kind == "cpu" else Device("cuda"),
             framework=_common_framework(inputs, device_kind),
         )

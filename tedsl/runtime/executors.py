@@ -114,11 +114,14 @@ class CpuExecutor:
         """Nothing: the CPU has no such figures."""
         return {}
 
+    def check_runnable(self) -> None:
+        """It was made for this machine."""
+
     def prepare(self, binding: Binding) -> Launch:
         """Bind the sizes of one call."""
         call, sizes = self._program.call, binding.sizes
 
-        def launch(pointers: Sequence[int], arrays: Sequence[Any]) -> None:
+        def launch(pointers: Sequence[int]) -> None:
             call(*pointers, *sizes)
 
         return launch

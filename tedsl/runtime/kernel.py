@@ -25,7 +25,7 @@ from tedsl.runtime.memory import numpy_allocator, torch_allocator
 from tedsl.runtime.sizes import Number
 from tedsl.target import Target
 
-Launch = Callable[[Sequence[int], Sequence[Any]], None]
+Launch = Callable[[Sequence[int]], None]
 _KEPT = 512  # bindings a kernel keeps before it forgets them all
 _NDARRAY = np.ndarray
 _MAX_ITEM = 8  # bytes of the widest element
@@ -55,8 +55,12 @@ class Executor(Protocol):
         CPU."""
         ...
 
+    def check_runnable(self) -> None:
+        """Refuse where the code cannot run here at all."""
+        ...
+
     def prepare(self, binding: Binding) -> Launch:
-        """A function that runs the kernels on (pointers, arrays): inputs, outputs, workspaces."""
+        """A function that runs the kernels on the addresses of inputs, outputs, workspaces."""
         ...
 
 
@@ -214,17 +218,15 @@ class Kernel:
             or (outs and known.outputs_unfit(pointers, outs))
         ):
             return self._checked(inputs, outs, scalars, form)
-        return self._run(known, inputs, outs, pointers)
+        return self._run(known, outs, pointers)
 
-    def _run(
-        self, known: _Prepared, inputs: Sequence[Any], outs: tuple[Any, ...], pointers: list[int]
-    ) -> Any:
+    def _run(self, known: _Prepared, outs: tuple[Any, ...], pointers: list[int]) -> Any:
         """Allocate what is missing and launch."""
         made = [make() for make in (known.workspaces if outs else known.allocators)]
         pointer_of = known.pointer_of
         for array in made:
             pointers.append(pointer_of(array))
-        known.launch(pointers, (*inputs, *outs, *made))
+        known.launch(pointers)
         count = known.count
         if outs:
             return outs[0] if count == 1 else outs
@@ -238,6 +240,7 @@ class Kernel:
         form: tuple[object, ...] | None,
     ) -> Any:
         """The same with every check; keeps what it found under `form`."""
+        self._executor.check_runnable()
         signature = self.signature
         views = signature.view_inputs(inputs)
         binding = signature.bind(views, scalars, self._executor.device_kind)
@@ -252,7 +255,7 @@ class Kernel:
             self._known[form] = known
         self._last = binding
         _torch.find()
-        return self._run(known, inputs, outs, [v.pointer for v in (*views, *out_views)])
+        return self._run(known, outs, [v.pointer for v in (*views, *out_views)])
 
     def _prepare(self, binding: Binding) -> _Prepared:
         device = binding.device
@@ -270,7 +273,7 @@ class Kernel:
             allocators=allocators(binding.outputs) + workspaces,
             workspaces=workspaces,
             items=tuple(buffer.dtype.nbytes for buffer in arguments),
-            nbytes=binding.input_nbytes + tuple(spec.nbytes for spec in binding.outputs),
+            nbytes=tuple(spec.nbytes for spec in (*binding.inputs, *binding.outputs)),
             count=len(binding.outputs),
             pointer_of=_torch_pointer if torch else numpy_pointer,
         )
@@ -280,7 +283,7 @@ def _torch_pointer(tensor: Any) -> int:
     return tensor.data_ptr()
 
 
-def _nothing(pointers: Sequence[int], arrays: Sequence[Any]) -> None:
+def _nothing(pointers: Sequence[int]) -> None:
     """The launch of a call without output elements."""
 
 

@@ -7,6 +7,7 @@ gone, as PyTorch does on the GPU.  Imports `runtime.arrays`.
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 from collections.abc import Callable
 from typing import Any
@@ -53,6 +54,15 @@ def torch_allocator(spec: ArraySpec, device: Device) -> Callable[[], Any]:
         return torch.from_numpy(np.asarray(_Block(spec.nbytes))).view(dtype).reshape(shape)
 
     return pooled if device.kind == "cpu" and spec.nbytes >= POOL_FROM else own
+
+
+def numpy_at(pointer: int, spec: ArraySpec) -> AnyArray:
+    """The array at an address; the caller keeps the memory alive."""
+    dtype = NUMPY_DTYPES[spec.dtype]
+    if spec.size == 0:
+        return np.empty(spec.shape, dtype)
+    memory = (ctypes.c_char * spec.nbytes).from_address(pointer)
+    return np.frombuffer(memoryview(memory), dtype).reshape(spec.shape)
 
 
 def release_memory() -> None:

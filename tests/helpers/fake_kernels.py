@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
-
-import numpy as np
 
 from tedsl.dtypes import DType
 from tedsl.expr.nodes import Const, Expr, Var
 from tedsl.ir.nodes import Buffer, Module
 from tedsl.runtime.arguments import Binding
-from tedsl.runtime.arrays import NUMPY_DTYPES
 from tedsl.runtime.kernel import Kernel, Launch
+from tedsl.runtime.memory import numpy_at
 from tedsl.target import Target
 
 
@@ -45,29 +41,19 @@ class FakeExecutor:
         self.prepared = 0
         self.launched = 0
 
+    def check_runnable(self) -> None:
+        pass
+
     def prepare(self, binding: Binding) -> Launch:
         self.prepared += 1
-        buffers = (*self.module.inputs, *self.module.outputs, *self.module.workspaces)
+        specs = (*binding.inputs, *binding.outputs, *binding.workspaces)
 
-        def launch(pointers: Sequence[int], arrays: Sequence[Any]) -> None:
+        def launch(pointers: Sequence[int]) -> None:
             self.launched += 1
-            assert len(pointers) == len(arrays) == len(buffers)
-            views = [
-                memory(p, tuple(a.shape), b.dtype)
-                for p, a, b in zip(pointers, arrays, buffers, strict=True)
-            ]
+            views = [numpy_at(p, spec) for p, spec in zip(pointers, specs, strict=True)]
             self.fn(*views, *binding.sizes)
 
         return launch
-
-
-def memory(pointer: int, shape: tuple[int, ...], dtype: DType) -> np.ndarray[Any, Any]:
-    """The array at an address."""
-    count = int(np.prod(shape, dtype=np.int64))
-    if not count:
-        return np.empty(shape, NUMPY_DTYPES[dtype])
-    raw = (ctypes.c_char * (count * dtype.nbytes)).from_address(pointer)
-    return np.frombuffer(raw, dtype=NUMPY_DTYPES[dtype]).reshape(shape)
 
 
 def kernel(module: Module, fn: Callable[..., None], device_kind: str = "cpu") -> Kernel:

@@ -1,0 +1,125 @@
+"""Executors of the Triton targets: in Triton's interpreter, compiled only, or on the GPU.
+
+Loaded when such a target is first used.  Imports `backends.triton` and `runtime.memory`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NoReturn
+
+from tedsl.backends.triton import emit as emitter
+from tedsl.backends.triton import interpret, offline
+from tedsl.errors import BackendError
+from tedsl.ir.nodes import Module
+from tedsl.runtime.arguments import Binding
+from tedsl.runtime.kernel import Executor, Launch
+from tedsl.runtime.memory import numpy_at
+from tedsl.target import Target, TargetKind
+
+
+def make_triton_executor(module: Module, target: Target) -> Executor:
+    """Triton source for `module`, and what runs or compiles it.
+
+    Raises:
+        BackendError: Triton or ptxas refused a kernel.
+    """
+    if target.kind is TargetKind.TRITON_INTERPRET:
+        return InterpretExecutor(module, target)
+    if target.arch is not None:
+        return OfflineExecutor(module, target, target.arch)
+    raise BackendError("target cuda is not there yet")
+
+
+class InterpretExecutor:
+    """Triton's own interpreter over host memory: slow, exact, for tests without a GPU."""
+
+    device_kind = "cpu"
+
+    def __init__(self, module: Module, target: Target) -> None:
+        self._module = module
+        self._program = emitter.emit(module, target)
+
+    @property
+    def source(self) -> str:
+        """The Triton source."""
+        return self._program.source
+
+    @property
+    def asm(self) -> str:
+        """There is none.
+
+        Raises:
+            BackendError: always.
+        """
+        raise BackendError(
+            "Triton's interpreter makes no machine code",
+            hint='build with target="cuda:sm_90" to see PTX',
+        )
+
+    @property
+    def resources(self) -> Mapping[str, object]:
+        """Nothing: no machine code."""
+        return {}
+
+    def check_runnable(self) -> None:
+        """It runs anywhere."""
+
+    def prepare(self, binding: Binding) -> Launch:
+        """Bind the sizes of one call."""
+        module = self._module
+        buffers = (*module.inputs, *module.outputs, *module.workspaces)
+        specs = (*binding.inputs, *binding.outputs, *binding.workspaces)
+        count = len(module.inputs)
+        sizes = dict(zip(module.sizes, binding.sizes, strict=True))
+
+        def launch(pointers: Sequence[int]) -> None:
+            arrays = [numpy_at(p, spec) for p, spec in zip(pointers, specs, strict=True)]
+            # The interpreter writes every array back, and an input may be read-only.
+            arrays[:count] = [array.copy() for array in arrays[:count]]
+            interpret.run(self._program, dict(zip(buffers, arrays, strict=True)), sizes)
+
+        return launch
+
+
+class OfflineExecutor:
+    """Compiled for an architecture, without a device: to be looked at, not to be run."""
+
+    device_kind = "cuda"
+
+    def __init__(self, module: Module, target: Target, arch: str) -> None:
+        self._program = emitter.emit(module, target)
+        self._name = module.name
+        self._arch = arch
+        self._compiled = offline.compile_offline(self._program, arch)
+
+    @property
+    def source(self) -> str:
+        """The Triton source."""
+        return self._program.source
+
+    @property
+    def asm(self) -> str:
+        """The PTX of all kernels."""
+        return "\n".join(info.ptx for info in self._compiled)
+
+    @property
+    def resources(self) -> Mapping[str, offline.CompiledInfo]:
+        """Per kernel: registers, stack (spills), shared memory, PTX and cubin."""
+        return {info.name: info for info in self._compiled}
+
+    def check_runnable(self) -> NoReturn:
+        """Refuse every call.
+
+        Raises:
+            BackendError: always.
+        """
+        raise BackendError(
+            f"the kernel was compiled for {self._arch} only, it cannot be called",
+            subject=self._name,
+            hint='build with target="cuda" on a machine with a GPU, or with "triton-interpret"',
+        )
+
+    def prepare(self, binding: Binding) -> Launch:
+        """Refuse, as `check_runnable`."""
+        self.check_runnable()
