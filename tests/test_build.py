@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +14,10 @@ import numpy as np
 import pytest
 
 import tedsl as te
+from tedsl.backends.cpu import machine
 from tedsl.build import default_target
 from tedsl.errors import BackendError, ExprError
-from tedsl.runtime import cache
+from tedsl.runtime import cache, executors
 
 pytestmark = pytest.mark.cpu
 
@@ -235,3 +239,56 @@ def test_a_missing_package(monkeypatch: pytest.MonkeyPatch) -> None:
         te.build(row_sums()[1], "cpu")
     with pytest.raises(BackendError, match=r"target cuda needs the package triton"):
         te.build(row_sums()[1], "cuda")
+
+
+def test_the_key_covers_program_target_machine_and_versions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from_cpu = executors.cpu_key
+    module = te.lower(te.create_schedule(row_sums()[1]), "cpu")
+    cpu = te.Target.parse("cpu")
+    keys = {from_cpu(module, cpu)}
+    assert from_cpu(te.lower(te.create_schedule(row_sums()[1]), "cpu"), cpu) in keys
+    keys.add(from_cpu(replace(module, name="other"), cpu))
+    here = machine.machine()
+    monkeypatch.setattr(machine, "machine", lambda: replace(here, features="-avx2"))
+    keys.add(from_cpu(module, cpu))
+    monkeypatch.setattr(executors, "code_version", lambda: "another")
+    keys.add(from_cpu(module, cpu))
+    monkeypatch.setattr(executors, "tool_versions", lambda *_: "another")
+    keys.add(from_cpu(module, cpu))
+    assert len(keys) == 5
+
+
+WORKER = """
+import sys
+import numpy as np
+import tedsl as te
+te.runtime.set_cache_dir(sys.argv[1])
+a = te.placeholder((64,), "float32", name="A")
+for step in range(6):
+    b = te.compute((64,), lambda i: a[i] * 2.0 + float(step % 3), name="B")
+    run = te.build(te.create_schedule(b), "cpu")
+    if run(np.ones(64, np.float32)).tolist() != [2.0 + step % 3] * 64:
+        sys.exit("wrong result")
+"""
+
+
+def test_processes_build_the_same_kernels_at_once(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", WORKER, str(tmp_path / "shared")]
+    workers = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(3)]
+    for worker in workers:
+        _, errors = worker.communicate(timeout=120)
+        assert worker.returncode == 0, errors
+    names = [path.name for path in (tmp_path / "shared" / "code").iterdir()]
+    assert len(names) == 3
+    assert all(name.endswith(".entry") for name in names)
+
+
+def test_a_call_costs_microseconds() -> None:
+    a = te.placeholder((8,), "float32", name="A")
+    run = te.build(te.create_schedule(te.compute((8,), lambda i: a[i] + 1.0, name="B")), "cpu")
+    x, out = np.ones(8, np.float32), np.ones(8, np.float32)
+    stats = te.runtime.compare({"made": lambda: run(x), "out": lambda: run(x, out=out)}, repeats=9)
+    assert stats["made"].best < 40e-6
+    assert stats["out"].best < 40e-6
