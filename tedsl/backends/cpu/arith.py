@@ -182,7 +182,7 @@ def _binary_integer(x: Num, y: Num, op: BinaryOp, dtype: DType) -> Num:
         case BinaryOp.FLOORDIV | BinaryOp.FLOORMOD | BinaryOp.TRUNCDIV | BinaryOp.TRUNCMOD:
             return divide(x, y, op, signed)
         case BinaryOp.POW:
-            return integer_power(x, y)
+            return integer_power(x, y, signed)
         case _:
             raise InternalError(f"{op} of {dtype} has no meaning on the CPU")
 

@@ -85,14 +85,22 @@ def call_binary(op: BinaryOp, x: Num, y: Num) -> Num:
     return helper(x.fn, op.value, x.type, [x, y], body)
 
 
-def integer_power(x: Num, y: Num) -> Num:
-    """Integer power by repeated squaring, wrapping around; negative exponents give 0 or what 1 and
-    -1 give."""
+def integer_power(x: Num, y: Num, signed: bool) -> Num:
+    """Integer power by repeated squaring, wrapping around.
+
+    A negative exponent gives 1 / x**-y truncated to zero: nothing but for x = 1 and x = -1.
+    """
     known = y.value.const
     if isinstance(known, int) and 1 <= known <= 4:
         square = x * x if known > 1 else x
         return {1: x, 2: square, 3: square * x, 4: square * square}[known]
-    return helper(x.fn, "ipow", x.type, [x, y], _power_loop, inline=False)
+    count = (y < 0).where(y.const(0), y) if signed else y
+    power = helper(x.fn, "ipow", x.type, [x, count], _power_loop, inline=False)
+    if not signed or (isinstance(known, int) and known >= 0):
+        return power
+    alternating = (y & 1).ne(0).where(x.const(-1), 1)
+    inverse = x.eq(1).where(x.const(1), x.eq(-1).where(alternating, 0))
+    return (y < 0).where(inverse, power)
 
 
 def _power_loop(x: Num, y: Num) -> Num:

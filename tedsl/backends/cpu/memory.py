@@ -171,8 +171,6 @@ class Accessor(Evaluator):
     def load(self, expr: Load) -> Value:
         access = self.access(expr.buffer, expr.indices)
         mask = self.eval(expr.mask) if expr.mask is not None else None
-        if not access.memory.local and self.mask is not None:
-            mask = self.both(mask, self.mask)
         return self.read(access, mask)
 
     def read(self, access: Access, mask: Value | None) -> Value:

@@ -284,9 +284,7 @@ def masked(accessor: Accessor, mask: Expr | None, body: Callable[[Value | None],
         return
     value = accessor.eval(mask)
     if value.type.lanes:
-        accessor.mask = value
         body(value)
-        accessor.mask = None
         return
     if value.const is not None:
         if value.const:

@@ -84,7 +84,6 @@ class Evaluator:
         self.depends = Dependence(axes)
         self.at: dict[Axis, Pos] = {}
         self.lanes: Lanes | None = None
-        self.mask: Value | None = None  # of the statement, when it differs between lanes
         self.memo = Memo()
         self.bound: dict[Expr, Value] = {}
         self.sum_flags = "contract"
@@ -130,23 +129,13 @@ class Evaluator:
             return bound
         if isinstance(expr, Const):
             return const(expr.value, register_type(expr.dtype))
-        mask = self.mask.text if self.mask is not None and self.reads(expr) else ""
-        key = (expr, mask, *self.key(self.depends(expr)))
+        key = (expr, *self.key(self.depends(expr)))
         known = self.memo.get(key) if not self.bound else None
         if known is None:
             known = self._compute(expr)
             if not self.bound:
                 self.memo.put(key, known)
         return known
-
-    def reads(self, expr: Expr) -> bool:
-        """Whether `expr` contains a load (whose access the statement's mask limits)."""
-        key = ("reads", expr)
-        known = self.memo.get(key)
-        if known is None:
-            found = isinstance(expr, Load) or any(self.reads(c) for c in expr.children())
-            known = self.memo.put(key, const(found, Type("i1")))
-        return bool(known.const)
 
     def with_bound(self, bound: Mapping[Expr, Value], expr: Expr, flags: str) -> Value:
         """`expr` with variables standing for values, e.g. a reducer's combination."""

@@ -1,0 +1,300 @@
+"""Statements, loops and memory on the CPU against the IR interpreter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from cpu_modules import add, buffer, build, c, call, f, local, module, mul, op, reducer, un
+
+from tedsl.dtypes import DType
+from tedsl.expr.nodes import Axis, Cast, Compare, CompareOp, Const, Expr, Reducer, Select, Var
+from tedsl.ir import interp
+from tedsl.ir.nodes import (
+    Accumulate,
+    Allocate,
+    Buffer,
+    For,
+    Func,
+    Guard,
+    Load,
+    LoopKind,
+    Module,
+    Scope,
+    Seq,
+    Store,
+    TileAxis,
+)
+from tedsl.ir.numerics import numpy_dtype
+
+pytestmark = pytest.mark.cpu
+EXTENTS = (1, 2, 3, 7, 16, 33, 40, 130)
+
+
+def fill(b: Buffer, sizes: dict[Var, int] | None = None, seed: int = 0) -> np.ndarray:
+    rng = np.random.default_rng(seed + len(b.name))
+    shape = tuple(int(e.value) if isinstance(e, Const) else (sizes or {})[e] for e in b.shape)
+    dtype = numpy_dtype(b.dtype)
+    if b.dtype.is_bool:
+        return rng.integers(0, 2, shape).astype(np.bool_)
+    if b.dtype.is_integer:
+        low = 0 if b.dtype.info.lowest == 0 else -50
+        return rng.integers(low, 50, shape).astype(dtype)
+    return (rng.integers(-64, 64, shape) / 8).astype(dtype)
+
+
+def check(m: Module, sizes: dict[Var, int] | None = None, tolerance: float = 0.0) -> None:
+    """The CPU's outputs are the interpreter's."""
+    inputs = {b: fill(b, sizes) for b in m.inputs}
+    want = interp.run(m, inputs, sizes)
+    outputs = [np.zeros_like(want[b]) for b in m.outputs]
+    for array in outputs:
+        array[...] = 77 if array.dtype != np.bool_ else True
+    spaces = [fill(b, sizes) for b in m.workspaces]
+    values = [sizes[v] for v in m.sizes] if sizes else []
+    call(build(m), *inputs.values(), *outputs, *spaces, sizes=values)
+    for got, b in zip(outputs, m.outputs, strict=True):
+        if tolerance:
+            np.testing.assert_allclose(
+                got.astype(np.float64), want[b].astype(np.float64), rtol=tolerance, atol=tolerance
+            )
+        else:
+            np.testing.assert_array_equal(got, want[b])
+
+
+def tiles(axes: Sequence[Axis], extents: Sequence[int]) -> tuple[TileAxis, ...]:
+    return tuple(TileAxis(a, e) for a, e in zip(axes, extents, strict=True))
+
+
+def axes(names: str) -> list[Axis]:
+    return [Axis(n) for n in names.split()]
+
+
+def less(a: Expr, b: Expr) -> Expr:
+    return Compare(CompareOp.LT, a, b)
+
+
+@pytest.mark.parametrize("dtype", list(DType))
+@pytest.mark.parametrize("n", EXTENTS)
+def test_copy_and_transpose(n: int, dtype: DType) -> None:
+    i, j = axes("i j")
+    x, y, z = buffer("x", (5, n), dtype), buffer("y", (5, n), dtype), buffer("z", (n, 5), dtype)
+    tile = tiles((i, j), (5, n))
+    check(
+        module(
+            [x],
+            [y, z],
+            Seq(
+                (
+                    Store(y, (i, j), Load(x, (i, j)), None, tile),
+                    Store(z, (j, i), Load(x, (i, j)), None, tile),
+                )
+            ),
+        )
+    )
+
+
+@pytest.mark.parametrize("n", EXTENTS)
+def test_strides_reversal_and_gather(n: int) -> None:
+    (i,) = axes("i")
+    x, idx = buffer("x", (2 * n,)), buffer("idx", (n,), DType.int64)
+    outs = [buffer(f"y{k}", (n,)) for k in range(5)]
+    tile = tiles((i,), (n,))
+    places = [
+        mul(i, c(2)),
+        op("-", c(n - 1), i),
+        op("%", i, c(5)),
+        op("//", i, c(3)),
+        op("%", Load(idx, (i,)), Const(2 * n, DType.int64)),
+    ]
+    body = Seq(
+        tuple(Store(y, (i,), Load(x, (p,)), None, tile) for y, p in zip(outs, places, strict=True))
+    )
+    check(module([x, idx], outs, body))
+
+
+@pytest.mark.parametrize("n", EXTENTS)
+def test_masks(n: int) -> None:
+    """A masked load gives 0 without an access; a masked store leaves memory alone."""
+    i, j = axes("i j")
+    m = Var("m")
+    x, y, z = buffer("x", (4, m)), buffer("y", (4, n)), buffer("z", (4, n))
+    tile = tiles((i, j), (4, n))
+    inside = less(j, m)
+    rows = less(i, c(3))
+    masked = Store(y, (i, j), add(Load(x, (i, j), inside), f(1)), None, tile)
+    first = Store(z, (i, j), f(-1), None, tile)
+    both = op("&", inside, rows)
+    second = Store(z, (i, j), Load(x, (i, j), inside), both, tile)
+    third = Store(z, (i, j), mul(Load(z, (i, j)), f(2)), rows, tile)
+    for size in (0, 1, n // 2, n):
+        check(module([x], [y, z], Seq((masked, first, second, third)), [m]), {m: size})
+
+
+@pytest.mark.parametrize("n", EXTENTS)
+@pytest.mark.parametrize("scope", [Scope.LOCAL, Scope.GLOBAL])
+def test_overlapping_reads_come_first(n: int, scope: Scope) -> None:
+    (i,) = axes("i")
+    x, y = buffer("x", (n + 1,)), buffer("y", (n + 1,))
+    t = Buffer("t", DType.float32, (c(n + 1),), scope)
+    whole, tile = tiles((i,), (n + 1,)), tiles((i,), (n,))
+    shift = Store(t, (add(i, c(1)),), Load(t, (i,)), None, tile)
+    body = Seq(
+        (
+            Store(t, (i,), Load(x, (i,)), None, whole),
+            shift,
+            Store(y, (i,), Load(t, (i,)), None, whole),
+        )
+    )
+    check(module([x], [y], Allocate(t, body)))
+
+
+@pytest.mark.parametrize("n", EXTENTS)
+@pytest.mark.parametrize(
+    "name,identity", [("+", 0.0), ("max", float("-inf")), ("min", float("inf"))]
+)
+@pytest.mark.parametrize(
+    "dtype", [DType.float32, DType.float64, DType.int32, DType.int8, DType.bfloat16]
+)
+def test_reductions(name: str, identity: float, n: int, dtype: DType) -> None:
+    """Over rows, over columns, over both, with and without a mask."""
+    i, j = axes("i j")
+    if dtype.is_integer:
+        identity = {"+": 0, "max": dtype.info.lowest, "min": dtype.info.highest}[name]
+    fold = reducer(name, identity, dtype)
+    start = fold.identity[0]
+    x, rows, cols = (
+        buffer("x", (6, n), dtype),
+        buffer("rows", (6,), dtype),
+        buffer("cols", (n,), dtype),
+    )
+    total, some = local("total", (1,), dtype), buffer("some", (6,), dtype)
+    out = buffer("out", (1,), dtype)
+    value = Load(x, (i, j))
+    if dtype is DType.bfloat16:
+        value = (
+            op("*", value, Const(0.0625, dtype))
+            if name != "+"
+            else Select(less(j, c(2)), value, start)
+        )
+    tile = tiles((i, j), (6, n))
+    (z,) = axes("z")
+    body = Seq((
+        Store(rows, (z,), start, None, tiles((z,), (6,))),
+        Store(cols, (z,), start, None, tiles((z,), (n,))),
+        Store(some, (z,), start, None, tiles((z,), (6,))),
+        Store(total, (c(0),), start),
+        Accumulate((rows,), (i,), fold, (value,), None, tile),
+        Accumulate((cols,), (j,), fold, (value,), None, tile),
+        Accumulate((total,), (c(0),), fold, (value,), None, tile),
+        Accumulate((some,), (i,), fold, (value,), less(add(i, j), c(n)), tile),
+        Store(out, (c(0),), Load(total, (c(0),))),
+    ))  # fmt: skip
+    if dtype is DType.bfloat16 and name == "+":
+        return
+    check(module([x], [rows, cols, out, some], Allocate(total, body)))
+
+
+def test_argmax_pairs() -> None:
+    """A reducer of two values, whose parts are combined in any order."""
+    v0, v1 = Var("v0", DType.float32), Var("v1", DType.float32)
+    k0, k1 = Var("k0"), Var("k1")
+    tie = op("&", Compare(CompareOp.EQ, v0, v1), less(k0, k1))
+    first = op("|", Compare(CompareOp.GT, v0, v1), tie)
+    argmax = Reducer(
+        "argmax",
+        (v0, k0),
+        (v1, k1),
+        (Select(first, v0, v1), Select(first, k0, k1)),
+        (f(float("-inf")), c(2**31 - 1)),
+    )
+    i, j = axes("i j")
+    for n in EXTENTS:
+        x = buffer("x", (5, n))
+        best, where = buffer("best", (5,)), buffer("where", (5,), DType.int32)
+        tile, row = tiles((i, j), (5, n)), tiles((i,), (5,))
+        body = Seq((
+            Store(best, (i,), f(float("-inf")), None, row),
+            Store(where, (i,), c(2**31 - 1), None, row),
+            Accumulate((best, where), (i,), argmax, (Load(x, (i, j)), j), None, tile),
+        ))  # fmt: skip
+        check(module([x], [best, where], body))
+
+
+@pytest.mark.parametrize("kind", [LoopKind.PARALLEL, LoopKind.PROGRAM, LoopKind.SERIAL])
+@pytest.mark.parametrize("m,n,k", [(5, 33, 7), (24, 64, 40), (1, 1, 1), (13, 7, 3)])
+def test_matmul_in_registers(kind: LoopKind, m: int, n: int, k: int) -> None:
+    rows, cols = 4, 32
+    a, b, out = buffer("a", (m, k)), buffer("b", (k, n)), buffer("c", (m, n))
+    acc = local("acc", (rows, cols))
+    io, jo, kk, ii, ji = axes("io jo k ii ji")
+    tile = tiles((ii, ji), (rows, cols))
+    i, j = add(mul(io, c(rows)), ii), add(mul(jo, c(cols)), ji)
+    in_rows, in_cols = less(i, c(m)), less(j, c(n))
+    step = mul(Load(a, (i, kk), in_rows), Load(b, (kk, j), in_cols))
+    update = Accumulate((acc,), (ii, ji), reducer("+", 0), (step,), None, tile)
+    inner = Allocate(
+        acc,
+        Seq((
+            Store(acc, (ii, ji), f(0), None, tile),
+            For(kk, c(k), LoopKind.SERIAL, update),
+            Store(out, (i, j), un("abs", Load(acc, (ii, ji))), op("&", in_rows, in_cols), tile),
+        )),
+    )  # fmt: skip
+    nest = For(io, c(-(-m // rows)), kind, For(jo, c(-(-n // cols)), kind, inner))
+    check(module([a, b], [out], nest))
+
+
+def test_large_local_buffers_and_captured_memory() -> None:
+    """Scratch of a parallel body is its own; memory made outside is shared."""
+    i, j = axes("i j")
+    big, shared = local("big", (9000,)), local("shared", (9000,))
+    x, y = buffer("x", (9000,)), buffer("y", (6, 9000))
+    tile = tiles((j,), (9000,))
+    row = Allocate(
+        big,
+        Seq((
+            Store(big, (j,), mul(Load(shared, (j,)), Cast(i, DType.float32)), None, tile),
+            Store(y, (i, j), Load(big, (j,)), None, tile),
+        )),
+    )  # fmt: skip
+    fill_shared = Store(shared, (j,), add(Load(x, (j,)), f(1)), None, tile)
+    body = Allocate(shared, Seq((fill_shared, For(i, c(6), LoopKind.PARALLEL, row))))
+    check(module([x], [y], body))
+
+
+def test_symbolic_sizes_guards_and_several_kernels() -> None:
+    n, scale = Var("n", DType.int64), Var("scale", DType.float32)
+    i, jo, ji = axes("i jo ji")
+    x, t, y = buffer("x", (n, n)), buffer("t", (n, n)), buffer("y", (n, n))
+    j = add(mul(jo, c(16)), ji)
+    inside = less(Cast(j, DType.int64), n)
+    blocks = Cast(op("//", add(n, Const(15, DType.int64)), Const(16, DType.int64)), DType.int32)
+    tile = tiles((ji,), (16,))
+
+    def kernel(name: str, source: Buffer, target: Buffer, value: Expr) -> Func:
+        stmt = Store(target, (i, j), value, inside, tile)
+        nest = For(i, n, LoopKind.PARALLEL, For(jo, blocks, LoopKind.SERIAL, stmt))
+        guarded = Guard(Compare(CompareOp.GT, n, Const(0, DType.int64)), nest)
+        return Func(name, (source, target), (n, scale), guarded)
+
+    first = kernel("scale", x, t, mul(Load(x, (i, j), inside), scale))
+    second = kernel("transposed", t, y, add(Load(t, (j, i), inside), f(1)))
+    m = Module("m", (x,), (y,), (t,), (n, scale), (first, second))
+    for size in (0, 1, 15, 16, 40):
+        check(m, {n: size, scale: 0.5})
+
+
+def test_unrolled_loops_and_rank_zero() -> None:
+    u, j = axes("u j")
+    total, x, y = local("total", ()), buffer("x", (4, 8)), buffer("y", ())
+    update = Accumulate((total,), (), reducer("+", 0), (Load(x, (u, j)),), None, tiles((j,), (8,)))
+    body = Seq(
+        (
+            Store(total, (), f(0)),
+            For(u, c(4), LoopKind.UNROLLED, update),
+            Store(y, (), Load(total, ())),
+        )
+    )
+    check(module([x], [y], Allocate(total, body)))
