@@ -161,7 +161,7 @@ class Schedule:
                 pass
         if name is not None:
             return name
-        shown = kind_of(key)
+        shown = repr(key) if isinstance(key, str) else kind_of(key)
         if isinstance(key, Stage):
             shown = f"stage {key.name} of another schedule"
         elif isinstance(key, (Tensor, Operation)):

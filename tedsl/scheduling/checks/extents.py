@@ -44,6 +44,14 @@ def require_constant_lanes(
     if constant_lanes(after, stage, axis):
         return
     name = labels(stage)[axis]
+    if stage.mark(axis).kind is LoopKind.VECTORIZED:
+        raise call.refuse(
+            before,
+            f"{stage.name}.{name} is vectorized, and its extent would no longer be a constant",
+            axis=axis,
+            facts=[("loops", loops_text(stage))],
+            hint=f"first undo it with s[{stage.name}].serial({name}), or split it before vectorize",
+        )
     raise call.refuse(
         before,
         f"the extent of {name} is not a constant, and lanes are counted when the kernel is built",

@@ -18,7 +18,7 @@ from tedsl.scheduling.checks.loops import (
 from tedsl.scheduling.checks.places import guests, require_places
 from tedsl.scheduling.names import labels, unique_name
 from tedsl.scheduling.plan import Attach, Fuse, Plan, Split, StagePlan
-from tedsl.scheduling.relations import ranks
+from tedsl.scheduling.relations import constant, extents, multiply, ranks
 
 
 def derived(stage: StagePlan, name: str, like: Axis, dtype: DType | None = None) -> Axis:
@@ -139,7 +139,9 @@ def fuse(plan: Plan, call: Call, axes: Sequence[object]) -> tuple[Plan, Axis]:
 def _fuse(plan: Plan, stage: StagePlan, outer: Axis, inner: Axis) -> tuple[Plan, Axis]:
     known = labels(stage)
     first = known[outer].removesuffix(".fused")
-    wide = DType.int64 if DType.int64 in (outer.dtype, inner.dtype) else outer.dtype
+    product = constant(multiply(*(extents(stage)[axis] for axis in (outer, inner))))
+    large = product is not None and product > DType.int32.info.highest
+    wide = DType.int64 if large or inner.dtype is DType.int64 else outer.dtype
     fused = derived(stage, f"{first}.{known[inner]}.fused", outer, wide)
     at = ranks(stage.leaf_axes)[outer]
     changed = replace(

@@ -97,6 +97,12 @@ def set_scope(plan: Plan, call: Call, scope: object) -> Plan:
     """Where the result of an attached stage lives."""
     stage, _ = computed_stage(plan, call, call.stage)
     chosen = Scope(choice(plan, call, "scope", scope, SCOPES))
+    if stage.attach.kind is AttachKind.INLINE:
+        raise call.refuse(
+            plan,
+            f"{stage.name} is inlined into its readers, no result of it is kept",
+            hint=f"call s[{stage.name}].compute_at first",
+        )
     if is_output(plan, stage.op) and chosen is not Scope.GLOBAL:
         raise call.refuse(
             plan,

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from tedsl.dtypes import DType
 from tedsl.expr.integers import both, widened
-from tedsl.expr.nodes import Axis, AxisKind, Expr, IfThenElse, Range, Reduce, TensorRead
+from tedsl.expr.nodes import Axis, AxisKind, Const, Expr, IfThenElse, Range, Reduce, TensorRead
 from tedsl.expr.tensor import ComputeOp
-from tedsl.expr.visit import substitute
+from tedsl.expr.visit import reads, substitute
 from tedsl.scheduling.call import Call
 from tedsl.scheduling.checks.arguments import leaf, looped_stage
 from tedsl.scheduling.checks.places import require_places
@@ -108,9 +109,7 @@ def _partial_op(
     """The stage of partial results, one for each value of the factored axis."""
     fresh = tuple(data_axis(axis.name, size) for axis, size in zip(op.axes, op.shape, strict=True))
     values: dict[Expr, Expr] = {**factored.values, **dict(zip(op.axes, fresh, strict=True))}
-    where = [] if reduce.where is None else [substitute(reduce.where, values)]
-    guards = [*where, *factored.conditions]
-    guard = both(*guards) if guards else None
+    guard = _guard(reduce, factored.conditions, values)
     sources = tuple(substitute(source, values) for source in reduce.sources)
     bodies: tuple[Expr, ...]
     if factored.rest:
@@ -126,6 +125,21 @@ def _partial_op(
     axes = (*fresh[:place], factored.axis, *fresh[place:])
     shape = tuple(axis.domain.extent for axis in axes if axis.domain is not None)
     return ComputeOp(name, axes, bodies, shape, factored.rest, op.tag)
+
+
+def _guard(
+    reduce: Reduce, conditions: tuple[Expr, ...], values: Mapping[Expr, Expr]
+) -> Expr | None:
+    """Where there is something to reduce: inside the old axes, and where the definition says so.
+
+    A `where` that reads is evaluated inside the old axes only.
+    """
+    if reduce.where is None:
+        return both(*conditions) if conditions else None
+    where = substitute(reduce.where, values)
+    if conditions and reads(where):
+        where = IfThenElse(both(*conditions), where, Const(False, DType.bool))
+    return both(*conditions, where)
 
 
 def _final_op(

@@ -1,0 +1,112 @@
+"""Proofs and counterexamples for reducers."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import tedsl as te
+from tedsl.expr.nodes import Reduce
+from tedsl.scheduling.algebra import Result, Verdict, combines_in_any_order
+
+X = te.placeholder((8,), name="X")
+Y = te.placeholder((8,), name="Y")
+k = te.reduce_axis((0, 8), name="k")
+ONE, ZERO = te.const(1.0, "float32"), te.const(0.0, "float32")
+
+
+def judged(combine, *sources) -> Result:
+    """The verdict on a reducer over `sources`; identities do not matter to it."""
+    reducer = te.comm_reducer(
+        combine, lambda *types: tuple(te.const(0, t) for t in types) if len(types) > 1
+        else te.const(0, types[0]), name="r",
+    )  # fmt: skip
+    made = reducer(sources if len(sources) > 1 else sources[0], axis=k)
+    reduce = made[0] if isinstance(made, (tuple, list)) else made
+    assert isinstance(reduce, Reduce)
+    return combines_in_any_order(reduce.reducer, reduce.sources)
+
+
+def welford(x, y):
+    delta, count = y[0] - x[0], x[2] + y[2]
+    mean = x[0] + delta * y[2] / count
+    return mean, x[1] + y[1] + delta * delta * x[2] * y[2] / count, count
+
+
+def online_sum_of_exp(x, y):
+    top = te.max(x[0], y[0])
+    return top, x[1] * te.exp(x[0] - top) + y[1] * te.exp(y[0] - top)
+
+
+def argmax(x, y):
+    first = (x[1] > y[1]) | ((x[1] == y[1]) & (x[0] <= y[0]))
+    return te.select(first, x[0], y[0]), te.select(first, x[1], y[1])
+
+
+def argmax_nested(x, y):
+    index = te.select(x[1] < y[1], y[0], te.min(x[0], y[0]))
+    return te.select(x[1] > y[1], x[0], index), te.max(x[1], y[1])
+
+
+@pytest.mark.parametrize(
+    ("combine", "sources"),
+    [
+        pytest.param(lambda x, y: y + x, (X[k],), id="swapped sum"),
+        pytest.param(lambda x, y: (x[0] + y[0], te.max(x[1], y[1])), (X[k], Y[k]), id="pair"),
+        pytest.param(lambda x, y: x + y + x * y, (X[k],), id="x + y + x y"),
+        pytest.param(lambda x, y: te.max(te.abs(x), te.abs(y)), (X[k],), id="largest magnitude"),
+        pytest.param(lambda x, y: te.sqrt(x * x + y * y), (X[k],), id="norm"),
+        pytest.param(lambda x, y: te.log(te.exp(x) + te.exp(y)), (X[k],), id="logaddexp"),
+        pytest.param(welford, (X[k], ZERO, ONE), id="welford"),
+        pytest.param(online_sum_of_exp, (X[k], ONE), id="online sum of exp"),
+        pytest.param(argmax, (k, X[k]), id="argmax"),
+        pytest.param(argmax_nested, (k, X[k]), id="argmax, nested"),
+    ],
+)
+def test_proved(combine, sources):
+    assert judged(combine, *sources) == Result(Verdict.PROVED)
+
+
+@pytest.mark.parametrize(
+    ("combine", "sources", "text"),
+    [
+        (lambda x, y: x - y, (X[k],), "x.y = "),
+        (lambda x, y: (x + y) / 2.0, (X[k],), "(x.y).z = "),
+        (lambda x, y: (x[0] * y[0], x[1] * y[0] + y[1]), (X[k], Y[k]), "y.x = "),
+        (
+            lambda x, y: (te.select(x[1] >= y[1], x[0], y[0]), te.max(x[1], y[1])),
+            (k, X[k]),
+            "y.x = ",
+        ),
+        (lambda x, y: x, (X[k],), "y.x = "),
+    ],
+    ids=["difference", "average", "affine maps", "argmax without ties", "first"],
+)
+def test_refuted(combine, sources, text):
+    result = judged(combine, *sources)
+    assert result.verdict is Verdict.REFUTED
+    assert text in result.text
+
+
+def test_neither():
+    def guarded(x, y):
+        delta, count = y[0] - x[0], x[2] + y[2]
+        share = te.select(count == 0.0, 0.0, y[2] / te.max(count, 1.0))
+        return x[0] + delta * share, x[1] + y[1] + delta * delta * x[2] * share, count
+
+    result = judged(guarded, X[k], ZERO, ONE)
+    assert result.verdict is Verdict.UNKNOWN
+    assert result.text
+
+
+def test_known_operators_need_no_sympy():
+    code = (
+        "import sys, tedsl as te\n"
+        "X = te.placeholder((8, 64), name='X'); k = te.reduce_axis((0, 64), name='k')\n"
+        "B = te.compute((8,), lambda i: te.max(X[i, k], axis=k), name='B')\n"
+        "s = te.create_schedule(B); s.rfactor(B, k)\n"
+        "assert 'sympy' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
