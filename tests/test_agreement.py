@@ -85,7 +85,7 @@ def compiled(schedule: Schedule, case: Case, target: str) -> list[Array]:
     kernel = te.build(schedule, target=target, cache=False)
     by_name = {tensor.name: array for tensor, array in case.inputs.items()}
     sizes = {var.name: value for var, value in case.sizes.items()}
-    scalars = {v.name: sizes[v.name] for v in kernel.signature.scalars}
+    scalars = {name: sizes[name] for name in kernel.signature.keywords}
     result: Any = kernel(*(by_name[b.name] for b in kernel.module.inputs), **scalars)
     return list(result) if isinstance(result, tuple) else [result]
 

@@ -58,10 +58,13 @@ class Unwritten(AccessError):
 
 @dataclass(slots=True)
 class Memory:
-    """The contents of a buffer and which elements were ever written (None: all)."""
+    """The contents of a buffer and which elements may be read (None: all).
+
+    Reading a GLOBAL element before it is written is an error.  What a program holds itself (LOCAL,
+    SHARED) may be read any time: it is poison, which a `Select` may discard.
+    """
 
     name: str
-    scope: Scope
     data: Array
     written: Array | None
     writable: bool = True
@@ -71,7 +74,8 @@ class Memory:
         """Memory nobody wrote."""
         data = np.empty(shape, numerics.numpy_dtype(buffer.dtype))
         data[...] = numerics.poison(buffer.dtype)
-        return Memory(buffer.name, buffer.scope, data, np.zeros(shape, np.bool_))
+        written = np.zeros(shape, np.bool_) if buffer.scope is Scope.GLOBAL else None
+        return Memory(buffer.name, data, written)
 
 
 @dataclass(slots=True)
@@ -176,7 +180,7 @@ class Compiler:
         zero = numerics.scalar(0, node.dtype)
         if self.varies(node):
             return _tile_load(memory, indices, mask, zero)
-        return _scalar_load(memory, indices, mask, zero, bool(self.tile))
+        return _scalar_load(memory, indices, mask, zero)
 
 
 def _constant(value: Value) -> Eval:
@@ -209,19 +213,15 @@ def _remembered(fn: Eval, cell: int) -> Eval:
     return run
 
 
-def _scalar_load(
-    memory: int, indices: list[Eval], mask: Eval | None, zero: Value, in_tile: bool
-) -> Eval:
+def _scalar_load(memory: int, indices: list[Eval], mask: Eval | None, zero: Value) -> Eval:
     def run(env: Env) -> Value:
         if mask is not None and not mask(env):
             return zero
         held: Memory = env[memory]
         place = tuple([int(index(env)) for index in indices])
         check_place(held, place, "read outside")
-        if held.written is not None and not held.written[place]:
-            lenient = in_tile and held.scope is not Scope.GLOBAL
-            if not lenient and np.any(env[ACTIVE]):
-                raise Unwritten("read of an element never written", held, place)
+        if held.written is not None and not held.written[place] and np.any(env[ACTIVE]):
+            raise Unwritten("read of an element never written", held, place)
         return held.data[place]
 
     return run
@@ -236,7 +236,7 @@ def _tile_load(memory: int, indices: list[Eval], mask: Eval | None, zero: Value)
         places = np.broadcast_arrays(*[index(env) for index in indices])
         places = check_places(held, places, lanes, "read outside")
         value = held.data[places] if held.data.size else zero
-        if held.written is not None and held.scope is Scope.GLOBAL and held.data.size:
+        if held.written is not None and held.data.size:
             missing = ~held.written[places] & lanes & env[ACTIVE]
             if np.any(missing):
                 place = _first(places, missing)

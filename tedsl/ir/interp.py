@@ -3,8 +3,8 @@
 Part of the third room.  Statements become Python closures: loops run in order, a statement with
 tile axes runs over numpy arrays at once, reading everything before it writes.  Memory starts as
 NaN (a fixed pattern for integers) with a map of what was written; every access is checked.
-A `LOCAL` tile may hold lanes nobody wrote (padding): they are poison, not an error, until they
-reach a scalar or a `GLOBAL` element.
+What nobody wrote may be read from `LOCAL` memory (padded lanes, a branch that a `Select` discards):
+it is poison, and shows in the result if it counts.
 """
 
 from __future__ import annotations
@@ -39,7 +39,6 @@ from tedsl.ir.nodes import (
     For,
     Guard,
     Module,
-    Scope,
     Seq,
     Stmt,
     Store,
@@ -69,7 +68,7 @@ def run(
 
     Raises:
         OutOfBounds: an index outside its buffer.
-        Unwritten: a read of an element nobody has stored.
+        Unwritten: a read of a GLOBAL element nobody has stored.
         InternalError: an input that does not fit, a missing size, two points that store one place.
     """
     layout = Layout()
@@ -120,7 +119,7 @@ def _input(buffer: Buffer, extents: tuple[int, ...], inputs: Mapping[Buffer, Arr
             f"input {buffer.name!r} is {data.dtype}{list(data.shape)}, not {dtype}{list(extents)}",
             subject="run",
         )
-    return Memory(buffer.name, buffer.scope, data, None, writable=False)
+    return Memory(buffer.name, data, None, writable=False)
 
 
 def _compile(stmt: Stmt, layout: Layout) -> Run:
@@ -381,7 +380,7 @@ def _fold_into(
 ) -> None:
     """Combine `values` into elements `flat`; points of one element follow each other."""
     for memory in memories:
-        if memory.written is not None and memory.scope is Scope.GLOBAL:
+        if memory.written is not None:
             missing = flat[~memory.written.reshape(-1)[flat]]
             if missing.size:
                 place = tuple(int(n) for n in numerics.xp.unravel_index(missing[0], shape(memory)))

@@ -131,7 +131,8 @@ class _Builder:
     def placeholder(
         self, dims: tuple[Dim, ...], dtype: DType | None = None, below: int = 0
     ) -> Known:
-        """A new input; floats are multiples of 1/4 between -1 and 1, indices are in 0 .. `below`."""
+        """A new input; floats are multiples of 1/4 between -1 and 1, indices are in 0 ..
+        `below`."""
         dtype = dtype or self.dtype
         tensor = te.placeholder([d.extent for d in dims], dtype, name=self.name("A"))
         shape = tuple(d.value for d in dims)
