@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from cpu_machines import MACHINES, compiling_for
 from cpu_modules import call, elementwise, op, un
 
 from tedsl.dtypes import DType
@@ -141,3 +142,11 @@ def test_two_arguments(name: str, dtype: type) -> None:
     assert error[worst] <= 3.0, (x[worst], y[worst], z[worst], want[worst])
     signs = np.signbit(z) == np.signbit(want)
     assert np.all(signs | np.isnan(want)), x[~(signs | np.isnan(want))]
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("name", ["exp", "log", "tanh", "sigmoid", "sin", "expm1"])
+def test_other_machines(name: str, machine: str) -> None:
+    with compiling_for(machine):
+        test_error_is_within_the_table(name, np.float32)
+        test_error_is_within_the_table(name, np.float64)

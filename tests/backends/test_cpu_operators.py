@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from cpu_machines import MACHINES, compiling_for
 from cpu_modules import call, elementwise
 
 from tedsl.dtypes import DType
@@ -195,3 +196,12 @@ def test_casts(source: DType) -> None:
         np.testing.assert_array_equal(
             got.astype(np.float64), want.astype(np.float64), err_msg=f"{source} to {target}"
         )
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_other_machines(machine: str) -> None:
+    with compiling_for(machine):
+        for dtype in (DType.int8, DType.int32, DType.uint64):
+            test_integer_operators(dtype, False)
+        for dtype in (DType.bfloat16, DType.float32):
+            test_float_operators(dtype)

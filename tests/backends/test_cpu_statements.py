@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from cpu_machines import MACHINES, compiling_for
 from cpu_modules import add, buffer, build, c, call, f, local, module, mul, op, reducer, un
 
 from tedsl.dtypes import DType
@@ -298,3 +299,14 @@ def test_unrolled_loops_and_rank_zero() -> None:
         )
     )
     check(module([x], [y], Allocate(total, body)))
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("n", [1, 7, 33])
+def test_other_machines(n: int, machine: str) -> None:
+    with compiling_for(machine):
+        test_copy_and_transpose(n, DType.float32)
+        test_copy_and_transpose(n, DType.int8)
+        test_strides_reversal_and_gather(n)
+        test_masks(n)
+        test_matmul_in_registers(LoopKind.PARALLEL, n, 2 * n, 3)

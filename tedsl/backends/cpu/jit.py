@@ -11,7 +11,7 @@ from typing import Any
 
 from tedsl.backends.cpu import threads
 from tedsl.backends.cpu.codegen import ENTRY, check_module, emit_module
-from tedsl.backends.cpu.machine import binding, machine
+from tedsl.backends.cpu.machine import Machine, binding, machine
 from tedsl.errors import InternalError
 from tedsl.ir.nodes import Module
 from tedsl.target import Target
@@ -90,10 +90,13 @@ def load_object(object_code: bytes, signature: Signature) -> CpuProgram:
     return CpuProgram(object_code, signature)
 
 
-@lru_cache(maxsize=1)
 def _target_machine() -> Any:
+    return _machine_for(machine())
+
+
+@lru_cache(maxsize=4)
+def _machine_for(here: Machine) -> Any:
     llvm = binding()
-    here = machine()
     target = llvm.Target.from_triple(here.triple)
     return target.create_target_machine(
         cpu=here.cpu, features=here.features, opt=3, reloc="pic", codemodel="default", jit=True

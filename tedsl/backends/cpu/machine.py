@@ -108,9 +108,14 @@ def _x86_name(features: dict[str, bool], guess: str) -> str:
     return "x86-64"
 
 
-@lru_cache(maxsize=1)
 def machine() -> Machine:
-    """The machine this process runs on."""
+    """The machine code is made for: the one this process runs on."""
+    return detect()
+
+
+@lru_cache(maxsize=1)
+def detect() -> Machine:
+    """Look at the processor, once."""
     llvm = binding()
     triple = str(llvm.get_process_triple())
     features: dict[str, bool] = dict(llvm.get_host_cpu_features())

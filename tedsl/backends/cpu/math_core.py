@@ -278,7 +278,8 @@ def sine_pair(r: Num, k: Format) -> tuple[Num, Num]:
 
 def sine(x: Num, k: Format, shift: int, name: str) -> Num:
     """sin(x), or cos(x) with `shift` 1; huge arguments go to the C library."""
-    inside = x.abs() <= k.trig_limit
+    exact = machine().has_fma or x.type.elem == "float"  # else the reduction loses all digits
+    inside = x.abs() <= (k.trig_limit if exact else 0.78)
     n, r = quadrant(inside.where(x, 0.0), k)
     s, c = sine_pair(r, k)
     n = n + shift if shift else n
