@@ -55,14 +55,21 @@ def evaluate_int(expr: Expr, env: Mapping[Axis | Var, int] | Mapping[Expr, int])
     values: dict[Expr, int] = {}
     for variable, value in env.items():
         values[variable] = value
-    return _Evaluator(values).value(expr)
+    return Evaluator(values).value(expr)
 
 
-class _Evaluator:
+class Evaluator:
+    """Values of expressions at one point, remembered."""
+
     def __init__(self, env: dict[Expr, int]) -> None:
         self.memo = env
 
+    def variable(self, axis: Axis | Var) -> int:
+        """The value of a variable that the point does not give."""
+        raise EvaluationError(f"{axis.name} has no value here", hint="give every variable one")
+
     def value(self, expr: Expr) -> int:
+        """The value of `expr`."""
         known = self.memo.get(expr)
         if known is None:
             known = self.memo[expr] = self._wrap(self._compute(expr), expr.dtype)
@@ -79,8 +86,8 @@ class _Evaluator:
         match expr:
             case Const(value=int(value)):
                 return int(value)
-            case Axis(name=name) | Var(name=name):
-                raise EvaluationError(f"{name} has no value here", hint="give every variable one")
+            case Axis() | Var():
+                return self.variable(expr)
             case Binary(op=op):
                 return self._binary(op, expr)
             case Compare(op=op, a=a, b=b) if not a.dtype.is_float:

@@ -17,6 +17,7 @@ from tedsl.expr.visit import walk
 from tedsl.index.facts import Facts, tighten
 from tedsl.index.interval import interval, poly_interval
 from tedsl.index.linear import ONE, Monomial, Poly, accumulate, combine, join, multiply, without
+from tedsl.index.samples import refuted
 
 MAX_STEPS = 60
 MAX_DEPTH = 12
@@ -33,6 +34,8 @@ def nonnegative(poly: Poly, facts: Facts) -> bool:
     known = facts.decided.get(key)
     if known is None:
         facts.decided[key] = False  # a proof that needs itself is no proof
+        if refuted(poly, facts):
+            return False
         known = facts.decided[key] = _Search(facts, poly).prove(poly, MAX_DEPTH)
     return known
 
@@ -66,7 +69,7 @@ def _with_nonempty_ranges(poly: Poly, facts: Facts) -> dict[Monomial, tuple[Poly
     point."""
     result = facts.inequalities
     seen: set[Expr] = set()
-    pending = [atom for monomial in poly for atom in monomial]
+    pending = [atom for monomial in poly for atom in facts.interner.ordered(monomial)]
     while pending:
         for node in walk(pending.pop()):
             if node in seen or not isinstance(node, (Axis, Var)):
@@ -79,10 +82,22 @@ def _with_nonempty_ranges(poly: Poly, facts: Facts) -> dict[Monomial, tuple[Poly
             pending += (known.min, known.extent)
             if result is facts.inequalities:
                 result = dict(result)
-            for monomial in filled:
-                if monomial:
-                    result[monomial] = (*result.get(monomial, ()), filled)
+            for found in (filled, *_dividends(filled, facts)):
+                for monomial in found:
+                    if monomial:
+                        result[monomial] = (*result.get(monomial, ()), found)
     return result
+
+
+def _dividends(poly: Poly, facts: Facts) -> Iterator[Poly]:
+    """From `q + rest >= 0` with q = a // c also `a + c*rest >= 0`."""
+    for monomial, scale in poly.items():
+        match monomial:
+            case (Binary(op=BinaryOp.FLOORDIV, a=a, b=ConstNode(value=int(c))),) if c > 0 < scale:
+                cleared = {m: k * c for m, k in poly.items() if m is not monomial}
+                yield combine(cleared, facts.expander.poly(a), scale)
+            case _:
+                pass
 
 
 class _Search:
@@ -130,7 +145,7 @@ class _Search:
         Where the choice has a condition, it comes with the case.
         """
         for monomial, scale in poly.items():
-            for atom in monomial:
+            for atom in self.facts.interner.ordered(monomial):
                 if isinstance(atom, (Select, IfThenElse)):
                     opposite = self.facts.interner.unary(UnaryOp.NOT, atom.condition)
                     return [
@@ -174,7 +189,7 @@ class _Search:
 
     def _clear_divisor(self, monomial: Monomial, poly: Poly) -> Poly | None:
         """For q = a // d with a symbolic d > 0:  d*L + d - 1 >= 0 is enough."""
-        for atom in monomial:
+        for atom in self.facts.interner.ordered(monomial):
             if not isinstance(atom, Binary) or atom.op is not BinaryOp.FLOORDIV:
                 continue
             divisor = self.facts.expander.poly(atom.b)
@@ -208,7 +223,7 @@ class _Search:
 
     def _bounds(self, monomial: Monomial, lower: bool) -> Iterator[Poly]:
         """Known `B >= 0` that hold `monomial` with a positive (`lower`) or a negative factor."""
-        for atom in dict.fromkeys(monomial):
+        for atom in dict.fromkeys(self.facts.interner.ordered(monomial)):
             rest = without(monomial, (atom,)) or ()
             if isinstance(atom, Binary) and atom.op is BinaryOp.FLOORDIV:
                 yield from self._division(atom, rest, lower)

@@ -103,6 +103,10 @@ class Interner:
             known = self._order[expr] = self._describe(expr)
         return known
 
+    def ordered(self, atoms: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        """Atoms in an order that is the same in every run (a monomial is sorted by identity)."""
+        return atoms if len(atoms) < 2 else tuple(sorted(atoms, key=self.order))
+
     def _describe(self, expr: Expr) -> str:
         match expr:
             case Axis(name=name) | Var(name=name):

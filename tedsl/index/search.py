@@ -11,9 +11,9 @@ from tedsl.index.facts import Facts, Interval
 
 Point = dict[Axis | Var, int]
 
-_WIDTHS = (2, 4, 12)  # candidates of each variable, round by round
-_MAX_POINTS = 1500  # in each round
-_MAX_ENUMERATION = 4096
+_WIDTHS = (2, 4, 8)  # candidates of each variable, round by round
+_MAX_POINTS = 400  # in each round
+_MAX_ENUMERATION = 2048
 _SAMPLES = (0, 1, 2, 3, 5, 7, 8, 15, 16, 17, 31, 32, 33, 64, 100, 127, 128, 129, 1000, 1024)
 
 
