@@ -299,6 +299,16 @@ class PlaceholderOp(Operation):
         object.__setattr__(self, "outputs", (Tensor(self, 0),))
 
     @property
+    def axis(self) -> tuple[Axis, ...]:
+        """None: an input has no loops."""
+        return ()
+
+    @property
+    def reduce_axis(self) -> tuple[Axis, ...]:
+        """None: an input has no loops."""
+        return ()
+
+    @property
     def output_dtypes(self) -> tuple[DType, ...]:
         return (self.dtype,)
 

@@ -7,7 +7,7 @@ Each method checks the type of its arguments, notes where it was called, and lea
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, SupportsIndex, TypeVar
 
 from tedsl.expr.nodes import Axis, Expr
 from tedsl.expr.tensor import ComputeOp, Operation, PlaceholderOp, Tensor
@@ -72,7 +72,10 @@ class Stage:
     # Loop structure -------------------------------------------------------------------------------
 
     def split(
-        self, parent: Axis, factor: int | Expr | None = None, nparts: int | Expr | None = None
+        self,
+        parent: Axis,
+        factor: SupportsIndex | Expr | None = None,
+        nparts: SupportsIndex | Expr | None = None,
     ) -> tuple[Axis, Axis]:
         """Split a loop into two, one inside the other.
 
@@ -98,7 +101,7 @@ class Stage:
         plan, made = loops.split(self.schedule.plan, call, parent, factor, nparts)
         return self._commit(call, plan, made)
 
-    def tile(self, *arguments: Axis | int | Expr) -> tuple[Axis, ...]:
+    def tile(self, *arguments: SupportsIndex | Expr) -> tuple[Axis, ...]:
         """Split n loops and put the inner loops inside all outer loops.
 
         Args:

@@ -57,7 +57,7 @@ def row_sum(rows: Any = 8, columns: Any = 100) -> tuple[Tensor, Tensor]:
     return X, te.compute((rows,), lambda i: te.sum(X[i, k], axis=k), name="B")
 
 
-def argmax(columns: int = 100, keep_first: bool = True) -> tuple[Tensor, Tensor]:
+def argmax(columns: int = 100, keep_first: bool = True) -> tuple[Any, Any]:
     """Index and value of each row's maximum, M; `keep_first` tells equal values apart by index."""
 
     def earlier(x: Any, y: Any) -> tuple[Any, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 import pytest
@@ -11,8 +11,8 @@ import tedsl as te
 
 
 @contextmanager
-def refused(s: te.Schedule, *texts: str) -> Iterator[None]:
-    """The block raises a ScheduleError whose text has all of `texts`; the schedule stays as it was."""
+def refused(s: te.Schedule, *texts: str) -> Generator[None, None, None]:
+    """The block raises a ScheduleError with all of `texts`; the schedule stays as it was."""
     plan, trace = s.plan, s.trace
     with pytest.raises(te.ScheduleError, match=r".") as caught:
         yield
@@ -24,9 +24,3 @@ def refused(s: te.Schedule, *texts: str) -> Iterator[None]:
     assert caught.value.hint, text
     assert caught.value.called, text
 
-
-def text_of(call: Callable[[], object]) -> str:
-    """The text of the error that `call` raises."""
-    with pytest.raises(te.ScheduleError, match=r".") as caught:
-        call()
-    return str(caught.value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -17,13 +18,15 @@ k = te.reduce_axis((0, 8), name="k")
 ONE, ZERO = te.const(1.0, "float32"), te.const(0.0, "float32")
 
 
-def judged(combine, *sources) -> Result:
+def judged(combine: Any, *sources: Any) -> Result:
     """The verdict on a reducer over `sources`; identities do not matter to it."""
-    reducer = te.comm_reducer(
-        combine, lambda *types: tuple(te.const(0, t) for t in types) if len(types) > 1
-        else te.const(0, types[0]), name="r",
-    )  # fmt: skip
-    made = reducer(sources if len(sources) > 1 else sources[0], axis=k)
+
+    def identity(*types: Any) -> Any:
+        zeros = tuple(te.const(0, t) for t in types)
+        return zeros[0] if len(zeros) == 1 else zeros
+
+    reducer = te.comm_reducer(combine, identity, name="r")
+    made: Any = reducer(sources[0] if len(sources) == 1 else sources, axis=k)
     reduce = made[0] if isinstance(made, (tuple, list)) else made
     assert isinstance(reduce, Reduce)
     return combines_in_any_order(reduce.reducer, reduce.sources)

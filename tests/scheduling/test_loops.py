@@ -27,7 +27,7 @@ def test_split(golden):
 def test_split_by_parts(golden):
     c = chain(100)
     s = te.create_schedule(c.D)
-    outer, inner = s[c.D].split(s[c.D].op.axis[0], nparts=7)
+    _outer, inner = s[c.D].split(s[c.D].op.axis[0], nparts=7)
     s[c.D].split(inner, 4)
     golden(str(s))
 
@@ -96,9 +96,9 @@ def test_reorder(golden):
 def test_splitting_an_attach_axis_moves_the_attach_point_inside(golden):
     c = chain(64, 64)
     s = te.create_schedule(c.D)
-    i, j = s[c.D].op.axis
+    i, _j = s[c.D].op.axis
     s[c.C].compute_at(s[c.D], i)
-    io, ii = s[c.D].split(i, 8)
+    _io, ii = s[c.D].split(i, 8)
     assert s[c.C].plan.attach.axis is ii
     golden(str(s))
 
@@ -144,7 +144,7 @@ def test_refused_arguments_of_split():
 def test_refused_axes():
     m = matmul()
     s = te.create_schedule(m.D)
-    i, j = s[m.D].op.axis
+    i, _j = s[m.D].op.axis
     io, ii = s[m.D].split(i, 8)
     with refused(
         s,
@@ -189,7 +189,7 @@ def test_refused_fuse():
         s[m.C].fuse(j, i)
     with refused(s, "j is data-parallel and k is a reduction", "s.rfactor"):
         s[m.C].fuse(j, k)
-    io, ii = s[m.C].split(i, 4)
+    io, _ii = s[m.C].split(i, 4)
     with refused(s, "i.outer, j are not directly inside each other", "loops   [i.outer", "reorder"):
         s[m.C].fuse(io, j)
 
@@ -223,7 +223,7 @@ def test_refused_taking_marked_loops_apart():
 
 
 def test_refused_reorder_out_of_the_grid():
-    X, B = row_sum()
+    _X, B = row_sum()
     s = te.create_schedule(B)
     (i,), (k,) = s[B].op.axis, s[B].op.reduce_axis
     s[B].bind(i, "blockIdx.x")

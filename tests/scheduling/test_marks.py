@@ -32,10 +32,10 @@ def test_one_thread_axis_serves_several_stages():
 
 
 def test_vectorize(golden):
-    X, B = row_sum()
+    _X, B = row_sum()
     s = te.create_schedule(B)
     s[B].vectorize(s[B].op.axis[0])
-    ko, ki = s[B].split(s[B].op.reduce_axis[0], 16)
+    _ko, ki = s[B].split(s[B].op.reduce_axis[0], 16)
     s[B].vectorize(ki)
     golden(str(s))
 
@@ -112,7 +112,7 @@ def test_refused_bind():
 
 @pytest.mark.parametrize("how", ["parallel", "grid"])
 def test_refused_races(how):
-    X, B = row_sum()
+    _X, B = row_sum()
     s = te.create_schedule(B)
     (k,) = s[B].op.reduce_axis
     with refused(
@@ -143,7 +143,7 @@ def test_lanes_of_an_attached_stage_are_those_of_its_region():
     n = te.size_var("n")
     c = chain(n)
     s = te.create_schedule(c.D)
-    io, ii = s[c.D].split(s[c.D].op.axis[0], 32)
+    io, _ii = s[c.D].split(s[c.D].op.axis[0], 32)
     s[c.C].compute_at(s[c.D], io)
     s[c.C].vectorize(s[c.C].op.axis[0])
     with refused(
@@ -198,7 +198,7 @@ def test_refused_serial_outside_the_grid():
 def test_refused_options():
     m = matmul()
     s = te.create_schedule(m.C)
-    i, j = s[m.C].op.axis
+    _i, j = s[m.C].op.axis
     (k,) = s[m.C].op.reduce_axis
     with refused(s, "num_stages is 0", "an int of at least 1"):
         s[m.C].pipeline(k, 0)

@@ -19,7 +19,7 @@ def two_readers() -> tuple[Matmul, te.Tensor]:
 def test_compute_at(golden):
     m = matmul()
     s = te.create_schedule(m.D)
-    io, jo, ii, ji = s[m.D].tile(*s[m.D].op.axis, 16, 16)
+    _io, jo, _ii, _ji = s[m.D].tile(*s[m.D].op.axis, 16, 16)
     s[m.C].compute_at(s[m.D], jo)
     assert s[m.C].plan.scope is Scope.LOCAL
     golden(str(s))
@@ -47,7 +47,7 @@ def test_compute_at_the_reader_of_an_inlined_stage(golden):
     c = chain(64)
     s = te.create_schedule(c.D)
     s[c.C].compute_inline()
-    io, ii = s[c.D].split(s[c.D].op.axis[0], 8)
+    io, _ii = s[c.D].split(s[c.D].op.axis[0], 8)
     s[c.B].compute_at(s[c.D], io)
     golden(str(s))
 
@@ -58,7 +58,7 @@ def test_compute_at_a_reduce_loop(golden):
     k = te.reduce_axis((0, 100), name="k")
     Z = te.compute((8,), lambda i: te.sum(Y[i, k], axis=k), name="Z")
     s = te.create_schedule(Z)
-    ko, ki = s[Z].split(k, 10)
+    ko, _ki = s[Z].split(k, 10)
     s[Y].compute_at(s[Z], ko)
     golden(str(s))
 
@@ -180,12 +180,12 @@ def test_refused_inputs():
 def test_refused_targets():
     c = chain(64, 64)
     s = te.create_schedule(c.D)
-    i, j = s[c.D].op.axis
+    i, _j = s[c.D].op.axis
     with refused(s, "compute_at(C, at=C.i0): C cannot be computed inside itself", "legal   root"):
         s[c.C].compute_at(s[c.C], s[c.C].op.axis[0])
     with refused(s, "i0 is an axis of C, not of D"):
         s[c.B].compute_at(s[c.D], s[c.C].op.axis[0])
-    io, ii = s[c.D].split(i, 8)
+    _io, _ii = s[c.D].split(i, 8)
     with refused(s, "i0 is no loop of D any more: it has been split into i0.outer, i0.inner"):
         s[c.C].compute_at(s[c.D], i)
     s[c.C].compute_inline()

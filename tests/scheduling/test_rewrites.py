@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from computations import argmax, chain, matmul, row_sum
 from refusals import refused
@@ -53,13 +55,13 @@ def test_cache_read_beside_an_attached_stage():
 def test_cache_write(golden):
     m = matmul()
     s = te.create_schedule(m.D)
-    (k,) = s[m.C].op.reduce_axis
+    axes, (k,) = s[m.C].op.axis, s[m.C].op.reduce_axis
     s[m.C].pipeline(k, 2)
     cache = s.cache_write(m.C, "local")
     assert s[cache].name == "C.local"
     assert s[cache].op.reduce_axis == (k,)
     assert s[cache].plan.mark(k).num_stages == 2
-    assert s[m.C].op.axis == m.C.op.axes
+    assert s[m.C].op.axis == axes
     assert s[m.C].op.reduce_axis == ()
     s[cache].compute_at(s[m.C], s[m.C].op.axis[0])
     golden(str(s))
@@ -70,7 +72,7 @@ def test_cache_write_of_an_output(golden):
     s = te.create_schedule(m.C)
     cache = s.cache_write(m.C, "local")
     assert s.outputs == (s[m.C].op.outputs[0],)
-    io, jo, ii, ji = s[m.C].tile(*s[m.C].op.axis, 16, 16)
+    _io, jo, _ii, _ji = s[m.C].tile(*s[m.C].op.axis, 16, 16)
     s[cache].compute_at(s[m.C], jo)
     golden(str(s))
 
@@ -94,18 +96,19 @@ def test_cache_write_of_several_outputs(golden):
 
 
 def test_rfactor(golden):
-    X, B = row_sum()
+    _X, B = row_sum()
     s = te.create_schedule(B)
-    ko, ki = s[B].split(s[B].op.reduce_axis[0], 16)
+    axes = s[B].op.axis
+    _ko, ki = s[B].split(s[B].op.reduce_axis[0], 16)
     partial = s.rfactor(B, ki)
     assert s[partial].name == "B.rf"
-    assert s[B].op.axis == B.op.axes
+    assert s[B].op.axis == axes
     assert [axis.name for axis in s[B].op.reduce_axis] == ["k.inner.v"]
     golden(str(s))
 
 
 def test_rfactor_of_the_only_reduce_axis(golden):
-    X, B = row_sum()
+    _X, B = row_sum()
     s = te.create_schedule(B)
     s.rfactor(B, s[B].op.reduce_axis[0], factor_axis=-1)
     golden(str(s))
@@ -123,8 +126,8 @@ def test_rfactor_keeps_where_and_init(golden):
     )
     F = te.compute((8,), lambda i: S[i] * 2.0, name="F")
     s = te.create_schedule(F)
-    ko, ki = s[S].split(k, nparts=10)
-    kio, kii = s[S].split(ki, 3)
+    _ko, ki = s[S].split(k, nparts=10)
+    kio, _kii = s[S].split(ki, 3)
     s.rfactor(S, kio, 1)
     golden(str(s))
 
@@ -134,7 +137,7 @@ def test_rfactor_of_fused_loops(golden):
     k, r = te.reduce_axis((0, 10), name="k"), te.reduce_axis((0, 12), name="r")
     S = te.compute((8,), lambda i: te.max(X[i, k, r], axis=[k, r]), name="S")
     s = te.create_schedule(S)
-    outer, inner = s[S].split(s[S].fuse(k, r), 7)
+    outer, _inner = s[S].split(s[S].fuse(k, r), 7)
     s.rfactor(S, outer)
     golden(str(s))
 
@@ -142,7 +145,7 @@ def test_rfactor_of_fused_loops(golden):
 def test_rfactor_of_a_tuple(golden):
     index, value = argmax()
     s = te.create_schedule([index, value])
-    ko, ki = s[index].split(s[index].op.reduce_axis[0], 16)
+    ko, _ki = s[index].split(s[index].op.reduce_axis[0], 16)
     partial = s.rfactor(value, ko)
     assert [tensor.name for tensor in partial] == ["M.rf.v0", "M.rf.v1"]
     golden(str(s))
@@ -150,9 +153,9 @@ def test_rfactor_of_a_tuple(golden):
 
 def test_rfactor_of_a_symbolic_extent(golden):
     n = te.size_var("n")
-    X, B = row_sum(8, n)
+    _X, B = row_sum(8, n)
     s = te.create_schedule(B)
-    ko, ki = s[B].split(s[B].op.reduce_axis[0], 128)
+    ko, _ki = s[B].split(s[B].op.reduce_axis[0], 128)
     s.rfactor(B, ko)
     golden(str(s))
 
@@ -162,7 +165,7 @@ def test_rfactor_of_an_attached_stage_is_attached():
     s = te.create_schedule(m.D)
     (i, _) = s[m.D].op.axis
     s[m.C].compute_at(s[m.D], i)
-    ko, ki = s[m.C].split(s[m.C].op.reduce_axis[0], 8)
+    _ko, ki = s[m.C].split(s[m.C].op.reduce_axis[0], 8)
     partial = s.rfactor(m.C, ki)
     assert s[partial].plan.attach.axis is i
     assert s[m.C].plan.attach.axis is i
@@ -221,7 +224,7 @@ def test_refused_cache_write_of_one_output_of_two():
 def test_refused_rfactor():
     m = matmul()
     s = te.create_schedule(m.D)
-    i, j = s[m.C].op.axis
+    i, _j = s[m.C].op.axis
     (k,) = s[m.C].op.reduce_axis
     with refused(s, "D is no reduction", "te.sum, te.max"):
         s.rfactor(m.D, s[m.D].op.axis[0])
@@ -266,7 +269,8 @@ def test_rfactor_by_consent():
     X = te.placeholder((8, 100), name="X")
     k = te.reduce_axis((0, 100), name="k")
     one = te.const(1.0, "float32")
-    average, _ = te.compute((8,), lambda i: mean((X[i, k], one), axis=k), name="M")
+    means: Any = te.compute((8,), lambda i: mean((X[i, k], one), axis=k), name="M")
+    average = means[0]
     s = te.create_schedule(average.op)
     with refused(s, "reducer mean of M is not known", "because", "pass consent=True"):
         s.rfactor(average, k)
@@ -274,7 +278,7 @@ def test_rfactor_by_consent():
 
 
 def test_stale_axes_after_rfactor():
-    X, B = row_sum()
+    _X, B = row_sum()
     s = te.create_schedule(B)
     ko, ki = s[B].split(s[B].op.reduce_axis[0], 16)
     s.rfactor(B, ki)
@@ -285,9 +289,10 @@ def test_stale_axes_after_rfactor():
 def test_moved_axes_after_cache_write():
     m = matmul()
     s = te.create_schedule(m.C)
+    (old,) = s[m.C].op.reduce_axis
     s.cache_write(m.C, "local")
     with refused(s, "k is an axis of C.local, not of C", "or call this on s[C.local]"):
-        s[m.C].unroll(m.C.op.reduce_axes[0])
+        s[m.C].unroll(old)
 
 
 @pytest.mark.parametrize("scope", ["local", "global"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from computations import argmax, chain, matmul
 
@@ -10,7 +12,7 @@ from tedsl.scheduling.replay import replay
 from tedsl.scheduling.trace import AxisRef, Step, Trace
 
 
-def everything(n: object = None) -> tuple[te.Schedule, te.Tensor]:
+def everything(n: Any = None) -> tuple[te.Schedule, te.Tensor]:
     """A schedule in which every primitive occurs."""
     size = te.size_var("n") if n is None else n
     m = matmul(size, 96, 100)
@@ -19,7 +21,7 @@ def everything(n: object = None) -> tuple[te.Schedule, te.Tensor]:
     s = te.create_schedule(F)
     shared = s.cache_read(m.A, "shared", [m.C])
     local = s.cache_write(m.C, "local")
-    ko, ki = s[local].split(s[local].op.reduce_axis[0], factor=8)
+    _ko, ki = s[local].split(s[local].op.reduce_axis[0], factor=8)
     partial = s.rfactor(local, ki, factor_axis=-1)
     s[m.C].compute_inline()
     s[m.C].compute_root()
@@ -66,7 +68,7 @@ def test_python_text_of_several_outputs():
     index, value = argmax()
     s = te.create_schedule([index, value])
     s.cache_write([index, value], "local")
-    s.rfactor("M.local", s["M.local"].op.reduce_axis[0])
+    s.rfactor(s["M.local"], s["M.local"].op.reduce_axis[0])
     s.cache_read(s["M.local.rf"].op.outputs[1], "local", ["M.local"])
     assert s.as_python("a", "b").startswith("s = te.create_schedule([a, b])\n")
     names: dict[str, object] = {"te": te, "M_v0": index, "M_v1": value}
@@ -149,7 +151,7 @@ def test_replay_of_bad_steps(step, message):
      '"kwargs": {}, "results": []}]}'],
 )  # fmt: skip
 def test_bad_json(text):
-    with pytest.raises(te.ScheduleError, match="the text is no trace(.|\n)*s.trace.to_json"):
+    with pytest.raises(te.ScheduleError, match=r"the text is no trace(.|\n)*s.trace.to_json"):
         Trace.from_json(text)
 
 
@@ -158,7 +160,7 @@ def test_a_missing_size():
     s = te.create_schedule(chain(n).D)
     s["D"].split(s["D"].op.axis[0], nparts=n)
     with pytest.raises(
-        te.ScheduleError, match="no size 'n'\n  sizes   none\n(.|\n)*with the sizes"
+        te.ScheduleError, match=r"no size 'n'\n  sizes   none\n(.|\n)*with the sizes"
     ):
         replay(chain(64).D, s.trace)
 
