@@ -8,6 +8,7 @@ from tedsl.expr.nodes import Axis, Const, Expr, Var
 from tedsl.expr.visit import variables, walk
 from tedsl.index.evaluate import EvaluationError, evaluate_int
 from tedsl.index.facts import Facts, Interval
+from tedsl.index.interval import interval
 
 Point = dict[Axis | Var, int]
 
@@ -24,7 +25,7 @@ def find_point(cond: Expr, wanted: bool, facts: Facts) -> Point | None:
         found = search.run(width)
         if found is not None:
             return {axis: found[axis] for axis in _variables_in_order((cond,), facts)}
-    found = search.run(0)
+    found = search.run(0) if search.is_small() else None
     if found is None:
         return None
     return {axis: found[axis] for axis in _variables_in_order((cond,), facts)}
@@ -92,6 +93,16 @@ class _Search:
         """
         self.budget = _MAX_POINTS if width else _MAX_ENUMERATION
         return self._assign({}, 0, width)
+
+    def is_small(self) -> bool:
+        """Whether there are few points in all."""
+        count = 1
+        for axis in self.order:
+            lo, hi = interval(axis, self.facts)
+            if lo is None or hi is None:
+                return False
+            count *= max(hi - lo + 1, 1)
+        return count <= _MAX_ENUMERATION
 
     def _assign(self, point: Point, index: int, width: int) -> Point | None:
         if self.budget <= 0:
