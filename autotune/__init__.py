@@ -16,7 +16,7 @@ from tedsl.expr.tensor import Tensor
 from tedsl.target import Target
 
 if TYPE_CHECKING:
-    from tedsl.autotune.tune import TuneResult
+    from tedsl.autotune.driver import TuneResult
     from tedsl.runtime.kernel import Kernel
     from tedsl.scheduling.schedule import Schedule
 
@@ -88,7 +88,7 @@ def tune(
         target: as for `autotune`.
         options: as for `autotune`, and `command`, the worker process to start.
     """
-    module = importlib.import_module("tedsl.autotune.tune")
+    module = importlib.import_module("tedsl.autotune.driver")
     result: TuneResult = module.tune(outputs, target, module.Options(**options))
     return result
 

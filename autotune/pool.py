@@ -239,7 +239,8 @@ class Pool:
         out = -1 if process.stdout is None else process.stdout.fileno()
         if process.poll() is not None and out not in self._watched:
             code = self._end(worker)
-            return Reply(failure=Status.CRASH, reason=exit_reason(code), error=_tail(worker))
+            text = _tail(worker)
+            return Reply(failure=Status.CRASH, reason=exit_reason(code, text), error=text)
         if time.monotonic() < worker.deadline:
             return None
         self._end(worker)
@@ -261,10 +262,11 @@ class Pool:
         return worker.kill()
 
 
-def exit_reason(code: int | None) -> str:
-    """An exit status in words: `signal 11 (SIGSEGV)`, or `exit status 1`."""
+def exit_reason(code: int | None, printed: str = "") -> str:
+    """An exit status in words: `signal 11 (SIGSEGV)`, or `exit status 1: KeyError: 'x'`."""
     if code is None or code >= 0:
-        return f"exit status {code}"
+        last = printed.rpartition("\n")[2][:160]
+        return f"exit status {code}: {last}" if last else f"exit status {code}"
     with suppress(ValueError):
         return f"signal {-code} ({signal.Signals(-code).name})"
     return f"signal {-code}"

@@ -106,9 +106,10 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One candidate as it was recorded."""
+    """One candidate as it was recorded; `codegen` is the digest of the compiler that made it."""
 
     run: str
+    codegen: str
     key: str
     decisions: Mapping[str, Choice]
     trace: str
@@ -198,7 +199,7 @@ class Records:
     def known(self, context: Context) -> dict[str, Record]:
         """The newest record of each candidate tried in exactly this context, by key."""
         rows = self._connection.execute(
-            "SELECT c.* FROM candidates c JOIN runs r ON r.id = c.run "
+            "SELECT c.*, r.codegen FROM candidates c JOIN runs r ON r.id = c.run "
             "WHERE r.workload = ? AND r.target = ? AND r.device = ? AND r.toolchain = ? "
             "AND r.space = ? ORDER BY c.time",
             context.key,
@@ -331,7 +332,14 @@ def _record(row: sqlite3.Row) -> Record:
         code=row["code"],
         resources=json.loads(row["resources"]),
     )
-    return Record(row["run"], row["key"], read_decisions(row["decisions"]), row["trace"], outcome)
+    return Record(
+        run=row["run"],
+        codegen=row["codegen"],
+        key=row["key"],
+        decisions=read_decisions(row["decisions"]),
+        trace=row["trace"],
+        outcome=outcome,
+    )
 
 
 _COLUMNS: dict[str, tuple[str, dict[str, type | tuple[type, ...]]]] = {

@@ -53,7 +53,7 @@ def test_replies_come_back(worker: Worker):
         ("abort", "SIGABRT"),
         ("kill", "SIGKILL"),
         ("exit", "exit status 3"),
-        ("bug in python", "exit status 1"),
+        ("bug in python", "exit status 1: KeyError: 'surprise'"),
     ],
 )
 def test_a_crash_is_noted_and_the_next_request_is_served(worker: Worker, fault: str, reason: str):
@@ -163,4 +163,5 @@ def test_no_worker_outlives_a_killed_parent(fault: str):
 def test_exit_reasons():
     assert exit_reason(-11) == "signal 11 (SIGSEGV)"
     assert exit_reason(1) == "exit status 1"
+    assert exit_reason(1, "Traceback\nKeyError: 'x'") == "exit status 1: KeyError: 'x'"
     assert exit_reason(-200) == "signal 200"

@@ -112,11 +112,9 @@ def tune(
     )
     records = _open_records(options.records)
     try:
-        if not options.fresh:
-            replayed = _replay(problem, space, records, context, options, begin)
-            if replayed is not None:
-                return replayed
-        return _Tuner(problem, space, workload, context, records, options, sizes, begin).run()
+        tuner = _Tuner(problem, space, workload, context, records, options, sizes, begin)
+        replayed = None if options.fresh else tuner.replay()
+        return tuner.run() if replayed is None else replayed
     finally:
         records.close()
 
@@ -157,11 +155,64 @@ class _Tuner:
         self.interrupted = False
         self.finals: dict[str, tuple[float, ...]] = {}
 
-    def run(self) -> TuneResult:
-        """Search, compare, record, build."""
+    def replay(self) -> TuneResult | None:
+        """The recorded winner, when a run that was long enough is there and it still builds.
+
+        A record made by another state of the compiler is checked and timed once more first.
+        """
+        options, records = self.options, self.records
+        if not any(r.covers(options.trials, options.seconds) for r in records.runs(self.context)):
+            return None
+        record = records.best(self.context)
+        if record is None:
+            return None
+        found = self.search.space.candidate(record.decisions, "record")
+        if isinstance(found, Rejected) or found.key != record.key or found.trace != record.trace:
+            return None  # the rules have changed since
+        outcome = record.outcome
+        if record.codegen != self.context.codegen:
+            outcome = self._certify(found)
+        if outcome.status is not Status.OK:
+            return None
+        try:
+            kernel = build(self.problem.schedule(found.decisions), self.problem.target)
+        except (ScheduleError, LowerError, BackendError):
+            return None
+        winner = Trial(0, found, outcome)
+        seconds = time.monotonic() - self.begin
+        return TuneResult(kernel, winner, (winner,), {}, replayed=True, seconds=seconds)
+
+    def _certify(self, candidate: Candidate) -> Outcome:
+        """Check and time one candidate, and record it as the winner of a run of this compiler."""
+        self._start()
+        found: list[Outcome] = []
+        with (
+            tempfile.TemporaryDirectory(prefix="tedsl-tune-") as scratch,
+            self._evaluator(scratch) as evaluator,
+        ):
+            evaluator.evaluate([candidate], lambda _, outcome: found.append(outcome))
+        self.records.add(self.run_id, 0, candidate, found[0])
+        right = found[0].status is Status.OK
+        self.records.finish(self.run_id, "done" if right else "interrupted", candidate)
+        return found[0]
+
+    def _start(self) -> None:
         self.run_id = self.records.start(
             self.context, seed=self.seed, trials=self.trials, seconds=self.options.seconds
         )
+
+    def _evaluator(self, scratch: str) -> Evaluator:
+        return Evaluator(
+            self._setup(scratch),
+            self._encode,
+            self._limits(),
+            DeviceLock(self.context.device),
+            self.options.command,
+        )
+
+    def run(self) -> TuneResult:
+        """Search, compare, record, build."""
+        self._start()
         winner: Trial | None = None
         state = "interrupted"
         try:
@@ -175,10 +226,7 @@ class _Tuner:
         return self._result(winner)
 
     def _measure(self, scratch: str) -> Trial | None:
-        lock = DeviceLock(self.context.device)
-        with Evaluator(
-            self._setup(scratch), self._encode, self._limits(), lock, self.options.command
-        ) as evaluator:
+        with self._evaluator(scratch) as evaluator:
             try:
                 self._loop(evaluator)
                 return self._finals(evaluator)
@@ -286,11 +334,13 @@ class _Tuner:
 
     def _recorded(self, batch: Sequence[Candidate]) -> list[Outcome | None]:
         """Outcomes that an earlier run in this very context has measured."""
-        found = [self.known.get(candidate.key) for candidate in batch]
-        return [
-            record.outcome if record is not None and record.trace == candidate.trace else None
-            for record, candidate in zip(found, batch, strict=True)
-        ]
+        found: list[Outcome | None] = []
+        for candidate in batch:
+            record = self.known.get(candidate.key)
+            same = record is not None and record.codegen == self.context.codegen
+            fits = record is not None and same and record.trace == candidate.trace
+            found.append(record.outcome if record is not None and fits else None)
+        return found
 
     def _setup(self, scratch: str) -> Message:
         return {
@@ -319,33 +369,6 @@ class _Tuner:
         named = self.problem.naming.named
         knobs = tuple(replace(knob, name=named(knob.name)) for knob in candidate.knobs)
         return str(replace(candidate, knobs=knobs))
-
-
-def _replay(
-    problem: Problem,
-    space: Space,
-    records: Records,
-    context: Context,
-    options: Options,
-    begin: float,
-) -> TuneResult | None:
-    """The recorded winner, when a run that was long enough is there and it still builds."""
-    if not any(r.covers(options.trials, options.seconds) for r in records.runs(context)):
-        return None
-    record = records.best(context)
-    if record is None:
-        return None
-    found = space.candidate(record.decisions, "record")
-    if isinstance(found, Rejected) or found.key != record.key or found.trace != record.trace:
-        return None  # the rules have changed since
-    try:
-        kernel = build(problem.schedule(found.decisions), problem.target)
-    except (ScheduleError, LowerError, BackendError):
-        return None
-    winner = Trial(0, found, record.outcome)
-    return TuneResult(
-        kernel, winner, (winner,), {}, replayed=True, seconds=time.monotonic() - begin
-    )
 
 
 def _open_records(where: str | Path | bool | None) -> Records:

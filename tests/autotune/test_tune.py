@@ -1,0 +1,230 @@
+"""The search from end to end on the CPU: real candidates, real workers, real faults."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import chaos_worker
+import numpy as np
+import pytest
+
+import tedsl as te
+from tedsl.autotune import autotune, tune
+from tedsl.autotune.records import Records
+from tedsl.errors import TuneError
+from tedsl.expr.tensor import Tensor
+from tedsl.scheduling.schedule import Schedule
+
+pytestmark = pytest.mark.cpu
+N = 3000
+
+
+def chain(name: str = "y", size: int = N) -> Tensor:
+    x = te.placeholder((size,), "float32", name=f"{name}_in")
+    return te.compute((size,), lambda i: te.tanh(x[i] * 2.0 + 1.0) * te.exp(-x[i]), name=name)
+
+
+def pieces(*choices: int):
+    """A schedule function with one knob."""
+
+    def schedule(s: Schedule) -> None:
+        stage = s[s.outputs[0]]
+        piece = s.knob("piece", choices, choices[0])
+        _, inner = stage.split(stage.op.axis[0], factor=piece)
+        stage.vectorize(inner)
+
+    return schedule
+
+
+def check_chain(kernel: object) -> None:
+    x = np.linspace(-2, 2, N, dtype=np.float32)
+    got = kernel(x)  # type: ignore[operator]
+    np.testing.assert_allclose(got, np.tanh(x * 2 + 1) * np.exp(-x), rtol=1e-5, atol=1e-6)
+
+
+def rows(path: Path) -> list[dict[str, object]]:
+    records = Records(path)
+    lines = path.with_suffix(".jsonl")
+    records.export(lines)
+    records.close()
+    found = [json.loads(line) for line in lines.read_text().splitlines()]
+    return [row for row in found if row["kind"] == "candidate"]
+
+
+def test_a_chain_is_tuned_recorded_and_replayed(tmp_path: Path):
+    path = tmp_path / "r.sqlite"
+    first = tune(chain(), "cpu", trials=6, records=path)
+    check_chain(first.kernel)
+    assert not first.replayed
+    assert first.winner.seconds <= first.trials[0].seconds
+    assert first.kernel.schedule is not None
+    count = len(rows(path))
+    assert count == len(first.trials)
+    again = tune(chain(), "cpu", trials=6, records=path)
+    assert again.replayed
+    assert again.winner.candidate.key == first.winner.candidate.key
+    renamed = tune(chain("other"), "cpu", trials=4, records=path)
+    assert renamed.replayed
+    check_chain(renamed.kernel)
+    assert len(rows(path)) == count
+    assert not tune(chain(size=N + 1), "cpu", trials=1, records=path).replayed
+
+
+def test_softmax_with_default_rules(tmp_path: Path):
+    x = te.placeholder((33, 257), "float32", name="x")
+    kernel = autotune(te.nn.softmax(x), "cpu", trials=4, records=tmp_path / "r.sqlite")
+    data = np.random.default_rng(0).standard_normal((33, 257)).astype(np.float32)
+    e = np.exp(data - data.max(1, keepdims=True))
+    np.testing.assert_allclose(kernel(data), e / e.sum(1, keepdims=True), rtol=1e-5, atol=1e-7)
+
+
+def test_a_users_function_is_a_space():
+    found = tune(chain(), "cpu", trials=10, records=False, schedule=pieces(8, 64, 512))
+    assert found.exhausted
+    assert len(found.trials) == 3
+    assert found.trials[0].candidate.decisions == {"piece": 8}
+    check_chain(found.kernel)
+
+
+def test_chaos_is_survived_and_recorded(tmp_path: Path):
+    faults = (*chaos_worker.FAULTS, chaos_worker.WRONG, chaos_worker.OUTSIDE, 47)
+    path = tmp_path / "r.sqlite"
+    found = tune(
+        chain(),
+        "cpu",
+        trials=40,
+        records=path,
+        schedule=pieces(8, 64, 256, *faults),
+        command=chaos_worker.COMMAND,
+        candidate_seconds=4.0,
+    )
+    check_chain(found.kernel)
+    assert found.winner.candidate.decisions["piece"] in (8, 64, 256)
+    by_piece = {
+        json.loads(str(row["decisions"]))["piece"]: (row["status"], row["reason"])
+        for row in rows(path)
+    }
+    assert len(by_piece) == 3 + len(faults)
+    assert by_piece[11] == ("crash", "signal 11 (SIGSEGV)")
+    assert by_piece[13] == ("crash", "signal 6 (SIGABRT)")
+    assert by_piece[17] == ("timeout", "longer than 4 s")
+    assert by_piece[19] == ("out_of_memory", "out of memory")
+    assert by_piece[23] == ("crash", "signal 9 (SIGKILL)")
+    assert by_piece[29] == ("crash", "exit status 3")
+    assert by_piece[31] == ("compile_error", "ptxas said no")
+    assert by_piece[37] == ("wrong", "wrong output")
+    assert by_piece[41] == ("wrong", "wrote outside its output")
+    assert by_piece[47] == ("crash", "signal 6 (SIGABRT)")
+    assert found.rejected == {
+        "crash": 5, "timeout": 1, "out_of_memory": 1, "compile_error": 1, "wrong": 2,
+    }  # fmt: skip
+
+
+def test_nothing_right_is_an_error_with_counts():
+    with pytest.raises(TuneError, match=r"none of 2 candidates ran correctly(.|\n)*1 wrong: wrong"):
+        tune(
+            chain(),
+            "cpu",
+            trials=4,
+            records=False,
+            schedule=pieces(chaos_worker.WRONG, 13),
+            command=chaos_worker.COMMAND,
+        )
+
+
+def test_symbolic_sizes_need_a_value():
+    n = te.var("n")
+    x = te.placeholder((n,), "float32", name="x")
+    y = te.compute((n,), lambda i: x[i] * 2.0, name="y")
+    with pytest.raises(TuneError, match="'n' is symbolic and has no value"):
+        tune(y, "cpu", trials=2, records=False)
+    kernel = autotune(y, "cpu", trials=2, records=False, sizes={"n": 1000})
+    np.testing.assert_array_equal(kernel(np.ones(7, np.float32)), np.full(7, 2, np.float32))
+
+
+@pytest.mark.parametrize(
+    ("target", "budget", "text"),
+    [
+        ("tpu", {}, "unknown target 'tpu'"),
+        ("triton-interpret", {}, "cannot be timed on the target 'triton-interpret'"),
+        ("cuda:sm_90", {}, "cannot be timed on the target 'cuda:sm_90'"),
+        ("cpu", {"trials": 0}, "trials=0 is no budget"),
+        ("cpu", {"seconds": -1.0}, r"seconds=-1.0 is no budget"),
+    ],
+)
+def test_what_cannot_be_tuned_is_refused(target: str, budget: dict[str, float], text: str):
+    with pytest.raises(TuneError, match=text):
+        tune(chain(), target, records=False, **budget)
+
+
+@pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="needs a machine without a GPU")
+def test_a_missing_gpu_is_named():
+    with pytest.raises(TuneError, match=r'target="cuda"'):
+        tune(chain(), "cuda", records=False)
+
+
+def test_an_internal_error_is_let_out():
+    def broken(s: Schedule) -> None:
+        raise te.InternalError("lost a stage")
+
+    with pytest.raises(te.InternalError, match="lost a stage"):
+        tune(chain(), "cpu", records=False, schedule=broken)
+
+
+def start(path: Path, trials: int) -> subprocess.Popen[bytes]:
+    program = Path(chaos_worker.__file__).with_name("tune_program.py")
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    return subprocess.Popen(
+        [sys.executable, "-P", str(program), str(path), str(trials)],
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+def wait_for_rows(path: Path, count: int, seconds: float = 60.0) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if path.exists() and len(rows(path)) >= count:
+            return
+        time.sleep(0.1)
+    raise AssertionError("the program records nothing")
+
+
+def test_ctrl_c_returns_the_best_so_far(tmp_path: Path):
+    path = tmp_path / "r.sqlite"
+    process = start(path, 1000)
+    wait_for_rows(path, 3)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err.decode()
+    found = json.loads(out)
+    assert found["interrupted"]
+    assert found["right"]
+    assert not found["exhausted"]
+    assert len(rows(path)) < found["space"]
+
+
+def test_a_killed_search_is_resumed(tmp_path: Path):
+    path = tmp_path / "r.sqlite"
+    process = start(path, 12)
+    wait_for_rows(path, 3)
+    process.kill()
+    process.communicate(timeout=30)
+    before = {row["key"]: row["samples"] for row in rows(path)}
+    assert 3 <= len(before) < 12
+    process = start(path, 12)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err.decode()
+    assert json.loads(out)["right"]
+    after = rows(path)
+    assert len({row["key"] for row in after}) == 12
+    runs = {row["run"] for row in after}
+    assert len(runs) == 2
+    for row in after:
+        if row["key"] in before:
+            assert row["samples"] == before[row["key"]]

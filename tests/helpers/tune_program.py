@@ -1,0 +1,41 @@
+"""A program that tunes, to be interrupted or killed by a test.  Prints what it found as JSON."""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+
+import tedsl as te
+from tedsl.autotune import tune
+from tedsl.scheduling.schedule import Schedule
+
+N = 5000
+CHOICES = tuple(range(8, 8 + 2 * 200, 2))
+
+
+def schedule(s: Schedule) -> None:
+    """Many choices that all work."""
+    stage = s[s.outputs[0]]
+    _, inner = stage.split(stage.op.axis[0], factor=s.knob("piece", CHOICES, CHOICES[0]))
+    stage.vectorize(inner)
+
+
+def main(path: str, trials: int) -> None:
+    """Tune `x * x + 1`."""
+    x = te.placeholder((N,), "float32", name="x")
+    y = te.compute((N,), lambda i: x[i] * x[i] + 1.0, name="y")
+    found = tune(y, "cpu", trials=trials, seed=5, records=Path(path), schedule=schedule)
+    data = np.linspace(-3, 3, N, dtype=np.float32)
+    right = np.allclose(found.kernel(data), data * data + 1)
+    facts = {
+        "interrupted": found.interrupted,
+        "exhausted": found.exhausted,
+        "right": bool(right),
+        "space": len(CHOICES),
+    }
+    sys.stdout.write(json.dumps(facts))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))
