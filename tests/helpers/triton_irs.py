@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from irs import argmax, float32, int32, tile
+
 from tedsl.dtypes import DType
 from tedsl.expr import build as b
 from tedsl.expr.nodes import Axis, AxisKind, BinaryOp, Const, Expr, Reducer, Unary, UnaryOp, Var
@@ -122,9 +125,7 @@ def softmax(
             tile((j, padded)),
         ),
     )
-    return module(
-        "softmax", (x,), (y,), grid(i, rows, body), launch=Launch(num_warps=num_warps)
-    )
+    return module("softmax", (x,), (y,), grid(i, rows, body), launch=Launch(num_warps=num_warps))
 
 
 def looped_sum(rows: int, columns: int, block: int, row_block: int = 4) -> Module:
@@ -180,7 +181,7 @@ def matmul(
     num_stages: int = 3,
     transposed: bool = False,
 ) -> Module:
-    """Blocks of C in a grid, K in a loop, `Dot` inside; `shared` stages A, B and C by descriptor."""
+    """Blocks of C in a grid, K in a loop, `Dot` inside; `shared` stages by descriptors."""
     (m, n, k), (bm, bn, bk) = size, block
     a = mem("A", (m, k), dtype)
     w = mem("B", (n, k) if transposed else (k, n), dtype)
@@ -257,9 +258,7 @@ def gather(rows: int, columns: int, table: int) -> Module:
     i, j = Axis("i"), Axis("j")
     padded = 1 << (columns - 1).bit_length()
     mask = b.lt(j, columns) if padded != columns else None
-    body = Store(
-        y, (i, j), Load(e, (Load(index, (i,)), j), mask), mask, tile((j, padded))
-    )
+    body = Store(y, (i, j), Load(e, (Load(index, (i,)), j), mask), mask, tile((j, padded)))
     return module("gather", (e, index), (y,), grid(i, rows, body))
 
 
@@ -276,9 +275,7 @@ def arg_max(rows: int, columns: int) -> Module:
         (lv, lp),
         Store(lv, (zero,), reducer.identity[0]),
         Store(lp, (zero,), reducer.identity[1]),
-        Accumulate(
-            (lv, lp), (zero,), reducer, (Load(x, (i, k), mask), k), mask, tile((k, padded))
-        ),
+        Accumulate((lv, lp), (zero,), reducer, (Load(x, (i, k), mask), k), mask, tile((k, padded))),
         Store(v, (i,), Load(lv, (zero,))),
         Store(p, (i,), Load(lp, (zero,))),
     )
@@ -301,7 +298,7 @@ def symbolic_scale(block: int = 128) -> Module:
 
 
 def pointwise(
-    count: int, block: int, inputs: tuple[DType, ...], out: DType, value: object
+    count: int, block: int, inputs: tuple[DType, ...], out: DType, value: Callable[..., Expr]
 ) -> Module:
     """Y[i] = value(X0[i], X1[i], ...) over blocks of a vector."""
     buffers = tuple(mem(f"X{n}", (count,), dtype) for n, dtype in enumerate(inputs))
@@ -309,7 +306,6 @@ def pointwise(
     io, ii = Axis("i.outer"), Axis("i.inner")
     i = b.add(b.mul(io, block), ii)
     mask = b.lt(i, count) if count % block else None
-    assert callable(value)
     result = value(*(Load(buffer, (i,), mask) for buffer in buffers))
     body = Store(y, (i,), result, mask, tile((ii, block)))
     return module("pointwise", buffers, (y,), grid(io, -(-count // block), body))

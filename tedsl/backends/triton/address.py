@@ -33,9 +33,11 @@ def times(a: Expr, b: Expr) -> Expr:
     """`a * b`, folding constants and factors of 1."""
     if isinstance(a, Const) and isinstance(b, Const):
         return Const(int(a.value) * int(b.value), a.dtype)
-    if isinstance(b, Const) and isinstance(a, Binary) and a.op is BinaryOp.MUL:
-        if isinstance(a.b, Const):
-            return times(a.a, Const(int(a.b.value) * int(b.value), b.dtype))
+    match a, b:
+        case Binary(op=BinaryOp.MUL, a=x, b=Const(value=u)), Const(value=v, dtype=dtype):
+            return times(x, Const(int(u) * int(v), dtype))
+        case _:
+            pass
     for x, y in ((a, b), (b, a)):
         if isinstance(x, Const) and x.value == 1:
             return y

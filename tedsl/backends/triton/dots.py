@@ -97,5 +97,3 @@ def _block(writer: Writer, expr: Expr, order: tuple[TileAxis, ...]) -> str:
     if isinstance(expr, Const):
         value = Value(Text(value.text.text), (), expr.dtype, literal=True)
     return whole(printer, value, tuple(range(len(order))), tuple(t.extent for t in order))
-
-

@@ -7,6 +7,8 @@ text; `offline`, `interpret` and `launcher` run it.
 
 from __future__ import annotations
 
+import re
+
 from tedsl.backends.triton.address import times, to
 from tedsl.backends.triton.descriptors import Descriptors
 from tedsl.backends.triton.math import UNARY, triton_type
@@ -107,8 +109,15 @@ class _Kernel:
         return KernelSpec(self.name, tuple(self.params), self.grid, self.func.launch, spans)
 
     def _finish_params(self, text: str) -> None:
-        """Add descriptors, and drop pointers that only descriptors use."""
-        del text
+        """Drop pointers that only descriptors stand for, and add the descriptors."""
+        described = {buffer for buffer, _ in self.descriptors.params}
+        used = set(re.findall(r"\w+", re.sub(r"#.*", "", text)))
+        self.params = [
+            param for param in self.params if param.buffer not in described or param.name in used
+        ]
+        sizes = [param for param in self.params if param.kind is ParamKind.SIZE]
+        pointers = [param for param in self.params if param.kind is ParamKind.POINTER]
+        self.params = [*pointers, *self.descriptors.params.values(), *sizes]
 
     def _programs(self, loops: list[For]) -> None:
         """Define the program axes from program ids.
@@ -143,7 +152,9 @@ class _Kernel:
             if place == len(loops) - 1:
                 value = source
             else:
-                count = Printer(writer, (), ()).value(loop.extent, f"{loop.axis.name}_count", name=True)
+                count = Printer(writer, (), ()).value(
+                    loop.extent, f"{loop.axis.name}_count", name=True
+                )
                 extent = count.text.at(UNARY)
                 value = f"{source} % {extent}"
                 rest = f"{source} // {extent}"

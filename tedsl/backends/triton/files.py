@@ -1,4 +1,5 @@
-"""Generated source as real files, which `@triton.jit` needs, in a folder only the user can write."""
+"""Generated source as real files, which `@triton.jit` needs, in a folder that only the user can
+write."""
 
 from __future__ import annotations
 

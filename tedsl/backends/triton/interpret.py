@@ -18,24 +18,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
 from tedsl.backends.triton.files import source_file
 from tedsl.backends.triton.program import KernelSpec, ParamKind, TritonProgram
-from tedsl.dtypes import DType
 from tedsl.errors import BackendError
 from tedsl.expr.nodes import Var
+from tedsl.expr.numerics import numpy_dtype
 from tedsl.ir.nodes import Buffer
 
 CHILD = Path(__file__).with_name("interpret_child.py")
 Array = NDArray[Any]
-
-
-def numpy_dtype(dtype: DType) -> np.dtype[Any]:
-    """The numpy type of an element type; bfloat16 is that of ml_dtypes."""
-    return np.dtype(ml_dtypes.bfloat16) if dtype is DType.bfloat16 else np.dtype(dtype.value)
 
 
 def run(
@@ -75,7 +69,9 @@ def run(
         "results": list(range(len(order))),
     }
     contents = [array.tobytes() for array in arrays.values()]
-    for array, content in zip(arrays.values(), _CHILD.call(request, contents, timeout), strict=True):
+    for array, content in zip(
+        arrays.values(), _CHILD.call(request, contents, timeout), strict=True
+    ):
         array[...] = np.frombuffer(content, array.dtype).reshape(array.shape)
 
 
@@ -135,7 +131,10 @@ class _Child:
         return results
 
     def _exchange(
-        self, process: subprocess.Popen[bytes], request: Mapping[str, Any], contents: Sequence[bytes]
+        self,
+        process: subprocess.Popen[bytes],
+        request: Mapping[str, Any],
+        contents: Sequence[bytes],
     ) -> tuple[dict[str, Any], list[bytes]]:
         source, target = process.stdout, process.stdin
         if source is None or target is None:

@@ -10,6 +10,7 @@ bfloat16, libdevice exists, a loop variable is a tensor, and `tl.reduce` folds w
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import json
 import os
@@ -19,11 +20,24 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
 
-import ml_dtypes
 import numpy as np
 
+BFLOAT16: Any = importlib.import_module("ml_dtypes").bfloat16
 GUARD = 4096
 FILL = 0xA5
+FAILURES = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    ImportError,
+    LookupError,
+    MemoryError,
+    NameError,
+    RuntimeError,
+    SyntaxError,
+    TypeError,
+    ValueError,
+)
 
 
 class Storage:
@@ -117,7 +131,7 @@ def _float_conversion(original: Callable[..., Any], tl: Any) -> Callable[..., An
 
     def convert(data: Any, source: Any, target: Any, mode: Any) -> Any:
         if source == tl.float32 and target == tl.bfloat16:
-            return np.asarray(data).astype(ml_dtypes.bfloat16).view(np.uint16)
+            return np.asarray(data).astype(BFLOAT16).view(np.uint16)
         if source == tl.bfloat16 and target == tl.float32:
             wide = np.asarray(data).astype(np.uint16).astype(np.uint32) << np.uint32(16)
             return wide.view(np.uint32)
@@ -129,7 +143,7 @@ def _float_conversion(original: Callable[..., Any], tl: Any) -> Callable[..., An
 def _dot(module: Any, tl: Any) -> Callable[..., Any]:
     def as_float(handle: Any) -> Any:
         if handle.dtype.scalar == tl.bfloat16:
-            return np.asarray(handle.data).view(ml_dtypes.bfloat16).astype(np.float32)
+            return np.asarray(handle.data).view(BFLOAT16).astype(np.float32)
         return handle.data
 
     def create_dot(_self: Any, a: Any, b: Any, d: Any, *_options: Any) -> Any:
@@ -150,9 +164,10 @@ def _generic_reduce(self: Any, values: tuple[Any, ...]) -> list[Any]:
         half = slices[0].shape[0] // 2
         left = [self.to_tensor(s[:half], k) for s, k in zip(slices, kinds, strict=True)]
         right = [self.to_tensor(s[half:], k) for s, k in zip(slices, kinds, strict=True)]
-        found = self.combine_fn.fn(*left, *right)
-        found = found if isinstance(found, tuple) else (found,)
-        slices = [np.broadcast_to(f.handle.data, s[:half].shape) for f, s in zip(found, slices)]
+        found: Any = self.combine_fn.fn(*left, *right)
+        parts: list[Any] = list(found) if len(slices) > 1 else [found]
+        shape = slices[0][:half].shape
+        slices = [np.broadcast_to(part.handle.data, shape) for part in parts]
     return [self.to_tensor(s[0], k) for s, k in zip(slices, kinds, strict=True)]
 
 
@@ -196,11 +211,16 @@ def _tensor_range(module: Any, tl: Any) -> Callable[..., Iterator[Any]]:
     return values
 
 
+def _call_rewritten(function: Any, *args: Any, **kwargs: Any) -> Any:
+    """Call one kernel function from another; the language is already patched by the outer one."""
+    return function.rewrite()(*args, **kwargs)
+
+
 def install() -> None:
     """Make Triton's interpreter agree with its compiler where the generated source needs it."""
-    import triton.language as tl  # pyright: ignore[reportMissingImports]
-    from triton.language.extra import libdevice
-    from triton.runtime import interpreter as module
+    tl = importlib.import_module("triton.language")
+    libdevice = importlib.import_module("triton.language.extra.libdevice")
+    module: Any = importlib.import_module("triton.runtime.interpreter")
 
     np.seterr(all="ignore")
     module._convert_float = _float_conversion(module._convert_float, tl)
@@ -217,9 +237,7 @@ def install() -> None:
         scope.set_attr(lang, "range", new_range)
 
     module._patch_lang_core = patch_core
-    module.InterpretedFunction.__call__ = lambda self, *args, **kwargs: self.rewrite()(
-        *args, **kwargs
-    )
+    module.InterpretedFunction.__call__ = _call_rewritten
 
 
 class Server:
@@ -229,21 +247,22 @@ class Server:
         self._source = source
         self._target = target
         self._modules: dict[str, Any] = {}
+        self._failure: type[Exception] = importlib.import_module("triton").InterpreterError
 
     def serve(self) -> None:
         while (head := self._source.read(8)) and len(head) == 8:
-            request = json.loads(self._source.read(struct.unpack("<Q", head)[0]))
+            request: dict[str, Any] = json.loads(self._source.read(struct.unpack("<Q", head)[0]))
             arrays = [
                 Array(a["name"], a["dtype"], tuple(a["shape"]), self._source.read(a["nbytes"]))
                 for a in request["arrays"]
             ]
             try:
                 self._run(request, arrays)
-                contents = [arrays[n].content() for n in request["results"]]
+                contents: list[bytes] = [arrays[n].content() for n in request["results"]]
                 answer: dict[str, Any] = {"ok": True}
-            except BaseException as error:  # noqa: BLE001  everything goes back to the parent
+            except (*FAILURES, self._failure) as error:
                 answer = {"ok": False, "error": repr(error), "trace": traceback.format_exc()}
-                contents = []
+                contents = list[bytes]()
             self._send(answer, contents)
 
     def _send(self, answer: dict[str, Any], contents: list[bytes]) -> None:
@@ -267,10 +286,7 @@ class Server:
         return self._modules[path]
 
     def _run(self, request: dict[str, Any], arrays: list[Array]) -> None:
-        from triton.tools.tensor_descriptor import (  # pyright: ignore[reportMissingImports]
-            TensorDescriptor,
-        )
-
+        descriptor = importlib.import_module("triton.tools.tensor_descriptor").TensorDescriptor
         module = self._module(request["path"])
         for kernel in request["kernels"]:
             args: list[Any] = []
@@ -282,7 +298,7 @@ class Server:
                 else:
                     base = arrays[arg["array"]]
                     strides = list(base.stride())
-                    args.append(TensorDescriptor(base, list(base.shape), strides, arg["block"]))
+                    args.append(descriptor(base, list(base.shape), strides, arg["block"]))
             if 0 not in kernel["grid"]:
                 getattr(module, kernel["name"])[tuple(kernel["grid"])](*args)
 

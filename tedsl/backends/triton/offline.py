@@ -240,7 +240,8 @@ def _in_subprocess(requests: Sequence[Mapping[str, Any]], timeout: float) -> lis
 
 
 def _unpack(found: dict[str, Any]) -> CompiledInfo:
-    return CompiledInfo(**{**found, "cubin": base64.b64decode(found["cubin"])})
+    cubin: Any = base64.b64decode(found["cubin"])
+    return CompiledInfo(**{**found, "cubin": cubin})
 
 
 def _pack(info: CompiledInfo) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """`Accumulate`: element-wise update of a tile, or reduction of tile axes and one update after it.
 
-Masked lanes carry the reducer's identity.  Minima and maxima of floats propagate NaN, which Triton's
-own `tl.max` does not, so they go through `tl.reduce`.  A reducer over a tuple, or one that is no
-single operator, becomes a function of its own.
+Masked lanes carry the reducer's identity.  Minima and maxima of floats propagate NaN, which
+Triton's own `tl.max` does not, so they go through `tl.reduce`.  A reducer over a tuple, or one that
+is no single operator, becomes a function of its own.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def zero_outside(expr: Expr, part: Expr, printer: Printer) -> bool:
 
 
 def accumulate(writer: Writer, stmt: Accumulate) -> None:
-    """Print one `Accumulate` into LOCAL buffers, or into one GLOBAL buffer read and written back."""
+    """Print one `Accumulate`: into LOCAL buffers, or into GLOBAL ones read and written back."""
     values = tuple(guard_loads(value) for value in stmt.values)
     parts = tuple(conjuncts(stmt.mask))
     local = stmt.buffers[0].scope is not Scope.GLOBAL
@@ -92,9 +92,7 @@ def _single(update: Update, value: Expr) -> list[Value]:
     if op is None or not isinstance(identity, Const):
         raise LowerError(f"reducer {reducer.name!r} has an identity that is not a constant")
     parts = [
-        p
-        for p in update.parts
-        if not (op is BinaryOp.ADD and zero_outside(value, p, printer))
+        p for p in update.parts if not (op is BinaryOp.ADD and zero_outside(value, p, printer))
     ]
     found = printer.value(value)
     if parts:
@@ -266,12 +264,12 @@ def _into_locals(update: Update, results: list[Value]) -> None:
             Value(Text(local.name), update.kept, buffer.dtype)
             for local, buffer in zip(locals_, stmt.buffers, strict=True)
         ]
-        if reducer.operator is BinaryOp.ADD and old[0].dtype not in HALF:
-            if not old[0].dtype.is_bool:
-                term = _ordered(update, results[0])
-                writer.line(f"{locals_[0].name} += {printer.expand(term, update.kept).text}")
-                writer.assigned(stmt.buffers)
-                return
+        in_place = old[0].dtype not in HALF and not old[0].dtype.is_bool
+        if reducer.operator is BinaryOp.ADD and in_place:
+            term = _ordered(update, results[0])
+            writer.line(f"{locals_[0].name} += {printer.expand(term, update.kept).text}")
+            writer.assigned(stmt.buffers)
+            return
         new = _combined(update, old, results)
         if masked:
             mask = printer.mask(update.parts, update.kept).text
@@ -295,9 +293,7 @@ def _ordered(update: Update, value: Value) -> Value:
     return Value(Text(f"tl.permute({value.text.text}, ({order}))"), wanted, value.dtype)
 
 
-def whole(
-    printer: Printer, value: Value, dims: tuple[int, ...], shape: tuple[int, ...]
-) -> str:
+def whole(printer: Printer, value: Value, dims: tuple[int, ...], shape: tuple[int, ...]) -> str:
     """`value` as a block of exactly `shape`, so that a variable keeps one type."""
     if value.literal:
         return f"tl.full({shape}, {value.text.text}, {math.triton_type(value.dtype)})"

@@ -290,4 +290,3 @@ def needs_definition(body: Stmt, buffer: Buffer) -> bool:
 
     visit(body, False)
     return missing
-
