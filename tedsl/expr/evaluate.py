@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import numpy as np
+
 from tedsl.errors import ExprError, InternalError
 from tedsl.expr import numerics
 from tedsl.expr.nodes import (
@@ -157,28 +159,68 @@ class Block:
         return xp.clip(index, 0, max(size - 1, 0))
 
     def _view(self, expr: TensorRead, array: Array) -> Value | None:
-        """The read as a slice of the tensor, when every index is a number or one axis of its own
-        plus a number, all within the tensor; else None."""
-        slices: list[slice | int] = []
-        dims: list[int] = []
-        for index, size in zip(expr.indices, array.shape, strict=True):
-            parts = axis_plus_constant(index)
-            if parts is None:
-                return None
-            axis, offset = parts
-            if axis is None:
-                low, high = offset, offset + 1
-                slices.append(offset)
-            else:
-                span = self._span(axis)
-                low, high = span.low + offset, span.high + offset
-                slices.append(slice(low, high))
-                dims.append(span.dim)
-            if low < 0 or high > size:
-                return None
-        if len(set(dims)) < len(dims):
+        """The read as a strided view of the tensor, when every index is a sum of multiples of axes
+        and all points are within the tensor; else None."""
+        if not array.flags.c_contiguous:
             return None
-        return spread(array[tuple(slices)], dims, self.rank)
+        start = 0
+        shape, strides = [1] * self.rank, [0] * self.rank
+        for index, size, stride in zip(expr.indices, array.shape, array.strides, strict=True):
+            terms = self._linear(index)
+            if terms is None:
+                return None
+            low = high = terms.constant
+            for axis, scale in terms.scales.items():
+                span = self._span(axis)
+                ends = (scale * span.low, scale * (span.high - 1))
+                low, high = low + min(ends), high + max(ends)
+                start += ends[0] * stride
+                shape[span.dim] = span.high - span.low
+                strides[span.dim] += scale * stride
+            start += terms.constant * stride
+            if low < 0 or high >= size:
+                return None
+        if 0 in shape:
+            return xp.empty(shape, array.dtype)
+        corner = array.reshape(-1)[start // array.itemsize :]
+        return np.lib.stride_tricks.as_strided(corner, shape, strides, writeable=False)
+
+    def _linear(self, index: Expr) -> _Linear | None:
+        """`index` as a constant plus multiples of axes, when it is."""
+        match index:
+            case Axis():
+                return _Linear({index: 1}, 0)
+            case Const(value=value):
+                return _Linear({}, int(value))
+            case Var():
+                return _Linear({}, int(self._scalar(index)))
+            case Binary(op=BinaryOp.ADD | BinaryOp.SUB as op, a=a, b=b):
+                left, right = self._linear(a), self._linear(b)
+                if left is None or right is None:
+                    return None
+                return left.plus(right, 1 if op is BinaryOp.ADD else -1)
+            case Binary(op=BinaryOp.MUL, a=a, b=b):
+                left, right = self._linear(a), self._linear(b)
+                if left is None or right is None or (left.scales and right.scales):
+                    return None
+                factor, other = (left, right) if right.scales else (right, left)
+                return _Linear({}, 0).plus(other, factor.constant)
+            case _:
+                return None
+
+
+class _Linear(NamedTuple):
+    """`constant` plus the sum of `scale * axis`."""
+
+    scales: dict[Axis, int]
+    constant: int
+
+    def plus(self, other: _Linear, factor: int) -> _Linear:
+        """This plus `factor * other`."""
+        scales = dict(self.scales)
+        for axis, scale in other.scales.items():
+            scales[axis] = scales.get(axis, 0) + factor * scale
+        return _Linear(scales, self.constant + factor * other.constant)
 
 
 def spread(array: Array, dims: Sequence[int], rank: int) -> Array:

@@ -57,7 +57,8 @@ def sum_of_products(
     result, order = _product(left, right, frozenset(node.axes))
     dims = {axis: dim for dim, axis in enumerate(axes)}
     placed = spread(result, [dims[axis] for axis in order], len(axes))
-    return xp.broadcast_to(placed, tuple(extents)).astype(numpy_dtype(node.dtype))
+    whole = xp.broadcast_to(placed, tuple(extents))
+    return whole.astype(numpy_dtype(node.dtype), order="C")
 
 
 def _factor(

@@ -99,7 +99,7 @@ def _input(op: PlaceholderOp, inputs: Mapping[Tensor, Array], extents: tuple[int
             subject="evaluate",
             hint="convert the array: dtypes and shapes must match exactly",
         )
-    return array
+    return array if array.flags.c_contiguous else array.copy()
 
 
 @dataclass(slots=True)
