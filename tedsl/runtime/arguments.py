@@ -18,7 +18,7 @@ from tedsl.expr.nodes import Var
 from tedsl.expr.visit import variables
 from tedsl.ir.nodes import Buffer, Module
 from tedsl.ir.printer import print_expr
-from tedsl.runtime.arrays import CPU, ArrayView, Device, view
+from tedsl.runtime.arrays import ArrayView, Device, view
 from tedsl.runtime.sizes import Number, Values, bare_var, evaluate, evaluate_shape, fits
 
 
@@ -165,21 +165,21 @@ class Signature:
             ) from error
 
     def bind(
-        self, inputs: Sequence[ArrayView], scalars: Mapping[str, object], device_kind: str
+        self, inputs: Sequence[ArrayView], scalars: Mapping[str, object], device: Device
     ) -> Binding:
         """Check inputs and scalars, and solve the sizes.
 
         Args:
             inputs: one view per input.
             scalars: the keyword arguments.
-            device_kind: `cpu` or `cuda`, where the kernel runs.
+            device: where a call without inputs runs; inputs are on a device of this kind.
 
         Raises:
             BackendError: anything that does not fit.
         """
         for i, (array, buffer) in enumerate(zip(inputs, self.inputs, strict=True)):
             label = f"{self.name}: argument {i + 1} ({buffer.name})"
-            _check_form(array, buffer, label, device_kind)
+            _check_form(array, buffer, label, device.kind)
             _check_device(array, inputs[0], label)
         values = {**self._solve(inputs), **self._scalars(scalars)}
         for i, (array, buffer) in enumerate(zip(inputs, self.inputs, strict=True)):
@@ -193,8 +193,8 @@ class Signature:
             ),
             outputs=self._specs(self.outputs, values, "output"),
             workspaces=self._specs(self.workspaces, values, "workspace"),
-            device=inputs[0].device if inputs else CPU if device_kind == "cpu" else Device("cuda"),
-            framework=_common_framework(inputs, device_kind),
+            device=inputs[0].device if inputs else device,
+            framework=_common_framework(inputs, device.kind),
         )
 
     def check_outputs(

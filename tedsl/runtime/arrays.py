@@ -136,6 +136,8 @@ def view(array: object) -> ArrayView:
 
 
 def _view_numpy(array: AnyArray) -> ArrayView:
+    if isinstance(array, np.ma.MaskedArray):
+        raise BackendError("the mask of a masked array would be lost", hint="pass x.filled(...)")
     item = array.dtype.itemsize
     if any(stride % item for stride in array.strides) if item else True:
         raise BackendError(
@@ -169,6 +171,10 @@ def _view_torch(tensor: Any) -> ArrayView:
         raise BackendError(
             "the PyTorch tensor is a lazily negated or conjugated view",
             hint="pass x.resolve_neg().resolve_conj()",
+        )
+    if hasattr(tensor, "fake_mode"):
+        raise BackendError(
+            f"a {type(tensor).__name__} has no memory", hint="pass a plain PyTorch tensor"
         )
     name = str(tensor.dtype)
     return ArrayView(

@@ -12,7 +12,8 @@ from typing import Any
 
 from tedsl.errors import BackendError
 from tedsl.ir.nodes import Module
-from tedsl.runtime.arguments import Binding
+from tedsl.runtime.arguments import ArraySpec, Binding
+from tedsl.runtime.arrays import CPU
 from tedsl.runtime.cache import disk_cache
 from tedsl.runtime.fingerprint import code_version, fingerprint, tool_versions
 from tedsl.runtime.kernel import Executor, Launch
@@ -67,7 +68,7 @@ def make_executor(module: Module, target: Target, *, cache: bool = True) -> Exec
 class CpuExecutor:
     """Machine code of this process's CPU, from the cache or from LLVM."""
 
-    device_kind = "cpu"
+    device = CPU
 
     def __init__(self, module: Module, target: Target, cache: bool) -> None:
         self._module = module
@@ -117,11 +118,19 @@ class CpuExecutor:
     def check_runnable(self) -> None:
         """It was made for this machine."""
 
+    def adopt(self, array: Any) -> Any:
+        """Only its address is used."""
+        return array
+
+    def workspaces(self, binding: Binding) -> tuple[ArraySpec, ...]:
+        """All of them."""
+        return binding.workspaces
+
     def prepare(self, binding: Binding) -> Launch:
         """Bind the sizes of one call."""
         call, sizes = self._program.call, binding.sizes
 
-        def launch(pointers: Sequence[int]) -> None:
+        def launch(pointers: Sequence[int], arrays: Sequence[Any]) -> None:
             call(*pointers, *sizes)
 
         return launch

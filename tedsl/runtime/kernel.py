@@ -19,13 +19,13 @@ from tedsl.expr.nodes import Var
 from tedsl.ir.nodes import Module
 from tedsl.ir.printer import print_module
 from tedsl.runtime.arguments import ArraySpec, Binding, Signature
-from tedsl.runtime.arrays import ArrayView, numpy_pointer
+from tedsl.runtime.arrays import ArrayView, Device, numpy_pointer
 from tedsl.runtime.explain import Explanation, explain
 from tedsl.runtime.memory import numpy_allocator, torch_allocator
 from tedsl.runtime.sizes import Number
 from tedsl.target import Target
 
-Launch = Callable[[Sequence[int]], None]
+Launch = Callable[[Sequence[int], Sequence[Any]], None]
 _KEPT = 512  # bindings a kernel keeps before it forgets them all
 _NDARRAY = np.ndarray
 _MAX_ITEM = 8  # bytes of the widest element
@@ -35,8 +35,8 @@ class Executor(Protocol):
     """Code for one target that can run, or says why it cannot."""
 
     @property
-    def device_kind(self) -> str:
-        """`cpu` or `cuda`: where arguments have to be."""
+    def device(self) -> Device:
+        """Where a call without inputs runs; arguments have to be on a device of this kind."""
         ...
 
     @property
@@ -59,8 +59,16 @@ class Executor(Protocol):
         """Refuse where the code cannot run here at all."""
         ...
 
+    def adopt(self, array: Any) -> Any:
+        """A checked argument in the form that `prepare`'s function takes, over the same memory."""
+        ...
+
+    def workspaces(self, binding: Binding) -> tuple[ArraySpec, ...]:
+        """The workspaces that the caller allocates."""
+        ...
+
     def prepare(self, binding: Binding) -> Launch:
-        """A function that runs the kernels on the addresses of inputs, outputs, workspaces."""
+        """A function that runs the kernels on (addresses, arrays): inputs, outputs, workspaces."""
         ...
 
 
@@ -190,27 +198,13 @@ class Kernel:
         Raises:
             BackendError: an argument that does not fit; nothing has run.
         """
-        outs: tuple[Any, ...] = () if out is None else _as_tuple(out)
-        key: list[object] = [len(inputs)]
-        pointers: list[int] = []
-        low = 0
-        arguments = (*inputs, *outs) if outs else inputs
-        for kind, array in zip(map(type, arguments), arguments, strict=False):
-            if kind is _NDARRAY:
-                key += (array.shape, array.strides, array.dtype)
-                pointer = numpy_pointer(array)
-            elif kind in _torch.types:
-                if array.is_neg() or (array.requires_grad and _torch.records()):
-                    return self._checked(inputs, outs, scalars, None)
-                key += (array.shape, array.stride(), array.dtype, array.device)
-                pointer = array.data_ptr()
-            else:
-                return self._checked(inputs, outs, scalars, None)
-            low |= pointer
-            pointers.append(pointer)
-        if scalars:
-            key += [f"{name}={value!r}" for name, value in scalars.items()]
-        form = tuple(key)
+        outs: tuple[Any, ...] = () if out is None else self._given(out)
+        try:
+            form, pointers, low = _form(inputs, outs, scalars)
+        except RuntimeError:  # a PyTorch tensor without strides or memory: the check says which
+            return self._checked(inputs, outs, scalars, None)
+        if form is None:
+            return self._checked(inputs, outs, scalars, None)
         known = self._known.get(form)
         if (
             known is None
@@ -218,15 +212,29 @@ class Kernel:
             or (outs and known.outputs_unfit(pointers, outs))
         ):
             return self._checked(inputs, outs, scalars, form)
-        return self._run(known, outs, pointers)
+        return self._run(known, (*inputs, *outs), outs, pointers)
 
-    def _run(self, known: _Prepared, outs: tuple[Any, ...], pointers: list[int]) -> Any:
+    def _given(self, out: Any) -> tuple[Any, ...]:
+        """The arrays of `out=`, at least one."""
+        if not isinstance(out, (tuple, list)):
+            return (out,)
+        outs = tuple(cast(Sequence[Any], out))
+        return outs or self.signature.view_outputs(outs)
+
+    def _run(
+        self,
+        known: _Prepared,
+        arrays: tuple[Any, ...],
+        outs: tuple[Any, ...],
+        pointers: list[int],
+    ) -> Any:
         """Allocate what is missing and launch."""
+        self._last = known.binding
         made = [make() for make in (known.workspaces if outs else known.allocators)]
         pointer_of = known.pointer_of
         for array in made:
             pointers.append(pointer_of(array))
-        known.launch(pointers)
+        known.launch(pointers, (*arrays, *made))
         count = known.count
         if outs:
             return outs[0] if count == 1 else outs
@@ -243,7 +251,7 @@ class Kernel:
         self._executor.check_runnable()
         signature = self.signature
         views = signature.view_inputs(inputs)
-        binding = signature.bind(views, scalars, self._executor.device_kind)
+        binding = signature.bind(views, scalars, self._executor.device)
         out_views: tuple[ArrayView, ...] = ()
         if outs:
             out_views = signature.view_outputs(outs)
@@ -253,9 +261,9 @@ class Kernel:
             if len(self._known) >= _KEPT:
                 self._known.clear()
             self._known[form] = known
-        self._last = binding
         _torch.find()
-        return self._run(known, outs, [v.pointer for v in (*views, *out_views)])
+        arrays = tuple(self._executor.adopt(array) for array in (*inputs, *outs))
+        return self._run(known, arrays, outs, [v.pointer for v in (*views, *out_views)])
 
     def _prepare(self, binding: Binding) -> _Prepared:
         device = binding.device
@@ -265,7 +273,7 @@ class Kernel:
             return tuple(torch_allocator(s, device) if torch else numpy_allocator(s) for s in specs)
 
         launch = _nothing if binding.empty else self._executor.prepare(binding)
-        workspaces = allocators(binding.workspaces)
+        workspaces = allocators(self._executor.workspaces(binding))
         arguments = (*self.signature.inputs, *self.signature.outputs)
         return _Prepared(
             binding=binding,
@@ -283,12 +291,39 @@ def _torch_pointer(tensor: Any) -> int:
     return tensor.data_ptr()
 
 
-def _nothing(pointers: Sequence[int]) -> None:
+def _nothing(pointers: Sequence[int], arrays: Sequence[Any]) -> None:
     """The launch of a call without output elements."""
 
 
-def _as_tuple(out: Any) -> tuple[Any, ...]:
-    return tuple(cast(Sequence[Any], out)) if isinstance(out, (tuple, list)) else (out,)
+def _form(
+    inputs: tuple[Any, ...], outs: tuple[Any, ...], scalars: Mapping[str, Any]
+) -> tuple[tuple[object, ...] | None, list[int], int]:
+    """What calls have in common that need one check: shapes, strides, dtypes, devices, scalars.
+
+    Returns:
+        The form, None when an argument needs every check at every call; the addresses; and the
+        bits that any of them has.
+    """
+    form: list[object] = [len(inputs)]
+    pointers: list[int] = []
+    low = 0
+    arguments = (*inputs, *outs) if outs else inputs
+    for kind, array in zip(map(type, arguments), arguments, strict=False):
+        if kind is _NDARRAY:
+            form += (array.shape, array.strides, array.dtype)
+            pointer = numpy_pointer(array)
+        elif kind in _torch.types:
+            if array.is_neg() or (array.requires_grad and _torch.records()):
+                return None, pointers, low
+            form += (array.shape, array.stride(), array.dtype, array.device)
+            pointer = array.data_ptr()
+        else:
+            return None, pointers, low
+        low |= pointer
+        pointers.append(pointer)
+    if scalars:
+        form += [f"{name}={value!r}" for name, value in scalars.items()]
+    return tuple(form), pointers, low
 
 
 class _Torch:

@@ -5,14 +5,16 @@ Loaded when such a target is first used.  Imports `backends.triton` and `runtime
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from tedsl.backends.triton import emit as emitter
-from tedsl.backends.triton import interpret, offline
+from tedsl.backends.triton import interpret, launcher, offline
 from tedsl.errors import BackendError
 from tedsl.ir.nodes import Module
-from tedsl.runtime.arguments import Binding
+from tedsl.runtime.arguments import ArraySpec, Binding
+from tedsl.runtime.arrays import CPU, Device, is_torch
 from tedsl.runtime.kernel import Executor, Launch
 from tedsl.runtime.memory import numpy_at
 from tedsl.target import Target, TargetKind
@@ -28,13 +30,13 @@ def make_triton_executor(module: Module, target: Target) -> Executor:
         return InterpretExecutor(module, target)
     if target.arch is not None:
         return OfflineExecutor(module, target, target.arch)
-    raise BackendError("target cuda is not there yet")
+    return CudaExecutor(module, target)
 
 
 class InterpretExecutor:
     """Triton's own interpreter over host memory: slow, exact, for tests without a GPU."""
 
-    device_kind = "cpu"
+    device = CPU
 
     def __init__(self, module: Module, target: Target) -> None:
         self._module = module
@@ -65,6 +67,14 @@ class InterpretExecutor:
     def check_runnable(self) -> None:
         """It runs anywhere."""
 
+    def adopt(self, array: Any) -> Any:
+        """Only its address is used."""
+        return array
+
+    def workspaces(self, binding: Binding) -> tuple[ArraySpec, ...]:
+        """All of them."""
+        return binding.workspaces
+
     def prepare(self, binding: Binding) -> Launch:
         """Bind the sizes of one call."""
         module = self._module
@@ -73,11 +83,11 @@ class InterpretExecutor:
         count = len(module.inputs)
         sizes = dict(zip(module.sizes, binding.sizes, strict=True))
 
-        def launch(pointers: Sequence[int]) -> None:
-            arrays = [numpy_at(p, spec) for p, spec in zip(pointers, specs, strict=True)]
+        def launch(pointers: Sequence[int], arrays: Sequence[Any]) -> None:
+            views = [numpy_at(p, spec) for p, spec in zip(pointers, specs, strict=True)]
             # The interpreter writes every array back, and an input may be read-only.
-            arrays[:count] = [array.copy() for array in arrays[:count]]
-            interpret.run(self._program, dict(zip(buffers, arrays, strict=True)), sizes)
+            views[:count] = [array.copy() for array in views[:count]]
+            interpret.run(self._program, dict(zip(buffers, views, strict=True)), sizes)
 
         return launch
 
@@ -85,7 +95,7 @@ class InterpretExecutor:
 class OfflineExecutor:
     """Compiled for an architecture, without a device: to be looked at, not to be run."""
 
-    device_kind = "cuda"
+    device = Device("cuda")
 
     def __init__(self, module: Module, target: Target, arch: str) -> None:
         self._program = emitter.emit(module, target)
@@ -120,6 +130,73 @@ class OfflineExecutor:
             hint='build with target="cuda" on a machine with a GPU, or with "triton-interpret"',
         )
 
+    def adopt(self, array: Any) -> Any:
+        """As it is."""
+        return array
+
+    def workspaces(self, binding: Binding) -> tuple[ArraySpec, ...]:
+        """All of them."""
+        return binding.workspaces
+
     def prepare(self, binding: Binding) -> Launch:
         """Refuse, as `check_runnable`."""
         self.check_runnable()
+
+
+class CudaExecutor:
+    """Launches on NVIDIA GPUs, with PyTorch's memory and current stream."""
+
+    def __init__(self, module: Module, target: Target) -> None:
+        self._torch: Any = importlib.import_module("torch")
+        major, minor = self._torch.cuda.get_device_capability()
+        self._arch = f"sm_{major}{minor}"
+        # Devices before Hopper have no tensor descriptors: the text for sm_80 does without.
+        device_target = target if major >= 9 else Target(TargetKind.CUDA, "sm_80")
+        self._program = emitter.emit(module, device_target)
+        self._launcher = launcher.CudaProgram(self._program)
+        self._compiled: list[offline.CompiledInfo] | None = None
+
+    @property
+    def device(self) -> Device:
+        """PyTorch's current device."""
+        return Device("cuda", int(self._torch.cuda.current_device()))
+
+    @property
+    def source(self) -> str:
+        """The Triton source."""
+        return self._program.source
+
+    @property
+    def asm(self) -> str:
+        """The PTX of all kernels, compiled for this device with no size known to divide by 16."""
+        return "\n".join(info.ptx for info in self._offline())
+
+    @property
+    def resources(self) -> Mapping[str, offline.CompiledInfo]:
+        """Per kernel: registers, stack (spills), shared memory, PTX and cubin; as for `asm`."""
+        return {info.name: info for info in self._offline()}
+
+    def _offline(self) -> list[offline.CompiledInfo]:
+        if self._compiled is None:
+            self._compiled = offline.compile_offline(self._program, self._arch)
+        return self._compiled
+
+    def check_runnable(self) -> None:
+        """The device was there when the kernel was built."""
+
+    def adopt(self, array: Any) -> Any:
+        """A PyTorch tensor over the same memory."""
+        return array if is_torch(array) else self._torch.from_dlpack(array)
+
+    def workspaces(self, binding: Binding) -> tuple[ArraySpec, ...]:
+        """None: the launcher has its own."""
+        return ()
+
+    def prepare(self, binding: Binding) -> Launch:
+        """Bind the sizes of one call."""
+        run, sizes = self._launcher, binding.sizes
+
+        def launch(pointers: Sequence[int], arrays: Sequence[Any]) -> None:
+            run(arrays, sizes)
+
+        return launch

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from tedsl.dtypes import DType
 from tedsl.expr.nodes import Const, Expr, Var
 from tedsl.ir.nodes import Buffer, Module
-from tedsl.runtime.arguments import Binding
+from tedsl.runtime.arguments import ArraySpec, Binding
+from tedsl.runtime.arrays import Device
 from tedsl.runtime.kernel import Kernel, Launch
 from tedsl.runtime.memory import numpy_at
 from tedsl.target import Target
@@ -37,19 +39,26 @@ class FakeExecutor:
     def __init__(self, module: Module, fn: Callable[..., None], device_kind: str = "cpu") -> None:
         self.module = module
         self.fn = fn
-        self.device_kind = device_kind
+        self.device = Device(device_kind)
         self.prepared = 0
         self.launched = 0
 
     def check_runnable(self) -> None:
         pass
 
+    def adopt(self, array: Any) -> Any:
+        return array
+
+    def workspaces(self, binding: Binding) -> tuple[ArraySpec, ...]:
+        return binding.workspaces
+
     def prepare(self, binding: Binding) -> Launch:
         self.prepared += 1
         specs = (*binding.inputs, *binding.outputs, *binding.workspaces)
 
-        def launch(pointers: Sequence[int]) -> None:
+        def launch(pointers: Sequence[int], arrays: Sequence[Any]) -> None:
             self.launched += 1
+            assert len(pointers) == len(arrays)
             views = [numpy_at(p, spec) for p, spec in zip(pointers, specs, strict=True)]
             self.fn(*views, *binding.sizes)
 

@@ -111,6 +111,7 @@ def frozen() -> np.ndarray:
         (np.zeros((4, 3)), r"out= \(C\): is float64, float32 expected"),
         (np.zeros((3, 4), np.float32).T, r"out= \(C\): is not contiguous"),
         ((B, B), r"out=: 2 arrays given, the kernel has 1 outputs(.|\n)*C: float32\[4, 3\]"),
+        ((), r"out=: 0 arrays given, the kernel has 1 outputs"),
         (frozen(), r"out= \(C\): is read-only(.|\n)*fresh array"),
         (A, r"out= \(C\): shares memory with input A(.|\n)*separate array"),
         ("no", r"out= \(C\): str is not an array"),

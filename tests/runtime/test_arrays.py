@@ -98,6 +98,8 @@ def test_torch_tensors() -> None:
 def test_what_is_no_array() -> None:
     with pytest.raises(BackendError, match=r"list is not an array(.|\n)*numpy\.asarray"):
         view([1, 2, 3])
+    with pytest.raises(BackendError, match=r"mask(.|\n)*filled"):
+        view(np.ma.masked_equal(np.zeros(3), 0))
     fields = np.zeros(4, [("a", "i1"), ("b", "f4")])["b"]
     with pytest.raises(BackendError, match=r"no multiples of the element size"):
         view(fields)

@@ -72,6 +72,21 @@ def test_torch_parameters() -> None:
             assert run(weight).tolist() == [2, 2, 2]
 
 
+def test_torch_tensors_without_memory() -> None:
+    torch = pytest.importorskip("torch")
+    run = doubler()
+    run(torch.ones(3))
+    with pytest.raises(BackendError, match=r"\(A\): .*layout torch.sparse_coo"):
+        run(torch.ones(3).to_sparse())
+    with pytest.raises(BackendError, match=r"\(A\): is on meta:0"):
+        run(torch.ones(3, device="meta"))
+    fake = pytest.importorskip("torch._subclasses.fake_tensor").FakeTensorMode()
+    with fake:
+        hollow = torch.ones(3)
+    with pytest.raises(BackendError, match=r"\(A\): a FakeTensor has no memory"):
+        run(hollow)
+
+
 def test_torch_out_of_a_numpy_call() -> None:
     torch = pytest.importorskip("torch")
     out = torch.zeros(3)
