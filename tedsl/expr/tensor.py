@@ -78,6 +78,16 @@ class Tensor:
     def __iter__(self) -> Iterator[Expr]:
         raise ExprError(f"tensor {self.name} is not a sequence", hint="index it: A[i, j]")
 
+    def __eq__(self, other: object) -> bool:
+        if build.is_scalar(other):
+            raise ExprError(
+                f"== between the tensor {self.name} and a scalar compares nothing",
+                hint=f"use te.equal({self.name}, x) for all elements, or index the tensor",
+            )
+        return self is other
+
+    __hash__: ClassVar = object.__hash__
+
     def as_scalar(self) -> Expr:
         """The one element of a tensor of rank 0.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -92,6 +93,12 @@ def test_functions_take_tensors_and_scalars() -> None:
 def test_equality_of_tensors_is_identity() -> None:
     assert (A == A) is True
     assert (A == ROW) is False
+    assert {A: 1}[A] == 1
+    for other in (A[0, 0], 3):
+        with pytest.raises(te.ExprError, match=r"== between the tensor A and a scalar[\s\S]*equal"):
+            _ = other == A
+        with pytest.raises(te.ExprError, match=r"te\.equal\(A, x\)"):
+            operator.eq(other, A)
 
 
 def test_shapes_that_do_not_fit() -> None:
