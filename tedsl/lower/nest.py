@@ -7,12 +7,12 @@ First step of the lowering that makes loop IR.  Imports `scheduling.bounds` and 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tedsl.dtypes import DType
 from tedsl.errors import InternalError, LowerError
 from tedsl.expr.integers import both, constant, sub
-from tedsl.expr.nodes import Axis, AxisKind, Const, Expr, Reduce, TensorRead, Var
+from tedsl.expr.nodes import Axis, AxisKind, Const, Expr, Range, Reduce, TensorRead, Var
 from tedsl.expr.tensor import ComputeOp, PlaceholderOp, Tensor
 from tedsl.expr.visit import rewrite, substitute, walk
 from tedsl.index.simplify import simplify
@@ -68,6 +68,7 @@ def build_nests(plan: Plan, bounds: Bounds) -> Module:
         _place(context, stage)
         if stage.attach.kind is AttachKind.AT and stage.attach.axis is not None:
             context.children.setdefault(stage.attach.axis, []).append(stage)
+    context.bounds = _with_loads(context)
     funcs = [
         _func(context, stage, stage.op)
         for stage in plan.stages
@@ -84,6 +85,35 @@ def build_nests(plan: Plan, bounds: Bounds) -> Module:
     sizes = _sizes([*inputs, *results, *spaces], funcs)
     name = "_".join(t.op.name for t in outputs)
     return Module(name, tuple(inputs), tuple(results), tuple(spaces), sizes, tuple(funcs))
+
+
+def _with_loads(context: _Context) -> Bounds:
+    """The bounds with loads for tensor reads: where a stage is gathered (`T[X[i]]`), regions and
+    guards depend on data."""
+
+    def loaded(expr: Expr) -> Expr:
+        return rewrite(expr, read)
+
+    def read(node: Expr) -> Expr | None:
+        if not isinstance(node, TensorRead):
+            return None
+        starts = [loaded(start) for start in _region_start(context, node.tensor)]
+        indices = tuple(sub(i, s) for i, s in zip(node.indices, starts, strict=True))
+        return Load(context.buffers[node.tensor], indices)
+
+    def changed(bounds: StageBounds) -> StageBounds:
+        exprs = (*bounds.index.values(), *(r.min for r in bounds.region), *bounds.guards)
+        if not any(isinstance(node, TensorRead) for node in walk(*exprs)):
+            return bounds
+        return replace(
+            bounds,
+            index={axis: loaded(expr) for axis, expr in bounds.index.items()},
+            local={axis: loaded(expr) for axis, expr in bounds.local.items()},
+            region=tuple(Range(loaded(r.min), r.extent) for r in bounds.region),
+            guards=tuple(map(loaded, bounds.guards)),
+        )
+
+    return Bounds({name: changed(bounds) for name, bounds in context.bounds.stages.items()})
 
 
 def _place(context: _Context, stage: StagePlan) -> None:
