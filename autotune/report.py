@@ -157,7 +157,7 @@ def _live_line(stream: TextIO) -> Any:
     except ImportError:
         return None
     display = live.Live(
-        "", console=console.Console(file=stream), transient=True, auto_refresh=False
+        "", console=console.Console(file=stream, markup=False), transient=True, auto_refresh=False
     )
     display.start()
     return display

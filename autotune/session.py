@@ -15,14 +15,15 @@ import numpy as np
 
 from tedsl.autotune.arena import Arena, Guarded, open_arena
 from tedsl.autotune.builders import Problem
-from tedsl.autotune.check import Tolerance, fits_oracle, mismatch, reference
+from tedsl.autotune.check import Tolerance, mismatch
 from tedsl.autotune.inputs import KINDS, Array, Extents, make_inputs
+from tedsl.autotune.oracle import Oracle, argument_order, scalars_of
 from tedsl.autotune.space import freeze
 from tedsl.autotune.worker import Message
 from tedsl.autotune.workload import Workload
 from tedsl.build import build
 from tedsl.errors import InternalError
-from tedsl.expr.tensor import PlaceholderOp, Tensor
+from tedsl.expr.tensor import Tensor
 from tedsl.runtime.arrays import NUMPY_DTYPES
 from tedsl.runtime.fingerprint import fingerprint
 from tedsl.runtime.kernel import Kernel
@@ -60,8 +61,8 @@ class TuneSession:
 
     @property
     def facts(self) -> Message:
-        """Nothing is reported yet but how the reference was made."""
-        return {} if self.bench is None else {"reference": self.bench.source}
+        """How the reference was made."""
+        return {} if self.bench is None else {"reference": self.bench.oracle.source}
 
     def compile(self, request: Message) -> Message:
         begin = time.perf_counter()
@@ -116,8 +117,10 @@ class Bench:
         self.arena: Arena = open_arena(session.target)
         self.workload = session.workload
         self.size = session.size
-        self.source = "oracle"
-        self.tolerances = [Tolerance.of(self.size, t) for t in self.workload.outputs]
+        self.oracle = Oracle(self.size, session.target)
+        self.tolerances = [
+            Tolerance.of(self.size, t).times(self.oracle.factor) for t in self.workload.outputs
+        ]
         self.inputs: dict[str, dict[Tensor, Guarded]] = {}
         self.pristine: dict[str, dict[Tensor, Array]] = {}
         self.wanted: dict[str, list[Array]] = {}
@@ -171,22 +174,14 @@ class Bench:
 
     def _call(self, kernel: Kernel, kind: str) -> Any:
         """A call of the kernel with everything bound."""
-        arguments = [self.inputs[kind][t].array for t in self._order(kernel)]
+        arguments = [self.inputs[kind][t].array for t in argument_order(kernel)]
         out = tuple(g.array for g in self.outputs)
-        known = {v.name: n for v, n in self.size.values.items()}
-        scalars = {name: known[name] for name in kernel.signature.keywords}
+        scalars = scalars_of(kernel, self.size)
 
         def call() -> object:
             return kernel(*arguments, out=out, **scalars)
 
         return call
-
-    def _order(self, kernel: Kernel) -> list[Tensor]:
-        """The placeholders in the order of the kernel's arguments, which carry stage names."""
-        schedule: Schedule = kernel.schedule
-        placeholders = [s for s in schedule.plan.stages if isinstance(s.op, PlaceholderOp)]
-        known = {stage.name: stage.op.outputs[0] for stage in placeholders}
-        return [known[buffer.name] for buffer in kernel.signature.inputs]
 
     def _reference(self, kind: str, inputs: dict[Tensor, Array]) -> list[Array]:
         """The wanted outputs, from the scratch folder when an earlier worker made them."""
@@ -196,26 +191,13 @@ class Bench:
         if all(path.exists() for path in paths):
             pairs = zip(paths, self.workload.outputs, strict=True)
             return [_load(path, t, self.size.shape(t)) for path, t in pairs]
-        if fits_oracle(self.size):
-            found = reference(self.size, inputs)
-        else:
-            self.source = "default CPU kernel"
-            found = self._by_kernel(kind, inputs)
+        found = self.oracle.outputs(inputs, self.session.seed)
         for path, array in zip(paths, found, strict=True):
             partial = path.with_suffix(".part")
             with partial.open("wb") as file:
                 np.save(file, array.reshape(-1).view(np.uint8), allow_pickle=False)
             partial.replace(path)
         return found
-
-    def _by_kernel(self, kind: str, inputs: dict[Tensor, Array]) -> list[Array]:
-        """The outputs by the CPU's default kernel, for what is too large for the oracle."""
-        kernel = build(list(self.workload.outputs), "cpu")
-        out = [np.empty(self.size.shape(t), NUMPY_DTYPES[t.dtype]) for t in self.workload.outputs]
-        known = {v.name: n for v, n in self.size.values.items()}
-        scalars = {name: known[name] for name in kernel.signature.keywords}
-        kernel(*(inputs[t] for t in self._order(kernel)), out=tuple(out), **scalars)
-        return out
 
 
 def open_session(setup: Message) -> TuneSession:

@@ -1,0 +1,144 @@
+"""What the outputs must be: by the numpy oracle, or by a kernel that the oracle has checked.
+
+The oracle (`expr.reference`, sums in float64) knows nothing of schedules and code, so it is used
+wherever it is fast enough.  For larger computations the CPU's default kernel makes the outputs, and
+the oracle checks hundreds of their elements, corners first.  Imports `build`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tedsl.autotune.check import Tolerance, mismatch
+from tedsl.autotune.inputs import Array, Extents
+from tedsl.autotune.sample import affordable, evaluate_samples, sample_points
+from tedsl.errors import BackendError, LowerError, ScheduleError, TuneError
+from tedsl.expr.nodes import Binary, BinaryOp, Cast, Expr, Reduce, TensorRead
+from tedsl.expr.reference import evaluate
+from tedsl.expr.tensor import ComputeOp, PlaceholderOp, Tensor
+from tedsl.runtime.arrays import NUMPY_DTYPES
+
+WHOLE = {"cpu": 300_000_000, "cuda": 30_000_000}
+"""Points up to which the oracle makes the whole reference; a GPU's host should not wait long."""
+MOST = 3_000_000_000
+"""Points above which the oracle is not even a way out."""
+SAMPLED = 20_000_000
+"""Points that checking samples may cost."""
+PRODUCT_GAIN = 60
+"""How much faster the oracle is at a plain sum of products, which it leaves to numpy.matmul."""
+
+
+class Oracle:
+    """The wanted outputs of one problem.
+
+    Attributes:
+        source: how they were made, in words.
+        factor: by how much the tolerance must grow, for a reference that has rounding of its own.
+    """
+
+    def __init__(self, size: Extents, target: str) -> None:
+        self.size = size
+        self.limit = WHOLE.get(target, WHOLE["cpu"])
+        self.work = sum(_work(size, op) for op in size.workload.computes)
+        whole = self.work <= self.limit
+        self.source = "numpy oracle" if whole else "default CPU kernel, checked by the oracle"
+        self.factor = 1.0 if whole else 2.0
+
+    def outputs(self, inputs: dict[Tensor, Array], seed: int) -> list[Array]:
+        """The wanted outputs for `inputs`.
+
+        Raises:
+            TuneError: too large for the oracle, and the default CPU kernel fails or is wrong.
+        """
+        if self.factor == 1.0:
+            return self._evaluate(inputs)
+        try:
+            found = run_kernel(self.size, inputs)
+            wrong = self._check(inputs, found, seed)
+        except (ScheduleError, LowerError, BackendError) as error:
+            wrong = str(error)
+            found = []
+        if wrong is None:
+            return found
+        if self.work <= MOST:
+            self.source = "numpy oracle"
+            return self._evaluate(inputs)
+        raise TuneError(
+            "there is no reference to check candidates against",
+            facts=[("cpu", wrong.replace("\n", " "))],
+            hint="tune a smaller size of the same computation, and report this",
+        )
+
+    def _evaluate(self, inputs: dict[Tensor, Array]) -> list[Array]:
+        found = evaluate(self.size.workload.outputs, inputs, self.size.values, precise=True)
+        return [np.asarray(array) for array in found]
+
+    def _check(self, inputs: dict[Tensor, Array], found: list[Array], seed: int) -> str | None:
+        """What is wrong with the kernel's outputs at sampled elements."""
+        for tensor, array in zip(self.size.workload.outputs, found, strict=True):
+            count = affordable(self.size, tensor, SAMPLED)
+            if not count:
+                self.source = "default CPU kernel"
+                continue
+            points = sample_points(array.shape, count, seed)
+            want = evaluate_samples(self.size, inputs, tensor, points)
+            got = np.asarray(array[tuple(points)]).reshape(want.shape)
+            wrong = mismatch(got, want, Tolerance.of(self.size, tensor), f"sample of {tensor.name}")
+            if wrong is not None:
+                return wrong
+        return None
+
+
+def run_kernel(size: Extents, inputs: dict[Tensor, Array]) -> list[Array]:
+    """The outputs by the CPU's default kernel."""
+    build: Callable[..., Any] = importlib.import_module("tedsl.build").build
+    kernel = build(list(size.workload.outputs), "cpu")
+    out = [np.empty(size.shape(t), NUMPY_DTYPES[t.dtype]) for t in size.workload.outputs]
+    arguments = [inputs[t] for t in argument_order(kernel)]
+    kernel(*arguments, out=tuple(out), **scalars_of(kernel, size))
+    return out
+
+
+def argument_order(kernel: Any) -> list[Tensor]:
+    """The placeholders in the order of the kernel's arguments, which carry stage names."""
+    known = {
+        stage.name: stage.op.outputs[0]
+        for stage in kernel.schedule.plan.stages
+        if isinstance(stage.op, PlaceholderOp)
+    }
+    return [known[buffer.name] for buffer in kernel.signature.inputs]
+
+
+def scalars_of(kernel: Any, size: Extents) -> dict[str, int]:
+    """Values of the runtime scalars that a call of the kernel must name."""
+    known = {var.name: value for var, value in size.values.items()}
+    return {name: known[name] for name in kernel.signature.keywords}
+
+
+def _work(size: Extents, op: ComputeOp) -> int:
+    """Points of an operation, fewer for what numpy.matmul does."""
+    return size.points(op) // (PRODUCT_GAIN if _is_product(op.bodies[0]) else 1)
+
+
+def _is_product(body: Expr) -> bool:
+    """True for a plain sum of products of two reads."""
+
+    def is_read(expr: Expr) -> bool:
+        return isinstance(expr.a if isinstance(expr, Cast) else expr, TensorRead)
+
+    if not isinstance(body, Reduce) or body.where is not None or body.init is not None:
+        return False
+    source = body.sources[0]
+    times = isinstance(source, Binary) and source.op is BinaryOp.MUL
+    return (
+        body.reducer.operator is BinaryOp.ADD
+        and body.dtype.is_float
+        and isinstance(source, Binary)
+        and times
+        and is_read(source.a)
+        and is_read(source.b)
+    )

@@ -1,0 +1,158 @@
+"""What passes for right: tolerances, poison, red zones, inputs in range, the reference."""
+
+import numpy as np
+import pytest
+
+import tedsl as te
+from tedsl.autotune import oracle
+from tedsl.autotune.arena import POISON, HostArena
+from tedsl.autotune.check import Tolerance, mismatch
+from tedsl.autotune.inputs import Extents, index_bounds, make_inputs
+from tedsl.autotune.oracle import Oracle
+from tedsl.autotune.workload import Workload
+from tedsl.dtypes import DType
+from tedsl.errors import TuneError
+from tedsl.expr.tensor import Tensor
+
+
+def extents(*outputs: Tensor, **sizes: int) -> Extents:
+    return Extents(Workload.of(outputs), sizes)
+
+
+def matmul(k: int = 64, dtype: str = "float32") -> Tensor:
+    a = te.placeholder((8, k), dtype, name="a")
+    b = te.placeholder((k, 8), dtype, name="b")
+    return te.nn.matmul(a, b)
+
+
+def test_tolerance_grows_with_the_reduction_and_the_dtype():
+    short, long = matmul(16), matmul(4096)
+    small = Tolerance.of(extents(short), short)
+    large = Tolerance.of(extents(long), long)
+    assert large.scaled > 4 * small.scaled
+    assert large.scaled < 3e-5
+    half = matmul(16, "float16")
+    assert Tolerance.of(extents(half), half).relative > 100 * small.relative
+
+
+def test_right_and_wrong_results():
+    tolerance = Tolerance(1e-6, 1e-6, 0.0)
+    want = np.array([1.0, -2.0, np.nan, np.inf, 0.0], np.float32)
+    assert mismatch(want.copy(), want, tolerance, "y") is None
+    near = want * np.float32(1.0000001)
+    assert mismatch(near, want, tolerance, "y") is None
+    for place, value in ((0, 1.01), (0, np.nan), (2, 3.0), (3, -np.inf), (3, 1.0), (4, 1e-3)):
+        got = want.copy()
+        got[place] = value
+        text = mismatch(got, want, tolerance, "y")
+        assert text is not None
+        assert text.startswith(f"y[{place}] is ")
+        assert text.endswith("1 of 5 are wrong")
+
+
+def test_overflow_at_the_edge_of_float16():
+    tolerance = Tolerance(4e-3, 1e-3, 0.0)
+    want = np.array([65504.0], np.float16)
+    assert mismatch(np.array([np.inf], np.float16), want, tolerance, "y") is None
+    assert mismatch(np.array([-np.inf], np.float16), want, tolerance, "y") is not None
+    assert mismatch(np.array([np.inf], np.float16), want / 2, tolerance, "y") is not None
+
+
+def test_integers_and_bools_are_exact_unless_they_come_from_floats():
+    x = te.placeholder((1000,), "float32", name="x")
+    sharp = te.compute((1000,), lambda i: x[i] > 0.5, name="sharp")
+    soft = te.compute((1000,), lambda i: te.exp(x[i]) > 1.5, name="soft")
+    assert Tolerance.of(extents(sharp), sharp).flips == 0.0
+    assert Tolerance.of(extents(soft), soft).flips > 0.0
+    want = np.zeros(100, np.int32)
+    got = want.copy()
+    got[7] = 1
+    assert "y[7] is 1, not 0" in str(mismatch(got, want, Tolerance(1.0, 1.0, 0.0), "y"))
+
+
+def test_an_output_that_is_not_written_is_wrong_in_every_dtype():
+    arena = HostArena()
+    for dtype in DType:
+        got = arena.empty((4,), dtype)
+        want = np.zeros(4, got.array.dtype)
+        assert mismatch(got.array, want, Tolerance(1.0, 1.0, 0.0), "y") is not None, dtype
+
+
+def test_zones_show_what_was_written_beside_an_array():
+    arena = HostArena()
+    guarded = arena.put(np.arange(6, dtype=np.float32).reshape(2, 3), DType.float32)
+    assert guarded.array.ctypes.data % 128 == 0
+    assert arena.intact(guarded)
+    guarded.array[...] = 5.0
+    assert arena.intact(guarded)
+    for place in (0, 511, guarded.raw.size - 1, guarded.raw.size - 512):
+        guarded.raw[place] = 0
+        assert not arena.intact(guarded)
+        guarded.raw[place] = POISON
+    arena.poison(guarded)
+    assert np.isnan(guarded.array).all()
+
+
+def test_inputs_are_the_same_in_every_process_and_in_range():
+    table = te.placeholder((9, 4), "float32", name="table")
+    rows = te.placeholder((50,), "int64", name="rows")
+    out = te.compute((50, 4), lambda i, j: table[rows[i], j], name="out")
+    size = extents(out)
+    one, two = make_inputs(size, 5, "random"), make_inputs(size, 5, "random")
+    for tensor, array in one.items():
+        np.testing.assert_array_equal(array, two[tensor])
+    assert list(index_bounds(size).values()) == [9]
+    for kind in ("random", "extreme"):
+        drawn = make_inputs(size, 5, kind)[rows]
+        assert drawn.dtype == np.int64
+        assert 0 <= drawn.min() <= drawn.max() < 9
+
+
+def test_extreme_inputs_are_large_and_divisors_are_not_zero():
+    x = te.placeholder((500,), "float32", name="x")
+    n = te.placeholder((500,), "int32", name="n")
+    y = te.compute((500,), lambda i: x[i], name="y")
+    assert np.abs(make_inputs(extents(y), 0, "extreme")[x]).max() > 1000
+    z = te.compute((500,), lambda i: n[i] // n[499 - i], name="z")
+    for kind in ("random", "extreme"):
+        assert make_inputs(extents(z), 0, kind)[n].min() > 0
+
+
+def test_a_symbolic_size_needs_a_value():
+    n = te.var("rows")
+    x = te.placeholder((n,), "float32", name="x")
+    y = te.compute((n,), lambda i: x[i], name="y")
+    with pytest.raises(TuneError, match="'rows' is symbolic and has no value"):
+        extents(y)
+    assert extents(y, rows=7).shape(y) == (7,)
+
+
+@pytest.mark.cpu
+def test_the_default_kernel_is_the_reference_of_what_is_large(monkeypatch: pytest.MonkeyPatch):
+    y = matmul(32)
+    size = extents(y)
+    inputs = make_inputs(size, 0, "random")
+    whole = Oracle(size, "cpu")
+    want = whole.outputs(inputs, 0)[0]
+    monkeypatch.setitem(oracle.WHOLE, "cpu", 0)
+    by_kernel = Oracle(size, "cpu")
+    assert by_kernel.factor == 2.0
+    got = by_kernel.outputs(inputs, 0)[0]
+    assert "kernel, checked" in by_kernel.source
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.cpu
+def test_a_default_kernel_that_is_wrong_is_no_reference(monkeypatch: pytest.MonkeyPatch):
+    y = matmul(32)
+    size = extents(y)
+    inputs = make_inputs(size, 0, "random")
+    want = Oracle(size, "cpu").outputs(inputs, 0)[0]
+    monkeypatch.setitem(oracle.WHOLE, "cpu", 0)
+    monkeypatch.setattr(oracle, "run_kernel", lambda *_: [want + 1])
+    fallen_back = Oracle(size, "cpu")
+    np.testing.assert_array_equal(fallen_back.outputs(inputs, 0)[0], want)
+    assert fallen_back.source == "numpy oracle"
+    monkeypatch.setattr(oracle, "MOST", 0)
+    with pytest.raises(TuneError, match="no reference to check candidates against"):
+        Oracle(size, "cpu").outputs(inputs, 0)
