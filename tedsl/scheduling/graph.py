@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 
-from tedsl.expr.nodes import Axis, Expr, Reduce, TensorRead
+from tedsl.expr.nodes import Expr, Reduce, TensorRead, Var
 from tedsl.expr.tensor import ComputeOp, Operation, PlaceholderOp, Tensor
-from tedsl.expr.visit import reads, rewrite
+from tedsl.expr.visit import reads, rewrite, variables
 from tedsl.scheduling.names import unique_name
 from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
 
@@ -163,6 +163,13 @@ def _rebuilt(stage: StagePlan, tensors: Mapping[Tensor, Tensor]) -> StagePlan:
     return replace(stage, op=replace(op, bodies=bodies))
 
 
-def all_leaf_axes(plan: Plan) -> tuple[Axis, ...]:
-    """Every loop of every stage."""
-    return tuple(axis for stage in plan.stages for axis in stage.leaf_axes)
+def runtime_sizes(plan: Plan) -> dict[str, Var]:
+    """Runtime scalars of the computation by name, in order of first occurrence."""
+    found: dict[str, Var] = {}
+    for stage in plan.stages:
+        bodies = stage.op.bodies if isinstance(stage.op, ComputeOp) else ()
+        domains = [a.domain.extent for a in stage.root_axes if a.domain is not None]
+        for node in variables(*stage.op.shape, *domains, *bodies):
+            if isinstance(node, Var):
+                found.setdefault(node.name, node)
+    return found

@@ -1,14 +1,15 @@
-"""Replaying a trace: the same primitive calls on a new schedule, of the same or of another shape.
-"""
+"""Replaying a trace: the same primitive calls on a new schedule, of any shape."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tedsl.errors import ScheduleError
 from tedsl.expr.tensor import Operation, Tensor
-from tedsl.scheduling.schedule import Schedule, create_schedule, runtime_sizes
+from tedsl.scheduling.graph import runtime_sizes
+from tedsl.scheduling.schedule import Schedule, create_schedule
 from tedsl.scheduling.source import call_text
 from tedsl.scheduling.trace import (
     AxisRef,
@@ -84,6 +85,13 @@ def _apply(schedule: Schedule, step: Step) -> None:
     method = _method(schedule, step)
     args = [_value(schedule, value) for value in step.args]
     kwargs = {key: _value(schedule, value) for key, value in step.kwargs}
+    try:
+        inspect.signature(method).bind(*args, **kwargs)
+    except TypeError as error:
+        raise ScheduleError(
+            f"it has other arguments than {step.primitive}: {error}",
+            hint="the trace is of another version: make it again",
+        ) from error
     method(*args, **kwargs)
     made = schedule.trace.steps[-1].results
     if made != step.results:

@@ -13,10 +13,9 @@ from typing import Any, TypeVar, cast
 
 from tedsl.errors import ScheduleError
 from tedsl.expr.nodes import Axis, Var
-from tedsl.expr.tensor import ComputeOp, Operation, PlaceholderOp, Tensor
-from tedsl.expr.visit import variables
+from tedsl.expr.tensor import Operation, PlaceholderOp, Tensor
 from tedsl.scheduling.call import Call, StageName, caller, kind_of
-from tedsl.scheduling.graph import initial_plan
+from tedsl.scheduling.graph import initial_plan, runtime_sizes
 from tedsl.scheduling.names import labels
 from tedsl.scheduling.plan import Plan
 from tedsl.scheduling.primitives import cache
@@ -298,8 +297,7 @@ class Schedule:
         return outputs[0] if len(outputs) == 1 else list(outputs)
 
     def _tensor(self, key: object, subject: str, site: tuple[str, int]) -> Tensor:
-        """The tensor as it is now that `key` (a tensor of now or of before a rewrite) stands for.
-        """
+        """The tensor of now that `key` (a tensor of now or of before a rewrite) stands for."""
         op = self._plan.stage(self.resolve(key, subject, site)).op
         return op.outputs[key.index if isinstance(key, Tensor) else 0]
 
@@ -376,15 +374,3 @@ def _knob_error(name: str, reason: str, choices: tuple[object, ...], hint: str) 
         facts=[("choices", ", ".join(repr(choice) for choice in choices) or "none")],
         hint=hint,
     )
-
-
-def runtime_sizes(plan: Plan) -> dict[str, Var]:
-    """Runtime scalars of the computation by name, in order of first occurrence."""
-    found: dict[str, Var] = {}
-    for stage in plan.stages:
-        bodies = stage.op.bodies if isinstance(stage.op, ComputeOp) else ()
-        domains = [a.domain.extent for a in stage.root_axes if a.domain is not None]
-        for node in variables(*stage.op.shape, *domains, *bodies):
-            if isinstance(node, Var):
-                found.setdefault(node.name, node)
-    return found

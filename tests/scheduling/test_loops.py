@@ -141,6 +141,17 @@ def test_refused_arguments_of_split():
         s[c.D].split(i, i + 1)
 
 
+def test_refused_sizes():
+    n, m = te.size_var("n"), te.var("m")
+    s = te.create_schedule(chain(n).D)
+    (i,) = s["D"].op.axis
+    with refused(s, "factor uses m, which is no size of the computation", "sizes   n", "s.size"):
+        s["D"].split(i, m)
+    with refused(s, "nparts could be less than 1", "te.max(nparts, 1)"):
+        s["D"].split(i, nparts=n)
+    s["D"].split(i, nparts=te.max(n, 1))
+
+
 def test_refused_axes():
     m = matmul()
     s = te.create_schedule(m.D)

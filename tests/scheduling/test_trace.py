@@ -133,6 +133,7 @@ def test_replay_says_which_step_does_not_apply():
         (Step("split", "D", (AxisRef("D", "z"),)), "D has no axis 'z'(.|\n)*axes listed"),
         (Step("explode", "D"), "unknown primitive 'explode'(.|\n)*another version"),
         (Step("copy", ""), "unknown primitive 'copy'"),
+        (Step("unroll", "D"), "it has other arguments than unroll: missing(.|\n)*another version"),
         (
             Step("split", "D", (AxisRef("D", "i0"),), (("factor", 2),), ("a", "b")),
             "it made i0.outer, i0.inner where the trace has a, b(.|\n)*names of the trace",
@@ -158,7 +159,7 @@ def test_bad_json(text):
 def test_a_missing_size():
     n = te.size_var("n")
     s = te.create_schedule(chain(n).D)
-    s["D"].split(s["D"].op.axis[0], nparts=n)
+    s["D"].split(s["D"].op.axis[0], nparts=n + 1)
     with pytest.raises(
         te.ScheduleError, match=r"no size 'n'\n  sizes   none\n(.|\n)*with the sizes"
     ):

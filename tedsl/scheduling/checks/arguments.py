@@ -9,10 +9,13 @@ from collections.abc import Sequence
 
 from tedsl.dtypes import DType
 from tedsl.errors import ScheduleError
+from tedsl.expr.integers import ONE, at_most
 from tedsl.expr.nodes import Axis, Binary, Cast, Const, Expr, Var
 from tedsl.expr.tensor import ComputeOp
 from tedsl.expr.visit import walk
+from tedsl.index.prove import prove
 from tedsl.scheduling.call import Call, kind_of
+from tedsl.scheduling.graph import runtime_sizes
 from tedsl.scheduling.names import labels, loops_text, owner
 from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
 from tedsl.scheduling.relations import came_of, ranks
@@ -120,6 +123,7 @@ def size(plan: Plan, call: Call, what: str, value: object) -> Expr:
                 hint=f"give an int, or an expression over te.var sizes, as {what}",
             )
         if not isinstance(value, Const):
+            _require_known_sizes(plan, call, what, value)
             return value
         value = value.value
     number = whole_number(value)
@@ -132,6 +136,25 @@ def size(plan: Plan, call: Call, what: str, value: object) -> Expr:
             hint=f"give a positive int as {what}",
         )
     return Const(number, DType.int32)
+
+
+def _require_known_sizes(plan: Plan, call: Call, what: str, value: Expr) -> None:
+    """The kernel knows the sizes of the computation, and a loop never has an extent below 1."""
+    known = runtime_sizes(plan)
+    for node in walk(value):
+        if isinstance(node, Var) and known.get(node.name) is not node:
+            raise call.refuse(
+                plan,
+                f"{what} uses {node.name}, which is no size of the computation",
+                facts=[("sizes", ", ".join(known) or "none")],
+                hint="use sizes that occur in shapes, e.g. s.size(name), or an int",
+            )
+    if not prove(at_most(ONE, value)):
+        raise call.refuse(
+            plan,
+            f"{what} could be less than 1",
+            hint=f"give te.max({what}, 1), and make sizes with te.size_var: never negative",
+        )
 
 
 def whole_number(value: object) -> int | None:

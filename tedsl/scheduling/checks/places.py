@@ -28,8 +28,7 @@ from tedsl.scheduling.relations import ranks
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Why a stage may not be where it is, and what to do; `outsiders` are readers outside the loop.
-    """
+    """Why a stage may not be where it is, what to do, and if a reader outside is the cause."""
 
     reason: str
     hint: str
