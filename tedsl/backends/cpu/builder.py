@@ -248,6 +248,7 @@ class Module:
         self.functions: list[Function] = []
         self.defined: set[str] = set()
         self.metadata: list[str] = []
+        self._streaming = ""
 
     def declare(
         self, name: str, result: Type | None, args: Sequence[Type], attrs: str = ""
@@ -268,6 +269,13 @@ class Module:
         """A private read-only global."""
         self.globals.setdefault(name, f"@{name} = private unnamed_addr constant {text}")
         return Value(f"@{name}", PTR)
+
+    def streaming(self) -> str:
+        """The metadata that makes a store bypass the caches."""
+        if not self._streaming:
+            self._streaming = f"!{len(self.metadata)}"
+            self.metadata.append(f"{self._streaming} = !{{i32 1}}")
+        return self._streaming
 
     def loop_hint(self, hint: str) -> str:
         """Metadata of one loop, e.g. `llvm.loop.unroll.disable`."""

@@ -17,7 +17,7 @@ from tedsl.backends.cpu.machine import machine
 from tedsl.backends.cpu.memory import Accessor
 from tedsl.backends.cpu.statements import emit_accumulate, emit_store
 from tedsl.backends.cpu.types import register_type
-from tedsl.backends.cpu.work import Captures, captures, estimate
+from tedsl.backends.cpu.work import Captures, captures, estimate, is_register_tile, streamed_outputs
 from tedsl.errors import BackendError, InternalError
 from tedsl.expr.nodes import Axis, Const, Expr, Var
 from tedsl.ir import nodes as ir
@@ -42,9 +42,10 @@ def emit_module(module: ir.Module) -> str:
     sizes = {
         v: _argument(entry, len(buffers) + i, size_type(v)) for i, v in enumerate(module.sizes)
     }
+    streamed = streamed_outputs(module) if machine().has_masks else frozenset[ir.Buffer]()
     for number, func in enumerate(module.funcs):
         values = [pointers[b] for b in func.params] + [sizes[v] for v in func.sizes]
-        name, needs = _emit_func(out, func, number)
+        name, needs = _emit_func(out, func, number, streamed)
         with scratch(entry, needs) as extra:
             entry.call(name, None, [*values, *extra])
     entry.do("ret void")
@@ -66,11 +67,13 @@ def _symbol(text: str) -> str:
     return "".join(c if c.isalnum() or c in "._" else "_" for c in text)
 
 
-def _emit_func(out: Module, func: ir.Func, number: int) -> tuple[str, list[int]]:
+def _emit_func(
+    out: Module, func: ir.Func, number: int, streamed: frozenset[ir.Buffer]
+) -> tuple[str, list[int]]:
     """One kernel; returns its symbol and the scratch it wants from its caller."""
     name = f"{_symbol(func.name)}.{number}"
     fn = Function(out, "")
-    frame = Frame(fn)
+    frame = Frame(fn, streamed=streamed)
     header: list[str] = []
     for buffer in func.params:
         ptr = Value(fn.name("p"), PTR)
@@ -114,6 +117,8 @@ class Emitter:
                         self.stmt(body)
                     return
                 allocate(self.frame, buffer)
+                if is_register_tile(buffer, body):
+                    self.frame.register_tiles.add(buffer)
                 self.stmt(body)
             case ir.Store():
                 emit_store(self.frame, stmt)
@@ -232,7 +237,7 @@ def _emit_body(
     """The function that runs iterations `begin .. end` of a collapsed nest; returns its scratch
     needs."""
     fn = Function(out, "")
-    frame = Frame(fn)
+    frame = Frame(fn, streamed=outer.streamed)
     header = used.bind(frame, outer)
     extents = [Value(fn.name("e"), I64) for _ in nest]
     begin, end = Value("%begin", I64), Value("%end", I64)
@@ -277,6 +282,8 @@ def _emit_worker(
         fn.call(name, None, [*values, begin, end, *extra])
         fn.jump(claim)
         fn.start(done)
+        if outer.streamed:
+            fn.do("fence seq_cst")  # stores past the caches are in no order of their own
     fn.do("ret void")
     out.functions.append(fn)
 

@@ -128,13 +128,19 @@ class Memo:
 
 @dataclass(slots=True)
 class Frame:
-    """The state of one LLVM function: `env` maps loop axes to i64 and runtime scalars to their
-    registers."""
+    """The state of one LLVM function.
+
+    `env` maps loop axes to i64 and runtime scalars to their registers.  `register_tiles` are local
+    buffers that loops accumulate into, `streamed` outputs too large for the caches that nothing
+    reads again.
+    """
 
     fn: Function
     memory: dict[Buffer, Memory] = field(default_factory=dict[Buffer, Memory])
     env: dict[Expr, Value] = field(default_factory=dict[Expr, Value])
     depth: dict[Expr, int] = field(default_factory=dict[Expr, int])
+    register_tiles: set[Buffer] = field(default_factory=set[Buffer])
+    streamed: frozenset[Buffer] = frozenset()
     scratch: list[tuple[Value, int]] = field(default_factory=list[tuple[Value, int]])
     polys: dict[tuple[Buffer, tuple[Expr, ...]], Poly] = field(
         default_factory=dict[tuple[Buffer, tuple[Expr, ...]], Poly]

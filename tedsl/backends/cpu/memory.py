@@ -21,6 +21,7 @@ from tedsl.expr.nodes import Axis, Expr
 from tedsl.ir.nodes import Buffer, Load
 
 _DEEP = 1 << 20
+STREAM_BYTES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,13 @@ class Access:
 
 
 class Accessor(Evaluator):
-    """An evaluator that can also read and write memory."""
+    """An evaluator that can also read and write memory.
+
+    With `streaming`, whole aligned vectors are stored past the caches; the caller has checked that
+    the buffer itself is aligned to a vector.
+    """
+
+    streaming = False
 
     def access(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Access:
         """Classify the access to `buffer[indices]` over the lanes."""
@@ -288,9 +295,27 @@ class Accessor(Evaluator):
             mask = None
         raw = self.depart(value, memory.dtype)
         if mask is None:
-            self.fn.do(f"store {raw}, ptr {ptr.text}, align {to.bits // 8}")
+            align, hint = to.bits // 8, ""
+            if self.streaming and self._aligned(access):
+                align, hint = STREAM_BYTES, f", !nontemporal {self.fn.module.streaming()}"
+            self.fn.do(f"store {raw}, ptr {ptr.text}, align {align}{hint}")
             return
         self._masked_store("store", [raw, ptr, const(to.bits // 8, I32), mask], f"{to.suffix}.p0")
+
+    def _aligned(self, access: Access) -> bool:
+        """Whether a store fills whole cache lines of an aligned buffer."""
+        size = access.memory.dtype.nbytes
+        if self.lanes is None or access.lanes * size != STREAM_BYTES:
+            return False
+        for atoms, coefficient in access.offset.items():
+            step = coefficient * size
+            if (
+                len(atoms) == 1 and atoms[0] is self.lanes.axis
+            ):  # chunks start at multiples of their width
+                step *= access.lanes
+            if step % STREAM_BYTES:
+                return False
+        return True
 
     def _masked_store(self, name: str, args: list[Value], suffix: str) -> None:
         full = f"llvm.masked.{name}.{suffix}"

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from tedsl.backends.cpu.affine import Dependence
 from tedsl.backends.cpu.allocation import allocate
-from tedsl.backends.cpu.builder import Value, const_vector
+from tedsl.backends.cpu.builder import I64, Value, const_vector
 from tedsl.backends.cpu.frame import Frame
-from tedsl.backends.cpu.memory import Access, Accessor
+from tedsl.backends.cpu.memory import STREAM_BYTES, Access, Accessor
 from tedsl.backends.cpu.num import Num, splat
 from tedsl.backends.cpu.tiling import Cut, Walker, cut, masked
 from tedsl.backends.cpu.values import Pos
@@ -26,7 +26,26 @@ def emit_store(frame: Frame, stmt: Store) -> None:
         value = _computed_first(frame, stmt.value, stmt.mask, stmt.tile)
         stmt = replace(stmt, value=value)
     plan = cut(frame, stmt.tile, [(stmt.buffer, stmt.indices)], _sources((stmt.value,), stmt.mask))
+    if stmt.buffer not in frame.streamed or stmt.mask is not None or plan.in_registers:
+        _store_everywhere(frame, stmt, plan, streaming=False)
+        return
+    fn = frame.fn
+    ptr = frame.memory[stmt.buffer].ptr
+    address = fn.op(f"ptrtoint {ptr} to i64", I64)
+    aligned = (Num(fn, address) & (STREAM_BYTES - 1)).eq(0).value
+    fast, slow, done = fn.label("stream"), fn.label("plain"), fn.label("stored")
+    fn.branch(aligned, fast, slow)
+    for label, streaming in ((fast, True), (slow, False)):
+        fn.start(label)
+        _store_everywhere(frame, stmt, plan, streaming)
+        fn.jump(done)
+    fn.start(done)
+
+
+def _store_everywhere(frame: Frame, stmt: Store, plan: Cut, streaming: bool) -> None:
+    """The store over the whole tile."""
     accessor = _accessor(frame, stmt.tile)
+    accessor.streaming = streaming
 
     def point(_: int) -> None:
         def run(mask: Value | None) -> None:

@@ -19,9 +19,8 @@ from tedsl.backends.cpu.memory import Accessor, register_bits
 from tedsl.backends.cpu.values import Lanes, Pos
 from tedsl.expr.nodes import Axis, Const, Expr, Unary
 from tedsl.expr.visit import walk
-from tedsl.ir.nodes import Buffer, Load, Scope, TileAxis
+from tedsl.ir.nodes import Buffer, Load, TileAxis
 
-REGISTER_BYTES = 4096  # local buffers up to this size are meant to live in registers
 UNROLL_POINTS = 64
 UNROLL_COST = 320
 
@@ -58,8 +57,7 @@ def cut(
     depends = Dependence([t.axis for t in axes])
     nodes = list(walk(*sources))
     accesses = [(n.buffer, n.indices) for n in nodes if isinstance(n, Load)]
-    buffers = [b for b, _ in (*targets, *accesses)]
-    in_registers = any(_fits_registers(b) for b in buffers)
+    in_registers = any(b in frame.register_tiles for b, _ in (*targets, *accesses))
     cost = sum(_node_cost(n) for n in nodes) + len(targets)
     if not axes:
         return Cut(None, 0, (), cost, in_registers)
@@ -124,15 +122,6 @@ _HEAVY = frozenset(
         "atanh",
     ]
 )
-
-
-def _fits_registers(buffer: Buffer) -> bool:
-    if buffer.scope is Scope.GLOBAL:
-        return False
-    size = buffer.dtype.nbytes
-    for extent in buffer.shape:
-        size *= int(extent.value) if isinstance(extent, Const) else 1 << 20
-    return size <= REGISTER_BYTES
 
 
 def _score(

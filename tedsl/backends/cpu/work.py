@@ -7,12 +7,50 @@ from dataclasses import dataclass
 
 from tedsl.backends.cpu.builder import PTR, Value
 from tedsl.backends.cpu.frame import Frame, place
+from tedsl.backends.cpu.machine import machine
 from tedsl.expr.nodes import Axis, Const, Expr, Unary, Var
 from tedsl.expr.visit import walk
 from tedsl.ir import nodes as ir
 from tedsl.ir.visit import own_exprs, sub_stmts
 
+REGISTER_TILE_VECTORS = 64
 UNKNOWN_TRIPS = 16
+STREAM_FROM = 1 << 25  # bytes of an output from which keeping it in caches is hopeless
+
+
+def is_register_tile(buffer: ir.Buffer, body: ir.Stmt, looped: bool = False) -> bool:
+    """Whether a loop accumulates into a local buffer small enough for unrolled statements.
+
+    Such a tile stays in registers when every statement that touches it has constant addresses.
+    """
+    size = buffer.dtype.nbytes
+    for extent in buffer.shape:
+        size *= int(extent.value) if isinstance(extent, Const) else 1 << 20
+    if 8 * size > REGISTER_TILE_VECTORS * machine().vector_bits:
+        return False
+    if isinstance(body, ir.Accumulate):
+        return looped and buffer in body.buffers and len(buffer.shape) > 0
+    inside = looped or isinstance(body, ir.For)
+    return any(is_register_tile(buffer, child, inside) for child in sub_stmts(body))
+
+
+def streamed_outputs(module: ir.Module) -> frozenset[ir.Buffer]:
+    """Large outputs that no statement of the module reads or updates."""
+    large: set[ir.Buffer] = set()
+    for buffer in module.outputs:
+        size = buffer.dtype.nbytes
+        for extent in buffer.shape:
+            size *= int(extent.value) if isinstance(extent, Const) else 0
+        if size >= STREAM_FROM:
+            large.add(buffer)
+    stack = [func.body for func in module.funcs] if large else []
+    while stack:
+        stmt = stack.pop()
+        large -= {n.buffer for n in walk(*own_exprs(stmt)) if isinstance(n, ir.Load)}
+        if isinstance(stmt, ir.Accumulate):
+            large -= set(stmt.buffers)
+        stack.extend(sub_stmts(stmt))
+    return frozenset(large)
 
 
 @dataclass(frozen=True, slots=True)
