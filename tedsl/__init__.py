@@ -4,6 +4,7 @@
 """
 
 from tedsl import runtime
+from tedsl.autotune import autotune
 from tedsl.build import build, lower
 from tedsl.dtypes import DType
 from tedsl.errors import (
@@ -130,6 +131,7 @@ __all__ = [
     "atan",
     "atan2",
     "atanh",
+    "autotune",
     "bitwise_and",
     "bitwise_not",
     "bitwise_or",
