@@ -286,6 +286,16 @@ class Operation:
         text: str = importlib.import_module("tedsl.expr.printer").print_operation(self)
         return text
 
+    @property
+    def axis(self) -> tuple[Axis, ...]:
+        """The data axes; an input has none."""
+        return ()
+
+    @property
+    def reduce_axis(self) -> tuple[Axis, ...]:
+        """The reduce axes; an input has none."""
+        return ()
+
     def output(self, index: int = 0) -> Tensor:
         """The tensor of output `index` (the same object each time)."""
         return self.outputs[index]
@@ -307,16 +317,6 @@ class PlaceholderOp(Operation):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "outputs", (Tensor(self, 0),))
-
-    @property
-    def axis(self) -> tuple[Axis, ...]:
-        """None: an input has no loops."""
-        return ()
-
-    @property
-    def reduce_axis(self) -> tuple[Axis, ...]:
-        """None: an input has no loops."""
-        return ()
 
     @property
     def output_dtypes(self) -> tuple[DType, ...]:

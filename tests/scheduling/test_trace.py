@@ -8,8 +8,11 @@ import pytest
 from computations import argmax, chain, matmul
 
 import tedsl as te
+from tedsl.ir.printer import print_module
+from tedsl.lower.pipeline import lower
 from tedsl.scheduling.replay import replay
 from tedsl.scheduling.trace import AxisRef, Step, Trace
+from tedsl.target import Target
 
 
 def everything(n: Any = None) -> tuple[te.Schedule, te.Tensor]:
@@ -174,3 +177,41 @@ def test_equal_traces_make_equal_plans():
         assert [x.name for x in a.leaf_axes] == [x.name for x in b.leaf_axes]
         assert [a.mark(x) for x in a.leaf_axes] == [b.mark(x) for x in b.leaf_axes]
         assert [x.name for x in a.marks] == [x.name for x in b.marks]
+
+
+def test_equal_traces_lower_to_equal_ir():
+    m = matmul(10, 12, 11)
+    s = te.create_schedule(m.D)
+    local = s.cache_write(m.C, "local")
+    io, jo, _ii, ji = s[m.D].tile(*s[m.D].op.axis, 4, 5)
+    s[m.D].parallel(s[m.D].fuse(io, jo))
+    s[m.D].vectorize(ji)
+    s[m.C].compute_inline()
+    ko, _ki = s[local].split(s[local].op.reduce_axis[0], 4)
+    s[local].compute_at(s[m.D], s[m.D].leaf_iter_vars[0])
+    s[local].unroll(ko)
+    again = replay(m.D, Trace.from_json(s.trace.to_json()))
+    texts = [print_module(lower(x.plan, Target.parse("cpu"))) for x in (s, again)]
+    assert texts[0] == texts[1]
+
+
+def test_a_script_written_for_tvm():
+    n = 1024
+    k = te.reduce_axis((0, n), "k")
+    A = te.placeholder((n, n), name="A")
+    B = te.placeholder((n, n), name="B")
+    C = te.compute((n, n), lambda x, y: te.sum(A[x, k] * B[k, y], axis=k), name="C")
+    s = te.create_schedule(C.op)
+    CC = s.cache_write(C, "global")
+    mo, no, _mi, ni = s[C].tile(C.op.axis[0], C.op.axis[1], 32, 32)
+    s[CC].compute_at(s[C], no)
+    mc, nc = s[CC].op.axis
+    (kaxis,) = s[CC].op.reduce_axis
+    ko, ki = s[CC].split(kaxis, factor=4)
+    s[CC].reorder(ko, mc, ki, nc)
+    s[CC].vectorize(nc)
+    s[CC].unroll(ki)
+    s[C].parallel(mo)
+    thread = te.thread_axis((0, 32), "threadIdx.x")
+    s[C].bind(ni, thread)
+    assert [axis.name for axis in s[CC].leaf_iter_vars] == ["k.outer", "x.c", "k.inner", "y.c"]
