@@ -8,7 +8,18 @@ from irs import argmax, float32, int32, tile
 
 from tedsl.dtypes import DType
 from tedsl.expr import build as b
-from tedsl.expr.nodes import Axis, AxisKind, BinaryOp, Const, Expr, Reducer, Unary, UnaryOp, Var
+from tedsl.expr.nodes import (
+    Axis,
+    AxisKind,
+    Binary,
+    BinaryOp,
+    Const,
+    Expr,
+    Reducer,
+    Unary,
+    UnaryOp,
+    Var,
+)
 from tedsl.expr.reduce import simple_reducer
 from tedsl.ir.nodes import (
     Accumulate,
@@ -17,6 +28,7 @@ from tedsl.ir.nodes import (
     Dot,
     For,
     Func,
+    Guard,
     Launch,
     Load,
     LoopKind,
@@ -311,5 +323,111 @@ def pointwise(
     return module("pointwise", buffers, (y,), grid(io, -(-count // block), body))
 
 
-def constant(value: float, dtype: DType) -> Const:
-    return Const(value, dtype)
+def with_input(source: Module, extra: Buffer) -> Module:
+    """`source` with one more input, for a value that reads a buffer of its own."""
+    (func,) = source.funcs
+    wider = Func(func.name, (extra, *func.params), func.sizes, func.body, func.launch)
+    inputs = (*source.inputs, extra)
+    return Module(source.name, inputs, source.outputs, (), source.sizes, (wider,))
+
+
+def fused_grid(a: int, c: int, d: int) -> Module:
+    """Two loops on one grid axis and one on another: Y[i, j, k] = 100 i + 10 j + k."""
+    y = mem("Y", (a, c, d), I32)
+    i, j, k = Axis("i"), Axis("j"), Axis("k")
+    value = b.add(b.add(b.mul(i, 100), b.mul(j, 10)), k)
+    body = Store(y, (i, j, k), value)
+    return module("fused", (), (y,), grid(j, c, grid(k, d, grid(i, a, body, 0), 1), 1))
+
+
+def matmul_into_columns() -> Module:
+    """C[i, j] = sum over k of A[i, k] B[k, j], accumulated as [j, i]."""
+    n = 32
+    a, w, c = (mem(name, (n, n), F16) for name in "ABC")
+    acc = local("acc", (n, n))
+    i, j, k = Axis("i"), Axis("j"), Axis("k", AxisKind.REDUCE)
+    ti, tj, tk = tile((i, n), (j, n), (k, n))
+    body = allocate(
+        (acc,),
+        Store(acc, (j, i), float32(0.0), None, (tj, ti)),
+        Dot(acc, (j, i), Load(a, (i, k)), Load(w, (k, j)), (), ti, tj, tk),
+        Store(c, (i, j), b.cast(Load(acc, (j, i)), F16), None, (ti, tj)),
+    )
+    return module("columns", (a, w), (c,), body)
+
+
+def batched_matmul(count: int, n: int) -> Module:
+    """C[p, i, j] = sum over k of A[p, i, k] B[p, k, j], all of the padded batch in one tile."""
+    padded = 1 << (count - 1).bit_length()
+    a, w, c = (mem(name, (count, n, n)) for name in "ABC")
+    acc = local("acc", (padded, n, n))
+    p, i, j, k = Axis("p"), Axis("i"), Axis("j"), Axis("k", AxisKind.REDUCE)
+    tp, ti, tj, tk = tile((p, padded), (i, n), (j, n), (k, n))
+    mask = b.lt(p, count) if padded != count else None
+    body = allocate(
+        (acc,),
+        Store(acc, (p, i, j), float32(0.0), None, (tp, ti, tj)),
+        Dot(
+            acc, (p, i, j), Load(a, (p, i, k), mask), Load(w, (p, k, j), mask), (tp,), ti, tj, tk
+        ),
+        Store(c, (p, i, j), Load(acc, (p, i, j)), mask, (tp, ti, tj)),
+    )  # fmt: skip
+    return module("batched", (a, w), (c,), body)
+
+
+def guarded_steps(rows: int, steps: int) -> Module:
+    """Y[i, j] = sum over u < steps with (i + u) % 2 == 0 of X[i, j] (u + 1), in a guarded loop."""
+    x, y = mem("X", (rows, 16)), mem("Y", (rows, 16))
+    acc = local("acc", (16,))
+    i, j, u = Axis("i"), Axis("j"), Axis("u", AxisKind.REDUCE)
+    j1, j2 = Axis("j"), Axis("j")
+    even = b.eq(b.floormod(b.add(i, u), 2), 0)
+    term = b.mul(Load(x, (i, j)), f32(b.add(u, 1)))
+    step = Accumulate((acc,), (j,), simple_reducer(BinaryOp.ADD, F32), (term,), None, tile((j, 16)))
+    loop = For(u, int32(steps), LoopKind.UNROLLED, Guard(even, step))
+    body = allocate(
+        (acc,),
+        Store(acc, (j1,), float32(0.0), None, tile((j1, 16))),
+        loop,
+        Store(y, (i, j2), Load(acc, (j2,)), None, tile((j2, 16))),
+    )
+    return module("guarded", (x,), (y,), grid(i, rows, body))
+
+
+def update_in_memory(rows: int, columns: int) -> Module:
+    """Y[i] = sum over k of X[i, k], added up in device memory over two serial steps."""
+    x, y = mem("X", (rows, columns)), mem("Y", (rows,))
+    i, ko, ki = Axis("i"), Axis("k.outer", AxisKind.REDUCE), Axis("k.inner", AxisKind.REDUCE)
+    column = b.add(b.mul(ko, 32), ki)
+    mask = b.lt(column, columns)
+    add = simple_reducer(BinaryOp.ADD, F32)
+    update = Accumulate((y,), (i,), add, (Load(x, (i, column), mask),), mask, tile((ki, 32)))
+    body = Seq((Store(y, (i,), float32(0.0)), serial(ko, -(-columns // 32), update)))
+    return module("update", (x,), (y,), grid(i, rows, body))
+
+
+def bool_reducer(op: BinaryOp) -> Reducer:
+    lhs, rhs = Var("lhs", DType.bool), Var("rhs", DType.bool)
+    identity = Const(op is BinaryOp.AND, DType.bool)
+    return Reducer(op.name.lower(), (lhs,), (rhs,), (Binary(op, lhs, rhs),), (identity,))
+
+
+def reduce_rows(rows: int, columns: int, dtype: DType, reducer: Reducer) -> Module:
+    """Y[i] = reducer over k of X[i, k], four rows in a tile."""
+    x, y = mem("X", (rows, columns), dtype), mem("Y", (rows,), dtype)
+    padded = 1 << (columns - 1).bit_length()
+    acc = local("acc", (4,), dtype)
+    io, i, k = Axis("i.outer"), Axis("i.inner"), Axis("k", AxisKind.REDUCE)
+    i1, i2 = Axis("i.inner"), Axis("i.inner")
+    row = b.add(b.mul(io, 4), i)
+    mask = b.logical_and(b.lt(row, rows), b.lt(k, columns))
+    row2 = b.add(b.mul(io, 4), i2)
+    body = allocate(
+        (acc,),
+        Store(acc, (i1,), reducer.identity[0], None, tile((i1, 4))),
+        Accumulate(
+            (acc,), (i,), reducer, (Load(x, (row, k), mask),), mask, tile((i, 4), (k, padded))
+        ),
+        Store(y, (row2,), Load(acc, (i2,)), b.lt(row2, rows), tile((i2, 4))),
+    )
+    return module("reduce", (x,), (y,), grid(io, -(-rows // 4), body))

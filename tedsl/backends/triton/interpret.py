@@ -7,6 +7,7 @@ Requests are a JSON header and the raw bytes of the arrays; nothing is pickled.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import json
 import os
 import struct
@@ -113,11 +114,11 @@ class _Child:
                 answer, results = self._exchange(process, request, contents)
             except (OSError, struct.error, ValueError) as error:
                 process.kill()
-                code = process.wait()
-                self._process = None
+                code, text = process.wait(), self._tail()
+                self._forget()
                 raise BackendError(
                     f"Triton's interpreter ended with status {code}",
-                    facts=[("stderr", self._tail())],
+                    facts=[("stderr", text)],
                     hint="a load outside of an array, or more than the time allowed "
                     f"({timeout:g} s); try a smaller problem",
                 ) from error
@@ -154,6 +155,7 @@ class _Child:
         alive = self._process is not None and self._process.poll() is None
         if alive and self._owner == os.getpid() and self._process is not None:
             return self._process
+        self._forget()
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the child
         self._owner = os.getpid()
         self._process = subprocess.Popen(
@@ -171,17 +173,29 @@ class _Child:
         self._errors.seek(0)
         return self._errors.read().decode(errors="replace")[-2000:]
 
+    def _forget(self) -> None:
+        """Close what belongs to a child that ended."""
+        process, errors = self._process, self._errors
+        self._process = self._errors = None
+        for file in (process and process.stdin, process and process.stdout, errors):
+            if file is not None:
+                with contextlib.suppress(OSError):
+                    file.close()
+
     def close(self) -> None:
         """End the child, if this process started one."""
-        process, self._process = self._process, None
-        if process is not None and self._owner == os.getpid():
-            if process.stdin is not None:
+        process = self._process
+        if process is None or self._owner != os.getpid():
+            return
+        if process.stdin is not None:
+            with contextlib.suppress(OSError):
                 process.stdin.close()
-            try:
-                process.wait(timeout=2)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        try:
+            process.wait(timeout=2)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        self._forget()
 
 
 _CHILD = _Child()

@@ -196,7 +196,12 @@ def _numpy_libdevice(module: Any, tl: Any, libdevice: Any) -> None:
     }  # fmt: skip
     for name, function in names.items():
         setattr(libdevice, name, elementwise(function))
-    libdevice.popc = elementwise(np.bitwise_count, tl.int32)
+    libdevice.popc = elementwise(_popcount, tl.int32)
+
+
+def _popcount(data: Any) -> Any:
+    """Bits that are set, the sign bit of a negative number among them."""
+    return np.bitwise_count(data.view(f"u{data.dtype.itemsize}"))
 
 
 def _tensor_range(module: Any, tl: Any) -> Callable[..., Iterator[Any]]:
@@ -258,7 +263,7 @@ class Server:
             ]
             try:
                 self._run(request, arrays)
-                contents: list[bytes] = [arrays[n].content() for n in request["results"]]
+                contents: list[bytes] = [arrays[int(n)].content() for n in request["results"]]
                 answer: dict[str, Any] = {"ok": True}
             except (*FAILURES, self._failure) as error:
                 answer = {"ok": False, "error": repr(error), "trace": traceback.format_exc()}
@@ -294,9 +299,9 @@ class Server:
                 if arg["kind"] == "size":
                     args.append(arg["value"])
                 elif arg["kind"] == "pointer":
-                    args.append(arrays[arg["array"]])
+                    args.append(arrays[int(arg["array"])])
                 else:
-                    base = arrays[arg["array"]]
+                    base = arrays[int(arg["array"])]
                     strides = list(base.stride())
                     args.append(descriptor(base, list(base.shape), strides, arg["block"]))
             if 0 not in kernel["grid"]:
