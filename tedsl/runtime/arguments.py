@@ -7,10 +7,11 @@ Imports `expr`, `ir.nodes`, `runtime.arrays`.
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
+
+import numpy as np
 
 from tedsl.dtypes import DType
 from tedsl.errors import BackendError
@@ -94,6 +95,12 @@ class Signature:
         for var in scalars:
             if var in solved:
                 continue
+            if var.name == "out":
+                raise BackendError(
+                    "a runtime scalar cannot be called 'out', the name of the output argument",
+                    subject=module.name,
+                    hint="give the te.var another name",
+                )
             if var.name in keywords:
                 raise BackendError(
                     f"two runtime scalars are called {var.name!r}",
@@ -363,27 +370,21 @@ def _check_shape(array: ArrayView, buffer: Buffer, values: Values, label: str) -
             )
 
 
-def _scalar(var: Var, given: object, label: str) -> Number:
+def _scalar(var: Var, given: Any, label: str) -> Number:
     """One keyword scalar as a Python number of the variable's dtype."""
-    if isinstance(given, numbers.Real) or type(given).__name__ == "bool_":
-        number: Number
-        exact = isinstance(given, numbers.Integral) or type(given).__name__ == "bool_"
-        if var.dtype.is_float:
-            number = float(given)  # pyright: ignore[reportArgumentType]
-        elif exact:
-            number = int(given)  # pyright: ignore[reportArgumentType]
-        else:
-            number = 0
-        if var.dtype.is_float or (exact and isinstance(given, bool) == var.dtype.is_bool):
-            _check_value(var, number, label, repr(given))
-            return number
+    is_numpy = isinstance(given, np.generic)
+    value: object = cast(Any, given).item() if is_numpy else given
     kind = "float" if var.dtype.is_float else "bool" if var.dtype.is_bool else "int"
-    raise BackendError(
-        f"{type(given).__name__} given, {var.dtype} expected",
-        subject=label,
-        facts=[("given", repr(given))],
-        hint=f"pass a Python {kind}",
-    )
+    taken = {"float": (int, float), "bool": (bool,), "int": (int,)}[kind]
+    if not isinstance(value, taken) or (isinstance(value, bool) and kind != "bool"):
+        raise BackendError(
+            f"{type(given).__name__} given, {var.dtype} expected",
+            subject=label,
+            facts=[("given", repr(given))],
+            hint=f"pass a Python {kind}",
+        )
+    _check_value(var, value, label, repr(given))
+    return float(value) if kind == "float" else value
 
 
 def _check_value(var: Var, value: Number, label: str, given: str) -> None:

@@ -22,6 +22,7 @@ from tedsl.runtime.arguments import ArraySpec, Binding, Signature
 from tedsl.runtime.arrays import ArrayView, Device, numpy_pointer
 from tedsl.runtime.explain import Explanation, explain
 from tedsl.runtime.memory import numpy_allocator, torch_allocator
+from tedsl.runtime.ranges import SAFE_SIZE, check_ranges
 from tedsl.runtime.sizes import Number
 from tedsl.target import Target
 
@@ -183,7 +184,7 @@ class Kernel:
             values[var] = sizes[var.name] if var.name in sizes else last[var]
         return explain(self.module, self.target, values)
 
-    def __call__(self, *inputs: Any, out: Any = None, **scalars: Any) -> Any:
+    def __call__(self, /, *inputs: Any, out: Any = None, **scalars: Any) -> Any:
         """Run the kernel.
 
         Args:
@@ -266,6 +267,9 @@ class Kernel:
         return self._run(known, arrays, outs, [v.pointer for v in (*views, *out_views)])
 
     def _prepare(self, binding: Binding) -> _Prepared:
+        specs = (*binding.inputs, *binding.outputs, *binding.workspaces)
+        if binding.values and max((spec.size for spec in specs), default=0) >= SAFE_SIZE:
+            check_ranges(self.module, binding.values)
         device = binding.device
         torch = binding.framework == "torch"
 

@@ -45,7 +45,7 @@ def bare_var(extent: Expr) -> Var | None:
 
 
 def fits(value: Number, dtype: DType) -> bool:
-    """True when `value` is in the range of `dtype`; any number is in that of a float type."""
-    if dtype.is_float:
-        return True
+    """True when `value` is in the range of `dtype`; so is every float for a float type."""
+    if isinstance(value, float):
+        return dtype.is_float
     return dtype.info.lowest <= value <= dtype.info.highest

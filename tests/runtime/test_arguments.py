@@ -190,6 +190,9 @@ def test_scalars_by_name() -> None:
         ({"eps": 1.0, "count": 1, "n": 4}, r"no scalar 'n'"),
         ({"eps": 1.0, "count": 1.5}, r"count=: float given, int32 expected"),
         ({"eps": 1.0, "count": True}, r"count=: bool given, int32 expected"),
+        ({"eps": 10**400, "count": 1}, r"eps = 10+ is outside its range"),
+        ({"eps": True, "count": 1}, r"eps=: bool given, float32 expected"),
+        ({"eps": np.array(1.0), "count": 1}, r"eps=: ndarray given, float32 expected"),
         ({"eps": "1", "count": 1}, r"eps=: str given, float32 expected"),
         ({"eps": 1.0, "count": 0}, r"count = 0 is outside its range(.|\n)*1 \.\. 2147483647"),
         ({"eps": 1.0, "count": -5}, r"count = -5 is outside its range"),
@@ -213,6 +216,23 @@ def test_two_scalars_of_one_name_are_refused() -> None:
     k, l = Var("k"), Var("k")  # noqa: E741
     with pytest.raises(BackendError, match=r"two runtime scalars are called 'k'"):
         kernel(module([], [buffer("C", k, l)], [k, l]), lambda *_: None)
+
+
+def test_a_scalar_called_out_is_refused() -> None:
+    scalar = Var("out", DType.float32)
+    with pytest.raises(BackendError, match=r"cannot be called 'out'"):
+        kernel(module([], [buffer("C", 2)], [scalar]), lambda *_: None)
+    named_self = Var("self", DType.int32)
+    run = kernel(module([], [buffer("C", 2)], [named_self]), lambda y, k: y.fill(k))
+    assert run(**{"self": 3}).tolist() == [3, 3]
+
+
+def test_bool_scalars() -> None:
+    flag = Var("flag", DType.bool)
+    run = kernel(module([], [buffer("C", 2)], [flag]), lambda y, k: y.fill(k))
+    assert run(flag=True).tolist() == run(flag=np.True_).tolist() == [1, 1]
+    with pytest.raises(BackendError, match=r"flag=: int given, bool expected(.|\n)*Python bool"):
+        run(flag=1)
 
 
 def test_nothing_is_launched_for_empty_outputs() -> None:
