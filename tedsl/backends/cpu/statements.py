@@ -8,16 +8,17 @@ from dataclasses import replace
 from tedsl.backends.cpu.affine import Dependence
 from tedsl.backends.cpu.allocation import allocate
 from tedsl.backends.cpu.builder import I64, Value, const_vector
-from tedsl.backends.cpu.frame import Frame
+from tedsl.backends.cpu.frame import Frame, constant_shape
 from tedsl.backends.cpu.memory import STREAM_BYTES, Access, Accessor
 from tedsl.backends.cpu.num import Num, splat
 from tedsl.backends.cpu.tiling import Cut, Walker, cut, masked
 from tedsl.backends.cpu.values import Pos
 from tedsl.expr.nodes import Axis, Const, Expr, Reducer
-from tedsl.expr.visit import structural_equal, walk
+from tedsl.expr.visit import structural_equal, substitute, walk
 from tedsl.ir.nodes import Accumulate, Buffer, Load, Scope, Store, TileAxis
 
 SUM_FLAGS = "reassoc contract"
+HEAVY = 400  # instructions above which a statement on register tiles becomes a loop over copies
 
 
 def emit_store(frame: Frame, stmt: Store) -> None:
@@ -26,6 +27,9 @@ def emit_store(frame: Frame, stmt: Store) -> None:
         value = _computed_first(frame, stmt.value, stmt.mask, stmt.tile)
         stmt = replace(stmt, value=value)
     plan = cut(frame, stmt.tile, [(stmt.buffer, stmt.indices)], _sources((stmt.value,), stmt.mask))
+    if plan.in_registers and plan.cost * plan.points > HEAVY:
+        emit_store(frame, _outside_registers(frame, stmt))
+        return
     if stmt.buffer not in frame.streamed or stmt.mask is not None or plan.in_registers:
         _store_everywhere(frame, stmt, plan, streaming=False)
         return
@@ -56,6 +60,33 @@ def _store_everywhere(frame: Frame, stmt: Store, plan: Cut, streaming: bool) -> 
         masked(accessor, stmt.mask, run)
 
     Walker(accessor, plan).everywhere(point)
+
+
+def _outside_registers(frame: Frame, stmt: Store) -> Store:
+    """The store over copies in memory of the register tiles it reads and writes.
+
+    Unrolling a long expression over a register tile would make a lot of code; a copy can be
+    addressed by loops.
+    """
+    copies: dict[Expr, Expr] = {}
+    made: dict[Buffer, Buffer] = {}
+    for node in walk(*_sources((stmt.value,), stmt.mask)):
+        if not isinstance(node, Load) or node.buffer not in frame.register_tiles:
+            continue
+        tile = node.buffer
+        if tile not in made:
+            made[tile] = Buffer(tile.name, tile.dtype, tile.shape, Scope.LOCAL)
+            allocate(frame, made[tile])
+            axes = tuple(Axis(f"d{d}") for d in range(len(tile.shape)))
+            extents = constant_shape(tile.shape) or ()
+            whole = tuple(TileAxis(a, e) for a, e in zip(axes, extents, strict=True))
+            emit_store(frame, Store(made[tile], axes, Load(tile, axes), None, whole))
+        copies[node] = Load(made[tile], node.indices, node.mask)
+    value = substitute(stmt.value, copies)
+    mask = substitute(stmt.mask, copies) if stmt.mask is not None else None
+    if stmt.buffer in frame.register_tiles:
+        value = _computed_first(frame, value, mask, stmt.tile)
+    return replace(stmt, value=value, mask=mask)
 
 
 def emit_accumulate(frame: Frame, stmt: Accumulate) -> None:

@@ -41,6 +41,14 @@ class Cut:
         """Chunks along the SIMD axis, counting the tail."""
         return -(-self.lanes.extent // self.width) if self.lanes is not None else 1
 
+    @property
+    def points(self) -> int:
+        """Vectors in the whole tile."""
+        total = self.chunks
+        for t in self.others:
+            total *= t.extent
+        return total
+
 
 def _power(n: int) -> int:
     return 1 << (n - 1).bit_length()
@@ -227,10 +235,7 @@ class Walker:
     def everywhere(self, point: Callable[[int], None]) -> None:
         """Run `point` over the whole tile, unrolled as far as the budget goes."""
         budget, chunks = self.budget(), self.plan.chunks
-        total = chunks
-        for t in self.plan.others:
-            total *= t.extent
-        if total <= budget or chunks <= budget:
+        if chunks <= budget:
             self.over(self.plan.others, budget // chunks, lambda: self.chunks(chunks, point))
         else:
             copies = max(1, min(4, budget))
