@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tedsl.expr.nodes import Axis, TensorRead
-from tedsl.expr.tensor import ComputeOp
+from tedsl.expr.tensor import ComputeOp, Tensor
 from tedsl.expr.visit import reads
 from tedsl.schedules.analysis import (
     Contraction,
@@ -332,6 +332,7 @@ def _split_whole(s: Schedule, stage: Stage) -> None:
 
 def contract(s: Schedule, group: Group) -> None:
     """Tiles of the result over a grouped grid, operands staged through a pipelined loop."""
+    staged = _staged_result(s, group)
     view = definitions(s)
     stage, root = s[group.root], view[group.root]
     inner = [name for name in group.inner if is_reduction(view[name])]
@@ -356,11 +357,32 @@ def contract(s: Schedule, group: Group) -> None:
     stage.vectorize(ri)
     stage.vectorize(ci)
     stages = _int(s.knob(f"{stage.name}.stages", (2, 3, 4, 5), 3))
+    if staged is not None:
+        s[staged].compute_at(stage, place)
     for name in inner:
         _contract_inner(s, s[name], stage, place, bk, stages)
     warps = 8 if bm * bn >= 128 * 256 else 4
     chosen = s.knob(f"{stage.name}.warps", (4, 8), warps)
     stage.launch(num_warps=_int(chosen), num_stages=stages)
+
+
+def _staged_result(s: Schedule, group: Group) -> Tensor | None:
+    """With the knob `descriptor_store`, the tile is staged so that the copy engine stores it."""
+    out = s[group.root].op.outputs[0]
+    size = size_of(out.shape[-1])
+    aligned = size is not None and size * out.dtype.nbytes % 16 == 0 and len(out.shape) >= 2
+    if not aligned or not s.knob(f"{group.root}.descriptor_store", (False, True), False):
+        return None
+    made = s.cache_write(out, "shared")
+    staged = made[0] if isinstance(made, (list, tuple)) else made
+    old, new = s[staged].op, s[group.root].op
+    if isinstance(old, ComputeOp) and isinstance(new, ComputeOp):
+        axes = dict(zip(group.axes[group.root], new.axes, strict=True))
+        for name, own in group.axes.items():
+            group.axes[name] = {k: axes.get(v, v) for k, v in own.items()}
+        group.axes[s[staged].name] = dict(zip(old.axes, new.axes, strict=True))
+        group.axes[group.root] = {a: a for a in new.axes}
+    return staged
 
 
 def _group_default(row: Axis, bm: int) -> int:

@@ -96,8 +96,8 @@ def gelu(x: Tensor, approximate: Approximation = "none", name: str = "gelu") -> 
     def exact(v: Expr) -> Expr:
         return v * 0.5 * (1.0 + functions.erf(v * (1.0 / _SQRT_2)))
 
-    def by_tanh(v: Expr) -> Expr:
-        return v * 0.5 * (1.0 + functions.tanh(_SQRT_2_OVER_PI * (v + 0.044715 * (v * v * v))))
+    def by_tanh(v: Expr) -> Expr:  # (1 + tanh(u)) / 2 = sigmoid(2 u), which does not cancel
+        return v * functions.sigmoid(2.0 * _SQRT_2_OVER_PI * (v + 0.044715 * (v * v * v)))
 
     forms = {"none": exact, "tanh": by_tanh}
     if approximate not in forms:

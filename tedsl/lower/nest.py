@@ -14,7 +14,7 @@ from tedsl.errors import InternalError, LowerError
 from tedsl.expr.integers import both, constant, sub
 from tedsl.expr.nodes import Axis, AxisKind, Const, Expr, Range, Reduce, TensorRead, Var
 from tedsl.expr.tensor import ComputeOp, PlaceholderOp, Tensor
-from tedsl.expr.visit import rewrite, substitute, walk
+from tedsl.expr.visit import axes_of, rewrite, substitute, walk
 from tedsl.index.simplify import simplify
 from tedsl.ir.nodes import (
     Accumulate,
@@ -164,8 +164,8 @@ def _stage_nest(context: _Context, stage: StagePlan, op: ComputeOp) -> Stmt:
         Store(context.buffers[tensor], indices, _lowered(context, body, bounds))
         for tensor, body in zip(op.outputs, op.bodies, strict=True)
     ]
-    leaf = _guarded(bounds.guards, stores[0] if len(stores) == 1 else Seq(tuple(stores)))
-    return _loops(context, stage, loop_order(stage), leaf)
+    leaf = stores[0] if len(stores) == 1 else Seq(tuple(stores))
+    return _loops(context, stage, loop_order(stage), leaf, bounds.guards)
 
 
 def _output_indices(stage: StagePlan, op: ComputeOp, bounds: StageBounds) -> tuple[Expr, ...]:
@@ -201,17 +201,25 @@ def _guarded(conditions: Sequence[Expr], body: Stmt) -> Stmt:
     return Guard(both(*conditions), body) if conditions else body
 
 
-def _loops(context: _Context, stage: StagePlan, axes: Sequence[Axis], body: Stmt) -> Stmt:
-    """Loops of `stage` over `axes`, outermost first, with the stages attached at each of them."""
+def _loops(
+    context: _Context, stage: StagePlan, axes: Sequence[Axis], body: Stmt, guards: Sequence[Expr]
+) -> Stmt:
+    """Loops of `stage` over `axes`, outermost first, with the stages attached at each of them.
+
+    Each guard stands as far out as its axes allow, so that an idle iteration computes nothing.
+    """
     extents = context.bounds[stage.name].extents
+    waiting = list(guards)
     for axis in reversed(axes):
         body = _with_children(context, axis, body)
+        body = _guarded([g for g in waiting if axis in axes_of(g)], body)
+        waiting = [g for g in waiting if axis not in axes_of(g)]
         if constant(extents[axis]) != 1:
             mark = stage.mark(axis)
             body = For(
                 axis, extents[axis], mark.kind, body, mark.program, mark.num_stages, mark.flatten
             )
-    return body
+    return _guarded(waiting, body)
 
 
 def _with_children(context: _Context, axis: Axis, body: Stmt) -> Stmt:
@@ -252,7 +260,12 @@ class _Reduction:
         )
         outputs = self._own_outputs()
         body = self._accumulated() if outputs is None else self._in_place(outputs)
-        return _loops(self.context, self.stage, self.prefix, body)
+        return _loops(self.context, self.stage, self.prefix, body, self._guards(inside=False))
+
+    def _guards(self, *, inside: bool) -> tuple[Expr, ...]:
+        """The guards that depend on the accumulators' loops, or those that do not."""
+        rest = frozenset(self.rest)
+        return tuple(g for g in self.bounds.guards if inside != axes_of(g).isdisjoint(rest))
 
     def _own_outputs(self) -> tuple[Buffer, ...] | None:
         """The output buffers in the reducer's order, when the fold may work in them directly."""
@@ -280,7 +293,7 @@ class _Reduction:
 
     def _in_place(self, buffers: tuple[Buffer, ...]) -> Stmt:
         indices = _output_indices(self.stage, self.op, self.bounds)
-        guards = [g for g in self.bounds.guards if not is_reduce_guard(g)]
+        guards = [g for g in self._guards(inside=True) if not is_reduce_guard(g)]
         start = self._copied(self._starts(buffers, indices, guards))
         return Seq((start, self._fold(buffers, indices)))
 
@@ -297,7 +310,7 @@ class _Reduction:
             Buffer(f"{self.stage.name}_acc{i if many else ''}", s.dtype, shape, Scope.LOCAL)
             for i, s in enumerate(self.reduce.sources)
         )
-        guards = [g for g in self.bounds.guards if not is_reduce_guard(g)]
+        guards = [g for g in self._guards(inside=True) if not is_reduce_guard(g)]
         start_guards = guards if self.reduce.init is not None else []
         stores: list[Stmt] = [
             Store(
@@ -336,8 +349,8 @@ class _Reduction:
         marks = [self.stage.mark(a).precision for a in self.stage.leaf_axes]
         precision = next((p for p in marks if p is not None), Precision.IEEE)
         update = Accumulate(buffers, indices, self.reduce.reducer, values, mask, (), precision)
-        leaf = _guarded(self.bounds.guards, update)
-        return _loops(self.context, self.stage, self.rest, leaf)
+        guards = self._guards(inside=True)
+        return _loops(self.context, self.stage, self.rest, update, guards)
 
     def _copied(self, leaf: Stmt) -> Stmt:
         """Loops over the accumulators' axes around `leaf`, as fresh axes (an axis is bound

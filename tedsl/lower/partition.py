@@ -39,7 +39,8 @@ def partition_loops(func: Func, *, symbolic: bool) -> Func:
     After:   for k in 0..m//32: A[k*32 + j] = ...
              for k in 0..n - m//32: if (k + m//32)*32 + j < m: ...
     A parallel loop stays whole; inside it the two parts become two guarded bodies.
-    Unless `symbolic`, only loops whose steady part has a constant extent are split.
+    A guard that a loop alone decides ends the loop: there is no tail.  Unless `symbolic`, only
+    loops whose steady part has a constant extent are split in two.
     Requires: level NEST.   Ensures: the same values stored, in the same order.
     Order: before vectorize_loops, which turns the guards that are left into masks.
     """
@@ -88,20 +89,21 @@ def _split_loop(loop: For, facts: Facts, symbolic: bool) -> Stmt | None:
     for limit in limits:
         steady = minimum(steady, limit.count)
     steady = simplify(maximum(steady, ZERO), inside)
-    if constant(steady) == 0 or (constant(steady) is None and not symbolic):
+    if constant(steady) == 0:
         return None
     free = _without_guards(loop.body, {limit.condition for limit in limits}, frozenset())
     exact = (
         {limit.condition for limit in limits if limit.exact} if len(limits) == 1 else set[Expr]()
     )
     rest_body = fresh_copy(_without_guards(loop.body, set(), frozenset(exact)))
+    if is_empty(rest_body):
+        return replace(loop, extent=steady, body=free)
+    if constant(steady) is None and not symbolic:
+        return None
     if loop.kind is LoopKind.PARALLEL:
         test = Compare(CompareOp.LT, *same_width(loop.axis, steady))
         rest = Compare(CompareOp.GE, *same_width(loop.axis, steady))
-        rest_guard = () if is_empty(rest_body) else (Guard(rest, rest_body),)
-        return replace(loop, body=sequence([Guard(test, free), *rest_guard]))
-    if is_empty(rest_body):
-        return replace(loop, extent=steady, body=free)
+        return replace(loop, body=sequence([Guard(test, free), Guard(rest, rest_body)]))
     tail_axis = Axis(loop.axis.name, loop.axis.kind, None, loop.axis.dtype)
     moved = substitute_stmt(rest_body, {loop.axis: add(tail_axis, steady)})
     tail = replace(
