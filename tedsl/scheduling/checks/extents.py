@@ -4,6 +4,8 @@ is attached.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from tedsl.expr.nodes import Axis, Var
 from tedsl.expr.tensor import ComputeOp
 from tedsl.expr.visit import walk
@@ -64,8 +66,18 @@ def require_constant_lanes(
 
 def require_all_lanes(before: Plan, call: Call, after: Plan) -> None:
     """Moving a stage must leave the extents of vectorized loops constant."""
-    for stage in after.stages:
+    for stage, axis in _lanes(after):
+        require_constant_lanes(before, call, after, stage, axis)
+
+
+def all_lanes_constant(plan: Plan) -> bool:
+    """True when every vectorized loop has a constant extent."""
+    return all(constant_lanes(plan, stage, axis) for stage, axis in _lanes(plan))
+
+
+def _lanes(plan: Plan) -> Iterator[tuple[StagePlan, Axis]]:
+    for stage in plan.stages:
         if isinstance(stage.op, ComputeOp) and stage.attach.kind is not AttachKind.INLINE:
             for axis in stage.leaf_axes:
                 if stage.mark(axis).kind is LoopKind.VECTORIZED:
-                    require_constant_lanes(before, call, after, stage, axis)
+                    yield stage, axis

@@ -15,6 +15,7 @@ from tedsl.expr.nodes import Axis, AxisKind
 from tedsl.expr.tensor import ComputeOp
 from tedsl.ir.nodes import Launch, LoopKind
 from tedsl.scheduling.call import Call
+from tedsl.scheduling.checks.extents import all_lanes_constant, has_runtime_sizes
 from tedsl.scheduling.graph import (
     is_output,
     is_reduction,
@@ -188,12 +189,17 @@ def legal_attach_points(plan: Plan, name: str) -> tuple[tuple[str, Axis], ...]:
     if not isinstance(stage.op, ComputeOp) or is_output(plan, stage.op):
         return ()
     found: list[tuple[str, Axis]] = []
+    fixed = not has_runtime_sizes(plan)
     for target in plan.stages:
         if target.name == name or target.attach.kind is AttachKind.INLINE:
             continue
         for axis in target.leaf_axes:
             moved = attached(plan, stage, target.name, axis)
-            if place_problem(moved, moved.stage(name)) is None and first_problem(moved) is None:
+            if (
+                place_problem(moved, moved.stage(name)) is None
+                and first_problem(moved) is None
+                and (fixed or all_lanes_constant(moved))
+            ):
                 found.append((target.name, axis))
     return tuple(found)
 
