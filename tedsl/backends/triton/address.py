@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tedsl.backends.triton.values import Printer
 
 SMALL = 2**31
+LONG = 44
 
 
 def times(a: Expr, b: Expr) -> Expr:
@@ -187,8 +188,7 @@ def narrow(step: Expr) -> Expr:
 def _sum(printer: Printer, buffer: Buffer, base: Expr | None, offset: Expr | None) -> Value:
     text = Text(printer.writer.pointers[buffer])
     if base is not None and not (isinstance(base, Const) and base.value == 0):
-        moved = printer.value(base)
-        text = Text(f"{text.text} + {moved.text.at(math.SUM)}", math.SUM)
+        text = _base(printer, buffer, base)
     dims: tuple[int, ...] = ()
     if offset is not None and not (isinstance(offset, Const) and offset.value == 0):
         flat = len(printer.info(offset).dims) == 1
@@ -197,6 +197,21 @@ def _sum(printer: Printer, buffer: Buffer, base: Expr | None, offset: Expr | Non
         text = Text(f"{text.text} + {tile.text.at(math.PRODUCT)}", math.SUM)
         dims = tile.dims
     return Value(text, dims, buffer.dtype)
+
+
+def _base(printer: Printer, buffer: Buffer, base: Expr) -> Text:
+    """The pointer moved by a scalar; under a name when its text is long."""
+    name = printer.writer.pointers[buffer]
+    info = printer.info(base)
+    key = printer.writer.number(("base", id(buffer), info.number))
+    known = printer.writer.lookup(key)
+    if known is not None:
+        return Text(known)
+    moved = printer.value(base)
+    text = Text(f"{name} + {moved.text.at(math.SUM)}", math.SUM)
+    if len(text.text) < LONG:
+        return text
+    return Text(printer.writer.define(text.text, info.depth, key, f"{sanitise(buffer.name)}_base"))
 
 
 def load(printer: Printer, expr: Load) -> Value:

@@ -71,7 +71,7 @@ class Descriptors:
         printer = Printer(self.writer, store.tile, roots)
         box = self._box(printer, value.buffer, value.indices, [value.mask, store.mask])
         if isinstance(box, str):
-            self.writer.line(f"# {store.buffer.name} by plain loads: {box}")
+            self.writer.remark(store.buffer.name, f"by plain loads: {box}")
             return False
         self.writer.before_load(value.buffer)
         name = self._name(value.buffer, box)
@@ -94,7 +94,7 @@ class Descriptors:
         masks = [store.mask, value.mask]
         box = self._box(printer, store.buffer, store.indices, masks)
         if isinstance(box, str):
-            self.writer.line(f"# {store.buffer.name} by plain stores: {box}")
+            self.writer.remark(store.buffer.name, f"by plain stores: {box}")
             return False
         printer.flush(value.buffer)
         text = self.writer.local(value.buffer).name

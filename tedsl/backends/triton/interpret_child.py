@@ -216,9 +216,30 @@ def _tensor_range(module: Any, tl: Any) -> Callable[..., Iterator[Any]]:
     return values
 
 
-def _call_rewritten(function: Any, *args: Any, **kwargs: Any) -> Any:
-    """Call one kernel function from another; the language is already patched by the outer one."""
-    return function.rewrite()(*args, **kwargs)
+def _all_ones(module: Any) -> Callable[[Any, Any], Any]:
+    def get_all_ones_value(_builder: Any, kind: Any) -> Any:
+        ones = np.invert(np.zeros(1, module._get_np_dtype(kind)))
+        return module.TensorHandle(ones, kind.scalar)
+
+    return get_all_ones_value
+
+
+def _bfloat16_constant(tl: Any) -> Callable[[Any, float], Any]:
+    def get_bf16(builder: Any, value: float) -> Any:
+        return builder.create_fp_trunc(builder.get_fp32(value), tl.bfloat16)
+
+    return get_bf16
+
+
+def _calling(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Call a generated function from another at once; the language is already patched for it."""
+
+    def call(function: Any, *args: Any, **kwargs: Any) -> Any:
+        if str(function.fn.__module__).startswith("triton."):
+            return original(function, *args, **kwargs)
+        return function.rewrite()(*args, **kwargs)
+
+    return call
 
 
 def install() -> None:
@@ -242,7 +263,10 @@ def install() -> None:
         scope.set_attr(lang, "range", new_range)
 
     module._patch_lang_core = patch_core
-    module.InterpretedFunction.__call__ = _call_rewritten
+    module.InterpretedFunction.__call__ = _calling(module.InterpretedFunction.__call__)
+    module.InterpreterBuilder.get_all_ones_value = _all_ones(module)
+    if not hasattr(module.InterpreterBuilder, "get_bf16"):  # Triton 3.6
+        module.InterpreterBuilder.get_bf16 = _bfloat16_constant(tl)
 
 
 class Server:

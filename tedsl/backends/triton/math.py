@@ -207,6 +207,8 @@ def _integer_unary(op: UnaryOp, x: Text, dtype: DType) -> Text:
     match op:
         case UnaryOp.NOT:
             return Text(f"~{x.at(UNARY)}", UNARY)
+        case UnaryOp.NEG if dtype.kind is Kind.UINT:
+            return Text(f"0 - {x.at(PRODUCT)}", SUM)
         case UnaryOp.NEG:
             return Text(f"-{x.at(UNARY)}", UNARY)
         case UnaryOp.ABS if dtype.kind is Kind.INT:

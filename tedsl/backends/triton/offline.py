@@ -211,7 +211,7 @@ def resource_usage(cubin: bytes) -> tuple[int | None, int | None]:
 
 
 def _in_subprocess(requests: Sequence[Mapping[str, Any]], timeout: float) -> list[CompiledInfo]:
-    command = [sys.executable, "-m", "tedsl.backends.triton.offline"]
+    command = [sys.executable, "-P", "-m", "tedsl.backends.triton.offline"]
     try:
         done = subprocess.run(
             command,

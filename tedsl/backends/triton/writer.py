@@ -130,6 +130,13 @@ class Writer:
             self.line("")
         self.line(f"# {text}")
 
+    def remark(self, name: str, what: str) -> None:
+        """A comment on `name`, in place of the one that only names it."""
+        lines = self.blocks[-1].lines
+        if lines and lines[-1].strip() == f"# {name}":
+            lines.pop()
+        self.line(f"# {name} {what}")
+
     def define(self, text: str, depth: int, number: int | None, *wishes: str) -> str:
         """Write `name = text` at `depth` and remember that the name holds the value `number`."""
         name = self.names.fresh(*wishes)
