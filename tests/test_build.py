@@ -98,7 +98,7 @@ def test_what_cannot_be_built() -> None:
 
 def test_the_second_build_comes_from_the_cache(own_cache: Path) -> None:
     runs = [te.build(te.create_schedule(row_sums()[1]), "cpu") for _ in range(2)]
-    assert [run._executor.from_cache for run in runs] == [False, True]
+    assert [run.from_cache for run in runs] == [False, True]
     assert len(list(own_cache.glob("*.entry"))) == 1
     np.testing.assert_array_equal(runs[0](X), runs[1](X))
     assert runs[1].source == runs[0].source
@@ -122,9 +122,9 @@ def test_a_corrupt_entry_is_rebuilt(own_cache: Path) -> None:
     data[len(data) // 2] ^= 0xFF
     path.write_bytes(data)
     run = te.build(te.create_schedule(b), "cpu")
-    assert not run._executor.from_cache
+    assert not run.from_cache
     np.testing.assert_allclose(run(X), normalised(X), rtol=1e-6)
-    assert te.build(te.create_schedule(b), "cpu")._executor.from_cache
+    assert te.build(te.create_schedule(b), "cpu").from_cache
 
 
 def test_builds_without_the_cache(own_cache: Path) -> None:

@@ -9,6 +9,7 @@ read, and one that does not verify is treated as absent.  Imports `errors` only.
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 import os
 import secrets
@@ -19,8 +20,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
-
-import platformdirs
 
 from tedsl.errors import BackendError
 
@@ -199,6 +198,14 @@ def set_cache_dir(path: str | os.PathLike[str] | None, *, limit: int = DEFAULT_L
     _configured.unusable = False
 
 
+def _default_root() -> Path:
+    chosen = os.environ.get(ENVIRONMENT)
+    if chosen:
+        return Path(chosen)
+    root: str = importlib.import_module("platformdirs").user_cache_dir("tedsl", appauthor=False)
+    return Path(root)
+
+
 def disk_cache() -> DiskCache | None:
     """The cache in use; None (with one warning) where its folder cannot be made.
 
@@ -206,10 +213,7 @@ def disk_cache() -> DiskCache | None:
         BackendError: the folder is not safe.
     """
     if _configured.opened is None and not _configured.unusable:
-        chosen = os.environ.get(ENVIRONMENT)
-        root = _configured.path or Path(
-            chosen or platformdirs.user_cache_path("tedsl", appauthor=False)
-        )
+        root = _configured.path or _default_root()
         try:
             _configured.opened = DiskCache(root / "code", _configured.limit)
         except OSError as error:

@@ -111,7 +111,7 @@ class CpuExecutor:
         return self._compile().asm
 
     @property
-    def resources(self) -> Mapping[str, object]:
+    def resources(self) -> Mapping[str, Any]:
         """Nothing: the CPU has no such figures."""
         return {}
 

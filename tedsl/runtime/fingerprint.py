@@ -9,12 +9,12 @@ tedsl but `errors`.
 from __future__ import annotations
 
 import hashlib
+import importlib
 import platform
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache
-from importlib import metadata
 from pathlib import Path
 from typing import Any, cast
 
@@ -102,6 +102,7 @@ def code_version() -> str:
 @cache
 def tool_versions(*packages: str) -> str:
     """Versions of Python and of the named distributions; an absent one counts as such."""
+    metadata = importlib.import_module("importlib.metadata")
     found = [f"python {platform.python_version()} {platform.machine()} {platform.system()}"]
     for package in packages:
         try:

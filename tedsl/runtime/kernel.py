@@ -51,9 +51,14 @@ class Executor(Protocol):
         ...
 
     @property
-    def resources(self) -> Mapping[str, object]:
+    def resources(self) -> Mapping[str, Any]:
         """Figures per kernel that are known without running, such as registers; empty on the
         CPU."""
+        ...
+
+    @property
+    def from_cache(self) -> bool:
+        """True when the code was found on disk."""
         ...
 
     def check_runnable(self) -> None:
@@ -156,9 +161,14 @@ class Kernel:
         return self._executor.asm
 
     @property
-    def resources(self) -> Mapping[str, object]:
+    def resources(self) -> Mapping[str, Any]:
         """Per kernel: registers, spills and shared memory on a GPU target; empty on the CPU."""
         return self._executor.resources
+
+    @property
+    def from_cache(self) -> bool:
+        """True when the machine code came from the on-disk cache."""
+        return self._executor.from_cache
 
     def __repr__(self) -> str:
         return f"<tedsl.Kernel {self.signature} for {self.target}>"

@@ -37,6 +37,7 @@ class InterpretExecutor:
     """Triton's own interpreter over host memory: slow, exact, for tests without a GPU."""
 
     device = CPU
+    from_cache = False
 
     def __init__(self, module: Module, target: Target) -> None:
         self._module = module
@@ -60,7 +61,7 @@ class InterpretExecutor:
         )
 
     @property
-    def resources(self) -> Mapping[str, object]:
+    def resources(self) -> Mapping[str, Any]:
         """Nothing: no machine code."""
         return {}
 
@@ -96,6 +97,7 @@ class OfflineExecutor:
     """Compiled for an architecture, without a device: to be looked at, not to be run."""
 
     device = Device("cuda")
+    from_cache = False
 
     def __init__(self, module: Module, target: Target, arch: str) -> None:
         self._program = emitter.emit(module, target)
@@ -145,6 +147,8 @@ class OfflineExecutor:
 
 class CudaExecutor:
     """Launches on NVIDIA GPUs, with PyTorch's memory and current stream."""
+
+    from_cache = False
 
     def __init__(self, module: Module, target: Target) -> None:
         self._torch: Any = importlib.import_module("torch")

@@ -34,9 +34,10 @@ class FakeExecutor:
 
     source = "the source"
     asm = "the assembly"
-    resources: Mapping[str, object] = {}
+    from_cache = False
+    resources: Mapping[str, Any] = {}
 
-    def __init__(self, module: Module, fn: Callable[..., None], device_kind: str = "cpu") -> None:
+    def __init__(self, module: Module, fn: Callable[..., object], device_kind: str = "cpu") -> None:
         self.module = module
         self.fn = fn
         self.device = Device(device_kind)
@@ -65,5 +66,5 @@ class FakeExecutor:
         return launch
 
 
-def kernel(module: Module, fn: Callable[..., None], device_kind: str = "cpu") -> Kernel:
+def kernel(module: Module, fn: Callable[..., object], device_kind: str = "cpu") -> Kernel:
     return Kernel(module, Target.parse("cpu"), FakeExecutor(module, fn, device_kind))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -22,7 +23,7 @@ class DLPackOnly:
         self.array = array
         self.legacy = legacy
 
-    def __dlpack__(self, **options: object) -> object:
+    def __dlpack__(self, **options: Any) -> object:
         if self.legacy and "max_version" in options:
             raise TypeError("unknown argument max_version")
         return self.array.__dlpack__(**options)
