@@ -7,7 +7,6 @@ agree exactly; floats within `bound`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import hypothesis.strategies as st
@@ -27,7 +26,9 @@ from tedsl.ir.interp import run
 from tedsl.ir.nodes import Buffer, Module
 from tedsl.ir.printer import print_module
 from tedsl.lower.pipeline import lower
+from tedsl.scheduling.replay import replay
 from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.trace import Trace
 from tedsl.target import Target
 
 SHARDS = 20
@@ -39,7 +40,6 @@ EPSILON = {
     DType.float32: 2.0**-23,
     DType.float64: 2.0**-52,
 }
-MAX_TILE = 1 << 14
 
 
 def bound(case: Case, dtype: DType) -> float:
@@ -90,6 +90,37 @@ def compiled(schedule: Schedule, case: Case, target: str) -> list[Array]:
     return list(result) if isinstance(result, tuple) else [result]
 
 
+def check_pair(case: Case, schedule: Schedule) -> None:
+    """All the ways to run one computation under one schedule, and the trace of the schedule."""
+    want = evaluate(case.outputs, case.inputs, case.sizes)
+    check_replay(case, schedule)
+    for target, runs in (("cpu", ["cpu"]), ("triton-interpret", sampled(case))):
+        module = lowered(schedule, target)
+        if module is None:
+            continue
+        note(f"{target}\n{print_module(module)}")
+        compare(case, schedule, interpreted(module, case), want, f"interpreted for {target}")
+        for each in runs:
+            compare(case, schedule, compiled(schedule, case, each), want, each)
+
+
+def sampled(case: Case) -> list[str]:
+    """Triton's interpreter for one pair in ten."""
+    return ["triton-interpret"] if case.number % 10 == 0 else []
+
+
+def check_replay(case: Case, schedule: Schedule) -> None:
+    """The trace makes the same schedule again, from JSON and from the Python it prints."""
+    text = str(schedule)
+    trace = Trace.from_json(schedule.trace.to_json())
+    again = replay(case.outputs, trace)
+    assert str(again) == text and again.trace == schedule.trace
+    names = {f"out{n}": tensor for n, tensor in enumerate(case.outputs)}
+    scope: dict[str, Any] = {"te": te, **names}
+    exec(schedule.as_python(*names), scope)
+    assert str(scope["s"]) == text and scope["s"].trace == schedule.trace
+
+
 def lowered(schedule: Schedule, target: str) -> Module | None:
     """The verified module, or None when the target cannot carry the schedule out and says why."""
     try:
@@ -102,49 +133,15 @@ def lowered(schedule: Schedule, target: str) -> Module | None:
     return module
 
 
-def check_interpreted(case: Case, schedule: Schedule, want: list[Array]) -> None:
-    for target in ("cpu", "triton-interpret"):
-        module = lowered(schedule, target)
-        if module is not None:
-            note(f"{target}\n{print_module(module)}")
-            compare(case, schedule, interpreted(module, case), want, f"interpreted for {target}")
-
-
-def drawn(
-    shard: int, check: Callable[[Case, Schedule, list[Array]], None], steps: int = 8
-) -> Callable[[], None]:
-    """A hypothesis test of its own for each shard."""
-
-    @seed(shard)
-    @given(st.data())
-    def test(data: st.DataObject) -> None:
-        case = data.draw(computes(), label="case")
-        schedule = data.draw(schedules(case.outputs, steps), label="schedule")
-        note(as_text(schedule))
-        check(case, schedule, evaluate(case.outputs, case.inputs, case.sizes))
-
-    return test
-
-
-def as_text(schedule: Schedule) -> str:
-    """The accepted calls, one a line."""
-    lines: list[str] = []
-    for step in schedule.trace.steps:
-        arguments = [repr(a) for a in step.args] + [f"{k}={v!r}" for k, v in step.kwargs]
-        lines.append(f"{step.stage}.{step.primitive}({', '.join(arguments)}) -> {step.results}")
-    return "\n".join(lines)
-
-
-@pytest.mark.parametrize("shard", range(SHARDS))
-def test_interpreter(shard: int) -> None:
-    drawn(shard, check_interpreted)()
-
-
 @pytest.mark.cpu
 @pytest.mark.parametrize("shard", range(SHARDS))
-def test_cpu(shard: int) -> None:
-    def check(case: Case, schedule: Schedule, want: list[Array]) -> None:
-        if lowered(schedule, "cpu") is not None:
-            compare(case, schedule, compiled(schedule, case, "cpu"), want, "cpu")
+def test_every_way_to_run_agrees(shard: int) -> None:
+    @seed(shard)
+    @given(st.data())
+    def pairs(data: st.DataObject) -> None:
+        case = data.draw(computes(), label="case")
+        schedule = data.draw(schedules(case.outputs), label="schedule")
+        note(f"{schedule.as_python()}\n{schedule}")
+        check_pair(case, schedule)
 
-    drawn(shard, check)()
+    pairs()
