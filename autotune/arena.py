@@ -15,6 +15,14 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from tedsl.autotune.check import (
+    Bound,
+    Tolerance,
+    complaint,
+    parts,
+    wrong_elements,
+    wrong_floats,
+)
 from tedsl.autotune.inputs import Array
 from tedsl.dtypes import DType
 from tedsl.runtime.arrays import NUMPY_DTYPES, numpy_pointer
@@ -23,6 +31,7 @@ from tedsl.runtime.timing import Stats, compare, compare_cuda
 ZONE = 512
 POISON = 0xFF
 ALIGNMENT = 128
+_PIECE = 1 << 25
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +41,15 @@ class Guarded:
     raw: Any
     array: Any
     nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What an output must be: flat values where the arena keeps them, and how close is enough."""
+
+    values: Any
+    host: Array
+    bound: Bound
 
 
 class Arena(Protocol):
@@ -49,8 +67,16 @@ class Arena(Protocol):
         """Fill an array with the poison again."""
         ...
 
-    def get(self, guarded: Guarded) -> Array:
-        """The array's elements on the host, once all queued work is done."""
+    def want(self, array: Array, tolerance: Tolerance) -> Wanted:
+        """Wanted values, ready to be compared with."""
+        ...
+
+    def wrong(self, guarded: Guarded, wanted: Wanted, name: str) -> str | None:
+        """What is wrong with an output once all queued work is done; None when it is right."""
+        ...
+
+    def checksum(self, guarded: Guarded) -> int:
+        """A sum of all bytes, zones included: it changes when something is written."""
         ...
 
     def intact(self, guarded: Guarded) -> bool:
@@ -94,8 +120,21 @@ class HostArena:
     def poison(self, guarded: Guarded) -> None:
         guarded.raw[...] = POISON
 
-    def get(self, guarded: Guarded) -> Array:
-        return guarded.array
+    def want(self, array: Array, tolerance: Tolerance) -> Wanted:
+        flat = array.reshape(-1)
+        return Wanted(flat, array, Bound.of(array, tolerance))
+
+    def wrong(self, guarded: Guarded, wanted: Wanted, name: str) -> str | None:
+        got = guarded.array.reshape(-1)
+        count, first = wrong_elements(got, wanted.values, wanted.bound)
+        if count <= wanted.bound.allowed:
+            return None
+        shape = wanted.host.shape
+        return complaint(name, shape, first, count, got[first], wanted.values[first])
+
+    def checksum(self, guarded: Guarded) -> int:
+        words = guarded.raw[: guarded.raw.size // 8 * 8].view(np.uint64)
+        return int(np.sum(words, dtype=np.uint64)) + int(guarded.raw[-8:].sum())
 
     def intact(self, guarded: Guarded) -> bool:
         zones = (guarded.raw[:ZONE], guarded.raw[ZONE + guarded.nbytes :])
@@ -132,11 +171,35 @@ class DeviceArena:
     def poison(self, guarded: Guarded) -> None:
         guarded.raw.fill_(POISON)
 
-    def get(self, guarded: Guarded) -> Array:
-        self.finish()
-        host: Array = guarded.raw[ZONE : ZONE + guarded.nbytes].cpu().numpy()
-        name = str(guarded.array.dtype).removeprefix("torch.")
-        return host.view(NUMPY_DTYPES[DType(name)]).reshape(tuple(guarded.array.shape))
+    def want(self, array: Array, tolerance: Tolerance) -> Wanted:
+        host = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        values = self.torch.from_numpy(host.copy()).to("cuda")
+        return Wanted(values, array, Bound.of(array, tolerance))
+
+    def wrong(self, guarded: Guarded, wanted: Wanted, name: str) -> str | None:
+        torch = self.torch
+        got = guarded.array.reshape(-1)
+        want = wanted.values.view(got.dtype)
+        count, first, start = 0, -1, 0
+        for piece, good in zip(parts(got, _PIECE), parts(want, _PIECE), strict=True):
+            if got.is_floating_point():
+                bad = wrong_floats(torch, piece.double(), good.double(), wanted.bound)
+            else:
+                bad = piece.view(torch.uint8) != good.view(torch.uint8)
+                bad = bad.reshape(len(piece), -1).any(1)
+            number = int(bad.sum())
+            if number and first < 0:
+                first = start + int(bad.int().argmax())
+            count += number
+            start += len(piece)
+        if count <= wanted.bound.allowed:
+            return None
+        values = got[first].item(), want[first].item()
+        return complaint(name, wanted.host.shape, first, count, *values)
+
+    def checksum(self, guarded: Guarded) -> int:
+        whole = guarded.raw[: len(guarded.raw) // 8 * 8].view(self.torch.int64)
+        return int(whole.sum()) + int(guarded.raw[-8:].sum())
 
     def intact(self, guarded: Guarded) -> bool:
         zones = (guarded.raw[:ZONE], guarded.raw[ZONE + guarded.nbytes :])

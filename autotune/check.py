@@ -20,6 +20,7 @@ differ, since a rounding may fall on the other side.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -99,38 +100,82 @@ def _has_steps(size: Extents) -> bool:
     return False
 
 
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A tolerance made concrete by the wanted values: |got - want| <= absolute +
+    relative*|want|."""
+
+    absolute: float
+    relative: float
+    largest: float
+    allowed: int
+
+    @staticmethod
+    def of(want: Array, tolerance: Tolerance) -> Bound:
+        """The bound for these wanted values."""
+        allowed = int(tolerance.flips * want.size)
+        if want.dtype.kind in "iub":
+            return Bound(0.0, 0.0, 0.0, allowed)
+        scale = 0.0
+        for part in parts(want.reshape(-1)):
+            wide = np.abs(part.astype(np.float64))
+            scale = max(scale, float(np.max(wide, where=np.isfinite(wide), initial=0.0)))
+        largest = _largest(want.dtype)
+        return Bound(tolerance.scaled * scale, tolerance.relative, largest, allowed)
+
+
+def wrong_floats(xp: Any, got: Any, want: Any, bound: Bound) -> Any:
+    """Where float64 `got` is not acceptably `want`; `xp` is numpy or torch, as the arrays are."""
+    close = xp.abs(got - want) <= bound.absolute + bound.relative * xp.abs(want)
+    same = (got == want) | (xp.isnan(got) & xp.isnan(want))
+    edge = xp.minimum(xp.abs(got), xp.abs(want)) >= bound.largest * (1 - bound.relative)
+    near = edge & (xp.sign(got) == xp.sign(want))
+    finite = xp.isfinite(want) & xp.isfinite(got)
+    return ~xp.where(finite, close, same | near)
+
+
+def parts(flat: Any, size: int = 1 << 18) -> Iterator[Any]:
+    """Pieces of a flat array that stay in the caches."""
+    for start in range(0, len(flat), size):
+        yield flat[start : start + size]
+
+
+def wrong_elements(got: Array, want: Array, bound: Bound) -> tuple[int, int]:
+    """How many elements of flat arrays are wrong, and the first of them (or -1)."""
+    count, first, start = 0, -1, 0
+    for piece, wanted in zip(parts(got), parts(want), strict=True):
+        if want.dtype.kind in "iub":
+            bad: Any = piece.view(np.uint8) != wanted.view(np.uint8)
+            bad = bad.reshape(len(piece), -1).any(axis=1)
+        else:
+            with np.errstate(all="ignore"):
+                bad = wrong_floats(np, piece.astype(np.float64), wanted.astype(np.float64), bound)
+        number = int(np.count_nonzero(bad))
+        if number and first < 0:
+            first = start + int(np.argmax(bad))
+        count += number
+        start += len(piece)
+    return count, first
+
+
 def mismatch(got: Array, want: Array, tolerance: Tolerance, name: str) -> str | None:
     """What is wrong with an output, in one line; None when it is right."""
     if got.shape != want.shape:
         return f"{name} has shape {got.shape}, not {want.shape}"
-    if want.size == 0:
+    bound = Bound.of(want, tolerance)
+    flat_got, flat = np.ascontiguousarray(got).reshape(-1), want.reshape(-1)
+    count, first = wrong_elements(flat_got, flat, bound)
+    if count <= bound.allowed:
         return None
-    bad = _wrong(got, want, tolerance)
-    count = int(np.count_nonzero(bad))
-    if count == 0 or count <= tolerance.flips * want.size:
-        return None
-    place = tuple(int(i) for i in np.unravel_index(int(np.argmax(bad)), want.shape))
-    shown = ", ".join(map(str, place))
-    return f"{name}[{shown}] is {got[place]}, not {want[place]}; {count} of {want.size} are wrong"
+    return complaint(name, want.shape, first, count, flat_got[first], flat[first])
 
 
-def _wrong(got: Array, want: Array, tolerance: Tolerance) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Where `got` is not acceptably `want`."""
-    if want.dtype.kind in "iub":
-        raw = got.view(np.uint8) if want.dtype.kind == "b" else got
-        good = want.view(np.uint8) if want.dtype.kind == "b" else want
-        return np.asarray(raw != good)
-    wide_got, wide = got.astype(np.float64), want.astype(np.float64)
-    finite = np.isfinite(wide)
-    with np.errstate(all="ignore"):
-        scale = float(np.max(np.abs(wide), where=finite, initial=0.0))
-        limit = tolerance.scaled * scale + tolerance.relative * np.abs(wide)
-        close = np.abs(wide_got - wide) <= limit
-        same = (wide_got == wide) | (np.isnan(wide_got) & np.isnan(wide))
-        largest = _largest(want.dtype)
-        edge = np.minimum(np.abs(wide_got), np.abs(wide)) >= largest * (1 - tolerance.relative)
-        near = edge & (np.sign(wide_got) == np.sign(wide))
-    return ~np.where(finite & np.isfinite(wide_got), close, same | near)
+def complaint(
+    name: str, shape: tuple[int, ...], first: int, count: int, got: object, want: object
+) -> str:
+    """`y[3, 0] is 1.5, not 1.0; 7 of 64 are wrong`."""
+    place = ", ".join(str(int(i)) for i in np.unravel_index(first, shape))
+    return f"{name}[{place}] is {got}, not {want}; {count} of {math.prod(shape)} are wrong"
 
 
 def _largest(dtype: np.dtype[Any]) -> float:

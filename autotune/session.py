@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from tedsl.autotune.arena import Arena, Guarded, open_arena
+from tedsl.autotune.arena import Arena, Guarded, Wanted, open_arena
 from tedsl.autotune.builders import Problem
-from tedsl.autotune.check import Tolerance, mismatch
+from tedsl.autotune.check import Tolerance
 from tedsl.autotune.inputs import KINDS, Array, Extents, make_inputs
 from tedsl.autotune.oracle import Oracle, argument_order, scalars_of
 from tedsl.autotune.space import freeze
@@ -122,34 +122,39 @@ class Bench:
             Tolerance.of(self.size, t).times(self.oracle.factor) for t in self.workload.outputs
         ]
         self.inputs: dict[str, dict[Tensor, Guarded]] = {}
-        self.pristine: dict[str, dict[Tensor, Array]] = {}
-        self.wanted: dict[str, list[Array]] = {}
+        self.sums: dict[str, dict[Tensor, int]] = {}
+        self.wanted: dict[str, list[Wanted]] = {}
         for kind in KINDS:
             host = make_inputs(self.size, session.seed, kind)
-            self.pristine[kind] = host
-            self.wanted[kind] = self._reference(kind, host)
+            self.wanted[kind] = [
+                self.arena.want(array, tolerance)
+                for array, tolerance in zip(
+                    self._reference(kind, host), self.tolerances, strict=True
+                )
+            ]
             self.inputs[kind] = {t: self.arena.put(a, t.dtype) for t, a in host.items()}
+            self.sums[kind] = {t: self.arena.checksum(g) for t, g in self.inputs[kind].items()}
         self.outputs = [
             self.arena.empty(self.size.shape(t), t.dtype) for t in self.workload.outputs
         ]
 
     def check(self, kernel: Kernel) -> str | None:
         """What is wrong with the kernel's results, or None."""
+        arena = self.arena
         for kind in KINDS:
             for output in self.outputs:
-                self.arena.poison(output)
+                arena.poison(output)
             self._run(kernel, kind)
-            for tensor, output, want, tolerance in zip(
-                self.workload.outputs, self.outputs, self.wanted[kind], self.tolerances, strict=True
+            for tensor, output, wanted in zip(
+                self.workload.outputs, self.outputs, self.wanted[kind], strict=True
             ):
-                wrong = mismatch(self.arena.get(output), want, tolerance, tensor.name)
+                wrong = arena.wrong(output, wanted, tensor.name)
                 if wrong is not None:
                     return f"{kind} inputs: {wrong}"
-                if not self.arena.intact(output):
+                if not arena.intact(output):
                     return f"{kind} inputs: the red zone around {tensor.name} was written"
             for tensor, given in self.inputs[kind].items():
-                same = _same_bytes(self.arena.get(given), self.pristine[kind][tensor])
-                if not same or not self.arena.intact(given):
+                if arena.checksum(given) != self.sums[kind][tensor]:
                     return f"{kind} inputs: the input {tensor.name} was written"
         return None
 
@@ -217,9 +222,3 @@ def numbers(resources: Any) -> dict[str, float]:
 def _load(path: Path, tensor: Tensor, shape: tuple[int, ...]) -> Array:
     raw: Array = np.load(path, allow_pickle=False)
     return raw.view(NUMPY_DTYPES[tensor.dtype]).reshape(shape)
-
-
-def _same_bytes(a: Array, b: Array) -> bool:
-    return np.array_equal(
-        np.ascontiguousarray(a).reshape(-1).view(np.uint8), b.reshape(-1).view(np.uint8)
-    )

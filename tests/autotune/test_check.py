@@ -93,6 +93,32 @@ def test_zones_show_what_was_written_beside_an_array():
     assert np.isnan(guarded.array).all()
 
 
+def test_a_written_input_is_seen():
+    arena = HostArena()
+    for count in (1, 7, 1000):
+        guarded = arena.put(np.zeros(count, np.int8), DType.int8)
+        before = arena.checksum(guarded)
+        assert arena.checksum(guarded) == before
+        guarded.array[-1] = 1
+        assert arena.checksum(guarded) != before
+        guarded.array[-1] = 0
+        guarded.raw[-1] = 0
+        assert arena.checksum(guarded) != before
+
+
+def test_large_outputs_are_compared_in_pieces():
+    arena = HostArena()
+    want = np.linspace(0, 1, 700_000, dtype=np.float32).reshape(700, 1000)
+    wanted = arena.want(want, Tolerance(1e-6, 1e-6, 0.0))
+    got = arena.put(want, DType.float32)
+    assert arena.wrong(got, wanted, "y") is None
+    got.array[699, 3] = 2.0
+    got.array[699, 999] = np.nan
+    assert arena.wrong(got, wanted, "y") == (
+        f"y[699, 3] is 2.0, not {want[699, 3]}; 2 of 700000 are wrong"
+    )
+
+
 def test_inputs_are_the_same_in_every_process_and_in_range():
     table = te.placeholder((9, 4), "float32", name="table")
     rows = te.placeholder((50,), "int64", name="rows")
