@@ -310,3 +310,14 @@ def test_other_machines(n: int, machine: str) -> None:
         test_strides_reversal_and_gather(n)
         test_masks(n)
         test_matmul_in_registers(LoopKind.PARALLEL, n, 2 * n, 3)
+
+
+@pytest.mark.parametrize("dtype", [DType.float32, DType.float64, DType.int8, DType.bfloat16])
+@pytest.mark.parametrize("rows,columns", [(16, 16), (64, 64), (70, 33), (33, 140), (17, 16)])
+def test_transposed_blocks(rows: int, columns: int, dtype: DType) -> None:
+    """Blocks are loaded along the other axis and turned in registers; edges are gathered."""
+    i, j = axes("i j")
+    x, w = buffer("x", (columns + 3, rows), dtype), buffer("w", (rows, columns), dtype)
+    y = buffer("y", (rows, columns), dtype)
+    value = op("max", Load(x, (add(j, c(2)), i)), Load(w, (i, j)))
+    check(module([x, w], [y], Store(y, (i, j), value, None, tiles((i, j), (rows, columns)))))

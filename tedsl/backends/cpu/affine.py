@@ -84,3 +84,24 @@ class Dependence:
     def poly(self, poly: Poly) -> frozenset[Axis]:
         """The axes any term depends on."""
         return frozenset[Axis]().union(*(self(atom) for key in poly for atom in key))
+
+
+def step_along(depends: Dependence, poly: Poly, axis: Axis | None) -> int | None:
+    """How far one step along `axis` moves in memory, where that is one number."""
+    step: Poly = {}
+    for atoms, coefficient in poly.items():
+        varying = [a for a in atoms if axis in depends(a)]
+        if not varying:
+            continue
+        if len(varying) > 1 or varying[0] is not axis:
+            return None
+        rest = tuple(a for a in atoms if a is not axis)
+        step[rest] = coefficient
+    return const_poly(step)
+
+
+def const_poly(poly: Poly) -> int | None:
+    """The integer a polynomial is, if it is constant."""
+    if not poly:
+        return 0
+    return poly.get(()) if len(poly) == 1 else None

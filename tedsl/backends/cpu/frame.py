@@ -157,10 +157,3 @@ class Frame:
                 steps = row_major([polynomial(extent) for extent in shape])
             known = self.polys[key] = flatten(where, steps)
         return known
-
-
-def const_poly(poly: Poly) -> int | None:
-    """The integer a polynomial is, if it is constant."""
-    if not poly:
-        return 0
-    return poly.get(()) if len(poly) == 1 else None

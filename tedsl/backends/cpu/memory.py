@@ -7,15 +7,16 @@ whole and blended, which lets LLVM keep them in registers.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tedsl.backends.cpu import arith
-from tedsl.backends.cpu.affine import Poly, add
+from tedsl.backends.cpu.affine import Poly, add, const_poly, step_along
 from tedsl.backends.cpu.builder import I1, I32, I64, PTR, Type, Value, const, const_vector
-from tedsl.backends.cpu.frame import Memory, const_poly
+from tedsl.backends.cpu.frame import Memory
 from tedsl.backends.cpu.num import Num, splat
 from tedsl.backends.cpu.types import is_short_float, register_type
-from tedsl.backends.cpu.values import Evaluator
+from tedsl.backends.cpu.values import Evaluator, Pos
 from tedsl.dtypes import DType
 from tedsl.expr.nodes import Axis, Expr
 from tedsl.ir.nodes import Buffer, Load
@@ -49,6 +50,7 @@ class Accessor(Evaluator):
     """
 
     streaming = False
+    partner: Axis | None = None  # the axis along which a block is loaded to be transposed
 
     def access(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Access:
         """Classify the access to `buffer[indices]` over the lanes."""
@@ -177,8 +179,52 @@ class Accessor(Evaluator):
 
     def load(self, expr: Load) -> Value:
         access = self.access(expr.buffer, expr.indices)
-        mask = self.eval(expr.mask) if expr.mask is not None else None
-        return self.read(access, mask)
+        if expr.mask is not None:
+            return self.read(access, self.eval(expr.mask))
+        row = self._transposed(expr, access) if self.partner is not None else None
+        return self.read(access, None) if row is None else self.arrive(row, access.memory.dtype)
+
+    def _transposed(self, expr: Load, access: Access) -> Value | None:
+        """The lanes of a strided load out of a block that is loaded along the partner axis."""
+        lanes, partner = self.lanes, self.partner
+        if lanes is None or partner is None or access.stride is not None or access.spread:
+            return None
+        poly = self.frame.offset(expr.buffer, expr.indices)
+        if lanes.live < lanes.width or step_along(self.depends, poly, partner) != 1:
+            return None
+        here, start = self.at[partner], self.at[lanes.axis]
+        first = here.offset // lanes.width * lanes.width
+        self.at[partner] = Pos(here.base, first)
+        key = ("block", expr, *self.key(self.depends.poly(poly)))
+        found = [self.memo.get((*key, n)) for n in range(lanes.width)]
+        if found[0] is None:
+            to, rows = Type(access.memory.elem, lanes.width), list[Value]()
+            for n in range(lanes.width):
+                self.at[lanes.axis] = Pos(start.base, start.offset + n)
+                ptr = self.address(access.memory, expr.buffer, self.place_poly(poly))
+                rows.append(self.fn.op(f"load {to}, ptr {ptr.text}, align {to.bits // 8}", to))
+            self.at[lanes.axis] = start
+            found = [self.memo.put((*key, n), v) for n, v in enumerate(self.transpose(rows))]
+        self.at[partner] = here
+        return found[here.offset - first]
+
+    def transpose(self, rows: Sequence[Value]) -> list[Value]:
+        """A square block of as many vectors as lanes, transposed by exchanging halves."""
+        rows, width = list(rows), len(rows)
+        distance = 1
+        while distance < width:
+            lanes = range(width)
+            low = [n + width - distance if n & distance else n for n in lanes]
+            high = [n + width if n & distance else n + distance for n in lanes]
+            for r in range(width):
+                if r & distance:
+                    continue
+                a, b = rows[r], rows[r + distance]
+                for at, order in ((r, low), (r + distance, high)):
+                    mask = const_vector(order, "i32")
+                    rows[at] = self.fn.op(f"shufflevector {a}, {b}, {mask}", a.type)
+            distance *= 2
+        return rows
 
     def read(self, access: Access, mask: Value | None) -> Value:
         """The accessed elements in registers; 0, without an access, where `mask` is false."""

@@ -104,7 +104,7 @@ def emit_accumulate(frame: Frame, stmt: Accumulate) -> None:
     if plan.lanes is not None and plan.lanes.axis not in kept:
         _reduce_lanes(accessor, stmt, replace(plan, others=others), reduced)
         return
-    walker = Walker(accessor, replace(plan, others=others))
+    walker = Walker(accessor, replace(plan, others=others, partner=None))
     walker.over(reduced, 1, lambda: walker.everywhere(lambda _: _update(accessor, stmt, plan)))
 
 

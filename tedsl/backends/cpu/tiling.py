@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from tedsl.backends.cpu.affine import Dependence
+from tedsl.backends.cpu.affine import Dependence, step_along
 from tedsl.backends.cpu.builder import I64, Value, const
-from tedsl.backends.cpu.frame import Frame, const_poly
+from tedsl.backends.cpu.frame import Frame
 from tedsl.backends.cpu.machine import machine
 from tedsl.backends.cpu.memory import Accessor, register_bits
 from tedsl.backends.cpu.values import Lanes, Pos
@@ -27,14 +27,18 @@ UNROLL_COST = 320
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """One statement's plan: SIMD axis (or None), lanes per chunk, the other axes outermost
-    first."""
+    """One statement's plan: SIMD axis (or None), lanes per chunk, the other axes outermost first.
+
+    `partner` is another axis along which loads that step through memory over the lanes are
+    contiguous: blocks of both axes are loaded along it and transposed in registers.
+    """
 
     lanes: TileAxis | None
     width: int
     others: tuple[TileAxis, ...]
     cost: int
     in_registers: bool
+    partner: TileAxis | None = None
 
     @property
     def chunks(self) -> int:
@@ -79,7 +83,28 @@ def cut(
     native = machine().lanes(max(bits, default=32))
     width = min(native, _power(chosen.extent))
     others = tuple(t for t in axes if t is not chosen)
-    return Cut(chosen, width, others, cost, in_registers)
+    plan = Cut(chosen, width, others, cost, in_registers)
+    if in_registers or width < 4 or chosen.extent < width:
+        return plan
+    return replace(plan, partner=_partner(frame, depends, plan, accesses))
+
+
+def _partner(
+    frame: Frame,
+    depends: Dependence,
+    plan: Cut,
+    accesses: Sequence[tuple[Buffer, tuple[Expr, ...]]],
+) -> TileAxis | None:
+    """The axis to transpose with, if some load wants it."""
+    for buffer, indices in accesses:
+        poly = frame.offset(buffer, indices)
+        lanes = plan.lanes.axis if plan.lanes is not None else None
+        if lanes not in depends.poly(poly) or step_along(depends, poly, lanes) in (1, -1):
+            continue
+        for t in plan.others:
+            if t.extent >= plan.width and step_along(depends, poly, t.axis) == 1:
+                return t
+    return None
 
 
 def _computed(sources: Sequence[Expr]) -> Iterator[Expr]:
@@ -146,12 +171,7 @@ def _score(
             poly = frame.offset(buffer, indices)
             if axis.axis not in depends.poly(poly):
                 continue
-            step = {
-                tuple(a for a in atoms if a is not axis.axis): c
-                for atoms, c in poly.items()
-                if any(axis.axis in depends(a) for a in atoms)
-            }
-            if const_poly(step) in (1, -1) and all(a is not axis.axis for k in step for a in k):
+            if step_along(depends, poly, axis.axis) in (1, -1):
                 contiguous += weight
             else:
                 strided += weight
@@ -234,12 +254,45 @@ class Walker:
 
     def everywhere(self, point: Callable[[int], None]) -> None:
         """Run `point` over the whole tile, unrolled as far as the budget goes."""
+        if self.plan.partner is not None:
+            self._blocks(self.plan.partner, point)
+            return
         budget, chunks = self.budget(), self.plan.chunks
         if chunks <= budget:
             self.over(self.plan.others, budget // chunks, lambda: self.chunks(chunks, point))
         else:
             copies = max(1, min(4, budget))
             self.over(self.plan.others, 1, lambda: self.chunks(copies, point))
+
+    def _blocks(self, partner: TileAxis, point: Callable[[int], None]) -> None:
+        """Run `point` over square blocks of the SIMD axis and its partner, and what is left."""
+        width = self.plan.width
+        others = tuple(t for t in self.plan.others if t is not partner)
+        whole = partner.extent // width * width
+
+        def rows(base: Value | None, first: int, count: int) -> None:
+            def chunk(copy: int) -> None:
+                for p in range(first, first + count):
+                    with self._at(partner.axis, Pos(base, p)):
+                        point(copy)
+
+            self.accessor.partner = partner.axis if count == width else None
+            self.chunks(1, chunk)
+            self.accessor.partner = None
+
+        def block() -> None:
+            if whole == width:
+                rows(None, 0, width)
+            else:
+                with (
+                    self.fn.loop(const(whole, I64), width, hint=NO_UNROLL) as index,
+                    self.accessor.memo.scope(),
+                ):
+                    rows(index, 0, width)
+            if partner.extent > whole:
+                rows(None, whole, partner.extent - whole)
+
+        self.over(others, 1, block)
 
     def _chunk(
         self,
