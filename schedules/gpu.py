@@ -27,8 +27,10 @@ from tedsl.scheduling.stage import Stage
 
 # Elements of one row that a program may hold at once (16 warps, 64 elements a thread).
 MAX_ROW = 32768
+# Multiprocessors of the device that the defaults are made for (H100, H200).
+PROCESSORS = 132
 # Programs that keep a large device busy; a reduction with fewer results is split.
-MANY_PROGRAMS = 264
+MANY_PROGRAMS = 2 * PROCESSORS
 
 
 def schedule_group(s: Schedule, group: Group) -> None:
@@ -332,7 +334,8 @@ def _split_whole(s: Schedule, stage: Stage) -> None:
 
 def contract(s: Schedule, group: Group) -> None:
     """Tiles of the result over a grouped grid, operands staged through a pipelined loop."""
-    staged = _staged_result(s, group)
+    stays = _programs_stay(s, group)
+    staged = _staged_result(s, group, stays)
     view = definitions(s)
     stage, root = s[group.root], view[group.root]
     inner = [name for name in group.inner if is_reduction(view[name])]
@@ -353,7 +356,7 @@ def contract(s: Schedule, group: Group) -> None:
         order = [*others, ro, co]
     stage.reorder(*order, ri, ci)
     grid = stage.fuse(*order) if len(order) > 1 else order[0]
-    place = _grid(s, stage, grid)
+    place = _grid(s, stage, grid, stays)
     stage.vectorize(ri)
     stage.vectorize(ci)
     stages = _int(s.knob(f"{stage.name}.stages", (2, 3, 4, 5), 3))
@@ -366,12 +369,19 @@ def contract(s: Schedule, group: Group) -> None:
     stage.launch(num_warps=_int(chosen), num_stages=stages)
 
 
-def _staged_result(s: Schedule, group: Group) -> Tensor | None:
+def _programs_stay(s: Schedule, group: Group) -> bool:
+    """Persistent programs pay when each has several tiles: one's stores overlap the next's loads."""
+    points = volume(definitions(s)[group.root].axes)
+    many = points is not None and points >= 2 * PROCESSORS * 128 * 256
+    return bool(s.knob(f"{group.root}.persistent", (False, True), many))
+
+
+def _staged_result(s: Schedule, group: Group, stays: bool) -> Tensor | None:
     """With the knob `descriptor_store`, the tile is staged so that the copy engine stores it."""
     out = s[group.root].op.outputs[0]
     size = size_of(out.shape[-1])
     aligned = size is not None and size * out.dtype.nbytes % 16 == 0 and len(out.shape) >= 2
-    if not aligned or not s.knob(f"{group.root}.descriptor_store", (False, True), False):
+    if not aligned or not s.knob(f"{group.root}.descriptor_store", (False, True), stays):
         return None
     made = s.cache_write(out, "shared")
     staged = made[0] if isinstance(made, (list, tuple)) else made
@@ -391,12 +401,12 @@ def _group_default(row: Axis, bm: int) -> int:
     return 8 if blocks >= 8 and blocks % 8 == 0 else 1
 
 
-def _grid(s: Schedule, stage: Stage, grid: Axis) -> Axis:
+def _grid(s: Schedule, stage: Stage, grid: Axis, stays: bool) -> Axis:
     """One tile per program, or programs that stay and take every n-th tile."""
-    if not s.knob(f"{stage.name}.persistent", (False, True), False):
+    if not stays:
         stage.bind(grid, "blockIdx.x")
         return grid
-    turn, program = stage.split(grid, factor=132)
+    turn, program = stage.split(grid, factor=PROCESSORS)
     leaves = [a for a in stage.leaf_iter_vars if a is not turn and a is not program]
     stage.reorder(program, turn, *leaves)
     stage.bind(program, "blockIdx.x")
