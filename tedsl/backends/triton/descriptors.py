@@ -118,7 +118,14 @@ class Descriptors:
         return found.name
 
     def _offsets(self, printer: Printer, box: Box) -> str:
-        return ", ".join(printer.value(offset).text.text for offset in box.offsets)
+        """First elements of the box, each under a name when it takes divisions."""
+        names = iter(printer.names(box.places))
+        wishes = [next(names) if extent > 1 else "at" for extent in box.extents]
+        values = [
+            printer.value(offset, f"{wish.split('.')[0]}_start")
+            for offset, wish in zip(box.offsets, wishes, strict=True)
+        ]
+        return ", ".join(value.text.text for value in values)
 
     def _box(
         self,

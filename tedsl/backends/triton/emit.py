@@ -56,7 +56,9 @@ def emit(module: Module, target: Target | str) -> TritonProgram:
     parts: list[str] = []
     kernels: list[KernelSpec] = []
     for func in module.funcs:
-        kernel = _Kernel(func, names.fresh(func.name), helpers, parsed)
+        params = {sanitise(buffer.name) for buffer in func.params}
+        name = f"{func.name}_kernel" if sanitise(func.name) in params else func.name
+        kernel = _Kernel(func, names.fresh(name), helpers, parsed)
         parts.append(kernel.text())
         kernels.append(kernel.spec())
     body = "\n".join((*helpers.values(), *parts))
@@ -148,7 +150,7 @@ class _Kernel:
         if len(loops) > 1:
             source = writer.define(source, writer.depth, None, "pid")
         for place, loop in enumerate(reversed(loops)):
-            name = self.names.fresh(loop.axis.name)
+            name = self.names.fresh(loop.axis.name if len(loop.axis.name) < 24 else "pid")
             if place == len(loops) - 1:
                 value = source
             else:

@@ -6,12 +6,14 @@ import builtins
 import keyword
 import re
 
+LONGEST = 40
 RESERVED = frozenset(keyword.kwlist) | frozenset(dir(builtins)) | {"tl", "triton", "libdevice"}
 
 
 def sanitise(name: str) -> str:
-    """`name` as a Python identifier: `"i.outer"` becomes `i_outer`, `"2d"` becomes `_2d`."""
-    text = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_") or "v"
+    """`name` as a Python identifier: `"i.outer"` becomes `i_outer`, `"2d"` becomes `_2d`; of a
+    long name, its end."""
+    text = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_")[-LONGEST:].strip("_") or "v"
     return f"_{text}" if text[0].isdigit() else text
 
 

@@ -32,7 +32,7 @@ from tedsl.expr.nodes import (
 from tedsl.ir.nodes import Buffer, Load, Scope, TileAxis
 
 HALF = (DType.float16, DType.bfloat16)
-LINE = 84
+LINE = 72
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ depend on a loop is written in the block outside of it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 
@@ -18,6 +19,7 @@ from tedsl.ir.nodes import Buffer
 
 INDENT = "    "
 WIDTH = 100
+CALL = re.compile(r"([\w, ]+ \+?= )?[\w.]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,7 @@ def wrap(text: str, indent: str) -> list[str]:
         level += (char in ")]") - (char in "([")
         if level == 0 and char == "(":
             parts.append(text[place + 1 : end].strip())
-            if not (text[:place] and (text[place - 1].isalnum() or text[place - 1] == "_")):
+            if not CALL.fullmatch(text[:place]):
                 return [indent + text]
             head = indent + text[: place + 1]
             rows = [f"{indent}{INDENT}{part}," for part in reversed(parts)]
