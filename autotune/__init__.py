@@ -50,7 +50,9 @@ def autotune(
         seed: of the search's random choices; by default it follows from the computation.
         schedule: a function `f(s)` that schedules `s` and calls `s.knob(name, choices)` for what is
             open; without it the default rules are searched.
-        records: the record file; by default one in the user's data folder.  False keeps none.
+        records: the record file; by default one in the user's data folder.  False keeps none.  A
+            name that ends in .jsonl is a text file of winners only, to be kept with a program:
+            read first, written anew after a search.
         progress: True shows progress, False does not; by default it is shown on a terminal.
         sizes: values of symbolic sizes to tune for, by variable or name.
         fresh: search even when the records have an answer, and measure everything anew.

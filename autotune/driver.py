@@ -114,7 +114,10 @@ def tune(
     try:
         tuner = _Tuner(problem, space, workload, context, records, options, sizes, begin)
         replayed = None if options.fresh else tuner.replay()
-        return tuner.run() if replayed is None else replayed
+        found = tuner.run() if replayed is None else replayed
+        if tuner.run_id:
+            _keep(records, options.records)
+        return found
     finally:
         records.close()
 
@@ -372,10 +375,28 @@ class _Tuner:
 
 
 def _open_records(where: str | Path | bool | None) -> Records:
-    """The record file asked for; False keeps them in memory."""
+    """The record file asked for; False keeps records in memory, a .jsonl file is read first."""
+    if where is None or where is True:
+        return Records(default_path())
     if where is False:
         return Records(None)
-    return Records(default_path() if where is None or where is True else Path(where))
+    path = Path(where)
+    if path.suffix != ".jsonl":
+        return Records(path)
+    records = Records(None)
+    if path.exists():
+        records.load(path)
+    return records
+
+
+def _keep(records: Records, where: str | Path | bool | None) -> None:
+    """Write the winners to the .jsonl file asked for, with what others wrote to it meanwhile."""
+    path = None if where is None or isinstance(where, bool) else Path(where)
+    if path is not None and path.suffix == ".jsonl":
+        if path.exists():
+            records.load(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        records.export(path, winners_only=True)
 
 
 def _target(target: str | Target | None) -> str:

@@ -17,9 +17,11 @@ from tedsl.autotune import autotune, tune
 from tedsl.autotune.records import Records
 from tedsl.errors import TuneError
 from tedsl.expr.tensor import Tensor
+from tedsl.runtime.fingerprint import code_version
 from tedsl.scheduling.schedule import Schedule
 
 pytestmark = pytest.mark.cpu
+CODEGEN = code_version()
 N = 3000
 
 
@@ -72,6 +74,23 @@ def test_a_chain_is_tuned_recorded_and_replayed(tmp_path: Path):
     check_chain(renamed.kernel)
     assert len(rows(path)) == count
     assert not tune(chain(size=N + 1), "cpu", trials=1, records=path).replayed
+
+
+def test_winners_are_kept_in_a_text_file_and_replayed(tmp_path: Path):
+    path = tmp_path / "deep" / "winners.jsonl"
+    shape = pieces(8, 64, 512)
+    first = tune(chain(), "cpu", records=path, schedule=shape)
+    kinds = [json.loads(line)["kind"] for line in path.read_text().splitlines()]
+    assert kinds == ["run", "candidate"]
+    again = tune(chain("renamed"), "cpu", records=path, schedule=shape)
+    assert again.replayed
+    assert again.winner.candidate.key == first.winner.candidate.key
+    text = path.read_text().replace(f'"codegen": "{CODEGEN}"', '"codegen": "an older compiler"')
+    path.write_text(text)
+    certified = tune(chain(), "cpu", records=path, schedule=shape)
+    assert certified.replayed
+    assert certified.winner.candidate.key == first.winner.candidate.key
+    assert len(path.read_text().splitlines()) == 4
 
 
 def test_softmax_with_default_rules(tmp_path: Path):
