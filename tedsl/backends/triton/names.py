@@ -13,7 +13,10 @@ RESERVED = frozenset(keyword.kwlist) | frozenset(dir(builtins)) | {"tl", "triton
 def sanitise(name: str) -> str:
     """`name` as a Python identifier: `"i.outer"` becomes `i_outer`, `"2d"` becomes `_2d`; of a
     long name, its end."""
-    text = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_")[-LONGEST:].strip("_") or "v"
+    text = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_")
+    if len(text) > LONGEST:
+        text = text[-LONGEST:].partition("_")[2] or text[-LONGEST:]
+    text = text or "v"
     return f"_{text}" if text[0].isdigit() else text
 
 
