@@ -205,3 +205,13 @@ def test_other_machines(machine: str) -> None:
             test_integer_operators(dtype, False)
         for dtype in (DType.bfloat16, DType.float32):
             test_float_operators(dtype)
+
+
+@pytest.mark.parametrize("dtype", [DType.float16, DType.bfloat16])
+def test_literals_are_rounded_to_their_type(dtype: DType) -> None:
+    x = sample(dtype, 11)
+    for value in (0.1, 1 / 3, -2.7, 1e-7):
+        with np.errstate(all="ignore"):
+            want = x * numerics.numpy_dtype(dtype).type(value)
+        got = run(lambda a, v=value: Binary(BinaryOp.MUL, a, Const(v, dtype)), dtype, (x, dtype))
+        same(got, want)

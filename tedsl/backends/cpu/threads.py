@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from tedsl.backends.cpu.machine import binding, machine
+from tedsl.backends.cpu.machine import Machine, binding, machine
 from tedsl.backends.cpu.threads_ir import RUNTIME
 from tedsl.errors import BackendError
 
@@ -36,18 +36,26 @@ def _available() -> int:
     return min(os.cpu_count() or 1, MOST_THREADS)
 
 
+def runtime_text(here: Machine) -> str:
+    """The pool's LLVM assembly for a machine."""
+    name, argument = "llvm.x86.sse2.pause", ""
+    if here.triple.startswith(("aarch64", "arm64")):
+        name, argument = "llvm.aarch64.hint", "i32 1"  # yield
+    text = RUNTIME.replace("$TRIPLE", here.triple)
+    if here.is_x86 or argument:
+        text += f"\ndeclare void @{name}({argument[:3]})\n"
+        text = text.replace("$PAUSE", f"call void @{name}({argument})")
+    text = text.replace("$PAUSE", "")
+    text = text.replace("$SPINS", str(SPINS))
+    return text.replace("$SETMASK", "3" if platform.system() == "Darwin" else "2")
+
+
 @lru_cache(maxsize=1)
 def ensure() -> Pool:
     """Compile the runtime and make `tedsl_parallel_for` known to generated code."""
     llvm = binding()
     here = machine()
-    if here.is_x86:
-        pause = 'call void asm sideeffect "pause", "~{memory}"()'
-    else:
-        pause = 'call void asm sideeffect "yield", "~{memory}"()'
-    text = RUNTIME.replace("$TRIPLE", here.triple).replace("$PAUSE", pause)
-    text = text.replace("$SPINS", str(SPINS))
-    text = text.replace("$SETMASK", "3" if platform.system() == "Darwin" else "2")
+    text = runtime_text(here)
     module = llvm.parse_assembly(text)
     module.verify()
     target = llvm.Target.from_triple(here.triple).create_target_machine(

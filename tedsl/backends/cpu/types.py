@@ -7,6 +7,9 @@ i1 in registers and a byte in memory.
 
 from __future__ import annotations
 
+import math
+import struct
+
 from tedsl.backends.cpu.builder import Type
 from tedsl.dtypes import DType
 
@@ -41,6 +44,20 @@ def register_type(dtype: DType, lanes: int = 0) -> Type:
 def is_short_float(dtype: DType) -> bool:
     """Whether values are computed in float32 and rounded."""
     return dtype in (DType.float16, DType.bfloat16)
+
+
+def rounded(value: bool | int | float, dtype: DType) -> bool | int | float:
+    """A literal as the nearest value of a 16-bit float type; others are rounded when written."""
+    if dtype is DType.float16:
+        try:
+            return float(struct.unpack("<e", struct.pack("<e", value))[0])
+        except OverflowError:
+            return math.copysign(math.inf, value)
+    if dtype is DType.bfloat16 and math.isfinite(value):
+        bits = struct.unpack("<I", struct.pack("<f", value))[0]
+        nearest = (bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000
+        return float(struct.unpack("<f", struct.pack("<I", nearest))[0])
+    return value
 
 
 def is_signed(dtype: DType) -> bool:

@@ -16,7 +16,7 @@ from tedsl.backends.cpu.builder import I64, Function, Type, Value, const, const_
 from tedsl.backends.cpu.casts import convert
 from tedsl.backends.cpu.frame import Frame, Memo
 from tedsl.backends.cpu.num import Num, splat
-from tedsl.backends.cpu.types import is_signed, register_type
+from tedsl.backends.cpu.types import is_signed, register_type, rounded
 from tedsl.dtypes import DType
 from tedsl.errors import InternalError
 from tedsl.expr.nodes import (
@@ -128,7 +128,7 @@ class Evaluator:
         if bound is not None:
             return bound
         if isinstance(expr, Const):
-            return const(expr.value, register_type(expr.dtype))
+            return const(rounded(expr.value, expr.dtype), register_type(expr.dtype))
         key = (expr, *self.key(self.depends(expr)))
         known = self.memo.get(key) if not self.bound else None
         if known is None:
@@ -241,7 +241,10 @@ class Evaluator:
             term: Poly = {(): coefficient}
             for atom in atoms:
                 pos = self.at.get(atom) if isinstance(atom, Axis) else None
-                if pos is None:
+                value = self.frame.env.get(atom) if pos is None else None
+                if value is not None and isinstance(value.const, int):  # of an unrolled loop
+                    term = multiply(term, {(): value.const} if value.const else {})
+                elif pos is None:
                     term = multiply(term, {(atom,): 1})
                 else:
                     here: Poly = {(): pos.offset} if pos.offset else {}
