@@ -141,7 +141,7 @@ class _Round:
         self.at_least = at_least
         self.compiled: deque[int] = deque()
         self.codes: dict[int, str] = {}
-        self.seconds: dict[int, float] = {}
+        self.resources: dict[int, dict[str, float]] = {}
 
     def run(self) -> None:
         """Until every candidate has its outcome, or the deadline has passed."""
@@ -194,15 +194,14 @@ class _Round:
     def _compiled(self, position: int, reply: Reply) -> None:
         if reply.message.get("status") == "ok":
             self.codes[position] = str(reply.message["code"])
-            self.seconds[position] = float(reply.message.get("seconds", 0.0))
+            self.resources[position] = dict(reply.message.get("resources", {}))
             self.compiled.append(position)
         else:
             self.notify(position, outcome_of(reply))
 
     def _measured(self, position: int, reply: Reply) -> None:
         outcome = outcome_of(reply, self.codes[position])
-        resources = {**outcome.resources, "compile_seconds": self.seconds[position]}
-        outcome = replace(outcome, resources=resources)
+        outcome = replace(outcome, resources={**self.resources[position], **outcome.resources})
         if outcome.status is not Status.TIMEOUT:  # a slow machine must not condemn equal code
             self.owner.by_code[outcome.code] = outcome
         self.notify(position, outcome)
