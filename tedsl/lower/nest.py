@@ -33,7 +33,7 @@ from tedsl.ir.nodes import (
     Store,
 )
 from tedsl.ir.visit import buffers_read, buffers_written, walk_exprs
-from tedsl.scheduling.bounds import Bounds, StageBounds, is_reduce_guard, loop_order
+from tedsl.scheduling.bounds import Bounds, StageBounds, is_reduce_guard
 from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
 
 # A reduction accumulates in registers or stack up to this many elements; a longer row of
@@ -165,7 +165,7 @@ def _stage_nest(context: _Context, stage: StagePlan, op: ComputeOp) -> Stmt:
         for tensor, body in zip(op.outputs, op.bodies, strict=True)
     ]
     leaf = stores[0] if len(stores) == 1 else Seq(tuple(stores))
-    return _loops(context, stage, loop_order(stage), leaf, bounds.guards)
+    return _loops(context, stage, stage.loop_order, leaf, bounds.guards)
 
 
 def _output_indices(stage: StagePlan, op: ComputeOp, bounds: StageBounds) -> tuple[Expr, ...]:
@@ -249,7 +249,7 @@ class _Reduction:
     def nest(self) -> Stmt:
         """Loops before the first reduction loop (or tile) are shared, later ones the
         accumulators'."""
-        order = loop_order(self.stage)
+        order = self.stage.loop_order
         lane = LoopKind.VECTORIZED
         inner = [a.kind is AxisKind.REDUCE or self.stage.mark(a).kind is lane for a in order]
         first = inner.index(True) if True in inner else len(order)

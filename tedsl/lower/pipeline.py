@@ -18,10 +18,12 @@ from tedsl.lower.registers import check_registers
 from tedsl.lower.simplify import simplify_func
 from tedsl.lower.targets import complete_for_blocks, complete_for_loops
 from tedsl.lower.vectorize import vectorize_loops
+from tedsl.lower.warps import choose_warps
 from tedsl.lower.widen import widen_accumulators
 from tedsl.scheduling.bounds import infer
 from tedsl.scheduling.inline import inline_stages
 from tedsl.scheduling.plan import Plan
+from tedsl.scheduling.separate import separate_axes
 from tedsl.target import Target
 
 # A CPU accumulator is widened up to a few registers; one of a program of tiles to its tile.
@@ -62,6 +64,7 @@ BLOCK_PASSES: tuple[Pass, ...] = (
     Pass("check_registers", check_registers, Level.TILE),
     Pass("find_dots", find_dots, Level.TILE),
     Pass("widen_accumulators", partial(widen_accumulators, limit=BLOCK_WIDE), Level.TILE),
+    Pass("choose_warps", choose_warps, Level.TILE),
 )
 
 
@@ -77,7 +80,7 @@ def lower(plan: Plan, target: Target, *, dump: Dump | None = None, check: bool =
     Raises:
         LowerError: what the plan asks for cannot be done on the target.
     """
-    plan = inline_stages(plan)
+    plan = separate_axes(inline_stages(plan))
     plan = complete_for_blocks(plan) if target.is_triton else complete_for_loops(plan)
     module = build_nests(plan, infer(plan))
     _observed(module, "build_nests", Level.NEST, dump, check)

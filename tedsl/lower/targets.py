@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from tedsl.errors import LowerError
 from tedsl.expr.nodes import Axis, AxisKind
 from tedsl.expr.tensor import ComputeOp
+from tedsl.expr.visit import axes_of, reads
 from tedsl.ir.nodes import LoopKind
-from tedsl.scheduling.plan import AttachKind, Mark, Plan, StagePlan
+from tedsl.scheduling.plan import AttachKind, Fuse, Mark, Plan, Split, StagePlan
 
 GRID_DIMENSIONS = 3
-
-
-def complete_for_blocks(plan: Plan) -> Plan:
-    """Marks that a program of tiles implies.
-
-    Data axes of an attached stage become block axes: a tile lives in registers whole.  Parallel
-    loops become grid dimensions, in their order. Raises:
-        LowerError: more parallel loops than grid dimensions.
-    """
-    stages = tuple(_completed(s) if isinstance(s.op, ComputeOp) else s for s in plan.stages)
-    same = all(a is b for a, b in zip(stages, plan.stages, strict=True))
-    return plan if same else replace(plan, stages=stages)
 
 
 def complete_for_loops(plan: Plan) -> Plan:
@@ -38,27 +28,107 @@ def complete_for_loops(plan: Plan) -> Plan:
     return replace(plan, stages=tuple(parallel(s) for s in plan.stages))
 
 
-def _completed(stage: StagePlan) -> StagePlan:
-    marks = dict(stage.marks)
-    if stage.attach.kind is AttachKind.AT:
-        for axis in stage.leaf_axes:
-            if axis.kind is AxisKind.DATA:
-                marks[axis] = replace(stage.mark(axis), kind=LoopKind.VECTORIZED)
-    else:
-        _bind_parallel(stage, marks)
-    return stage if marks == dict(stage.marks) else replace(stage, marks=marks)
+def complete_for_blocks(plan: Plan) -> Plan:
+    """Marks that a program of tiles implies, on loops that have none.
+
+    Parallel loops become grid dimensions, in their order.  Block axes are: the data axes of an
+    attached stage (its tile lives in registers whole), the axes at which its reader indexes that
+    tile (registers are read whole), and the loops inside a pipelined one (it moves tiles).
+
+    Raises:
+        LowerError: more parallel loops than grid dimensions, or a stage attached at a block axis.
+    """
+    stages: list[StagePlan] = []
+    for stage in plan.stages:
+        if isinstance(stage.op, ComputeOp):
+            marks = {**_grid(stage), **{a: _as_block(stage, a) for a in _blocks(plan, stage)}}
+            if marks:
+                stage = replace(stage, marks={**stage.marks, **marks})
+        stages.append(stage)
+    completed = replace(plan, stages=tuple(stages))
+    _check_places(completed)
+    return completed
 
 
-def _bind_parallel(stage: StagePlan, marks: dict[Axis, Mark]) -> None:
-    grid = [m.program for m in marks.values() if m.kind is LoopKind.PROGRAM]
+def _as_block(stage: StagePlan, axis: Axis) -> Mark:
+    return replace(stage.mark(axis), kind=LoopKind.VECTORIZED)
+
+
+def _blocks(plan: Plan, stage: StagePlan) -> Iterator[Axis]:
+    """The unmarked loops of `stage` that are block axes."""
+    free = [a for a in stage.leaf_axes if stage.mark(a) == Mark()]
+    indexing = _tile_indices(plan, stage)
+    piped = False
+    inside: set[Axis] = set()
+    for axis in stage.loop_order:
+        if piped:
+            inside.add(axis)
+        piped = piped or stage.mark(axis).num_stages > 1
+    attached = stage.attach.kind is AttachKind.AT
+    for axis in free:
+        data = axis.kind is AxisKind.DATA
+        if axis in inside or (data and (attached or axis in indexing)):
+            yield axis
+
+
+def _tile_indices(plan: Plan, stage: StagePlan) -> set[Axis]:
+    """The leaf axes by which `stage` indexes the tiles computed inside it."""
+    inner = {
+        s.op: s.attach.axis
+        for s in plan.stages
+        if s.attach.kind is AttachKind.AT and s.attach.stage == stage.name
+    }
+    found: set[Axis] = set()
+    order = {axis: i for i, axis in enumerate(stage.loop_order)}
+    for read in reads(*(stage.op.bodies if isinstance(stage.op, ComputeOp) else ())):
+        place = inner.get(read.tensor.op) if isinstance(read.tensor.op, ComputeOp) else None
+        if place is not None:
+            leaves = _leaves(stage, set(axes_of(*read.indices)))
+            found |= {a for a in leaves if order[a] > order[place]}
+    return found
+
+
+def _leaves(stage: StagePlan, axes: set[Axis]) -> set[Axis]:
+    """The leaf axes that some of the root `axes` became."""
+    for relation in stage.relations:
+        match relation:
+            case Split(parent=parent, outer=outer, inner=inner):
+                if parent in axes:
+                    axes = (axes - {parent}) | {outer, inner}
+            case Fuse(outer=outer, inner=inner, fused=fused):
+                if outer in axes or inner in axes:
+                    axes = (axes - {outer, inner}) | {fused}
+    return axes
+
+
+def _check_places(plan: Plan) -> None:
+    for stage in plan.stages:
+        axis = stage.attach.axis
+        if stage.attach.kind is not AttachKind.AT or axis is None:
+            continue
+        target = plan.stage(stage.attach.stage)
+        if target.mark(axis).kind is LoopKind.VECTORIZED:
+            raise LowerError(
+                f"{axis.name} of {target.name} is a dimension of a tile here: nothing can be "
+                "computed inside it",
+                subject=f"compute_at({stage.name}, at={target.name}.{axis.name})",
+                hint=f"attach {stage.name} at a loop around {target.name}, or at a reduce loop",
+            )
+
+
+def _grid(stage: StagePlan) -> dict[Axis, Mark]:
+    """Grid dimensions for the parallel loops."""
+    used = [m.program for m in stage.marks.values() if m.kind is LoopKind.PROGRAM]
+    marks: dict[Axis, Mark] = {}
     for axis in stage.leaf_axes:
         if stage.mark(axis).kind is not LoopKind.PARALLEL:
             continue
-        free = [d for d in range(GRID_DIMENSIONS) if d not in grid]
+        free = [d for d in range(GRID_DIMENSIONS) if d not in used]
         if not free:
             raise LowerError(
                 f"{axis.name} of {stage.name} is parallel, but the grid has no dimension left",
                 hint="fuse the parallel axes into one",
             )
-        grid.append(free[0])
+        used.append(free[0])
         marks[axis] = Mark(LoopKind.PROGRAM, free[0])
+    return marks

@@ -36,7 +36,6 @@ from tedsl.index.facts import Facts
 from tedsl.index.interval import interval
 from tedsl.index.prove import prove
 from tedsl.index.simplify import simplify
-from tedsl.ir.nodes import LoopKind
 from tedsl.scheduling.plan import AttachKind, Fuse, Plan, Relation, Split, StagePlan
 
 INT32_MAX = 2**31 - 1
@@ -71,21 +70,12 @@ class Bounds:
         return self.stages[name]
 
 
-def loop_order(stage: StagePlan) -> tuple[Axis, ...]:
-    """The leaf axes as they run: vectorized axes are dimensions of a tile, hence inside all loops.
-
-    Legal for every definition: data axes are independent, and a reduction may combine in any order.
-    """
-    lane = {a: stage.mark(a).kind is LoopKind.VECTORIZED for a in stage.leaf_axes}
-    return (*(a for a in lane if not lane[a]), *(a for a in lane if lane[a]))
-
-
 def enclosing_loops(plan: Plan, stage: StagePlan) -> tuple[Axis, ...]:
     """The loops of other stages around `stage`, outermost first."""
     if stage.attach.kind is not AttachKind.AT:
         return ()
     parent = plan.stage(stage.attach.stage)
-    position = {axis: i for i, axis in enumerate(loop_order(parent))}
+    position = {axis: i for i, axis in enumerate(parent.loop_order)}
     axis = stage.attach.axis
     if axis is None or axis not in position:
         raise InternalError(f"stage {stage.name} is attached at no loop of {parent.name}")

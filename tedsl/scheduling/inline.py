@@ -31,7 +31,7 @@ def inline_stages(plan: Plan) -> Plan:
     for stage in plan.stages:
         op = stage.op
         if isinstance(op, ComputeOp):
-            op = _rebuilt(op, bodies, renamed)
+            op = reading(op, bodies, renamed)
             if stage.attach.kind is AttachKind.INLINE:
                 bodies[stage.op.outputs[0]] = op
                 continue
@@ -42,7 +42,7 @@ def inline_stages(plan: Plan) -> Plan:
     return replace(plan, stages=tuple(kept), outputs=outputs)
 
 
-def _rebuilt(
+def reading(
     op: ComputeOp, bodies: Mapping[Tensor, ComputeOp], renamed: Mapping[Operation, Operation]
 ) -> ComputeOp:
     """`op` reading the finished bodies and the rebuilt operations; the same object when it reads

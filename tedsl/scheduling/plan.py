@@ -98,6 +98,16 @@ class StagePlan:
         """The axes of the definition: data axes, then reduce axes."""
         return (*self.op.axes, *self.op.reduce_axes) if isinstance(self.op, ComputeOp) else ()
 
+    @property
+    def loop_order(self) -> tuple[Axis, ...]:
+        """The leaf axes as they run: vectorized axes are the dimensions of a tile, inside all loops.
+
+        Legal for every definition: data axes are independent, and a reduction that is vectorized
+        may combine in any order.
+        """
+        lane = {a: self.mark(a).kind is LoopKind.VECTORIZED for a in self.leaf_axes}
+        return (*(a for a in lane if not lane[a]), *(a for a in lane if lane[a]))
+
     def mark(self, axis: Axis) -> Mark:
         """How `axis` runs."""
         return self.marks.get(axis, Mark())

@@ -18,6 +18,7 @@ from tedsl.scheduling.inline import inline_stages
 from tedsl.scheduling.names import labels
 from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
 from tedsl.scheduling.relations import constant
+from tedsl.scheduling.separate import separate_axes
 
 
 def print_plan(plan: Plan) -> str:
@@ -37,7 +38,7 @@ def print_plan(plan: Plan) -> str:
             lines.append(f"input {stage.name}: {_type(stage)}")
         elif stage.attach.kind is AttachKind.INLINE:
             lines.append(f"{stage.name} is inlined: {_definition(stage, stage.op)[0]}")
-    shown = inline_stages(plan)
+    shown = separate_axes(inline_stages(plan))
     bounds = infer(shown)
     for stage in shown.stages:
         if stage.attach.kind is AttachKind.ROOT and isinstance(stage.op, ComputeOp):
@@ -66,7 +67,7 @@ def _launch(stage: StagePlan) -> str:
 
 def _nest(plan: Plan, bounds: Bounds, stage: StagePlan, op: ComputeOp, depth: int) -> Iterator[str]:
     known, sizes = labels(stage), bounds[stage.name].extents
-    for axis in stage.leaf_axes:
+    for axis in stage.loop_order:
         mark = stage.mark(axis)
         note = "" if mark == PLAIN else f"  ({mark_text(mark)})"
         yield f"{'  ' * depth}for {known[axis]} in {_range(axis, sizes[axis])}{note}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from lowering import agrees
 
@@ -9,7 +11,7 @@ import tedsl as te
 from tedsl.scheduling.schedule import Schedule
 
 
-def _softmax(m: object, n: object) -> tuple[te.Tensor, ...]:
+def _softmax(m: Any, n: Any) -> tuple[te.Tensor, ...]:
     x = te.placeholder((m, n), name="X")
     k, l = te.reduce_axis((0, n), name="k"), te.reduce_axis((0, n), name="l")  # noqa: E741
     top = te.compute((m,), lambda i: te.max(x[i, k], axis=k), name="M")

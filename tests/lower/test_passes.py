@@ -1,4 +1,4 @@
-"""One golden text per pass: the module before it and after it, on the smallest case that shows it."""
+"""One golden text per pass: the module before and after it, on the smallest case that shows it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _before_and_after(s: Schedule, target: str, name: str) -> str:
     return f"{before}\n\n{seen[before]}\n\n{name}\n\n{seen[name]}"
 
 
-def _row_sum(m: object = 10, n: object = 100) -> tuple[te.Tensor, te.Tensor, te.Tensor]:
+def _row_sum(m: int = 10, n: int = 100) -> tuple[te.Tensor, te.Tensor, te.Tensor]:
     a = te.placeholder((m, n), name="A")
     k = te.reduce_axis((0, n), name="k")
     b = te.compute((m,), lambda i: te.sum(a[i, k], axis=k), name="B")
@@ -147,6 +147,17 @@ def test_a_fold_of_maxima_is_no_dot() -> None:
     for axis in (*c.op.axis, *c.op.reduce_axis):
         s[c].vectorize(axis)
     assert "dot(" not in after_passes(s, "cuda:sm_90")["find_dots"]
+
+
+@pytest.mark.parametrize(("edge", "warps"), [(32, 4), (128, 4), (256, 16)])
+def test_choose_warps(edge: int, warps: int) -> None:
+    a = te.placeholder((edge, edge), name="A")
+    b = te.compute((edge, edge), lambda i, j: a[i, j] + 1.0, name="B")
+    c = te.compute((edge, edge), lambda i, j: b[i, j] * b[i, j], name="C")
+    s = te.create_schedule(c)
+    whole = s[c].split(c.op.axis[0], edge)[0]
+    s[b].compute_at(s[c], whole)
+    assert f"num_warps={warps}" in after_passes(s, "cuda:sm_90")["choose_warps"]
 
 
 def test_check_registers_refuses_a_shift() -> None:

@@ -196,14 +196,21 @@ def test_refused_targets():
 def test_refused_vectorized_places():
     c = chain(64, 64)
     s = te.create_schedule(c.D)
-    i, j = s[c.D].op.axis
+    i, _ = s[c.D].op.axis
     s[c.D].vectorize(i)
     with refused(
-        s, "D.i0 is vectorized and encloses i1: its lanes run at once", "attach C outside i0"
+        s, "D.i0 is vectorized: its lanes run at once", "attach C at a loop of D that is not"
     ):
-        s[c.C].compute_at(s[c.D], j)
-    with refused(s, "D.i0 is vectorized: its lanes run at once"):
         s[c.C].compute_at(s[c.D], i)
+
+
+def test_lanes_run_inside_every_loop():
+    c = chain(64, 64)
+    s = te.create_schedule(c.D)
+    i, j = s[c.D].op.axis
+    s[c.D].vectorize(i)
+    s[c.C].compute_at(s[c.D], j)
+    assert s[c.D].plan.loop_order[0] is j
 
 
 def test_refused_between_the_loops_of_the_grid():

@@ -46,8 +46,8 @@ class CompiledInfo:
 
     name: str
     arch: str
-    ptx: str
-    cubin: bytes
+    ptx: str = field(repr=False)
+    cubin: bytes = field(repr=False)
     registers: int | None
     stack: int | None
     shared: int

@@ -15,7 +15,8 @@ from tedsl.scheduling.call import Call
 from tedsl.scheduling.inline import inline_stages
 from tedsl.scheduling.names import labels, loops_text
 from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
-from tedsl.scheduling.relations import constant, extents, fixed_extent
+from tedsl.scheduling.relations import constant, extents, fixed_extent, ranks
+from tedsl.scheduling.separate import separate_axes
 
 
 def has_runtime_sizes(plan: Plan) -> bool:
@@ -36,7 +37,10 @@ def constant_lanes(plan: Plan, stage: StagePlan, axis: Axis) -> bool:
         return True
     if stage.attach.kind is not AttachKind.AT or not has_runtime_sizes(plan):
         return constant(extents(stage)[axis]) is not None
-    return constant(infer(inline_stages(plan))[stage.name].extents[axis]) is not None
+    own = separate_axes(inline_stages(plan))
+    position = ranks(stage.leaf_axes)[axis]
+    extent = infer(own)[stage.name].extents[own.stage(stage.name).leaf_axes[position]]
+    return constant(extent) is not None
 
 
 def require_constant_lanes(

@@ -75,17 +75,14 @@ def _target_problem(plan: Plan, stage: StagePlan, target: StagePlan, axis: Axis)
             f"{target.name} is inlined and has no loops of its own",
             f"attach {stage.name} to a stage that reads {target.name}",
         )
-    at = ranks(target.leaf_axes)[axis]
-    for outer in target.leaf_axes[: at + 1]:
-        if target.mark(outer).kind is LoopKind.VECTORIZED:
-            inside = "" if outer is axis else f" and encloses {known[axis]}"
-            return Problem(
-                f"{target.name}.{known[outer]} is vectorized{inside}: its lanes run at once, "
-                "nothing can be computed inside it",
-                f"attach {stage.name} outside {known[outer]}, "
-                f"or reorder {known[outer]} inside the loop of the attach point",
-            )
-    for inner in target.leaf_axes[at + 1 :]:
+    if target.mark(axis).kind is LoopKind.VECTORIZED:
+        return Problem(
+            f"{target.name}.{known[axis]} is vectorized: its lanes run at once, "
+            "nothing can be computed inside it",
+            f"attach {stage.name} at a loop of {target.name} that is not vectorized",
+        )
+    at = ranks(target.loop_order)[axis]
+    for inner in target.loop_order[at + 1 :]:
         if target.mark(inner).kind is LoopKind.PROGRAM:
             return Problem(
                 f"{target.name}.{known[axis]} is outside {known[inner]}, which is bound to the "
@@ -119,7 +116,7 @@ def _has_options(launch: Launch) -> bool:
 
 def _reader_problem(plan: Plan, stage: StagePlan, target: StagePlan, axis: Axis) -> Problem | None:
     readers = loop_readers(plan, stage.op)
-    rank = ranks(target.leaf_axes)
+    rank = ranks(target.loop_order)
     at = rank[axis]
     where = f"{target.name}.{labels(target)[axis]}"
 
@@ -148,7 +145,7 @@ def _reader_problem(plan: Plan, stage: StagePlan, target: StagePlan, axis: Axis)
             outsiders=True,
         )
     if target in loop_readers(plan, stage.op, tensors_of_init):
-        for outer in target.leaf_axes[: at + 1]:
+        for outer in target.loop_order[: at + 1]:
             if outer.kind is AxisKind.REDUCE:
                 return Problem(
                     f"the init of {target.name} reads {stage.name} before the reduce loop "

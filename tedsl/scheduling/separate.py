@@ -1,0 +1,84 @@
+"""Give every stage loops of its own, where two definitions share a reduction axis.
+
+`k = te.reduce_axis(...)` may be used in several definitions, and users name loops by it.  In the loop
+nests an axis is bound once.  Used before `bounds` and the lowering; imports `expr` and `plan`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tedsl.expr.nodes import Axis, Expr, Reduce
+from tedsl.expr.tensor import ComputeOp, Operation, PlaceholderOp
+from tedsl.expr.visit import rewrite
+from tedsl.scheduling.inline import reading
+from tedsl.scheduling.plan import AttachKind, Fuse, Plan, Relation, Split, StagePlan
+
+
+def separate_axes(plan: Plan) -> Plan:
+    """The plan with each axis in one stage only; the same object when that holds already.
+
+    Before:  M[i] = max(k)(X[i, k]);  S[i] = sum(k)(exp(X[i, k] - M[i]))
+    After:   M[i] = max(k)(X[i, k]);  S[i] = sum(k')(exp(X[i, k'] - M[i]))
+    """
+    owner: dict[Axis, str] = {}
+    clones: dict[str, dict[Axis, Axis]] = {}
+    for stage in plan.stages:
+        shared = [a for a in stage.root_axes if owner.setdefault(a, stage.name) != stage.name]
+        if shared:
+            clones[stage.name] = {a: Axis(a.name, a.kind, a.domain, a.dtype) for a in shared}
+    if not clones:
+        return plan
+    renamed: dict[Operation, Operation] = {}
+    stages: list[StagePlan] = []
+    for stage in plan.stages:
+        moved = _renamed(stage, clones.get(stage.name, {}))
+        if isinstance(moved.op, ComputeOp):
+            moved = replace(moved, op=reading(moved.op, {}, renamed))
+        if moved.op is not stage.op:
+            renamed[stage.op] = moved.op
+        if stage.attach.kind is AttachKind.AT and stage.attach.axis is not None:
+            axis = clones.get(stage.attach.stage, {}).get(stage.attach.axis, stage.attach.axis)
+            moved = replace(moved, attach=replace(stage.attach, axis=axis))
+        stages.append(moved)
+    outputs = tuple(renamed.get(t.op, t.op).outputs[t.index] for t in plan.outputs)
+    return replace(plan, stages=tuple(stages), outputs=outputs)
+
+
+def _renamed(stage: StagePlan, clones: dict[Axis, Axis]) -> StagePlan:
+    """`stage` over the clones of some of its axes."""
+    op = stage.op
+    if not clones or isinstance(op, PlaceholderOp):
+        return stage
+
+    def own(axis: Axis) -> Axis:
+        return clones.get(axis, axis)
+
+    def replaced(node: Expr) -> Expr | None:
+        if isinstance(node, Axis):
+            return clones.get(node)
+        if isinstance(node, Reduce):
+            return replace(node, axes=tuple(own(a) for a in node.axes))
+        return None
+
+    memo: dict[Expr, Expr] = {}
+    return replace(
+        stage,
+        op=replace(
+            op,
+            bodies=tuple(rewrite(body, replaced, memo) for body in op.bodies),
+            reduce_axes=tuple(own(a) for a in op.reduce_axes),
+        ),
+        leaf_axes=tuple(own(a) for a in stage.leaf_axes),
+        marks={own(a): mark for a, mark in stage.marks.items()},
+        relations=tuple(_relation(r, clones) for r in stage.relations),
+    )
+
+
+def _relation(relation: Relation, clones: dict[Axis, Axis]) -> Relation:
+    match relation:
+        case Split(parent=parent):
+            return replace(relation, parent=clones.get(parent, parent))
+        case Fuse(outer=outer, inner=inner):
+            outer, inner = clones.get(outer, outer), clones.get(inner, inner)
+            return replace(relation, outer=outer, inner=inner)
