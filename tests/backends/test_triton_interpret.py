@@ -286,3 +286,13 @@ def test_reductions(op: BinaryOp, dtype: DType) -> None:
 @pytest.mark.parametrize("op", [BinaryOp.AND, BinaryOp.OR])
 def test_reductions_of_truth_values(op: BinaryOp) -> None:
     agree(both(t.reduce_rows(6, 3, DType.bool, t.bool_reducer(op))), 0)
+
+
+def test_a_grid_axis_inside_a_serial_loop() -> None:
+    module = t.inner_program(6)
+    agree(both(module), 0)
+    assert emit(module, "cuda").kernels[0].grid_for({}) == (6, 1, 1)
+
+
+def test_a_mask_of_scalars_and_tiles() -> None:
+    agree(both(t.scalar_and_tile_mask(5)), 1e-6)

@@ -431,3 +431,32 @@ def reduce_rows(rows: int, columns: int, dtype: DType, reducer: Reducer) -> Modu
         Store(y, (row2,), Load(acc, (i2,)), b.lt(row2, rows), tile((i2, 4))),
     )
     return module("reduce", (x,), (y,), grid(io, -(-rows // 4), body))
+
+
+def inner_program(n: int) -> Module:
+    """Y[i, j] = X[j, i] with the grid axis inside a serial loop, and a scalar condition."""
+    x, y = mem("X", (n, n)), mem("Y", (n, n))
+    i, j = Axis("i"), Axis("j")
+    inside = b.lt(b.add(i, j), n + 3)
+    body = Store(y, (i, j), Load(x, (j, i), inside))
+    return module("inner", (x,), (y,), serial(i, n, grid(j, n, body)))
+
+
+def scalar_and_tile_mask(n: int) -> Module:
+    """Y[i] = sum over serial k of X[k, i], both guarded by masks."""
+    x, y = mem("X", (n, n)), mem("Y", (n,))
+    i, i1, i2, k = Axis("i"), Axis("i"), Axis("i"), Axis("k", AxisKind.REDUCE)
+    padded = 2 << (n - 1).bit_length()
+    acc = local("acc", (padded,))
+    mask = b.logical_and(b.lt(k, n), b.lt(i, n))
+    update = Accumulate(
+        (acc,), (i,), simple_reducer(BinaryOp.ADD, F32), (Load(x, (k, i), mask),), mask,
+        tile((i, padded)),
+    )  # fmt: skip
+    body = allocate(
+        (acc,),
+        Store(acc, (i1,), float32(0.0), None, tile((i1, padded))),
+        serial(k, n + 2, update),
+        Store(y, (i2,), Load(acc, (i2,)), b.lt(i2, n), tile((i2, padded))),
+    )
+    return module("masks", (x,), (y,), body)

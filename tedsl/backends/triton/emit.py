@@ -8,6 +8,7 @@ text; `offline`, `interpret` and `launcher` run it.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from tedsl.backends.triton.address import times, to
 from tedsl.backends.triton.descriptors import Descriptors
@@ -26,6 +27,7 @@ from tedsl.backends.triton.writer import Writer
 from tedsl.dtypes import DType
 from tedsl.errors import LowerError
 from tedsl.expr.nodes import Const, Expr
+from tedsl.expr.visit import axes_of
 from tedsl.ir.nodes import For, Func, LoopKind, Module, Scope, Stmt
 from tedsl.ir.visit import buffers_read, buffers_written
 from tedsl.target import Target
@@ -172,12 +174,35 @@ class _Kernel:
 
 
 def _peel(stmt: Stmt) -> tuple[list[For], Stmt]:
-    """The PROGRAM loops around a body, outermost first, and the body."""
+    """The PROGRAM loops of a body, outermost first, and the body without them.
+
+    A PROGRAM loop may stand inside other loops when nothing stands beside it: its iterations are
+    independent, so  for k: for p in programs: body  =  for p in programs: for k: body.
+    """
     loops: list[For] = []
-    while isinstance(stmt, For) and stmt.kind is LoopKind.PROGRAM:
-        loops.append(stmt)
-        stmt = stmt.body
-    return loops, stmt
+    between: list[For] = []
+    rest = stmt
+    while isinstance(rest, For):
+        if rest.kind is LoopKind.PROGRAM:
+            _check_extent(rest, between)
+            loops.append(rest)
+        else:
+            between.append(rest)
+        rest = rest.body
+    if not loops:
+        return [], stmt
+    for loop in reversed(between):
+        rest = replace(loop, body=rest)
+    return loops, rest
+
+
+def _check_extent(loop: For, around: list[For]) -> None:
+    changing = {outer.axis for outer in around}
+    if changing.intersection(axes_of(loop.extent)):
+        raise LowerError(
+            f"the grid extent of {loop.axis.name!r} changes inside a loop around it",
+            hint="reorder the bound axis to the outside",
+        )
 
 
 def _product(extents: list[Expr]) -> Expr:

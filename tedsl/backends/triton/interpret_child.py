@@ -5,7 +5,8 @@ Imports numpy, ml_dtypes and triton, nothing of tedsl, and reads requests from i
 
 The interpreter differs from the compiler in a few places where the generated source relies on the
 compiler; they are put right here (`install`): bfloat16 is rounded to nearest even, `tl.dot` takes
-bfloat16, libdevice exists, a loop variable is a tensor, and `tl.reduce` folds whole slices.
+bfloat16, comparisons of scalars are truth values, libdevice exists, a loop variable is a tensor,
+and `tl.reduce` folds whole slices.
 """
 
 from __future__ import annotations
@@ -224,6 +225,15 @@ def _all_ones(module: Any) -> Callable[[Any, Any], Any]:
     return get_all_ones_value
 
 
+def _truth_values(module: Any, tl: Any, compare: Callable[..., Any]) -> Callable[..., Any]:
+    """A comparison whose result says that it is a truth value, not an operand's type."""
+
+    def call(builder: Any, a: Any, b: Any) -> Any:
+        return module.TensorHandle(compare(builder, a, b).data, tl.int1)
+
+    return call
+
+
 def _bfloat16_constant(tl: Any) -> Callable[[Any, float], Any]:
     def get_bf16(builder: Any, value: float) -> Any:
         return builder.create_fp_trunc(builder.get_fp32(value), tl.bfloat16)
@@ -264,6 +274,10 @@ def install() -> None:
 
     module._patch_lang_core = patch_core
     module.InterpretedFunction.__call__ = _calling(module.InterpretedFunction.__call__)
+    for name in dir(module.InterpreterBuilder):
+        if name.startswith(("create_icmp", "create_fcmp")):
+            compare = getattr(module.InterpreterBuilder, name)
+            setattr(module.InterpreterBuilder, name, _truth_values(module, tl, compare))
     module.InterpreterBuilder.get_all_ones_value = _all_ones(module)
     if not hasattr(module.InterpreterBuilder, "get_bf16"):  # Triton 3.6
         module.InterpreterBuilder.get_bf16 = _bfloat16_constant(tl)

@@ -111,7 +111,10 @@ class Statements:
     def _loop(self, loop: For) -> None:
         writer = self.writer
         if loop.kind in (LoopKind.VECTORIZED, LoopKind.PROGRAM):
-            raise InternalError(f"a {loop.kind.value} loop over {loop.axis.name!r} inside a kernel")
+            raise LowerError(
+                f"a {loop.kind.value} loop over {loop.axis.name!r} stands beside other statements",
+                hint="reorder bound axes to the outside of the kernel",
+            )
         extent = Printer(writer, (), (loop.extent,)).value(loop.extent)
         static = loop.kind is LoopKind.UNROLLED and extent.literal
         name = writer.names.fresh(loop.axis.name)
