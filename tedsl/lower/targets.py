@@ -120,9 +120,19 @@ def _grid(stage: StagePlan) -> dict[Axis, Mark]:
     """Grid dimensions for the parallel loops."""
     used = [m.program for m in stage.marks.values() if m.kind is LoopKind.PROGRAM]
     marks: dict[Axis, Mark] = {}
+    outside: Axis | None = None
     for axis in stage.leaf_axes:
-        if stage.mark(axis).kind is not LoopKind.PARALLEL:
+        kind = stage.mark(axis).kind
+        if kind not in (LoopKind.PARALLEL, LoopKind.PROGRAM, LoopKind.VECTORIZED):
+            outside = outside or axis
+        if kind is not LoopKind.PARALLEL:
             continue
+        if outside is not None:
+            raise LowerError(
+                f"{axis.name} of {stage.name} is parallel inside the loop {outside.name}, and the "
+                "grid has no loop outside it",
+                hint=f"reorder {axis.name} out of {outside.name}, or make {outside.name} parallel",
+            )
         free = [d for d in range(GRID_DIMENSIONS) if d not in used]
         if not free:
             raise LowerError(
