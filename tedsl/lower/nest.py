@@ -209,11 +209,12 @@ def _loops(
     Each guard stands as far out as its axes allow, so that an idle iteration computes nothing.
     """
     extents = context.bounds[stage.name].extents
-    waiting = list(guards)
+    waiting: list[Expr] = list(guards)
     for axis in reversed(axes):
         body = _with_children(context, axis, body)
-        body = _guarded([g for g in waiting if axis in axes_of(g)], body)
-        waiting = [g for g in waiting if axis not in axes_of(g)]
+        here = {g for g in waiting if axis in axes_of(g)}
+        body = _guarded([g for g in waiting if g in here], body)
+        waiting = [g for g in waiting if g not in here]
         if constant(extents[axis]) != 1:
             mark = stage.mark(axis)
             body = For(

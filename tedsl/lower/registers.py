@@ -59,8 +59,8 @@ def _check(func: Func, buffer: Buffer, indices: tuple[Expr, ...], tile: Sequence
     for dimension, (index, size) in enumerate(zip(indices, buffer.shape, strict=True)):
         if constant(size) == 1 and constant(index) == 0:
             continue
-        whole = isinstance(index, Axis) and extents.get(index) == constant(size)
-        if not whole or index in seen:
+        axis = index if isinstance(index, Axis) else None
+        if axis is None or extents.get(axis) != constant(size) or axis in seen:
             raise LowerError(
                 f"dimension {dimension} of {buffer.name} is not accessed as the whole tile that "
                 f"kernel {func.name} holds in registers",
@@ -69,4 +69,4 @@ def _check(func: Func, buffer: Buffer, indices: tuple[Expr, ...], tile: Sequence
                 "again where it is read), leave it at root (its own kernel), attach it at an outer "
                 "loop, or vectorize the loops that index it",
             )
-        seen.add(index)
+        seen.add(axis)

@@ -9,7 +9,7 @@ are ranges.  Used by the lowering, by the checks and by printing; imports `index
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tedsl.errors import InternalError
@@ -29,7 +29,7 @@ from tedsl.expr.integers import (
     widened,
 )
 from tedsl.expr.nodes import Axis, AxisKind, Const, Expr, Range, TensorRead
-from tedsl.expr.tensor import ComputeOp
+from tedsl.expr.tensor import ComputeOp, Operation
 from tedsl.expr.visit import substitute, walk
 from tedsl.index.bounds import lower_bound, upper_bound
 from tedsl.index.facts import Facts
@@ -100,7 +100,7 @@ def infer(plan: Plan) -> Bounds:
 
 def _readers(plan: Plan) -> dict[str, list[tuple[StagePlan, TensorRead]]]:
     """Who reads each stage, and how."""
-    names = {stage.op: stage.name for stage in plan.stages}
+    names: dict[Operation, str] = {stage.op: stage.name for stage in plan.stages}
     out: dict[str, list[tuple[StagePlan, TensorRead]]] = {stage.name: [] for stage in plan.stages}
     for stage in plan.stages:
         if isinstance(stage.op, ComputeOp):
@@ -124,11 +124,12 @@ def _region(
     boxes: list[tuple[Range, ...]] = []
     for reader, read in readers[stage.name]:
         bounds = found[reader.name]
+        index_of: Mapping[Expr, Expr] = {**bounds.index}
         around = (*enclosing_loops(plan, reader), *reader.leaf_axes)
         moving = [axis for axis in around if axis not in fixed]
         boxes.append(
             tuple(
-                _dimension(substitute(index, bounds.index), moving, full, bounds.facts)
+                _dimension(substitute(index, index_of), moving, full, bounds.facts)
                 for index, full in zip(read.indices, whole, strict=True)
             )
         )

@@ -100,7 +100,8 @@ class StagePlan:
 
     @property
     def loop_order(self) -> tuple[Axis, ...]:
-        """The leaf axes as they run: vectorized axes are the dimensions of a tile, inside all loops.
+        """The leaf axes as they run: vectorized axes are the dimensions of a tile, inside all
+        loops.
 
         Legal for every definition: data axes are independent, and a reduction that is vectorized
         may combine in any order.

@@ -142,7 +142,8 @@ def positions(stage: StagePlan) -> dict[Axis, Expr]:
 
 
 def overruns(stage: StagePlan, position: Mapping[Axis, Expr]) -> dict[Axis, Expr]:
-    """For each split axis whose pieces may reach past its end, the condition `position < extent`."""
+    """For each split axis whose pieces may reach past its end, the condition `position <
+    extent`."""
     size = extents(stage)
     conditions: dict[Axis, Expr] = {}
     for relation in stage.relations:

@@ -65,7 +65,8 @@ _UNARY: dict[UnaryOp, Callable[[float], float]] = {
 
 
 class NotEvaluated(Exception):
-    """A node that has no value here: an operator that is not covered, or an argument out of domain."""
+    """A node that has no value here: an operator that is not covered, or an argument out of
+    domain."""
 
 
 def evaluate(expr: Expr, values: Mapping[Expr, Number]) -> Number:

@@ -1,7 +1,8 @@
 """Give every stage loops of its own, where two definitions share a reduction axis.
 
-`k = te.reduce_axis(...)` may be used in several definitions, and users name loops by it.  In the loop
-nests an axis is bound once.  Used before `bounds` and the lowering; imports `expr` and `plan`.
+`k = te.reduce_axis(...)` may be used in several definitions, and users name loops by it.  In the
+loop nests an axis is bound once.  Used before `bounds` and the lowering; imports `expr` and
+`plan`.
 """
 
 from __future__ import annotations

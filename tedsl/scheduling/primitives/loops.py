@@ -28,7 +28,8 @@ def derived(stage: StagePlan, name: str, like: Axis, dtype: DType | None = None)
 
 
 def moved_guests(plan: Plan, stage: StagePlan, moves: Mapping[Axis, Axis]) -> Plan:
-    """The plan with stages attached at a key of `moves` (loops of `stage`) attached at its value."""
+    """The plan with stages attached at a key of `moves` (loops of `stage`) attached at its
+    value."""
     for guest in guests(plan, stage):
         axis = guest.attach.axis
         if axis is not None and axis in moves:

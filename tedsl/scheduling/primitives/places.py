@@ -1,4 +1,5 @@
-"""Where a stage is computed and kept: compute_at, compute_inline, compute_root, set_scope, launch."""
+"""Where a stage is computed and kept: compute_at, compute_inline, compute_root, set_scope,
+launch."""
 
 from __future__ import annotations
 

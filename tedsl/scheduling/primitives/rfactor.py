@@ -43,7 +43,8 @@ class _Factored:
 def rfactor(
     plan: Plan, call: Call, axis: object, factor_axis: object, consent: object
 ) -> tuple[Plan, str]:
-    """B[i] = sum_k A[i, k] --> B.rf[ko, i] = sum_ki A[i, ko * f + ki]; B[i] = sum_ko B.rf[ko, i]."""
+    """B[i] = sum_k A[i, k] --> B.rf[ko, i] = sum_ki A[i, ko * f + ki]; B[i] = sum_ko B.rf[ko,
+    i]."""
     stage = looped_stage(plan, call, call.stage)
     op, reduce = reduction(plan, call, stage)
     loop = leaf(plan, call, stage, axis)
