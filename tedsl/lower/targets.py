@@ -124,7 +124,7 @@ def _grid(stage: StagePlan) -> dict[Axis, Mark]:
     for axis in stage.leaf_axes:
         kind = stage.mark(axis).kind
         if kind not in (LoopKind.PARALLEL, LoopKind.PROGRAM, LoopKind.VECTORIZED):
-            outside = outside or axis
+            outside = axis if outside is None else outside
         if kind is not LoopKind.PARALLEL:
             continue
         if outside is not None:

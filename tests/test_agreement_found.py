@@ -1,0 +1,83 @@
+"""Failures that drawing found, shrunk, each with a name."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from strategies import Case
+
+import tedsl as te
+from tedsl.errors import LowerError
+from tedsl.expr.reference import evaluate
+from tedsl.ir.interp import run
+from tedsl.scheduling.schedule import Schedule
+
+
+def check(case: Case, schedule: Schedule, target: str) -> None:
+    """The lowered module, verified after every pass, computes what the definitions say."""
+    module = te.lower(schedule, target, check=True)
+    by_name = {tensor.name: array for tensor, array in case.inputs.items()}
+    sizes = {var: value for var, value in case.sizes.items() if var in set(module.sizes)}
+    result = run(module, {buffer: by_name[buffer.name] for buffer in module.inputs}, sizes)
+    want = evaluate(case.outputs, case.inputs, case.sizes)
+    for buffer, expected in zip(module.outputs, want, strict=True):
+        np.testing.assert_array_equal(result[buffer], expected)
+
+
+@pytest.mark.parametrize("target", ["cpu", "triton-interpret"])
+def test_gathered_stage_attached_where_it_is_read(target: str) -> None:
+    """The region of the producer is one row, at a place that is read from memory."""
+    n = te.size_var("n")
+    table = te.placeholder((16,), "float32", name="table")
+    index = te.placeholder((n,), "int32", name="index")
+    shifted = te.compute((16,), lambda i: table[i] + 1.0, name="shifted")
+    picked = te.compute((n,), lambda i: shifted[index[i]], name="picked")
+    schedule = te.create_schedule(picked)
+    schedule[shifted].compute_at(schedule[picked], schedule[picked].op.axis[0])
+    inputs = {table: np.arange(16, dtype=np.float32), index: np.array([3, 0, 15], np.int32)}
+    check(Case([picked], inputs, {n: 3}), schedule, target)
+
+
+@pytest.mark.parametrize("target", ["cpu", "triton-interpret"])
+def test_producer_that_its_guard_skips(target: str) -> None:
+    """Where the guard is false the attached producer is not computed, and what is read of it does
+    not count."""
+    source = te.placeholder((7, 7), "float32", name="source")
+    double = te.compute((7, 7), lambda i, j: source[i, j] * 2.0, name="double")
+    moved = te.compute(
+        (7, 7), lambda i, j: te.if_then_else(j >= 1, double[i, j - 1], 1.0), name="moved"
+    )
+    schedule = te.create_schedule(moved)
+    schedule[double].compute_at(schedule[moved], schedule[moved].op.axis[1])
+    data = np.arange(49, dtype=np.float32).reshape(7, 7)
+    check(Case([moved], {source: data}), schedule, target)
+
+
+def test_parallel_loop_inside_a_serial_one_is_no_grid() -> None:
+    source = te.placeholder((8, 16), "float32", name="source")
+    result = te.compute((8, 16), lambda i, j: source[i, j] + 1.0, name="result")
+    schedule = te.create_schedule(result)
+    schedule[result].parallel(schedule[result].op.axis[1])
+    with pytest.raises(LowerError, match=r"j of result is parallel inside the loop i"):
+        te.lower(schedule, "triton-interpret")
+    data = np.arange(128, dtype=np.float32).reshape(8, 16)
+    check(Case([result], {source: data}), schedule, "cpu")
+
+
+@pytest.mark.parametrize("target", ["cpu", "triton-interpret"])
+def test_tail_of_an_attached_reduction(target: str) -> None:
+    """The last tile holds one column; padded lanes may not store over it."""
+    a = te.placeholder((33, 8), "float32", name="a")
+    b = te.placeholder((8, 17), "float32", name="b")
+    k = te.reduce_axis((0, 8), name="k")
+    c = te.compute((33, 17), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="c")
+    d = te.compute((33, 17), lambda i, j: te.relu(c[i, j]) + 1.0, name="d")
+    schedule = te.create_schedule(d)
+    _, jo, _, ji = schedule[d].tile(*schedule[d].op.axis, 16, 8)
+    schedule[c].compute_at(schedule[d], jo)
+    schedule[d].vectorize(ji)
+    inputs = {
+        a: np.arange(33 * 8, dtype=np.float32).reshape(33, 8) % 7,
+        b: np.arange(8 * 17, dtype=np.float32).reshape(8, 17) % 5,
+    }
+    check(Case([d], inputs), schedule, target)
