@@ -29,13 +29,14 @@ from tedsl.target import Target
 @dataclass(frozen=True, slots=True)
 class KernelCost:
     """One launch: bytes by buffer, floating-point operations, and the buffers it computes on the
-    way."""
+    way; `local_bytes` is what those that are local hold, per thread or program."""
 
     name: str
     reads: Mapping[str, int]
     writes: Mapping[str, int]
     flops: int
     stages: tuple[str, ...]
+    local_bytes: int
 
     @property
     def nbytes(self) -> int:
@@ -105,14 +106,16 @@ def _cost(func: Func, values: Mapping[Var, Number]) -> KernelCost:
         held = [b for b in buffers if b.scope is Scope.GLOBAL and b in func.params]
         return {b.name: _nbytes(b, values) for b in held}
 
-    local = [s.buffer.name for s in walk_stmts(func.body) if isinstance(s, Allocate)]
+    buffers = [s.buffer for s in walk_stmts(func.body) if isinstance(s, Allocate)]
+    local = [b for b in buffers if b.scope is not Scope.GLOBAL]
     written = sizes(buffers_written(func.body))
     return KernelCost(
         name=func.name,
         reads=sizes(buffers_read(func.body)),
         writes=written,
         flops=_flops(func.body, 1, {**values}),
-        stages=tuple(dict.fromkeys((*local, *written))),
+        stages=tuple(dict.fromkeys((*(b.name for b in buffers), *written))),
+        local_bytes=sum(_nbytes(b, values) for b in local),
     )
 
 

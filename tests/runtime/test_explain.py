@@ -52,6 +52,7 @@ def test_loops_multiply_and_a_buffer_counts_once() -> None:
     told = explained([a], [c], loop(i, 10, Allocate(acc, body)))
     assert told.flops == 10 * 4 * 2
     assert told.kernels[0].stages == ("acc", "C")
+    assert told.kernels[0].local_bytes == 4
     assert told.nbytes == 160 + 40
     assert str(told).splitlines()[0] == "1 kernel for cpu: 200 B moved, 80 flop"
 
