@@ -321,3 +321,23 @@ def test_transposed_blocks(rows: int, columns: int, dtype: DType) -> None:
     y = buffer("y", (rows, columns), dtype)
     value = op("max", Load(x, (add(j, c(2)), i)), Load(w, (i, j)))
     check(module([x, w], [y], Store(y, (i, j), value, None, tiles((i, j), (rows, columns)))))
+
+
+@pytest.mark.parametrize("m,n,k", [(12, 64, 48), (5, 33, 7)])
+def test_local_buffers_are_laid_out_for_their_readers(m: int, n: int, k: int) -> None:
+    """A tile kept as [column, k] and read along its columns is contiguous along columns."""
+    a, b, out = buffer("a", (m, k)), buffer("b", (n, k)), buffer("c", (m, n))
+    tile, total = local("tile", (n, k)), local("total", (n,))
+    i, kk, j, jj, kj = axes("i kk j jj kj")
+    row = tiles((j,), (n,))
+    step = mul(Load(a, (i, kk)), Load(tile, (j, kk)))
+    nest = Seq((
+        Store(total, (j,), f(0), None, row),
+        For(kk, c(k), LoopKind.SERIAL, Accumulate((total,), (j,), reducer("+", 0), (step,), None, row)),
+        Store(out, (i, j), Load(total, (j,)), None, row),
+    ))  # fmt: skip
+    pack = Store(tile, (jj, kj), Load(b, (jj, kj)), None, tiles((jj, kj), (n, k)))
+    rows = For(i, c(m), LoopKind.PARALLEL, Allocate(total, nest))
+    m_ = module([a, b], [out], Allocate(tile, Seq((pack, rows))))
+    check(m_)
+    assert "gather" not in build(m_).llvm_ir or n % 16

@@ -14,11 +14,12 @@ from tedsl.errors import BackendError
 from tedsl.ir.nodes import Buffer
 
 
-def allocate(frame: Frame, buffer: Buffer) -> None:
+def allocate(frame: Frame, buffer: Buffer, inner: int | None = None) -> None:
     """Give a local buffer of constant shape its memory for the whole function.
 
     Small ones are on the stack, where LLVM turns register tiles into registers; large ones are
-    scratch that the caller allocates once, not in every iteration.
+    scratch that the caller allocates once, not in every iteration.  Dimension `inner` (the last
+    unless given) is contiguous.
     """
     shape = constant_shape(buffer.shape)
     if shape is None:
@@ -26,7 +27,7 @@ def allocate(frame: Frame, buffer: Buffer) -> None:
             f"local buffer {buffer.name} has a size that is not constant",
             hint="attach its stage where the region is constant, or leave the stage at root",
         )
-    layout = Layout.local(buffer, shape)
+    layout = Layout.local(buffer, shape, len(shape) - 1 if inner is None else inner)
     size = layout.count * buffer.dtype.nbytes
     if size <= STACK_BYTES:
         align = ALIGNMENT if layout.count > 1 else 8
@@ -34,7 +35,7 @@ def allocate(frame: Frame, buffer: Buffer) -> None:
     else:
         ptr = Value(frame.fn.name("scratch"), PTR)
         frame.scratch.append((ptr, size))
-    frame.memory[buffer] = place(buffer, ptr)
+    frame.memory[buffer] = place(buffer, ptr, inner)
 
 
 @contextmanager

@@ -17,7 +17,14 @@ from tedsl.backends.cpu.machine import machine
 from tedsl.backends.cpu.memory import Accessor
 from tedsl.backends.cpu.statements import emit_accumulate, emit_store
 from tedsl.backends.cpu.types import register_type
-from tedsl.backends.cpu.work import Captures, captures, estimate, is_register_tile, streamed_outputs
+from tedsl.backends.cpu.work import (
+    Captures,
+    captures,
+    estimate,
+    innermost,
+    is_register_tile,
+    streamed_outputs,
+)
 from tedsl.errors import BackendError, InternalError
 from tedsl.expr.nodes import Axis, Const, Expr, Var
 from tedsl.ir import nodes as ir
@@ -116,7 +123,7 @@ class Emitter:
                     with global_buffer(self.frame, buffer):
                         self.stmt(body)
                     return
-                allocate(self.frame, buffer)
+                allocate(self.frame, buffer, innermost(buffer, body))
                 if is_register_tile(buffer, body):
                     self.frame.register_tiles.add(buffer)
                 self.stmt(body)

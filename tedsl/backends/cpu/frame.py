@@ -33,6 +33,7 @@ class Memory:
     local: bool
     room: int | None
     row: int
+    inner: int = -1  # the dimension that is contiguous
 
     @property
     def elem(self) -> str:
@@ -60,41 +61,46 @@ class Layout:
     count: int
 
     @staticmethod
-    def local(buffer: Buffer, shape: tuple[int, ...]) -> Layout:
-        """Rows padded to whole vectors, one vector of slack."""
+    def local(buffer: Buffer, shape: tuple[int, ...], inner: int) -> Layout:
+        """Rows (along `inner`) padded to whole vectors, one vector of slack."""
         lanes = machine().lanes(register_type(buffer.dtype).bits)
         extents = list(shape)
         if len(extents) > 1:
-            extents[-1] = _padded(extents[-1], lanes)
+            extents[inner] = _padded(extents[inner], lanes)
         count = 1
         for extent in extents:
             count *= max(extent, 1)
         return Layout(tuple(extents), count if count == 1 else count + lanes)
 
 
-def place(buffer: Buffer, ptr: Value) -> Memory:
-    """The memory of `buffer` at `ptr`."""
+def place(buffer: Buffer, ptr: Value, inner: int | None = None) -> Memory:
+    """The memory of `buffer` at `ptr`; a local buffer may have any dimension innermost."""
     shape = constant_shape(buffer.shape)
     local = buffer.scope is not Scope.GLOBAL
+    rank = len(buffer.shape)
+    inner = rank - 1 if inner is None else inner
     extents: list[Poly] = [polynomial(e) for e in buffer.shape]
     room: int | None = None
     if shape is not None and local:
-        layout = Layout.local(buffer, shape)
+        layout = Layout.local(buffer, shape, inner)
         extents = [{(): e} if e else {} for e in layout.extents]
         room = layout.count
     elif shape is not None:
         room = 1
         for extent in shape:
             room *= extent
-    row = extents[-1].get((), 0) if extents else 1
-    return Memory(ptr, buffer.dtype, row_major(extents), local, room, row)
+    row = extents[inner].get((), 0) if extents else 1
+    return Memory(ptr, buffer.dtype, strides_of(extents, inner), local, room, row, inner)
 
 
-def row_major(extents: Sequence[Poly]) -> tuple[Poly, ...]:
-    """Elements between neighbours along each dimension."""
+def strides_of(extents: Sequence[Poly], inner: int) -> tuple[Poly, ...]:
+    """Elements between neighbours along each dimension: row-major, but for `inner`, which is
+    contiguous."""
     strides: list[Poly] = [{(): 1}] * len(extents)
-    for d in range(len(extents) - 2, -1, -1):
-        strides[d] = multiply(strides[d + 1], extents[d + 1])
+    step: Poly = {(): 1}
+    for d in sorted(range(len(extents)), key=lambda d: (d == inner, d), reverse=True):
+        strides[d] = step
+        step = multiply(step, extents[d])
     return tuple(strides)
 
 
@@ -154,6 +160,6 @@ class Frame:
             steps, where = self.memory[buffer].strides, indices
             if buffer.scope is Scope.GLOBAL:
                 shape, where = collapse(buffer.shape, indices)
-                steps = row_major([polynomial(extent) for extent in shape])
+                steps = strides_of([polynomial(extent) for extent in shape], len(shape) - 1)
             known = self.polys[key] = flatten(where, steps)
         return known

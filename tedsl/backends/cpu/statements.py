@@ -126,11 +126,12 @@ def _covers(accessor: Accessor, access: Access, indices: tuple[Expr, ...], plan:
     lanes, tile = accessor.lanes, plan.lanes
     if lanes is None or tile is None or not access.memory.local or not indices:
         return False
-    extent = access.buffer.shape[-1]
+    inner = access.memory.inner
+    extent = access.buffer.shape[inner]
     whole = isinstance(extent, Const) and extent.value == tile.extent
     end = accessor.at[lanes.axis].offset + lanes.width
     room = access.memory.row if len(indices) > 1 else access.memory.room or 0
-    return whole and indices[len(indices) - 1] is lanes.axis and access.stride == 1 and end <= room
+    return whole and indices[inner] is lanes.axis and access.stride == 1 and end <= room
 
 
 def _overlaps(

@@ -18,6 +18,35 @@ UNKNOWN_TRIPS = 16
 STREAM_FROM = 1 << 25  # bytes of an output from which keeping it in caches is hopeless
 
 
+def innermost(buffer: ir.Buffer, body: ir.Stmt) -> int | None:
+    """The dimension of a local buffer that is best contiguous, from how statements step through it.
+
+    A statement's lanes run along the axis that its target's last index names; every access votes
+    for the dimension that this axis moves in, with more weight the deeper its loop.
+    """
+    votes = [0] * len(buffer.shape)
+    if len(votes) < 2 or buffer.scope is ir.Scope.GLOBAL:
+        return None
+    _vote(buffer, body, 1, votes)
+    best = max(range(len(votes)), key=lambda d: (votes[d], d))
+    return best if votes[best] > 0 else None
+
+
+def _vote(buffer: ir.Buffer, stmt: ir.Stmt, weight: int, votes: list[int]) -> None:
+    if isinstance(stmt, ir.For):
+        weight *= 8
+    if isinstance(stmt, (ir.Store, ir.Accumulate)) and stmt.indices:
+        axes = {t.axis for t in stmt.tile if t.extent > 1}
+        lanes = [n for n in walk(stmt.indices[len(stmt.indices) - 1]) if n in axes]
+        written = (stmt.buffer,) if isinstance(stmt, ir.Store) else stmt.buffers
+        for node in walk(*own_exprs(stmt)) if len(lanes) == 1 and buffer not in written else ():
+            if isinstance(node, ir.Load) and node.buffer is buffer:
+                for d, index in enumerate(node.indices):
+                    votes[d] += weight if any(n is lanes[0] for n in walk(index)) else 0
+    for child in sub_stmts(stmt):
+        _vote(buffer, child, weight, votes)
+
+
 def is_register_tile(buffer: ir.Buffer, body: ir.Stmt, looped: bool = False) -> bool:
     """Whether a loop accumulates into a local buffer small enough for unrolled statements.
 
@@ -69,7 +98,7 @@ class Captures:
         header: list[str] = []
         for buffer in self.buffers:
             ptr = Value(frame.fn.name("p"), PTR)
-            frame.memory[buffer] = place(buffer, ptr)
+            frame.memory[buffer] = place(buffer, ptr, outer.memory[buffer].inner)
             align = 16 if buffer.scope is ir.Scope.GLOBAL else 8
             header.append(f"ptr noalias nonnull align {align} {ptr.text}")
         for variable in self.variables:
