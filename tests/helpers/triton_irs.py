@@ -182,6 +182,12 @@ def looped_sum(rows: int, columns: int, block: int, row_block: int = 4) -> Modul
     return module("row_sum", (x,), (y,), grid(io, -(-rows // row_block), body))
 
 
+def inside(*triples: tuple[Expr, int, int]) -> Expr | None:
+    """`index < size` for each (index, size, block) where the block does not divide the size."""
+    parts = [b.lt(index, size) for index, size, block in triples if size % block]
+    return b.conjunction(parts) if parts else None
+
+
 def matmul(
     size: tuple[int, int, int],
     block: tuple[int, int, int],
@@ -208,11 +214,6 @@ def matmul(
     i, j, kk = Axis("i"), Axis("j"), Axis("k", AxisKind.REDUCE)
     row, column = b.add(b.mul(io, bm), i), b.add(b.mul(jo, bn), j)
     depth = b.add(b.mul(ko, bk), kk)
-
-    def inside(*pairs: tuple[Expr, int, int]) -> Expr | None:
-        parts = [b.lt(index, size) for index, size, block in pairs if size % block]
-        return b.conjunction(parts) if parts else None
-
     place, b_dims = (column, depth) if transposed else (depth, column), tile((kk, bk), (j, bn))
     b_mask = inside((depth, k, bk), (column, n, bn))
     a_load = Load(a, (row, depth), inside((row, m, bm), (depth, k, bk)))
@@ -227,11 +228,8 @@ def matmul(
         ]
         lhs, rhs = Load(a_tile, (i, kk)), Load(b_tile, b_index)
         staged = (a_tile, b_tile)
-    (i_, ti), (j_, tj), (k_, tk) = (i, bm), (j, bn), (kk, bk)
-    dot = Dot(
-        acc, (i, j), lhs, rhs, (), tile((i_, ti))[0], tile((j_, tj))[0], tile((k_, tk))[0],
-        precision,
-    )  # fmt: skip
+    ti, tj, tk = tile((i, bm), (j, bn), (kk, bk))
+    dot = Dot(acc, (i, j), lhs, rhs, (), ti, tj, tk, precision)
     loop = serial(
         ko, -(-k // bk), allocate(staged, *steps, dot) if shared else dot, num_stages=num_stages
     )
