@@ -5,14 +5,17 @@ Nothing here knows an operator: a stage is described by its axes, its reads and 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tedsl.expr.nodes import Axis, Binary, BinaryOp, Cast, Const, Expr, Reduce, TensorRead, Unary
-from tedsl.expr.tensor import ComputeOp, PlaceholderOp
-from tedsl.expr.visit import reads, walk
+from tedsl.expr.tensor import ComputeOp, PlaceholderOp, Tensor
+from tedsl.expr.visit import axes_of, reads, walk
+from tedsl.scheduling.algebra import Verdict, combines_in_any_order
 from tedsl.scheduling.inline import inline_stages
 from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.stage import Stage
 
 View = dict[str, ComputeOp]
 
@@ -59,6 +62,47 @@ def volume(axes: Sequence[Axis]) -> int | None:
     return total
 
 
+def pow2_at_least(size: int) -> int:
+    """The smallest power of two that is at least `size`."""
+    return 1 << max(0, size - 1).bit_length()
+
+
+def first(made: Tensor | Sequence[Tensor]) -> Tensor:
+    """The first output of a stage that a rewrite made."""
+    return made if isinstance(made, Tensor) else made[0]
+
+
+def reduce_axes(stage: Stage) -> tuple[Axis, ...]:
+    """The folded axes of a stage as it is now."""
+    return stage.op.reduce_axes if isinstance(stage.op, ComputeOp) else ()
+
+
+def any_order(op: ComputeOp) -> bool:
+    """True when partial results of the reduction may be combined in any order."""
+    body = op.bodies[0]
+    if not isinstance(body, Reduce):
+        return True
+    return combines_in_any_order(body.reducer, body.sources).verdict is Verdict.PROVED
+
+
+def along(op: ComputeOp) -> Axis | None:
+    """The axis whose neighbours lie next to each other in the largest of what `op` reads."""
+    best: tuple[tuple[int, int, bool], Axis] | None = None
+    for read in reads(*op.bodies):
+        last = sorted(axes_of(*read.indices[-1:]), key=lambda a: (_longest_first(a), a.name))
+        sizes = [extent_of(a) for a in axes_of(*read.indices)]
+        points = math.prod(size for size in sizes if size is not None)
+        rank = (sizes.count(None), points, bool(last) and among(last[0], op.reduce_axes))
+        if last and (best is None or rank > best[0]):
+            best = rank, last[0]
+    return None if best is None else best[1]
+
+
+def _longest_first(axis: Axis) -> float:
+    size = extent_of(axis)
+    return -math.inf if size is None else -size
+
+
 @dataclass(frozen=True, slots=True)
 class Contraction:
     """A sum of products whose operands share the folded axes and differ in the kept ones.
@@ -74,7 +118,10 @@ class Contraction:
 
 
 def contraction(op: ComputeOp) -> Contraction | None:
-    """The contraction that `op` is, if it is one: every element of each operand is used again."""
+    """The contraction that `op` is, if it is one: every element of each operand is used again.
+
+    A product of which one operand is used once (a matrix and a vector) is an ordinary fold.
+    """
     body = op.bodies[0]
     if not isinstance(body, Reduce) or body.where is not None or len(op.bodies) > 1:
         return None
@@ -94,7 +141,7 @@ def contraction(op: ComputeOp) -> Contraction | None:
     data = op.axes
     rows = tuple(x for x in data if x in left and x not in right)
     columns = tuple(x for x in data if x in right and x not in left)
-    if not rows or not columns:
+    if volume(rows) == 1 or volume(columns) == 1:
         return None
     batch = tuple(x for x in data if not among(x, (*rows, *columns)))
     return Contraction(batch, rows, columns, body.axes, (a, b))
@@ -235,6 +282,17 @@ def _mapped(
     return {mine: root for mine, root in found.items() if mine not in loose}
 
 
+def crossed_row(view: View, group: Group) -> Axis | None:
+    """The row axis along which all inner reductions read memory, when none reads along its fold."""
+    found: list[Axis | None] = []
+    for name in group.inner:
+        if is_reduction(view[name]):
+            axis = along(view[name])
+            found.append(None if axis is None else group.axes[name].get(axis))
+    first = found[0] if found else None
+    return first if first is not None and all(axis is first for axis in found) else None
+
+
 def shared_inputs(view: View, group: Group, s: Schedule) -> list[tuple[str, list[str]]]:
     """Stages outside the kernel that several of its stages read, each at plain axes over its
     rows."""
@@ -252,6 +310,9 @@ def shared_inputs(view: View, group: Group, s: Schedule) -> list[tuple[str, list
             known = group.axes[name]
             rows = [] if indices is None else [known[a] for a in indices if a in known]
             good = indices is not None and all(among(r, rows) for r in group.rows or ())
+            own = s[name].op
+            direct = reads(*own.bodies) if isinstance(own, ComputeOp) else ()
+            good = good and any(r.tensor.op is op for r in direct)
             fine[source] = fine.get(source, True) and good
             if name not in users.setdefault(source, []):
                 users[source].append(name)

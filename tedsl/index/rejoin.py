@@ -108,7 +108,7 @@ def _quotient(
     divisor = divisor_of(collect(quotient.b, facts), facts)
     outside = without(factors, divisor.factors)
     coefficient = form.terms[term]
-    if outside is None or coefficient % divisor.scale:
+    if outside is None or divisor.scale == 0 or coefficient % divisor.scale:
         return None
     scale = -(coefficient // divisor.scale)
     x = collect(quotient.a, facts)

@@ -1,0 +1,29 @@
+"""Knobs that fit the loops they are for: no choice is offered that the extents make pointless."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tedsl.scheduling.schedule import Schedule
+
+
+def pick(
+    s: Schedule, name: str, choices: Sequence[int], default: int, most: int | None = None
+) -> int:
+    """The knob `name`: `default` or one of `choices`, none above `most`.
+
+    Where one number is left there is nothing to choose, and no knob.
+    """
+    limit = default if most is None else max(1, most)
+    default = default if most is None else min(default, limit)
+    fitting = {c for c in choices if most is None or c <= limit}
+    kept = sorted({*fitting, default})
+    if len(kept) == 1:
+        return default
+    chosen = s.knob(name, kept, default)
+    return int(chosen) if isinstance(chosen, (int, float)) else default
+
+
+def flip(s: Schedule, name: str, default: bool) -> bool:
+    """The knob `name` that says yes or no."""
+    return bool(s.knob(name, (default, not default), default))

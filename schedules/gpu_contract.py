@@ -1,0 +1,182 @@
+"""The rule for contractions: tiles of the result over a grouped grid, operands staged through a
+pipelined loop, and what follows on each tile in the same kernel."""
+
+from __future__ import annotations
+
+from tedsl.expr.nodes import Axis, TensorRead
+from tedsl.expr.tensor import ComputeOp, Tensor
+from tedsl.expr.visit import reads
+from tedsl.schedules.analysis import (
+    Contraction,
+    Group,
+    contraction,
+    definitions,
+    extent_of,
+    first,
+    is_reduction,
+    plain,
+    pow2_at_least,
+    reduce_axes,
+    size_of,
+    volume,
+)
+from tedsl.schedules.choices import flip, pick
+from tedsl.schedules.gpu_tiles import PROCESSORS, pick_warps
+from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.stage import Stage
+
+# The smallest extent that the matrix units multiply.
+LEAST = 16
+
+
+def contract(s: Schedule, group: Group) -> None:
+    """Tiles of the result over a grouped grid, operands staged through a pipelined loop."""
+    stays = _programs_stay(s, group)
+    staged = _staged_result(s, group, stays)
+    view = definitions(s)
+    stage, root = s[group.root], view[group.root]
+    inner = [name for name in group.inner if is_reduction(view[name])]
+    shape = contraction(view[inner[0]])
+    if shape is None:
+        return
+    mapping = group.axes[inner[0]]
+    row, column = mapping[longest(shape.rows)], mapping[longest(shape.columns)]
+    bm, bn, bk = _tile_sizes(s, stage, row, column, shape)
+    ro, ri = stage.split(row, factor=bm)
+    co, ci = stage.split(column, factor=bn)
+    others = [a for a in root.axes if a is not row and a is not column]
+    order = [*others, ro, co]
+    grouped = _rows_of_group(s, stage, row, bm)
+    if grouped > 1:
+        rg, rr = stage.split(ro, factor=grouped)
+        order = [*others, rg, co, rr]
+    stage.reorder(*order, ri, ci)
+    place = _grid(s, stage, stage.fuse(*order), stays)
+    stage.vectorize(ri)
+    stage.vectorize(ci)
+    turns = None if volume(shape.folded) is None else -(-(volume(shape.folded) or 0) // bk)
+    stages = pick(s, f"{stage.name}.stages", (1, 2, 3, 4, 5), 3, turns)
+    if staged is not None:
+        s[staged].compute_at(stage, place)
+    for name in inner:
+        _contract_inner(s, s[name], stage, place, bk, stages)
+    warps = 8 if bm * bn >= 128 * 256 else 4
+    chosen = pick_warps(s, stage, (1, 2, 4, 8), warps, bm * bn // 8)
+    stage.launch(num_warps=chosen, num_stages=stages)
+
+
+def longest(axes: tuple[Axis, ...]) -> Axis:
+    """The axis to tile: the last one, or an earlier one where that has too few elements."""
+    last = extent_of(axes[-1])
+    if last is None or last >= LEAST:
+        return axes[-1]
+    return max(reversed(axes), key=lambda a: extent_of(a) or LEAST)
+
+
+def _programs_stay(s: Schedule, group: Group) -> bool:
+    """Programs that stay pay when each has several tiles: one's stores overlap the next's loads."""
+    points = volume(definitions(s)[group.root].axes)
+    if points is not None and points <= PROCESSORS * LEAST * LEAST:
+        return False
+    many = points is not None and points >= 2 * PROCESSORS * 128 * 256
+    return flip(s, f"{group.root}.persistent", many)
+
+
+def _staged_result(s: Schedule, group: Group, stays: bool) -> Tensor | None:
+    """With the knob `descriptor_store`, the tile is staged so that the copy engine stores it."""
+    out = s[group.root].op.outputs[0]
+    size = size_of(out.shape[-1])
+    aligned = size is not None and size * out.dtype.nbytes % 16 == 0 and len(out.shape) >= 2
+    alone = len(s[group.root].op.outputs) == 1
+    if not aligned or not alone or not flip(s, f"{group.root}.descriptor_store", stays):
+        return None
+    staged = first(s.cache_write(out, "shared"))
+    old, new = s[staged].op, s[group.root].op
+    if isinstance(old, ComputeOp) and isinstance(new, ComputeOp):
+        axes = dict(zip(group.axes[group.root], new.axes, strict=True))
+        for name, own in group.axes.items():
+            group.axes[name] = {k: axes.get(v, v) for k, v in own.items()}
+        group.axes[s[staged].name] = dict(zip(old.axes, new.axes, strict=True))
+        group.axes[group.root] = {a: a for a in new.axes}
+    return staged
+
+
+def _rows_of_group(s: Schedule, stage: Stage, row: Axis, bm: int) -> int:
+    """Programs run down this many tiles of a column before the next, so that they share operands
+    in the cache."""
+    size = extent_of(row)
+    blocks = 0 if size is None else -(-size // bm)
+    default = 8 if size is not None and size // bm >= 8 and size // bm % 8 == 0 else 1
+    return pick(s, f"{stage.name}.group", (1, 4, 8, 16), default, max(1, blocks))
+
+
+def _grid(s: Schedule, stage: Stage, grid: Axis, stays: bool) -> Axis:
+    """One tile per program, or programs that stay and take every n-th tile."""
+    if not stays:
+        stage.bind(grid, "blockIdx.x")
+        return grid
+    turn, program = stage.split(grid, factor=PROCESSORS)
+    leaves = [a for a in stage.leaf_iter_vars if a is not turn and a is not program]
+    stage.reorder(program, turn, *leaves)
+    stage.bind(program, "blockIdx.x")
+    if flip(s, f"{stage.name}.flatten", True):
+        stage.pipeline(turn, num_stages=1, flatten=True)
+    return turn
+
+
+def _tile_sizes(
+    s: Schedule, stage: Stage, row: Axis, column: Axis, shape: Contraction
+) -> tuple[int, int, int]:
+    """Rows, columns and depth of a tile, none of them larger than the padded extent."""
+    m, n, k = extent_of(row), extent_of(column), volume(shape.folded)
+    big = m is None or n is None or (m >= 2048 and n >= 2048)
+    bm, bn, bk = (128, 256, 64) if big else (64, 64, 64)
+    if not _narrow(shape):
+        bm, bn, bk = 64, 64, 32
+    most = [None if e is None else max(LEAST, pow2_at_least(e)) for e in (m, n, k)]
+    choices = (16, 32, 64, 128, 256)
+    return (
+        pick(s, f"{stage.name}.bm", choices, bm, most[0]),
+        pick(s, f"{stage.name}.bn", choices, bn, most[1]),
+        pick(s, f"{stage.name}.bk", choices[:-1], bk, most[2]),
+    )
+
+
+def _narrow(shape: Contraction) -> bool:
+    """True when both operands are read in 16 bits or less."""
+    return all(all(r.dtype.nbytes <= 2 for r in reads(operand)) for operand in shape.operands)
+
+
+def _contract_inner(
+    s: Schedule, inner: Stage, stage: Stage, place: Axis, bk: int, stages: int
+) -> None:
+    axes = reduce_axes(inner)
+    flat = inner.fuse(*axes) if len(axes) > 1 else axes[0]
+    ko, ki = inner.split(flat, factor=bk)
+    inner.vectorize(ki)
+    inner.pipeline(ko, num_stages=stages)
+    inner.compute_at(stage, place)
+    movable = _movable(s, inner)
+    if len(axes) > 1 or not movable or not flip(s, f"{stage.name}.descriptors", True):
+        return
+    for tensor in movable:
+        staged = s.cache_read(tensor, "shared", [inner.op])
+        s[staged].compute_at(inner, ko)
+
+
+def _movable(s: Schedule, inner: Stage) -> list[Tensor]:
+    """The operands that the copy engine can move, which the stage reads itself."""
+    op = inner.op
+    if not isinstance(op, ComputeOp):
+        return []
+    direct = {r.tensor for r in reads(*op.bodies)}
+    known = {stage.op for stage in s.plan.stages}
+    found = reads(*definitions(s)[inner.name].bodies)
+    fine = [r for r in found if plain(r) is not None and _sixteen_bytes(r)]
+    return [r.tensor for r in fine if r.tensor.op in known and r.tensor in direct]
+
+
+def _sixteen_bytes(read: TensorRead) -> bool:
+    """True when rows of the tensor start at multiples of 16 bytes, as the copy engine needs."""
+    size = size_of(read.tensor.shape[-1])
+    return len(read.indices) >= 2 and size is not None and size * read.dtype.nbytes % 16 == 0
