@@ -5,25 +5,13 @@ Pure data; knows neither Triton nor PyTorch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
 from tedsl.errors import BackendError
-from tedsl.expr.nodes import (
-    Binary,
-    BinaryOp,
-    Cast,
-    Compare,
-    CompareOp,
-    Const,
-    Expr,
-    IfThenElse,
-    Select,
-    Unary,
-    UnaryOp,
-    Var,
-)
+from tedsl.expr.nodes import Expr, Var
+from tedsl.index.evaluate import EvaluationError, evaluate_int
 from tedsl.ir.nodes import Buffer, Launch, Module
 from tedsl.target import Target
 
@@ -120,60 +108,15 @@ class TritonProgram:
     target: Target
 
 
-def _truncdiv(a: int, b: int) -> int:
-    return -(-a // b) if (a < 0) != (b < 0) else a // b
-
-
-_ARITHMETIC: dict[BinaryOp, Callable[[int, int], int]] = {
-    BinaryOp.ADD: lambda a, b: a + b,
-    BinaryOp.SUB: lambda a, b: a - b,
-    BinaryOp.MUL: lambda a, b: a * b,
-    BinaryOp.FLOORDIV: lambda a, b: a // b,
-    BinaryOp.FLOORMOD: lambda a, b: a % b,
-    BinaryOp.TRUNCDIV: _truncdiv,
-    BinaryOp.TRUNCMOD: lambda a, b: a - b * _truncdiv(a, b),
-    BinaryOp.MIN: min,
-    BinaryOp.MAX: max,
-    BinaryOp.AND: lambda a, b: a & b,
-    BinaryOp.OR: lambda a, b: a | b,
-    BinaryOp.SHL: lambda a, b: a << b,
-    BinaryOp.SHR: lambda a, b: a >> b,
-}
-_COMPARISON: dict[CompareOp, Callable[[int, int], bool]] = {
-    CompareOp.EQ: lambda a, b: a == b,
-    CompareOp.NE: lambda a, b: a != b,
-    CompareOp.LT: lambda a, b: a < b,
-    CompareOp.LE: lambda a, b: a <= b,
-    CompareOp.GT: lambda a, b: a > b,
-    CompareOp.GE: lambda a, b: a >= b,
-}
-
-
 def evaluate(expr: Expr, sizes: Mapping[Var, int | float]) -> int:
     """An integer expression over sizes, exactly.
 
     Raises:
         BackendError: a size without a value, a division by zero, or a node that is no size.
     """
-    match expr:
-        case Const(value=value):
-            return int(value)
-        case Var(name=name):
-            if expr not in sizes:
-                raise BackendError(f"size {name!r} has no value", hint="pass all runtime sizes")
-            return int(sizes[expr])
-        case Cast(a=a):
-            return evaluate(a, sizes)
-        case Binary(op=op, a=a, b=b) if op in _ARITHMETIC:
-            left, right = evaluate(a, sizes), evaluate(b, sizes)
-            if right == 0 and op in (BinaryOp.FLOORDIV, BinaryOp.FLOORMOD):
-                raise BackendError(f"a grid extent divides {left} by zero")
-            return _ARITHMETIC[op](left, right)
-        case Compare(op=op, a=a, b=b):
-            return int(_COMPARISON[op](evaluate(a, sizes), evaluate(b, sizes)))
-        case Select(condition=condition, a=a, b=b) | IfThenElse(condition=condition, a=a, b=b):
-            return evaluate(a if evaluate(condition, sizes) else b, sizes)
-        case Unary(op=UnaryOp.NEG, a=a):
-            return -evaluate(a, sizes)
-        case _:
-            raise BackendError(f"a size cannot contain {type(expr).__name__}")
+    try:
+        return evaluate_int(expr, {var: int(value) for var, value in sizes.items()})
+    except EvaluationError as error:
+        raise BackendError(
+            f"the size {expr} has no value: {error.reason}", hint="pass all runtime sizes"
+        ) from error
