@@ -1,9 +1,13 @@
-"""float64 functions: exponentials, logarithms, hyperbolic functions, sine and cosine are
-vectorised.
+"""float64 functions: exponentials, logarithms, hyperbolic functions, sine and cosine are vectorised.
 
-The others (tan, asin, acos, atan, erf, pow, atan2) call the C library lane by lane: polynomials of
-their degree would gain little.  Coefficients: Remez fits by tests/helpers/fit_polynomials.py,
-highest power first.
+Largest error in units in the last place, measured as in `math_f32`:
+
+    exp 1.0   exp2 1.1   expm1 1.8   log 0.9   log2 1.0   log10 1.0   log1p 0.9
+    tanh 2.5  sigmoid 2.9  sin 1.5   cos 1.5   sinh 2.2   cosh 1.4
+    asinh, acosh, atanh below 2.5
+
+tan, asin, acos, atan, erf, pow and atan2 call the C library lane by lane, as do sin and cos beyond
+1.6e6.  Coefficients: Remez fits by tests/helpers/fit_polynomials.py, highest power first.
 """
 
 from __future__ import annotations
