@@ -169,6 +169,12 @@ def plain(read: TensorRead) -> tuple[Axis, ...] | None:
     return tuple(axes) if distinct else None
 
 
+def crossing(op: ComputeOp, everything: Sequence[TensorRead]) -> Axis | None:
+    """A data axis, not the last, along which something read is contiguous."""
+    ends = [r.indices[-1] for r in everything if r.indices]
+    return next((a for a in op.axes[:-1] if any(e is a for e in ends)), None)
+
+
 def readers_of(view: View) -> dict[str, list[tuple[str, TensorRead]]]:
     """For each computed stage, who reads it and how."""
     names = {op: name for name, op in view.items()}

@@ -5,15 +5,14 @@ Each rule is a function for one shape of loop nest, and each of its choices a na
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from tedsl.expr.nodes import Axis, TensorRead
+from tedsl.expr.nodes import Axis
 from tedsl.expr.tensor import ComputeOp
 from tedsl.expr.visit import reads
 from tedsl.schedules.analysis import (
     Group,
     contraction,
     crossed_row,
+    crossing,
     definitions,
     extent_of,
     first,
@@ -75,7 +74,7 @@ def pointwise(s: Schedule, stage: Stage, op: ComputeOp) -> None:
     if not op.axes:
         return
     everything = reads(*op.bodies)
-    across = _crossing(op, everything)
+    across = crossing(op, everything)
     in_step = all(same_axes(plain(r), op.axes) for r in everything)
     last = extent_of(op.axes[-1])
     narrow = last is not None and last < NARROW and across is None
@@ -90,12 +89,6 @@ def pointwise(s: Schedule, stage: Stage, op: ComputeOp) -> None:
     else:
         tile = _pointwise_2d(s, stage, op, across)
     stage.launch(num_warps=pick_warps(s, stage, (2, 4, 8), 4, tile))
-
-
-def _crossing(op: ComputeOp, everything: Sequence[TensorRead]) -> Axis | None:
-    """An axis, not the last, along which something read is contiguous."""
-    ends = [r.indices[-1] for r in everything if r.indices]
-    return next((a for a in op.axes[:-1] if any(e is a for e in ends)), None)
 
 
 def _pointwise_2d(s: Schedule, stage: Stage, op: ComputeOp, across: Axis | None) -> int:

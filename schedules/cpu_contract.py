@@ -1,0 +1,134 @@
+"""The rule for contractions: register tiles of the result, and the operand of the lanes packed panel
+by panel."""
+
+from __future__ import annotations
+
+from tedsl.expr.nodes import Axis, TensorRead
+from tedsl.expr.tensor import ComputeOp
+from tedsl.expr.visit import reads
+from tedsl.runtime.processor import processor
+from tedsl.schedules.analysis import (
+    Contraction,
+    Group,
+    View,
+    among,
+    contraction,
+    definitions,
+    extent_of,
+    is_reduction,
+    plain,
+    volume,
+)
+from tedsl.schedules.choices import flip, pick
+from tedsl.schedules.cpu_tasks import SMALL, fused
+from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.stage import Stage
+
+
+def contract(s: Schedule, group: Group) -> None:
+    """Register tiles of the result; the operand of the lanes is packed panel by panel."""
+    view = definitions(s)
+    stage, root = s[group.root], view[group.root]
+    inner = [name for name in group.inner if is_reduction(view[name])]
+    shape = contraction(view[inner[0]])
+    if shape is None:
+        return
+    mapping = group.axes[inner[0]]
+    lane = _lane(shape, mapping, root)
+    side = shape.rows if among(lane, shape.columns) else shape.columns
+    row, column = mapping[side[-1]], mapping[lane]
+    tall, wide = _tile(s, stage, view[inner[0]], extent_of(row), extent_of(column))
+    ro, ri = stage.split(row, factor=tall)
+    co, ci = stage.split(column, factor=wide)
+    others = [a for a in root.axes if a is not row and a is not column]
+    tiles = None if extent_of(row) is None else -(-(extent_of(row) or 0) // tall)
+    blocks = pick(s, f"{stage.name}.row_blocks", (1, 2, 4, 8), 2, tiles)
+    rb, ro = stage.split(ro, nparts=blocks)
+    stage.reorder(*others, rb, co, ro, ri, ci)
+    stage.vectorize(ri)
+    stage.vectorize(ci)
+    for name in inner:
+        _contract_inner(s, view, s[name], stage, ro, co, mapping, (row, column))
+    work = volume((*root.axes, *shape.folded))
+    if work is None or work > SMALL:
+        stage.parallel(fused(stage, (*others, rb, co)))
+
+
+def _lane(shape: Contraction, mapping: dict[Axis, Axis], root: ComputeOp) -> Axis:
+    """The axis to run as lanes: the one along which the result is contiguous."""
+    last = root.axes[-1]
+    for axis in (*shape.rows, *shape.columns):
+        if mapping[axis] is last:
+            return axis
+    return shape.columns[-1]
+
+
+def _tile(
+    s: Schedule, stage: Stage, op: ComputeOp, m: int | None, n: int | None
+) -> tuple[int, int]:
+    """Two registers wide and as tall as the rest of the registers allow."""
+    here = processor()
+    lanes = here.lanes(max(t.dtype.nbytes for t in op.outputs))
+    rows = max(4, 3 * here.vector_registers // 8)
+    tall = pick(s, f"{stage.name}.rows", (4, 6, 8, 12, 14), rows, m)
+    wide = pick(s, f"{stage.name}.columns", (lanes, 2 * lanes, 3 * lanes), 2 * lanes, n)
+    return tall, wide
+
+
+def _contract_inner(
+    s: Schedule,
+    view: View,
+    inner: Stage,
+    stage: Stage,
+    place: Axis,
+    panel: Axis,
+    mapping: dict[Axis, Axis],
+    tile: tuple[Axis, Axis],
+) -> None:
+    """The fold of one tile, `unroll` steps at a time."""
+    op = view[inner.name]
+    inner.compute_at(stage, place)
+    folded = op.reduce_axes
+    inner.reorder(*folded, *op.axes)
+    for axis in op.axes:
+        if among(mapping.get(axis), tile):
+            inner.vectorize(axis)
+    length = extent_of(folded[-1])
+    steps = [n for n in (1, 2, 4, 8) if length is not None and length % n == 0]
+    unroll = pick(s, f"{stage.name}.unroll", steps, max([n for n in steps if n <= 4], default=1))
+    if unroll > 1:
+        _, ki = inner.split(folded[-1], factor=unroll)
+        inner.reorder(ki, *op.axes)
+        inner.unroll(ki)
+    column = next(a for a in op.axes if mapping.get(a) is tile[1])
+    found = _packable(view, inner, column)
+    if volume(folded) is not None and found and flip(s, f"{stage.name}.pack", True):
+        _pack(s, inner, stage, found, column, panel)
+
+
+def _packable(view: View, inner: Stage, column: Axis) -> list[TensorRead]:
+    """Reads of the operand that the lanes run over, where the stage reads it itself."""
+    op = inner.op
+    if not isinstance(op, ComputeOp):
+        return []
+    direct = {r.tensor for r in reads(*op.bodies)}
+    found = reads(*view[inner.name].bodies)
+    return [r for r in found if among(column, plain(r) or ()) and r.tensor in direct]
+
+
+def _pack(
+    s: Schedule,
+    inner: Stage,
+    stage: Stage,
+    found: list[TensorRead],
+    column: Axis,
+    panel: Axis,
+) -> None:
+    """Copy the panel of the operand, so that its rows lie one after another."""
+    for read in found:
+        packed = s[s.cache_read(read.tensor, "local", [inner.op])]
+        packed.compute_at(stage, panel)
+        own = packed.op
+        if isinstance(own, ComputeOp):
+            where = next(n for n, a in enumerate(plain(read) or ()) if a is column)
+            packed.vectorize(own.axes[where])

@@ -1,0 +1,92 @@
+"""The rule for chains of reductions over rows and what reads them: rows over the threads, and
+inside a row one pass of SIMD lanes for each stage over data that stays in the first cache."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tedsl.expr.nodes import Axis
+from tedsl.expr.tensor import ComputeOp
+from tedsl.schedules.analysis import (
+    Group,
+    View,
+    among,
+    any_order,
+    definitions,
+    is_reduction,
+    volume,
+)
+from tedsl.schedules.choices import pick
+from tedsl.schedules.cpu_tasks import SMALL, fused
+from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.stage import Stage
+
+# Elements of a row that stay in the first cache while several stages pass over it.
+MAX_ROW = 16384
+
+
+def reduce_rows(s: Schedule, group: Group) -> None:
+    """Every stage of a row before the next row."""
+    view = definitions(s)
+    stage, root = s[group.root], view[group.root]
+    rows = list(group.rows or ())
+    columns = [a for a in root.axes if not among(a, rows)]
+    stage.reorder(*rows, *columns)
+    row = fused(stage, rows)
+    lengths = [volume(_row_axes(view, group, name)) for name in group.inner]
+    longest = None if None in lengths else max((n or 1 for n in lengths), default=1)
+    whole = longest is not None and longest <= MAX_ROW and volume(columns) is not None
+    for axis in _lanes(s, stage, columns, whole):
+        stage.vectorize(axis)
+    for name in reversed(group.inner):
+        _inner_row(s, view, s[name], stage, row, whole)
+    total = volume(root.axes)
+    work = None if longest is None or total is None else max(total, longest * (volume(rows) or 0))
+    if work is None or work > SMALL:
+        stage.parallel(row)
+
+
+def fold_rows(s: Schedule, group: Group, root: ComputeOp) -> None:
+    """A root that folds rows, with the reductions that it reads inside."""
+    stage, view = s[group.root], definitions(s)
+    row = fused(stage, root.axes)
+    length = volume(root.reduce_axes)
+    whole = length is not None and length <= MAX_ROW
+    if any_order(root):
+        for axis in _lanes(s, stage, root.reduce_axes, whole):
+            stage.vectorize(axis)
+    for name in reversed(group.inner):
+        _inner_row(s, view, s[name], stage, row, whole)
+    work = volume((*root.axes, *root.reduce_axes))
+    if work is None or work > SMALL:
+        stage.parallel(row)
+
+
+def _row_axes(view: View, group: Group, name: str) -> list[Axis]:
+    op = view[name]
+    own = [a for a in op.axes if not among(group.axes[name].get(a), group.rows or ())]
+    return [*own, *op.reduce_axes]
+
+
+def _lanes(s: Schedule, stage: Stage, axes: Sequence[Axis], whole: bool) -> tuple[Axis, ...]:
+    """The axes to run as lanes: all of a short row, pieces of a long one."""
+    if not axes or whole:
+        return tuple(axes)
+    piece = pick(s, f"{stage.name}.piece", (64, 128, 256, 1024), 128, volume(axes))
+    return (stage.split(fused(stage, axes), factor=piece)[1],)
+
+
+def _inner_row(s: Schedule, view: View, inner: Stage, stage: Stage, row: Axis, whole: bool) -> None:
+    op = view[inner.name]
+    if not is_reduction(op):
+        if not whole:
+            inner.compute_inline()
+            return
+        inner.compute_at(stage, row)
+        for axis in op.axes:
+            inner.vectorize(axis)
+        return
+    if any_order(op):
+        for axis in _lanes(s, inner, op.reduce_axes, whole):
+            inner.vectorize(axis)
+    inner.compute_at(stage, row)

@@ -1,0 +1,31 @@
+"""What all rules for the CPU do: fuse loops, and hand work to the threads in tasks worth it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tedsl.expr.nodes import Axis
+from tedsl.schedules.analysis import volume
+from tedsl.schedules.choices import pick
+from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.stage import Stage
+
+# Below this many elements a kernel runs on the calling thread.
+SMALL = 32768
+
+
+def fused(stage: Stage, axes: Sequence[Axis]) -> Axis:
+    """One loop of some."""
+    return stage.fuse(*axes) if len(axes) > 1 else axes[0]
+
+
+def run_parallel(s: Schedule, stage: Stage, rows: Sequence[Axis], total: int | None) -> None:
+    """Several rows to a thread at a time, so that handing out work costs nothing."""
+    if not rows or (total is not None and total <= SMALL):
+        return
+    flat = fused(stage, rows)
+    count = volume(rows)
+    each = 1 if total is None or count is None else max(1, SMALL // max(1, total // max(1, count)))
+    factor = pick(s, f"{stage.name}.rows", (1, 4, 16, 64), each, count)
+    outer, _ = stage.split(flat, factor=factor)
+    stage.parallel(outer)
