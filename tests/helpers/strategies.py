@@ -125,7 +125,7 @@ class _Builder:
     def dim(self) -> Dim:
         value = self.draw(extents())
         self.dims += 1
-        value = min(value, 9) if self.dims > 2 else value
+        value = min(value, (33, 17, 7)[min(self.dims, 3) - 1])
         if self.chance(1, 6):
             var = te.size_var(self.name("n"))
             self.case.sizes[var] = value
