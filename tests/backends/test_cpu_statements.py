@@ -331,9 +331,10 @@ def test_local_buffers_are_laid_out_for_their_readers(m: int, n: int, k: int) ->
     i, kk, j, jj, kj = axes("i kk j jj kj")
     row = tiles((j,), (n,))
     step = mul(Load(a, (i, kk)), Load(tile, (j, kk)))
+    update = Accumulate((total,), (j,), reducer("+", 0), (step,), None, row)
     nest = Seq((
         Store(total, (j,), f(0), None, row),
-        For(kk, c(k), LoopKind.SERIAL, Accumulate((total,), (j,), reducer("+", 0), (step,), None, row)),
+        For(kk, c(k), LoopKind.SERIAL, update),
         Store(out, (i, j), Load(total, (j,)), None, row),
     ))  # fmt: skip
     pack = Store(tile, (jj, kj), Load(b, (jj, kj)), None, tiles((jj, kj), (n, k)))

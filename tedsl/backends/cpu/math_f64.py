@@ -1,4 +1,4 @@
-"""float64 functions: exponentials, logarithms, hyperbolic functions, sine and cosine are vectorised.
+"""float64 functions: exponentials, logarithms, hyperbolic functions, sin and cos are vectorised.
 
 Largest error in units in the last place, measured as in `math_f32`:
 
