@@ -329,11 +329,18 @@ class _Tuner:
         )
 
     def _warm(self) -> list[Decisions]:
-        """Decisions worth trying early: the best of earlier runs here, then winners elsewhere."""
+        """Decisions worth trying early: the best of earlier runs here, then winners elsewhere.
+
+        A run that was cut short is not seeded by itself: with its seed the same candidates come
+        again in the same order, and those it had measured are not measured twice.
+        """
+        elsewhere: list[Decisions] = list(self.records.seeds(self.context))
+        runs = self.records.runs(self.context)
+        if runs and runs[0].state in ("running", "interrupted") and runs[0].seed == self.seed:
+            return elsewhere
         ok = [r for r in self.known.values() if r.outcome.status is Status.OK]
         ok.sort(key=lambda r: (r.outcome.seconds or 0.0, r.key))
-        here = [r.decisions for r in ok[:FINALISTS]]
-        return [*here, *self.records.seeds(self.context)]
+        return [*(r.decisions for r in ok[:FINALISTS]), *elsewhere]
 
     def _recorded(self, batch: Sequence[Candidate]) -> list[Outcome | None]:
         """Outcomes that an earlier run in this very context has measured."""

@@ -2,8 +2,9 @@
 
 Compiling workers fill the on-disk cache and report a hash of the lowered code; candidates with
 equal code share one measurement.  One measuring worker per device checks and times the rest under
-the device's lock.  On a GPU the two overlap; on the CPU measuring waits until compiling is done,
-since both want the same cores.  Imports `pool`, `search` and `space`.
+the device's lock.  On a GPU the two overlap, once the compiling workers have loaded what they need;
+on the CPU measuring waits until compiling is done, since both want the same cores.  Imports `pool`,
+`search` and `space`.
 """
 
 from __future__ import annotations
@@ -172,8 +173,7 @@ class _Round:
                 owner.pool.submit(
                     worker, self._request("compile", self.waiting.popleft()), owner.limits.compile
                 )
-        compiling = any(worker.busy for worker in owner.compilers)
-        while self.compiled and not owner.measurer.busy and (owner.limits.overlap or not compiling):
+        while self.compiled and not owner.measurer.busy and self._quiet():
             position = self.compiled[0]
             same = owner.by_code.get(self.codes[position])
             if same is not None:
@@ -186,6 +186,11 @@ class _Round:
                 owner.pool.submit(owner.measurer, request, owner.limits.measure)
             else:
                 return
+
+    def _quiet(self) -> bool:
+        """True when what the compiling workers do now does not disturb a measurement."""
+        busy = [worker for worker in self.owner.compilers if worker.busy]
+        return not busy or (self.owner.limits.overlap and all(worker.settled for worker in busy))
 
     def _request(self, op: str, position: int) -> Message:
         described = self.owner.encode(self.batch[position])

@@ -46,6 +46,8 @@ class Worker:
         command: what to start.
         setup: the request sent first after every start.
         setup_seconds: time limit for it.
+
+    `settled` is true once it has answered since its last start: all it loads is loaded.
     """
 
     def __init__(self, command: Sequence[str], setup: Message, setup_seconds: float) -> None:
@@ -59,6 +61,7 @@ class Worker:
         self.limit = 0.0
         self.deadline = 0.0
         self.setting_up = False
+        self.settled = False
         self.received = bytearray()
         self.printed = bytearray()
         self._number = 0
@@ -114,6 +117,7 @@ class Worker:
             env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
         )
         self.starts += 1
+        self.settled = False
         self.received.clear()
         self.printed.clear()
         for stream in (self.process.stdout, self.process.stderr):
@@ -215,6 +219,7 @@ class Pool:
                 worker.ready()
                 continue
             worker.request = None
+            worker.settled = True
             if worker.setting_up:
                 self._end(worker)
                 raise setup_error(message["error"])

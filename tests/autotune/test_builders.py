@@ -21,7 +21,8 @@ def chain(a: str = "a", b: str = "b", i: str = "i") -> Tensor:
 
 def schedule(s: Schedule) -> None:
     out, producer = s.stages[2], s.stages[1]
-    outer, inner = out.split(out.op.axis[0], factor=s.knob(f"{out.name}.width", (4, 8), 8))
+    width = int(str(s.knob(f"{out.name}.width", (4, 8), 8)))
+    outer, inner = out.split(out.op.axis[0], factor=width)
     if s.knob(f"{producer.name}.fused", (True, False)):
         producer.compute_at(out, outer)
     out.vectorize(inner)

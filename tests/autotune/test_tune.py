@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import chaos_worker
@@ -35,7 +36,7 @@ def pieces(*choices: int):
 
     def schedule(s: Schedule) -> None:
         stage = s[s.outputs[0]]
-        piece = s.knob("piece", choices, choices[0])
+        piece = int(str(s.knob("piece", choices, choices[0])))
         _, inner = stage.split(stage.op.axis[0], factor=piece)
         stage.vectorize(inner)
 
@@ -194,15 +195,27 @@ def test_an_internal_error_is_let_out():
         tune(chain(), "cpu", records=False, schedule=broken)
 
 
-def start(path: Path, trials: int) -> subprocess.Popen[bytes]:
+Start = Callable[[Path, int], "subprocess.Popen[bytes]"]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Starts the tuning program on a record file; what still runs after the test is killed."""
     program = Path(chaos_worker.__file__).with_name("tune_program.py")
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-    return subprocess.Popen(
-        [sys.executable, "-P", str(program), str(path), str(trials)],
-        env=env,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
+    started: list[subprocess.Popen[bytes]] = []
+
+    def run(path: Path, trials: int) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-P", str(program), str(path), str(trials)]
+        pipe = subprocess.PIPE
+        started.append(subprocess.Popen(command, env=env, stdout=pipe, stderr=pipe))
+        return started[-1]
+
+    yield run
+    for process in started:
+        process.kill()
+        if process.stdout is not None and not process.stdout.closed:
+            process.communicate()
 
 
 def wait_for_rows(path: Path, count: int, seconds: float = 60.0) -> None:
@@ -214,7 +227,7 @@ def wait_for_rows(path: Path, count: int, seconds: float = 60.0) -> None:
     raise AssertionError("the program records nothing")
 
 
-def test_ctrl_c_returns_the_best_so_far(tmp_path: Path):
+def test_ctrl_c_returns_the_best_so_far(tmp_path: Path, start: Start):
     path = tmp_path / "r.sqlite"
     process = start(path, 1000)
     wait_for_rows(path, 3)
@@ -228,7 +241,7 @@ def test_ctrl_c_returns_the_best_so_far(tmp_path: Path):
     assert len(rows(path)) < found["space"]
 
 
-def test_a_killed_search_is_resumed(tmp_path: Path):
+def test_a_killed_search_is_resumed(tmp_path: Path, start: Start):
     path = tmp_path / "r.sqlite"
     process = start(path, 12)
     wait_for_rows(path, 3)

@@ -10,7 +10,7 @@ from tedsl.errors import TuneError
 from tedsl.expr import build
 from tedsl.expr.axis import reduce_axis, var
 from tedsl.expr.compute import compute, placeholder
-from tedsl.expr.nodes import Axis, Reduce, Reducer, Var
+from tedsl.expr.nodes import Axis, Expr, Reduce, Reducer, Var
 from tedsl.expr.tensor import Tensor
 
 
@@ -20,7 +20,7 @@ def total(dtype: DType = DType.float32) -> Reducer:
 
 
 def matmul(
-    m: object = 8, n: object = 6, k: object = 4, names: tuple[str, ...] = ("A", "B", "C", "i")
+    m: Expr | int = 8, n: int = 6, k: int = 4, names: tuple[str, ...] = ("A", "B", "C", "i")
 ) -> Tensor:
     a = placeholder((m, k), "float32", name=names[0])
     b = placeholder((k, n), "float32", name=names[1])
@@ -67,7 +67,7 @@ def test_hash_sees_dtypes_operators_and_constants():
 def test_shared_and_repeated_subexpressions_hash_alike():
     a = placeholder((8,), "float32", name="a")
 
-    def shared(i: Axis) -> object:
+    def shared(i: Axis) -> Expr:
         x = a[i] + 1.0
         return x * x
 

@@ -17,7 +17,8 @@ CHOICES = tuple(range(8, 8 + 2 * 200, 2))
 def schedule(s: Schedule) -> None:
     """Many choices that all work."""
     stage = s[s.outputs[0]]
-    _, inner = stage.split(stage.op.axis[0], factor=s.knob("piece", CHOICES, CHOICES[0]))
+    piece = int(str(s.knob("piece", CHOICES, CHOICES[0])))
+    _, inner = stage.split(stage.op.axis[0], factor=piece)
     stage.vectorize(inner)
 
 
