@@ -1,0 +1,57 @@
+"""The tutorials run to their end and print what they promise."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TUTORIALS = Path(__file__).parent.parent / "tutorials"
+
+
+def run(name: str, folder: Path, *options: str) -> str:
+    """What a tutorial prints, run in a folder of its own with no records of earlier searches."""
+    environment = {**os.environ, "XDG_DATA_HOME": str(folder), "HOME": str(folder)}
+    done = subprocess.run(
+        [sys.executable, str(TUTORIALS / name), *options],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    return done.stdout
+
+
+@pytest.mark.cpu
+def test_fuse_by_hand_and_by_search(tmp_path: Path) -> None:
+    text = run("01_fuse_by_hand_and_by_search.py", tmp_path, "--quick")
+    for table in ("MLP block, 32 tokens, float32", "softmax, 32 tokens, float32"):
+        rows = text.split(table)[1].splitlines()
+        for schedule in ("unfused", "by hand", "default rules", "search", "NumPy"):
+            assert any(f" {schedule} " in row and " ms " in row for row in rows), schedule
+    assert "the loop nest by hand" in text
+    assert "the schedule as Python" in text
+    assert "the loop IR" in text
+
+
+@pytest.mark.ptxas
+def test_gpu_schedules_agree_in_the_interpreter(tmp_path: Path) -> None:
+    text = run("01_fuse_by_hand_and_by_search.py", tmp_path, "--target", "triton-interpret")
+    assert "MLP block: unfused, by hand, default rules agree with NumPy" in text
+    assert "softmax: unfused, by hand, default rules agree with NumPy" in text
+    assert "tl.dot(" in text
+
+
+@pytest.mark.cpu
+def test_blur_compute_at(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    text = run("02_blur_compute_at.py", tmp_path, "--quick", "--out", "picture.png")
+    for place in ("at root", "inlined", "at each row", "at strips of 64 rows", "found by search"):
+        assert any(f" {place} " in row and " ms " in row for row in text.splitlines()), place
+    assert "rows: float32[40, 256], local" in text
+    assert (tmp_path / "picture.png").stat().st_size > 10_000
