@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import random
 import statistics
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,6 +21,7 @@ from tedsl.autotune.lock import DeviceLock
 from tedsl.autotune.pool import COMMAND, Message
 from tedsl.autotune.records import Context, Record, Records, default_path
 from tedsl.autotune.report import Budget, Progress, failures, reasons, summary
+from tedsl.autotune.scratch import scratch_folder
 from tedsl.autotune.search import Outcome, Search, Status, Trial
 from tedsl.autotune.space import Candidate, Decisions, Rejected, Space
 from tedsl.autotune.workload import Workload
@@ -190,7 +190,7 @@ class _Tuner:
         self._start()
         found: list[Outcome] = []
         with (
-            tempfile.TemporaryDirectory(prefix="tedsl-tune-") as scratch,
+            scratch_folder() as scratch,
             self._evaluator(scratch) as evaluator,
         ):
             evaluator.evaluate([candidate], lambda _, outcome: found.append(outcome))
@@ -219,7 +219,7 @@ class _Tuner:
         winner: Trial | None = None
         state = "interrupted"
         try:
-            with tempfile.TemporaryDirectory(prefix="tedsl-tune-") as scratch:
+            with scratch_folder() as scratch:
                 winner = self._measure(scratch)
             if not self.interrupted:
                 state = "exhausted" if self.search.exhausted else "done"

@@ -5,9 +5,13 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
+import pytest
+
 from tedsl.autotune.lock import DeviceLock
+from tedsl.autotune.scratch import scratch_folder
 
 HOLDER = """
 import sys, time
@@ -52,3 +56,19 @@ def test_importing_the_package_loads_nothing_heavy():
     out, _ = python(code).communicate(timeout=60)
     loaded = json.loads(out)
     assert not set(loaded) - {"selectors", "platformdirs"}
+
+
+def test_folders_of_killed_searches_are_cleared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    ended = python("pass")
+    ended.communicate()
+    stale, other = tmp_path / f"tedsl-tune-{ended.pid}-abc", tmp_path / "tedsl-tune-notes"
+    alive = tmp_path / f"tedsl-tune-{os.getpid()}-abc"
+    for folder in (stale, other, alive):
+        folder.mkdir()
+    with scratch_folder() as folder:
+        assert Path(folder).is_dir()
+    assert not Path(folder).exists()
+    assert not stale.exists()
+    assert other.exists()
+    assert alive.exists()
