@@ -6,8 +6,6 @@ Each rule is a function for one shape of loop nest, and each of its choices a na
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from tedsl.expr.nodes import Axis
 from tedsl.expr.tensor import ComputeOp
 from tedsl.expr.visit import reads

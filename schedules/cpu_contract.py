@@ -1,5 +1,5 @@
-"""The rule for contractions: register tiles of the result, and the operand of the lanes packed panel
-by panel."""
+"""The rule for contractions: register tiles of the result, and the operand of the lanes packed
+panel by panel."""
 
 from __future__ import annotations
 

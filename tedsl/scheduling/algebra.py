@@ -113,6 +113,7 @@ def _sympy() -> Any:
     return importlib.import_module("sympy")
 
 
+@lru_cache(maxsize=64)
 def _unproved(reducer: Reducer) -> str | None:
     """Why the laws could not be proved; None when they hold in every case.
 

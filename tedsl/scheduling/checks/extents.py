@@ -5,12 +5,13 @@ is attached.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 from tedsl.expr.nodes import Axis, Var
 from tedsl.expr.tensor import ComputeOp
 from tedsl.expr.visit import walk
 from tedsl.ir.nodes import LoopKind
-from tedsl.scheduling.bounds import infer
+from tedsl.scheduling.bounds import Bounds, infer
 from tedsl.scheduling.call import Call
 from tedsl.scheduling.inline import inline_stages
 from tedsl.scheduling.names import labels, loops_text
@@ -37,10 +38,17 @@ def constant_lanes(plan: Plan, stage: StagePlan, axis: Axis) -> bool:
         return True
     if stage.attach.kind is not AttachKind.AT or not has_runtime_sizes(plan):
         return constant(extents(stage)[axis]) is not None
-    own = separate_axes(inline_stages(plan))
+    own, bounds = _inferred(plan)
     position = ranks(stage.leaf_axes)[axis]
-    extent = infer(own)[stage.name].extents[own.stage(stage.name).leaf_axes[position]]
+    extent = bounds[stage.name].extents[own.stage(stage.name).leaf_axes[position]]
     return constant(extent) is not None
+
+
+@lru_cache(maxsize=1)
+def _inferred(plan: Plan) -> tuple[Plan, Bounds]:
+    """The bounds of a plan, once for all its lanes."""
+    own = separate_axes(inline_stages(plan))
+    return own, infer(own)
 
 
 def require_constant_lanes(
