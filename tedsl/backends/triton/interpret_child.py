@@ -205,6 +205,11 @@ def _popcount(data: Any) -> Any:
     return np.bitwise_count(data.view(f"u{data.dtype.itemsize}"))
 
 
+def _index(tensor: Any) -> int:
+    """The integer in a scalar, which the interpreter keeps as an array of one element."""
+    return int(np.ravel(tensor.handle.data)[0])
+
+
 def _tensor_range(module: Any, tl: Any) -> Callable[..., Iterator[Any]]:
     def values(first: Any, second: Any = None, step: int = 1, **_options: Any) -> Iterator[Any]:
         start, stop = (0, first) if second is None else (first, second)
@@ -271,6 +276,7 @@ def install() -> None:
     def patch_core(lang: Any, scope: Any) -> None:
         patch(lang, scope)
         scope.set_attr(lang, "range", new_range)
+        scope.set_attr(lang.tensor, "__index__", _index)
 
     module._patch_lang_core = patch_core
     module.InterpretedFunction.__call__ = _calling(module.InterpretedFunction.__call__)
