@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tedsl.expr.integers import add
-from tedsl.expr.nodes import Axis, Expr
-from tedsl.expr.tensor import ComputeOp
+from tedsl.expr.nodes import Axis, Expr, Var
+from tedsl.expr.printer import print_expr
+from tedsl.expr.tensor import ComputeOp, Operation
 from tedsl.scheduling.bounds import Bounds, infer
 from tedsl.scheduling.checks.loops import PLAIN, mark_text
 from tedsl.scheduling.checks.places import guests
@@ -37,7 +38,7 @@ def print_plan(plan: Plan) -> str:
         if not isinstance(stage.op, ComputeOp):
             lines.append(f"input {stage.name}: {_type(stage)}")
         elif stage.attach.kind is AttachKind.INLINE:
-            lines.append(f"{stage.name} is inlined: {_definition(stage, stage.op)[0]}")
+            lines.append(f"{stage.name} is inlined: {_definition(plan, stage, stage.op)[0]}")
     shown = separate_axes(inline_stages(plan))
     bounds = infer(shown)
     for stage in shown.stages:
@@ -78,7 +79,7 @@ def _nest(plan: Plan, bounds: Bounds, stage: StagePlan, op: ComputeOp, depth: in
                 kinds = ", ".join(dtype.value for dtype in guest.op.output_dtypes)
                 yield f"{'  ' * depth}{guest.name}: {kinds}[{region}], {guest.scope.value}"
                 yield from _nest(plan, bounds, guest, guest.op, depth + 1)
-    for line in _definition(stage, op):
+    for line in _definition(plan, stage, op):
         yield "  " * depth + line
 
 
@@ -91,9 +92,19 @@ def _range(axis: Axis, extent: Expr) -> str:
     return f"{low}..{end}"
 
 
-def _definition(stage: StagePlan, op: ComputeOp) -> list[str]:
-    indices = ", ".join(labels(stage)[axis] for axis in op.axes)
+def _definition(plan: Plan, stage: StagePlan, op: ComputeOp) -> list[str]:
+    """The stage's outputs, over the names of stages and loops."""
+    names: dict[Operation, str] = {s.op: s.name for s in plan.stages}
+    known = labels(stage)
+
+    def naming(node: Axis | Var | Operation) -> str:
+        if isinstance(node, Operation):
+            return names.get(node, node.name)
+        return known.get(node, node.name) if isinstance(node, Axis) else node.name
+
+    indices = ", ".join(known[axis] for axis in op.axes)
     return [
-        f"{stage.name}{f'.v{n}' if len(op.bodies) > 1 else ''}[{indices}] = {body}"
+        f"{stage.name}{f'.v{n}' if len(op.bodies) > 1 else ''}[{indices}] = "
+        f"{print_expr(body, naming)}"
         for n, body in enumerate(op.bodies)
     ]
