@@ -1,0 +1,79 @@
+"""Run a `RuleCase` under the rules, and compare with the numpy oracle."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from rule_cases import RuleCase, random_inputs, size_values
+
+import tedsl as te
+from tedsl.expr.numerics import Array
+from tedsl.expr.reference import evaluate
+from tedsl.expr.tensor import Tensor
+from tedsl.ir.interp import run
+from tedsl.lower.pipeline import lower
+from tedsl.schedules import schedule_for
+from tedsl.scheduling.schedule import Schedule
+from tedsl.target import Target
+
+EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-22, "float64": 2.0**-50}
+Decisions = Mapping[str, object]
+
+
+def interpreted(case: RuleCase, target: str, decisions: Decisions | None = None) -> Schedule:
+    """Lower the rules' schedule, verify each level, interpret it and compare."""
+    outputs = case.outputs()
+    sizes = size_values(case, outputs)
+    inputs = random_inputs(outputs, sizes)
+    schedule = schedule_for(outputs, target, decisions)
+    module = lower(schedule.plan, Target.parse(target), check=True)
+    arrays = {tensor.name: array for tensor, array in inputs.items()}
+    values = {var.name: value for var, value in sizes.items()}
+    found = run(
+        module,
+        {buffer: arrays[buffer.name] for buffer in module.inputs},
+        {var: values[var.name] for var in module.sizes},
+    )
+    agree(outputs, [found[b] for b in module.outputs], evaluate(outputs, inputs, sizes))
+    return schedule
+
+
+def compiled(case: RuleCase, target: str, decisions: Decisions | None = None) -> None:
+    """Build the rules' schedule, call the kernel and compare."""
+    outputs = case.outputs()
+    sizes = size_values(case, outputs)
+    inputs = random_inputs(outputs, sizes)
+    kernel = te.build(schedule_for(outputs, target, decisions), target, cache=False)
+    arrays = {tensor.name: array for tensor, array in inputs.items()}
+    values = {var.name: value for var, value in sizes.items()}
+    scalars = {name: values[name] for name in kernel.signature.keywords}
+    result: Any = kernel(*(arrays[b.name] for b in kernel.module.inputs), **scalars)
+    got = list(result) if isinstance(result, tuple) else [result]
+    agree(outputs, got, evaluate(outputs, inputs, sizes))
+
+
+def agree(outputs: Sequence[Tensor], got: Sequence[Array], want: Sequence[Array]) -> None:
+    """Exact for integers; floats within 64 roundings of the largest value of the output."""
+    for tensor, x, y in zip(outputs, got, want, strict=True):
+        assert x.shape == y.shape and x.dtype == y.dtype, tensor.name
+        if not tensor.dtype.is_float:
+            np.testing.assert_array_equal(x, y, err_msg=tensor.name)
+            continue
+        x, y = x.astype(np.float64), y.astype(np.float64)
+        bound = 64 * EPSILON[tensor.dtype.value] * max(1.0, np.abs(y).max(initial=0))
+        np.testing.assert_allclose(x, y, rtol=0, atol=bound, err_msg=tensor.name)
+
+
+def drawn(case: RuleCase, target: str, rng: random.Random) -> dict[str, object]:
+    """Decisions for all knobs, drawn as they appear."""
+    outputs = case.outputs()
+    decisions: dict[str, object] = {}
+    while True:
+        met = schedule_for(outputs, target, decisions).knobs
+        new = [knob for knob in met if knob.name not in decisions]
+        if not new:
+            return decisions
+        decisions[new[0].name] = rng.choice(new[0].choices)
