@@ -32,7 +32,7 @@ parser.add_argument("--target", choices=("cpu", "cuda", "triton-interpret"), def
                     help="triton-interpret: the GPU schedules in Triton's interpreter, no times")
 parser.add_argument("--tokens", type=int, help="rows of both problems (256; 4096 on a GPU)")
 parser.add_argument("--trials", type=int, default=32, help="candidates of each search")
-parser.add_argument("--seconds", type=float, default=10.0, help="time of each search")
+parser.add_argument("--seconds", type=float, default=15.0, help="time of each search")
 parser.add_argument("--quick", action="store_true", help="few tokens, short searches")
 options = parser.parse_args()
 
