@@ -37,9 +37,11 @@ def schedule_for(
     """
     where = Target.parse(target)
     s = create_schedule(outputs, decisions)
-    rules = gpu if where.is_triton else cpu
     for group in fuse(s):
-        rules.schedule_group(s, group)
+        if where.is_triton:
+            gpu.schedule_group(s, group, where)
+        else:
+            cpu.schedule_group(s, group)
     return s
 
 

@@ -29,21 +29,22 @@ from tedsl.schedules.gpu_rows import reduce_rows
 from tedsl.schedules.gpu_tiles import bind_all, pick_warps
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
+from tedsl.target import Target
 
 # A last axis below this many elements would leave most lanes of a tile of two axes idle.
 NARROW = 16
 
 
-def schedule_group(s: Schedule, group: Group) -> None:
+def schedule_group(s: Schedule, group: Group, target: Target) -> None:
     """Choose the rule for one kernel by the shape of its nests."""
     view = definitions(s)
     root = view[group.root]
     if is_reduction(root) and not root.shape:
         reduce_whole(s, s[group.root])
     elif is_reduction(root):
-        schedule_group(s, _expose_epilogue(s, group))
+        schedule_group(s, _expose_epilogue(s, group), target)
     elif group.contracts:
-        contract(s, group)
+        contract(s, group, target)
     elif group.rows is None:
         pointwise(s, s[group.root], root)
     elif same_axes(group.rows, root.axes) and crossed_row(view, group) is not None:

@@ -24,14 +24,18 @@ from tedsl.schedules.choices import flip, pick
 from tedsl.schedules.gpu_tiles import PROCESSORS, pick_warps
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
+from tedsl.target import Target
 
 # The smallest extent that the matrix units multiply.
 LEAST = 16
+# Products that a program without matrix units holds at once.
+THIN_TILE = 8192
 
 
-def contract(s: Schedule, group: Group) -> None:
+def contract(s: Schedule, group: Group, target: Target) -> None:
     """Tiles of the result over a grouped grid, operands staged through a pipelined loop."""
-    stays = _programs_stay(s, group)
+    older = target.arch == "sm_80"
+    stays = _programs_stay(s, group, older)
     staged = _staged_result(s, group, stays)
     view = definitions(s)
     stage, root = s[group.root], view[group.root]
@@ -41,7 +45,7 @@ def contract(s: Schedule, group: Group) -> None:
         return
     mapping = group.axes[inner[0]]
     row, column = mapping[longest(shape.rows)], mapping[longest(shape.columns)]
-    bm, bn, bk = _tile_sizes(s, stage, row, column, shape)
+    bm, bn, bk = _tile_sizes(s, stage, row, column, shape, older)
     ro, ri = stage.split(row, factor=bm)
     co, ci = stage.split(column, factor=bn)
     others = [a for a in root.axes if a is not row and a is not column]
@@ -60,8 +64,9 @@ def contract(s: Schedule, group: Group) -> None:
         s[staged].compute_at(stage, place)
     for name in inner:
         _contract_inner(s, s[name], stage, place, bk, stages)
-    warps = 8 if bm * bn >= 128 * 256 else 4
-    chosen = pick_warps(s, stage, (1, 2, 4, 8), warps, bm * bn // 8)
+    warps = 8 if bm * bn >= 128 * (128 if older else 256) else 4
+    each = 1 if thin(extent_of(row), extent_of(column), volume(shape.folded)) else 8
+    chosen = pick_warps(s, stage, (1, 2, 4, 8), warps, bm * bn // each)
     stage.launch(num_warps=chosen, num_stages=stages)
 
 
@@ -73,12 +78,12 @@ def longest(axes: tuple[Axis, ...]) -> Axis:
     return max(reversed(axes), key=lambda a: extent_of(a) or LEAST)
 
 
-def _programs_stay(s: Schedule, group: Group) -> bool:
+def _programs_stay(s: Schedule, group: Group, older: bool) -> bool:
     """Programs that stay pay when each has several tiles: one's stores overlap the next's loads."""
     points = volume(definitions(s)[group.root].axes)
     if points is not None and points <= PROCESSORS * LEAST * LEAST:
         return False
-    many = points is not None and points >= 2 * PROCESSORS * 128 * 256
+    many = points is not None and points >= 2 * PROCESSORS * 128 * 256 and not older
     return flip(s, f"{group.root}.persistent", many)
 
 
@@ -125,26 +130,48 @@ def _grid(s: Schedule, stage: Stage, grid: Axis, stays: bool) -> Axis:
 
 
 def _tile_sizes(
-    s: Schedule, stage: Stage, row: Axis, column: Axis, shape: Contraction
+    s: Schedule, stage: Stage, row: Axis, column: Axis, shape: Contraction, older: bool
 ) -> tuple[int, int, int]:
-    """Rows, columns and depth of a tile, none of them larger than the padded extent."""
+    """Rows, columns and depth of a tile, none of them larger than the padded extent.
+
+    Multipliers that read operands from shared memory leave the registers to a large tile of
+    results; `older` ones hold operands in registers too.
+    """
     m, n, k = extent_of(row), extent_of(column), volume(shape.folded)
     big = m is None or n is None or (m >= 2048 and n >= 2048)
-    bm, bn, bk = (128, 256, 64) if big else (64, 64, 64)
-    if not _narrow(shape):
-        bm, bn, bk = 64, 64, 32
-    most = [None if e is None else max(LEAST, pow2_at_least(e)) for e in (m, n, k)]
+    bm, bn, bk = (128, 128 if older else 256, 64) if big else (64, 64, 64)
+    if not _narrow(shape) or thin(m, n, k):
+        bm, bn, bk = 64, 64, 16 if _wide_products(shape) else 32
+    most = [1 << 8 if e is None else pow2_at_least(e) for e in (m, n, k)]
+    if m is not None and n is not None:
+        bm, bn = _busy(volume(shape.batch) or 1, m, n, min(bm, most[0]), min(bn, most[1]))
     choices = (16, 32, 64, 128, 256)
-    return (
-        pick(s, f"{stage.name}.bm", choices, bm, most[0]),
-        pick(s, f"{stage.name}.bn", choices, bn, most[1]),
-        pick(s, f"{stage.name}.bk", choices[:-1], bk, most[2]),
-    )
+    bm = pick(s, f"{stage.name}.bm", choices[:3] if thin(m, n, k) else choices, bm, most[0])
+    bn = pick(s, f"{stage.name}.bn", choices[:3] if thin(m, n, k) else choices, bn, most[1])
+    deepest = min(most[2], max(1, THIN_TILE // (bm * bn))) if thin(m, n, k) else most[2]
+    return bm, bn, pick(s, f"{stage.name}.bk", choices[:-1], bk, deepest)
+
+
+def thin(*extents: int | None) -> bool:
+    """True when a side is too short for the matrix units: products are added up one by one."""
+    return any(extent is not None and extent < LEAST for extent in extents)
+
+
+def _busy(batch: int, m: int, n: int, bm: int, bn: int) -> tuple[int, int]:
+    """Halve the longer side of a tile while there are fewer tiles than processors."""
+    while max(bm, bn) > 2 * LEAST and batch * -(-m // bm) * -(-n // bn) < PROCESSORS:
+        bm, bn = (bm // 2, bn) if bm > bn else (bm, bn // 2)
+    return bm, bn
 
 
 def _narrow(shape: Contraction) -> bool:
     """True when both operands are read in 16 bits or less."""
     return all(all(r.dtype.nbytes <= 2 for r in reads(operand)) for operand in shape.operands)
+
+
+def _wide_products(shape: Contraction) -> bool:
+    """True when an operand is read in 32 bits or more: exact products are held in registers."""
+    return any(r.dtype.nbytes > 2 for operand in shape.operands for r in reads(operand))
 
 
 def _contract_inner(

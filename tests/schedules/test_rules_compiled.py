@@ -1,0 +1,59 @@
+"""What each rule's programs ask of a GPU, compiled without one."""
+
+from __future__ import annotations
+
+import pytest
+from rule_shapes import SHAPES
+
+from tedsl.backends.triton.emit import emit
+from tedsl.backends.triton.offline import CompiledInfo, compile_offline
+from tedsl.lower.pipeline import lower
+from tedsl.schedules import schedule_for
+from tedsl.target import Target
+
+pytestmark = pytest.mark.ptxas
+
+ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
+# Bytes of shared memory that one program may have.
+SHARED = {"sm_80": 163 << 10, "sm_90": 227 << 10, "sm_100": 227 << 10}
+# Registers of a thread, by the rule; 32 or 64 leave room for many programs on a multiprocessor.
+REGISTERS = {
+    "chain": 32,
+    "row_vectors": 40,
+    "crossed": 96,
+    "whole_rows": 64,
+    "long_rows": 64,
+    "dependent_rows": 80,
+    "columns": 64,
+    "whole": 64,
+    "thin_contraction": 128,
+    "matrix_and_vector": 64,
+}
+
+
+def compiled(name: str, arch: str) -> list[CompiledInfo]:
+    target = Target.parse(f"cuda:{arch}")
+    module = lower(schedule_for(SHAPES[name](), target).plan, target)
+    return compile_offline(emit(module, target), arch)
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("name", SHAPES)
+def test_resources(name: str, arch: str) -> None:
+    for info in compiled(name, arch):
+        assert info.shared <= SHARED[arch], info.name
+        if info.registers is None:
+            continue
+        assert info.registers <= REGISTERS.get(name, 255), info.name
+        assert info.stack == 0, info.name
+
+
+@pytest.mark.parametrize("name", ["contraction", "contraction_with_epilogue", "batch"])
+def test_multipliers_are_used(name: str) -> None:
+    (hopper,) = compiled(name, "sm_90")
+    (ampere,) = compiled(name, "sm_80")
+    if name != "batch":  # of float32: exact products
+        assert "wgmma.mma_async" in hopper.ptx
+        assert "mma.sync" in ampere.ptx
+    assert "cp.async.bulk.tensor" in hopper.ptx
+    assert "cp.async.bulk" not in ampere.ptx
