@@ -26,7 +26,8 @@ from tedsl.schedules.choices import pick
 from tedsl.schedules.cpu_contract import contract
 from tedsl.schedules.cpu_folds import fold_across, fold_whole
 from tedsl.schedules.cpu_rows import fold_rows, reduce_rows
-from tedsl.schedules.cpu_tasks import SMALL, fused, run_parallel
+from tedsl.schedules.cpu_tasks import SMALL, run_parallel
+from tedsl.schedules.loops import fused
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
 

@@ -17,7 +17,8 @@ from tedsl.schedules.analysis import (
     volume,
 )
 from tedsl.schedules.choices import pick
-from tedsl.schedules.cpu_tasks import SMALL, fused
+from tedsl.schedules.cpu_tasks import SMALL
+from tedsl.schedules.loops import fused
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
 

@@ -1,4 +1,4 @@
-"""What all rules for the CPU do: fuse loops, and hand work to the threads in tasks worth it."""
+"""What all rules for the CPU do: hand work to the threads in tasks that are worth it."""
 
 from __future__ import annotations
 
@@ -7,16 +7,12 @@ from collections.abc import Sequence
 from tedsl.expr.nodes import Axis
 from tedsl.schedules.analysis import volume
 from tedsl.schedules.choices import pick
+from tedsl.schedules.loops import fused
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
 
 # Below this many elements a kernel runs on the calling thread.
 SMALL = 32768
-
-
-def fused(stage: Stage, axes: Sequence[Axis]) -> Axis:
-    """One loop of some."""
-    return stage.fuse(*axes) if len(axes) > 1 else axes[0]
 
 
 def run_parallel(s: Schedule, stage: Stage, rows: Sequence[Axis], total: int | None) -> None:

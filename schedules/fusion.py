@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from tedsl.expr.nodes import TensorRead
 from tedsl.expr.tensor import ComputeOp
 from tedsl.schedules.analysis import (
@@ -29,9 +27,7 @@ def fuse(s: Schedule) -> list[Group]:
     A pointwise stage that several stages of one kernel read is kept there as a tile (computed once)
     where that is possible; a stage read at several shifted places may stay at root.
     """
-    outputs = [t.op.name for t in s.outputs]
-    names = {stage.op: stage.name for stage in s.plan.stages}
-    outputs = [names[t.op] for t in s.outputs]
+    outputs = list(dict.fromkeys(s[t].name for t in s.outputs))
     kept = _candidates(definitions(s), outputs)
     for name, op in definitions(s).items():
         inlinable = len(op.bodies) == 1 and not is_reduction(op) and name not in outputs
@@ -83,8 +79,3 @@ def _place(s: Schedule, name: str, view: View) -> object:
     if _feeds_contraction(view, users) and cost(op) > 1:
         default = "root"
     return s.knob(f"{name}.place", ("inline", "root"), default)
-
-
-def decisions_of(s: Schedule) -> Mapping[str, object]:
-    """The choices that were made, by knob name."""
-    return {knob.name: knob.chosen for knob in s.knobs}

@@ -26,7 +26,9 @@ from tedsl.schedules.choices import pick
 from tedsl.schedules.gpu_contract import contract
 from tedsl.schedules.gpu_folds import reduce_columns, reduce_whole
 from tedsl.schedules.gpu_rows import reduce_rows
+from tedsl.schedules.gpu_split import few_parts, split_few
 from tedsl.schedules.gpu_tiles import bind_all, pick_warps
+from tedsl.schedules.loops import fused
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
 from tedsl.target import Target
@@ -43,6 +45,10 @@ def schedule_group(s: Schedule, group: Group, target: Target) -> None:
         reduce_whole(s, s[group.root])
     elif is_reduction(root):
         schedule_group(s, _expose_epilogue(s, group), target)
+    elif (parts := few_parts(s, view, group)) > 1:
+        partial = split_few(s, group, parts)
+        schedule_group(s, partial, target)
+        schedule_group(s, group, target)
     elif group.contracts:
         contract(s, group, target)
     elif group.rows is None:
@@ -80,7 +86,7 @@ def pointwise(s: Schedule, stage: Stage, op: ComputeOp) -> None:
     last = extent_of(op.axes[-1])
     narrow = last is not None and last < NARROW and across is None
     if in_step or narrow or len(op.axes) == 1:
-        flat = stage.fuse(*op.axes) if len(op.axes) > 1 else op.axes[0]
+        flat = fused(stage, op.axes)
         total = volume(op.axes)
         most = None if total is None else max(32, pow2_at_least(total))
         tile = pick(s, f"{stage.name}.block", (256, 512, 1024, 2048, 4096), 1024, most)

@@ -22,6 +22,7 @@ from tedsl.schedules.analysis import (
 )
 from tedsl.schedules.choices import flip, pick
 from tedsl.schedules.gpu_tiles import PROCESSORS, pick_warps
+from tedsl.schedules.loops import fused
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
 from tedsl.target import Target
@@ -178,7 +179,7 @@ def _contract_inner(
     s: Schedule, inner: Stage, stage: Stage, place: Axis, bk: int, stages: int
 ) -> None:
     axes = reduce_axes(inner)
-    flat = inner.fuse(*axes) if len(axes) > 1 else axes[0]
+    flat = fused(inner, axes)
     ko, ki = inner.split(flat, factor=bk)
     inner.vectorize(ki)
     inner.pipeline(ko, num_stages=stages)

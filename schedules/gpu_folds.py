@@ -22,6 +22,7 @@ from tedsl.schedules.analysis import (
 )
 from tedsl.schedules.choices import pick
 from tedsl.schedules.gpu_tiles import PROCESSORS, bind_all, pick_warps
+from tedsl.schedules.loops import fused
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
 
@@ -88,7 +89,7 @@ def _fold_inside(s: Schedule, inner: Stage, depth: int) -> None:
     if not axes:
         inner.compute_inline()
         return
-    flat = inner.fuse(*axes) if len(axes) > 1 else axes[0]
+    flat = fused(inner, axes)
     if any_order(definitions(s)[inner.name]):
         _, piece = inner.split(flat, factor=depth)
         inner.vectorize(piece)
@@ -107,7 +108,7 @@ def _split_columns(
     stage = s[name]
     place = next(n for n, a in enumerate(definitions(s)[name].axes) if known.get(a) is lane)
     axes = reduce_axes(stage)
-    flat = stage.fuse(*axes) if len(axes) > 1 else axes[0]
+    flat = fused(stage, axes)
     part, _ = stage.split(flat, nparts=parts)
     outer = s[first(s.rfactor(stage.op.outputs[0], part))]
     outputs = list(outer.op.outputs)
@@ -130,7 +131,7 @@ def reduce_whole(s: Schedule, stage: Stage) -> None:
     if not isinstance(op, ComputeOp):
         return
     axes = op.reduce_axes
-    flat = stage.fuse(*axes) if len(axes) > 1 else axes[0]
+    flat = fused(stage, axes)
     if not any_order(op):
         return
     total = volume(axes)
@@ -147,7 +148,7 @@ def reduce_whole(s: Schedule, stage: Stage) -> None:
     partial = s[first(s.rfactor(op.outputs[0], part))]
     inner = definitions(s)[partial.name]
     folded = inner.reduce_axes
-    piece = partial.fuse(*folded) if len(folded) > 1 else folded[0]
+    piece = fused(partial, folded)
     _, lanes = partial.split(piece, factor=block)
     partial.vectorize(lanes)
     partial.bind(inner.axes[0], "blockIdx.x")

@@ -25,6 +25,7 @@ from tedsl.schedules.analysis import (
 )
 from tedsl.schedules.choices import flip, pick
 from tedsl.schedules.gpu_tiles import pick_warps
+from tedsl.schedules.loops import fused
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
 
@@ -53,7 +54,7 @@ def reduce_rows(s: Schedule, group: Group) -> None:
     outer, inner = stage.split(inner_row, factor=each)
     others = [a for a in rows if a is not inner_row]
     stage.reorder(*others, outer, inner, *columns)
-    grid = stage.fuse(*others, outer) if others else outer
+    grid = fused(stage, (*others, outer))
     stage.bind(grid, "blockIdx.x")
     stage.vectorize(inner)
     if whole and length is not None:
@@ -144,7 +145,7 @@ def _looped_rows(
     sizes = (512, 1024, 2048, 4096, 8192) if rows < CROSSED_ROWS[0] else (16, 32, 64, 128, 256)
     block = pick(s, f"{stage.name}.block", sizes, default, most)
     if columns:
-        flat = stage.fuse(*columns) if len(columns) > 1 else columns[0]
+        flat = fused(stage, columns)
         _, piece = stage.split(flat, factor=block)
         stage.vectorize(piece)
     for name in reversed(group.inner):
@@ -153,7 +154,7 @@ def _looped_rows(
         if not axes:
             inner.compute_inline()
             continue
-        flat = inner.fuse(*axes) if len(axes) > 1 else axes[0]
+        flat = fused(inner, axes)
         if any_order(view[name]):
             _, piece = inner.split(flat, factor=block)
             inner.vectorize(piece)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from tedsl.expr.nodes import Axis
 from tedsl.schedules.choices import pick
+from tedsl.schedules.loops import fused
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
 
@@ -15,7 +16,7 @@ PROCESSORS = 132
 
 def bind_all(stage: Stage, axes: Sequence[Axis]) -> Axis:
     """Fuse `axes` and make them the grid."""
-    grid = stage.fuse(*axes) if len(axes) > 1 else axes[0]
+    grid = fused(stage, axes)
     stage.bind(grid, "blockIdx.x")
     return grid
 

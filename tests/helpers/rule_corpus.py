@@ -17,8 +17,8 @@ def _case(name: str, make: Callable[[], Any], **sizes: int) -> RuleCase:
     return RuleCase(name, make, sizes)
 
 
-def _sizes(*names: str) -> list[Any]:
-    return [te.size_var(name) for name in names]
+def _size(name: str = "m") -> Any:
+    return te.size_var(name)
 
 
 def pointwise() -> list[RuleCase]:
@@ -118,7 +118,6 @@ def contractions() -> list[RuleCase]:
     for dtype in ("float16", "bfloat16", "float64", "int32", "int8"):
         made.append(_case(f"matmul {dtype}", lambda d=dtype: c.matmul(33, 16, 48, d)))
     made += [
-        _case("matmul with vector", lambda: c.fold((1,), ())),
         _case("batched", lambda: c.batched(3, 17, 9, 33)),
         _case("batched small", lambda: c.batched(20, 3, 3, 3)),
         _case("batched of one", lambda: c.batched(1, 33, 33, 7)),
@@ -135,39 +134,40 @@ def contractions() -> list[RuleCase]:
         _case("product_of_sums", lambda: c.product_of_sums(17, 33, 9)),
         _case("channels", lambda: c.channels(2, 3, 5, 9, 3)),
     ]
-    return [case for case in made if case.name != "matmul with vector"]
+    made += [
+        _case("few long rows", lambda: c.fold((2, 20000), (1,))),
+        _case("few long tiles", lambda: c.matmul(17, 33, 2048)),
+        _case("few long tiles f16", lambda: c.linear(16, 32, 2048, "float16")),
+    ]
+    return made
 
 
 def symbolic() -> list[RuleCase]:
     made: list[RuleCase] = []
     for m, n in ((7, 33), (0, 5), (1, 1), (257, 70)):
-
-        def vars_() -> list[Any]:
-            return _sizes("m", "n")
-
         makers: dict[str, Callable[[], Any]] = {
-            "chain": lambda: c.chain(*vars_()),
-            "row": lambda: c.fold(vars_(), (1,)),
-            "column": lambda: c.fold(vars_(), (0,)),
-            "all": lambda: c.fold(vars_(), (0, 1)),
-            "transpose_add": lambda: c.transpose_add(*vars_()),
-            "argmax": lambda: c.argmax(*vars_()),
-            "layer_norm": lambda: c.layer_norm(*vars_()),
-            "matmul": lambda: c.matmul(*vars_(), 33),
+            "chain": lambda: c.chain(_size(), _size("n")),
+            "row": lambda: c.fold((_size(), _size("n")), (1,)),
+            "column": lambda: c.fold((_size(), _size("n")), (0,)),
+            "all": lambda: c.fold((_size(), _size("n")), (0, 1)),
+            "transpose_add": lambda: c.transpose_add(_size(), _size("n")),
+            "argmax": lambda: c.argmax(_size(), _size("n")),
+            "layer_norm": lambda: c.layer_norm(_size(), _size("n")),
+            "matmul": lambda: c.matmul(_size(), _size("n"), 33),
         }
         if n:
-            makers["softmax"] = lambda: c.softmax(*vars_())
+            makers["softmax"] = lambda: c.softmax(_size(), _size("n"))
         made += [_case(f"{name} m={m} n={n}", make, m=m, n=n) for name, make in makers.items()]
     for m in (0, 1, 33):
         made += [
-            _case(f"softmax m={m}", lambda: c.softmax(*_sizes("m"), 33), m=m),
-            _case(f"matmul k={m}", lambda: c.matmul(17, 9, *_sizes("m")), m=m),
-            _case(f"matmul rows={m}", lambda: c.matmul(*_sizes("m"), 9, 33), m=m),
-            _case(f"batched b={m}", lambda: c.batched(*_sizes("m"), 5, 9, 7), m=m),
-            _case(f"mlp m={m}", lambda: c.mlp(*_sizes("m"), 33, 70), m=m),
-            _case(f"embedding m={m}", lambda: c.embedding(*_sizes("m"), 33, 5), m=m),
-            _case(f"normalise_by_total n={m}", lambda: c.normalise_by_total(*_sizes("m")), m=m),
-            _case(f"middle m={m}", lambda: c.fold((3, *_sizes("m"), 20), (1,)), m=m),
+            _case(f"softmax m={m}", lambda: c.softmax(_size(), 33), m=m),
+            _case(f"matmul k={m}", lambda: c.matmul(17, 9, _size()), m=m),
+            _case(f"matmul rows={m}", lambda: c.matmul(_size(), 9, 33), m=m),
+            _case(f"batched b={m}", lambda: c.batched(_size(), 5, 9, 7), m=m),
+            _case(f"mlp m={m}", lambda: c.mlp(_size(), 33, 70), m=m),
+            _case(f"embedding m={m}", lambda: c.embedding(_size(), 33, 5), m=m),
+            _case(f"normalise_by_total n={m}", lambda: c.normalise_by_total(_size()), m=m),
+            _case(f"middle m={m}", lambda: c.fold((3, _size(), 20), (1,)), m=m),
         ]
     return made
 

@@ -1,0 +1,72 @@
+"""The rule for long folds into few results: parts of the fold in a kernel of their own, which fill
+the device, and a second kernel that folds the parts and does what follows."""
+
+from __future__ import annotations
+
+from tedsl.schedules.analysis import (
+    Group,
+    View,
+    any_order,
+    contraction,
+    crossed_row,
+    definitions,
+    extent_of,
+    first,
+    reduce_axes,
+    same_axes,
+    volume,
+)
+from tedsl.schedules.choices import pick
+from tedsl.schedules.gpu_contract import longest
+from tedsl.schedules.gpu_tiles import PROCESSORS
+from tedsl.schedules.loops import fused
+from tedsl.scheduling.schedule import Schedule
+
+PARTS = (1, 2, 4, 8, 16, 32, 64)
+# Elements of a row, and terms of a contraction, that are worth a program.
+LONG_ROW = 8192
+LONG_PRODUCT = 512
+# A tile of a contraction that keeps the matrix units busy.
+TILE = 64
+STEP = 64
+
+
+def few_parts(s: Schedule, view: View, group: Group) -> int:
+    """In how many parts to fold: 1 where the results alone fill the device.
+
+    The kernel has one reduction, along memory or a contraction, and what follows element by
+    element.
+    """
+    root = view[group.root]
+    if len(group.inner) != 1 or not same_axes(group.rows, root.axes):
+        return 1
+    op = view[group.inner[0]]
+    folded, results = volume(op.reduce_axes), volume(op.axes)
+    shape = contraction(op)
+    crossed = shape is None and crossed_row(view, group) is not None
+    if not folded or not results or crossed or not any_order(op):
+        return 1
+    programs, shortest = results, LONG_ROW
+    if shape is not None:
+        programs, shortest = volume(shape.batch) or 1, LONG_PRODUCT
+        for side in (shape.rows, shape.columns):
+            tiled = longest(side)
+            programs *= -(-(extent_of(tiled) or 1) // TILE)
+            programs *= volume([a for a in side if a is not tiled]) or 1
+    if programs >= PROCESSORS or folded < 2 * shortest:
+        return 1
+    fitting = [n for n in PARTS if n * shortest <= folded]
+    if shape is not None:
+        fitting = [n for n in fitting if folded % (n * STEP) == 0]
+    default = max((n for n in fitting if n * programs <= 2 * PROCESSORS), default=1)
+    return pick(s, f"{group.root}.parts", fitting, default, max(fitting, default=1))
+
+
+def split_few(s: Schedule, group: Group, parts: int) -> Group:
+    """Make the partial results a stage of their own; `group` then folds those."""
+    stage = s[group.inner[0]]
+    part, _ = stage.split(fused(stage, reduce_axes(stage)), nparts=parts)
+    partial = s[first(s.rfactor(stage.op.outputs[0], part))]
+    group.contracts = False
+    own = definitions(s)[partial.name]
+    return Group(partial.name, axes={partial.name: {a: a for a in own.axes}})

@@ -1,0 +1,13 @@
+"""Loops of one kernel that run as one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tedsl.expr.nodes import Axis
+from tedsl.scheduling.stage import Stage
+
+
+def fused(stage: Stage, axes: Sequence[Axis]) -> Axis:
+    """One loop of some that stand directly inside each other."""
+    return stage.fuse(*axes) if len(axes) > 1 else axes[0]
