@@ -81,3 +81,63 @@ def test_tail_of_an_attached_reduction(target: str) -> None:
         b: np.arange(8 * 17, dtype=np.float32).reshape(8, 17) % 5,
     }
     check(Case([d], inputs), schedule, target)
+
+
+@pytest.mark.cpu
+def test_masked_tail_of_a_narrow_row_writes_nothing_else() -> None:
+    """LLVM turned a masked 16-bit store of one constant lane into a 32-bit store."""
+    n = te.size_var("n")
+    source = te.placeholder((n, 9), "bfloat16", name="source")
+    half = te.const(0.5, "bfloat16")
+    result = te.compute((n, 9), lambda i, j: source[i, j] * half, name="result")
+    schedule = te.create_schedule(result)
+    *_, inner = schedule[result].tile(*result.op.axis, 2, 4)
+    schedule[result].vectorize(inner)
+    kernel = te.build(schedule, "cpu", cache=False)
+    data = np.arange(27).reshape(3, 9).astype("bfloat16")
+    np.testing.assert_array_equal(kernel(data), data * data.dtype.type(0.5))
+
+
+def test_exclusive_or_with_true_is_not() -> None:
+    source = te.placeholder((4,), "bool", name="source")
+    result = te.compute((4,), lambda i: source[i] ^ te.const(True, "bool"), name="result")
+    data = np.array([True, False, False, True])
+    np.testing.assert_array_equal(evaluate(result, {source: data})[0], ~data)
+
+
+@pytest.mark.parametrize("target", ["cpu", "triton-interpret"])
+def test_symbolic_rows_of_an_empty_dimension(target: str) -> None:
+    """The range of a product with an empty range is empty."""
+    n, m = te.size_var("n"), te.size_var("m")
+    source = te.placeholder((0, n, m), "float32", name="source")
+    k = te.reduce_axis((0, m), name="k")
+    top = te.compute((0, n), lambda i, j: te.max(source[i, j, k], axis=k), name="top")
+    result = te.compute((0, n, m), lambda i, j, l: source[i, j, l] - top[i, j], name="result")
+    schedule = te.create_schedule(result)
+    fused = schedule[result].fuse(*result.op.axis)
+    schedule[result].split(fused, 8)
+    data = np.zeros((0, 2, 3), np.float32)
+    check(Case([result], {source: data}, {n: 2, m: 3}), schedule, target)
+
+
+@pytest.mark.parametrize("target", ["cpu", "triton-interpret"])
+def test_fused_loop_over_nothing(target: str) -> None:
+    """Its axes are remainders by an extent of 0."""
+    source = te.placeholder((3, 0), "float32", name="source")
+    k = te.reduce_axis((0, 0), name="k")
+    result = te.compute((3,), lambda i: te.sum(source[i, k], axis=k), name="result")
+    schedule = te.create_schedule(result)
+    outer, _ = schedule[result].split(k, factor=2)
+    schedule.rfactor(result, outer, factor_axis=-1)
+    stage = schedule["result.rf"]
+    i, part = stage.op.axis
+    piece, _ = stage.split(part, factor=1)
+    stage.fuse(i, piece)
+    data = np.zeros((3, 0), np.float32)
+    check(Case([result], {source: data}), schedule, target)
+
+
+def test_constants_of_doubles_keep_their_digits() -> None:
+    result = te.compute((4,), lambda i: te.const(1.0 / 3.0, "float64"), name="result")
+    kernel = te.build(te.create_schedule(result), "triton-interpret")
+    np.testing.assert_array_equal(kernel(), np.full(4, 1.0 / 3.0))

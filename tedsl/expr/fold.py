@@ -155,7 +155,10 @@ def _logic(op: BinaryOp, a: Expr, b: Const) -> Expr | None:
         case BinaryOp.OR:
             return b if b.value else a
         case BinaryOp.XOR:
-            return unary(UnaryOp.NOT, a) or Unary(UnaryOp.NOT, a) if b.value else a
+            if not b.value:
+                return a
+            folded = unary(UnaryOp.NOT, a)
+            return Unary(UnaryOp.NOT, a) if folded is None else folded
         case _:
             return None
 

@@ -155,7 +155,9 @@ def is_natural(expr: Expr, facts: Facts) -> bool:
 
 
 def divide(form: Sum, divisor: Divisor, facts: Facts) -> Sum:
-    """floor(form / divisor)."""
+    """floor(form / divisor); a division by the constant 0 stays as it is."""
+    if divisor.scale == 0:
+        return _kept(FLOORDIV, form, facts)
     if divisor.scale < 0:
         return divide(form.scaled(-1), Divisor(-divisor.scale, divisor.factors), facts)
     if divisor.scale == 1 and not divisor.factors:
@@ -177,7 +179,9 @@ def divide(form: Sum, divisor: Divisor, facts: Facts) -> Sum:
 
 
 def modulo(form: Sum, divisor: Divisor, facts: Facts) -> Sum:
-    """form - divisor * floor(form / divisor)."""
+    """form - divisor * floor(form / divisor); a remainder by the constant 0 stays as it is."""
+    if divisor.scale == 0:
+        return _kept(FLOORMOD, form, facts)
     if divisor.scale < 0:
         flipped = Divisor(-divisor.scale, divisor.factors)
         return modulo(form.scaled(-1), flipped, facts).scaled(-1)
@@ -197,6 +201,12 @@ def modulo(form: Sum, divisor: Divisor, facts: Facts) -> Sum:
     bottom = divisor_sum(divisor, dtype, facts)
     atom = facts.interner.binary(FLOORMOD, expression(rest, facts), expression(bottom, facts))
     return Sum({atom: 1}, 0, dtype)
+
+
+def _kept(op: BinaryOp, form: Sum, facts: Facts) -> Sum:
+    """A division by 0, which stands in loops that never run."""
+    zero = facts.interner.const(0, form.dtype)
+    return Sum({facts.interner.binary(op, expression(form, facts), zero): 1}, 0, form.dtype)
 
 
 def _parted(form: Sum, divisor: Divisor, facts: Facts) -> tuple[Sum, Sum]:

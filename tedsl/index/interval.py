@@ -284,7 +284,10 @@ def add(a: Interval, b: Interval) -> Interval:
 
 
 def multiply(a: Interval, b: Interval) -> Interval:
-    """a * b."""
+    """a * b; the product with an empty range is empty."""
+    for x in (a, b):
+        if x.lo is not None and x.hi is not None and x.lo > x.hi:
+            return x
     if None not in a and None not in b:
         corners = [x * y for x in a for y in b if x is not None and y is not None]
         return Interval(min(corners), max(corners))

@@ -23,7 +23,10 @@ floor forms go through a helper unless both operands are known to be non-negativ
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+
+import numpy as np
 
 from tedsl.dtypes import DType, Kind
 from tedsl.errors import BackendError
@@ -170,6 +173,13 @@ def literal(value: bool | int | float, dtype: DType) -> str:
     if number in (float("inf"), float("-inf")):
         return f'float("{number}")'
     return repr(number)
+
+
+def rounds_in_float32(value: bool | int | float, dtype: DType) -> bool:
+    """True for a float64 constant that float32 cannot hold."""
+    if dtype is not DType.float64 or not math.isfinite(value):
+        return False
+    return abs(value) > DType.float32.info.highest or float(np.float32(value)) != float(value)
 
 
 def unary(op: UnaryOp, x: Text, dtype: DType) -> Text:

@@ -224,6 +224,8 @@ class Printer:
         match expr:
             case Const(value=value, dtype=dtype):
                 text = math.literal(value, dtype)
+                if math.rounds_in_float32(value, dtype):  # what Triton makes of a float literal
+                    return Value(Text(f"tl.full((), {text}, tl.float64)"), (), dtype)
                 level = math.UNARY if text.startswith("-") else math.ATOM
                 return Value(Text(text, level), (), dtype, literal=True)
             case Axis() if expr in self.place:
