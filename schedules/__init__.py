@@ -37,7 +37,7 @@ def schedule_for(
     """
     where = Target.parse(target)
     s = create_schedule(outputs, decisions)
-    for group in fuse(s):
+    for group in fuse(s, gpu.BUSY_ROWS if where.is_triton else cpu.BUSY_ROWS):
         if where.is_triton:
             gpu.schedule_group(s, group, where)
         else:

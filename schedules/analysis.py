@@ -170,8 +170,9 @@ def plain(read: TensorRead) -> tuple[Axis, ...] | None:
 
 
 def crossing(op: ComputeOp, everything: Sequence[TensorRead]) -> Axis | None:
-    """A data axis, not the last, along which something read is contiguous."""
-    ends = [r.indices[-1] for r in everything if r.indices]
+    """A data axis, not the last, along which something is contiguous that both are read over."""
+    last = op.axes[-1]
+    ends = [r.indices[-1] for r in everything if last in axes_of(*r.indices)]
     return next((a for a in op.axes[:-1] if any(e is a for e in ends)), None)
 
 

@@ -20,10 +20,9 @@ def pick(
     kept = sorted({*fitting, default})
     if len(kept) == 1:
         return default
-    chosen = s.knob(name, kept, default)
-    return int(chosen) if isinstance(chosen, (int, float)) else default
+    return s.knob(name, kept, default)
 
 
 def flip(s: Schedule, name: str, default: bool) -> bool:
     """The knob `name` that says yes or no."""
-    return bool(s.knob(name, (default, not default), default))
+    return s.knob(name, (default, not default), default)

@@ -31,6 +31,9 @@ from tedsl.schedules.loops import fused
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
 
+# Rows that keep the threads of a common machine busy.
+BUSY_ROWS = 8
+
 
 def schedule_group(s: Schedule, group: Group) -> None:
     """Choose the rule for one kernel by the shape of its nests."""

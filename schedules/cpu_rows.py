@@ -13,6 +13,7 @@ from tedsl.schedules.analysis import (
     among,
     any_order,
     definitions,
+    first,
     is_reduction,
     volume,
 )
@@ -24,6 +25,9 @@ from tedsl.scheduling.stage import Stage
 
 # Elements of a row that stay in the first cache while several stages pass over it.
 MAX_ROW = 16384
+# Fewer rows than this leave threads idle; long ones are then cut in pieces.
+FEW_ROWS = 8
+PIECE = 65536
 
 
 def reduce_rows(s: Schedule, group: Group) -> None:
@@ -50,8 +54,13 @@ def reduce_rows(s: Schedule, group: Group) -> None:
 def fold_rows(s: Schedule, group: Group, root: ComputeOp) -> None:
     """A root that folds rows, with the reductions that it reads inside."""
     stage, view = s[group.root], definitions(s)
+    length, count = volume(root.reduce_axes), volume(root.axes)
+    few = count is not None and length is not None and count < FEW_ROWS and length >= 2 * PIECE
+    if few and not group.inner and any_order(root):
+        _split_rows(s, stage, root, length or 1)
+        root = definitions(s)[group.root]
+        length = volume(root.reduce_axes)
     row = fused(stage, root.axes)
-    length = volume(root.reduce_axes)
     whole = length is not None and length <= MAX_ROW
     if any_order(root):
         for axis in _lanes(s, stage, root.reduce_axes, whole):
@@ -61,6 +70,18 @@ def fold_rows(s: Schedule, group: Group, root: ComputeOp) -> None:
     work = volume((*root.axes, *root.reduce_axes))
     if work is None or work > SMALL:
         stage.parallel(row)
+
+
+def _split_rows(s: Schedule, stage: Stage, root: ComputeOp, length: int) -> None:
+    """Pieces of few long rows over the threads, so that none is idle."""
+    sizes = (PIECE // 4, PIECE, PIECE * 4)
+    piece = pick(s, f"{stage.name}.part", sizes, PIECE, length // 2)
+    part, _ = stage.split(fused(stage, root.reduce_axes), factor=piece)
+    partial = s[first(s.rfactor(root.outputs[0], part))]
+    own = definitions(s)[partial.name]
+    for axis in _lanes(s, partial, own.reduce_axes, whole=False):
+        partial.vectorize(axis)
+    partial.parallel(fused(partial, own.axes))
 
 
 def _row_axes(view: View, group: Group, name: str) -> list[Axis]:

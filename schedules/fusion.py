@@ -9,20 +9,34 @@ from tedsl.schedules.analysis import (
     View,
     contraction,
     cost,
+    crossed_row,
     definitions,
     find_groups,
     is_reduction,
     plain,
     readers_of,
+    same_axes,
+    volume,
 )
 from tedsl.scheduling.schedule import Schedule
 
 # Recomputing a stage at every read is cheap up to this much arithmetic per element.
 CHEAP = 12
+# Elements for each of the rows that keep a device busy, from which it is worth a second pass over
+# memory to split them; and rows that run as one where they are neighbours in memory.
+LONG = 8192
+CROSSED = 32
 
 
-def fuse(s: Schedule) -> list[Group]:
+def fuse(s: Schedule, busy: int) -> list[Group]:
     """Inline the pointwise stages and gather the rest into kernels.
+
+    Args:
+        s: a schedule without decisions so far.
+        busy: how many rows that run by themselves keep the device busy.
+
+    Returns:
+        The kernels, producers first.
 
     A pointwise stage that several stages of one kernel read is kept there as a tile (computed once)
     where that is possible; a stage read at several shifted places may stay at root.
@@ -38,14 +52,37 @@ def fuse(s: Schedule) -> list[Group]:
         groups = find_groups(view, outputs)
         alone = [g.root for g in groups if g.root in kept]
         wasted = [n for g in groups for n in g.inner if n in kept and not _shares(view, g, n)]
-        if not alone and not wasted:
+        apart = [] if alone or wasted else _apart(s, view, groups, busy)
+        if not alone and not wasted and not apart:
             return groups
+        outputs.extend(apart)
         for name in (*alone, *wasted):
             kept.pop(name)
             if _place(s, name, view) == "inline":
                 s[name].compute_inline()
             else:
                 outputs.append(name)
+
+
+def _apart(s: Schedule, view: View, groups: list[Group], busy: int) -> list[str]:
+    """Reductions of few long rows that are to be kernels of their own, which can split them."""
+    found: list[str] = []
+    for group in groups:
+        folds = [name for name in group.inner if is_reduction(view[name])]
+        rows = volume(group.rows or ())
+        points = [volume((*view[name].axes, *view[name].reduce_axes)) for name in folds]
+        if group.rows is None or group.contracts or rows is None or None in points:
+            continue
+        alone = len(folds) < 2 and same_axes(group.rows, view[group.root].axes)
+        if is_reduction(view[group.root]) or alone or not folds:
+            continue
+        rows = rows if crossed_row(view, group) is None else -(-rows // CROSSED)
+        long = max(n or 0 for n in points) >= busy * LONG
+        together = rows >= busy or not long
+        if rows < 4 * busy and long:
+            together = bool(s.knob(f"{group.root}.together", (True, False), together))
+        found += [] if together else folds
+    return found
 
 
 def _candidates(view: View, outputs: list[str]) -> dict[str, ComputeOp]:

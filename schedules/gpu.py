@@ -27,7 +27,7 @@ from tedsl.schedules.gpu_contract import contract
 from tedsl.schedules.gpu_folds import reduce_columns, reduce_whole
 from tedsl.schedules.gpu_rows import reduce_rows
 from tedsl.schedules.gpu_split import few_parts, split_few
-from tedsl.schedules.gpu_tiles import bind_all, pick_warps
+from tedsl.schedules.gpu_tiles import PROCESSORS, bind_all, pick_warps
 from tedsl.schedules.loops import fused
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
@@ -35,6 +35,8 @@ from tedsl.target import Target
 
 # A last axis below this many elements would leave most lanes of a tile of two axes idle.
 NARROW = 16
+# Programs with a row each that keep most of a device busy.
+BUSY_ROWS = PROCESSORS // 4
 
 
 def schedule_group(s: Schedule, group: Group, target: Target) -> None:
@@ -61,10 +63,8 @@ def schedule_group(s: Schedule, group: Group, target: Target) -> None:
 
 def _expose_epilogue(s: Schedule, group: Group) -> Group:
     """Make a root reduction the inner stage of a kernel that stores its result."""
-    op = s[group.root].op
-    many = list(op.outputs) if len(op.outputs) > 1 else op.outputs[0]
-    made = s.cache_write(many, "local")
-    inner = s[first(made)].name
+    outputs = list(s[group.root].op.outputs)
+    inner = s[first(s.cache_write(outputs if len(outputs) > 1 else outputs[0], "local"))].name
     view = definitions(s)
     axes = dict(zip(view[inner].axes, view[group.root].axes, strict=True))
     new = Group(group.root, [*group.inner, inner], view[group.root].axes)

@@ -22,7 +22,7 @@ from tedsl.schedules.gpu_tiles import PROCESSORS
 from tedsl.schedules.loops import fused
 from tedsl.scheduling.schedule import Schedule
 
-PARTS = (1, 2, 4, 8, 16, 32, 64)
+PARTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 # Elements of a row, and terms of a contraction, that are worth a program.
 LONG_ROW = 8192
 LONG_PRODUCT = 512

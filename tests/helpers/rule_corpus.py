@@ -96,6 +96,8 @@ def rows() -> list[RuleCase]:
         _case("softmax first", lambda: c.softmax(33, 70, axis=0)),
         _case("softmax middle", lambda: c.softmax(3, 33, 20, axis=1)),
         _case("softmax long", lambda: c.softmax(2, 40000)),
+        _case("softmax of few long rows", lambda: c.softmax(2, 300000)),
+        _case("softmax of few long columns", lambda: c.softmax(3000, 100, axis=0)),
         _case("softmax bf16", lambda: c.softmax(7, 33, dtype="bfloat16")),
         _case("softmax f16", lambda: c.softmax(7, 33, dtype="float16")),
         _case("softmax f64", lambda: c.softmax(7, 33, dtype="float64")),
@@ -135,6 +137,7 @@ def contractions() -> list[RuleCase]:
         _case("channels", lambda: c.channels(2, 3, 5, 9, 3)),
     ]
     made += [
+        _case("few very long rows", lambda: c.fold((2, 200000), (1,))),
         _case("few long rows", lambda: c.fold((2, 20000), (1,))),
         _case("few long tiles", lambda: c.matmul(17, 33, 2048)),
         _case("few long tiles f16", lambda: c.linear(16, 32, 2048, "float16")),

@@ -46,6 +46,7 @@ SHAPES: dict[str, Callable[[], Outputs]] = {
     "matrix_and_vector": lambda: c.matmul(1, 4096, 4096, B),
     "split_contraction": lambda: c.matmul(64, 64, 4096, B),
     "split_rows": lambda: c.fold((16, 1000000), (1,)),
+    "rows_apart": lambda: c.softmax(1, 1000000),
     "windows": lambda: c.channels(8, 32, 64, 56, 3),
     "any_size": lambda: c.softmax(te.size_var("m"), te.size_var("n")),
 }
