@@ -112,7 +112,7 @@ def test_symbolic_rows_of_an_empty_dimension(target: str) -> None:
     source = te.placeholder((0, n, m), "float32", name="source")
     k = te.reduce_axis((0, m), name="k")
     top = te.compute((0, n), lambda i, j: te.max(source[i, j, k], axis=k), name="top")
-    result = te.compute((0, n, m), lambda i, j, l: source[i, j, l] - top[i, j], name="result")
+    result = te.compute((0, n, m), lambda i, j, e: source[i, j, e] - top[i, j], name="result")
     schedule = te.create_schedule(result)
     fused = schedule[result].fuse(*result.op.axis)
     schedule[result].split(fused, 8)

@@ -178,5 +178,3 @@ def _axis_names(
             )
         return names + list(varargs_names)
     return names + [f"{rest}{n}" for n in range(missing)]
-
-

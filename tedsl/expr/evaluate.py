@@ -252,5 +252,3 @@ def axis_plus_constant(index: Expr) -> tuple[Axis | None, int] | None:
 def evaluate_scalar(expr: Expr, scalars: Mapping[Var, Value]) -> int:
     """An integer expression over runtime scalars, as a number."""
     return int(Block({}, 0, {}, scalars)(expr))
-
-

@@ -19,6 +19,8 @@ from tedsl.expr.tensor import Tensor
 class UnaryFunction(Protocol):
     """A function of one element or tensor."""
 
+    __name__: str
+
     @overload
     def __call__(self, x: Expr | Number) -> Expr: ...
     @overload
@@ -27,6 +29,8 @@ class UnaryFunction(Protocol):
 
 class BinaryFunction(Protocol):
     """A function of two elements or tensors."""
+
+    __name__: str
 
     @overload
     def __call__(self, a: Expr | Number, b: Expr | Number) -> Expr: ...

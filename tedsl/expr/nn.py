@@ -101,9 +101,7 @@ def gelu(x: Tensor, approximate: Approximation = "none", name: str = "gelu") -> 
 
     forms = {"none": exact, "tanh": by_tanh}
     if approximate not in forms:
-        raise ExprError(
-            f"gelu has no approximation {approximate!r}", hint='give "none" or "tanh"'
-        )
+        raise ExprError(f"gelu has no approximation {approximate!r}", hint='give "none" or "tanh"')
     return _pointwise(forms[approximate], x, name)
 
 
@@ -332,9 +330,7 @@ def _check_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, subject: 
             _require_shape(each, (x.shape[-1],), subject)
 
 
-def _row_mean(
-    x: Tensor, function: Callable[[Expr, Sequence[Expr]], Expr], name: str
-) -> Tensor:
+def _row_mean(x: Tensor, function: Callable[[Expr, Sequence[Expr]], Expr], name: str) -> Tensor:
     """The mean of `function(element, row indices)` over the last dimension."""
     count = x.shape[-1]
     k = reduce_axis((0, count), name="k")
@@ -346,9 +342,7 @@ def _row_mean(
     return compute(x.shape[:-1], element, name=name)
 
 
-def _scale_and_shift(
-    value: Expr, weight: Tensor | None, bias: Tensor | None, column: Expr
-) -> Expr:
+def _scale_and_shift(value: Expr, weight: Tensor | None, bias: Tensor | None, column: Expr) -> Expr:
     if weight is not None:
         value = value * _wide(read(weight, (column,)))
     return value if bias is None else value + _wide(read(bias, (column,)))

@@ -175,8 +175,7 @@ def print_operation(op: Operation, naming: Naming = plain_name) -> str:
     printer = _Printer(naming, None)
     where = ", ".join(naming(axis) for axis in op.axes)
     lines = [
-        f"{printer.tensor(tensor)}[{where}] = {printer.text(body)}"
-        f"  # {tensor.dtype.value}{shape}"
+        f"{printer.tensor(tensor)}[{where}] = {printer.text(body)}  # {tensor.dtype.value}{shape}"
         for tensor, body in zip(op.outputs, op.bodies, strict=True)
     ]
     for axis in op.reduce_axes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any, overload
+from typing import Any, Protocol, overload
 
 from tedsl.dtypes import DType, Kind
 from tedsl.errors import ExprError
@@ -215,9 +215,28 @@ def _logical(
     return result
 
 
+class Reduction(Protocol):
+    """A reduction of one value, or of several side by side."""
+
+    __name__: str
+
+    @overload
+    def __call__(
+        self, expr: Operand, axis: Axes, where: Operand | None = None, init: Operand | None = None
+    ) -> Reduce: ...
+    @overload
+    def __call__(
+        self,
+        expr: Sequence[Operand],
+        axis: Axes,
+        where: Operand | None = None,
+        init: Sequence[Operand | None] | None = None,
+    ) -> tuple[Reduce, ...]: ...
+
+
 def comm_reducer(
     fcombine: Callable[[Any, Any], Any], fidentity: Callable[..., Any], name: str = "reduce"
-) -> Callable[..., Any]:
+) -> Reduction:
     """A reduction of your own.
 
     Args:
@@ -238,9 +257,7 @@ def comm_reducer(
     """
     known: dict[tuple[DType, ...], Reducer] = {}
 
-    def reducer(
-        expr: Any, axis: Axes, where: Operand | None = None, init: Any = None
-    ) -> Reduce | tuple[Reduce, ...]:
+    def reducer(expr: Any, axis: Axes, where: Operand | None = None, init: Any = None) -> Any:
         several = isinstance(expr, (tuple, list))
         given: list[Operand] = list(expr) if several else [expr]  # pyright: ignore
         sources = tuple(build.as_expr(each) for each in given)
@@ -317,9 +334,7 @@ def _make(
     if isinstance(condition, Const) and condition.value:
         condition = None
     start = _init(reducer, sources, axes, init)
-    return tuple(
-        Reduce(reducer, sources, axes, condition, start, n) for n in range(len(sources))
-    )
+    return tuple(Reduce(reducer, sources, axes, condition, start, n) for n in range(len(sources)))
 
 
 def _axes(name: str, axis: Axes) -> tuple[Axis, ...]:

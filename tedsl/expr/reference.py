@@ -227,9 +227,7 @@ class _Run:
         return [xp.broadcast_to(block(each), lhs[0].shape) for each in node.reducer.combine]
 
 
-def pieces(
-    ranges: Sequence[tuple[int, int]], points: int
-) -> Iterator[tuple[tuple[int, int], ...]]:
+def pieces(ranges: Sequence[tuple[int, int]], points: int) -> Iterator[tuple[tuple[int, int], ...]]:
     """Boxes of at most `points` points that cover `ranges`, in row-major order; none for an empty
     space.  Inner ranges are kept whole while they fit."""
     steps: list[int] = []
@@ -243,5 +241,3 @@ def pieces(
         for (low, high), step in zip(ranges, reversed(steps), strict=True)
     ]
     yield from itertools.product(*choices)
-
-

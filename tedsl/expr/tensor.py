@@ -75,7 +75,7 @@ class Tensor:
         """
         return read(self, indices)
 
-    def __iter__(self) -> Iterator[Expr]:
+    def __iter__(self) -> Iterator[Any]:
         raise ExprError(f"tensor {self.name} is not a sequence", hint="index it: A[i, j]")
 
     def __eq__(self, other: object) -> bool:

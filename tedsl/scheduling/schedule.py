@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, cast, overload
 
 from tedsl.errors import ScheduleError
 from tedsl.expr.nodes import Axis, Var
@@ -26,6 +26,7 @@ from tedsl.scheduling.stage import Stage
 from tedsl.scheduling.trace import Step, Trace, record
 
 Made = TypeVar("Made", bound=tuple[Axis, ...])
+Choice = TypeVar("Choice")
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +227,13 @@ class Schedule:
         self.commit(call, plan, stages=(made,))
         return plan.stage(made).op.outputs[0]
 
-    def cache_write(self, tensor: Tensor | Stage | Sequence[Tensor], scope: str) -> Any:
+    @overload
+    def cache_write(self, tensor: Tensor | Stage, scope: str) -> Tensor: ...
+    @overload
+    def cache_write(self, tensor: Sequence[Tensor], scope: str) -> list[Tensor]: ...
+    def cache_write(
+        self, tensor: Tensor | Stage | Sequence[Tensor], scope: str
+    ) -> Tensor | list[Tensor]:
         """Compute a stage in a new one, and let it copy the result.
 
         Args:
@@ -260,7 +267,7 @@ class Schedule:
 
     def rfactor(
         self, tensor: Tensor | Stage, axis: Axis, factor_axis: int = 0, consent: bool = False
-    ) -> Any:
+    ) -> Tensor | Any:  # a list only for a tuple reduction, which its caller knows
         """Reduce along one loop last: partial results for each of its values, then their reduction.
 
         Args:
@@ -313,7 +320,7 @@ class Schedule:
             hint="use one of the sizes listed",
         )
 
-    def knob(self, name: str, choices: Sequence[object], default: object = None) -> object:
+    def knob(self, name: str, choices: Sequence[Choice], default: Choice | None = None) -> Choice:
         """A choice that a search may make.
 
         Args:
@@ -327,7 +334,7 @@ class Schedule:
         options = tuple(choices)
         if not options:
             raise _knob_error(name, "has no choices", options, "give at least one choice")
-        chosen = options[0] if default is None else default
+        chosen: object = options[0] if default is None else default
         if name in self._decisions:
             chosen = self._decisions[name]
         match = [option for option in options if _same(option, chosen)]

@@ -18,6 +18,7 @@ from tedsl.expr.nodes import (
     Compare,
     CompareOp,
     Const,
+    Expr,
     Select,
     Unary,
     UnaryOp,
@@ -73,10 +74,11 @@ def sample(dtype: DType, seed: int) -> np.ndarray:
         return rng.integers(0, 2, COUNT).astype(np.bool_)
     info = dtype.info
     if dtype.is_integer:
-        wide = rng.integers(info.lowest, info.highest, COUNT, dtype=kind, endpoint=True)
-        small = rng.integers(max(info.lowest, -9), 10, COUNT).astype(kind)
+        lowest, highest = int(info.lowest), int(info.highest)
+        wide = rng.integers(lowest, highest, COUNT, dtype=kind, endpoint=True)
+        small = rng.integers(max(lowest, -9), 10, COUNT).astype(kind)
         x = np.where(rng.random(COUNT) < 0.5, wide, small)
-        edge = [info.lowest, info.highest, 0, 1, info.highest // 2, max(info.lowest, -1)]
+        edge = [lowest, highest, 0, 1, highest // 2, max(lowest, -1)]
     else:
         x = (rng.standard_normal(COUNT) * 10 ** rng.uniform(-2, 2, COUNT)).astype(kind)
         x[100:400] = (rng.integers(-40, 40, 300) / 4).astype(kind)
@@ -88,7 +90,7 @@ def sample(dtype: DType, seed: int) -> np.ndarray:
 
 
 def run(
-    make: Callable[..., object], out: DType, *inputs: tuple[np.ndarray, DType], scalar: bool = False
+    make: Callable[..., Expr], out: DType, *inputs: tuple[np.ndarray, DType], scalar: bool = False
 ) -> np.ndarray:
     arrays = [a for a, _ in inputs]
     y = np.zeros(COUNT, numerics.numpy_dtype(out))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pytest
@@ -33,9 +33,16 @@ pytestmark = pytest.mark.cpu
 EXTENTS = (1, 2, 3, 7, 16, 33, 40, 130)
 
 
-def fill(b: Buffer, sizes: dict[Var, int] | None = None, seed: int = 0) -> np.ndarray:
+def extent(e: Expr, sizes: Mapping[Var, float]) -> int:
+    if isinstance(e, Const):
+        return int(e.value)
+    assert isinstance(e, Var)
+    return int(sizes[e])
+
+
+def fill(b: Buffer, sizes: Mapping[Var, float] | None = None, seed: int = 0) -> np.ndarray:
     rng = np.random.default_rng(seed + len(b.name))
-    shape = tuple(int(e.value) if isinstance(e, Const) else (sizes or {})[e] for e in b.shape)
+    shape = tuple(extent(e, sizes or {}) for e in b.shape)
     dtype = numpy_dtype(b.dtype)
     if b.dtype.is_bool:
         return rng.integers(0, 2, shape).astype(np.bool_)
@@ -45,7 +52,7 @@ def fill(b: Buffer, sizes: dict[Var, int] | None = None, seed: int = 0) -> np.nd
     return (rng.integers(-64, 64, shape) / 8).astype(dtype)
 
 
-def check(m: Module, sizes: dict[Var, int] | None = None, tolerance: float = 0.0) -> None:
+def check(m: Module, sizes: Mapping[Var, float] | None = None, tolerance: float = 0.0) -> None:
     """The CPU's outputs are the interpreter's."""
     inputs = {b: fill(b, sizes) for b in m.inputs}
     want = interp.run(m, inputs, sizes)

@@ -134,5 +134,5 @@ def test_runtime_scalars_broadcast() -> None:
 
 def test_rank_zero_tensors_broadcast() -> None:
     scale = te.placeholder((), name="scale")
-    found = te.evaluate(A * scale, {A: array(A), scale: np.float32(3).reshape(())})
+    found = te.evaluate(A * scale, {A: array(A), scale: np.array(3, np.float32)})
     np.testing.assert_allclose(found[0], array(A) * 3)

@@ -44,7 +44,7 @@ def test_strong_dtypes_meet(a: str, b: str, met: str) -> None:
 
 def test_uint64_with_signed_is_refused() -> None:
     with pytest.raises(te.ExprError, match=r"no integer dtype holds both uint64 and int8"):
-        scalar("uint64") + scalar("int8")
+        _ = scalar("uint64") + scalar("int8")
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_python_numbers_are_weak(dtype: str, number: float, met: str) -> None:
 )
 def test_numbers_that_do_not_fit(dtype: str, number: float) -> None:
     with pytest.raises(te.ExprError, match=rf"does not fit {dtype}[\s\S]*allowed"):
-        scalar(dtype) + number
+        _ = scalar(dtype) + number
 
 
 def test_default_dtypes() -> None:
@@ -103,7 +103,7 @@ def test_dtype_names() -> None:
 def test_division_of_integers_names_the_alternatives() -> None:
     i = Axis("i")
     with pytest.raises(te.ExprError, match=r"/ of int32[\s\S]*te\.truncdiv"):
-        i / 2
+        _ = i / 2
     assert (i / 2.0).dtype == "float32"
     assert isinstance(i // 2, Binary)
 
@@ -117,11 +117,11 @@ def test_division_by_zero_constant(function: Callable[[Expr, int], Expr]) -> Non
 def test_operators_refuse_wrong_kinds() -> None:
     f, b, i = scalar("float32"), scalar("bool"), scalar("int32")
     with pytest.raises(te.ExprError, match=r"& does not take float32"):
-        f & 1.0
+        _ = f & 1.0
     with pytest.raises(te.ExprError, match=r"<< does not take float32"):
-        f << 1
+        _ = f << 1
     with pytest.raises(te.ExprError, match=r"\+ does not take bool[\s\S]*astype"):
-        b + b
+        _ = b + b
     with pytest.raises(te.ExprError, match=r"neg does not take bool[\s\S]*~"):
         _ = -b
     with pytest.raises(te.ExprError, match=r"not does not take float32"):
@@ -129,9 +129,9 @@ def test_operators_refuse_wrong_kinds() -> None:
     with pytest.raises(te.ExprError, match=r"popcount does not take float32"):
         te.popcount(f)
     with pytest.raises(te.ExprError, match=r"<< by 32 bits of a int32[\s\S]*0 \.\. 31"):
-        i << 32
+        _ = i << 32
     with pytest.raises(te.ExprError, match=r"a power of int32"):
-        i**i
+        _ = i**i
 
 
 def test_conditions_must_be_bool() -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 import tedsl as te
 from tedsl.expr.nodes import BinaryOp, Reduce
 from tedsl.expr.printer import print_graph, print_reducer
-from tedsl.expr.reduce import simple_reducer
+from tedsl.expr.reduce import Reduction, simple_reducer
 from tedsl.expr.tensor import ComputeOp, Tensor
 from tedsl.expr.visit import reads
 
@@ -25,7 +23,7 @@ def text(*tensors: Tensor) -> str:
     )
 
 
-def argmax() -> Any:
+def argmax() -> Reduction:
     return te.comm_reducer(
         lambda x, y: (
             te.select(x[1] >= y[1], x[0], y[0]),
@@ -173,10 +171,11 @@ def test_equal_reductions_share_a_stage() -> None:
 
 def test_the_first_stage_keeps_the_axis_object() -> None:
     c = te.compute((8,), lambda i: 1 + te.sum(A[i, k], axis=k) * te.max(A[i, k], axis=k), name="C")
-    first, second = (read.tensor.op for read in reads(*c.op.bodies))  # pyright: ignore
-    assert first.reduce_axes[0] is k
-    assert second.reduce_axes[0] is not k
-    assert second.reduce_axes[0].name == "k"
+    assert isinstance(c.op, ComputeOp)
+    first, second = (read.tensor.op for read in reads(*c.op.bodies))
+    assert first.reduce_axis[0] is k
+    assert second.reduce_axis[0] is not k
+    assert second.reduce_axis[0].name == "k"
 
 
 def test_reduction_inside_a_reduction() -> None:

@@ -15,6 +15,7 @@ import tedsl as te
 from tedsl.expr import build, reference
 from tedsl.expr.nodes import BinaryOp, CompareOp, UnaryOp
 from tedsl.expr.numerics import numpy_dtype
+from tedsl.expr.reduce import Reduction
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
@@ -275,7 +276,7 @@ def test_reductions(points: int, monkeypatch: pytest.MonkeyPatch) -> None:
         close(value, wanted, rtol=2e-5, atol=1e-6)
 
 
-def argmax() -> Any:
+def argmax() -> Reduction:
     return te.comm_reducer(
         lambda x, y: (
             te.select(te.any(x[1] > y[1], te.all(x[1] == y[1], x[0] < y[0])), x[0], y[0]),

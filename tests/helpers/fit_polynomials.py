@@ -10,20 +10,20 @@ coefficients, highest power first:
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import mpmath as mp
 
 mp.mp.dps = 40
-Fn = Callable[[mp.mpf], mp.mpf]
+Real: TypeAlias = Any  # a number of mpmath, which has no types
+Fn = Callable[[Real], Real]
 
 
-def remez(
-    target: Fn, given: Fn, low: float, high: float, degree: int
-) -> tuple[list[mp.mpf], float]:
+def remez(target: Fn, given: Fn, low: float, high: float, degree: int) -> tuple[list[Real], float]:
     """Coefficients (highest power first) and the largest weighted error."""
     tiny = mp.mpf(10) ** -18  # where a weight vanishes
 
-    def weight(x: mp.mpf) -> mp.mpf:
+    def weight(x: Real) -> Real:
         return given(x) + tiny
 
     low, high = mp.mpf(low), mp.mpf(high)
@@ -32,7 +32,7 @@ def remez(
     nodes = [middle - half * mp.cos(mp.pi * k / (count - 1)) for k in range(count)]
     grid = [middle - half * mp.cos(mp.pi * k / 600) for k in range(601)]
     wanted = [(target(x), weight(x)) for x in grid]
-    coefficients: list[mp.mpf] = []
+    coefficients: list[Real] = []
     worst = 0.0
     for _ in range(12):
         rows = mp.matrix(count, count)
@@ -63,19 +63,17 @@ def remez(
     return coefficients, worst
 
 
-def series(
-    fn: Fn, x: mp.mpf, terms: Callable[[mp.mpf], mp.mpf], power: int, limit: mp.mpf
-) -> mp.mpf:
+def series(fn: Fn, x: Real, terms: Callable[[Real], Real], power: int, limit: Real) -> Real:
     """(fn(x) - terms(x)) / x**power, by its limit at 0."""
     if abs(x) < mp.mpf(10) ** -8:
         return limit
     return (fn(x) - terms(x)) / x**power
 
 
-def odd(fn: Fn, limit: mp.mpf) -> Fn:
+def odd(fn: Fn, limit: Real) -> Fn:
     """g with fn(x) = x + x^3 g(x^2)."""
 
-    def g(z: mp.mpf) -> mp.mpf:
+    def g(z: Real) -> Real:
         return series(fn, mp.sqrt(abs(z)), lambda x: x, 3, limit)
 
     return g
@@ -84,64 +82,64 @@ def odd(fn: Fn, limit: mp.mpf) -> Fn:
 def odd_weight(fn: Fn) -> Fn:
     """The relative error of x + x^3 g(x^2) per error of g."""
 
-    def w(z: mp.mpf) -> mp.mpf:
+    def w(z: Real) -> Real:
         x = mp.sqrt(abs(z)) + mp.mpf(10) ** -12
         return x**3 / fn(x)
 
     return w
 
 
-def log_tail(x: mp.mpf) -> mp.mpf:
+def log_tail(x: Real) -> Real:
     return series(mp.log1p, x, lambda v: v - v * v / 2, 3, mp.mpf(1) / 3)
 
 
-def log_weight(x: mp.mpf) -> mp.mpf:
+def log_weight(x: Real) -> Real:
     x = x if abs(x) > 1e-9 else mp.mpf(10) ** -9
     return abs(x**3 / mp.log1p(x))
 
 
-def exp_tail(x: mp.mpf) -> mp.mpf:
+def exp_tail(x: Real) -> Real:
     return series(mp.expm1, x, lambda v: v, 2, mp.mpf(1) / 2)
 
 
-def exp_weight(x: mp.mpf) -> mp.mpf:
+def exp_weight(x: Real) -> Real:
     x = x if abs(x) > 1e-9 else mp.mpf(10) ** -9
     return abs(x**2 / mp.expm1(x))
 
 
-def cos_tail(z: mp.mpf) -> mp.mpf:
+def cos_tail(z: Real) -> Real:
     return series(mp.cos, mp.sqrt(abs(z)), lambda x: 1 - x * x / 2, 4, mp.mpf(1) / 24)
 
 
-def cos_weight(z: mp.mpf) -> mp.mpf:
+def cos_weight(z: Real) -> Real:
     return z * z / mp.cos(mp.sqrt(abs(z)))
 
 
-def atanh_tail(z: mp.mpf) -> mp.mpf:
+def atanh_tail(z: Real) -> Real:
     """log(1+f) = 2 s + s z g(z), s = f / (2 + f), z = s^2."""
     s = mp.sqrt(abs(z))
     return mp.mpf(2) / 3 if s < 1e-8 else (2 * mp.atanh(s) - 2 * s) / s**3
 
 
-def atanh_weight(z: mp.mpf) -> mp.mpf:
+def atanh_weight(z: Real) -> Real:
     s = mp.sqrt(abs(z)) + mp.mpf(10) ** -12
     return s**3 / (2 * mp.atanh(s))
 
 
-def erf_core(z: mp.mpf) -> mp.mpf:
+def erf_core(z: Real) -> Real:
     x = mp.sqrt(abs(z))
     return 2 / mp.sqrt(mp.pi) if x < 1e-9 else mp.erf(x) / x
 
 
-def erf_weight(z: mp.mpf) -> mp.mpf:
+def erf_weight(z: Real) -> Real:
     return 1 / erf_core(z)
 
 
-def log_erfc(a: mp.mpf) -> mp.mpf:
+def log_erfc(a: Real) -> Real:
     return mp.log(mp.erfc(a))
 
 
-def erfc_weight(a: mp.mpf) -> mp.mpf:
+def erfc_weight(a: Real) -> Real:
     return mp.erfc(a)
 
 

@@ -26,7 +26,7 @@ from tedsl.expr.nodes import (
 )
 from tedsl.index.facts import Facts
 
-BINARY = {
+BINARY: dict[type[ast.operator], BinaryOp] = {
     ast.Add: BinaryOp.ADD,
     ast.Sub: BinaryOp.SUB,
     ast.Mult: BinaryOp.MUL,
@@ -37,7 +37,7 @@ BINARY = {
     ast.LShift: BinaryOp.SHL,
     ast.RShift: BinaryOp.SHR,
 }
-COMPARE = {
+COMPARE: dict[type[ast.cmpop], CompareOp] = {
     ast.Lt: CompareOp.LT,
     ast.LtE: CompareOp.LE,
     ast.Gt: CompareOp.GT,

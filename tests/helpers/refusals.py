@@ -23,4 +23,3 @@ def refused(s: te.Schedule, *texts: str) -> Generator[None, None, None]:
     assert s.trace == trace
     assert caught.value.hint, text
     assert caught.value.called, text
-
