@@ -6,22 +6,24 @@ Imports `expr`, `inputs` and numpy.
 Tolerance: an element passes when |got - want| <= absolute + relative * |want|, with
 
     relative = 4 * eps(output) + 32 * eps(compute)
-    absolute = eps(compute) * (8 + 2 * sqrt(L)) * max|want|
+    absolute = eps(compute) * (8 + 2 * sqrt(L)) * max|want| + 4 * noise
 
 where eps(output) is the spacing of the output's element type, eps(compute) that of the coarsest
 float type any stage produces or adds in, and L the longest chain of summed elements.  The scale is
 that of the whole output because reassociating a sum changes it by a share of its largest partial
-sums, not of its final value.  NaN must meet NaN; infinity must meet infinity, or a value within
-the tolerance of the largest finite number.  Integers and booleans must be equal; where they come
-from floats (a comparison or a conversion of a computed value) one element in ten thousand may
-differ, since a rounding may fall on the other side.
+sums, not of its final value.  `noise` is how far the outputs move when every float input moves by
+a rounding of the finest type in use (`oracle`): where large values cancel into a small result, no
+order of operations is closer than that.  NaN must meet NaN; infinity must meet infinity, or a
+value within the tolerance of the largest finite number.  Integers and booleans must be equal;
+where they come from floats (a comparison or a conversion of a computed value) one element in ten
+thousand may differ, since a rounding may fall on the other side.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -34,6 +36,7 @@ from tedsl.expr.tensor import PlaceholderOp, Tensor
 from tedsl.expr.visit import walk
 
 FLIPS = 1e-4
+NOISES = 4.0
 _EPS = {DType.float16: 2.0**-10, DType.bfloat16: 2.0**-7, DType.float32: 2.0**-23}
 _ROUNDINGS = (UnaryOp.FLOOR, UnaryOp.CEIL, UnaryOp.ROUND, UnaryOp.TRUNC, UnaryOp.SIGN)
 
@@ -50,10 +53,11 @@ class Tolerance:
     relative: float
     scaled: float
     flips: float
+    noise: float = 0.0
 
     def times(self, factor: float) -> Tolerance:
         """A wider tolerance, for a reference that has an error of its own."""
-        return Tolerance(self.relative * factor, self.scaled * factor, self.flips)
+        return replace(self, relative=self.relative * factor, scaled=self.scaled * factor)
 
     @staticmethod
     def of(size: Extents, output: Tensor) -> Tolerance:
@@ -67,8 +71,25 @@ class Tolerance:
         length = longest_reduction(size.workload, extents)
         compute = max((epsilon(dtype) for dtype in _float_stages(size)), default=0.0)
         relative = 4 * epsilon(output.dtype) + 32 * compute
-        flips = FLIPS if _has_steps(size) else 0.0
+        flips = FLIPS if has_steps(size) else 0.0
         return Tolerance(relative, compute * (8 + 2 * math.sqrt(length)), flips)
+
+
+def noise_between(found: Array, moved: Array) -> float:
+    """The largest finite difference of two float outputs; 0 for integers."""
+    if found.dtype.kind in "iub":
+        return 0.0
+    largest = 0.0
+    for piece, other in zip(parts(found.reshape(-1)), parts(moved.reshape(-1)), strict=True):
+        with np.errstate(all="ignore"):
+            apart = np.abs(piece.astype(np.float64) - other.astype(np.float64))
+        largest = max(largest, float(np.max(apart, where=np.isfinite(apart), initial=0.0)))
+    return largest
+
+
+def finest_epsilon(size: Extents) -> float:
+    """Spacing of the finest float type that any stage produces or adds in."""
+    return min((epsilon(dtype) for dtype in _float_stages(size)), default=0.0)
 
 
 def _float_stages(size: Extents) -> list[DType]:
@@ -78,7 +99,7 @@ def _float_stages(size: Extents) -> list[DType]:
     return [dtype for dtype in (*found, *sums) if dtype.is_float]
 
 
-def _has_steps(size: Extents) -> bool:
+def has_steps(size: Extents) -> bool:
     """True when a small change of a computed float can flip a whole result."""
 
     def computed_float(expr: Expr) -> bool:
@@ -121,7 +142,8 @@ class Bound:
             wide = np.abs(part.astype(np.float64))
             scale = max(scale, float(np.max(wide, where=np.isfinite(wide), initial=0.0)))
         largest = _largest(want.dtype)
-        return Bound(tolerance.scaled * scale, tolerance.relative, largest, allowed)
+        absolute = tolerance.scaled * scale + NOISES * tolerance.noise
+        return Bound(absolute, tolerance.relative, largest, allowed)
 
 
 def wrong_floats(xp: Any, got: Any, want: Any, bound: Bound) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tedsl.autotune.check import Tolerance, mismatch
+from tedsl.autotune.check import Tolerance, finest_epsilon, has_steps, mismatch, noise_between
 from tedsl.autotune.inputs import Array, Extents
 from tedsl.autotune.sample import affordable, evaluate_samples, sample_points
 from tedsl.errors import BackendError, LowerError, ScheduleError, TuneError
@@ -73,6 +73,20 @@ class Oracle:
             hint="tune a smaller size of the same computation, and report this",
         )
 
+    def noise(self, inputs: dict[Tensor, Array], found: list[Array], seed: int) -> list[float]:
+        """How far each output moves when every float input moves by a rounding of itself.
+
+        0 where a small change may flip a result (a comparison or a conversion of a computed float).
+        """
+        step = finest_epsilon(self.size)
+        if has_steps(self.size) or not step:
+            return [0.0 for _ in found]
+        rng = np.random.default_rng(seed)
+        moved = {t: _moved(a, step, rng) if t.dtype.is_float else a for t, a in inputs.items()}
+        whole = self.source == "numpy oracle"
+        other = self._evaluate(moved) if whole else run_kernel(self.size, moved)
+        return [noise_between(a, b) for a, b in zip(found, other, strict=True)]
+
     def _evaluate(self, inputs: dict[Tensor, Array]) -> list[Array]:
         found = evaluate(self.size.workload.outputs, inputs, self.size.values, precise=True)
         return [np.asarray(array) for array in found]
@@ -91,6 +105,12 @@ class Oracle:
             if wrong is not None:
                 return wrong
         return None
+
+
+def _moved(array: Array, step: float, rng: np.random.Generator) -> Array:
+    """Every element times 1 + step or 1 - step."""
+    sign = rng.integers(0, 2, array.shape, dtype=np.int8) * 2 - 1
+    return (array.astype(np.float64) * (1.0 + step * sign)).astype(array.dtype)
 
 
 def run_kernel(size: Extents, inputs: dict[Tensor, Array]) -> list[Array]:

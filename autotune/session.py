@@ -6,9 +6,11 @@ reference is kept in the run's scratch folder so that a restarted worker finds i
 
 from __future__ import annotations
 
+import json
 import statistics
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -128,11 +130,10 @@ class Bench:
         self.wanted: dict[str, list[Wanted]] = {}
         for kind in KINDS:
             host = make_inputs(self.size, session.seed, kind)
+            found, noises = self._reference(kind, host)
             self.wanted[kind] = [
-                self.arena.want(array, tolerance)
-                for array, tolerance in zip(
-                    self._reference(kind, host), self.tolerances, strict=True
-                )
+                self.arena.want(array, replace(tolerance, noise=noise))
+                for array, tolerance, noise in zip(found, self.tolerances, noises, strict=True)
             ]
             self.inputs[kind] = {t: self.arena.put(a, t.dtype) for t, a in host.items()}
             self.sums[kind] = {t: self.arena.checksum(g) for t, g in self.inputs[kind].items()}
@@ -190,21 +191,27 @@ class Bench:
 
         return call
 
-    def _reference(self, kind: str, inputs: dict[Tensor, Array]) -> list[Array]:
-        """The wanted outputs, from the scratch folder when an earlier worker made them."""
+    def _reference(self, kind: str, inputs: dict[Tensor, Array]) -> tuple[list[Array], list[float]]:
+        """The wanted outputs and their noise, from the scratch folder when a worker made them."""
         paths = [
             self.session.scratch / f"{kind}.{n}.npy" for n in range(len(self.workload.outputs))
         ]
-        if all(path.exists() for path in paths):
+        noted = self.session.scratch / f"{kind}.noise.json"
+        if all(path.exists() for path in (*paths, noted)):
             pairs = zip(paths, self.workload.outputs, strict=True)
-            return [_load(path, t, self.size.shape(t)) for path, t in pairs]
+            noises = [float(x) for x in json.loads(noted.read_text())]
+            return [_load(path, t, self.size.shape(t)) for path, t in pairs], noises
         found = self.oracle.outputs(inputs, self.session.seed)
         for path, array in zip(paths, found, strict=True):
             partial = path.with_suffix(".part")
             with partial.open("wb") as file:
                 np.save(file, array.reshape(-1).view(np.uint8), allow_pickle=False)
             partial.replace(path)
-        return found
+        noises = self.oracle.noise(inputs, found, self.session.seed)
+        partial = noted.with_suffix(".part")
+        partial.write_text(json.dumps(noises))
+        partial.replace(noted)
+        return found, noises
 
 
 def open_session(setup: Message) -> TuneSession:

@@ -1,5 +1,7 @@
 """What passes for right: tolerances, poison, red zones, inputs in range, the reference."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -182,3 +184,19 @@ def test_a_default_kernel_that_is_wrong_is_no_reference(monkeypatch: pytest.Monk
     monkeypatch.setattr(oracle, "MOST", 0)
     with pytest.raises(TuneError, match="no reference to check candidates against"):
         Oracle(size, "cpu").outputs(inputs, 0)
+
+
+def test_what_cancels_has_noise() -> None:
+    x = te.placeholder((64,), "float32", name="x")
+    small = te.compute((64,), lambda i: (x[i] + 1000.0) - 1000.0, name="small")
+    size = extents(small)
+    values = np.linspace(1000, 2000, 64, dtype=np.float32)
+    data = {op.outputs[0]: values for op in size.workload.placeholders}
+    reference = Oracle(size, "cpu")
+    (found,) = reference.outputs(data, 0)
+    (noise,) = reference.noise(data, [found], 0)
+    assert 1e-5 < noise < 1e-2
+    plain = Tolerance.of(size, size.workload.outputs[0])
+    off = found + np.float32(2 * noise)
+    assert mismatch(off, found, replace(plain, noise=noise), "small") is None
+    assert mismatch(found + 1, found, replace(plain, noise=noise), "small") is not None
