@@ -27,6 +27,8 @@ Message = dict[str, Any]
 COMMAND = (sys.executable, "-P", "-m", "tedsl.autotune.worker")
 _TAIL = 8192
 """Bytes kept of what a worker prints."""
+_ENDING_SECONDS = 0.01
+"""How often to look at a worker that has closed its pipe but not yet ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +179,8 @@ class Pool:
                 return []
             now = time.monotonic()
             until = min(end, *(worker.deadline for worker in busy)) - now
+            if any(self._hung_up(worker) for worker in busy):
+                until = min(until, _ENDING_SECONDS)  # no pipe tells when it has ended
             for key, _ in self._selector.select(max(0.0, until)):
                 self._drain(key.fd)
             done = [found for worker in busy if (found := self._outcome(worker)) is not None]
@@ -241,8 +245,7 @@ class Pool:
         process = worker.process
         if process is None:
             return Reply(failure=Status.CRASH, reason="worker ended")
-        out = -1 if process.stdout is None else process.stdout.fileno()
-        if process.poll() is not None and out not in self._watched:
+        if process.poll() is not None and self._hung_up(worker):
             code = self._end(worker)
             text = _tail(worker)
             return Reply(failure=Status.CRASH, reason=exit_reason(code, text), error=text)
@@ -253,6 +256,13 @@ class Pool:
         return Reply(
             failure=Status.TIMEOUT, reason=f"longer than {seconds:g} s", error=_tail(worker)
         )
+
+    def _hung_up(self, worker: Worker) -> bool:
+        """True once the pipe of replies is closed at the worker's side."""
+        process = worker.process
+        if process is None or process.stdout is None:
+            return True
+        return process.stdout.fileno() not in self._watched
 
     def _end(self, worker: Worker) -> int | None:
         """Kill a worker and stop watching it."""
