@@ -28,8 +28,12 @@ import tedsl as te
 from tedsl.runtime.timing import compare, compare_cuda
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-parser.add_argument("--target", choices=("cpu", "cuda", "triton-interpret"), default="cpu",
-                    help="triton-interpret: the GPU schedules in Triton's interpreter, no times")
+parser.add_argument(
+    "--target",
+    choices=("cpu", "cuda", "triton-interpret"),
+    default="cpu",
+    help="triton-interpret: the GPU schedules in Triton's interpreter, no times",
+)
 parser.add_argument("--tokens", type=int, help="rows of both problems (256; 4096 on a GPU)")
 parser.add_argument("--trials", type=int, default=32, help="candidates of each search")
 parser.add_argument("--seconds", type=float, default=15.0, help="time of each search")

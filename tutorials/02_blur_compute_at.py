@@ -81,9 +81,7 @@ def unsharp_mask() -> te.Tensor:
     rows = te.compute(
         (HEIGHT + 2 * RADIUS, WIDTH), lambda y, x: weighted(lambda t: source[y, x + t]), name="rows"
     )
-    blur = te.compute(
-        (HEIGHT, WIDTH), lambda y, x: weighted(lambda t: rows[y + t, x]), name="blur"
-    )
+    blur = te.compute((HEIGHT, WIDTH), lambda y, x: weighted(lambda t: rows[y + t, x]), name="blur")
 
     def sharpened(y: te.Axis, x: te.Axis) -> te.Expr:
         here = source[y + RADIUS, x + RADIUS]
