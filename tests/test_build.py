@@ -89,9 +89,10 @@ def test_lower_shows_the_loops() -> None:
 
 
 def test_what_cannot_be_built() -> None:
-    for thing in (1, [], "x", [None]):
+    things: tuple[Any, ...] = (1, [], "x", [None])
+    for thing in things:
         with pytest.raises(BackendError, match=r"build: \w+ cannot be built(.|\n)*te\.compute"):
-            te.build(thing, "cpu")  # pyright: ignore
+            te.build(thing, "cpu")
     with pytest.raises(BackendError, match=r"unknown target 'gpu'(.|\n)*allowed"):
         te.build(row_sums()[1], "gpu")
 

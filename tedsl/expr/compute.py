@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, overload
+from typing import Any, cast, overload
 
 from tedsl.dtypes import DType
 from tedsl.errors import ExprError
@@ -102,7 +102,7 @@ def compute(
     axes = tuple(map(data_axis, names, extents))
     result = fcompute(*axes)
     several = isinstance(result, (tuple, list))
-    given: Sequence[Operand] = result if several else (result,)  # pyright: ignore
+    given = cast("Sequence[Operand]", result if several else (result,))
     op = define(tuple(build.as_expr(each) for each in given), axes, name, tag)
     return op.outputs if several else op.outputs[0]
 

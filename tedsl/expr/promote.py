@@ -71,7 +71,7 @@ def plain_number(value: Number) -> tuple[bool | int | float, DType | None]:
     """The Python number in `value`, and its dtype when it is a strong numpy scalar, else None."""
     if isinstance(value, np.generic):
         dtype = as_dtype(value.dtype)
-        number = float(value) if dtype.is_float else value.item()  # pyright: ignore
+        number = float(value) if dtype.is_float else value.item()
         return number, None if dtype in (DType.int64, DType.float64, DType.bool) else dtype
     return value, None
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any, Protocol, overload
+from typing import Any, Protocol, cast, overload
 
 from tedsl.dtypes import DType, Kind
 from tedsl.errors import ExprError
@@ -259,7 +259,7 @@ def comm_reducer(
 
     def reducer(expr: Any, axis: Axes, where: Operand | None = None, init: Any = None) -> Any:
         several = isinstance(expr, (tuple, list))
-        given: list[Operand] = list(expr) if several else [expr]  # pyright: ignore
+        given = cast("Sequence[Operand]", expr if several else (expr,))
         sources = tuple(build.as_expr(each) for each in given)
         dtypes = tuple(source.dtype for source in sources)
         if dtypes not in known:
@@ -283,10 +283,11 @@ def _custom(
     """The reducer for these dtypes, checked."""
     lhs = tuple(Var(f"x{n}" if several else "x", dtype) for n, dtype in enumerate(dtypes))
     rhs = tuple(Var(f"y{n}" if several else "y", dtype) for n, dtype in enumerate(dtypes))
-    combined = fcombine(lhs, rhs) if several else (fcombine(lhs[0], rhs[0]),)
-    identity = fidentity(*dtypes) if several else (fidentity(dtypes[0]),)
+    combined: Any = fcombine(lhs, rhs) if several else (fcombine(lhs[0], rhs[0]),)
+    identity: Any = fidentity(*dtypes) if several else (fidentity(dtypes[0]),)
     for what, values in (("fcombine", combined), ("fidentity", identity)):
-        if not isinstance(values, (tuple, list)) or len(values) != len(dtypes):  # pyright: ignore
+        listed = isinstance(values, (tuple, list))
+        if not listed or len(cast("Sequence[object]", values)) != len(dtypes):
             raise ExprError(
                 f"{what} of reducer {name!r} returned {values!r}",
                 hint=f"return a tuple of {len(dtypes)}, one for each value reduced",
