@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tedsl.expr.nodes import TensorRead
 from tedsl.expr.tensor import ComputeOp
+from tedsl.expr.visit import reads
 from tedsl.schedules.analysis import (
     Group,
     View,
@@ -18,6 +19,8 @@ from tedsl.schedules.analysis import (
     same_axes,
     volume,
 )
+from tedsl.schedules.choices import flip
+from tedsl.scheduling.plan import AttachKind
 from tedsl.scheduling.schedule import Schedule
 
 # Recomputing a stage at every read is cheap up to this much arithmetic per element.
@@ -52,16 +55,55 @@ def fuse(s: Schedule, busy: int) -> list[Group]:
         groups = find_groups(view, outputs)
         alone = [g.root for g in groups if g.root in kept]
         wasted = [n for g in groups for n in g.inner if n in kept and not _shares(view, g, n)]
-        apart = [] if alone or wasted else _apart(s, view, groups, busy)
-        if not alone and not wasted and not apart:
+        settled = not alone and not wasted
+        apart = _apart(s, view, groups, busy) if settled else []
+        stored = _stored(s, view, groups, outputs) if settled else []
+        if settled and not apart and not stored:
             return groups
-        outputs.extend(apart)
+        for name in stored:
+            s[name].compute_root()
+        outputs += [*apart, *stored]
         for name in (*alone, *wasted):
             kept.pop(name)
             if _place(s, name, view) == "inline":
                 s[name].compute_inline()
             else:
                 outputs.append(name)
+
+
+def _stored(s: Schedule, view: View, groups: list[Group], outputs: list[str]) -> list[str]:
+    """Inlined stages that a contraction in a kernel of its own should store in place of its sums.
+
+    The reader that would have taken them in has rows, so the contraction cannot join it; stored
+    after its epilogue, the result is no wider, and is read by whoever read the epilogue.
+    """
+    found: list[str] = []
+    for group in groups:
+        op = view[group.root]
+        if group.root in outputs or not is_reduction(op) or contraction(op) is None:
+            continue
+        name = _epilogue(s, group.root)
+        if name is not None and name not in found and flip(s, f"{group.root}.epilogue", True):
+            found.append(name)
+    return found
+
+
+def _epilogue(s: Schedule, name: str) -> str | None:
+    """The one inlined stage that reads `name`, element by element, into no wider elements."""
+    source = s[name].op
+    readers: dict[str, TensorRead] = {}
+    for stage in s.plan.stages:
+        if isinstance(stage.op, ComputeOp):
+            for read in reads(*stage.op.bodies):
+                if read.tensor.op is source:
+                    readers[stage.name] = read
+    if len(readers) != 1:
+        return None
+    ((reader, read),) = readers.items()
+    stage = s.plan.stage(reader)
+    inlined = stage.attach.kind is AttachKind.INLINE
+    narrow = stage.op.output_dtypes[0].nbytes <= source.output_dtypes[0].nbytes
+    return reader if inlined and narrow and same_axes(plain(read), stage.op.axis) else None
 
 
 def _apart(s: Schedule, view: View, groups: list[Group], busy: int) -> list[str]:

@@ -139,8 +139,7 @@ def _tile_sizes(
     results; `older` ones hold operands in registers too.
     """
     m, n, k = extent_of(row), extent_of(column), volume(shape.folded)
-    big = m is None or n is None or (m >= 2048 and n >= 2048)
-    bm, bn, bk = (128, 128 if older else 256, 64) if big else (64, 64, 64)
+    bm, bn, bk = 128, 128 if older else 256, 64
     if not _narrow(shape) or thin(m, n, k):
         bm, bn, bk = 64, 64, 16 if _wide_products(shape) else 32
     most = [1 << 8 if e is None else pow2_at_least(e) for e in (m, n, k)]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tedsl.expr.nodes import Axis
+from tedsl.expr.visit import axes_of, reads
 from tedsl.schedules.analysis import (
     Group,
     View,
@@ -29,8 +30,10 @@ from tedsl.schedules.loops import fused
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
 
-# Elements that a program may hold at once (16 warps, 64 elements a thread).
+# Elements that a program may hold at once: 64 a thread with 16 warps, or with 32 where it holds
+# one row of one tensor, two elements to a register.
 MAX_TILE = 32768
+MAX_SINGLE = 65536
 ROWS = (1, 2, 4, 8, 16)
 # Rows that lie next to each other in memory fill a transaction of it together.
 CROSSED_ROWS = (16, 32, 64)
@@ -48,7 +51,8 @@ def reduce_rows(s: Schedule, group: Group) -> None:
     inner_row = crossed if crossed is not None else _innermost(rows)
     fewest = 1 if crossed is None else CROSSED_ROWS[0]
     free = all(any_order(view[name]) for name in group.inner)
-    whole = free and length is not None and length * fewest <= MAX_TILE
+    most = MAX_SINGLE if _single(view, group, columns) else MAX_TILE
+    whole = free and length is not None and length * fewest <= most
     whole = whole and flip(s, f"{stage.name}.whole_row", True)
     each = _rows_per_program(s, stage, inner_row, length if whole else None, crossed, free)
     outer, inner = stage.split(inner_row, factor=each)
@@ -65,6 +69,19 @@ def reduce_rows(s: Schedule, group: Group) -> None:
         warps = 8
     chosen = pick_warps(s, stage, (1, 2, 4, 8, 16, 32), warps, elements)
     stage.launch(num_warps=chosen)
+
+
+def _single(view: View, group: Group, columns: Sequence[Axis]) -> bool:
+    """True when rows of one tensor only are read from memory, in 16 bits or less."""
+    inside = {view[name] for name in (group.root, *group.inner)}
+    tensors = {
+        read.tensor
+        for name in (group.root, *group.inner)
+        for read in reads(*view[name].bodies)
+        if read.tensor.op not in inside
+        and any(among(a, (*columns, *view[name].reduce_axes)) for a in axes_of(*read.indices))
+    }
+    return len(tensors) == 1 and all(tensor.dtype.nbytes <= 2 for tensor in tensors)
 
 
 def _row_length(view: View, group: Group, columns: Sequence[Axis]) -> int | None:
@@ -109,10 +126,10 @@ def _rows_per_program(
 
 def _warps(elements: int) -> int:
     """Warps that hold a tile at 16 to 64 elements a thread."""
-    for limit, warps in ((512, 1), (1024, 2), (4096, 4), (16384, 8)):
+    for limit, warps in ((512, 1), (1024, 2), (4096, 4), (16384, 8), (32768, 16)):
         if elements <= limit:
             return warps
-    return 16
+    return 32
 
 
 def _whole_rows(
