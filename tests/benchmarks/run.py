@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from workloads import COMPILED, EAGER, TUNED, Workload, cpu_workloads, gpu_workloads
+from workloads import COMPILED, EAGER, TUNED, Workload, cpu_workloads, gpu_workloads, torch
 
 import tedsl as te
 from tedsl.runtime.timing import Stats, compare, compare_cuda
@@ -39,6 +40,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=None, help="search so long a row")
     parser.add_argument("--records", type=Path, default=HERE / "records")
     parser.add_argument("--out", type=Path, default=HERE / "results")
+    parser.add_argument("--commit", default="", help="what is measured, where git cannot tell")
     parser.add_argument("--table", action="store_true", help="only write the README's tables")
     options = parser.parse_args()
     if not options.table:
@@ -56,7 +58,10 @@ def measure_all(options: argparse.Namespace) -> None:
         if options.only in load.name:
             row = measure_row(load, options)
             rows.append(row)
-            report = {"machine": machine(options.target), "rows": rows}
+            report: dict[str, Any] = {
+                "machine": machine(options.target, options.commit),
+                "rows": rows,
+            }
             report["seconds"] = round(time.perf_counter() - start, 1)
             options.out.mkdir(parents=True, exist_ok=True)
             path = options.out / f"{options.target}.json"
@@ -72,17 +77,18 @@ def line(row: dict[str, Any]) -> str:
     return f"{verdict:6} {row['name']}: {times} ms | {bars} | {row['how']}"
 
 
-def machine(target: str) -> dict[str, str]:
+def machine(target: str, commit: str) -> dict[str, str]:
     """What the figures were taken on."""
     names = ["tedsl", "numpy", "llvmlite", "triton", "torch"]
     found = {name: installed(name) for name in names}
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], cwd=HERE, capture_output=True, text=True
-    ).stdout.strip()
+    commit = (
+        commit
+        or subprocess.run(
+            ["git", "rev-parse", "--short", "HEAD"], cwd=HERE, capture_output=True, text=True
+        ).stdout.strip()
+    )
     where = {"python": platform.python_version(), "commit": commit or "unknown", **found}
     if target == "cuda":
-        import torch
-
         where["gpu"] = torch.cuda.get_device_name()
     else:
         where["cpu"] = cpu_name()
@@ -99,12 +105,10 @@ def installed(name: str) -> str:
 
 def cpu_name() -> str:
     """The processor and its number of usable cores."""
-    from os import sched_getaffinity
-
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
     model = next((x.split(":")[1].strip() for x in lines if x.startswith("model name")), "")
-    return f"{model or platform.machine()}, {len(sched_getaffinity(0))} cores"
+    return f"{model or platform.machine()}, {len(os.sched_getaffinity(0))} cores"
 
 
 def measure_row(load: Workload, options: argparse.Namespace) -> dict[str, Any]:
@@ -119,7 +123,7 @@ def measure_row(load: Workload, options: argparse.Namespace) -> dict[str, Any]:
     repeats = 10 if options.quick else 60 if gpu else 25
     timed = (compare_cuda if gpu else compare)(calls, repeats=repeats)
     ours = timed["tedsl"].median
-    bars = [
+    bars: list[dict[str, Any]] = [
         {"peer": bar.peer, "ratio": bar.ratio, "got": round(ratio(load, bar.peer, timed), 4)}
         for bar in load.bars
         if bar.peer in timed
@@ -159,8 +163,6 @@ def kernel_for(load: Workload, options: argparse.Namespace) -> tuple[te.Kernel, 
 
 def random_inputs(load: Workload) -> list[Any]:
     """Fresh normal numbers, as PyTorch tensors on the target's device."""
-    import torch
-
     where = "cuda" if load.target == "cuda" else "cpu"
     kinds = {"float32": torch.float32, "bfloat16": torch.bfloat16}
     return [
@@ -171,8 +173,6 @@ def random_inputs(load: Workload) -> list[Any]:
 
 def check(load: Workload, kernel: te.Kernel, inputs: list[Any], torch_inputs: list[Any]) -> float:
     """The relative error of the worst output; exits when it is above the bound."""
-    import torch
-
     got = kernel(*inputs)
     outs = got if isinstance(got, tuple) else (got,)
     expected = load.torch_call(*[t.float() for t in torch_inputs])
@@ -189,8 +189,6 @@ def check(load: Workload, kernel: te.Kernel, inputs: list[Any], torch_inputs: li
 
 def peers(load: Workload, inputs: list[Any], quick: bool) -> Calls:
     """The same computation by others, and a copy of as many bytes on the GPU."""
-    import torch
-
     calls: Calls = {EAGER: lambda: load.torch_call(*inputs)}
     if load.target == "cpu":
         arrays = [t.numpy() for t in inputs]
@@ -249,9 +247,7 @@ def table(report: dict[str, Any]) -> str:
     lines.append("|---" * (len(used) + 3) + "|")
     for row in report["rows"]:
         ours = row["times"]["tedsl"]["ms"]
-        cells = [
-            f"{row['times'][n]['ms'] / ours:.2f}x" if n in row["times"] else "" for n in used
-        ]
+        cells = [f"{row['times'][n]['ms'] / ours:.2f}x" if n in row["times"] else "" for n in used]
         lines.append(f"| {row['name']} | {ours:.4f} | " + " | ".join(cells) + f" | {row['how']} |")
     return "\n".join(lines) + "\n"
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import tedsl as te
+
+torch: Any = importlib.import_module("torch")  # `pip install "tedsl[torch]"`
 
 
 @dataclass(frozen=True)
@@ -89,22 +92,16 @@ def _matmul_gelu(n: int, dtype: str) -> list[te.Tensor]:
     return [te.cast(te.nn.gelu(biased, approximate="tanh"), dtype)]
 
 
-def _torch() -> Any:
-    import torch
-
-    return torch
-
-
 def _torch_chain(x: Any, y: Any) -> Any:
-    return _torch().sigmoid(_torch().relu((x + y) * 2.0) - 1.0)
+    return torch.sigmoid(torch.relu((x + y) * 2.0) - 1.0)
 
 
 def _torch_row_vectors(x: Any, w: Any, b: Any) -> Any:
-    return _torch().relu(x * w + b)
+    return torch.relu(x * w + b)
 
 
 def _torch_sincos(x: Any) -> Any:
-    return _torch().sin(x), _torch().cos(x)
+    return torch.sin(x), torch.cos(x)
 
 
 def _torch_transpose_add(x: Any, y: Any) -> Any:
@@ -112,11 +109,11 @@ def _torch_transpose_add(x: Any, y: Any) -> Any:
 
 
 def _torch_softmax(x: Any) -> Any:
-    return _torch().softmax(x, -1)
+    return torch.softmax(x, -1)
 
 
 def _torch_layer_norm(x: Any, w: Any, b: Any) -> Any:
-    return _torch().nn.functional.layer_norm(x, (x.shape[-1],), w, b)
+    return torch.nn.functional.layer_norm(x, (x.shape[-1],), w, b)
 
 
 def _torch_matmul(a: Any, b: Any) -> Any:
@@ -124,7 +121,7 @@ def _torch_matmul(a: Any, b: Any) -> Any:
 
 
 def _torch_matmul_gelu(a: Any, b: Any, bias: Any) -> Any:
-    return _torch().nn.functional.gelu(a @ b + bias, approximate="tanh")
+    return torch.nn.functional.gelu(a @ b + bias, approximate="tanh")
 
 
 COMPILED, TUNED, EAGER = "torch.compile", "torch.compile max-autotune", "torch eager"
