@@ -17,6 +17,7 @@ from hypothesis import event, given, note, seed
 from strategies import Case, computes
 
 import tedsl as te
+from tedsl.backends.triton.offline import CompiledInfo
 from tedsl.dtypes import DType
 from tedsl.errors import LowerError
 from tedsl.expr.numerics import Array
@@ -143,5 +144,26 @@ def test_every_way_to_run_agrees(shard: int) -> None:
         schedule = data.draw(schedules(case.outputs), label="schedule")
         note(f"{schedule.as_python()}\n{schedule}")
         check_pair(case, schedule)
+
+    pairs()
+
+
+@pytest.mark.ptxas
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_100"])
+def test_drawn_kernels_compile(arch: str) -> None:
+    """A sample of the pairs through ptxas: nothing that is lowered is refused by it."""
+
+    @seed(int(arch.removeprefix("sm_")))
+    @given(st.data())
+    def pairs(data: st.DataObject) -> None:
+        case = data.draw(computes(), label="case")
+        schedule = data.draw(schedules(case.outputs), label="schedule")
+        note(f"{schedule.as_python()}\n{schedule}")
+        if lowered(schedule, f"cuda:{arch}") is None:
+            return
+        kernel = te.build(schedule, target=f"cuda:{arch}", cache=False)
+        for part in kernel.resources.values():
+            assert isinstance(part, CompiledInfo)
+            assert part.cubin and part.registers is not None and part.registers <= 255
 
     pairs()
