@@ -18,7 +18,6 @@ from typing import cast
 from tedsl.errors import BackendError
 from tedsl.expr.tensor import Operation, Tensor
 from tedsl.ir.nodes import Module
-from tedsl.lower import pipeline
 from tedsl.runtime.executors import check_target, make_executor
 from tedsl.runtime.kernel import Kernel
 from tedsl.scheduling.schedule import Schedule
@@ -119,8 +118,13 @@ def _lowered(
     dump: Dump | None = None,
     check: bool = False,
 ) -> Module:
-    module = pipeline.lower(schedule.plan, target, dump=dump, check=check)
+    module = _lowering()(schedule.plan, target, dump=dump, check=check)
     return module if name is None else replace(module, name=name)
+
+
+def _lowering() -> Callable[..., Module]:
+    """The lowering, loaded when it is first used: `import tedsl` stays light."""
+    return cast("Callable[..., Module]", importlib.import_module("tedsl.lower.pipeline").lower)
 
 
 @contextmanager
