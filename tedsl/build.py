@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
+import tedsl.lower  # noqa: F401  (bound now, so that loading it later does not hide `te.lower`)
 from tedsl.errors import BackendError
 from tedsl.expr.tensor import Operation, Tensor
 from tedsl.ir.nodes import Module
