@@ -25,6 +25,10 @@ from tedsl.schedules.loops import fused
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
 
+# Panels from which each packs its operand once: there are enough for the threads without cutting
+# the rows as well.
+PANELS = 16
+
 
 def contract(s: Schedule, group: Group) -> None:
     """Register tiles of the result; the operand of the lanes is packed panel by panel."""
@@ -43,7 +47,9 @@ def contract(s: Schedule, group: Group) -> None:
     co, ci = stage.split(column, factor=wide)
     others = [a for a in root.axes if a is not row and a is not column]
     tiles = None if extent_of(row) is None else -(-(extent_of(row) or 0) // tall)
-    blocks = pick(s, f"{stage.name}.row_blocks", (1, 2, 4, 8), 2, tiles)
+    panels = None if extent_of(column) is None else -(-(extent_of(column) or 0) // wide)
+    enough = panels is not None and panels * (volume(others) or 1) >= PANELS
+    blocks = pick(s, f"{stage.name}.row_blocks", (1, 2, 4, 8), 1 if enough else 2, tiles)
     rb, ro = stage.split(ro, nparts=blocks)
     stage.reorder(*others, rb, co, ro, ri, ci)
     stage.vectorize(ri)
