@@ -11,9 +11,22 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tedsl.expr.nodes import Axis, Binary, Compare, Const, Expr, Select, Unary, Var
+from tedsl.expr.nodes import Axis, Binary, Compare, CompareOp, Const, Expr, Select, Unary, Var
 from tedsl.expr.visit import walk
-from tedsl.ir.nodes import Accumulate, Allocate, Buffer, Dot, For, Func, Module, Scope, Stmt, Store
+from tedsl.ir.nodes import (
+    Accumulate,
+    Allocate,
+    Buffer,
+    Dot,
+    For,
+    Func,
+    Guard,
+    Module,
+    Scope,
+    Seq,
+    Stmt,
+    Store,
+)
 from tedsl.ir.visit import (
     buffers_read,
     buffers_written,
@@ -124,11 +137,17 @@ def _nbytes(buffer: Buffer, values: Mapping[Var, Number]) -> int:
 
 
 def _flops(stmt: Stmt, times: int, values: Mapping[Axis | Var, Number]) -> int:
-    """Operations on floats in `stmt`, run `times` times; guards and masks count as taken."""
+    """Operations on floats in `stmt`, run `times` times.
+
+    Guards and masks count as taken, but for the two versions of a parallel loop's body, of which
+    each iteration runs one.
+    """
     match stmt:
         case For(axis=axis, extent=extent, body=body):
             trips = max(evaluate(extent, values), 0)
-            return _flops(body, times * trips, {**values, axis: 0})
+            inner = {**values, axis: 0}
+            parts = body.stmts if isinstance(body, Seq) else (body,)
+            return sum(_flops(p, times * _taken(p, axis, trips, inner), inner) for p in parts)
         case Dot():
             points = math.prod(axis.extent for axis in tile_axes(stmt))
             return times * (2 * points + _expr_flops(stmt))
@@ -140,6 +159,17 @@ def _flops(stmt: Stmt, times: int, values: Mapping[Axis | Var, Number]) -> int:
             return times * (combine * points + _expr_flops(stmt))
         case _:
             return sum(_flops(inner, times, values) for inner in sub_stmts(stmt))
+
+
+def _taken(stmt: Stmt, axis: Axis, trips: int, values: Mapping[Axis | Var, Number]) -> int:
+    """How many of the iterations of `axis` run `stmt`: all, unless it is one of two versions."""
+    match stmt:
+        case Guard(condition=Compare(op=op, a=a, b=b)) if a is axis:
+            split = min(max(evaluate(b, values), 0), trips)
+            shares = {CompareOp.LT: split, CompareOp.GE: trips - split}
+            return shares.get(op, trips)
+        case _:
+            return trips
 
 
 def _expr_flops(stmt: Stmt) -> int:

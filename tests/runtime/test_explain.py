@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from irs import buffer, float32, int32, load, loop, tile
 
+import tedsl as te
 from tedsl.dtypes import DType
 from tedsl.expr.nodes import Axis, Binary, BinaryOp, Expr, Reducer, Unary, UnaryOp, Var
 from tedsl.ir.nodes import Accumulate, Allocate, Buffer, Dot, Func, Module, Scope, Seq, Stmt, Store
@@ -73,3 +74,14 @@ def test_integer_arithmetic_is_no_flop() -> None:
     told = explained([a], [c], loop(i, 4, Store(c, (i,), add(load(a, i), int32(1)))))
     assert told.flops == 0
     assert told.kernels[0].nbytes == 32
+
+
+def test_two_versions_of_a_parallel_body_are_one() -> None:
+    source = te.placeholder((100,), name="source")
+    result = te.compute((100,), lambda i: source[i] + 1.0, name="result")
+    s = te.create_schedule(result)
+    outer, inner = s[result].split(result.op.axis[0], 32)
+    s[result].parallel(outer)
+    s[result].vectorize(inner)
+    told = explain(te.lower(s, "cpu"), CPU, {})
+    assert told.flops == 4 * 32  # the last tile has idle lanes
