@@ -15,7 +15,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
-import tedsl.lower  # noqa: F401  (bound now, so that loading it later does not hide `te.lower`)
 from tedsl.errors import BackendError
 from tedsl.expr.tensor import Operation, Tensor
 from tedsl.ir.nodes import Module
@@ -23,6 +22,9 @@ from tedsl.runtime.executors import check_target, make_executor
 from tedsl.runtime.kernel import Kernel
 from tedsl.scheduling.schedule import Schedule
 from tedsl.target import Target, TargetKind
+
+# The empty package is bound now, so that loading the lowering later does not hide `te.lower`.
+importlib.import_module("tedsl.lower")
 
 Buildable = Schedule | Tensor | Operation | Sequence[Tensor | Operation]
 Dump = Callable[[str, Module], None]
