@@ -42,7 +42,7 @@ if options.quick:
 if importlib.util.find_spec("matplotlib") is None:
     sys.exit("this tutorial needs matplotlib for its photograph: pip install 'tedsl[plot]'")
 # A folder gets the picture under its usual name.
-picture = options.out / "blur_compute_at.png" if options.out.is_dir() else options.out
+saved_as = options.out / "blur_compute_at.png" if options.out.is_dir() else options.out
 begin = time.perf_counter()
 
 
@@ -318,11 +318,11 @@ def draw(pyplot: Any) -> None:
         axes.tick_params(left=False)
         axes.spines[["top", "right", "bottom"]].set_visible(False)
     every[0].invert_yaxis()
-    figure.savefig(picture, dpi=130)
+    figure.savefig(saved_as, dpi=130)
 
 
 matplotlib: Any = importlib.import_module("matplotlib")
 matplotlib.use("agg")
 draw(importlib.import_module("matplotlib.pyplot"))
-print(f"picture: {picture}")
+print(f"picture: {saved_as}")
 title(f"done in {time.perf_counter() - begin:.0f} s")
