@@ -279,30 +279,39 @@ class Records:
         connection.execute("COMMIT")
 
     def _open(self) -> sqlite3.Connection:
+        connection: sqlite3.Connection | None = None
         try:
             place = ":memory:" if self.path is None else self.path
             connection = self._sql.connect(place, timeout=BUSY_SECONDS, isolation_level=None)
-            connection.row_factory = self._sql.Row
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("PRAGMA synchronous = NORMAL")
-            found = int(connection.execute("PRAGMA user_version").fetchone()[0])
-            if found not in (0, VERSION):
-                raise TuneError(
-                    f"{self.path} holds records of version {found}, this tedsl reads {VERSION}",
-                    hint="use another file, records=..., or the tedsl that wrote it",
-                )
-            if found == 0:
-                connection.execute("BEGIN IMMEDIATE")
-                for statement in _SCHEMA:
-                    connection.execute(statement)
-                connection.execute(f"PRAGMA user_version = {VERSION}")
-                connection.execute("COMMIT")
-        except self._sql.DatabaseError as error:
+            self._prepare(connection)
+        except (TuneError, self._sql.DatabaseError) as error:
+            if connection is not None:
+                connection.close()
+            if isinstance(error, TuneError):
+                raise
             raise TuneError(
                 f"{self.path} cannot be used as a record file: {error}",
                 hint="move the file away, or name another with records=...",
             ) from error
         return connection
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        """Set up the connection, and the tables of a new file."""
+        connection.row_factory = self._sql.Row
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = NORMAL")
+        found = int(connection.execute("PRAGMA user_version").fetchone()[0])
+        if found not in (0, VERSION):
+            raise TuneError(
+                f"{self.path} holds records of version {found}, this tedsl reads {VERSION}",
+                hint="use another file, records=..., or the tedsl that wrote it",
+            )
+        if found == 0:
+            connection.execute("BEGIN IMMEDIATE")
+            for statement in _SCHEMA:
+                connection.execute(statement)
+            connection.execute(f"PRAGMA user_version = {VERSION}")
+            connection.execute("COMMIT")
 
 
 def default_path() -> Path:

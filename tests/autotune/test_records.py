@@ -5,6 +5,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -39,8 +41,15 @@ def ok(seconds: float) -> Outcome:
 
 
 @pytest.fixture
-def records(tmp_path: Path) -> Records:
-    return Records(tmp_path / "deep" / "records.sqlite")
+def records(tmp_path: Path) -> Iterator[Records]:
+    with closing(Records(tmp_path / "deep" / "records.sqlite")) as opened:
+        yield opened
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Iterator[Records]:
+    with closing(Records(tmp_path / "other.sqlite")) as opened:
+        yield opened
 
 
 def finished(records: Records, where: Context, times: dict[int, float], best: int) -> str:
@@ -109,13 +118,12 @@ def test_a_final_time_replaces_the_first(records: Records):
     assert best.outcome.seconds == 3.5e-3
 
 
-def test_export_and_import(records: Records, tmp_path: Path):
+def test_export_and_import(records: Records, other: Records, tmp_path: Path):
     finished(records, context(), {4: 1e-3, 8: 2e-3}, 4)
     lines = tmp_path / "all.jsonl"
     winners = tmp_path / "winners.jsonl"
     assert records.export(lines) == 3
     assert records.export(winners, winners_only=True) == 2
-    other = Records(tmp_path / "other.sqlite")
     assert other.load(winners) == 2
     assert other.load(lines) == 1
     assert other.load(lines) == 0
@@ -125,12 +133,13 @@ def test_export_and_import(records: Records, tmp_path: Path):
     assert again.read_text() == lines.read_text()
 
 
-def test_import_refuses_what_is_no_record_and_takes_nothing(records: Records, tmp_path: Path):
+def test_import_refuses_what_is_no_record_and_takes_nothing(
+    records: Records, other: Records, tmp_path: Path
+):
     finished(records, context(), {4: 1e-3}, 4)
     good = tmp_path / "good.jsonl"
     records.export(good)
     bad = tmp_path / "bad.jsonl"
-    other = Records(tmp_path / "other.sqlite")
     for line in ("[1]", "not json", '{"kind": "run"}', '{"kind": "candidate", "run": 3}'):
         bad.write_text(good.read_text() + line + "\n")
         with pytest.raises(TuneError, match=r"bad.jsonl:3 is no record"):
@@ -169,9 +178,9 @@ def test_four_processes_write_one_file(tmp_path: Path):
     for process in processes:
         process.communicate(timeout=120)
         assert process.returncode == 0
-    records = Records(path)
-    assert len(records.runs(context())) == 4
-    assert len(records.known(context())) == 160
+    with closing(Records(path)) as records:
+        assert len(records.runs(context())) == 4
+        assert len(records.known(context())) == 160
 
 
 def test_a_killed_writer_leaves_every_finished_row(tmp_path: Path):
