@@ -279,21 +279,28 @@ class Records:
         connection.execute("COMMIT")
 
     def _open(self) -> sqlite3.Connection:
-        connection: sqlite3.Connection | None = None
+        place = ":memory:" if self.path is None else self.path
         try:
-            place = ":memory:" if self.path is None else self.path
-            connection = self._sql.connect(place, timeout=BUSY_SECONDS, isolation_level=None)
+            connection: sqlite3.Connection = self._sql.connect(
+                place, timeout=BUSY_SECONDS, isolation_level=None
+            )
+        except self._sql.DatabaseError as error:
+            raise self._unusable(error) from error
+        try:
             self._prepare(connection)
-        except (TuneError, self._sql.DatabaseError) as error:
-            if connection is not None:
-                connection.close()
-            if isinstance(error, TuneError):
-                raise
-            raise TuneError(
-                f"{self.path} cannot be used as a record file: {error}",
-                hint="move the file away, or name another with records=...",
-            ) from error
+        except TuneError:
+            connection.close()
+            raise
+        except self._sql.DatabaseError as error:
+            connection.close()
+            raise self._unusable(error) from error
         return connection
+
+    def _unusable(self, error: Exception) -> TuneError:
+        return TuneError(
+            f"{self.path} cannot be used as a record file: {error}",
+            hint="move the file away, or name another with records=...",
+        )
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
         """Set up the connection, and the tables of a new file."""
