@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import gcd
 
-from tedsl.expr.nodes import Axis, Binary, BinaryOp, Cast, Expr, IfThenElse, Select, Var
+from tedsl.expr.nodes import Axis, Binary, BinaryOp, Cast, Const, Expr, IfThenElse, Select, Var
 from tedsl.expr.visit import substitute
 from tedsl.index.bounds import depends
 from tedsl.index.facts import Facts
@@ -124,6 +124,9 @@ def _atom_multiple(atom: Expr, limit: int, facts: Facts) -> int:
             found = gcd(_multiple(a, limit, facts), _multiple(b, limit, facts))
         case Select(a=a, b=b) | IfThenElse(a=a, b=b):
             found = gcd(_multiple(a, limit, facts), _multiple(b, limit, facts))
+        case Binary(op=BinaryOp.FLOORDIV, a=a, b=Const(value=int(c))) if c > 0:
+            inner = _multiple(a, limit * c, facts)
+            found = inner // c if inner % c == 0 else 1
         case Binary(op=BinaryOp.SHL, a=a):
             found = _multiple(a, limit, facts)
         case Cast(a=a) if a.dtype in INDEX_DTYPES:

@@ -69,16 +69,21 @@ def run(
     Raises:
         OutOfBounds: an index outside its buffer.
         Unwritten: a read of a GLOBAL element nobody has stored.
-        InternalError: an input that does not fit, a missing size, two points that store one place.
+        InternalError: an input that does not fit, a size that is missing or against an assumption,
+            two points that store one place.
     """
     layout = Layout()
     bodies = [_compile(func.body, layout) for func in module.funcs]
+    assumed = [c for func in module.funcs for c in func.assumptions]
+    conditions = [Compiler(layout).visit(c) for c in assumed]
     shapes = {b: _extents(b, layout) for b in (*module.inputs, *module.outputs, *module.workspaces)}
     for buffer in shapes:
         layout.memory(buffer)
     env: Env = [None] * layout.size
     env[ACTIVE] = True
     _set_sizes(env, module, layout, sizes or {})
+    if not all(condition(env) for condition in conditions):
+        raise InternalError("sizes against an assumption", subject=f"run {module.name}")
     with np.errstate(all="ignore"):
         for buffer in shapes:
             extents = _constant_shape(shapes[buffer], env)

@@ -208,14 +208,18 @@ DEFAULT_LAUNCH = Launch()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Func:
-    """One kernel.  `params` are the GLOBAL buffers it touches, `sizes` the runtime scalars it
-    uses."""
+    """One kernel.  `params` are the GLOBAL buffers it touches, `sizes` the runtime scalars it uses.
+
+    `assumptions` are conditions on integer sizes that hold at every call: passes and backends rely
+    on them, and the runtime refuses a call where one does not hold.
+    """
 
     name: str
     params: tuple[Buffer, ...]
     sizes: tuple[Var, ...]
     body: Stmt
     launch: Launch = DEFAULT_LAUNCH
+    assumptions: tuple[Expr, ...] = ()
 
     def __str__(self) -> str:
         text: str = importlib.import_module("tedsl.ir.printer").print_func(self)

@@ -90,7 +90,8 @@ def _func_lines(func: Func, namer: Namer) -> list[str]:
     if options := _launch(func.launch):
         head[0] += f" launch({options})"
     head[0] += ":"
-    return head + _indent(_stmt_lines(func.body, namer))
+    body = [f"assume {_expr(cond, namer)}" for cond in func.assumptions]
+    return head + _indent(body + _stmt_lines(func.body, namer))
 
 
 def _launch(launch: Launch) -> str:

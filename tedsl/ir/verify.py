@@ -101,6 +101,10 @@ def _verify_func(func: Func, level: Level) -> None:
             raise scope.fail(f"parameter {buffer.name!r} is not GLOBAL", None)
         for extent in buffer.shape:
             _check_expr(extent, scope, None)
+    for condition in func.assumptions:
+        _check_expr(condition, scope, None)
+        if condition.dtype is not DType.bool:
+            raise scope.fail("an assumption is not bool", None, condition)
     _check_stmt(func.body, scope, bound)
 
 

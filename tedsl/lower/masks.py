@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tedsl.dtypes import DType
-from tedsl.expr.integers import ZERO, at_most, both, less, widened
+from tedsl.expr.integers import ZERO, at_most, both, less, maximum, widened
 from tedsl.expr.nodes import (
     Axis,
     Binary,
@@ -24,6 +24,7 @@ from tedsl.expr.nodes import (
 )
 from tedsl.expr.visit import axes_of, map_children, walk
 from tedsl.index.facts import Facts
+from tedsl.index.intern import INDEX_DTYPES
 from tedsl.index.prove import prove
 from tedsl.ir.layout import collapse
 from tedsl.ir.nodes import Buffer, Load
@@ -78,11 +79,24 @@ class _Masker:
             case Binary(op=op, a=a, b=b) if op in _DIVISIONS and b.dtype.is_integer:
                 left, right = self.visit(a, conditions), self.visit(b, conditions)
                 if conditions and not isinstance(right, Const):
-                    one = Const(1, right.dtype)
-                    right = Select(both(*conditions), right, one)
+                    right = self._divisor(right, conditions)
                 return expr if left is a and right is b else Binary(op, left, right)
             case _:
                 return map_children(expr, lambda child: self.visit(child, conditions))
+
+    def _divisor(self, divisor: Expr, conditions: tuple[Expr, ...]) -> Expr:
+        """`divisor` where `conditions` hold, and nowhere 0; over its own dimensions if it can be.
+
+        A size has no dimension, and a division by one that took on those of the mask would spread
+        over the tile.
+        """
+        one = Const(1, divisor.dtype)
+        if divisor.dtype in INDEX_DTYPES:
+            if prove(at_most(one, divisor), self.facts):
+                return divisor
+            if prove(at_most(ZERO, divisor), self.facts):
+                return maximum(divisor, one)
+        return Select(both(*conditions), divisor, one)
 
     def _load(self, load: Load, conditions: tuple[Expr, ...]) -> Load:
         indices = tuple(self.visit(i, conditions) for i in load.indices)

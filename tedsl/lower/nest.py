@@ -14,7 +14,7 @@ from tedsl.errors import InternalError, LowerError
 from tedsl.expr.integers import both, constant, sub
 from tedsl.expr.nodes import Axis, AxisKind, Const, Expr, Range, Reduce, TensorRead, Var
 from tedsl.expr.tensor import ComputeOp, PlaceholderOp, Tensor
-from tedsl.expr.visit import axes_of, rewrite, substitute, walk
+from tedsl.expr.visit import axes_of, rewrite, substitute, variables, walk
 from tedsl.index.simplify import simplify
 from tedsl.ir.nodes import (
     Accumulate,
@@ -140,7 +140,9 @@ def _func(context: _Context, stage: StagePlan, op: ComputeOp) -> Func:
     body = _stage_nest(context, stage, op)
     touched = dict.fromkeys((*buffers_read(body), *buffers_written(body)))
     params = tuple(b for b in context.buffers.values() if b in touched and b.scope is Scope.GLOBAL)
-    return Func(stage.name, params, _scalars(params, body), body, stage.launch)
+    sizes = _scalars(params, body)
+    known = tuple(c for c in context.plan.assumptions if set(sizes).issuperset(variables(c)))
+    return Func(stage.name, params, sizes, body, stage.launch, known)
 
 
 def _scalars(params: Sequence[Buffer], body: Stmt) -> tuple[Var, ...]:

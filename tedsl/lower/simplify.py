@@ -29,8 +29,11 @@ def simplify_func(func: Func) -> Func:
 
 
 def func_facts(func: Func) -> Facts:
-    """What holds for any call: no dimension of a parameter is negative."""
-    return shape_facts(buffer.shape for buffer in func.params)
+    """What holds for any call: no dimension of a parameter is negative, and the assumptions."""
+    facts = shape_facts(buffer.shape for buffer in func.params)
+    for condition in func.assumptions:
+        facts = facts.assume(condition)
+    return facts
 
 
 def sequence(stmts: Sequence[Stmt]) -> Stmt:

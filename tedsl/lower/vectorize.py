@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tedsl.errors import LowerError
-from tedsl.expr.integers import as_index, both, conjuncts, constant, less
-from tedsl.expr.nodes import Axis, AxisKind, Expr
+from tedsl.expr.integers import ZERO, as_index, at_most, both, conjuncts, constant, less
+from tedsl.expr.nodes import Axis, AxisKind, Binary, BinaryOp, Cast, Const, Expr
 from tedsl.expr.visit import axes_of
 from tedsl.index.facts import Facts
+from tedsl.index.intern import INDEX_DTYPES
 from tedsl.index.prove import prove
 from tedsl.ir.nodes import (
     Accumulate,
@@ -96,7 +97,8 @@ def _vectorized(stmt: Stmt, place: _Place) -> Stmt:
         case For(kind=LoopKind.VECTORIZED):
             return _vectorized(stmt.body, _with_lane(stmt, place))
         case For(axis=axis, extent=extent, body=body):
-            inside = replace(place, facts=place.facts.with_axis(axis, 0, extent))
+            facts = _not_empty(extent, place.facts).with_axis(axis, 0, extent)
+            inside = replace(place, facts=facts)
             return replace(stmt, body=_vectorized(body, inside))
         case Guard(condition=condition, body=body):
             return _vectorized_guard(condition, body, place)
@@ -106,6 +108,30 @@ def _vectorized(stmt: Stmt, place: _Place) -> Stmt:
             return _vectorized_accumulate(stmt, place)
         case _:
             return map_sub_stmts(stmt, lambda s: _vectorized(s, place))
+
+
+def _not_empty(extent: Expr, facts: Facts) -> Facts:
+    """The facts inside a loop: it has an iteration, so no size that its extent is made of is 0.
+
+    ceil(a * b / 4) >= 1  =  a >= 1 and b >= 1,  for a, b >= 0
+    """
+    match extent:
+        case Const():
+            return facts
+        case Binary(
+            op=BinaryOp.FLOORDIV,
+            a=Binary(op=BinaryOp.ADD, a=a, b=Const(value=int(k))),
+            b=Const(value=int(c)),
+        ) if 0 <= k < c:
+            return _not_empty(a, facts)
+        case Binary(op=BinaryOp.MUL, a=a, b=b) if all(
+            prove(at_most(ZERO, factor), facts) for factor in (a, b)
+        ):
+            return _not_empty(b, _not_empty(a, facts))
+        case Cast(a=a) if a.dtype in INDEX_DTYPES:
+            return _not_empty(a, facts)
+        case _:
+            return facts.assume(less(ZERO, extent))
 
 
 def _with_lane(loop: For, place: _Place) -> _Place:

@@ -15,7 +15,7 @@ import numpy as np
 
 from tedsl.dtypes import DType
 from tedsl.errors import BackendError
-from tedsl.expr.nodes import Var
+from tedsl.expr.nodes import Expr, Var
 from tedsl.expr.visit import variables
 from tedsl.ir.nodes import Buffer, Module
 from tedsl.ir.printer import print_expr
@@ -69,7 +69,7 @@ class Binding:
 @dataclass(frozen=True, slots=True, eq=False)
 class Signature:
     """What a kernel takes: inputs by position, outputs, and `keywords`, the scalars that no input
-    shape determines.
+    shape determines.  `assumptions` are conditions on the sizes that every call is checked against.
     """
 
     name: str
@@ -79,6 +79,7 @@ class Signature:
     sizes: tuple[Var, ...]
     scalars: tuple[Var, ...]
     keywords: Mapping[str, Var]
+    assumptions: tuple[Expr, ...] = ()
 
     @staticmethod
     def of(module: Module) -> Signature:
@@ -116,6 +117,7 @@ class Signature:
             module.sizes,
             scalars,
             keywords,
+            tuple(dict.fromkeys(c for func in module.funcs for c in func.assumptions)),
         )
 
     def __str__(self) -> str:
@@ -191,6 +193,7 @@ class Signature:
         values = {**self._solve(inputs), **self._scalars(scalars)}
         for i, (array, buffer) in enumerate(zip(inputs, self.inputs, strict=True)):
             _check_shape(array, buffer, values, f"{self.name}: argument {i + 1} ({buffer.name})")
+        self._check_assumptions(values)
         return Binding(
             sizes=tuple(values[var] for var in self.sizes),
             values=values,
@@ -276,6 +279,18 @@ class Signature:
         for name, var in self.keywords.items():
             values[var] = _scalar(var, scalars[name], f"{self.name}: {name}=")
         return values
+
+    def _check_assumptions(self, values: Values) -> None:
+        """What the code was made to rely on holds for the sizes of this call."""
+        for condition in self.assumptions:
+            if not evaluate(condition, values):
+                used = [v for v in variables(condition) if isinstance(v, Var)]
+                raise BackendError(
+                    f"the kernel assumes {print_expr(condition)}, which does not hold",
+                    subject=self.name,
+                    facts=[("given", ", ".join(f"{v.name} = {values[v]}" for v in used))],
+                    hint="pass arrays of such sizes, or build the kernel without that assumption",
+                )
 
     def _specs(self, buffers: Iterable[Buffer], values: Values, what: str) -> tuple[ArraySpec, ...]:
         specs: list[ArraySpec] = []

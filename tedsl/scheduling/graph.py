@@ -145,7 +145,7 @@ def reroute(
                 current[old] = outer[old] = new
         stages.append(rebuilt)
     outputs = tuple((outer if only is not None else current).get(t, t) for t in plan.outputs)
-    return Plan(tuple(stages), outputs)
+    return Plan(tuple(stages), outputs, plan.assumptions)
 
 
 def _rebuilt(stage: StagePlan, tensors: Mapping[Tensor, Tensor]) -> StagePlan:

@@ -117,10 +117,14 @@ class StagePlan:
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
     """All stages, producers before readers, and the tensors the user asked for, in the user's
-    order."""
+    order.
+
+    `assumptions` are conditions on runtime sizes that hold at every call; the runtime checks them.
+    """
 
     stages: tuple[StagePlan, ...]
     outputs: tuple[Tensor, ...]
+    assumptions: tuple[Expr, ...] = ()
 
     def stage(self, name: str) -> StagePlan:
         """The stage called `name`."""

@@ -80,7 +80,7 @@ def same_row_twice(*shape: Any) -> Tensor:
     return te.sqrt(e + 1.0) * e
 
 
-def broadcast(m: int, n: int, dtype: str = "float32") -> Tensor:
+def broadcast(m: Any, n: Any, dtype: str = "float32") -> Tensor:
     x, w = p(m, n, dtype=dtype), p(n, dtype=dtype, name="w")
     column, one = p(m, 1, dtype=dtype, name="c"), p(1, 1, dtype=dtype, name="one")
     return te.maximum(x * w + column, one)

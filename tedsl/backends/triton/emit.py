@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from tedsl.backends.triton.address import times, to
 from tedsl.backends.triton.descriptors import Descriptors
+from tedsl.backends.triton.hints import size_hint
 from tedsl.backends.triton.math import UNARY, triton_type
 from tedsl.backends.triton.names import Names, sanitise
 from tedsl.backends.triton.program import (
@@ -23,13 +24,14 @@ from tedsl.backends.triton.program import (
 )
 from tedsl.backends.triton.statements import Statements
 from tedsl.backends.triton.values import Printer
-from tedsl.backends.triton.writer import Writer
+from tedsl.backends.triton.writer import INDENT, Writer
 from tedsl.dtypes import DType
 from tedsl.errors import LowerError
 from tedsl.expr.nodes import Const, Expr
 from tedsl.expr.visit import axes_of
 from tedsl.ir.nodes import For, Func, LoopKind, Module, Scope, Stmt
 from tedsl.ir.visit import buffers_read, buffers_written
+from tedsl.lower.simplify import func_facts
 from tedsl.target import Target
 
 HEADER = '''"""{title}"""
@@ -77,7 +79,7 @@ class _Kernel:
         self.func = func
         self.name = name
         self.names = Names(frozenset((name, *helpers)))
-        self.writer = Writer(self.names)
+        self.writer = Writer(self.names, func_facts(func))
         self.writer.helpers = helpers
         written = set(buffers_written(func.body))
         self.writer.shared_memory = written.intersection(buffers_read(func.body))
@@ -103,19 +105,28 @@ class _Kernel:
         statements = Statements(writer, self.descriptors, tuple(loop.axis for loop in loops))
         statements.emit(body)
         lines = writer.blocks[-1].lines or ["    pass"]
-        self._finish_params("\n".join(lines))
+        used = set(re.findall(r"\w+", re.sub(r"#.*", "", "\n".join(lines))))
+        self._finish_params(used)
+        lines = [*self._size_hints(used), *lines]
         head = f"\n@triton.jit\ndef {self.name}({', '.join(p.name for p in self.params)}):"
         return "\n".join((head, *lines)) + "\n"
 
     def spec(self) -> KernelSpec:
         """How to call it."""
-        spans = tuple(self.writer.spans)
-        return KernelSpec(self.name, tuple(self.params), self.grid, self.func.launch, spans)
+        spans, assumptions = tuple(self.writer.spans), self.func.assumptions
+        params = tuple(self.params)
+        return KernelSpec(self.name, params, self.grid, self.func.launch, spans, assumptions)
 
-    def _finish_params(self, text: str) -> None:
+    def _size_hints(self, used: set[str]) -> list[str]:
+        """What the assumptions say of the sizes in the text."""
+        sizes = [(param.name, param.var) for param in self.params if param.name in used]
+        found = [size_hint(name, var, self.writer.facts) for name, var in sizes if var is not None]
+        lines = [f"{INDENT}{text}" for text in found if text is not None]
+        return [f"{INDENT}# multiples, as assumed", *lines] if lines else []
+
+    def _finish_params(self, used: set[str]) -> None:
         """Drop pointers that only descriptors stand for, and add the descriptors."""
         described = {buffer for buffer, _ in self.descriptors.params}
-        used = set(re.findall(r"\w+", re.sub(r"#.*", "", text)))
         self.params = [
             param for param in self.params if param.buffer not in described or param.name in used
         ]

@@ -13,6 +13,7 @@ from tedsl.errors import BackendError
 from tedsl.expr.nodes import Expr, Var
 from tedsl.index.evaluate import EvaluationError, evaluate_int
 from tedsl.ir.nodes import Buffer, Launch, Module
+from tedsl.ir.printer import print_expr
 from tedsl.target import Target
 
 GRID_LIMITS = (2**31 - 1, 65535, 65535)
@@ -49,6 +50,7 @@ class KernelSpec:
 
     `grid` has one to three extents over the sizes.  `spans` are expressions that must stay below
     2**31: the farthest element from its program's base that a 32-bit offset has to reach.
+    `assumptions` are conditions on the sizes that the text relies on.
     """
 
     name: str
@@ -56,6 +58,7 @@ class KernelSpec:
     grid: tuple[Expr, ...]
     launch: Launch
     spans: tuple[Expr, ...] = ()
+    assumptions: tuple[Expr, ...] = ()
 
     @property
     def num_warps(self) -> int:
@@ -77,9 +80,16 @@ class KernelSpec:
         """The grid of one call.  A 0 in it means that there is nothing to run.
 
         Raises:
-            BackendError: an extent is beyond what the device can launch, or an offset beyond
-                32 bits.
+            BackendError: an assumption does not hold, an extent is beyond what the device can
+                launch, or an offset beyond 32 bits.
         """
+        for condition in self.assumptions:
+            if not evaluate(condition, sizes):
+                raise BackendError(
+                    f"kernel {self.name} was made for sizes with {print_expr(condition)}",
+                    facts=[("given", ", ".join(f"{v.name} = {n}" for v, n in sizes.items()))],
+                    hint="give such sizes, or build without that assumption",
+                )
         extents = [int(evaluate(extent, sizes)) for extent in self.grid]
         for axis, (extent, limit) in enumerate(zip(extents, GRID_LIMITS, strict=False)):
             if extent > limit:

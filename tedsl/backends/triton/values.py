@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tedsl.backends.triton import address, math
+from tedsl.backends.triton import address, hints, math
 from tedsl.backends.triton.masks import conjuncts
 from tedsl.backends.triton.math import Text
 from tedsl.backends.triton.names import sanitise
@@ -404,6 +404,8 @@ class Printer:
         text, helper = math.binary(expr.op, left, right, dtype, positive)
         if helper is not None:
             self.writer.helpers[helper] = math.HELPERS[helper]
+        if not info.dims:
+            text = hints.hinted(text, expr, self.writer.facts)
         return self._rounded(text, info.dims, expr.dtype)
 
     def _scaled(self, expr: Binary, info: Info) -> Value | None:

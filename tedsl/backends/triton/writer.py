@@ -15,6 +15,7 @@ from tedsl.backends.triton.names import Names
 from tedsl.dtypes import DType
 from tedsl.errors import InternalError
 from tedsl.expr.nodes import Axis, Const, Expr, Var
+from tedsl.index.facts import Facts
 from tedsl.ir.nodes import Buffer
 
 INDENT = "    "
@@ -88,8 +89,9 @@ def wrap(text: str, indent: str) -> list[str]:
 class Writer:
     """The state shared by all statements of one kernel."""
 
-    def __init__(self, names: Names) -> None:
+    def __init__(self, names: Names, facts: Facts = Facts.EMPTY) -> None:
         self.names = names
+        self.facts = facts
         self.blocks: list[Block] = [Block()]
         self.symbols: dict[Axis | Var, str] = {}
         self.symbol_depth: dict[Axis | Var, int] = {}
