@@ -9,8 +9,10 @@ from typing import Any
 from tedsl.errors import ScheduleError
 from tedsl.expr.tensor import Operation, Tensor
 from tedsl.scheduling.graph import runtime_sizes
+from tedsl.scheduling.methods.handle import primitives_of
 from tedsl.scheduling.schedule import Schedule, create_schedule
 from tedsl.scheduling.source import call_text
+from tedsl.scheduling.stage import Stage
 from tedsl.scheduling.trace import (
     AxisRef,
     SizeRef,
@@ -22,28 +24,8 @@ from tedsl.scheduling.trace import (
     size_expr,
 )
 
-SCHEDULE_PRIMITIVES = frozenset({"cache_read", "cache_write", "rfactor"})
-STAGE_PRIMITIVES = frozenset(
-    {
-        "bind",
-        "compute_at",
-        "compute_inline",
-        "compute_root",
-        "dot",
-        "fuse",
-        "launch",
-        "parallel",
-        "pipeline",
-        "pragma",
-        "reorder",
-        "serial",
-        "set_scope",
-        "split",
-        "tile",
-        "unroll",
-        "vectorize",
-    }
-)
+SCHEDULE_PRIMITIVES = primitives_of(Schedule)
+STAGE_PRIMITIVES = primitives_of(Stage)
 
 
 def replay(

@@ -1,0 +1,86 @@
+"""What all handles on a stage share, and the mark of a primitive.  Imports plan and calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tedsl.expr.nodes import Axis
+from tedsl.expr.tensor import ComputeOp, PlaceholderOp
+from tedsl.scheduling.call import Call, caller
+from tedsl.scheduling.names import labels
+from tedsl.scheduling.plan import Plan, StagePlan
+
+if TYPE_CHECKING:
+    from tedsl.scheduling.schedule import Schedule
+
+Made = TypeVar("Made", bound=tuple[Axis, ...])
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+_PRIMITIVES: set[str] = set()
+
+
+def primitive(method: Method) -> Method:
+    """Mark a method as a primitive: one call of it is one step of the trace, which replays it."""
+    _PRIMITIVES.add(method.__qualname__)
+    return method
+
+
+def primitives_of(handle: type) -> frozenset[str]:
+    """Names of the primitives that a class of handles has, its bases included."""
+    return frozenset(
+        name
+        for base in handle.__mro__
+        for name, value in vars(base).items()
+        if getattr(value, "__qualname__", "") in _PRIMITIVES
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class StageHandle:
+    """A stage of a schedule, by name; what it is follows the schedule's plan."""
+
+    schedule: Schedule
+    name: str
+
+    @property
+    def plan(self) -> StagePlan:
+        """What has been decided, as data."""
+        return self.schedule.plan.stage(self.name)
+
+    @property
+    def op(self) -> ComputeOp | PlaceholderOp:
+        """The operation as it is now; `.axis` and `.reduce_axis` are its root axes."""
+        return self.plan.op
+
+    @property
+    def leaf_iter_vars(self) -> tuple[Axis, ...]:
+        """The loops, outermost first."""
+        return self.plan.leaf_axes
+
+    def axis(self, label: str) -> Axis:
+        """The axis called `label` in traces and printed loop nests, e.g. `i.outer`."""
+        known = {text: axis for axis, text in labels(self.plan).items()}
+        if label in known:
+            return known[label]
+        call = self._call("axis", (label,))
+        raise call.refuse(
+            self.schedule.plan,
+            f"{self.name} has no axis {label!r}",
+            facts=[("axes", ", ".join(known))],
+            hint="use one of the axes listed",
+        )
+
+    def _call(self, primitive: str, args: tuple[object, ...], **kwargs: object) -> Call:
+        """The call of a primitive of this stage, made by the caller of the method that asks."""
+        file, line = caller(2)
+        given = {key: value for key, value in kwargs.items() if value is not None}
+        return Call(primitive, self.name, args, given, file, line)
+
+    def _commit(self, call: Call, plan: Plan, made: Made = ()) -> Made:
+        """Take the plan that a primitive made, and its new axes."""
+        return self.schedule.commit(call, plan, made)
+
+    def __repr__(self) -> str:
+        return f"Stage({self.name})"

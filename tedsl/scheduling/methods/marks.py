@@ -1,0 +1,163 @@
+"""How a loop runs: bind, vectorize, unroll, parallel, pipeline, serial, dot, pragma."""
+
+from __future__ import annotations
+
+from tedsl.expr.nodes import Axis
+from tedsl.scheduling.checks.arguments import choice
+from tedsl.scheduling.methods.handle import StageHandle, primitive
+from tedsl.scheduling.primitives import marks
+from tedsl.scheduling.threads import ThreadAxis
+
+
+class MarkMethods(StageHandle):
+    """Primitives that say how one loop runs."""
+
+    __slots__ = ()
+
+    @primitive
+    def bind(self, axis: Axis, thread: str | ThreadAxis) -> None:
+        """Bind a loop to the grid, or make it a block axis.
+
+        Args:
+            axis: the loop.
+            thread: `"blockIdx.x|y|z"` or `te.program_id(0|1|2)`: a dimension of the grid (a
+                parallel loop on the CPU); `"threadIdx.x|y|z"`: a block axis, the same as
+                `vectorize`.
+
+        Requires: for the grid, a data axis with no other loop outside it, of a stage at root, each
+            dimension bound once; for a block axis, as for `vectorize`.
+
+        Rewrites:
+            for i in 0..n: f(i)
+            -->
+            i = program_id(0): f(i)                   (blockIdx.x)
+            f(lanes 0..n)                             (threadIdx.x)
+        """
+        call = self._call("bind", (axis, thread))
+        self._commit(call, marks.bind(self.schedule.plan, call, axis, thread))
+
+    @primitive
+    def vectorize(self, axis: Axis) -> None:
+        """Run all iterations of a loop at once, as lanes of a tile (SIMD lanes on the CPU).
+
+        Args:
+            axis: the loop.  Lanes of a reduce axis accumulate by themselves and are combined after
+                the loops.
+
+        Requires: a constant extent; nothing attached at or inside the loop; for a reduce axis a
+            reducer known to combine in any order.  (TVM refuses reduce axes.)
+
+        Rewrites:
+            for i in 0..8: C[i] = A[i]
+            -->
+            C[0..8] = A[0..8]
+        """
+        call = self._call("vectorize", (axis,))
+        self._commit(call, marks.vectorize(self.schedule.plan, call, axis))
+
+    @primitive
+    def unroll(self, axis: Axis) -> None:
+        """Write a loop out.
+
+        Args:
+            axis: the loop.
+
+        Requires: a loop without another way of running.
+
+        Rewrites:
+            for i in 0..2: f(i)
+            -->
+            f(0); f(1)
+        """
+        call = self._call("unroll", (axis,))
+        self._commit(call, marks.unroll(self.schedule.plan, call, axis))
+
+    @primitive
+    def parallel(self, axis: Axis) -> None:
+        """Run the iterations of a loop on a pool of threads (programs of the grid on the GPU).
+
+        Args:
+            axis: the loop.
+
+        Requires: a data axis without another way of running.
+
+        Rewrites:
+            for i in 0..n: f(i)
+            -->
+            parallel for i in 0..n: f(i)
+        """
+        call = self._call("parallel", (axis,))
+        self._commit(call, marks.parallel(self.schedule.plan, call, axis))
+
+    @primitive
+    def pipeline(self, axis: Axis, num_stages: int = 3, flatten: bool = False) -> None:
+        """Start the loads of later iterations of a loop while earlier ones compute.
+
+        Args:
+            axis: the loop; it stays serial.
+            num_stages: iterations in flight.
+            flatten: one pipeline across this loop and the loop inside it.
+
+        Requires: a loop without another way of running.
+
+        Rewrites:
+            for k: load(k); compute(k)
+            -->
+            load(0); load(1); for k: load(k + 2); compute(k)
+        """
+        call = self._call("pipeline", (axis,), num_stages=num_stages, flatten=flatten or None)
+        self._commit(call, marks.pipeline(self.schedule.plan, call, axis, num_stages, flatten))
+
+    @primitive
+    def serial(self, axis: Axis) -> None:
+        """Make a loop plain again.
+
+        Args:
+            axis: the loop.
+
+        Requires: no loop inside it is bound to the grid.
+
+        Rewrites:
+            parallel for i: f(i)
+            -->
+            for i: f(i)
+        """
+        call = self._call("serial", (axis,))
+        self._commit(call, marks.serial(self.schedule.plan, call, axis))
+
+    @primitive
+    def dot(self, axis: Axis, precision: str = "ieee") -> None:
+        """Say how float32 products over a reduce axis are multiplied where they become a matrix
+        product.
+
+        Args:
+            axis: a reduce loop.
+            precision: `"ieee"` (exact products), `"tf32"`, or `"tf32x3"` (three TF32 products).
+
+        Requires: a reduce axis.  Without this call products are exact.
+
+        Rewrites:
+            C[i, j] += A[i, k] * B[k, j]
+            -->
+            C[i, j] += tf32(A[i, k]) * tf32(B[k, j])
+        """
+        call = self._call("dot", (axis,), precision=precision)
+        self._commit(call, marks.dot(self.schedule.plan, call, axis, precision))
+
+    @primitive
+    def pragma(self, axis: Axis, pragma_type: str) -> None:
+        """TVM's spelling of `unroll` and `vectorize`.
+
+        Args:
+            axis: the loop.
+            pragma_type: `"unroll"` or `"vectorize"`.
+
+        Requires: as for the primitive of that name.
+
+        Rewrites: as the primitive of that name.
+        """
+        call = self._call("pragma", (axis, pragma_type))
+        plan = self.schedule.plan
+        kind = choice(plan, call, "pragma", pragma_type, ("unroll", "vectorize"))
+        change = marks.unroll if kind == "unroll" else marks.vectorize
+        self._commit(call, change(plan, call, axis))

@@ -1,0 +1,138 @@
+"""Primitives of the whole schedule that rewrite its graph: cache_read, cache_write, rfactor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, cast, overload
+
+from tedsl.expr.nodes import Axis
+from tedsl.expr.tensor import Operation, Tensor
+from tedsl.scheduling.call import Call, StageName, caller
+from tedsl.scheduling.methods.handle import primitive
+from tedsl.scheduling.methods.schedule_handle import ScheduleHandle
+from tedsl.scheduling.primitives import cache
+from tedsl.scheduling.primitives.rfactor import rfactor
+
+if TYPE_CHECKING:
+    from tedsl.scheduling.stage import Stage
+
+
+class RewriteMethods(ScheduleHandle):
+    """Primitives that make new stages."""
+
+    @primitive
+    def cache_read(
+        self,
+        tensor: Tensor | Stage,
+        scope: str,
+        readers: Tensor | Operation | Stage | str | Sequence[Tensor | Operation | Stage | str],
+    ) -> Tensor:
+        """Let some readers of a tensor read a staged copy of it.
+
+        Args:
+            tensor: an input or a computed tensor.
+            scope: where the copy lives while it is attached: `"local"`, `"shared"` or `"global"`.
+            readers: the stages that are to read the copy.
+
+        Returns:
+            The copy, whose stage is at the place of the tensor's stage where that is attached and
+            at root otherwise.
+
+        Requires: each reader reads the tensor.  Splits and marks of the readers stay.
+
+        Rewrites:
+            for i: C[i] = f(A[i])
+            -->
+            for ax0: A.shared[ax0] = A[ax0]
+            for i: C[i] = f(A.shared[i])
+        """
+        site = caller(1)
+        source = self._tensor(tensor, "cache_read", site)
+        many = cast(
+            "Sequence[object]", readers if isinstance(readers, (list, tuple)) else [readers]
+        )
+        names = tuple(self.resolve(reader, "cache_read", site) for reader in many)
+        stage = self.plan.stage_of(source.op).name
+        args = (source, scope, tuple(StageName(name) for name in names))
+        call = Call("cache_read", stage, args, {}, *site, shown=tuple(("", arg) for arg in args))
+        plan, made = cache.cache_read(self.plan, call, source, scope, names)
+        self.commit(call, plan, stages=(made,))
+        return plan.stage(made).op.outputs[0]
+
+    @overload
+    def cache_write(self, tensor: Tensor | Stage, scope: str) -> Tensor: ...
+    @overload
+    def cache_write(self, tensor: Sequence[Tensor], scope: str) -> list[Tensor]: ...
+    @primitive
+    def cache_write(
+        self, tensor: Tensor | Stage | Sequence[Tensor], scope: str
+    ) -> Tensor | list[Tensor]:
+        """Compute a stage in a new one, and let it copy the result.
+
+        Args:
+            tensor: a computed tensor, or all outputs of one operation as a list.
+            scope: where the new stage's result lives while it is attached.
+
+        Returns:
+            The tensor of the new stage, which has the body, fresh data axes and the reduce axes;
+            a list when a list was given.  Its dimensions follow the order of the data loops, so a
+            reorder before this call gives it another layout.
+
+        Requires: the stage is not split, fused or inlined, and nothing is attached in it.
+
+        Rewrites:
+            for i: for k: C[i] += f(i, k)
+            -->
+            for i.c: for k: C.local[i.c] += f(i.c, k)
+            for i: C[i] = C.local[i]
+        """
+        site = caller(1)
+        many = isinstance(tensor, (list, tuple))
+        given = cast("Sequence[object]", tensor if many else [tensor])
+        tensors = tuple(self._tensor(item, "cache_write", site) for item in given)
+        stage = self.plan.stage_of(tensors[0].op).name if given else ""
+        args = (tensors if many else tensors[0], scope)
+        call = Call("cache_write", stage, args, {}, *site, shown=tuple(("", arg) for arg in args))
+        plan, made = cache.cache_write(self.plan, call, tensors, scope)
+        self.commit(call, plan, stages=(made,))
+        outputs = plan.stage(made).op.outputs
+        return list(outputs) if many else outputs[0]
+
+    @primitive
+    def rfactor(
+        self, tensor: Tensor | Stage, axis: Axis, factor_axis: int = 0, consent: bool = False
+    ) -> Tensor | Any:  # a list only for a tuple reduction, which its caller knows
+        """Reduce along one loop last: partial results for each of its values, then their reduction.
+
+        Args:
+            tensor: the reduction (any output of it).
+            axis: a reduce loop of its stage.
+            factor_axis: the dimension of the partial results that this loop becomes; negative
+                counts from the end.
+            consent: accept a `te.comm_reducer` that could be neither proved nor refuted to combine
+                in any order.
+
+        Returns:
+            The partial results, a stage named `<stage>.rf`; a list for a tuple reduction.  The old
+            stage keeps its data axes, loses its splits, and has one new reduce axis: fetch them
+            again from `.op`.
+
+        Requires: no mark on the stage's loops and nothing attached at them.
+
+        Rewrites:
+            for i: for ko: for ki: B[i] += A[i, ko * f + ki]
+            --> s.rfactor(B, ko)
+            for ko: for i: for ki: B.rf[ko, i] += A[i, ko * f + ki]
+            for i: for ko.v: B[i] += B.rf[ko.v, i]
+        """
+        site = caller(1)
+        source = self._tensor(tensor, "rfactor", site)
+        stage = self.plan.stage_of(source.op).name
+        options = {"factor_axis": factor_axis or None, "consent": consent or None}
+        given = {key: value for key, value in options.items() if value is not None}
+        shown = (("", source), ("axis", axis), *given.items())
+        call = Call("rfactor", stage, (source, axis), given, *site, shown=shown)
+        plan, made = rfactor(self.plan, call, axis, factor_axis, consent)
+        self.commit(call, plan, stages=(made,))
+        outputs = plan.stage(made).op.outputs
+        return outputs[0] if len(outputs) == 1 else list(outputs)
