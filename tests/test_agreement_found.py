@@ -137,6 +137,7 @@ def test_fused_loop_over_nothing(target: str) -> None:
     check(Case([result], {source: data}), schedule, target)
 
 
+@pytest.mark.ptxas
 def test_constants_of_doubles_keep_their_digits() -> None:
     result = te.compute((4,), lambda i: te.const(1.0 / 3.0, "float64"), name="result")
     kernel = te.build(te.create_schedule(result), "triton-interpret")
