@@ -1,12 +1,47 @@
-"""The derivation and proof of repairs (see `repair` for what a repair is)."""
+"""The derivation and proof of repairs (see `repair` for what a repair is).
+
+sympy is loaded at the first derivation.  Equal problems (the same structure, roles and signs of
+what occurs, dtypes, reducer and tags' reducers) are solved once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from tedsl.expr.nodes import Axis, BinaryOp, Expr, Reducer, Var
-from tedsl.expr.visit import variables
-from tedsl.scheduling.repair import Refusal, Repair, Tag
+from tedsl.expr.nodes import Axis, BinaryOp, Cast, Expr, Reducer, Unary, Var
+from tedsl.expr.printer import print_expr
+from tedsl.expr.visit import map_children, substitute, variables
+from tedsl.scheduling.algebra_back import NotWritten
+from tedsl.scheduling.algebra_check import TOLERANCE, Trial, checked
+from tedsl.scheduling.algebra_forms import ORDERED, Derivation, Form, prove
+from tedsl.scheduling.algebra_problem import Problem, pose
+from tedsl.scheduling.algebra_terms import (
+    Clock,
+    Mixed,
+    Reader,
+    Role,
+    Stopped,
+    Symbols,
+    rounds,
+    sympy,
+)
+from tedsl.scheduling.algebra_text import proof_text
+from tedsl.scheduling.repair import Condition, Refusal, Repair, Sign, Tag
+
+_MEMO_SIZE = 512
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Solved:
+    """A proved form, and how it did on numbers."""
+
+    form: Form
+    points: int
+    error: float
+
+
+_memo: dict[tuple[object, ...], _Solved | Mixed] = {}
 
 
 def derive_repair(
@@ -15,6 +50,7 @@ def derive_repair(
     reducer: Reducer | BinaryOp,
     over: Collection[Axis],
     *,
+    signs: Mapping[Expr, Sign] | None = None,
     consent_casts: bool = False,
     consent_rounding: bool = False,
     defer: bool = True,
@@ -30,19 +66,144 @@ def derive_repair(
         tags: the finished results that `value` reads.
         reducer: what folds, one operator on scalars.
         over: the axes being reduced.
+        signs: of sub-expressions without tags (by identity), where more is known than they show.
         consent_casts: take narrowing casts of floats that depend on tags and elements as exact.
         consent_rounding: the same for floor, ceil, round, trunc and casts to integers.
         defer: let factors (addends) of tags alone leave the loop.
-        time_limit: seconds after which the derivation gives up.
+        time_limit: seconds after which the derivation gives up, not counting the import of sympy.
 
     Returns:
         A proved repair, or the reason why there is none.
     """
     operator = reducer if isinstance(reducer, BinaryOp) else reducer.operator
     used = set(variables(value))
-    if operator is not None and not any(tag.var in used for tag in tags):
-        old = tuple(Var(tag.var.name, tag.var.dtype) for tag in tags)
-        new = tuple(Var(f"{tag.var.name}'", tag.var.dtype) for tag in tags)
-        total = Var("t", value.dtype)
-        return Repair(value, tuple(tags), operator, (value,), (total,), old, new, (total,), total)
-    return Refusal("not derived: the value depends on tags")
+    moving = any(tag.var in used for tag in tags)
+    if operator is None or (moving and operator not in (*ORDERED, BinaryOp.ADD)):
+        return _wrong_reducer(reducer, operator)
+    try:
+        problem = pose(value, tags, operator, over, signs or {})
+    except Mixed as mixed:
+        return _refused(mixed, lambda expr: expr)
+    key = (problem.key, consent_casts, consent_rounding, defer)
+    found = _memo.get(key)
+    if found is None:
+        try:
+            found = _solve(problem, consent_casts, consent_rounding, defer, time_limit)
+        except Stopped as stopped:
+            return Refusal(
+                f"{stopped}; nothing is known about this value",
+                hint="raise time_limit=, or write the value with fewer terms",
+            )
+        if len(_memo) >= _MEMO_SIZE:
+            _memo.clear()
+        _memo[key] = found
+    if isinstance(found, Mixed):
+        return _refused(found, problem.restored)
+    return _repair(value, tuple(tags), problem, found)
+
+
+def _wrong_reducer(reducer: Reducer | BinaryOp, operator: BinaryOp | None) -> Refusal:
+    if operator is BinaryOp.MUL:
+        return Refusal(
+            "a product follows its tags only together with the number of its factors",
+            hint="reduce the sum of the logarithms instead",
+        )
+    name = reducer.value if isinstance(reducer, BinaryOp) else reducer.name
+    return Refusal(
+        f"the reducer {name} is no sum, minimum or maximum of scalars",
+        hint="its tags may be read by other reductions; let its own sources read none",
+    )
+
+
+def _refused(mixed: Mixed, restored: Callable[[Expr], Expr]) -> Refusal:
+    culprit = None if mixed.culprit is None else restored(mixed.culprit)
+    residue = "" if mixed.residue is None else print_expr(restored(mixed.residue))
+    text = "" if culprit is None else print_expr(culprit)
+    return Refusal(mixed.why.format(text), culprit, residue, mixed.hint)
+
+
+def _solve(
+    problem: Problem, casts: bool, rounding: bool, defer: bool, time_limit: float
+) -> _Solved | Mixed:
+    sympy()
+    clock = Clock(time_limit)
+    reader = Reader(problem.roles, problem.signs, Symbols(), casts, rounding)
+    derivation = Derivation(problem, reader, clock, defer)
+    try:
+        clock.check("starting")
+        form = derivation.form()
+        unproved = prove(derivation, form)
+    except Mixed as mixed:
+        return mixed.with_traceback(None)
+    except NotWritten as reason:
+        return Mixed(problem.value, f"the repair of {{0}} cannot be written: {reason}")
+    if unproved is not None:
+        return Mixed(problem.value, f"a repair of {{0}} was found, but not proved: {unproved}")
+    form.consented = list(dict.fromkeys(reader.consented))
+    points, error = checked(_trial(problem, form))
+    if error > TOLERANCE:
+        return Mixed(
+            problem.value,
+            f"the repair of {{0}} was proved, but differs by {error:.1e} on numbers",
+            "please report it",
+        )
+    return _Solved(form, points, error)
+
+
+def _trial(problem: Problem, form: Form) -> Trial:
+    def exact(node: Expr) -> Expr:
+        if isinstance(node, (Cast, Unary)) and rounds(node) and form.consented:
+            return exact(node.a)
+        return map_children(node, exact)
+
+    def of(role: Role) -> list[Var]:
+        found = dict.fromkeys(v for v in variables(problem.value) if problem.roles.get(v) is role)
+        return [v for v in found if isinstance(v, Var)]
+
+    return Trial(
+        exact(problem.value),
+        problem.operator,
+        [tag.var for tag in problem.tags],
+        problem.old,
+        problem.new,
+        of(Role.ELEMENT),
+        of(Role.PARAMETER),
+        problem.signs,
+        [exact(each) for each in form.basis],
+        form.totals,
+        form.update,
+        form.finish,
+    )
+
+
+def _repair(value: Expr, tags: tuple[Tag, ...], problem: Problem, solved: _Solved) -> Repair:
+    """The solution in terms of what was asked."""
+    form = solved.form
+    names = dict[Expr, Expr]((t, Var(t.name, t.dtype)) for t in form.totals)
+
+    def real(expr: Expr) -> Expr:
+        return problem.restored(substitute(expr, names))
+
+    basis = tuple(map(real, form.basis))
+    read = set(variables(*basis))
+    consented = tuple(print_expr(real(each)) for each in form.consented)
+    repair = Repair(
+        value,
+        tags,
+        problem.operator,
+        basis,
+        tuple(v for v in names.values() if isinstance(v, Var)),
+        _variables(problem.restored(v) for v in problem.old),
+        _variables(problem.restored(v) for v in problem.new),
+        tuple(map(real, form.update)),
+        real(form.finish),
+        tuple(tuple(map(real, row)) for row in form.matrix),
+        tuple(t for t in tags if t.operator is BinaryOp.ADD and t.var in read),
+        tuple(Condition(real(holds), proof) for holds, proof in form.conditions),
+        consented,
+    )
+    return replace(repair, steps=tuple(proof_text(repair, problem, solved.points, form.lines)))
+
+
+def _variables(exprs: Iterable[Expr]) -> tuple[Var, ...]:
+    return tuple(each for each in exprs if isinstance(each, Var))

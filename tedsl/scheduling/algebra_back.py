@@ -1,0 +1,176 @@
+"""Real expressions of sympy as scalar expressions, written for stable arithmetic.
+
+Exponentials of one product become one exponential of a sum; a difference of two values of the same
+sub-expression is taken before it is scaled; quotients divide once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import Any
+
+from tedsl.dtypes import DType
+from tedsl.expr import build
+from tedsl.expr.nodes import Expr, IfThenElse, UnaryOp
+from tedsl.scheduling.algebra_terms import Symbols, sympy
+
+_MAX_POWER = 8
+
+
+class NotWritten(Exception):
+    """A real expression that has no counterpart in the dtype asked for."""
+
+
+@dataclass(slots=True, eq=False)
+class Writer:
+    """Writes real expressions over `symbols` as expressions of one dtype.
+
+    `exprs` gives expressions for symbols that stand for something else than in `symbols`.
+    """
+
+    symbols: Symbols
+    dtype: DType
+    exprs: Mapping[Any, Expr] = field(default_factory=dict[Any, Expr])
+    memo: dict[Any, Expr] = field(default_factory=dict[Any, Expr])
+
+    def __call__(self, value: Any) -> Expr:
+        """`value` as an expression.
+
+        Raises:
+            NotWritten: it has no counterpart.
+        """
+        done = self.memo.get(value)
+        if done is None:
+            done = self.memo[value] = self.write(value)
+        return done
+
+    def write(self, value: Any) -> Expr:
+        """Conditions first: each becomes a select over the rest."""
+        for symbol in sorted(value.free_symbols & self.symbols.indicators.keys(), key=str):
+            node = self.symbols.indicators[symbol]
+            a, b = self(value.xreplace({symbol: 1})), self(value.xreplace({symbol: 0}))
+            lazy = isinstance(node, IfThenElse)
+            choose = build.if_then_else if lazy else build.select
+            return choose(node.condition, a, b)
+        if value.is_Number:
+            return self.number(value)
+        if value.is_Symbol:
+            expr = self.exprs.get(value)
+            return build.cast(self.symbols.exprs[value] if expr is None else expr, self.dtype)
+        if value.is_Add:
+            return self.sum(value)
+        if value.is_Mul or value.is_Pow or isinstance(value, sympy().exp):
+            return self.product(value)
+        if isinstance(value, sympy().log):
+            return build.unary(UnaryOp.LOG, self(value.args[0]))
+        if isinstance(value, sympy().Abs):
+            return build.unary(UnaryOp.ABS, self(value.args[0]))
+        raise NotWritten(f"{value} cannot be written as {self.dtype}")
+
+    def number(self, value: Any) -> Expr:
+        """A constant of the dtype."""
+        if self.dtype.is_float:
+            return build.const(float(value), self.dtype)
+        if value.is_Integer:
+            return build.const(int(value), self.dtype)
+        raise NotWritten(f"{value} is not an {self.dtype}")
+
+    def sum(self, value: Any) -> Expr:
+        """Terms added, those with a minus sign subtracted last."""
+        plus: list[Any] = []
+        minus: list[Any] = []
+        for term in value.as_ordered_terms():
+            negative = term.could_extract_minus_sign()
+            (minus if negative else plus).append(-term if negative else term)
+        if not plus:
+            return build.neg(self(-value))
+        total = reduce(build.add, map(self, plus))
+        return reduce(build.sub, map(self, minus), total)
+
+    def product(self, value: Any) -> Expr:
+        """Factors over one division, with all exponentials in one."""
+        top: list[Expr] = []
+        bottom: list[Expr] = []
+        exponents: list[Any] = []
+        negative = False
+        for factor in sympy().Mul.make_args(value):
+            if isinstance(factor, sympy().exp):
+                exponents.append(factor.args[0])
+            elif factor == -1:
+                negative = not negative
+            elif factor.is_Rational:
+                top.append(self.number(factor))
+            else:
+                base, power = factor.as_base_exp()
+                self.power(base, power, top, bottom)
+        if exponents:
+            exponent = sympy().Add(*exponents)
+            if exponent != 0:
+                self.exponentials(exponent, top)
+        result = reduce(build.mul, top) if top else build.const(1, self.dtype)
+        if bottom:
+            result = build.div(result, reduce(build.mul, bottom))
+        return build.neg(result) if negative else result
+
+    def power(self, base: Any, power: Any, top: list[Expr], bottom: list[Expr]) -> None:
+        """`base ** power` as a factor of the numerator or the denominator."""
+        if power.is_Rational and power.q <= 2 and abs(power.p) <= _MAX_POWER:
+            x = self(base)
+            whole, half = divmod(abs(power.p), power.q) if power.q == 2 else (abs(power.p), 0)
+            if power == sympy().Rational(-1, 2):
+                top.append(build.unary(UnaryOp.RSQRT, x))
+                return
+            side = top if power > 0 else bottom
+            side.extend([x] * int(whole))
+            if half:
+                side.append(build.unary(UnaryOp.SQRT, x))
+        else:
+            top.append(build.power(self(base), self(power)))
+
+    def exponentials(self, exponent: Any, top: list[Expr]) -> None:
+        """exp(`exponent`), with the terms that are multiples of a logarithm in a power of its
+        base."""
+        groups: dict[Any, list[Any]] = {}
+        for term in sympy().Add.make_args(sympy().expand(exponent)):
+            logs = [s for s in self.symbols.logs if s in sympy().Mul.make_args(term)]
+            key = logs[0] if logs else None
+            groups.setdefault(key, []).append(term / key if logs else term)
+        for key, terms in groups.items():
+            self.exponential(key, self(_collected(sympy().Add(*terms))), top)
+
+    def exponential(self, log: Any, exponent: Expr, top: list[Expr]) -> None:
+        """One exponential; `log` is the symbol of the logarithm of its base, None for e."""
+        base = self.symbols.logs[log] if log is not None else None
+        if log is None:
+            top.append(build.unary(UnaryOp.EXP, exponent))
+        elif base is None:
+            top.append(build.unary(UnaryOp.EXP2, exponent))
+        else:
+            top.append(build.power(build.cast(base, self.dtype), exponent))
+
+    def change(self, logarithm: Any, old: Mapping[Any, Any], new: Mapping[Any, Any]) -> Expr:
+        """exp(Q(r') - Q(r)) for the exponent Q(r) of tags: differences of equal terms first."""
+        moved = [s for s in logarithm.free_symbols if s in new]
+        groups: dict[Any, list[Expr]] = {}
+        for term in sympy().Add.make_args(sympy().expand(logarithm)):
+            scale, core = term.as_independent(*moved, as_Add=False)
+            first, last = core.xreplace(old), core.xreplace(new)
+            if scale.could_extract_minus_sign():
+                scale, first, last = -scale, last, first
+            logs = [s for s in self.symbols.logs if s in sympy().Mul.make_args(scale)]
+            key = logs[0] if logs else None
+            if logs:
+                scale = scale / key
+            difference = build.sub(self(last), self(first))
+            groups.setdefault(key, []).append(build.mul(self(scale), difference))
+        top: list[Expr] = []
+        for key, terms in groups.items():
+            self.exponential(key, reduce(build.add, terms), top)
+        return reduce(build.mul, top)
+
+
+def _collected(value: Any) -> Any:
+    """A sum with what its terms share taken out: s * c - s * m is s * (c - m)."""
+    return sympy().factor_terms(value) if value.is_Add else value

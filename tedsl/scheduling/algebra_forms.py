@@ -1,0 +1,406 @@
+"""From the terms of g to a repair: what leaves the loop, and how the rest follows the tags."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from typing import Any
+
+from tedsl.dtypes import DType
+from tedsl.expr import build
+from tedsl.expr.nodes import BinaryOp, Cast, Expr, Unary, Var
+from tedsl.expr.promote import promote_types
+from tedsl.expr.visit import substitute
+from tedsl.scheduling.algebra_back import Writer
+from tedsl.scheduling.algebra_closure import close, common_exponent
+from tedsl.scheduling.algebra_problem import Problem, placeholder
+from tedsl.scheduling.algebra_terms import (
+    NO_PRODUCT,
+    NO_PRODUCT_HINT,
+    Clock,
+    Mixed,
+    MixedFactor,
+    Reader,
+    Role,
+    Symbols,
+    Terms,
+    is_zero,
+    not_negative,
+    rounds,
+    separated,
+    sympy,
+)
+
+ORDERED = frozenset({BinaryOp.MAX, BinaryOp.MIN})
+Line = tuple[str, tuple[str | Expr, ...]]
+"""A label, and pieces of text and expressions."""
+
+
+@dataclass(slots=True, eq=False)
+class Form:
+    """A repair over placeholders; `entries` are its lines of proof so far."""
+
+    basis: list[Expr]
+    totals: list[Var]
+    update: list[Expr]
+    finish: Expr
+    matrix: list[list[Expr]] = field(default_factory=list[list[Expr]])
+    conditions: list[tuple[Expr, str]] = field(default_factory=list[tuple[Expr, str]])
+    consented: list[Expr] = field(default_factory=list[Expr])
+    lines: list[Line] = field(default_factory=list[Line])
+
+
+@dataclass(slots=True, eq=False)
+class Derivation:
+    """One derivation; `moved` takes the symbol of a value of tags to that of its new value."""
+
+    problem: Problem
+    reader: Reader
+    clock: Clock
+    defer: bool
+    moved: dict[Any, Any] = field(default_factory=dict[Any, Any])
+    writers: dict[str, Writer] = field(default_factory=dict[str, Writer])
+
+    @property
+    def symbols(self) -> Symbols:
+        return self.reader.symbols
+
+    def form(self) -> Form:
+        """The repair.
+
+        Raises:
+            Mixed: there is none.
+            Stopped: the time is up.
+        """
+        value = self.reader(self.problem.value)
+        terms = self.terms(value)
+        self.prepare()
+        if any(isinstance(node, (Unary, Cast)) and rounds(node) for node in self.reader.consented):
+            self.defer = False  # rounding a value without its factor is another rounding
+        if self.problem.operator in ORDERED:
+            return self.ordered(value, terms)
+        return self.summed(value, terms)
+
+    def terms(self, value: Any) -> Terms:
+        """`value` separated; a factor in the way is named."""
+        try:
+            return separated(value, self.symbols, self.clock)
+        except MixedFactor as mixed:
+            culprit = Writer(self.symbols, self.dtype())(mixed.factor)
+            raise Mixed(
+                culprit, "{0} mixes tags and elements, " + NO_PRODUCT, NO_PRODUCT_HINT
+            ) from None
+
+    def dtype(self) -> DType:
+        """What repairs are computed in: wide enough for the value and everything in it."""
+        dtype = self.problem.value.dtype
+        if not dtype.is_float:
+            return dtype
+        dtype = promote_types(dtype, DType.float32)
+        for symbol in self.symbols.of(Role.TAG):
+            dtype = promote_types(dtype, self.symbols.exprs[symbol].dtype)
+        return dtype
+
+    def prepare(self) -> None:
+        """Symbols for the new values of tags and for the totals, and writers of repairs."""
+        problem, symbols = self.problem, self.symbols
+        variables = [tag.var for tag in problem.tags]
+        to_old = dict[Expr, Expr](zip(variables, problem.old, strict=True))
+        to_new = dict[Expr, Expr](zip(variables, problem.new, strict=True))
+        exprs: dict[Any, Expr] = {}
+        for symbol in symbols.of(Role.TAG):
+            expr = symbols.exprs[symbol]
+            after = sympy().Symbol(f"{symbol.name}n", **symbol.assumptions0)
+            self.moved[symbol] = after
+            exprs[symbol], exprs[after] = substitute(expr, to_old), substitute(expr, to_new)
+            for each in (symbol, after):
+                symbols.known[symbols.same.rep(exprs[each])] = each
+        dtype = self.dtype()
+        self.writers["repair"] = Writer(symbols, dtype, exprs)
+        self.writers["final"] = Writer(symbols, dtype)
+        self.writers["element"] = Writer(symbols, dtype)
+
+    def total(self, number: int) -> Var:
+        """Stands for the fold of basis expression `number`."""
+        return placeholder(f"t{number}" if number else "t", self.problem.value.dtype)
+
+    def fold_symbol(self, total: Var) -> Any:
+        """The symbol of a total."""
+        rep = self.symbols.same.rep(total)
+        if rep not in self.symbols.known:
+            self.symbols.known[rep] = sympy().Symbol(f"fold.{total.name}", real=True)
+            self.symbols.exprs[self.symbols.known[rep]] = total
+        return self.symbols.known[rep]
+
+    def zero(self, value: Any) -> bool:
+        """`value` is 0 for all real values of its symbols."""
+        self.clock.check("proving an identity")
+        return is_zero(value, self.symbols)
+
+    def narrow(self, expr: Expr) -> Expr:
+        """`expr` in the dtype of the value."""
+        return build.cast(expr, self.problem.value.dtype)
+
+    def wide(self, total: Var) -> Expr:
+        """`total` in the dtype of repairs."""
+        return build.cast(total, self.dtype())
+
+    def used(self, terms: Terms) -> tuple[Any, ...]:
+        """The symbols of tags in the coefficients."""
+        free = {s for c in terms.values() for s in c.free_symbols}
+        return tuple(s for s in self.symbols.of(Role.TAG) if s in free)
+
+    # A sum.
+
+    def summed(self, value: Any, terms: Terms) -> Form:
+        """The repair of a sum: factors leave the loop, the rest follows by a factor or a matrix."""
+        form = Form([self.problem.value], [self.total(0)], [], self.total(0))
+        form, terms = self.leave(value, terms, form, always_positive=True)
+        if not self.used(terms):
+            return self.still(form)
+        factor = self.common_factor(terms)
+        if factor is not None:
+            return self.scaled(form, factor)
+        return self.closed(form, terms)
+
+    def still(self, form: Form) -> Form:
+        """Nothing that is folded depends on tags."""
+        form.update = [form.totals[0]]
+        return form
+
+    def leave(
+        self, value: Any, terms: Terms, form: Form, always_positive: bool
+    ) -> tuple[Form, Terms]:
+        """Powers of tags that all terms share leave the loop."""
+        powers = self.shared_powers(terms) if self.defer else {}
+        if not always_positive:
+            powers = {u: p for u, p in powers.items() if not_negative(u**p)}
+        if not powers:
+            return form, terms
+        product = reduce(lambda x, y: x * y, (u**p for u, p in powers.items()))
+        rest = self.reader.replaced(self.problem.value, powers, 1)
+        if not self.zero(value - product * self.again(rest)):
+            return form, terms
+        top, bottom = sympy().fraction(product)
+        finish = self.wide(form.totals[0])
+        if top != 1:
+            finish = build.mul(finish, self.writers["final"](top))
+        if bottom != 1:
+            finish = build.div(finish, self.writers["final"](bottom))
+        form.basis, form.finish = [rest], self.narrow(finish)
+        form.lines.append(("deferred", ("the factor ", self.writers["final"](product))))
+        return form, {m: sympy().expand(c / product) for m, c in terms.items()}
+
+    def shared_powers(self, terms: Terms) -> dict[Any, Any]:
+        """The tags that every term has to the same power, and nowhere else."""
+        rows = [
+            sympy().Mul.make_args(monomial)
+            for coefficient in terms.values()
+            for monomial in sympy().Add.make_args(coefficient)
+        ]
+        found: dict[Any, Any] = {}
+        for u in self.used(terms):
+            powers: set[Any] = set()
+            for row in rows:
+                mine = [f for f in row if u in f.free_symbols]
+                base, power = mine[0].as_base_exp() if len(mine) == 1 else (None, sympy().S.Zero)
+                powers.add(power if base == u and power.is_Rational else sympy().S.Zero)
+            if len(powers) == 1 and (power := powers.pop()) != 0:
+                found[u] = power
+        return found
+
+    def again(self, expr: Expr) -> Any:
+        """`expr` with the same symbols; what it consents to was consented to already."""
+        return replace(self.reader, casts=True, rounding=True, consented=[])(expr)
+
+    def common_factor(self, terms: Terms) -> Any | None:
+        """The function of tags that all coefficients are multiples of, when there is one."""
+        coefficients = list(terms.values())
+        first, tags = coefficients[0], set(self.used(terms))
+        for each in coefficients[1:]:
+            self.clock.check("comparing the coefficients")
+            ratio = sympy().cancel(sympy().powsimp(sympy().expand(each / first)))
+            if ratio.free_symbols & tags:
+                return None
+        return first
+
+    def scaled(self, form: Form, factor: Any) -> Form:
+        """t * G(r') / G(r)."""
+        exponent = common_exponent([factor], tuple(self.moved))
+        rest = sympy().factor(sympy().expand(factor * sympy().exp(-exponent)))
+        ratio = self.ratio(exponent, rest, form)
+        form.matrix = [[ratio]]
+        form.update = [self.narrow(build.mul(self.wide(form.totals[0]), ratio))]
+        writer = self.writers["final"]
+        form.lines.append(("factor", ("G(r) = ", writer(sympy().exp(exponent) * rest))))
+        if exponent != 0 and self.bounded(exponent):
+            form.lines.append(("stable", ("the exponential in h is in (0, 1]",)))
+        return form
+
+    def ratio(self, exponent: Any, rest: Any, form: Form) -> Expr:
+        """exp(exponent(r') - exponent(r)) * rest(r') / rest(r)."""
+        writer = self.writers["repair"]
+        parts: list[Expr] = []
+        if exponent != 0:
+            parts.append(writer.change(exponent, {}, self.moved))
+        if rest.free_symbols & set(self.moved):
+            after, before = rest.xreplace(self.moved), rest
+            self.nonzero(rest, form)
+            parts.append(writer(after / before))
+        return reduce(build.mul, parts)
+
+    def bounded(self, exponent: Any) -> bool:
+        """exp(exponent(r)) can only fall as the tags move on, each of its tags being a maximum or a
+        minimum."""
+        signs = {BinaryOp.MAX: -1, BinaryOp.MIN: 1}
+        falling: dict[Expr | None, int] = {
+            tag.var: 0 if tag.operator is None else signs.get(tag.operator, 0)
+            for tag in self.problem.tags
+        }
+        for term in sympy().Add.make_args(sympy().expand(exponent)):
+            scale, core = term.as_independent(*self.moved, as_Add=False)
+            if not (scale * falling.get(self.symbols.exprs.get(core), 0)).is_positive:
+                return False
+        return True
+
+    def nonzero(self, divisor: Any, form: Form) -> None:
+        """Notes the condition under which the repair may divide by `divisor`.
+
+        Raises:
+            Mixed: it could be 0.
+        """
+        if divisor.is_positive or divisor.is_negative or divisor.is_nonzero:
+            if not divisor.is_number:
+                held = self.writers["repair"](divisor)
+                positive = "it is positive" if divisor.is_positive else "it is never 0"
+                form.conditions.append((build.ne(held, 0), f"{positive} by the signs of the tags"))
+            return
+        raise Mixed(
+            self.writers["final"](divisor),
+            "the repair divides by {0}, which is not known to differ from 0",
+            "let the factor leave the loop, or reduce in a pass of its own",
+        )
+
+    def closed(self, form: Form, terms: Terms) -> Form:
+        """A matrix repair."""
+        tags = self.used(terms)
+        closure = close(terms, tags, self.moved, self.clock)
+        exponent = closure.exponent
+        for divisor in closure.pivots:
+            self.nonzero(divisor, form)
+        rank = len(closure.rows)
+        form.totals = [self.total(k) for k in range(rank)]
+        for row in closure.rows[1:]:
+            inside = sum((a * m for a, m in zip(row, closure.columns, strict=True)), 0)
+            element = sympy().factor(inside) * sympy().exp(exponent)
+            form.basis.append(self.narrow(self.writers["element"](element)))
+        writer = self.writers["repair"]
+        change = writer.change(exponent, {}, self.moved) if exponent != 0 else None
+        for row in closure.h:
+            entries = [writer(entry) for entry in row]
+            parts = [
+                build.mul(entry, self.wide(t))
+                for value, entry, t in zip(row, entries, form.totals, strict=True)
+                if value != 0
+            ]
+            total = reduce(build.add, parts)
+            if change is not None:
+                total = build.mul(total, change)
+                entries = [build.mul(e, change) if v != 0 else e
+                           for v, e in zip(row, entries, strict=True)]  # fmt: skip
+            form.update.append(self.narrow(total))
+            form.matrix.append(entries)
+        return form
+
+    # A maximum or minimum.
+
+    def ordered(self, value: Any, terms: Terms) -> Form:
+        """The repair of a maximum: an addend, or a factor that is not negative."""
+        form = Form([self.problem.value], [self.total(0)], [], self.total(0))
+        tags = set(self.used(terms))
+        if not tags:
+            return self.still(form)
+        one = sympy().S.One
+        if not any(c.free_symbols & tags for m, c in terms.items() if m != one):
+            return self.shifted(value, form, terms[one], tags)
+        factor = self.common_factor(terms)
+        if factor is None:
+            raise self.unordered()
+        form, rest = self.leave(value, terms, form, always_positive=False)
+        if not self.used(rest):
+            return self.still(form)
+        factor = next(iter(rest.values()))
+        change = factor.xreplace(self.moved) / factor
+        if not not_negative(change):
+            raise self.unordered(change)
+        return self.scaled(form, factor)
+
+    def shifted(self, value: Any, form: Form, addend: Any, tags: set[Any]) -> Form:
+        """An addend of tags alone leaves the loop, or is exchanged."""
+        terms = [t for t in sympy().Add.make_args(addend) if t.free_symbols & tags]
+        moving = sympy().Add(*terms)
+        if self.defer:
+            rest = self.reader.replaced(self.problem.value, moving.free_symbols & tags, 0)
+            if self.zero(value - moving - self.again(rest)):
+                fold = self.fold_symbol(form.totals[0])
+                writer = self.writers["final"]
+                form.basis, form.finish = [rest], self.narrow(writer(fold + moving))
+                form.lines.append(("deferred", ("the addend ", writer(moving))))
+                return self.still(form)
+        writer = self.writers["repair"]
+        differences = [
+            build.sub(writer(term.xreplace(self.moved)), writer(term))
+            if not term.could_extract_minus_sign()
+            else build.sub(writer(-term), writer((-term).xreplace(self.moved)))
+            for term in terms
+        ]
+        total = self.wide(form.totals[0])
+        form.update = [self.narrow(build.add(total, reduce(build.add, differences)))]
+        form.lines.append(("addend", ("G(r) = ", self.writers["final"](moving))))
+        return form
+
+    def unordered(self, change: Any = None) -> Mixed:
+        """Why a maximum cannot follow."""
+        name = self.problem.operator.value
+        if change is not None:
+            return Mixed(
+                self.problem.value,
+                f"when the tags change, {{0}} is scaled by a factor of unknown sign, and a {name} "
+                "follows only a factor that is not negative",
+                "make the sign of the tag known, e.g. by a maximum of absolute values",
+                self.writers["repair"](change),
+            )
+        return Mixed(
+            self.problem.value,
+            f"{{0}} is neither a product nor a sum of a function of the tags and a function of the "
+            f"elements, which is what a {name} follows",
+            "compute the reduction in a pass of its own",
+        )
+
+
+def prove(derivation: Derivation, form: Form) -> str | None:
+    """What could not be proved of `form`; None when (i) and (ii) hold.
+
+    The finished expressions are read back, so that the proof is of what will be computed.
+    """
+    problem = derivation.problem
+    totals = [derivation.fold_symbol(total) for total in form.totals]
+    reader = replace(derivation.reader, casts=True, atoms=False, consented=[])
+    basis = [derivation.again(each) for each in form.basis]
+    moved = [each.xreplace(derivation.moved) for each in basis]
+    for update, after in zip(form.update, moved, strict=True):
+        h = reader(update)
+        at = h.xreplace(dict(zip(totals, basis, strict=True)))
+        if not derivation.zero(at - after):
+            return "h(g(r, c), r, r') = g(r', c)"
+        slopes = [sympy().diff(h, t) for t in totals]
+        if any(s.free_symbols & set(totals) for s in slopes):
+            return "h is linear"
+        if problem.operator in ORDERED:
+            if not not_negative(slopes[0]):
+                return "h does not fall"
+        elif not derivation.zero(h - sum(s * t for s, t in zip(slopes, totals, strict=True))):
+            return "h(x + y) = h(x) + h(y)"
+    finish = reader(form.finish).xreplace({totals[0]: basis[0]})
+    whole = finish - derivation.again(problem.value)
+    return None if derivation.zero(whole) else "the deferred part"
