@@ -11,6 +11,9 @@ from tedsl.scheduling.names import labels, unique_name
 from tedsl.scheduling.plan import Plan
 from tedsl.scheduling.trace import AxisRef, SizeRef, SizeTree, StageRef, Step, TensorRef, Value
 
+# After these calls the labels of the stage (or of others as well) mean other axes.
+_REBUILDS_STAGE = frozenset({"rfactor", "cache_write", "transform_layout"})
+_REBUILDS_OTHERS = frozenset({"reverse_compute_inline"})
 _INFIX = frozenset({"+", "-", "*", "//", "%"})
 
 
@@ -90,13 +93,15 @@ class _Writer:
         args += [f"{key}={shown(value)}" for key, value in step.kwargs]
         of_schedule = bool(step.args) and isinstance(step.args[0], (TensorRef, tuple))
         subject = "s" if of_schedule else f"s[{_quoted(step.stage)}]"
+        if step.primitive in _REBUILDS_STAGE:
+            self.axes = {key: name for key, name in self.axes.items() if key[0] != step.stage}
+        elif step.primitive in _REBUILDS_OTHERS:
+            self.axes = {}
         made = ""
         if step.results and not of_schedule:
             names = [self._name(step.stage, result) for result in step.results]
             made = ", ".join(names) + " = "
         self.lines.append(f"{made}{subject}.{step.primitive}({', '.join(args)})")
-        if step.primitive in ("rfactor", "cache_write"):
-            self.axes = {key: name for key, name in self.axes.items() if key[0] != step.stage}
 
     def _name(self, stage: str, label: str) -> str:
         """A new variable for an axis."""

@@ -17,6 +17,7 @@ import tedsl as te
 from tedsl.errors import ScheduleError
 from tedsl.expr.nodes import Axis
 from tedsl.expr.tensor import ComputeOp, Tensor
+from tedsl.scheduling.graph import tensors_read
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
 
@@ -164,6 +165,23 @@ def rfactor(draw: Draw, s: Schedule, stage: Stage) -> None:
     call(s, s.rfactor, stage.op.outputs[0], axis, factor_axis=draw(st.sampled_from((0, 0, 1, -1))))
 
 
+def reverse_compute_at(draw: Draw, s: Schedule, stage: Stage) -> None:
+    """A stage that the drawn one reads where there is one, at one of its outer loops."""
+    read = [s[t.op] for t in tensors_read(stage.op) if isinstance(t.op, ComputeOp)]
+    other = draw(st.sampled_from(read or s.stages))
+    leaves = other.leaf_iter_vars[:2]
+    axis = draw(st.sampled_from(leaves)) if leaves and draw(st.booleans()) else _axis(draw, other)
+    call(s, stage.reverse_compute_at, other, axis)
+
+
+def reverse_compute_inline(draw: Draw, s: Schedule, stage: Stage) -> None:
+    call(s, stage.reverse_compute_inline)
+
+
+def decompose_reduction(draw: Draw, s: Schedule, stage: Stage) -> None:
+    call(s, s.decompose_reduction, stage.op.outputs[0], _axis(draw, stage))
+
+
 Primitive = Callable[[Draw, Schedule, Stage], None]
 PRIMITIVES: tuple[Primitive, ...] = (
     split,
@@ -190,4 +208,7 @@ PRIMITIVES: tuple[Primitive, ...] = (
     cache_read,
     cache_write,
     rfactor,
+    reverse_compute_at,
+    reverse_compute_inline,
+    decompose_reduction,
 )

@@ -95,7 +95,8 @@ def reduction(plan: Plan, call: Call, stage: StagePlan) -> tuple[ComputeOp, Redu
     raise call.refuse(
         plan,
         f"{stage.name} is no reduction",
-        hint="call rfactor on a stage whose body is te.sum, te.max, ... or a te.comm_reducer",
+        hint=f"call {call.primitive} on a stage whose body is te.sum, te.max, ... or a "
+        "te.comm_reducer",
     )
 
 

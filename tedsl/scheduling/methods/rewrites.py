@@ -1,4 +1,6 @@
-"""Primitives of the whole schedule that rewrite its graph: cache_read, cache_write, rfactor."""
+"""Primitives of the whole schedule that rewrite its graph: cache_read, cache_write, rfactor,
+decompose_reduction.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from tedsl.expr.tensor import Operation, Tensor
 from tedsl.scheduling.call import Call, StageName, caller
 from tedsl.scheduling.methods.handle import primitive
 from tedsl.scheduling.methods.schedule_handle import ScheduleHandle
-from tedsl.scheduling.primitives import cache
+from tedsl.scheduling.primitives import cache, moves
 from tedsl.scheduling.primitives.rfactor import rfactor
 
 if TYPE_CHECKING:
@@ -133,6 +135,37 @@ class RewriteMethods(ScheduleHandle):
         shown = (("", source), ("axis", axis), *given.items())
         call = Call("rfactor", stage, (source, axis), given, *site, shown=shown)
         plan, made = rfactor(self.plan, call, axis, factor_axis, consent)
+        self.commit(call, plan, stages=(made,))
+        outputs = plan.stage(made).op.outputs
+        return outputs[0] if len(outputs) == 1 else list(outputs)
+
+    @primitive
+    def decompose_reduction(self, tensor: Tensor | Stage, axis: Axis) -> Tensor | Any:
+        """Start a reduction in a stage of its own, just before one of its loops.
+
+        Args:
+            tensor: the reduction (any output of it).
+            axis: the loop before which the results are started.
+
+        Returns:
+            What the reduction starts from, a stage named `<stage>.init`; a list for a tuple
+            reduction.  The reduction keeps its loops.
+
+        Requires: no reduce loop outside `axis`.  The new stage is attached at the loop around
+            `axis`, or stands before the whole nest.
+
+        Rewrites:
+            for i: { B[i] = 0; for k: B[i] += f(i, k) }
+            --> s.decompose_reduction(B, i)
+            for i: B.init[i] = 0
+            for i: { B[i] = B.init[i]; for k: B[i] += f(i, k) }
+        """
+        site = caller(1)
+        source = self._tensor(tensor, "decompose_reduction", site)
+        stage = self.plan.stage_of(source.op).name
+        shown = (("", source), ("axis", axis))
+        call = Call("decompose_reduction", stage, (source, axis), {}, *site, shown=shown)
+        plan, made = moves.decompose_reduction(self.plan, call, axis)
         self.commit(call, plan, stages=(made,))
         outputs = plan.stage(made).op.outputs
         return outputs[0] if len(outputs) == 1 else list(outputs)
