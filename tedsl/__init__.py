@@ -20,6 +20,7 @@ from tedsl.expr import nn
 from tedsl.expr.axis import reduce_axis, size_var, var
 from tedsl.expr.build import const
 from tedsl.expr.compute import compute, placeholder
+from tedsl.expr.gradient import gradient
 from tedsl.expr.limits import infinity, max_value, min_value
 from tedsl.expr.math import (
     abs,
@@ -157,6 +158,7 @@ __all__ = [
     "floor",
     "floordiv",
     "floormod",
+    "gradient",
     "greater",
     "greater_equal",
     "if_then_else",

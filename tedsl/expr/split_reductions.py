@@ -225,10 +225,10 @@ def _with_where(node: Reduce, guards: list[Expr] | Guards) -> Reduce:
         return node
     init = node.init
     if init is not None:
-        outer = _in_order([g for g in guards if not free_axes(g) & set(node.axes)])
+        outer = in_order([g for g in guards if not free_axes(g) & set(node.axes)])
         start = zip(init, node.reducer.identity, strict=True)
         init = tuple(build.if_then_else(outer, value, identity) for value, identity in start)
-    where = _in_order([*guards, *(() if node.where is None else (node.where,))])
+    where = in_order([*guards, *(() if node.where is None else (node.where,))])
     return Reduce(node.reducer, node.sources, node.axes, where, init, node.index)
 
 
@@ -241,7 +241,7 @@ def _conjuncts(condition: Expr) -> Guards:
             return (condition,)
 
 
-def _in_order(conditions: list[Expr]) -> Expr:
+def in_order(conditions: list[Expr]) -> Expr:
     """All of `conditions`, where the reads of a later one are made only if the earlier hold."""
     result: Expr = build.TRUE
     for each in conditions:

@@ -1,0 +1,172 @@
+"""Gradients are definitions like any other: built by default rules, and scheduled at random.
+
+Every way to run them gives what central differences of the forward definition give, in float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from drawn_schedules import schedules
+from hypothesis import event, given, note, seed, settings
+from numeric import differences
+
+import tedsl as te
+from tedsl.errors import LowerError
+from tedsl.expr.numerics import Array
+from tedsl.expr.reference import evaluate
+from tedsl.ir.interp import run
+from tedsl.lower.pipeline import lower
+from tedsl.scheduling.schedule import Schedule
+from tedsl.target import Target
+
+nn = te.nn
+
+
+@dataclass
+class Problem:
+    """Gradients, values for what they read, and what they should be."""
+
+    gradients: list[te.Tensor] = field(default_factory=list[te.Tensor])
+    values: dict[str, Array] = field(default_factory=dict[str, Array])
+    wanted: list[Array] = field(default_factory=list[Array])
+    sizes: dict[str, int] = field(default_factory=dict[str, int])
+
+
+def strided(x: te.Tensor, w: te.Tensor) -> te.Tensor:
+    """A strided convolution, written by hand."""
+    k = te.reduce_axis((0, 3), name="k")
+    return te.compute((4,), lambda i: te.sum(x[2 * i + k] * w[k], axis=k), name="y")
+
+
+def pool(x: te.Tensor) -> te.Tensor:
+    k = te.reduce_axis((0, 3), name="k")
+    return te.compute((3, 4), lambda i, j: te.max(x[i, j + k], axis=k), name="y")
+
+
+def product(x: te.Tensor) -> te.Tensor:
+    k = te.reduce_axis((0, 5), name="k")
+    return te.compute((3,), lambda i: te.prod(x[i, k], axis=k, where=k <= i + 2), name="y")
+
+
+def attention(q: te.Tensor, k: te.Tensor, v: te.Tensor) -> te.Tensor:
+    d = te.reduce_axis((0, q.shape[1]), name="d")
+    low = te.const(-1e9, "float64")
+
+    def score(i: te.Axis, j: te.Axis) -> te.Expr:
+        return te.if_then_else(j <= i, te.sum(q[i, d] * k[j, d], axis=d), low)
+
+    return nn.matmul(nn.softmax(te.compute((q.shape[0], k.shape[0]), score, name="s")), v)
+
+
+CASES: dict[str, tuple[Callable[..., te.Tensor], list[tuple[int, ...]]]] = {
+    "relu": (nn.relu, [(3, 5)]),
+    "gelu": (nn.gelu, [(3, 5)]),
+    "gelu_tanh": (lambda x: nn.gelu(x, "tanh"), [(7,)]),
+    "silu": (nn.silu, [(7,)]),
+    "softmax": (nn.softmax, [(3, 7)]),
+    "matmul": (nn.matmul, [(3, 5), (5, 2)]),
+    "matmul_batched": (nn.matmul, [(2, 3, 5), (2, 5, 1)]),
+    "linear": (nn.linear, [(2, 3, 5), (4, 5), (4,)]),
+    "layer_norm": (nn.layer_norm, [(3, 7), (7,), (7,)]),
+    "rms_norm": (nn.rms_norm, [(3, 7), (7,)]),
+    "attention": (attention, [(3, 2), (3, 2), (3, 2)]),
+    "strided": (strided, [(9,), (3,)]),
+    "pool": (pool, [(3, 6)]),
+    "product": (product, [(3, 5)]),
+}
+
+
+def problem(name: str) -> Problem:
+    """The gradients of one case by all its arguments, and their right values."""
+    function, shapes = CASES[name]
+    random = np.random.default_rng(3)
+    inputs: dict[te.Tensor, Any] = {
+        te.placeholder(shape, "float64", name=f"x{n}"): random.standard_normal(shape)
+        for n, shape in enumerate(shapes)
+    }
+    output = function(*inputs)
+    head = te.placeholder(output.shape, "float64", name="head")
+    weights = random.standard_normal(tuple(int(str(extent)) for extent in output.shape))
+    made = Problem(te.gradient(output, list(inputs), head))
+    made.values = {tensor.name: value for tensor, value in inputs.items()} | {"head": weights}
+    made.wanted = [differences(output, tensor, inputs, weights) for tensor in inputs]
+    return made
+
+
+def compare(problem: Problem, found: list[Any], how: str) -> None:
+    for tensor, got, want in zip(problem.gradients, found, problem.wanted, strict=True):
+        message = f"{how}: {tensor.name}"
+        np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-6, err_msg=message)
+
+
+def interpreted(problem: Problem, schedule: Schedule, target: str) -> list[Any] | None:
+    try:
+        module = lower(schedule.plan, Target.parse(target), check=True)
+    except LowerError as error:
+        assert error.hint, f"a refusal without advice: {error}"
+        event(f"lower for {target}: refused")
+        return None
+    result = run(module, {buffer: problem.values[buffer.name] for buffer in module.inputs}, {})
+    return [result[buffer] for buffer in module.outputs]
+
+
+def compiled(problem: Problem, what: Schedule | list[te.Tensor], target: str) -> list[Any]:
+    kernel = te.build(what, target=target, cache=False)
+    made: Any = kernel(*(problem.values[b.name] for b in kernel.module.inputs))
+    return list(made) if isinstance(made, tuple) else [made]
+
+
+@pytest.mark.cpu
+@pytest.mark.parametrize("name", CASES)
+def test_default_rules(name: str) -> None:
+    case = problem(name)
+    compare(case, compiled(case, case.gradients, "cpu"), "cpu")
+
+
+@pytest.mark.parametrize("name", ["softmax", "matmul", "strided", "layer_norm", "pool"])
+def test_default_rules_for_triton(name: str) -> None:
+    case = problem(name)
+    compare(case, compiled(case, case.gradients, "triton-interpret"), "triton-interpret")
+
+
+@pytest.mark.cpu
+@pytest.mark.parametrize("name", CASES)
+def test_drawn_schedules(name: str) -> None:
+    case = problem(name)
+
+    @seed(len(name))
+    @settings(max_examples=max(5, settings.default.max_examples // 8))
+    @given(st.data())
+    def draw(data: st.DataObject) -> None:
+        schedule = data.draw(schedules(case.gradients), label="schedule")
+        note(f"{schedule.as_python()}\n{schedule}")
+        for target in ("cpu", "triton-interpret"):
+            found = interpreted(case, schedule, target)
+            if found is None:
+                continue
+            compare(case, found, f"interpreted for {target}")
+            if target == "cpu":
+                compare(case, compiled(case, schedule, target), target)
+
+    draw()
+
+
+@pytest.mark.cpu
+def test_second_derivatives_run() -> None:
+    x = te.placeholder((3, 5), "float64", name="x")
+    h = te.placeholder((3, 5), "float64", name="h")
+    (first,) = te.gradient(nn.softmax(x), [x], h)
+    second = te.gradient(first, [x, h], x)
+    random = np.random.default_rng(1)
+    values: dict[str, Any] = {n: random.standard_normal((3, 5)) for n in "xh"}
+    kernel = te.build(second, target="cpu", cache=False)
+    found: Any = kernel(*(values[buffer.name] for buffer in kernel.module.inputs))
+    want = evaluate(second, {x: values["x"], h: values["h"]})
+    for got, right in zip(found, want, strict=True):
+        np.testing.assert_allclose(got, right, rtol=1e-9, atol=1e-12)
