@@ -210,15 +210,15 @@ def test_reverse_compute_inline_refusals():
         s = te.create_schedule(C)
         with refused(s, text):
             s[C].reverse_compute_inline()
-    C = te.compute((9, 2), lambda i, j: B[i] + j, name="C")
-    s = te.create_schedule(C)
+    wide = te.compute((9, 2), lambda i, j: B[i] + j, name="C")
+    s = te.create_schedule(wide)
     with refused(s, "C has 2 dimensions and B has 1", "s[B].compute_inline()"):
-        s[C].reverse_compute_inline()
-    C = te.compute((9,), lambda i: B[i] * 2, name="C")
-    s = te.create_schedule(C)
-    s[C].vectorize(s[C].op.axis[0])
+        s[wide].reverse_compute_inline()
+    same = te.compute((9,), lambda i: B[i] * 2, name="C")
+    s = te.create_schedule(same)
+    s[same].vectorize(s[same].op.axis[0])
     with refused(s, "C.i is vectorized, and its loops would be replaced by those of B"):
-        s[C].reverse_compute_inline()
+        s[same].reverse_compute_inline()
 
 
 def test_decompose_reduction(golden):
