@@ -96,6 +96,7 @@ from tedsl.expr.math import (
 from tedsl.expr.nodes import Axis, Expr, Var
 from tedsl.expr.reduce import all, any, comm_reducer, max, min, prod, sum
 from tedsl.expr.reference import evaluate
+from tedsl.expr.scan import scan
 from tedsl.expr.tensor import Tensor
 from tedsl.expr.visit import structural_equal
 from tedsl.runtime.kernel import Kernel
@@ -199,6 +200,7 @@ __all__ = [
     "round",
     "rsqrt",
     "runtime",
+    "scan",
     "select",
     "sigmoid",
     "sign",

@@ -2,26 +2,31 @@
 
 Guards count: the conditions of `te.if_then_else` around a read and the `where=` of its reduction.
 Sizes are taken to be at least 1, as nothing is read where one is 0.  What depends on values in
-memory, or on runtime scalars that are no sizes, is unknown and accepted.  Imports `index`.
+memory, or on runtime scalars that are no sizes, is unknown and accepted.
+
+A read of an input at earlier rows only (`S[t - 1, i]` in a compute over `t, i`) may be that of a
+scan's state, whose first rows are not computed.  It waits: `te.scan` decides it for the steps there
+are, and whatever else uses the operation refuses it through `check_complete`.  Imports `index`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from tedsl.dtypes import DType
 from tedsl.errors import ExprError
 from tedsl.expr import build
 from tedsl.expr.nodes import Axis, Const, Expr, IfThenElse, Reduce, TensorRead, Var
-from tedsl.expr.tensor import ComputeOp
-from tedsl.expr.visit import variables, walk
+from tedsl.expr.tensor import ComputeOp, Operation, PlaceholderOp, Tensor
+from tedsl.expr.visit import axes_of, reads, variables, walk
 from tedsl.index.evaluate import evaluate_int
 from tedsl.index.facts import Facts
-from tedsl.index.prove import counterexample, prove
+from tedsl.index.prove import counterexample, equal, prove
 
 
-class _Access(NamedTuple):
+class Access(NamedTuple):
     """One index of a read, and what is known where it is evaluated."""
 
     read: TensorRead
@@ -31,31 +36,95 @@ class _Access(NamedTuple):
 
 
 def check_reads(op: ComputeOp) -> None:
-    """Refuse `op` when one of its reads is proved to be outside its tensor.
+    """Refuse `op` when one of its reads is proved to be outside its tensor, unless it waits.
 
     Raises:
         ExprError: with a point of the axes at which it happens.
     """
+    within_steps = False
+    for access, low, error in _problems(op):
+        if not low or access.dimension or not _looks_back(op, access.read):
+            raise error
+        within_steps = within_steps or _may_be_in_steps(op)
+        if not within_steps:
+            raise error
+
+
+def check_complete(ops: Iterable[Operation]) -> None:
+    """Refuse operations outside of scans that read rows before the first.
+
+    Raises:
+        ExprError: as `check_reads`.
+    """
+    for op in ops:
+        error = unfinished(op)
+        if error is not None:
+            raise error
+
+
+@lru_cache(maxsize=1024)
+def unfinished(op: Operation) -> ExprError | None:
+    """Why `op` is only fit for the body of a scan; None when it is fit for everything."""
+    if not isinstance(op, ComputeOp):
+        return None
+    if not any(_looks_back(op, read) for read in reads(*op.bodies)):
+        return None
+    return next((error for _, _, error in _problems(op)), None)
+
+
+def _looks_back(op: ComputeOp, read: TensorRead) -> bool:
+    """True when the first index of `read` is an expression over an axis of `op`."""
+    if not read.indices or isinstance(read.indices[0], (Axis, Const)):
+        return False
+    return not axes_of(read.indices[0]).isdisjoint(op.axes)
+
+
+def _may_be_in_steps(op: ComputeOp) -> bool:
+    """True when `op` may belong to the steps of a scan: it reads what does, or an input as if that
+    were a state."""
+    tensors = dict.fromkeys(read.tensor for read in reads(*op.bodies))
+    return any(
+        _is_earlier(op, tensor)
+        if isinstance(tensor.op, PlaceholderOp)
+        else unfinished(tensor.op) is not None
+        for tensor in tensors
+    )
+
+
+def _is_earlier(op: ComputeOp, tensor: Tensor) -> bool:
+    """True when `op` has the rows of `tensor` and reads only rows before its own."""
+    mine = [read for read in reads(*op.bodies) if read.tensor is tensor]
+    if not all(_looks_back(op, read) for read in mine):
+        return False
+    facts = facts_of_sizes(_sizes(op))
+    return any(
+        all(prove(build.lt(read.indices[0], axis), facts) for read in mine)
+        for axis in axes_of(mine[0].indices[0])
+        if axis.domain is not None and equal(axis.domain.extent, tensor.shape[0])
+    )
+
+
+def _problems(op: ComputeOp) -> Iterator[tuple[Access, bool, ExprError]]:
+    """The reads of `op` that are proved to be outside, and if it is below 0."""
     if any(_is_zero(axis.domain.extent) for axis in (*op.axes, *op.reduce_axes) if axis.domain):
         return
     sizes = _sizes(op)
-    facts = _facts(sizes)
-    for access in _accesses(op.bodies, facts):
-        for condition in _conditions(access):
-            if prove(condition, access.facts) or not _is_known((condition, *access.guards), sizes):
+    for access in accesses(op.bodies, facts_of_sizes(sizes)):
+        for low, condition in zip((True, False), conditions_of(access), strict=True):
+            if prove(condition, access.facts) or not is_known((condition, *access.guards), sizes):
                 continue
             point = counterexample(condition, access.facts)
             if point is not None:
-                raise _outside(op, access, point)
+                yield access, low, _outside(op, access, point)
 
 
 def reads_inside(reduce: Reduce) -> bool:
     """True when every read below `reduce` is proved to be inside its tensor."""
-    facts = _facts(_sizes_of(reduce))
+    facts = facts_of_sizes(sizes_of(reduce))
     return all(
         prove(condition, access.facts)
-        for access in _accesses((reduce,), facts)
-        for condition in _conditions(access)
+        for access in accesses((reduce,), facts)
+        for condition in conditions_of(access)
     )
 
 
@@ -66,10 +135,10 @@ def _is_zero(extent: Expr) -> bool:
 def _sizes(op: ComputeOp) -> set[Var]:
     """Runtime scalars that are part of an extent."""
     extents = [axis.domain.extent for axis in op.reduce_axes if axis.domain]
-    return _sizes_of(*op.shape, *extents, *op.bodies) | _variables_in(*op.shape, *extents)
+    return sizes_of(*op.shape, *extents, *op.bodies) | _variables_in(*op.shape, *extents)
 
 
-def _sizes_of(*roots: Expr) -> set[Var]:
+def sizes_of(*roots: Expr) -> set[Var]:
     """Runtime scalars that are part of an extent of a tensor or reduction below `roots`."""
     extents: list[Expr] = []
     for node in walk(*roots):
@@ -84,7 +153,7 @@ def _variables_in(*exprs: Expr) -> set[Var]:
     return {each for each in variables(*exprs) if isinstance(each, Var)}
 
 
-def _facts(sizes: set[Var]) -> Facts:
+def facts_of_sizes(sizes: set[Var]) -> Facts:
     """That every size is at least 1; axes bring their own ranges."""
     facts = Facts()
     for size in sorted(sizes, key=lambda v: v.name):
@@ -92,7 +161,7 @@ def _facts(sizes: set[Var]) -> Facts:
     return facts
 
 
-def _accesses(roots: Sequence[Expr], facts: Facts) -> Iterator[_Access]:
+def accesses(roots: Sequence[Expr], facts: Facts) -> Iterator[Access]:
     """Every index of every read below `roots`, with the guards around it."""
     seen: set[tuple[Expr, int]] = set()
     stack: list[tuple[Expr, Facts, tuple[Expr, ...]]] = [(r, facts, ()) for r in reversed(roots)]
@@ -104,7 +173,7 @@ def _accesses(roots: Sequence[Expr], facts: Facts) -> Iterator[_Access]:
         seen.add((node, id(known)))
         if isinstance(node, TensorRead):
             for dimension in range(len(node.indices)):
-                yield _Access(node, dimension, known, guards)
+                yield Access(node, dimension, known, guards)
         if isinstance(node, IfThenElse):
             negated = build.logical_not(node.condition)
             yes, no = known.assume(node.condition), known.assume(negated)
@@ -122,7 +191,7 @@ def _accesses(roots: Sequence[Expr], facts: Facts) -> Iterator[_Access]:
             stack.extend((child, known, guards) for child in reversed(node.children()))
 
 
-def _conditions(access: _Access) -> tuple[Expr, Expr]:
+def conditions_of(access: Access) -> tuple[Expr, Expr]:
     """That the index is not below 0, and that it is below the extent."""
     index = access.read.indices[access.dimension]
     if index.dtype not in (DType.int32, DType.int64):
@@ -130,7 +199,7 @@ def _conditions(access: _Access) -> tuple[Expr, Expr]:
     return build.ge(index, 0), build.lt(index, access.read.tensor.shape[access.dimension])
 
 
-def _is_known(conditions: Sequence[Expr], sizes: set[Var]) -> bool:
+def is_known(conditions: Sequence[Expr], sizes: set[Var]) -> bool:
     """True when all of `conditions` are over axes and sizes only."""
     return not any(
         isinstance(node, (TensorRead, Reduce)) or (isinstance(node, Var) and node not in sizes)
@@ -138,7 +207,7 @@ def _is_known(conditions: Sequence[Expr], sizes: set[Var]) -> bool:
     )
 
 
-def _outside(op: ComputeOp, access: _Access, point: dict[Axis | Var, int]) -> ExprError:
+def _outside(op: ComputeOp, access: Access, point: dict[Axis | Var, int]) -> ExprError:
     read, dimension = access.read, access.dimension
     tensor, index = read.tensor, read.indices[dimension]
     extent = tensor.shape[dimension]

@@ -276,10 +276,11 @@ class Var(Expr):
 
 class AxisKind(StrEnum):
     """What an iteration variable may do: `DATA` in any order, `REDUCE` in any order but into one
-    result."""
+    result, `ORDERED` (the steps of a scan) only one after the other."""
 
     DATA = "data"
     REDUCE = "reduce"
+    ORDERED = "ordered"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

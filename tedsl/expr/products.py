@@ -28,12 +28,12 @@ class _Factor(NamedTuple):
 def sum_of_products(
     node: Reduce,
     axes: Sequence[Axis],
-    extents: Sequence[int],
+    box: Sequence[tuple[int, int]],
     ranges: Sequence[tuple[int, int]],
     values: Mapping[Tensor, Array],
     precise: bool,
 ) -> Array | None:
-    """The reduction over whole `axes`, or None when its structure is another."""
+    """The reduction over the `box` of `axes`, or None when its structure is another."""
     source = node.sources[0]
     if (
         node.reducer.operator is not BinaryOp.ADD
@@ -45,7 +45,7 @@ def sum_of_products(
         or source.op is not BinaryOp.MUL
     ):
         return None
-    bounds = {axis: (0, extent) for axis, extent in zip(axes, extents, strict=True)}
+    bounds = dict(zip(axes, box, strict=True))
     bounds.update(zip(node.axes, ranges, strict=True))
     left, right = (_factor(each, bounds, values) for each in (source.a, source.b))
     if left is None or right is None:
@@ -57,7 +57,7 @@ def sum_of_products(
     result, order = _product(left, right, frozenset(node.axes))
     dims = {axis: dim for dim, axis in enumerate(axes)}
     placed = spread(result, [dims[axis] for axis in order], len(axes))
-    whole = xp.broadcast_to(placed, tuple(extents))
+    whole = xp.broadcast_to(placed, tuple(high - low for low, high in box))
     return whole.astype(numpy_dtype(node.dtype), order="C")
 
 

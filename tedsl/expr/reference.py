@@ -16,13 +16,21 @@ import numpy as np
 
 from tedsl.dtypes import DType
 from tedsl.errors import ExprError
-from tedsl.expr import numerics
+from tedsl.expr import build, numerics
+from tedsl.expr.bounds_check import Access, accesses, check_complete
 from tedsl.expr.evaluate import Block, Span, evaluate_scalar
 from tedsl.expr.nodes import Axis, BinaryOp, Reduce, Var
 from tedsl.expr.numerics import Array, Value, numpy_dtype, xp
 from tedsl.expr.printer import operations
 from tedsl.expr.products import sum_of_products
-from tedsl.expr.tensor import ComputeOp, Operation, PlaceholderOp, Tensor
+from tedsl.expr.scan_body import body_of, within_scans
+from tedsl.expr.tensor import ComputeOp, Operation, PlaceholderOp, ScanOp, Tensor
+from tedsl.index.facts import Facts
+from tedsl.index.interval import interval
+from tedsl.index.prove import prove
+
+Box = tuple[tuple[int, int], ...]
+"""For each dimension, the elements `low .. high`."""
 
 BLOCK_POINTS = 1 << 20
 """How many points of an iteration space are evaluated at once."""
@@ -55,15 +63,25 @@ def evaluate(
     ops = operations(roots)
     scalars = _scalars(ops, inputs, sizes or {})
     values: dict[Tensor, Array] = {}
+    steps = within_scans(ops)
+    check_complete(op for op in ops if op not in steps)
     for op in ops:
+        if op in steps:
+            continue
         extents = tuple(evaluate_scalar(extent, scalars) for extent in op.shape)
         if isinstance(op, PlaceholderOp):
             values[op.outputs[0]] = _input(op, inputs, extents)
-        elif isinstance(op, ComputeOp):
-            run = _Run(op, extents, values, scalars, precise)
-            with np.errstate(all="ignore"):
-                values.update(zip(op.outputs, run.compute(), strict=True))
+            continue
+        with np.errstate(all="ignore"):
+            if isinstance(op, ScanOp):
+                _Steps(op, extents, values, scalars, precise).run()
+            elif isinstance(op, ComputeOp):
+                _Run(op, _whole(extents), values, scalars, precise).compute()
     return [values[tensor] for tensor in roots]
+
+
+def _whole(extents: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    return tuple((0, extent) for extent in extents)
 
 
 def _scalars(
@@ -104,43 +122,48 @@ def _input(op: PlaceholderOp, inputs: Mapping[Tensor, Array], extents: tuple[int
 
 @dataclass(slots=True)
 class _Run:
-    """The evaluation of one operation."""
+    """The evaluation of one operation over a box of its elements."""
 
     op: ComputeOp
-    extents: tuple[int, ...]
-    values: Mapping[Tensor, Array]
+    box: tuple[tuple[int, int], ...]
+    values: dict[Tensor, Array]
     scalars: Mapping[Var, Value]
     precise: bool
 
-    def compute(self) -> list[Array]:
-        """One array for each output."""
+    def compute(self) -> None:
+        """Put the elements of the box into the values of the outputs."""
         first = self.op.bodies[0]
-        results = [xp.empty(self.extents, numpy_dtype(dtype)) for dtype in self.op.output_dtypes]
+        results = [self._result(output) for output in self.op.outputs]
         if not isinstance(first, Reduce):
             for spans, place in self._blocks(BLOCK_POINTS):
-                block = self._block(spans, len(self.extents))
+                block = self._block(spans, len(self.box))
                 for result, body in zip(results, self.op.bodies, strict=True):
                     result[place] = block(body)
-            return results
+            return
         ranges = self._reduce_ranges(first)
-        product = sum_of_products(
-            first, self.op.axes, self.extents, ranges, self.values, self.precise
-        )
+        product = sum_of_products(first, self.op.axes, self.box, ranges, self.values, self.precise)
         if product is not None:
-            return [product]
+            results[0][tuple(slice(low, high) for low, high in self.box)] = product
+            return
         inner = max(1, min(BLOCK_POINTS, math.prod(high - low for low, high in ranges)))
         for spans, place in self._blocks(max(1, BLOCK_POINTS // inner)):
             for result, value in zip(results, self._fold(first, spans, ranges), strict=True):
                 result[place] = value
-        return results
+
+    def _result(self, output: Tensor) -> Array:
+        """The array of an output, made when its first box is computed."""
+        known = self.values.get(output)
+        if known is None:
+            extents = tuple(evaluate_scalar(extent, self.scalars) for extent in output.shape)
+            known = self.values[output] = xp.empty(extents, numpy_dtype(output.dtype))
+        return known
 
     def _block(self, spans: Mapping[Axis, Span], rank: int) -> Block:
         return Block(spans, rank, self.values, self.scalars)
 
     def _blocks(self, points: int) -> Iterator[tuple[dict[Axis, Span], tuple[slice, ...]]]:
         """The data axes in pieces of about `points`, and where each piece lies in the output."""
-        ranges = [(0, extent) for extent in self.extents]
-        for piece in pieces(ranges, points):
+        for piece in pieces(self.box, points):
             spans = {
                 axis: Span(low, high, dim)
                 for dim, (axis, (low, high)) in enumerate(zip(self.op.axes, piece, strict=True))
@@ -225,6 +248,77 @@ class _Run:
         bound.update(zip(node.reducer.rhs, rhs, strict=True))
         block = Block({}, lhs[0].ndim, {}, bound)
         return [xp.broadcast_to(block(each), lhs[0].shape) for each in node.reducer.combine]
+
+
+@dataclass(slots=True)
+class _Steps:
+    """The evaluation of a scan: its body, step by step, over the rows that the updates read."""
+
+    op: ScanOp
+    extents: tuple[int, ...]
+    values: dict[Tensor, Array]
+    scalars: Mapping[Var, Value]
+    precise: bool
+
+    def run(self) -> None:
+        """Put the results into the values of the outputs."""
+        op, values = self.op, self.values
+        rows = min(evaluate_scalar(op.first, self.scalars), self.extents[0])
+        for output, init in zip(op.outputs, op.inits, strict=True):
+            values[output] = xp.empty(self.extents, numpy_dtype(output.dtype))
+            values[output][:rows] = values[init][:rows]
+        same = (*zip(op.states, op.outputs, strict=True), *zip(op.updates, op.outputs, strict=True))
+        for inner, output in same:
+            values[inner] = values[output]
+        body = body_of(op)
+        for step in range(rows, self.extents[0]):
+            boxes = self._boxes(body, step)
+            for inner in body:
+                if inner in boxes:
+                    _Run(inner, boxes[inner], values, self.scalars, self.precise).compute()
+
+    def _boxes(self, body: Sequence[ComputeOp], step: int) -> dict[Operation, Box]:
+        """What each operation of the body computes at `step`: updates first, then what is read."""
+        updates = {update.op for update in self.op.updates}
+        boxes: dict[Operation, Box] = {}
+        for op in reversed(body):
+            if op in updates:
+                row = ((step, step + 1), *_whole(self.extents[1:]))
+                boxes[op] = _around(boxes.get(op, row), row)
+            if op not in boxes:
+                continue
+            facts = Facts()
+            for var, value in self.scalars.items():
+                if var.dtype.is_integer:
+                    facts = facts.assume(build.eq(var, int(value)))
+            for axis, (low, high) in zip(op.axes, boxes[op], strict=True):
+                facts = facts.with_axis(axis, low, high - low)
+            for access in accesses(op.bodies, facts):
+                source = access.read.tensor.op
+                if source in body and access.dimension == 0 and _possible(access):
+                    box = self._read(access)
+                    boxes[source] = _around(boxes.get(source, box), box)
+        return boxes
+
+    def _read(self, access: Access) -> Box:
+        """The elements that a read may touch; the whole of a dimension where that is not known."""
+        sides: list[tuple[int, int]] = []
+        for index, extent in zip(access.read.indices, access.read.tensor.shape, strict=True):
+            size = evaluate_scalar(extent, self.scalars)
+            found = interval(index, access.facts)
+            low = 0 if found.lo is None else max(found.lo, 0)
+            high = size if found.hi is None else min(found.hi + 1, size)
+            sides.append((low, max(low, high)))
+        return tuple(sides)
+
+
+def _possible(access: Access) -> bool:
+    """False when a guard around the read is known to fail at this step."""
+    return not any(prove(build.logical_not(guard), access.facts) for guard in access.guards)
+
+
+def _around(a: Box, b: Box) -> Box:
+    return tuple((min(x[0], y[0]), max(x[1], y[1])) for x, y in zip(a, b, strict=True))
 
 
 def pieces(ranges: Sequence[tuple[int, int]], points: int) -> Iterator[tuple[tuple[int, int], ...]]:

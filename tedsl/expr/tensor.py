@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeGuard
 import numpy as np
 
 from tedsl.dtypes import DType
-from tedsl.errors import ExprError
+from tedsl.errors import ExprError, InternalError
 from tedsl.expr import build
-from tedsl.expr.nodes import Axis, Expr, TensorRead
+from tedsl.expr.nodes import Axis, Expr, IfThenElse, TensorRead
 
 if TYPE_CHECKING:
     from tedsl.expr.promote import DTypeLike, Number
@@ -266,7 +266,7 @@ def _index(tensor: Tensor, dimension: int, index: Index) -> Expr:
 
 
 class Operation:
-    """Base of `PlaceholderOp` and `ComputeOp`.  All outputs share one shape."""
+    """Base of `PlaceholderOp`, `ComputeOp` and `ScanOp`.  All outputs share one shape."""
 
     __slots__ = ()
     name: str
@@ -356,6 +356,57 @@ class ComputeOp(Operation):
     @property
     def output_dtypes(self) -> tuple[DType, ...]:
         return tuple(body.dtype for body in self.bodies)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class ScanOp(ComputeOp):
+    """`outputs[o][t, ...] = inits[o][t, ...]` for the first rows, then `updates[o][t, ...]`, one
+    `t` after the other, where the updates read `states[o]`, the output so far.
+
+    It is a `ComputeOp` that says so: axis 0 is ORDERED, and body `o` is
+    `if_then_else(t < first, inits[o][axes], updates[o][axes])`, which every pass that follows reads
+    can follow.
+
+    Requires: as many states as bodies, of that form; `te.scan` makes it.
+    """
+
+    states: tuple[Tensor, ...] = ()
+    inputs: tuple[Tensor, ...] = ()
+
+    @property
+    def scan_axis(self) -> Axis:
+        """The axis of the steps."""
+        return self.axes[0]
+
+    @property
+    def spatial_axis(self) -> tuple[Axis, ...]:
+        """The axes within one step."""
+        return self.axes[1:]
+
+    @property
+    def inits(self) -> tuple[Tensor, ...]:
+        """What the first rows are, for each output."""
+        return tuple(init.tensor for init, _ in self._reads())
+
+    @property
+    def updates(self) -> tuple[Tensor, ...]:
+        """What the later rows are, for each output."""
+        return tuple(update.tensor for _, update in self._reads())
+
+    @property
+    def first(self) -> Expr:
+        """The first step: the number of rows that are given."""
+        return self.inits[0].shape[0]
+
+    def _reads(self) -> tuple[tuple[TensorRead, TensorRead], ...]:
+        found: list[tuple[TensorRead, TensorRead]] = []
+        for body in self.bodies:
+            match body:
+                case IfThenElse(a=TensorRead() as init, b=TensorRead() as update):
+                    found.append((init, update))
+                case _:
+                    raise InternalError(f"the scan {self.name} is not of its form: {body}")
+        return tuple(found)
 
 
 # At the end, because broadcasting makes operations and their tensors have its operators.

@@ -10,8 +10,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 
+from tedsl.errors import ScheduleError
+from tedsl.expr.bounds_check import check_complete
 from tedsl.expr.nodes import Expr, Reduce, TensorRead, Var
-from tedsl.expr.tensor import ComputeOp, Operation, PlaceholderOp, Tensor
+from tedsl.expr.scan_body import within_scans
+from tedsl.expr.tensor import ComputeOp, Operation, PlaceholderOp, ScanOp, Tensor
 from tedsl.expr.visit import reads, rewrite, variables
 from tedsl.scheduling.names import unique_name
 from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
@@ -62,7 +65,12 @@ def initial_plan(outputs: tuple[Tensor, ...]) -> Plan:
     """Every operation at root, loops as in the definition."""
     stages: list[StagePlan] = []
     taken: set[str] = set()
-    for op in producers_first(outputs):
+    ops = producers_first(outputs)
+    steps = within_scans(ops)
+    check_complete(op for op in ops if op not in steps)
+    for op in ops:
+        if isinstance(op, ScanOp):
+            raise ScheduleError(f"the scan {op.name} has no schedule yet", hint="use te.evaluate")
         if not isinstance(op, (ComputeOp, PlaceholderOp)):
             continue
         name = unique_name(op.name, taken)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import tedsl as te
@@ -18,9 +19,22 @@ def test_counterexample() -> None:
     ):
         te.compute((8,), lambda i: A[i + 1], name="C")
     with pytest.raises(te.ExprError, match=r"i = 0 reads A\[-1\], A has 8[\s\S]*if_then_else"):
-        te.compute((8,), lambda i: A[i - 1], name="C")
+        te.compute((8,), lambda i: A[i - 1] + A[i], name="C")
     with pytest.raises(te.ExprError, match=r"every point reads A\[-1\]"):
         te.compute((8,), lambda i: A[-1], name="C")
+
+
+def test_rows_before_the_first_wait_for_a_scan() -> None:
+    """As long as an input may turn out to be a scan's state; nothing else can use the result."""
+    back = te.compute((8,), lambda i: A[i - 1], name="C")
+    later = te.compute((8,), lambda i: back[i] + 1)
+    for use in (
+        lambda: te.create_schedule(later),
+        lambda: te.build(later, target="cpu"),
+        lambda: te.evaluate(later, {A: np.zeros(8, np.float32)}),
+    ):
+        with pytest.raises(te.ExprError, match=r"i = 0 reads A\[-1\], A has 8[\s\S]*if_then_else"):
+            use()
 
 
 def test_dimension_is_named() -> None:
