@@ -141,7 +141,7 @@ def test_drawn_schedules(name: str) -> None:
     case = problem(name)
 
     @seed(len(name))
-    @settings(max_examples=max(5, settings.default.max_examples // 8))
+    @settings(max_examples=max(5, settings().max_examples // 8))
     @given(st.data())
     def draw(data: st.DataObject) -> None:
         schedule = data.draw(schedules(case.gradients), label="schedule")
