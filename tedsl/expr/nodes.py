@@ -9,6 +9,7 @@ constructors never simplify, promote or check ranges.  Users reach them through 
 from __future__ import annotations
 
 import importlib
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -473,12 +474,40 @@ class Reducer:
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Folded(Expr):
+    """Value `index` of what a reduction has folded so far; only inside `Reduce.repair` and
+    `Reduce.finish`."""
+
+    index: int
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Before(Expr):
+    """The value that the read `a` had in the iteration before; only inside `Reduce.repair`."""
+
+    a: Expr
+    dtype: DType = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dtype", self.a.dtype)
+
+    def children(self) -> tuple[Expr, ...]:
+        return (self.a,)
+
+    def rebuild(self, children: Sequence[Expr]) -> Expr:
+        return Before(children[0])
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Reduce(Expr):
     """Value `index` of folding `sources` with `reducer` over `axes`, at the points where `where`
     holds.
 
     `init` (over data axes only) is folded in first when given; otherwise the reducer's identity
-    starts.
+    starts.  `repair` (one per source) is what becomes of the folded values when tensors that
+    `sources` read move on while they are folded themselves (see `scheduling.repair`); it changes
+    nothing while they stand.  `finish` is applied at the end, over `Folded` values and data axes.
     Requires: as many sources (and inits) as the reducer's tuple; axes of kind REDUCE.
     """
 
@@ -488,21 +517,28 @@ class Reduce(Expr):
     where: Expr | None = None
     init: tuple[Expr, ...] | None = None
     index: int = 0
+    repair: tuple[Expr, ...] | None = None
+    finish: Expr | None = None
     dtype: DType = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "dtype", self.sources[self.index].dtype)
+        value = self.sources[self.index] if self.finish is None else self.finish
+        object.__setattr__(self, "dtype", value.dtype)
 
     def children(self) -> tuple[Expr, ...]:
         where = () if self.where is None else (self.where,)
-        return (*self.sources, *where, *(self.init or ()))
+        finish = () if self.finish is None else (self.finish,)
+        return (*self.sources, *where, *(self.init or ()), *(self.repair or ()), *finish)
 
     def rebuild(self, children: Sequence[Expr]) -> Expr:
         n = len(self.sources)
-        rest = list(children[n:])
-        where = rest.pop(0) if self.where is not None else None
-        init = tuple(rest) if self.init is not None else None
-        return Reduce(self.reducer, tuple(children[:n]), self.axes, where, init, self.index)
+        rest = iter(children[n:])
+        where = next(rest) if self.where is not None else None
+        init = None if self.init is None else tuple(itertools.islice(rest, n))
+        repair = None if self.repair is None else tuple(itertools.islice(rest, n))
+        finish = None if self.finish is None else next(rest)
+        sources = tuple(children[:n])
+        return Reduce(self.reducer, sources, self.axes, where, init, self.index, repair, finish)
 
 
 # At the end, because `build` needs the nodes and the operators of `Expr` need `build`.

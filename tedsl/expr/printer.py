@@ -13,12 +13,14 @@ from tedsl.dtypes import DType
 from tedsl.errors import InternalError
 from tedsl.expr.nodes import (
     Axis,
+    Before,
     Binary,
     BinaryOp,
     Cast,
     Compare,
     Const,
     Expr,
+    Folded,
     IfThenElse,
     Reduce,
     Reducer,
@@ -103,6 +105,10 @@ class _Printer:
                 return f"{self.tensor(tensor)}[{self.listed(indices)}]", _ATOM
             case Reduce():
                 return self.reduce(expr), _ATOM
+            case Folded(index=index):
+                return f"folded.v{index}" if index else "folded", _ATOM
+            case Before(a=a):
+                return f"before({self.text(a)})", _ATOM
             case _ if self.other is not None:
                 return self.other(expr, self.text), _ATOM
             case _:
@@ -133,6 +139,10 @@ class _Printer:
         if expr.init is not None:
             start = self.listed(expr.init)
             words.append(f"init=({start})" if len(expr.init) > 1 else f"init={start}")
+        if expr.repair is not None:
+            words.append(f"repair=({self.listed(expr.repair)})")
+        if expr.finish is not None:
+            words.append(f"finish={self.text(expr.finish)}")
         suffix = f".v{expr.index}" if len(expr.sources) > 1 else ""
         return f"{expr.reducer.name}({axes})({', '.join(words)}){suffix}"
 

@@ -19,12 +19,13 @@ from tedsl.errors import ExprError
 from tedsl.expr import build, numerics
 from tedsl.expr.bounds_check import Access, accesses, check_complete
 from tedsl.expr.evaluate import Block, Span, evaluate_scalar
-from tedsl.expr.nodes import Axis, BinaryOp, Reduce, Var
+from tedsl.expr.nodes import Axis, BinaryOp, Expr, Folded, Reduce, Var
 from tedsl.expr.numerics import Array, Value, numpy_dtype, xp
 from tedsl.expr.printer import operations
 from tedsl.expr.products import sum_of_products
 from tedsl.expr.scan_body import body_of, within_scans
 from tedsl.expr.tensor import ComputeOp, Operation, PlaceholderOp, ScanOp, Tensor
+from tedsl.expr.visit import substitute, walk
 from tedsl.index.facts import Facts
 from tedsl.index.interval import interval
 from tedsl.index.prove import prove
@@ -142,7 +143,7 @@ class _Run:
             return
         ranges = self._reduce_ranges(first)
         product = sum_of_products(first, self.op.axes, self.box, ranges, self.values, self.precise)
-        if product is not None:
+        if product is not None and first.finish is None:
             results[0][tuple(slice(low, high) for low, high in self.box)] = product
             return
         inner = max(1, min(BLOCK_POINTS, math.prod(high - low for low, high in ranges)))
@@ -207,7 +208,19 @@ class _Run:
                 state = [ufunc(state[0], reduced)]
             else:
                 state = self._combine(node, state, self._tree(node, sources, len(data)))
-        return state
+        return state if node.finish is None else [self._finished(node.finish, state, outer)]
+
+    def _finished(self, finish: Expr, state: list[Array], outer: Block) -> Array:
+        """What a reduction makes of the values it has folded."""
+        bound = {
+            node: Var(f"folded{node.index}", node.dtype)
+            for node in walk(finish)
+            if isinstance(node, Folded)
+        }
+        scalars = {**self.scalars, **{v: state[node.index] for node, v in bound.items()}}
+        block = Block(outer.spans, outer.rank, self.values, scalars)
+        shape = state[0].shape
+        return xp.broadcast_to(block(substitute(finish, {**bound})), shape)
 
     def _accumulator(self, operator: BinaryOp | None, dtype: DType) -> np.dtype[np.generic] | None:
         """The wider dtype in which a float sum or product is accumulated, if any."""

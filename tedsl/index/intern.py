@@ -19,6 +19,7 @@ from tedsl.expr.nodes import (
     CompareOp,
     Const,
     Expr,
+    Folded,
     Reduce,
     TensorRead,
     Unary,
@@ -89,7 +90,7 @@ class Interner:
             kind = type(expr)
             if kind in PURE_NODES:
                 known = False
-            elif kind is TensorRead or kind is Reduce or kind.__module__ != Expr.__module__:
+            elif kind in (TensorRead, Reduce, Folded) or kind.__module__ != Expr.__module__:
                 known = True
             else:
                 known = any(self.is_data(child) for child in expr.children())

@@ -427,11 +427,13 @@ def _reduce(expr: Reduce, facts: Facts) -> Expr:
     inside = facts if where is None else facts.assume(where)
     sources = tuple(visit(source, inside) for source in expr.sources)
     init = None if expr.init is None else tuple(visit(x, facts) for x in expr.init)
-    old = (*expr.sources, expr.where, *(expr.init or ()))
-    new = (*sources, where, *(init or ()))
+    repair = None if expr.repair is None else tuple(visit(x, facts) for x in expr.repair)
+    finish = None if expr.finish is None else visit(expr.finish, facts)
+    old = (*expr.sources, expr.where, *(expr.init or ()), *(expr.repair or ()), expr.finish)
+    new = (*sources, where, *(init or ()), *(repair or ()), finish)
     if all(x is y for x, y in zip(old, new, strict=True)):
         return expr
-    return Reduce(expr.reducer, sources, expr.axes, where, init, expr.index)
+    return Reduce(expr.reducer, sources, expr.axes, where, init, expr.index, repair, finish)
 
 
 def _unary(expr: Unary, facts: Facts) -> Expr:

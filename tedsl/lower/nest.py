@@ -11,8 +11,22 @@ from dataclasses import dataclass, field, replace
 
 from tedsl.dtypes import DType
 from tedsl.errors import InternalError, LowerError
-from tedsl.expr.integers import both, constant, sub
-from tedsl.expr.nodes import Axis, AxisKind, Const, Expr, Range, Reduce, TensorRead, Var
+from tedsl.expr.integers import add, both, constant, minimum, sub
+from tedsl.expr.nodes import (
+    Axis,
+    AxisKind,
+    Before,
+    Binary,
+    BinaryOp,
+    Cast,
+    Const,
+    Expr,
+    Folded,
+    Range,
+    Reduce,
+    TensorRead,
+    Var,
+)
 from tedsl.expr.tensor import ComputeOp, PlaceholderOp, Tensor
 from tedsl.expr.visit import axes_of, rewrite, substitute, variables, walk
 from tedsl.index.simplify import simplify
@@ -43,11 +57,17 @@ MAX_ACCUMULATORS = 1 << 16
 
 @dataclass(slots=True)
 class _Context:
-    """What every nest needs: the plan, its bounds, and where each tensor lives."""
+    """What every nest needs: the plan, its bounds, and where each tensor lives.
+
+    Of online stages, `before` is where their results of the iteration before are kept for repairs,
+    and `partial` where the sums lie of which `buffers` holds estimates.
+    """
 
     plan: Plan
     bounds: Bounds
     buffers: dict[Tensor, Buffer] = field(default_factory=dict[Tensor, Buffer])
+    before: dict[Buffer, Buffer] = field(default_factory=dict[Buffer, Buffer])
+    partial: dict[Buffer, Buffer] = field(default_factory=dict[Buffer, Buffer])
     children: dict[Axis, list[StagePlan]] = field(default_factory=dict[Axis, list[StagePlan]])
 
 
@@ -133,7 +153,11 @@ def _place(context: _Context, stage: StagePlan) -> None:
                 )
     for tensor in stage.op.outputs:
         name = stage.name if len(stage.op.outputs) == 1 else f"{stage.name}_{tensor.index}"
-        context.buffers[tensor] = Buffer(name, tensor.dtype, shape, scope)
+        buffer = context.buffers[tensor] = Buffer(name, tensor.dtype, shape, scope)
+        if stage.attach.online:
+            context.before[buffer] = replace(buffer, name=f"{name}_before")
+        if stage.attach.estimate:
+            context.partial[buffer] = replace(buffer, name=f"{name}_partial")
 
 
 def _func(context: _Context, stage: StagePlan, op: ComputeOp) -> Func:
@@ -175,12 +199,20 @@ def _output_indices(stage: StagePlan, op: ComputeOp, bounds: StageBounds) -> tup
     return tuple(where[axis] for axis in op.axes)
 
 
-def _lowered(context: _Context, body: Expr, bounds: StageBounds) -> Expr:
+def _lowered(
+    context: _Context, body: Expr, bounds: StageBounds, folded: Sequence[Expr] = ()
+) -> Expr:
     """A body over leaf axes and buffers: tensor reads become loads relative to the stored
-    region."""
+    region, and `Folded` values those given."""
     index: Mapping[Expr, Expr] = {**bounds.index}
 
     def replaced(node: Expr) -> Expr | None:
+        if isinstance(node, Folded):
+            return folded[node.index]
+        if isinstance(node, Before):
+            if not isinstance(node.a, Load):
+                raise InternalError("the value before is asked of something that is not stored")
+            return replace(node.a, buffer=context.before[node.a.buffer])
         if isinstance(node, TensorRead):
             starts = _region_start(context, node.tensor)
             indices = [sub(i, s) for i, s in zip(node.indices, starts, strict=True)]
@@ -226,14 +258,53 @@ def _loops(
 
 
 def _with_children(context: _Context, axis: Axis, body: Stmt) -> Stmt:
-    """`body` after the nests of the stages attached at `axis`, inside their buffers."""
+    """`body` after the nests of the stages attached at `axis`, inside their buffers.
+
+    What an online stage has folded outlives the iteration: its host allocates it.
+    """
     for stage in reversed(context.children.get(axis, [])):
         if not isinstance(stage.op, ComputeOp):
             raise InternalError(f"placeholder {stage.name} is attached")
-        body = Seq((_stage_nest(context, stage, stage.op), body))
-        for tensor in reversed(stage.op.outputs):
-            body = Allocate(context.buffers[tensor], body)
+        buffers = [context.buffers[tensor] for tensor in stage.op.outputs]
+        if stage.attach.online:
+            body = Seq((_reduction(context, stage).step(), body))
+            inside = [context.before[buffer] for buffer in buffers]
+        else:
+            body = Seq((_stage_nest(context, stage, stage.op), body))
+            inside = [*buffers, *_carried(context, stage)]
+        for buffer in reversed(inside):
+            body = Allocate(buffer, body)
     return body
+
+
+def _companions(context: _Context, host: StagePlan) -> list[StagePlan]:
+    """The online stages that go along with the reduction of `host`, producers first."""
+    return [
+        stage
+        for axis in host.leaf_axes
+        for stage in context.children.get(axis, [])
+        if stage.attach.online
+    ]
+
+
+def _carried(context: _Context, host: StagePlan) -> list[Buffer]:
+    """What the online stages of `host` carry from one iteration to the next."""
+    found: list[Buffer] = []
+    for stage in _companions(context, host):
+        for tensor in stage.op.outputs:
+            buffer = context.buffers[tensor]
+            found.append(buffer)
+            if buffer in context.partial:
+                found.append(context.partial[buffer])
+    return found
+
+
+def _reduction(context: _Context, stage: StagePlan) -> _Reduction:
+    """The parts of the nest of a stage that is a reduction."""
+    first = stage.op.bodies[0] if isinstance(stage.op, ComputeOp) else None
+    if not isinstance(stage.op, ComputeOp) or not isinstance(first, Reduce):
+        raise InternalError(f"{stage.name} is no reduction")
+    return _Reduction(context, stage, stage.op, first, context.bounds[stage.name])
 
 
 @dataclass(slots=True)
@@ -249,7 +320,7 @@ class _Reduction:
     rest: tuple[Axis, ...] = ()
     data: tuple[Axis, ...] = ()
 
-    def nest(self) -> Stmt:
+    def __post_init__(self) -> None:
         """Loops before the first reduction loop (or tile) are shared, later ones the
         accumulators'."""
         order = self.stage.loop_order
@@ -261,9 +332,68 @@ class _Reduction:
         self.data = tuple(
             a for a in self.rest if a.kind is AxisKind.DATA and constant(extents[a]) != 1
         )
+
+    def nest(self) -> Stmt:
+        """All three, with what online stages carry through the loops."""
         outputs = self._own_outputs()
         body = self._accumulated() if outputs is None else self._in_place(outputs)
+        if self.stage.attach.kind is AttachKind.ROOT:
+            for buffer in reversed(_carried(self.context, self.stage)):
+                body = Allocate(buffer, body)
         return _loops(self.context, self.stage, self.prefix, body, self._guards(inside=False))
+
+    def step(self) -> Stmt:
+        """One iteration of an online stage: keep the results so far, repair them, fold on."""
+        buffers = self._results()
+        indices = _output_indices(self.stage, self.op, self.bounds)
+        stores: list[Stmt] = [
+            Store(self.context.before[shown], indices, Load(shown, indices))
+            for shown in self._shown()
+        ]
+        keep = self._copied(stores[0] if len(stores) == 1 else Seq(tuple(stores)))
+        parts = [keep, *self._repaired(buffers, indices), self._fold(buffers, indices)]
+        parts.extend(self._estimated(buffers, indices))
+        guards = self._guards(inside=False)
+        return _loops(self.context, self.stage, self.prefix, Seq(tuple(parts)), guards)
+
+    def start(self) -> Stmt:
+        """The accumulators of an online stage before the first iteration."""
+        buffers = self._results()
+        indices = _output_indices(self.stage, self.op, self.bounds)
+        guards = [g for g in self.bounds.guards if not is_reduce_guard(g)]
+        guards = guards if self.reduce.init is not None else []
+        start = self._copied(self._starts(buffers, indices, guards))
+        copies: dict[Expr, Expr] = {a: _copy(a) for a in self.prefix}
+        return self._around(_renamed(start, copies), self.prefix, copies)
+
+    def _shown(self) -> tuple[Buffer, ...]:
+        """The buffers that readers see, in the reducer's order."""
+        by_value = {body.index: t for body, t in zip(self._reduces(), self.op.outputs, strict=True)}
+        return tuple(self.context.buffers[by_value[i]] for i in range(len(by_value)))
+
+    def _results(self) -> tuple[Buffer, ...]:
+        """The buffers that an online stage folds into, in the reducer's order."""
+        partial = self.context.partial
+        return tuple(partial.get(buffer, buffer) for buffer in self._shown())
+
+    def _estimated(self, buffers: tuple[Buffer, ...], indices: tuple[Expr, ...]) -> list[Stmt]:
+        """What readers see of partial sums: S * (all elements / those folded so far)."""
+        stores: list[Stmt] = []
+        for buffer, shown in zip(buffers, self._shown(), strict=True):
+            if buffer is not shown:
+                ratio = self._ratio(buffer.dtype)
+                value = Binary(BinaryOp.MUL, Load(buffer, indices), ratio)
+                stores.append(Store(shown, indices, value))
+        return [self._copied(Seq(tuple(stores)))] if stores else []
+
+    def _ratio(self, dtype: DType) -> Expr:
+        (axis,) = self.op.reduce_axes
+        part = self.bounds.slices[axis]
+        if axis.domain is None:
+            raise InternalError(f"reduce axis {axis.name} has no domain")
+        end = sub(add(part.min, part.extent), axis.domain.min)
+        done = simplify(minimum(end, axis.domain.extent), self.bounds.facts)
+        return Binary(BinaryOp.DIV, Cast(axis.domain.extent, dtype), Cast(done, dtype))
 
     def _guards(self, *, inside: bool) -> tuple[Expr, ...]:
         """The guards that depend on the accumulators' loops, or those that do not."""
@@ -298,7 +428,11 @@ class _Reduction:
         indices = _output_indices(self.stage, self.op, self.bounds)
         guards = [g for g in self._guards(inside=True) if not is_reduce_guard(g)]
         start = self._copied(self._starts(buffers, indices, guards))
-        return Seq((start, self._fold(buffers, indices)))
+        finish: list[Stmt] = []
+        if self.reduce.finish is not None:
+            value = self._finished([Load(b, indices) for b in buffers], 0)
+            finish = [self._copied(_guarded(guards, Store(buffers[0], indices, value)))]
+        return Seq((start, *self._companions_start(), self._fold(buffers, indices), *finish))
 
     def _accumulated(self) -> Stmt:
         if not self._fits():
@@ -319,13 +453,14 @@ class _Reduction:
             Store(
                 self.context.buffers[tensor],
                 _output_indices(self.stage, self.op, self.bounds),
-                Load(accumulators[body.index], self.data),
+                self._finished([Load(a, self.data) for a in accumulators], body.index),
             )
             for tensor, body in zip(self.op.outputs, self._reduces(), strict=True)
         ]
         body: Stmt = Seq(
             (
                 self._copied(self._starts(accumulators, self.data, start_guards)),
+                *self._companions_start(),
                 self._fold(accumulators, self.data),
                 self._copied(_guarded(guards, Seq(tuple(stores)))),
             )
@@ -353,21 +488,76 @@ class _Reduction:
         precision = next((p for p in marks if p is not None), Precision.IEEE)
         update = Accumulate(buffers, indices, self.reduce.reducer, values, mask, (), precision)
         guards = self._guards(inside=True)
-        return _loops(self.context, self.stage, self.rest, update, guards)
+        repairs = [] if self.stage.attach.online else self._repaired(buffers, indices)
+        if not repairs:
+            return _loops(self.context, self.stage, self.rest, update, guards)
+        at = self._online_place() + 1
+        head, tail = self.rest[:at], self.rest[at:]
+        deep = {g for g in guards if not axes_of(g).isdisjoint(tail)}
+        fold = _loops(self.context, self.stage, tail, update, [g for g in guards if g in deep])
+        body = Seq((*repairs, fold))
+        return _loops(self.context, self.stage, head, body, [g for g in guards if g not in deep])
+
+    def _online_place(self) -> int:
+        """The position, among the loops of the fold, of the one that online stages go along."""
+        found = {stage.attach.axis for stage in _companions(self.context, self.stage)}
+        places = [i for i, axis in enumerate(self.rest) if axis in found]
+        if len(places) != 1:
+            raise InternalError(f"{self.stage.name} is repaired in {len(places)} loops")
+        return places[0]
+
+    def _companions_start(self) -> list[Stmt]:
+        return [
+            _reduction(self.context, stage).start()
+            for stage in _companions(self.context, self.stage)
+        ]
+
+    def _finished(self, values: Sequence[Expr], index: int) -> Expr:
+        """The result, of the values that were folded."""
+        if self.reduce.finish is None:
+            return values[index]
+        return _lowered(self.context, self.reduce.finish, self.bounds, values)
+
+    def _repaired(self, buffers: tuple[Buffer, ...], indices: tuple[Expr, ...]) -> list[Stmt]:
+        """The values folded so far, moved on to what the sources read now.
+
+        All new values are made before the first is stored.
+        """
+        if self.reduce.repair is None:
+            return []
+        old = [Load(buffer, indices) for buffer in buffers]
+        moved = [_lowered(self.context, each, self.bounds, old) for each in self.reduce.repair]
+        if len(buffers) == 1:
+            return [self._copied(Store(buffers[0], indices, moved[0]))]
+        shape = tuple(self.bounds.extents[a] for a in self.data)
+        spaces = [Buffer(f"{b.name}_moved", b.dtype, shape, Scope.LOCAL) for b in buffers]
+        make = [Store(s, self.data, value) for s, value in zip(spaces, moved, strict=True)]
+        take = [Store(b, indices, Load(s, self.data)) for b, s in zip(buffers, spaces, strict=True)]
+        body: Stmt = Seq((self._copied(Seq(tuple(make))), self._copied(Seq(tuple(take)))))
+        for space in reversed(spaces):
+            body = Allocate(space, body)
+        return [body]
 
     def _copied(self, leaf: Stmt) -> Stmt:
         """Loops over the accumulators' axes around `leaf`, as fresh axes (an axis is bound
         once)."""
-        copies: dict[Expr, Expr] = {a: Axis(a.name, a.kind, None, a.dtype) for a in self.data}
-        body = _renamed(leaf, copies)
-        for axis in reversed(self.data):
+        copies: dict[Expr, Expr] = {a: _copy(a) for a in self.data}
+        return self._around(_renamed(leaf, copies), self.data, copies)
+
+    def _around(self, body: Stmt, axes: Sequence[Axis], copies: Mapping[Expr, Expr]) -> Stmt:
+        for axis in reversed(axes):
             kind = self.stage.mark(axis).kind
             kind = LoopKind.SERIAL if kind in (LoopKind.PARALLEL, LoopKind.PROGRAM) else kind
-            copy = copies[axis]
+            copy, extent = copies[axis], self.bounds.extents[axis]
             if not isinstance(copy, Axis):
                 raise InternalError(f"axis {axis.name} has no copy")
-            body = For(copy, self.bounds.extents[axis], kind, body)
+            if constant(extent) != 1:
+                body = For(copy, extent, kind, body)
         return body
+
+
+def _copy(axis: Axis) -> Axis:
+    return Axis(axis.name, axis.kind, None, axis.dtype)
 
 
 def _renamed(stmt: Stmt, mapping: Mapping[Expr, Expr]) -> Stmt:
@@ -379,5 +569,7 @@ def _renamed(stmt: Stmt, mapping: Mapping[Expr, Expr]) -> Stmt:
         case Store(buffer=buffer, indices=indices, value=value):
             moved = tuple(substitute(i, mapping) for i in indices)
             return Store(buffer, moved, substitute(value, mapping))
+        case For(extent=extent, body=body):
+            return replace(stmt, extent=substitute(extent, mapping), body=_renamed(body, mapping))
         case _:
             raise InternalError(f"a {type(stmt).__name__} cannot be copied")

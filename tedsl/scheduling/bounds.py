@@ -10,7 +10,7 @@ are ranges.  Used by the lowering, by the checks and by printing; imports `index
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tedsl.errors import InternalError
 from tedsl.expr.integers import (
@@ -48,6 +48,7 @@ class StageBounds:
     `extents` has every axis of the stage (root, intermediate, leaf); `index` gives each root axis,
     as a coordinate of the whole tensor, over leaf axes and enclosing loops; `local` the same
     relative to the start of the region. `region` is what is computed of each data dimension;
+    `slices` the part of each reduce axis that is folded at a time, where that is not the whole;
     `guards` are the conditions that were not proved, and `facts` the ranges of the leaf axes and
     of the loops around.
     """
@@ -58,6 +59,7 @@ class StageBounds:
     region: tuple[Range, ...]
     guards: tuple[Expr, ...]
     facts: Facts
+    slices: dict[Axis, Range] = field(default_factory=dict[Axis, Range])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -184,10 +186,12 @@ def _stage_bounds(
     starts: dict[Axis, Expr] = {}
     for axis, box in zip(op.axes, region, strict=True):
         extents[axis], starts[axis] = box.extent, box.min
+    slices = _slices(plan, stage, op, facts, found)
     for axis in op.reduce_axes:
-        if axis.domain is None:
+        part = slices.get(axis, axis.domain)
+        if part is None:
             raise InternalError(f"reduce axis {axis.name} of {op.name} has no domain")
-        extents[axis], starts[axis] = axis.domain.extent, axis.domain.min
+        extents[axis], starts[axis] = part.extent, part.min
     for relation in stage.relations:
         _pass_down(relation, extents, facts)
     for axis in stage.leaf_axes:
@@ -196,7 +200,26 @@ def _stage_bounds(
     guards = _guards(stage, op, extents, values, starts, facts)
     local = {axis: simplify(values[axis], facts) for axis in stage.root_axes}
     index = {axis: simplify(add(starts[axis], local[axis]), facts) for axis in stage.root_axes}
-    return StageBounds(extents, index, local, region, guards, facts)
+    return StageBounds(extents, index, local, region, guards, facts, slices)
+
+
+def _slices(
+    plan: Plan, stage: StagePlan, op: ComputeOp, facts: Facts, found: dict[str, StageBounds]
+) -> dict[Axis, Range]:
+    """What an online stage folds in one iteration of the loop it goes along with: the part of the
+    axis that its host folds there."""
+    if not stage.attach.online:
+        return {}
+    host = plan.stage(stage.attach.stage)
+    fixed = frozenset(enclosing_loops(plan, stage))
+    moving = [axis for axis in host.leaf_axes if axis not in fixed]
+    bounds = found[host.name]
+    folded = host.op.reduce_axis
+    return {
+        own: _dimension(bounds.index[axis], moving, own.domain, bounds.facts)
+        for own, axis in zip(op.reduce_axes, folded, strict=True)
+        if own.domain is not None
+    }
 
 
 def _loop_facts(plan: Plan, stage: StagePlan, found: dict[str, StageBounds]) -> Facts:
@@ -285,7 +308,16 @@ def _guards(
         if not _is_whole(starts[axis], extents[axis], size):
             index = simplify(add(starts[axis], values[axis]), facts)
             needed += [less(index, size), at_most(ZERO, index)]
+    for axis in op.reduce_axes:
+        if axis.domain is not None and not _is_domain(axis.domain, starts[axis], extents[axis]):
+            end = add(axis.domain.min, axis.domain.extent)
+            needed.append(less(simplify(add(starts[axis], values[axis]), facts), end))
     return tuple(condition for condition in needed if not prove(condition, facts))
+
+
+def _is_domain(domain: Range, start: Expr, extent: Expr) -> bool:
+    """True when a reduce axis runs over its whole domain."""
+    return start is domain.min and extent is domain.extent
 
 
 def is_reduce_guard(condition: Expr) -> bool:

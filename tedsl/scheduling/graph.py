@@ -147,7 +147,7 @@ def reroute(
     stages: list[StagePlan] = []
     for stage in plan.stages:
         mapping = current if only is None or stage.name in only else outer
-        rebuilt = _rebuilt(stage, mapping)
+        rebuilt = rebuilt(stage, mapping)
         for old, new in zip(stage.op.outputs, rebuilt.op.outputs, strict=True):
             if old is not new:
                 current[old] = outer[old] = new
@@ -156,7 +156,8 @@ def reroute(
     return Plan(tuple(stages), outputs, plan.assumptions)
 
 
-def _rebuilt(stage: StagePlan, tensors: Mapping[Tensor, Tensor]) -> StagePlan:
+def rebuilt(stage: StagePlan, tensors: Mapping[Tensor, Tensor]) -> StagePlan:
+    """The stage reading other tensors; the same object when it reads none of them."""
     op = stage.op
     if not isinstance(op, ComputeOp) or not any(t in tensors for t in tensors_read(op)):
         return stage

@@ -68,11 +68,18 @@ class AttachKind(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Attach:
     """ROOT: its own loop nest (its own kernel); INLINE: substituted into its readers; AT: inside
-    `stage`'s `axis`."""
+    `stage`'s `axis`.
+
+    With `online` the stage is a reduction that goes along with the reduction of `stage`: each
+    iteration of `axis` folds the part of its axis that `stage` folds there, and what is read inside
+    the loop is the result so far.  With `estimate` that is a sum scaled up to the whole axis.
+    """
 
     kind: AttachKind = AttachKind.ROOT
     stage: str = ""
     axis: Axis | None = None
+    online: bool = False
+    estimate: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -9,11 +9,12 @@ from __future__ import annotations
 from tedsl.scheduling.methods.loops import LoopMethods
 from tedsl.scheduling.methods.marks import MarkMethods
 from tedsl.scheduling.methods.moves import MoveMethods
+from tedsl.scheduling.methods.online import OnlineMethods
 from tedsl.scheduling.methods.places import PlaceMethods
 from tedsl.scheduling.methods.storage import StorageMethods
 
 
-class Stage(LoopMethods, MarkMethods, PlaceMethods, MoveMethods, StorageMethods):
+class Stage(LoopMethods, MarkMethods, PlaceMethods, MoveMethods, OnlineMethods, StorageMethods):
     """One operation of a schedule and how it runs.  Got from `s[T]`; it stays valid through
     rewrites of the graph.
     """

@@ -64,8 +64,64 @@ def place_problem(plan: Plan, stage: StagePlan) -> Problem | None:
     return (
         _target_problem(plan, stage, target, axis)
         or _kernel_problem(stage)
+        or (_online_problem(plan, stage, target, axis) if stage.attach.online else None)
         or _reader_problem(plan, stage, target, axis)
     )
+
+
+def first_fold(stage: StagePlan) -> int:
+    """The place of the first loop that belongs to the accumulators: a reduce or vectorized one."""
+    order = stage.loop_order
+    lane = LoopKind.VECTORIZED
+    inner = [a.kind is AxisKind.REDUCE or stage.mark(a).kind is lane for a in order]
+    return inner.index(True) if True in inner else len(order)
+
+
+def _online_problem(plan: Plan, stage: StagePlan, target: StagePlan, axis: Axis) -> Problem | None:
+    """What goes along with a reduction does so once: only serial reduce loops around the place."""
+    known, order = labels(target), target.loop_order
+    first = first_fold(target)
+    for outer in order[first : ranks(order)[axis] + 1]:
+        kind = target.mark(outer).kind
+        if outer.kind is AxisKind.DATA:
+            return Problem(
+                f"the data loop {known[outer]} of {target.name} stands outside {known[axis]} and "
+                f"inside a reduce loop: {stage.name} would be folded once for each of its values",
+                f"reorder {known[outer]} inside {known[axis]}, or outside all reduce loops",
+            )
+        if kind not in (LoopKind.SERIAL, LoopKind.UNROLLED):
+            return Problem(
+                f"{target.name}.{known[outer]} is {kind.value}, and results of one iteration are "
+                "repaired in the next",
+                f"leave {known[outer]} serial; s.split_online runs parts in parallel",
+            )
+    late = _readers_after(plan, stage, target)
+    if late and first > 0:
+        return Problem(
+            f"{stage.name} is read by {', '.join(r.name for r in late)} after the reduction, and "
+            f"{target.name} has loops around it",
+            f"attach {target.name} further inside, so that its first loop is {known[order[first]]}",
+        )
+    place = {each.name: n for n, each in enumerate(plan.stages)}
+    for reader in late:
+        if place[reader.name] < place[target.name]:
+            return Problem(
+                f"{reader.name} reads {stage.name} and runs before {target.name} is complete",
+                f"let {reader.name} read {target.name} too, or inline it",
+            )
+    return None
+
+
+def _readers_after(plan: Plan, stage: StagePlan, target: StagePlan) -> list[StagePlan]:
+    """The readers of an online stage outside the loop that it goes along with."""
+    rank = ranks(target.loop_order)
+
+    def inside(reader: StagePlan) -> bool:
+        own = (nest(plan, reader) or {}).get(target.name)
+        place = stage.attach.axis
+        return own is not None and place is not None and rank[own] >= rank[place]
+
+    return [r for r in loop_readers(plan, stage.op) if r.name != target.name and not inside(r)]
 
 
 def _target_problem(plan: Plan, stage: StagePlan, target: StagePlan, axis: Axis) -> Problem | None:
@@ -125,7 +181,9 @@ def _reader_problem(plan: Plan, stage: StagePlan, target: StagePlan, axis: Axis)
             return True
         around = nest(plan, reader)
         own = None if around is None else around.get(target.name)
-        return own is not None and rank[own] >= at
+        if own is not None:
+            return rank[own] >= at
+        return stage.attach.online and _beside(plan, reader, target)
 
     outside = [reader for reader in readers if not inside(reader)]
     if outside and len(outside) == len(readers):
@@ -153,6 +211,18 @@ def _reader_problem(plan: Plan, stage: StagePlan, target: StagePlan, axis: Axis)
                     f"attach {stage.name} at a loop outside {labels(target)[outer]}",
                 )
     return None
+
+
+def _beside(plan: Plan, reader: StagePlan, host: StagePlan) -> bool:
+    """True when `reader` runs inside the loop that `host` is attached at."""
+    if host.attach.kind is not AttachKind.AT or host.attach.axis is None:
+        return False
+    if reader.name == host.attach.stage:
+        return True
+    outer = plan.stage(host.attach.stage)
+    own = (nest(plan, reader) or {}).get(outer.name)
+    rank = ranks(outer.loop_order)
+    return own is not None and rank[own] >= rank[host.attach.axis]
 
 
 def first_problem(plan: Plan) -> tuple[StagePlan, Problem] | None:

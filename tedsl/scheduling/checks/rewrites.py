@@ -10,6 +10,7 @@ from tedsl.scheduling.algebra import Verdict, combines_in_any_order
 from tedsl.scheduling.call import Call, kind_of
 from tedsl.scheduling.checks.arguments import whole_number
 from tedsl.scheduling.checks.loops import PLAIN, mark_text, not_any_order
+from tedsl.scheduling.checks.online import require_own_place
 from tedsl.scheduling.checks.places import guests
 from tedsl.scheduling.graph import readers, tensors_read
 from tedsl.scheduling.names import axis_text, labels, loops_text
@@ -31,7 +32,9 @@ def require_readers(plan: Plan, call: Call, tensor: Tensor, names: Sequence[str]
 
 
 def require_no_guests(plan: Plan, call: Call, stage: StagePlan) -> None:
-    """Nothing is attached at a loop that the rewrite moves or removes."""
+    """Nothing is attached at a loop that the rewrite moves or removes, and the stage does not go
+    along with another's loop."""
+    require_own_place(plan, call, stage)
     for guest in guests(plan, stage):
         at = "" if guest.attach.axis is None else axis_text(plan, guest.attach.axis)
         raise call.refuse(

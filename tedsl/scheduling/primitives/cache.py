@@ -13,6 +13,7 @@ from tedsl.expr.visit import substitute
 from tedsl.ir.nodes import Scope
 from tedsl.scheduling.call import Call
 from tedsl.scheduling.checks.arguments import choice
+from tedsl.scheduling.checks.online import require_own_place
 from tedsl.scheduling.checks.places import require_places
 from tedsl.scheduling.checks.rewrites import (
     all_outputs,
@@ -50,6 +51,7 @@ def cache_read(
     kind = Scope(choice(plan, call, "scope", scope, SCOPES))
     require_readers(plan, call, tensor, readers)
     source = plan.stage(call.stage)
+    require_own_place(plan, call, source)
     names = (
         [labels(source)[axis] for axis in source.op.axes]
         if isinstance(source.op, ComputeOp)

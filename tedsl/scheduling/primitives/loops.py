@@ -17,7 +17,7 @@ from tedsl.scheduling.checks.loops import (
 )
 from tedsl.scheduling.checks.places import guests, require_places
 from tedsl.scheduling.names import labels, unique_name
-from tedsl.scheduling.plan import Attach, Fuse, Plan, Split, StagePlan
+from tedsl.scheduling.plan import Fuse, Plan, Split, StagePlan
 from tedsl.scheduling.relations import constant, extents, multiply, ranks
 
 
@@ -33,7 +33,7 @@ def moved_guests(plan: Plan, stage: StagePlan, moves: Mapping[Axis, Axis]) -> Pl
     for guest in guests(plan, stage):
         axis = guest.attach.axis
         if axis is not None and axis in moves:
-            attach = Attach(guest.attach.kind, stage.name, moves[axis])
+            attach = replace(guest.attach, axis=moves[axis])
             plan = plan.with_stage(replace(guest, attach=attach))
     return plan
 

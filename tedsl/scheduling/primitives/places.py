@@ -11,6 +11,7 @@ from tedsl.scheduling.call import Call
 from tedsl.scheduling.checks.arguments import choice, computed_stage, leaf, looped_stage, positive
 from tedsl.scheduling.checks.extents import require_all_lanes
 from tedsl.scheduling.checks.loops import require_own_kernel
+from tedsl.scheduling.checks.online import require_own_place
 from tedsl.scheduling.checks.places import guests, places_text, require_places
 from tedsl.scheduling.graph import is_output, is_reduction
 from tedsl.scheduling.names import axis_text
@@ -34,6 +35,7 @@ def compute_at(plan: Plan, call: Call, target: str, axis: object) -> Plan:
     """The stage is computed inside a loop of `target`, only as much as is read there."""
     stage, _ = computed_stage(plan, call, call.stage)
     _require_not_output(plan, call, stage)
+    require_own_place(plan, call, stage)
     if target == stage.name:
         raise call.refuse(
             plan,
@@ -55,6 +57,7 @@ def compute_inline(plan: Plan, call: Call) -> Plan:
     """The stage is substituted into its readers."""
     stage, op = computed_stage(plan, call, call.stage)
     _require_not_output(plan, call, stage)
+    require_own_place(plan, call, stage)
     places = [("legal", places_text(plan, stage.name))]
     if is_reduction(op):
         raise call.refuse(
@@ -87,6 +90,7 @@ def compute_inline(plan: Plan, call: Call) -> Plan:
 def compute_root(plan: Plan, call: Call) -> Plan:
     """The stage has its own loop nest: its own kernel."""
     stage, _ = computed_stage(plan, call, call.stage)
+    require_own_place(plan, call, stage)
     after = plan.with_stage(replace(stage, attach=Attach()))
     require_places(plan, call, after)
     require_all_lanes(plan, call, after)

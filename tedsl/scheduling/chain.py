@@ -1,0 +1,161 @@
+"""Chains of dependent reductions: which reductions a value depends on, and that value written out.
+
+`T = sum(k)(exp(X[k] - m) / l)` depends on `m = max(k)(X[k])` and on `l`, which itself depends on
+`m`; pointwise stages may stand between.  Imports `expr` and the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from tedsl.expr.nodes import Axis, Expr, Reduce, TensorRead, Var
+from tedsl.expr.tensor import ComputeOp, Operation
+from tedsl.expr.visit import axes_of, reads, rewrite, structural_equal, substitute
+from tedsl.scheduling.graph import is_reduction, tensors_read
+from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Chain:
+    """The stages that one loop over a reduction can compute together.
+
+    `members` are the reductions that `last` depends on, over the same domain, producers first;
+    `between` are the pointwise stages through which they are read.
+    """
+
+    last: StagePlan
+    members: tuple[StagePlan, ...]
+    between: tuple[StagePlan, ...]
+
+
+def reduce_of(op: Operation) -> Reduce | None:
+    """The reduction an operation is, if it is one."""
+    body = op.bodies[0] if isinstance(op, ComputeOp) else None
+    return body if isinstance(body, Reduce) else None
+
+
+def chain_of(plan: Plan, last: StagePlan) -> Chain:
+    """The chain that ends in the reduction `last`.
+
+    A reduction belongs to it when `last` or another member reads it at one value for a whole fold,
+    its one axis has the domain of `last`'s, and it is at root.
+    """
+    end = reduce_of(last.op)
+    if end is None:
+        return Chain(last, (), ())
+    eligible = {
+        stage.op
+        for stage in plan.stages
+        if (own := reduce_of(stage.op)) is not None
+        and stage.op is not last.op
+        and stage.attach.kind is AttachKind.ROOT
+        and same_domain(own, end)
+    }
+    members: set[Operation] = set()
+    waiting: list[Operation] = [last.op]
+    while waiting:
+        for read in tag_reads(waiting.pop(), eligible):
+            if read.tensor.op not in members:
+                members.add(read.tensor.op)
+                waiting.append(read.tensor.op)
+    readers = _pointwise_below(plan, (last.op, *members))
+    between = tuple(s for s in _pointwise_above(plan, members) if s.op in readers)
+    return Chain(last, tuple(s for s in plan.stages if s.op in members), between)
+
+
+def tag_reads(op: Operation, members: Collection[Operation]) -> tuple[TensorRead, ...]:
+    """The reads of `members` in what the reduction `op` folds, at one value for the whole fold."""
+    own = reduce_of(op)
+    if own is None:
+        return ()
+    values = (*own.sources, *(() if own.where is None else (own.where,)))
+    found = (with_tags(expanded(value, members), members, own.axes) for value in values)
+    return tuple(read for each in found for read in each.reads)
+
+
+def _pointwise_below(plan: Plan, ops: Collection[Operation]) -> frozenset[Operation]:
+    """The pointwise stages that one of `ops` reads, directly or through others."""
+    found: set[Operation] = set()
+    for stage in reversed(plan.stages):
+        if stage.op in ops or stage.op in found:
+            below = (tensor.op for tensor in tensors_read(stage.op))
+            found.update(op for op in below if isinstance(op, ComputeOp) and not is_reduction(op))
+    return frozenset(found)
+
+
+def _pointwise_above(plan: Plan, ops: Collection[Operation]) -> tuple[StagePlan, ...]:
+    """The pointwise stages that read one of `ops`, directly or through others."""
+    found: dict[Operation, StagePlan] = {}
+    for stage in plan.stages:
+        below = [tensor.op for tensor in tensors_read(stage.op)]
+        if not is_reduction(stage.op) and any(op in ops or op in found for op in below):
+            found[stage.op] = stage
+    return tuple(found.values())
+
+
+def same_domain(a: Reduce, b: Reduce) -> bool:
+    """True when both fold one axis, over the same range."""
+    if len(a.axes) != 1 or len(b.axes) != 1:
+        return False
+    first, second = a.axes[0].domain, b.axes[0].domain
+    return (
+        first is not None
+        and second is not None
+        and structural_equal(first.min, second.min)
+        and structural_equal(first.extent, second.extent)
+    )
+
+
+def expanded(value: Expr, stop: Collection[Operation], only: Plan | None = None) -> Expr:
+    """`value` with pointwise producers substituted, except those in `stop`.
+
+    With `only`, just the stages that this plan inlines.
+    """
+
+    def replaced(node: Expr) -> Expr | None:
+        if not isinstance(node, TensorRead) or node.tensor.op in stop:
+            return None
+        op = node.tensor.op
+        if not isinstance(op, ComputeOp) or is_reduction(op):
+            return None
+        if only is not None and only.stage_of(op).attach.kind is not AttachKind.INLINE:
+            return None
+        body = op.bodies[node.tensor.index]
+        return expanded(substitute(body, dict(zip(op.axes, node.indices, strict=True))), stop, only)
+
+    return rewrite(value, replaced)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TagReads:
+    """A value in which reads of chain members are variables."""
+
+    value: Expr
+    reads: tuple[TensorRead, ...]
+    names: tuple[Var, ...]
+
+    def restored(self, expr: Expr) -> Expr:
+        """`expr` with the reads for the variables."""
+        return substitute(expr, dict(zip(self.names, self.reads, strict=True)))
+
+
+def with_tags(value: Expr, members: Collection[Operation], over: Sequence[Axis]) -> TagReads:
+    """Give each distinct read of a member, at one value for the whole fold, a variable."""
+    found: list[tuple[TensorRead, Var]] = []
+    folded = frozenset(over)
+
+    def replaced(node: Expr) -> Expr | None:
+        if not isinstance(node, TensorRead) or node.tensor.op not in members:
+            return None
+        if not folded.isdisjoint(axes_of(*node.indices)):
+            return None
+        for read, var in found:
+            if structural_equal(read, node):
+                return var
+        var = Var(node.tensor.name, node.dtype)
+        found.append((node, var))
+        return var
+
+    changed = rewrite(value, replaced)
+    return TagReads(changed, tuple(r for r, _ in found), tuple(v for _, v in found))

@@ -1,0 +1,178 @@
+"""Legality of online: the loop, the reductions that go along with it, and the stages between."""
+
+from __future__ import annotations
+
+from tedsl.errors import ScheduleError
+from tedsl.expr.integers import at_most, mul, sub
+from tedsl.expr.nodes import Axis, AxisKind, Expr
+from tedsl.expr.tensor import ComputeOp
+from tedsl.index.prove import prove
+from tedsl.scheduling.bounds import enclosing_loops, infer
+from tedsl.scheduling.call import Call
+from tedsl.scheduling.chain import Chain, reduce_of, same_domain
+from tedsl.scheduling.checks.places import guests
+from tedsl.scheduling.graph import is_output, is_reduction, readers, tensors_read
+from tedsl.scheduling.inline import inline_stages
+from tedsl.scheduling.names import axis_text, labels, loops_text
+from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
+from tedsl.scheduling.relations import integer
+from tedsl.scheduling.repair import Refusal
+from tedsl.scheduling.separate import separate_axes
+
+
+def require_host(plan: Plan, call: Call, stage: StagePlan, axis: Axis) -> None:
+    """One reduce axis, one of whose loops is named, and no chain in it yet."""
+    known = labels(stage)
+    loops = [known[a] for a in stage.leaf_axes if a.kind is AxisKind.REDUCE]
+    if axis.kind is not AxisKind.REDUCE:
+        raise call.refuse(
+            plan,
+            f"{known[axis]} is a data axis: results do not depend on each other along it",
+            axis=axis,
+            facts=[("reduce", ", ".join(loops))],
+            hint=f"name a reduce loop of {stage.name}",
+        )
+    own = reduce_of(stage.op)
+    if own is not None and len(own.axes) != 1:
+        raise call.refuse(
+            plan,
+            f"{stage.name} reduces over {len(own.axes)} axes, and a chain shares exactly one",
+            axis=axis,
+            facts=[("reduce", ", ".join(a.name for a in own.axes))],
+            hint="define the reduction over one axis (i * n + j for i, j)",
+        )
+    if any(guest.attach.online for guest in guests(plan, stage)):
+        raise call.refuse(
+            plan,
+            f"{stage.name} is online already",
+            axis=axis,
+            hint="call it once, for the last reduction of the chain",
+        )
+
+
+def require_chain(plan: Plan, call: Call, chain: Chain) -> None:
+    """There is something to fuse."""
+    if chain.members:
+        return
+    stage = chain.last
+    own = reduce_of(stage.op)
+    rows = [
+        f"{other.name}: {_why_not(plan, other, stage)}"
+        for other in plan.stages
+        if other.op is not stage.op
+        and is_reduction(other.op)
+        and _reaches(stage, other)
+        and own is not None
+    ]
+    raise call.refuse(
+        plan,
+        f"{stage.name} depends on no other reduction that could go along with its loop",
+        facts=[("reads", "; ".join(rows) or "no other reduction")],
+        hint="a reduction goes along when it is at root, reduces over the same range, and is read "
+        f"at elements that do not change while {stage.name} reduces",
+    )
+
+
+def _reaches(stage: StagePlan, other: StagePlan) -> bool:
+    waiting, seen = [stage.op], {stage.op}
+    while waiting:
+        for tensor in tensors_read(waiting.pop()):
+            if tensor.op is other.op:
+                return True
+            if tensor.op not in seen:
+                seen.add(tensor.op)
+                waiting.append(tensor.op)
+    return False
+
+
+def _why_not(plan: Plan, other: StagePlan, last: StagePlan) -> str:
+    first, second = reduce_of(other.op), reduce_of(last.op)
+    if other.attach.kind is AttachKind.AT and other.attach.axis is not None:
+        return f"attached at {axis_text(plan, other.attach.axis)}"
+    if first is not None and second is not None and not same_domain(first, second):
+        return "reduces over another range"
+    return "read at other elements in every iteration"
+
+
+def require_members(plan: Plan, call: Call, chain: Chain) -> None:
+    """What goes along lives inside the loop; an output is in device memory."""
+    for stage in chain.members:
+        if is_output(plan, stage.op):
+            raise call.refuse(
+                plan,
+                f"{stage.name} is an output of the schedule, and would live inside the loop",
+                hint=f"return a copy of it: te.compute over {stage.name}[...] as the output",
+            )
+
+
+def require_between(plan: Plan, call: Call, chain: Chain) -> None:
+    """Stages between the reductions hold unfinished values: nobody else may read them."""
+    inside = {chain.last.op, *(s.op for s in (*chain.members, *chain.between))}
+    for stage in chain.between:
+        if stage.attach.kind is AttachKind.INLINE:
+            continue
+        others = [r.name for r in readers(plan, stage.op) if r.op not in inside]
+        if is_output(plan, stage.op):
+            others.append("the caller, as an output")
+        if others:
+            raise call.refuse(
+                plan,
+                f"{stage.name} depends on {_tag_names(chain)} and is read by {', '.join(others)}, "
+                "outside the chain",
+                hint=f"inline it first: s[{stage.name}].compute_inline()"
+                if not is_output(plan, stage.op)
+                else f"define the output as a copy of {stage.name}, and inline {stage.name}",
+            )
+
+
+def _tag_names(chain: Chain) -> str:
+    return ", ".join(stage.name for stage in chain.members)
+
+
+def refuse_repair(plan: Plan, call: Call, stage: StagePlan, found: Refusal) -> ScheduleError:
+    """The error for a value that cannot be repaired."""
+    return call.refuse(
+        plan,
+        f"{stage.name} cannot follow: {found.reason}",
+        facts=found.facts(),
+        hint=found.hint or f"leave {stage.name} out of the chain: compute what it reads before",
+    )
+
+
+def require_own_place(plan: Plan, call: Call, stage: StagePlan) -> None:
+    """A stage that goes along with another's reduction has no place and no body of its own."""
+    host = stage.attach.stage
+    if stage.attach.online:
+        raise call.refuse(
+            plan,
+            f"{stage.name} goes along with the reduction of {host} (online)",
+            hint=f"call {call.primitive} before s.online({host}), or undo that step",
+        )
+
+
+def require_slices(plan: Plan, call: Call, after: Plan, name: str) -> None:
+    """Each iteration of the loop covers a part of the reduce axis that no other covers."""
+    own = separate_axes(inline_stages(after))
+    bounds = infer(own)
+    host = own.stage(name)
+    for guest in guests(own, host):
+        if not guest.attach.online or not isinstance(guest.op, ComputeOp):
+            continue
+        fixed = frozenset(enclosing_loops(own, guest))
+        count: Expr = integer(1)
+        for axis in host.leaf_axes:
+            if axis.kind is AxisKind.REDUCE and axis not in fixed:
+                count = mul(count, bounds[name].extents[axis])
+        for part in bounds[guest.name].slices.values():
+            spread = sub(part.extent, count)
+            zero = integer(0)
+            if prove(at_most(spread, zero), bounds[guest.name].facts):
+                continue
+            place = guest.attach.axis
+            raise call.refuse(
+                plan,
+                f"one iteration of {call.stage}.{'' if place is None else place.name} does not "
+                "cover one piece of the reduction without gaps",
+                facts=[("loops", loops_text(plan.stage(name)))],
+                hint="name the outer loop of a split, with the loops it was split into inside it",
+            )
