@@ -481,6 +481,12 @@ class Folded(Expr):
     index: int
     dtype: DType
 
+    def children(self) -> tuple[Expr, ...]:
+        return ()
+
+    def rebuild(self, children: Sequence[Expr]) -> Expr:
+        return self
+
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Before(Expr):

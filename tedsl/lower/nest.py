@@ -130,6 +130,7 @@ def _with_loads(context: _Context) -> Bounds:
             index={axis: loaded(expr) for axis, expr in bounds.index.items()},
             local={axis: loaded(expr) for axis, expr in bounds.local.items()},
             region=tuple(Range(loaded(r.min), r.extent) for r in bounds.region),
+            stored=tuple(Range(loaded(r.min), r.extent) for r in bounds.stored),
             guards=tuple(map(loaded, bounds.guards)),
         )
 
@@ -141,7 +142,7 @@ def _place(context: _Context, stage: StagePlan) -> None:
     attached."""
     shape, scope = stage.op.shape, Scope.GLOBAL
     if stage.attach.kind is AttachKind.AT:
-        shape = tuple(r.extent for r in context.bounds[stage.name].region)
+        shape = tuple(r.extent for r in context.bounds[stage.name].stored)
         scope = Scope.LOCAL if stage.scope is Scope.GLOBAL else stage.scope
         for i, extent in enumerate(shape):
             if constant(extent) is None:
@@ -228,7 +229,7 @@ def _region_start(context: _Context, tensor: Tensor) -> tuple[Expr, ...]:
     stage = context.plan.stage_of(tensor.op)
     if stage.attach.kind is not AttachKind.AT:
         return tuple(Const(0, DType.int32) for _ in tensor.op.shape)
-    return tuple(r.min for r in context.bounds[stage.name].region)
+    return tuple(r.min for r in context.bounds[stage.name].stored)
 
 
 def _guarded(conditions: Sequence[Expr], body: Stmt) -> Stmt:
@@ -337,7 +338,7 @@ class _Reduction:
         """All three, with what online stages carry through the loops."""
         outputs = self._own_outputs()
         body = self._accumulated() if outputs is None else self._in_place(outputs)
-        if self.stage.attach.kind is AttachKind.ROOT:
+        if self.stage.attach.kind is AttachKind.ROOT:  # else beside the buffers of the stage
             for buffer in reversed(_carried(self.context, self.stage)):
                 body = Allocate(buffer, body)
         return _loops(self.context, self.stage, self.prefix, body, self._guards(inside=False))

@@ -33,7 +33,8 @@ def complete_for_blocks(plan: Plan) -> Plan:
 
     Parallel loops become grid dimensions, in their order.  Block axes are: the data axes of an
     attached stage (its tile lives in registers whole), the axes at which its reader indexes that
-    tile (registers are read whole), and the loops inside a pipelined one (it moves tiles).
+    tile (registers are read whole), the loops inside a pipelined one (it moves tiles), and those
+    inside one that online stages go along, and of these stages.
 
     Raises:
         LowerError: more parallel loops than grid dimensions, or a stage attached at a block axis.
@@ -58,16 +59,22 @@ def _blocks(plan: Plan, stage: StagePlan) -> Iterator[Axis]:
     """The unmarked loops of `stage` that are block axes."""
     free = [a for a in stage.leaf_axes if stage.mark(a) == Mark()]
     indexing = _tile_indices(plan, stage)
+    online = {
+        guest.attach.axis
+        for guest in plan.stages
+        if guest.attach.online and guest.attach.stage == stage.name
+    }
     piped = False
     inside: set[Axis] = set()
     for axis in stage.loop_order:
         if piped:
             inside.add(axis)
-        piped = piped or stage.mark(axis).num_stages > 1
+        piped = piped or stage.mark(axis).num_stages > 1 or axis in online
     attached = stage.attach.kind is AttachKind.AT
     for axis in free:
         data = axis.kind is AxisKind.DATA
-        if axis in inside or (data and (attached or axis in indexing)):
+        whole = stage.attach.online or axis in inside or axis in indexing
+        if whole or (data and attached):
             yield axis
 
 

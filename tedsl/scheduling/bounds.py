@@ -47,7 +47,8 @@ class StageBounds:
 
     `extents` has every axis of the stage (root, intermediate, leaf); `index` gives each root axis,
     as a coordinate of the whole tensor, over leaf axes and enclosing loops; `local` the same
-    relative to the start of the region. `region` is what is computed of each data dimension;
+    relative to the start of what is stored. `region` is what is computed of each data dimension,
+    `stored` what is kept of it at a time (more than one region for an online stage in loops);
     `slices` the part of each reduce axis that is folded at a time, where that is not the whole;
     `guards` are the conditions that were not proved, and `facts` the ranges of the leaf axes and
     of the loops around.
@@ -59,6 +60,7 @@ class StageBounds:
     region: tuple[Range, ...]
     guards: tuple[Expr, ...]
     facts: Facts
+    stored: tuple[Range, ...] = ()
     slices: dict[Axis, Range] = field(default_factory=dict[Axis, Range])
 
 
@@ -95,8 +97,10 @@ def infer(plan: Plan) -> Bounds:
     for stage in reversed(plan.stages):
         if not isinstance(stage.op, ComputeOp):
             continue
-        region = _region(plan, stage, readers, found)
-        found[stage.name] = _stage_bounds(plan, stage, stage.op, region, found)
+        region = stored = _region(plan, stage, readers[stage.name], found)
+        if stage.attach.online:
+            region, stored = _online_regions(plan, stage, readers[stage.name], found)
+        found[stage.name] = _stage_bounds(plan, stage, stage.op, region, stored, found)
     return Bounds(found)
 
 
@@ -115,20 +119,22 @@ def _readers(plan: Plan) -> dict[str, list[tuple[StagePlan, TensorRead]]]:
 def _region(
     plan: Plan,
     stage: StagePlan,
-    readers: dict[str, list[tuple[StagePlan, TensorRead]]],
+    readers: Sequence[tuple[StagePlan, TensorRead]],
     found: dict[str, StageBounds],
+    around: Sequence[Axis] | None = None,
 ) -> tuple[Range, ...]:
-    """The box of `stage`'s output that its readers need at its attach point."""
+    """The box of `stage`'s output that `readers` need inside the loops `around`, by default those
+    of its attach point."""
     whole = tuple(Range(ZERO, extent) for extent in stage.op.shape)
-    if stage.attach.kind is not AttachKind.AT or not readers[stage.name]:
+    if stage.attach.kind is not AttachKind.AT or not readers:
         return whole
-    fixed = frozenset(enclosing_loops(plan, stage))
+    fixed = frozenset(enclosing_loops(plan, stage) if around is None else around)
     boxes: list[tuple[Range, ...]] = []
-    for reader, read in readers[stage.name]:
+    for reader, read in readers:
         bounds = found[reader.name]
         index_of: Mapping[Expr, Expr] = {**bounds.index}
-        around = (*enclosing_loops(plan, reader), *reader.leaf_axes)
-        moving = [axis for axis in around if axis not in fixed]
+        loops = (*enclosing_loops(plan, reader), *reader.leaf_axes)
+        moving = [axis for axis in loops if axis not in fixed]
         boxes.append(
             tuple(
                 _dimension(substitute(index, index_of), moving, full, bounds.facts)
@@ -137,6 +143,27 @@ def _region(
         )
     facts = _loop_facts(plan, stage, found)
     return tuple(_union(list(dims), full, facts) for *dims, full in zip(*boxes, whole, strict=True))
+
+
+def _online_regions(
+    plan: Plan,
+    stage: StagePlan,
+    readers: Sequence[tuple[StagePlan, TensorRead]],
+    found: dict[str, StageBounds],
+) -> tuple[tuple[Range, ...], tuple[Range, ...]]:
+    """What an online stage computes in one iteration, and what is kept for all its readers: some
+    run after the loop, inside the loops around its host."""
+    host = plan.stage(stage.attach.stage)
+    own = frozenset(enclosing_loops(plan, stage))
+    inside = [
+        (reader, read)
+        for reader, read in readers
+        if reader is host or own <= frozenset(enclosing_loops(plan, reader))
+    ]
+    region = _region(plan, stage, inside, found)
+    if len(inside) == len(readers):
+        return region, region
+    return region, _region(plan, stage, readers, found, enclosing_loops(plan, host))
 
 
 def _dimension(index: Expr, moving: Sequence[Axis], full: Range, facts: Facts) -> Range:
@@ -179,6 +206,7 @@ def _stage_bounds(
     stage: StagePlan,
     op: ComputeOp,
     region: tuple[Range, ...],
+    stored: tuple[Range, ...],
     found: dict[str, StageBounds],
 ) -> StageBounds:
     facts = _loop_facts(plan, stage, found)
@@ -200,7 +228,10 @@ def _stage_bounds(
     guards = _guards(stage, op, extents, values, starts, facts)
     local = {axis: simplify(values[axis], facts) for axis in stage.root_axes}
     index = {axis: simplify(add(starts[axis], local[axis]), facts) for axis in stage.root_axes}
-    return StageBounds(extents, index, local, region, guards, facts, slices)
+    for axis, box, kept in zip(op.axes, region, stored, strict=True):
+        if box.min is not kept.min:
+            local[axis] = simplify(sub(index[axis], kept.min), facts)
+    return StageBounds(extents, index, local, region, guards, facts, stored, slices)
 
 
 def _slices(
@@ -215,11 +246,12 @@ def _slices(
     moving = [axis for axis in host.leaf_axes if axis not in fixed]
     bounds = found[host.name]
     folded = host.op.reduce_axis
-    return {
-        own: _dimension(bounds.index[axis], moving, own.domain, bounds.facts)
-        for own, axis in zip(op.reduce_axes, folded, strict=True)
-        if own.domain is not None
-    }
+    parts: dict[Axis, Range] = {}
+    for own, axis in zip(op.reduce_axes, folded, strict=True):
+        if own.domain is not None:
+            part = _dimension(bounds.index[axis], moving, own.domain, bounds.facts)
+            parts[own] = Range(part.min, simplify(part.extent, facts))
+    return parts
 
 
 def _loop_facts(plan: Plan, stage: StagePlan, found: dict[str, StageBounds]) -> Facts:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from tedsl.expr.nodes import Axis, Expr, Reduce, TensorRead, Var
 from tedsl.expr.tensor import ComputeOp, Operation
-from tedsl.expr.visit import axes_of, reads, rewrite, structural_equal, substitute
+from tedsl.expr.visit import axes_of, rewrite, structural_equal, substitute
 from tedsl.scheduling.graph import is_reduction, tensors_read
 from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
 

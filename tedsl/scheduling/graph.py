@@ -147,11 +147,11 @@ def reroute(
     stages: list[StagePlan] = []
     for stage in plan.stages:
         mapping = current if only is None or stage.name in only else outer
-        rebuilt = rebuilt(stage, mapping)
-        for old, new in zip(stage.op.outputs, rebuilt.op.outputs, strict=True):
+        changed = rebuilt(stage, mapping)
+        for old, new in zip(stage.op.outputs, changed.op.outputs, strict=True):
             if old is not new:
                 current[old] = outer[old] = new
-        stages.append(rebuilt)
+        stages.append(changed)
     outputs = tuple((outer if only is not None else current).get(t, t) for t in plan.outputs)
     return Plan(tuple(stages), outputs, plan.assumptions)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tedsl.errors import ScheduleError
 from tedsl.expr.integers import at_most, mul, sub
 from tedsl.expr.nodes import Axis, AxisKind, Expr
-from tedsl.expr.tensor import ComputeOp
+from tedsl.expr.tensor import ComputeOp, Operation
 from tedsl.index.prove import prove
 from tedsl.scheduling.bounds import enclosing_loops, infer
 from tedsl.scheduling.call import Call
@@ -74,7 +74,8 @@ def require_chain(plan: Plan, call: Call, chain: Chain) -> None:
 
 
 def _reaches(stage: StagePlan, other: StagePlan) -> bool:
-    waiting, seen = [stage.op], {stage.op}
+    waiting: list[Operation] = [stage.op]
+    seen: set[Operation] = {stage.op}
     while waiting:
         for tensor in tensors_read(waiting.pop()):
             if tensor.op is other.op:

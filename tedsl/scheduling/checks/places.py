@@ -96,12 +96,6 @@ def _online_problem(plan: Plan, stage: StagePlan, target: StagePlan, axis: Axis)
                 f"leave {known[outer]} serial; s.split_online runs parts in parallel",
             )
     late = _readers_after(plan, stage, target)
-    if late and first > 0:
-        return Problem(
-            f"{stage.name} is read by {', '.join(r.name for r in late)} after the reduction, and "
-            f"{target.name} has loops around it",
-            f"attach {target.name} further inside, so that its first loop is {known[order[first]]}",
-        )
     place = {each.name: n for n, each in enumerate(plan.stages)}
     for reader in late:
         if place[reader.name] < place[target.name]:

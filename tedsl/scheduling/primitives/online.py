@@ -23,9 +23,9 @@ from tedsl.expr.nodes import (
     TensorRead,
     Var,
 )
-from tedsl.expr.numerics import xp
+from tedsl.expr.numerics import Value, xp
 from tedsl.expr.tensor import ComputeOp, Operation, Tensor
-from tedsl.expr.visit import substitute, walk
+from tedsl.expr.visit import reads, substitute, walk
 from tedsl.ir.nodes import Scope
 from tedsl.scheduling.algebra_repair import derive_repair
 from tedsl.scheduling.call import Call
@@ -131,12 +131,8 @@ def _derive_chain(plan: Plan, call: Call, chain: Chain, consent: Consent) -> dic
 
 
 def _sign(value: Expr, signs: Mapping[Tensor, Sign]) -> Sign:
-    known = {
-        node: signs[tensor]
-        for node in walk(value)
-        if (tensor := getattr(node, "tensor", None)) in signs
-    }
-    return sign_of(value, known)
+    found = reads(value)
+    return sign_of(value, {r: signs[r.tensor] for r in found if r.tensor in signs})
 
 
 def _derive(
@@ -282,9 +278,11 @@ def _keeps_identity(repair: Repair, tags: TagReads, reduce: Reduce) -> bool:
         for probe in _PROBES
     )
     with xp.errstate(all="ignore"):
-        return all(
-            bool(xp.all(Block({}, 0, {}, {})(h) == Block({}, 0, {}, {})(identity))) for h in tried
-        )
+        return all(bool(_number(h) == _number(identity)) for h in tried)
+
+
+def _number(expr: Expr) -> Value:
+    return Block({}, 0, {}, {})(expr)
 
 
 def _sums(sources: Sequence[Expr]) -> Reducer:
