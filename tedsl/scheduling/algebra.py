@@ -8,8 +8,8 @@ first asked for.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
 from functools import lru_cache
@@ -121,10 +121,20 @@ def _unproved(reducer: Reducer) -> str | None:
     assumptions contradict each other is dropped; in the others both sides must be the same real
     expression.
     """
-    symbols = [
-        tuple(_sympy().Symbol(f"{name}{n}", real=True) for n in range(len(reducer.lhs)))
-        for name in "xyz"
-    ]
+    symbols = _symbols(reducer, "xyz")
+    return _fails(
+        lambda case: _laws_hold(reducer, symbols, case), "the two orders could not be shown to be"
+    )
+
+
+def _symbols(reducer: Reducer, names: str) -> list[tuple[Any, ...]]:
+    """One tuple of real symbols per name, as long as the reducer's."""
+    count = range(len(reducer.lhs))
+    return [tuple(_sympy().Symbol(f"{name}{n}", real=True) for n in count) for name in names]
+
+
+def _fails(holds: Callable[[_Case], bool], what: str) -> str | None:
+    """Why `holds` could not be shown in some case; None when it holds in all."""
     todo, count = [_Case()], 0
     while todo:
         case = todo.pop()
@@ -134,13 +144,48 @@ def _unproved(reducer: Reducer) -> str | None:
         if not _feasible(case):
             continue
         try:
-            if not _laws_hold(reducer, symbols, case):
-                return "the two orders could not be shown to be equal"
+            if not holds(case):
+                return f"{what} equal"
         except _Undecided as undecided:
             todo.extend(_branches(case, undecided))
         except _NoProof as reason:
             return f"no proof: {reason}"
     return None
+
+
+@lru_cache(maxsize=64)
+def component_operator(reducer: Reducer, index: int) -> BinaryOp | None:
+    """The operator that combines component `index` of a reducer, when it is one operator whatever
+    the other components are: `max` for the value of an argmax.
+
+    Proved over the real numbers; None when it is none of sum, product, minimum and maximum, or not
+    shown to be.
+    """
+    combine, a, b = reducer.combine[index], reducer.lhs[index], reducer.rhs[index]
+    if isinstance(combine, Binary) and combine.op in KNOWN and {combine.a, combine.b} == {a, b}:
+        return combine.op
+    if not a.dtype.is_float:
+        return None
+    symbols = _symbols(reducer, "xy")
+    for op in (BinaryOp.MAX, BinaryOp.MIN, BinaryOp.ADD, BinaryOp.MUL):
+        parts = list(reducer.combine)
+        parts[index] = Binary(op, a, b)
+        plain = replace(reducer, combine=tuple(parts))
+        if (
+            _fails(lambda case, other=plain: _agree(reducer, other, index, symbols, case), "")
+            is None
+        ):
+            return op
+    return None
+
+
+def _agree(
+    reducer: Reducer, other: Reducer, index: int, symbols: Sequence[tuple[Any, ...]], case: _Case
+) -> bool:
+    """Both combine component `index` alike in this case."""
+    x, y = symbols
+    left, right = (_combine(each, x, y, case)[index] for each in (reducer, other))
+    return _same([left], [right], case)
 
 
 def _branches(case: _Case, undecided: _Undecided) -> list[_Case]:

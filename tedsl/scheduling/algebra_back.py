@@ -50,7 +50,8 @@ class Writer:
         """Conditions first: each becomes a select over the rest."""
         for symbol in sorted(value.free_symbols & self.symbols.indicators.keys(), key=str):
             node = self.symbols.indicators[symbol]
-            a, b = self(value.xreplace({symbol: 1})), self(value.xreplace({symbol: 0}))
+            a = self(value.xreplace({symbol: sympy().S.One}))
+            b = self(value.xreplace({symbol: sympy().S.Zero}))
             lazy = isinstance(node, IfThenElse)
             choose = build.if_then_else if lazy else build.select
             return choose(node.condition, a, b)
@@ -94,12 +95,10 @@ class Writer:
         top: list[Expr] = []
         bottom: list[Expr] = []
         exponents: list[Any] = []
-        negative = False
-        for factor in sympy().Mul.make_args(value):
+        factors, negative = _without_sign(value)
+        for factor in factors:
             if isinstance(factor, sympy().exp):
                 exponents.append(factor.args[0])
-            elif factor == -1:
-                negative = not negative
             elif factor.is_Rational:
                 top.append(self.number(factor))
             else:
@@ -169,6 +168,24 @@ class Writer:
         for key, terms in groups.items():
             self.exponential(key, reduce(build.add, terms), top)
         return reduce(build.mul, top)
+
+
+def _without_sign(value: Any) -> tuple[list[Any], bool]:
+    """The factors of a product without a minus sign, put into a difference where there is one, and
+    whether one is left."""
+    factors: list[Any] = []
+    negative = False
+    for factor in sympy().Mul.make_args(value):
+        minus = factor.is_Rational and factor < 0
+        negative = negative != minus
+        if not minus or factor != -1:
+            factors.append(-factor if minus else factor)
+    if negative:
+        for n, factor in enumerate(factors):
+            if factor.is_Add and any(t.could_extract_minus_sign() for t in factor.args):
+                factors[n] = -factor
+                return factors, False
+    return factors, negative
 
 
 def _collected(value: Any) -> Any:

@@ -8,11 +8,11 @@ from typing import Any
 
 from tedsl.dtypes import DType
 from tedsl.expr import build
-from tedsl.expr.nodes import BinaryOp, Cast, Expr, Unary, Var
+from tedsl.expr.nodes import Binary, BinaryOp, Cast, Expr, Unary, Var
 from tedsl.expr.promote import promote_types
-from tedsl.expr.visit import substitute
+from tedsl.expr.visit import structural_equal, substitute
 from tedsl.scheduling.algebra_back import Writer
-from tedsl.scheduling.algebra_closure import close, common_exponent
+from tedsl.scheduling.algebra_closure import RankAbove, close, common_exponent
 from tedsl.scheduling.algebra_problem import Problem, placeholder
 from tedsl.scheduling.algebra_terms import (
     NO_PRODUCT,
@@ -159,12 +159,21 @@ class Derivation:
         if not self.used(terms):
             return self.still(form)
         factor = self.common_factor(terms)
-        if factor is not None:
-            return self.scaled(form, factor)
-        return self.closed(form, terms)
+        if factor is None:
+            return self.closed(form, terms)
+        if self.defer and not self.reader.consented:
+            factor = self.leave_whole(terms, form, factor)
+        return self.scaled(form, factor) if factor is not None else self.still(form)
 
     def still(self, form: Form) -> Form:
         """Nothing that is folded depends on tags."""
+        value = self.again(form.basis[0])
+        for number in (0, 1):
+            rest = self.reader.replaced(form.basis[0], set(self.moved), number)
+            again = self.again(rest)
+            if not again.has(sympy().zoo, sympy().nan) and self.zero(value - again):
+                form.basis = [rest]
+                break
         form.update = [form.totals[0]]
         return form
 
@@ -191,6 +200,20 @@ class Derivation:
         form.lines.append(("deferred", ("the factor ", self.writers["final"](product))))
         return form, {m: sympy().expand(c / product) for m, c in terms.items()}
 
+    def leave_whole(self, terms: Terms, form: Form, factor: Any) -> Any | None:
+        """A sum of tags that all terms share leaves the loop; what is left of `factor`, None when
+        it does not depend on tags."""
+        exponent = common_exponent([factor], tuple(self.moved))
+        rest = sympy().factor(sympy().expand(factor * sympy().exp(-exponent)))
+        left = sympy().exp(exponent)
+        if rest.free_symbols & set(self.moved):
+            inside = sympy().Add(*(sympy().cancel(c / factor) * m for m, c in terms.items()))
+            final = self.writers["final"](rest)
+            form.basis = [self.narrow(self.writers["element"](inside * left))]
+            form.finish = self.narrow(build.mul(build.cast(form.finish, final.dtype), final))
+            form.lines.append(("deferred", ("the factor ", final)))
+        return None if exponent == 0 else left
+
     def shared_powers(self, terms: Terms) -> dict[Any, Any]:
         """The tags that every term has to the same power, and nowhere else."""
         rows = [
@@ -211,7 +234,8 @@ class Derivation:
 
     def again(self, expr: Expr) -> Any:
         """`expr` with the same symbols; what it consents to was consented to already."""
-        return replace(self.reader, casts=True, rounding=True, consented=[])(expr)
+        exact = replace(self.reader, casts=True, rounding=True, atoms=False, consented=[])
+        return exact(expr)
 
     def common_factor(self, terms: Terms) -> Any | None:
         """The function of tags that all coefficients are multiples of, when there is one."""
@@ -259,7 +283,10 @@ class Derivation:
         }
         for term in sympy().Add.make_args(sympy().expand(exponent)):
             scale, core = term.as_independent(*self.moved, as_Add=False)
-            if not (scale * falling.get(self.symbols.exprs.get(core), 0)).is_positive:
+            tag = self.symbols.exprs.get(core)
+            while isinstance(tag, Cast):
+                tag = tag.a
+            if not (scale * falling.get(tag, 0)).is_positive:
                 return False
         return True
 
@@ -269,31 +296,35 @@ class Derivation:
         Raises:
             Mixed: it could be 0.
         """
-        if divisor.is_positive or divisor.is_negative or divisor.is_nonzero:
-            if not divisor.is_number:
-                held = self.writers["repair"](divisor)
-                positive = "it is positive" if divisor.is_positive else "it is never 0"
-                form.conditions.append((build.ne(held, 0), f"{positive} by the signs of the tags"))
-            return
-        raise Mixed(
-            self.writers["final"](divisor),
-            "the repair divides by {0}, which is not known to differ from 0",
-            "let the factor leave the loop, or reduce in a pass of its own",
-        )
+        if not divisor.is_nonzero:
+            raise Mixed(
+                self.writers["final"](divisor),
+                "the repair divides by {0}, which is not known to differ from 0",
+                "let the factor leave the loop, or compute the reduction in a pass of its own",
+            )
+        plain = [f for f in sympy().Mul.make_args(divisor) if not isinstance(f, sympy().exp)]
+        for part in sympy().fraction(sympy().Mul(*plain)):
+            if part.free_symbols & set(self.moved):
+                held = build.ne(self.writers["repair"](part), 0)
+                why = "positive" if part.is_positive else "never 0"
+                if not any(structural_equal(held, known) for known, _ in form.conditions):
+                    form.conditions.append((held, f"{why} by the signs of the tags"))
 
     def closed(self, form: Form, terms: Terms) -> Form:
         """A matrix repair."""
         tags = self.used(terms)
-        closure = close(terms, tags, self.moved, self.clock)
+        try:
+            closure = close(terms, tags, self.moved, self.clock)
+        except RankAbove as above:
+            left = self.writers["element"](above.left)
+            raise Mixed(self.problem.value, above.why, above.hint, left) from None
         exponent = closure.exponent
-        for divisor in closure.pivots:
+        below = [sympy().fraction(sympy().together(e))[1] for row in closure.h for e in row]
+        for divisor in (*closure.pivots, *below):
             self.nonzero(divisor, form)
         rank = len(closure.rows)
         form.totals = [self.total(k) for k in range(rank)]
-        for row in closure.rows[1:]:
-            inside = sum((a * m for a, m in zip(row, closure.columns, strict=True)), 0)
-            element = sympy().factor(inside) * sympy().exp(exponent)
-            form.basis.append(self.narrow(self.writers["element"](element)))
+        form.basis += [self.narrow(self.writers["element"](e)) for e in closure.basis()]
         writer = self.writers["repair"]
         change = writer.change(exponent, {}, self.moved) if exponent != 0 else None
         for row in closure.h:
@@ -375,6 +406,17 @@ class Derivation:
             f"{{0}} is neither a product nor a sum of a function of the tags and a function of the "
             f"elements, which is what a {name} follows",
             "compute the reduction in a pass of its own",
+            self.quotient(),
+        )
+
+    def quotient(self) -> Expr:
+        """g at the new tags over g at the old ones."""
+        problem = self.problem
+        variables = [tag.var for tag in problem.tags]
+        before = dict[Expr, Expr](zip(variables, problem.old, strict=True))
+        after = dict[Expr, Expr](zip(variables, problem.new, strict=True))
+        return Binary(
+            BinaryOp.DIV, substitute(problem.value, after), substitute(problem.value, before)
         )
 
 

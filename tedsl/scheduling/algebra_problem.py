@@ -41,7 +41,8 @@ class Problem:
     """A value over placeholders, and what they stand for.
 
     `tags`, `old` and `new` are placeholders of the tags, positionally; `leaves` gives what each
-    placeholder stands for (for `old` and `new`, too); `key` is equal for equal problems.
+    placeholder stands for (for `old` and `new`, too); `guarded` are those that may be read only
+    where a condition holds, and so count as elements; `key` is equal for equal problems.
     """
 
     value: Expr
@@ -52,6 +53,7 @@ class Problem:
     roles: Mapping[Expr, Role]
     signs: Mapping[Expr, Sign]
     leaves: Mapping[Expr, Expr]
+    guarded: frozenset[Expr]
     key: tuple[object, ...]
 
     def restored(self, expr: Expr) -> Expr:
@@ -91,7 +93,18 @@ def pose(
         tuple((v.name, v.dtype, maker.roles[v], maker.signs[v]) for v in maker.placeholders),
         _structure(text),
     )
-    return Problem(text, operator, own, old, new, maker.roles, maker.signs, leaves, key)
+    return Problem(
+        text,
+        operator,
+        own,
+        old,
+        new,
+        maker.roles,
+        maker.signs,
+        leaves,
+        frozenset(maker.guarded),
+        key,
+    )
 
 
 @dataclass(slots=True, eq=False)
@@ -107,6 +120,7 @@ class _Maker:
     roles: dict[Expr, Role] = field(default_factory=dict[Expr, Role])
     signs: dict[Expr, Sign] = field(default_factory=dict[Expr, Sign])
     placeholders: list[Var] = field(default_factory=list[Var])
+    guarded: set[Expr] = field(default_factory=set[Expr])
 
     def stand(self, expr: Expr, name: str, role: Role, sign: Sign) -> Var:
         """A placeholder for `expr`."""
@@ -146,11 +160,14 @@ class _Maker:
         known = self.made.get(self.same.rep(node))
         if known is not None:
             return known
+        moving = bool(axes_of(node) & self.over)
         guarded = node not in bare and any(isinstance(n, TensorRead) for n in walk(node))
-        moving = guarded or bool(axes_of(node) & self.over)
-        role = Role.ELEMENT if moving else Role.PARAMETER
+        role = Role.ELEMENT if moving or guarded else Role.PARAMETER
         sign = sign_of(node, self.known)
-        return self.stand(node, f"{role.value[0]}{len(self.placeholders)}", role, sign)
+        var = self.stand(node, f"{role.value[0]}{len(self.placeholders)}", role, sign)
+        if guarded and not moving:
+            self.guarded.add(var)
+        return var
 
 
 def _free(value: Expr, tags: Collection[Var]) -> set[Expr]:

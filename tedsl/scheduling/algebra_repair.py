@@ -98,7 +98,7 @@ def derive_repair(
             _memo.clear()
         _memo[key] = found
     if isinstance(found, Mixed):
-        return _refused(found, problem.restored)
+        return _refused(found, problem.restored, problem.guarded)
     return _repair(value, tuple(tags), problem, found)
 
 
@@ -115,11 +115,17 @@ def _wrong_reducer(reducer: Reducer | BinaryOp, operator: BinaryOp | None) -> Re
     )
 
 
-def _refused(mixed: Mixed, restored: Callable[[Expr], Expr]) -> Refusal:
+def _refused(
+    mixed: Mixed, restored: Callable[[Expr], Expr], guarded: Collection[Expr] = ()
+) -> Refusal:
     culprit = None if mixed.culprit is None else restored(mixed.culprit)
     residue = "" if mixed.residue is None else print_expr(restored(mixed.residue))
     text = "" if culprit is None else print_expr(culprit)
-    return Refusal(mixed.why.format(text), culprit, residue, mixed.hint)
+    hint = mixed.hint
+    if mixed.culprit is not None and (lazy := set(guarded) & set(variables(mixed.culprit))):
+        reads = ", ".join(print_expr(restored(each)) for each in lazy)
+        hint = f"{reads} is read only where a condition holds: use te.select, or read it outside"
+    return Refusal(mixed.why.format(text), culprit, residue, hint)
 
 
 def _solve(

@@ -203,7 +203,7 @@ class Reader:
                 return self.arithmetic(expr, exponent)
             case Binary(op=BinaryOp.POW):
                 return self.power(expr, mixed, role)
-            case Unary(op=op, a=Select() | IfThenElse() as chosen) if mixed:
+            case Unary(op=op, a=Select() | IfThenElse() as chosen):
                 return self.read(
                     chosen.rebuild((chosen.condition, Unary(op, chosen.a), Unary(op, chosen.b))),
                     False,
@@ -319,7 +319,7 @@ class Reader:
                 return self.exp(self.read(a, True))
             case UnaryOp.EXP2:
                 return self.exponential(a, None)
-            case UnaryOp.EXPM1 if mixed:
+            case UnaryOp.EXPM1:
                 return self.exp(self.read(a, True)) - 1
             case UnaryOp.LOG:
                 return sympy().log(self.read(a, False))
@@ -330,7 +330,7 @@ class Reader:
                 return sympy().sqrt(self.read(a, False))
             case UnaryOp.RSQRT:
                 return 1 / sympy().sqrt(self.read(a, False))
-            case UnaryOp.ABS if mixed:
+            case UnaryOp.ABS:
                 return sympy().Abs(self.read(a, False))
             case _ if not mixed:
                 return self.opaque(expr, role)
@@ -415,14 +415,16 @@ class Reader:
 
     def mixing(self, expr: Expr) -> Mixed:
         """`expr` joins tags and elements."""
-        culprit, what = expr, "{0} mixes tags and elements"
-        if isinstance(expr, (Select, IfThenElse)):
-            culprit, what = expr.condition, "the condition {0} depends on tags"
-        elif isinstance(expr, Compare):
-            what = "{0} compares a value of tags"
-        elif isinstance(expr, Binary) and expr.op in _WHOLE:
-            what = "{0} rounds a value of tags and elements"
-        return Mixed(culprit, f"{what}, {NO_PRODUCT}", NO_PRODUCT_HINT)
+        if isinstance(expr, (Select, IfThenElse, Compare)):
+            condition = expr if isinstance(expr, Compare) else expr.condition
+            return Mixed(
+                condition,
+                "the condition {0} depends on tags: which elements it chooses changes with them",
+                NO_PRODUCT_HINT,
+            )
+        whole = isinstance(expr, Binary) and expr.op in _WHOLE
+        what = "{0} rounds a value of" if whole else "{0} mixes"
+        return Mixed(expr, f"{what} tags and elements, {NO_PRODUCT}", NO_PRODUCT_HINT)
 
 
 def rounds(expr: Unary | Cast) -> bool:

@@ -186,7 +186,12 @@ class Refusal:
 
     def facts(self) -> tuple[tuple[str, str], ...]:
         """(label, text) lines for an error."""
-        return (("residue", self.residue),) if self.residue else ()
+        rows: list[tuple[str, str]] = []
+        if self.culprit is not None:
+            rows.append(("mixes", repr(self.culprit)))
+        if self.residue:
+            rows.append(("residue", self.residue))
+        return tuple(rows)
 
     def explain(self) -> str:
         """The refusal, as text of several lines."""

@@ -61,6 +61,15 @@ _UNARY: dict[UnaryOp, Callable[[float], float]] = {
     UnaryOp.ERF: math.erf,
     UnaryOp.SIN: math.sin,
     UnaryOp.COS: math.cos,
+    UnaryOp.TAN: math.tan,
+    UnaryOp.ASIN: math.asin,
+    UnaryOp.ACOS: math.acos,
+    UnaryOp.ATAN: math.atan,
+    UnaryOp.SINH: math.sinh,
+    UnaryOp.COSH: math.cosh,
+    UnaryOp.ASINH: math.asinh,
+    UnaryOp.ACOSH: math.acosh,
+    UnaryOp.ATANH: math.atanh,
 }
 
 
@@ -138,6 +147,12 @@ def _unary(op: UnaryOp, value: Number) -> Number:
             return Fraction(math.floor(value))
         case UnaryOp.CEIL:
             return Fraction(math.ceil(value))
+        case UnaryOp.ROUND:
+            return Fraction(round(value))
+        case UnaryOp.TRUNC:
+            return Fraction(math.trunc(value))
+        case UnaryOp.SIGN:
+            return Fraction((value > 0) - (value < 0))
         case UnaryOp.RSQRT:
             return 1 / math.sqrt(value)
         case UnaryOp.SIGMOID:
