@@ -1,0 +1,134 @@
+"""What every loop nest needs: where tensors live, what expressions read there, and loops.
+
+Part of `build_nests`; imports `scheduling.bounds` and `ir`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from tedsl.dtypes import DType
+from tedsl.errors import InternalError
+from tedsl.expr.integers import both, constant, sub
+from tedsl.expr.nodes import (
+    Axis,
+    Before,
+    Const,
+    Expr,
+    Folded,
+    TensorRead,
+)
+from tedsl.expr.tensor import ComputeOp, Tensor
+from tedsl.expr.visit import axes_of, rewrite
+from tedsl.index.simplify import simplify
+from tedsl.ir.nodes import (
+    Buffer,
+    For,
+    Guard,
+    Load,
+    Stmt,
+)
+from tedsl.scheduling.bounds import Bounds, StageBounds
+from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
+
+
+@dataclass(slots=True)
+class Context:
+    """What every nest needs: the plan, its bounds, and where each tensor lives.
+
+    `attached` puts the stages attached at a loop before its body.  Of online stages, `before` is
+    where their results of the iteration before are kept for repairs, and `partial` where the sums
+    lie of which `buffers` holds estimates.
+    """
+
+    plan: Plan
+    bounds: Bounds
+    buffers: dict[Tensor, Buffer] = field(default_factory=dict[Tensor, Buffer])
+    before: dict[Buffer, Buffer] = field(default_factory=dict[Buffer, Buffer])
+    partial: dict[Buffer, Buffer] = field(default_factory=dict[Buffer, Buffer])
+    attached: Callable[[Axis, Stmt], Stmt] = lambda axis, body: body
+    children: dict[Axis, list[StagePlan]] = field(default_factory=dict[Axis, list[StagePlan]])
+
+
+def output_indices(stage: StagePlan, op: ComputeOp, bounds: StageBounds) -> tuple[Expr, ...]:
+    where = bounds.local if stage.attach.kind is AttachKind.AT else bounds.index
+    return tuple(where[axis] for axis in op.axes)
+
+
+def lowered(context: Context, body: Expr, bounds: StageBounds, folded: Sequence[Expr] = ()) -> Expr:
+    """A body over leaf axes and buffers: tensor reads become loads relative to the stored
+    region, and `Folded` values those given."""
+    index: Mapping[Expr, Expr] = {**bounds.index}
+
+    def replaced(node: Expr) -> Expr | None:
+        if isinstance(node, Folded):
+            return folded[node.index]
+        if isinstance(node, Before):
+            if not isinstance(node.a, Load):
+                raise InternalError("the value before is asked of something that is not stored")
+            return replace(node.a, buffer=context.before[node.a.buffer])
+        if isinstance(node, TensorRead):
+            starts = region_start(context, node.tensor)
+            indices = [sub(i, s) for i, s in zip(node.indices, starts, strict=True)]
+            return Load(
+                context.buffers[node.tensor], tuple(simplify(i, bounds.facts) for i in indices)
+            )
+        return index.get(node)
+
+    return simplify(rewrite(body, replaced), bounds.facts)
+
+
+def region_start(context: Context, tensor: Tensor) -> tuple[Expr, ...]:
+    stage = context.plan.stage_of(tensor.op)
+    if stage.attach.kind is not AttachKind.AT:
+        return tuple(Const(0, DType.int32) for _ in tensor.op.shape)
+    return tuple(r.min for r in context.bounds[stage.name].stored)
+
+
+def guarded(conditions: Sequence[Expr], body: Stmt) -> Stmt:
+    return Guard(both(*conditions), body) if conditions else body
+
+
+def loops(
+    context: Context, stage: StagePlan, axes: Sequence[Axis], body: Stmt, guards: Sequence[Expr]
+) -> Stmt:
+    """Loops of `stage` over `axes`, outermost first, with the stages attached at each of them.
+
+    Each guard stands as far out as its axes allow, so that an idle iteration computes nothing.
+    """
+    extents = context.bounds[stage.name].extents
+    waiting: list[Expr] = list(guards)
+    for axis in reversed(axes):
+        body = context.attached(axis, body)
+        here = {g for g in waiting if axis in axes_of(g)}
+        body = guarded([g for g in waiting if g in here], body)
+        waiting = [g for g in waiting if g not in here]
+        if constant(extents[axis]) != 1:
+            mark = stage.mark(axis)
+            body = For(
+                axis, extents[axis], mark.kind, body, mark.program, mark.num_stages, mark.flatten
+            )
+    return guarded(waiting, body)
+
+
+def companions(context: Context, host: StagePlan) -> list[StagePlan]:
+    """The online stages that go along with the reduction of `host`, producers first."""
+    return [
+        stage
+        for axis in host.leaf_axes
+        for stage in context.children.get(axis, [])
+        if stage.attach.online
+    ]
+
+
+def carried(context: Context, host: StagePlan) -> list[Buffer]:
+    """What the online stages of `host` carry from one iteration to the next."""
+    found: list[Buffer] = []
+    for stage in companions(context, host):
+        for tensor in stage.op.outputs:
+            buffer = context.buffers[tensor]
+            found.append(buffer)
+            if buffer in context.partial:
+                found.append(context.partial[buffer])
+    return found

@@ -1,0 +1,323 @@
+"""The nests of a reduction: start the accumulators, fold, store the results; and the steps of
+online stages, which go along with the loop of another reduction.
+
+Part of `build_nests`; imports `places` and `ir`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tedsl.dtypes import DType
+from tedsl.errors import InternalError, LowerError
+from tedsl.expr.integers import add, constant, minimum, sub
+from tedsl.expr.nodes import (
+    Axis,
+    AxisKind,
+    Binary,
+    BinaryOp,
+    Cast,
+    Expr,
+    Reduce,
+)
+from tedsl.expr.tensor import ComputeOp
+from tedsl.expr.visit import axes_of, substitute
+from tedsl.index.simplify import simplify
+from tedsl.ir.nodes import (
+    Accumulate,
+    Allocate,
+    Buffer,
+    For,
+    Guard,
+    Load,
+    LoopKind,
+    Precision,
+    Scope,
+    Seq,
+    Stmt,
+    Store,
+)
+from tedsl.lower.places import Context, carried, companions, guarded, loops, lowered, output_indices
+from tedsl.scheduling.bounds import StageBounds, is_reduce_guard
+from tedsl.scheduling.plan import AttachKind, StagePlan
+
+# A reduction accumulates in registers or stack up to this many elements; a longer row of
+# results is accumulated where it is stored.
+MAX_ACCUMULATORS = 1 << 16
+
+
+def reduction_of(context: Context, stage: StagePlan) -> Reduction:
+    """The parts of the nest of a stage that is a reduction."""
+    first = stage.op.bodies[0] if isinstance(stage.op, ComputeOp) else None
+    if not isinstance(stage.op, ComputeOp) or not isinstance(first, Reduce):
+        raise InternalError(f"{stage.name} is no reduction")
+    return Reduction(context, stage, stage.op, first, context.bounds[stage.name])
+
+
+@dataclass(slots=True)
+class Reduction:
+    """The three nests of a reduction: start the accumulators, fold, store the results."""
+
+    context: Context
+    stage: StagePlan
+    op: ComputeOp
+    reduce: Reduce
+    bounds: StageBounds
+    prefix: tuple[Axis, ...] = ()
+    rest: tuple[Axis, ...] = ()
+    data: tuple[Axis, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Loops before the first reduction loop (or tile) are shared, later ones the
+        accumulators'."""
+        order = self.stage.loop_order
+        lane = LoopKind.VECTORIZED
+        inner = [a.kind is AxisKind.REDUCE or self.stage.mark(a).kind is lane for a in order]
+        first = inner.index(True) if True in inner else len(order)
+        self.prefix, self.rest = order[:first], order[first:]
+        extents = self.bounds.extents
+        self.data = tuple(
+            a for a in self.rest if a.kind is AxisKind.DATA and constant(extents[a]) != 1
+        )
+
+    def nest(self) -> Stmt:
+        """All three, with what online stages carry through the loops."""
+        outputs = self._own_outputs()
+        body = self._accumulated() if outputs is None else self._in_place(outputs)
+        if self.stage.attach.kind is AttachKind.ROOT:  # else beside the buffers of the stage
+            for buffer in reversed(carried(self.context, self.stage)):
+                body = Allocate(buffer, body)
+        return loops(self.context, self.stage, self.prefix, body, self._guards(inside=False))
+
+    def step(self) -> Stmt:
+        """One iteration of an online stage: keep the results so far, repair them, fold on."""
+        buffers = self._results()
+        indices = output_indices(self.stage, self.op, self.bounds)
+        stores: list[Stmt] = [
+            Store(self.context.before[shown], indices, Load(shown, indices))
+            for shown in self._shown()
+        ]
+        keep = self._copied(stores[0] if len(stores) == 1 else Seq(tuple(stores)))
+        parts = [keep, *self._repaired(buffers, indices), self._fold(buffers, indices)]
+        parts.extend(self._estimated(buffers, indices))
+        guards = self._guards(inside=False)
+        return loops(self.context, self.stage, self.prefix, Seq(tuple(parts)), guards)
+
+    def start(self) -> Stmt:
+        """The accumulators of an online stage before the first iteration."""
+        buffers = self._results()
+        indices = output_indices(self.stage, self.op, self.bounds)
+        guards = [g for g in self.bounds.guards if not is_reduce_guard(g)]
+        guards = guards if self.reduce.init is not None else []
+        start = self._copied(self._starts(buffers, indices, guards))
+        copies: dict[Expr, Expr] = {a: _copy(a) for a in self.prefix}
+        return self._around(_renamed(start, copies), self.prefix, copies)
+
+    def _shown(self) -> tuple[Buffer, ...]:
+        """The buffers that readers see, in the reducer's order."""
+        by_value = {body.index: t for body, t in zip(self._reduces(), self.op.outputs, strict=True)}
+        return tuple(self.context.buffers[by_value[i]] for i in range(len(by_value)))
+
+    def _results(self) -> tuple[Buffer, ...]:
+        """The buffers that an online stage folds into, in the reducer's order."""
+        partial = self.context.partial
+        return tuple(partial.get(buffer, buffer) for buffer in self._shown())
+
+    def _estimated(self, buffers: tuple[Buffer, ...], indices: tuple[Expr, ...]) -> list[Stmt]:
+        """What readers see of partial sums: S * (all elements / those folded so far)."""
+        stores: list[Stmt] = []
+        for buffer, shown in zip(buffers, self._shown(), strict=True):
+            if buffer is not shown:
+                ratio = self._ratio(buffer.dtype)
+                value = Binary(BinaryOp.MUL, Load(buffer, indices), ratio)
+                stores.append(Store(shown, indices, value))
+        return [self._copied(Seq(tuple(stores)))] if stores else []
+
+    def _ratio(self, dtype: DType) -> Expr:
+        (axis,) = self.op.reduce_axes
+        part = self.bounds.slices[axis]
+        if axis.domain is None:
+            raise InternalError(f"reduce axis {axis.name} has no domain")
+        end = sub(add(part.min, part.extent), axis.domain.min)
+        done = simplify(minimum(end, axis.domain.extent), self.bounds.facts)
+        return Binary(BinaryOp.DIV, Cast(axis.domain.extent, dtype), Cast(done, dtype))
+
+    def _guards(self, *, inside: bool) -> tuple[Expr, ...]:
+        """The guards that depend on the accumulators' loops, or those that do not."""
+        rest = frozenset(self.rest)
+        return tuple(g for g in self.bounds.guards if inside != axes_of(g).isdisjoint(rest))
+
+    def _own_outputs(self) -> tuple[Buffer, ...] | None:
+        """The output buffers in the reducer's order, when the fold may work in them directly."""
+        by_value = {body.index: t for body, t in zip(self._reduces(), self.op.outputs, strict=True)}
+        if sorted(by_value) != list(range(len(self.reduce.sources))):
+            return None
+        attached = self.stage.attach.kind is AttachKind.AT
+        whole = [i for i in output_indices(self.stage, self.op, self.bounds) if constant(i) != 0]
+        direct = len(whole) == len(self.data) and set(whole) == set(self.data)
+        if (attached and direct) or not self._fits():
+            return tuple(self.context.buffers[by_value[i]] for i in range(len(by_value)))
+        return None
+
+    def _reduces(self) -> tuple[Reduce, ...]:
+        return tuple(body for body in self.op.bodies if isinstance(body, Reduce))
+
+    def _fits(self) -> bool:
+        total = 1
+        for axis in self.data:
+            extent = constant(self.bounds.extents[axis])
+            if extent is None:
+                return False
+            total *= extent
+        return total <= MAX_ACCUMULATORS
+
+    def _in_place(self, buffers: tuple[Buffer, ...]) -> Stmt:
+        indices = output_indices(self.stage, self.op, self.bounds)
+        guards = [g for g in self._guards(inside=True) if not is_reduce_guard(g)]
+        start = self._copied(self._starts(buffers, indices, guards))
+        finish: list[Stmt] = []
+        if self.reduce.finish is not None:
+            value = self._finished([Load(b, indices) for b in buffers], 0)
+            finish = [self._copied(guarded(guards, Store(buffers[0], indices, value)))]
+        return Seq((start, *self._companions_start(), self._fold(buffers, indices), *finish))
+
+    def _accumulated(self) -> Stmt:
+        if not self._fits():
+            raise LowerError(
+                f"the accumulators of {self.stage.name} have no constant size",
+                facts=[("loops", ", ".join(a.name for a in self.data))],
+                hint="split the data loops inside the reduction by constants",
+            )
+        shape = tuple(self.bounds.extents[a] for a in self.data)
+        many = len(self.reduce.sources) > 1
+        accumulators = tuple(
+            Buffer(f"{self.stage.name}_acc{i if many else ''}", s.dtype, shape, Scope.LOCAL)
+            for i, s in enumerate(self.reduce.sources)
+        )
+        guards = [g for g in self._guards(inside=True) if not is_reduce_guard(g)]
+        start_guards = guards if self.reduce.init is not None else []
+        stores: list[Stmt] = [
+            Store(
+                self.context.buffers[tensor],
+                output_indices(self.stage, self.op, self.bounds),
+                self._finished([Load(a, self.data) for a in accumulators], body.index),
+            )
+            for tensor, body in zip(self.op.outputs, self._reduces(), strict=True)
+        ]
+        body: Stmt = Seq(
+            (
+                self._copied(self._starts(accumulators, self.data, start_guards)),
+                *self._companions_start(),
+                self._fold(accumulators, self.data),
+                self._copied(guarded(guards, Seq(tuple(stores)))),
+            )
+        )
+        for buffer in reversed(accumulators):
+            body = Allocate(buffer, body)
+        return body
+
+    def _starts(
+        self, buffers: tuple[Buffer, ...], indices: tuple[Expr, ...], guards: Sequence[Expr]
+    ) -> Stmt:
+        """The identity, or `init=`, into every accumulator."""
+        values = self.reduce.init or self.reduce.reducer.identity
+        stores = [
+            Store(buffer, indices, lowered(self.context, value, self.bounds))
+            for buffer, value in zip(buffers, values, strict=True)
+        ]
+        return guarded(guards, Seq(tuple(stores)))
+
+    def _fold(self, buffers: tuple[Buffer, ...], indices: tuple[Expr, ...]) -> Stmt:
+        where = self.reduce.where
+        mask = None if where is None else lowered(self.context, where, self.bounds)
+        values = tuple(lowered(self.context, s, self.bounds) for s in self.reduce.sources)
+        marks = [self.stage.mark(a).precision for a in self.stage.leaf_axes]
+        precision = next((p for p in marks if p is not None), Precision.IEEE)
+        update = Accumulate(buffers, indices, self.reduce.reducer, values, mask, (), precision)
+        guards = self._guards(inside=True)
+        repairs = [] if self.stage.attach.online else self._repaired(buffers, indices)
+        if not repairs:
+            return loops(self.context, self.stage, self.rest, update, guards)
+        at = self._online_place() + 1
+        head, tail = self.rest[:at], self.rest[at:]
+        deep = {g for g in guards if not axes_of(g).isdisjoint(tail)}
+        fold = loops(self.context, self.stage, tail, update, [g for g in guards if g in deep])
+        body = Seq((*repairs, fold))
+        return loops(self.context, self.stage, head, body, [g for g in guards if g not in deep])
+
+    def _online_place(self) -> int:
+        """The position, among the loops of the fold, of the one that online stages go along."""
+        found = {stage.attach.axis for stage in companions(self.context, self.stage)}
+        places = [i for i, axis in enumerate(self.rest) if axis in found]
+        if len(places) != 1:
+            raise InternalError(f"{self.stage.name} is repaired in {len(places)} loops")
+        return places[0]
+
+    def _companions_start(self) -> list[Stmt]:
+        return [
+            reduction_of(self.context, stage).start()
+            for stage in companions(self.context, self.stage)
+        ]
+
+    def _finished(self, values: Sequence[Expr], index: int) -> Expr:
+        """The result, of the values that were folded."""
+        if self.reduce.finish is None:
+            return values[index]
+        return lowered(self.context, self.reduce.finish, self.bounds, values)
+
+    def _repaired(self, buffers: tuple[Buffer, ...], indices: tuple[Expr, ...]) -> list[Stmt]:
+        """The values folded so far, moved on to what the sources read now.
+
+        All new values are made before the first is stored.
+        """
+        if self.reduce.repair is None:
+            return []
+        old = [Load(buffer, indices) for buffer in buffers]
+        moved = [lowered(self.context, each, self.bounds, old) for each in self.reduce.repair]
+        if len(buffers) == 1:
+            return [self._copied(Store(buffers[0], indices, moved[0]))]
+        shape = tuple(self.bounds.extents[a] for a in self.data)
+        spaces = [Buffer(f"{b.name}_moved", b.dtype, shape, Scope.LOCAL) for b in buffers]
+        make = [Store(s, self.data, value) for s, value in zip(spaces, moved, strict=True)]
+        take = [Store(b, indices, Load(s, self.data)) for b, s in zip(buffers, spaces, strict=True)]
+        body: Stmt = Seq((self._copied(Seq(tuple(make))), self._copied(Seq(tuple(take)))))
+        for space in reversed(spaces):
+            body = Allocate(space, body)
+        return [body]
+
+    def _copied(self, leaf: Stmt) -> Stmt:
+        """Loops over the accumulators' axes around `leaf`, as fresh axes (an axis is bound
+        once)."""
+        copies: dict[Expr, Expr] = {a: _copy(a) for a in self.data}
+        return self._around(_renamed(leaf, copies), self.data, copies)
+
+    def _around(self, body: Stmt, axes: Sequence[Axis], copies: Mapping[Expr, Expr]) -> Stmt:
+        for axis in reversed(axes):
+            kind = self.stage.mark(axis).kind
+            kind = LoopKind.SERIAL if kind in (LoopKind.PARALLEL, LoopKind.PROGRAM) else kind
+            copy, extent = copies[axis], self.bounds.extents[axis]
+            if not isinstance(copy, Axis):
+                raise InternalError(f"axis {axis.name} has no copy")
+            if constant(extent) != 1:
+                body = For(copy, extent, kind, body)
+        return body
+
+
+def _copy(axis: Axis) -> Axis:
+    return Axis(axis.name, axis.kind, None, axis.dtype)
+
+
+def _renamed(stmt: Stmt, mapping: Mapping[Expr, Expr]) -> Stmt:
+    match stmt:
+        case Seq(stmts=stmts):
+            return Seq(tuple(_renamed(s, mapping) for s in stmts))
+        case Guard(condition=condition, body=body):
+            return Guard(substitute(condition, mapping), _renamed(body, mapping))
+        case Store(buffer=buffer, indices=indices, value=value):
+            moved = tuple(substitute(i, mapping) for i in indices)
+            return Store(buffer, moved, substitute(value, mapping))
+        case For(extent=extent, body=body):
+            return replace(stmt, extent=substitute(extent, mapping), body=_renamed(body, mapping))
+        case _:
+            raise InternalError(f"a {type(stmt).__name__} cannot be copied")
