@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import every_kernel
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -30,24 +31,37 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-golden", action="store_true", help="write the golden texts instead of comparing"
     )
+    parser.addoption(
+        "--no-ptxas", action="store_true", help="do not compile the Triton kernels of each test"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     profile: object = config.getoption("--hypothesis-profile", default=None)
     settings.load_profile(str(profile or os.environ.get("HYPOTHESIS_PROFILE") or "ci"))
+    if config.getoption("--no-ptxas") or importlib.util.find_spec("triton") is None:
+        return
+    config.add_cleanup(every_kernel.watch())
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what this machine cannot run, each with the reason."""
-    missing = {
-        "cpu": None if importlib.util.find_spec("llvmlite") else "llvmlite is not installed",
-        "ptxas": None if importlib.util.find_spec("triton") else "triton is not installed",
-        "gpu": None if Path("/dev/nvidiactl").exists() else "no NVIDIA GPU on this machine",
-    }
-    for item in items:
-        for marker, reason in missing.items():
-            if reason and item.get_closest_marker(marker):
-                item.add_marker(pytest.mark.skip(reason=reason))
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """How many different Triton kernels the tests made."""
+    if found := every_kernel.counts():
+        text = ", ".join(f"{count} for {arch}" for arch, count in sorted(found.items()))
+        terminalreporter.write_line(f"Triton kernels compiled: {text}")
+
+
+@pytest.fixture(autouse=True)
+def compiles_for_every_gpu(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Compile the Triton kernels that the test generated, for every architecture.
+
+    Not those of a test marked `uncompiled`, with the reason.
+    """
+    yield
+    if request.node.get_closest_marker("uncompiled"):
+        every_kernel.forget()
+    else:
+        every_kernel.compile_noted()
 
 
 @pytest.fixture

@@ -198,6 +198,17 @@ def test_two_reducers_of_one_name_get_two_functions() -> None:
     assert re.findall(r"def (argmax\w*)", source) == ["argmax", "argmax_1"]
 
 
+def test_a_kernel_that_stores_nothing_is_a_function() -> None:
+    """Its one statement starts a value that nobody reads: of a softmax over rows of length 0."""
+    held = t.local("held", (1,))
+    body = t.allocate((held,), Store(held, (int32(0),), float32(0.0)))
+    i, k = Axis("i"), Axis("k")
+    alone = emit(t.module("alone", (), (), body), "cuda").source
+    looped = emit(t.module("looped", (), (), t.grid(i, 4, t.serial(k, 4, body))), "cuda").source
+    for source in (alone, looped):
+        compile(source, "<kernel>", "exec")
+
+
 def test_bool_memory_is_read_as_it_is() -> None:
     module = t.pointwise(8, 8, (DType.bool,), DType.bool, lambda x: Unary(UnaryOp.NOT, x))
     assert "~x0" in emit(module, "cuda").source

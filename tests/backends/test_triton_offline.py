@@ -152,6 +152,7 @@ def test_a_subprocess_gives_the_same_answer() -> None:
     assert here.cubin == there.cubin
 
 
+@pytest.mark.uncompiled("three warps")
 def test_a_compiler_refusal_is_a_backend_error() -> None:
     program = emit(t.matmul((64, 64, 64), (64, 64, 64), launch=Launch(num_warps=3)), "cuda")
     with pytest.raises(BackendError, match=r"(?s)cannot compile matmul for sm_90.*num_warps"):

@@ -24,7 +24,7 @@ from tedsl.backends.triton.program import (
 )
 from tedsl.backends.triton.statements import Statements
 from tedsl.backends.triton.values import Printer
-from tedsl.backends.triton.writer import INDENT, Writer
+from tedsl.backends.triton.writer import INDENT, Writer, complete
 from tedsl.dtypes import DType
 from tedsl.errors import LowerError
 from tedsl.expr.nodes import Const, Expr
@@ -104,7 +104,7 @@ class _Kernel:
         self._programs(loops)
         statements = Statements(writer, self.descriptors, tuple(loop.axis for loop in loops))
         statements.emit(body)
-        lines = writer.blocks[-1].lines or ["    pass"]
+        lines = complete(writer.blocks[-1].lines, INDENT)
         used = set(re.findall(r"\w+", re.sub(r"#.*", "", "\n".join(lines))))
         self._finish_params(used)
         lines = [*self._size_hints(used), *lines]

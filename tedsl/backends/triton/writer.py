@@ -86,6 +86,12 @@ def wrap(text: str, indent: str) -> list[str]:
     return [indent + text]
 
 
+def complete(lines: list[str], indent: str) -> list[str]:
+    """The lines of a block, with a statement if there is none among them."""
+    empty = all(not line.strip() or line.lstrip().startswith("#") for line in lines)
+    return [*lines, f"{indent}pass"] if empty else lines
+
+
 class Writer:
     """The state shared by all statements of one kernel."""
 
@@ -157,8 +163,7 @@ class Writer:
         """End the innermost block and put it, under `header`, into the one around it."""
         block = self.blocks.pop()
         self.line(header)
-        body = block.lines or [INDENT * (self.depth + 2) + "pass"]
-        self.blocks[-1].lines.extend(body)
+        self.blocks[-1].lines.extend(complete(block.lines, INDENT * (self.depth + 2)))
 
     def local(self, buffer: Buffer) -> Local:
         """The variable of a LOCAL or SHARED buffer."""
