@@ -26,7 +26,7 @@ from tedsl.expr.nodes import (
 )
 from tedsl.index.facts import EVERYTHING, Facts, Interval
 from tedsl.index.intern import INDEX_DTYPES
-from tedsl.index.linear import Monomial, Poly
+from tedsl.index.linear import Monomial, Poly, combine
 
 __all__ = ["EVERYTHING", "Interval", "interval", "monomial_interval", "poly_interval"]
 
@@ -94,6 +94,9 @@ def _axis(axis: Expr, facts: Facts) -> Interval:
     )
     low, extent = interval(known.min, facts), interval(known.extent, facts)
     hi = None if low.hi is None or extent.hi is None else low.hi + extent.hi - 1
+    if type(known.min) is not Const:  # min + extent may be less than the sum of what each reaches
+        top = combine(known.upper, {(facts.interner.rep(axis),): 1})
+        hi = Interval(None, hi).meet(Interval(None, poly_interval(top, facts).hi)).hi
     return Interval(low.lo, hi)
 
 

@@ -172,11 +172,12 @@ def _scalar(expr: Expr, layout: Layout) -> Eval:
 
 
 def _loop(loop: For, layout: Layout) -> Run:
-    cell, extent = layout.cell(loop.axis), _scalar(loop.extent, layout)
+    cell = layout.cell(loop.axis)
+    start, end = _scalar(loop.start, layout), _scalar(loop.end, layout)
     body, dtype = _compile(loop.body, layout), numerics.numpy_dtype(loop.axis.dtype)
 
     def run(env: Env) -> None:
-        for value in np.arange(int(extent(env)), dtype=dtype):
+        for value in np.arange(int(start(env)), int(end(env)), dtype=dtype):
             env[cell] = value
             body(env)
 

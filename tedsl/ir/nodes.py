@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from tedsl.dtypes import DType
+from tedsl.expr.integers import ZERO, sub
 from tedsl.expr.nodes import Axis, Expr, Reducer, Var
 
 
@@ -97,22 +98,30 @@ class Seq(Stmt):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class For(Stmt):
-    """Run `body` for axis = 0 .. extent-1.  Requires: extent is an integer expression, invariant in
-    the loop.
+    """Run `body` for axis = start .. end-1.  Requires: both are integer expressions, invariant in
+    the loop; only a SERIAL loop starts elsewhere than at 0, and never below.
 
     Iterations of PARALLEL, VECTORIZED and PROGRAM loops are independent of each other, except that
     a VECTORIZED loop may enclose an `Accumulate` into one place.  `program` is the grid dimension
     of a PROGRAM loop; `num_stages` > 0 asks for a software pipeline, `flatten` for one pipeline
-    across this loop and the loop inside it.
+    across this loop and the loop inside it.  `masks_decide`: an iteration in which no `Accumulate`
+    with a mask takes part changes nothing, whatever else stands in the body, and may be left out.
     """
 
     axis: Axis
-    extent: Expr
+    end: Expr
     kind: LoopKind
     body: Stmt
     program: int = 0
     num_stages: int = 0
     flatten: bool = False
+    masks_decide: bool = False
+    start: Expr = ZERO
+
+    @property
+    def extent(self) -> Expr:
+        """How many iterations there are, when `start` is at most `end`."""
+        return sub(self.end, self.start)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

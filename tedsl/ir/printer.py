@@ -140,11 +140,11 @@ def _stmt_lines(stmt: Stmt, namer: Namer) -> list[str]:
 
 
 def _loop_head(loop: For, namer: Namer) -> str:
-    extent = _expr(loop.extent, namer)
+    start, end = _expr(loop.start, namer), _expr(loop.end, namer)
     kind = "" if loop.kind is LoopKind.SERIAL else f" {loop.kind}"
     if loop.kind is LoopKind.PROGRAM:
         kind = f" program[{loop.program}]"
-    head = f"for {namer.name(loop.axis)} in{kind} 0..{extent}:"
+    head = f"for {namer.name(loop.axis)} in{kind} {start}..{end}:"
     if loop.num_stages or loop.flatten:
         flatten = ", flatten" if loop.flatten else ""
         head += f" pipeline({loop.num_stages}{flatten})"

@@ -11,6 +11,7 @@ from typing import assert_never
 
 from tedsl.dtypes import DType
 from tedsl.errors import InternalError
+from tedsl.expr.integers import constant
 from tedsl.expr.nodes import (
     Axis,
     Binary,
@@ -149,9 +150,12 @@ def _bind(axis: Axis, stmt: Stmt, scope: _Scope, bound: set[Axis]) -> None:
 
 
 def _check_loop(loop: For, scope: _Scope) -> None:
-    _check_expr(loop.extent, scope, loop)
-    if not loop.extent.dtype.is_integer:
-        raise scope.fail("the extent of a loop is not an integer", loop, loop.extent)
+    for bound in (loop.start, loop.end):
+        _check_expr(bound, scope, loop)
+        if not bound.dtype.is_integer:
+            raise scope.fail("the bound of a loop is not an integer", loop, bound)
+    if loop.kind is not LoopKind.SERIAL and constant(loop.start) != 0:
+        raise scope.fail(f"a {loop.kind} loop does not start at 0", loop)
     if scope.level is Level.TILE and loop.kind is LoopKind.VECTORIZED:
         raise scope.fail("a VECTORIZED loop at TILE level", loop)
     if not 0 <= loop.program <= 2:

@@ -67,8 +67,8 @@ def own_exprs(stmt: Stmt) -> tuple[Expr, ...]:
     match closed(stmt):
         case Seq() | Allocate():
             return ()
-        case For(extent=extent):
-            return (extent,)
+        case For(start=start, end=end):
+            return (start, end)
         case Guard(condition=condition):
             return (condition,)
         case Store(indices=indices, value=value, mask=mask):
@@ -111,7 +111,7 @@ def with_exprs(stmt: Stmt, exprs: tuple[Expr, ...]) -> Stmt:
         case (Seq() | Allocate()) as node:
             return node
         case For() as node:
-            return replace(node, extent=exprs[0])
+            return replace(node, start=exprs[0], end=exprs[1])
         case Guard() as node:
             return replace(node, condition=exprs[0])
         case Store() as node:

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 
 from tedsl.expr.integers import (
     ZERO,
-    add,
     both,
     ceil_div,
     conjuncts,
@@ -17,7 +16,7 @@ from tedsl.expr.integers import (
     sub,
 )
 from tedsl.expr.nodes import Axis, Compare, CompareOp, Expr
-from tedsl.expr.visit import substitute, walk
+from tedsl.expr.visit import axes_of, substitute, walk
 from tedsl.index.affine import stride_of
 from tedsl.index.bounds import upper_bound
 from tedsl.index.facts import Facts
@@ -37,7 +36,7 @@ def partition_loops(func: Func, *, symbolic: bool) -> Func:
 
     Before:  for k in 0..n: if k*32 + j < m: A[k*32 + j] = ...
     After:   for k in 0..m//32: A[k*32 + j] = ...
-             for k in 0..n - m//32: if (k + m//32)*32 + j < m: ...
+             for k in m//32..n: if k*32 + j < m: ...
     A parallel loop stays whole; inside it the two parts become two guarded bodies.
     A guard that a loop alone decides ends the loop: there is no tail.  Unless `symbolic`, only
     loops whose steady part has a constant extent are split in two.
@@ -57,7 +56,7 @@ class _Partition:
     def visit(self, stmt: Stmt, facts: Facts, copies: int) -> tuple[Stmt, int]:
         """`stmt` with its loops split, and how often its innermost body stands now."""
         if isinstance(stmt, For):
-            inner = facts.with_axis(stmt.axis, 0, stmt.extent)
+            inner = facts.with_axis(stmt.axis, stmt.start, stmt.extent)
             body, most = self.visit(stmt.body, inner, copies)
             loop = stmt if body is stmt.body else replace(stmt, body=body)
             if most * 2 <= MAX_COPIES and stmt.kind in _SPLITTABLE:
@@ -84,12 +83,12 @@ def _split_loop(loop: For, facts: Facts, symbolic: bool) -> Stmt | None:
     limits = _limits(loop, facts)
     if not limits:
         return None
-    inside = facts.with_axis(loop.axis, 0, loop.extent)
-    steady: Expr = loop.extent
+    inside = facts.with_axis(loop.axis, loop.start, loop.extent)
+    steady: Expr = loop.end
     for limit in limits:
-        steady = minimum(steady, limit.count)
-    steady = simplify(maximum(steady, ZERO), inside)
-    if constant(steady) == 0:
+        steady = minimum(steady, limit.end)
+    steady = simplify(maximum(steady, loop.start), inside)
+    if constant(simplify(sub(steady, loop.start), inside)) == 0:
         return None
     free = _without_guards(loop.body, {limit.condition for limit in limits}, frozenset())
     exact = (
@@ -97,7 +96,7 @@ def _split_loop(loop: For, facts: Facts, symbolic: bool) -> Stmt | None:
     )
     rest_body = fresh_copy(_without_guards(loop.body, set(), frozenset(exact)))
     if is_empty(rest_body):
-        return replace(loop, extent=steady, body=free)
+        return replace(loop, end=steady, body=free)
     if constant(steady) is None and not symbolic:
         return None
     if loop.kind is LoopKind.PARALLEL:
@@ -105,19 +104,18 @@ def _split_loop(loop: For, facts: Facts, symbolic: bool) -> Stmt | None:
         rest = Compare(CompareOp.GE, *same_width(loop.axis, steady))
         return replace(loop, body=sequence([Guard(test, free), Guard(rest, rest_body)]))
     tail_axis = Axis(loop.axis.name, loop.axis.kind, None, loop.axis.dtype)
-    moved = substitute_stmt(rest_body, {loop.axis: add(tail_axis, steady)})
-    tail = replace(
-        loop, axis=tail_axis, extent=simplify(sub(loop.extent, steady), facts), body=moved
-    )
-    return sequence([replace(loop, extent=steady, body=free), tail])
+    moved = substitute_stmt(rest_body, {loop.axis: tail_axis})
+    tail = replace(loop, axis=tail_axis, start=steady, body=moved)
+    return sequence([replace(loop, end=steady, body=free), tail])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Limit:
-    """A guard condition, how many iterations surely satisfy it, and whether no other one does."""
+    """A guard condition, the iteration up to which all surely satisfy it, and whether no later one
+    does."""
 
     condition: Expr
-    count: Expr
+    end: Expr
     exact: bool
 
 
@@ -125,11 +123,11 @@ def _limits(loop: For, facts: Facts) -> list[_Limit]:
     """Guard conditions `f(axis, inner) < bound` that bound the iterations of `loop`."""
     out: list[_Limit] = []
     inner: list[Axis] = []
-    inside = facts.with_axis(loop.axis, 0, loop.extent)
+    inside = facts.with_axis(loop.axis, loop.start, loop.extent)
     for node in walk_stmts(loop.body):
         if isinstance(node, For):
             inner.append(node.axis)
-            inside = inside.with_axis(node.axis, 0, node.extent)
+            inside = inside.with_axis(node.axis, node.start, node.extent)
         elif isinstance(node, Guard):
             for condition in conjuncts(node.condition):
                 limit = _limit(condition, loop.axis, inner, inside)
@@ -139,7 +137,8 @@ def _limits(loop: For, facts: Facts) -> list[_Limit]:
 
 
 def _limit(condition: Expr, axis: Axis, inner: list[Axis], facts: Facts) -> _Limit | None:
-    """How many iterations of `axis` satisfy `low < high` whatever the inner axes do, if that is it.
+    """Where the iterations of `axis` that satisfy `low < high` whatever the inner axes do end, if
+    that is it.
 
     c*axis + d < high for all inner axes   <=>   axis < ceil((high - max d) / c),  c > 0
     """
@@ -157,9 +156,9 @@ def _limit(condition: Expr, axis: Axis, inner: list[Axis], facts: Facts) -> _Lim
     size = step if isinstance(step, int) else None if step is None else constant(step)
     if size is None or size <= 0:
         return None
-    moving = [a for a in inner if a in nodes]
-    rest = upper_bound(simplify(substitute(low, {axis: ZERO}), facts), moving, facts)
-    if rest is None:
+    moving = any(a in nodes for a in inner)
+    rest = upper_bound(simplify(substitute(low, {axis: ZERO}), facts), inner, facts)
+    if rest is None or axis in axes_of(rest):
         return None
     return _Limit(condition, ceil_div(sub(high, rest), size), exact=not moving)
 

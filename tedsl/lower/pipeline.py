@@ -15,6 +15,7 @@ from tedsl.lower.dots import find_dots
 from tedsl.lower.nest import build_nests
 from tedsl.lower.partition import partition_loops
 from tedsl.lower.registers import check_registers
+from tedsl.lower.shorten import shorten_loops
 from tedsl.lower.simplify import simplify_func
 from tedsl.lower.targets import complete_for_blocks, complete_for_loops
 from tedsl.lower.vectorize import vectorize_loops
@@ -44,6 +45,7 @@ class Pass:
 
 CPU_PASSES: tuple[Pass, ...] = (
     Pass("simplify", simplify_func, Level.NEST),
+    Pass("shorten_loops", shorten_loops, Level.NEST),
     Pass("partition_loops", partial(partition_loops, symbolic=True), Level.NEST),
     # Cleans the index arithmetic of the tails that partition_loops made.
     Pass("simplify_parts", simplify_func, Level.NEST),
@@ -55,6 +57,7 @@ CPU_PASSES: tuple[Pass, ...] = (
 
 BLOCK_PASSES: tuple[Pass, ...] = (
     Pass("simplify", simplify_func, Level.NEST),
+    Pass("shorten_loops", shorten_loops, Level.NEST),
     Pass("partition_loops", partial(partition_loops, symbolic=False), Level.NEST),
     # Cleans the index arithmetic of the tails that partition_loops made.
     Pass("simplify_parts", simplify_func, Level.NEST),

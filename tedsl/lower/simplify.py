@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tedsl.expr.integers import ZERO, conjuncts, constant
+from tedsl.expr.integers import conjuncts, constant, sub, widened
 from tedsl.expr.nodes import Axis, Const, Expr
 from tedsl.expr.visit import axes_of
 from tedsl.index.facts import Facts
@@ -81,20 +81,21 @@ def _simplified(stmt: Stmt, facts: Facts, lanes: frozenset[Axis] = frozenset()) 
 
 
 def _simplified_loop(loop: For, facts: Facts, lanes: frozenset[Axis]) -> Stmt:
-    extent = simplify(loop.extent, facts)
-    size = constant(extent)
-    if size == 0:
+    start, end = simplify(loop.start, facts), simplify(loop.end, facts)
+    size = constant(simplify(sub(end, start), facts))
+    if size is not None and size <= 0:
         return Seq(())
     if size == 1:
-        return _simplified(substitute_stmt(loop.body, {loop.axis: ZERO}), facts, lanes)
+        first = widened(start, loop.axis.dtype)
+        return _simplified(substitute_stmt(loop.body, {loop.axis: first}), facts, lanes)
     if loop.kind is LoopKind.VECTORIZED:
         lanes = lanes | {loop.axis}
-    body = _simplified(loop.body, facts.with_axis(loop.axis, 0, extent), lanes)
+    body = _simplified(loop.body, facts.with_axis(loop.axis, start, sub(end, start)), lanes)
     if is_empty(body):
         return body
-    if body is loop.body and extent is loop.extent:
+    if body is loop.body and end is loop.end and start is loop.start:
         return loop
-    return replace(loop, extent=extent, body=body)
+    return replace(loop, start=start, end=end, body=body)
 
 
 def _simplified_guard(guard: Guard, facts: Facts, lanes: frozenset[Axis]) -> Stmt:

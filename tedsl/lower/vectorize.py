@@ -96,8 +96,8 @@ def _vectorized(stmt: Stmt, place: _Place) -> Stmt:
     match stmt:
         case For(kind=LoopKind.VECTORIZED):
             return _vectorized(stmt.body, _with_lane(stmt, place))
-        case For(axis=axis, extent=extent, body=body):
-            facts = _not_empty(extent, place.facts).with_axis(axis, 0, extent)
+        case For(axis=axis, start=start, extent=extent, body=body):
+            facts = _not_empty(extent, place.facts).with_axis(axis, start, extent)
             inside = replace(place, facts=facts)
             return replace(stmt, body=_vectorized(body, inside))
         case Guard(condition=condition, body=body):

@@ -140,12 +140,14 @@ def _flops(stmt: Stmt, times: int, values: Mapping[Axis | Var, Number]) -> int:
     """Operations on floats in `stmt`, run `times` times.
 
     Guards and masks count as taken, but for the two versions of a parallel loop's body, of which
-    each iteration runs one.
+    each iteration runs one.  The bounds of a loop that change with a loop around it count as they
+    are in the middle of that.
     """
     match stmt:
-        case For(axis=axis, extent=extent, body=body):
+        case For(axis=axis, start=start, extent=extent, body=body):
             trips = max(evaluate(extent, values), 0)
-            inner = {**values, axis: 0}
+            middle = evaluate(start, values) + trips // 2
+            inner = {**values, axis: middle}
             parts = body.stmts if isinstance(body, Seq) else (body,)
             return sum(_flops(p, times * _taken(p, axis, trips, inner), inner) for p in parts)
         case Dot():

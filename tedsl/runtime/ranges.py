@@ -52,8 +52,8 @@ def _indices(stmt: Stmt, ranges: Ranges) -> Iterator[tuple[Expr, int]]:
     facts = Facts.of(ranges)
     roots: list[Expr] = []
     match stmt:
-        case For(extent=extent):
-            roots.append(extent)
+        case For(start=start, end=end):
+            roots += (start, end)
         case Guard(condition=condition):
             roots.append(condition)
         case _:
@@ -68,8 +68,8 @@ def _indices(stmt: Stmt, ranges: Ranges) -> Iterator[tuple[Expr, int]]:
             if highest is not None and highest > node.dtype.info.highest:
                 yield node, highest
     if isinstance(stmt, For):
-        trips = interval(stmt.extent, facts).hi
-        if trips is not None:
-            ranges[stmt.axis] = (0, max(trips, 0))
+        end = interval(stmt.end, facts).hi
+        if end is not None:
+            ranges[stmt.axis] = (0, max(end, 0))
     for inner in sub_stmts(stmt):
         yield from _indices(inner, ranges)

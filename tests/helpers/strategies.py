@@ -16,7 +16,7 @@ import numpy as np
 
 import tedsl as te
 from tedsl.dtypes import DType
-from tedsl.expr.nodes import Expr, Var
+from tedsl.expr.nodes import Axis, Expr, Var
 from tedsl.expr.numerics import Array, numpy_dtype
 from tedsl.expr.printer import print_graph
 from tedsl.expr.tensor import Tensor
@@ -230,12 +230,13 @@ class _Builder:
         fold = self.draw(st.sampled_from(self.folds(source)))
         dims = tuple(d for n, d in enumerate(source.dims) if n != which)
         k = te.reduce_axis((0, source.dims[which].extent), name=self.name("k"))
-        where, init = self.chance(1, 5), self.chance(1, 6) and fold in (te.sum, te.max)
+        where = self.mask() if self.chance(1, 4) else None
+        init = self.chance(1, 6) and fold in (te.sum, te.max)
         self.case.length *= max(1, source.dims[which].value)
 
         def body(*i: Expr) -> Any:
             read = source.tensor[(*i[:which], k, *i[which:])]
-            options: dict[str, Any] = {"where": (k % 3) != 1} if where else {}
+            options: dict[str, Any] = {"where": where(k, i)} if where else {}
             if init:
                 options["init"] = te.const(1, te.sum(read, axis=k).dtype)
                 if fold is te.max:
@@ -244,6 +245,26 @@ class _Builder:
 
         exact = source.exact and fold in (te.max, te.min)
         return [self.define(dims, body, exact)]
+
+    def mask(self) -> Callable[[Axis, Sequence[Expr]], Any]:
+        """A condition on the reduced axis: a stride, or a limit that moves with the first data
+        axis."""
+        kind = self.draw(st.sampled_from(("stride", "upper", "lower", "band")))
+        shift, step = self.draw(st.integers(-2, 9)), self.draw(st.sampled_from((1, 1, 2, -1)))
+
+        def condition(k: Axis, i: Sequence[Expr]) -> Any:
+            here = (i[0] if i else 0) * step + shift
+            match kind:
+                case "upper":
+                    return k <= here
+                case "lower":
+                    return here - 4 < k
+                case "band":
+                    return te.all(k <= here, k > here - 5)
+                case _:
+                    return (k % 3) != 1
+
+        return condition
 
     def folds(self, source: Known) -> list[Callable[..., Any]]:
         if source.dtype.is_bool:

@@ -71,7 +71,7 @@ def test_types() -> None:
     refused(loop(II, 8, store(binary("+", II, one))), r"operands are int32 and int64")
     refused(Guard(II, store(int32(0))), r"not bound")
     refused(Guard(int32(1), store(int32(0))), r"condition of a guard is not bool")
-    refused(loop(II, ZERO, store(II)), r"extent of a loop is not an integer")
+    refused(loop(II, ZERO, store(II)), r"bound of a loop is not an integer")
     refused(store(int32(0), Select(int32(1), ZERO, ZERO)), r"condition of a choice is not bool")
     refused(store(Select(TRUE, int32(0), one)), r"choices are int32 and int64")
     refused(store(Const(2**40, DType.int32)), r"1099511627776 does not fit int32")

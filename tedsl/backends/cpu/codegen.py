@@ -139,24 +139,25 @@ class Emitter:
     def _loop(self, loop: ir.For) -> None:
         if loop.kind in GRID and self.parallel:
             self._parallel(loop)
-        elif loop.kind is ir.LoopKind.UNROLLED and isinstance(loop.extent, Const):
-            for i in range(int(loop.extent.value)):
+        elif loop.kind is ir.LoopKind.UNROLLED and isinstance(loop.end, Const):
+            for i in range(int(loop.end.value)):
                 self.frame.env[loop.axis] = const(i, I64)
                 self.stmt(loop.body)
             self.frame.env.pop(loop.axis, None)
         elif loop.kind is ir.LoopKind.VECTORIZED:
             raise InternalError("a vectorized loop reached the CPU backend")
         else:
-            self._serial(loop.axis, self._extent(loop.extent), loop.body)
+            self._serial(loop)
 
     def _extent(self, extent: Expr) -> Value:
         return Accessor(self.frame, ()).index(extent)
 
-    def _serial(self, axis: Axis, count: Value, body: ir.Stmt) -> None:
-        with self.frame.fn.loop(count) as index:
+    def _serial(self, loop: ir.For) -> None:
+        start, end = self._extent(loop.start), self._extent(loop.end)
+        with self.frame.fn.loop(end, start=start) as index:
             self.level += 1
-            self.enter(axis, index)
-            self.stmt(body)
+            self.enter(loop.axis, index)
+            self.stmt(loop.body)
             self.level -= 1
 
     def enter(self, axis: Axis, index: Value) -> None:

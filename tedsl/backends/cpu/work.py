@@ -112,7 +112,7 @@ class Captures:
 def captures(nest: Sequence[ir.For], body: ir.Stmt, frame: Frame) -> Captures:
     """The buffers and variables of `frame` that the loops of `nest` and `body` use."""
     buffers: dict[ir.Buffer, None] = {}
-    roots: list[Expr] = [loop.extent for loop in nest]
+    roots: list[Expr] = [loop.end for loop in nest]
     stack = [body]
     while stack:
         stmt = stack.pop()

@@ -209,7 +209,7 @@ def _peel(stmt: Stmt) -> tuple[list[For], Stmt]:
 
 def _check_extent(loop: For, around: list[For]) -> None:
     changing = {outer.axis for outer in around}
-    if changing.intersection(axes_of(loop.extent)):
+    if changing.intersection(axes_of(loop.end)):
         raise LowerError(
             f"the grid extent of {loop.axis.name!r} changes inside a loop around it",
             hint="reorder the bound axis to the outside",

@@ -115,8 +115,9 @@ class Statements:
                 f"a {loop.kind.value} loop over {loop.axis.name!r} stands beside other statements",
                 hint="reorder bound axes to the outside of the kernel",
             )
-        extent = Printer(writer, (), (loop.extent,)).value(loop.extent)
-        static = loop.kind is LoopKind.UNROLLED and extent.literal
+        printer = Printer(writer, (), (loop.start, loop.end))
+        start, end = printer.value(loop.start), printer.value(loop.end)
+        static = loop.kind is LoopKind.UNROLLED and end.literal
         name = writer.names.fresh(loop.axis.name)
         writer.symbols[loop.axis] = name
         options = ""
@@ -130,7 +131,8 @@ class Statements:
         writer.symbol_depth[loop.axis] = writer.depth
         self.emit(loop.body)
         call = "tl.static_range" if static else "tl.range"
-        self._close(f"for {name} in {call}(0, {extent.text.text}{options}):", written, defined)
+        bounds = f"{start.text.text}, {end.text.text}"
+        self._close(f"for {name} in {call}({bounds}{options}):", written, defined)
 
     def _guard(self, guard: Guard) -> None:
         condition = guard_loads(guard.condition)
