@@ -13,10 +13,11 @@ from typing import Any
 
 from tedsl.dtypes import DType
 from tedsl.expr import build
-from tedsl.expr.nodes import Expr, IfThenElse, UnaryOp
+from tedsl.expr.nodes import Binary, BinaryOp, Expr, IfThenElse, UnaryOp
 from tedsl.scheduling.algebra_terms import Symbols, sympy
 
 _MAX_POWER = 8
+_WHOLE = 2**24  # integers below it are exact in single precision
 
 
 class NotWritten(Exception):
@@ -55,8 +56,14 @@ class Writer:
             lazy = isinstance(node, IfThenElse)
             choose = build.if_then_else if lazy else build.select
             return choose(node.condition, a, b)
-        if value.is_Number:
+        if value.is_Rational:
             return self.number(value)
+        if value == sympy().E:
+            return build.unary(UnaryOp.EXP, build.const(1, self.dtype))
+        if value.has(sympy().zoo, sympy().nan):
+            raise NotWritten("it divides by 0 where a condition does not hold")
+        if value in self.symbols.logs:
+            return self.logarithm(value)
         if value.is_Symbol:
             expr = self.exprs.get(value)
             return build.cast(self.symbols.exprs[value] if expr is None else expr, self.dtype)
@@ -70,13 +77,24 @@ class Writer:
             return build.unary(UnaryOp.ABS, self(value.args[0]))
         raise NotWritten(f"{value} cannot be written as {self.dtype}")
 
+    def logarithm(self, symbol: Any) -> Expr:
+        """The logarithm that a symbol stands for; reading it back gives the symbol."""
+        base = self.symbols.logs[symbol]
+        of = build.const(2, self.dtype) if base is None else build.cast(base, self.dtype)
+        expr = build.unary(UnaryOp.LOG, of)
+        self.symbols.known[self.symbols.same.rep(expr)] = symbol
+        return expr
+
     def number(self, value: Any) -> Expr:
-        """A constant of the dtype."""
-        if self.dtype.is_float:
-            return build.const(float(value), self.dtype)
-        if value.is_Integer:
+        """A constant of the dtype; a quotient where it would be rounded."""
+        if value.is_Integer and not self.dtype.is_float:
             return build.const(int(value), self.dtype)
-        raise NotWritten(f"{value} is not an {self.dtype}")
+        if not self.dtype.is_float:
+            raise NotWritten(f"{value} is not an {self.dtype}")
+        if sympy().Rational(float(value)) != value and max(abs(value.p), value.q) < _WHOLE:
+            above, below = (build.const(int(n), self.dtype) for n in (value.p, value.q))
+            return Binary(BinaryOp.DIV, above, below)
+        return build.const(float(value), self.dtype)
 
     def sum(self, value: Any) -> Expr:
         """Terms added, those with a minus sign subtracted last."""

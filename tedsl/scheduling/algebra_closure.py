@@ -92,8 +92,11 @@ def close(terms: Terms, tags: Sequence[Any], new: Mapping[Any, Any], clock: Cloc
 
 
 def _sum(row: Sequence[Any], columns: Sequence[Any]) -> Any:
-    """The function of elements that a row stands for, in factors."""
-    return sympy().factor(sympy().Add(*(a * m for a, m in zip(row, columns, strict=True))))
+    """The function of elements that a row stands for, in factors unless that takes exponentials
+    of tags apart from those of elements."""
+    total = sympy().Add(*(a * m for a, m in zip(row, columns, strict=True)))
+    apart = any(entry.has(sympy().exp) for entry in row)
+    return sympy().expand(total) if apart else sympy().factor(total)
 
 
 def common_exponent(values: Sequence[Any], tags: Sequence[Any]) -> Any:

@@ -8,9 +8,9 @@ from typing import Any
 
 from tedsl.dtypes import DType
 from tedsl.expr import build
-from tedsl.expr.nodes import Binary, BinaryOp, Cast, Expr, Unary, Var
+from tedsl.expr.nodes import Binary, BinaryOp, Cast, Expr, Unary, UnaryOp, Var
 from tedsl.expr.promote import promote_types
-from tedsl.expr.visit import structural_equal, substitute
+from tedsl.expr.visit import structural_equal, substitute, walk
 from tedsl.scheduling.algebra_back import Writer
 from tedsl.scheduling.algebra_closure import RankAbove, close, common_exponent
 from tedsl.scheduling.algebra_problem import Problem, placeholder
@@ -30,8 +30,20 @@ from tedsl.scheduling.algebra_terms import (
     separated,
     sympy,
 )
+from tedsl.scheduling.repair import Sign
+from tedsl.scheduling.signs import sign_of
 
 ORDERED = frozenset({BinaryOp.MAX, BinaryOp.MIN})
+DOMAINS = {
+    UnaryOp.SQRT: Sign.NONNEGATIVE,
+    UnaryOp.RSQRT: Sign.POSITIVE,
+    UnaryOp.LOG: Sign.POSITIVE,
+    UnaryOp.LOG2: Sign.POSITIVE,
+    UnaryOp.LOG10: Sign.POSITIVE,
+    UnaryOp.LOG1P: Sign.NONNEGATIVE,
+}
+"""Functions that are not defined everywhere, and a sign of the argument for which they are."""
+
 Line = tuple[str, tuple[str | Expr, ...]]
 """A label, and pieces of text and expressions."""
 
@@ -298,7 +310,7 @@ class Derivation:
         """
         if not divisor.is_nonzero:
             raise Mixed(
-                self.writers["final"](divisor),
+                self.writers["repair"](divisor),
                 "the repair divides by {0}, which is not known to differ from 0",
                 "let the factor leave the loop, or compute the reduction in a pass of its own",
             )
@@ -418,6 +430,37 @@ class Derivation:
         return Binary(
             BinaryOp.DIV, substitute(problem.value, after), substitute(problem.value, before)
         )
+
+
+def undefined(derivation: Derivation, form: Form) -> Mixed | None:
+    """What is folded but may be undefined where the tags are partial results; None for nothing.
+
+    The source is evaluated at finished tags only: sqrt(S - 1) may exist there and nowhere before.
+    """
+    reader, signs = derivation.reader, derivation.problem.signs
+    for node in walk(*form.basis):
+        needed: Sign | None = None
+        argument = node
+        match node:
+            case Unary(op=op, a=a) if op in DOMAINS:
+                needed, argument = DOMAINS[op], a
+            case Binary(op=BinaryOp.DIV, b=b):
+                needed, argument = Sign.POSITIVE, b
+            case Binary(op=BinaryOp.POW, a=a):
+                needed, argument = Sign.POSITIVE, a
+            case _:
+                continue
+        if reader.occurring(argument) & {Role.TAG, Role.ELEMENT} != {Role.TAG}:
+            continue
+        if sign_of(argument, signs) not in (needed, Sign.POSITIVE):
+            return Mixed(
+                node,
+                f"{{0}} may be undefined for a partial result: its argument is not known to be "
+                f"{needed.value}",
+                "let it leave the loop as a factor, or keep its argument positive, e.g. by adding "
+                "a small number",
+            )
+    return None
 
 
 def prove(derivation: Derivation, form: Form) -> str | None:

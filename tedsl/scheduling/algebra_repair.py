@@ -14,7 +14,7 @@ from tedsl.expr.printer import print_expr
 from tedsl.expr.visit import map_children, substitute, variables
 from tedsl.scheduling.algebra_back import NotWritten
 from tedsl.scheduling.algebra_check import TOLERANCE, Trial, checked
-from tedsl.scheduling.algebra_forms import ORDERED, Derivation, Form, prove
+from tedsl.scheduling.algebra_forms import ORDERED, Derivation, Form, prove, undefined
 from tedsl.scheduling.algebra_problem import Problem, pose
 from tedsl.scheduling.algebra_terms import (
     Clock,
@@ -90,6 +90,7 @@ def derive_repair(
         try:
             found = _solve(problem, consent_casts, consent_rounding, defer, time_limit)
         except Stopped as stopped:
+            sympy().core.cache.clear_cache()  # it may hold answers that were being worked out
             return Refusal(
                 f"{stopped}; nothing is known about this value",
                 hint="raise time_limit=, or write the value with fewer terms",
@@ -137,8 +138,12 @@ def _solve(
     derivation = Derivation(problem, reader, clock, defer)
     try:
         clock.check("starting")
-        form = derivation.form()
-        unproved = prove(derivation, form)
+        with clock.watching():
+            form = derivation.form()
+            unproved = prove(derivation, form)
+        partial = undefined(derivation, form)
+        if partial is not None:
+            return partial
     except Mixed as mixed:
         return mixed.with_traceback(None)
     except NotWritten as reason:

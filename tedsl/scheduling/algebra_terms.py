@@ -9,12 +9,15 @@ opened, because exp(m - m') must be one exponential, and logarithms in an expone
 from __future__ import annotations
 
 import importlib
+import sys
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
 from math import comb, isfinite
+from types import FrameType
 from typing import Any
 
 from tedsl.dtypes import DType
@@ -83,16 +86,39 @@ class Stopped(Exception):
 
 
 class Clock:
-    """A time limit, looked at between steps each of which is bounded."""
+    """A time limit.  sympy has none of its own: `watching` looks at the clock at its calls."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self.end = time.perf_counter() + seconds
+        self.calls = 0
 
     def check(self, at: str) -> None:
         """Raises `Stopped` when the time is up."""
         if time.perf_counter() >= self.end:
             raise Stopped(f"the time limit of {self.seconds:g} s was reached while {at}")
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Raises `Stopped` from within the body when the time is up.
+
+        Uses the profiling hook of this thread; where a profiler is at work, only `check` stops.
+        """
+        if sys.getprofile() is not None:
+            yield
+            return
+        sys.setprofile(self._called)
+        try:
+            yield
+        finally:
+            sys.setprofile(None)
+
+    def _called(self, frame: FrameType, event: str, arg: object) -> None:
+        # Only where a call of sympy begins: an exception in a finaliser or a callback is lost.
+        if event == "call":
+            self.calls += 1
+            if self.calls % 256 == 0 and frame.f_globals.get("__name__", "").startswith("sympy."):
+                self.check("simplifying")
 
 
 def sympy() -> Any:
@@ -331,7 +357,8 @@ class Reader:
             case UnaryOp.RSQRT:
                 return 1 / sympy().sqrt(self.read(a, False))
             case UnaryOp.ABS:
-                return sympy().Abs(self.read(a, False))
+                parts = sympy().Mul.make_args(self.read(a, False))
+                return sympy().Mul(*map(_absolute, parts))
             case _ if not mixed:
                 return self.opaque(expr, role)
             case op if op in _ROUNDING:
@@ -425,6 +452,12 @@ class Reader:
         whole = isinstance(expr, Binary) and expr.op in _WHOLE
         what = "{0} rounds a value of" if whole else "{0} mixes"
         return Mixed(expr, f"{what} tags and elements, {NO_PRODUCT}", NO_PRODUCT_HINT)
+
+
+def _absolute(value: Any) -> Any:
+    """|value|, of a power as a power."""
+    base, power = value.as_base_exp()
+    return sympy().Abs(base) ** power if power.is_Integer else sympy().Abs(value)
 
 
 def rounds(expr: Unary | Cast) -> bool:
