@@ -10,9 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
+from tedsl.dtypes import DType
 from tedsl.errors import ScheduleError
 from tedsl.expr.nodes import Axis, Const, Expr, Var
 from tedsl.expr.tensor import Operation, Tensor
+from tedsl.scheduling.index_map import IndexMap
 from tedsl.scheduling.names import axis_text
 from tedsl.scheduling.plan import Plan
 
@@ -95,6 +97,8 @@ def text(plan: Plan, value: object) -> str:
             return axis_text(plan, value)
         case StageName(name=name):
             return name
+        case IndexMap() | DType():
+            return str(value)
         case Tensor() | Operation():
             return value.name
         case Const():

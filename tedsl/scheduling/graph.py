@@ -156,6 +156,40 @@ def reroute(
     return Plan(tuple(stages), outputs, plan.assumptions)
 
 
+def rewrite_reads(
+    plan: Plan, changes: Mapping[Tensor, Callable[[int, tuple[Expr, ...]], Expr]]
+) -> Plan:
+    """Replace every read of a key of `changes` by what its value makes of the output's number and
+    the indices, and rebuild all that follows from it.
+
+    Axis objects stay the same, so splits and marks of the readers stay as they are.
+    """
+    current: dict[Tensor, Tensor] = {}
+
+    def replaced(node: Expr) -> Expr | None:
+        if not isinstance(node, TensorRead):
+            return None
+        change = changes.get(node.tensor)
+        if change is not None:
+            return change(node.tensor.index, node.indices)
+        new = current.get(node.tensor)
+        return None if new is None else TensorRead(new, node.indices)
+
+    stages: list[StagePlan] = []
+    for stage in plan.stages:
+        op = stage.op
+        if isinstance(op, ComputeOp) and any(
+            tensor in changes or tensor in current for tensor in tensors_read(op)
+        ):
+            memo: dict[Expr, Expr] = {}
+            bodies = tuple(rewrite(body, replaced, memo) for body in op.bodies)
+            stage = replace(stage, op=replace(op, bodies=bodies))
+            current.update(zip(op.outputs, stage.op.outputs, strict=True))
+        stages.append(stage)
+    outputs = tuple(current.get(tensor, tensor) for tensor in plan.outputs)
+    return Plan(tuple(stages), outputs, plan.assumptions)
+
+
 def rebuilt(stage: StagePlan, tensors: Mapping[Tensor, Tensor]) -> StagePlan:
     """The stage reading other tensors; the same object when it reads none of them."""
     op = stage.op

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tedsl.errors import ScheduleError
+from tedsl.expr.nodes import Axis, Expr
 from tedsl.expr.tensor import Operation, Tensor
 from tedsl.scheduling.graph import runtime_sizes
 from tedsl.scheduling.methods.handle import primitives_of
@@ -15,7 +16,9 @@ from tedsl.scheduling.source import call_text
 from tedsl.scheduling.stage import Stage
 from tedsl.scheduling.trace import (
     AxisRef,
+    MapRef,
     SizeRef,
+    SizeTree,
     StageRef,
     Step,
     TensorRef,
@@ -111,16 +114,33 @@ def _value(schedule: Schedule, value: Value) -> object:
                 hint="replay on a computation with the outputs of the traced one",
             )
         case SizeRef(tree=tree):
-            sizes = runtime_sizes(schedule.plan)
-            try:
-                return size_expr(tree, sizes)
-            except KeyError as error:
-                raise ScheduleError(
-                    f"the computation has no size {error.args[0]!r}",
-                    facts=[("sizes", ", ".join(sizes) or "none")],
-                    hint="replay on a computation with the sizes of the traced one",
-                ) from error
+            return _size(schedule, tree, {})
+        case MapRef(parameters=parameters, trees=trees):
+
+            def mapped(*axes: Axis) -> list[Expr]:
+                if len(axes) != len(parameters):
+                    raise ScheduleError(
+                        f"the stage has {len(axes)} data axes, the map takes {len(parameters)}",
+                        hint="replay on a computation with the dimensions of the traced one",
+                    )
+                known = dict(zip(parameters, axes, strict=True))
+                return [_size(schedule, tree, known) for tree in trees]
+
+            return mapped
         case tuple():
             return [_value(schedule, item) for item in value]
         case _:
             return value
+
+
+def _size(schedule: Schedule, tree: SizeTree, known: Mapping[str, Expr]) -> Expr:
+    """The expression of a tree over runtime sizes and what is `known` by name."""
+    sizes = runtime_sizes(schedule.plan)
+    try:
+        return size_expr(tree, {**sizes, **known})
+    except KeyError as error:
+        raise ScheduleError(
+            f"the computation has no size {error.args[0]!r}",
+            facts=[("sizes", ", ".join(sizes) or "none")],
+            hint="replay on a computation with the sizes of the traced one",
+        ) from error

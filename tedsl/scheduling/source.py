@@ -9,11 +9,21 @@ from collections.abc import Callable, Sequence
 from tedsl.expr.tensor import ComputeOp, Tensor
 from tedsl.scheduling.names import labels, unique_name
 from tedsl.scheduling.plan import Plan
-from tedsl.scheduling.trace import AxisRef, SizeRef, SizeTree, StageRef, Step, TensorRef, Value
+from tedsl.scheduling.trace import (
+    AxisRef,
+    MapRef,
+    SizeRef,
+    SizeTree,
+    StageRef,
+    Step,
+    TensorRef,
+    Value,
+)
 
 # After these calls the labels of the stage (or of others as well) mean other axes.
 _REBUILDS_STAGE = frozenset({"rfactor", "cache_write", "transform_layout"})
 _REBUILDS_OTHERS = frozenset({"reverse_compute_inline"})
+_RETURNS_TUPLE = frozenset({"transform_layout"})
 _INFIX = frozenset({"+", "-", "*", "//", "%"})
 
 
@@ -100,7 +110,10 @@ class _Writer:
         made = ""
         if step.results and not of_schedule:
             names = [self._name(step.stage, result) for result in step.results]
-            made = ", ".join(names) + " = "
+            made = ", ".join(names)
+            if len(names) == 1 and step.primitive in _RETURNS_TUPLE:
+                made = f"({made},)"
+            made += " = "
         self.lines.append(f"{made}{subject}.{step.primitive}({', '.join(args)})")
 
     def _name(self, stage: str, label: str) -> str:
@@ -145,6 +158,14 @@ def _plain(value: Value, shown: Callable[[Value], str], size: Callable[[str], st
     match value:
         case SizeRef(tree=tree):
             return _size_text(tree, size)
+        case MapRef(parameters=parameters, trees=trees):
+
+            def named(name: str) -> str:
+                return name if name in parameters else size(name)
+
+            results = [_size_text(tree, named) for tree in trees]
+            inside = ", ".join(results) + ("," if len(results) == 1 else "")
+            return f"lambda {', '.join(parameters)}: ({inside})"
         case str():
             return _quoted(value)
         case tuple():

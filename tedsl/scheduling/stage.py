@@ -6,6 +6,7 @@ where the call stands, and leaves the rest to `primitives`.
 
 from __future__ import annotations
 
+from tedsl.scheduling.methods.layouts import LayoutMethods
 from tedsl.scheduling.methods.loops import LoopMethods
 from tedsl.scheduling.methods.marks import MarkMethods
 from tedsl.scheduling.methods.moves import MoveMethods
@@ -14,7 +15,15 @@ from tedsl.scheduling.methods.places import PlaceMethods
 from tedsl.scheduling.methods.storage import StorageMethods
 
 
-class Stage(LoopMethods, MarkMethods, PlaceMethods, MoveMethods, OnlineMethods, StorageMethods):
+class Stage(
+    LoopMethods,
+    MarkMethods,
+    PlaceMethods,
+    MoveMethods,
+    LayoutMethods,
+    OnlineMethods,
+    StorageMethods,
+):
     """One operation of a schedule and how it runs.  Got from `s[T]`; it stays valid through
     rewrites of the graph.
     """

@@ -19,6 +19,7 @@ from tedsl.expr.integers import same_width
 from tedsl.expr.nodes import Axis, Binary, BinaryOp, Cast, Const, Expr, Var
 from tedsl.expr.tensor import Operation, Tensor
 from tedsl.scheduling.call import Call, StageName
+from tedsl.scheduling.index_map import IndexMap
 from tedsl.scheduling.names import labels, owner
 from tedsl.scheduling.plan import Plan
 from tedsl.scheduling.threads import ThreadAxis
@@ -60,8 +61,26 @@ class SizeRef:
     tree: SizeTree
 
 
+@dataclass(frozen=True, slots=True)
+class MapRef:
+    """A map of indices: a tree for each result, in which parameters are named like sizes."""
+
+    parameters: tuple[str, ...]
+    trees: tuple[SizeTree, ...]
+
+
 Value = (
-    bool | int | float | str | None | AxisRef | StageRef | TensorRef | SizeRef | tuple["Value", ...]
+    bool
+    | int
+    | float
+    | str
+    | None
+    | AxisRef
+    | StageRef
+    | TensorRef
+    | SizeRef
+    | MapRef
+    | tuple["Value", ...]
 )
 
 
@@ -155,6 +174,8 @@ def value_of(plan: Plan, value: object) -> Value:
             return SizeRef(_tree(value))
         case ThreadAxis(tag=tag):
             return tag
+        case IndexMap():
+            return MapRef(value.parameters(), tuple(map(_tree, value.over_parameters())))
         case StrEnum():
             return value.value
         case bool() | float() | str() | None:
@@ -182,7 +203,7 @@ def _tree(expr: Expr) -> SizeTree:
             )
 
 
-def size_expr(tree: SizeTree, sizes: Mapping[str, Var]) -> Expr:
+def size_expr(tree: SizeTree, sizes: Mapping[str, Expr]) -> Expr:
     """The expression of a `SizeRef`; names not in `sizes` raise KeyError."""
     if isinstance(tree, int):
         return Const(tree, _INT)
@@ -202,6 +223,8 @@ def _to_json(value: Value) -> object:
             return {"tensor": [stage, index]}
         case SizeRef(tree=tree):
             return {"size": tree}
+        case MapRef(parameters=parameters, trees=trees):
+            return {"map": [list(parameters), list(trees)]}
         case tuple():
             return [_to_json(item) for item in value]
         case _:
@@ -222,6 +245,9 @@ def _from_json(value: object) -> Value:
                 return TensorRef(stage, index)
             case "size", _:
                 return SizeRef(_size_tree(inner))
+            case "map", _:
+                names, trees = cast("tuple[list[object], list[object]]", inner)
+                return MapRef(tuple(map(str, names)), tuple(map(_size_tree, trees)))
             case _:
                 raise ValueError(f"unknown value {key!r}")
     if value is None or isinstance(value, (bool, int, float, str)):

@@ -182,6 +182,43 @@ def decompose_reduction(draw: Draw, s: Schedule, stage: Stage) -> None:
     call(s, s.decompose_reduction, stage.op.outputs[0], _axis(draw, stage))
 
 
+def transform_layout(draw: Draw, s: Schedule, stage: Stage) -> None:
+    """Permuted, split, fused, shifted or reversed; sometimes with two elements at one place."""
+    sizes = stage.op.shape
+    kind = draw(st.sampled_from(("permute", "split", "fuse", "shift", "reverse", "mix", "drop")))
+    step, place = draw(st.sampled_from((1, 2, 3, 4, 8))), draw(st.integers(0, 2))
+    order = draw(st.permutations(list(range(len(sizes)))))
+
+    def layout(*axes: Axis) -> Any:
+        if not axes:
+            return [0]
+        first, rest = axes[place % len(axes)], [axes[n] for n in order]
+        match kind:
+            case "split":
+                return [first // step, *(a for a in rest if a is not first), first % step]
+            case "fuse" if len(axes) > 1:
+                return [axes[0] * sizes[1] + axes[1], *axes[2:]]
+            case "shift":
+                return [a + step if a is first else a for a in rest]
+            case "reverse":
+                return [sizes[place % len(axes)] - 1 - first if a is first else a for a in rest]
+            case "mix":
+                return [(first + 1) // step, *rest[:1], *rest[1:], (first + 1) % step]
+            case "drop":
+                return [first % step, *(a for a in rest if a is not first)]
+            case _:
+                return rest
+
+    call(s, stage.transform_layout, layout)
+
+
+def set_precision(draw: Draw, s: Schedule, stage: Stage) -> None:
+    """Wider types, which the bound of the comparison covers; others only to be refused."""
+    wider = {"float32": "float64", "int32": "int64", "int8": "int32", "uint8": "int32"}
+    refused = draw(st.sampled_from(("float64", "int64", "bool")))
+    call(s, s.set_precision, stage.op.outputs[0], wider.get(stage.op.output_dtypes[0], refused))
+
+
 Primitive = Callable[[Draw, Schedule, Stage], None]
 PRIMITIVES: tuple[Primitive, ...] = (
     split,
@@ -211,4 +248,7 @@ PRIMITIVES: tuple[Primitive, ...] = (
     reverse_compute_at,
     reverse_compute_inline,
     decompose_reduction,
+    transform_layout,
+    transform_layout,
+    set_precision,
 )

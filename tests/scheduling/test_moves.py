@@ -8,18 +8,9 @@ import pytest
 from computations import argmax, chain, matmul, row_sum
 from lowering import agrees
 from refusals import refused
+from replays import replays
 
 import tedsl as te
-from tedsl.scheduling.replay import replay
-from tedsl.scheduling.trace import Trace
-
-
-def replays(s: te.Schedule, *outputs: Any) -> bool:
-    """The trace makes the same schedule, from JSON and as Python."""
-    again = replay(list(outputs), Trace.from_json(s.trace.to_json()))
-    scope: dict[str, Any] = {"te": te, **{f"o{n}": t for n, t in enumerate(outputs)}}
-    exec(s.as_python(*(f"o{n}" for n in range(len(outputs)))), scope)
-    return str(again) == str(scope["s"]) == str(s) and scope["s"].trace == s.trace == again.trace
 
 
 def tiled_product(m: Any, n: Any) -> tuple[te.Schedule, Any, Any]:

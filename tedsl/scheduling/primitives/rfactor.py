@@ -109,7 +109,7 @@ def _partial_op(
     """The stage of partial results, one for each value of the factored axis."""
     fresh = tuple(data_axis(axis.name, size) for axis, size in zip(op.axes, op.shape, strict=True))
     values: dict[Expr, Expr] = {**factored.values, **dict(zip(op.axes, fresh, strict=True))}
-    guard = _guard(reduce, factored.conditions, values)
+    guard = where_inside(reduce, factored.conditions, values)
     sources = tuple(substitute(source, values) for source in reduce.sources)
     bodies: tuple[Expr, ...]
     if factored.rest:
@@ -127,7 +127,7 @@ def _partial_op(
     return ComputeOp(name, axes, bodies, shape, factored.rest, op.tag)
 
 
-def _guard(
+def where_inside(
     reduce: Reduce, conditions: tuple[Expr, ...], values: Mapping[Expr, Expr]
 ) -> Expr | None:
     """Where there is something to reduce: inside the old axes, and where the definition says so.

@@ -1,0 +1,170 @@
+"""Another layout, or another element type, of a stage and of all reads of it: transform_layout,
+set_precision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tedsl.dtypes import DType
+from tedsl.expr.build import cast, const
+from tedsl.expr.integers import both
+from tedsl.expr.nodes import (
+    Axis,
+    Expr,
+    IfThenElse,
+    Reduce,
+    Reducer,
+    TensorRead,
+)
+from tedsl.expr.reduce import simple_reducer
+from tedsl.expr.tensor import ComputeOp
+from tedsl.expr.visit import substitute
+from tedsl.index.digits import Inverse, invert
+from tedsl.index.simplify import simplify
+from tedsl.scheduling.bounds import shape_facts
+from tedsl.scheduling.call import Call
+from tedsl.scheduling.checks.arguments import computed_stage, looped_stage
+from tedsl.scheduling.checks.extents import require_all_lanes
+from tedsl.scheduling.checks.layouts import (
+    index_map,
+    not_invertible,
+    precision,
+    require_fresh_loops,
+    require_own_buffer,
+)
+from tedsl.scheduling.checks.places import require_places
+from tedsl.scheduling.graph import rewrite_reads
+from tedsl.scheduling.index_map import IndexMap
+from tedsl.scheduling.names import unique_name
+from tedsl.scheduling.plan import Plan, StagePlan
+from tedsl.scheduling.primitives.cache import data_axis
+from tedsl.scheduling.primitives.rfactor import where_inside
+
+
+def transform_layout(plan: Plan, call: Call, fn: object) -> tuple[Plan, Call, tuple[Axis, ...]]:
+    """B[i] = f(i); C[i] = B[i] --> B[a, b] = f(a * 4 + b); C[i] = B[i // 4, i % 4]."""
+    stage = looped_stage(plan, call, call.stage)
+    _, op = computed_stage(plan, call, call.stage)
+    require_own_buffer(plan, call, stage, "its shape")
+    require_fresh_loops(plan, call, stage)
+    chosen = index_map(plan, call, op, fn)
+    call = replace(call, args=(chosen,))
+    facts = shape_facts(s.op.shape for s in plan.stages)
+    way_back = invert(chosen.axes, chosen.indices, _names(stage, chosen), facts)
+    if way_back is None:
+        raise not_invertible(plan, call, chosen)
+    axes = tuple(
+        data_axis(axis.name, extent)
+        for axis, extent in zip(way_back.axes, way_back.extents, strict=True)
+    )
+    moved = _moved(op, axes, way_back)
+    leaves = (*axes, *op.reduce_axes)
+    after = plan.with_stage(replace(stage, op=moved, leaf_axes=leaves))
+
+    def read(index: int, indices: tuple[Expr, ...]) -> Expr:
+        at: dict[Expr, Expr] = dict(zip(op.axes, indices, strict=True))
+        there = tuple(simplify(substitute(each, at), facts) for each in chosen.indices)
+        return TensorRead(moved.outputs[index], there)
+
+    after = rewrite_reads(after, {tensor: read for tensor in op.outputs})
+    require_places(plan, call, after)
+    require_all_lanes(plan, call, after)
+    return after, call, axes
+
+
+def _names(stage: StagePlan, chosen: IndexMap) -> tuple[str, ...]:
+    """An index that is an axis keeps its name, others are numbered."""
+    taken = {axis.name for axis in stage.op.reduce_axis}
+    found: list[str] = []
+    for place, index in enumerate(chosen.indices):
+        name = index.name if isinstance(index, Axis) else f"l{place}"
+        found.append(unique_name(name, taken))
+        taken.add(found[-1])
+    return tuple(found)
+
+
+def _moved(op: ComputeOp, axes: tuple[Axis, ...], way_back: Inverse) -> ComputeOp:
+    """The operation over the new axes; a point that is no image of an old one reads nothing."""
+    new: dict[Expr, Expr] = dict(zip(way_back.axes, axes, strict=True))
+    values: dict[Expr, Expr] = {
+        axis: substitute(value, new) for axis, value in way_back.values.items()
+    }
+    conditions = tuple(substitute(each, new) for each in way_back.conditions)
+    first = op.bodies[0]
+    bodies: tuple[Expr, ...]
+    if isinstance(first, Reduce):
+        whole = _moved_reduction(first, values, conditions)
+        bodies = tuple(replace(whole, index=b.index) for b in op.bodies if isinstance(b, Reduce))
+    else:
+        bodies = tuple(_inside(substitute(body, values), conditions) for body in op.bodies)
+    return ComputeOp(op.name, axes, bodies, way_back.extents, op.reduce_axes, op.tag)
+
+
+def _moved_reduction(
+    reduce: Reduce, values: dict[Expr, Expr], conditions: tuple[Expr, ...]
+) -> Reduce:
+    init = reduce.init
+    if init is not None:
+        init = tuple(_inside(substitute(each, values), conditions) for each in init)
+    return Reduce(
+        reduce.reducer,
+        tuple(substitute(source, values) for source in reduce.sources),
+        reduce.axes,
+        where_inside(reduce, conditions, values),
+        init,
+    )
+
+
+def _inside(body: Expr, conditions: Sequence[Expr]) -> Expr:
+    return IfThenElse(both(*conditions), body, const(0, body.dtype)) if conditions else body
+
+
+def set_precision(plan: Plan, call: Call, dtype: object) -> tuple[Plan, Call]:
+    """B[i] = f(i); C[i] = B[i] --> B[i] = bf16(f(i)); C[i] = f32(B[i])."""
+    stage, op = computed_stage(plan, call, call.stage)
+    require_own_buffer(plan, call, stage, "its element type")
+    chosen = precision(plan, call, op, dtype)
+    call = replace(call, args=(*call.args[:1], chosen))
+    rounded = replace(op, bodies=_rounded(plan, call, op, chosen))
+    after = plan.with_stage(replace(stage, op=rounded))
+
+    def read(index: int, indices: tuple[Expr, ...]) -> Expr:
+        return cast(TensorRead(rounded.outputs[index], indices), op.output_dtypes[index])
+
+    after = rewrite_reads(after, {tensor: read for tensor in op.outputs})
+    require_places(plan, call, after)
+    return after, call
+
+
+def _rounded(plan: Plan, call: Call, op: ComputeOp, dtype: DType) -> tuple[Expr, ...]:
+    first = op.bodies[0]
+    if not isinstance(first, Reduce):
+        return tuple(cast(body, dtype) for body in op.bodies)
+    reducer = _reducer(plan, call, first, dtype)
+    init = first.init
+    return (
+        Reduce(
+            reducer,
+            tuple(cast(source, dtype) for source in first.sources),
+            first.axes,
+            first.where,
+            None if init is None else tuple(cast(each, dtype) for each in init),
+        ),
+    )
+
+
+def _reducer(plan: Plan, call: Call, reduce: Reduce, dtype: DType) -> Reducer:
+    """The same combination of values of another type."""
+    operator = reduce.reducer.operator
+    if operator is None:
+        raise call.refuse(
+            plan,
+            f"{call.stage} is reduced by {reduce.reducer.name}, whose combination is written for "
+            "its element types",
+            hint=f'use cache = s.cache_write({call.stage}, "local") for what is accumulated, and '
+            f"set_precision of {call.stage}, which then only stores it; "
+            "or define the reducer for other types",
+        )
+    return simple_reducer(operator, dtype)

@@ -1,0 +1,223 @@
+"""transform_layout and set_precision: rewritten stages and readers, goldens, refusals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from computations import argmax, chain, matmul, row_sum
+from lowering import agrees
+from refusals import refused
+from replays import replays
+
+import tedsl as te
+
+
+def test_split_layout(golden):
+    c = chain(10, 6)
+    s = te.create_schedule(c.D)
+    old = s[c.B].op
+    axes = s[c.B].transform_layout(lambda i, j: [i // 4, j, i % 4])
+    assert [axis.name for axis in axes] == ["l0", "i1", "l2"]
+    assert s[c.B].leaf_iter_vars == axes
+    assert s[c.B].op.axis == axes
+    assert s[old].name == "B"
+    golden(str(s))
+    assert agrees(s)
+    assert replays(s, c.D)
+
+
+def test_one_dimension():
+    c = chain(10)
+    s = te.create_schedule(c.D)
+    (axis,) = s[c.B].transform_layout(lambda *i: i[0] + 3)
+    s[c.B].split(axis, 4)
+    assert "(l0,) = " in s.as_python()
+    assert agrees(s)
+    assert replays(s, c.D)
+
+
+def test_packed_weights(golden):
+    """A copy of an input in panels, read by a product of tiles."""
+    m = matmul(12, 20, 9)
+    s = te.create_schedule(m.D)
+    packed = s.cache_read(m.B, "global", [m.C])
+    po, k, pi = s[packed].transform_layout(lambda k, j: (j // 8, k, j % 8))
+    s[packed].reorder(po, pi, k)
+    jo, ji = s[m.C].split(s[m.C].op.axis[1], 8)
+    s[m.C].reorder(jo, s[m.C].op.axis[0], s[m.C].op.reduce_axis[0], ji)
+    golden(str(s))
+    assert agrees(s, targets=("cpu",), bound=1e-4)
+    assert replays(s, m.D)
+
+
+def test_layout_of_an_output_through_its_cache():
+    m = matmul(12, 20, 9)
+    s = te.create_schedule(m.C)
+    with refused(
+        s, "C is an output of the schedule: the caller expects its shape", "s.cache_write(C"
+    ):
+        s[m.C].transform_layout(lambda i, j: (j, i))
+    cache = s.cache_write(m.C, "global")
+    s[cache].transform_layout(lambda i, j: (i * 20 + j,))
+    assert agrees(s, bound=1e-4)
+    assert replays(s, m.C)
+
+
+def test_padded_reduction_with_where_and_init(golden):
+    X = te.placeholder((9, 33), name="X")
+    P = te.placeholder((9,), name="P")
+    k = te.reduce_axis((0, 33), name="k")
+    B = te.compute((9,), lambda i: te.sum(X[i, k], axis=k, where=X[i, k] > 0, init=P[i]), name="B")
+    C = te.compute((9,), lambda i: B[8 - i] * 2, name="C")
+    s = te.create_schedule(C)
+    s[B].transform_layout(lambda i: (i // 4, i % 4))
+    golden(str(s))
+    assert agrees(s)
+    assert replays(s, C)
+
+
+def test_attached_stage():
+    c = chain(12, 16)
+    s = te.create_schedule(c.D)
+    s[c.C].compute_inline()
+    s[c.B].compute_at(s[c.D], s[c.D].op.axis[0])
+    s[c.B].transform_layout(lambda i, j: (j // 4, i, j % 4))
+    assert agrees(s, targets=("cpu",))
+
+
+def test_tuple_reduction():
+    index, value = argmax(33)
+    last = te.compute((8,), lambda i: te.cast(index[i], "float32") + value[i], name="last")
+    s = te.create_schedule(last)
+    s[index].transform_layout(lambda i: (i % 3, i // 3))
+    assert agrees(s)
+    assert replays(s, last)
+
+
+def test_symbolic_layout():
+    n, m = te.size_var("n"), te.size_var("m")
+    c = chain(n, m)
+    s = te.create_schedule(c.D)
+    s[c.B].transform_layout(lambda i, j: (i * m + j,))
+    s[c.C].transform_layout(lambda i, j: (j, i // 4, i % 4))
+    for size in (0, 1, 9):
+        assert agrees(s, {n: size, m: 7})
+    assert replays(s, c.D)
+
+
+def test_colliding_layouts():
+    c = chain(9, 7)
+    s = te.create_schedule(c.D)
+    with refused(
+        s,
+        "transform_layout(B, lambda i0, i1: (i0 + i1,)): two elements would have one place: "
+        "B[0, 1] and B[1, 0] both go to [1]",
+    ):
+        s[c.B].transform_layout(lambda i, j: i + j)
+    with refused(s, "B[0, 0] and B[0, 1] both go to [0]"):
+        s[c.B].transform_layout(lambda i, j: (i,))
+    with refused(s, "B[0, 0] would go to [-1, 0], below 0", "add an offset"):
+        s[c.B].transform_layout(lambda i, j: (i - 1, j))
+    with refused(s, "no inverse of the map was found", "allowed permutations"):
+        s[c.B].transform_layout(lambda i, j: (i, i * i + j))
+
+
+def test_arguments_of_transform_layout():
+    c = chain(9, 7)
+    s = te.create_schedule(c.D)
+    with refused(s, "does not take the 2 data axes i0, i1"):
+        s[c.B].transform_layout(lambda i: (i,))
+    with refused(
+        s, "the index int32(A[i0, i1]) has the part A[i0, i1]", "allowed axes, ints and sizes"
+    ):
+        s[c.B].transform_layout(lambda i, j: (te.cast(c.A[i, j], "int32"), j))
+    with refused(s, "returned 'x' of type str as an index"):
+        s[c.B].transform_layout(lambda i, j: ("x", j))
+    with refused(s, "the function returned no index"):
+        s[c.B].transform_layout(lambda i, j: ())
+    nothing: Any = 3
+    with refused(s, "expected a function, got 3 of type int"):
+        s[c.B].transform_layout(nothing)
+    with refused(s, "A is an input of the computation", "s.cache_read(A, scope, readers)"):
+        s[c.A].transform_layout(lambda i, j: (j, i))
+    s[c.B].vectorize(s[c.B].op.axis[1])
+    with refused(s, "i1 is vectorized, and its loops would be replaced"):
+        s[c.B].transform_layout(lambda i, j: (j, i))
+    s[c.C].reorder(*reversed(s[c.C].op.axis))
+    with refused(s, "the loops of C have been reordered"):
+        s[c.C].transform_layout(lambda i, j: (j, i))
+    s[c.C].split(s[c.C].op.axis[0], 2)
+    with refused(s, "the loops of C have been split or fused", "call transform_layout first"):
+        s[c.C].transform_layout(lambda i, j: (j, i))
+
+
+def values_of(s: te.Schedule, inputs: list[Any]) -> Any:
+    return te.build(s, target="cpu", cache=False)(*inputs)
+
+
+@pytest.mark.cpu
+def test_narrower_accumulator():
+    """The same numbers as a definition with the casts written out."""
+    X, B = row_sum(9, 33)
+    C = te.compute((9,), lambda i: B[i] * 3, name="C")
+    s = te.create_schedule(C)
+    s[B].set_precision("float16")
+    assert s[B].op.output_dtypes == ("float16",)
+    k = te.reduce_axis((0, 33), name="k")
+    by_hand = te.compute(
+        (9,), lambda i: te.sum(X[i, k].astype("float16"), axis=k, dtype="float16"), name="B"
+    )
+    want = te.compute((9,), lambda i: by_hand[i].astype("float32") * 3, name="C")
+    x = np.random.default_rng(1).standard_normal((9, 33)).astype("float32")
+    got, exact = (values_of(t, [x]) for t in (s, te.create_schedule(want)))
+    np.testing.assert_array_equal(got, exact)
+    assert replays(s, C)
+
+
+def test_precision_of_a_stage(golden):
+    m = matmul(9, 7, 5)
+    s = te.create_schedule(m.D)
+    cache = s.cache_write(m.C, "local")
+    s.set_precision(cache, "float64")
+    s.set_precision(m.C, te.DType.bfloat16)
+    golden(str(s) + "\n" + s.as_python())
+    assert agrees(s, bound=0.1)
+    assert replays(s, m.D)
+
+
+def test_precision_of_tuples_and_integers():
+    index, value = argmax(33)
+    last = te.compute((8,), lambda i: te.cast(index[i], "float32") + value[i], name="last")
+    s = te.create_schedule(last)
+    with refused(s, "M is int32: as float64 it would not only be rounded"):
+        s.set_precision(index, "float64")
+    A = te.placeholder((9,), "int32", name="A")
+    B = te.compute((9,), lambda i: A[i] * 3, name="B")
+    C = te.compute((9,), lambda i: B[i] + 1, name="C")
+    s = te.create_schedule(C)
+    s.set_precision(B, "int64")
+    with refused(s, "B is int64: as int8", "allowed int64"):
+        s.set_precision(B, "int8")
+    assert agrees(s)
+
+
+def test_precision_refusals():
+    m = matmul()
+    s = te.create_schedule(m.D)
+    with refused(s, "D is an output of the schedule: the caller expects its element type"):
+        s.set_precision(m.D, "float16")
+    with refused(s, "A is an input of the computation"):
+        s.set_precision(m.A, "float16")
+    unknown: Any = "float12"
+    with refused(s, "float12", "give the name of an element type"):
+        s.set_precision(m.C, unknown)
+    total = te.comm_reducer(lambda x, y: y + x, lambda t: te.const(0, t), name="total")
+    X = te.placeholder((9, 5), name="X")
+    k = te.reduce_axis((0, 5), name="k")
+    B = te.compute((9,), lambda i: total(X[i, k], axis=k), name="B")
+    C = te.compute((9,), lambda i: B[i] + 1, name="C")
+    s = te.create_schedule(C)
+    with refused(s, "B is reduced by total, whose combination is written for", "s.cache_write(B"):
+        s.set_precision(B, "float16")
