@@ -450,7 +450,8 @@ def undefined(derivation: Derivation, form: Form) -> Mixed | None:
                 needed, argument = Sign.POSITIVE, a
             case _:
                 continue
-        if reader.occurring(argument) & {Role.TAG, Role.ELEMENT} != {Role.TAG}:
+        roles = reader.occurring(argument)
+        if Role.TAG not in roles or Role.ELEMENT in roles:
             continue
         if sign_of(argument, signs) not in (needed, Sign.POSITIVE):
             return Mixed(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib
 import sys
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -99,7 +99,7 @@ class Clock:
             raise Stopped(f"the time limit of {self.seconds:g} s was reached while {at}")
 
     @contextmanager
-    def watching(self) -> Iterator[None]:
+    def watching(self) -> Generator[None]:
         """Raises `Stopped` from within the body when the time is up.
 
         Uses the profiling hook of this thread; where a profiler is at work, only `check` stops.
