@@ -27,6 +27,7 @@ from tedsl.expr.gradient_reduce import Space, spaces
 from tedsl.expr.gradient_rules import wide_dtype
 from tedsl.expr.gradient_solve import domain_of, nonempty, solve
 from tedsl.expr.gradient_sweep import Reached, Sweep, guarded, total
+from tedsl.expr.gradient_zero import Algebra
 from tedsl.expr.nodes import (
     Axis,
     Binary,
@@ -166,14 +167,19 @@ class _Term:
     conditions: list[Expr]
     equations: list[Equation]
 
+    def summary(self) -> tuple[Expr, Sequence[Axis], Sequence[Expr]]:
+        """The value, the axes that it is summed over, and all conditions."""
+        equations = [build.eq(a, b) for a, b in self.equations]
+        return self.value, self.axes, [*equations, *self.conditions]
+
     def expr(self) -> Expr:
         """The term as an expression."""
-        conditions = [*(build.eq(a, b) for a, b in self.equations), *self.conditions]
+        conditions = self.summary()[2]
         if not self.axes:
             zero = build.const(0.0, self.value.dtype)
-            return build.if_then_else(in_order(conditions), self.value, zero)
+            return build.if_then_else(in_order(list(conditions)), self.value, zero)
         if conditions:
-            return sum_over(self.value, axis=self.axes, where=in_order(conditions))
+            return sum_over(self.value, axis=self.axes, where=in_order(list(conditions)))
         return _sum(self.value, self.axes)
 
 
@@ -262,6 +268,7 @@ class _Backward:
     wanted: tuple[Tensor, ...]
     prefix_shape: tuple[Expr, ...]
     sweep: Sweep = field(init=False)
+    algebra: Algebra = field(default_factory=Algebra)
     prefix: tuple[Axis, ...] = field(init=False)
     counted: set[Tensor] = field(default_factory=set[Tensor])
     arrived: dict[Tensor, list[_Arrival]] = field(default_factory=dict[Tensor, list[_Arrival]])
@@ -348,7 +355,8 @@ class _Backward:
         axes = self._element_axes(tensor)
         terms = [self._term(each, axes) for each in arrivals]
         terms = [term for term in terms if term is not None]
-        if not terms:
+        terms = [term for term in terms if not self.algebra.vanishes([term.summary()])]
+        if not terms or self.algebra.vanishes([term.summary() for term in terms]):
             return
         if len(terms) == 1 and _is_light(terms[0]):
             term = terms[0]

@@ -25,6 +25,7 @@ from typing import NamedTuple
 from tedsl.dtypes import DType
 from tedsl.errors import InternalError
 from tedsl.expr import build
+from tedsl.expr.gradient_divisions import in_chains
 from tedsl.expr.nodes import Axis, AxisKind, Binary, BinaryOp, Const, Expr, Range, Var
 from tedsl.expr.visit import axes_of, reads, rewrite, substitute
 from tedsl.index.bounds import lower_bound, upper_bound
@@ -131,22 +132,23 @@ class _Solver:
         self.quotients: set[Axis] = set()
 
     def solve(self, equations: Sequence[tuple[Expr, Expr]]) -> Solution:
-        undone = [(self._undo_divisions(left), right) for left, right in equations]
-        self.equations += [build.sub(left, right) for left, right in undone]
+        lefts = in_chains([left for left, _ in equations], self.inside)
+        for left, (_, right) in zip(lefts, equations, strict=True):
+            self.equations.append(build.sub(rewrite(left, self._part), right))
         while self._step():
             pass
         return self._finish()
 
     # Divisions
 
-    def _undo_divisions(self, expr: Expr) -> Expr:
-        """`expr` with quotients and remainders of unknown axes as new unknowns."""
-        return rewrite(expr, self._part)
-
     def _part(self, node: Expr) -> Expr | None:
+        """A quotient or remainder of unknown axes as a new unknown."""
         if not isinstance(node, Binary) or node.op not in _FLOOR | _TRUNC or node.dtype.is_float:
             return None
-        dividend, divisor = node.a, node.b
+        smaller = simplify(node, self.facts)  # (4*u + t) // 4 is u
+        if not isinstance(smaller, Binary) or smaller.op is not node.op:
+            return rewrite(smaller, self._part)
+        dividend, divisor = smaller.a, smaller.b
         inside = [axis for axis in self.unknown if axis in axes_of(dividend)]
         if not inside or axes_of(divisor) or reads(dividend, divisor):
             return None

@@ -81,6 +81,11 @@ CASES: dict[str, tuple[Callable[..., te.Tensor], list[tuple[int, ...]]]] = {
     "repeat": (mapped((14,), lambda i: (i // 3,)), [(5,)]),
     "tile": (mapped((14,), lambda i: (i % 4,)), [(4,)]),
     "nested divisions": (mapped((30,), lambda i: (i // 6, i // 2 % 3)), [(5, 3)]),
+    "three digits": (mapped((26,), lambda i: (i // 12, i // 4 % 3, i % 4)), [(3, 3, 4)]),
+    "reshape": (
+        mapped((4, 6), lambda i, j: ((i * 6 + j) // 12, (i * 6 + j) % 12 // 4, (i * 6 + j) % 4)),
+        [(2, 3, 4)],
+    ),
     "divided sum": (mapped((4, 5), lambda i, j: (i + 2 * j + 1) // 3), [(5,)]),
     "remainder of a sum": (mapped((4, 5), lambda i, j: ((i * 2 + j) % 4, j)), [(4, 5)]),
     "truncated": (mapped((9,), lambda i: te.truncdiv(i, 2)), [(5,)]),
@@ -140,6 +145,11 @@ def test_symbolic_sizes(m: int, n: int) -> None:
         (rows * columns,), lambda i: te.sin(x[i // columns, i % columns]) * x[i // columns, 0]
     )
     check(y, {x: values[x]}, [x], sizes)
+    two = columns * 2
+    z = te.placeholder((rows, columns, 2), f8, name="z")
+    y = te.compute((rows * two,), lambda i: te.sin(z[i // two, i // 2 % columns, i % 2]), name="y")
+    (by_z,) = check(y, {z: random.standard_normal((m, n, 2))}, [z], sizes)
+    assert "sum(" not in str(by_z.op)
     k = te.reduce_axis((0, columns), name="k")
     y = te.compute((rows,), lambda i: te.max(x[rows - 1 - i, k], axis=k), name="y")
     check(y, {x: values[x]}, [x], sizes)
