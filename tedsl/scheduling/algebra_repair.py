@@ -70,7 +70,8 @@ def derive_repair(
         consent_casts: take narrowing casts of floats that depend on tags and elements as exact.
         consent_rounding: the same for floor, ceil, round, trunc and casts to integers.
         defer: let factors (addends) of tags alone leave the loop.
-        time_limit: seconds after which the derivation gives up, not counting the import of sympy.
+        time_limit: seconds of computing after which the derivation gives up, not counting the
+            import of sympy.
 
     Returns:
         A proved repair, or the reason why there is none.

@@ -86,16 +86,19 @@ class Stopped(Exception):
 
 
 class Clock:
-    """A time limit.  sympy has none of its own: `watching` looks at the clock at its calls."""
+    """A limit on this thread's computing time, whatever else the machine is doing.
+
+    sympy has none of its own: `watching` looks at the clock at its calls.
+    """
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
-        self.end = time.perf_counter() + seconds
+        self.end = time.thread_time() + seconds
         self.calls = 0
 
     def check(self, at: str) -> None:
         """Raises `Stopped` when the time is up."""
-        if time.perf_counter() >= self.end:
+        if time.thread_time() >= self.end:
             raise Stopped(f"the time limit of {self.seconds:g} s was reached while {at}")
 
     @contextmanager

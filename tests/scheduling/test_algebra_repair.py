@@ -485,11 +485,11 @@ def test_the_time_limit() -> None:
 
 def test_a_slow_step_is_interrupted() -> None:
     slow = te.exp(te.exp(te.select(causal, den, m))) + te.exp(te.exp(te.exp(den)))
-    started = time.perf_counter()
+    started = time.thread_time()
     assert (
         "the time limit of 0.1 s" in refused(slow * (c + den), [TOP, NORM], time_limit=0.1).reason
     )
-    assert time.perf_counter() - started < 1
+    assert time.thread_time() - started < 1
     assert sys.getprofile() is None
 
 
@@ -497,9 +497,9 @@ def test_large_values_are_given_up() -> None:
     g = c - m
     for n in range(12):
         g = g * (c * float(n + 2) - m * v)
-    started = time.perf_counter()
+    started = time.thread_time()
     assert "terms" in refused(g, [TOP]).reason
-    assert time.perf_counter() - started < 2
+    assert time.thread_time() - started < 2
 
 
 def drawn(rng: random.Random, depth: int) -> Any:
@@ -552,9 +552,9 @@ def test_drawn_values_are_repaired_or_refused(seed: int) -> None:
 def test_derivations_are_quick(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(algebra_repair, "_memo", {})
     g, tags, operator = (*MATRIX[name][:2], ADD) if name in MATRIX else ACCEPTED[name][:3]
-    started = time.perf_counter()
+    started = time.thread_time()
     derived(g, tags, operator)
-    assert time.perf_counter() - started < 2
+    assert time.thread_time() - started < 2
 
 
 @pytest.mark.parametrize("name", ["attention", "max of difference"])
