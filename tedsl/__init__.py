@@ -97,9 +97,11 @@ from tedsl.expr.nodes import Axis, Expr, Var
 from tedsl.expr.reduce import all, any, comm_reducer, max, min, prod, sum
 from tedsl.expr.reference import evaluate
 from tedsl.expr.scan import scan
+from tedsl.expr.tags import tag_scope
 from tedsl.expr.tensor import Tensor
 from tedsl.expr.visit import structural_equal
 from tedsl.runtime.kernel import Kernel
+from tedsl.scheduling import compat as schedule
 from tedsl.scheduling.schedule import Schedule, create_schedule
 from tedsl.scheduling.stage import Stage
 from tedsl.scheduling.threads import program_id, thread_axis
@@ -201,6 +203,7 @@ __all__ = [
     "rsqrt",
     "runtime",
     "scan",
+    "schedule",
     "select",
     "sigmoid",
     "sign",
@@ -211,6 +214,7 @@ __all__ = [
     "structural_equal",
     "subtract",
     "sum",
+    "tag_scope",
     "tan",
     "tanh",
     "thread_axis",

@@ -17,6 +17,7 @@ from tedsl.expr.nodes import Axis, AxisKind, Const, Expr, IfThenElse, Range, Ten
 from tedsl.expr.printer import operations, print_expr
 from tedsl.expr.scan_body import body_of, dependents
 from tedsl.expr.scan_check import check_steps
+from tedsl.expr.tags import current_tag
 from tedsl.expr.tensor import ComputeOp, PlaceholderOp, ScanOp, Tensor
 from tedsl.expr.verify_op import make_compute
 from tedsl.expr.visit import walk
@@ -79,7 +80,9 @@ def scan(
     test = build.lt(axes[0], first)
     reads = [tuple(TensorRead(t, axes) for t in pair) for pair in zip(sources, steps, strict=True)]
     bodies = tuple(IfThenElse(test, a, b) for a, b in reads)
-    op = ScanOp(name, axes, bodies, shape, (), tag, tuple(states), tuple(inputs or ()))
+    op = ScanOp(
+        name, axes, bodies, shape, (), tag or current_tag(), tuple(states), tuple(inputs or ())
+    )
     _check_graph(op)
     check_steps(op)
     return op.outputs[0] if isinstance(state_placeholder, Tensor) else list(op.outputs)

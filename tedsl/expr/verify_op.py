@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from tedsl.errors import ExprError
 from tedsl.expr.bounds_check import check_reads
 from tedsl.expr.nodes import Axis, AxisKind, Expr, Reduce
+from tedsl.expr.tags import current_tag
 from tedsl.expr.tensor import ComputeOp
 
 MAX_DEPTH = 200
@@ -28,7 +29,7 @@ def make_compute(
     for body in bodies:
         _check_free_axes(name, axes, body)
     extents = tuple(axis.domain.extent for axis in axes if axis.domain is not None)
-    op = ComputeOp(name, axes, bodies, extents, reduce_axes, tag)
+    op = ComputeOp(name, axes, bodies, extents, reduce_axes, tag or current_tag())
     check_reads(op)
     return op
 

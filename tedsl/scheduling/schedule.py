@@ -16,6 +16,7 @@ from tedsl.expr.nodes import Var
 from tedsl.expr.tensor import Operation, PlaceholderOp, Tensor
 from tedsl.scheduling.call import Call, caller, kind_of
 from tedsl.scheduling.graph import initial_plan, runtime_sizes
+from tedsl.scheduling.methods.groups import GroupMethods
 from tedsl.scheduling.methods.handle import Made
 from tedsl.scheduling.methods.layouts import PrecisionMethods
 from tedsl.scheduling.methods.rewrites import RewriteMethods
@@ -96,7 +97,7 @@ def _outputs(ops: object) -> tuple[Tensor, ...]:
     return tuple(found)
 
 
-class Schedule(RewriteMethods, PrecisionMethods):
+class Schedule(RewriteMethods, PrecisionMethods, GroupMethods):
     """How a computation is to run.  `s[T]` is the stage of a tensor; `print(s)` shows the loop
     nest.
     """

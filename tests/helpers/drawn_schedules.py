@@ -219,6 +219,22 @@ def set_precision(draw: Draw, s: Schedule, stage: Stage) -> None:
     call(s, s.set_precision, stage.op.outputs[0], wider.get(stage.op.output_dtypes[0], refused))
 
 
+def group(draw: Draw, s: Schedule, stage: Stage) -> None:
+    """What lies between two drawn stages moves into a third, or each by itself."""
+    first, target = draw(st.sampled_from(s.stages)), draw(st.sampled_from(s.stages))
+    made = s.create_group(stage, first, include_inputs=draw(st.booleans()))
+    if draw(st.integers(0, 3)):
+        call(s, made.compute_at, target, _axis(draw, target))
+    else:
+        call(s, made.compute_root)
+
+
+def auto_inline(draw: Draw, s: Schedule, stage: Stage) -> None:
+    passes = te.schedule
+    every = (passes.AutoInlineElemWise, passes.AutoInlineBroadcast, passes.AutoInlineInjective)
+    draw(st.sampled_from(every))(s)
+
+
 Primitive = Callable[[Draw, Schedule, Stage], None]
 PRIMITIVES: tuple[Primitive, ...] = (
     split,
@@ -251,4 +267,6 @@ PRIMITIVES: tuple[Primitive, ...] = (
     transform_layout,
     transform_layout,
     set_precision,
+    group,
+    auto_inline,
 )
