@@ -8,24 +8,26 @@ were.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar, cast
 
-from tedsl.errors import ScheduleError
+from tedsl.errors import ScheduleError, TedslError
 from tedsl.expr.nodes import Var
 from tedsl.expr.tensor import Operation, PlaceholderOp, Tensor
 from tedsl.scheduling.call import Call, caller, kind_of
+from tedsl.scheduling.checks.arguments import whole_number
 from tedsl.scheduling.graph import initial_plan, runtime_sizes
 from tedsl.scheduling.methods.groups import GroupMethods
-from tedsl.scheduling.methods.handle import Made
+from tedsl.scheduling.methods.handle import Made, primitives_of
 from tedsl.scheduling.methods.layouts import PrecisionMethods
 from tedsl.scheduling.methods.rewrites import RewriteMethods
 from tedsl.scheduling.names import labels
 from tedsl.scheduling.plan import Plan
 from tedsl.scheduling.printer import print_plan
-from tedsl.scheduling.source import python_source
+from tedsl.scheduling.source import call_text, python_source
 from tedsl.scheduling.stage import Stage
 from tedsl.scheduling.trace import Step, Trace, record
+from tedsl.scheduling.watch import tell
 
 Choice = TypeVar("Choice")
 
@@ -37,6 +39,17 @@ class Knob:
     name: str
     choices: tuple[object, ...]
     chosen: object
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """All that a step of the trace changes: what is decided, which stage an operation (of now or
+    of before a rewrite) is, and the knobs asked for.
+    """
+
+    plan: Plan
+    names: Mapping[Operation, str]
+    knobs: Mapping[str, Knob]
 
 
 def create_schedule(
@@ -103,27 +116,25 @@ class Schedule(RewriteMethods, PrecisionMethods, GroupMethods):
     """
 
     def __init__(self, plan: Plan, decisions: Mapping[str, object] | None = None) -> None:
-        self._plan = plan
+        self._state = State(plan, {stage.op: stage.name for stage in plan.stages}, {})
         self._steps: tuple[Step, ...] = ()
-        self._before: tuple[Plan, ...] = ()
-        self._names: dict[Operation, str] = {stage.op: stage.name for stage in plan.stages}
+        self._before: tuple[State, ...] = ()
         self._decisions = dict(decisions or {})
-        self._knobs: dict[str, Knob] = {}
 
     @property
     def plan(self) -> Plan:
         """What has been decided so far, as immutable data."""
-        return self._plan
+        return self._state.plan
 
     @property
     def stages(self) -> tuple[Stage, ...]:
         """All stages, producers before readers, inputs included."""
-        return tuple(Stage(self, stage.name) for stage in self._plan.stages)
+        return tuple(Stage(self, stage.name) for stage in self.plan.stages)
 
     @property
     def outputs(self) -> tuple[Tensor, ...]:
         """The tensors the schedule computes, as they are after rewrites."""
-        return self._plan.outputs
+        return self.plan.outputs
 
     @property
     def trace(self) -> Trace:
@@ -133,13 +144,12 @@ class Schedule(RewriteMethods, PrecisionMethods, GroupMethods):
     @property
     def knobs(self) -> tuple[Knob, ...]:
         """The knobs asked for so far, in order."""
-        return tuple(self._knobs.values())
+        return tuple(self._state.knobs.values())
 
     def copy(self) -> Schedule:
         """An independent schedule in the same state."""
-        other = Schedule(self._plan, self._decisions)
-        other._steps, other._before = self._steps, self._before
-        other._names, other._knobs = dict(self._names), dict(self._knobs)
+        other = Schedule(self.plan, self._decisions)
+        other._state, other._steps, other._before = self._state, self._steps, self._before
         return other
 
     def __getitem__(self, key: Tensor | Operation | Stage | str) -> Stage:
@@ -153,28 +163,33 @@ class Schedule(RewriteMethods, PrecisionMethods, GroupMethods):
         name: str | None = None
         match key:
             case Stage(schedule=schedule):
-                name = key.name if schedule is self else None
+                name = self._present(key.name) if schedule is self else None
             case Tensor(op=op) | (Operation() as op):
-                name = self._names.get(op)
+                name = self._state.names.get(op)
             case str():
-                name = key if any(stage.name == key for stage in self._plan.stages) else None
+                name = self._present(key)
             case _:
                 pass
         if name is not None:
             return name
         shown = repr(key) if isinstance(key, str) else kind_of(key)
         if isinstance(key, Stage):
-            shown = f"stage {key.name} of another schedule"
+            where = "that is gone" if key.schedule is self else "of another schedule"
+            shown = f"stage {key.name} {where}"
         elif isinstance(key, (Tensor, Operation)):
             shown = key.name
         raise ScheduleError(
             f"{shown} is not part of the schedule",
             stage=shown,
             subject=subject,
-            facts=[("stages", ", ".join(stage.name for stage in self._plan.stages))],
+            facts=[("stages", ", ".join(stage.name for stage in self.plan.stages))],
             hint="pass a tensor that the outputs of this schedule read, or the name of a stage",
             called=Call("", "", file=site[0], line=site[1]).site,
         )
+
+    def _present(self, name: str) -> str | None:
+        """`name` when it is a stage now."""
+        return name if any(stage.name == name for stage in self.plan.stages) else None
 
     def commit(self, call: Call, plan: Plan, made: Made = (), stages: tuple[str, ...] = ()) -> Made:
         """Take over the plan that a primitive made.  Not for users: primitives call it."""
@@ -182,17 +197,49 @@ class Schedule(RewriteMethods, PrecisionMethods, GroupMethods):
         if made:
             known = labels(plan.stage(call.stage))
             results = tuple(known[axis] for axis in made)
-        step = record(self._plan, call, results)
-        self._before = (*self._before, self._plan)
+        before = self._state
+        step = record(before.plan, call, results)
+        names = {**before.names, **{stage.op: stage.name for stage in plan.stages}}
+        self._before = (*self._before, before)
         self._steps = (*self._steps, step)
-        self._plan = plan
-        for stage in plan.stages:
-            self._names[stage.op] = stage.name
+        self._state = State(plan, names, before.knobs)
+        try:
+            tell(self)
+        except TedslError:
+            self.undo()
+            raise
         return made
+
+    def undo(self, n: int = 1) -> None:
+        """Take back the last steps: the schedule, its trace and its knobs are as they were before
+        them.
+
+        Axes and stages that those steps made are refused from then on; axes that they consumed are
+        loops again.
+
+        Args:
+            n: how many steps.
+
+        Raises:
+            ScheduleError: the schedule has not as many steps.
+        """
+        count = whole_number(n)
+        if count is None or not 1 <= count <= len(self._steps):
+            have = len(self._steps)
+            raise ScheduleError(
+                f"the schedule has {have} step{'' if have == 1 else 's'} to take back",
+                subject=f"undo({n!r})",
+                primitive="undo",
+                facts=[("steps", "; ".join(call_text(step) for step in self._steps) or "none")],
+                hint=f"give a number from 1 to {have}" if have else "call a primitive first",
+                called=Call("", "", file=(site := caller(1))[0], line=site[1]).site,
+            )
+        self._state = self._before[-count]
+        self._before, self._steps = self._before[:-count], self._steps[:-count]
 
     def size(self, name: str) -> Var:
         """The runtime size called `name`."""
-        known = runtime_sizes(self._plan)
+        known = runtime_sizes(self.plan)
         if name in known:
             return known[name]
         raise ScheduleError(
@@ -223,11 +270,13 @@ class Schedule(RewriteMethods, PrecisionMethods, GroupMethods):
         if not match:
             what = "decision" if name in self._decisions else "default"
             raise _knob_error(name, f"has the {what} {chosen!r}", options, "use one of the choices")
-        earlier = self._knobs.get(name)
+        knobs = self._state.knobs
+        earlier = knobs.get(name)
         if earlier is not None and earlier.choices != options:
             hint = "use another name for the second knob"
             raise _knob_error(name, "was asked for before with other choices", options, hint)
-        self._knobs[name] = Knob(name, options, match[0])
+        asked = {**knobs, name: Knob(name, options, match[0])}
+        self._state = replace(self._state, knobs=asked)
         return match[0]
 
     def as_python(self, *names: str) -> str:
@@ -237,14 +286,15 @@ class Schedule(RewriteMethods, PrecisionMethods, GroupMethods):
         Args:
             names: what the outputs are called in the text; by default their own names.
         """
-        first = self._before[0] if self._before else self._plan
-        return python_source(first.outputs, self._steps, self._before, names)
+        plans = [*(state.plan for state in self._before), self.plan]
+        of_schedule = primitives_of(type(self))
+        return python_source(plans[0].outputs, self._steps, plans, names, of_schedule)
 
     def __str__(self) -> str:
-        return print_plan(self._plan)
+        return print_plan(self.plan)
 
     def __repr__(self) -> str:
-        return f"Schedule({', '.join(stage.name for stage in self._plan.stages)})"
+        return f"Schedule({', '.join(stage.name for stage in self.plan.stages)})"
 
 
 def _same(a: object, b: object) -> bool:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from itertools import pairwise
 
+from tedsl.expr.nodes import Axis
 from tedsl.expr.tensor import ComputeOp, Tensor
 from tedsl.scheduling.names import labels, unique_name
 from tedsl.scheduling.plan import Plan
@@ -20,9 +22,6 @@ from tedsl.scheduling.trace import (
     Value,
 )
 
-# After these calls the labels of the stage (or of others as well) mean other axes.
-_REBUILDS_STAGE = frozenset({"rfactor", "cache_write", "transform_layout"})
-_REBUILDS_OTHERS = frozenset({"reverse_compute_inline"})
 _RETURNS_TUPLE = frozenset({"transform_layout"})
 _INFIX = frozenset({"+", "-", "*", "//", "%"})
 
@@ -49,23 +48,28 @@ def call_text(step: Step) -> str:
 
 
 def python_source(
-    outputs: Sequence[Tensor], steps: Sequence[Step], before: Sequence[Plan], names: Sequence[str]
+    outputs: Sequence[Tensor],
+    steps: Sequence[Step],
+    plans: Sequence[Plan],
+    names: Sequence[str],
+    of_schedule: Collection[str],
 ) -> str:
     """Straight-line Python: `s = te.create_schedule(...)`, then one call per line.
 
     Args:
         outputs: the outputs as the user gave them.
         steps: the calls.
-        before: the plan before each call.
+        plans: the plan before each call, and the last one.
         names: what the outputs are called in the text; their own names where it is shorter.
+        of_schedule: the primitives that are methods of the schedule, not of a stage.
     """
     given = [*names, *(identifier(tensor.name) for tensor in outputs[len(names) :])]
-    writer = _Writer(given)
+    writer = _Writer(given, of_schedule)
     writer.lines.append(
         f"s = te.create_schedule({given[0] if len(given) == 1 else '[' + ', '.join(given) + ']'})"
     )
-    for step, plan in zip(steps, before, strict=True):
-        writer.write(step, plan)
+    for step, (plan, after) in zip(steps, pairwise(plans), strict=True):
+        writer.write(step, plan, after)
     return "\n".join(writer.lines) + "\n"
 
 
@@ -78,14 +82,21 @@ def identifier(name: str) -> str:
 class _Writer:
     """The lines so far, and what each axis is called in them."""
 
-    def __init__(self, outputs: Sequence[str]) -> None:
+    def __init__(self, outputs: Sequence[str], of_schedule: Collection[str]) -> None:
         self.lines: list[str] = []
+        self.of_schedule = of_schedule
         self.taken = {"s", "te", *outputs}
         self.axes: dict[tuple[str, str], str] = {}
         self.sizes: dict[str, str] = {}
 
-    def write(self, step: Step, plan: Plan) -> None:
-        """One line for the call, after lines that fetch what it needs."""
+    def write(self, step: Step, plan: Plan, after: Plan) -> None:
+        """One line for the call, after lines that fetch what it needs.
+
+        Args:
+            step: the call.
+            plan: the plan before it.
+            after: the plan after it.
+        """
 
         def shown(value: Value) -> str:
             match value:
@@ -101,12 +112,10 @@ class _Writer:
 
         args = [shown(value) for value in step.args]
         args += [f"{key}={shown(value)}" for key, value in step.kwargs]
-        of_schedule = bool(step.args) and isinstance(step.args[0], (TensorRef, tuple))
+        of_schedule = step.primitive in self.of_schedule
         subject = "s" if of_schedule else f"s[{_quoted(step.stage)}]"
-        if step.primitive in _REBUILDS_STAGE:
-            self.axes = {key: name for key, name in self.axes.items() if key[0] != step.stage}
-        elif step.primitive in _REBUILDS_OTHERS:
-            self.axes = {}
+        old, new = _axes(plan), _axes(after)
+        self.axes = {key: name for key, name in self.axes.items() if old[key] is new.get(key)}
         made = ""
         if step.results and not of_schedule:
             names = [self._name(step.stage, result) for result in step.results]
@@ -148,6 +157,13 @@ class _Writer:
             self.taken.add(self.sizes[name])
             self.lines.append(f"{self.sizes[name]} = s.size({_quoted(name)})")
         return self.sizes[name]
+
+
+def _axes(plan: Plan) -> dict[tuple[str, str], Axis]:
+    """Every axis of the plan by the names of its stage and of itself."""
+    return {
+        (stage.name, label): axis for stage in plan.stages for axis, label in labels(stage).items()
+    }
 
 
 def _quoted(text: str) -> str:

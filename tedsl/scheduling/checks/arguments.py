@@ -23,6 +23,14 @@ from tedsl.scheduling.relations import came_of, ranks
 
 def computed_stage(plan: Plan, call: Call, name: str) -> tuple[StagePlan, ComputeOp]:
     """The stage and its operation; an input or an inlined stage is refused, for it has no loops."""
+    if all(stage.name != name for stage in plan.stages):
+        raise call.refuse(
+            plan,
+            f"{name} is no stage of the schedule any more: the step that made it was taken back, "
+            "or a later one removed it",
+            facts=[("stages", ", ".join(stage.name for stage in plan.stages))],
+            hint="fetch the stage again from the schedule, by its tensor or name",
+        )
     stage = plan.stage(name)
     if not isinstance(stage.op, ComputeOp):
         raise call.refuse(
@@ -85,8 +93,8 @@ def _not_a_leaf(plan: Plan, call: Call, stage: StagePlan, axis: Axis) -> Schedul
         )
     return call.refuse(
         plan,
-        f"{stage.name} has no axis {axis.name}: the axis is of another expression, "
-        "or the stage was rebuilt (rfactor) since it was fetched",
+        f"{stage.name} has no axis {axis.name}: the axis is of another expression, or since it "
+        "was fetched the stage was rebuilt (rfactor) or the step that made it taken back (undo)",
         axis=axis,
         facts=facts,
         hint=f"fetch it again from s[{stage.name}].op.axis or s[{stage.name}].op.reduce_axis",

@@ -47,7 +47,8 @@ class StageHandle:
     @property
     def plan(self) -> StagePlan:
         """What has been decided, as data."""
-        return self.schedule.plan.stage(self.name)
+        name = self.schedule.resolve(self, f"s[{self.name}]", ("", 0))
+        return self.schedule.plan.stage(name)
 
     @property
     def op(self) -> ComputeOp | PlaceholderOp:

@@ -1,0 +1,270 @@
+"""Every primitive: as JSON, as Python, replayed, and taken back.
+
+A primitive without a case here fails `test_every_primitive_has_a_case`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from computations import chain, matmul
+
+import tedsl as te
+from tedsl.scheduling.methods.handle import primitives_of
+from tedsl.scheduling.replay import replay
+from tedsl.scheduling.trace import Trace
+
+Case = Callable[[], tuple[te.Schedule, te.Tensor]]
+CASES: dict[str, Case] = {}
+
+
+def case(function: Case) -> Case:
+    """A schedule whose last step is the primitive of the function's name."""
+    CASES[function.__name__] = function
+    return function
+
+
+def rows() -> tuple[te.Schedule, te.Tensor, tuple[Any, Any]]:
+    """An elementwise stage over two loops, a symbolic one outside."""
+    A = te.placeholder((te.size_var("n"), 24), name="A")
+    B = te.compute((A.shape[0], 24), lambda i, j: A[i, j] * 2.0, name="B")
+    s = te.create_schedule(B)
+    i, j = s[B].op.axis
+    return s, B, (i, j)
+
+
+def product() -> tuple[te.Schedule, te.Tensor, te.Tensor]:
+    """A matrix product and a stage that reads it."""
+    m = matmul(12, 20, 16)
+    return te.create_schedule(m.D), m.C, m.D
+
+
+@case
+def split() -> tuple[te.Schedule, te.Tensor]:
+    s, B, (i, _) = rows()
+    s[B].split(i, nparts=s.size("n") // 4 + 1)
+    return s, B
+
+
+@case
+def tile() -> tuple[te.Schedule, te.Tensor]:
+    s, B, (i, j) = rows()
+    s[B].tile(i, j, 3, 8)
+    return s, B
+
+
+@case
+def fuse() -> tuple[te.Schedule, te.Tensor]:
+    s, B, (i, j) = rows()
+    s[B].fuse(i, j)
+    return s, B
+
+
+@case
+def reorder() -> tuple[te.Schedule, te.Tensor]:
+    s, B, (i, j) = rows()
+    s[B].reorder(j, i)
+    return s, B
+
+
+@case
+def bind() -> tuple[te.Schedule, te.Tensor]:
+    s, B, (i, _) = rows()
+    s[B].bind(i, te.thread_axis("blockIdx.y"))
+    return s, B
+
+
+@case
+def vectorize() -> tuple[te.Schedule, te.Tensor]:
+    s, B, (_, j) = rows()
+    s[B].vectorize(j)
+    return s, B
+
+
+@case
+def unroll() -> tuple[te.Schedule, te.Tensor]:
+    s, B, (_, j) = rows()
+    s[B].unroll(j)
+    return s, B
+
+
+@case
+def parallel() -> tuple[te.Schedule, te.Tensor]:
+    s, B, (i, _) = rows()
+    s[B].parallel(i)
+    return s, B
+
+
+@case
+def pipeline() -> tuple[te.Schedule, te.Tensor]:
+    s, B, (_, j) = rows()
+    s[B].pipeline(j, num_stages=4, flatten=True)
+    return s, B
+
+
+@case
+def serial() -> tuple[te.Schedule, te.Tensor]:
+    s, B, (i, _) = rows()
+    s[B].parallel(i)
+    s[B].serial(i)
+    return s, B
+
+
+@case
+def dot() -> tuple[te.Schedule, te.Tensor]:
+    s, C, D = product()
+    s[C].dot(s[C].op.reduce_axis[0], precision="tf32x3")
+    return s, D
+
+
+@case
+def pragma() -> tuple[te.Schedule, te.Tensor]:
+    s, B, (_, j) = rows()
+    s[B].pragma(j, "vectorize")
+    return s, B
+
+
+@case
+def compute_at() -> tuple[te.Schedule, te.Tensor]:
+    s, C, D = product()
+    s[C].compute_at(s[D], s[D].op.axis[0])
+    return s, D
+
+
+@case
+def compute_inline() -> tuple[te.Schedule, te.Tensor]:
+    c = chain(30)
+    s = te.create_schedule(c.D)
+    s[c.C].compute_inline()
+    return s, c.D
+
+
+@case
+def compute_root() -> tuple[te.Schedule, te.Tensor]:
+    s, D = compute_inline()
+    s["C"].compute_root()
+    return s, D
+
+
+@case
+def set_scope() -> tuple[te.Schedule, te.Tensor]:
+    s, D = compute_at()
+    s["C"].set_scope("shared")
+    return s, D
+
+
+@case
+def launch() -> tuple[te.Schedule, te.Tensor]:
+    s, B, _ = rows()
+    s[B].launch(num_warps=8, maxnreg=128)
+    return s, B
+
+
+@case
+def cache_read() -> tuple[te.Schedule, te.Tensor]:
+    s, C, D = product()
+    s.cache_read(s["A"].op.outputs[0], "shared", [C])
+    return s, D
+
+
+@case
+def cache_write() -> tuple[te.Schedule, te.Tensor]:
+    s, C, D = product()
+    s.cache_write(C, "local")
+    return s, D
+
+
+@case
+def rfactor() -> tuple[te.Schedule, te.Tensor]:
+    s, C, D = product()
+    ko, _ = s[C].split(s[C].op.reduce_axis[0], 4)
+    s.rfactor(C, ko, factor_axis=-1)
+    return s, D
+
+
+@case
+def decompose_reduction() -> tuple[te.Schedule, te.Tensor]:
+    s, C, D = product()
+    s.decompose_reduction(C, s[C].op.axis[1])
+    return s, D
+
+
+@case
+def reverse_compute_at() -> tuple[te.Schedule, te.Tensor]:
+    s, C, D = product()
+    s[D].reverse_compute_at(s[C], s[C].op.axis[0])
+    return s, D
+
+
+@case
+def reverse_compute_inline() -> tuple[te.Schedule, te.Tensor]:
+    c = chain(30)
+    s = te.create_schedule(c.D)
+    s[c.B].compute_inline()
+    s[c.C].split(s[c.C].op.axis[0], 8)
+    s[c.D].reverse_compute_inline()
+    return s, c.D
+
+
+@case
+def transform_layout() -> tuple[te.Schedule, te.Tensor]:
+    s, C, D = product()
+    s[C].transform_layout(lambda i, j: [j // 4, i, j % 4])
+    return s, D
+
+
+@case
+def set_precision() -> tuple[te.Schedule, te.Tensor]:
+    s, C, D = product()
+    s.set_precision(C, "float64")
+    return s, D
+
+
+@case
+def online() -> tuple[te.Schedule, te.Tensor]:
+    X = te.placeholder((6, 40), name="X")
+    k, r = te.reduce_axis((0, 40), "k"), te.reduce_axis((0, 40), "r")
+    top = te.compute((6,), lambda i: te.max(X[i, k], axis=k), name="top")
+    total = te.compute((6,), lambda i: te.sum(te.exp(X[i, r] - top[i]), axis=r), name="total")
+    s = te.create_schedule(total)
+    outer, _ = s[total].split(s[total].op.reduce_axis[0], 8)
+    s[total].online(outer, time_limit=4.5)
+    return s, total
+
+
+def test_every_primitive_has_a_case() -> None:
+    known = primitives_of(te.Schedule) | primitives_of(te.Stage)
+    assert set(CASES) == known, "write a case in this file for each primitive"
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_round_trip(name: str) -> None:
+    s, output = CASES[name]()
+    last = s.trace.steps[-1]
+    assert last.primitive == name
+    text = s.trace.to_json()
+    trace = Trace.from_json(text)
+    assert trace == s.trace and trace.to_json() == text
+    again = replay(output, trace)
+    assert again.trace.to_json() == text and str(again) == str(s)
+    source = s.as_python("out")
+    assert again.as_python("out") == source
+    scope: dict[str, Any] = {"te": te, "out": output}
+    exec(source, scope)
+    made: te.Schedule = scope["s"]
+    assert made.as_python("out") == source
+    assert made.trace.to_json() == text and str(made) == str(s)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_undo(name: str) -> None:
+    s, output = CASES[name]()
+    step, text = s.trace.steps[-1], str(s)
+    s.undo()
+    before = replay(output, s.trace)
+    assert str(s) == str(before) and s.as_python() == before.as_python()
+    assert [stage.name for stage in s.stages] == [stage.name for stage in before.stages]
+    again = replay(output, Trace((*s.trace.steps, step)))
+    assert str(again) == text
