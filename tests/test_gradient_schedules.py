@@ -12,9 +12,11 @@ from typing import Any
 import hypothesis.strategies as st
 import numpy as np
 import pytest
+import strategies
 from drawn_schedules import schedules
 from hypothesis import event, given, note, seed, settings
-from numeric import differences
+from numeric import differences, slopes
+from strategies import Case, computes
 
 import tedsl as te
 from tedsl.errors import LowerError
@@ -112,7 +114,8 @@ def interpreted(problem: Problem, schedule: Schedule, target: str) -> list[Any] 
         assert error.hint, f"a refusal without advice: {error}"
         event(f"lower for {target}: refused")
         return None
-    result = run(module, {buffer: problem.values[buffer.name] for buffer in module.inputs}, {})
+    arrays = {buffer: problem.values[buffer.name] for buffer in module.inputs}
+    result = run(module, arrays, {var: problem.sizes[var.name] for var in module.sizes})
     return [result[buffer] for buffer in module.outputs]
 
 
@@ -170,3 +173,54 @@ def test_second_derivatives_run() -> None:
     want = evaluate(second, {x: values["x"], h: values["h"]})
     for got, right in zip(found, want, strict=True):
         np.testing.assert_allclose(got, right, rtol=1e-9, atol=1e-12)
+
+
+def away_from_kinks(case: Case) -> dict[te.Tensor, Any]:
+    """The inputs of a case, with floats moved so that no two are equal."""
+    random = np.random.default_rng(case.number)
+    return {
+        tensor: array + random.uniform(0.01, 0.05, array.shape) if tensor.dtype.is_float else array
+        for tensor, array in case.inputs.items()
+    }
+
+
+def check_drawn(data: st.DataObject) -> None:
+    """A drawn computation: its gradients along a random direction, and under a drawn schedule."""
+    case = data.draw(computes(), label="case")
+    output = case.outputs[0]
+    if not output.dtype.is_float:
+        return
+    inputs = away_from_kinks(case)
+    wrt = [tensor for tensor in inputs if tensor.dtype.is_float]
+    (value,) = evaluate(output, inputs, case.sizes)
+    random = np.random.default_rng(1)
+    weights = random.standard_normal(value.shape)
+    head = te.placeholder(output.shape, "float64", name="head")
+    made = te.gradient(output, wrt, head)
+    given = {**inputs, head: weights}
+    found = evaluate(made, given, case.sizes)
+    for tensor, got in zip(wrt, found, strict=True):
+        direction = random.standard_normal(got.shape)
+        first, second = slopes(output, tensor, inputs, weights, direction, case.sizes)
+        size = max(1.0, abs(first), float(np.abs(got * direction).sum()))
+        if abs(first - second) < 1e-5 * size:
+            assert abs(first - float((got * direction).sum())) < 3e-5 * size, tensor.name
+    schedule = data.draw(schedules(made), label="schedule")
+    note(f"{schedule.as_python()}\n{schedule}")
+    sizes = {var.name: size for var, size in case.sizes.items()}
+    values = {tensor.name: array for tensor, array in given.items()}
+    again = interpreted(Problem(made, values, found, sizes), schedule, "cpu")
+    for got, want in zip(again or [], found, strict=bool(again)):
+        np.testing.assert_allclose(got, want, rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("shard", range(2))
+def test_drawn_computations(shard: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(strategies, "DTYPES", ("float64",))
+
+    @seed(shard)
+    @given(st.data())
+    def draw(data: st.DataObject) -> None:
+        check_drawn(data)
+
+    draw()

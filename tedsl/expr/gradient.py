@@ -45,11 +45,15 @@ from tedsl.expr.printer import operations
 from tedsl.expr.reduce import sum as sum_over
 from tedsl.expr.split_reductions import in_order
 from tedsl.expr.tensor import ComputeOp, PlaceholderOp, Tensor
+from tedsl.expr.verify_op import check_depth, depth_of
 from tedsl.expr.visit import axes_of, reads, rewrite_down, substitute
 from tedsl.index.facts import Facts
 from tedsl.index.simplify import simplify
 
 Equation = tuple[Expr, Expr]
+
+MAX_SIMPLIFIED = 60
+"""Derivatives nested deeper than this are taken as they come."""
 
 
 def gradient(
@@ -355,8 +359,8 @@ class _Backward:
         axes = self._element_axes(tensor)
         terms = [self._term(each, axes) for each in arrivals]
         terms = [term for term in terms if term is not None]
-        terms = [term for term in terms if not self.algebra.vanishes([term.summary()])]
-        if not terms or self.algebra.vanishes([term.summary() for term in terms]):
+        terms = [term for term in terms if not self._vanish([term])]
+        if not terms or self._vanish(terms):
             return
         if len(terms) == 1 and _is_light(terms[0]):
             term = terms[0]
@@ -364,6 +368,12 @@ class _Backward:
             return
         value = total([term.expr() for term in terms])
         self._define(tensor, axes, value)
+
+    def _vanish(self, terms: Sequence[_Term]) -> bool:
+        """Whether `terms` are known to add up to 0."""
+        if any(depth_of(term.value) > MAX_SIMPLIFIED for term in terms):
+            return False
+        return self.algebra.vanishes([term.summary() for term in terms])
 
     def _define(self, tensor: Tensor, axes: tuple[Axis, ...], value: Expr) -> Tensor:
         """The stage of an adjoint, from its element over the prefix axes and `axes`."""
@@ -393,6 +403,7 @@ class _Backward:
     def _term(self, arrival: _Arrival, axes: tuple[Axis, ...]) -> _Term | None:
         """An arrival at the element `axes`; None when nothing arrives anywhere."""
         read, guards, adjoint = arrival.reached
+        check_depth(f"d_{self.output.name}_d_{read.tensor.name}", adjoint)
         needed = [guard.expr for guard in guards if guard.lazy]
         chosen = [guard for guard in guards if not guard.lazy]
         facts = nonempty(Facts().own(), [domain_of(a).extent for a in (*self.prefix, *axes)])
@@ -411,7 +422,7 @@ class _Backward:
             if not isinstance(condition, Const):
                 conditions.append(condition)
                 known = known.assume(condition)
-        value = simplify(here, known)
+        value = simplify(here, known) if depth_of(here) <= MAX_SIMPLIFIED else here
         used = axes_of(value, *conditions)
         rest = tuple(axis for axis in solution.rest if axis in used or not _is_one(axis))
         return _with_equations(_Term(value, rest, conditions, []), set(self.prefix))

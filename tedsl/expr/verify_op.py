@@ -58,12 +58,8 @@ def union(sets: Iterable[frozenset[Axis]]) -> frozenset[Axis]:
     return frozenset[Axis]().union(*sets)
 
 
-def check_depth(name: str, body: Expr) -> None:
-    """Refuse what the recursive passes could not walk.
-
-    Raises:
-        ExprError: a body nested deeper than `MAX_DEPTH`.
-    """
+def depth_of(body: Expr) -> int:
+    """How deep an expression is nested; a leaf is 1 deep."""
     depth: dict[Expr, int] = {}
     stack: list[tuple[Expr, bool]] = [(body, False)]
     while stack:
@@ -73,9 +69,19 @@ def check_depth(name: str, body: Expr) -> None:
         elif node not in depth:
             stack.append((node, True))
             stack.extend((child, False) for child in node.children())
-    if depth[body] > MAX_DEPTH:
+    return depth[body]
+
+
+def check_depth(name: str, body: Expr) -> None:
+    """Refuse what the recursive passes could not walk.
+
+    Raises:
+        ExprError: a body nested deeper than `MAX_DEPTH`.
+    """
+    depth = depth_of(body)
+    if depth > MAX_DEPTH:
         raise ExprError(
-            f"the body of compute {name!r} is nested {depth[body]} deep",
+            f"the body of compute {name!r} is nested {depth} deep",
             facts=[("allowed", str(MAX_DEPTH))],
             hint="write a long sum as te.sum over a te.reduce_axis, or split the body into several "
             "computes",

@@ -402,6 +402,27 @@ def test_second_derivatives(name: str) -> None:
         check(first, given, tensors, tolerance=1e-5)
 
 
+FLAT_X = te.placeholder((3,), name="x")
+
+
+def nested(depth: int) -> Callable[[te.Tensor], te.Tensor]:
+    """One body with `depth` functions in one another."""
+
+    def element(value: te.Expr) -> te.Expr:
+        for _ in range(depth):
+            value = te.sigmoid(value) * 1.5
+        return value
+
+    return lambda x: te.compute(x.shape, lambda i: element(x[i]), name="y")
+
+
+def test_deep_bodies() -> None:
+    agree(nested(25), (3,))
+    agree(nested(45), (3,))
+    with pytest.raises(te.ExprError, match=r"d_y_d_x' is nested 3\d\d deep[\s\S]*several computes"):
+        te.gradient(nested(80)(FLAT_X), [FLAT_X])
+
+
 # What is generated ------------------------------------------------------------------------------
 
 

@@ -55,3 +55,24 @@ def check(
         want = differences(output, tensor, inputs, weights, sizes)
         np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance, err_msg=tensor.name)
     return gradients
+
+
+def slopes(
+    output: te.Tensor,
+    wrt: te.Tensor,
+    inputs: Mapping[te.Tensor, Any],
+    head: Any,
+    direction: Any,
+    sizes: Mapping[te.Var, int] | None = None,
+) -> list[float]:
+    """The derivative of sum(head * output) along `direction`, by two steps; where they disagree
+    there is a kink nearby."""
+    found: list[float] = []
+    for step in (1e-7, 3e-8):
+        ends: list[float] = []
+        for way in (step, -step):
+            moved = {**inputs, wrt: inputs[wrt] + way * direction}
+            (value,) = evaluate(output, moved, sizes)
+            ends.append(float((head * value).sum()))
+        found.append((ends[0] - ends[1]) / (2 * step))
+    return found
