@@ -100,11 +100,13 @@ from tedsl.expr.scan import scan
 from tedsl.expr.tags import tag_scope
 from tedsl.expr.tensor import Tensor
 from tedsl.expr.visit import structural_equal
+from tedsl.retarget import replay
 from tedsl.runtime.kernel import Kernel
 from tedsl.scheduling import compat as schedule
 from tedsl.scheduling.schedule import Schedule, create_schedule
 from tedsl.scheduling.stage import Stage
 from tedsl.scheduling.threads import program_id, thread_axis
+from tedsl.scheduling.trace import Trace
 from tedsl.target import Target
 
 __all__ = [
@@ -122,6 +124,7 @@ __all__ = [
     "Target",
     "TedslError",
     "Tensor",
+    "Trace",
     "TuneError",
     "Var",
     "abs",
@@ -198,6 +201,7 @@ __all__ = [
     "program_id",
     "reduce_axis",
     "relu",
+    "replay",
     "right_shift",
     "round",
     "rsqrt",
