@@ -12,11 +12,11 @@ from functools import lru_cache
 
 from tedsl.errors import ScheduleError
 from tedsl.expr.bounds_check import check_complete
-from tedsl.expr.nodes import Expr, Reduce, TensorRead, Var
+from tedsl.expr.nodes import Axis, Expr, Reduce, TensorRead, Var
 from tedsl.expr.scan_body import within_scans
 from tedsl.expr.tensor import ComputeOp, Operation, PlaceholderOp, ScanOp, Tensor
 from tedsl.expr.visit import reads, rewrite, variables
-from tedsl.scheduling.names import unique_name
+from tedsl.scheduling.names import labels, unique_name
 from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
 
 
@@ -153,7 +153,7 @@ def reroute(
                 current[old] = outer[old] = new
         stages.append(changed)
     outputs = tuple((outer if only is not None else current).get(t, t) for t in plan.outputs)
-    return Plan(tuple(stages), outputs, plan.assumptions)
+    return replace(plan, stages=tuple(stages), outputs=outputs)
 
 
 def rewrite_reads(
@@ -187,7 +187,7 @@ def rewrite_reads(
             current.update(zip(op.outputs, stage.op.outputs, strict=True))
         stages.append(stage)
     outputs = tuple(current.get(tensor, tensor) for tensor in plan.outputs)
-    return Plan(tuple(stages), outputs, plan.assumptions)
+    return replace(plan, stages=tuple(stages), outputs=outputs)
 
 
 def rebuilt(stage: StagePlan, tensors: Mapping[Tensor, Tensor]) -> StagePlan:
@@ -204,6 +204,19 @@ def rebuilt(stage: StagePlan, tensors: Mapping[Tensor, Tensor]) -> StagePlan:
     memo: dict[Expr, Expr] = {}
     bodies = tuple(rewrite(body, redirect, memo) for body in op.bodies)
     return replace(stage, op=replace(op, bodies=bodies))
+
+
+def retiring(before: Plan, after: Plan, primitive: str) -> Plan:
+    """`after` with a note of the axes that its stages no longer have."""
+    known = {stage.name: stage for stage in after.stages}
+    gone: dict[Axis, tuple[str, str]] = {}
+    for old in before.stages:
+        new = known.get(old.name)
+        if new is not None and new.op is not old.op:
+            left = {axis: None for stage in after.stages for axis in labels(stage)}
+            lost = [axis for axis in labels(old) if axis not in left]
+            gone.update(dict.fromkeys(lost, (old.name, primitive)))
+    return replace(after, retired={**before.retired, **gone}) if gone else after
 
 
 def runtime_sizes(plan: Plan) -> dict[str, Var]:

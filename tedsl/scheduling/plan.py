@@ -127,11 +127,14 @@ class Plan:
     order.
 
     `assumptions` are conditions on runtime sizes that hold at every call; the runtime checks them.
+    `retired` are axes that stages had before they were rebuilt, each with its stage and the
+    primitive that rebuilt it: what a refusal says of a stale handle.
     """
 
     stages: tuple[StagePlan, ...]
     outputs: tuple[Tensor, ...]
     assumptions: tuple[Expr, ...] = ()
+    retired: Mapping[Axis, tuple[str, str]] = field(default_factory=dict[Axis, tuple[str, str]])
 
     def stage(self, name: str) -> StagePlan:
         """The stage called `name`."""

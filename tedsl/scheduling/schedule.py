@@ -16,7 +16,7 @@ from tedsl.expr.nodes import Var
 from tedsl.expr.tensor import Operation, PlaceholderOp, Tensor
 from tedsl.scheduling.call import Call, caller, kind_of
 from tedsl.scheduling.checks.arguments import whole_number
-from tedsl.scheduling.graph import initial_plan, runtime_sizes
+from tedsl.scheduling.graph import initial_plan, retiring, runtime_sizes
 from tedsl.scheduling.methods.groups import GroupMethods
 from tedsl.scheduling.methods.handle import Made, primitives_of
 from tedsl.scheduling.methods.layouts import PrecisionMethods
@@ -177,7 +177,8 @@ class Schedule(RewriteMethods, PrecisionMethods, GroupMethods):
             where = "that is gone" if key.schedule is self else "of another schedule"
             shown = f"stage {key.name} {where}"
         elif isinstance(key, (Tensor, Operation)):
-            shown = key.name
+            same = "" if self._present(key.name) is None else " of another computation"
+            shown = f"{key.name}{same}"
         raise ScheduleError(
             f"{shown} is not part of the schedule",
             stage=shown,
@@ -198,6 +199,7 @@ class Schedule(RewriteMethods, PrecisionMethods, GroupMethods):
             known = labels(plan.stage(call.stage))
             results = tuple(known[axis] for axis in made)
         before = self._state
+        plan = retiring(before.plan, plan, call.primitive)
         step = record(before.plan, call, results)
         names = {**before.names, **{stage.op: stage.name for stage in plan.stages}}
         self._before = (*self._before, before)

@@ -170,7 +170,7 @@ def test_refused_axes():
     with refused(s, "k is an axis of C, not of D", "use an axis of D, or call this on s[C]"):
         s[m.D].split(s[m.C].op.reduce_axis[0], 4)
     foreign = te.reduce_axis((0, 4), name="q")
-    with refused(s, "D has no axis q", "fetch it again from s[D].op.axis"):
+    with refused(s, "D has no axis q: it is of another computation", "fetch it from s[D].op"):
         s[m.D].split(foreign, 4)
     with refused(s, "expected a loop of D, got 'i' of type str", "pass an axis of s[D].op.axis"):
         s[m.D].split("i", 4)  # pyright: ignore[reportArgumentType]

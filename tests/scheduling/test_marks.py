@@ -160,7 +160,7 @@ def test_refused_lanes_of_a_reducer_with_an_order():
     (k,) = s[index].op.reduce_axis
     with refused(
         s,
-        "the reducer argmax of M is not known to be associative and commutative",
+        "the reducer argmax of M is not associative and commutative",
         "because x=",
         "keep the loop serial, or write the combination so that equal values are told apart",
     ):

@@ -61,7 +61,7 @@ def test_consumed_axes_are_loops_again():
     (i,) = s[c.D].op.axis
     outer, _ = s[c.D].split(i, 4)
     s.undo()
-    with refused(s, "D has no axis i0.outer", "the step that made it taken back (undo)", "[i0]"):
+    with refused(s, "D has no axis i0.outer", "the step that made it was taken back", "[i0]"):
         s[c.D].parallel(outer)
     s[c.D].parallel(i)
 

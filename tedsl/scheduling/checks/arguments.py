@@ -91,13 +91,23 @@ def _not_a_leaf(plan: Plan, call: Call, stage: StagePlan, axis: Axis) -> Schedul
             facts=facts,
             hint=f"use an axis of {stage.name}, or call this on s[{holder.name}]",
         )
+    again = f"s[{stage.name}].op.axis or s[{stage.name}].op.reduce_axis"
+    retired = plan.retired.get(axis)
+    if retired is not None:
+        return call.refuse(
+            plan,
+            f"{axis.name} was an axis of {retired[0]} until {retired[1]} rebuilt it",
+            axis=axis,
+            facts=facts,
+            hint=f"fetch the axes again from {again}",
+        )
     return call.refuse(
         plan,
-        f"{stage.name} has no axis {axis.name}: the axis is of another expression, or since it "
-        "was fetched the stage was rebuilt (rfactor) or the step that made it taken back (undo)",
+        f"{stage.name} has no axis {axis.name}: it is of another computation, or the step that "
+        "made it was taken back (undo)",
         axis=axis,
         facts=facts,
-        hint=f"fetch it again from s[{stage.name}].op.axis or s[{stage.name}].op.reduce_axis",
+        hint=f"fetch it from {again}",
     )
 
 

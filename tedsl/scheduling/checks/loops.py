@@ -6,7 +6,7 @@ from tedsl.errors import ScheduleError
 from tedsl.expr.nodes import Axis, AxisKind, Reduce
 from tedsl.expr.tensor import ComputeOp
 from tedsl.ir.nodes import LoopKind
-from tedsl.scheduling.algebra import Verdict, combines_in_any_order
+from tedsl.scheduling.algebra import Result, Verdict, combines_in_any_order
 from tedsl.scheduling.call import Call
 from tedsl.scheduling.names import labels, loops_text
 from tedsl.scheduling.plan import AttachKind, Mark, Plan, StagePlan
@@ -56,6 +56,9 @@ def require_adjacent(plan: Plan, call: Call, stage: StagePlan, axes: tuple[Axis,
     if order == list(range(order[0], order[0] + len(axes))):
         return
     names = ", ".join(known[axis] for axis in axes)
+    named = {axis: None for axis in axes}
+    between = stage.leaf_axes[min(order) : max(order) + 1]
+    together = ", ".join(known[axis] for axis in (*axes, *(a for a in between if a not in named)))
     if sorted(order) == list(range(min(order), min(order) + len(axes))):
         right = ", ".join(known[axis] for axis in sorted(axes, key=lambda axis: rank[axis]))
         raise call.refuse(
@@ -70,7 +73,7 @@ def require_adjacent(plan: Plan, call: Call, stage: StagePlan, axes: tuple[Axis,
         f"{names} are not directly inside each other",
         axis=axes[0],
         facts=[("loops", loops_text(stage))],
-        hint=f"first reorder so that {names} are adjacent",
+        hint=f"first s[{stage.name}].reorder({together})",
     )
 
 
@@ -112,15 +115,28 @@ def require_data_parallel(plan: Plan, call: Call, stage: StagePlan, axis: Axis, 
     if axis.kind is AxisKind.DATA:
         return
     name = labels(stage)[axis]
+    body = stage.op.bodies[0] if isinstance(stage.op, ComputeOp) else None
+    ordered = (
+        isinstance(body, Reduce)
+        and combines_in_any_order(body.reducer, body.sources).verdict is not Verdict.PROVED
+    )
+    element = f"{stage.name}[{', '.join('0' for _ in stage.op.shape)}]"
     raise call.refuse(
         plan,
         f"{name} is a reduce axis: its iterations write the same elements of {stage.name}, "
-        f"so running them {how} is a race",
+        f"so running them {how} is a race: {name} = 0 and {name} = 1 both update {element}",
         axis=axis,
-        facts=[("loops", loops_text(stage))],
-        hint=f"make it data-parallel with s.rfactor({stage.name}, {name}), "
+        facts=[("loops", loops_text(stage)), ("legal", _data_loops(stage) or "none")],
+        hint="keep it serial, for its reducer depends on the order; name a data loop"
+        if ordered
+        else f"make it data-parallel with s.rfactor({stage.name}, {name}), "
         "or use vectorize, whose lanes are combined afterwards",
     )
+
+
+def _data_loops(stage: StagePlan) -> str:
+    known = labels(stage)
+    return ", ".join(known[axis] for axis in stage.leaf_axes if axis.kind is AxisKind.DATA)
 
 
 def require_lanes(plan: Plan, call: Call, stage: StagePlan, axis: Axis) -> None:
@@ -133,23 +149,29 @@ def require_lanes(plan: Plan, call: Call, stage: StagePlan, axis: Axis) -> None:
     result = combines_in_any_order(body.reducer, body.sources)
     if result.verdict is Verdict.PROVED:
         return
-    raise not_any_order(plan, call, stage, axis, result.text, "keep the loop serial")
+    raise not_any_order(plan, call, stage, axis, result, "keep the loop serial")
 
 
 def not_any_order(
-    plan: Plan, call: Call, stage: StagePlan, axis: Axis, why: str, otherwise: str
+    plan: Plan, call: Call, stage: StagePlan, axis: Axis, result: Result, otherwise: str
 ) -> ScheduleError:
     """The refusal for a reducer whose partial results may not be combined in any order."""
     body = stage.op.bodies[0] if isinstance(stage.op, ComputeOp) else None
     name = body.reducer.name if isinstance(body, Reduce) else "its reducer"
+    refuted = result.verdict is Verdict.REFUTED
     return call.refuse(
         plan,
-        f"the reducer {name} of {stage.name} is not known to be associative and commutative, "
+        f"the reducer {name} of {stage.name} is not "
+        f"{'' if refuted else 'known to be '}associative and commutative, "
         "and this combines partial results in another order",
         axis=axis,
-        facts=[("because", why)],
-        hint=f"{otherwise}, or write the combination so that equal values are told apart "
-        "(e.g. by the smaller index)",
+        facts=[("because", result.text)],
+        hint=f"{otherwise}, or write the combination "
+        + (
+            "so that equal values are told apart (e.g. by the smaller index)"
+            if isinstance(body, Reduce) and len(body.sources) > 1
+            else "as an associative one (a difference as the sum of negated terms)"
+        ),
     )
 
 

@@ -94,6 +94,9 @@ def _unfinished(plan: Plan, call: Call, producer: StagePlan, axis: Axis) -> Sche
     known = labels(producer)
     extent = constant(extents(producer)[axis])
     element = f"{producer.name}[{', '.join('0' for _ in producer.op.shape)}]"
+    first = [known[a] for a in producer.leaf_axes if a.kind is AxisKind.DATA]
+    last = [known[a] for a in producer.leaf_axes if a.kind is AxisKind.REDUCE]
+    order = ", ".join((*first, *last))
     terms = f"of its {extent} iterations" if extent is not None else "of its iterations"
     return call.refuse(
         plan,
@@ -101,8 +104,8 @@ def _unfinished(plan: Plan, call: Call, producer: StagePlan, axis: Axis) -> Sche
         f"{known[axis]} = 0 {element} holds the terms of 1 {terms}, not the result",
         axis=axis,
         facts=[("loops", loops_text(producer)), ("legal", data_places(plan, producer))],
-        hint=f"name a data loop outside {known[axis]}, after s[{producer.name}].reorder "
-        "where the data loops are inside it",
+        hint=f"name a data loop outside {known[axis]}; where none is, first "
+        f"s[{producer.name}].reorder({order})",
     )
 
 

@@ -322,6 +322,7 @@ def _misplaced(
         )
     place = stage.attach.axis
     where = "" if place is None else axis_text(after, place)
+    facts.append(("legal", f"after the call: {places_text(after, stage.name)}"))
     return call.refuse(
         before,
         f"{stage.name} is attached at {where}, and would no longer be at a legal place: "

@@ -160,4 +160,4 @@ def require_any_order(
         if result.verdict is Verdict.UNKNOWN
         else f"leave {stage.name} as it is"
     )
-    raise not_any_order(plan, call, stage, axis, result.text, otherwise)
+    raise not_any_order(plan, call, stage, axis, result, otherwise)
