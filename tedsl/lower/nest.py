@@ -43,7 +43,7 @@ from tedsl.lower.places import (
     region_start,
 )
 from tedsl.lower.reduction import Reduction, reduction_of
-from tedsl.scheduling.bounds import Bounds, StageBounds
+from tedsl.scheduling.bounds import Bounds, StageBounds, exported, kernel_of
 from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
 
 
@@ -66,6 +66,7 @@ def build_nests(plan: Plan, bounds: Bounds) -> Module:
         if stage.attach.kind is AttachKind.AT and stage.attach.axis is not None:
             context.children.setdefault(stage.attach.axis, []).append(stage)
     context.bounds = _with_loads(context)
+    context.buffers.update(context.exports)
     funcs = [
         _func(context, stage, stage.op)
         for stage in plan.stages
@@ -132,14 +133,34 @@ def _place(context: Context, stage: StagePlan) -> None:
     for tensor in stage.op.outputs:
         name = stage.name if len(stage.op.outputs) == 1 else f"{stage.name}_{tensor.index}"
         buffer = context.buffers[tensor] = Buffer(name, tensor.dtype, shape, scope)
-        if stage.attach.online:
-            context.before[buffer] = replace(buffer, name=f"{name}_before")
-        if stage.attach.estimate:
-            context.partial[buffer] = replace(buffer, name=f"{name}_partial")
+        context.before[buffer] = replace(buffer, name=f"{name}_before")
+        if stage.attach.online and exported(context.plan, stage):
+            kernel = kernel_of(context.plan, stage).name
+            context.inside.setdefault(kernel, {})[tensor] = buffer
+            context.exports[tensor] = Buffer(name, tensor.dtype, stage.op.shape)
+    if stage.attach.online and isinstance(stage.op, ComputeOp):
+        context.folded[stage.name] = _folded(context, stage, stage.op)
+
+
+def _folded(context: Context, stage: StagePlan, op: ComputeOp) -> tuple[Buffer, ...]:
+    """What an online stage folds into."""
+    reduces = [body for body in op.bodies if isinstance(body, Reduce)]
+    shown = {b.index: context.buffers[t] for b, t in zip(reduces, op.outputs, strict=True)}
+    like = context.buffers[op.outputs[0]]
+    buffers: list[Buffer] = []
+    for n, source in enumerate(reduces[0].sources):
+        own = shown.get(n)
+        if own is None or stage.attach.estimate:
+            own = replace(like, name=f"{stage.name}_folded{n}", dtype=source.dtype)
+        buffers.append(own)
+    return tuple(buffers)
 
 
 def _func(context: Context, stage: StagePlan, op: ComputeOp) -> Func:
+    outside = dict(context.buffers)
+    context.buffers.update(context.inside.get(stage.name, {}))
     body = _stage_nest(context, stage, op)
+    context.buffers.update(outside)
     touched = dict.fromkeys((*buffers_read(body), *buffers_written(body)))
     params = tuple(b for b in context.buffers.values() if b in touched and b.scope is Scope.GLOBAL)
     sizes = _scalars(params, body)

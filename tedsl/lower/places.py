@@ -38,15 +38,19 @@ class Context:
     """What every nest needs: the plan, its bounds, and where each tensor lives.
 
     `attached` puts the stages attached at a loop before its body.  Of online stages, `before` is
-    where their results of the iteration before are kept for repairs, and `partial` where the sums
-    lie of which `buffers` holds estimates.
+    where their results of the iteration before are kept for repairs, and `folded` (by stage) what
+    they fold into, in the reducer's order: `buffers`, except for sums of which these hold
+    estimates, and for values that no output shows.  `inside` (by kernel) has the buffers that
+    stand for tensors there; others read them in device memory.
     """
 
     plan: Plan
     bounds: Bounds
     buffers: dict[Tensor, Buffer] = field(default_factory=dict[Tensor, Buffer])
     before: dict[Buffer, Buffer] = field(default_factory=dict[Buffer, Buffer])
-    partial: dict[Buffer, Buffer] = field(default_factory=dict[Buffer, Buffer])
+    folded: dict[str, tuple[Buffer, ...]] = field(default_factory=dict[str, tuple[Buffer, ...]])
+    inside: dict[str, dict[Tensor, Buffer]] = field(default_factory=dict[str, dict[Tensor, Buffer]])
+    exports: dict[Tensor, Buffer] = field(default_factory=dict[Tensor, Buffer])
     attached: Callable[[Axis, Stmt], Stmt] = lambda axis, body: body
     children: dict[Axis, list[StagePlan]] = field(default_factory=dict[Axis, list[StagePlan]])
 
@@ -81,7 +85,8 @@ def lowered(context: Context, body: Expr, bounds: StageBounds, folded: Sequence[
 
 def region_start(context: Context, tensor: Tensor) -> tuple[Expr, ...]:
     stage = context.plan.stage_of(tensor.op)
-    if stage.attach.kind is not AttachKind.AT:
+    outside = tensor in context.exports and context.buffers[tensor] is context.exports[tensor]
+    if stage.attach.kind is not AttachKind.AT or outside:
         return tuple(Const(0, DType.int32) for _ in tensor.op.shape)
     return tuple(r.min for r in context.bounds[stage.name].stored)
 
@@ -124,11 +129,8 @@ def companions(context: Context, host: StagePlan) -> list[StagePlan]:
 
 def carried(context: Context, host: StagePlan) -> list[Buffer]:
     """What the online stages of `host` carry from one iteration to the next."""
-    found: list[Buffer] = []
+    found: dict[Buffer, None] = {}
     for stage in companions(context, host):
-        for tensor in stage.op.outputs:
-            buffer = context.buffers[tensor]
-            found.append(buffer)
-            if buffer in context.partial:
-                found.append(context.partial[buffer])
-    return found
+        found.update(dict.fromkeys(context.buffers[tensor] for tensor in stage.op.outputs))
+        found.update(dict.fromkeys(context.folded[stage.name]))
+    return list(found)

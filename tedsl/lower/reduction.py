@@ -85,6 +85,12 @@ class Reduction:
         """All three, with what online stages carry through the loops."""
         outputs = self._own_outputs()
         body = self._accumulated() if outputs is None else self._in_place(outputs)
+        stored = [
+            member.export()
+            for each in companions(self.context, self.stage)
+            if (member := reduction_of(self.context, each)).is_exported
+        ]
+        body = Seq((body, *stored)) if stored else body
         if self.stage.attach.kind is AttachKind.ROOT:  # else beside the buffers of the stage
             for buffer in reversed(carried(self.context, self.stage)):
                 body = Allocate(buffer, body)
@@ -92,11 +98,11 @@ class Reduction:
 
     def step(self) -> Stmt:
         """One iteration of an online stage: keep the results so far, repair them, fold on."""
-        buffers = self._results()
+        buffers = self.context.folded[self.stage.name]
         indices = output_indices(self.stage, self.op, self.bounds)
         stores: list[Stmt] = [
             Store(self.context.before[shown], indices, Load(shown, indices))
-            for shown in self._shown()
+            for shown in self._shown().values()
         ]
         keep = self._copied(stores[0] if len(stores) == 1 else Seq(tuple(stores)))
         parts = [keep, *self._repaired(buffers, indices), self._fold(buffers, indices)]
@@ -106,7 +112,7 @@ class Reduction:
 
     def start(self) -> Stmt:
         """The accumulators of an online stage before the first iteration."""
-        buffers = self._results()
+        buffers = self.context.folded[self.stage.name]
         indices = output_indices(self.stage, self.op, self.bounds)
         guards = [g for g in self.bounds.guards if not is_reduce_guard(g)]
         guards = guards if self.reduce.init is not None else []
@@ -114,20 +120,34 @@ class Reduction:
         copies: dict[Expr, Expr] = {a: _copy(a) for a in self.prefix}
         return self._around(_renamed(start, copies), self.prefix, copies)
 
-    def _shown(self) -> tuple[Buffer, ...]:
-        """The buffers that readers see, in the reducer's order."""
-        by_value = {body.index: t for body, t in zip(self._reduces(), self.op.outputs, strict=True)}
-        return tuple(self.context.buffers[by_value[i]] for i in range(len(by_value)))
+    @property
+    def is_exported(self) -> bool:
+        """True when the results are also stored for other kernels or the caller."""
+        return self.op.outputs[0] in self.context.exports
 
-    def _results(self) -> tuple[Buffer, ...]:
-        """The buffers that an online stage folds into, in the reducer's order."""
-        partial = self.context.partial
-        return tuple(partial.get(buffer, buffer) for buffer in self._shown())
+    def export(self) -> Stmt:
+        """Store what an online stage has folded."""
+        local = output_indices(self.stage, self.op, self.bounds)
+        whole = tuple(self.bounds.index[axis] for axis in self.op.axes)
+        stores: list[Stmt] = [
+            Store(self.context.exports[tensor], whole, Load(self.context.buffers[tensor], local))
+            for tensor in self.op.outputs
+        ]
+        guards = [g for g in self.bounds.guards if not is_reduce_guard(g)]
+        axes = (*self.prefix, *self.data)
+        copies: dict[Expr, Expr] = {a: _copy(a) for a in axes}
+        return self._around(_renamed(guarded(guards, Seq(tuple(stores))), copies), axes, copies)
+
+    def _shown(self) -> dict[int, Buffer]:
+        """The buffers that readers see, by their place in the reducer's tuple."""
+        pairs = zip(self._reduces(), self.op.outputs, strict=True)
+        return {body.index: self.context.buffers[tensor] for body, tensor in pairs}
 
     def _estimated(self, buffers: tuple[Buffer, ...], indices: tuple[Expr, ...]) -> list[Stmt]:
         """What readers see of partial sums: S * (all elements / those folded so far)."""
         stores: list[Stmt] = []
-        for buffer, shown in zip(buffers, self._shown(), strict=True):
+        for place, shown in self._shown().items():
+            buffer = buffers[place]
             if buffer is not shown:
                 ratio = self._ratio(buffer.dtype)
                 value = Binary(BinaryOp.MUL, Load(buffer, indices), ratio)

@@ -86,6 +86,28 @@ def enclosing_loops(plan: Plan, stage: StagePlan) -> tuple[Axis, ...]:
     return (*enclosing_loops(plan, parent), *list(position)[: position[axis] + 1])
 
 
+def kernel_of(plan: Plan, stage: StagePlan) -> StagePlan:
+    """The stage at root in whose loops `stage` is computed."""
+    while stage.attach.kind is AttachKind.AT:
+        stage = plan.stage(stage.attach.stage)
+    return stage
+
+
+def exported(plan: Plan, stage: StagePlan) -> bool:
+    """True when what an online stage has folded is also stored for other kernels or the caller."""
+    kernel = kernel_of(plan, stage)
+    mine = {tensor: None for tensor in stage.op.outputs}
+    if any(tensor in mine for tensor in plan.outputs):
+        return True
+    return any(
+        node.tensor in mine and kernel_of(plan, reader) is not kernel
+        for reader in plan.stages
+        if isinstance(reader.op, ComputeOp)
+        for node in walk(*reader.op.bodies)
+        if isinstance(node, TensorRead)
+    )
+
+
 def infer(plan: Plan) -> Bounds:
     """Bounds of all stages of a plan without inlined stages.
 
@@ -151,10 +173,12 @@ def _online_regions(
     readers: Sequence[tuple[StagePlan, TensorRead]],
     found: dict[str, StageBounds],
 ) -> tuple[tuple[Range, ...], tuple[Range, ...]]:
-    """What an online stage computes in one iteration, and what is kept for all its readers: some
-    run after the loop, inside the loops around its host."""
+    """What an online stage computes in one iteration, and what is kept for all its readers in the
+    kernel: some run after the loop, inside the loops around its host."""
     host = plan.stage(stage.attach.stage)
     own = frozenset(enclosing_loops(plan, stage))
+    kernel = kernel_of(plan, host)
+    readers = [(reader, read) for reader, read in readers if kernel_of(plan, reader) is kernel]
     inside = [
         (reader, read)
         for reader, read in readers
@@ -164,6 +188,17 @@ def _online_regions(
     if len(inside) == len(readers):
         return region, region
     return region, _region(plan, stage, readers, found, enclosing_loops(plan, host))
+
+
+def covered(plan: Plan, stage: StagePlan, bounds: Bounds) -> tuple[Range, ...]:
+    """The box of an online stage that the readers in its kernel read in all iterations together."""
+    kernel = kernel_of(plan, stage)
+    inside = [
+        (reader, read)
+        for reader, read in _readers(plan)[stage.name]
+        if kernel_of(plan, reader) is kernel
+    ]
+    return _region(plan, stage, inside, bounds.stages, ())
 
 
 def _dimension(index: Expr, moving: Sequence[Axis], full: Range, facts: Facts) -> Range:

@@ -64,6 +64,12 @@ def chain_of(plan: Plan, last: StagePlan) -> Chain:
     return Chain(last, tuple(s for s in plan.stages if s.op in members), between)
 
 
+def skips(chain: Chain) -> bool:
+    """True when a reduction of the chain may skip elements (`where=`)."""
+    stages = (*chain.members, chain.last)
+    return any((own := reduce_of(s.op)) is not None and own.where is not None for s in stages)
+
+
 def tag_reads(op: Operation, members: Collection[Operation]) -> tuple[TensorRead, ...]:
     """The reads of `members` in what the reduction `op` folds, at one value for the whole fold."""
     own = reduce_of(op)

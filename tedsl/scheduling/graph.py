@@ -85,6 +85,18 @@ def fresh_stage(name: str, op: ComputeOp | PlaceholderOp) -> StagePlan:
     return replace(stage, leaf_axes=stage.root_axes)
 
 
+def producers_before(plan: Plan, name: str) -> Plan:
+    """The plan in which the stage `name` comes as early as it can: all that it does not depend on
+    follows it."""
+    needed: set[Operation] = {plan.stage(name).op}
+    for stage in reversed(plan.stages):
+        if stage.op in needed:
+            needed.update(tensor.op for tensor in tensors_read(stage.op))
+    first = [stage for stage in plan.stages if stage.op in needed]
+    rest = [stage for stage in plan.stages if stage.op not in needed]
+    return replace(plan, stages=(*first, *rest))
+
+
 def readers(plan: Plan, op: Operation) -> tuple[StagePlan, ...]:
     """The stages that read an output of `op`, in plan order."""
     return tuple(

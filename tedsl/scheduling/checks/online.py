@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from tedsl.errors import ScheduleError
-from tedsl.expr.integers import at_most, mul, sub
-from tedsl.expr.nodes import Axis, AxisKind, Expr
+from tedsl.expr.integers import add, at_most, both, mul, sub
+from tedsl.expr.nodes import Axis, AxisKind, Expr, Reduce
 from tedsl.expr.tensor import ComputeOp, Operation
 from tedsl.index.prove import prove
-from tedsl.scheduling.bounds import enclosing_loops, infer
+from tedsl.scheduling.bounds import Bounds, covered, enclosing_loops, exported, infer
 from tedsl.scheduling.call import Call
 from tedsl.scheduling.chain import Chain, reduce_of, same_domain
 from tedsl.scheduling.checks.places import guests
@@ -48,6 +48,30 @@ def require_host(plan: Plan, call: Call, stage: StagePlan, axis: Axis) -> None:
             axis=axis,
             hint="call it once, for the last reduction of the chain",
         )
+
+
+def require_parts(plan: Plan, call: Call, stage: StagePlan, axis: Axis) -> None:
+    """The axis is cut: one loop counts the parts, others run over each of them."""
+    known = labels(stage)
+    own = reduce_of(stage.op)
+    if own is not None and len(own.axes) != 1:
+        raise call.refuse(
+            plan,
+            f"{stage.name} reduces over {len(own.axes)} axes, and a chain shares exactly one",
+            axis=axis,
+            hint="define the reduction over one axis (i * n + j for i, j)",
+        )
+    if any(a.kind is AxisKind.REDUCE and a is not axis for a in stage.leaf_axes):
+        return
+    name = known[axis]
+    raise call.refuse(
+        plan,
+        f"{name} is the whole reduction, and each part would be one element",
+        axis=axis,
+        facts=[("loops", loops_text(stage))],
+        hint=f"first split it, e.g. outer, inner = s[{stage.name}].split({name}, nparts=8), and "
+        "name outer",
+    )
 
 
 def require_chain(plan: Plan, call: Call, chain: Chain) -> None:
@@ -95,17 +119,6 @@ def _why_not(plan: Plan, other: StagePlan, last: StagePlan) -> str:
     return "read at other elements in every iteration"
 
 
-def require_members(plan: Plan, call: Call, chain: Chain) -> None:
-    """What goes along lives inside the loop; an output is in device memory."""
-    for stage in chain.members:
-        if is_output(plan, stage.op):
-            raise call.refuse(
-                plan,
-                f"{stage.name} is an output of the schedule, and would live inside the loop",
-                hint=f"return a copy of it: te.compute over {stage.name}[...] as the output",
-            )
-
-
 def require_between(plan: Plan, call: Call, chain: Chain) -> None:
     """Stages between the reductions hold unfinished values: nobody else may read them."""
     inside = {chain.last.op, *(s.op for s in (*chain.members, *chain.between))}
@@ -124,6 +137,18 @@ def require_between(plan: Plan, call: Call, chain: Chain) -> None:
                 if not is_output(plan, stage.op)
                 else f"define the output as a copy of {stage.name}, and inline {stage.name}",
             )
+
+
+def require_no_init(plan: Plan, call: Call, stage: StagePlan, reduce: Reduce) -> None:
+    """What a dependent reduction starts from belongs to no value of the tags."""
+    if reduce.init is None:
+        return
+    raise call.refuse(
+        plan,
+        f"{stage.name} starts from init=, which does not follow when the reductions it depends on "
+        "change",
+        hint="add the start value after the reduction, in a stage that reads it",
+    )
 
 
 def _tag_names(chain: Chain) -> str:
@@ -177,3 +202,24 @@ def require_slices(plan: Plan, call: Call, after: Plan, name: str) -> None:
                 facts=[("loops", loops_text(plan.stage(name)))],
                 hint="name the outer loop of a split, with the loops it was split into inside it",
             )
+
+
+def require_whole(plan: Plan, call: Call, after: Plan, name: str) -> None:
+    """What is stored for other kernels or the caller is computed for every element."""
+    own = separate_axes(inline_stages(after))
+    host = own.stage(name)
+    bounds: Bounds | None = None
+    for guest in guests(own, host):
+        if not guest.attach.online or not exported(own, guest):
+            continue
+        bounds = infer(own) if bounds is None else bounds
+        for needed, extent in zip(covered(own, guest, bounds), guest.op.shape, strict=True):
+            whole = both(at_most(needed.min, 0), at_most(extent, add(needed.min, needed.extent)))
+            if not prove(whole, bounds[guest.name].facts):
+                raise call.refuse(
+                    plan,
+                    f"{guest.name} is also stored for the caller or for other kernels, and "
+                    f"{host.name} does not read all of it",
+                    facts=[("reads", f"{needed.min} .. {add(needed.min, needed.extent)}")],
+                    hint=f"let the others read a copy of {guest.name} computed by itself",
+                )

@@ -14,6 +14,7 @@ from tedsl.errors import ScheduleError
 from tedsl.expr.nodes import Axis, AxisKind
 from tedsl.expr.tensor import ComputeOp
 from tedsl.ir.nodes import Launch, LoopKind
+from tedsl.scheduling.bounds import exported, kernel_of
 from tedsl.scheduling.call import Call
 from tedsl.scheduling.checks.extents import all_lanes_constant, has_runtime_sizes
 from tedsl.scheduling.graph import (
@@ -96,9 +97,18 @@ def _online_problem(plan: Plan, stage: StagePlan, target: StagePlan, axis: Axis)
                 f"leave {known[outer]} serial; s.split_online runs parts in parallel",
             )
     late = _readers_after(plan, stage, target)
+    kernel = kernel_of(plan, target)
+    if target is not kernel and exported(plan, stage):
+        return Problem(
+            f"{stage.name} is also stored for the caller or for other kernels, and {target.name} "
+            "computes only what is read of it where it is attached",
+            f"leave {target.name} at root",
+        )
     place = {each.name: n for n, each in enumerate(plan.stages)}
     for reader in late:
-        if place[reader.name] < place[target.name]:
+        root = kernel_of(plan, reader)
+        first = reader if root is kernel else root
+        if place[first.name] < place[target.name]:
             return Problem(
                 f"{reader.name} reads {stage.name} and runs before {target.name} is complete",
                 f"let {reader.name} read {target.name} too, or inline it",
@@ -177,7 +187,11 @@ def _reader_problem(plan: Plan, stage: StagePlan, target: StagePlan, axis: Axis)
         own = None if around is None else around.get(target.name)
         if own is not None:
             return rank[own] >= at
-        return stage.attach.online and _beside(plan, reader, target)
+        if not stage.attach.online:
+            return False
+        return _beside(plan, reader, target) or kernel_of(plan, reader) is not kernel_of(
+            plan, target
+        )
 
     outside = [reader for reader in readers if not inside(reader)]
     if outside and len(outside) == len(readers):

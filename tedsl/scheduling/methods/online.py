@@ -4,8 +4,19 @@ from __future__ import annotations
 
 from tedsl.expr.nodes import Axis
 from tedsl.scheduling.call import Call, caller
+from tedsl.scheduling.chain_repair import Consent
 from tedsl.scheduling.methods.handle import StageHandle, primitive
-from tedsl.scheduling.primitives.online import Consent, derivations, online
+from tedsl.scheduling.primitives.online import derivations, online
+
+
+def consent_options(casts: bool, rounding: bool, time_limit: float) -> dict[str, object]:
+    """The options that differ from their defaults, for a trace."""
+    options = {
+        "casts": casts or None,
+        "rounding": rounding or None,
+        "time_limit": None if time_limit == 2.0 else time_limit,
+    }
+    return {key: value for key, value in options.items() if value is not None}
 
 
 class OnlineMethods(StageHandle):
@@ -46,12 +57,7 @@ class OnlineMethods(StageHandle):
               l = l * exp(m - m') + sum(exp(x[k.outer * f .. ] - m'))
         """
         file, line = caller(1)
-        options = {
-            "casts": casts or None,
-            "rounding": rounding or None,
-            "time_limit": None if time_limit == 2.0 else time_limit,
-        }
-        given = {key: value for key, value in options.items() if value is not None}
+        given = consent_options(casts, rounding, time_limit)
         call = Call("online", self.name, (axis,), given, file, line)
         consent = Consent(casts, rounding, time_limit)
         self._commit(call, online(self.schedule.plan, call, axis, consent))

@@ -1,5 +1,5 @@
 """Primitives of the whole schedule that rewrite its graph: cache_read, cache_write, rfactor,
-decompose_reduction.
+decompose_reduction, split_online.
 """
 
 from __future__ import annotations
@@ -10,10 +10,14 @@ from typing import TYPE_CHECKING, Any, cast, overload
 from tedsl.expr.nodes import Axis
 from tedsl.expr.tensor import Operation, Tensor
 from tedsl.scheduling.call import Call, StageName, caller
+from tedsl.scheduling.chain_repair import Consent
 from tedsl.scheduling.methods.handle import primitive
+from tedsl.scheduling.methods.online import consent_options
 from tedsl.scheduling.methods.schedule_handle import ScheduleHandle
 from tedsl.scheduling.primitives import cache, moves
+from tedsl.scheduling.primitives.online import online
 from tedsl.scheduling.primitives.rfactor import rfactor
+from tedsl.scheduling.primitives.split_online import split_online
 
 if TYPE_CHECKING:
     from tedsl.scheduling.stage import Stage
@@ -169,3 +173,65 @@ class RewriteMethods(ScheduleHandle):
         self.commit(call, plan, stages=(made,))
         outputs = plan.stage(made).op.outputs
         return outputs[0] if len(outputs) == 1 else list(outputs)
+
+    @primitive
+    def split_online(
+        self,
+        tensor: Tensor | Stage,
+        axis: Axis,
+        casts: bool = False,
+        rounding: bool = False,
+        time_limit: float = 2.0,
+    ) -> Tensor | Any:  # a list only for several totals, which its caller knows
+        """Compute parts of a chain of dependent reductions by themselves, then merge them.
+
+        Args:
+            tensor: the last reduction of the chain (see `Stage.online`).
+            axis: a loop of its reduce axis: each value is one part.
+            casts: as for `Stage.online`.
+            rounding: as for `Stage.online`.
+            time_limit: as for `Stage.online`.
+
+        Returns:
+            The partial results of `tensor`, a stage named `<stage>.rf` whose first dimension is the
+            part; a list when a repair needs several totals.  Every reduction of the chain has such
+            a stage; the old ones merge the parts and have one new reduce axis each.  The partial
+            stages are a chain too, over the inner loops: `s[T.rf].online(...)`.
+
+        Requires: as for `Stage.online`; the axis is split; no marks on the loops of the chain's
+            stages and nothing attached at them.
+
+        Rewrites:
+            for k: m = max(m, x[k])
+            for k: l += exp(x[k] - m)
+            --> s.split_online(l, ko)
+            for ko: for ki: m.rf[ko] = max(m.rf[ko], x[ko * f + ki])
+            for ko: for ki: l.rf[ko] += exp(x[ko * f + ki] - m.rf[ko])
+            for ko: m = max(m, m.rf[ko])
+            for ko: l += l.rf[ko] * exp(m.rf[ko] - m)
+        """
+        site = caller(1)
+        source = self._tensor(tensor, "split_online", site)
+        stage = self.plan.stage_of(source.op).name
+        given = consent_options(casts, rounding, time_limit)
+        shown = (("", source), ("axis", axis), *given.items())
+        call = Call("split_online", stage, (source, axis), given, *site, shown=shown)
+        plan, made = split_online(self.plan, call, axis, Consent(casts, rounding, time_limit))
+        self.commit(call, plan, stages=made)
+        outputs = plan.stage(made[-1]).op.outputs
+        return outputs[0] if len(outputs) == 1 else list(outputs)
+
+    def online(
+        self,
+        tensor: Tensor | Stage,
+        axis: Axis,
+        casts: bool = False,
+        rounding: bool = False,
+        time_limit: float = 2.0,
+    ) -> None:
+        """`s[tensor].online(axis, ...)`: see `Stage.online`."""
+        site = caller(1)
+        name = self.resolve(tensor, "online", site)
+        given = consent_options(casts, rounding, time_limit)
+        call = Call("online", name, (axis,), given, *site)
+        self.commit(call, online(self.plan, call, axis, Consent(casts, rounding, time_limit)))

@@ -2,83 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 
-from tedsl.expr.build import select
-from tedsl.expr.evaluate import Block
-from tedsl.expr.integers import both
 from tedsl.expr.nodes import (
-    Axis,
-    Before,
-    Binary,
-    BinaryOp,
-    Compare,
-    CompareOp,
-    Const,
-    Expr,
-    Folded,
     Reduce,
-    Reducer,
-    TensorRead,
-    Var,
 )
-from tedsl.expr.numerics import Value, xp
 from tedsl.expr.tensor import ComputeOp, Operation, Tensor
-from tedsl.expr.visit import reads, substitute, walk
 from tedsl.ir.nodes import Scope
-from tedsl.scheduling.algebra_repair import derive_repair
 from tedsl.scheduling.call import Call
 from tedsl.scheduling.chain import (
     Chain,
-    TagReads,
     chain_of,
-    expanded,
     reduce_of,
-    with_tags,
+    skips,
+)
+from tedsl.scheduling.chain_repair import (
+    Consent,
+    Derived,
+    derive_chain,
+    over_folded,
+    started,
+    sums,
+    updates,
 )
 from tedsl.scheduling.checks.arguments import leaf, looped_stage
 from tedsl.scheduling.checks.online import (
-    refuse_repair,
     require_between,
     require_chain,
     require_host,
-    require_members,
     require_slices,
+    require_whole,
 )
 from tedsl.scheduling.checks.places import require_places
 from tedsl.scheduling.checks.rewrites import reduction
-from tedsl.scheduling.graph import rebuilt
+from tedsl.scheduling.graph import producers_before, readers, rebuilt
 from tedsl.scheduling.plan import Attach, AttachKind, Plan, StagePlan
-from tedsl.scheduling.repair import Kind, Refusal, Repair, Sign, Tag
-from tedsl.scheduling.signs import fold_sign, sign_of
-
-_PROBES = (-1e4, -1.0, 0.0, 1.0, 1e4)
-
-
-@dataclass(frozen=True, slots=True)
-class Consent:
-    """What the user takes as exact, and how long a derivation may take."""
-
-    casts: bool = False
-    rounding: bool = False
-    time_limit: float = 2.0
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Derived:
-    """The derivation for one reduction: with pointwise producers written out (`full`), and what was
-    split off before (`split`, when part of the value leaves the loop while its producers stay)."""
-
-    tags: TagReads
-    full: Repair
-    split: tuple[TagReads, Repair] | None
-
-    @property
-    def proof(self) -> str:
-        """What was proved, as text."""
-        first = "" if self.split is None else self.split[1].explain() + "\n"
-        return first + self.full.explain()
+from tedsl.scheduling.repair import Kind
 
 
 def online(plan: Plan, call: Call, axis: object, consent: Consent) -> Plan:
@@ -89,13 +49,14 @@ def online(plan: Plan, call: Call, axis: object, consent: Consent) -> Plan:
     require_host(plan, call, stage, loop)
     chain = chain_of(plan, stage)
     require_chain(plan, call, chain)
-    require_members(plan, call, chain)
     require_between(plan, call, chain)
-    derived = _derive_chain(plan, call, chain, consent)
+    derived = derive_chain(plan, call, chain, consent)
     place = Attach(AttachKind.AT, stage.name, loop, online=True)
     after = _attached(_rewritten(plan, chain, derived), chain, place, derived)
+    after = producers_before(after, stage.name)
     require_places(plan, call, after)
     require_slices(plan, call, after, stage.name)
+    require_whole(plan, call, after, stage.name)
     return after
 
 
@@ -105,78 +66,7 @@ def derivations(plan: Plan, call: Call, consent: Consent) -> dict[str, Derived]:
     reduction(plan, call, stage)
     chain = chain_of(plan, stage)
     require_chain(plan, call, chain)
-    return _derive_chain(plan, call, chain, consent)
-
-
-def _derive_chain(plan: Plan, call: Call, chain: Chain, consent: Consent) -> dict[str, Derived]:
-    """The repairs of the reductions of a chain that depend on others, by stage."""
-    members = {stage.op for stage in chain.members}
-    signs: dict[Tensor, Sign] = {}
-    found: dict[str, Derived] = {}
-    for stage in (*chain.members, chain.last):
-        _, reduce = reduction(plan, call, stage)
-        tags = with_tags(expanded(reduce.sources[0], members), members, reduce.axes)
-        others = [with_tags(expanded(s, members), members, reduce.axes) for s in reduce.sources[1:]]
-        if tags.reads or any(other.reads for other in others):
-            result = _derive(plan, reduce, tags, members, signs, consent)
-            if isinstance(result, Refusal):
-                raise refuse_repair(plan, call, stage, result)
-            found[stage.name] = result
-        for tensor, source in zip(stage.op.outputs, reduce.sources, strict=False):
-            whole = reduce.where is None
-            sign = fold_sign(reduce.reducer.operator, _sign(expanded(source, members), signs))
-            keeps = whole or sign is not Sign.POSITIVE
-            signs[tensor] = sign if keeps else Sign.NONNEGATIVE
-    return found
-
-
-def _sign(value: Expr, signs: Mapping[Tensor, Sign]) -> Sign:
-    found = reads(value)
-    return sign_of(value, {r: signs[r.tensor] for r in found if r.tensor in signs})
-
-
-def _derive(
-    plan: Plan,
-    reduce: Reduce,
-    tags: TagReads,
-    members: Collection[Operation],
-    signs: Mapping[Tensor, Sign],
-    consent: Consent,
-) -> Derived | Refusal:
-    """First split off what leaves the loop, with the stages between as they are; then the rest with
-    all of them written out."""
-
-    def repair(found: TagReads, defer: bool) -> Repair | Refusal:
-        return derive_repair(
-            found.value,
-            [
-                _tag(read.tensor, var, signs)
-                for read, var in zip(found.reads, found.names, strict=True)
-            ],
-            reduce.reducer,
-            reduce.axes,
-            consent_casts=consent.casts,
-            consent_rounding=consent.rounding,
-            defer=defer,
-            time_limit=consent.time_limit,
-        )
-
-    kept = with_tags(expanded(reduce.sources[0], members, plan), members, reduce.axes)
-    first = repair(kept, True)
-    if isinstance(first, Repair) and first.deferred and first.kind is not Kind.MATRIX:
-        rest = kept.restored(first.basis[0])
-        inner = with_tags(expanded(rest, members), members, reduce.axes)
-        second = repair(inner, False)
-        if isinstance(second, Repair):
-            return Derived(inner, second, (kept, first))
-    whole = repair(tags, True)
-    return whole if isinstance(whole, Refusal) else Derived(tags, whole, None)
-
-
-def _tag(tensor: Tensor, var: Var, signs: Mapping[Tensor, Sign]) -> Tag:
-    own = reduce_of(tensor.op)
-    operator = None if own is None else own.reducer.operator
-    return Tag(var, operator, signs.get(tensor, Sign.ANY))
+    return derive_chain(plan, call, chain, consent)
 
 
 def _rewritten(plan: Plan, chain: Chain, derived: Mapping[str, Derived]) -> Plan:
@@ -187,7 +77,7 @@ def _rewritten(plan: Plan, chain: Chain, derived: Mapping[str, Derived]) -> Plan
     for stage in plan.stages:
         own, changed = reduce_of(stage.op), stage
         if own is not None and isinstance(stage.op, ComputeOp):
-            new = _started(own) if stage.name in members else own
+            new = started(own) if stage.name in members else own
             new = _repaired(new, derived[stage.name]) if stage.name in derived else new
             if new is not own:
                 reduces = [b for b in stage.op.bodies if isinstance(b, Reduce)]
@@ -202,108 +92,41 @@ def _rewritten(plan: Plan, chain: Chain, derived: Mapping[str, Derived]) -> Plan
     return replace(plan, stages=tuple(stages), outputs=outputs)
 
 
-def _started(reduce: Reduce) -> Reduce:
-    """A maximum (minimum) that starts from the lowest (highest) finite value: no inf - inf."""
-    start = _finite_start(reduce)
-    return reduce if start is None or reduce.init else replace(reduce, init=(start,))
-
-
-def _finite_start(reduce: Reduce) -> Const | None:
-    operator, dtype = reduce.reducer.operator, reduce.sources[0].dtype
-    if operator not in (BinaryOp.MAX, BinaryOp.MIN) or not dtype.is_float:
-        return None
-    limits = dtype.info
-    return Const(limits.lowest if operator is BinaryOp.MAX else limits.highest, dtype)
-
-
 def _repaired(reduce: Reduce, found: Derived) -> Reduce:
     """The reduction with its repair, and with what is applied at the end."""
     full, tags = found.full, found.tags
     sources = reduce.sources
     if len(full.basis) > 1 or full.deferred:
         sources = tuple(tags.restored(each) for each in full.basis)
-    finish = tags.restored(_over_folded(full)) if full.deferred else None
+    finish = tags.restored(over_folded(full)) if full.deferred else None
     if found.split is not None:
         kept, first = found.split
-        finish = kept.restored(_over_folded(first))
+        finish = kept.restored(over_folded(first))
         if len(full.basis) == 1:
             sources = (kept.restored(first.basis[0]),)
     single = len(full.basis) == 1
     return replace(
         reduce,
-        reducer=reduce.reducer if single else _sums(sources),
+        reducer=reduce.reducer if single else sums(sources),
         sources=sources,
-        repair=None if full.kind is Kind.NONE else _updates(full, tags, reduce),
+        repair=None if full.kind is Kind.NONE else updates(full, tags, reduce),
         finish=finish,
     )
 
 
-def _over_folded(repair: Repair) -> Expr:
-    total = repair.totals[0]
-    return substitute(repair.finish, {total: Folded(0, total.dtype)})
-
-
-def _updates(repair: Repair, tags: TagReads, reduce: Reduce) -> tuple[Expr, ...]:
-    """What becomes of the folded values: h, except while nothing has been folded."""
-    totals = [Folded(n, total.dtype) for n, total in enumerate(repair.totals)]
-    before = [Before(read) for read in tags.reads]
-    moved = repair.repaired(totals, before, tags.reads)
-    moved = tuple(tags.restored(each) for each in moved)
-    if _keeps_identity(repair, tags, reduce):
-        return moved
-    start = [Const(0.0, t.dtype) for t in totals]
-    if len(totals) == 1:
-        start = list(reduce.reducer.identity)
-    empty = both(*(Compare(CompareOp.EQ, t, e) for t, e in zip(totals, start, strict=True)))
-    return tuple(select(empty, total, each) for total, each in zip(totals, moved, strict=True))
-
-
-def _keeps_identity(repair: Repair, tags: TagReads, reduce: Reduce) -> bool:
-    """True when h leaves the reducer's identity alone as the tags leave their finite start.
-
-    Tried on numbers, where h depends on nothing but maxima and minima.
-    """
-    starts = [_finite_start(own) for r in tags.reads if (own := reduce_of(r.tensor.op)) is not None]
-    if len(repair.totals) > 1 or any(start is None for start in starts):
-        return False
-    known = {*repair.totals, *repair.old, *repair.new}
-    if any(isinstance(node, (TensorRead, Axis)) for node in walk(*repair.update)):
-        return False
-    if any(isinstance(node, Var) and node not in known for node in walk(*repair.update)):
-        return False
-    (identity,) = reduce.reducer.identity
-    old = [start for start in starts if start is not None]
-    tried = (
-        repair.repaired([identity], old, [Const(probe, start.dtype) for start in old])[0]
-        for probe in _PROBES
-    )
-    with xp.errstate(all="ignore"):
-        return all(bool(_number(h) == _number(identity)) for h in tried)
-
-
-def _number(expr: Expr) -> Value:
-    return Block({}, 0, {}, {})(expr)
-
-
-def _sums(sources: Sequence[Expr]) -> Reducer:
-    """The reducer that adds tuples, place by place."""
-    lhs = tuple(Var(f"x{n}", s.dtype) for n, s in enumerate(sources))
-    rhs = tuple(Var(f"y{n}", s.dtype) for n, s in enumerate(sources))
-    combine = tuple(Binary(BinaryOp.ADD, a, b) for a, b in zip(lhs, rhs, strict=True))
-    identity = tuple(Const(0.0, s.dtype) for s in sources)
-    return Reducer("sums", lhs, rhs, combine, identity)
-
-
 def _attached(plan: Plan, chain: Chain, place: Attach, derived: Mapping[str, Derived]) -> Plan:
-    """Members go along with the loop; stages between that are at root are computed in it."""
+    """Members go along with the loop; stages between that are at root are computed in it, or
+    inlined when the repair has written them out."""
     estimated = _estimated(chain, derived)
     for stage in chain.members:
         attach = replace(place, estimate=stage.op in estimated)
         member = plan.stage(stage.name)
         plan = plan.with_stage(replace(member, attach=attach, scope=Scope.LOCAL))
-    for stage in chain.between:
+    for stage in reversed(chain.between):
         found = plan.stage(stage.name)
-        if found.attach.kind is AttachKind.ROOT:
+        if not readers(plan, found.op):
+            plan = plan.with_stage(replace(found, attach=Attach(AttachKind.INLINE)))
+        elif found.attach.kind is AttachKind.ROOT:
             attach = replace(place, online=False)
             plan = plan.with_stage(replace(found, attach=attach, scope=Scope.LOCAL))
     return plan
@@ -314,8 +137,7 @@ def _estimated(chain: Chain, derived: Mapping[str, Derived]) -> frozenset[Operat
 
     Not where elements may be skipped, because then the number folded so far is not known.
     """
-    stages = (*chain.members, chain.last)
-    if any((own := reduce_of(s.op)) is not None and own.where is not None for s in stages):
+    if skips(chain):
         return frozenset()
     return frozenset(
         read.tensor.op

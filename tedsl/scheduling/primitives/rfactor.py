@@ -29,7 +29,7 @@ from tedsl.scheduling.relations import add, extents, integer, overruns, position
 
 
 @dataclass(frozen=True, slots=True)
-class _Factored:
+class Factored:
     """The axes of the partial results: the factored one, those still reduced, and what stands for
     each old axis.
     """
@@ -54,7 +54,7 @@ def rfactor(
     require_no_marks(plan, call, stage)
     require_any_order(plan, call, stage, loop, consent)
 
-    factored = _factor(stage, op, loop)
+    factored = factor(stage, op, loop)
     name = stage_name(plan, stage.name, "rf")
     partial = _partial_op(name, op, reduce, factored, place)
     final = _final_op(stage, op, reduce, partial, loop, place)
@@ -71,7 +71,7 @@ def rfactor(
     return after, name
 
 
-def _factor(stage: StagePlan, op: ComputeOp, loop: Axis) -> _Factored:
+def factor(stage: StagePlan, op: ComputeOp, loop: Axis) -> Factored:
     """New axes for the reduce loops, and the old reduce axes over them.
 
     A root axis with domain min .. min + extent has the value min + position (see `relations`).
@@ -82,7 +82,7 @@ def _factor(stage: StagePlan, op: ComputeOp, loop: Axis) -> _Factored:
     rest: list[Axis] = []
     for axis in stage.leaf_axes:
         if axis.kind is AxisKind.REDUCE and axis is not loop:
-            kept = axis if axis.domain is not None else _reduce_axis(known[axis], size[axis])
+            kept = axis if axis.domain is not None else reduce_axis(known[axis], size[axis])
             over[axis] = kept
             rest.append(kept)
     values: dict[Expr, Expr] = {}
@@ -96,30 +96,30 @@ def _factor(stage: StagePlan, op: ComputeOp, loop: Axis) -> _Factored:
         for parent, condition in overruns(stage, position).items()
         if parent.kind is AxisKind.REDUCE
     ]
-    return _Factored(factored, tuple(rest), values, tuple(conditions))
+    return Factored(factored, tuple(rest), values, tuple(conditions))
 
 
-def _reduce_axis(name: str, extent: Expr) -> Axis:
+def reduce_axis(name: str, extent: Expr) -> Axis:
     return Axis(name, AxisKind.REDUCE, Range(integer(0, extent.dtype), extent), extent.dtype)
 
 
 def _partial_op(
-    name: str, op: ComputeOp, reduce: Reduce, factored: _Factored, place: int
+    name: str, op: ComputeOp, reduce: Reduce, factored: Factored, place: int
 ) -> ComputeOp:
     """The stage of partial results, one for each value of the factored axis."""
     fresh = tuple(data_axis(axis.name, size) for axis, size in zip(op.axes, op.shape, strict=True))
     values: dict[Expr, Expr] = {**factored.values, **dict(zip(op.axes, fresh, strict=True))}
-    guard = where_inside(reduce, factored.conditions, values)
+    where = where_inside(reduce, factored.conditions, values)
     sources = tuple(substitute(source, values) for source in reduce.sources)
     bodies: tuple[Expr, ...]
     if factored.rest:
-        partial = Reduce(reduce.reducer, sources, factored.rest, guard)
+        partial = Reduce(reduce.reducer, sources, factored.rest, where)
         bodies = tuple(replace(partial, index=n) for n in range(len(sources)))
-    elif guard is None:
+    elif where is None:
         bodies = sources
     else:
         bodies = tuple(
-            IfThenElse(guard, source, identity)
+            IfThenElse(where, source, identity)
             for source, identity in zip(sources, reduce.reducer.identity, strict=True)
         )
     axes = (*fresh[:place], factored.axis, *fresh[place:])
@@ -146,7 +146,7 @@ def _final_op(
     stage: StagePlan, op: ComputeOp, reduce: Reduce, partial: ComputeOp, loop: Axis, place: int
 ) -> ComputeOp:
     """The old operation, reducing the partial results."""
-    axis = _reduce_axis(f"{labels(stage)[loop]}.v", partial.shape[place])
+    axis = reduce_axis(f"{labels(stage)[loop]}.v", partial.shape[place])
     indices = (*op.axes[:place], axis, *op.axes[place:])
     sources = tuple(TensorRead(tensor, indices) for tensor in partial.outputs)
     whole = Reduce(reduce.reducer, sources, (axis,), None, reduce.init)

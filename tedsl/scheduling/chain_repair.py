@@ -1,0 +1,246 @@
+"""The repairs of a chain of reductions, and the expressions that apply them.
+
+Joins `chain` (what depends on what) with `algebra_repair` (how a value follows); used by the
+primitives that compute a chain in one pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tedsl.expr.build import select
+from tedsl.expr.evaluate import Block
+from tedsl.expr.integers import both
+from tedsl.expr.nodes import (
+    Axis,
+    Before,
+    Binary,
+    BinaryOp,
+    Compare,
+    CompareOp,
+    Const,
+    Expr,
+    Folded,
+    Reduce,
+    Reducer,
+    TensorRead,
+    Var,
+)
+from tedsl.expr.numerics import Value, xp
+from tedsl.expr.tensor import ComputeOp, Operation, Tensor
+from tedsl.expr.visit import reads, substitute, walk
+from tedsl.scheduling.algebra_repair import derive_repair
+from tedsl.scheduling.call import Call
+from tedsl.scheduling.chain import (
+    Chain,
+    TagReads,
+    expanded,
+    reduce_of,
+    with_tags,
+)
+from tedsl.scheduling.checks.online import (
+    refuse_repair,
+    require_no_init,
+)
+from tedsl.scheduling.checks.rewrites import reduction
+from tedsl.scheduling.plan import Plan
+from tedsl.scheduling.repair import Kind, Refusal, Repair, Sign, Tag
+from tedsl.scheduling.signs import fold_sign, sign_of
+
+_PROBES = (-1e4, -1.0, 0.0, 1.0, 1e4)
+
+
+@dataclass(frozen=True, slots=True)
+class Consent:
+    """What the user takes as exact, and how long a derivation may take."""
+
+    casts: bool = False
+    rounding: bool = False
+    time_limit: float = 2.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Derived:
+    """The derivation for one reduction: with pointwise producers written out (`full`), and what was
+    split off before (`split`, when part of the value leaves the loop while its producers stay)."""
+
+    tags: TagReads
+    full: Repair
+    split: tuple[TagReads, Repair] | None
+
+    @property
+    def proof(self) -> str:
+        """What was proved, as text."""
+        first = "" if self.split is None else self.split[1].explain() + "\n"
+        return first + self.full.explain()
+
+
+def derive_chain(plan: Plan, call: Call, chain: Chain, consent: Consent) -> dict[str, Derived]:
+    """The repairs of the reductions of a chain that depend on others, by stage."""
+    members = {stage.op for stage in chain.members}
+    signs: dict[Tensor, Sign] = {}
+    found: dict[str, Derived] = {}
+    for stage in (*chain.members, chain.last):
+        _, reduce = reduction(plan, call, stage)
+        tags = with_tags(expanded(reduce.sources[0], members), members, reduce.axes)
+        others = [with_tags(expanded(s, members), members, reduce.axes) for s in reduce.sources[1:]]
+        if tags.reads or any(other.reads for other in others):
+            require_no_init(plan, call, stage, reduce)
+            result = _derive(plan, reduce, tags, members, signs, consent)
+            if isinstance(result, Refusal):
+                raise refuse_repair(plan, call, stage, result)
+            found[stage.name] = result
+        bodies = stage.op.bodies if isinstance(stage.op, ComputeOp) else ()
+        for tensor, body in zip(stage.op.outputs, bodies, strict=True):
+            source = reduce.sources[body.index if isinstance(body, Reduce) else 0]
+            whole = reduce.where is None
+            sign = fold_sign(reduce.reducer.operator, _sign(expanded(source, members), signs))
+            keeps = whole or sign is not Sign.POSITIVE
+            signs[tensor] = sign if keeps else Sign.NONNEGATIVE
+    return found
+
+
+def _sign(value: Expr, signs: Mapping[Tensor, Sign]) -> Sign:
+    found = reads(value)
+    return sign_of(value, {r: signs[r.tensor] for r in found if r.tensor in signs})
+
+
+def _derive(
+    plan: Plan,
+    reduce: Reduce,
+    tags: TagReads,
+    members: Collection[Operation],
+    signs: Mapping[Tensor, Sign],
+    consent: Consent,
+) -> Derived | Refusal:
+    """First split off what leaves the loop, with the stages between as they are; then the rest with
+    all of them written out."""
+
+    def repair(found: TagReads, defer: bool) -> Repair | Refusal:
+        return derive_repair(
+            found.value,
+            [
+                _tag(read.tensor, var, signs)
+                for read, var in zip(found.reads, found.names, strict=True)
+            ],
+            reduce.reducer,
+            reduce.axes,
+            consent_casts=consent.casts,
+            consent_rounding=consent.rounding,
+            defer=defer,
+            time_limit=consent.time_limit,
+        )
+
+    kept = with_tags(expanded(reduce.sources[0], members, plan), members, reduce.axes)
+    first = repair(kept, True)
+    if isinstance(first, Repair) and first.deferred and first.kind is not Kind.MATRIX:
+        rest = kept.restored(first.basis[0])
+        inner = with_tags(expanded(rest, members), members, reduce.axes)
+        second = repair(inner, False)
+        if isinstance(second, Repair):
+            return Derived(inner, second, (kept, first))
+    whole = repair(tags, True)
+    return whole if isinstance(whole, Refusal) else Derived(tags, whole, None)
+
+
+def _tag(tensor: Tensor, var: Var, signs: Mapping[Tensor, Sign]) -> Tag:
+    own = reduce_of(tensor.op)
+    operator = None if own is None else own.reducer.operator
+    return Tag(var, operator, signs.get(tensor, Sign.ANY))
+
+
+def started(reduce: Reduce) -> Reduce:
+    """A maximum (minimum) that starts from the lowest (highest) finite value: no inf - inf."""
+    start = _finite_start(reduce)
+    return reduce if start is None or reduce.init else replace(reduce, init=(start,))
+
+
+def _finite_start(reduce: Reduce) -> Const | None:
+    operator, dtype = reduce.reducer.operator, reduce.sources[0].dtype
+    if operator not in (BinaryOp.MAX, BinaryOp.MIN) or not dtype.is_float:
+        return None
+    limits = dtype.info
+    return Const(limits.lowest if operator is BinaryOp.MAX else limits.highest, dtype)
+
+
+def over_folded(repair: Repair) -> Expr:
+    """What is applied at the end, to the first folded value."""
+    total = repair.totals[0]
+    return substitute(repair.finish, {total: Folded(0, total.dtype)})
+
+
+def updates(repair: Repair, tags: TagReads, reduce: Reduce) -> tuple[Expr, ...]:
+    """What becomes of the values folded so far, one for each of the basis."""
+    totals = [Folded(n, total.dtype) for n, total in enumerate(repair.totals)]
+    return _moved(repair, tags, reduce, totals, [Before(read) for read in tags.reads])
+
+
+def merged(
+    repair: Repair,
+    tags: TagReads,
+    reduce: Reduce,
+    totals: Sequence[Expr],
+    old: Sequence[Expr],
+) -> Expr:
+    """What a part with the folded values `totals`, which belong to the tags `old`, adds to the
+    whole."""
+    return _moved(repair, tags, reduce, totals, old)[0]
+
+
+def _moved(
+    repair: Repair,
+    tags: TagReads,
+    reduce: Reduce,
+    totals: Sequence[Expr],
+    old: Sequence[Expr],
+) -> tuple[Expr, ...]:
+    """h of the totals, from the tags `old` to those that are read; the totals themselves while
+    nothing has been folded."""
+    if repair.kind is Kind.NONE:
+        return tuple(totals)
+    moved = repair.repaired(totals, old, tags.reads)
+    moved = tuple(tags.restored(each) for each in moved)
+    if _keeps_identity(repair, tags, reduce):
+        return moved
+    start = [Const(0.0, t.dtype) for t in totals]
+    if len(totals) == 1:
+        start = list(reduce.reducer.identity)
+    empty = both(*(Compare(CompareOp.EQ, t, e) for t, e in zip(totals, start, strict=True)))
+    return tuple(select(empty, total, each) for total, each in zip(totals, moved, strict=True))
+
+
+def _keeps_identity(repair: Repair, tags: TagReads, reduce: Reduce) -> bool:
+    """True when h leaves the reducer's identity alone as the tags leave their finite start.
+
+    Tried on numbers, where h depends on nothing but maxima and minima.
+    """
+    starts = [_finite_start(own) for r in tags.reads if (own := reduce_of(r.tensor.op)) is not None]
+    if len(repair.totals) > 1 or any(start is None for start in starts):
+        return False
+    known = {*repair.totals, *repair.old, *repair.new}
+    if any(isinstance(node, (TensorRead, Axis)) for node in walk(*repair.update)):
+        return False
+    if any(isinstance(node, Var) and node not in known for node in walk(*repair.update)):
+        return False
+    (identity,) = reduce.reducer.identity
+    old = [start for start in starts if start is not None]
+    tried = (
+        repair.repaired([identity], old, [Const(probe, start.dtype) for start in old])[0]
+        for probe in _PROBES
+    )
+    with xp.errstate(all="ignore"):
+        return all(bool(_number(h) == _number(identity)) for h in tried)
+
+
+def _number(expr: Expr) -> Value:
+    return Block({}, 0, {}, {})(expr)
+
+
+def sums(sources: Sequence[Expr]) -> Reducer:
+    """The reducer that adds tuples, place by place."""
+    lhs = tuple(Var(f"x{n}", s.dtype) for n, s in enumerate(sources))
+    rhs = tuple(Var(f"y{n}", s.dtype) for n, s in enumerate(sources))
+    combine = tuple(Binary(BinaryOp.ADD, a, b) for a, b in zip(lhs, rhs, strict=True))
+    identity = tuple(Const(0.0, s.dtype) for s in sources)
+    return Reducer("sums", lhs, rhs, combine, identity)
