@@ -17,6 +17,7 @@ from tedsl.expr.nodes import (
     Const,
     Expr,
     Folded,
+    Reduce,
     TensorRead,
 )
 from tedsl.expr.tensor import ComputeOp, Tensor
@@ -112,9 +113,26 @@ def loops(
         if constant(extents[axis]) != 1:
             mark = stage.mark(axis)
             body = For(
-                axis, extents[axis], mark.kind, body, mark.program, mark.num_stages, mark.flatten
+                axis,
+                extents[axis],
+                mark.kind,
+                body,
+                mark.program,
+                mark.num_stages,
+                mark.flatten,
+                _masks_decide(context, stage, axis),
             )
     return guarded(waiting, body)
+
+
+def _masks_decide(context: Context, host: StagePlan, axis: Axis) -> bool:
+    """True when an iteration in which every fold is masked changes nothing: online stages go along,
+    each fold has a condition, and repairs leave alone what belongs to unchanged results."""
+    guests = [stage for stage in context.children.get(axis, []) if stage.attach.online]
+    if not guests:
+        return False
+    folds = [stage.op.bodies[0] for stage in (host, *guests) if isinstance(stage.op, ComputeOp)]
+    return all(isinstance(fold, Reduce) and fold.where is not None for fold in folds)
 
 
 def companions(context: Context, host: StagePlan) -> list[StagePlan]:

@@ -337,7 +337,7 @@ def _renamed(stmt: Stmt, mapping: Mapping[Expr, Expr]) -> Stmt:
         case Store(buffer=buffer, indices=indices, value=value):
             moved = tuple(substitute(i, mapping) for i in indices)
             return Store(buffer, moved, substitute(value, mapping))
-        case For(extent=extent, body=body):
-            return replace(stmt, extent=substitute(extent, mapping), body=_renamed(body, mapping))
+        case For(end=end, body=body):
+            return replace(stmt, end=substitute(end, mapping), body=_renamed(body, mapping))
         case _:
             raise InternalError(f"a {type(stmt).__name__} cannot be copied")
