@@ -234,6 +234,20 @@ def online() -> tuple[te.Schedule, te.Tensor]:
     return s, total
 
 
+@case
+def split_online() -> tuple[te.Schedule, te.Tensor]:
+    X = te.placeholder((6, 40), name="X")
+    k, r = te.reduce_axis((0, 40), "k"), te.reduce_axis((0, 40), "r")
+    top = te.compute((6,), lambda i: te.max(X[i, k], axis=k), name="top")
+    total = te.compute((6,), lambda i: te.sum(te.exp(X[i, r] - top[i]), axis=r), name="total")
+    s = te.create_schedule(total)
+    outer, _ = s[total].split(s[total].op.reduce_axis[0], 8)
+    partial = s.split_online(total, outer, casts=True)
+    first, _ = s[partial].split(s[partial].op.reduce_axis[0], 4)
+    s[partial].online(first)
+    return s, total
+
+
 def test_every_primitive_has_a_case() -> None:
     known = primitives_of(te.Schedule) | primitives_of(te.Stage)
     assert set(CASES) == known, "write a case in this file for each primitive"
