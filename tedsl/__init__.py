@@ -103,7 +103,7 @@ from tedsl.expr.visit import structural_equal
 from tedsl.retarget import replay
 from tedsl.runtime.kernel import Kernel
 from tedsl.scheduling import compat as schedule
-from tedsl.scheduling.schedule import Schedule, create_schedule
+from tedsl.scheduling.schedule import Schedule, create_schedule, diff
 from tedsl.scheduling.stage import Stage
 from tedsl.scheduling.threads import program_id, thread_axis
 from tedsl.scheduling.trace import Trace
@@ -153,6 +153,7 @@ __all__ = [
     "cos",
     "cosh",
     "create_schedule",
+    "diff",
     "div",
     "divide",
     "equal",

@@ -16,6 +16,7 @@ from tedsl.expr.nodes import Var
 from tedsl.expr.tensor import Operation, PlaceholderOp, Tensor
 from tedsl.scheduling.call import Call, caller, kind_of
 from tedsl.scheduling.checks.arguments import whole_number
+from tedsl.scheduling.diff import Difference, difference
 from tedsl.scheduling.graph import initial_plan, retiring, runtime_sizes
 from tedsl.scheduling.methods.groups import GroupMethods
 from tedsl.scheduling.methods.handle import Made, primitives_of
@@ -50,6 +51,11 @@ class State:
     plan: Plan
     names: Mapping[Operation, str]
     knobs: Mapping[str, Knob]
+
+
+def diff(left: Schedule, right: Schedule) -> Difference:
+    """`left.diff(right)`."""
+    return left.diff(right)
 
 
 def create_schedule(
@@ -280,6 +286,19 @@ class Schedule(RewriteMethods, PrecisionMethods, GroupMethods):
         asked = {**knobs, name: Knob(name, options, match[0])}
         self._state = replace(self._state, knobs=asked)
         return match[0]
+
+    def diff(self, other: Schedule) -> Difference:
+        """How this schedule and another differ: in what is decided, whatever the calls that led
+        there.
+
+        Args:
+            other: a schedule of the same computation, or of one with the same names.
+
+        Returns:
+            The difference as data, this schedule on the left; false, and empty as text, when the
+            schedules are equal.
+        """
+        return difference(self.plan, other.plan)
 
     def as_python(self, *names: str) -> str:
         """The schedule as Python: run with `te` and the outputs, it makes `s`, a schedule of the
