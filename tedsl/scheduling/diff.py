@@ -19,7 +19,9 @@ from tedsl.scheduling.names import labels
 from tedsl.scheduling.plan import Attach, AttachKind, Mark, Plan, Relation, StagePlan
 
 _NONE = "-"
+# What is told in words of its own, and axes that are gone, which decide nothing.
 _TOLD = ("name", "op", "leaf_axes", "relations", "marks", "attach")
+_APART = ("stages", "retired")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +109,7 @@ class _Told:
     def whole(self) -> Iterator[tuple[str, str]]:
         """What is of no single stage."""
         for each in fields(Plan):
-            if each.name != "stages":
+            if each.name not in _APART:
                 yield each.name, self.text(getattr(self.plan, each.name))
 
     def stage(self, stage: StagePlan) -> Iterator[tuple[str, str]]:
