@@ -225,9 +225,11 @@ def retiring(before: Plan, after: Plan, primitive: str) -> Plan:
     for old in before.stages:
         new = known.get(old.name)
         if new is not None and new.op is not old.op:
-            left = {axis: None for stage in after.stages for axis in labels(stage)}
-            lost = [axis for axis in labels(old) if axis not in left]
-            gone.update(dict.fromkeys(lost, (old.name, primitive)))
+            left = labels(new)
+            gone.update((axis, (old.name, primitive)) for axis in labels(old) if axis not in left)
+    for stage in after.stages if gone else ():
+        for axis in labels(stage):
+            gone.pop(axis, None)  # another stage took it over
     return replace(after, retired={**before.retired, **gone}) if gone else after
 
 
