@@ -221,3 +221,25 @@ def test_precision_refusals():
     s = te.create_schedule(C)
     with refused(s, "B is reduced by total, whose combination is written for", "s.cache_write(B"):
         s.set_precision(B, "float16")
+
+
+def test_stages_of_a_chain_stay_as_they_were_proved():
+    X = te.placeholder((9, 33), name="X")
+    k = te.reduce_axis((0, 33), name="k")
+    M = te.compute((9,), lambda i: te.max(X[i, k], axis=k), name="M")
+    E = te.compute((9, 33), lambda i, j: te.exp(X[i, j] - M[i]), name="E")
+    L = te.compute((9,), lambda i: te.sum(E[i, k], axis=k), name="L")
+    D = te.compute((9,), lambda i: M[i] + te.log(L[i]), name="D")
+    s = te.create_schedule(D)
+    s[E].compute_inline()
+    s.online(L, s[L].op.reduce_axis[0])
+    part = "takes part in the reductions that share the loop of L (online)"
+    for stage in (M, E, L):
+        with refused(s, f"{stage.name} {part}", "call set_precision before s.online(L)"):
+            s.set_precision(stage, "float64")
+    for stage in (M, L):
+        with refused(s, f"{stage.name} {part}"):
+            s[stage].transform_layout(lambda i: (i // 4, i % 4))
+        with refused(s, f"{stage.name} {part}"):
+            s.decompose_reduction(stage, s[stage].op.axis[0])
+    assert agrees(s)

@@ -15,7 +15,7 @@ from tedsl.ir.nodes import LoopKind
 from tedsl.scheduling.bounds import infer
 from tedsl.scheduling.call import Call
 from tedsl.scheduling.checks.loops import PLAIN, mark_text
-from tedsl.scheduling.checks.places import guests, readers_text
+from tedsl.scheduling.checks.places import guests, nest, readers_text
 from tedsl.scheduling.graph import is_output, is_reduction, loop_readers
 from tedsl.scheduling.inline import inline_stages
 from tedsl.scheduling.names import axis_text, labels, loops_text
@@ -71,6 +71,26 @@ def require_pair(plan: Plan, call: Call, reader: StagePlan, producer: StagePlan)
             hint=f"first attach {outside[0]} inside {reader.name}, or leave {producer.name} "
             f"at root and use s[{producer.name}].compute_at",
         )
+
+
+def require_no_chain(plan: Plan, call: Call, stage: StagePlan) -> None:
+    """The stage takes no part in a chain of dependent reductions: what was proved of it stays."""
+    hosts = {each.attach.stage for each in plan.stages if each.attach.online}
+    if not hosts:
+        return
+    inside = {stage.name: None}
+    if stage.attach.kind is AttachKind.INLINE:
+        inside = {reader.name: None for reader in loop_readers(plan, stage.op)}
+    for name in inside:
+        around = (name, *(nest(plan, plan.stage(name)) or {}))
+        for host in around:
+            if host in hosts:
+                raise call.refuse(
+                    plan,
+                    f"{stage.name} takes part in the reductions that share the loop of {host} "
+                    "(online), which were proved as they are",
+                    hint=f"call {call.primitive} before s.online({host}), or undo that step",
+                )
 
 
 def require_finished(plan: Plan, call: Call, producer: StagePlan, outer: Sequence[Axis]) -> None:

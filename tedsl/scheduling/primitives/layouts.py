@@ -34,6 +34,7 @@ from tedsl.scheduling.checks.layouts import (
     require_fresh_loops,
     require_own_buffer,
 )
+from tedsl.scheduling.checks.moves import require_no_chain
 from tedsl.scheduling.checks.places import require_places
 from tedsl.scheduling.graph import rewrite_reads
 from tedsl.scheduling.index_map import IndexMap
@@ -48,6 +49,7 @@ def transform_layout(plan: Plan, call: Call, fn: object) -> tuple[Plan, Call, tu
     stage = looped_stage(plan, call, call.stage)
     _, op = computed_stage(plan, call, call.stage)
     require_own_buffer(plan, call, stage, "its shape")
+    require_no_chain(plan, call, stage)
     require_fresh_loops(plan, call, stage)
     chosen = index_map(plan, call, op, fn)
     call = replace(call, args=(chosen,))
@@ -125,6 +127,7 @@ def set_precision(plan: Plan, call: Call, dtype: object) -> tuple[Plan, Call]:
     """B[i] = f(i); C[i] = B[i] --> B[i] = bf16(f(i)); C[i] = f32(B[i])."""
     stage, op = computed_stage(plan, call, call.stage)
     require_own_buffer(plan, call, stage, "its element type")
+    require_no_chain(plan, call, stage)
     chosen = precision(plan, call, op, dtype)
     call = replace(call, args=(*call.args[:1], chosen))
     rounded = replace(op, bodies=_rounded(plan, call, op, chosen))

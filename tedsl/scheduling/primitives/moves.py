@@ -19,6 +19,7 @@ from tedsl.scheduling.checks.moves import (
     data_places,
     matching_axes,
     require_finished,
+    require_no_chain,
     require_one_iteration,
     require_pair,
     require_pointwise,
@@ -182,6 +183,8 @@ def reverse_compute_inline(plan: Plan, call: Call) -> Plan:
     reader, op = computed_stage(plan, call, call.stage)
     producer, source = _single_producer(plan, call, reader)
     require_pair(plan, call, reader, producer)
+    require_no_chain(plan, call, producer)
+    require_no_chain(plan, call, reader)
     places = matching_axes(plan, call, reader, producer, range(len(source.axes)))
     require_pointwise(plan, call, reader, producer, places)
     what = f"its loops would be replaced by those of {producer.name}"
@@ -265,6 +268,7 @@ def decompose_reduction(plan: Plan, call: Call, axis: object) -> tuple[Plan, str
     stage = looped_stage(plan, call, call.stage)
     op, reduce = reduction(plan, call, stage)
     loop = leaf(plan, call, stage, axis)
+    require_no_chain(plan, call, stage)
     require_starts_outside(plan, call, stage, loop)
     fresh: dict[Expr, Expr] = {
         own: data_axis(own.name, size) for own, size in zip(op.axes, op.shape, strict=True)
