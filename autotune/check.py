@@ -65,7 +65,7 @@ class Tolerance:
         extents = {
             axis: size.extent(axis.domain.extent)
             for op in size.workload.computes
-            for axis in op.reduce_axes
+            for axis in (*op.axes, *op.reduce_axes)
             if axis.domain is not None
         }
         length = longest_reduction(size.workload, extents)

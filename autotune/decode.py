@@ -28,7 +28,7 @@ from tedsl.expr.nodes import (
     UnaryOp,
     Var,
 )
-from tedsl.expr.tensor import ComputeOp, PlaceholderOp, Tensor
+from tedsl.expr.tensor import ComputeOp, PlaceholderOp, ScanOp, Tensor
 
 Row = Sequence[Any]
 
@@ -66,7 +66,7 @@ class GraphDecoder:
             if row["kind"] == "placeholder":
                 done = PlaceholderOp(name, shape, DType(row["dtype"]))
             else:
-                done = ComputeOp(
+                parts = (
                     name,
                     tuple(self.axis(n) for n in row["axes"]),
                     tuple(self.node(n) for n in row["bodies"]),
@@ -74,6 +74,8 @@ class GraphDecoder:
                     tuple(self.axis(n) for n in row["reduce_axes"]),
                     str(self.names["tags"][number]),
                 )
+                states = tuple(self.operation(n).outputs[0] for n in row.get("states", ()))
+                done = ScanOp(*parts, states) if row["kind"] == "scan" else ComputeOp(*parts)
             self.operations[number] = done
         return done
 

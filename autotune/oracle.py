@@ -19,8 +19,9 @@ from tedsl.autotune.sample import affordable, evaluate_samples, sample_points
 from tedsl.errors import BackendError, LowerError, ScheduleError, TuneError
 from tedsl.expr.nodes import Binary, BinaryOp, Cast, Expr, Reduce, TensorRead
 from tedsl.expr.reference import evaluate
-from tedsl.expr.tensor import ComputeOp, PlaceholderOp, Tensor
+from tedsl.expr.tensor import ComputeOp, Tensor
 from tedsl.runtime.arrays import NUMPY_DTYPES
+from tedsl.scheduling.scans import inputs_of
 
 WHOLE = {"cpu": 300_000_000, "cuda": 30_000_000}
 """Points up to which the oracle makes the whole reference; a GPU's host should not wait long."""
@@ -125,11 +126,8 @@ def run_kernel(size: Extents, inputs: dict[Tensor, Array]) -> list[Array]:
 
 def argument_order(kernel: Any) -> list[Tensor]:
     """The placeholders in the order of the kernel's arguments, which carry stage names."""
-    known = {
-        stage.name: stage.op.outputs[0]
-        for stage in kernel.schedule.plan.stages
-        if isinstance(stage.op, PlaceholderOp)
-    }
+    plan = kernel.schedule.plan
+    known = {plan.stage_of(tensor.op).name: tensor for tensor in inputs_of(plan)}
     return [known[buffer.name] for buffer in kernel.signature.inputs]
 
 

@@ -21,8 +21,9 @@ from tedsl.autotune.inputs import Array, Extents
 from tedsl.autotune.workload import Workload
 from tedsl.expr import build
 from tedsl.expr.nodes import Axis, AxisKind, Const, Expr, Range, TensorRead
+from tedsl.expr.printer import operations
 from tedsl.expr.reference import evaluate
-from tedsl.expr.tensor import ComputeOp, PlaceholderOp, Tensor
+from tedsl.expr.tensor import ComputeOp, PlaceholderOp, ScanOp, Tensor
 from tedsl.expr.visit import rewrite, substitute, walk
 from tedsl.runtime.arrays import NUMPY_DTYPES
 
@@ -144,6 +145,8 @@ def affordable(size: Extents, output: Tensor, limit: int, most: int = 512) -> in
     points; 0 when not even one does."""
     if math.prod(size.shape(output)) == 0:
         return 0
+    if any(isinstance(op, ScanOp) for op in operations((output,))):
+        return 0  # an element needs all steps before its own
     count = most
     while count and sample_work(size, output, count) > limit:
         count //= 2

@@ -32,7 +32,8 @@ from tedsl.expr.nodes import (
     Unary,
     Var,
 )
-from tedsl.expr.tensor import ComputeOp, Operation, PlaceholderOp, Tensor
+from tedsl.expr.scan_body import within_scans
+from tedsl.expr.tensor import ComputeOp, Operation, PlaceholderOp, ScanOp, Tensor
 from tedsl.expr.visit import reads, walk
 
 FORMAT = 1
@@ -89,7 +90,9 @@ class Workload:
     @property
     def placeholders(self) -> tuple[PlaceholderOp, ...]:
         """The inputs, in the order they are met."""
-        return tuple(op for op in self.operations if isinstance(op, PlaceholderOp))
+        states = within_scans(self.operations)
+        given = (op for op in self.operations if isinstance(op, PlaceholderOp))
+        return tuple(op for op in given if op not in states)
 
     @property
     def computes(self) -> tuple[ComputeOp, ...]:
@@ -251,13 +254,17 @@ class _Encoder:
                     "dtype": op.dtype.value,
                 }
             case ComputeOp():
-                return {
+                row: dict[str, Json] = {
                     "kind": "compute",
                     "axes": [self.axis(a) for a in op.axes],
                     "reduce_axes": [self.axis(a) for a in op.reduce_axes],
                     "shape": [self.table.add(e) for e in op.shape],
                     "bodies": [self.table.add(e) for e in op.bodies],
                 }
+                if isinstance(op, ScanOp):
+                    row["kind"] = "scan"
+                    row["states"] = [self.operations[state.op] for state in op.states]
+                return row
             case _:
                 raise InternalError(f"operation {op.name!r} ({type(op).__name__}) has no JSON form")
 
@@ -360,17 +367,19 @@ def _producers(op: Operation) -> list[Operation]:
     """Operations that `op` reads, in the order of its bodies."""
     if not isinstance(op, ComputeOp):
         return []
-    return list(dict.fromkeys(read.tensor.op for read in reads(*op.bodies)))
+    states = [state.op for state in op.states] if isinstance(op, ScanOp) else []
+    return list(dict.fromkeys([*states, *(read.tensor.op for read in reads(*op.bodies))]))
 
 
 def longest_reduction(workload: Workload, extent_of: dict[Axis, int]) -> int:
-    """The largest product of reduction extents along a path from an input to an output (at least
-    1)."""
+    """The largest product of extents of reductions and scans along a path from an input to an
+    output (at least 1)."""
     length: dict[Operation, int] = {}
     for op in workload.computes:
         below = max((length.get(p, 1) for p in _producers(op)), default=1)
         own = 1
-        for axis in op.reduce_axes:
+        steps = op.axes[:1] if isinstance(op, ScanOp) else ()
+        for axis in (*op.reduce_axes, *steps):
             own *= max(1, extent_of[axis])
         length[op] = below * own
     return max((length[t.op] for t in workload.outputs if t.op in length), default=1)

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from tedsl.expr.tensor import Operation, Tensor
 from tedsl.schedules import cpu, gpu
 from tedsl.schedules.fusion import fuse
+from tedsl.schedules.scans import schedule_scans
 from tedsl.scheduling.schedule import Schedule, create_schedule
 from tedsl.target import Target
 
@@ -37,6 +38,7 @@ def schedule_for(
     """
     where = Target.parse(target)
     s = create_schedule(outputs, decisions)
+    schedule_scans(s, where)
     for group in fuse(s, gpu.BUSY_ROWS if where.is_triton else cpu.BUSY_ROWS):
         if where.is_triton:
             gpu.schedule_group(s, group, where)

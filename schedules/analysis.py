@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tedsl.expr.nodes import Axis, Binary, BinaryOp, Cast, Const, Expr, Reduce, TensorRead, Unary
-from tedsl.expr.tensor import ComputeOp, PlaceholderOp, Tensor
+from tedsl.expr.scan_body import within_scans
+from tedsl.expr.tensor import ComputeOp, PlaceholderOp, ScanOp, Tensor
 from tedsl.expr.visit import axes_of, reads, walk
 from tedsl.scheduling.algebra import Verdict, combines_in_any_order
 from tedsl.scheduling.inline import inline_stages
@@ -21,9 +22,14 @@ View = dict[str, ComputeOp]
 
 
 def definitions(s: Schedule) -> View:
-    """The computed stages by name, producers first, with inlined stages substituted."""
+    """The computed stages by name, producers first, with inlined stages substituted; scans and
+    their steps have a rule of their own."""
     plan = inline_stages(s.plan)
-    return {stage.name: stage.op for stage in plan.stages if isinstance(stage.op, ComputeOp)}
+    found = {stage.name: stage.op for stage in plan.stages if isinstance(stage.op, ComputeOp)}
+    steps = within_scans(found.values())
+    return {
+        name: op for name, op in found.items() if not isinstance(op, ScanOp) and op not in steps
+    }
 
 
 def is_reduction(op: ComputeOp) -> bool:

@@ -20,6 +20,7 @@ from tedsl.schedules.analysis import (
     volume,
 )
 from tedsl.schedules.choices import flip
+from tedsl.schedules.scans import stored_for_scans
 from tedsl.scheduling.plan import AttachKind
 from tedsl.scheduling.schedule import Schedule
 
@@ -44,7 +45,7 @@ def fuse(s: Schedule, busy: int) -> list[Group]:
     A pointwise stage that several stages of one kernel read is kept there as a tile (computed once)
     where that is possible; a stage read at several shifted places may stay at root.
     """
-    outputs = list(dict.fromkeys(s[t].name for t in s.outputs))
+    outputs = list(dict.fromkeys([*(s[t].name for t in s.outputs), *stored_for_scans(s)]))
     kept = _candidates(definitions(s), outputs)
     for name, op in definitions(s).items():
         inlinable = len(op.bodies) == 1 and not is_reduction(op) and name not in outputs

@@ -17,7 +17,7 @@ from tedsl.errors import ExprError
 from tedsl.expr.broadcast import same_extent
 from tedsl.expr.nodes import Expr
 from tedsl.expr.printer import operations
-from tedsl.expr.tensor import ComputeOp, PlaceholderOp, Tensor
+from tedsl.expr.tensor import ComputeOp, PlaceholderOp, ScanOp, Tensor
 
 
 def gradient(
@@ -77,7 +77,7 @@ def _check_float(tensor: Tensor) -> None:
 
 def _check_kinds(output: Tensor) -> None:
     for op in operations([output]):
-        if not isinstance(op, (ComputeOp, PlaceholderOp)):
+        if isinstance(op, ScanOp) or not isinstance(op, (ComputeOp, PlaceholderOp)):
             raise ExprError(
                 f"{op.name} is a {type(op).__name__}, which has no derivative here",
                 subject="gradient",

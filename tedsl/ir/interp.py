@@ -74,8 +74,8 @@ def run(
     """
     layout = Layout()
     bodies = [_compile(func.body, layout) for func in module.funcs]
-    assumed = [c for func in module.funcs for c in func.assumptions]
-    conditions = [Compiler(layout).visit(c) for c in assumed]
+    counts = {repeat: _scalar(repeat.extent, layout) for repeat in module.repeats}
+    conditions = [Compiler(layout).visit(c) for c in module.assumptions]
     shapes = {b: _extents(b, layout) for b in (*module.inputs, *module.outputs, *module.workspaces)}
     for buffer in shapes:
         layout.memory(buffer)
@@ -91,8 +91,12 @@ def run(
                 env[layout.memories[buffer]] = _input(buffer, extents, inputs)
             else:
                 env[layout.memories[buffer]] = Memory.fresh(buffer, extents)
-        for body in bodies:
-            body(env)
+        for repeat, places in module.launches():
+            for step in (None,) if repeat is None else range(int(counts[repeat](env))):
+                if repeat is not None:
+                    env[layout.cell(repeat.step)] = numerics.scalar(step or 0, repeat.step.dtype)
+                for place in places:
+                    bodies[place](env)
     return {buffer: env[layout.memories[buffer]].data for buffer in module.outputs}
 
 

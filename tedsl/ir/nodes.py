@@ -14,13 +14,14 @@ two levels:
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from tedsl.dtypes import DType
 from tedsl.expr.integers import ZERO, sub
 from tedsl.expr.nodes import Axis, Expr, Reducer, Var
+from tedsl.expr.visit import variables
 
 
 class Scope(StrEnum):
@@ -236,8 +237,24 @@ class Func:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Repeat:
+    """The kernels `begin .. end` of a module run in order for step = 0 .. extent-1.
+
+    `step` is among their sizes and none of the module's; `extent` is over sizes of the module.
+    """
+
+    step: Var
+    extent: Expr
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Module:
-    """Kernels in launch order.  `workspaces` are GLOBAL buffers that live only during a call."""
+    """Kernels in launch order.  `workspaces` are GLOBAL buffers that live only during a call.
+
+    `repeats` are groups of kernels that are launched again and again, in order; none overlap.
+    """
 
     name: str
     inputs: tuple[Buffer, ...]
@@ -245,6 +262,25 @@ class Module:
     workspaces: tuple[Buffer, ...]
     sizes: tuple[Var, ...]
     funcs: tuple[Func, ...]
+    repeats: tuple[Repeat, ...] = ()
+
+    @property
+    def assumptions(self) -> tuple[Expr, ...]:
+        """The conditions of all kernels on the sizes of the module, each once."""
+        steps = {repeat.step for repeat in self.repeats}
+        found = dict.fromkeys(c for func in self.funcs for c in func.assumptions)
+        return tuple(c for c in found if steps.isdisjoint(variables(c)))
+
+    def launches(self) -> Iterator[tuple[Repeat | None, tuple[int, ...]]]:
+        """The kernels by their places, in order: each group that is repeated, and each other kernel
+        by itself."""
+        starts = {repeat.begin: repeat for repeat in self.repeats}
+        place = 0
+        while place < len(self.funcs):
+            repeat = starts.get(place)
+            end = place + 1 if repeat is None else repeat.end
+            yield repeat, tuple(range(place, end))
+            place = end
 
     def __str__(self) -> str:
         text: str = importlib.import_module("tedsl.ir.printer").print_module(self)

@@ -63,8 +63,16 @@ def print_module(module: Module) -> str:
     ):
         lines += [f"  {label} {_declaration(b, namer)}" for b in buffers]
     lines += [f"  size {namer.name(v)}: {v.dtype}" for v in module.sizes]
-    for func in module.funcs:
-        lines += ["", *_func_lines(func, Namer(namer))]
+    for repeat, places in module.launches():
+        inner = Namer(namer)
+        head = [""]
+        if repeat is not None:
+            count = _expr(repeat.extent, namer)
+            head += [f"repeat {inner.name(repeat.step)} in 0..{count}:"]
+        for place in places:
+            text = _func_lines(module.funcs[place], Namer(inner))
+            lines += [*head, *(text if repeat is None else _indent(text))]
+            head = [""]
     return "\n".join(lines) + "\n"
 
 

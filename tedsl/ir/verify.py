@@ -77,15 +77,16 @@ def verify(ir: Module | Func, level: Level) -> None:
         _verify_func(ir, level)
         return
     known = {*ir.inputs, *ir.outputs, *ir.workspaces}
-    for func in ir.funcs:
+    for place, func in enumerate(ir.funcs):
         for buffer in func.params:
             if buffer not in known:
                 raise InternalError(
                     f"parameter {buffer.name!r} of {func.name} is no buffer of the module",
                     subject=f"verify {ir.name}",
                 )
+        steps = {repeat.step for repeat in ir.repeats if repeat.begin <= place < repeat.end}
         for size in func.sizes:
-            if size not in frozenset(ir.sizes):
+            if size not in frozenset(ir.sizes) | steps:
                 raise InternalError(
                     f"size {size.name!r} of {func.name} is no size of the module",
                     subject=f"verify {ir.name}",

@@ -7,11 +7,11 @@ First step of the lowering that makes loop IR.  Imports `scheduling.bounds` and 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from tedsl.errors import InternalError, LowerError
-from tedsl.expr.integers import constant, sub
+from tedsl.expr.integers import ZERO, at_most, constant, less, sub
 from tedsl.expr.nodes import (
     Axis,
     Expr,
@@ -20,20 +20,23 @@ from tedsl.expr.nodes import (
     TensorRead,
     Var,
 )
-from tedsl.expr.tensor import ComputeOp, PlaceholderOp
+from tedsl.expr.tensor import ComputeOp, ScanOp
 from tedsl.expr.visit import rewrite, variables, walk
+from tedsl.index.prove import prove
 from tedsl.ir.nodes import (
     Allocate,
     Buffer,
     Func,
     Load,
     Module,
+    Repeat,
     Scope,
     Seq,
     Stmt,
     Store,
 )
 from tedsl.ir.visit import buffers_read, buffers_written, walk_exprs
+from tedsl.ir.visit import substitute as substitute_stmt
 from tedsl.lower.places import (
     Context,
     carried,
@@ -44,11 +47,14 @@ from tedsl.lower.places import (
 )
 from tedsl.lower.reduction import Reduction, reduction_of
 from tedsl.scheduling.bounds import Bounds, StageBounds, exported, kernel_of
+from tedsl.scheduling.checks.scans import has_own_launch
 from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
+from tedsl.scheduling.scans import inputs_of, scan_stages, step_loop, stored_as
 
 
-def build_nests(plan: Plan, bounds: Bounds) -> Module:
-    """Loop nests of all stages; each root stage is a kernel.
+def build_nests(plan: Plan, bounds: Bounds, launches: frozenset[str] = frozenset()) -> Module:
+    """Loop nests of all stages; each root stage is a kernel, and so is each part of the steps of a
+    scan in `launches`.
 
     Before:  C[i] = sum(k)(A[i, k]) at D.io;  D[i] = C[i] + 1;  i -> io, ii
     After:   for io: alloc C[32]: (for i: C[i] = 0; for i, k: C[i] += A[io*32 + i, k]);
@@ -58,31 +64,50 @@ def build_nests(plan: Plan, bounds: Bounds) -> Module:
     Raises:
         LowerError: an attached stage whose region has no constant size.
     """
-    context = Context(plan, bounds)
+    context = Context(plan, bounds, launches, stored_as(plan))
     context.attached = partial(_with_children, context)
     outputs = {t: i for i, t in enumerate(plan.outputs)}
     for stage in plan.stages:
         _place(context, stage)
         if stage.attach.kind is AttachKind.AT and stage.attach.axis is not None:
             context.children.setdefault(stage.attach.axis, []).append(stage)
-    context.bounds = _with_loads(context)
+    for tensor, home in context.aliases.items():
+        context.buffers[tensor] = context.buffers[home]
+    context.bounds = _with_rows(context, _with_loads(context))
     context.buffers.update(context.exports)
-    funcs = [
-        _func(context, stage, stage.op)
-        for stage in plan.stages
-        if isinstance(stage.op, ComputeOp) and stage.attach.kind is AttachKind.ROOT
-    ]
-    inputs = [
-        context.buffers[s.op.outputs[0]] for s in plan.stages if isinstance(s.op, PlaceholderOp)
-    ]
+    funcs, repeats = _funcs(context)
+    inputs = [context.buffers[tensor] for tensor in inputs_of(plan)]
     results = [context.buffers[t] for t in outputs]
     used = {b for f in funcs for b in f.params}
-    spaces = [
-        b for b in context.buffers.values() if b in used and b not in inputs and b not in results
-    ]
-    sizes = _sizes([*inputs, *results, *spaces], funcs)
+    known = dict.fromkeys(context.buffers.values())
+    spaces = [b for b in known if b in used and b not in inputs and b not in results]
+    steps = {repeat.step for repeat in repeats}
+    sizes = tuple(v for v in _sizes([*inputs, *results, *spaces], funcs) if v not in steps)
     name = "_".join(t.op.name for t in outputs)
-    return Module(name, tuple(inputs), tuple(results), tuple(spaces), sizes, tuple(funcs))
+    return Module(
+        name, tuple(inputs), tuple(results), tuple(spaces), sizes, tuple(funcs), tuple(repeats)
+    )
+
+
+def _funcs(context: Context) -> tuple[list[Func], list[Repeat]]:
+    """The kernels in launch order, and which of them are launched for each step of a scan."""
+    funcs: list[Func] = []
+    repeats: list[Repeat] = []
+    for stage in context.plan.stages:
+        if not isinstance(stage.op, ComputeOp) or stage.attach.kind is not AttachKind.ROOT:
+            continue
+        if stage.name in context.launches:
+            steps = _step_funcs(context, stage)
+            end = len(funcs) + len(steps.funcs)
+            repeats.append(Repeat(steps.step, steps.count, len(funcs), end))
+            funcs.extend(steps.funcs)
+        else:
+            outside = dict(context.buffers)
+            context.buffers.update(context.inside.get(stage.name, {}))
+            body = _stage_nest(context, stage, stage.op)
+            context.buffers.update(outside)
+            funcs.append(_func(context, stage, body))
+    return funcs, repeats
 
 
 def _with_loads(context: Context) -> Bounds:
@@ -117,9 +142,13 @@ def _with_loads(context: Context) -> Bounds:
 
 def _place(context: Context, stage: StagePlan) -> None:
     """Give the outputs of a stage their buffers: the whole tensor at root, the region when
-    attached."""
+    attached; parts of a scan live in its result."""
     shape, scope = stage.op.shape, Scope.GLOBAL
-    if stage.attach.kind is AttachKind.AT:
+    if all(tensor in context.aliases for tensor in stage.op.outputs):
+        return
+    if stage.attach.kind is AttachKind.AT and _is_workspace(context, stage):
+        shape = tuple(r.extent for r in context.bounds[stage.name].stored)
+    elif stage.attach.kind is AttachKind.AT:
         shape = tuple(r.extent for r in context.bounds[stage.name].stored)
         scope = Scope.LOCAL if stage.scope is Scope.GLOBAL else stage.scope
         for i, extent in enumerate(shape):
@@ -156,13 +185,83 @@ def _folded(context: Context, stage: StagePlan, op: ComputeOp) -> tuple[Buffer, 
     return tuple(buffers)
 
 
-def _func(context: Context, stage: StagePlan, op: ComputeOp) -> Func:
-    outside = dict(context.buffers)
-    context.buffers.update(context.inside.get(stage.name, {}))
-    body = _stage_nest(context, stage, op)
-    context.buffers.update(outside)
+def _is_workspace(context: Context, stage: StagePlan) -> bool:
+    """True for what a step of a scan keeps in device memory: what its kernels pass on to each
+    other, and what has no constant size."""
+    if not has_own_launch(context.plan, stage):
+        return False
+    return stage.attach.stage in context.launches or any(
+        constant(r.extent) is None for r in context.bounds[stage.name].stored
+    )
+
+
+def _with_rows(context: Context, bounds: Bounds) -> Bounds:
+    """The bounds of what is stored in the rows of a scan's result: an update at the coordinates of
+    the whole, and an init in no rows beyond it."""
+    changed = dict(bounds.stages)
+    for _, scan in scan_stages(context.plan):
+        whole = tuple(Range(ZERO, extent) for extent in scan.shape)
+        for update in scan.updates:
+            name = context.plan.stage_of(update.op).name
+            changed[name] = replace(changed[name], local=changed[name].index, stored=whole)
+        for init in scan.inits:
+            name = context.plan.stage_of(init.op).name
+            own = changed[name]
+            guard = less(own.index[init.op.axis[0]], scan.shape[0])
+            if not prove(guard, own.facts):
+                changed[name] = replace(own, guards=(*own.guards, guard))
+    return Bounds(changed)
+
+
+def _step_loops(context: Context, stage: StagePlan) -> tuple[Axis, ...]:
+    """The loops of a scan that enclose what its steps compute."""
+    order = stage.loop_order
+    last = max((n for n, axis in enumerate(order) if axis in context.children), default=-1)
+    return order[: last + 1]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Steps:
+    """The kernels of one step, the runtime scalar that counts the steps, and how many there are."""
+
+    step: Var
+    count: Expr
+    funcs: tuple[Func, ...]
+
+
+def _step_funcs(context: Context, stage: StagePlan) -> _Steps:
+    """A kernel for each stage in the steps of a scan, in their order.
+
+    Before:  for t: (for i: B[i] = f(S[t - 1, i]);  for i: S[t, i] = g(B[i]))
+    After:   kernel B(t): for i: B[i] = ...;  kernel S(t): for i: S[t, i] = ...
+    """
+    loop = step_loop(stage)
+    count = context.bounds[stage.name].extents[loop]
+    step = Var(loop.name, loop.dtype, lower=0)
+    inside = [axis for axis in _step_loops(context, stage) if axis is not loop]
+    parts = [
+        (child, _stage_nest(context, child, child.op))
+        for child in context.children.get(loop, [])
+        if isinstance(child.op, ComputeOp)
+    ]
+    if inside:
+        parts.append((stage, loops(context, stage, inside, Seq(()), ())))
+    funcs: list[Func] = []
+    for owner, body in parts:
+        func = _func(context, owner, substitute_stmt(body, {loop: step}))
+        known = (at_most(ZERO, step), less(step, count))
+        if step in frozenset(func.sizes):
+            extra = [v for v in variables(count) if isinstance(v, Var)]
+            sizes = tuple(dict.fromkeys((*func.sizes, *extra)))
+            func = replace(func, sizes=sizes, assumptions=(*func.assumptions, *known))
+        funcs.append(func)
+    return _Steps(step, count, tuple(funcs))
+
+
+def _func(context: Context, stage: StagePlan, body: Stmt) -> Func:
     touched = dict.fromkeys((*buffers_read(body), *buffers_written(body)))
-    params = tuple(b for b in context.buffers.values() if b in touched and b.scope is Scope.GLOBAL)
+    buffers = dict.fromkeys(context.buffers.values())
+    params = tuple(b for b in buffers if b in touched and b.scope is Scope.GLOBAL)
     sizes = _scalars(params, body)
     known = tuple(c for c in context.plan.assumptions if set(sizes).issuperset(variables(c)))
     return Func(stage.name, params, sizes, body, stage.launch, known)
@@ -181,6 +280,8 @@ def _sizes(buffers: Sequence[Buffer], funcs: Sequence[Func]) -> tuple[Var, ...]:
 
 def _stage_nest(context: Context, stage: StagePlan, op: ComputeOp) -> Stmt:
     bounds = context.bounds[stage.name]
+    if isinstance(op, ScanOp):
+        return loops(context, stage, _step_loops(context, stage), Seq(()), ())
     first = op.bodies[0]
     if isinstance(first, Reduce):
         return Reduction(context, stage, op, first, bounds).nest()
@@ -209,5 +310,5 @@ def _with_children(context: Context, axis: Axis, body: Stmt) -> Stmt:
             body = Seq((_stage_nest(context, stage, stage.op), body))
             inside = [*buffers, *carried(context, stage)]
         for buffer in reversed(inside):
-            body = Allocate(buffer, body)
+            body = body if buffer.scope is Scope.GLOBAL else Allocate(buffer, body)
     return body

@@ -17,6 +17,7 @@ from tedsl.lower.partition import partition_loops
 from tedsl.lower.registers import check_registers
 from tedsl.lower.shorten import shorten_loops
 from tedsl.lower.simplify import simplify_func
+from tedsl.lower.steps import keep_order, launched_scans, separate_inits
 from tedsl.lower.targets import complete_for_blocks, complete_for_loops
 from tedsl.lower.vectorize import vectorize_loops
 from tedsl.lower.warps import choose_warps
@@ -83,9 +84,13 @@ def lower(plan: Plan, target: Target, *, dump: Dump | None = None, check: bool =
     Raises:
         LowerError: what the plan asks for cannot be done on the target.
     """
-    plan = separate_axes(inline_stages(plan))
-    plan = complete_for_blocks(plan) if target.is_triton else complete_for_loops(plan)
-    module = build_nests(plan, infer(plan))
+    plan = separate_inits(separate_axes(inline_stages(plan)))
+    launches = launched_scans(plan) if target.is_triton else frozenset[str]()
+    if target.is_triton:
+        plan = complete_for_blocks(keep_order(plan), launches)
+    else:
+        plan = complete_for_loops(plan)
+    module = build_nests(plan, infer(plan), launches)
     _observed(module, "build_nests", Level.NEST, dump, check)
     for step in BLOCK_PASSES if target.is_triton else CPU_PASSES:
         module = replace(module, funcs=tuple(step.run(func) for func in module.funcs))

@@ -38,15 +38,18 @@ from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
 class Context:
     """What every nest needs: the plan, its bounds, and where each tensor lives.
 
-    `attached` puts the stages attached at a loop before its body.  Of online stages, `before` is
-    where their results of the iteration before are kept for repairs, and `folded` (by stage) what
-    they fold into, in the reducer's order: `buffers`, except for sums of which these hold
-    estimates, and for values that no output shows.  `inside` (by kernel) has the buffers that
+    `attached` puts the stages attached at a loop before its body.  Parts of a scan live in its
+    result, as `aliases` says; the steps of those in `launches` are kernels.  Of online stages,
+    `before` is where their results of the iteration before are kept for repairs, and `folded` (by
+    stage) what they fold into, in the reducer's order: `buffers`, except for sums of which these
+    hold estimates, and for values that no output shows.  `inside` (by kernel) has the buffers that
     stand for tensors there; others read them in device memory.
     """
 
     plan: Plan
     bounds: Bounds
+    launches: frozenset[str] = frozenset()
+    aliases: Mapping[Tensor, Tensor] = field(default_factory=dict[Tensor, Tensor])
     buffers: dict[Tensor, Buffer] = field(default_factory=dict[Tensor, Buffer])
     before: dict[Buffer, Buffer] = field(default_factory=dict[Buffer, Buffer])
     folded: dict[str, tuple[Buffer, ...]] = field(default_factory=dict[str, tuple[Buffer, ...]])

@@ -10,7 +10,9 @@ from tedsl.expr.nodes import Axis, AxisKind
 from tedsl.expr.tensor import ComputeOp
 from tedsl.expr.visit import axes_of, reads
 from tedsl.ir.nodes import LoopKind
+from tedsl.scheduling.checks.scans import has_own_launch
 from tedsl.scheduling.plan import AttachKind, Fuse, Mark, Plan, Split, StagePlan
+from tedsl.scheduling.scans import is_step_axis
 
 GRID_DIMENSIONS = 3
 
@@ -28,7 +30,7 @@ def complete_for_loops(plan: Plan) -> Plan:
     return replace(plan, stages=tuple(parallel(s) for s in plan.stages))
 
 
-def complete_for_blocks(plan: Plan) -> Plan:
+def complete_for_blocks(plan: Plan, launches: frozenset[str] = frozenset()) -> Plan:
     """Marks that a program of tiles implies, on loops that have none.
 
     Parallel loops become grid dimensions, in their order.  Block axes are: the data axes of an
@@ -36,13 +38,17 @@ def complete_for_blocks(plan: Plan) -> Plan:
     tile (registers are read whole), the loops inside a pipelined one (it moves tiles), and those
     inside one that online stages go along, and of these stages.
 
+    A stage in the steps of a scan of `launches` is a kernel of its own, not a tile.
+
     Raises:
         LowerError: more parallel loops than grid dimensions, or a stage attached at a block axis.
     """
     stages: list[StagePlan] = []
     for stage in plan.stages:
         if isinstance(stage.op, ComputeOp):
-            marks = {**_grid(stage), **{a: _as_block(stage, a) for a in _blocks(plan, stage)}}
+            own = has_own_launch(plan, stage) and stage.attach.stage in ("", *launches)
+            blocks = _blocks(plan, stage, attached=not own)
+            marks = {**_grid(plan, stage), **{a: _as_block(stage, a) for a in blocks}}
             if marks:
                 stage = replace(stage, marks={**stage.marks, **marks})
         stages.append(stage)
@@ -55,7 +61,7 @@ def _as_block(stage: StagePlan, axis: Axis) -> Mark:
     return replace(stage.mark(axis), kind=LoopKind.VECTORIZED)
 
 
-def _blocks(plan: Plan, stage: StagePlan) -> Iterator[Axis]:
+def _blocks(plan: Plan, stage: StagePlan, *, attached: bool) -> Iterator[Axis]:
     """The unmarked loops of `stage` that are block axes."""
     free = [a for a in stage.leaf_axes if stage.mark(a) == Mark()]
     indexing = _tile_indices(plan, stage)
@@ -70,7 +76,6 @@ def _blocks(plan: Plan, stage: StagePlan) -> Iterator[Axis]:
         if piped:
             inside.add(axis)
         piped = piped or stage.mark(axis).num_stages > 1 or axis in online
-    attached = stage.attach.kind is AttachKind.AT
     for axis in free:
         data = axis.kind is AxisKind.DATA
         whole = stage.attach.online or axis in inside or axis in indexing
@@ -123,14 +128,15 @@ def _check_places(plan: Plan) -> None:
             )
 
 
-def _grid(stage: StagePlan) -> dict[Axis, Mark]:
+def _grid(plan: Plan, stage: StagePlan) -> dict[Axis, Mark]:
     """Grid dimensions for the parallel loops."""
     used = [m.program for m in stage.marks.values() if m.kind is LoopKind.PROGRAM]
     marks: dict[Axis, Mark] = {}
     outside: Axis | None = None
     for axis in stage.leaf_axes:
         kind = stage.mark(axis).kind
-        if kind not in (LoopKind.PARALLEL, LoopKind.PROGRAM, LoopKind.VECTORIZED):
+        fixed = axis.kind is AxisKind.DATA and is_step_axis(plan, stage, axis)
+        if kind not in (LoopKind.PARALLEL, LoopKind.PROGRAM, LoopKind.VECTORIZED) and not fixed:
             outside = axis if outside is None else outside
         if kind is not LoopKind.PARALLEL:
             continue

@@ -117,7 +117,7 @@ class Signature:
             module.sizes,
             scalars,
             keywords,
-            tuple(dict.fromkeys(c for func in module.funcs for c in func.assumptions)),
+            module.assumptions,
         )
 
     def __str__(self) -> str:

@@ -21,7 +21,9 @@ from tedsl.ir.nodes import (
     For,
     Func,
     Guard,
+    Load,
     Module,
+    Repeat,
     Scope,
     Seq,
     Stmt,
@@ -41,8 +43,9 @@ from tedsl.target import Target
 
 @dataclass(frozen=True, slots=True)
 class KernelCost:
-    """One launch: bytes by buffer, floating-point operations, and the buffers it computes on the
-    way; `local_bytes` is what those that are local hold, per thread or program."""
+    """One kernel: bytes by buffer, floating-point operations, and the buffers it computes on the
+    way; `local_bytes` is what those that are local hold, per thread or program.  Bytes and
+    operations are those of all `times` that it is launched."""
 
     name: str
     reads: Mapping[str, int]
@@ -50,6 +53,7 @@ class KernelCost:
     flops: int
     stages: tuple[str, ...]
     local_bytes: int
+    times: int = 1
 
     @property
     def nbytes(self) -> int:
@@ -59,7 +63,7 @@ class KernelCost:
     def __str__(self) -> str:
         density = self.flops / self.nbytes if self.nbytes else 0.0
         lines = [
-            f"kernel {self.name}",
+            f"kernel {self.name}" + (f", {self.times} times" if self.times != 1 else ""),
             f"  computes {', '.join(self.stages)}",
             f"  reads    {_buffers_text(self.reads)}",
             f"  writes   {_buffers_text(self.writes)}",
@@ -108,16 +112,24 @@ def explain(module: Module, target: Target, values: Mapping[Var, Number]) -> Exp
 
     return Explanation(
         target=str(target),
-        kernels=tuple(_cost(func, values) for func in module.funcs),
+        kernels=tuple(
+            _cost(module.funcs[place], values, repeat)
+            for repeat, places in module.launches()
+            for place in places
+        ),
         least_bytes=total(module.inputs) + total(module.outputs),
         workspace_bytes=total(module.workspaces),
     )
 
 
-def _cost(func: Func, values: Mapping[Var, Number]) -> KernelCost:
+def _cost(func: Func, values: Mapping[Var, Number], repeat: Repeat | None) -> KernelCost:
+    times = 1 if repeat is None else max(evaluate(repeat.extent, values), 0)
+    known = values if repeat is None else {**values, repeat.step: 0}
+    in_parts = frozenset[Buffer]() if repeat is None else _in_parts(func, repeat.step)
+
     def sizes(buffers: tuple[Buffer, ...]) -> dict[str, int]:
         held = [b for b in buffers if b.scope is Scope.GLOBAL and b in func.params]
-        return {b.name: _nbytes(b, values) for b in held}
+        return {b.name: _nbytes(b, values) * (1 if b in in_parts else times) for b in held}
 
     buffers = [s.buffer for s in walk_stmts(func.body) if isinstance(s, Allocate)]
     local = [b for b in buffers if b.scope is not Scope.GLOBAL]
@@ -126,10 +138,23 @@ def _cost(func: Func, values: Mapping[Var, Number]) -> KernelCost:
         name=func.name,
         reads=sizes(buffers_read(func.body)),
         writes=written,
-        flops=_flops(func.body, 1, {**values}),
+        flops=_flops(func.body, times, {**known}),
         stages=tuple(dict.fromkeys((*(b.name for b in buffers), *written))),
         local_bytes=sum(_nbytes(b, values) for b in local),
+        times=times,
     )
+
+
+def _in_parts(func: Func, step: Var) -> frozenset[Buffer]:
+    """The buffers of which each launch touches another part."""
+    found: set[Buffer] = set()
+    for stmt in walk_stmts(func.body):
+        for node in walk(*own_exprs(stmt)):
+            if isinstance(node, Load) and step in frozenset(walk(*node.indices)):
+                found.add(node.buffer)
+        if isinstance(stmt, Store) and step in frozenset(walk(*stmt.indices)):
+            found.add(stmt.buffer)
+    return frozenset(found)
 
 
 def _nbytes(buffer: Buffer, values: Mapping[Var, Number]) -> int:

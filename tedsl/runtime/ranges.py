@@ -31,9 +31,11 @@ def check_ranges(module: Module, values: Mapping[Var, Number]) -> None:
         BackendError: names the expression, its largest value and the sizes to declare wider.
     """
     ranges: Ranges = {var: (int(value), 1) for var, value in values.items() if var.dtype.is_integer}
+    for repeat in module.repeats:
+        ranges[repeat.step] = (0, repeat.extent)
     for func in module.funcs:
         for node, highest in _indices(func.body, dict(ranges)):
-            names = [var.name for var in ranges if isinstance(var, Var)]
+            names = [var.name for var in values if var.dtype.is_integer]
             sizes = ", ".join(f"{var.name} = {value}" for var, value in values.items())
             raise BackendError(
                 f"the index {print_expr(node)} reaches {highest}, beyond {node.dtype}",

@@ -29,7 +29,7 @@ from tedsl.expr.integers import (
     widened,
 )
 from tedsl.expr.nodes import Axis, AxisKind, Const, Expr, Range, TensorRead
-from tedsl.expr.tensor import ComputeOp, Operation
+from tedsl.expr.tensor import ComputeOp, Operation, ScanOp
 from tedsl.expr.visit import substitute, walk
 from tedsl.index.bounds import lower_bound, upper_bound
 from tedsl.index.facts import Facts
@@ -148,6 +148,10 @@ def _region(
     """The box of `stage`'s output that `readers` need inside the loops `around`, by default those
     of its attach point."""
     whole = tuple(Range(ZERO, extent) for extent in stage.op.shape)
+    if isinstance(stage.op, ScanOp):
+        # Its first rows are stored by the init; the loops are those of the steps.
+        steps = simplify(sub(whole[0].extent, stage.op.first), Facts.EMPTY)
+        return (Range(stage.op.first, steps), *whole[1:])
     if stage.attach.kind is not AttachKind.AT or not readers:
         return whole
     fixed = frozenset(enclosing_loops(plan, stage) if around is None else around)

@@ -10,14 +10,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 
-from tedsl.errors import ScheduleError
 from tedsl.expr.bounds_check import check_complete
 from tedsl.expr.nodes import Axis, Expr, Reduce, TensorRead, Var
 from tedsl.expr.scan_body import within_scans
 from tedsl.expr.tensor import ComputeOp, Operation, PlaceholderOp, ScanOp, Tensor
 from tedsl.expr.visit import reads, rewrite, variables
+from tedsl.ir.nodes import Scope
 from tedsl.scheduling.names import labels, unique_name
-from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
+from tedsl.scheduling.plan import Attach, AttachKind, Plan, StagePlan
 
 
 @lru_cache(maxsize=1024)
@@ -62,21 +62,31 @@ def producers_first(outputs: tuple[Tensor, ...]) -> tuple[Operation, ...]:
 
 
 def initial_plan(outputs: tuple[Tensor, ...]) -> Plan:
-    """Every operation at root, loops as in the definition."""
+    """Every operation at root, loops as in the definition; the steps of a scan inside its loop."""
     stages: list[StagePlan] = []
     taken: set[str] = set()
     ops = producers_first(outputs)
     steps = within_scans(ops)
     check_complete(op for op in ops if op not in steps)
     for op in ops:
-        if isinstance(op, ScanOp):
-            raise ScheduleError(f"the scan {op.name} has no schedule yet", hint="use te.evaluate")
         if not isinstance(op, (ComputeOp, PlaceholderOp)):
             continue
         name = unique_name(op.name, taken)
         taken.add(name)
         stages.append(fresh_stage(name, op))
-    return Plan(tuple(stages), outputs)
+    scans = {stage.op: stage for stage in stages if isinstance(stage.op, ScanOp)}
+    return Plan(tuple(_in_steps(stage, steps, scans) for stage in stages), outputs)
+
+
+def _in_steps(
+    stage: StagePlan, steps: Mapping[Operation, ScanOp], scans: Mapping[ScanOp, StagePlan]
+) -> StagePlan:
+    """The stage at the steps of its scan, if it belongs to one."""
+    scan = steps.get(stage.op)
+    if scan is None or not isinstance(stage.op, ComputeOp):
+        return stage
+    place = Attach(AttachKind.AT, scans[scan].name, scan.scan_axis)
+    return replace(stage, attach=place, scope=Scope.LOCAL)
 
 
 def fresh_stage(name: str, op: ComputeOp | PlaceholderOp) -> StagePlan:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tedsl.expr.integers import add
-from tedsl.expr.nodes import Axis, Expr, Var
+from tedsl.expr.nodes import Axis, AxisKind, Expr, Var
 from tedsl.expr.printer import print_expr
-from tedsl.expr.tensor import ComputeOp, Operation
+from tedsl.expr.tensor import ComputeOp, Operation, ScanOp
 from tedsl.scheduling.bounds import Bounds, infer
 from tedsl.scheduling.checks.loops import PLAIN, mark_text
 from tedsl.scheduling.checks.places import guests
@@ -19,6 +19,7 @@ from tedsl.scheduling.inline import inline_stages
 from tedsl.scheduling.names import labels
 from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
 from tedsl.scheduling.relations import constant
+from tedsl.scheduling.scans import is_state
 from tedsl.scheduling.separate import separate_axes
 
 
@@ -36,7 +37,8 @@ def print_plan(plan: Plan) -> str:
     lines: list[str] = []
     for stage in plan.stages:
         if not isinstance(stage.op, ComputeOp):
-            lines.append(f"input {stage.name}: {_type(stage)}")
+            what = "state" if is_state(plan, stage.op) else "input"
+            lines.append(f"{what} {stage.name}: {_type(stage)}")
         elif stage.attach.kind is AttachKind.INLINE:
             lines.append(f"{stage.name} is inlined: {_definition(plan, stage, stage.op)[0]}")
     shown = separate_axes(inline_stages(plan))
@@ -68,10 +70,14 @@ def _launch(stage: StagePlan) -> str:
 
 def _nest(plan: Plan, bounds: Bounds, stage: StagePlan, op: ComputeOp, depth: int) -> Iterator[str]:
     known, sizes = labels(stage), bounds[stage.name].extents
-    for axis in stage.loop_order:
+    order = stage.loop_order
+    if isinstance(op, ScanOp):
+        inner = [n for n, axis in enumerate(order) if guests(plan, stage, axis)]
+        order = order[: max(inner, default=-1) + 1]
+    for axis in order:
         mark = stage.mark(axis)
         note = "" if mark == PLAIN else f"  ({mark_text(mark)})"
-        yield f"{'  ' * depth}for {known[axis]} in {_range(axis, sizes[axis])}{note}"
+        yield f"{'  ' * depth}for {known[axis]} in {_range(op, axis, sizes[axis])}{note}"
         depth += 1
         for guest in guests(plan, stage, axis):
             if isinstance(guest.op, ComputeOp):
@@ -83,8 +89,10 @@ def _nest(plan: Plan, bounds: Bounds, stage: StagePlan, op: ComputeOp, depth: in
         yield "  " * depth + line
 
 
-def _range(axis: Axis, extent: Expr) -> str:
+def _range(op: ComputeOp, axis: Axis, extent: Expr) -> str:
     low = axis.domain.min if axis.domain is not None else None
+    if isinstance(op, ScanOp) and axis.kind is AxisKind.ORDERED:
+        return f"{op.first}..{op.shape[0]}"
     if low is None or constant(low) == 0:
         return f"0..{extent}"
     first, size = constant(low), constant(extent)
@@ -95,6 +103,10 @@ def _range(axis: Axis, extent: Expr) -> str:
 def _definition(plan: Plan, stage: StagePlan, op: ComputeOp) -> list[str]:
     """The stage's outputs, over the names of stages and loops."""
     names: dict[Operation, str] = {s.op: s.name for s in plan.stages}
+    if isinstance(op, ScanOp):
+        rows = zip(op.inits, op.updates, strict=True)
+        parts = [f"{names[a.op]}, then {names[b.op]}" for a, b in rows]
+        return [f"{stage.name}: rows of {'; '.join(parts)}"]
     known = labels(stage)
 
     def naming(node: Axis | Var | Operation) -> str:

@@ -16,8 +16,9 @@ from tedsl.expr.nodes import Var
 from tedsl.expr.tensor import Operation, PlaceholderOp, Tensor
 from tedsl.scheduling.call import Call, caller, kind_of
 from tedsl.scheduling.checks.arguments import whole_number
+from tedsl.scheduling.checks.scans import check_outputs
 from tedsl.scheduling.diff import Difference, difference
-from tedsl.scheduling.graph import initial_plan, retiring, runtime_sizes
+from tedsl.scheduling.graph import initial_plan, producers_first, retiring, runtime_sizes
 from tedsl.scheduling.methods.groups import GroupMethods
 from tedsl.scheduling.methods.handle import Made, primitives_of
 from tedsl.scheduling.methods.layouts import PrecisionMethods
@@ -72,7 +73,9 @@ def create_schedule(
     Returns:
         The schedule.
     """
-    return Schedule(initial_plan(_outputs(ops)), decisions)
+    outputs = _outputs(ops)
+    check_outputs(producers_first(outputs), outputs)
+    return Schedule(initial_plan(outputs), decisions)
 
 
 def _outputs(ops: object) -> tuple[Tensor, ...]:

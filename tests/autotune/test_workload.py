@@ -2,8 +2,11 @@
 
 import json
 
+import numpy as np
 import pytest
+import scans
 
+import tedsl as te
 from tedsl.autotune.workload import Workload
 from tedsl.dtypes import DType
 from tedsl.errors import TuneError
@@ -11,7 +14,7 @@ from tedsl.expr import build
 from tedsl.expr.axis import reduce_axis, var
 from tedsl.expr.compute import compute, placeholder
 from tedsl.expr.nodes import Axis, Expr, Reduce, Reducer, Var
-from tedsl.expr.tensor import Tensor
+from tedsl.expr.tensor import ScanOp, Tensor
 
 
 def total(dtype: DType = DType.float32) -> Reducer:
@@ -38,6 +41,27 @@ def test_round_trip_keeps_graph_and_names():
     assert second.outputs[0] is not first.outputs[0]
     assert json.loads(second.sizes) == [[8, 4], [4, 6], [8, 6]]
     assert json.loads(second.dtypes) == ["float32"] * 3
+
+
+def test_a_scan_and_its_states():
+    outs = scans.oscillator()
+    first = Workload.of(outs)
+    second = Workload.from_json(first.to_json())
+    assert second.to_json() == first.to_json()
+    assert [op.name for op in second.placeholders] == ["start"]
+    scan = second.outputs[0].op
+    assert isinstance(scan, ScanOp)
+    assert [state.name for state in scan.states] == ["x", "v"]
+    assert Workload.of(scans.oscillator(rows=8)).hash != first.hash
+    start = np.ones((2, 33), np.float32)
+    (given,) = (op.outputs[0] for op in second.placeholders)
+    (there,) = (op.outputs[0] for op in first.placeholders)
+    for a, b in zip(
+        te.evaluate(outs, {there: start}),
+        te.evaluate(second.outputs, {given: start}),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(a, b)
 
 
 def test_hash_ignores_names():

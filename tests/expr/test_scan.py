@@ -181,3 +181,8 @@ def test_reads_within_the_body_are_followed() -> None:
         te.ExprError, match=r"before the first row: .*t = 2, k = 2 reads S\[-1, i\]"
     ):
         te.scan(TWO, window, S)
+
+
+def test_no_gradient_yet() -> None:
+    with pytest.raises(te.ExprError, match=r"total is a ScanOp, which has no derivative here"):
+        te.gradient(RUNNING, [X])

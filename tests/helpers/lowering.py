@@ -8,11 +8,12 @@ import numpy as np
 
 from tedsl.expr.nodes import Const, Expr, Var
 from tedsl.expr.reference import evaluate
-from tedsl.expr.tensor import PlaceholderOp, Tensor
+from tedsl.expr.tensor import Tensor
 from tedsl.ir.interp import run
 from tedsl.ir.nodes import Module
 from tedsl.ir.printer import print_module
 from tedsl.lower.pipeline import lower
+from tedsl.scheduling.scans import inputs_of
 from tedsl.scheduling.schedule import Schedule
 from tedsl.target import Target
 
@@ -32,7 +33,7 @@ def after_passes(s: Schedule, target: str) -> dict[str, str]:
 
 def placeholders(s: Schedule) -> list[Tensor]:
     """The inputs of a schedule."""
-    return [st.op.outputs[0] for st in s.plan.stages if isinstance(st.op, PlaceholderOp)]
+    return list(inputs_of(s.plan))
 
 
 def _extent(extent: Expr, sizes: Sizes) -> int:

@@ -27,7 +27,7 @@ from tedsl.backends.triton.values import Printer
 from tedsl.backends.triton.writer import INDENT, Writer, complete
 from tedsl.dtypes import DType
 from tedsl.errors import LowerError
-from tedsl.expr.nodes import Const, Expr
+from tedsl.expr.nodes import Const, Expr, Var
 from tedsl.expr.visit import axes_of
 from tedsl.ir.nodes import For, Func, LoopKind, Module, Scope, Stmt
 from tedsl.ir.visit import buffers_read, buffers_written
@@ -59,10 +59,11 @@ def emit(module: Module, target: Target | str) -> TritonProgram:
     names = Names()
     parts: list[str] = []
     kernels: list[KernelSpec] = []
+    steps = frozenset(repeat.step for repeat in module.repeats)
     for func in module.funcs:
         params = {sanitise(buffer.name) for buffer in func.params}
         name = f"{func.name}_kernel" if sanitise(func.name) in params else func.name
-        kernel = _Kernel(func, names.fresh(name), helpers, parsed)
+        kernel = _Kernel(func, names.fresh(name), helpers, parsed, steps)
         parts.append(kernel.text())
         kernels.append(kernel.spec())
     body = "\n".join((*helpers.values(), *parts))
@@ -73,10 +74,19 @@ def emit(module: Module, target: Target | str) -> TritonProgram:
 
 
 class _Kernel:
-    """One function on its way to text."""
+    """One function on its way to text.  `steps` are scalars that count launches: one compiled
+    kernel serves all their values."""
 
-    def __init__(self, func: Func, name: str, helpers: dict[str, str], target: Target) -> None:
+    def __init__(
+        self,
+        func: Func,
+        name: str,
+        helpers: dict[str, str],
+        target: Target,
+        steps: frozenset[Var] = frozenset(),
+    ) -> None:
         self.func = func
+        self.steps = steps
         self.name = name
         self.names = Names(frozenset((name, *helpers)))
         self.writer = Writer(self.names, func_facts(func))
@@ -108,7 +118,9 @@ class _Kernel:
         used = set(re.findall(r"\w+", re.sub(r"#.*", "", "\n".join(lines))))
         self._finish_params(used)
         lines = [*self._size_hints(used), *lines]
-        head = f"\n@triton.jit\ndef {self.name}({', '.join(p.name for p in self.params)}):"
+        counters = [p.name for p in self.params if p.var is not None and p.var in self.steps]
+        options = f"(do_not_specialize={counters})" if counters else ""
+        head = f"\n@triton.jit{options}\ndef {self.name}({', '.join(p.name for p in self.params)}):"
         return "\n".join((head, *lines)) + "\n"
 
     def spec(self) -> KernelSpec:

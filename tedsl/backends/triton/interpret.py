@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tedsl.backends.triton.files import source_file
-from tedsl.backends.triton.program import KernelSpec, ParamKind, TritonProgram
+from tedsl.backends.triton.program import KernelSpec, ParamKind, TritonProgram, evaluate
 from tedsl.errors import BackendError
 from tedsl.expr.nodes import Var
 from tedsl.expr.numerics import numpy_dtype
@@ -52,7 +52,15 @@ def run(
     """
     sizes = sizes or {}
     order = list(arrays)
-    kernels = [_kernel(spec, order, sizes) for spec in program.kernels]
+    kernels: list[dict[str, Any]] = []
+    for repeat, places in program.module.launches():
+        specs = [program.kernels[place] for place in places]
+        if repeat is None:
+            kernels += [_kernel(spec, order, sizes) for spec in specs]
+            continue
+        for step in range(evaluate(repeat.extent, sizes)):
+            known = {**sizes, repeat.step: step}
+            kernels += [_kernel(spec, order, known) for spec in specs]
     for buffer, array in arrays.items():
         if not array.flags.c_contiguous or array.dtype != numpy_dtype(buffer.dtype):
             raise BackendError(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,7 +40,8 @@ class _Step:
     """One kernel of a plan.
 
     `args` has None where an address goes; `pointers` are (place in args, place in addresses);
-    `descriptors` are (place in args, place in addresses, block).  `enter` is what to call: with
+    `descriptors` are (place in args, place in addresses, block).  `counter` is the place of the
+    number of the repetition, if the kernel is repeated.  `enter` is what to call: with
     (stream, args) it launches.
     """
 
@@ -49,15 +50,17 @@ class _Step:
     pointers: tuple[tuple[int, int], ...]
     descriptors: tuple[tuple[int, int, tuple[int, ...]], ...]
     encode: Callable[[Any, int], list[Any]] | None
+    counter: int | None = None
     maps: dict[tuple[int, int], list[Any]] = field(default_factory=dict[tuple[int, int], list[Any]])
 
 
 @dataclass(slots=True)
 class _Plan:
-    """All launches of one call; `workspaces` are (shape, torch dtype), `staged` the tensors that
-    descriptors need at an aligned address and do not have there."""
+    """All launches of one call, in groups of (repetitions, kernels); `workspaces` are (shape, torch
+    dtype), `staged` the tensors that descriptors need at an aligned address and do not have
+    there."""
 
-    steps: list[_Step]
+    groups: list[tuple[int, list[_Step]]]
     workspaces: list[tuple[tuple[int, ...], Any]]
     staged: tuple[int, ...]
 
@@ -131,13 +134,17 @@ class CudaProgram:
             addresses.append(held[-1].data_ptr())
         stream = self._stream_of(device)
         try:
-            for step in plan.steps:
-                args = step.args.copy()
-                for place, source in step.pointers:
-                    args[place] = addresses[source]
-                if step.descriptors:
-                    args = self._with_maps(step, args, (*tensors, *held), addresses)
-                step.enter(stream, args)
+            for times, steps in plan.groups:
+                for number in range(times):
+                    for step in steps:
+                        args = step.args.copy()
+                        for place, source in step.pointers:
+                            args[place] = addresses[source]
+                        if step.counter is not None:
+                            args[step.counter] = number
+                        if step.descriptors:
+                            args = self._with_maps(step, args, (*tensors, *held), addresses)
+                        step.enter(stream, args)
         except RuntimeError as error:
             raise _launch_error(error) from error
 
@@ -199,12 +206,29 @@ class CudaProgram:
         for shape, dtype in workspaces:
             everything.append(self._torch.empty(shape, dtype=dtype, device=device))
         module = load_source(self.program.source)
-        steps: list[_Step] = []
-        for spec in self.program.kernels:
-            grid = spec.grid_for(values)
-            if 0 not in grid:
-                steps.append(self._step(getattr(module, spec.name), spec, grid, everything, values))
-        return _Plan(steps, workspaces, staged)
+        groups: list[tuple[int, list[_Step]]] = []
+        for times, known, specs in self._launches(values):
+            steps: list[_Step] = []
+            for spec in specs:
+                grid = spec.grid_for(known)
+                if 0 not in grid:
+                    function = getattr(module, spec.name)
+                    steps.append(self._step(function, spec, grid, everything, known))
+            groups.append((times, steps))
+        return _Plan(groups, workspaces, staged)
+
+    def _launches(
+        self, values: Mapping[Var, int | float]
+    ) -> Iterator[tuple[int, dict[Var, int | float], list[KernelSpec]]]:
+        """Repetitions, sizes with the last repetition's number, and kernels, in order."""
+        for repeat, places in self.program.module.launches():
+            specs = [self.program.kernels[place] for place in places]
+            if repeat is None:
+                yield 1, dict(values), specs
+                continue
+            times = int(evaluate(repeat.extent, values))
+            if times > 0:
+                yield times, {**values, repeat.step: times - 1}, specs
 
     def _step(
         self,
@@ -231,7 +255,10 @@ class CudaProgram:
                 descriptors.append((place, source, param.block))
             holes.append(None)
         enter, encode = entry(kernel, grid, bool(descriptors))
-        return _Step(enter, holes, tuple(pointers), tuple(descriptors), encode)
+        steps = {repeat.step for repeat in self.program.module.repeats}
+        counters = [n for n, p in enumerate(spec.params) if p.var is not None and p.var in steps]
+        counter = counters[0] if counters else None
+        return _Step(enter, holes, tuple(pointers), tuple(descriptors), encode, counter)
 
     def _argument(
         self, param: Param, tensors: Sequence[Any], values: Mapping[Var, int | float]
@@ -279,15 +306,29 @@ class CudaProgram:
         for shape, dtype in self._workspace_shapes(values):
             everything.append(self._torch.empty(shape, dtype=dtype, device=device))
         module = load_source(self.program.source)
-        for spec in self.program.kernels:
-            grid = spec.grid_for(values)
-            if 0 in grid:
-                continue
-            args = [self._argument(param, everything, values) for param in spec.params]
-            try:
-                getattr(module, spec.name)[grid](*args, **spec.options())
-            except _errors() as error:
-                raise _compile_error(spec, error) from error
+        steps = {repeat.step for repeat in self.program.module.repeats}
+        for times, known, specs in self._launches(values):
+            for number in range(times):
+                known = {var: number if var in steps else size for var, size in known.items()}
+                for spec in specs:
+                    self._run_one(getattr(module, spec.name), spec, everything, known)
+
+    def _run_one(
+        self,
+        function: Any,
+        spec: KernelSpec,
+        tensors: Sequence[Any],
+        values: Mapping[Var, int | float],
+    ) -> None:
+        """One launch through Triton's documented interface."""
+        grid = spec.grid_for(values)
+        if 0 in grid:
+            return
+        args = [self._argument(param, tensors, values) for param in spec.params]
+        try:
+            function[grid](*args, **spec.options())
+        except _errors() as error:
+            raise _compile_error(spec, error) from error
 
 
 def _no_stream(device: int) -> int:

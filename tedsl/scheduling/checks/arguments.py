@@ -19,6 +19,7 @@ from tedsl.scheduling.graph import runtime_sizes
 from tedsl.scheduling.names import labels, loops_text, owner
 from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
 from tedsl.scheduling.relations import came_of, ranks
+from tedsl.scheduling.scans import is_state
 
 
 def computed_stage(plan: Plan, call: Call, name: str) -> tuple[StagePlan, ComputeOp]:
@@ -32,6 +33,12 @@ def computed_stage(plan: Plan, call: Call, name: str) -> tuple[StagePlan, Comput
             hint="fetch the stage again from the schedule, by its tensor or name",
         )
     stage = plan.stage(name)
+    if is_state(plan, stage.op):
+        raise call.refuse(
+            plan,
+            f"{name} is the state of a scan: it stands for the result, and has no loops",
+            hint="schedule the scan, or what its steps compute",
+        )
     if not isinstance(stage.op, ComputeOp):
         raise call.refuse(
             plan,

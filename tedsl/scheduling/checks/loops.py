@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from tedsl.errors import ScheduleError
 from tedsl.expr.nodes import Axis, AxisKind, Reduce
-from tedsl.expr.tensor import ComputeOp
+from tedsl.expr.tensor import ComputeOp, ScanOp
 from tedsl.ir.nodes import LoopKind
 from tedsl.scheduling.algebra import Result, Verdict, combines_in_any_order
 from tedsl.scheduling.call import Call
+from tedsl.scheduling.checks.scans import has_own_launch
 from tedsl.scheduling.names import labels, loops_text
 from tedsl.scheduling.plan import AttachKind, Mark, Plan, StagePlan
 from tedsl.scheduling.relations import ranks
+from tedsl.scheduling.scans import is_step_axis
 
 PLAIN = Mark()
 
@@ -184,9 +186,10 @@ def require_program_order(plan: Plan, call: Call, stage: StagePlan) -> None:
     known = labels(stage)
     outside: Axis | None = None
     used: dict[int, Axis] = {}
+    scan = isinstance(stage.op, ScanOp)
     for axis in stage.leaf_axes:
         mark = stage.mark(axis)
-        if mark.kind is LoopKind.VECTORIZED:
+        if mark.kind is LoopKind.VECTORIZED or (not scan and is_step_axis(plan, stage, axis)):
             continue
         if mark.kind is not LoopKind.PROGRAM:
             outside = axis if outside is None else outside
@@ -214,7 +217,7 @@ def require_program_order(plan: Plan, call: Call, stage: StagePlan) -> None:
 
 def require_own_kernel(plan: Plan, call: Call, stage: StagePlan, what: str) -> None:
     """Only a stage at root has a kernel of its own."""
-    if stage.attach.kind is AttachKind.ROOT:
+    if has_own_launch(plan, stage):
         return
     where = (
         "inlined"

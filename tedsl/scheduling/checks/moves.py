@@ -16,6 +16,7 @@ from tedsl.scheduling.bounds import infer
 from tedsl.scheduling.call import Call
 from tedsl.scheduling.checks.loops import PLAIN, mark_text
 from tedsl.scheduling.checks.places import guests, nest, readers_text
+from tedsl.scheduling.checks.scans import require_no_scan
 from tedsl.scheduling.graph import is_output, is_reduction, loop_readers
 from tedsl.scheduling.inline import inline_stages
 from tedsl.scheduling.names import axis_text, labels, loops_text
@@ -26,6 +27,8 @@ from tedsl.scheduling.separate import separate_axes
 
 def require_pair(plan: Plan, call: Call, reader: StagePlan, producer: StagePlan) -> None:
     """`reader` is the only stage with loops that reads `producer`, and both stand at root."""
+    for each in (reader, producer):
+        require_no_scan(plan, call, each, "its loops are those of its steps")
     if producer.name == reader.name:
         raise call.refuse(
             plan,

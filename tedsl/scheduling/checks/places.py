@@ -12,11 +12,12 @@ from dataclasses import dataclass, replace
 
 from tedsl.errors import ScheduleError
 from tedsl.expr.nodes import Axis, AxisKind
-from tedsl.expr.tensor import ComputeOp
+from tedsl.expr.tensor import ComputeOp, ScanOp
 from tedsl.ir.nodes import Launch, LoopKind
 from tedsl.scheduling.bounds import exported, kernel_of
 from tedsl.scheduling.call import Call
 from tedsl.scheduling.checks.extents import all_lanes_constant, has_runtime_sizes
+from tedsl.scheduling.checks.scans import has_own_launch, scan_problem
 from tedsl.scheduling.graph import (
     is_output,
     is_reduction,
@@ -26,6 +27,7 @@ from tedsl.scheduling.graph import (
 from tedsl.scheduling.names import axis_text, labels, loops_text
 from tedsl.scheduling.plan import Attach, AttachKind, Plan, StagePlan
 from tedsl.scheduling.relations import ranks
+from tedsl.scheduling.scans import role
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,9 @@ def nest(plan: Plan, stage: StagePlan) -> dict[str, Axis] | None:
 def place_problem(plan: Plan, stage: StagePlan) -> Problem | None:
     """What is wrong with the place where `stage` is attached; None when it is legal."""
     axis = stage.attach.axis
+    own = scan_problem(plan, stage)
+    if own is not None:
+        return Problem(*own)
     if stage.attach.kind is not AttachKind.AT or axis is None:
         return None
     target = plan.stage(stage.attach.stage)
@@ -64,7 +69,7 @@ def place_problem(plan: Plan, stage: StagePlan) -> Problem | None:
         )
     return (
         _target_problem(plan, stage, target, axis)
-        or _kernel_problem(stage)
+        or _kernel_problem(plan, stage)
         or (_online_problem(plan, stage, target, axis) if stage.attach.online else None)
         or _reader_problem(plan, stage, target, axis)
     )
@@ -152,7 +157,9 @@ def _target_problem(plan: Plan, stage: StagePlan, target: StagePlan, axis: Axis)
     return None
 
 
-def _kernel_problem(stage: StagePlan) -> Problem | None:
+def _kernel_problem(plan: Plan, stage: StagePlan) -> Problem | None:
+    if has_own_launch(plan, stage):
+        return None
     known = labels(stage)
     for axis in stage.leaf_axes:
         if stage.mark(axis).kind is LoopKind.PROGRAM:
@@ -292,6 +299,8 @@ def can_inline(plan: Plan, stage: StagePlan) -> bool:
         and not is_reduction(stage.op)
         and stage.op.num_outputs == 1
         and not guests(plan, stage)
+        and not isinstance(stage.op, ScanOp)
+        and role(plan, stage.op) is None
     )
 
 
@@ -335,6 +344,8 @@ def _misplaced(
             before, problem.reason, axis=stage.attach.axis, facts=facts, hint=problem.hint
         )
     place = stage.attach.axis
+    if stage.attach.kind is not AttachKind.AT:
+        return call.refuse(before, problem.reason, facts=facts, hint=problem.hint)
     where = "" if place is None else axis_text(after, place)
     facts.append(("legal", f"after the call: {places_text(after, stage.name)}"))
     return call.refuse(

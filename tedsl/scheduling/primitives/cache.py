@@ -22,11 +22,13 @@ from tedsl.scheduling.checks.rewrites import (
     require_not_inlined,
     require_readers,
 )
+from tedsl.scheduling.checks.scans import require_no_scan
 from tedsl.scheduling.graph import fresh_stage, insert_after, insert_before, reroute
 from tedsl.scheduling.names import labels, unique_name
 from tedsl.scheduling.plan import Attach, AttachKind, Plan, StagePlan
 from tedsl.scheduling.primitives.places import SCOPES
 from tedsl.scheduling.relations import integer
+from tedsl.scheduling.scans import is_state, scan_of, step_attach
 
 
 def data_axis(name: str, extent: Expr) -> Axis:
@@ -60,7 +62,10 @@ def cache_read(
     axes = tuple(data_axis(name, size) for name, size in zip(names, tensor.shape, strict=True))
     name = stage_name(plan, tensor.name if len(source.op.outputs) > 1 else source.name, kind.value)
     op = ComputeOp(name, axes, (TensorRead(tensor, axes),), tensor.shape)
-    cached = replace(fresh_stage(name, op), scope=kind, attach=beside(source))
+    scan = scan_of(plan, source.op)
+    within = scan is not None and is_state(plan, source.op)
+    attach = step_attach(scan) if scan is not None and within else beside(source)
+    cached = replace(fresh_stage(name, op), scope=kind, attach=attach)
     after = insert_after(plan, source.name, cached)
     after = reroute(after, {tensor: op.outputs[0]}, frozenset(readers))
     require_places(plan, call, after)
@@ -79,6 +84,7 @@ def cache_write(
     stage = plan.stage_of(op)
     kind = Scope(choice(plan, call, "scope", scope, SCOPES))
     require_not_inlined(plan, call, stage)
+    require_no_scan(plan, call, stage, "its rows are stored where its steps read them")
     require_loops_of_definition(plan, call, stage)
     require_no_guests(plan, call, stage)
     name = stage_name(plan, stage.name, kind.value)

@@ -16,6 +16,7 @@ from tedsl.scheduling.checks.loops import (
     require_unmarked,
 )
 from tedsl.scheduling.checks.places import guests, require_places
+from tedsl.scheduling.checks.scans import require_steps_in_order, require_whole_steps
 from tedsl.scheduling.names import labels, unique_name
 from tedsl.scheduling.plan import Fuse, Plan, Split, StagePlan
 from tedsl.scheduling.relations import constant, extents, multiply, ranks
@@ -45,6 +46,7 @@ def split(
     stage = looped_stage(plan, call, call.stage)
     axis = leaf(plan, call, stage, parent)
     require_unmarked(plan, call, stage, axis)
+    require_whole_steps(plan, call, stage, axis)
     if (factor is None) == (nparts is None):
         raise call.refuse(
             plan,
@@ -91,6 +93,7 @@ def tile(plan: Plan, call: Call, arguments: Sequence[object]) -> tuple[Plan, tup
     factors = [size(plan, call, "factor", value) for value in arguments[count:]]
     for axis in axes:
         require_unmarked(plan, call, stage, axis)
+        require_whole_steps(plan, call, stage, axis)
     tiled = plan
     outers: list[Axis] = []
     inners: list[Axis] = []
@@ -99,6 +102,7 @@ def tile(plan: Plan, call: Call, arguments: Sequence[object]) -> tuple[Plan, tup
         outers.append(outer)
         inners.append(inner)
     tiled = _reordered(tiled, tiled.stage(stage.name), (*outers, *inners))
+    require_steps_in_order(plan, call, tiled.stage(stage.name))
     require_places(plan, call, tiled)
     return tiled, (*outers, *inners)
 
@@ -117,6 +121,7 @@ def fuse(plan: Plan, call: Call, axes: Sequence[object]) -> tuple[Plan, Axis]:
     loops = distinct_leaves(plan, call, stage, axes)
     for axis in loops:
         require_unmarked(plan, call, stage, axis)
+        require_whole_steps(plan, call, stage, axis)
     require_one_kind(plan, call, stage, loops)
     require_adjacent(plan, call, stage, loops)
     for axis in loops[:-1]:
@@ -158,6 +163,7 @@ def reorder(plan: Plan, call: Call, axes: Sequence[object]) -> Plan:
     loops = distinct_leaves(plan, call, stage, axes)
     changed = _reordered(plan, stage, loops)
     require_program_order(plan, call, changed.stage(stage.name))
+    require_steps_in_order(plan, call, changed.stage(stage.name))
     require_places(plan, call, changed)
     return changed
 

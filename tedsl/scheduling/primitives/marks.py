@@ -18,6 +18,7 @@ from tedsl.scheduling.checks.loops import (
     require_program_order,
 )
 from tedsl.scheduling.checks.places import require_places
+from tedsl.scheduling.checks.scans import require_no_steps
 from tedsl.scheduling.names import labels
 from tedsl.scheduling.plan import Mark, Plan, StagePlan
 from tedsl.scheduling.relations import constant, extents
@@ -60,6 +61,7 @@ def bind(plan: Plan, call: Call, axis: object, thread: object) -> Plan:
             )
     if name in LANES:
         return _vectorized(plan, call, stage, loop)
+    require_no_steps(plan, call, stage, loop, "run in different programs")
     require_data_parallel(plan, call, stage, loop, "in different programs")
     require_own_kernel(plan, call, stage, "its loops cannot be bound to the grid")
     mark = replace(stage.mark(loop), kind=LoopKind.PROGRAM, program=GRID.index(name))
@@ -76,6 +78,7 @@ def vectorize(plan: Plan, call: Call, axis: object) -> Plan:
 
 
 def _vectorized(plan: Plan, call: Call, stage: StagePlan, loop: Axis) -> Plan:
+    require_no_steps(plan, call, stage, loop, "be lanes of a tile")
     require_constant_lanes(plan, call, plan, stage, loop)
     require_lanes(plan, call, stage, loop)
     mark = replace(stage.mark(loop), kind=LoopKind.VECTORIZED)
@@ -96,6 +99,7 @@ def unroll(plan: Plan, call: Call, axis: object) -> Plan:
 def parallel(plan: Plan, call: Call, axis: object) -> Plan:
     """Iterations of a loop run on different threads."""
     stage, loop = _loop(plan, call, axis)
+    require_no_steps(plan, call, stage, loop, "run on different threads")
     require_data_parallel(plan, call, stage, loop, "on different threads")
     mark = replace(stage.mark(loop), kind=LoopKind.PARALLEL)
     after = marked(plan, stage, loop, mark)
@@ -106,6 +110,7 @@ def parallel(plan: Plan, call: Call, axis: object) -> Plan:
 def pipeline(plan: Plan, call: Call, axis: object, num_stages: object, flatten: object) -> Plan:
     """Loads of later iterations of a serial loop start while earlier ones compute."""
     stage, loop = _loop(plan, call, axis)
+    require_no_steps(plan, call, stage, loop, "load what the steps before have not stored")
     count = positive(plan, call, "num_stages", num_stages)
     mark = replace(stage.mark(loop), num_stages=count, flatten=bool(flatten))
     return marked(plan, stage, loop, mark)

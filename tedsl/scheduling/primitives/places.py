@@ -13,6 +13,7 @@ from tedsl.scheduling.checks.extents import require_all_lanes
 from tedsl.scheduling.checks.loops import require_own_kernel
 from tedsl.scheduling.checks.online import require_own_place
 from tedsl.scheduling.checks.places import guests, places_text, require_places
+from tedsl.scheduling.checks.scans import require_no_scan
 from tedsl.scheduling.graph import is_output, is_reduction
 from tedsl.scheduling.names import axis_text
 from tedsl.scheduling.plan import Attach, AttachKind, Plan, StagePlan
@@ -43,6 +44,7 @@ def compute_at(plan: Plan, call: Call, target: str, axis: object) -> Plan:
             facts=[("legal", places_text(plan, stage.name))],
             hint="name a stage that reads it",
         )
+    require_no_scan(plan, call, stage, "it is computed as a whole, in a kernel of its own")
     host = looped_stage(plan, call, target)
     loop = leaf(plan, call, host, axis)
     scope = Scope.LOCAL if stage.scope is Scope.GLOBAL else stage.scope
@@ -58,6 +60,7 @@ def compute_inline(plan: Plan, call: Call) -> Plan:
     stage, op = computed_stage(plan, call, call.stage)
     _require_not_output(plan, call, stage)
     require_own_place(plan, call, stage)
+    require_no_scan(plan, call, stage, "its rows follow from each other")
     places = [("legal", places_text(plan, stage.name))]
     if is_reduction(op):
         raise call.refuse(

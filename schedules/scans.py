@@ -1,0 +1,148 @@
+"""The rule for scans: what each step computes, and how much of a row one thread or program takes
+through all steps.
+
+Where no element of a row needs another one of an earlier row, pieces of the rows run through all
+steps by themselves.  Otherwise the elements of each step run in parallel, one step after the other:
+on the GPU each step is a launch of its own.
+"""
+
+from __future__ import annotations
+
+from tedsl.expr.nodes import Axis
+from tedsl.expr.scan_body import body_of
+from tedsl.expr.tensor import ComputeOp, ScanOp
+from tedsl.expr.visit import reads
+from tedsl.schedules.analysis import any_order, cost, extent_of, is_reduction, pow2_at_least, volume
+from tedsl.schedules.choices import pick
+from tedsl.schedules.cpu_tasks import SMALL
+from tedsl.schedules.loops import fused
+from tedsl.scheduling.plan import AttachKind
+from tedsl.scheduling.scans import crossing, scan_stages, step_axes
+from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.stage import Stage
+from tedsl.target import Target
+
+# A value that a step needs more than once is computed again up to this much arithmetic.
+CHEAP = 12
+
+
+def stored_for_scans(s: Schedule) -> list[str]:
+    """The stages that scans read: each is computed, and stored, before the first step."""
+    found: dict[str, None] = {}
+    for stage, scan in scan_stages(s.plan):
+        body = frozenset(body_of(scan))
+        for op in (scan, *body):
+            for read in reads(*op.bodies):
+                source = read.tensor.op
+                if isinstance(source, ComputeOp) and source not in body:
+                    found[s.plan.stage_of(source).name] = None
+        found[stage.name] = None
+    return list(found)
+
+
+def schedule_scans(s: Schedule, target: Target) -> None:
+    """Decide the loops of every scan and of its steps."""
+    for stage, _ in scan_stages(s.plan):
+        _inline_steps(s, stage.name)
+        op = s[stage.name].op
+        if not isinstance(op, ScanOp) or not op.spatial_axis:
+            continue
+        apart = all(crossing(op, place) is None for place in range(1, len(op.axes)))
+        if apart and _holds_updates_only(s, op):
+            _by_pieces(s, s[stage.name], op, target)
+        else:
+            _by_steps(s, op, target)
+
+
+def _steps(s: Schedule, op: ScanOp) -> list[tuple[Stage, ComputeOp]]:
+    """The stages of the steps that have loops."""
+    stages = [(s[inner], inner) for inner in body_of(op)]
+    return [(st, inner) for st, inner in stages if st.plan.attach.kind is not AttachKind.INLINE]
+
+
+def _inline_steps(s: Schedule, name: str) -> None:
+    """Substitute what a step computes element by element, where that costs little."""
+    op = s[name].op
+    if not isinstance(op, ScanOp):
+        return
+    updates = {update.op for update in op.updates}
+    for inner in body_of(op):
+        if inner in updates or is_reduction(inner) or len(inner.bodies) > 1:
+            continue
+        users = [r for user in body_of(op) for r in reads(*user.bodies) if r.tensor.op is inner]
+        if len(users) == 1 or cost(inner) * len(users) <= CHEAP:
+            s[inner].compute_inline()
+
+
+def _holds_updates_only(s: Schedule, op: ScanOp) -> bool:
+    updates = {update.op for update in op.updates}
+    return all(inner in updates for _, inner in _steps(s, op))
+
+
+def _by_pieces(s: Schedule, stage: Stage, op: ScanOp, target: Target) -> None:
+    """Pieces of the last axis, and single places of the others, through all steps."""
+    t, *others = op.axes
+    last = others.pop()
+    extent = extent_of(last)
+    most = None if extent is None else pow2_at_least(extent)
+    sizes = (32, 64, 128, 256, 512, 1024)
+    piece = pick(s, f"{stage.name}.piece", sizes, 128 if target.is_triton else 64, most)
+    outer, inner = stage.split(last, factor=piece)
+    stage.reorder(*others, outer, t, inner)
+    around = [*others, outer]
+    if target.is_triton:
+        for place, axis in enumerate(around[-3:]):
+            stage.bind(axis, f"blockIdx.{'zyx'[-len(around[-3:]) :][place]}")
+    else:
+        for axis in around:
+            stage.parallel(axis)
+    for step, inner_op in _steps(s, op):
+        step.vectorize(inner_op.axes[-1])
+
+
+def _by_steps(s: Schedule, op: ScanOp, target: Target) -> None:
+    """Lanes and threads over the elements of each step."""
+    fixed = step_axes(op)
+    for stage, inner in _steps(s, op):
+        axes = [a for a in inner.axes if a not in fixed[inner]]
+        if not axes:
+            continue
+        if target.is_triton:
+            _programs(s, stage, inner, axes)
+        else:
+            _threads(s, stage, inner, axes)
+
+
+def _threads(s: Schedule, stage: Stage, op: ComputeOp, axes: list[Axis]) -> None:
+    """SIMD lanes over the last axis inside a reduction, threads over the rest."""
+    last = axes.pop()
+    most = extent_of(last)
+    width = pick(s, f"{stage.name}.width", (8, 16, 32, 64), 32, most)
+    outer, inner = stage.split(last, factor=width)
+    stage.reorder(*axes, outer, *op.reduce_axes, inner)
+    stage.vectorize(inner)
+    total = volume((*op.axes[1:], *op.reduce_axes))
+    if total is None or total > SMALL:
+        stage.parallel(fused(stage, (*axes, outer)))
+
+
+def _programs(s: Schedule, stage: Stage, op: ComputeOp, axes: list[Axis]) -> None:
+    """A tile of the last axis in each program; a reduction takes pieces of its first axis."""
+    last = axes.pop()
+    most = extent_of(last)
+    folds = is_reduction(op)
+    default = 32 if folds else 256
+    limit = None if most is None else pow2_at_least(most)
+    width = pick(s, f"{stage.name}.width", (16, 32, 64, 128, 256, 512), default, limit)
+    outer, inner = stage.split(last, factor=width)
+    if folds and any_order(op):
+        depth = extent_of(op.reduce_axes[-1])
+        limit = None if depth is None else pow2_at_least(depth)
+        step = pick(s, f"{stage.name}.depth", (16, 32, 64), 32, limit)
+        ko, ki = stage.split(op.reduce_axes[-1], factor=step)
+        stage.reorder(*axes, outer, *op.reduce_axes[:-1], ko, inner, ki)
+        stage.vectorize(ki)
+    else:
+        stage.reorder(*axes, outer, *op.reduce_axes, inner)
+    stage.vectorize(inner)
+    stage.bind(fused(stage, (*axes, outer)), "blockIdx.x")

@@ -1,0 +1,55 @@
+"""Scans without a schedule: the rules' schedules are legal and give the oracle's numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scans
+from lowering import agrees, placeholders, random_array
+
+import tedsl as te
+from tedsl.schedules import default_schedule
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda:sm_90"])
+@pytest.mark.parametrize("name", list(scans.EXAMPLES))
+def test_rules(name: str, target: str) -> None:
+    s = default_schedule(scans.EXAMPLES[name](), target)
+    assert agrees(s, targets=("cpu" if target == "cpu" else "triton-interpret",))
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda:sm_90"])
+@pytest.mark.parametrize("size", [0, 1, 2, 70])
+def test_symbolic_sizes(target: str, size: int) -> None:
+    n, m = te.size_var("n"), te.size_var("m")
+    where = "cpu" if target == "cpu" else "triton-interpret"
+    for outs in (scans.running_sum(n, m), scans.oscillator(n, m)):
+        s = default_schedule(outs, target)
+        assert agrees(s, {n: 5, m: size}, targets=(where,))
+        rows = max(size, 1) if outs[0].op.name == "total" else size
+        assert agrees(s, {n: rows, m: 3}, targets=(where,))
+
+
+@pytest.mark.cpu
+@pytest.mark.parametrize("name", list(scans.EXAMPLES))
+def test_built_for_the_cpu(name: str) -> None:
+    built(scans.EXAMPLES[name](), "cpu")
+
+
+@pytest.mark.ptxas
+@pytest.mark.parametrize("name", list(scans.EXAMPLES))
+def test_built_for_triton(name: str) -> None:
+    built(scans.EXAMPLES[name](), "triton-interpret")
+
+
+def built(outs: scans.Outputs, target: str) -> None:
+    kernel = te.build(outs, target)
+    rng = np.random.default_rng(5)
+    inputs = placeholders(kernel.schedule)
+    values = [random_array(tensor, {}, rng) for tensor in inputs]
+    names = {buffer.name: value for buffer, value in zip(inputs, values, strict=True)}
+    result = kernel(*(names[buffer.name] for buffer in kernel.signature.inputs))
+    found = result if isinstance(result, tuple) else (result,)
+    expected = te.evaluate(outs, dict(zip(inputs, values, strict=True)))
+    for got, want in zip(found, expected, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
