@@ -189,6 +189,9 @@ def test_reverse_compute_inline_refusals():
         s[c.B].reverse_compute_inline()
     with refused(s, "B is also read by D"):
         s[c.C].reverse_compute_inline()
+    s[c.C].compute_inline()
+    with refused(s, "C is inlined into its readers and has no loops"):
+        s[c.C].reverse_compute_inline()
     A = te.placeholder((9,), name="A")
     B = te.compute((9,), lambda i: A[i] + 1, name="B")
     k = te.reduce_axis((0, 9), name="k")

@@ -180,6 +180,7 @@ def _with_factor(relation: Relation, taken: _Taken) -> Relation:
 
 def reverse_compute_inline(plan: Plan, call: Call) -> Plan:
     """for i: B[i] = f(i); for i: C[i] = g(B[i]) --> for i: C[i] = g(f(i)), with the loops of B."""
+    looped_stage(plan, call, call.stage)
     reader, op = computed_stage(plan, call, call.stage)
     producer, source = _single_producer(plan, call, reader)
     require_pair(plan, call, reader, producer)
