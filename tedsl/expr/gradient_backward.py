@@ -130,12 +130,13 @@ def _sum(value: Expr, axes: Sequence[Axis]) -> Expr:
     product = _Product()
     product.add(value)
     inside, outside = product.apart(left)
+    if left and len(inside.above) < 2 and outside.is_constant():
+        whole = value if count == 1 else build.mul(value, float(count))
+        return sum_over(whole, axis=left)
     if count != 1:
         outside.above.append(build.const(float(count), value.dtype))
     if not left:
         return outside.expr(value.dtype)
-    if len(inside.above) < 2 and outside.is_constant():
-        return sum_over(value, axis=left)
     return outside.times(sum_over(inside.expr(value.dtype), axis=left))
 
 

@@ -314,6 +314,25 @@ def test_own_reducers() -> None:
     agree(largest, (3, 5), (3, 5))
 
 
+def test_axes_that_only_repeat_are_counted() -> None:
+    """Found by drawing: equal terms along one axis were counted once beside a sum over another."""
+
+    def repeated(x: te.Tensor) -> te.Tensor:
+        wide = te.compute((2, 5, 3), lambda i, j, k: te.select(x[k] > 0, x[k], 0.5), name="wide")
+        m = te.reduce_axis((0, 5), name="m")
+        total = te.compute((2, 3), lambda i, k: te.sum(wide[i, m, k], axis=m), name="total")
+        return te.compute((2, 3), lambda i, k: total[i, k] * 2.0, name="y")
+
+    def only_repeated(x: te.Tensor) -> te.Tensor:
+        return te.compute((2, 5, 3), lambda i, j, k: te.tanh(x[k]), name="y")
+
+    agree(repeated, (3,), low=0.2)
+    agree(only_repeated, (3,))
+    x = te.placeholder((3,), "float64", name="x")
+    (by_x,) = te.gradient(only_repeated(x), [x])
+    assert by_x.ndim == 4
+
+
 # Heads, Jacobians, graphs -----------------------------------------------------------------------
 
 
