@@ -215,6 +215,16 @@ def test_reverse_compute_inline_refusals():
         s[same].reverse_compute_inline()
 
 
+def test_an_inlined_stage_has_no_loops_to_take_over():
+    c = chain(40)
+    s = te.create_schedule(c.D)
+    s[c.C].compute_inline()
+    with refused(s, "C is inlined into its readers", "s[C].compute_root()"):
+        s[c.C].reverse_compute_inline()
+    with refused(s, "C is inlined into its readers"):
+        s[c.C].reverse_compute_at(s[c.B], s[c.B].op.axis[0])
+
+
 def test_decompose_reduction(golden):
     m = matmul(33, 44, 17)
     s = te.create_schedule(m.D)

@@ -48,7 +48,7 @@ class _Taken:
 def reverse_compute_at(plan: Plan, call: Call, target: str, axis: object) -> Plan:
     """for i: for j: B[i, j] = f; for i: for j: C[i, j] = g(B[i, j]) --> for i: (for j: B; for j:
     C)."""
-    reader, _ = computed_stage(plan, call, call.stage)
+    reader = looped_stage(plan, call, call.stage)
     producer = looped_stage(plan, call, target)
     loop = leaf(plan, call, producer, axis)
     require_pair(plan, call, reader, producer)
