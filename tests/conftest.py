@@ -47,8 +47,11 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """How many different Triton kernels the tests made."""
     if found := every_kernel.counts():
+        left_out = found.pop(every_kernel.LEFT_OUT, 0)
         text = ", ".join(f"{count} for {arch}" for arch, count in sorted(found.items()))
-        terminalreporter.write_line(f"Triton kernels compiled: {text}")
+        terminalreporter.write_line(
+            f"Triton kernels compiled: {text}; {left_out} left out as too large for registers"
+        )
 
 
 @pytest.fixture(autouse=True)

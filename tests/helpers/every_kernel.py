@@ -4,6 +4,9 @@
 it for the three architectures and compiles what is new.  Two kernels are the same when their text
 differs in names and comments only.  The processes of a run share what is done through a folder,
 whose path its workers inherit.
+
+Left out, and counted, is a kernel that holds or stores more than `VALUES` elements of one tile
+in each thread: ptxas takes minutes over it, and a thread has 255 registers.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from __future__ import annotations
 import ast
 import functools
 import hashlib
+import math
 import os
 import tempfile
 from collections import Counter
@@ -23,11 +27,15 @@ from tedsl.backends.triton import emit as emitter
 from tedsl.backends.triton.offline import compile_offline, signature
 from tedsl.backends.triton.program import KernelSpec, TritonProgram
 from tedsl.errors import BackendError, LowerError
-from tedsl.ir.nodes import Module
+from tedsl.expr.integers import constant
+from tedsl.ir.nodes import Allocate, Func, Module, Store
+from tedsl.ir.visit import walk_stmts
 from tedsl.lower import pipeline
 from tedsl.target import Target
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
+LEFT_OUT = "left_out"
+VALUES = 256
 FOLDER = "TEDSL_TESTS_COMPILED"
 _emit = emitter.emit
 _noted: dict[int, Module] = {}
@@ -99,9 +107,12 @@ def compile_noted() -> None:
 
 def _compile_new(program: TritonProgram, arch: str, done: Path) -> None:
     new: dict[Path, KernelSpec] = {}
-    for digest, spec in _digests(program.source, program.kernels):
+    pairs = zip(_digests(program.source, program.kernels), program.module.funcs, strict=True)
+    for (digest, spec), func in pairs:
         path = done / f"{digest}.{arch}"
-        if not path.exists():
+        if _largest_tile(func) > VALUES * 32 * spec.num_warps:
+            path.with_suffix(f".{LEFT_OUT}").touch()
+        elif not path.exists():
             new[path] = spec
     if not new:
         return
@@ -115,6 +126,17 @@ def _compile_new(program: TritonProgram, arch: str, done: Path) -> None:
         ) from error
     for path in new:
         path.touch()
+
+
+def _largest_tile(func: Func) -> int:
+    """Elements of the largest tile that a program holds in registers or stores."""
+    sizes = [1]
+    for stmt in walk_stmts(func.body):
+        if isinstance(stmt, Store):
+            sizes.append(math.prod(axis.extent for axis in stmt.tile))
+        elif isinstance(stmt, Allocate):
+            sizes.append(math.prod(constant(extent) or 1 for extent in stmt.buffer.shape))
+    return max(sizes)
 
 
 @functools.lru_cache(maxsize=64)

@@ -54,6 +54,7 @@ def test_kernel_in_tritons_interpreter(name: str) -> None:
     compiled(CASES[name], "triton-interpret")
 
 
+@pytest.mark.timeout(900)  # a hundred kernels go through ptxas
 @pytest.mark.parametrize("target", ["cpu", "cuda"])
 def test_drawn_decisions(target: str) -> None:
     """A search meets almost nothing but schedules that work."""
