@@ -6,6 +6,7 @@
 from tedsl import runtime
 from tedsl.autotune import autotune
 from tedsl.build import build, lower
+from tedsl.checked import checked
 from tedsl.dtypes import DType
 from tedsl.errors import (
     BackendError,
@@ -146,6 +147,7 @@ __all__ = [
     "build",
     "cast",
     "ceil",
+    "checked",
     "clip",
     "comm_reducer",
     "compute",

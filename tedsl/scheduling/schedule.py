@@ -146,6 +146,11 @@ class Schedule(RewriteMethods, PrecisionMethods, GroupMethods):
         return self.plan.outputs
 
     @property
+    def definition(self) -> tuple[Tensor, ...]:
+        """The tensors the schedule computes, as they were given."""
+        return (self._before[0].plan if self._before else self.plan).outputs
+
+    @property
     def trace(self) -> Trace:
         """The primitive calls so far."""
         return Trace(self._steps)
@@ -312,7 +317,7 @@ class Schedule(RewriteMethods, PrecisionMethods, GroupMethods):
         """
         plans = [*(state.plan for state in self._before), self.plan]
         of_schedule = primitives_of(type(self))
-        return python_source(plans[0].outputs, self._steps, plans, names, of_schedule)
+        return python_source(self.definition, self._steps, plans, names, of_schedule)
 
     def __str__(self) -> str:
         return print_plan(self.plan)
