@@ -6,7 +6,7 @@ First step of the lowering that makes loop IR.  Imports `scheduling.bounds` and 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -45,11 +45,13 @@ from tedsl.lower.places import (
     output_indices,
     region_start,
 )
-from tedsl.lower.reduction import Reduction, reduction_of
+from tedsl.lower.reduction import reduction_of
+from tedsl.lower.together import Part, merged, one_grid
 from tedsl.scheduling.bounds import Bounds, StageBounds, exported, kernel_of
 from tedsl.scheduling.checks.scans import has_own_launch
 from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
 from tedsl.scheduling.scans import inputs_of, scan_stages, step_loop, stored_as
+from tedsl.scheduling.together import in_order, running
 
 
 def build_nests(plan: Plan, bounds: Bounds, launches: frozenset[str] = frozenset()) -> Module:
@@ -93,9 +95,13 @@ def _funcs(context: Context) -> tuple[list[Func], list[Repeat]]:
     """The kernels in launch order, and which of them are launched for each step of a scan."""
     funcs: list[Func] = []
     repeats: list[Repeat] = []
-    for stage in context.plan.stages:
-        if not isinstance(stage.op, ComputeOp) or stage.attach.kind is not AttachKind.ROOT:
-            continue
+    roots = [
+        stage
+        for stage in context.plan.stages
+        if isinstance(stage.op, ComputeOp) and stage.attach.kind is AttachKind.ROOT
+    ]
+    for group in _groups(context.plan, roots):
+        stage = group[0]
         if stage.name in context.launches:
             steps = _step_funcs(context, stage)
             end = len(funcs) + len(steps.funcs)
@@ -103,8 +109,9 @@ def _funcs(context: Context) -> tuple[list[Func], list[Repeat]]:
             funcs.extend(steps.funcs)
         else:
             outside = dict(context.buffers)
-            context.buffers.update(context.inside.get(stage.name, {}))
-            body = _stage_nest(context, stage, stage.op)
+            for each in group:
+                context.buffers.update(context.inside.get(each.name, {}))
+            body = _kernel_nest(context, group)
             context.buffers.update(outside)
             funcs.append(_func(context, stage, body))
     return funcs, repeats
@@ -240,7 +247,7 @@ def _step_funcs(context: Context, stage: StagePlan) -> _Steps:
     step = Var(loop.name, loop.dtype, lower=0)
     inside = [axis for axis in _step_loops(context, stage) if axis is not loop]
     parts = [
-        (child, _stage_nest(context, child, child.op))
+        (child, _group_nest(context, [child]))
         for child in context.children.get(loop, [])
         if isinstance(child.op, ComputeOp)
     ]
@@ -256,6 +263,14 @@ def _step_funcs(context: Context, stage: StagePlan) -> _Steps:
             func = replace(func, sizes=sizes, assumptions=(*func.assumptions, *known))
         funcs.append(func)
     return _Steps(step, count, tuple(funcs))
+
+
+def _groups(plan: Plan, level: Sequence[StagePlan]) -> list[tuple[StagePlan, ...]]:
+    """The stages of one level that run together, in an order that fits what they read."""
+    found = in_order(plan, level)
+    if found is None:
+        raise InternalError("stages that run together read from each other")
+    return found
 
 
 def _func(context: Context, stage: StagePlan, body: Stmt) -> Func:
@@ -278,20 +293,42 @@ def _sizes(buffers: Sequence[Buffer], funcs: Sequence[Func]) -> tuple[Var, ...]:
     return tuple(dict.fromkeys([*shapes, *(v for f in funcs for v in f.sizes)]))
 
 
-def _stage_nest(context: Context, stage: StagePlan, op: ComputeOp) -> Stmt:
+def _kernel_nest(context: Context, group: Sequence[StagePlan]) -> Stmt:
+    """The nests of a kernel: those that share loops as one, the others beside it in the grid."""
+    beside = [s for s in group if s.join is not None and s.join.axis is None]
+    joined = [s for s in group if s.join is None or s.join.axis is not None]
+    nests = [_group_nest(context, joined), *(_group_nest(context, [s]) for s in beside)]
+    return one_grid(nests) if beside else nests[0]
+
+
+def _group_nest(context: Context, group: Sequence[StagePlan]) -> Stmt:
+    """The nest of a stage, with those that share its outer loops."""
+    return merged(context, [_part(context, stage) for stage in group])
+
+
+def _part(context: Context, stage: StagePlan) -> Part:
+    """The nest of one stage, of which the outer loops may be run by another."""
+    op = stage.op
+    if not isinstance(op, ComputeOp):
+        raise InternalError(f"placeholder {stage.name} has no nest")
+    if isinstance(op.bodies[0], Reduce):
+        return Part(stage, reduction_of(context, stage))
+    return Part(stage, _pointwise(context, stage, op))
+
+
+def _pointwise(context: Context, stage: StagePlan, op: ComputeOp) -> Callable[[int], Stmt]:
     bounds = context.bounds[stage.name]
     if isinstance(op, ScanOp):
-        return loops(context, stage, _step_loops(context, stage), Seq(()), ())
-    first = op.bodies[0]
-    if isinstance(first, Reduce):
-        return Reduction(context, stage, op, first, bounds).nest()
+        around = _step_loops(context, stage)
+        return lambda depth: loops(context, stage, around[depth:], Seq(()), ())
     indices = output_indices(stage, op, bounds)
     stores = [
         Store(context.buffers[tensor], indices, lowered(context, body, bounds))
         for tensor, body in zip(op.outputs, op.bodies, strict=True)
     ]
     leaf = stores[0] if len(stores) == 1 else Seq(tuple(stores))
-    return loops(context, stage, stage.loop_order, leaf, bounds.guards)
+    order = running(context.plan, stage)
+    return lambda depth: loops(context, stage, order[depth:], leaf, bounds.guards)
 
 
 def _with_children(context: Context, axis: Axis, body: Stmt) -> Stmt:
@@ -299,16 +336,14 @@ def _with_children(context: Context, axis: Axis, body: Stmt) -> Stmt:
 
     What an online stage has folded outlives the iteration: its host allocates it.
     """
-    for stage in reversed(context.children.get(axis, [])):
-        if not isinstance(stage.op, ComputeOp):
-            raise InternalError(f"placeholder {stage.name} is attached")
-        buffers = [context.buffers[tensor] for tensor in stage.op.outputs]
-        if stage.attach.online:
-            body = Seq((reduction_of(context, stage).step(), body))
+    for group in reversed(_groups(context.plan, context.children.get(axis, []))):
+        buffers = [context.buffers[tensor] for stage in group for tensor in stage.op.outputs]
+        if group[0].attach.online:
+            body = Seq((reduction_of(context, group[0]).step(), body))
             inside = [context.before[buffer] for buffer in buffers]
         else:
-            body = Seq((_stage_nest(context, stage, stage.op), body))
-            inside = [*buffers, *carried(context, stage)]
+            body = Seq((_group_nest(context, group), body))
+            inside = [*buffers, *(b for stage in group for b in carried(context, stage))]
         for buffer in reversed(inside):
             body = body if buffer.scope is Scope.GLOBAL else Allocate(buffer, body)
     return body

@@ -7,7 +7,7 @@ Part of `build_nests`; imports `places` and `ir`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from tedsl.dtypes import DType
 from tedsl.errors import InternalError, LowerError
@@ -39,8 +39,9 @@ from tedsl.ir.nodes import (
     Store,
 )
 from tedsl.lower.places import Context, carried, companions, guarded, loops, lowered, output_indices
-from tedsl.scheduling.bounds import StageBounds, is_reduce_guard
+from tedsl.scheduling.bounds import StageBounds
 from tedsl.scheduling.plan import AttachKind, StagePlan
+from tedsl.scheduling.together import running
 
 # A reduction accumulates in registers or stack up to this many elements; a longer row of
 # results is accumulated where it is stored.
@@ -67,24 +68,31 @@ class Reduction:
     prefix: tuple[Axis, ...] = ()
     rest: tuple[Axis, ...] = ()
     data: tuple[Axis, ...] = ()
+    kinds: dict[Axis, AxisKind] = field(default_factory=dict[Axis, AxisKind])
+    accumulators: tuple[Buffer, ...] = ()
 
     def __post_init__(self) -> None:
         """Loops before the first reduction loop (or tile) are shared, later ones the
         accumulators'."""
-        order = self.stage.loop_order
+        order, run = self.stage.loop_order, running(self.context.plan, self.stage)
         lane = LoopKind.VECTORIZED
         inner = [a.kind is AxisKind.REDUCE or self.stage.mark(a).kind is lane for a in order]
         first = inner.index(True) if True in inner else len(order)
-        self.prefix, self.rest = order[:first], order[first:]
+        self.prefix, self.rest = run[:first], run[first:]
+        self.kinds = {axis: own.kind for axis, own in zip(run, order, strict=True)}
         extents = self.bounds.extents
         self.data = tuple(
-            a for a in self.rest if a.kind is AxisKind.DATA and constant(extents[a]) != 1
+            a for a in self.rest if self.kinds[a] is AxisKind.DATA and constant(extents[a]) != 1
         )
 
-    def nest(self) -> Stmt:
-        """All three, with what online stages carry through the loops."""
-        outputs = self._own_outputs()
-        body = self._accumulated() if outputs is None else self._in_place(outputs)
+    def nest(self, depth: int = 0) -> Stmt:
+        """All three, with what online stages carry through the loops; of the nest inside the
+        `depth` outermost loops only the fold where those include loops of the accumulators."""
+        guards = self._guards(inside=False)
+        if depth > len(self.prefix):
+            fold = self._fold(*self._targets(), depth - len(self.prefix))
+            return guarded(guards, fold)
+        body = self.around(self._fold(*self._targets()))
         stored = [
             member.export()
             for each in companions(self.context, self.stage)
@@ -94,7 +102,7 @@ class Reduction:
         if self.stage.attach.kind is AttachKind.ROOT:  # else beside the buffers of the stage
             for buffer in reversed(carried(self.context, self.stage)):
                 body = Allocate(buffer, body)
-        return loops(self.context, self.stage, self.prefix, body, self._guards(inside=False))
+        return loops(self.context, self.stage, self.prefix[depth:], body, guards)
 
     def step(self) -> Stmt:
         """One iteration of an online stage: keep the results so far, repair them, fold on."""
@@ -114,7 +122,7 @@ class Reduction:
         """The accumulators of an online stage before the first iteration."""
         buffers = self.context.folded[self.stage.name]
         indices = output_indices(self.stage, self.op, self.bounds)
-        guards = [g for g in self.bounds.guards if not is_reduce_guard(g)]
+        guards = [g for g in self.bounds.guards if not self._is_fold_guard(g)]
         guards = guards if self.reduce.init is not None else []
         start = self._copied(self._starts(buffers, indices, guards))
         copies: dict[Expr, Expr] = {a: _copy(a) for a in self.prefix}
@@ -133,7 +141,7 @@ class Reduction:
             Store(self.context.exports[tensor], whole, Load(self.context.buffers[tensor], local))
             for tensor in self.op.outputs
         ]
-        guards = [g for g in self.bounds.guards if not is_reduce_guard(g)]
+        guards = [g for g in self.bounds.guards if not self._is_fold_guard(g)]
         axes = (*self.prefix, *self.data)
         copies: dict[Expr, Expr] = {a: _copy(a) for a in axes}
         return self._around(_renamed(guarded(guards, Seq(tuple(stores))), copies), axes, copies)
@@ -168,6 +176,11 @@ class Reduction:
         rest = frozenset(self.rest)
         return tuple(g for g in self.bounds.guards if inside != axes_of(g).isdisjoint(rest))
 
+    def _is_fold_guard(self, guard: Expr) -> bool:
+        """True when a guard depends on a reduction axis, so that it is not one of the results."""
+        kinds = (self.kinds.get(axis, axis.kind) for axis in axes_of(guard))
+        return any(kind is AxisKind.REDUCE for kind in kinds)
+
     def _own_outputs(self) -> tuple[Buffer, ...] | None:
         """The output buffers in the reducer's order, when the fold may work in them directly."""
         by_value = {body.index: t for body, t in zip(self._reduces(), self.op.outputs, strict=True)}
@@ -192,17 +205,16 @@ class Reduction:
             total *= extent
         return total <= MAX_ACCUMULATORS
 
-    def _in_place(self, buffers: tuple[Buffer, ...]) -> Stmt:
-        indices = output_indices(self.stage, self.op, self.bounds)
-        guards = [g for g in self._guards(inside=True) if not is_reduce_guard(g)]
-        start = self._copied(self._starts(buffers, indices, guards))
-        finish: list[Stmt] = []
-        if self.reduce.finish is not None:
-            value = self._finished([Load(b, indices) for b in buffers], 0)
-            finish = [self._copied(guarded(guards, Store(buffers[0], indices, value)))]
-        return Seq((start, *self._companions_start(), self._fold(buffers, indices), *finish))
+    def _targets(self) -> tuple[tuple[Buffer, ...], tuple[Expr, ...]]:
+        """The buffers that are folded into, and where."""
+        outputs = self._own_outputs()
+        if outputs is not None:
+            return outputs, output_indices(self.stage, self.op, self.bounds)
+        if not self.accumulators:
+            self.accumulators = self._made_accumulators()
+        return self.accumulators, self.data
 
-    def _accumulated(self) -> Stmt:
+    def _made_accumulators(self) -> tuple[Buffer, ...]:
         if not self._fits():
             raise LowerError(
                 f"the accumulators of {self.stage.name} have no constant size",
@@ -211,31 +223,44 @@ class Reduction:
             )
         shape = tuple(self.bounds.extents[a] for a in self.data)
         many = len(self.reduce.sources) > 1
-        accumulators = tuple(
+        return tuple(
             Buffer(f"{self.stage.name}_acc{i if many else ''}", s.dtype, shape, Scope.LOCAL)
             for i, s in enumerate(self.reduce.sources)
         )
-        guards = [g for g in self._guards(inside=True) if not is_reduce_guard(g)]
-        start_guards = guards if self.reduce.init is not None else []
-        stores: list[Stmt] = [
+
+    def around(self, fold: Stmt, outer: Sequence[Expr] = ()) -> Stmt:
+        """The start before `fold` and what comes after it, both under the guards `outer`."""
+        buffers, indices = self._targets()
+        guards = [g for g in self._guards(inside=True) if not self._is_fold_guard(g)]
+        own = buffers is not self.accumulators
+        start_guards = guards if own or self.reduce.init is not None else []
+        start = self._copied(self._starts(buffers, indices, start_guards))
+        parts = [guarded(outer, start), *self._companions_start(), fold]
+        if own and self.reduce.finish is not None:
+            value = self._finished([Load(b, indices) for b in buffers], 0)
+            end = self._copied(guarded(guards, Store(buffers[0], indices, value)))
+            parts.append(guarded(outer, end))
+        if not own:
+            end = self._copied(guarded(guards, Seq(tuple(self._results_stored()))))
+            parts.append(guarded(outer, end))
+        body: Stmt = Seq(tuple(parts))
+        for buffer in reversed(self.accumulators):
+            body = Allocate(buffer, body)
+        return body
+
+    def outer_guards(self) -> tuple[Expr, ...]:
+        """The guards of the loops outside the accumulators."""
+        return self._guards(inside=False)
+
+    def _results_stored(self) -> list[Stmt]:
+        return [
             Store(
                 self.context.buffers[tensor],
                 output_indices(self.stage, self.op, self.bounds),
-                self._finished([Load(a, self.data) for a in accumulators], body.index),
+                self._finished([Load(a, self.data) for a in self.accumulators], body.index),
             )
             for tensor, body in zip(self.op.outputs, self._reduces(), strict=True)
         ]
-        body: Stmt = Seq(
-            (
-                self._copied(self._starts(accumulators, self.data, start_guards)),
-                *self._companions_start(),
-                self._fold(accumulators, self.data),
-                self._copied(guarded(guards, Seq(tuple(stores)))),
-            )
-        )
-        for buffer in reversed(accumulators):
-            body = Allocate(buffer, body)
-        return body
 
     def _starts(
         self, buffers: tuple[Buffer, ...], indices: tuple[Expr, ...], guards: Sequence[Expr]
@@ -248,7 +273,10 @@ class Reduction:
         ]
         return guarded(guards, Seq(tuple(stores)))
 
-    def _fold(self, buffers: tuple[Buffer, ...], indices: tuple[Expr, ...]) -> Stmt:
+    def _fold(
+        self, buffers: tuple[Buffer, ...], indices: tuple[Expr, ...], skipped: int = 0
+    ) -> Stmt:
+        """The update in its loops, less the `skipped` outermost of them."""
         where = self.reduce.where
         mask = None if where is None else lowered(self.context, where, self.bounds)
         values = tuple(lowered(self.context, s, self.bounds) for s in self.reduce.sources)
@@ -258,7 +286,7 @@ class Reduction:
         guards = self._guards(inside=True)
         repairs = [] if self.stage.attach.online else self._repaired(buffers, indices)
         if not repairs:
-            return loops(self.context, self.stage, self.rest, update, guards)
+            return loops(self.context, self.stage, self.rest[skipped:], update, guards)
         at = self._online_place() + 1
         head, tail = self.rest[:at], self.rest[at:]
         deep = {g for g in guards if not axes_of(g).isdisjoint(tail)}

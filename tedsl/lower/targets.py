@@ -7,12 +7,13 @@ from dataclasses import replace
 
 from tedsl.errors import LowerError
 from tedsl.expr.nodes import Axis, AxisKind
-from tedsl.expr.tensor import ComputeOp
+from tedsl.expr.tensor import ComputeOp, Operation
 from tedsl.expr.visit import axes_of, reads
 from tedsl.ir.nodes import LoopKind
 from tedsl.scheduling.checks.scans import has_own_launch
-from tedsl.scheduling.plan import AttachKind, Fuse, Mark, Plan, Split, StagePlan
+from tedsl.scheduling.plan import AttachKind, Fuse, Join, Mark, Plan, Split, StagePlan
 from tedsl.scheduling.scans import is_step_axis
+from tedsl.scheduling.together import shared_loops
 
 GRID_DIMENSIONS = 3
 
@@ -27,7 +28,7 @@ def complete_for_loops(plan: Plan) -> Plan:
         marks = {a: loop if m.kind is LoopKind.PROGRAM else m for a, m in stage.marks.items()}
         return replace(stage, marks=marks)
 
-    return replace(plan, stages=tuple(parallel(s) for s in plan.stages))
+    return _with_shared_marks(plan, replace(plan, stages=tuple(parallel(s) for s in plan.stages)))
 
 
 def complete_for_blocks(plan: Plan, launches: frozenset[str] = frozenset()) -> Plan:
@@ -52,9 +53,32 @@ def complete_for_blocks(plan: Plan, launches: frozenset[str] = frozenset()) -> P
             if marks:
                 stage = replace(stage, marks={**stage.marks, **marks})
         stages.append(stage)
-    completed = replace(plan, stages=tuple(stages))
+    completed = _with_shared_marks(plan, replace(plan, stages=tuple(stages)))
     _check_places(completed)
     return completed
+
+
+def _with_shared_marks(given: Plan, plan: Plan) -> Plan:
+    """`plan`, completed from `given`: loops that a stage shares run as the leader's do.
+
+    Loops that are dimensions of a tile are inside all others, each stage's by itself: then only
+    those outside them are shared.
+    """
+    for stage in plan.stages:
+        if stage.join is None or stage.join.axis is None:
+            continue
+        leader = plan.stage(stage.join.stage)
+        outer = list(shared_loops(given, given.stage(stage.name)).items())
+        lanes = [n for n, (_, run) in enumerate(outer) if _is_lane(leader, run)]
+        kept = outer[: lanes[0]] if lanes else outer
+        marks = {own: leader.mark(run) for own, run in outer}
+        join = Join(leader.name, kept[-1][1]) if kept else None
+        plan = plan.with_stage(replace(stage, marks={**stage.marks, **marks}, join=join))
+    return plan
+
+
+def _is_lane(stage: StagePlan, axis: Axis) -> bool:
+    return stage.mark(axis).kind is LoopKind.VECTORIZED
 
 
 def _as_block(stage: StagePlan, axis: Axis) -> Mark:
@@ -63,7 +87,8 @@ def _as_block(stage: StagePlan, axis: Axis) -> Mark:
 
 def _blocks(plan: Plan, stage: StagePlan, *, attached: bool) -> Iterator[Axis]:
     """The unmarked loops of `stage` that are block axes."""
-    free = [a for a in stage.leaf_axes if stage.mark(a) == Mark()]
+    run = shared_loops(plan, stage)
+    free = [a for a in stage.leaf_axes if stage.mark(a) == Mark() and a not in run]
     indexing = _tile_indices(plan, stage)
     online = {
         guest.attach.axis
@@ -85,11 +110,16 @@ def _blocks(plan: Plan, stage: StagePlan, *, attached: bool) -> Iterator[Axis]:
 
 def _tile_indices(plan: Plan, stage: StagePlan) -> set[Axis]:
     """The leaf axes by which `stage` indexes the tiles computed inside it."""
-    inner = {
+    inner: dict[Operation, Axis | None] = {
         s.op: s.attach.axis
         for s in plan.stages
         if s.attach.kind is AttachKind.AT and s.attach.stage == stage.name
     }
+    own = {leader: axis for axis, leader in shared_loops(plan, stage).items()}
+    for s in plan.stages:
+        place = s.attach.axis
+        if s.attach.kind is AttachKind.AT and place is not None and place in own:
+            inner[s.op] = own[place]
     found: set[Axis] = set()
     order = {axis: i for i, axis in enumerate(stage.loop_order)}
     for read in reads(*(stage.op.bodies if isinstance(stage.op, ComputeOp) else ())):

@@ -28,7 +28,7 @@ from tedsl.expr.integers import (
     sub,
     widened,
 )
-from tedsl.expr.nodes import Axis, AxisKind, Const, Expr, Range, TensorRead
+from tedsl.expr.nodes import Axis, Const, Expr, Range, TensorRead
 from tedsl.expr.tensor import ComputeOp, Operation, ScanOp
 from tedsl.expr.visit import substitute, walk
 from tedsl.index.bounds import lower_bound, upper_bound
@@ -37,6 +37,7 @@ from tedsl.index.interval import interval
 from tedsl.index.prove import prove
 from tedsl.index.simplify import simplify
 from tedsl.scheduling.plan import AttachKind, Fuse, Plan, Relation, Split, StagePlan
+from tedsl.scheduling.together import running, shared_loops
 
 INT32_MAX = 2**31 - 1
 
@@ -83,7 +84,7 @@ def enclosing_loops(plan: Plan, stage: StagePlan) -> tuple[Axis, ...]:
     axis = stage.attach.axis
     if axis is None or axis not in position:
         raise InternalError(f"stage {stage.name} is attached at no loop of {parent.name}")
-    return (*enclosing_loops(plan, parent), *list(position)[: position[axis] + 1])
+    return (*enclosing_loops(plan, parent), *running(plan, parent)[: position[axis] + 1])
 
 
 def kernel_of(plan: Plan, stage: StagePlan) -> StagePlan:
@@ -116,7 +117,7 @@ def infer(plan: Plan) -> Bounds:
     """
     found: dict[str, StageBounds] = {}
     readers = _readers(plan)
-    for stage in reversed(plan.stages):
+    for stage in _outside_in(plan, readers):
         if not isinstance(stage.op, ComputeOp):
             continue
         region = stored = _region(plan, stage, readers[stage.name], found)
@@ -124,6 +125,27 @@ def infer(plan: Plan) -> Bounds:
             region, stored = _online_regions(plan, stage, readers[stage.name], found)
         found[stage.name] = _stage_bounds(plan, stage, stage.op, region, stored, found)
     return Bounds(found)
+
+
+def _outside_in(
+    plan: Plan, readers: Mapping[str, Sequence[tuple[StagePlan, TensorRead]]]
+) -> tuple[StagePlan, ...]:
+    """All stages, each after its readers and after the stage that it is attached in (which need not
+    read it when that runs together with one that does)."""
+    done: dict[StagePlan, None] = {}
+
+    def visit(stage: StagePlan) -> None:
+        if stage in done:
+            return
+        for reader, _ in readers[stage.name]:
+            visit(reader)
+        if stage.attach.kind is AttachKind.AT:
+            visit(plan.stage(stage.attach.stage))
+        done[stage] = None
+
+    for stage in reversed(plan.stages):
+        visit(stage)
+    return tuple(done)
 
 
 def _readers(plan: Plan) -> dict[str, list[tuple[StagePlan, TensorRead]]]:
@@ -159,7 +181,7 @@ def _region(
     for reader, read in readers:
         bounds = found[reader.name]
         index_of: Mapping[Expr, Expr] = {**bounds.index}
-        loops = (*enclosing_loops(plan, reader), *reader.leaf_axes)
+        loops = (*enclosing_loops(plan, reader), *running(plan, reader))
         moving = [axis for axis in loops if axis not in fixed]
         boxes.append(
             tuple(
@@ -261,9 +283,12 @@ def _stage_bounds(
         extents[axis], starts[axis] = part.extent, part.min
     for relation in stage.relations:
         _pass_down(relation, extents, facts)
+    names = shared_loops(plan, stage)
     for axis in stage.leaf_axes:
-        facts = facts.with_axis(axis, 0, extents[axis])
-    values = _pass_up(stage, extents)
+        run = names.get(axis, axis)
+        extents[run] = extents[axis]
+        facts = facts.with_axis(run, 0, extents[axis])
+    values = _pass_up(stage, extents, names)
     guards = _guards(stage, op, extents, values, starts, facts)
     local = {axis: simplify(values[axis], facts) for axis in stage.root_axes}
     index = {axis: simplify(add(starts[axis], local[axis]), facts) for axis in stage.root_axes}
@@ -345,10 +370,13 @@ def _tightened(given: Expr, parent: Expr, facts: Facts) -> Expr:
     return given
 
 
-def _pass_up(stage: StagePlan, extents: dict[Axis, Expr]) -> dict[Axis, Expr]:
-    """Every axis of the stage over its leaf axes (relative to the start of the region)."""
+def _pass_up(
+    stage: StagePlan, extents: dict[Axis, Expr], names: Mapping[Axis, Axis]
+) -> dict[Axis, Expr]:
+    """Every axis of the stage over its leaf axes (relative to the start of the region), those that
+    another stage runs under its names."""
     values: dict[Axis, Expr] = {
-        a: ZERO if constant(extents[a]) == 1 else a for a in stage.leaf_axes
+        a: ZERO if constant(extents[a]) == 1 else names.get(a, a) for a in stage.leaf_axes
     }
     for relation in reversed(stage.relations):
         match relation:
@@ -389,12 +417,6 @@ def _guards(
 def _is_domain(domain: Range, start: Expr, extent: Expr) -> bool:
     """True when a reduce axis runs over its whole domain."""
     return start is domain.min and extent is domain.extent
-
-
-def is_reduce_guard(condition: Expr) -> bool:
-    """True when a guard depends on a reduction axis, so that it cannot be dropped for a padded
-    result."""
-    return any(isinstance(n, Axis) and n.kind is AxisKind.REDUCE for n in walk(condition))
 
 
 def _is_whole(start: Expr, extent: Expr, size: Expr) -> bool:

@@ -82,6 +82,15 @@ class Attach:
     estimate: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Join:
+    """The stage runs together with `stage`, the leader: its outer loops are those of the leader
+    down to `axis`, by position.  Without an axis: in one kernel with it, in programs of its own."""
+
+    stage: str
+    axis: Axis | None = None
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class StagePlan:
     """One operation and how it runs.
@@ -89,6 +98,7 @@ class StagePlan:
     `leaf_axes` are the loops, outermost first.  `relations` join root axes (`op.axes +
     op.reduce_axes`) to them, in the order of the calls.  Axes without an entry in `marks` are
     serial.  `scope` is where the result lives when the stage is attached; at root it is GLOBAL.
+    `join` is the stage that it runs together with.
     """
 
     name: str
@@ -99,6 +109,7 @@ class StagePlan:
     attach: Attach = Attach()
     scope: Scope = Scope.GLOBAL
     launch: Launch = DEFAULT_LAUNCH
+    join: Join | None = None
 
     @property
     def root_axes(self) -> tuple[Axis, ...]:

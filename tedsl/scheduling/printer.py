@@ -21,6 +21,8 @@ from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
 from tedsl.scheduling.relations import constant
 from tedsl.scheduling.scans import is_state
 from tedsl.scheduling.separate import separate_axes
+from tedsl.scheduling.together import depth as loops_shared
+from tedsl.scheduling.together import followers
 
 
 def print_plan(plan: Plan) -> str:
@@ -44,9 +46,16 @@ def print_plan(plan: Plan) -> str:
     shown = separate_axes(inline_stages(plan))
     bounds = infer(shown)
     for stage in shown.stages:
-        if stage.attach.kind is AttachKind.ROOT and isinstance(stage.op, ComputeOp):
+        if stage.join is not None or not isinstance(stage.op, ComputeOp):
+            continue
+        if stage.attach.kind is AttachKind.ROOT:
             lines.append(f"kernel {stage.name}: {_type(stage)}{_launch(stage)}")
             lines.extend(_nest(shown, bounds, stage, stage.op, 1))
+            for other in followers(shown, stage):
+                beside = other.join is not None and other.join.axis is None
+                if beside and isinstance(other.op, ComputeOp):
+                    lines.append(f"  and in the same grid {other.name}: {_type(other)}")
+                    lines.extend(_nest(shown, bounds, other, other.op, 2))
     return "\n".join(lines)
 
 
@@ -68,25 +77,35 @@ def _launch(stage: StagePlan) -> str:
     return f"  ({', '.join(given)})" if given else ""
 
 
-def _nest(plan: Plan, bounds: Bounds, stage: StagePlan, op: ComputeOp, depth: int) -> Iterator[str]:
+def _nest(
+    plan: Plan, bounds: Bounds, stage: StagePlan, op: ComputeOp, depth: int, skipped: int = 0
+) -> Iterator[str]:
+    """The loops of a stage, less the `skipped` outermost, with all that runs in them."""
     known, sizes = labels(stage), bounds[stage.name].extents
-    order = stage.loop_order
+    order, start = stage.loop_order, depth - skipped
     if isinstance(op, ScanOp):
         inner = [n for n, axis in enumerate(order) if guests(plan, stage, axis)]
         order = order[: max(inner, default=-1) + 1]
-    for axis in order:
+    for axis in order[skipped:]:
         mark = stage.mark(axis)
         note = "" if mark == PLAIN else f"  ({mark_text(mark)})"
         yield f"{'  ' * depth}for {known[axis]} in {_range(op, axis, sizes[axis])}{note}"
         depth += 1
         for guest in guests(plan, stage, axis):
-            if isinstance(guest.op, ComputeOp):
+            if isinstance(guest.op, ComputeOp) and guest.join is None:
                 region = ", ".join(str(r.extent) for r in bounds[guest.name].region)
                 kinds = ", ".join(dtype.value for dtype in guest.op.output_dtypes)
                 yield f"{'  ' * depth}{guest.name}: {kinds}[{region}], {guest.scope.value}"
                 yield from _nest(plan, bounds, guest, guest.op, depth + 1)
     for line in _definition(plan, stage, op):
         yield "  " * depth + line
+    together = [each for each in followers(plan, stage) if each.join and each.join.axis is not None]
+    for other in sorted(together, key=lambda each: -loops_shared(plan, each)):
+        if isinstance(other.op, ComputeOp):
+            shared = loops_shared(plan, other)
+            at = start + shared
+            yield f"{'  ' * at}with {other.name}: {_type(other)}"
+            yield from _nest(plan, bounds, other, other.op, at + 1, shared)
 
 
 def _range(op: ComputeOp, axis: Axis, extent: Expr) -> str:

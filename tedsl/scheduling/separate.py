@@ -41,6 +41,9 @@ def separate_axes(plan: Plan) -> Plan:
         if stage.attach.kind is AttachKind.AT and stage.attach.axis is not None:
             axis = clones.get(stage.attach.stage, {}).get(stage.attach.axis, stage.attach.axis)
             moved = replace(moved, attach=replace(stage.attach, axis=axis))
+        if stage.join is not None and stage.join.axis is not None:
+            axis = clones.get(stage.join.stage, {}).get(stage.join.axis, stage.join.axis)
+            moved = replace(moved, join=replace(stage.join, axis=axis))
         stages.append(moved)
     outputs = tuple(renamed.get(t.op, t.op).outputs[t.index] for t in plan.outputs)
     return replace(plan, stages=tuple(stages), outputs=outputs)

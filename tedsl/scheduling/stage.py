@@ -13,6 +13,7 @@ from tedsl.scheduling.methods.moves import MoveMethods
 from tedsl.scheduling.methods.online import OnlineMethods
 from tedsl.scheduling.methods.places import PlaceMethods
 from tedsl.scheduling.methods.storage import StorageMethods
+from tedsl.scheduling.methods.together import TogetherMethods
 
 
 class Stage(
@@ -23,6 +24,7 @@ class Stage(
     LayoutMethods,
     OnlineMethods,
     StorageMethods,
+    TogetherMethods,
 ):
     """One operation of a schedule and how it runs.  Got from `s[T]`; it stays valid through
     rewrites of the graph.

@@ -121,6 +121,18 @@ def compute_at(draw: Draw, s: Schedule, stage: Stage) -> None:
     call(s, stage.compute_at, other, _axis(draw, other))
 
 
+def compute_with(draw: Draw, s: Schedule, stage: Stage) -> None:
+    others = [o for o in s.stages if o.name != stage.name and isinstance(o.op, ComputeOp)]
+    alike = [o for o in others if o.plan.attach == stage.plan.attach]
+    leader = draw(st.sampled_from(alike or others or [stage]))
+    loops = leader.leaf_iter_vars
+    if loops and draw(st.integers(0, 3)):
+        axis = loops[0] if draw(st.booleans()) else draw(st.sampled_from(loops))
+        call(s, stage.compute_with, leader, axis)
+    else:
+        call(s, stage.compute_with, leader)
+
+
 def compute_inline(draw: Draw, s: Schedule, stage: Stage) -> None:
     call(s, stage.compute_inline)
 
@@ -254,6 +266,8 @@ PRIMITIVES: tuple[Primitive, ...] = (
     compute_at,
     compute_at,
     compute_at,
+    compute_with,
+    compute_with,
     compute_inline,
     compute_root,
     set_scope,

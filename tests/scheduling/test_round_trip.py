@@ -134,6 +134,17 @@ def compute_at() -> tuple[te.Schedule, te.Tensor]:
 
 
 @case
+def compute_with() -> tuple[te.Schedule, te.Tensor]:
+    a = te.placeholder((30,), name="A")
+    b = te.compute((30,), lambda i: a[i] + 1.0, name="B")
+    c = te.compute((30,), lambda i: a[i] * 2.0, name="C")
+    d = te.compute((30,), lambda i: b[i] * c[29 - i], name="D")
+    s = te.create_schedule(d)
+    s[c].compute_with(s[b], s[b].op.axis[0])
+    return s, d
+
+
+@case
 def compute_inline() -> tuple[te.Schedule, te.Tensor]:
     c = chain(30)
     s = te.create_schedule(c.D)

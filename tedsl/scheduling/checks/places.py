@@ -8,16 +8,19 @@ illegal.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 
 from tedsl.errors import ScheduleError
 from tedsl.expr.nodes import Axis, AxisKind
 from tedsl.expr.tensor import ComputeOp, ScanOp
-from tedsl.ir.nodes import Launch, LoopKind
+from tedsl.ir.nodes import LoopKind
 from tedsl.scheduling.bounds import exported, kernel_of
 from tedsl.scheduling.call import Call
 from tedsl.scheduling.checks.extents import all_lanes_constant, has_runtime_sizes
 from tedsl.scheduling.checks.scans import has_own_launch, scan_problem
+from tedsl.scheduling.checks.stages import Problem, first_fold, guests, has_options
+from tedsl.scheduling.checks.together import joins_legal
 from tedsl.scheduling.graph import (
     is_output,
     is_reduction,
@@ -28,15 +31,7 @@ from tedsl.scheduling.names import axis_text, labels, loops_text
 from tedsl.scheduling.plan import Attach, AttachKind, Plan, StagePlan
 from tedsl.scheduling.relations import ranks
 from tedsl.scheduling.scans import role
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """Why a stage may not be where it is, what to do, and if a reader outside is the cause."""
-
-    reason: str
-    hint: str
-    outsiders: bool = False
+from tedsl.scheduling.together import shared_loops
 
 
 def nest(plan: Plan, stage: StagePlan) -> dict[str, Axis] | None:
@@ -73,14 +68,6 @@ def place_problem(plan: Plan, stage: StagePlan) -> Problem | None:
         or (_online_problem(plan, stage, target, axis) if stage.attach.online else None)
         or _reader_problem(plan, stage, target, axis)
     )
-
-
-def first_fold(stage: StagePlan) -> int:
-    """The place of the first loop that belongs to the accumulators: a reduce or vectorized one."""
-    order = stage.loop_order
-    lane = LoopKind.VECTORIZED
-    inner = [a.kind is AxisKind.REDUCE or stage.mark(a).kind is lane for a in order]
-    return inner.index(True) if True in inner else len(order)
 
 
 def _online_problem(plan: Plan, stage: StagePlan, target: StagePlan, axis: Axis) -> Problem | None:
@@ -140,6 +127,12 @@ def _target_problem(plan: Plan, stage: StagePlan, target: StagePlan, axis: Axis)
             f"{target.name} is inlined and has no loops of its own",
             f"attach {stage.name} to a stage that reads {target.name}",
         )
+    run = shared_loops(plan, target).get(axis)
+    if run is not None:
+        return Problem(
+            f"{target.name}.{known[axis]} is run by {axis_text(plan, run)} (compute_with)",
+            f"attach {stage.name} at {axis_text(plan, run)}",
+        )
     if target.mark(axis).kind is LoopKind.VECTORIZED:
         return Problem(
             f"{target.name}.{known[axis]} is vectorized: its lanes run at once, "
@@ -168,17 +161,12 @@ def _kernel_problem(plan: Plan, stage: StagePlan) -> Problem | None:
                 "and only a kernel of its own has a grid",
                 f"undo it with s[{stage.name}].serial({known[axis]}) first",
             )
-    if _has_options(stage.launch):
+    if has_options(stage.launch):
         return Problem(
             f"{stage.name} has launch options, and only a kernel of its own has them",
             f"call launch on the stage that {stage.name} is computed in",
         )
     return None
-
-
-def _has_options(launch: Launch) -> bool:
-    given = (launch.num_warps, launch.num_stages, launch.num_ctas, launch.maxnreg)
-    return any(option is not None for option in given)
 
 
 def _reader_problem(plan: Plan, stage: StagePlan, target: StagePlan, axis: Axis) -> Problem | None:
@@ -194,6 +182,8 @@ def _reader_problem(plan: Plan, stage: StagePlan, target: StagePlan, axis: Axis)
         own = None if around is None else around.get(target.name)
         if own is not None:
             return rank[own] >= at
+        if _in_shared_loop(plan, reader, around or {}, axis):
+            return True
         if not stage.attach.online:
             return False
         return _beside(plan, reader, target) or kernel_of(plan, reader) is not kernel_of(
@@ -217,15 +207,30 @@ def _reader_problem(plan: Plan, stage: StagePlan, target: StagePlan, axis: Axis)
             "loop encloses all readers",
             outsiders=True,
         )
-    if target in loop_readers(plan, stage.op, tensors_of_init):
-        for outer in target.loop_order[: at + 1]:
+    for reader in loop_readers(plan, stage.op, tensors_of_init):
+        if reader is not target and axis not in shared_loops(plan, reader).values():
+            continue
+        for outer in reader.loop_order[: at + 1]:
             if outer.kind is AxisKind.REDUCE:
                 return Problem(
-                    f"the init of {target.name} reads {stage.name} before the reduce loop "
-                    f"{labels(target)[outer]}, which encloses the attach point",
-                    f"attach {stage.name} at a loop outside {labels(target)[outer]}",
+                    f"the init of {reader.name} reads {stage.name} before the reduce loop "
+                    f"{labels(reader)[outer]}, which encloses the attach point",
+                    f"attach {stage.name} at a loop outside {labels(reader)[outer]}",
                 )
     return None
+
+
+def _in_shared_loop(plan: Plan, reader: StagePlan, around: Mapping[str, Axis], axis: Axis) -> bool:
+    """True when `axis` is a loop that `reader`, or a stage around it, shares with its leader."""
+    if axis in shared_loops(plan, reader).values():
+        return True
+    for name, inner in around.items():
+        host = plan.stage(name)
+        rank = ranks(host.loop_order)
+        shared = shared_loops(plan, host)
+        if any(run is axis and rank[inner] >= rank[own] for own, run in shared.items()):
+            return True
+    return False
 
 
 def _beside(plan: Plan, reader: StagePlan, host: StagePlan) -> bool:
@@ -280,6 +285,7 @@ def legal_attach_points(plan: Plan, name: str) -> tuple[tuple[str, Axis], ...]:
             if (
                 place_problem(moved, moved.stage(name)) is None
                 and first_problem(moved) is None
+                and joins_legal(moved)
                 and (fixed or all_lanes_constant(moved))
             ):
                 found.append((target.name, axis))
@@ -288,7 +294,7 @@ def legal_attach_points(plan: Plan, name: str) -> tuple[tuple[str, Axis], ...]:
 
 def attached(plan: Plan, stage: StagePlan, target: str, axis: Axis) -> Plan:
     """The plan with `stage` attached, whether that is legal or not."""
-    return plan.with_stage(replace(stage, attach=Attach(AttachKind.AT, target, axis)))
+    return plan.with_stage(replace(stage, attach=Attach(AttachKind.AT, target, axis), join=None))
 
 
 def can_inline(plan: Plan, stage: StagePlan) -> bool:
@@ -301,17 +307,6 @@ def can_inline(plan: Plan, stage: StagePlan) -> bool:
         and not guests(plan, stage)
         and not isinstance(stage.op, ScanOp)
         and role(plan, stage.op) is None
-    )
-
-
-def guests(plan: Plan, stage: StagePlan, axis: Axis | None = None) -> tuple[StagePlan, ...]:
-    """The stages attached at a loop of `stage` (at `axis` when given)."""
-    return tuple(
-        guest
-        for guest in plan.stages
-        if guest.attach.kind is AttachKind.AT
-        and guest.attach.stage == stage.name
-        and (axis is None or guest.attach.axis is axis)
     )
 
 

@@ -49,7 +49,7 @@ def compute_at(plan: Plan, call: Call, target: str, axis: object) -> Plan:
     loop = leaf(plan, call, host, axis)
     scope = Scope.LOCAL if stage.scope is Scope.GLOBAL else stage.scope
     attach = Attach(AttachKind.AT, target, loop)
-    after = plan.with_stage(replace(stage, attach=attach, scope=scope))
+    after = plan.with_stage(replace(stage, attach=attach, scope=scope, join=None))
     require_places(plan, call, after)
     require_all_lanes(plan, call, after)
     return after
@@ -85,7 +85,7 @@ def compute_inline(plan: Plan, call: Call) -> Plan:
             f"{guest.name} is attached at {at}, a loop that would be gone",
             hint=f"first move {guest.name} (compute_root or compute_at elsewhere)",
         )
-    after = plan.with_stage(replace(stage, attach=Attach(AttachKind.INLINE)))
+    after = plan.with_stage(replace(stage, attach=Attach(AttachKind.INLINE), join=None))
     require_places(plan, call, after)
     return after
 
@@ -94,7 +94,7 @@ def compute_root(plan: Plan, call: Call) -> Plan:
     """The stage has its own loop nest: its own kernel."""
     stage, _ = computed_stage(plan, call, call.stage)
     require_own_place(plan, call, stage)
-    after = plan.with_stage(replace(stage, attach=Attach()))
+    after = plan.with_stage(replace(stage, attach=Attach(), join=None))
     require_places(plan, call, after)
     require_all_lanes(plan, call, after)
     return after

@@ -1,0 +1,43 @@
+"""What the checks of places ask of one stage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tedsl.expr.nodes import Axis, AxisKind
+from tedsl.ir.nodes import Launch, LoopKind
+from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why a stage may not be where it is, what to do, and if a reader outside is the cause."""
+
+    reason: str
+    hint: str
+    outsiders: bool = False
+
+
+def first_fold(stage: StagePlan) -> int:
+    """The place of the first loop that belongs to the accumulators: a reduce or vectorized one."""
+    order = stage.loop_order
+    lane = LoopKind.VECTORIZED
+    inner = [a.kind is AxisKind.REDUCE or stage.mark(a).kind is lane for a in order]
+    return inner.index(True) if True in inner else len(order)
+
+
+def has_options(launch: Launch) -> bool:
+    """True when a launch option is given."""
+    given = (launch.num_warps, launch.num_stages, launch.num_ctas, launch.maxnreg)
+    return any(option is not None for option in given)
+
+
+def guests(plan: Plan, stage: StagePlan, axis: Axis | None = None) -> tuple[StagePlan, ...]:
+    """The stages attached at a loop of `stage` (at `axis` when given)."""
+    return tuple(
+        guest
+        for guest in plan.stages
+        if guest.attach.kind is AttachKind.AT
+        and guest.attach.stage == stage.name
+        and (axis is None or guest.attach.axis is axis)
+    )

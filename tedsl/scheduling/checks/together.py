@@ -1,0 +1,272 @@
+"""Which stages may run together: neither reads the other, and shared loops are the same loops.
+
+Asked of the plan as it would be after a call, for all stages that run together, so that no
+primitive can make another's loops differ.
+"""
+
+from __future__ import annotations
+
+from tedsl.errors import ScheduleError
+from tedsl.expr.integers import same_width
+from tedsl.expr.nodes import Axis, AxisKind, Compare, CompareOp
+from tedsl.expr.tensor import ComputeOp, ScanOp
+from tedsl.index.prove import counterexample, equal
+from tedsl.ir.nodes import LoopKind
+from tedsl.scheduling.bounds import infer
+from tedsl.scheduling.call import Call
+from tedsl.scheduling.checks.loops import PLAIN, mark_text
+from tedsl.scheduling.checks.stages import Problem, first_fold, guests, has_options
+from tedsl.scheduling.inline import inline_stages
+from tedsl.scheduling.names import axis_text, labels, loops_text
+from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
+from tedsl.scheduling.relations import ranks
+from tedsl.scheduling.scans import role, scan_of
+from tedsl.scheduling.separate import separate_axes
+from tedsl.scheduling.together import depth, in_order, path_between, shared_loops
+
+
+def join_problem(plan: Plan) -> tuple[StagePlan, Problem] | None:
+    """The first stage that may not run together with its leader, and why, as far as the loops say.
+
+    `extent_problem` is asked when every stage is at a legal place.
+    """
+    for stage in plan.stages:
+        if stage.join is None:
+            continue
+        leader = plan.stage(stage.join.stage)
+        problem = (
+            _leader_problem(plan, stage, leader)
+            or _path_problem(plan, stage, leader)
+            or _kernel_problem(stage)
+            or _loop_problem(plan, stage, leader)
+        )
+        if problem is not None:
+            return stage, problem
+    return None
+
+
+def extent_problem(plan: Plan, called: str = "") -> tuple[StagePlan, Problem] | None:
+    """The first stage whose shared loops are not as long as the leader's; a circle of groups is the
+    problem of the stage `called`, or of another."""
+    joined = [stage for stage in plan.stages if stage.join is not None]
+    for stage in joined:
+        problem = _extent_problem(plan, stage)
+        if problem is not None:
+            return stage, problem
+    if not joined or _ordered(plan):
+        return None
+    closing = next((stage for stage in joined if stage.name == called), joined[-1])
+    return closing, _cycle(closing)
+
+
+def _leader_problem(plan: Plan, stage: StagePlan, leader: StagePlan) -> Problem | None:
+    if leader.name == stage.name:
+        return Problem(f"{stage.name} is the stage itself", "name another stage")
+    if not isinstance(leader.op, ComputeOp) or leader.attach.kind is AttachKind.INLINE:
+        what = "an input" if not isinstance(leader.op, ComputeOp) else "inlined"
+        return Problem(f"{leader.name} is {what} and has no loops", "name a stage that has loops")
+    for each in (stage, leader):
+        scan = scan_of(plan, each.op)
+        if scan is not None or isinstance(each.op, ScanOp) or role(plan, each.op) is not None:
+            what = "a scan" if isinstance(each.op, ScanOp) else "a part of a scan"
+            return Problem(
+                f"{each.name} is {what}, whose steps have an order of their own",
+                "name stages outside scans",
+            )
+    if leader.join is not None:
+        other = leader.join.stage
+        return Problem(
+            f"{leader.name} itself runs together with {other}", f"name {other}, whose loops run"
+        )
+    if stage.attach != leader.attach or stage.attach.online:
+        return Problem(
+            f"{stage.name} is {_place(stage)} and {leader.name} is {_place(leader)}",
+            "compute both at root, or at one loop of one stage",
+        )
+    if stage.join is not None and stage.join.axis is None:
+        if stage.attach.kind is not AttachKind.ROOT:
+            return Problem(
+                f"{stage.name} is {_place(stage)}: only kernels have a grid to share",
+                "give the loop down to which loops are shared",
+            )
+    elif stage.join is not None and stage.join.axis not in ranks(leader.leaf_axes):
+        return Problem(
+            f"{leader.name} has no loop any more that {stage.name} shares",
+            f"call s[{stage.name}].compute_root() or compute_at before changing the loops of "
+            f"{leader.name}, and compute_with after",
+        )
+    return None
+
+
+def _place(stage: StagePlan) -> str:
+    if stage.attach.kind is AttachKind.AT and stage.attach.axis is not None:
+        how = "goes along with" if stage.attach.online else "attached at"
+        return f"{how} {stage.attach.stage}.{stage.attach.axis.name}"
+    return "inlined" if stage.attach.kind is AttachKind.INLINE else "at root"
+
+
+def _path_problem(plan: Plan, stage: StagePlan, leader: StagePlan) -> Problem | None:
+    ways = [
+        (start, end)
+        for first, end in ((stage, leader), (leader, stage))
+        for start in (first, *(g for g in guests(plan, first) if g.attach.online))
+    ]
+    for start, end in ways:
+        path = path_between(plan, start, end)
+        if path and (start is stage or start is leader or start.attach.stage != end.name):
+            reads = ", which reads ".join(reversed(path[:-1]))
+            return Problem(
+                f"{end.name} reads {reads}: the one needs the other finished",
+                f"compute {path[0]} inside {path[1]} with compute_at",
+            )
+    return None
+
+
+def _kernel_problem(stage: StagePlan) -> Problem | None:
+    if has_options(stage.launch):
+        return Problem(
+            f"{stage.name} has launch options, and only a kernel of its own has them",
+            "call launch on the leader",
+        )
+    return None
+
+
+def _loop_problem(plan: Plan, stage: StagePlan, leader: StagePlan) -> Problem | None:
+    """The loops correspond, and running them as the leader does is no race."""
+    count = depth(plan, stage)
+    if count == 0:
+        return None
+    mine, theirs = stage.loop_order, leader.loop_order
+    own, known = labels(stage), labels(leader)
+    loops = f"{leader.name} {loops_text(leader)}, {stage.name} {loops_text(stage)}"
+    if len(mine) < count:
+        return Problem(
+            f"{stage.name} has {len(mine)} loops, {count} are to be shared ({loops})",
+            "name an outer loop",
+        )
+    for axis, run in zip(mine[:count], theirs[:count], strict=True):
+        mark = leader.mark(run)
+        if LoopKind.VECTORIZED in (mark.kind, stage.mark(axis).kind):
+            lane = known[run] if mark.kind is LoopKind.VECTORIZED else own[axis]
+            return Problem(
+                f"{lane} is vectorized, and lanes are inside all loops",
+                "name a loop outside it: each stage keeps lanes of its own",
+            )
+        if stage.mark(axis) != PLAIN:
+            return Problem(
+                f"{stage.name}.{own[axis]} is run by {leader.name}, and how is said there",
+                f"call it for {known[run]} of s[{leader.name}]",
+            )
+        if axis.kind is AxisKind.REDUCE and mark.kind in (LoopKind.PARALLEL, LoopKind.PROGRAM):
+            return Problem(
+                f"{known[run]} of {leader.name} is {mark_text(mark)}, and its iterations would "
+                f"write the same elements of {stage.name}, which reduces over {own[axis]}",
+                f"name a loop outside it, or undo the mark with s[{leader.name}].serial",
+            )
+        if guests(plan, stage, axis):
+            return Problem(
+                f"{guests(plan, stage, axis)[0].name} is attached at {stage.name}.{own[axis]}, "
+                f"which {leader.name} runs",
+                f"attach it at {known[run]} of {leader.name}",
+            )
+    deeper = [a for a in theirs[count:] if leader.mark(a).kind is LoopKind.PROGRAM]
+    deeper += [a for a in mine[count:] if stage.mark(a).kind is LoopKind.PROGRAM]
+    if deeper:
+        return Problem(
+            f"{deeper[0].name} is bound to the grid inside the shared loops: nothing runs between "
+            "the loops of the grid",
+            "share the loops down to the innermost that is bound, or undo the binding",
+        )
+    return _online_problem(plan, stage, leader, count)
+
+
+def _online_problem(plan: Plan, stage: StagePlan, leader: StagePlan, count: int) -> Problem | None:
+    for each in (stage, leader):
+        if first_fold(each) < count and any(g.attach.online for g in guests(plan, each)):
+            return Problem(
+                f"other stages go along with the reduction {each.name}, whose loop would be shared",
+                "name a loop outside the reduction",
+            )
+    return None
+
+
+def _extent_problem(plan: Plan, stage: StagePlan) -> Problem | None:
+    """Shared loops have the same number of iterations, whatever the sizes."""
+    if stage.join is None or stage.join.axis is None:
+        return None
+    shown = separate_axes(inline_stages(plan))
+    bounds = infer(shown)
+    own, leader = shown.stage(stage.name), shown.stage(stage.join.stage)
+    facts = bounds[own.name].facts
+    pairs = shared_loops(shown, own)
+    for place, (axis, run) in enumerate(pairs.items()):
+        mine, theirs = bounds[own.name].extents[axis], bounds[leader.name].extents[run]
+        if equal(mine, theirs, facts):
+            continue
+        point = counterexample(Compare(CompareOp.EQ, *same_width(mine, theirs)), facts)
+        sizes = ", ".join(f"{v.name} = {n}" for v, n in (point or {}).items())
+        first, second = labels(stage)[stage.loop_order[place]], _label(plan, leader.name, place)
+        return Problem(
+            f"{leader.name}.{second} has {theirs} iterations and {stage.name}.{first} has {mine}"
+            + (f" (for {sizes})" if sizes else ""),
+            "split both alike, name an outer loop, or give no axis: then both run in one grid",
+        )
+    return None
+
+
+def _label(plan: Plan, name: str, place: int) -> str:
+    stage = plan.stage(name)
+    return labels(stage)[stage.loop_order[place]]
+
+
+def _ordered(plan: Plan) -> bool:
+    """Whether the groups of every level can run one after the other."""
+    shown = separate_axes(inline_stages(plan))
+    levels: dict[tuple[str, Axis | None], list[StagePlan]] = {}
+    for stage in shown.stages:
+        if isinstance(stage.op, ComputeOp):
+            levels.setdefault((stage.attach.stage, stage.attach.axis), []).append(stage)
+    return all(in_order(shown, level) is not None for level in levels.values())
+
+
+def _cycle(stage: StagePlan) -> Problem:
+    leader = "" if stage.join is None else stage.join.stage
+    return Problem(
+        f"another group reads a result of {stage.name} or {leader} and is read by the other of "
+        "them, so neither can run first",
+        "split one of the groups",
+    )
+
+
+def joins_legal(plan: Plan) -> bool:
+    """True when all stages that run together may do so.  Requires: legal places."""
+    return join_problem(plan) is None and extent_problem(plan) is None
+
+
+def require_joins(before: Plan, call: Call, after: Plan) -> None:
+    """After the call all stages that run together may do so.  Requires: legal places."""
+    if any(stage.join is not None for stage in after.stages):
+        found = join_problem(after) or extent_problem(after, call.stage)
+        if found is not None:
+            raise refuse_join(before, call, after, *found)
+
+
+def refuse_join(
+    before: Plan, call: Call, after: Plan, stage: StagePlan, problem: Problem
+) -> ScheduleError:
+    """The error for a call after which `stage` could not run with its leader."""
+    leader = "" if stage.join is None else stage.join.stage
+    facts = [
+        ("loops", f"{leader} {loops_text(after.stage(leader))}; {stage.name} {loops_text(stage)}")
+    ]
+    if call.primitive == "compute_with" and call.stage == stage.name:
+        return call.refuse(before, problem.reason, facts=facts, hint=problem.hint)
+    place = None if stage.join is None else stage.join.axis
+    where = "" if place is None else f" down to {axis_text(before, place)}"
+    return call.refuse(
+        before,
+        f"{stage.name} runs together with {leader}{where}: {problem.reason}",
+        facts=facts,
+        hint=f"first call s[{stage.name}].compute_root() or compute_at, and compute_with again "
+        "afterwards",
+    )

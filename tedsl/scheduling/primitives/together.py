@@ -1,0 +1,46 @@
+"""Stages that run together: compute_with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tedsl.ir.nodes import LoopKind
+from tedsl.scheduling.call import Call
+from tedsl.scheduling.checks.arguments import leaf, looped_stage
+from tedsl.scheduling.checks.places import require_places
+from tedsl.scheduling.checks.together import join_problem, refuse_join, require_joins
+from tedsl.scheduling.plan import Join, Plan
+from tedsl.scheduling.together import shared_loops
+
+
+def compute_with(plan: Plan, call: Call, target: str, axis: object) -> Plan:
+    """for i: A[i] = f(i);  for i: B[i] = g(i)  -->  for i: { A[i] = f(i); B[i] = g(i) }"""
+    stage = looped_stage(plan, call, call.stage)
+    leader = looped_stage(plan, call, target)
+    at = None if axis is None else leaf(plan, call, leader, axis)
+    followed = [each.name for each in plan.stages if each.join and each.join.stage == stage.name]
+    if followed:
+        raise call.refuse(
+            plan,
+            f"{', '.join(followed)} already run together with {stage.name}",
+            hint=f"name {stage.name} as the leader: s[{target}].compute_with(s[{stage.name}], ...)",
+        )
+    if target == stage.name:
+        raise call.refuse(plan, f"{target} is the stage itself", hint="name another stage")
+    joined = replace(stage, join=Join(target, at))
+    after = plan.with_stage(joined)
+    run = {} if leader.join is not None else shared_loops(after, joined)
+    plain = {own: mark for own, mark in stage.marks.items() if own not in run}
+    lanes = {a: m for a, m in stage.marks.items() if m.kind is LoopKind.VECTORIZED}
+    after = after.with_stage(replace(joined, marks={**plain, **lanes}))
+    for guest in after.stages:
+        place = guest.attach.axis
+        if guest.attach.stage == stage.name and place is not None and place in run:
+            attach = replace(guest.attach, stage=target, axis=run[place])
+            after = after.with_stage(replace(guest, attach=attach))
+    found = join_problem(after)
+    if found is not None:
+        raise refuse_join(plan, call, after, *found)
+    require_places(plan, call, after)
+    require_joins(plan, call, after)
+    return after

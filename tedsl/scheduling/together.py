@@ -1,0 +1,108 @@
+"""Stages that run together (`compute_with`): whose loops are shared, and in which order groups run.
+
+Imports the plan and the graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tedsl.expr.nodes import Axis
+from tedsl.expr.tensor import ComputeOp, Operation
+from tedsl.scheduling.graph import tensors_read
+from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
+from tedsl.scheduling.relations import ranks
+
+
+def depth(plan: Plan, stage: StagePlan) -> int:
+    """How many outer loops `stage` shares with its leader."""
+    if stage.join is None or stage.join.axis is None:
+        return 0
+    return ranks(plan.stage(stage.join.stage).loop_order).get(stage.join.axis, -1) + 1
+
+
+def shared_loops(plan: Plan, stage: StagePlan) -> dict[Axis, Axis]:
+    """The outer loops of `stage` that its leader runs, each with the leader's."""
+    count = depth(plan, stage)
+    if stage.join is None or count == 0:
+        return {}
+    leader = plan.stage(stage.join.stage)
+    return dict(zip(stage.loop_order[:count], leader.loop_order[:count], strict=False))
+
+
+def running(plan: Plan, stage: StagePlan) -> tuple[Axis, ...]:
+    """The loops of `stage` as they run, outermost first: the leader's where they are shared."""
+    names = shared_loops(plan, stage)
+    return tuple(names.get(axis, axis) for axis in stage.loop_order)
+
+
+def followers(plan: Plan, leader: StagePlan) -> tuple[StagePlan, ...]:
+    """The stages that run together with `leader`, in plan order."""
+    return tuple(s for s in plan.stages if s.join is not None and s.join.stage == leader.name)
+
+
+def group_of(plan: Plan, stage: StagePlan) -> tuple[StagePlan, ...]:
+    """The stages that `stage` runs together with, and itself, the leader first."""
+    leader = stage if stage.join is None else plan.stage(stage.join.stage)
+    return (leader, *followers(plan, leader))
+
+
+def in_order(plan: Plan, level: Sequence[StagePlan]) -> list[tuple[StagePlan, ...]] | None:
+    """The stages of one level (all at root, or attached at one loop) as groups, each after those
+    that it reads from; None when two groups read from each other.
+
+    Args:
+        plan: a plan without inlined stages.
+        level: the stages, in plan order.
+    """
+    groups = [group_of(plan, stage) for stage in level if stage.join is None]
+    inside = {stage: n for n, group in enumerate(groups) for stage in _inside(plan, group)}
+    place: dict[Operation, int] = {stage.op: n for stage, n in inside.items()}
+    needs: list[set[int]] = [set() for _ in groups]
+    for stage, number in inside.items():
+        for tensor in tensors_read(stage.op):
+            if place.get(tensor.op, number) != number:
+                needs[number].add(place[tensor.op])
+    done: list[int] = []
+    while len(done) < len(groups):
+        ready = [n for n in range(len(groups)) if n not in done and needs[n] <= set(done)]
+        if not ready:
+            return None
+        done.append(ready[0])
+    return [groups[n] for n in done]
+
+
+def _inside(plan: Plan, group: Sequence[StagePlan]) -> list[StagePlan]:
+    """The stages of a group, and all that are attached in them."""
+    names = {stage.name for stage in group}
+    found = list(group)
+    grew = True
+    while grew:
+        grew = False
+        for stage in plan.stages:
+            attached = stage.attach.kind is AttachKind.AT and stage.attach.stage in names
+            if attached and stage.name not in names:
+                found.append(stage)
+                names.add(stage.name)
+                grew = True
+    return found
+
+
+def path_between(plan: Plan, start: StagePlan, end: StagePlan) -> tuple[str, ...]:
+    """Names of stages from `start` to `end`, each read by the next; empty when there is no way."""
+    readers: Mapping[Operation, list[StagePlan]] = {stage.op: [] for stage in plan.stages}
+    for stage in plan.stages:
+        if isinstance(stage.op, ComputeOp):
+            for op in dict.fromkeys(tensor.op for tensor in tensors_read(stage.op)):
+                readers[op].append(stage)
+    waiting: list[tuple[StagePlan, tuple[str, ...]]] = [(start, (start.name,))]
+    seen = {start.name}
+    while waiting:
+        stage, path = waiting.pop(0)
+        for reader in readers[stage.op]:
+            if reader.name == end.name:
+                return (*path, reader.name)
+            if reader.name not in seen:
+                seen.add(reader.name)
+                waiting.append((reader, (*path, reader.name)))
+    return ()
