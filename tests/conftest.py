@@ -54,6 +54,19 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         )
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what this machine cannot run, each with the reason."""
+    missing = {
+        "cpu": None if importlib.util.find_spec("llvmlite") else "llvmlite is not installed",
+        "ptxas": None if importlib.util.find_spec("triton") else "triton is not installed",
+        "gpu": None if Path("/dev/nvidiactl").exists() else "no NVIDIA GPU on this machine",
+    }
+    for item in items:
+        for marker, reason in missing.items():
+            if reason and item.get_closest_marker(marker):
+                item.add_marker(pytest.mark.skip(reason=reason))
+
+
 @pytest.fixture(autouse=True)
 def compiles_for_every_gpu(request: pytest.FixtureRequest) -> Iterator[None]:
     """Compile the Triton kernels that the test generated, for every architecture.
