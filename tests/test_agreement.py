@@ -146,7 +146,7 @@ def test_every_way_to_run_agrees(shard: int) -> None:
     @given(st.data())
     def pairs(data: st.DataObject) -> None:
         case = data.draw(computes(), label="case")
-        schedule = data.draw(schedules(case.outputs), label="schedule")
+        schedule = data.draw(schedules(case.outputs, sizes=case.sizes), label="schedule")
         note(f"{schedule.as_python()}\n{schedule}")
         check_pair(case, schedule)
 

@@ -282,6 +282,7 @@ class _Search:
             case Binary(op=BinaryOp.FLOORDIV) if not lower:
                 if self._natural(atom.a) and self._natural(atom.b):
                     yield combine(poly(atom.a), here, -1)
+                    yield from self._whole_quotient(atom)
             case Binary(op=BinaryOp.FLOORMOD) if not lower and self._natural(atom.b):
                 yield combine(combine(poly(atom.b), here, -1), {ONE: -1})
                 if self._natural(atom.a):
@@ -300,6 +301,27 @@ class _Search:
         if not lower and limit.hi is not None:
             yield combine({ONE: limit.hi}, here, -1)
         yield from self.inequalities.get((atom,), ())
+
+    def _whole_quotient(self, atom: Binary) -> Iterator[Poly]:
+        """axis // d <= rest - 1 where axis < d * rest, as of a fused loop.
+
+        The range of the axis is not empty, so d is not 0 there.
+        """
+        dividend, divisor = self.facts.expander.poly(atom.a), self.facts.expander.poly(atom.b)
+        if len(dividend) != 1 or len(divisor) != 1:
+            return
+        ((inner, one),) = dividend.items()
+        known = self.facts.range_of(inner[0]) if len(inner) == 1 and one == 1 else None
+        if known is None or type(known.min) is not ConstNode or known.min.value != 0:
+            return
+        ((factors, scale),) = divisor.items()
+        rest: Poly = {}
+        for monomial, count in self.facts.expander.poly(known.extent).items():
+            left = without(monomial, factors)
+            if left is None or scale <= 0 or count % scale:
+                return
+            rest[left] = count // scale
+        yield combine(combine(rest, {ONE: -1}), {(atom,): 1}, -1)
 
     def _least(self, atom: Expr) -> Poly | None:
         """atom - its constant lower bound."""

@@ -37,6 +37,7 @@ from tedsl.ir.nodes import (
     Buffer,
     Dot,
     For,
+    Func,
     Guard,
     Module,
     Seq,
@@ -73,7 +74,7 @@ def run(
             two points that store one place.
     """
     layout = Layout()
-    bodies = [_compile(func.body, layout) for func in module.funcs]
+    bodies = [_version(func, layout) for func in module.funcs]
     counts = {repeat: _scalar(repeat.extent, layout) for repeat in module.repeats}
     conditions = [Compiler(layout).visit(c) for c in module.assumptions]
     shapes = {b: _extents(b, layout) for b in (*module.inputs, *module.outputs, *module.workspaces)}
@@ -186,6 +187,11 @@ def _loop(loop: For, layout: Layout) -> Run:
             body(env)
 
     return run
+
+
+def _version(func: Func, layout: Layout) -> Run:
+    body = _compile(func.body, layout)
+    return body if func.when is None else _guard(_scalar(func.when, layout), body)
 
 
 def _guard(condition: Eval, body: Run) -> Run:

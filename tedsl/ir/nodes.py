@@ -221,7 +221,9 @@ class Func:
     """One kernel.  `params` are the GLOBAL buffers it touches, `sizes` the runtime scalars it uses.
 
     `assumptions` are conditions on integer sizes that hold at every call: passes and backends rely
-    on them, and the runtime refuses a call where one does not hold.
+    on them, and the runtime refuses a call where one does not hold.  `when` is a condition on
+    integer sizes: the kernel is launched at the calls where it holds, and is made for them alone.
+    Where kernels are versions of one another, exactly one is launched.
     """
 
     name: str
@@ -230,6 +232,7 @@ class Func:
     body: Stmt
     launch: Launch = DEFAULT_LAUNCH
     assumptions: tuple[Expr, ...] = ()
+    when: Expr | None = None
 
     def __str__(self) -> str:
         text: str = importlib.import_module("tedsl.ir.printer").print_func(self)
@@ -254,6 +257,7 @@ class Module:
     """Kernels in launch order.  `workspaces` are GLOBAL buffers that live only during a call.
 
     `repeats` are groups of kernels that are launched again and again, in order; none overlap.
+    `promises` are conditions on `sizes` that hold at every call, needed by a kernel or not.
     """
 
     name: str
@@ -263,13 +267,15 @@ class Module:
     sizes: tuple[Var, ...]
     funcs: tuple[Func, ...]
     repeats: tuple[Repeat, ...] = ()
+    promises: tuple[Expr, ...] = ()
 
     @property
     def assumptions(self) -> tuple[Expr, ...]:
-        """The conditions of all kernels on the sizes of the module, each once."""
+        """The promises and the conditions of all kernels on the sizes of the module, each once."""
         steps = {repeat.step for repeat in self.repeats}
         found = dict.fromkeys(c for func in self.funcs for c in func.assumptions)
-        return tuple(c for c in found if steps.isdisjoint(variables(c)))
+        own = (c for c in found if steps.isdisjoint(variables(c)))
+        return tuple(dict.fromkeys((*self.promises, *own)))
 
     def launches(self) -> Iterator[tuple[Repeat | None, tuple[int, ...]]]:
         """The kernels by their places, in order: each group that is repeated, and each other kernel

@@ -99,6 +99,8 @@ def _func_lines(func: Func, namer: Namer) -> list[str]:
         head[0] += f" launch({options})"
     head[0] += ":"
     body = [f"assume {_expr(cond, namer)}" for cond in func.assumptions]
+    if func.when is not None:
+        head[0] = f"when {_expr(func.when, namer)}: {head[0]}"
     return head + _indent(body + _stmt_lines(func.body, namer))
 
 

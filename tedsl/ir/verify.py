@@ -92,6 +92,12 @@ def verify(ir: Module | Func, level: Level) -> None:
                     subject=f"verify {ir.name}",
                 )
         _verify_func(func, level)
+    for condition in ir.assumptions:
+        _check_expr(
+            condition,
+            _Scope(ir.name, level, frozenset(), frozenset(ir.sizes), frozenset()),
+            None,
+        )
 
 
 def _verify_func(func: Func, level: Level) -> None:
@@ -103,10 +109,10 @@ def _verify_func(func: Func, level: Level) -> None:
             raise scope.fail(f"parameter {buffer.name!r} is not GLOBAL", None)
         for extent in buffer.shape:
             _check_expr(extent, scope, None)
-    for condition in func.assumptions:
+    for condition in (*func.assumptions, *(() if func.when is None else (func.when,))):
         _check_expr(condition, scope, None)
         if condition.dtype is not DType.bool:
-            raise scope.fail("an assumption is not bool", None, condition)
+            raise scope.fail("a condition on sizes is not bool", None, condition)
     _check_stmt(func.body, scope, bound)
 
 

@@ -6,7 +6,7 @@ First step of the lowering that makes loop IR.  Imports `scheduling.bounds` and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -47,6 +47,7 @@ from tedsl.lower.places import (
 )
 from tedsl.lower.reduction import reduction_of
 from tedsl.lower.together import Part, merged, one_grid
+from tedsl.lower.versions import Version
 from tedsl.scheduling.bounds import Bounds, StageBounds, exported, kernel_of
 from tedsl.scheduling.checks.scans import has_own_launch
 from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
@@ -54,9 +55,14 @@ from tedsl.scheduling.scans import inputs_of, scan_stages, step_loop, stored_as
 from tedsl.scheduling.together import in_order, running
 
 
-def build_nests(plan: Plan, bounds: Bounds, launches: frozenset[str] = frozenset()) -> Module:
-    """Loop nests of all stages; each root stage is a kernel, and so is each part of the steps of a
-    scan in `launches`.
+def build_nests(
+    plan: Plan,
+    bounds: Bounds,
+    launches: frozenset[str] = frozenset(),
+    versions: Mapping[str, Sequence[Version]] | None = None,
+) -> Module:
+    """Loop nests of all stages; each root stage is a kernel, or one for each of its versions, and
+    so is each part of the steps of a scan in `launches`.
 
     Before:  C[i] = sum(k)(A[i, k]) at D.io;  D[i] = C[i] + 1;  i -> io, ii
     After:   for io: alloc C[32]: (for i: C[i] = 0; for i, k: C[i] += A[io*32 + i, k]);
@@ -77,21 +83,24 @@ def build_nests(plan: Plan, bounds: Bounds, launches: frozenset[str] = frozenset
         context.buffers[tensor] = context.buffers[home]
     context.bounds = _with_rows(context, _with_loads(context))
     context.buffers.update(context.exports)
-    funcs, repeats = _funcs(context)
+    funcs, repeats = _funcs(context, versions or {})
     inputs = [context.buffers[tensor] for tensor in inputs_of(plan)]
     results = [context.buffers[t] for t in outputs]
     used = {b for f in funcs for b in f.params}
     known = dict.fromkeys(context.buffers.values())
     spaces = [b for b in known if b in used and b not in inputs and b not in results]
     steps = {repeat.step for repeat in repeats}
-    sizes = tuple(v for v in _sizes([*inputs, *results, *spaces], funcs) if v not in steps)
-    name = "_".join(t.op.name for t in outputs)
-    return Module(
-        name, tuple(inputs), tuple(results), tuple(spaces), sizes, tuple(funcs), tuple(repeats)
+    sizes = tuple(
+        v for v in _sizes([*inputs, *results, *spaces], funcs, plan.assumptions) if v not in steps
     )
+    name = "_".join(t.op.name for t in outputs)
+    given = tuple(inputs), tuple(results), tuple(spaces)
+    return Module(name, *given, sizes, tuple(funcs), tuple(repeats), plan.assumptions)
 
 
-def _funcs(context: Context) -> tuple[list[Func], list[Repeat]]:
+def _funcs(
+    context: Context, versions: Mapping[str, Sequence[Version]]
+) -> tuple[list[Func], list[Repeat]]:
     """The kernels in launch order, and which of them are launched for each step of a scan."""
     funcs: list[Func] = []
     repeats: list[Repeat] = []
@@ -107,14 +116,48 @@ def _funcs(context: Context) -> tuple[list[Func], list[Repeat]]:
             end = len(funcs) + len(steps.funcs)
             repeats.append(Repeat(steps.step, steps.count, len(funcs), end))
             funcs.extend(steps.funcs)
-        else:
-            outside = dict(context.buffers)
-            for each in group:
-                context.buffers.update(context.inside.get(each.name, {}))
-            body = _kernel_nest(context, group)
-            context.buffers.update(outside)
-            funcs.append(_func(context, stage, body))
+            continue
+        several = versions.get(stage.name, ())
+        for number, version in enumerate(several, 1):
+            func = _group_func(_under(context, version), group, version.when)
+            last = number == len(several)
+            funcs.append(func if last else replace(func, name=f"{stage.name}.v{number}"))
+        if not several:
+            funcs.append(_group_func(context, group))
     return funcs, repeats
+
+
+def _group_func(context: Context, group: Sequence[StagePlan], when: Expr | None = None) -> Func:
+    """The kernel of stages that run together."""
+    outside = dict(context.buffers)
+    for each in group:
+        context.buffers.update(context.inside.get(each.name, {}))
+    body = _kernel_nest(context, group)
+    context.buffers.update(outside)
+    return _func(context, group[0], body, when)
+
+
+def _under(context: Context, version: Version) -> Context:
+    """The context of one version of a kernel: its attached stages have registers of their own."""
+    other = replace(
+        context,
+        bounds=version.bounds,
+        buffers=dict(context.buffers),
+        before=dict(context.before),
+        folded=dict(context.folded),
+        inside={},
+        exports={},
+    )
+    other.attached = partial(_with_children, other)
+    for stage in context.plan.stages:
+        attached = stage.attach.kind is AttachKind.AT and stage.name in version.stages
+        if attached and not _is_workspace(context, stage):
+            _place(other, stage)
+    for tensor, home in context.aliases.items():
+        other.buffers[tensor] = other.buffers[home]
+    other.bounds = _with_rows(other, _with_loads(other))
+    other.buffers.update(context.exports)
+    return other
 
 
 def _with_loads(context: Context) -> Bounds:
@@ -273,24 +316,27 @@ def _groups(plan: Plan, level: Sequence[StagePlan]) -> list[tuple[StagePlan, ...
     return found
 
 
-def _func(context: Context, stage: StagePlan, body: Stmt) -> Func:
+def _func(context: Context, stage: StagePlan, body: Stmt, when: Expr | None = None) -> Func:
     touched = dict.fromkeys((*buffers_read(body), *buffers_written(body)))
     buffers = dict.fromkeys(context.buffers.values())
     params = tuple(b for b in buffers if b in touched and b.scope is Scope.GLOBAL)
-    sizes = _scalars(params, body)
+    sizes = _scalars(params, body, () if when is None else (when,))
     known = tuple(c for c in context.plan.assumptions if set(sizes).issuperset(variables(c)))
-    return Func(stage.name, params, sizes, body, stage.launch, known)
+    return Func(stage.name, params, sizes, body, stage.launch, known, when)
 
 
-def _scalars(params: Sequence[Buffer], body: Stmt) -> tuple[Var, ...]:
-    """Runtime scalars that the shapes and the body use."""
-    exprs = [*(e for b in params for e in b.shape), *walk_exprs(body)]
+def _scalars(params: Sequence[Buffer], body: Stmt, others: Sequence[Expr]) -> tuple[Var, ...]:
+    """Runtime scalars that the shapes, the body and `others` use."""
+    exprs = [*(e for b in params for e in b.shape), *walk_exprs(body), *others]
     return tuple(dict.fromkeys(n for n in walk(*exprs) if isinstance(n, Var)))
 
 
-def _sizes(buffers: Sequence[Buffer], funcs: Sequence[Func]) -> tuple[Var, ...]:
+def _sizes(
+    buffers: Sequence[Buffer], funcs: Sequence[Func], conditions: Sequence[Expr]
+) -> tuple[Var, ...]:
     shapes = [n for b in buffers for n in walk(*b.shape) if isinstance(n, Var)]
-    return tuple(dict.fromkeys([*shapes, *(v for f in funcs for v in f.sizes)]))
+    assumed = [n for n in walk(*conditions) if isinstance(n, Var)]
+    return tuple(dict.fromkeys([*shapes, *(v for f in funcs for v in f.sizes), *assumed]))
 
 
 def _kernel_nest(context: Context, group: Sequence[StagePlan]) -> Stmt:

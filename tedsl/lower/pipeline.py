@@ -20,6 +20,7 @@ from tedsl.lower.simplify import simplify_func
 from tedsl.lower.steps import keep_order, launched_scans, separate_inits
 from tedsl.lower.targets import complete_for_blocks, complete_for_loops
 from tedsl.lower.vectorize import vectorize_loops
+from tedsl.lower.versions import find_versions
 from tedsl.lower.warps import choose_warps
 from tedsl.lower.widen import widen_accumulators
 from tedsl.scheduling.bounds import infer
@@ -90,7 +91,9 @@ def lower(plan: Plan, target: Target, *, dump: Dump | None = None, check: bool =
         plan = complete_for_blocks(keep_order(plan), launches)
     else:
         plan = complete_for_loops(plan)
-    module = build_nests(plan, infer(plan), launches)
+    bounds = infer(plan)
+    versions = find_versions(plan, bounds, launches, tiles=target.is_triton)
+    module = build_nests(plan, bounds, launches, versions)
     _observed(module, "build_nests", Level.NEST, dump, check)
     for step in BLOCK_PASSES if target.is_triton else CPU_PASSES:
         module = replace(module, funcs=tuple(step.run(func) for func in module.funcs))

@@ -29,9 +29,10 @@ def simplify_func(func: Func) -> Func:
 
 
 def func_facts(func: Func) -> Facts:
-    """What holds for any call: no dimension of a parameter is negative, and the assumptions."""
+    """What holds at a call that runs the kernel: no dimension of a parameter is negative, the
+    assumptions, and the condition of a version."""
     facts = shape_facts(buffer.shape for buffer in func.params)
-    for condition in func.assumptions:
+    for condition in (*func.assumptions, *(() if func.when is None else (func.when,))):
         facts = facts.assume(condition)
     return facts
 

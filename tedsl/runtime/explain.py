@@ -37,7 +37,7 @@ from tedsl.ir.visit import (
     tile_axes,
     walk_stmts,
 )
-from tedsl.runtime.sizes import Number, evaluate, evaluate_shape
+from tedsl.runtime.sizes import Number, evaluate, evaluate_shape, launched
 from tedsl.target import Target
 
 
@@ -116,6 +116,7 @@ def explain(module: Module, target: Target, values: Mapping[Var, Number]) -> Exp
             _cost(module.funcs[place], values, repeat)
             for repeat, places in module.launches()
             for place in places
+            if launched(module.funcs[place], values)
         ),
         least_bytes=total(module.inputs) + total(module.outputs),
         workspace_bytes=total(module.workspaces),

@@ -17,13 +17,13 @@ import numpy as np
 from tedsl.errors import BackendError
 from tedsl.expr.nodes import Var
 from tedsl.ir.nodes import Module
-from tedsl.ir.printer import print_module
+from tedsl.ir.printer import print_expr, print_module
 from tedsl.runtime.arguments import ArraySpec, Binding, Signature
 from tedsl.runtime.arrays import ArrayView, Device, numpy_pointer
 from tedsl.runtime.explain import Explanation, explain
 from tedsl.runtime.memory import numpy_allocator, torch_allocator
 from tedsl.runtime.ranges import SAFE_SIZE, check_ranges
-from tedsl.runtime.sizes import Number
+from tedsl.runtime.sizes import Number, launched
 from tedsl.target import Target
 
 Launch = Callable[[Sequence[int], Sequence[Any]], None]
@@ -90,6 +90,7 @@ class _Prepared:
     nbytes: tuple[int, ...]  # bytes of each input and output
     count: int  # outputs
     pointer_of: Callable[[Any], int]  # of an array made here
+    versions: tuple[int, ...]  # places of the kernels that are versions and run
 
     def misaligned(self, pointers: Sequence[int]) -> bool:
         """True when an address is no multiple of its element size."""
@@ -108,6 +109,18 @@ class _Prepared:
                 if start < end and begin < start + self.nbytes[other]:
                     return True
         return False
+
+
+@dataclass(frozen=True, slots=True)
+class Specialization:
+    """One version of a kernel: which, for which calls, and how many calls it has served."""
+
+    kernel: str
+    condition: str
+    hits: int
+
+    def __str__(self) -> str:
+        return f"{self.kernel} when {self.condition}: {self.hits} calls"
 
 
 class Kernel:
@@ -139,6 +152,7 @@ class Kernel:
         self._executor = executor
         self._known: dict[tuple[object, ...], _Prepared] = {}
         self._last: Binding | None = None
+        self._hits = [0] * len(module.funcs)
 
     @property
     def name(self) -> str:
@@ -169,6 +183,18 @@ class Kernel:
     def from_cache(self) -> bool:
         """True when the machine code came from the on-disk cache."""
         return self._executor.from_cache
+
+    @property
+    def specializations(self) -> tuple[Specialization, ...]:
+        """The versions of kernels that `Stage.specialize` asked for or the lowering found, in the
+        order in which their conditions are tried; the last of each kernel serves all other calls.
+        Empty when one version serves every call.
+        """
+        return tuple(
+            Specialization(func.name, print_expr(func.when), hits)
+            for func, hits in zip(self.module.funcs, self._hits, strict=True)
+            if func.when is not None
+        )
 
     def __repr__(self) -> str:
         return f"<tedsl.Kernel {self.signature} for {self.target}>"
@@ -241,6 +267,8 @@ class Kernel:
     ) -> Any:
         """Allocate what is missing and launch."""
         self._last = known.binding
+        for place in known.versions:
+            self._hits[place] += 1
         made = [make() for make in (known.workspaces if outs else known.allocators)]
         pointer_of = known.pointer_of
         for array in made:
@@ -298,6 +326,11 @@ class Kernel:
             nbytes=tuple(spec.nbytes for spec in (*binding.inputs, *binding.outputs)),
             count=len(binding.outputs),
             pointer_of=_torch_pointer if torch else numpy_pointer,
+            versions=tuple(
+                place
+                for place, func in enumerate(self.module.funcs)
+                if func.when is not None and launched(func, binding.values)
+            ),
         )
 
 

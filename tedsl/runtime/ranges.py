@@ -18,7 +18,7 @@ from tedsl.index.interval import interval
 from tedsl.ir.nodes import For, Guard, Load, Module, Stmt
 from tedsl.ir.printer import print_expr
 from tedsl.ir.visit import own_exprs, sub_stmts, tile_axes
-from tedsl.runtime.sizes import Number
+from tedsl.runtime.sizes import Number, launched
 
 Ranges = dict[Expr, tuple[Expr | int, Expr | int]]
 SAFE_SIZE = 1 << 28  # elements; index arithmetic over smaller arrays stays far from 32 bits
@@ -34,6 +34,8 @@ def check_ranges(module: Module, values: Mapping[Var, Number]) -> None:
     for repeat in module.repeats:
         ranges[repeat.step] = (0, repeat.extent)
     for func in module.funcs:
+        if not launched(func, values):
+            continue
         for node, highest in _indices(func.body, dict(ranges)):
             names = [var.name for var in values if var.dtype.is_integer]
             sizes = ", ".join(f"{var.name} = {value}" for var, value in values.items())

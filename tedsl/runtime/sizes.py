@@ -8,6 +8,7 @@ from tedsl.dtypes import DType
 from tedsl.errors import BackendError
 from tedsl.expr.nodes import Axis, Cast, Expr, Var
 from tedsl.index.evaluate import EvaluationError, evaluate_int
+from tedsl.ir.nodes import Func
 from tedsl.ir.printer import print_expr
 
 Number = bool | int | float
@@ -30,6 +31,11 @@ def evaluate(expr: Expr, values: Mapping[Var, Number] | Mapping[Axis | Var, Numb
             facts=[("where", where)] if where else (),
             hint=error.hint,
         ) from error
+
+
+def launched(func: Func, values: Values) -> bool:
+    """Whether a call with these sizes runs a kernel."""
+    return func.when is None or bool(evaluate(func.when, values))
 
 
 def evaluate_shape(shape: tuple[Expr, ...], values: Values) -> tuple[int, ...]:

@@ -109,21 +109,24 @@ def exported(plan: Plan, stage: StagePlan) -> bool:
     )
 
 
-def infer(plan: Plan) -> Bounds:
-    """Bounds of all stages of a plan without inlined stages.
+def infer(plan: Plan, only: frozenset[str] | None = None) -> Bounds:
+    """Bounds of all stages of a plan without inlined stages; of the stages of some kernels, all of
+    each, when `only` names them.
 
     Requires: every reader of an attached stage runs inside its attach point (checked by
     `compute_at`).
     """
     found: dict[str, StageBounds] = {}
     readers = _readers(plan)
+    sizes = plan_facts(plan)
     for stage in _outside_in(plan, readers):
-        if not isinstance(stage.op, ComputeOp):
+        if not isinstance(stage.op, ComputeOp) or (only is not None and stage.name not in only):
             continue
-        region = stored = _region(plan, stage, readers[stage.name], found)
+        facts = _loop_facts(plan, stage, found, sizes)
+        region = stored = _region(plan, stage, readers[stage.name], found, facts)
         if stage.attach.online:
-            region, stored = _online_regions(plan, stage, readers[stage.name], found)
-        found[stage.name] = _stage_bounds(plan, stage, stage.op, region, stored, found)
+            region, stored = _online_regions(plan, stage, readers[stage.name], found, facts)
+        found[stage.name] = _stage_bounds(plan, stage, stage.op, region, stored, found, facts)
     return Bounds(found)
 
 
@@ -165,6 +168,7 @@ def _region(
     stage: StagePlan,
     readers: Sequence[tuple[StagePlan, TensorRead]],
     found: dict[str, StageBounds],
+    facts: Facts,
     around: Sequence[Axis] | None = None,
 ) -> tuple[Range, ...]:
     """The box of `stage`'s output that `readers` need inside the loops `around`, by default those
@@ -189,7 +193,6 @@ def _region(
                 for index, full in zip(read.indices, whole, strict=True)
             )
         )
-    facts = _loop_facts(plan, stage, found)
     return tuple(_union(list(dims), full, facts) for *dims, full in zip(*boxes, whole, strict=True))
 
 
@@ -198,6 +201,7 @@ def _online_regions(
     stage: StagePlan,
     readers: Sequence[tuple[StagePlan, TensorRead]],
     found: dict[str, StageBounds],
+    facts: Facts,
 ) -> tuple[tuple[Range, ...], tuple[Range, ...]]:
     """What an online stage computes in one iteration, and what is kept for all its readers in the
     kernel: some run after the loop, inside the loops around its host."""
@@ -210,10 +214,10 @@ def _online_regions(
         for reader, read in readers
         if reader is host or own <= frozenset(enclosing_loops(plan, reader))
     ]
-    region = _region(plan, stage, inside, found)
+    region = _region(plan, stage, inside, found, facts)
     if len(inside) == len(readers):
         return region, region
-    return region, _region(plan, stage, readers, found, enclosing_loops(plan, host))
+    return region, _region(plan, stage, readers, found, facts, enclosing_loops(plan, host))
 
 
 def covered(plan: Plan, stage: StagePlan, bounds: Bounds) -> tuple[Range, ...]:
@@ -224,7 +228,7 @@ def covered(plan: Plan, stage: StagePlan, bounds: Bounds) -> tuple[Range, ...]:
         for reader, read in _readers(plan)[stage.name]
         if kernel_of(plan, reader) is kernel
     ]
-    return _region(plan, stage, inside, bounds.stages, ())
+    return _region(plan, stage, inside, bounds.stages, plan_facts(plan), ())
 
 
 def _dimension(index: Expr, moving: Sequence[Axis], full: Range, facts: Facts) -> Range:
@@ -269,8 +273,9 @@ def _stage_bounds(
     region: tuple[Range, ...],
     stored: tuple[Range, ...],
     found: dict[str, StageBounds],
+    facts: Facts,
 ) -> StageBounds:
-    facts = _loop_facts(plan, stage, found)
+    """The loops of a stage that computes `region`; `facts` are those of the loops around it."""
     extents: dict[Axis, Expr] = {}
     starts: dict[Axis, Expr] = {}
     for axis, box in zip(op.axes, region, strict=True):
@@ -318,9 +323,8 @@ def _slices(
     return parts
 
 
-def _loop_facts(plan: Plan, stage: StagePlan, found: dict[str, StageBounds]) -> Facts:
-    """Ranges of the loops around `stage`."""
-    facts = shape_facts(s.op.shape for s in plan.stages)
+def _loop_facts(plan: Plan, stage: StagePlan, found: dict[str, StageBounds], facts: Facts) -> Facts:
+    """`facts` and the ranges of the loops around `stage`."""
     if stage.attach.kind is not AttachKind.AT:
         return facts
     parent = found.get(stage.attach.stage)
@@ -329,6 +333,14 @@ def _loop_facts(plan: Plan, stage: StagePlan, found: dict[str, StageBounds]) -> 
     for axis in enclosing_loops(plan, stage):
         owner = next(b for b in found.values() if axis in b.extents)
         facts = facts.with_axis(axis, 0, owner.extents[axis])
+    return facts
+
+
+def plan_facts(plan: Plan) -> Facts:
+    """What holds of the sizes at every call: no dimension is negative, and what is assumed."""
+    facts = shape_facts(stage.op.shape for stage in plan.stages)
+    for condition in plan.assumptions:
+        facts = facts.assume(condition)
     return facts
 
 

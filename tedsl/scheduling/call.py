@@ -13,6 +13,7 @@ from typing import cast
 from tedsl.dtypes import DType
 from tedsl.errors import ScheduleError
 from tedsl.expr.nodes import Axis, Const, Expr, Var
+from tedsl.expr.printer import print_expr
 from tedsl.expr.tensor import Operation, Tensor
 from tedsl.scheduling.index_map import IndexMap
 from tedsl.scheduling.names import axis_text
@@ -106,7 +107,7 @@ def text(plan: Plan, value: object) -> str:
         case Var():
             return value.name
         case Expr():
-            return "<expression>"
+            return print_expr(value)
         case str():
             return f'"{value}"'
         case tuple() | list():

@@ -99,6 +99,8 @@ class StagePlan:
     op.reduce_axes`) to them, in the order of the calls.  Axes without an entry in `marks` are
     serial.  `scope` is where the result lives when the stage is attached; at root it is GLOBAL.
     `join` is the stage that it runs together with.
+    `specializations` are conditions on sizes, each of one more version of the stage's kernel; the
+    first that holds at a call decides.
     """
 
     name: str
@@ -110,6 +112,7 @@ class StagePlan:
     scope: Scope = Scope.GLOBAL
     launch: Launch = DEFAULT_LAUNCH
     join: Join | None = None
+    specializations: tuple[Expr, ...] = ()
 
     @property
     def root_axes(self) -> tuple[Axis, ...]:

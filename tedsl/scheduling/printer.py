@@ -36,7 +36,7 @@ def print_plan(plan: Plan) -> str:
           for i in 0..16
             ...
     """
-    lines: list[str] = []
+    lines = [f"assume {print_expr(condition)}" for condition in plan.assumptions]
     for stage in plan.stages:
         if not isinstance(stage.op, ComputeOp):
             what = "state" if is_state(plan, stage.op) else "input"
@@ -50,6 +50,7 @@ def print_plan(plan: Plan) -> str:
             continue
         if stage.attach.kind is AttachKind.ROOT:
             lines.append(f"kernel {stage.name}: {_type(stage)}{_launch(stage)}")
+            lines.extend(f"  version when {print_expr(c)}" for c in stage.specializations)
             lines.extend(_nest(shown, bounds, stage, stage.op, 1))
             for other in followers(shown, stage):
                 beside = other.join is not None and other.join.axis is None

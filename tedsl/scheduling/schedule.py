@@ -24,6 +24,7 @@ from tedsl.scheduling.methods.groups import GroupMethods
 from tedsl.scheduling.methods.handle import Made, primitives_of
 from tedsl.scheduling.methods.layouts import PrecisionMethods
 from tedsl.scheduling.methods.rewrites import RewriteMethods
+from tedsl.scheduling.methods.sizes import AssumeMethods
 from tedsl.scheduling.names import labels
 from tedsl.scheduling.plan import Plan
 from tedsl.scheduling.printer import print_plan
@@ -120,7 +121,7 @@ def _outputs(ops: object) -> tuple[Tensor, ...]:
     return tuple(found)
 
 
-class Schedule(RewriteMethods, PrecisionMethods, GroupMethods):
+class Schedule(RewriteMethods, PrecisionMethods, GroupMethods, AssumeMethods):
     """How a computation is to run.  `s[T]` is the stage of a tensor; `print(s)` shows the loop
     nest.
     """

@@ -23,7 +23,10 @@ from tedsl.scheduling.trace import (
 )
 
 _RETURNS_TUPLE = frozenset({"transform_layout"})
-_INFIX = frozenset({"+", "-", "*", "//", "%"})
+_INFIX = frozenset(
+    {"+", "-", "*", "//", "%", "&", "|", "^", "<<", ">>", "<", "<=", ">", ">=", "==", "!="}
+)
+_PREFIX = {"neg": "-", "not": "~"}
 
 
 def call_text(step: Step) -> str:
@@ -195,8 +198,11 @@ def _size_text(tree: SizeTree, size: Callable[[str], str], nested: bool = False)
         return str(tree)
     if isinstance(tree, str):
         return size(tree)
-    op, left, right = tree
-    a, b = _size_text(left, size, True), _size_text(right, size, True)
+    op, *operands = tree
+    a, *rest = (_size_text(operand, size, True) for operand in operands)
+    if not rest:
+        return f"{_PREFIX[op]}{a}"
+    (b,) = rest
     if op in _INFIX:
         return f"({a} {op} {b})" if nested else f"{a} {op} {b}"
     return f"te.{op}({a}, {b})"

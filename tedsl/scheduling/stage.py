@@ -12,6 +12,7 @@ from tedsl.scheduling.methods.marks import MarkMethods
 from tedsl.scheduling.methods.moves import MoveMethods
 from tedsl.scheduling.methods.online import OnlineMethods
 from tedsl.scheduling.methods.places import PlaceMethods
+from tedsl.scheduling.methods.sizes import SpecializeMethods
 from tedsl.scheduling.methods.storage import StorageMethods
 from tedsl.scheduling.methods.together import TogetherMethods
 
@@ -25,6 +26,7 @@ class Stage(
     OnlineMethods,
     StorageMethods,
     TogetherMethods,
+    SpecializeMethods,
 ):
     """One operation of a schedule and how it runs.  Got from `s[T]`; it stays valid through
     rewrites of the graph.

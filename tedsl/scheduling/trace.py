@@ -16,7 +16,19 @@ from typing import cast
 from tedsl.dtypes import DType
 from tedsl.errors import ScheduleError
 from tedsl.expr.integers import same_width
-from tedsl.expr.nodes import Axis, Binary, BinaryOp, Cast, Const, Expr, Var
+from tedsl.expr.nodes import (
+    Axis,
+    Binary,
+    BinaryOp,
+    Cast,
+    Compare,
+    CompareOp,
+    Const,
+    Expr,
+    Unary,
+    UnaryOp,
+    Var,
+)
 from tedsl.expr.tensor import Operation, Tensor
 from tedsl.scheduling.call import Call, StageName
 from tedsl.scheduling.index_map import IndexMap
@@ -26,7 +38,8 @@ from tedsl.scheduling.threads import ThreadAxis
 
 VERSION = 1
 _INT = DType.int32
-SizeTree = int | str | tuple[str, "SizeTree", "SizeTree"]
+_COMPARISONS = frozenset(op.value for op in CompareOp)
+SizeTree = int | str | tuple[str, "SizeTree"] | tuple[str, "SizeTree", "SizeTree"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +67,8 @@ class TensorRef:
 
 @dataclass(frozen=True, slots=True)
 class SizeRef:
-    """An integer expression over runtime sizes: an int, the name of a size, or (operator, left,
-    right).
+    """An integer expression or a condition over runtime sizes: an int, the name of a size,
+    (operator, left, right), or (operator, operand).
     """
 
     tree: SizeTree
@@ -169,7 +182,7 @@ def value_of(plan: Plan, value: object) -> Value:
         case Operation():
             return StageRef(plan.stage_of(value).name)
         case Const(value=number):
-            return int(number)
+            return bool(number) if value.dtype.is_bool else int(number)
         case Expr():
             return SizeRef(_tree(value))
         case ThreadAxis(tag=tag):
@@ -192,13 +205,15 @@ def _tree(expr: Expr) -> SizeTree:
             return int(value)
         case Var(name=name):
             return name
-        case Binary(op=op, a=a, b=b):
+        case Binary(op=op, a=a, b=b) | Compare(op=op, a=a, b=b):
             return (op.value, _tree(a), _tree(b))
+        case Unary(op=op, a=a):
+            return (op.value, _tree(a))
         case Cast(a=a):
             return _tree(a)
         case _:
             raise ScheduleError(
-                "a factor must be made of integers and sizes only",
+                "an argument must be made of integers and sizes only",
                 hint="give an int, or an expression over te.var sizes",
             )
 
@@ -209,8 +224,13 @@ def size_expr(tree: SizeTree, sizes: Mapping[str, Expr]) -> Expr:
         return Const(tree, _INT)
     if isinstance(tree, str):
         return sizes[tree]
-    op, a, b = tree
-    return Binary(BinaryOp(op), *same_width(size_expr(a, sizes), size_expr(b, sizes)))
+    op, *operands = tree
+    a, *rest = (size_expr(operand, sizes) for operand in operands)
+    if not rest:
+        return Unary(UnaryOp(op), a)
+    if op in _COMPARISONS:
+        return Compare(CompareOp(op), *same_width(a, rest[0]))
+    return Binary(BinaryOp(op), *same_width(a, rest[0]))
 
 
 def _to_json(value: Value) -> object:
@@ -259,8 +279,12 @@ def _size_tree(value: object) -> SizeTree:
     if isinstance(value, (int, str)):
         return value
     if isinstance(value, (list, tuple)):
-        op, a, b = cast("Sequence[object]", value)
-        return (BinaryOp(op).value, _size_tree(a), _size_tree(b))
+        op, a, *rest = cast("Sequence[object]", value)
+        if not rest:
+            return (UnaryOp(op).value, _size_tree(a))
+        (b,) = rest
+        known = CompareOp(op) if op in _COMPARISONS else BinaryOp(op)
+        return (known.value, _size_tree(a), _size_tree(b))
     raise ValueError(f"unknown size {value!r}")
 
 

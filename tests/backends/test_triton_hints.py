@@ -201,6 +201,11 @@ def by_rules(outputs: Outputs, *conditions: Expr, arch: str = "sm_90") -> Triton
     return emit(lower(plan, target, check=True), target)
 
 
+def of_any_size(program: TritonProgram) -> TritonProgram:
+    """Only the last version of the one kernel, which serves sizes that no condition covers."""
+    return replace(program, kernels=program.kernels[-1:])
+
+
 def of_sizes(name: str, sizes: Sequence[Var]) -> Outputs:
     m, n, k = sizes
     match name:
@@ -225,7 +230,7 @@ def of_sizes(name: str, sizes: Sequence[Var]) -> Outputs:
 def test_rules_over_runtime_sizes(name: str) -> None:
     sizes = te.size_var("m"), te.size_var("n"), te.size_var("k")
     outputs = of_sizes(name, sizes)
-    loads, stores = widths(by_rules(outputs))
+    loads, stores = widths(of_any_size(by_rules(outputs)))
     assert max(loads, stores) <= 4
     assert widths(by_rules(outputs, *(divides(16, v) for v in sizes))) == (16, 16)
 
@@ -240,7 +245,7 @@ def test_a_contraction_of_runtime_sizes_is_a_dot(arch: str) -> None:
     m, n, k = te.size_var("m"), te.size_var("n"), te.size_var("k")
     program = by_rules(c.matmul(m, n, k, "bfloat16"), arch=arch)
     assert "tl.dot" in program.source
-    (info,) = compile_offline(program, arch)
+    (info,) = compile_offline(of_any_size(program), arch)
     assert info.registers is None or info.registers <= 255
 
 

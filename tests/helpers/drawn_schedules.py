@@ -6,8 +6,9 @@ as it was.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import hypothesis.strategies as st
 from hypothesis import event
@@ -15,9 +16,10 @@ from strategies import Draw
 
 import tedsl as te
 from tedsl.errors import ScheduleError
-from tedsl.expr.nodes import Axis
+from tedsl.expr.nodes import Axis, Expr, Var
 from tedsl.expr.tensor import ComputeOp, Tensor
-from tedsl.scheduling.graph import tensors_read
+from tedsl.runtime.sizes import evaluate
+from tedsl.scheduling.graph import runtime_sizes, tensors_read
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
 
@@ -26,10 +28,22 @@ THREADS = ("blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.y
 SCOPES = ("local", "local", "global", "shared")
 
 
+_SIZES: WeakKeyDictionary[Schedule, Mapping[Var, int]] = WeakKeyDictionary()
+
+
 @st.composite
-def schedules(draw: Draw, outputs: Sequence[Tensor], max_steps: int = 8) -> Schedule:
-    """A schedule of `outputs` after up to `max_steps` attempted primitives."""
+def schedules(
+    draw: Draw,
+    outputs: Sequence[Tensor],
+    max_steps: int = 8,
+    sizes: Mapping[Var, int] | None = None,
+) -> Schedule:
+    """A schedule of `outputs` after up to `max_steps` attempted primitives.
+
+    What it assumes holds for `sizes`.
+    """
     schedule = te.create_schedule(list(outputs))
+    _SIZES[schedule] = sizes or {}
     for _ in range(draw(st.integers(0, max_steps))):
         attempt(draw, schedule)
     return schedule
@@ -247,6 +261,29 @@ def auto_inline(draw: Draw, s: Schedule, stage: Stage) -> None:
     draw(st.sampled_from(every))(s)
 
 
+def _condition(draw: Draw, s: Schedule) -> Expr | bool:
+    """A condition on one or two sizes; a bool where the computation has none."""
+    sizes = [v for v in runtime_sizes(s.plan).values() if v.dtype.is_integer]
+    if not sizes:
+        return draw(st.booleans())
+    n, m = draw(st.sampled_from(sizes)), draw(st.sampled_from(sizes))
+    bound = draw(st.sampled_from(FACTORS))
+    simple = (n % bound == 0, n >= bound, n < bound, n == bound, n >= m, n * m < bound)
+    first, second = draw(st.sampled_from(simple)), draw(st.sampled_from(simple))
+    return draw(st.sampled_from((first, first, first, ~first, first & second, first | second)))
+
+
+def assume(draw: Draw, s: Schedule, stage: Stage) -> None:
+    condition, known = _condition(draw, s), _SIZES.get(s, {})
+    if isinstance(condition, Expr) and (not known or not evaluate(condition, known)):
+        condition = True
+    call(s, s.assume, condition)
+
+
+def specialize(draw: Draw, s: Schedule, stage: Stage) -> None:
+    call(s, stage.specialize, _condition(draw, s))
+
+
 Primitive = Callable[[Draw, Schedule, Stage], None]
 PRIMITIVES: tuple[Primitive, ...] = (
     split,
@@ -283,4 +320,6 @@ PRIMITIVES: tuple[Primitive, ...] = (
     set_precision,
     group,
     auto_inline,
+    assume,
+    specialize,
 )

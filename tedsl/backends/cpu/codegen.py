@@ -7,7 +7,8 @@ worker that claims ranges until none is left.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tedsl.backends.cpu.allocation import allocate, global_buffer, scratch
@@ -26,7 +27,9 @@ from tedsl.backends.cpu.work import (
     streamed_outputs,
 )
 from tedsl.errors import BackendError, InternalError
-from tedsl.expr.nodes import Axis, Const, Expr, Var
+from tedsl.expr.integers import widened
+from tedsl.expr.nodes import Axis, Binary, Cast, Const, Expr, Var
+from tedsl.expr.visit import map_children
 from tedsl.ir import nodes as ir
 
 ENTRY = "tedsl_entry"
@@ -53,11 +56,37 @@ def emit_module(module: ir.Module) -> str:
     for number, func in enumerate(module.funcs):
         values = [pointers[b] for b in func.params] + [sizes[v] for v in func.sizes]
         name, needs = _emit_func(out, func, number, streamed)
-        with scratch(entry, needs) as extra:
+        with _launched(entry, func, sizes), scratch(entry, needs) as extra:
             entry.call(name, None, [*values, *extra])
     entry.do("ret void")
     out.functions.append(entry)
     return out.text()
+
+
+@contextmanager
+def _launched(entry: Function, func: ir.Func, sizes: Mapping[Var, Value]) -> Generator[None]:
+    """Run the body where the kernel's condition on the sizes holds, counted in 64 bits."""
+    if func.when is None:
+        yield
+        return
+    frame = Frame(entry)
+    for var, value in sizes.items():
+        frame.env[var], frame.depth[var] = value, 0
+    with entry.when(Accessor(frame, ()).eval(_wide(func.when))):
+        yield
+
+
+def _wide(expr: Expr) -> Expr:
+    """A condition on sizes over 64-bit integers."""
+    match expr:
+        case Var() | Const() if expr.dtype.is_integer:
+            return widened(expr)
+        case Cast(a=a) if expr.dtype.is_integer:
+            return _wide(a)
+        case Binary(op=op, a=a, b=b):
+            return Binary(op, _wide(a), _wide(b))
+        case _:
+            return map_children(expr, _wide)
 
 
 def _argument(entry: Function, slot: int, type: Type) -> Value:

@@ -127,7 +127,8 @@ class _Kernel:
         """How to call it."""
         spans, assumptions = tuple(self.writer.spans), self.func.assumptions
         params = tuple(self.params)
-        return KernelSpec(self.name, params, self.grid, self.func.launch, spans, assumptions)
+        launch, when = self.func.launch, self.func.when
+        return KernelSpec(self.name, params, self.grid, launch, spans, assumptions, when)
 
     def _size_hints(self, used: set[str]) -> list[str]:
         """What the assumptions say of the sizes in the text."""

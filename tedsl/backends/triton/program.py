@@ -50,7 +50,8 @@ class KernelSpec:
 
     `grid` has one to three extents over the sizes.  `spans` are expressions that must stay below
     2**31: the farthest element from its program's base that a 32-bit offset has to reach.
-    `assumptions` are conditions on the sizes that the text relies on.
+    `assumptions` are conditions on the sizes that the text relies on; `when` is one that decides
+    whether the kernel is launched.
     """
 
     name: str
@@ -59,6 +60,7 @@ class KernelSpec:
     launch: Launch
     spans: tuple[Expr, ...] = ()
     assumptions: tuple[Expr, ...] = ()
+    when: Expr | None = None
 
     @property
     def num_warps(self) -> int:
@@ -83,6 +85,8 @@ class KernelSpec:
             BackendError: an assumption does not hold, an extent is beyond what the device can
                 launch, or an offset beyond 32 bits.
         """
+        if self.when is not None and not evaluate(self.when, sizes):
+            return (0, 1, 1)
         for condition in self.assumptions:
             if not evaluate(condition, sizes):
                 raise BackendError(

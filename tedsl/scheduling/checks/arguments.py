@@ -14,6 +14,7 @@ from tedsl.expr.nodes import Axis, Binary, Cast, Const, Expr, Var
 from tedsl.expr.tensor import ComputeOp
 from tedsl.expr.visit import walk
 from tedsl.index.prove import prove
+from tedsl.scheduling.bounds import plan_facts
 from tedsl.scheduling.call import Call, kind_of
 from tedsl.scheduling.graph import runtime_sizes
 from tedsl.scheduling.names import labels, loops_text, owner
@@ -174,11 +175,11 @@ def _require_known_sizes(plan: Plan, call: Call, what: str, value: Expr) -> None
                 facts=[("sizes", ", ".join(known) or "none")],
                 hint="use sizes that occur in shapes, e.g. s.size(name), or an int",
             )
-    if not prove(at_most(ONE, value)):
+    if not prove(at_most(ONE, value), plan_facts(plan)):
         raise call.refuse(
             plan,
             f"{what} could be less than 1",
-            hint=f"give te.max({what}, 1), and make sizes with te.size_var: never negative",
+            hint=f"give te.max({what}, 1), or say s.assume(... >= 1) of the sizes in it",
         )
 
 

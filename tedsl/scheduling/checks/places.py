@@ -161,6 +161,11 @@ def _kernel_problem(plan: Plan, stage: StagePlan) -> Problem | None:
                 "and only a kernel of its own has a grid",
                 f"undo it with s[{stage.name}].serial({known[axis]}) first",
             )
+    if stage.specializations:
+        return Problem(
+            f"{stage.name} has versions for some sizes, and only a kernel of its own has them",
+            f"call specialize on the stage that {stage.name} is computed in",
+        )
     if has_options(stage.launch):
         return Problem(
             f"{stage.name} has launch options, and only a kernel of its own has them",

@@ -123,6 +123,11 @@ def _path_problem(plan: Plan, stage: StagePlan, leader: StagePlan) -> Problem | 
 
 
 def _kernel_problem(stage: StagePlan) -> Problem | None:
+    if stage.specializations:
+        return Problem(
+            f"{stage.name} has versions for some sizes, and only a kernel of its own has them",
+            "call specialize on the leader",
+        )
     if has_options(stage.launch):
         return Problem(
             f"{stage.name} has launch options, and only a kernel of its own has them",

@@ -1,0 +1,241 @@
+"""assume and specialize: what is known of runtime sizes, and kernels made for some of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from computations import chain, matmul, row_sum
+from refusals import refused
+
+import tedsl as te
+from tedsl.expr.nodes import Var
+from tedsl.ir.printer import print_stmt
+from tedsl.lower.pipeline import lower
+from tedsl.scheduling.replay import replay
+from tedsl.scheduling.trace import Trace
+from tedsl.target import Target
+
+SIZES = (0, 1, 7, 33, 64, 1000)
+TARGETS = [
+    pytest.param("cpu", marks=pytest.mark.cpu),
+    pytest.param("triton-interpret", marks=pytest.mark.ptxas),
+]
+
+
+def blocked(n: Any, factor: int = 16) -> tuple[te.Schedule, Any]:
+    """A chain in one kernel, split by `factor` into block axes."""
+    c = chain(n)
+    s = te.create_schedule(c.D)
+    for tensor in (c.B, c.C):
+        s[tensor].compute_inline()
+    outer, inner = s[c.D].split(s[c.D].op.axis[0], factor)
+    s[c.D].bind(outer, "blockIdx.x")
+    s[c.D].vectorize(inner)
+    return s, c.D
+
+
+def contraction(sizes: tuple[Any, Any, Any]) -> te.Schedule:
+    """A matrix product with its epilogue in one kernel of blocks."""
+    m = matmul(*sizes)
+    s = te.create_schedule(m.D)
+    io, jo, ii, ji = s[m.D].tile(*s[m.D].op.axis, 16, 32)
+    block = s[m.D].fuse(io, jo)
+    s[m.D].bind(block, "blockIdx.x")
+    s[m.D].vectorize(ii)
+    s[m.D].vectorize(ji)
+    s[m.C].compute_at(s[m.D], block)
+    _ko, ki = s[m.C].split(s[m.C].op.reduce_axis[0], 16)
+    for axis in (*s[m.C].op.axis, ki):
+        s[m.C].vectorize(axis)
+    return s
+
+
+def masks(s: te.Schedule, target: str) -> list[bool]:
+    """Whether each kernel has masks or guards."""
+    module = lower(s.plan, Target.parse(target), check=True)
+    return [" < " in print_stmt(func.body) for func in module.funcs]
+
+
+def test_assume(golden):
+    n = te.size_var("n")
+    s, _ = blocked(n)
+    s.assume(n % 16 == 0)
+    s.assume((n >= 64) & ~(n == 80))
+    golden(f"{s}\n\n{s.as_python()}")
+    for target in ("cpu", "triton-interpret"):
+        assert masks(s, target) == [False]
+
+
+def test_an_assumption_replays():
+    n = te.size_var("n")
+    s, D = blocked(n)
+    s.assume((n % 16 == 0) & ~(te.max(n, 8) < 16))
+    s[D].specialize(n >= 1024)
+    again = replay(D, Trace.from_json(s.trace.to_json()))
+    assert again.trace == s.trace and str(again) == str(s)
+    scope: dict[str, Any] = {"te": te, "D": D}
+    exec(s.as_python(), scope)
+    assert scope["s"].trace == s.trace and str(scope["s"]) == str(s)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_call_against_an_assumption(target: str):
+    n = te.size_var("n")
+    s, _ = blocked(n)
+    s.assume(n % 16 == 0)
+    kernel = te.build(s, target)
+    x = np.arange(32, dtype=np.float32)
+    np.testing.assert_allclose(kernel(x), x + 1)
+    with pytest.raises(te.BackendError, match=r"(?s)assumes n % 16 == 0.*n = 24.*pass arrays"):
+        kernel(x[:24])
+
+
+def test_an_assumption_over_another_size_is_checked():
+    """The guard on n vanishes by way of m, which the kernel itself does not use."""
+    m, n = te.size_var("m"), te.size_var("n")
+    A, B = te.placeholder((n,), name="A"), te.placeholder((m,), name="B")
+    C = te.compute((16,), lambda i: te.if_then_else(i < n, A[i], 0.0), name="C")
+    D = te.compute((m,), lambda i: B[i], name="D")
+    s = te.create_schedule([C, D])
+    s.assume(m >= 16)
+    s.assume(n >= m)
+    kernel = te.build(s, "cpu")
+    kernel(np.zeros(20, np.float32), np.zeros(16, np.float32))
+    with pytest.raises(te.BackendError, match=r"(?s)assumes n >= m.*n = 3, m = 16"):
+        kernel(np.zeros(3, np.float32), np.zeros(16, np.float32))
+
+
+def test_assumptions_that_are_refused():
+    n = te.size_var("n")
+    s, D = blocked(n)
+    s.assume(n % 16 == 0)
+    other = te.size_var("q")
+    A = s["A"].op.output(0)
+    x = te.var("x", "float32")
+    cases: Any = (
+        (n % 16 == 1, "n % 16 == 1 never holds", "assumed n % 16 == 0"),
+        (n < 0, "n < 0 never holds"),
+        (other > 2, "uses q, which is no size of the computation", "sizes   n"),
+        (A[0] > 1.0, "uses A[0], whose value is not known at the call"),
+        (x > 1.0, "uses x, which is no size of the computation"),
+        (n + 1, "n + 1 is int32, not a condition"),
+        (3, "expected a condition on sizes, got 3 of type int"),
+        (False, "the condition is False"),
+    )
+    for condition, *texts in cases:
+        with refused(s, "assume(", *texts):
+            s.assume(condition)
+    s.assume(True)
+    assert len(s.plan.assumptions) == 1
+    assert s[D].plan.specializations == ()
+
+
+def test_specialize(golden):
+    n = te.size_var("n")
+    s, D = blocked(n)
+    s[D].specialize(n >= 1024)
+    s[D].specialize(n % 16 == 0)
+    golden(f"{s}\n\n{te.lower(s, 'cpu')}\n\n{te.lower(s, 'triton-interpret')}")
+    assert masks(s, "triton-interpret") == [True, False, True]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_first_condition_that_holds_decides(target: str):
+    n = te.size_var("n")
+    s, D = blocked(n)
+    s[D].specialize(n >= 64)
+    s[D].specialize(n % 16 == 0)
+    kernel = te.build(s, target)
+    for size in SIZES:
+        x = np.arange(size, dtype=np.float32)
+        np.testing.assert_allclose(kernel(x), x + 1)
+        np.testing.assert_allclose(kernel(x), x + 1)
+    hits = [(each.kernel, each.hits) for each in kernel.specializations]
+    assert hits == [("D.v1", 4), ("D.v2", 2), ("D", 6)]
+    assert str(kernel.specializations[0]) == "D.v1 when n >= 64: 4 calls"
+    assert [k.name for k in kernel.explain(n=80).kernels] == ["D.v1"]
+
+
+def test_specializations_that_are_refused():
+    n = te.size_var("n")
+    s, D = blocked(n)
+    s.assume(n % 8 == 0)
+    s[D].specialize(n >= 64)
+    for condition, *texts in (
+        (n >= 128, "no call would take this version", "earlier version", "versions n >= 64"),
+        (n % 8 == 1, "no call would take this version", "assumed n % 8 == 0"),
+        (n < 64, "n < 64 holds at every call that no earlier version takes"),
+        (te.size_var("q") > 1, "uses q, which is no size of the computation"),
+    ):
+        with refused(s, "specialize(D", *texts):
+            s[D].specialize(condition)
+    for bound in range(1, 8):
+        s[D].specialize(n == 8 * bound)
+    with refused(s, "specialize(D", "has 8 versions already"):
+        s[D].specialize(n == 0)
+
+
+def test_only_a_kernel_has_versions():
+    n = te.size_var("n")
+    c = chain(n)
+    s = te.create_schedule(c.D)
+    outer, _ = s[c.D].split(s[c.D].op.axis[0], 16)
+    s[c.C].compute_at(s[c.D], outer)
+    with refused(s, "specialize(C", "inside the kernel of D", "s[D]"):
+        s[c.C].specialize(n >= 64)
+    s[c.B].specialize(n >= 64)
+    with refused(s, "compute_at(B", "B has versions", "a kernel of its own"):
+        s[c.B].compute_at(s[c.D], outer)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_versions_of_a_contraction(target: str):
+    sizes = te.size_var("m"), te.size_var("n"), te.size_var("k")
+    s = contraction(sizes)
+    kernel = te.build(s, target)
+    rng = np.random.default_rng(3)
+    for m, n, k in ((0, 5, 3), (1, 1, 1), (7, 33, 16), (32, 32, 32), (33, 7, 0), (16, 64, 48)):
+        a, b = (rng.standard_normal(e).astype(np.float32) for e in ((m, k), (k, n)))
+        bias = rng.standard_normal(n).astype(np.float32)
+        want = np.maximum(a @ b + bias, 0)
+        np.testing.assert_allclose(kernel(a, b, bias), want, atol=1e-4)
+    if target == "cpu":
+        assert kernel.specializations == ()  # its loops have parts with and without guards
+        return
+    (full, rest) = kernel.specializations
+    assert full.condition == "(k % 16 == 0) & (m % 16 == 0) & (n % 32 == 0)" and full.hits == 2
+    assert masks(s, target) == [False, True]
+    assert rest.hits == 4
+
+
+def test_a_version_is_found_only_where_it_removes_masks():
+    n = te.size_var("n")
+    s, _ = blocked(n)
+    assert masks(s, "triton-interpret") == [False, True]
+    assert masks(s, "cpu") == [True]
+    s.assume(n % 32 == 0)
+    assert masks(s, "triton-interpret") == [False]
+    fixed, _ = blocked(1000)
+    assert len(masks(fixed, "triton-interpret")) == 1
+    whole, out = blocked(te.size_var("q"))
+    q = next(iter(whole.plan.stage_of(whole.outputs[0].op).op.shape))
+    assert isinstance(q, Var)
+    whole[out].specialize(q % 16 == 0)
+    assert masks(whole, "triton-interpret") == [False, True]  # the same as what would be found
+
+
+def test_a_row_of_any_length():
+    rows, columns = te.size_var("r"), te.size_var("c")
+    X, B = row_sum(rows, columns)
+    s = te.create_schedule(B)
+    _outer, inner = s[B].split(s[B].op.reduce_axis[0], 32)
+    s[B].vectorize(inner)
+    s[B].bind(s[B].op.axis[0], "blockIdx.x")
+    kernel = te.build(s, "triton-interpret")
+    for shape in ((3, 0), (1, 1), (2, 33), (2, 64)):
+        x = np.ones(shape, np.float32)
+        np.testing.assert_allclose(kernel(x), x.sum(1))
+    assert [each.hits for each in kernel.specializations] == [2, 2]
+    assert X.name == "X"
