@@ -231,6 +231,15 @@ def covered(plan: Plan, stage: StagePlan, bounds: Bounds) -> tuple[Range, ...]:
     return _region(plan, stage, inside, bounds.stages, plan_facts(plan), ())
 
 
+def region_inside(
+    plan: Plan, stage: StagePlan, bounds: Bounds, around: Sequence[Axis]
+) -> tuple[Expr, ...]:
+    """How much of an attached stage all its readers read while only the loops `around` stand
+    still."""
+    readers = _readers(plan)[stage.name]
+    return tuple(box.extent for box in _region(plan, stage, readers, bounds.stages, around))
+
+
 def _dimension(index: Expr, moving: Sequence[Axis], full: Range, facts: Facts) -> Range:
     """The range of one index while `moving` axes run, or the whole dimension when it is not
     known."""

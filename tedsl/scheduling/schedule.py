@@ -28,6 +28,7 @@ from tedsl.scheduling.methods.sizes import AssumeMethods
 from tedsl.scheduling.names import labels
 from tedsl.scheduling.plan import Plan
 from tedsl.scheduling.printer import print_plan
+from tedsl.scheduling.recompute import ScheduleReport, explain_plan
 from tedsl.scheduling.source import call_text, python_source
 from tedsl.scheduling.stage import Stage
 from tedsl.scheduling.trace import Step, Trace, record
@@ -310,6 +311,18 @@ class Schedule(RewriteMethods, PrecisionMethods, GroupMethods, AssumeMethods):
             schedules are equal.
         """
         return difference(self.plan, other.plan)
+
+    def explain(self, **sizes: int) -> ScheduleReport:
+        """How often each attached or inlined stage computes the same element, and which loop makes
+        it; more than twice is marked.
+
+        Args:
+            sizes: values of runtime sizes to count with, by name; 1024 where not given.
+
+        Returns:
+            One row for each such stage: `print` it, or read `.redundant` and `report[name]`.
+        """
+        return explain_plan(self.plan, sizes)
 
     def as_python(self, *names: str) -> str:
         """The schedule as Python: run with `te` and the outputs, it makes `s`, a schedule of the
