@@ -163,6 +163,22 @@ class Precision(StrEnum):
     TF32X3 = "tf32x3"
 
 
+@dataclass(frozen=True, slots=True)
+class Products:
+    """How a sum of products is computed where it may become a `Dot`.
+
+    `dot` False keeps it a fold.  `finite` says that no operand is infinite or NaN, so that a masked
+    product may be 0 times anything.
+    """
+
+    precision: Precision = Precision.IEEE
+    dot: bool = True
+    finite: bool = False
+
+
+DEFAULT_PRODUCTS = Products()
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Accumulate(Stmt):
     """`buffers[indices] = reducer(buffers[indices], values)` at every point of `tile` where `mask`
@@ -170,7 +186,7 @@ class Accumulate(Stmt):
 
     All buffers share the indices.  Tile axes that do not occur in the indices are reduced, in any
     order.
-    `precision` is for a `Dot` it may become.  Requires: as many buffers and values as the reducer's
+    `products` is for a `Dot` it may become.  Requires: as many buffers and values as the reducer's
     tuple.
     """
 
@@ -180,7 +196,7 @@ class Accumulate(Stmt):
     values: tuple[Expr, ...]
     mask: Expr | None = None
     tile: tuple[TileAxis, ...] = ()
-    precision: Precision = Precision.IEEE
+    products: Products = DEFAULT_PRODUCTS
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -28,7 +28,8 @@ def find_dots(func: Func) -> Func:
     Before:  tile (i:64, j:64, k:32): acc[i, j] += cast(A[i, k]) * cast(B[k, j])
     After:   dot (i:64, j:64, k:32): acc[i, j] += A[i, k] * B[k, j]
     The casts vanish when the product of the narrow operands is exact in the accumulator's type.
-    Requires: level TILE, padded tiles.   Ensures: masked elements of both operands are 0.
+    Requires: level TILE, padded tiles.   Ensures: masked elements of both operands are 0,
+    or of one where the schedule says that all are finite.
     Order: before widen_accumulators, which takes the folds that are left.
     """
     body = rewrite_stmts(func.body, _as_dot)
@@ -42,6 +43,8 @@ def _as_dot(stmt: Stmt) -> Stmt | None:
         case _:
             return None
     if stmt.reducer.operator is not BinaryOp.ADD or buffer.scope is Scope.GLOBAL:
+        return None
+    if not stmt.products.dot:
         return None
     kept = axes_of(*stmt.indices)
     folded = [t for t in tile if t.axis not in kept]
@@ -59,11 +62,14 @@ def _as_dot(stmt: Stmt) -> Stmt | None:
     if min(row.extent, column.extent, contract.extent) < MIN_EDGE:
         return None
     batch = tuple(t for t in tile if t not in (row, column, contract))
-    if not _only_over(stmt.mask, tile, (*batch, contract)):
+    if not stmt.products.finite and not _only_over(stmt.mask, tile, (*batch, contract)):
         return None
     lhs = _zero_where_masked(lhs, stmt.mask, tile)
     rhs = _zero_where_masked(rhs, stmt.mask, tile)
-    dot = Dot(buffer, stmt.indices, lhs, rhs, batch, row, column, contract, stmt.precision)
+    if not _silenced(stmt.mask, tile, (lhs, rhs)):
+        return None
+    precision = stmt.products.precision
+    dot = Dot(buffer, stmt.indices, lhs, rhs, batch, row, column, contract, precision)
     scalar = _scalar_conditions(stmt.mask, tile)
     return Guard(both(*scalar), dot) if scalar else dot
 
@@ -96,6 +102,16 @@ def _only_over(mask: Expr | None, tile: Sequence[TileAxis], allowed: Sequence[Ti
     lanes = {t.axis for t in tile}
     common = {t.axis for t in allowed}
     return mask is None or all(axes_of(c) & lanes <= common for c in conjuncts(mask))
+
+
+def _silenced(mask: Expr | None, tile: Sequence[TileAxis], operands: Sequence[Expr]) -> bool:
+    """True when each condition is over the axes of one operand, which it makes 0."""
+    if mask is None:
+        return True
+    lanes = {t.axis for t in tile}
+    return all(
+        any(axes_of(c) & lanes <= axes_of(operand) for operand in operands) for c in conjuncts(mask)
+    )
 
 
 def _scalar_conditions(mask: Expr | None, tile: Sequence[TileAxis]) -> list[Expr]:

@@ -25,6 +25,7 @@ from tedsl.expr.tensor import ComputeOp
 from tedsl.expr.visit import axes_of, substitute
 from tedsl.index.simplify import simplify
 from tedsl.ir.nodes import (
+    DEFAULT_PRODUCTS,
     Accumulate,
     Allocate,
     Buffer,
@@ -32,7 +33,6 @@ from tedsl.ir.nodes import (
     Guard,
     Load,
     LoopKind,
-    Precision,
     Scope,
     Seq,
     Stmt,
@@ -280,9 +280,9 @@ class Reduction:
         where = self.reduce.where
         mask = None if where is None else lowered(self.context, where, self.bounds)
         values = tuple(lowered(self.context, s, self.bounds) for s in self.reduce.sources)
-        marks = [self.stage.mark(a).precision for a in self.stage.leaf_axes]
-        precision = next((p for p in marks if p is not None), Precision.IEEE)
-        update = Accumulate(buffers, indices, self.reduce.reducer, values, mask, (), precision)
+        marks = [self.stage.mark(a).products for a in self.stage.leaf_axes]
+        products = next((p for p in marks if p is not None), DEFAULT_PRODUCTS)
+        update = Accumulate(buffers, indices, self.reduce.reducer, values, mask, (), products)
         guards = self._guards(inside=True)
         repairs = [] if self.stage.attach.online else self._repaired(buffers, indices)
         if not repairs:

@@ -88,7 +88,12 @@ def _as_block(stage: StagePlan, axis: Axis) -> Mark:
 def _blocks(plan: Plan, stage: StagePlan, *, attached: bool) -> Iterator[Axis]:
     """The unmarked loops of `stage` that are block axes."""
     run = shared_loops(plan, stage)
-    free = [a for a in stage.leaf_axes if stage.mark(a) == Mark() and a not in run]
+    plain = Mark()
+    free = [
+        a
+        for a in stage.leaf_axes
+        if replace(stage.mark(a), products=None) == plain and a not in run
+    ]
     indexing = _tile_indices(plan, stage)
     online = {
         guest.attach.axis

@@ -14,7 +14,7 @@ from enum import StrEnum
 from tedsl.errors import InternalError
 from tedsl.expr.nodes import Axis, Expr
 from tedsl.expr.tensor import ComputeOp, Operation, PlaceholderOp, Tensor
-from tedsl.ir.nodes import DEFAULT_LAUNCH, Launch, LoopKind, Precision, Scope
+from tedsl.ir.nodes import DEFAULT_LAUNCH, Launch, LoopKind, Products, Scope
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,14 +47,14 @@ Relation = Split | Fuse
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """How one leaf axis runs; the fields are those of `ir.For`, and `precision` of `ir.Dot` for a
-    reduce axis."""
+    """How one leaf axis runs; the fields are those of `ir.For`, and for a reduce axis `products` of
+    `ir.Accumulate`."""
 
     kind: LoopKind = LoopKind.SERIAL
     program: int = 0
     num_stages: int = 0
     flatten: bool = False
-    precision: Precision | None = None
+    products: Products | None = None
 
 
 class AttachKind(StrEnum):

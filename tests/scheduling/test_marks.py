@@ -7,7 +7,7 @@ from computations import argmax, chain, matmul, row_sum
 from refusals import refused
 
 import tedsl as te
-from tedsl.ir.nodes import LoopKind, Precision
+from tedsl.ir.nodes import LoopKind, Precision, Products
 
 
 def test_bind(golden):
@@ -69,7 +69,7 @@ def test_dot(golden):
     (k,) = s[m.C].op.reduce_axis
     s[m.C].dot(k, precision="tf32")
     s[m.C].pipeline(k)
-    assert s[m.C].plan.mark(k).precision is Precision.TF32
+    assert s[m.C].plan.mark(k).products == Products(Precision.TF32)
     golden(str(s))
 
 

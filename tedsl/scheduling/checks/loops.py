@@ -5,7 +5,7 @@ from __future__ import annotations
 from tedsl.errors import ScheduleError
 from tedsl.expr.nodes import Axis, AxisKind, Reduce
 from tedsl.expr.tensor import ComputeOp, ScanOp
-from tedsl.ir.nodes import LoopKind
+from tedsl.ir.nodes import LoopKind, Products
 from tedsl.scheduling.algebra import Result, Verdict, combines_in_any_order
 from tedsl.scheduling.call import Call
 from tedsl.scheduling.checks.scans import has_own_launch
@@ -45,9 +45,17 @@ def mark_text(mark: Mark) -> str:
             words.append(kind.value)
     if mark.num_stages:
         words.append(f"pipelined in {mark.num_stages} stages")
-    if mark.precision is not None:
-        words.append(f"given the dot precision {mark.precision.value}")
+    if mark.products is not None:
+        words.append(products_text(mark.products))
     return " and ".join(words) or "serial"
+
+
+def products_text(products: Products) -> str:
+    """What was said of the products of a reduce axis, in words."""
+    if not products.dot:
+        return "no dot"
+    sure = " of finite operands" if products.finite else ""
+    return f"given the dot precision {products.precision.value}{sure}"
 
 
 def require_adjacent(plan: Plan, call: Call, stage: StagePlan, axes: tuple[Axis, ...]) -> None:

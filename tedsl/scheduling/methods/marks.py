@@ -126,23 +126,36 @@ class MarkMethods(StageHandle):
         self._commit(call, marks.serial(self.schedule.plan, call, axis))
 
     @primitive
-    def dot(self, axis: Axis, precision: str = "ieee") -> None:
-        """Say how float32 products over a reduce axis are multiplied where they become a matrix
-        product.
+    def dot(
+        self, axis: Axis, precision: str = "ieee", use: bool = True, finite: bool = False
+    ) -> None:
+        """Say how the products over a reduce axis are computed where they can be a matrix product.
 
         Args:
             axis: a reduce loop.
-            precision: `"ieee"` (exact products), `"tf32"`, or `"tf32x3"` (three TF32 products).
+            precision: of float32 operands: `"ieee"` (exact products), `"tf32"`, or `"tf32x3"`
+                (three TF32 products).
+            use: False keeps a fold of single products, which may be faster for small tiles.
+            finite: you know that no operand is infinite or NaN.  Then a sum whose `where=` involves
+                rows or columns can be a matrix product as well, in which a masked product is 0
+                times the other operand.
 
-        Requires: a reduce axis.  Without this call products are exact.
+        Requires: a reduce axis.  Without this call products are exact and nothing is taken as
+            finite.
 
         Rewrites:
             C[i, j] += A[i, k] * B[k, j]
             -->
             C[i, j] += tf32(A[i, k]) * tf32(B[k, j])
         """
-        call = self._call("dot", (axis,), precision=precision)
-        self._commit(call, marks.dot(self.schedule.plan, call, axis, precision))
+        call = self._call(
+            "dot",
+            (axis,),
+            precision=precision,
+            use=None if use is True else use,
+            finite=None if finite is False else finite,
+        )
+        self._commit(call, marks.dot(self.schedule.plan, call, axis, precision, use, finite))
 
     @primitive
     def pragma(self, axis: Axis, pragma_type: str) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tedsl.expr.nodes import Axis, AxisKind
-from tedsl.ir.nodes import LoopKind, Precision
-from tedsl.scheduling.call import Call
+from tedsl.ir.nodes import LoopKind, Precision, Products
+from tedsl.scheduling.call import Call, kind_of
 from tedsl.scheduling.checks.arguments import choice, leaf, looped_stage, positive
 from tedsl.scheduling.checks.extents import require_constant_lanes
 from tedsl.scheduling.checks.loops import (
@@ -125,7 +125,9 @@ def serial(plan: Plan, call: Call, axis: object) -> Plan:
     return after
 
 
-def dot(plan: Plan, call: Call, axis: object, precision: object) -> Plan:
+def dot(
+    plan: Plan, call: Call, axis: object, precision: object, use: object, finite: object
+) -> Plan:
     """How the products over a reduce axis are multiplied where they become a matrix product."""
     stage = looped_stage(plan, call, call.stage)
     loop = leaf(plan, call, stage, axis)
@@ -137,4 +139,14 @@ def dot(plan: Plan, call: Call, axis: object, precision: object) -> Plan:
             hint=f"name a reduce axis of {stage.name}",
         )
     chosen = Precision(choice(plan, call, "precision", precision, tuple(Precision)))
-    return marked(plan, stage, loop, replace(stage.mark(loop), precision=chosen))
+    for name, given in (("use", use), ("finite", finite)):
+        if not isinstance(given, bool):
+            raise call.refuse(
+                plan,
+                f"{name} is {kind_of(given)}",
+                axis=loop,
+                facts=[("allowed", "True, False")],
+                hint=f"give True or False as {name}",
+            )
+    products = Products(chosen, use is True, finite is True)
+    return marked(plan, stage, loop, replace(stage.mark(loop), products=products))
