@@ -237,7 +237,8 @@ def region_inside(
     """How much of an attached stage all its readers read while only the loops `around` stand
     still."""
     readers = _readers(plan)[stage.name]
-    return tuple(box.extent for box in _region(plan, stage, readers, bounds.stages, around))
+    facts = _loop_facts(plan, stage, bounds.stages, plan_facts(plan))
+    return tuple(box.extent for box in _region(plan, stage, readers, bounds.stages, facts, around))
 
 
 def _dimension(index: Expr, moving: Sequence[Axis], full: Range, facts: Facts) -> Range:
