@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import cast
 
 import numpy as np
 
@@ -314,4 +313,4 @@ def _where_finite(got: Array, want: Array) -> tuple[Array, Array]:
         return got, want
     finite = np.isfinite(want.astype(np.float64))
     zero = want.dtype.type(0)
-    return cast("Array", np.where(finite, got, zero)), cast("Array", np.where(finite, want, zero))
+    return np.where(finite, got, zero), np.where(finite, want, zero)

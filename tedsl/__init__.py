@@ -3,6 +3,8 @@
 `import tedsl as te` gives the names of TVM's tensor expressions.  Only public names live here.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from tedsl import runtime
 from tedsl.autotune import autotune
 from tedsl.build import build, lower
@@ -103,6 +105,7 @@ from tedsl.expr.tensor import Tensor
 from tedsl.expr.visit import structural_equal
 from tedsl.retarget import replay
 from tedsl.runtime.kernel import Kernel
+from tedsl.runtime.tvm_names import PACKAGE, advice
 from tedsl.scheduling import compat as schedule
 from tedsl.scheduling.schedule import Schedule, create_schedule, diff
 from tedsl.scheduling.stage import Stage
@@ -231,3 +234,9 @@ __all__ = [
     "var",
     "where",
 ]
+
+if not TYPE_CHECKING:  # a type checker knows the names there are
+
+    def __getattr__(name: str) -> Any:
+        """Refuse what TVM has under another name, with what stands for it."""
+        raise AttributeError(advice("tedsl", name, PACKAGE))

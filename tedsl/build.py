@@ -16,10 +16,13 @@ from pathlib import Path
 from typing import cast
 
 from tedsl.errors import BackendError
+from tedsl.expr.nodes import Var
 from tedsl.expr.tensor import Operation, Tensor
 from tedsl.ir.nodes import Module
+from tedsl.runtime.arguments import Signature
 from tedsl.runtime.executors import check_target, make_executor
 from tedsl.runtime.kernel import Kernel
+from tedsl.runtime.order import ArgumentOrder
 from tedsl.scheduling.schedule import Schedule
 from tedsl.target import Target, TargetKind
 
@@ -27,11 +30,13 @@ from tedsl.target import Target, TargetKind
 importlib.import_module("tedsl.lower")
 
 Buildable = Schedule | Tensor | Operation | Sequence[Tensor | Operation]
+Arguments = Sequence[Tensor | Var]
 Dump = Callable[[str, Module], None]
 
 
 def build(
     obj: Buildable,
+    args: Arguments | str | Target | None = None,
     target: str | Target | None = None,
     *,
     name: str | None = None,
@@ -41,6 +46,10 @@ def build(
 
     Args:
         obj: a schedule; or tensors to compute, scheduled by the default rules.
+        args: TVM's list of arguments: all inputs and results, and scalars that no shape determines,
+            in the order in which the kernel is to take them.  `te.build(s, [A, B, C])` is called as
+            `kernel(a, b, c)` and writes `c`.  Without a list the kernel takes the inputs and
+            returns the results.  The target may stand here instead: `te.build(s, "cpu")`.
         target: `"cpu"`, `"cuda"`, `"cuda:sm_90"` (compile only) or `"triton-interpret"`; by default
             `"cuda"` where there is a GPU and PyTorch to reach it, else `"cpu"`.
         name: what the kernel calls itself in messages and listings.
@@ -51,42 +60,53 @@ def build(
 
     Raises:
         LowerError: the schedule cannot be carried out on the target.
-        BackendError: the target's compiler or device refused, or there is no such device.
+        BackendError: the target's compiler or device refused, or there is no such device; or `args`
+            are not the arguments of the computation.
     """
-    chosen = default_target() if target is None else Target.parse(target)
+    given, chosen = _told("build", args, target)
     check_target(chosen)
     seconds: dict[str, float] = {}
     with _timed(seconds, "schedule"):
         schedule = _scheduled(obj, chosen)
     with _timed(seconds, "lower"):
         module = _lowered(schedule, chosen, name)
+    order = None if given is None else _order(schedule, module, given)
     with _timed(seconds, "compile"):
         executor = make_executor(module, chosen, cache=cache)
-    return Kernel(module, chosen, executor, schedule=schedule, build_seconds=seconds)
+    return Kernel(module, chosen, executor, schedule=schedule, build_seconds=seconds, order=order)
 
 
 def lower(
     obj: Buildable,
+    args: Arguments | str | Target | None = None,
     target: str | Target | None = None,
     *,
     name: str | None = None,
     dump: Dump | None = None,
     check: bool = False,
+    simple_mode: bool = True,
 ) -> Module:
     """The loop IR that `build` would compile; `print` shows it.
 
     Args:
         obj: as for `build`.
+        args: as for `build`; the module is the same with and without.
         target: as for `build`.
         name: as for `build`.
         dump: called with the name of each pass and the module after it.
         check: verify the rules of the level after each pass.
+        simple_mode: TVM's word for the short text; there is no other here.
 
     Raises:
         LowerError: the schedule cannot be carried out on the target.
+        BackendError: `args` are not the arguments of the computation.
     """
-    chosen = default_target() if target is None else Target.parse(target)
-    return _lowered(_scheduled(obj, chosen), chosen, name, dump, check)
+    given, chosen = _told("lower", args, target)
+    schedule = _scheduled(obj, chosen)
+    module = _lowered(schedule, chosen, name, dump, check)
+    if given is not None:
+        _order(schedule, module, given)
+    return module
 
 
 def default_target() -> Target:
@@ -94,6 +114,86 @@ def default_target() -> Target:
     device = any(Path(path).exists() for path in ("/dev/nvidiactl", "/dev/dxg"))
     usable = device and importlib.util.find_spec("torch") and importlib.util.find_spec("triton")
     return Target(TargetKind.CUDA if usable else TargetKind.CPU)
+
+
+def _told(
+    subject: str, args: object, target: str | Target | None
+) -> tuple[tuple[Tensor | Var, ...] | None, Target]:
+    """The list of arguments and the target, which is the second argument where there is no list."""
+    items: tuple[object, ...] | None = None
+    if isinstance(args, (list, tuple)):
+        items = tuple(cast("Sequence[object]", args))
+    elif args is not None:
+        if target is not None or not isinstance(args, (str, Target)):
+            raise BackendError(
+                f"the arguments are {type(args).__name__}, not a list",
+                subject=subject,
+                facts=[("allowed", "a list of tensors, or the target")],
+                hint=f"write te.{subject}(s, [A, B, C], target), or te.{subject}(s, target)",
+            )
+        target = args
+    wrong = [item for item in items or () if not isinstance(item, (Tensor, Var))]
+    if wrong:
+        raise BackendError(
+            f"an argument is {type(wrong[0]).__name__}",
+            subject=subject,
+            facts=[("allowed", "tensors, and te.var scalars that no shape determines")],
+            hint="buffers are made by the kernel itself: list the tensors of te.placeholder and "
+            "te.compute",
+        )
+    chosen = default_target() if target is None else Target.parse(target)
+    return cast("tuple[Tensor | Var, ...] | None", items), chosen
+
+
+def _order(schedule: Schedule, module: Module, args: tuple[Tensor | Var, ...]) -> ArgumentOrder:
+    """Where each argument of the kernel stands in the list.
+
+    Raises:
+        BackendError: something in the list is no argument, stands there twice, or is missing.
+    """
+    signature = Signature.of(module)
+    known: dict[Tensor | Var, tuple[str, int | str]] = {}
+    for place, buffer in enumerate(module.inputs):
+        known[schedule[buffer.name].op.outputs[0]] = ("input", place)
+    for tensors in (schedule.definition, schedule.outputs):
+        known.update({tensor: ("output", place) for place, tensor in enumerate(tensors)})
+    known.update({var: ("scalar", name) for name, var in signature.keywords.items()})
+    found: dict[tuple[str, int | str], int] = {}
+    allowed = ", ".join(
+        [*(b.name for b in module.inputs), *signature.keywords, *(b.name for b in module.outputs)]
+    )
+    facts = [("allowed", allowed)]
+    for place, item in enumerate(args):
+        role = known.get(item)
+        if role is None or role in found:
+            what = "is there twice" if role in found else "is no argument of the kernel"
+            raise BackendError(
+                f"{item.name} {what}",
+                subject="the list of arguments",
+                facts=facts,
+                hint="list each input and each result once; sizes follow from shapes, and "
+                "stages in between are no arguments",
+            )
+        found[role] = place
+    inputs = [("input", place) for place in range(len(module.inputs))]
+    outputs = [("output", place) for place in range(len(module.outputs))]
+    scalars = {name: ("scalar", name) for name in signature.keywords}
+    names = [*(b.name for b in module.inputs), *(b.name for b in module.outputs), *scalars]
+    for role, name in zip((*inputs, *outputs, *scalars.values()), names, strict=True):
+        if role not in found:
+            raise BackendError(
+                f"{name} is missing",
+                subject="the list of arguments",
+                facts=facts,
+                hint=f"add {name}, or leave the list away: the kernel then takes the inputs and "
+                "returns the results",
+            )
+    return ArgumentOrder(
+        tuple(item.name for item in args),
+        tuple(found[role] for role in inputs),
+        tuple(found[role] for role in outputs),
+        {name: found[role] for name, role in scalars.items()},
+    )
 
 
 def _scheduled(obj: object, target: Target) -> Schedule:

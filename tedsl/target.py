@@ -53,7 +53,9 @@ class Target:
                     + ", triton-interpret",
                 )
             ],
-            hint='use target="cpu" where there is no GPU',
+            hint='TVM\'s "llvm" is "cpu" here; options of the machine are found out'
+            if kind.split(" ")[0] in ("llvm", "c")
+            else 'use target="cpu" where there is no GPU',
         )
 
     @property

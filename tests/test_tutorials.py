@@ -55,3 +55,13 @@ def test_blur_compute_at(tmp_path: Path) -> None:
         assert any(f" {place} " in row and " ms " in row for row in text.splitlines()), place
     assert "rows: float32[40, 256], local" in text
     assert (tmp_path / "picture.png").stat().st_size > 10_000
+
+
+@pytest.mark.cpu
+def test_from_tvm(tmp_path: Path) -> None:
+    text = run("11_from_tvm.py", tmp_path, "--quick")
+    assert text.count("agrees with NumPy") == 13, text
+    for part in ("race", "give factor", "told apart", "is missing", '"llvm" is "cpu" here'):
+        assert part in text.split("what is refused")[1], part
+    assert "te.runtime.measure(lambda" in text.split("names that are gone")[1]
+    assert "step 2, vectorize(G.y.inner): cpu, triton-interpret (a smaller copy)" in text

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 
@@ -22,8 +22,10 @@ from tedsl.runtime.arguments import ArraySpec, Binding, Signature
 from tedsl.runtime.arrays import ArrayView, Device, numpy_pointer
 from tedsl.runtime.explain import Explanation, explain
 from tedsl.runtime.memory import numpy_allocator, torch_allocator
+from tedsl.runtime.order import ArgumentOrder
 from tedsl.runtime.ranges import SAFE_SIZE, check_ranges
 from tedsl.runtime.sizes import Number, launched
+from tedsl.runtime.tvm_names import KERNEL, advice
 from tedsl.target import Target
 
 Launch = Callable[[Sequence[int], Sequence[Any]], None]
@@ -133,6 +135,7 @@ class Kernel:
         schedule: the schedule it was built from.
         signature: names, dtypes and shapes of arguments and results.
         build_seconds: time of each phase of the build.
+        order: the order of the arguments where the build was given one.
     """
 
     def __init__(
@@ -143,12 +146,14 @@ class Kernel:
         *,
         schedule: Any = None,
         build_seconds: Mapping[str, float] | None = None,
+        order: ArgumentOrder | None = None,
     ) -> None:
         self.module = module
         self.target = target
         self.schedule = schedule
         self.signature = Signature.of(module)
         self.build_seconds = dict(build_seconds or {})
+        self.order = order
         self._executor = executor
         self._known: dict[tuple[object, ...], _Prepared] = {}
         self._last: Binding | None = None
@@ -196,6 +201,12 @@ class Kernel:
             if func.when is not None
         )
 
+    if not TYPE_CHECKING:  # a type checker knows the attributes there are
+
+        def __getattr__(self, name: str) -> Any:
+            """Refuse what TVM's functions have, with what stands for it."""
+            raise AttributeError(advice("the kernel", name, KERNEL))
+
     def __repr__(self) -> str:
         return f"<tedsl.Kernel {self.signature} for {self.target}>"
 
@@ -228,6 +239,9 @@ class Kernel:
             out: array, or tuple of arrays, to write the results to; allocated when absent.
             scalars: runtime scalars that no input shape determines, by name.
 
+        A kernel built with a list of arguments (`te.build(s, [A, B, C])`) takes all of these by
+        position instead, results included.
+
         Returns:
             The output array, or a tuple of them when there are several: those of `out`, else
             PyTorch tensors for PyTorch inputs and on the GPU, and NumPy arrays otherwise.
@@ -235,7 +249,11 @@ class Kernel:
         Raises:
             BackendError: an argument that does not fit; nothing has run.
         """
-        outs: tuple[Any, ...] = () if out is None else self._given(out)
+        outs: tuple[Any, ...]
+        if self.order is not None:
+            inputs, outs, scalars = self.order.spread(self.name, inputs, out, scalars)
+        else:
+            outs = () if out is None else self._given(out)
         try:
             form, pointers, low = _form(inputs, outs, scalars)
         except RuntimeError:  # a PyTorch tensor without strides or memory: the check says which

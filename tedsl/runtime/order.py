@@ -1,0 +1,49 @@
+"""The order of arguments that a user named: `te.build(s, [A, B, C])`, as TVM has it.
+
+A kernel with such an order takes its inputs, results and scalars by position and writes the
+results; without one it takes the inputs and returns the results.  Imports `errors`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tedsl.errors import BackendError
+
+
+@dataclass(frozen=True, slots=True)
+class ArgumentOrder:
+    """Where each argument of a kernel stands in a call: places of the inputs, of the outputs, and
+    of scalars by name.
+    """
+
+    names: tuple[str, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    scalars: Mapping[str, int]
+
+    def spread(
+        self, kernel: str, given: Sequence[Any], out: Any, scalars: Mapping[str, Any]
+    ) -> tuple[tuple[Any, ...], tuple[Any, ...], dict[str, Any]]:
+        """The inputs, outputs and scalars of a call.
+
+        Raises:
+            BackendError: not as many arguments as were named, or `out=` besides.
+        """
+        if len(given) != len(self.names) or out is not None:
+            wrong = "out= is given" if out is not None else f"{len(given)} arguments given"
+            raise BackendError(
+                f"{wrong}, but the kernel was built with a list of {len(self.names)} arguments",
+                subject=kernel,
+                facts=[("allowed", f"{kernel}({', '.join(self.names)})")],
+                hint="pass all of them in this order, results included; or build without the list, "
+                "call with the inputs and take what the call returns",
+            )
+        named = {name: given[place] for name, place in self.scalars.items()}
+        return (
+            tuple(given[place] for place in self.inputs),
+            tuple(given[place] for place in self.outputs),
+            {**scalars, **named},
+        )

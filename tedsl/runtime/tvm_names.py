@@ -1,0 +1,47 @@
+"""Names of TVM that have no counterpart of the same name, and what stands for each here.
+
+`te.<name>` and `kernel.<name>` raise an AttributeError with this advice.  Imports nothing.
+"""
+
+from __future__ import annotations
+
+PACKAGE = {
+    "create_prim_func": "te.lower(s) is the loop IR of a schedule, and te.build compiles tensors",
+    "extern_primfunc": "write the function as te.compute, over the tensors it reads",
+    "hybrid": "write loops as te.compute, recurrences as te.scan, branches as te.if_then_else",
+    "nd": "kernels take NumPy arrays, PyTorch tensors, and anything with DLPack: nothing to wrap",
+    "cpu": 'devices follow from the target: te.build(s, target="cpu")',
+    "cuda": 'devices follow from the target: te.build(s, target="cuda")',
+    "device": "devices follow from the target of te.build and the arrays of the call",
+    "tir": "its functions are here: te.if_then_else, te.const, te.all, te.any, te.select",
+    "topi": "operators are in te.nn",
+    "testing": "use numpy.testing.assert_allclose, or te.checked() for every step of a schedule",
+    "autotvm": "te.autotune(outputs) searches; s.knob(name, choices) leaves a choice open",
+    "auto_scheduler": "te.autotune(outputs) searches over the rules of tedsl.schedules",
+    "meta_schedule": "te.autotune(outputs) searches over the rules of tedsl.schedules",
+    "indexdiv": "write i // j; te.floordiv(i, j)",
+    "indexmod": "write i % j; te.floormod(i, j)",
+    "logaddexp": "write te.maximum(a, b) + te.log1p(te.exp(-te.abs(a - b)))",
+    "trace": "write te.sum(A[k, k], axis=k) over k = te.reduce_axis((0, n))",
+    "get_global_func": "call Python directly; kernels are objects that te.build returns",
+    "register_func": "kernels are objects that te.build returns: nothing is registered",
+    "save_json": "s.trace.to_json() keeps a schedule; te.replay makes it again",
+    "load_json": "te.Trace.from_json(text), then te.replay(outputs, trace)",
+}
+"""By name in `te`."""
+
+KERNEL = {
+    "time_evaluator": "te.runtime.measure(lambda: kernel(...)), on the GPU te.runtime.measure_cuda",
+    "get_source": "kernel.source; kernel.asm for what the target's compiler made of it",
+    "imported_modules": "kernel.source has the code of all targets",
+    "entry_name": "call the kernel itself",
+    "export_library": "keep s.trace.to_json(): te.replay and te.build make the kernel again",
+    "save": "keep s.trace.to_json(): te.replay and te.build make the kernel again",
+}
+"""By attribute of a kernel."""
+
+
+def advice(owner: str, name: str, known: dict[str, str]) -> str:
+    """The text of an AttributeError: what to write instead, where that is known."""
+    text = f"{owner} has no attribute {name!r}"
+    return f"{text}\n  do      {known[name]}" if name in known else text

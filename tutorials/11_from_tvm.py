@@ -1,0 +1,317 @@
+"""Tutorial 11: coming from TVM's tensor expressions, line by line.
+
+    python tutorials/11_from_tvm.py
+
+TVM removed its tensor-expression schedules in v0.20.  A script written for them needs another
+import and other build and run lines; the lines between stay.  Each cell has TVM's line as a comment
+(`# tvm:`) where ours differs, and only there.  What cannot be said in TVM's way is refused with
+what to write instead: the last cells print such messages.  Every result is compared with NumPy.
+"""
+
+# %% Imports.  One package: `te` holds what TVM spread over `tvm`, `te`, `topi` and `tir`.
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+# tvm: import tvm; from tvm import te
+import tedsl as te
+
+parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+parser.add_argument("--quick", action="store_true", help="as every tutorial; this one is quick")
+parser.parse_args()
+# tvm: tgt = "llvm"          ("cuda" is the same word here)
+target = "cpu"
+rng = np.random.default_rng(0)
+begin = time.perf_counter()
+
+
+def array(*shape: int) -> Any:
+    """Random float32.  A kernel takes NumPy arrays, PyTorch tensors, or anything with DLPack."""
+    # tvm: tvm.nd.array(np.random.uniform(size=shape).astype("float32"), tvm.cpu(0))
+    return rng.standard_normal(shape).astype("float32")
+
+
+def title(text: str) -> None:
+    """A heading in the output."""
+    print(f"\n--- {text} {'-' * (90 - len(text))}")
+
+
+def close(got: Any, want: Any, what: str) -> None:
+    """Compare with NumPy."""
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+    print(f"{what}: agrees with NumPy")
+
+
+def refused(call: Callable[[], object]) -> None:
+    """Print why a call is refused."""
+    try:
+        call()
+    except (te.TedslError, AttributeError) as error:
+        print(f"{error}\n")
+    else:
+        raise SystemExit("the call above was expected to be refused")
+
+
+# %% Vector addition.  Nothing changes before the build.
+title("vector addition")
+n = te.var("n")
+A = te.placeholder((n,), name="A")
+B = te.placeholder((n,), name="B")
+C = te.compute(A.shape, lambda i: A[i] + B[i], name="C")
+s = te.create_schedule(C.op)
+bx, tx = s[C].split(C.op.axis[0], factor=64)
+# On the CPU the grid is a parallel loop and the threads of a block are SIMD lanes.
+s[C].bind(bx, te.thread_axis("blockIdx.x"))
+s[C].bind(tx, te.thread_axis("threadIdx.x"))
+# tvm: print(tvm.lower(s, [A, B, C], simple_mode=True))
+print(te.lower(s, [A, B, C], target, simple_mode=True))
+# tvm: fadd = tvm.build(s, [A, B, C], tgt, name="add")
+fadd = te.build(s, [A, B, C], target, name="add")
+a, b = array(1000), array(1000)
+# tvm: c = tvm.nd.array(np.zeros(1000, "float32"), dev); fadd(a, b, c); c.numpy()
+c = np.zeros(1000, "float32")
+fadd(a, b, c)
+close(c, a + b, "a list of arguments, results included")
+# Without the list a kernel takes the inputs and returns the results.
+add = te.build(s, target=target)
+close(add(a, b), a + b, "inputs in, results out")
+# tvm: print(fadd.get_source()); fadd.imported_modules[0].get_source()
+print(f"{len(add.source.splitlines())} lines of generated code in kernel.source")
+# tvm: fadd.time_evaluator(fadd.entry_name, dev, number=10)(a, b, c).mean
+stats = te.runtime.measure(lambda: add(a, b))
+print(f"te.runtime.measure: {stats.median * 1e6:.1f} us")
+
+# %% Math functions and casts
+title("math functions")
+# tvm: te.compute((n,), lambda i: te.exp(A[i]), name="E")            the same
+# tvm: tvm.tir.if_then_else(A[i] > 0, A[i], 0.0)                     te.if_then_else
+# tvm: tvm.tir.Cast("float64", A[i]), tvm.tir.const(1, "int32")      A[i].astype, te.const
+E = te.compute((n,), lambda i: te.if_then_else(A[i] > 0, te.exp(-A[i]), 1.0), name="E")
+F = te.compute((n,), lambda i: te.tanh(E[i]).astype("float64") * te.const(0.5, "float64"), name="F")
+s = te.create_schedule(F.op)
+s[E].compute_inline()
+close(te.build(s, target=target)(a), np.tanh(np.where(a > 0, np.exp(-a), 1)) / 2, "inlined")
+
+# %% Reductions: serial, factored, across threads
+title("reductions")
+m = te.var("m")
+X = te.placeholder((n, m), name="X")
+k = te.reduce_axis((0, m), "k")
+R = te.compute((n,), lambda i: te.sum(X[i, k], axis=k), name="R")
+x = array(50, 70)
+s = te.create_schedule(R.op)
+ko, ki = s[R].split(R.op.reduce_axis[0], factor=16)
+xo, xi = s[R].split(R.op.axis[0], factor=32)
+s[R].bind(xo, te.thread_axis("blockIdx.x"))
+s[R].bind(xi, te.thread_axis("threadIdx.x"))
+close(te.build(s, target=target)(x), x.sum(1), "row sums")
+
+# Across threads: TVM factors the reduction, binds what is left to threads, computes the factored
+# part inside and lets one thread store.  A block axis may be a reduction here, and its lanes are
+# combined by the compiler: one line, no predicate.
+s = te.create_schedule(R.op)
+ko, ki = s[R].split(R.op.reduce_axis[0], factor=16)
+# tvm: RF = s.rfactor(R, ki)
+xo, xi = s[R].split(s[R].op.axis[0], factor=32)
+s[R].bind(xo, te.thread_axis("blockIdx.x"))
+s[R].bind(xi, te.thread_axis("threadIdx.y"))
+# tvm: tx = te.thread_axis("threadIdx.x"); s[R].bind(s[R].op.reduce_axis[0], tx)
+s[R].bind(ki, te.thread_axis("threadIdx.x"))
+# tvm: s[RF].compute_at(s[R], s[R].op.reduce_axis[0])
+# tvm: s[R].set_store_predicate(tx.var.equal(0))
+close(te.build(s, target=target)(x), x.sum(1), "row sums, lanes of a reduction")
+
+# Factored into partial sums that several programs make: as in TVM.
+s = te.create_schedule(R.op)
+ko, ki = s[R].split(R.op.reduce_axis[0], factor=16)
+RF = s.rfactor(R, ko)
+s[RF].parallel(s[RF].op.axis[0])
+close(te.build(s, target=target)(x), x.sum(1), "row sums of partial sums")
+
+# %% Reducers of tuples: argmax
+title("argmax")
+
+
+def combine(lhs: Any, rhs: Any) -> Any:
+    """The greater value; of equal ones the one at the smaller index, in whatever order."""
+    # tvm: lhs[1] >= rhs[1] keeps the earlier one, which is right only in the order of the loop
+    first = (lhs[1] > rhs[1]) | ((lhs[1] == rhs[1]) & (lhs[0] < rhs[0]))
+    return te.select(first, lhs[0], rhs[0]), te.select(first, lhs[1], rhs[1])
+
+
+# tvm: identity = lambda t0, t1: (tvm.tir.const(-1, t0), tvm.te.min_value(t1))
+argmax = te.comm_reducer(
+    combine, lambda t0, t1: (te.max_value(t0), te.min_value(t1)), name="argmax"
+)
+k = te.reduce_axis((0, m), "k")
+T0, T1 = te.compute((n,), lambda i: argmax((k.var, X[i, k]), axis=k), name="T")
+s = te.create_schedule(T0.op)
+ko, ki = s[T0].split(T0.op.reduce_axis[0], factor=8)
+# The reducer is proved to combine in any order, so its loop may be vectorized.
+s[T0].vectorize(ki)
+place, value = te.build(s, target=target)(x)
+np.testing.assert_array_equal(place, x.argmax(1))
+close(value, x.max(1), "argmax")
+
+# %% Matrix product: blocks, vectors, packing, a write cache
+title("matrix product")
+M = N = K = 128
+P = te.placeholder((M, K), name="P")
+Q = te.placeholder((K, N), name="Q")
+k = te.reduce_axis((0, K), "k")
+G = te.compute((M, N), lambda x, y: te.sum(P[x, k] * Q[k, y], axis=k), name="G")
+p, q = array(M, K), array(K, N)
+s = te.create_schedule(G)
+mo, no, mi, ni = s[G].tile(G.op.axis[0], G.op.axis[1], 32, 32)
+(kaxis,) = s[G].op.reduce_axis
+ko, ki = s[G].split(kaxis, factor=4)
+s[G].reorder(mo, no, ko, ki, mi, ni)
+s[G].vectorize(ni)
+s[G].parallel(mo)
+close(te.build(s, target=target)(p, q), p @ q, "blocked")
+
+# Array packing: TVM writes the packed operand as a stage of its own.  So it may stand here; or the
+# layout of a cached copy is changed, and the definition stays a matrix product.
+s = te.create_schedule(G)
+# tvm: packedQ = te.compute((N // 32, K, 32), lambda bigN, k, littleN: Q[k, bigN * 32 + littleN])
+packed = s.cache_read(Q, "global", [G])
+s[packed].transform_layout(lambda k, j: [j // 32, k, j % 32])
+GG = s.cache_write(G, "global")
+mo, no, mi, ni = s[G].tile(G.op.axis[0], G.op.axis[1], 32, 32)
+s[GG].compute_at(s[G], no)
+mc, nc = s[GG].op.axis
+(kaxis,) = s[GG].op.reduce_axis
+ko, ki = s[GG].split(kaxis, factor=4)
+s[GG].reorder(ko, mc, ki, nc)
+s[GG].vectorize(nc)
+s[GG].unroll(ki)
+s[G].parallel(mo)
+close(te.build(s, target=target)(p, q), p @ q, "packed, with a write cache")
+
+# On the GPU a program computes a tile, and what its threads do is the compiler's business: block
+# axes take the place of thread axes, shared memory and synchronization.
+# tvm: AA = s.cache_read(P, "shared", [GL]); s[AA].compute_at(s[GL], ko); ... threadIdx.x, .y
+s = te.create_schedule(G)
+GL = s.cache_write(G, "local")
+mo, no, mi, ni = s[G].tile(*s[G].op.axis, 64, 64)
+s[G].bind(mo, te.thread_axis("blockIdx.y"))
+s[G].bind(no, te.thread_axis("blockIdx.x"))
+s[G].bind(mi, te.thread_axis("threadIdx.y"))
+s[G].bind(ni, te.thread_axis("threadIdx.x"))
+s[GL].compute_at(s[G], no)
+ko, ki = s[GL].split(s[GL].op.reduce_axis[0], factor=32)
+s[GL].pipeline(ko, num_stages=3)
+print(te.lower(s, [P, Q, G], "cuda"))
+close(te.build(s, target=target)(p, q), p @ q, "the same schedule on the CPU")
+
+# %% Convolution: padding, shared copies of both operands
+title("convolution")
+size, channels, filters, window = 14, 8, 16, 3
+Z = te.placeholder((size, size, channels), name="Z")
+W = te.placeholder((window, window, channels, filters), name="W")
+pad = te.compute(
+    (size + 2, size + 2, channels),
+    # tvm: tvm.tir.all(y >= 1, ...)        the same, as te.all
+    lambda y, x, c: te.if_then_else(
+        te.all(y >= 1, y - 1 < size, x >= 1, x - 1 < size), Z[y - 1, x - 1, c], 0.0
+    ),
+    name="pad",
+)
+rc = te.reduce_axis((0, channels), name="rc")
+ry = te.reduce_axis((0, window), name="ry")
+rx = te.reduce_axis((0, window), name="rx")
+conv = te.compute(
+    (size, size, filters),
+    lambda y, x, f: te.sum(pad[y + ry, x + rx, rc] * W[ry, rx, rc, f], axis=[ry, rx, rc]),
+    name="conv",
+)
+z, w = array(size, size, channels), array(window, window, channels, filters)
+s = te.create_schedule(conv.op)
+s[pad].compute_inline()
+WW = s.cache_read(W, "shared", [conv])
+L = s.cache_write(conv, "local")
+y, xx, f = s[conv].op.axis
+s[conv].bind(y, te.thread_axis("blockIdx.y"))
+fo, fi = s[conv].split(f, factor=8)
+s[conv].reorder(y, fo, xx, fi)
+s[conv].bind(fo, te.thread_axis("blockIdx.x"))
+s[conv].bind(fi, te.thread_axis("threadIdx.x"))
+s[L].compute_at(s[conv], fo)
+# A shared copy is made at a loop of the grid or of a reduction; threads are not named for it.
+# tvm: s[WW].compute_at(s[L], rx); ...; s[WW].bind(tx, thread_x)
+s[WW].compute_at(s[conv], fo)
+want = np.zeros((size, size, filters), "float32")
+padded = np.pad(z, ((1, 1), (1, 1), (0, 0)))
+for dy in range(window):
+    for dx in range(window):
+        want += padded[dy : dy + size, dx : dx + size] @ w[dy, dx]
+close(te.build(s, target=target)(z, w), want, "convolution")
+
+# %% Softmax: five stages as they are written, or one pass
+title("softmax")
+k = te.reduce_axis((0, m), "k")
+top = te.compute((n,), lambda i: te.max(X[i, k], axis=k), name="top")
+k = te.reduce_axis((0, m), "k")
+total = te.compute((n,), lambda i: te.sum(te.exp(X[i, k] - top[i]), axis=k), name="total")
+soft = te.compute((n, m), lambda i, j: te.exp(X[i, j] - top[i]) / total[i], name="soft")
+s = te.create_schedule(soft)
+# What TVM cannot: the sum goes along with the maximum that it depends on, repaired where the
+# maximum grows; the repair is derived from the expression and proved.
+ko, ki = s[total].split(s[total].op.reduce_axis[0], factor=16)
+s[total].vectorize(ki)
+s[total].online(ko)
+row = s[soft].op.axis[0]
+s[soft].bind(row, te.thread_axis("blockIdx.x"))
+s[total].compute_at(s[soft], row)
+ex = np.exp(x - x.max(1, keepdims=True))
+close(te.build(s, target=target)(x), ex / ex.sum(1, keepdims=True), "softmax")
+
+# %% Scans: a recurrence, as in TVM
+title("scan")
+state = te.placeholder((n, m), name="state")
+first = te.compute((1, m), lambda _, i: X[0, i], name="first")
+update = te.compute((n, m), lambda t, i: state[t - 1, i] + X[t, i], name="update")
+sums = te.scan(first, update, state, inputs=[X], name="sums")
+assert isinstance(sums, te.Tensor)
+s = te.create_schedule(sums.op)
+close(te.build(s, target=target)(x), x.cumsum(0), "running sums")
+
+# %% What is refused, and what to write instead
+title("what is refused")
+s = te.create_schedule(R.op)
+refused(lambda: s[R].parallel(R.op.reduce_axis[0]))  # TVM: a race, or a late failure
+refused(lambda: s[R].split(R.op.axis[0]))
+earlier = te.comm_reducer(
+    lambda a, b: (te.select(a[1] >= b[1], a[0], b[0]), te.maximum(a[1], b[1])),
+    lambda t0, t1: (te.const(-1, t0), te.min_value(t1)),
+    name="earlier",
+)
+k = te.reduce_axis((0, m), "k")
+U0, _ = te.compute((n,), lambda i: earlier((k.var, X[i, k]), axis=k), name="U")
+s = te.create_schedule(U0.op)
+refused(lambda: s.rfactor(U0, s[U0].op.reduce_axis[0]))  # TVM: another answer on ties
+refused(lambda: te.build(s, [X], target))
+refused(lambda: te.Target.parse("llvm -mcpu=native"))
+
+# %% Names that are gone, each with what stands for it
+title("names that are gone")
+names: Any = te
+refused(lambda: names.create_prim_func([X, R]))
+refused(lambda: names.hybrid)
+refused(lambda: names.nd)
+function: Any = fadd
+refused(lambda: function.time_evaluator("add", None))
+
+# %% A check of every line while a script is carried over
+title("te.checked")
+s = te.create_schedule(G)
+with te.checked() as checks:
+    mo, no, mi, ni = s[G].tile(G.op.axis[0], G.op.axis[1], 32, 32)
+    s[G].vectorize(ni)
+print(checks)
+print(f"\n{time.perf_counter() - begin:.1f} s")
