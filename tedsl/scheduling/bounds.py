@@ -36,6 +36,7 @@ from tedsl.index.facts import Facts
 from tedsl.index.interval import interval
 from tedsl.index.prove import prove
 from tedsl.index.simplify import simplify
+from tedsl.scheduling.graph import is_output, loop_readers
 from tedsl.scheduling.plan import AttachKind, Fuse, Plan, Relation, Split, StagePlan
 from tedsl.scheduling.together import running, shared_loops
 
@@ -97,16 +98,9 @@ def kernel_of(plan: Plan, stage: StagePlan) -> StagePlan:
 def exported(plan: Plan, stage: StagePlan) -> bool:
     """True when what an online stage has folded is also stored for other kernels or the caller."""
     kernel = kernel_of(plan, stage)
-    mine = {tensor: None for tensor in stage.op.outputs}
-    if any(tensor in mine for tensor in plan.outputs):
+    if is_output(plan, stage.op):
         return True
-    return any(
-        node.tensor in mine and kernel_of(plan, reader) is not kernel
-        for reader in plan.stages
-        if isinstance(reader.op, ComputeOp)
-        for node in walk(*reader.op.bodies)
-        if isinstance(node, TensorRead)
-    )
+    return any(kernel_of(plan, reader) is not kernel for reader in loop_readers(plan, stage.op))
 
 
 def infer(plan: Plan, only: frozenset[str] | None = None) -> Bounds:
