@@ -147,6 +147,8 @@ def measure_row(load: Workload, options: argparse.Namespace) -> dict[str, Any]:
 def kernel_for(load: Workload, options: argparse.Namespace) -> tuple[te.Kernel, str]:
     """The searched schedule, a recorded winner, or the rules' default."""
     outputs = load.make()
+    if isinstance(outputs, te.Schedule):
+        return te.build(outputs, load.target), "written schedule"
     records = options.records / f"{load.target}.sqlite"
     if options.trials or options.seconds:
         kernel = te.autotune(

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import tedsl as te
+
+sys.path.append(str(Path(__file__).parents[1] / "helpers"))
+
+from attentions import attention, one_pass
 
 torch: Any = importlib.import_module("torch")  # `pip install "tedsl[torch]"`
 
@@ -24,14 +30,15 @@ class Bar:
 class Workload:
     """One row of the table.
 
-    `make` builds the tensors (inputs are its placeholders, in order), `torch_call` the same from
+    `make` builds the tensors (inputs are its placeholders, in order) or a schedule of them, where
+    the rules have none yet, `torch_call` the same from
     PyTorch tensors; `shapes` and `dtypes` are of the inputs; `traffic` counts each input and each
     output once, in bytes; `error` bounds the relative error against float32 (Frobenius norm).
     """
 
     name: str
     target: str
-    make: Callable[[], list[te.Tensor]]
+    make: Callable[[], list[te.Tensor] | te.Schedule]
     torch_call: Callable[..., Any]
     shapes: Sequence[tuple[int, ...]]
     dtypes: Sequence[str]
@@ -124,6 +131,30 @@ def _torch_matmul_gelu(a: Any, b: Any, bias: Any) -> Any:
     return torch.nn.functional.gelu(a @ b + bias, approximate="tanh")
 
 
+def _torch_attention(q: Any, k: Any, v: Any) -> Any:
+    return torch.nn.functional.scaled_dot_product_attention(q, k, v)
+
+
+def _torch_causal_attention(q: Any, k: Any, v: Any) -> Any:
+    return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+def _attention(heads: int, rows: int, depth: int, causal: bool) -> Workload:
+    shape = (heads, rows, depth)
+    return Workload(
+        f"attention{', causal' if causal else ''}, bf16 {heads}x{rows}x{depth}",
+        "cuda",
+        lambda: one_pass(attention(heads, rows, rows, depth, B, causal), 64, 64),
+        _torch_causal_attention if causal else _torch_attention,
+        [shape] * 3,
+        [B] * 3,
+        8 * heads * rows * depth,
+        [],
+        (2 if causal else 4) * heads * rows * rows * depth,
+        1e-2,
+    )
+
+
 COMPILED, TUNED, EAGER = "torch.compile", "torch.compile max-autotune", "torch eager"
 
 
@@ -166,6 +197,8 @@ def gpu_workloads() -> list[Workload]:
             _torch_matmul_gelu, [(m, m), (m, m), (m,)], [B] * 3, 6 * m * m, [Bar(TUNED, 0.95)],
             2 * m**3, 1e-2,
         ),
+        _attention(32, 2048, 64, causal=False),
+        _attention(16, 4096, 128, causal=True),
     ]  # fmt: skip
 
 
