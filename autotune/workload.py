@@ -33,7 +33,7 @@ from tedsl.expr.nodes import (
     Var,
 )
 from tedsl.expr.scan_body import within_scans
-from tedsl.expr.tensor import ComputeOp, Operation, PlaceholderOp, ScanOp, Tensor
+from tedsl.expr.tensor import ComputeOp, ExternOp, Operation, PlaceholderOp, ScanOp, Tensor
 from tedsl.expr.visit import reads, walk
 
 FORMAT = 1
@@ -265,6 +265,13 @@ class _Encoder:
                     row["kind"] = "scan"
                     row["states"] = [self.operations[state.op] for state in op.states]
                 return row
+            case ExternOp():
+                raise TuneError(
+                    f"{op.name} is an extern: the function that it calls ({op.function.label}) has "
+                    "no name that lasts, by which records and other processes could know it",
+                    hint="tune the parts before and after it by themselves, and schedule the whole "
+                    "with what was found (te.create_schedule, or te.build for the default rules)",
+                )
             case _:
                 raise InternalError(f"operation {op.name!r} ({type(op).__name__}) has no JSON form")
 

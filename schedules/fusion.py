@@ -21,6 +21,7 @@ from tedsl.schedules.analysis import (
 )
 from tedsl.schedules.choices import flip
 from tedsl.schedules.scans import stored_for_scans
+from tedsl.scheduling.graph import extern_readers
 from tedsl.scheduling.plan import AttachKind
 from tedsl.scheduling.schedule import Schedule
 
@@ -45,7 +46,9 @@ def fuse(s: Schedule, busy: int) -> list[Group]:
     A pointwise stage that several stages of one kernel read is kept there as a tile (computed once)
     where that is possible; a stage read at several shifted places may stay at root.
     """
-    outputs = list(dict.fromkeys([*(s[t].name for t in s.outputs), *stored_for_scans(s)]))
+    outputs = list(
+        dict.fromkeys([*(s[t].name for t in s.outputs), *stored_for_scans(s), *_read_whole(s)])
+    )
     kept = _candidates(definitions(s), outputs)
     for name, op in definitions(s).items():
         inlinable = len(op.bodies) == 1 and not is_reduction(op) and name not in outputs
@@ -70,6 +73,16 @@ def fuse(s: Schedule, busy: int) -> list[Group]:
                 s[name].compute_inline()
             else:
                 outputs.append(name)
+
+
+def _read_whole(s: Schedule) -> list[str]:
+    """The stages that externs read, whole and from memory."""
+    plan = s.plan
+    return [
+        stage.name
+        for stage in plan.stages
+        if isinstance(stage.op, ComputeOp) and extern_readers(plan, stage.op)
+    ]
 
 
 def _stored(s: Schedule, view: View, groups: list[Group], outputs: list[str]) -> list[str]:

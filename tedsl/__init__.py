@@ -23,6 +23,9 @@ from tedsl.expr import nn
 from tedsl.expr.axis import reduce_axis, size_var, var
 from tedsl.expr.build import const
 from tedsl.expr.compute import compute, placeholder
+from tedsl.expr.dropped import create_prim_func, extern_primfunc, hybrid
+from tedsl.expr.extern import extern
+from tedsl.expr.foreign import c_function, torch_function, triton_kernel
 from tedsl.expr.gradient import gradient
 from tedsl.expr.limits import infinity, max_value, min_value
 from tedsl.expr.math import (
@@ -148,6 +151,7 @@ __all__ = [
     "bitwise_or",
     "bitwise_xor",
     "build",
+    "c_function",
     "cast",
     "ceil",
     "checked",
@@ -157,6 +161,7 @@ __all__ = [
     "const",
     "cos",
     "cosh",
+    "create_prim_func",
     "create_schedule",
     "diff",
     "div",
@@ -167,12 +172,15 @@ __all__ = [
     "exp",
     "exp2",
     "expm1",
+    "extern",
+    "extern_primfunc",
     "floor",
     "floordiv",
     "floormod",
     "gradient",
     "greater",
     "greater_equal",
+    "hybrid",
     "if_then_else",
     "infinity",
     "isfinite",
@@ -228,6 +236,8 @@ __all__ = [
     "tan",
     "tanh",
     "thread_axis",
+    "torch_function",
+    "triton_kernel",
     "trunc",
     "truncdiv",
     "truncmod",

@@ -17,7 +17,7 @@ from tedsl.errors import ExprError
 from tedsl.expr.broadcast import same_extent
 from tedsl.expr.nodes import Expr
 from tedsl.expr.printer import operations
-from tedsl.expr.tensor import ComputeOp, PlaceholderOp, ScanOp, Tensor
+from tedsl.expr.tensor import ComputeOp, ExternOp, PlaceholderOp, ScanOp, Tensor
 
 
 def gradient(
@@ -77,6 +77,13 @@ def _check_float(tensor: Tensor) -> None:
 
 def _check_kinds(output: Tensor) -> None:
     for op in operations([output]):
+        if isinstance(op, ExternOp):
+            raise ExprError(
+                f"{op.name} is an extern: nothing is known of {op.function.label}, which it calls",
+                subject="gradient",
+                hint=f"write the derivative of {op.name} yourself (te.extern or te.compute), "
+                "and pass it as head= to the gradient of what stands before it",
+            )
         if isinstance(op, ScanOp) or not isinstance(op, (ComputeOp, PlaceholderOp)):
             raise ExprError(
                 f"{op.name} is a {type(op).__name__}, which has no derivative here",

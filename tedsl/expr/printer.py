@@ -30,7 +30,7 @@ from tedsl.expr.nodes import (
     UnaryOp,
     Var,
 )
-from tedsl.expr.tensor import ComputeOp, Operation, PlaceholderOp, Tensor
+from tedsl.expr.tensor import ComputeOp, ExternOp, Operation, PlaceholderOp, Tensor
 from tedsl.expr.visit import reads, walk
 
 Naming = Callable[[Axis | Var | Operation], str]
@@ -180,6 +180,8 @@ def print_operation(op: Operation, naming: Naming = plain_name) -> str:
     shape = print_shape(op, naming)
     if isinstance(op, PlaceholderOp):
         return f"{naming(op)} = placeholder({op.dtype.value}{shape})"
+    if isinstance(op, ExternOp):
+        return _extern(op, naming)
     if not isinstance(op, ComputeOp):
         raise InternalError(f"{type(op).__name__} has no printed form")
     printer = _Printer(naming, None)
@@ -194,6 +196,15 @@ def print_operation(op: Operation, naming: Naming = plain_name) -> str:
             high = _upper(axis.domain.min, axis.domain.extent, printer)
             lines[0] += f", {naming(axis)} in {low} .. {high}"
     return "\n".join(lines)
+
+
+def _extern(op: ExternOp, naming: Naming) -> str:
+    """`E = extern(A, B; sort_rows)  # float32[n]`."""
+    printer = _Printer(naming, None)
+    left = ", ".join(map(printer.tensor, op.outputs))
+    given = ", ".join(map(printer.tensor, op.inputs))
+    kinds = ", ".join(f"{t.dtype.value}{print_shape(t, naming)}" for t in op.outputs)
+    return f"{left} = extern({given}; {op.function.label})  # {kinds}"
 
 
 def _upper(low: Expr, extent: Expr, printer: _Printer) -> str:
@@ -232,11 +243,14 @@ def operations(outputs: Sequence[Tensor]) -> tuple[Operation, ...]:
         op, ready = stack.pop()
         if op in done:
             continue
-        if ready or not isinstance(op, ComputeOp):
+        if ready or not isinstance(op, (ComputeOp, ExternOp)):
             done[op] = None
             continue
         stack.append((op, True))
-        stack.extend((read.tensor.op, False) for read in reversed(reads(*op.bodies)))
+        if isinstance(op, ExternOp):
+            stack.extend((tensor.op, False) for tensor in reversed(op.inputs))
+        else:
+            stack.extend((read.tensor.op, False) for read in reversed(reads(*op.bodies)))
     return tuple(done)
 
 
@@ -250,7 +264,7 @@ def unique_names(
     scalars: dict[Var, None] = {}
     for op in ops:
         names[op] = _fresh(op.name, shared)
-        for node in walk(*op.shape, *(op.bodies if isinstance(op, ComputeOp) else ())):
+        for node in walk(*op.extents, *(op.bodies if isinstance(op, ComputeOp) else ())):
             if isinstance(node, Var):
                 scalars[node] = None
     for each in scalars:

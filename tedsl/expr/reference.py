@@ -19,12 +19,13 @@ from tedsl.errors import ExprError
 from tedsl.expr import build, numerics
 from tedsl.expr.bounds_check import Access, accesses, check_complete
 from tedsl.expr.evaluate import Block, Span, evaluate_scalar
+from tedsl.expr.foreign import run_on_host
 from tedsl.expr.nodes import Axis, BinaryOp, Expr, Folded, Reduce, Var
 from tedsl.expr.numerics import Array, Value, numpy_dtype, xp
 from tedsl.expr.printer import operations
 from tedsl.expr.products import sum_of_products
 from tedsl.expr.scan_body import body_of, within_scans
-from tedsl.expr.tensor import ComputeOp, Operation, PlaceholderOp, ScanOp, Tensor
+from tedsl.expr.tensor import ComputeOp, ExternOp, Operation, PlaceholderOp, ScanOp, Tensor
 from tedsl.expr.visit import substitute, walk
 from tedsl.index.facts import Facts
 from tedsl.index.interval import interval
@@ -68,6 +69,9 @@ def evaluate(
     check_complete(op for op in ops if op not in steps)
     for op in ops:
         if op in steps:
+            continue
+        if isinstance(op, ExternOp):
+            _call(op, values, scalars)
             continue
         extents = tuple(evaluate_scalar(extent, scalars) for extent in op.shape)
         if isinstance(op, PlaceholderOp):
@@ -119,6 +123,16 @@ def _input(op: PlaceholderOp, inputs: Mapping[Tensor, Array], extents: tuple[int
             hint="convert the array: dtypes and shapes must match exactly",
         )
     return array if array.flags.c_contiguous else array.copy()
+
+
+def _call(op: ExternOp, values: dict[Tensor, Array], scalars: Mapping[Var, Value]) -> None:
+    """The outputs of an extern, from the function that it calls."""
+    for output in op.outputs:
+        extents = tuple(evaluate_scalar(extent, scalars) for extent in output.shape)
+        unset = np.nan if output.dtype.is_float else 0
+        values[output] = np.full(extents, unset, numpy_dtype(output.dtype))
+    ins = [values[tensor] for tensor in op.inputs]
+    run_on_host(op.function, op.name, ins, [values[output] for output in op.outputs])
 
 
 @dataclass(slots=True)

@@ -18,7 +18,7 @@ from tedsl.expr.printer import operations, print_expr
 from tedsl.expr.scan_body import body_of, dependents
 from tedsl.expr.scan_check import check_steps
 from tedsl.expr.tags import current_tag
-from tedsl.expr.tensor import ComputeOp, PlaceholderOp, ScanOp, Tensor
+from tedsl.expr.tensor import ComputeOp, ExternOp, PlaceholderOp, ScanOp, Tensor
 from tedsl.expr.verify_op import make_compute
 from tedsl.expr.visit import walk
 from tedsl.index.prove import equal
@@ -215,6 +215,16 @@ def _check_graph(op: ScanOp) -> None:
                 "steps of another",
                 hint="let one scan run over both, or reduce with te.sum and its like",
             )
+    for other in operations(op.updates):
+        if isinstance(other, ExternOp):
+            under = [each for each in operations(other.inputs) if each in states]
+            if under:
+                raise ExprError(
+                    f"the extern {other.name} reads the state of scan {op.name!r}, through "
+                    f"{under[0].name}: a function from outside is called between kernels, not in "
+                    "the steps of a scan",
+                    hint="write the step with te.compute, or let one te.extern run all steps",
+                )
     outside = [each for each in operations(op.updates) if each not in body]
     check_complete(each for each in (*before, *outside) if each not in states)
     _check_sizes(op)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeGuard
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy as np
 from tedsl.dtypes import DType
 from tedsl.errors import ExprError, InternalError
 from tedsl.expr import build
+from tedsl.expr.foreign import CFunction, PythonFunction, TritonKernel
 from tedsl.expr.nodes import Axis, Expr, IfThenElse, TensorRead
 
 if TYPE_CHECKING:
@@ -45,12 +46,12 @@ class Tensor:
     @property
     def shape(self) -> tuple[Expr, ...]:
         """Extents, outermost first; constants are int32 `Const`."""
-        return self.op.shape
+        return self.op.output_shapes[self.index]
 
     @property
     def ndim(self) -> int:
         """Number of dimensions."""
-        return len(self.op.shape)
+        return len(self.shape)
 
     @property
     def dtype(self) -> DType:
@@ -266,7 +267,8 @@ def _index(tensor: Tensor, dimension: int, index: Index) -> Expr:
 
 
 class Operation:
-    """Base of `PlaceholderOp`, `ComputeOp` and `ScanOp`.  All outputs share one shape."""
+    """Base of `PlaceholderOp`, `ComputeOp`, `ScanOp` and `ExternOp`.  Outputs share one shape, but
+    for those of an `ExternOp`, whose `shape` is that of the first."""
 
     __slots__ = ()
     name: str
@@ -281,6 +283,16 @@ class Operation:
     def output_dtypes(self) -> tuple[DType, ...]:
         """Element type of each output."""
         raise NotImplementedError
+
+    @property
+    def output_shapes(self) -> tuple[tuple[Expr, ...], ...]:
+        """Shape of each output."""
+        return (self.shape,) * self.num_outputs
+
+    @property
+    def extents(self) -> tuple[Expr, ...]:
+        """The extents of all outputs, each shape once."""
+        return self.shape
 
     def __repr__(self) -> str:
         text: str = importlib.import_module("tedsl.expr.printer").print_operation(self)
@@ -407,6 +419,49 @@ class ScanOp(ComputeOp):
                 case _:
                     raise InternalError(f"the scan {self.name} is not of its form: {body}")
         return tuple(found)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class ExternOp(Operation):
+    """Tensors that a function from outside computes of whole `inputs`; made by `te.extern`.
+
+    `gpu` is what the GPU runs in place of `function`, which stays the meaning.
+    """
+
+    name: str
+    inputs: tuple[Tensor, ...]
+    shapes: tuple[tuple[Expr, ...], ...]
+    dtypes: tuple[DType, ...]
+    function: PythonFunction | CFunction
+    gpu: PythonFunction | TritonKernel | None = None
+    tag: str = ""
+    outputs: tuple[Tensor, ...] = field(init=False)  # pyright: ignore[reportIncompatibleMethodOverride]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "outputs", tuple(Tensor(self, i) for i in range(len(self.dtypes))))
+
+    @property
+    def shape(self) -> tuple[Expr, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The shape of the first output."""
+        return self.shapes[0]
+
+    @property
+    def output_dtypes(self) -> tuple[DType, ...]:
+        return self.dtypes
+
+    @property
+    def output_shapes(self) -> tuple[tuple[Expr, ...], ...]:
+        return self.shapes
+
+    @property
+    def extents(self) -> tuple[Expr, ...]:
+        return tuple(extent for shape in self.shapes for extent in shape)
+
+    def reading(self, tensors: Mapping[Tensor, Tensor]) -> ExternOp:
+        """The operation with other inputs; itself when none of its inputs is a key."""
+        if not any(tensor in tensors for tensor in self.inputs):
+            return self
+        return replace(self, inputs=tuple(tensors.get(each, each) for each in self.inputs))
 
 
 # At the end, because broadcasting makes operations and their tensors have its operators.

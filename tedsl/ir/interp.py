@@ -15,6 +15,7 @@ from typing import assert_never
 import numpy as np
 
 from tedsl.errors import InternalError
+from tedsl.expr.foreign import run_on_host
 from tedsl.expr.nodes import Expr, IfThenElse, Reducer, Select, Var
 from tedsl.expr.visit import rewrite, variables
 from tedsl.ir import numerics
@@ -39,6 +40,7 @@ from tedsl.ir.nodes import (
     For,
     Func,
     Guard,
+    HostCall,
     Module,
     Seq,
     Stmt,
@@ -148,8 +150,30 @@ def _compile(stmt: Stmt, layout: Layout) -> Run:
             return _accumulate(accumulate, layout)
         case Dot() as dot:
             return _dot(dot, layout)
+        case HostCall() as call:
+            return _host_call(call, layout)
         case _ as never:
             assert_never(never)
+
+
+def _host_call(call: HostCall, layout: Layout) -> Run:
+    ins = [layout.memory(buffer) for buffer in call.inputs]
+    outs = [layout.memory(buffer) for buffer in call.outputs]
+
+    def run(env: Env) -> None:
+        given: list[Memory] = [env[place] for place in ins]
+        made: list[Memory] = [env[place] for place in outs]
+        for memory in given:
+            if memory.written is not None and not memory.written.all():
+                missing = np.argwhere(~memory.written)[0]
+                raise Unwritten(f"the call of {call.name} reads", memory, tuple(map(int, missing)))
+        arrays = [memory.data for memory in made]
+        run_on_host(call.meaning, call.name, [memory.data for memory in given], arrays)
+        for memory in made:
+            if memory.written is not None:
+                memory.written[...] = True
+
+    return run
 
 
 def _seq(parts: list[Run]) -> Run:

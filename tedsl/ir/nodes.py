@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from tedsl.dtypes import DType
+from tedsl.expr.foreign import CFunction, Foreign, PythonFunction, TritonKernel
 from tedsl.expr.integers import ZERO, sub
 from tedsl.expr.nodes import Axis, Expr, Reducer, Var
 from tedsl.expr.visit import variables
@@ -220,6 +221,27 @@ class Dot(Stmt):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class HostCall(Stmt):
+    """`outputs = meaning(inputs)` on whole buffers, between kernels.
+
+    `function` is what the target runs for it: `meaning`, or `gpu`, where that is given.  Requires:
+    it is the whole body of a `Func`; the buffers are GLOBAL; no output is an input.
+    """
+
+    name: str
+    meaning: PythonFunction | CFunction
+    gpu: PythonFunction | TritonKernel | None
+    function: Foreign
+    inputs: tuple[Buffer, ...]
+    outputs: tuple[Buffer, ...]
+
+    @property
+    def on_host(self) -> bool:
+        """True when it is called, and not launched."""
+        return not isinstance(self.function, TritonKernel)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Launch:
     """Launch options of one kernel; None leaves the backend's default."""
 
@@ -234,7 +256,8 @@ DEFAULT_LAUNCH = Launch()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Func:
-    """One kernel.  `params` are the GLOBAL buffers it touches, `sizes` the runtime scalars it uses.
+    """One kernel, or a `HostCall` between kernels.  `params` are the GLOBAL buffers it touches,
+    `sizes` the runtime scalars it uses.
 
     `assumptions` are conditions on integer sizes that hold at every call: passes and backends rely
     on them, and the runtime refuses a call where one does not hold.  `when` is a condition on
@@ -249,6 +272,11 @@ class Func:
     launch: Launch = DEFAULT_LAUNCH
     assumptions: tuple[Expr, ...] = ()
     when: Expr | None = None
+
+    @property
+    def host_call(self) -> HostCall | None:
+        """The call that this is, if it is no kernel of loops."""
+        return self.body if isinstance(self.body, HostCall) else None
 
     def __str__(self) -> str:
         text: str = importlib.import_module("tedsl.ir.printer").print_func(self)
@@ -303,6 +331,20 @@ class Module:
             end = place + 1 if repeat is None else repeat.end
             yield repeat, tuple(range(place, end))
             place = end
+
+    def runs(self) -> tuple[tuple[int, ...] | HostCall, ...]:
+        """The kernels by their places, in runs without a call of the host between them, and those
+        calls, in order."""
+        found: list[tuple[int, ...] | HostCall] = []
+        for place, func in enumerate(self.funcs):
+            call = func.host_call
+            if call is not None and call.on_host:
+                found.append(call)
+            elif found and isinstance(found[-1], tuple):
+                found[-1] = (*found[-1], place)
+            else:
+                found.append((place,))
+        return tuple(found)
 
     def __str__(self) -> str:
         text: str = importlib.import_module("tedsl.ir.printer").print_module(self)

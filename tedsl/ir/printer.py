@@ -19,6 +19,7 @@ from tedsl.ir.nodes import (
     For,
     Func,
     Guard,
+    HostCall,
     Launch,
     Load,
     LoopKind,
@@ -145,6 +146,10 @@ def _stmt_lines(stmt: Stmt, namer: Namer) -> list[str]:
             return [_accumulate(stmt, namer)]
         case Dot():
             return [_dot(stmt, namer)]
+        case HostCall(function=function, inputs=inputs, outputs=outputs):
+            made, given = (", ".join(map(namer.name, each)) for each in (outputs, inputs))
+            verb = "call" if stmt.on_host else "launch"
+            return [f"{made} = {verb} {function.label}({given})"]
         case _:
             return [f"<{type(stmt).__name__}>"]
 

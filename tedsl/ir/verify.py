@@ -34,6 +34,7 @@ from tedsl.ir.nodes import (
     For,
     Func,
     Guard,
+    HostCall,
     Level,
     Load,
     LoopKind,
@@ -113,7 +114,19 @@ def _verify_func(func: Func, level: Level) -> None:
         _check_expr(condition, scope, None)
         if condition.dtype is not DType.bool:
             raise scope.fail("a condition on sizes is not bool", None, condition)
-    _check_stmt(func.body, scope, bound)
+    if func.host_call is None:
+        _check_stmt(func.body, scope, bound)
+    else:
+        _check_host_call(func.host_call, scope)
+
+
+def _check_host_call(call: HostCall, scope: _Scope) -> None:
+    for buffer in (*call.inputs, *call.outputs):
+        if buffer not in scope.buffers:
+            raise scope.fail(f"buffer {buffer.name!r} is no parameter", call)
+    for buffer in call.outputs:
+        if buffer in call.inputs:
+            raise scope.fail(f"buffer {buffer.name!r} is read and written", call)
 
 
 def _check_stmt(stmt: Stmt, scope: _Scope, bound: set[Axis]) -> None:
@@ -136,6 +149,8 @@ def _check_stmt(stmt: Stmt, scope: _Scope, bound: set[Axis]) -> None:
             _check_stmt(body, _inner(scope, buffers=(buffer,)), bound)
         case (Store() | Accumulate() | Dot()) as leaf:
             _check_leaf(leaf, scope)
+        case HostCall():
+            raise scope.fail("a call of the host inside a kernel", stmt)
         case _ as never:
             assert_never(never)
 

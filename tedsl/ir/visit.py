@@ -20,6 +20,7 @@ from tedsl.ir.nodes import (
     Dot,
     For,
     Guard,
+    HostCall,
     Load,
     Seq,
     Stmt,
@@ -27,13 +28,13 @@ from tedsl.ir.nodes import (
     TileAxis,
 )
 
-AnyStmt = Seq | For | Guard | Allocate | Store | Accumulate | Dot
+AnyStmt = Seq | For | Guard | Allocate | Store | Accumulate | Dot | HostCall
 
 
 def closed(stmt: Stmt) -> AnyStmt:
     """`stmt` as the closed union of statements, so that a `match` over it can end in
     `assert_never`."""
-    if isinstance(stmt, (Seq, For, Guard, Allocate, Store, Accumulate, Dot)):
+    if isinstance(stmt, (Seq, For, Guard, Allocate, Store, Accumulate, Dot, HostCall)):
         return stmt
     raise InternalError(f"{type(stmt).__name__} is not a statement of the loop IR")
 
@@ -45,7 +46,7 @@ def sub_stmts(stmt: Stmt) -> tuple[Stmt, ...]:
             return stmts
         case For(body=body) | Guard(body=body) | Allocate(body=body):
             return (body,)
-        case Store() | Accumulate() | Dot():
+        case Store() | Accumulate() | Dot() | HostCall():
             return ()
         case _ as never:
             assert_never(never)
@@ -65,7 +66,7 @@ def tile_axes(stmt: Stmt) -> tuple[TileAxis, ...]:
 def own_exprs(stmt: Stmt) -> tuple[Expr, ...]:
     """The whole expressions `stmt` itself holds (not those of statements inside it)."""
     match closed(stmt):
-        case Seq() | Allocate():
+        case Seq() | Allocate() | HostCall():
             return ()
         case For(start=start, end=end):
             return (start, end)
@@ -91,7 +92,7 @@ def map_sub_stmts(stmt: Stmt, fn: Callable[[Stmt], Stmt]) -> Stmt:
         case (For() | Guard() | Allocate()) as node:
             body = fn(node.body)
             return node if body is node.body else replace(node, body=body)
-        case Store() | Accumulate() | Dot():
+        case Store() | Accumulate() | Dot() | HostCall():
             return stmt
         case _ as never:
             assert_never(never)
@@ -108,7 +109,7 @@ def map_own_exprs(stmt: Stmt, fn: Callable[[Expr], Expr]) -> Stmt:
 def with_exprs(stmt: Stmt, exprs: tuple[Expr, ...]) -> Stmt:
     """`stmt` over other expressions: as many as, and in the order of, `own_exprs`."""
     match closed(stmt):
-        case (Seq() | Allocate()) as node:
+        case (Seq() | Allocate() | HostCall()) as node:
             return node
         case For() as node:
             return replace(node, start=exprs[0], end=exprs[1])
@@ -188,6 +189,9 @@ def map_buffers(stmt: Stmt, mapping: Mapping[Buffer, Buffer]) -> Stmt:
                 return replace(node, buffer=mapping[b])
             case Accumulate(buffers=buffers) if any(b in mapping for b in buffers):
                 return replace(node, buffers=tuple(mapping.get(b, b) for b in buffers))
+            case HostCall(inputs=inputs, outputs=outputs):
+                ins = tuple(mapping.get(b, b) for b in inputs)
+                return replace(node, inputs=ins, outputs=tuple(mapping.get(b, b) for b in outputs))
             case _:
                 return None
 
@@ -205,6 +209,8 @@ def buffers_read(stmt: Stmt) -> tuple[Buffer, ...]:
             found.update(dict.fromkeys(node.buffers))
         elif isinstance(node, Dot):
             found[node.buffer] = None
+        elif isinstance(node, HostCall):
+            found.update(dict.fromkeys(node.inputs))
     return tuple(found)
 
 
@@ -215,7 +221,7 @@ def buffers_written(stmt: Stmt) -> tuple[Buffer, ...]:
         match node:
             case Store(buffer=buffer) | Dot(buffer=buffer):
                 found[buffer] = None
-            case Accumulate(buffers=buffers):
+            case Accumulate(buffers=buffers) | HostCall(outputs=buffers):
                 found.update(dict.fromkeys(buffers))
             case _:
                 pass

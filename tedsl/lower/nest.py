@@ -20,13 +20,14 @@ from tedsl.expr.nodes import (
     TensorRead,
     Var,
 )
-from tedsl.expr.tensor import ComputeOp, ScanOp
+from tedsl.expr.tensor import ComputeOp, ExternOp, ScanOp
 from tedsl.expr.visit import rewrite, variables, walk
 from tedsl.index.prove import prove
 from tedsl.ir.nodes import (
     Allocate,
     Buffer,
     Func,
+    HostCall,
     Load,
     Module,
     Repeat,
@@ -107,10 +108,13 @@ def _funcs(
     roots = [
         stage
         for stage in context.plan.stages
-        if isinstance(stage.op, ComputeOp) and stage.attach.kind is AttachKind.ROOT
+        if isinstance(stage.op, (ComputeOp, ExternOp)) and stage.attach.kind is AttachKind.ROOT
     ]
     for group in _groups(context.plan, roots):
         stage = group[0]
+        if isinstance(stage.op, ExternOp):
+            funcs.append(_host_func(context, stage, stage.op))
+            continue
         if stage.name in context.launches:
             steps = _step_funcs(context, stage)
             end = len(funcs) + len(steps.funcs)
@@ -193,13 +197,14 @@ def _with_loads(context: Context) -> Bounds:
 def _place(context: Context, stage: StagePlan) -> None:
     """Give the outputs of a stage their buffers: the whole tensor at root, the region when
     attached; parts of a scan live in its result."""
-    shape, scope = stage.op.shape, Scope.GLOBAL
+    shapes, scope = stage.op.output_shapes, Scope.GLOBAL
     if all(tensor in context.aliases for tensor in stage.op.outputs):
         return
     if stage.attach.kind is AttachKind.AT and _is_workspace(context, stage):
-        shape = tuple(r.extent for r in context.bounds[stage.name].stored)
+        shapes = (tuple(r.extent for r in context.bounds[stage.name].stored),) * len(shapes)
     elif stage.attach.kind is AttachKind.AT:
         shape = tuple(r.extent for r in context.bounds[stage.name].stored)
+        shapes = (shape,) * len(shapes)
         scope = Scope.LOCAL if stage.scope is Scope.GLOBAL else stage.scope
         for i, extent in enumerate(shape):
             if constant(extent) is None:
@@ -211,7 +216,7 @@ def _place(context: Context, stage: StagePlan) -> None:
                 )
     for tensor in stage.op.outputs:
         name = stage.name if len(stage.op.outputs) == 1 else f"{stage.name}_{tensor.index}"
-        buffer = context.buffers[tensor] = Buffer(name, tensor.dtype, shape, scope)
+        buffer = context.buffers[tensor] = Buffer(name, tensor.dtype, shapes[tensor.index], scope)
         context.before[buffer] = replace(buffer, name=f"{name}_before")
         if stage.attach.online and exported(context.plan, stage):
             kernel = kernel_of(context.plan, stage).name
@@ -314,6 +319,19 @@ def _groups(plan: Plan, level: Sequence[StagePlan]) -> list[tuple[StagePlan, ...
     if found is None:
         raise InternalError("stages that run together read from each other")
     return found
+
+
+def _host_func(context: Context, stage: StagePlan, op: ExternOp) -> Func:
+    """The call of an extern's function, at its place among the kernels."""
+    inputs, outputs = (
+        tuple(dict.fromkeys(context.buffers[tensor] for tensor in tensors))
+        for tensors in (op.inputs, op.outputs)
+    )
+    given = tuple(context.buffers[tensor] for tensor in op.inputs)
+    body = HostCall(stage.name, op.function, op.gpu, op.function, given, outputs)
+    params = (*inputs, *outputs)
+    sizes = dict.fromkeys(v for b in params for v in variables(*b.shape) if isinstance(v, Var))
+    return Func(stage.name, params, tuple(sizes), body)
 
 
 def _func(context: Context, stage: StagePlan, body: Stmt, when: Expr | None = None) -> Func:

@@ -11,6 +11,7 @@ from functools import partial
 
 from tedsl.ir.nodes import Func, Level, Module
 from tedsl.ir.verify import verify
+from tedsl.lower.calls import choose_functions
 from tedsl.lower.dots import find_dots
 from tedsl.lower.nest import build_nests
 from tedsl.lower.partition import partition_loops
@@ -93,12 +94,17 @@ def lower(plan: Plan, target: Target, *, dump: Dump | None = None, check: bool =
         plan = complete_for_loops(plan)
     bounds = infer(plan)
     versions = find_versions(plan, bounds, launches, tiles=target.is_triton)
-    module = build_nests(plan, bounds, launches, versions)
+    module = choose_functions(build_nests(plan, bounds, launches, versions), target)
     _observed(module, "build_nests", Level.NEST, dump, check)
     for step in BLOCK_PASSES if target.is_triton else CPU_PASSES:
-        module = replace(module, funcs=tuple(step.run(func) for func in module.funcs))
+        module = replace(module, funcs=tuple(_passed(step, func) for func in module.funcs))
         _observed(module, step.name, step.level, dump, check)
     return module
+
+
+def _passed(step: Pass, func: Func) -> Func:
+    """The kernel after a pass; what is called between kernels stays as it is."""
+    return func if func.host_call is not None else step.run(func)
 
 
 def _observed(module: Module, name: str, level: Level, dump: Dump | None, check: bool) -> None:

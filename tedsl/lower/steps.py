@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tedsl.expr.nodes import Axis, AxisKind, Range, TensorRead
-from tedsl.expr.tensor import ComputeOp
+from tedsl.expr.tensor import ComputeOp, ExternOp
 from tedsl.scheduling.graph import fresh_stage, insert_before, reroute
 from tedsl.scheduling.names import unique_name
 from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
@@ -15,12 +15,15 @@ from tedsl.scheduling.scans import is_step_axis, outside_steps, scan_stages, ste
 
 def separate_inits(plan: Plan) -> Plan:
     """The plan with a copy of each init that cannot be stored in the first rows of its scan: it is
-    an output itself, or another scan has it.
+    an output itself, or another scan or an extern has it.
 
     Before:  Z[t, i] = 0;  a = scan(Z, ...);  b = scan(Z, ...)
     After:   Z[t, i] = 0;  a = scan(Z, ...);  b.init[t, i] = Z[t, i];  b = scan(b.init, ...)
     """
     taken = {tensor.op for tensor in plan.outputs}
+    for each in plan.stages:
+        if isinstance(each.op, ExternOp):
+            taken |= {tensor.op for tensor in each.op.inputs}
     for stage, scan in scan_stages(plan):
         inits = scan.inits
         for init in inits:

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tedsl.errors import BackendError
-from tedsl.ir.nodes import Module
+from tedsl.ir.nodes import HostCall, Module
 from tedsl.runtime.arguments import ArraySpec, Binding
 from tedsl.runtime.arrays import CPU
 from tedsl.runtime.cache import disk_cache
 from tedsl.runtime.fingerprint import code_version, fingerprint, tool_versions
+from tedsl.runtime.host import HostSteps
 from tedsl.runtime.kernel import Executor, Launch
 from tedsl.target import Target, TargetKind
 
@@ -92,11 +93,12 @@ class CpuExecutor:
         parts = disk.get(key)
         if parts is not None:
             self.from_cache = True
-            pointers, _, sizes = parts["signature"].decode().partition(" ")
-            signature = self._backend.Signature(int(pointers), sizes)
+            pointers, sizes, entries = parts["signature"].decode().split(" ")
+            signature = self._backend.Signature(int(pointers), sizes, int(entries))
             return self._backend.load_object(parts["object"], signature)
         program = self._compile()
-        text = f"{program.signature.pointers} {program.signature.sizes}"
+        made = program.signature
+        text = f"{made.pointers} {made.sizes} {made.entries}"
         disk.put(key, {"object": program.object_code, "signature": text.encode()})
         return program
 
@@ -128,12 +130,34 @@ class CpuExecutor:
 
     def prepare(self, binding: Binding) -> Launch:
         """Bind the sizes of one call."""
-        call, sizes = self._program.call, binding.sizes
+        sizes = binding.sizes
+        if any(isinstance(run, HostCall) for run in self._module.runs()):
+            return self._with_host(binding)
+        call = self._program.call
 
         def launch(pointers: Sequence[int], arrays: Sequence[Any]) -> None:
             call(*pointers, *sizes)
 
         return launch
+
+    def _with_host(self, binding: Binding) -> Launch:
+        """The parts of the program, with calls of the host between them."""
+        host, sizes = HostSteps(self._module, binding), binding.sizes
+        parts = iter(self._program.calls)
+        steps = [
+            host.step(run) if isinstance(run, HostCall) else _part(next(parts), sizes)
+            for run in self._module.runs()
+        ]
+
+        def launch(pointers: Sequence[int], arrays: Sequence[Any]) -> None:
+            for step in steps:
+                step(pointers)
+
+        return launch
+
+
+def _part(call: Callable[..., None], sizes: Sequence[Any]) -> Callable[[Sequence[int]], None]:
+    return lambda pointers: call(*pointers, *sizes)
 
 
 def cpu_key(module: Module, target: Target) -> str:

@@ -45,7 +45,8 @@ from tedsl.target import Target
 class KernelCost:
     """One kernel: bytes by buffer, floating-point operations, and the buffers it computes on the
     way; `local_bytes` is what those that are local hold, per thread or program.  Bytes and
-    operations are those of all `times` that it is launched."""
+    operations are those of all `times` that it is launched.  `calls` is the function that an extern
+    runs, of whose operations nothing is known."""
 
     name: str
     reads: Mapping[str, int]
@@ -54,6 +55,7 @@ class KernelCost:
     stages: tuple[str, ...]
     local_bytes: int
     times: int = 1
+    calls: str = ""
 
     @property
     def nbytes(self) -> int:
@@ -63,13 +65,18 @@ class KernelCost:
     def __str__(self) -> str:
         density = self.flops / self.nbytes if self.nbytes else 0.0
         lines = [
-            f"kernel {self.name}" + (f", {self.times} times" if self.times != 1 else ""),
+            self._head(),
             f"  computes {', '.join(self.stages)}",
             f"  reads    {_buffers_text(self.reads)}",
             f"  writes   {_buffers_text(self.writes)}",
             f"  does     {_scaled(self.flops)}flop, {density:.3g} per byte",
         ]
-        return "\n".join(lines)
+        return "\n".join(lines[:-1] if self.calls else lines)
+
+    def _head(self) -> str:
+        if self.calls:
+            return f"extern {self.name}, a call of {self.calls}"
+        return f"kernel {self.name}" + (f", {self.times} times" if self.times != 1 else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +100,11 @@ class Explanation:
         return sum(kernel.flops for kernel in self.kernels)
 
     def __str__(self) -> str:
-        count = len(self.kernels)
+        calls = sum(bool(kernel.calls) for kernel in self.kernels)
+        count = len(self.kernels) - calls
+        also = f" and {calls} extern{'s' if calls != 1 else ''}" if calls else ""
         total = (
-            f"{count} kernel{'s' if count != 1 else ''} for {self.target}: "
+            f"{count} kernel{'s' if count != 1 else ''}{also} for {self.target}: "
             f"{_scaled(self.nbytes)}B moved, {_scaled(self.flops)}flop"
         )
         floor = f"inputs and outputs once each: {_scaled(self.least_bytes)}B"
@@ -143,6 +152,7 @@ def _cost(func: Func, values: Mapping[Var, Number], repeat: Repeat | None) -> Ke
         stages=tuple(dict.fromkeys((*(b.name for b in buffers), *written))),
         local_bytes=sum(_nbytes(b, values) for b in local),
         times=times,
+        calls="" if func.host_call is None else func.host_call.function.label,
     )
 
 

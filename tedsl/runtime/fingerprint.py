@@ -80,6 +80,10 @@ class _Writer:
             raise InternalError(f"{type(node).__name__} has no fingerprint")
         self._numbers[id(node)] = len(self._numbers)
         self._keep.append(node)
+        own = getattr(node, "fingerprint", None)
+        if own is not None:  # of functions from outside: what of them generated code depends on
+            self(own)
+            return
         specs = fields(cast(Any, node))
         self._token(f"{type(node).__qualname__} {len(specs)}")
         for spec in specs:

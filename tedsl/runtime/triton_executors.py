@@ -12,7 +12,8 @@ from typing import Any, NoReturn
 from tedsl.backends.triton import emit as emitter
 from tedsl.backends.triton import interpret, launcher, offline
 from tedsl.errors import BackendError
-from tedsl.ir.nodes import Module
+from tedsl.expr.foreign import run_on_host
+from tedsl.ir.nodes import Buffer, HostCall, Module
 from tedsl.runtime.arguments import ArraySpec, Binding
 from tedsl.runtime.arrays import CPU, Device, is_torch
 from tedsl.runtime.kernel import Executor, Launch
@@ -83,12 +84,22 @@ class InterpretExecutor:
         specs = (*binding.inputs, *binding.outputs, *binding.workspaces)
         count = len(module.inputs)
         sizes = dict(zip(module.sizes, binding.sizes, strict=True))
+        runs = module.runs()
+
+        def host(call: HostCall, arrays: Mapping[Buffer, Any]) -> None:
+            ins = [arrays[buffer] for buffer in call.inputs]
+            run_on_host(call.function, call.name, ins, [arrays[b] for b in call.outputs])
 
         def launch(pointers: Sequence[int], arrays: Sequence[Any]) -> None:
             views = [numpy_at(p, spec) for p, spec in zip(pointers, specs, strict=True)]
             # The interpreter writes every array back, and an input may be read-only.
             views[:count] = [array.copy() for array in views[:count]]
-            interpret.run(self._program, dict(zip(buffers, views, strict=True)), sizes)
+            arrays_of = dict(zip(buffers, views, strict=True))
+            for run in runs:
+                if isinstance(run, HostCall):
+                    host(run, arrays_of)
+                else:
+                    interpret.run(self._program, arrays_of, sizes, places=run)
 
         return launch
 

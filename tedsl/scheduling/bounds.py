@@ -342,7 +342,7 @@ def _loop_facts(plan: Plan, stage: StagePlan, found: dict[str, StageBounds], fac
 
 def plan_facts(plan: Plan) -> Facts:
     """What holds of the sizes at every call: no dimension is negative, and what is assumed."""
-    facts = shape_facts(stage.op.shape for stage in plan.stages)
+    facts = shape_facts(stage.op.extents for stage in plan.stages)
     for condition in plan.assumptions:
         facts = facts.assume(condition)
     return facts

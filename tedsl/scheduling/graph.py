@@ -13,7 +13,7 @@ from functools import lru_cache
 from tedsl.expr.bounds_check import check_complete
 from tedsl.expr.nodes import Axis, Expr, Reduce, TensorRead, Var
 from tedsl.expr.scan_body import within_scans
-from tedsl.expr.tensor import ComputeOp, Operation, PlaceholderOp, ScanOp, Tensor
+from tedsl.expr.tensor import ComputeOp, ExternOp, Operation, PlaceholderOp, ScanOp, Tensor
 from tedsl.expr.visit import reads, rewrite, variables
 from tedsl.ir.nodes import Scope
 from tedsl.scheduling.names import labels, unique_name
@@ -23,6 +23,8 @@ from tedsl.scheduling.plan import Attach, AttachKind, Plan, StagePlan
 @lru_cache(maxsize=1024)
 def tensors_read(op: Operation) -> tuple[Tensor, ...]:
     """The distinct tensors `op` reads, in order of first occurrence."""
+    if isinstance(op, ExternOp):
+        return tuple(dict.fromkeys(op.inputs))
     if not isinstance(op, ComputeOp):
         return ()
     return tuple(dict.fromkeys(read.tensor for read in reads(*op.bodies)))
@@ -69,7 +71,7 @@ def initial_plan(outputs: tuple[Tensor, ...]) -> Plan:
     steps = within_scans(ops)
     check_complete(op for op in ops if op not in steps)
     for op in ops:
-        if not isinstance(op, (ComputeOp, PlaceholderOp)):
+        if not isinstance(op, (ComputeOp, PlaceholderOp, ExternOp)):
             continue
         name = unique_name(op.name, taken)
         taken.add(name)
@@ -89,7 +91,7 @@ def _in_steps(
     return replace(stage, attach=place, scope=Scope.LOCAL)
 
 
-def fresh_stage(name: str, op: ComputeOp | PlaceholderOp) -> StagePlan:
+def fresh_stage(name: str, op: ComputeOp | PlaceholderOp | ExternOp) -> StagePlan:
     """A stage at root with the loops of its definition."""
     stage = StagePlan(name, op)
     return replace(stage, leaf_axes=stage.root_axes)
@@ -137,6 +139,11 @@ def loop_readers(
 def is_output(plan: Plan, op: Operation) -> bool:
     """True when the user asked for an output of `op`."""
     return any(tensor.op is op for tensor in plan.outputs)
+
+
+def extern_readers(plan: Plan, op: Operation) -> tuple[StagePlan, ...]:
+    """The externs that read an output of `op`, whole and from memory."""
+    return tuple(stage for stage in readers(plan, op) if isinstance(stage.op, ExternOp))
 
 
 def insert_before(plan: Plan, name: str, stage: StagePlan) -> Plan:
@@ -207,6 +214,11 @@ def rewrite_reads(
             bodies = tuple(rewrite(body, replaced, memo) for body in op.bodies)
             stage = replace(stage, op=replace(op, bodies=bodies))
             current.update(zip(op.outputs, stage.op.outputs, strict=True))
+        elif isinstance(op, ExternOp):
+            moved = op.reading(current)
+            if moved is not op:
+                stage = replace(stage, op=moved)
+                current.update(zip(op.outputs, moved.outputs, strict=True))
         stages.append(stage)
     outputs = tuple(current.get(tensor, tensor) for tensor in plan.outputs)
     return replace(plan, stages=tuple(stages), outputs=outputs)
@@ -215,6 +227,9 @@ def rewrite_reads(
 def rebuilt(stage: StagePlan, tensors: Mapping[Tensor, Tensor]) -> StagePlan:
     """The stage reading other tensors; the same object when it reads none of them."""
     op = stage.op
+    if isinstance(op, ExternOp):
+        moved = op.reading(tensors)
+        return stage if moved is op else replace(stage, op=moved)
     if not isinstance(op, ComputeOp) or not any(t in tensors for t in tensors_read(op)):
         return stage
 
@@ -249,7 +264,7 @@ def runtime_sizes(plan: Plan) -> dict[str, Var]:
     for stage in plan.stages:
         bodies = stage.op.bodies if isinstance(stage.op, ComputeOp) else ()
         domains = [a.domain.extent for a in stage.root_axes if a.domain is not None]
-        for node in variables(*stage.op.shape, *domains, *bodies):
+        for node in variables(*stage.op.extents, *domains, *bodies):
             if isinstance(node, Var):
                 found.setdefault(node.name, node)
     return found

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tedsl.expr.nodes import Expr, TensorRead
-from tedsl.expr.tensor import ComputeOp, Operation, Tensor
+from tedsl.expr.tensor import ComputeOp, ExternOp, Operation, Tensor
 from tedsl.expr.visit import reads, rewrite, substitute
 from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
 
@@ -37,6 +37,9 @@ def inline_stages(plan: Plan) -> Plan:
                 continue
             if op is not stage.op:
                 renamed[stage.op] = op
+        elif isinstance(op, ExternOp):
+            op = reading_whole(op, renamed)
+            renamed[stage.op] = op
         kept.append(stage if op is stage.op else replace(stage, op=op))
     outputs = tuple(renamed.get(t.op, t.op).outputs[t.index] for t in plan.outputs)
     return replace(plan, stages=tuple(kept), outputs=outputs)
@@ -63,3 +66,9 @@ def reading(
 
     memo: dict[Expr, Expr] = {}
     return replace(op, bodies=tuple(rewrite(body, replaced, memo) for body in op.bodies))
+
+
+def reading_whole(op: ExternOp, renamed: Mapping[Operation, Operation]) -> ExternOp:
+    """`op` reading the rebuilt operations; the same object when it reads none."""
+    moved = [tensor for tensor in op.inputs if tensor.op in renamed]
+    return op.reading({each: renamed[each.op].outputs[each.index] for each in moved})

@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from tedsl.errors import InternalError
 from tedsl.expr.nodes import Axis, Expr
-from tedsl.expr.tensor import ComputeOp, Operation, PlaceholderOp, Tensor
+from tedsl.expr.tensor import ComputeOp, ExternOp, Operation, PlaceholderOp, Tensor
 from tedsl.ir.nodes import DEFAULT_LAUNCH, Launch, LoopKind, Products, Scope
 
 
@@ -104,7 +104,7 @@ class StagePlan:
     """
 
     name: str
-    op: ComputeOp | PlaceholderOp
+    op: ComputeOp | PlaceholderOp | ExternOp
     leaf_axes: tuple[Axis, ...] = ()
     relations: tuple[Relation, ...] = ()
     marks: Mapping[Axis, Mark] = field(default_factory=dict[Axis, Mark])

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from tedsl.expr.integers import add
 from tedsl.expr.nodes import Axis, AxisKind, Expr, Var
 from tedsl.expr.printer import print_expr
-from tedsl.expr.tensor import ComputeOp, Operation, ScanOp
+from tedsl.expr.tensor import ComputeOp, ExternOp, Operation, PlaceholderOp, ScanOp, Tensor
 from tedsl.scheduling.bounds import Bounds, infer
 from tedsl.scheduling.checks.loops import PLAIN, mark_text
 from tedsl.scheduling.checks.places import guests
@@ -38,14 +38,16 @@ def print_plan(plan: Plan) -> str:
     """
     lines = [f"assume {print_expr(condition)}" for condition in plan.assumptions]
     for stage in plan.stages:
-        if not isinstance(stage.op, ComputeOp):
+        if isinstance(stage.op, PlaceholderOp):
             what = "state" if is_state(plan, stage.op) else "input"
             lines.append(f"{what} {stage.name}: {_type(stage)}")
-        elif stage.attach.kind is AttachKind.INLINE:
+        elif isinstance(stage.op, ComputeOp) and stage.attach.kind is AttachKind.INLINE:
             lines.append(f"{stage.name} is inlined: {_definition(plan, stage, stage.op)[0]}")
     shown = separate_axes(inline_stages(plan))
     bounds = infer(shown)
     for stage in shown.stages:
+        if isinstance(stage.op, ExternOp):
+            lines.append(_extern(shown, stage, stage.op))
         if stage.join is not None or not isinstance(stage.op, ComputeOp):
             continue
         if stage.attach.kind is AttachKind.ROOT:
@@ -64,6 +66,19 @@ def _type(stage: StagePlan) -> str:
     kinds = [dtype.value for dtype in stage.op.output_dtypes]
     shape = ", ".join(str(extent) for extent in stage.op.shape)
     return f"{kinds[0] if len(kinds) == 1 else '(' + ', '.join(kinds) + ')'}[{shape}]"
+
+
+def _extern(plan: Plan, stage: StagePlan, op: ExternOp) -> str:
+    """`extern E: float32[64] calls sort_rows(A, B), on the GPU fast_sort`."""
+    kinds = [f"{t.dtype.value}[{', '.join(map(str, t.shape))}]" for t in op.outputs]
+    names = [f"{plan.stage_of(t.op).name}{_output(t)}" for t in op.inputs]
+    gpu = "" if op.gpu is None else f", on the GPU {op.gpu.label}"
+    made = f"{stage.name}: {', '.join(kinds)}"
+    return f"extern {made} calls {op.function.label}({', '.join(names)}){gpu}"
+
+
+def _output(tensor: Tensor) -> str:
+    return f".v{tensor.index}" if tensor.op.num_outputs > 1 else ""
 
 
 def _launch(stage: StagePlan) -> str:

@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tedsl.expr.nodes import Axis, Expr, Reduce
-from tedsl.expr.tensor import ComputeOp, Operation, PlaceholderOp
+from tedsl.expr.tensor import ComputeOp, ExternOp, Operation
 from tedsl.expr.visit import rewrite
-from tedsl.scheduling.inline import reading
+from tedsl.scheduling.inline import reading, reading_whole
 from tedsl.scheduling.plan import AttachKind, Fuse, Plan, Relation, Split, StagePlan
 
 
@@ -36,6 +36,8 @@ def separate_axes(plan: Plan) -> Plan:
         moved = _renamed(stage, clones.get(stage.name, {}))
         if isinstance(moved.op, ComputeOp):
             moved = replace(moved, op=reading(moved.op, {}, renamed))
+        elif isinstance(moved.op, ExternOp):
+            moved = replace(moved, op=reading_whole(moved.op, renamed))
         if moved.op is not stage.op:
             renamed[stage.op] = moved.op
         if stage.attach.kind is AttachKind.AT and stage.attach.axis is not None:
@@ -52,7 +54,7 @@ def separate_axes(plan: Plan) -> Plan:
 def _renamed(stage: StagePlan, clones: dict[Axis, Axis]) -> StagePlan:
     """`stage` over the clones of some of its axes."""
     op = stage.op
-    if not clones or isinstance(op, PlaceholderOp):
+    if not clones or not isinstance(op, ComputeOp):
         return stage
 
     def own(axis: Axis) -> Axis:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tedsl.expr.nodes import Axis
-from tedsl.expr.tensor import ComputeOp, Operation
+from tedsl.expr.tensor import Operation
 from tedsl.scheduling.graph import tensors_read
 from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
 from tedsl.scheduling.relations import ranks
@@ -92,9 +92,8 @@ def path_between(plan: Plan, start: StagePlan, end: StagePlan) -> tuple[str, ...
     """Names of stages from `start` to `end`, each read by the next; empty when there is no way."""
     readers: Mapping[Operation, list[StagePlan]] = {stage.op: [] for stage in plan.stages}
     for stage in plan.stages:
-        if isinstance(stage.op, ComputeOp):
-            for op in dict.fromkeys(tensor.op for tensor in tensors_read(stage.op)):
-                readers[op].append(stage)
+        for op in dict.fromkeys(tensor.op for tensor in tensors_read(stage.op)):
+            readers[op].append(stage)
     waiting: list[tuple[StagePlan, tuple[str, ...]]] = [(start, (start.name,))]
     seen = {start.name}
     while waiting:

@@ -107,7 +107,12 @@ def compile_noted() -> None:
 
 def _compile_new(program: TritonProgram, arch: str, done: Path) -> None:
     new: dict[Path, KernelSpec] = {}
-    pairs = zip(_digests(program.source, program.kernels), program.module.funcs, strict=True)
+    funcs = [
+        func
+        for func, spec in zip(program.module.funcs, program.kernels, strict=True)
+        if spec.call is None
+    ]
+    pairs = zip(_digests(program.source, program.compiled), funcs, strict=True)
     for (digest, spec), func in pairs:
         path = done / f"{digest}.{arch}"
         if _largest_tile(func) > VALUES * 32 * spec.num_warps:

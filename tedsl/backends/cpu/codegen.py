@@ -46,21 +46,40 @@ def size_type(var: Var) -> Type:
 def emit_module(module: ir.Module) -> str:
     """The LLVM assembly of `module`."""
     out = Module(machine().triple, machine().attributes)
-    entry = Function(out, f"define void @{ENTRY}(ptr noalias nocapture readonly %args) #0")
+    streamed = streamed_outputs(module) if machine().has_masks else frozenset[ir.Buffer]()
+    runs = [run for run in module.runs() if isinstance(run, tuple)]
+    for number, places in enumerate(runs):
+        _emit_entry(out, module, entry_name(number), places, streamed)
+    return out.text()
+
+
+def entry_name(number: int) -> str:
+    """The symbol that runs the kernels between one call of the host and the next."""
+    return ENTRY if number == 0 else f"{ENTRY}.{number}"
+
+
+def _emit_entry(
+    out: Module,
+    module: ir.Module,
+    symbol: str,
+    places: Sequence[int],
+    streamed: frozenset[ir.Buffer],
+) -> None:
+    """The function that calls the kernels at `places` in order."""
+    entry = Function(out, f"define void @{symbol}(ptr noalias nocapture readonly %args) #0")
     buffers = (*module.inputs, *module.outputs, *module.workspaces)
     pointers = {b: _argument(entry, i, PTR) for i, b in enumerate(buffers)}
     sizes = {
         v: _argument(entry, len(buffers) + i, size_type(v)) for i, v in enumerate(module.sizes)
     }
-    streamed = streamed_outputs(module) if machine().has_masks else frozenset[ir.Buffer]()
-    for number, func in enumerate(module.funcs):
+    for number in places:
+        func = module.funcs[number]
         values = [pointers[b] for b in func.params] + [sizes[v] for v in func.sizes]
         name, needs = _emit_func(out, func, number, streamed)
         with _launched(entry, func, sizes), scratch(entry, needs) as extra:
             entry.call(name, None, [*values, *extra])
     entry.do("ret void")
     out.functions.append(entry)
-    return out.text()
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from tedsl.backends.cpu import threads
-from tedsl.backends.cpu.codegen import ENTRY, check_module, emit_module
+from tedsl.backends.cpu.codegen import check_module, emit_module, entry_name
 from tedsl.backends.cpu.machine import Machine, binding, machine
 from tedsl.errors import InternalError
 from tedsl.ir.nodes import Module
@@ -20,10 +20,11 @@ from tedsl.target import Target
 @dataclass(frozen=True, slots=True)
 class Signature:
     """What a program takes: a number of pointers, then one letter per size, `i` for integers and
-    `f` for floats."""
+    `f` for floats; and how many entries it has, all with these arguments."""
 
     pointers: int
     sizes: str = ""
+    entries: int = 1
 
     @property
     def format(self) -> str:
@@ -35,7 +36,8 @@ class CpuProgram:
     """Machine code of one module, loaded into this process.
 
     `call(*pointers, *sizes)` runs it; pointers are addresses of inputs, outputs and workspaces in
-    module order.
+    module order.  Where the host is called between kernels, `calls` are the parts before, between
+    and after, and `call` is the first of them.
     """
 
     def __init__(self, object_code: bytes, signature: Signature, llvm_ir: str = "") -> None:
@@ -43,14 +45,18 @@ class CpuProgram:
         self.signature = signature
         self.llvm_ir = llvm_ir
         self._engine = _load(object_code)
-        address = self._engine.get_function_address(ENTRY)
-        self._function = ctypes.CFUNCTYPE(None, ctypes.c_char_p)(address)
         self._pack = struct.Struct(signature.format).pack
         self._asm: str | None = None
-        self.call = self._caller()
+        self.calls = tuple(self._caller(entry_name(n)) for n in range(signature.entries))
 
-    def _caller(self) -> Callable[..., None]:
-        pack, function = self._pack, self._function
+    @property
+    def call(self) -> Callable[..., None]:
+        """The first part, which is all of it unless the host is called between kernels."""
+        return self.calls[0]
+
+    def _caller(self, name: str) -> Callable[..., None]:
+        address = self._engine.get_function_address(name)
+        pack, function = self._pack, ctypes.CFUNCTYPE(None, ctypes.c_char_p)(address)
 
         def call(*arguments: int | float) -> None:
             function(pack(*arguments))
@@ -59,7 +65,8 @@ class CpuProgram:
 
     def entry(self, pointers: Sequence[int], sizes: Sequence[int | float] = ()) -> None:
         """Run the program on addresses of buffers and values of runtime scalars."""
-        self._function(self._pack(*pointers, *sizes))
+        for call in self.calls:
+            call(*pointers, *sizes)
 
     @property
     def asm(self) -> str:
@@ -80,9 +87,9 @@ def compile_module(module: Module, target: Target) -> CpuProgram:
     text = emit_module(module)
     count = len(module.inputs) + len(module.outputs) + len(module.workspaces)
     sizes = "".join("f" if v.dtype.is_float else "i" for v in module.sizes)
-    return CpuProgram(
-        bytes(_target_machine().emit_object(_optimised(text))), Signature(count, sizes), text
-    )
+    entries = sum(isinstance(run, tuple) for run in module.runs())
+    code = bytes(_target_machine().emit_object(_optimised(text)))
+    return CpuProgram(code, Signature(count, sizes, entries), text)
 
 
 def load_object(object_code: bytes, signature: Signature) -> CpuProgram:

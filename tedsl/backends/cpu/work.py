@@ -75,6 +75,8 @@ def streamed_outputs(module: ir.Module) -> frozenset[ir.Buffer]:
     stack = [func.body for func in module.funcs] if large else []
     while stack:
         stmt = stack.pop()
+        if isinstance(stmt, ir.HostCall):
+            large -= {*stmt.inputs, *stmt.outputs}
         large -= {n.buffer for n in walk(*own_exprs(stmt)) if isinstance(n, ir.Load)}
         if isinstance(stmt, ir.Accumulate):
             large -= set(stmt.buffers)

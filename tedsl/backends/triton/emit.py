@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from tedsl.backends.triton.address import times, to
 from tedsl.backends.triton.descriptors import Descriptors
+from tedsl.backends.triton.foreign import emit_call, foreign_texts
 from tedsl.backends.triton.hints import size_hint
 from tedsl.backends.triton.math import UNARY, triton_type
 from tedsl.backends.triton.names import Names, sanitise
@@ -56,13 +57,19 @@ def emit(module: Module, target: Target | str) -> TritonProgram:
     """
     parsed = Target.parse(target)
     helpers: dict[str, str] = {}
-    names = Names()
-    parts: list[str] = []
+    foreign = foreign_texts(module)
+    names = Names(foreign.names)
+    parts: list[str] = list(foreign.texts)
     kernels: list[KernelSpec] = []
     steps = frozenset(repeat.step for repeat in module.repeats)
     for func in module.funcs:
         params = {sanitise(buffer.name) for buffer in func.params}
         name = f"{func.name}_kernel" if sanitise(func.name) in params else func.name
+        if func.host_call is not None:
+            text, spec = emit_call(func, func.host_call, names)
+            parts.append(text)
+            kernels.append(spec)
+            continue
         kernel = _Kernel(func, names.fresh(name), helpers, parsed, steps)
         parts.append(kernel.text())
         kernels.append(kernel.spec())

@@ -38,14 +38,16 @@ def run(
     arrays: Mapping[Buffer, Array],
     sizes: Mapping[Var, int | float] | None = None,
     timeout: float = 120.0,
+    places: Sequence[int] | None = None,
 ) -> None:
-    """Run all kernels of a program, in order, and write the results into `arrays` in place.
+    """Run the kernels of a program, in order, and write the results into `arrays` in place.
 
     Args:
         program: made by `emit`.
         arrays: one contiguous array per buffer that a kernel touches (inputs, outputs, workspaces).
         sizes: values of the runtime sizes.
         timeout: seconds after which the child is ended.
+        places: which of the kernels; by default all.
 
     Raises:
         BackendError: an array or size is missing, or the interpreter failed.
@@ -53,8 +55,8 @@ def run(
     sizes = sizes or {}
     order = list(arrays)
     kernels: list[dict[str, Any]] = []
-    for repeat, places in program.module.launches():
-        specs = [program.kernels[place] for place in places]
+    for repeat, group in program.module.launches():
+        specs = [program.kernels[n] for n in group if places is None or n in places]
         if repeat is None:
             kernels += [_kernel(spec, order, sizes) for spec in specs]
             continue

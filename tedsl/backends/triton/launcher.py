@@ -25,9 +25,10 @@ from tedsl.backends.triton.program import (
     evaluate,
 )
 from tedsl.dtypes import DType
-from tedsl.errors import BackendError
+from tedsl.errors import BackendError, InternalError
+from tedsl.expr.foreign import PythonFunction, run_on_arrays
 from tedsl.expr.nodes import Var
-from tedsl.ir.nodes import Buffer
+from tedsl.ir.nodes import Buffer, HostCall
 
 ALIGNMENT = 16
 MAX_PLANS = 4096
@@ -42,7 +43,8 @@ class _Step:
     `args` has None where an address goes; `pointers` are (place in args, place in addresses);
     `descriptors` are (place in args, place in addresses, block).  `counter` is the place of the
     number of the repetition, if the kernel is repeated.  `enter` is what to call: with
-    (stream, args) it launches.
+    (stream, args) it launches.  A step with a `call` is no kernel: it calls a function of the host,
+    on all tensors.
     """
 
     enter: Callable[[int, list[Any]], object]
@@ -51,6 +53,7 @@ class _Step:
     descriptors: tuple[tuple[int, int, tuple[int, ...]], ...]
     encode: Callable[[Any, int], list[Any]] | None
     counter: int | None = None
+    call: Callable[[Sequence[Any]], None] | None = None
     maps: dict[tuple[int, int], list[Any]] = field(default_factory=dict[tuple[int, int], list[Any]])
 
 
@@ -133,20 +136,23 @@ class CudaProgram:
             held.append(self._torch.empty(shape, dtype=dtype, device=device))
             addresses.append(held[-1].data_ptr())
         stream = self._stream_of(device)
-        try:
-            for times, steps in plan.groups:
-                for number in range(times):
-                    for step in steps:
-                        args = step.args.copy()
-                        for place, source in step.pointers:
-                            args[place] = addresses[source]
-                        if step.counter is not None:
-                            args[step.counter] = number
+        for times, steps in plan.groups:
+            for number in range(times):
+                for step in steps:
+                    if step.call is not None:
+                        step.call((*tensors, *held))
+                        continue
+                    args = step.args.copy()
+                    for place, source in step.pointers:
+                        args[place] = addresses[source]
+                    if step.counter is not None:
+                        args[step.counter] = number
+                    try:
                         if step.descriptors:
                             args = self._with_maps(step, args, (*tensors, *held), addresses)
                         step.enter(stream, args)
-        except RuntimeError as error:
-            raise _launch_error(error) from error
+                    except RuntimeError as error:
+                        raise _launch_error(error) from error
 
     def _with_maps(
         self, step: _Step, args: list[Any], tensors: Sequence[Any], addresses: list[int]
@@ -210,6 +216,9 @@ class CudaProgram:
         for times, known, specs in self._launches(values):
             steps: list[_Step] = []
             for spec in specs:
+                if spec.call is not None:
+                    steps.append(_Step(_nothing, [], (), (), None, call=self._host(spec.call)))
+                    continue
                 grid = spec.grid_for(known)
                 if 0 not in grid:
                     function = getattr(module, spec.name)
@@ -229,6 +238,20 @@ class CudaProgram:
             times = int(evaluate(repeat.extent, values))
             if times > 0:
                 yield times, {**values, repeat.step: times - 1}, specs
+
+    def _host(self, call: HostCall) -> Callable[[Sequence[Any]], None]:
+        """The call of a function of PyTorch tensors, which run at the current stream."""
+        ins = [self._place[buffer] for buffer in call.inputs]
+        outs = [self._place[buffer] for buffer in call.outputs]
+        function, name = call.function, call.name
+        if not isinstance(function, PythonFunction):
+            raise InternalError(f"the extern {name} calls {function.label} on a GPU")
+
+        def run(tensors: Sequence[Any]) -> None:
+            given = tuple(tensors[place] for place in ins)
+            run_on_arrays(function, name, given, tuple(tensors[place] for place in outs))
+
+        return run
 
     def _step(
         self,
@@ -311,6 +334,9 @@ class CudaProgram:
             for number in range(times):
                 known = {var: number if var in steps else size for var, size in known.items()}
                 for spec in specs:
+                    if spec.call is not None:
+                        self._host(spec.call)(everything)
+                        continue
                     self._run_one(getattr(module, spec.name), spec, everything, known)
 
     def _run_one(
@@ -329,6 +355,10 @@ class CudaProgram:
             function[grid](*args, **spec.options())
         except _errors() as error:
             raise _compile_error(spec, error) from error
+
+
+def _nothing(stream: int, args: list[Any]) -> None:
+    """The launch of a step without a kernel."""
 
 
 def _no_stream(device: int) -> int:

@@ -115,7 +115,7 @@ def compile_offline(
     Raises:
         BackendError: Triton or ptxas refused the kernel, or crashed.
     """
-    requests = [_request(spec, program.source, arch, sizes_divisible) for spec in program.kernels]
+    requests = [_request(spec, program.source, arch, sizes_divisible) for spec in program.compiled]
     if in_subprocess:
         return _in_subprocess(requests, timeout)
     return [_compile(request) for request in requests]

@@ -12,7 +12,7 @@ from enum import StrEnum
 from tedsl.errors import BackendError
 from tedsl.expr.nodes import Expr, Var
 from tedsl.index.evaluate import EvaluationError, evaluate_int
-from tedsl.ir.nodes import Buffer, Launch, Module
+from tedsl.ir.nodes import Buffer, HostCall, Launch, Module
 from tedsl.ir.printer import print_expr
 from tedsl.target import Target
 
@@ -52,6 +52,7 @@ class KernelSpec:
     2**31: the farthest element from its program's base that a 32-bit offset has to reach.
     `assumptions` are conditions on the sizes that the text relies on; `when` is one that decides
     whether the kernel is launched.
+    With a `call` it is no kernel: a function of the host is called in its place.
     """
 
     name: str
@@ -61,6 +62,7 @@ class KernelSpec:
     spans: tuple[Expr, ...] = ()
     assumptions: tuple[Expr, ...] = ()
     when: Expr | None = None
+    call: HostCall | None = None
 
     @property
     def num_warps(self) -> int:
@@ -120,6 +122,11 @@ class TritonProgram:
     kernels: tuple[KernelSpec, ...]
     module: Module
     target: Target
+
+    @property
+    def compiled(self) -> tuple[KernelSpec, ...]:
+        """What Triton compiles: all but calls of the host."""
+        return tuple(spec for spec in self.kernels if spec.call is None)
 
 
 def evaluate(expr: Expr, sizes: Mapping[Var, int | float]) -> int:

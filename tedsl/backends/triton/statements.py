@@ -21,6 +21,7 @@ from tedsl.ir.nodes import (
     Dot,
     For,
     Guard,
+    HostCall,
     Load,
     LoopKind,
     Scope,
@@ -71,6 +72,8 @@ class Statements:
             case Dot() as dot:
                 self._comment(dot.buffer, f"sum over {dot.contract.axis.name}")
                 dots.dot(self.writer, dot)
+            case HostCall(name=name):
+                raise InternalError(f"the call of {name} stands inside a kernel")
             case _ as never:
                 assert_never(never)
 
@@ -254,7 +257,7 @@ def _accumulates(node: Allocate) -> bool:
                 return node.buffer in buffers
             case Dot(buffer=buffer):
                 return buffer is node.buffer
-            case Store():
+            case Store() | HostCall():
                 return False
             case _ as never:
                 assert_never(never)
@@ -287,7 +290,7 @@ def needs_definition(body: Stmt, buffer: Buffer) -> bool:
                 missing |= not defined and reads(stmt)
                 visit(inner, defined)
                 return defined
-            case Store() | Accumulate() | Dot():
+            case Store() | Accumulate() | Dot() | HostCall():
                 missing |= not defined and reads(stmt)
                 return defined or (isinstance(stmt, Store) and stmt.buffer is buffer)
             case _ as never:

@@ -11,7 +11,7 @@ from tedsl.dtypes import DType
 from tedsl.errors import ScheduleError
 from tedsl.expr.integers import ONE, at_most
 from tedsl.expr.nodes import Axis, Binary, Cast, Const, Expr, Var
-from tedsl.expr.tensor import ComputeOp
+from tedsl.expr.tensor import ComputeOp, ExternOp
 from tedsl.expr.visit import walk
 from tedsl.index.prove import prove
 from tedsl.scheduling.bounds import plan_facts
@@ -39,6 +39,14 @@ def computed_stage(plan: Plan, call: Call, name: str) -> tuple[StagePlan, Comput
             plan,
             f"{name} is the state of a scan: it stands for the result, and has no loops",
             hint="schedule the scan, or what its steps compute",
+        )
+    if isinstance(stage.op, ExternOp):
+        raise call.refuse(
+            plan,
+            f"{name} is an extern: {stage.op.function.label} computes it, outside of the schedule, "
+            "and it has no loops",
+            facts=[("legal", "root")],
+            hint="schedule the stages before and after it, or define it with te.compute",
         )
     if not isinstance(stage.op, ComputeOp):
         raise call.refuse(

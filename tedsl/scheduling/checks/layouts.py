@@ -18,7 +18,7 @@ from tedsl.expr.visit import walk
 from tedsl.index.digits import Point, collision, negative
 from tedsl.scheduling.call import Call, kind_of
 from tedsl.scheduling.checks.loops import PLAIN, mark_text
-from tedsl.scheduling.checks.places import guests
+from tedsl.scheduling.checks.places import guests, require_not_read_whole
 from tedsl.scheduling.graph import is_output, runtime_sizes
 from tedsl.scheduling.index_map import IndexMap
 from tedsl.scheduling.names import labels, loops_text
@@ -39,6 +39,7 @@ def require_own_buffer(plan: Plan, call: Call, stage: StagePlan, what: str) -> N
             hint=f'use cache = s.cache_write({stage.name}, "global") and then '
             f"{call.primitive} of the cache",
         )
+    require_not_read_whole(plan, call, stage)
 
 
 def require_fresh_loops(plan: Plan, call: Call, stage: StagePlan) -> None:

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from tedsl.errors import ScheduleError
 from tedsl.expr.nodes import Axis, AxisKind
-from tedsl.expr.tensor import ComputeOp, ScanOp
+from tedsl.expr.tensor import ComputeOp, ExternOp, ScanOp
 from tedsl.ir.nodes import LoopKind
 from tedsl.scheduling.bounds import exported, kernel_of
 from tedsl.scheduling.call import Call
@@ -22,6 +22,7 @@ from tedsl.scheduling.checks.scans import has_own_launch, scan_problem
 from tedsl.scheduling.checks.stages import Problem, first_fold, guests, has_options
 from tedsl.scheduling.checks.together import joins_legal
 from tedsl.scheduling.graph import (
+    extern_readers,
     is_output,
     is_reduction,
     loop_readers,
@@ -269,6 +270,9 @@ def readers_text(plan: Plan, stage: StagePlan) -> str:
             if place.kind is AttachKind.AT and place.axis is not None
             else ""
         )
+        if isinstance(reader.op, ExternOp):
+            rows.append(f"the extern {reader.name}")
+            continue
         rows.append(f"{reader.name}{inside} with loops {loops_text(reader)}")
     return "; ".join(rows)
 
@@ -312,7 +316,22 @@ def can_inline(plan: Plan, stage: StagePlan) -> bool:
         and not guests(plan, stage)
         and not isinstance(stage.op, ScanOp)
         and role(plan, stage.op) is None
+        and not extern_readers(plan, stage.op)
     )
+
+
+def require_not_read_whole(plan: Plan, call: Call, stage: StagePlan) -> None:
+    """No extern reads the stage: its function needs the whole tensor in memory, as defined."""
+    outside = extern_readers(plan, stage.op)
+    if outside:
+        name = outside[0].name
+        raise call.refuse(
+            plan,
+            f"the extern {name} reads {stage.name}, and its function takes it whole, from memory",
+            facts=[("legal", "root"), ("readers", readers_text(plan, stage))],
+            hint=f"leave {stage.name} as it is; for the other readers, s.cache_read({stage.name}, "
+            '"global", readers) makes a stage of their own',
+        )
 
 
 def places_text(plan: Plan, name: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tedsl.expr.nodes import Axis, AxisKind, Reduce
-from tedsl.expr.tensor import ComputeOp, Tensor
+from tedsl.expr.tensor import ComputeOp, ExternOp, Tensor
 from tedsl.scheduling.algebra import Verdict, combines_in_any_order
 from tedsl.scheduling.call import Call, kind_of
 from tedsl.scheduling.checks.arguments import whole_number
@@ -27,6 +27,14 @@ def require_readers(plan: Plan, call: Call, tensor: Tensor, names: Sequence[str]
     for place, name in enumerate(names):
         if name in names[:place]:
             raise call.refuse(plan, f"the reader {name} is given twice", facts=facts, hint=hint)
+        if isinstance(plan.stage(name).op, ExternOp):
+            raise call.refuse(
+                plan,
+                f"{name} is an extern, and the function that it calls reads {call.stage} whole, "
+                "from memory",
+                facts=facts,
+                hint="name stages of te.compute as readers",
+            )
         if tensor not in tensors_read(plan.stage(name).op):
             raise call.refuse(plan, f"{name} does not read {call.stage}", facts=facts, hint=hint)
 
@@ -70,6 +78,12 @@ def require_not_inlined(plan: Plan, call: Call, stage: StagePlan) -> None:
 def all_outputs(plan: Plan, call: Call, tensors: Sequence[Tensor]) -> ComputeOp:
     """The one operation whose outputs `tensors` are, all of them."""
     op = tensors[0].op if tensors else None
+    if isinstance(op, ExternOp):
+        raise call.refuse(
+            plan,
+            f"{call.stage} is an extern: {op.function.label} writes it, and not the schedule",
+            hint="stage a copy for its readers with s.cache_read",
+        )
     if not isinstance(op, ComputeOp):
         raise call.refuse(
             plan,

@@ -6,8 +6,8 @@ from tedsl.errors import ScheduleError
 from tedsl.expr.nodes import Axis, AxisKind
 from tedsl.expr.scan_body import within_scans
 from tedsl.expr.tensor import ComputeOp, Operation, ScanOp, Tensor
-from tedsl.expr.visit import reads
 from tedsl.scheduling.call import Call
+from tedsl.scheduling.graph import tensors_read
 from tedsl.scheduling.names import axis_text, labels, loops_text
 from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
 from tedsl.scheduling.relations import ranks, related
@@ -34,10 +34,10 @@ def check_outputs(ops: tuple[Operation, ...], outputs: tuple[Tensor, ...]) -> No
         if tensor.op in steps:
             raise _escaping(tensor.op, steps[tensor.op], "is an output of the schedule")
     for op in ops:
-        if not isinstance(op, ComputeOp) or op in steps:
+        if op in steps:
             continue
-        for read in reads(*op.bodies):
-            source = read.tensor.op
+        for tensor in tensors_read(op):
+            source = tensor.op
             if source in steps and steps[source] is not op:
                 raise _escaping(source, steps[source], f"is read by {op.name}")
 

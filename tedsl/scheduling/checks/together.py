@@ -9,7 +9,7 @@ from __future__ import annotations
 from tedsl.errors import ScheduleError
 from tedsl.expr.integers import same_width
 from tedsl.expr.nodes import Axis, AxisKind, Compare, CompareOp
-from tedsl.expr.tensor import ComputeOp, ScanOp
+from tedsl.expr.tensor import ComputeOp, ExternOp, ScanOp
 from tedsl.index.prove import counterexample, equal
 from tedsl.ir.nodes import LoopKind
 from tedsl.scheduling.bounds import infer
@@ -229,7 +229,7 @@ def _ordered(plan: Plan) -> bool:
     shown = separate_axes(inline_stages(plan))
     levels: dict[tuple[str, Axis | None], list[StagePlan]] = {}
     for stage in shown.stages:
-        if isinstance(stage.op, ComputeOp):
+        if isinstance(stage.op, (ComputeOp, ExternOp)):
             levels.setdefault((stage.attach.stage, stage.attach.axis), []).append(stage)
     return all(in_order(shown, level) is not None for level in levels.values())
 

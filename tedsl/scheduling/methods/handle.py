@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tedsl.expr.nodes import Axis
-from tedsl.expr.tensor import ComputeOp, PlaceholderOp
+from tedsl.expr.tensor import ComputeOp, ExternOp, PlaceholderOp
 from tedsl.scheduling.call import Call, caller
 from tedsl.scheduling.names import labels
 from tedsl.scheduling.plan import Plan, StagePlan
@@ -51,7 +51,7 @@ class StageHandle:
         return self.schedule.plan.stage(name)
 
     @property
-    def op(self) -> ComputeOp | PlaceholderOp:
+    def op(self) -> ComputeOp | PlaceholderOp | ExternOp:
         """The operation as it is now; `.axis` and `.reduce_axis` are its root axes."""
         return self.plan.op
 

@@ -53,7 +53,7 @@ def transform_layout(plan: Plan, call: Call, fn: object) -> tuple[Plan, Call, tu
     require_fresh_loops(plan, call, stage)
     chosen = index_map(plan, call, op, fn)
     call = replace(call, args=(chosen,))
-    facts = shape_facts(s.op.shape for s in plan.stages)
+    facts = shape_facts(s.op.extents for s in plan.stages)
     way_back = invert(chosen.axes, chosen.indices, _names(stage, chosen), facts)
     if way_back is None:
         raise not_invertible(plan, call, chosen)

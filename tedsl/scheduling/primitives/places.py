@@ -12,7 +12,12 @@ from tedsl.scheduling.checks.arguments import choice, computed_stage, leaf, loop
 from tedsl.scheduling.checks.extents import require_all_lanes
 from tedsl.scheduling.checks.loops import require_own_kernel
 from tedsl.scheduling.checks.online import require_own_place
-from tedsl.scheduling.checks.places import guests, places_text, require_places
+from tedsl.scheduling.checks.places import (
+    guests,
+    places_text,
+    require_not_read_whole,
+    require_places,
+)
 from tedsl.scheduling.checks.scans import require_no_scan
 from tedsl.scheduling.graph import is_output, is_reduction
 from tedsl.scheduling.names import axis_text
@@ -36,6 +41,7 @@ def compute_at(plan: Plan, call: Call, target: str, axis: object) -> Plan:
     """The stage is computed inside a loop of `target`, only as much as is read there."""
     stage, _ = computed_stage(plan, call, call.stage)
     _require_not_output(plan, call, stage)
+    require_not_read_whole(plan, call, stage)
     require_own_place(plan, call, stage)
     if target == stage.name:
         raise call.refuse(
@@ -59,6 +65,7 @@ def compute_inline(plan: Plan, call: Call) -> Plan:
     """The stage is substituted into its readers."""
     stage, op = computed_stage(plan, call, call.stage)
     _require_not_output(plan, call, stage)
+    require_not_read_whole(plan, call, stage)
     require_own_place(plan, call, stage)
     require_no_scan(plan, call, stage, "its rows follow from each other")
     places = [("legal", places_text(plan, stage.name))]

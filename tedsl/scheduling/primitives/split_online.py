@@ -9,7 +9,7 @@ from tedsl.dtypes import DType
 from tedsl.errors import InternalError
 from tedsl.expr.integers import ZERO, constant, minimum, mul, sub
 from tedsl.expr.nodes import Axis, Binary, BinaryOp, Cast, Expr, Range, Reduce, TensorRead
-from tedsl.expr.tensor import ComputeOp, PlaceholderOp, Tensor
+from tedsl.expr.tensor import ComputeOp, Operation, Tensor
 from tedsl.expr.visit import substitute
 from tedsl.index.facts import Facts
 from tedsl.index.simplify import simplify
@@ -152,7 +152,7 @@ class _Parts:
         name: str,
         op: ComputeOp,
         reduce: Reduce,
-        part: ComputeOp | PlaceholderOp,
+        part: Operation,
         partials: Mapping[Tensor, Tensor],
     ) -> ComputeOp:
         """The operation that merges the parts, moved on to the finished tags."""
