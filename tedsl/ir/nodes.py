@@ -77,6 +77,14 @@ class LoopKind(StrEnum):
     PROGRAM = "program"
 
 
+class PartPolicy(StrEnum):
+    """Whether the iterations of a loop that need no guards run in a loop of their own."""
+
+    AUTO = "auto"
+    ALWAYS = "always"
+    NEVER = "never"
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class TileAxis:
     """A loop that became a dimension of a tile value: `axis` = 0 .. extent-1, all at once."""
@@ -108,6 +116,8 @@ class For(Stmt):
     of a PROGRAM loop; `num_stages` > 0 asks for a software pipeline, `flatten` for one pipeline
     across this loop and the loop inside it.  `masks_decide`: an iteration in which no `Accumulate`
     with a mask takes part changes nothing, whatever else stands in the body, and may be left out.
+    `cuts` are positions, in ascending order, at which the loop is to run in parts, and `partition`
+    says whether the part that needs no guards is to run by itself.
     """
 
     axis: Axis
@@ -119,6 +129,8 @@ class For(Stmt):
     flatten: bool = False
     masks_decide: bool = False
     start: Expr = ZERO
+    cuts: tuple[Expr, ...] = ()
+    partition: PartPolicy = PartPolicy.AUTO
 
     @property
     def extent(self) -> Expr:

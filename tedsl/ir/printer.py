@@ -163,6 +163,8 @@ def _loop_head(loop: For, namer: Namer) -> str:
     if loop.num_stages or loop.flatten:
         flatten = ", flatten" if loop.flatten else ""
         head += f" pipeline({loop.num_stages}{flatten})"
+    if loop.cuts:
+        head += f" cut({', '.join(_expr(point, namer) for point in loop.cuts)})"
     return head
 
 

@@ -21,7 +21,7 @@ from tedsl.index.affine import stride_of
 from tedsl.index.bounds import upper_bound
 from tedsl.index.facts import Facts
 from tedsl.index.simplify import simplify
-from tedsl.ir.nodes import Allocate, For, Func, Guard, Load, LoopKind, Seq, Stmt
+from tedsl.ir.nodes import Allocate, For, Func, Guard, Load, LoopKind, PartPolicy, Seq, Stmt
 from tedsl.ir.visit import map_sub_stmts, walk_stmts
 from tedsl.ir.visit import substitute as substitute_stmt
 from tedsl.lower.copy import fresh_copy
@@ -59,8 +59,10 @@ class _Partition:
             inner = facts.with_axis(stmt.axis, stmt.start, stmt.extent)
             body, most = self.visit(stmt.body, inner, copies)
             loop = stmt if body is stmt.body else replace(stmt, body=body)
-            if most * 2 <= MAX_COPIES and stmt.kind in _SPLITTABLE:
-                parted = _split_loop(loop, facts, self.symbolic)
+            wanted = stmt.kind in _SPLITTABLE and stmt.partition is not PartPolicy.NEVER
+            if most * 2 <= MAX_COPIES and wanted:
+                symbolic = self.symbolic or stmt.partition is PartPolicy.ALWAYS
+                parted = _split_loop(loop, facts, symbolic)
                 if parted is not None:
                     return parted, most * 2
             return loop, most

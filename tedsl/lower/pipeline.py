@@ -12,6 +12,7 @@ from functools import partial
 from tedsl.ir.nodes import Func, Level, Module
 from tedsl.ir.verify import verify
 from tedsl.lower.calls import choose_functions
+from tedsl.lower.cut import cut_loops
 from tedsl.lower.dots import find_dots
 from tedsl.lower.nest import build_nests
 from tedsl.lower.partition import partition_loops
@@ -47,6 +48,7 @@ class Pass:
 
 
 CPU_PASSES: tuple[Pass, ...] = (
+    Pass("cut_loops", cut_loops, Level.NEST),
     Pass("simplify", simplify_func, Level.NEST),
     Pass("shorten_loops", shorten_loops, Level.NEST),
     Pass("partition_loops", partial(partition_loops, symbolic=True), Level.NEST),
@@ -59,6 +61,7 @@ CPU_PASSES: tuple[Pass, ...] = (
 )
 
 BLOCK_PASSES: tuple[Pass, ...] = (
+    Pass("cut_loops", cut_loops, Level.NEST),
     Pass("simplify", simplify_func, Level.NEST),
     Pass("shorten_loops", shorten_loops, Level.NEST),
     Pass("partition_loops", partial(partition_loops, symbolic=False), Level.NEST),

@@ -115,6 +115,7 @@ def loops(
         waiting = [g for g in waiting if g not in here]
         if constant(extents[axis]) != 1:
             mark = stage.mark(axis)
+            carries = any(guest.attach.online for guest in context.children.get(axis, []))
             body = For(
                 axis,
                 extents[axis],
@@ -124,6 +125,8 @@ def loops(
                 mark.num_stages,
                 mark.flatten,
                 _masks_decide(context, stage, axis),
+                cuts=() if carries else mark.cuts.points,
+                partition=mark.partition,
             )
     return guarded(waiting, body)
 

@@ -14,7 +14,7 @@ from enum import StrEnum
 from tedsl.errors import InternalError
 from tedsl.expr.nodes import Axis, Expr
 from tedsl.expr.tensor import ComputeOp, ExternOp, Operation, PlaceholderOp, Tensor
-from tedsl.ir.nodes import DEFAULT_LAUNCH, Launch, LoopKind, Products, Scope
+from tedsl.ir.nodes import DEFAULT_LAUNCH, Launch, LoopKind, PartPolicy, Products, Scope
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,6 +45,16 @@ class Fuse:
 Relation = Split | Fuse
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Cuts:
+    """Positions at which a loop runs in parts, in ascending order."""
+
+    points: tuple[Expr, ...] = ()
+
+
+NO_CUTS = Cuts()
+
+
 @dataclass(frozen=True, slots=True)
 class Mark:
     """How one leaf axis runs; the fields are those of `ir.For`, and for a reduce axis `products` of
@@ -54,6 +64,8 @@ class Mark:
     program: int = 0
     num_stages: int = 0
     flatten: bool = False
+    cuts: Cuts = NO_CUTS
+    partition: PartPolicy = PartPolicy.AUTO
     products: Products | None = None
 
 

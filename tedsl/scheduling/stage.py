@@ -11,6 +11,7 @@ from tedsl.scheduling.methods.loops import LoopMethods
 from tedsl.scheduling.methods.marks import MarkMethods
 from tedsl.scheduling.methods.moves import MoveMethods
 from tedsl.scheduling.methods.online import OnlineMethods
+from tedsl.scheduling.methods.parts import PartMethods
 from tedsl.scheduling.methods.places import PlaceMethods
 from tedsl.scheduling.methods.sizes import SpecializeMethods
 from tedsl.scheduling.methods.storage import StorageMethods
@@ -27,6 +28,7 @@ class Stage(
     StorageMethods,
     TogetherMethods,
     SpecializeMethods,
+    PartMethods,
 ):
     """One operation of a schedule and how it runs.  Got from `s[T]`; it stays valid through
     rewrites of the graph.

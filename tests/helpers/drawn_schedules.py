@@ -280,6 +280,22 @@ def assume(draw: Draw, s: Schedule, stage: Stage) -> None:
     call(s, s.assume, condition)
 
 
+def cut(draw: Draw, s: Schedule, stage: Stage) -> None:
+    points: list[Any] = sorted(draw(st.sets(st.integers(1, 9), min_size=1, max_size=2)))
+    sizes = [v for v in runtime_sizes(s.plan).values() if v.dtype.is_integer]
+    if sizes and draw(st.booleans()):
+        points.append(draw(st.sampled_from(sizes)) - draw(st.integers(-2, 4)))
+    call(s, stage.cut, _axis(draw, stage), *points)
+
+
+def partition(draw: Draw, s: Schedule, stage: Stage) -> None:
+    call(s, stage.partition, _axis(draw, stage), draw(st.sampled_from(("always", "never", "auto"))))
+
+
+def blockize(draw: Draw, s: Schedule, stage: Stage) -> None:
+    call(s, stage.blockize, _axis(draw, stage))
+
+
 def specialize(draw: Draw, s: Schedule, stage: Stage) -> None:
     call(s, stage.specialize, _condition(draw, s))
 
@@ -322,4 +338,8 @@ PRIMITIVES: tuple[Primitive, ...] = (
     auto_inline,
     assume,
     specialize,
+    cut,
+    cut,
+    partition,
+    blockize,
 )

@@ -272,6 +272,44 @@ def split_online() -> tuple[te.Schedule, te.Tensor]:
     return s, total
 
 
+@case
+def assume() -> tuple[te.Schedule, te.Tensor]:
+    s, B, _ = rows()
+    s.assume((s.size("n") % 16 == 0) & ~(s.size("n") < 32))
+    return s, B
+
+
+@case
+def specialize() -> tuple[te.Schedule, te.Tensor]:
+    s, B, _ = rows()
+    s[B].specialize(te.max(s.size("n"), 3) == 24)
+    return s, B
+
+
+@case
+def cut() -> tuple[te.Schedule, te.Tensor]:
+    s, B, (i, _) = rows()
+    n = s.size("n")
+    s[B].cut(i, 2, n - 2)
+    return s, B
+
+
+@case
+def partition() -> tuple[te.Schedule, te.Tensor]:
+    s, B, (i, _) = rows()
+    outer, _ = s[B].split(i, 4)
+    s[B].partition(outer)
+    return s, B
+
+
+@case
+def blockize() -> tuple[te.Schedule, te.Tensor]:
+    s, B, (i, _) = rows()
+    _, inner = s[B].split(i, 4)
+    s[B].blockize(inner)
+    return s, B
+
+
 def test_every_primitive_has_a_case() -> None:
     known = primitives_of(te.Schedule) | primitives_of(te.Stage)
     assert set(CASES) == known, "write a case in this file for each primitive"

@@ -145,8 +145,8 @@ def distinct_leaves(
     return tuple(found)
 
 
-def size(plan: Plan, call: Call, what: str, value: object) -> Expr:
-    """A positive integer, or an integer expression over runtime sizes, as an expression."""
+def size(plan: Plan, call: Call, what: str, value: object, least: Expr | None = ONE) -> Expr:
+    """A positive integer, or an integer expression over runtime sizes that is at least `least`."""
     if isinstance(value, Expr):
         if not value.dtype.is_integer or not all(
             isinstance(node, (Const, Var, Binary, Cast)) for node in walk(value)
@@ -157,7 +157,7 @@ def size(plan: Plan, call: Call, what: str, value: object) -> Expr:
                 hint=f"give an int, or an expression over te.var sizes, as {what}",
             )
         if not isinstance(value, Const):
-            _require_known_sizes(plan, call, what, value)
+            _require_known_sizes(plan, call, what, value, least)
             return value
         value = value.value
     number = whole_number(value)
@@ -172,7 +172,9 @@ def size(plan: Plan, call: Call, what: str, value: object) -> Expr:
     return Const(number, DType.int32)
 
 
-def _require_known_sizes(plan: Plan, call: Call, what: str, value: Expr) -> None:
+def _require_known_sizes(
+    plan: Plan, call: Call, what: str, value: Expr, least: Expr | None
+) -> None:
     """The kernel knows the sizes of the computation, and a loop never has an extent below 1."""
     known = runtime_sizes(plan)
     for node in walk(value):
@@ -183,7 +185,7 @@ def _require_known_sizes(plan: Plan, call: Call, what: str, value: Expr) -> None
                 facts=[("sizes", ", ".join(known) or "none")],
                 hint="use sizes that occur in shapes, e.g. s.size(name), or an int",
             )
-    if not prove(at_most(ONE, value), plan_facts(plan)):
+    if least is not None and not prove(at_most(least, value), plan_facts(plan)):
         raise call.refuse(
             plan,
             f"{what} could be less than 1",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from tedsl.errors import ScheduleError
 from tedsl.expr.nodes import Axis, AxisKind, Reduce
+from tedsl.expr.printer import print_expr
 from tedsl.expr.tensor import ComputeOp, ScanOp
-from tedsl.ir.nodes import LoopKind, Products
+from tedsl.ir.nodes import LoopKind, PartPolicy, Products
 from tedsl.scheduling.algebra import Result, Verdict, combines_in_any_order
 from tedsl.scheduling.call import Call
 from tedsl.scheduling.checks.scans import has_own_launch
@@ -43,6 +44,10 @@ def mark_text(mark: Mark) -> str:
             pass
         case kind:
             words.append(kind.value)
+    if mark.cuts.points:
+        words.append(f"cut at {', '.join(map(print_expr, mark.cuts.points))}")
+    if mark.partition is not PartPolicy.AUTO:
+        words.append(f"partitioned {mark.partition.value}")
     if mark.num_stages:
         words.append(f"pipelined in {mark.num_stages} stages")
     if mark.products is not None:
@@ -150,7 +155,16 @@ def _data_loops(stage: StagePlan) -> str:
 
 
 def require_lanes(plan: Plan, call: Call, stage: StagePlan, axis: Axis) -> None:
-    """Lanes of a reduction are combined after the loop, in no particular order."""
+    """Lanes run all at once; those of a reduction are combined after the loop, in no particular
+    order."""
+    if stage.mark(axis).cuts.points or stage.mark(axis).partition is not PartPolicy.AUTO:
+        name = labels(stage)[axis]
+        raise call.refuse(
+            plan,
+            f"{name} is {mark_text(stage.mark(axis))}, and lanes of a tile have no parts",
+            axis=axis,
+            hint=f"undo it with s[{stage.name}].serial({name}) first",
+        )
     if axis.kind is AxisKind.DATA or not isinstance(stage.op, ComputeOp):
         return
     body = stage.op.bodies[0]
