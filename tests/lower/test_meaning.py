@@ -198,3 +198,27 @@ def test_division_in_masked_lanes() -> None:
     s[b].parallel(outer)
     s[b].vectorize(inner)
     assert agrees(s)
+
+
+@pytest.mark.parametrize("n", [1, 13, 16])
+@pytest.mark.parametrize("shift", [1, 3])
+def test_lanes_that_would_read_before_the_start(n: int, shift: int) -> None:
+    """Only a guard of the definition keeps the first lanes inside; the last are inside anyway."""
+    A = te.placeholder((n,), name="A")
+    B = te.compute((n,), lambda i: te.if_then_else(i >= shift, A[i - shift], 0.0), name="B")
+    s = te.create_schedule(B)
+    s[B].vectorize(s[B].split(B.op.axis[0], 8)[1])
+    assert agrees(s)
+
+
+@pytest.mark.parametrize("n", [1, 13, 16])
+def test_a_region_that_begins_before_its_tensor(n: int) -> None:
+    """Where nobody uses what lies outside, nothing is read for it either."""
+    A = te.placeholder((n,), name="A")
+    B = te.compute((n,), lambda i: A[i] * 2.0, name="B")
+    C = te.compute((n,), lambda i: te.if_then_else(i >= 2, B[i - 2], 1.0), name="C")
+    for factor in (1, 4):
+        s = te.create_schedule(C)
+        outer, _ = s[C].split(C.op.axis[0], factor)
+        s[B].compute_at(s[C], outer)
+        assert agrees(s)
