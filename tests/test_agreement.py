@@ -121,6 +121,7 @@ def check_replay(case: Case, schedule: Schedule) -> None:
     trace = Trace.from_json(schedule.trace.to_json())
     again = replay(case.outputs, trace)
     assert str(again) == text and again.trace == schedule.trace
+    assert not schedule.diff(again)
     names = {f"out{n}": tensor for n, tensor in enumerate(case.outputs)}
     scope: dict[str, Any] = {"te": te, **names}
     exec(schedule.as_python(*names), scope)

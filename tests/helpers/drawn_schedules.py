@@ -20,6 +20,7 @@ from tedsl.expr.nodes import Axis, Expr, Var
 from tedsl.expr.tensor import ComputeOp, Tensor
 from tedsl.runtime.sizes import evaluate
 from tedsl.scheduling.graph import runtime_sizes, tensors_read
+from tedsl.scheduling.replay import replay
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
 
@@ -204,6 +205,13 @@ def reverse_compute_inline(draw: Draw, s: Schedule, stage: Stage) -> None:
     call(s, stage.reverse_compute_inline)
 
 
+def undo(draw: Draw, s: Schedule, stage: Stage) -> None:
+    """Take back some steps: what is left is what the calls before them make."""
+    call(s, s.undo, draw(st.integers(1, 3)))
+    again = replay(s.definition, s.trace)
+    assert str(again) == str(s) and not s.diff(again)
+
+
 def decompose_reduction(draw: Draw, s: Schedule, stage: Stage) -> None:
     call(s, s.decompose_reduction, stage.op.outputs[0], _axis(draw, stage))
 
@@ -331,6 +339,7 @@ PRIMITIVES: tuple[Primitive, ...] = (
     reverse_compute_at,
     reverse_compute_inline,
     decompose_reduction,
+    undo,
     transform_layout,
     transform_layout,
     set_precision,

@@ -220,21 +220,6 @@ def reverse_compute_inline() -> tuple[te.Schedule, te.Tensor]:
 
 
 @case
-def assume() -> tuple[te.Schedule, te.Tensor]:
-    s, B, _ = rows()
-    s.assume(s.size("n") % 16 == 0)
-    return s, B
-
-
-@case
-def specialize() -> tuple[te.Schedule, te.Tensor]:
-    s, B, _ = rows()
-    n = s.size("n")
-    s[B].specialize(~(n < 32) & (n % 8 == 0))
-    return s, B
-
-
-@case
 def transform_layout() -> tuple[te.Schedule, te.Tensor]:
     s, C, D = product()
     s[C].transform_layout(lambda i, j: [j // 4, i, j % 4])
