@@ -292,3 +292,14 @@ def test_online_reductions_keep_their_loop() -> None:
     refused(lambda: s[r.S].compute_with(s[e], k), s, "other stages go along with", "outside the")
     s[r.S].compute_with(s[e], s[e].op.axis[0])
     assert agrees(s, targets=("cpu",))
+
+
+def test_producer_in_a_shared_loop_that_is_not_the_first() -> None:
+    A, B = te.placeholder((7, 4), name="A"), te.placeholder((7, 4), name="B")
+    P = te.compute((7, 4), lambda i, j: A[i, j] + 1.0, name="P")
+    X = te.compute((7, 4), lambda i, j: P[i, j] * 2.0, name="X")
+    Y = te.compute((7, 4), lambda i, j: B[i, j] * 2.0, name="Y")
+    s = te.create_schedule([X, Y])
+    s[X].compute_with(s[Y], s[Y].op.axis[1])
+    assert [axis.name for _, axis in s[P].legal_places()] == ["i", "j"]
+    s[P].compute_at(s[Y], s[Y].op.axis[1])

@@ -214,7 +214,8 @@ def _reader_problem(plan: Plan, stage: StagePlan, target: StagePlan, axis: Axis)
             outsiders=True,
         )
     for reader in loop_readers(plan, stage.op, tensors_of_init):
-        if reader is not target and axis not in shared_loops(plan, reader).values():
+        run = shared_loops(plan, reader)
+        if reader is not target and all(axis is not each for each in run.values()):
             continue
         for outer in reader.loop_order[: at + 1]:
             if outer.kind is AxisKind.REDUCE:
@@ -228,7 +229,7 @@ def _reader_problem(plan: Plan, stage: StagePlan, target: StagePlan, axis: Axis)
 
 def _in_shared_loop(plan: Plan, reader: StagePlan, around: Mapping[str, Axis], axis: Axis) -> bool:
     """True when `axis` is a loop that `reader`, or a stage around it, shares with its leader."""
-    if axis in shared_loops(plan, reader).values():
+    if any(run is axis for run in shared_loops(plan, reader).values()):
         return True
     for name, inner in around.items():
         host = plan.stage(name)
