@@ -6,7 +6,8 @@ primitives that compute a chain in one pass.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import importlib
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tedsl.expr.build import select
@@ -30,7 +31,6 @@ from tedsl.expr.nodes import (
 from tedsl.expr.numerics import Value, xp
 from tedsl.expr.tensor import ComputeOp, Operation, Tensor
 from tedsl.expr.visit import reads, substitute, walk
-from tedsl.scheduling.algebra_repair import derive_repair
 from tedsl.scheduling.call import Call
 from tedsl.scheduling.chain import (
     Chain,
@@ -116,6 +116,10 @@ def _derive(
 ) -> Derived | Refusal:
     """First split off what leaves the loop, with the stages between as they are; then the rest with
     all of them written out."""
+
+    # Loaded at the first chain: it is large, and few programs have one.
+    engine = importlib.import_module("tedsl.scheduling.algebra_repair")
+    derive_repair: Callable[..., Repair | Refusal] = engine.derive_repair
 
     def repair(found: TagReads, defer: bool) -> Repair | Refusal:
         return derive_repair(
