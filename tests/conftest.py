@@ -24,7 +24,7 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.register_profile("dev", settings.get_profile("ci"), max_examples=20)
-settings.register_profile("deep", settings.get_profile("ci"), max_examples=2500, derandomize=False)
+settings.register_profile("deep", settings.get_profile("ci"), max_examples=5000, derandomize=False)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -35,7 +35,7 @@ from tedsl.target import Target
 
 SHARDS = 20
 """Parts that run side by side; each has the profile's number of examples: 2,000 pairs in `ci`,
-50,000 in `deep`."""
+100,000 in `deep`."""
 EPSILON = {
     DType.float16: 2.0**-10,
     DType.bfloat16: 2.0**-7,
