@@ -102,8 +102,8 @@ def test_names_of_tvm():
     A, B, C, _ = sums()
     names: Any = te
     kernel: Any = te.build(te.create_schedule(C), [A, B, C], "cpu", cache=False)
-    with pytest.raises(AttributeError, match=r"no attribute 'hybrid'\n  do .*te.compute"):
-        names.hybrid.script(None)
+    with pytest.raises(AttributeError, match=r"no attribute 'nd'\n  do .*DLPack"):
+        names.nd.array([1.0])
     with pytest.raises(AttributeError, match=r"tedsl has no attribute 'no_such_name'$"):
         names.no_such_name()
     with pytest.raises(AttributeError, match=r"kernel has no attribute 'time_evaluator'\n  do "):

@@ -281,6 +281,18 @@ assert isinstance(sums, te.Tensor)
 s = te.create_schedule(sums.op)
 close(te.build(s, target=target)(x), x.cumsum(0), "running sums")
 
+# %% What the language cannot say: a function from outside
+title("extern")
+# tvm: te.extern((n, m), [X], lambda ins, outs: tvm.tir.call_packed("my.sort", ins[0], outs[0]))
+rows = te.extern(
+    (n, m), [X], lambda ins, outs: outs[0].__setitem__(..., np.sort(ins[0], axis=1)), name="rows"
+)
+assert isinstance(rows, te.Tensor)
+falling = te.compute((n, m), lambda i, j: rows[i, m - 1 - j], name="falling")
+s = te.create_schedule(falling.op)
+s[falling].parallel(falling.op.axis[0])
+close(te.build(s, target=target)(x), np.sort(x, 1)[:, ::-1], "a Python function, then a loop")
+
 # %% What is refused, and what to write instead
 title("what is refused")
 s = te.create_schedule(R.op)
@@ -302,7 +314,7 @@ refused(lambda: te.Target.parse("llvm -mcpu=native"))
 title("names that are gone")
 names: Any = te
 refused(lambda: names.create_prim_func([X, R]))
-refused(lambda: names.hybrid)
+refused(lambda: names.hybrid.script(refused))
 refused(lambda: names.nd)
 function: Any = fadd
 refused(lambda: function.time_evaluator("add", None))

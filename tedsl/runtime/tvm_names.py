@@ -6,9 +6,6 @@
 from __future__ import annotations
 
 PACKAGE = {
-    "create_prim_func": "te.lower(s) is the loop IR of a schedule, and te.build compiles tensors",
-    "extern_primfunc": "write the function as te.compute, over the tensors it reads",
-    "hybrid": "write loops as te.compute, recurrences as te.scan, branches as te.if_then_else",
     "nd": "kernels take NumPy arrays, PyTorch tensors, and anything with DLPack: nothing to wrap",
     "cpu": 'devices follow from the target: te.build(s, target="cpu")',
     "cuda": 'devices follow from the target: te.build(s, target="cuda")',
