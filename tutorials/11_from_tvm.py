@@ -284,10 +284,9 @@ close(te.build(s, target=target)(x), x.cumsum(0), "running sums")
 # %% What the language cannot say: a function from outside
 title("extern")
 # tvm: te.extern((n, m), [X], lambda ins, outs: tvm.tir.call_packed("my.sort", ins[0], outs[0]))
-rows = te.extern(
+rows: Any = te.extern(
     (n, m), [X], lambda ins, outs: outs[0].__setitem__(..., np.sort(ins[0], axis=1)), name="rows"
 )
-assert isinstance(rows, te.Tensor)
 falling = te.compute((n, m), lambda i, j: rows[i, m - 1 - j], name="falling")
 s = te.create_schedule(falling.op)
 s[falling].parallel(falling.op.axis[0])
