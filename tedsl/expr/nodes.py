@@ -131,6 +131,10 @@ class Expr:
         """This value as `dtype`; see `Cast`."""
         return build.cast(self, dtype)
 
+    def equal(self, other: Number | Expr) -> Expr:
+        """`self == other`, under the name that TVM has for it."""
+        return build.eq(self, other)
+
     def __bool__(self) -> bool:
         raise ExprError(
             "an expression has no truth value while it is being built",

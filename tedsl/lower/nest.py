@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from tedsl.errors import InternalError, LowerError
-from tedsl.expr.integers import ZERO, at_most, constant, less, sub
+from tedsl.expr.integers import ZERO, add, as_index, at_most, constant, floormod, less, sub
 from tedsl.expr.nodes import (
     Axis,
     Expr,
@@ -23,6 +23,7 @@ from tedsl.expr.nodes import (
 from tedsl.expr.tensor import ComputeOp, ExternOp, ScanOp
 from tedsl.expr.visit import rewrite, variables, walk
 from tedsl.index.prove import prove
+from tedsl.index.simplify import simplify
 from tedsl.ir.nodes import (
     Allocate,
     Buffer,
@@ -214,6 +215,7 @@ def _place(context: Context, stage: StagePlan) -> None:
                     hint=f"split the loops of {stage.attach.stage} by constants and attach inside, "
                     f"or leave {stage.name} inline or at root",
                 )
+    shapes = tuple(_aligned(stage, each) for each in shapes)
     for tensor in stage.op.outputs:
         name = stage.name if len(stage.op.outputs) == 1 else f"{stage.name}_{tensor.index}"
         buffer = context.buffers[tensor] = Buffer(name, tensor.dtype, shapes[tensor.index], scope)
@@ -224,6 +226,19 @@ def _place(context: Context, stage: StagePlan) -> None:
             context.exports[tensor] = Buffer(name, tensor.dtype, stage.op.shape)
     if stage.attach.online and isinstance(stage.op, ComputeOp):
         context.folded[stage.name] = _folded(context, stage, stage.op)
+
+
+def _aligned(stage: StagePlan, shape: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    """The shape with rows as long as `storage_align` asks for."""
+    if not isinstance(stage.op, ComputeOp) or not stage.aligned:
+        return shape
+    sizes = list(shape)
+    places = {axis: n for n, axis in enumerate(stage.op.axes)}
+    for each in stage.aligned:
+        row = places[each.axis] + 1
+        gap = floormod(sub(as_index(each.offset), shape[row]), as_index(each.factor))
+        sizes[row] = simplify(add(shape[row], gap))
+    return tuple(sizes)
 
 
 def _folded(context: Context, stage: StagePlan, op: ComputeOp) -> tuple[Buffer, ...]:

@@ -11,7 +11,7 @@ from tedsl.expr.tensor import ComputeOp, Operation
 from tedsl.expr.visit import axes_of, reads
 from tedsl.ir.nodes import LoopKind
 from tedsl.scheduling.checks.scans import has_own_launch
-from tedsl.scheduling.plan import AttachKind, Fuse, Join, Mark, Plan, Split, StagePlan
+from tedsl.scheduling.plan import AttachKind, Fuse, Join, Mark, Plan, Split, StagePlan, Unit
 from tedsl.scheduling.scans import is_step_axis
 from tedsl.scheduling.together import shared_loops
 
@@ -52,7 +52,7 @@ def complete_for_blocks(plan: Plan, launches: frozenset[str] = frozenset()) -> P
             marks = {**_grid(plan, stage), **{a: _as_block(stage, a) for a in blocks}}
             if marks:
                 stage = replace(stage, marks={**stage.marks, **marks})
-        stages.append(stage)
+        stages.append(_in_registers(stage))
     completed = _with_shared_marks(plan, replace(plan, stages=tuple(stages)))
     _check_places(completed)
     return completed
@@ -79,6 +79,13 @@ def _with_shared_marks(given: Plan, plan: Plan) -> Plan:
 
 def _is_lane(stage: StagePlan, axis: Axis) -> bool:
     return stage.mark(axis).kind is LoopKind.VECTORIZED
+
+
+def _in_registers(stage: StagePlan) -> StagePlan:
+    """A tile in registers has no rows in memory to align."""
+    if stage.attach.kind is not AttachKind.AT or not stage.aligned:
+        return stage
+    return replace(stage, aligned=())
 
 
 def _as_block(stage: StagePlan, axis: Axis) -> Mark:
@@ -145,6 +152,8 @@ def _leaves(stage: StagePlan, axes: set[Axis]) -> set[Axis]:
             case Fuse(outer=outer, inner=inner, fused=fused):
                 if outer in axes or inner in axes:
                     axes = (axes - {outer, inner}) | {fused}
+            case Unit():
+                pass
     return axes
 
 

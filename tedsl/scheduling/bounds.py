@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from tedsl.errors import InternalError
 from tedsl.expr.integers import (
+    ONE,
     ZERO,
     add,
     at_most,
@@ -37,7 +38,7 @@ from tedsl.index.interval import interval
 from tedsl.index.prove import prove
 from tedsl.index.simplify import simplify
 from tedsl.scheduling.graph import is_output, loop_readers
-from tedsl.scheduling.plan import AttachKind, Fuse, Plan, Relation, Split, StagePlan
+from tedsl.scheduling.plan import AttachKind, Fuse, Plan, Relation, Split, StagePlan, Unit
 from tedsl.scheduling.together import running, shared_loops
 
 INT32_MAX = 2**31 - 1
@@ -363,6 +364,9 @@ def _pass_down(relation: Relation, extents: dict[Axis, Expr], facts: Facts) -> N
     Split:  inner = min(factor, parent), outer = ceil(parent / inner)   (nparts: the other way
     round) Fuse:   fused = outer * inner
     """
+    if isinstance(relation, Unit):
+        extents[relation.axis] = ONE
+        return
     if isinstance(relation, Fuse):
         outer, inner = extents[relation.outer], extents[relation.inner]
         wide = relation.fused.dtype
@@ -401,6 +405,8 @@ def _pass_up(
             case Fuse(outer=outer, inner=inner, fused=fused):
                 values[outer] = floordiv(values[fused], extents[inner])
                 values[inner] = floormod(values[fused], extents[inner])
+            case Unit():
+                pass
     return values
 
 

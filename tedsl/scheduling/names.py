@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Container
 
 from tedsl.expr.nodes import Axis
-from tedsl.scheduling.plan import Fuse, Plan, Split, StagePlan
+from tedsl.scheduling.plan import Fuse, Plan, Split, StagePlan, Unit
 
 
 def unique_name(name: str, taken: Container[str]) -> str:
@@ -44,6 +44,8 @@ def labels(stage: StagePlan) -> dict[Axis, str]:
                 add(inner)
             case Fuse(fused=fused):
                 add(fused)
+            case Unit(axis=axis):
+                add(axis)
     return known
 
 

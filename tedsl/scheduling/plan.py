@@ -42,7 +42,14 @@ class Fuse:
     fused: Axis
 
 
-Relation = Split | Fuse
+@dataclass(frozen=True, slots=True, eq=False)
+class Unit:
+    """`axis` runs once and comes of no other axis."""
+
+    axis: Axis
+
+
+Relation = Split | Fuse | Unit
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,13 +64,14 @@ NO_CUTS = Cuts()
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """How one leaf axis runs; the fields are those of `ir.For`, and for a reduce axis `products` of
-    `ir.Accumulate`."""
+    """How one leaf axis runs; `thread` is what a block axis was bound to, `products` (of a reduce
+    axis) is of `ir.Accumulate`, the other fields are those of `ir.For`."""
 
     kind: LoopKind = LoopKind.SERIAL
     program: int = 0
     num_stages: int = 0
     flatten: bool = False
+    thread: str = ""
     cuts: Cuts = NO_CUTS
     partition: PartPolicy = PartPolicy.AUTO
     products: Products | None = None
@@ -104,6 +112,16 @@ class Join:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Align:
+    """Elements that follow each other along `axis` stand a multiple of `factor` plus `offset` apart
+    in memory."""
+
+    axis: Axis
+    factor: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class StagePlan:
     """One operation and how it runs.
 
@@ -112,7 +130,7 @@ class StagePlan:
     serial.  `scope` is where the result lives when the stage is attached; at root it is GLOBAL.
     `join` is the stage that it runs together with.
     `specializations` are conditions on sizes, each of one more version of the stage's kernel; the
-    first that holds at a call decides.
+    first that holds at a call decides.  `aligned` is how it lies in memory.
     """
 
     name: str
@@ -125,6 +143,7 @@ class StagePlan:
     launch: Launch = DEFAULT_LAUNCH
     join: Join | None = None
     specializations: tuple[Expr, ...] = ()
+    aligned: tuple[Align, ...] = ()
 
     @property
     def root_axes(self) -> tuple[Axis, ...]:

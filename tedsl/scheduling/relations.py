@@ -14,7 +14,7 @@ from tedsl.dtypes import DType
 from tedsl.expr import integers
 from tedsl.expr.integers import less, same_width
 from tedsl.expr.nodes import Axis, Binary, BinaryOp, Const, Expr
-from tedsl.scheduling.plan import Fuse, Split, StagePlan
+from tedsl.scheduling.plan import Fuse, Relation, Split, StagePlan, Unit
 
 
 def constant(expr: Expr | None) -> int | None:
@@ -116,6 +116,8 @@ def extents(stage: StagePlan, roots: Mapping[Axis, Expr] | None = None) -> dict[
                     known[inner] = ceildiv(known[parent], nparts)
             case Fuse(outer, inner, fused):
                 known[fused] = multiply(known[outer], known[inner])
+            case Unit(axis=axis):
+                known[axis] = integer(1)
     return known
 
 
@@ -138,6 +140,8 @@ def positions(stage: StagePlan) -> dict[Axis, Expr]:
             case Fuse(outer=outer, inner=inner, fused=fused):
                 known[outer] = floordiv(known[fused], size[inner])
                 known[inner] = floormod(known[fused], size[inner])
+            case Unit():
+                pass
     return known
 
 
@@ -171,6 +175,16 @@ def came_of(stage: StagePlan, axis: Axis) -> tuple[str, tuple[Axis, ...]] | None
     return None
 
 
+def _axes(relation: Relation) -> set[Axis]:
+    match relation:
+        case Split(parent=parent, outer=outer, inner=inner):
+            return {parent, outer, inner}
+        case Fuse(outer=outer, inner=inner, fused=fused):
+            return {outer, inner, fused}
+        case Unit(axis=axis):
+            return {axis}
+
+
 def related(stage: StagePlan, axis: Axis) -> frozenset[Axis]:
     """All axes joined to `axis` by relations, directly or not, with itself."""
     group = {axis}
@@ -178,11 +192,7 @@ def related(stage: StagePlan, axis: Axis) -> frozenset[Axis]:
     while grew:
         grew = False
         for relation in stage.relations:
-            joined = (
-                {relation.parent, relation.outer, relation.inner}
-                if isinstance(relation, Split)
-                else {relation.outer, relation.inner, relation.fused}
-            )
+            joined = _axes(relation)
             if joined & group and not joined <= group:
                 group |= joined
                 grew = True

@@ -13,7 +13,7 @@ from tedsl.expr.nodes import Axis, Expr, Reduce
 from tedsl.expr.tensor import ComputeOp, ExternOp, Operation
 from tedsl.expr.visit import rewrite
 from tedsl.scheduling.inline import reading, reading_whole
-from tedsl.scheduling.plan import AttachKind, Fuse, Plan, Relation, Split, StagePlan
+from tedsl.scheduling.plan import AttachKind, Fuse, Plan, Relation, Split, StagePlan, Unit
 
 
 def separate_axes(plan: Plan) -> Plan:
@@ -88,3 +88,5 @@ def _relation(relation: Relation, clones: dict[Axis, Axis]) -> Relation:
         case Fuse(outer=outer, inner=inner):
             outer, inner = clones.get(outer, outer), clones.get(inner, inner)
             return replace(relation, outer=outer, inner=inner)
+        case Unit():
+            return relation

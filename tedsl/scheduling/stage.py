@@ -6,6 +6,7 @@ where the call stands, and leaves the rest to `primitives`.
 
 from __future__ import annotations
 
+from tedsl.scheduling.methods.hints import HintMethods
 from tedsl.scheduling.methods.layouts import LayoutMethods
 from tedsl.scheduling.methods.loops import LoopMethods
 from tedsl.scheduling.methods.marks import MarkMethods
@@ -29,6 +30,7 @@ class Stage(
     TogetherMethods,
     SpecializeMethods,
     PartMethods,
+    HintMethods,
 ):
     """One operation of a schedule and how it runs.  Got from `s[T]`; it stays valid through
     rewrites of the graph.

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tedsl.errors import ScheduleError
+from tedsl.expr.nodes import Var
 
 GRID = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
 LANES = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
+VIRTUAL = ("vthread",)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ThreadAxis:
     """A grid dimension (`blockIdx.x`) or block axis (`threadIdx.x`), with its extent when that was
-    fixed.
+    fixed.  `var` is its index, for `Stage.set_store_predicate`.
 
     One object may be bound in several stages.
     """
 
     tag: str
     extent: int | None = None
+    var: Var = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "var", Var(self.tag, lower=0))
 
     @property
     def program(self) -> int | None:
@@ -40,7 +46,8 @@ def thread_axis(
         dom: the tag when it stands alone (`te.thread_axis("blockIdx.x")`), else the extent or `(0,
             extent)`.
         thread_tag: `blockIdx.x|y|z`, a dimension of the grid; or `threadIdx.x|y|z`, a block axis:
-            lanes of the tile that one program holds.
+            lanes of the tile that one program holds; or `vthread`, whose iterations one program
+            does in turn, written out.
         name: accepted for TVM scripts, not used.
 
     Returns:
@@ -48,13 +55,13 @@ def thread_axis(
     """
     if isinstance(dom, str):
         dom, thread_tag = None, dom
-    if thread_tag not in (*GRID, *LANES):
+    if thread_tag not in (*GRID, *LANES, *VIRTUAL):
         raise ScheduleError(
             f"unknown thread tag {thread_tag!r}",
             primitive="thread_axis",
             subject="thread_axis",
-            facts=[("allowed", ", ".join((*GRID, *LANES)))],
-            hint="for TVM's vthread use unroll or vectorize",
+            facts=[("allowed", ", ".join((*GRID, *LANES, *VIRTUAL)))],
+            hint="use one of these tags; vthread loops are written out",
         )
     if dom is None or isinstance(dom, int):
         return ThreadAxis(thread_tag, dom)

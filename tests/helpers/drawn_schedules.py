@@ -25,7 +25,8 @@ from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
 
 FACTORS = (1, 2, 3, 4, 4, 8, 8, 16)
-THREADS = ("blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.y")
+THREADS = ("blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.y", "vthread")
+PRAGMAS = ("auto_unroll_max_step", "unroll_explicit", "parallel", "tensor_core")
 SCOPES = ("local", "local", "global", "shared")
 
 
@@ -93,7 +94,8 @@ def tile(draw: Draw, s: Schedule, stage: Stage) -> None:
 def fuse(draw: Draw, s: Schedule, stage: Stage) -> None:
     leaves = stage.leaf_iter_vars
     first = draw(st.integers(0, max(0, len(leaves) - 2)))
-    call(s, stage.fuse, *leaves[first : first + 2])
+    count = 0 if draw(st.integers(0, 9)) == 7 else 2
+    call(s, stage.fuse, *leaves[first : first + count])
 
 
 def reorder(draw: Draw, s: Schedule, stage: Stage) -> None:
@@ -304,6 +306,30 @@ def blockize(draw: Draw, s: Schedule, stage: Stage) -> None:
     call(s, stage.blockize, _axis(draw, stage))
 
 
+def hints(draw: Draw, s: Schedule, stage: Stage) -> None:
+    """What TVM scripts say of memory and threads."""
+    kind = draw(st.integers(0, 5))
+    axis = _axis(draw, stage)
+    if kind == 0:
+        factor, offset = draw(st.sampled_from(FACTORS)), draw(st.integers(0, 3))
+        axes = [*stage.op.axis, axis] if isinstance(stage.op, ComputeOp) else [axis]
+        call(s, stage.storage_align, draw(st.sampled_from(axes)), factor, offset)
+    elif kind == 1:
+        call(s, stage.double_buffer)
+    elif kind == 2:
+        sources = [t for each in s.stages for t in each.op.outputs]
+        tensor, ahead = draw(st.sampled_from(sources)), draw(st.integers(0, 2))
+        call(s, stage.prefetch, tensor, axis, ahead)
+    elif kind == 3:
+        thread = te.thread_axis(draw(st.sampled_from(THREADS)))
+        call(s, stage.set_store_predicate, thread.var.equal(draw(st.integers(0, 1))))
+    elif kind == 4:
+        call(s, stage.env_threads, draw(st.lists(st.sampled_from((*THREADS, "vthread")))))
+    else:
+        value = draw(st.sampled_from((None, 0, 4, 16)))
+        call(s, stage.pragma, axis, draw(st.sampled_from(PRAGMAS)), value)
+
+
 def specialize(draw: Draw, s: Schedule, stage: Stage) -> None:
     call(s, stage.specialize, _condition(draw, s))
 
@@ -351,4 +377,6 @@ PRIMITIVES: tuple[Primitive, ...] = (
     cut,
     partition,
     blockize,
+    hints,
+    hints,
 )

@@ -194,8 +194,6 @@ def test_refused_fuse():
     s = te.create_schedule(m.C)
     i, j = s[m.C].op.axis
     (k,) = s[m.C].op.reduce_axis
-    with refused(s, "fuse(C): no axis is given", "outermost first"):
-        s[m.C].fuse()
     with refused(s, "j, i are not in the order of the loops", "fuse(i, j), or first reorder(j, i)"):
         s[m.C].fuse(j, i)
     with refused(s, "j is data-parallel and k is a reduction", "s.rfactor"):

@@ -94,8 +94,8 @@ def test_refused_bind():
     m = matmul()
     s = te.create_schedule(m.D)
     i, j = s[m.D].op.axis
-    with refused(s, "unknown thread 'vthread'", "allowed blockIdx.x", "as thread"):
-        s[m.D].bind(i, "vthread")
+    with refused(s, "unknown thread 'warpIdx'", "allowed blockIdx.x", "as thread"):
+        s[m.D].bind(i, "warpIdx")
     with refused(s, "the serial loop i is outside j, which is bound to the grid", "bind i first"):
         s[m.D].bind(j, "blockIdx.x")
     s[m.D].bind(i, "blockIdx.x")
@@ -206,7 +206,9 @@ def test_refused_options():
         s[m.C].dot(j, "tf32")
     with refused(s, "unknown precision 'bf16'", "allowed ieee, tf32, tf32x3"):
         s[m.C].dot(k, "bf16")
-    with refused(s, "unknown pragma 'fast'", "allowed unroll, vectorize"):
+    with refused(
+        s, "unknown pragma 'fast'", "allowed unroll, vectorize, parallel, auto_unroll_max_step"
+    ):
         s[m.C].pragma(k, "fast")
     with refused(s, "num_warps is 3", "allowed 1, 2, 4, 8, 16, 32", "power of two"):
         s[m.C].launch(num_warps=3)

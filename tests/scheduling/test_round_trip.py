@@ -258,20 +258,6 @@ def split_online() -> tuple[te.Schedule, te.Tensor]:
 
 
 @case
-def assume() -> tuple[te.Schedule, te.Tensor]:
-    s, B, _ = rows()
-    s.assume((s.size("n") % 16 == 0) & ~(s.size("n") < 32))
-    return s, B
-
-
-@case
-def specialize() -> tuple[te.Schedule, te.Tensor]:
-    s, B, _ = rows()
-    s[B].specialize(te.max(s.size("n"), 3) == 24)
-    return s, B
-
-
-@case
 def cut() -> tuple[te.Schedule, te.Tensor]:
     s, B, (i, _) = rows()
     n = s.size("n")
@@ -293,6 +279,44 @@ def blockize() -> tuple[te.Schedule, te.Tensor]:
     _, inner = s[B].split(i, 4)
     s[B].blockize(inner)
     return s, B
+
+
+@case
+def storage_align() -> tuple[te.Schedule, te.Tensor]:
+    s, C, D = product()
+    s[C].storage_align(s[C].op.axis[0], 8, 1)
+    return s, D
+
+
+@case
+def double_buffer() -> tuple[te.Schedule, te.Tensor]:
+    s, C, D = product()
+    s[C].compute_at(s[D], s[D].op.axis[0])
+    s[C].double_buffer()
+    return s, D
+
+
+@case
+def prefetch() -> tuple[te.Schedule, te.Tensor]:
+    s, C, D = product()
+    s[C].prefetch(s["A"].op.output(0), s[C].op.reduce_axis[0], 2)
+    return s, D
+
+
+@case
+def set_store_predicate() -> tuple[te.Schedule, te.Tensor]:
+    s, C, D = product()
+    thread = te.thread_axis("threadIdx.x")
+    s[C].bind(s[C].op.reduce_axis[0], thread)
+    s[C].set_store_predicate(thread.var.equal(0))
+    return s, D
+
+
+@case
+def env_threads() -> tuple[te.Schedule, te.Tensor]:
+    s, _, D = product()
+    s[D].env_threads([te.thread_axis((0, 32), "threadIdx.x"), "blockIdx.x"])
+    return s, D
 
 
 def test_every_primitive_has_a_case() -> None:

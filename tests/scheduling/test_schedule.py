@@ -150,7 +150,7 @@ def test_runtime_sizes():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: te.thread_axis("vthread"), "unknown thread tag 'vthread'(.|\n)*use unroll"),
+        (lambda: te.thread_axis("warp"), "unknown thread tag 'warp'(.|\n)*use one of these"),
         (
             lambda: te.thread_axis((2, 8), "threadIdx.x"),
             r"2 .. 8 of threadIdx.x(.|\n)*give \(0, 6\)",

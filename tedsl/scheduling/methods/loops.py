@@ -71,7 +71,8 @@ class LoopMethods(StageHandle):
         """Make one loop of loops that stand directly inside each other.
 
         Args:
-            axes: the loops, outermost first.
+            axes: the loops, outermost first.  Without any, a loop that runs once is put outside all
+                others: what a stage of no dimension is bound by.
 
         Returns:
             The fused axis; of two, outer = fused // extent(inner) and inner = fused %

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from tedsl.expr.nodes import Axis
-from tedsl.scheduling.checks.arguments import choice
 from tedsl.scheduling.methods.handle import StageHandle, primitive
 from tedsl.scheduling.primitives import marks
 from tedsl.scheduling.threads import ThreadAxis
@@ -158,19 +157,23 @@ class MarkMethods(StageHandle):
         self._commit(call, marks.dot(self.schedule.plan, call, axis, precision, use, finite))
 
     @primitive
-    def pragma(self, axis: Axis, pragma_type: str) -> None:
-        """TVM's spelling of `unroll` and `vectorize`.
+    def pragma(self, axis: Axis, pragma_type: str, pragma_value: int | bool | None = None) -> None:
+        """TVM's remarks about a loop.
 
         Args:
             axis: the loop.
-            pragma_type: `"unroll"` or `"vectorize"`.
+            pragma_type: `"unroll"`, `"vectorize"` and `"parallel"` are the primitives of these
+                names.  `"auto_unroll_max_step"` unrolls loops from the innermost outwards up to
+                `axis` while they have at most `pragma_value` iterations together.
+                `"unroll_explicit"`, `"parallel_launch_point"`, `"parallel_barrier_when_finish"` and
+                `"parallel_stride_pattern"` change nothing: loops are unrolled as they stand, and
+                the thread pool decides who runs which part.
+            pragma_value: the number of iterations, for `"auto_unroll_max_step"`.
 
         Requires: as for the primitive of that name.
 
         Rewrites: as the primitive of that name.
         """
-        call = self._call("pragma", (axis, pragma_type))
+        call = self._call("pragma", (axis, pragma_type), pragma_value=pragma_value)
         plan = self.schedule.plan
-        kind = choice(plan, call, "pragma", pragma_type, ("unroll", "vectorize"))
-        change = marks.unroll if kind == "unroll" else marks.vectorize
-        self._commit(call, change(plan, call, axis))
+        self._commit(call, marks.pragma(plan, call, axis, pragma_type, pragma_value))

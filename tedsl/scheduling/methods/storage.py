@@ -18,7 +18,8 @@ class StorageMethods(StageHandle):
 
         Args:
             scope: `"local"` (registers, stack), `"shared"` (staged by the copy engine) or
-                `"global"` (device memory).
+                `"global"` (device memory).  TVM's `"warp"` and `"wmma.*"` are registers as well,
+                since the compiler finds matrix products; `"shared.dyn"` is `"shared"`.
 
         Requires: outputs of the schedule are `"global"`.
 

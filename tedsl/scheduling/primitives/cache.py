@@ -10,9 +10,7 @@ from dataclasses import replace
 from tedsl.expr.nodes import Axis, AxisKind, Expr, Range, Reduce, TensorRead
 from tedsl.expr.tensor import ComputeOp, Tensor
 from tedsl.expr.visit import substitute
-from tedsl.ir.nodes import Scope
 from tedsl.scheduling.call import Call
-from tedsl.scheduling.checks.arguments import choice
 from tedsl.scheduling.checks.online import require_own_place
 from tedsl.scheduling.checks.places import require_places
 from tedsl.scheduling.checks.rewrites import (
@@ -26,7 +24,7 @@ from tedsl.scheduling.checks.scans import require_no_scan
 from tedsl.scheduling.graph import fresh_stage, insert_after, insert_before, reroute
 from tedsl.scheduling.names import labels, unique_name
 from tedsl.scheduling.plan import Attach, AttachKind, Plan, StagePlan
-from tedsl.scheduling.primitives.places import SCOPES
+from tedsl.scheduling.primitives.places import scope_of
 from tedsl.scheduling.relations import integer
 from tedsl.scheduling.scans import is_state, scan_of, step_attach
 
@@ -50,7 +48,7 @@ def cache_read(
     plan: Plan, call: Call, tensor: Tensor, scope: object, readers: Sequence[str]
 ) -> tuple[Plan, str]:
     """C[i] = f(A[i]) --> A.local[i] = A[i]; C[i] = f(A.local[i])."""
-    kind = Scope(choice(plan, call, "scope", scope, SCOPES))
+    kind = scope_of(plan, call, scope)
     require_readers(plan, call, tensor, readers)
     source = plan.stage(call.stage)
     require_own_place(plan, call, source)
@@ -82,7 +80,7 @@ def cache_write(
     """
     op = all_outputs(plan, call, tensors)
     stage = plan.stage_of(op)
-    kind = Scope(choice(plan, call, "scope", scope, SCOPES))
+    kind = scope_of(plan, call, scope)
     require_not_inlined(plan, call, stage)
     require_no_scan(plan, call, stage, "its rows are stored where its steps read them")
     require_loops_of_definition(plan, call, stage)

@@ -18,7 +18,7 @@ from tedsl.scheduling.checks.loops import (
 from tedsl.scheduling.checks.places import guests, require_places
 from tedsl.scheduling.checks.scans import require_steps_in_order, require_whole_steps
 from tedsl.scheduling.names import labels, unique_name
-from tedsl.scheduling.plan import Fuse, Plan, Split, StagePlan
+from tedsl.scheduling.plan import Fuse, Plan, Split, StagePlan, Unit
 from tedsl.scheduling.relations import constant, extents, multiply, ranks
 
 
@@ -113,11 +113,7 @@ def fuse(plan: Plan, call: Call, axes: Sequence[object]) -> tuple[Plan, Axis]:
     """
     stage = looped_stage(plan, call, call.stage)
     if not axes:
-        raise call.refuse(
-            plan,
-            "no axis is given",
-            hint="name the loops to fuse, outermost first",
-        )
+        return _with_unit(plan, call, stage)
     loops = distinct_leaves(plan, call, stage, axes)
     for axis in loops:
         require_unmarked(plan, call, stage, axis)
@@ -139,6 +135,18 @@ def fuse(plan: Plan, call: Call, axes: Sequence[object]) -> tuple[Plan, Axis]:
     for axis in loops[1:]:
         plan, fused = _fuse(plan, plan.stage(stage.name), fused, axis)
     return plan, fused
+
+
+def _with_unit(plan: Plan, call: Call, stage: StagePlan) -> tuple[Plan, Axis]:
+    """One more loop, outside all others, that runs once."""
+    unit = Axis(unique_name("unit", set(labels(stage).values())))
+    changed = replace(
+        stage, leaf_axes=(unit, *stage.leaf_axes), relations=(*stage.relations, Unit(unit))
+    )
+    require_program_order(plan, call, changed)
+    after = plan.with_stage(changed)
+    require_places(plan, call, after)
+    return after, unit
 
 
 def _fuse(plan: Plan, stage: StagePlan, outer: Axis, inner: Axis) -> tuple[Plan, Axis]:

@@ -21,8 +21,10 @@ from tedsl.scheduling.checks.places import require_places
 from tedsl.scheduling.checks.scans import require_no_steps
 from tedsl.scheduling.names import labels
 from tedsl.scheduling.plan import Mark, Plan, StagePlan
-from tedsl.scheduling.relations import constant, extents
-from tedsl.scheduling.threads import GRID, LANES, ThreadAxis
+from tedsl.scheduling.relations import constant, extents, ranks
+from tedsl.scheduling.threads import GRID, LANES, VIRTUAL, ThreadAxis
+
+MAX_VIRTUAL = 64  # iterations of a loop that is written out
 
 
 def marked(plan: Plan, stage: StagePlan, axis: Axis, mark: Mark) -> Plan:
@@ -46,7 +48,7 @@ def bind(plan: Plan, call: Call, axis: object, thread: object) -> Plan:
     """A loop becomes a dimension of the grid, or lanes of the tile a program holds."""
     tag = thread.tag if isinstance(thread, ThreadAxis) else thread
     stage, loop = _loop(plan, call, axis)
-    name = choice(plan, call, "thread", tag, (*GRID, *LANES))
+    name = choice(plan, call, "thread", tag, (*GRID, *LANES, *VIRTUAL))
     if isinstance(thread, ThreadAxis) and thread.extent is not None:
         have = constant(extents(stage)[loop])
         if have != thread.extent:
@@ -60,7 +62,9 @@ def bind(plan: Plan, call: Call, axis: object, thread: object) -> Plan:
                 f"or declare te.thread_axis({name!r}) without an extent",
             )
     if name in LANES:
-        return _vectorized(plan, call, stage, loop)
+        return _vectorized(plan, call, stage, loop, name)
+    if name in VIRTUAL:
+        return _virtual(plan, call, stage, loop)
     require_no_steps(plan, call, stage, loop, "run in different programs")
     require_data_parallel(plan, call, stage, loop, "in different programs")
     require_own_kernel(plan, call, stage, "its loops cannot be bound to the grid")
@@ -77,11 +81,27 @@ def vectorize(plan: Plan, call: Call, axis: object) -> Plan:
     return _vectorized(plan, call, stage, loop)
 
 
-def _vectorized(plan: Plan, call: Call, stage: StagePlan, loop: Axis) -> Plan:
+def _virtual(plan: Plan, call: Call, stage: StagePlan, loop: Axis) -> Plan:
+    """Virtual threads are iterations that one program does in turn, written out."""
+    label, extent = labels(stage)[loop], constant(extents(stage)[loop])
+    if extent is None or extent > MAX_VIRTUAL:
+        raise call.refuse(
+            plan,
+            f"the extent of {label} is {'no constant' if extent is None else extent}, "
+            "and virtual threads are written out",
+            axis=loop,
+            facts=[("allowed", f"1 .. {MAX_VIRTUAL}")],
+            hint=f"split {label} by nparts=2 or so and bind the outer loop",
+        )
+    require_data_parallel(plan, call, stage, loop, "as virtual threads")
+    return unroll(plan, call, loop)
+
+
+def _vectorized(plan: Plan, call: Call, stage: StagePlan, loop: Axis, thread: str = "") -> Plan:
     require_no_steps(plan, call, stage, loop, "be lanes of a tile")
     require_constant_lanes(plan, call, plan, stage, loop)
     require_lanes(plan, call, stage, loop)
-    mark = replace(stage.mark(loop), kind=LoopKind.VECTORIZED)
+    mark = replace(stage.mark(loop), kind=LoopKind.VECTORIZED, thread=thread)
     after = marked(plan, stage, loop, mark)
     require_places(plan, call, after)
     return after
@@ -150,3 +170,43 @@ def dot(
             )
     products = Products(chosen, use is True, finite is True)
     return marked(plan, stage, loop, replace(stage.mark(loop), products=products))
+
+
+SILENT_PRAGMAS = (
+    "unroll_explicit",
+    "parallel_launch_point",
+    "parallel_barrier_when_finish",
+    "parallel_stride_pattern",
+)
+
+
+def pragma(plan: Plan, call: Call, axis: object, pragma_type: object, value: object) -> Plan:
+    """A primitive under TVM's name for it, or nothing where TVM's remark has no meaning here."""
+    changes = {"unroll": unroll, "vectorize": vectorize, "parallel": parallel}
+    known = (*changes, "auto_unroll_max_step", *SILENT_PRAGMAS)
+    kind = choice(plan, call, "pragma", pragma_type, known)
+    if kind in changes:
+        return changes[kind](plan, call, axis)
+    stage = looped_stage(plan, call, call.stage)
+    loop = leaf(plan, call, stage, axis)
+    if kind in SILENT_PRAGMAS:
+        return plan
+    steps = positive(plan, call, "pragma_value", value, least=0)
+    return _unrolled_up_to(plan, call, stage, loop, steps)
+
+
+def _unrolled_up_to(plan: Plan, call: Call, stage: StagePlan, loop: Axis, steps: int) -> Plan:
+    """Plain loops from the innermost out to `loop`, while all together have at most `steps`."""
+    order = stage.loop_order
+    sizes = extents(stage)
+    total = 1
+    for axis in reversed(order[ranks(order)[loop] :]):
+        mark = stage.mark(axis)
+        if mark.kind is LoopKind.VECTORIZED:
+            continue
+        extent = constant(sizes[axis])
+        total *= steps + 1 if extent is None else max(extent, 1)
+        if total > steps or mark != PLAIN:
+            break
+        plan = unroll(plan, call, axis)
+    return plan

@@ -31,7 +31,17 @@ from tedsl.scheduling.checks.rewrites import reduction
 from tedsl.scheduling.graph import fresh_stage, insert_before, is_reduction, reroute
 from tedsl.scheduling.inline import inline_stages
 from tedsl.scheduling.names import labels
-from tedsl.scheduling.plan import Attach, AttachKind, Fuse, Mark, Plan, Relation, Split, StagePlan
+from tedsl.scheduling.plan import (
+    Attach,
+    AttachKind,
+    Fuse,
+    Mark,
+    Plan,
+    Relation,
+    Split,
+    StagePlan,
+    Unit,
+)
 from tedsl.scheduling.primitives.cache import beside, data_axis, stage_name
 from tedsl.scheduling.primitives.loops import derived
 from tedsl.scheduling.relations import extents, ranks
@@ -92,6 +102,9 @@ def _relations_of(stage: StagePlan, loops: Sequence[Axis]) -> tuple[Relation, ..
                 if fused in needed:
                     needed[outer] = needed[inner] = None
                     found.append(relation)
+            case Unit(axis=axis):
+                if axis in needed:
+                    found.append(relation)
     return tuple(reversed(found))
 
 
@@ -105,6 +118,8 @@ def _roots_of(
                 used[parent] = None
             case Fuse(outer=outer, inner=inner):
                 used[outer] = used[inner] = None
+            case Unit():
+                pass
     return tuple(axis for axis in stage.root_axes if axis in used)
 
 
@@ -132,7 +147,10 @@ def _take_over(
                 axes[fused] = derived(stage, name, a, fused.dtype)
                 made = Fuse(a, b, axes[fused])
                 gone, new = {a: None, b: None}, (axes[fused],)
-        at = min(ranks(stage.leaf_axes)[axis] for axis in gone)
+            case Unit(axis=unit):
+                axes[unit] = derived(stage, unit.name, unit)
+                made, gone, new = Unit(axes[unit]), dict[Axis, None](), (axes[unit],)
+        at = min((ranks(stage.leaf_axes)[axis] for axis in gone), default=0)
         left = [axis for axis in stage.leaf_axes[at:] if axis not in gone]
         stage = replace(
             stage,

@@ -24,6 +24,21 @@ from tedsl.scheduling.names import axis_text
 from tedsl.scheduling.plan import Attach, AttachKind, Plan, StagePlan
 
 SCOPES = tuple(scope.value for scope in Scope)
+# Memories of one warp, or of the tensor cores: registers of the program that holds the tile.
+TVM_SCOPES = {
+    "warp": Scope.LOCAL,
+    "wmma.matrix_a": Scope.LOCAL,
+    "wmma.matrix_b": Scope.LOCAL,
+    "wmma.accumulator": Scope.LOCAL,
+    "shared.dyn": Scope.SHARED,
+}
+
+
+def scope_of(plan: Plan, call: Call, scope: object) -> Scope:
+    """A scope by its name, or by the name that TVM scripts use."""
+    if isinstance(scope, str) and scope in TVM_SCOPES:
+        return TVM_SCOPES[scope]
+    return Scope(choice(plan, call, "scope", scope, (*SCOPES, *TVM_SCOPES)))
 
 
 def _require_not_output(plan: Plan, call: Call, stage: StagePlan) -> None:
@@ -110,7 +125,7 @@ def compute_root(plan: Plan, call: Call) -> Plan:
 def set_scope(plan: Plan, call: Call, scope: object) -> Plan:
     """Where the result of an attached stage lives."""
     stage, _ = computed_stage(plan, call, call.stage)
-    chosen = Scope(choice(plan, call, "scope", scope, SCOPES))
+    chosen = scope_of(plan, call, scope)
     if stage.attach.kind is AttachKind.INLINE:
         raise call.refuse(
             plan,

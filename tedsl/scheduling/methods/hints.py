@@ -1,0 +1,117 @@
+"""Wishes about memory and threads that TVM scripts state: storage_align, double_buffer, prefetch,
+set_store_predicate, env_threads.  None of them changes a result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tedsl.expr.nodes import Axis, Expr
+from tedsl.expr.tensor import Operation, Tensor
+from tedsl.scheduling.call import StageName, caller
+from tedsl.scheduling.methods.handle import StageHandle, primitive
+from tedsl.scheduling.primitives import hints
+from tedsl.scheduling.threads import ThreadAxis
+
+
+class HintMethods(StageHandle):
+    """Primitives that say how a result is stored and fetched."""
+
+    __slots__ = ()
+
+    @primitive
+    def storage_align(self, axis: Axis, factor: int, offset: int = 0) -> None:
+        """Leave room in memory between elements that follow each other along a dimension.
+
+        Args:
+            axis: the dimension, a data axis of the definition.
+            factor: the distance is a multiple of this many elements ...
+            offset: ... plus this many.
+
+        Requires: not an output, whose layout is the caller's; not the last dimension, whose
+            elements are next to each other.  Tiles in registers of the GPU have no distances: the
+            wish is for workspaces, and for buffers on the CPU.
+
+        Rewrites:
+            workspace B[64, 30]
+            --> s[B].storage_align(i, 32, 1)
+            workspace B[64, 33]
+        """
+        call = self._call("storage_align", (axis, factor, offset))
+        plan = hints.storage_align(self.schedule.plan, call, axis, factor, offset)
+        self._commit(call, plan)
+
+    @primitive
+    def double_buffer(self) -> None:
+        """Compute this stage for the next iteration of the loop that it is attached at, while the
+        current one is used: `pipeline` of that loop in two stages.
+
+        Requires: a stage attached at a loop.
+
+        Rewrites:
+            for i: B = f(i); C[i] = g(B)
+            -->
+            B = f(0); for i: B' = f(i + 1); C[i] = g(B); B = B'
+        """
+        call = self._call("double_buffer", ())
+        self._commit(call, hints.double_buffer(self.schedule.plan, call))
+
+    @primitive
+    def prefetch(self, tensor: Tensor | Operation | str, axis: Axis, offset: int = 1) -> None:
+        """Fetch what later iterations of a loop read: `pipeline` of that loop.
+
+        Args:
+            tensor: what is fetched.
+            axis: the loop.
+            offset: how many iterations ahead.
+
+        Requires: this stage reads the tensor; a loop without another way of running.  The CPU
+            backend leaves fetching ahead to the processor.
+
+        Rewrites:
+            for i: C[i] = f(A[i])
+            --> s[C].prefetch(A, i, 1)
+            load A[0]; for i: load A[i + 1]; C[i] = f(A[i])
+        """
+        source = self.schedule.resolve(tensor, "prefetch", caller(1))
+        call = self._call("prefetch", (StageName(source), axis, offset))
+        plan = hints.prefetch(self.schedule.plan, call, source, axis, offset)
+        self._commit(call, plan)
+
+    @primitive
+    def set_store_predicate(self, condition: Expr | str) -> None:
+        """Let one thread store the result of a reduction over threads, as TVM scripts say.
+
+        Here a program stores each element once by itself, so an accepted condition changes nothing.
+
+        Args:
+            condition: `tx.var.equal(0)` for a `tx = te.thread_axis(...)`, or several of them joined
+                by `&`; as text `"threadIdx.x == 0"`.
+
+        Requires: no data loop of this stage is bound to such a thread axis, for then results would
+            be lost.
+
+        Rewrites: nothing.
+        """
+        text = hints.predicate_text(condition)
+        call = self._call("set_store_predicate", (text,))
+        plan = hints.set_store_predicate(self.schedule.plan, call, condition, text)
+        self._commit(call, plan)
+
+    @primitive
+    def env_threads(self, threads: ThreadAxis | str | Sequence[ThreadAxis | str]) -> None:
+        """Launch threads once around a scan, as TVM scripts ask for.
+
+        Here a kernel is launched with the programs that its loops are bound to, so an accepted list
+        changes nothing.
+
+        Args:
+            threads: thread axes.
+
+        Requires: a stage at root.
+
+        Rewrites: nothing.
+        """
+        given = threads if isinstance(threads, (list, tuple)) else [threads]
+        call = self._call("env_threads", (tuple(given),))
+        self._commit(call, hints.env_threads(self.schedule.plan, call, given))

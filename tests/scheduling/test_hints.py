@@ -1,0 +1,205 @@
+"""What TVM scripts say of memory, threads and loops: hints, virtual threads, pragmas, scopes, and
+`fuse` of no loops."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from computations import chain, matmul, row_sum
+from lowering import agrees
+from refusals import refused
+
+import tedsl as te
+from tedsl.ir.nodes import LoopKind, Scope
+from tedsl.scheduling.primitives.places import TVM_SCOPES
+
+
+def total() -> tuple[te.Schedule, Any]:
+    """The sum of a vector: a result of no dimension."""
+    X = te.placeholder((100,), name="X")
+    k = te.reduce_axis((0, 100), name="k")
+    B = te.compute((), lambda: te.sum(X[k], axis=k), name="B")
+    return te.create_schedule(B), B
+
+
+def test_fuse_of_nothing(golden):
+    s, B = total()
+    unit = s[B].fuse()
+    s[B].bind(unit, "blockIdx.x")
+    _, inner = s[B].split(s[B].op.reduce_axis[0], 16)
+    s[B].vectorize(inner)
+    golden(f"{s}\n\n{s.as_python()}")
+    assert agrees(s)
+
+
+def test_a_unit_loop_is_a_loop():
+    c = chain(33)
+    s = te.create_schedule(c.D)
+    unit, again = s[c.D].fuse(), s[c.D].fuse()
+    assert [a.name for a in s[c.D].leaf_iter_vars] == ["unit_1", "unit", "i0"]
+    both = s[c.D].fuse(again, unit)
+    s[c.C].compute_at(s[c.D], both)
+    _outer, inner = s[c.D].split(both, 4)
+    s[c.D].unroll(inner)
+    assert agrees(s)
+    s[c.B].bind(s[c.B].op.axis[0], "blockIdx.x")
+    with refused(s, "fuse(B", "the serial loop unit is outside i0"):
+        s[c.B].fuse()
+
+
+def test_reversed_loops_are_not_fused_in_silence():
+    """TVM swaps them: the fused loop would not run in the order that is written."""
+    m = matmul()
+    s = te.create_schedule(m.C)
+    i, j = s[m.C].op.axis
+    with refused(s, "j, i are not in the order of the loops", "fuse(i, j), or first reorder(j, i)"):
+        s[m.C].fuse(j, i)
+    with refused(s, "j is data-parallel and k is a reduction", "s.rfactor"):
+        s[m.C].fuse(j, s[m.C].op.reduce_axis[0])
+
+
+def test_storage_align():
+    m = matmul(33, 30, 7)
+    s = te.create_schedule(m.D)
+    i, j = s[m.C].op.axis
+    s[m.C].storage_align(i, 32, 1)
+    (space,) = te.lower(s, "cpu").workspaces
+    assert [str(e) for e in space.shape] == ["33", "33"]
+    assert agrees(s)
+    s[m.C].compute_at(s[m.D], s[m.D].op.axis[0])
+    assert "alloc C: local float32[1, 33]" in str(te.lower(s, "cpu"))
+    assert agrees(s)
+    with refused(s, "j is the last dimension", "allowed i"):
+        s[m.C].storage_align(j, 8, 0)
+    with refused(s, "D is an output", "s.cache_write"):
+        s[m.D].storage_align(s[m.D].op.axis[0], 8, 0)
+    with refused(s, "expected a dimension of C, got k", "allowed i"):
+        s[m.C].storage_align(s[m.C].op.reduce_axis[0], 8, 0)
+    with refused(s, "factor is 0"):
+        s[m.C].storage_align(i, 0, 0)
+    cube = chain(2, 3, 4)
+    s = te.create_schedule(cube.D)
+    with refused(s, "a step along i0 is a step over several rows", "allowed i1"):
+        s[cube.C].storage_align(s[cube.C].op.axis[0], 8, 0)
+
+
+def test_aligned_rows_of_any_length():
+    n = te.size_var("n")
+    m = matmul(5, n, 3)
+    s = te.create_schedule(m.D)
+    s[m.C].storage_align(s[m.C].op.axis[0], 8, 3)
+    assert all(agrees(s, {n: size}) for size in (0, 1, 3, 33))
+
+
+def test_fetching_ahead():
+    m = matmul()
+    s = te.create_schedule(m.D)
+    i, j = s[m.D].op.axis
+    (k,) = s[m.C].op.reduce_axis
+    s[m.C].prefetch(m.A, k, 2)
+    assert s[m.C].plan.mark(k).num_stages == 3
+    with refused(s, "double_buffer(C", "C is not attached at a loop", "compute_at first"):
+        s[m.C].double_buffer()
+    s[m.C].compute_at(s[m.D], j)
+    s[m.C].double_buffer()
+    assert s[m.D].plan.mark(j).num_stages == 2
+    s[m.D].parallel(i)
+    with refused(s, "prefetch(", "C does not read bias", "reads   A, B"):
+        s[m.C].prefetch(m.bias, k, 1)
+    with refused(s, "offset is 0"):
+        s[m.C].prefetch(m.A, k, 0)
+
+
+def test_store_predicates():
+    _, B = row_sum(8, 64)
+    s = te.create_schedule(B)
+    tx, bx = te.thread_axis("threadIdx.x"), te.thread_axis("blockIdx.x")
+    s[B].bind(s[B].op.reduce_axis[0], tx)
+    s[B].bind(s[B].op.axis[0], bx)
+    s[B].set_store_predicate(tx.var.equal(0))
+    s[B].set_store_predicate("threadIdx.x == 0 & threadIdx.y == 0")
+    assert agrees(s)
+    with refused(s, "i is bound to blockIdx.x", "only the first would be stored"):
+        s[B].set_store_predicate(tx.var.equal(0) & bx.var.equal(0))
+    for condition in (tx.var.equal(1), tx.var < 4, "threadIdx.x == 0 | x", "q == 0"):
+        with refused(s, "could lose results", "te.if_then_else"):
+            s[B].set_store_predicate(condition)
+    c = chain(8)
+    s = te.create_schedule(c.D)
+    s[c.D].bind(s[c.D].op.axis[0], tx)
+    with refused(s, "i0 is bound to threadIdx.x"):
+        s[c.D].set_store_predicate(tx.var.equal(0))
+
+
+def test_env_threads():
+    c = chain(64)
+    s = te.create_schedule(c.D)
+    s[c.D].env_threads(te.thread_axis((0, 32), "threadIdx.x"))
+    s[c.C].compute_at(s[c.D], s[c.D].op.axis[0])
+    with refused(s, "C is computed inside the kernel of D"):
+        s[c.C].env_threads(["threadIdx.x"])
+    with refused(s, "unknown thread 'warp'"):
+        s[c.D].env_threads(["warp"])
+
+
+def test_virtual_threads():
+    c = chain(33)
+    s = te.create_schedule(c.D)
+    outer, inner = s[c.D].split(s[c.D].op.axis[0], nparts=4)
+    s[c.D].bind(outer, te.thread_axis((0, 4), "vthread"))
+    s[c.D].bind(inner, "threadIdx.x")
+    assert s[c.D].plan.mark(outer).kind is LoopKind.UNROLLED
+    assert agrees(s)
+    (i,) = s[c.C].op.axis
+    s[c.C].bind(i, "vthread")
+    n = te.size_var("n")
+    _, B = row_sum(n, 100)
+    s = te.create_schedule(B)
+    with refused(s, "the extent of i is no constant", "split i by nparts"):
+        s[B].bind(s[B].op.axis[0], "vthread")
+    with refused(s, "the extent of k is 100", "allowed 1 .. 64"):
+        s[B].bind(s[B].op.reduce_axis[0], "vthread")
+
+
+def test_pragmas():
+    m = matmul(8, 4, 3)
+    s = te.create_schedule(m.C)
+    i, j = s[m.C].op.axis
+    (k,) = s[m.C].op.reduce_axis
+    s[m.C].pragma(i, "auto_unroll_max_step", 16)
+    assert [s[m.C].plan.mark(a).kind.value for a in (i, j, k)] == ["serial", *["unrolled"] * 2]
+    s[m.C].pragma(i, "unroll_explicit", True)
+    s[m.C].pragma(i, "parallel_launch_point")
+    s[m.C].pragma(i, "parallel")
+    assert agrees(s)
+    with refused(s, "pragma_value is None of type NoneType"):
+        s[m.C].pragma(i, "auto_unroll_max_step")
+    with refused(s, "unknown pragma 'tensor_core'", "allowed unroll, vectorize, parallel"):
+        s[m.C].pragma(i, "tensor_core")
+
+
+@pytest.mark.parametrize("scope", sorted(TVM_SCOPES))
+def test_scopes_of_tvm(scope: str):
+    m = matmul()
+    s = te.create_schedule(m.D)
+    s[m.C].compute_at(s[m.D], s[m.D].op.axis[0])
+    s[m.C].set_scope(scope)
+    assert s[m.C].plan.scope is (Scope.SHARED if scope == "shared.dyn" else Scope.LOCAL)
+    s[s.cache_read(m.A, scope, [m.C])].compute_at(s[m.C], s[m.C].op.axis[1])
+    assert agrees(s, targets=("cpu",))
+    with refused(s, "unknown scope 'texture'", "allowed global, local, shared, warp, wmma"):
+        s[m.C].set_scope("texture")
+
+
+def test_the_numbers_stay():
+    m = matmul(9, 8, 7)
+    s = te.create_schedule(m.D)
+    s[m.C].storage_align(s[m.C].op.axis[0], 16, 1)
+    s[m.C].prefetch(m.A, s[m.C].op.reduce_axis[0])
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal(e).astype(np.float32) for e in ((9, 7), (7, 8)))
+    bias = np.zeros(8, np.float32)
+    want = np.maximum(a @ b, 0)
+    np.testing.assert_allclose(te.build(s, "cpu")(a, b, bias), want, atol=1e-5)
