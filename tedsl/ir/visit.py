@@ -68,8 +68,8 @@ def own_exprs(stmt: Stmt) -> tuple[Expr, ...]:
     match closed(stmt):
         case Seq() | Allocate() | HostCall():
             return ()
-        case For(start=start, end=end):
-            return (start, end)
+        case For(start=start, end=end, cuts=cuts):
+            return (start, end, *cuts)
         case Guard(condition=condition):
             return (condition,)
         case Store(indices=indices, value=value, mask=mask):

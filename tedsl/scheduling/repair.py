@@ -1,8 +1,8 @@
 """How the partial result of a reduction follows when results it depends on change.
 
 A reduction X = fold over k of g(r, c_k) uses finished results r of other reductions over k (its
-*tags*): the maximum in a softmax, a mean.  Computed in one pass, its partial result belongs to the
-tags known so far, and is *repaired* as they move on:
+*tags*): a maximum that exponents are relative to, a mean.  Computed in one pass, its partial
+result belongs to the tags known so far, and is *repaired* as they move on:
 
     h(fold g(r, c_k), r, r') = fold g(r', c_k)       for every prefix, every r and every r'.
 

@@ -165,3 +165,18 @@ def test_blocks_that_are_refused():
     s = te.create_schedule(index)
     with refused(s, "blockize(M.i", "is not associative and commutative"):
         s[index].blockize(s[index].op.axis[0])
+
+
+@pytest.mark.cpu
+def test_cut_at_the_size_of_another_kernel():
+    n, m = te.size_var("n"), te.size_var("m")
+    A, B = te.placeholder((n,), name="A"), te.placeholder((m,), name="B")
+    X = te.compute((n,), lambda i: A[i] + 1.0, name="X")
+    Y = te.compute((m,), lambda i: B[i] * 2.0, name="Y")
+    s = te.create_schedule([X, Y])
+    s[X].cut(s[X].op.axis[0], 1, m)
+    run = te.build(s, target="cpu")
+    for rows, others in ((1, 1), (7, 3), (3, 7), (0, 2)):
+        a, b = np.ones(rows, np.float32), np.ones(others, np.float32)
+        x, y = run(a, b)
+        assert np.array_equal(x, a + 1) and np.array_equal(y, b * 2)
