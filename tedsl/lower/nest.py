@@ -42,6 +42,7 @@ from tedsl.ir.visit import substitute as substitute_stmt
 from tedsl.lower.places import (
     Context,
     carried,
+    folded_indices,
     loops,
     lowered,
     output_indices,
@@ -176,8 +177,9 @@ def _with_loads(context: Context) -> Bounds:
         if not isinstance(node, TensorRead):
             return None
         starts = [loaded(start) for start in region_start(context, node.tensor)]
-        indices = tuple(sub(i, s) for i, s in zip(node.indices, starts, strict=True))
-        return Load(context.buffers[node.tensor], indices)
+        indices = [sub(i, s) for i, s in zip(node.indices, starts, strict=True)]
+        places = folded_indices(context, node.tensor, indices)
+        return Load(context.buffers[node.tensor], tuple(places))
 
     def changed(bounds: StageBounds) -> StageBounds:
         exprs = (*bounds.index.values(), *(r.min for r in bounds.region), *bounds.guards)
@@ -219,6 +221,10 @@ def _place(context: Context, stage: StagePlan) -> None:
     for tensor in stage.op.outputs:
         name = stage.name if len(stage.op.outputs) == 1 else f"{stage.name}_{tensor.index}"
         buffer = context.buffers[tensor] = Buffer(name, tensor.dtype, shapes[tensor.index], scope)
+        if stage.kept is not None:
+            axis = stage.kept.axis
+            home = kernel_of(context.plan, stage).name if axis is None else axis
+            context.kept.setdefault(home, []).append(buffer)
         context.before[buffer] = replace(buffer, name=f"{name}_before")
         if stage.attach.online and exported(context.plan, stage):
             kernel = kernel_of(context.plan, stage).name
@@ -377,7 +383,10 @@ def _kernel_nest(context: Context, group: Sequence[StagePlan]) -> Stmt:
     beside = [s for s in group if s.join is not None and s.join.axis is None]
     joined = [s for s in group if s.join is None or s.join.axis is not None]
     nests = [_group_nest(context, joined), *(_group_nest(context, [s]) for s in beside)]
-    return one_grid(nests) if beside else nests[0]
+    body = one_grid(nests) if beside else nests[0]
+    for stage in group:
+        body = _with_kept(context, stage.name, body)
+    return body
 
 
 def _group_nest(context: Context, group: Sequence[StagePlan]) -> Stmt:
@@ -423,6 +432,15 @@ def _with_children(context: Context, axis: Axis, body: Stmt) -> Stmt:
         else:
             body = Seq((_group_nest(context, group), body))
             inside = [*buffers, *(b for stage in group for b in carried(context, stage))]
+            kept = {b for home in context.kept.values() for b in home}
+            inside = [buffer for buffer in inside if buffer not in kept]
         for buffer in reversed(inside):
             body = body if buffer.scope is Scope.GLOBAL else Allocate(buffer, body)
+    return _with_kept(context, axis, body)
+
+
+def _with_kept(context: Context, home: Axis | str, body: Stmt) -> Stmt:
+    """`body` inside the buffers of stages that are stored there and computed further in."""
+    for buffer in reversed(context.kept.get(home, [])):
+        body = Allocate(buffer, body)
     return body

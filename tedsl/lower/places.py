@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from tedsl.dtypes import DType
 from tedsl.errors import InternalError
-from tedsl.expr.integers import both, constant, sub
+from tedsl.expr.integers import both, constant, floormod, sub
 from tedsl.expr.nodes import (
     Axis,
     Before,
@@ -57,6 +57,7 @@ class Context:
     exports: dict[Tensor, Buffer] = field(default_factory=dict[Tensor, Buffer])
     attached: Callable[[Axis, Stmt], Stmt] = lambda axis, body: body
     children: dict[Axis, list[StagePlan]] = field(default_factory=dict[Axis, list[StagePlan]])
+    kept: dict[Axis | str, list[Buffer]] = field(default_factory=dict[Axis | str, list[Buffer]])
 
 
 def output_indices(stage: StagePlan, op: ComputeOp, bounds: StageBounds) -> tuple[Expr, ...]:
@@ -79,12 +80,25 @@ def lowered(context: Context, body: Expr, bounds: StageBounds, folded: Sequence[
         if isinstance(node, TensorRead):
             starts = region_start(context, node.tensor)
             indices = [sub(i, s) for i, s in zip(node.indices, starts, strict=True)]
+            indices = folded_indices(context, node.tensor, indices)
             return Load(
                 context.buffers[node.tensor], tuple(simplify(i, bounds.facts) for i in indices)
             )
         return index.get(node)
 
     return simplify(rewrite(body, replaced), bounds.facts)
+
+
+def folded_indices(context: Context, tensor: Tensor, indices: Sequence[Expr]) -> list[Expr]:
+    """Places in a tensor of which only a window has memory: modulo its size."""
+    stage = context.plan.stage_of(tensor.op)
+    folds = () if stage.kept is None else context.bounds[stage.name].folds
+    if not folds:
+        return list(indices)
+    return [
+        index if size is None else floormod(index, size)
+        for index, size in zip(indices, folds, strict=True)
+    ]
 
 
 def region_start(context: Context, tensor: Tensor) -> tuple[Expr, ...]:

@@ -159,6 +159,14 @@ def _leaves(stage: StagePlan, axes: set[Axis]) -> set[Axis]:
 
 def _check_places(plan: Plan) -> None:
     for stage in plan.stages:
+        if stage.kept is not None:
+            raise LowerError(
+                f"{stage.name} is stored outside the loop that it is computed in, and a tile in "
+                "registers can be neither written nor read in part",
+                subject=f"store_at({stage.name})",
+                hint=f"compute {stage.name} where it is stored (compute_at), inline it (computed "
+                "again where it is read), or leave it at root (its own kernel)",
+            )
         axis = stage.attach.axis
         if stage.attach.kind is not AttachKind.AT or axis is None:
             continue

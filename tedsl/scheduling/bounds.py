@@ -10,7 +10,7 @@ are ranges.  Used by the lowering, by the checks and by printing; imports `index
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tedsl.errors import InternalError
 from tedsl.expr.integers import (
@@ -39,6 +39,7 @@ from tedsl.index.prove import prove
 from tedsl.index.simplify import simplify
 from tedsl.scheduling.graph import is_output, loop_readers
 from tedsl.scheduling.plan import AttachKind, Fuse, Plan, Relation, Split, StagePlan, Unit
+from tedsl.scheduling.sliding import Slide, slide_of
 from tedsl.scheduling.together import running, shared_loops
 
 INT32_MAX = 2**31 - 1
@@ -53,8 +54,9 @@ class StageBounds:
     relative to the start of what is stored. `region` is what is computed of each data dimension,
     `stored` what is kept of it at a time (more than one region for an online stage in loops);
     `slices` the part of each reduce axis that is folded at a time, where that is not the whole;
-    `guards` are the conditions that were not proved, and `facts` the ranges of the leaf axes and
-    of the loops around.
+    `folds` the size of the window that a dimension of it is folded to (element i lies at i modulo
+    that); `guards` are the conditions that were not proved, and `facts` the ranges of the leaf axes
+    and of the loops around.
     """
 
     extents: dict[Axis, Expr]
@@ -65,6 +67,7 @@ class StageBounds:
     facts: Facts
     stored: tuple[Range, ...] = ()
     slices: dict[Axis, Range] = field(default_factory=dict[Axis, Range])
+    folds: tuple[int | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -121,8 +124,79 @@ def infer(plan: Plan, only: frozenset[str] | None = None) -> Bounds:
         region = stored = _region(plan, stage, readers[stage.name], found, facts)
         if stage.attach.online:
             region, stored = _online_regions(plan, stage, readers[stage.name], found, facts)
-        found[stage.name] = _stage_bounds(plan, stage, stage.op, region, stored, found, facts)
+        folds: tuple[int | None, ...] = ()
+        if stage.kept is not None:
+            readings = readers[stage.name]
+            region, stored, folds = _kept_regions(plan, stage, region, readings, found, facts)
+        bounds = _stage_bounds(plan, stage, stage.op, region, stored, found, facts)
+        found[stage.name] = _folded(bounds, stage.op, folds) if any(folds) else bounds
     return Bounds(found)
+
+
+def loops_between(plan: Plan, stage: StagePlan) -> tuple[Axis, ...]:
+    """The loops between where an attached stage is stored and where it is computed."""
+    loops = enclosing_loops(plan, stage)
+    if stage.kept is None:
+        return ()
+    place = {axis: n + 1 for n, axis in enumerate(loops)}
+    return loops[0 if stage.kept.axis is None else place.get(stage.kept.axis, len(loops)) :]
+
+
+def moving(plan: Plan, stage: StagePlan) -> Slide | str:
+    """How a stage that is stored outside moves on; or why each iteration computes all it reads.
+
+    Requires: a plan without inlined stages.
+    """
+    bounds = infer(plan.with_stage(replace(stage, kept=None)))
+    facts = _loop_facts(plan, stage, bounds.stages, plan_facts(plan))
+    return _slide(plan, stage, bounds[stage.name].region, bounds.stages, facts)
+
+
+def _slide(
+    plan: Plan,
+    stage: StagePlan,
+    region: tuple[Range, ...],
+    found: dict[str, StageBounds],
+    facts: Facts,
+) -> Slide | str:
+    guards: list[Expr] = []
+    host = stage
+    while host.attach.kind is AttachKind.AT:
+        host = plan.stage(host.attach.stage)
+        guards.extend(found[host.name].guards)
+    return slide_of(stage, region, loops_between(plan, stage), guards, facts)
+
+
+def _kept_regions(
+    plan: Plan,
+    stage: StagePlan,
+    region: tuple[Range, ...],
+    readers: Sequence[tuple[StagePlan, TensorRead]],
+    found: dict[str, StageBounds],
+    facts: Facts,
+) -> tuple[tuple[Range, ...], tuple[Range, ...], tuple[int | None, ...]]:
+    """What one iteration computes of a stage that is stored outside, what is kept of it, and how
+    that is folded."""
+    loops = enclosing_loops(plan, stage)
+    around = loops[: len(loops) - len(loops_between(plan, stage))]
+    stored = _region(plan, stage, readers, found, facts, around)
+    slid = _slide(plan, stage, region, found, facts)
+    if isinstance(slid, str):
+        return region, stored, ()
+    if stage.kept is None or not stage.kept.rolling:
+        return slid.remaining(region), stored, ()
+    folds = tuple(slid.window if n == slid.dimension else None for n in range(len(region)))
+    window = Range(ZERO, Const(slid.window, region[slid.dimension].extent.dtype))
+    stored = tuple(box if size is None else window for box, size in zip(stored, folds, strict=True))
+    return slid.remaining(region), stored, folds
+
+
+def _folded(bounds: StageBounds, op: ComputeOp, folds: tuple[int | None, ...]) -> StageBounds:
+    local = dict(bounds.local)
+    for axis, size in zip(op.axes, folds, strict=True):
+        if size is not None:
+            local[axis] = simplify(floormod(bounds.index[axis], size), bounds.facts)
+    return replace(bounds, local=local, folds=folds)
 
 
 def _outside_in(

@@ -111,6 +111,16 @@ class Join:
     axis: Axis | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """An attached stage is stored outside the loop that it is computed in: inside `axis`, a loop
+    around that one, or without it outside all loops of the kernel.  `rolling`: only the window that
+    is read at a time has memory."""
+
+    axis: Axis | None = None
+    rolling: bool = False
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Align:
     """Elements that follow each other along `axis` stand a multiple of `factor` plus `offset` apart
@@ -128,7 +138,8 @@ class StagePlan:
     `leaf_axes` are the loops, outermost first.  `relations` join root axes (`op.axes +
     op.reduce_axes`) to them, in the order of the calls.  Axes without an entry in `marks` are
     serial.  `scope` is where the result lives when the stage is attached; at root it is GLOBAL.
-    `join` is the stage that it runs together with.
+    `join` is the stage that it runs together with, `kept` where it is stored when that is not where
+    it is computed.
     `specializations` are conditions on sizes, each of one more version of the stage's kernel; the
     first that holds at a call decides.  `aligned` is how it lies in memory.
     """
@@ -144,6 +155,7 @@ class StagePlan:
     join: Join | None = None
     specializations: tuple[Expr, ...] = ()
     aligned: tuple[Align, ...] = ()
+    kept: Kept | None = None
 
     @property
     def root_axes(self) -> tuple[Axis, ...]:

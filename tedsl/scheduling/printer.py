@@ -16,7 +16,7 @@ from tedsl.scheduling.bounds import Bounds, infer
 from tedsl.scheduling.checks.loops import PLAIN, mark_text
 from tedsl.scheduling.checks.places import guests
 from tedsl.scheduling.inline import inline_stages
-from tedsl.scheduling.names import labels
+from tedsl.scheduling.names import axis_text, labels
 from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
 from tedsl.scheduling.relations import constant
 from tedsl.scheduling.scans import is_state
@@ -111,7 +111,7 @@ def _nest(
             if isinstance(guest.op, ComputeOp) and guest.join is None:
                 region = ", ".join(str(r.extent) for r in bounds[guest.name].region)
                 kinds = ", ".join(dtype.value for dtype in guest.op.output_dtypes)
-                yield f"{'  ' * depth}{guest.name}: {kinds}[{region}], {guest.scope.value}"
+                yield f"{'  ' * depth}{guest.name}: {kinds}[{region}], {_memory(plan, guest)}"
                 yield from _nest(plan, bounds, guest, guest.op, depth + 1)
     for line in _definition(plan, stage, op):
         yield "  " * depth + line
@@ -122,6 +122,15 @@ def _nest(
             at = start + shared
             yield f"{'  ' * at}with {other.name}: {_type(other)}"
             yield from _nest(plan, bounds, other, other.op, at + 1, shared)
+
+
+def _memory(plan: Plan, stage: StagePlan) -> str:
+    """Where a stage lives: its scope, and the loop that it is stored in when that is another."""
+    if stage.kept is None:
+        return stage.scope.value
+    axis = stage.kept.axis
+    home = "outside all loops" if axis is None else f"in {axis_text(plan, axis)}"
+    return f"{stage.scope.value}, stored {home}{' as a window' if stage.kept.rolling else ''}"
 
 
 def _range(op: ComputeOp, axis: Axis, extent: Expr) -> str:

@@ -9,18 +9,20 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 from tedsl.expr.nodes import Axis, Expr, Reduce, TensorRead, Var
 from tedsl.expr.tensor import ComputeOp, ScanOp
 from tedsl.expr.visit import axes_of, walk
 from tedsl.index.evaluate import EvaluationError, evaluate_int
-from tedsl.scheduling.bounds import Bounds, enclosing_loops, infer, region_inside
+from tedsl.scheduling.bounds import Bounds, enclosing_loops, infer, moving, region_inside
 from tedsl.scheduling.checks.stages import first_fold
 from tedsl.scheduling.graph import runtime_sizes
 from tedsl.scheduling.inline import inline_stages
 from tedsl.scheduling.names import axis_text, labels
 from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
 from tedsl.scheduling.separate import separate_axes
+from tedsl.scheduling.sliding import Slide
 
 # More than this many times is reported as too often.
 OFTEN = 2.0
@@ -130,11 +132,14 @@ class _Counter:
             for n in range(len(loops) + 1)
         ]
         repeats: list[tuple[str, float]] = []
-        total = points[-1]
+        total = Fraction(points[-1])
+        slide = moving(self.shown, own) if own.kept is not None else None
         for n, axis in enumerate(loops):
-            trips = self._trips(axis)
+            trips = Fraction(self._trips(axis))
+            if isinstance(slide, Slide) and slide.loop is axis and trips:
+                trips = (slide.window + slide.step * (trips - 1)) / slide.window
             total *= trips
-            times = trips * points[n + 1] / points[n] if points[n] else 0.0
+            times = float(trips * points[n + 1] / points[n]) if points[n] else 0.0
             if times > 1:
                 repeats.append((self._text(axis), times))
         repeats.sort(key=lambda each: -each[1])
@@ -144,9 +149,10 @@ class _Counter:
             stage.name,
             f"at {at}",
             self._points(stage.op.shape),
-            total,
+            int(total),
             tuple(repeats),
-            f"attach {stage.name} outside the loop {worst}, or compute it at root",
+            f"attach {stage.name} outside the loop {worst}, compute it at root, or keep what is "
+            "computed with store_at",
         )
 
     def inlined(self, stage: StagePlan) -> Recomputation | None:

@@ -17,6 +17,7 @@ from tedsl.expr.tensor import Operation, PlaceholderOp, Tensor
 from tedsl.scheduling.call import Call, caller, kind_of
 from tedsl.scheduling.checks.arguments import whole_number
 from tedsl.scheduling.checks.scans import check_outputs
+from tedsl.scheduling.checks.storage import require_storage
 from tedsl.scheduling.checks.together import require_joins
 from tedsl.scheduling.diff import Difference, difference
 from tedsl.scheduling.graph import initial_plan, producers_first, retiring, runtime_sizes
@@ -212,6 +213,7 @@ class Schedule(RewriteMethods, PrecisionMethods, GroupMethods, AssumeMethods):
     def commit(self, call: Call, plan: Plan, made: Made = (), stages: tuple[str, ...] = ()) -> Made:
         """Take over the plan that a primitive made.  Not for users: primitives call it."""
         require_joins(self.plan, call, plan)
+        require_storage(self.plan, call, plan)
         results = stages
         if made:
             known = labels(plan.stage(call.stage))

@@ -43,12 +43,27 @@ def separate_axes(plan: Plan) -> Plan:
         if stage.attach.kind is AttachKind.AT and stage.attach.axis is not None:
             axis = clones.get(stage.attach.stage, {}).get(stage.attach.axis, stage.attach.axis)
             moved = replace(moved, attach=replace(stage.attach, axis=axis))
+        if stage.kept is not None and stage.kept.axis is not None:
+            own = _kept_clone(plan, stage, clones).get(stage.kept.axis, stage.kept.axis)
+            moved = replace(moved, kept=replace(stage.kept, axis=own))
         if stage.join is not None and stage.join.axis is not None:
             axis = clones.get(stage.join.stage, {}).get(stage.join.axis, stage.join.axis)
             moved = replace(moved, join=replace(stage.join, axis=axis))
         stages.append(moved)
     outputs = tuple(renamed.get(t.op, t.op).outputs[t.index] for t in plan.outputs)
     return replace(plan, stages=tuple(stages), outputs=outputs)
+
+
+def _kept_clone(
+    plan: Plan, stage: StagePlan, clones: dict[str, dict[Axis, Axis]]
+) -> dict[Axis, Axis]:
+    """The clones of the stage, of those around `stage`, in one of whose loops it is stored."""
+    host = stage
+    while host.attach.kind is AttachKind.AT:
+        host = plan.stage(host.attach.stage)
+        if stage.kept is not None and stage.kept.axis in frozenset(host.leaf_axes):
+            return clones.get(host.name, {})
+    return {}
 
 
 def _renamed(stage: StagePlan, clones: dict[Axis, Axis]) -> StagePlan:

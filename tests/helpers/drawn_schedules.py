@@ -138,9 +138,23 @@ def compute_at(draw: Draw, s: Schedule, stage: Stage) -> None:
     call(s, stage.compute_at, other, _axis(draw, other))
 
 
+def store_at(draw: Draw, s: Schedule, stage: Stage) -> None:
+    """Store an attached stage at a loop of a stage around it, as a window or not."""
+    hosts = [s[stage.plan.attach.stage]] if stage.plan.attach.stage else list(s.stages)
+    while hosts[-1].plan.attach.stage and len(hosts) < 4:
+        hosts.append(s[hosts[-1].plan.attach.stage])
+    host = draw(st.sampled_from(hosts))
+    if host.leaf_iter_vars and draw(st.integers(0, 3)):
+        call(s, stage.store_at, host, draw(st.sampled_from(host.leaf_iter_vars)))
+    else:
+        call(s, stage.store_root)
+    if draw(st.booleans()):
+        call(s, stage.rolling_buffer)
+
+
 def compute_with(draw: Draw, s: Schedule, stage: Stage) -> None:
     others = [o for o in s.stages if o.name != stage.name and isinstance(o.op, ComputeOp)]
-    alike = [o for o in others if o.plan.attach == stage.plan.attach]
+    alike = [o for o in others if o.plan.attach.axis is stage.plan.attach.axis]
     leader = draw(st.sampled_from(alike or others or [stage]))
     loops = leader.leaf_iter_vars
     if loops and draw(st.integers(0, 3)):
@@ -355,6 +369,8 @@ PRIMITIVES: tuple[Primitive, ...] = (
     compute_at,
     compute_with,
     compute_with,
+    store_at,
+    store_at,
     compute_inline,
     compute_root,
     set_scope,

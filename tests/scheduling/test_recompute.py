@@ -30,7 +30,7 @@ def test_a_loop_that_the_region_does_not_move_with() -> None:
     text = str(s.explain())
     assert "C at D.j: computed 64 times  <-- redundant" in text
     assert "because D.j repeats it 64 times" in text
-    assert "attach C outside the loop D.j, or compute it at root" in text
+    assert "attach C outside the loop D.j, compute it at root, or keep" in text
     s[c].compute_at(s[d], i)
     assert s.explain()["C"].factor == 1.0 and s.explain().redundant == ()
 

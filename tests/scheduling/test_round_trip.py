@@ -134,6 +134,32 @@ def compute_at() -> tuple[te.Schedule, te.Tensor]:
 
 
 @case
+def store_at() -> tuple[te.Schedule, te.Tensor]:
+    a = te.placeholder((34,), name="A")
+    b = te.compute((34,), lambda i: a[i] + 1.0, name="B")
+    c = te.compute((32,), lambda i: b[i] + b[i + 2], name="C")
+    s = te.create_schedule(c)
+    outer, inner = s[c].split(s[c].op.axis[0], 8)
+    s[b].compute_at(s[c], inner)
+    s[b].store_at(s[c], outer)
+    return s, c
+
+
+@case
+def store_root() -> tuple[te.Schedule, te.Tensor]:
+    s, c = store_at()
+    s["B"].store_root()
+    return s, c
+
+
+@case
+def rolling_buffer() -> tuple[te.Schedule, te.Tensor]:
+    s, c = store_at()
+    s["B"].rolling_buffer()
+    return s, c
+
+
+@case
 def compute_with() -> tuple[te.Schedule, te.Tensor]:
     a = te.placeholder((30,), name="A")
     b = te.compute((30,), lambda i: a[i] + 1.0, name="B")

@@ -263,6 +263,18 @@ def test_refusals_of_loops() -> None:
     assert s[r.M].plan.join is None
 
 
+def test_at_different_loops() -> None:
+    a = te.placeholder((6, 8), name="A")
+    p = te.compute((6, 8), lambda i, j: a[i, j] + 1.0, name="P")
+    q = te.compute((6, 8), lambda i, j: a[i, j] * 2.0, name="Q")
+    d = te.compute((6, 8), lambda i, j: p[i, j] * q[i, j], name="D")
+    s = te.create_schedule(d)
+    s[p].compute_at(s[d], s[d].op.axis[0])
+    refused(lambda: s[q].compute_with(s[p]), s, "Q is at root and P is attached at D.i", "both")
+    s[q].compute_at(s[d], s[d].op.axis[1])
+    refused(lambda: s[q].compute_with(s[p]), s, "Q is attached at D.j and P is attached at D.i")
+
+
 def test_launch_options_are_the_leaders() -> None:
     r = Rows()
     s = r.schedule()

@@ -20,6 +20,7 @@ from tedsl.scheduling.call import Call
 from tedsl.scheduling.checks.extents import all_lanes_constant, has_runtime_sizes
 from tedsl.scheduling.checks.scans import has_own_launch, scan_problem
 from tedsl.scheduling.checks.stages import Problem, first_fold, guests, has_options
+from tedsl.scheduling.checks.storage import storage_legal
 from tedsl.scheduling.checks.together import joins_legal
 from tedsl.scheduling.graph import (
     extern_readers,
@@ -188,7 +189,7 @@ def _reader_problem(plan: Plan, stage: StagePlan, target: StagePlan, axis: Axis)
         own = None if around is None else around.get(target.name)
         if own is not None:
             return rank[own] >= at
-        if _in_shared_loop(plan, reader, around or {}, axis):
+        if _in_shared_loop(plan, reader, around or {}, target, axis):
             return True
         if not stage.attach.online:
             return False
@@ -214,8 +215,7 @@ def _reader_problem(plan: Plan, stage: StagePlan, target: StagePlan, axis: Axis)
             outsiders=True,
         )
     for reader in loop_readers(plan, stage.op, tensors_of_init):
-        run = shared_loops(plan, reader)
-        if reader is not target and all(axis is not each for each in run.values()):
+        if reader is not target and not _shares(plan, reader, target, axis):
             continue
         for outer in reader.loop_order[: at + 1]:
             if outer.kind is AxisKind.REDUCE:
@@ -227,12 +227,22 @@ def _reader_problem(plan: Plan, stage: StagePlan, target: StagePlan, axis: Axis)
     return None
 
 
-def _in_shared_loop(plan: Plan, reader: StagePlan, around: Mapping[str, Axis], axis: Axis) -> bool:
-    """True when `axis` is a loop that `reader`, or a stage around it, shares with its leader."""
-    if any(run is axis for run in shared_loops(plan, reader).values()):
+def _shares(plan: Plan, stage: StagePlan, leader: StagePlan, axis: Axis) -> bool:
+    """True when `stage` runs in the loop `axis` of `leader`."""
+    led = stage.join is not None and stage.join.stage == leader.name
+    return led and axis in frozenset(shared_loops(plan, stage).values())
+
+
+def _in_shared_loop(
+    plan: Plan, reader: StagePlan, around: Mapping[str, Axis], leader: StagePlan, axis: Axis
+) -> bool:
+    """True when `reader`, or a stage around it, runs in the loop `axis` of `leader`."""
+    if _shares(plan, reader, leader, axis):
         return True
     for name, inner in around.items():
         host = plan.stage(name)
+        if not _shares(plan, host, leader, axis):
+            continue
         rank = ranks(host.loop_order)
         shared = shared_loops(plan, host)
         if any(run is axis and rank[inner] >= rank[own] for own, run in shared.items()):
@@ -296,6 +306,7 @@ def legal_attach_points(plan: Plan, name: str) -> tuple[tuple[str, Axis], ...]:
                 place_problem(moved, moved.stage(name)) is None
                 and first_problem(moved) is None
                 and joins_legal(moved)
+                and storage_legal(moved)
                 and (fixed or all_lanes_constant(moved))
             ):
                 found.append((target.name, axis))
@@ -304,7 +315,8 @@ def legal_attach_points(plan: Plan, name: str) -> tuple[tuple[str, Axis], ...]:
 
 def attached(plan: Plan, stage: StagePlan, target: str, axis: Axis) -> Plan:
     """The plan with `stage` attached, whether that is legal or not."""
-    return plan.with_stage(replace(stage, attach=Attach(AttachKind.AT, target, axis), join=None))
+    place = Attach(AttachKind.AT, target, axis)
+    return plan.with_stage(replace(stage, attach=place, join=None, kept=None))
 
 
 def can_inline(plan: Plan, stage: StagePlan) -> bool:

@@ -78,7 +78,7 @@ def _leader_problem(plan: Plan, stage: StagePlan, leader: StagePlan) -> Problem 
         return Problem(
             f"{leader.name} itself runs together with {other}", f"name {other}, whose loops run"
         )
-    if stage.attach != leader.attach or stage.attach.online:
+    if not _same_place(stage, leader) or stage.attach.online:
         return Problem(
             f"{stage.name} is {_place(stage)} and {leader.name} is {_place(leader)}",
             "compute both at root, or at one loop of one stage",
@@ -96,6 +96,11 @@ def _leader_problem(plan: Plan, stage: StagePlan, leader: StagePlan) -> Problem 
             f"{leader.name}, and compute_with after",
         )
     return None
+
+
+def _same_place(a: StagePlan, b: StagePlan) -> bool:
+    """True when both are at root, or at one loop (axes are compared as objects)."""
+    return a.attach.kind is b.attach.kind and a.attach.axis is b.attach.axis
 
 
 def _place(stage: StagePlan) -> str:
@@ -132,6 +137,11 @@ def _kernel_problem(stage: StagePlan) -> Problem | None:
         return Problem(
             f"{stage.name} has launch options, and only a kernel of its own has them",
             "call launch on the leader",
+        )
+    if stage.specializations:
+        return Problem(
+            f"{stage.name} is specialized, and only a kernel of its own has versions",
+            "specialize the leader",
         )
     return None
 

@@ -21,7 +21,7 @@ from tedsl.scheduling.checks.places import (
 from tedsl.scheduling.checks.scans import require_no_scan
 from tedsl.scheduling.graph import is_output, is_reduction
 from tedsl.scheduling.names import axis_text
-from tedsl.scheduling.plan import Attach, AttachKind, Plan, StagePlan
+from tedsl.scheduling.plan import Attach, AttachKind, Kept, Plan, StagePlan
 
 SCOPES = tuple(scope.value for scope in Scope)
 # Memories of one warp, or of the tensor cores: registers of the program that holds the tile.
@@ -70,7 +70,7 @@ def compute_at(plan: Plan, call: Call, target: str, axis: object) -> Plan:
     loop = leaf(plan, call, host, axis)
     scope = Scope.LOCAL if stage.scope is Scope.GLOBAL else stage.scope
     attach = Attach(AttachKind.AT, target, loop)
-    after = plan.with_stage(replace(stage, attach=attach, scope=scope, join=None))
+    after = plan.with_stage(replace(stage, attach=attach, scope=scope, join=None, kept=None))
     require_places(plan, call, after)
     require_all_lanes(plan, call, after)
     return after
@@ -107,7 +107,7 @@ def compute_inline(plan: Plan, call: Call) -> Plan:
             f"{guest.name} is attached at {at}, a loop that would be gone",
             hint=f"first move {guest.name} (compute_root or compute_at elsewhere)",
         )
-    after = plan.with_stage(replace(stage, attach=Attach(AttachKind.INLINE), join=None))
+    after = plan.with_stage(replace(stage, attach=Attach(AttachKind.INLINE), join=None, kept=None))
     require_places(plan, call, after)
     return after
 
@@ -116,10 +116,35 @@ def compute_root(plan: Plan, call: Call) -> Plan:
     """The stage has its own loop nest: its own kernel."""
     stage, _ = computed_stage(plan, call, call.stage)
     require_own_place(plan, call, stage)
-    after = plan.with_stage(replace(stage, attach=Attach(), join=None))
+    after = plan.with_stage(replace(stage, attach=Attach(), join=None, kept=None))
     require_places(plan, call, after)
     require_all_lanes(plan, call, after)
     return after
+
+
+def store_at(plan: Plan, call: Call, target: str, axis: object) -> Plan:
+    """The stage is stored inside a loop around the one that it is computed in."""
+    stage, _ = computed_stage(plan, call, call.stage)
+    loop = leaf(plan, call, looped_stage(plan, call, target), axis)
+    return plan.with_stage(replace(stage, kept=Kept(loop)))
+
+
+def store_root(plan: Plan, call: Call) -> Plan:
+    """The stage is stored outside all loops of the kernel that it is computed in."""
+    stage, _ = computed_stage(plan, call, call.stage)
+    return plan.with_stage(replace(stage, kept=Kept()))
+
+
+def rolling_buffer(plan: Plan, call: Call) -> Plan:
+    """The stage has memory only for the window of it that is read at a time."""
+    stage, _ = computed_stage(plan, call, call.stage)
+    if stage.kept is None:
+        raise call.refuse(
+            plan,
+            f"{stage.name} is stored where it is computed: each iteration has all of its memory",
+            hint=f"call s[{stage.name}].store_at with a loop further out first",
+        )
+    return plan.with_stage(replace(stage, kept=replace(stage.kept, rolling=True)))
 
 
 def set_scope(plan: Plan, call: Call, scope: object) -> Plan:

@@ -1,0 +1,103 @@
+"""Where an attached stage may be stored: outside where it is computed, with serial loops between.
+
+Asked of the plan as it would be after a call, for all stages that are stored elsewhere.
+"""
+
+from __future__ import annotations
+
+from tedsl.errors import ScheduleError
+from tedsl.ir.nodes import LoopKind
+from tedsl.scheduling.bounds import enclosing_loops, loops_between, moving
+from tedsl.scheduling.call import Call
+from tedsl.scheduling.checks.loops import mark_text
+from tedsl.scheduling.checks.stages import Problem
+from tedsl.scheduling.inline import inline_stages
+from tedsl.scheduling.names import axis_text, owner
+from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
+from tedsl.scheduling.relations import ranks
+from tedsl.scheduling.scans import scan_of
+from tedsl.scheduling.separate import separate_axes
+
+SEQUENTIAL = (LoopKind.SERIAL, LoopKind.UNROLLED)
+
+
+def storage_problem(plan: Plan, stage: StagePlan) -> Problem | None:
+    """What is wrong with where `stage` is stored; None when it is legal."""
+    if stage.kept is None:
+        return None
+    if stage.attach.kind is not AttachKind.AT or stage.attach.axis is None:
+        return Problem(
+            f"{stage.name} is not computed inside a loop of another stage",
+            f"call s[{stage.name}].compute_at first",
+        )
+    if stage.attach.online:
+        return Problem(
+            f"{stage.name} goes along with a reduction, which stores what it has folded so far",
+            f"leave the storage of {stage.name} as it is",
+        )
+    if scan_of(plan, stage.op) is not None:
+        return Problem(
+            f"{stage.name} belongs to the steps of a scan, which keep what they need",
+            "make what a later step reads a state of the scan",
+        )
+    if stage.kept.axis is not None and stage.kept.axis not in ranks(enclosing_loops(plan, stage)):
+        names = ", ".join(axis_text(plan, axis) for axis in enclosing_loops(plan, stage))
+        return Problem(
+            f"{axis_text(plan, stage.kept.axis)} is no loop around {stage.name} (they are {names})",
+            f"name one of the loops around {stage.name}",
+        )
+    shown = separate_axes(inline_stages(plan))  # each axis is a loop of one stage there
+    own = shown.stage(stage.name)
+    for axis in loops_between(shown, own):
+        host = owner(shown, axis)
+        mark = None if host is None else host.mark(axis)
+        if mark is not None and (mark.kind not in SEQUENTIAL or mark.num_stages > 1):
+            return Problem(
+                f"{axis_text(shown, axis)}, between the storage of {stage.name} and where it is "
+                f"computed, is {mark_text(mark)}: iterations that run at once would write the "
+                "same storage, which is a race",
+                f"store {stage.name} inside {axis_text(shown, axis)}, or undo the mark of it",
+            )
+    if stage.kept.rolling:
+        found = moving(shown, own)
+        if isinstance(found, str):
+            return Problem(
+                f"the storage of {stage.name} cannot be folded: {found}",
+                f"call s[{stage.name}].store_at without rolling_buffer, or compute {stage.name} at "
+                "a loop along which it moves on steadily",
+            )
+    return None
+
+
+def storage_legal(plan: Plan) -> bool:
+    """True when all stages are stored at legal places."""
+    return all(storage_problem(plan, stage) is None for stage in plan.stages)
+
+
+def require_storage(before: Plan, call: Call, after: Plan) -> None:
+    """After the call all stages are stored at legal places.  Requires: legal places."""
+    for stage in after.stages:
+        problem = storage_problem(after, stage)
+        if problem is not None:
+            raise _refused(before, call, after, stage, problem)
+
+
+def _refused(
+    before: Plan, call: Call, after: Plan, stage: StagePlan, problem: Problem
+) -> ScheduleError:
+    axis = None if stage.kept is None else stage.kept.axis
+    loops = ()
+    if stage.attach.kind is AttachKind.AT and stage.attach.axis is not None:
+        loops = enclosing_loops(after, stage)
+    facts = [("around", ", ".join(axis_text(after, loop) for loop in loops) or "no loop")]
+    if stage.name == call.stage:
+        return call.refuse(before, problem.reason, axis=axis, facts=facts, hint=problem.hint)
+    where = "outside all loops" if axis is None else f"at {axis_text(before, axis)}"
+    return call.refuse(
+        before,
+        f"{stage.name} is stored {where}, and would no longer be at a legal place: "
+        f"{problem.reason}",
+        axis=axis,
+        facts=facts,
+        hint=f"first call s[{stage.name}].compute_at again, which stores it where it is computed",
+    )
