@@ -162,8 +162,9 @@ class _Run:
             return
         inner = max(1, min(BLOCK_POINTS, math.prod(high - low for low, high in ranges)))
         for spans, place in self._blocks(max(1, BLOCK_POINTS // inner)):
-            for result, value in zip(results, self._fold(first, spans, ranges), strict=True):
-                result[place] = value
+            values = self._fold(first, spans, ranges)
+            for result, body in zip(results, self.op.bodies, strict=True):
+                result[place] = values[body.index if isinstance(body, Reduce) else 0]
 
     def _result(self, output: Tensor) -> Array:
         """The array of an output, made when its first box is computed."""

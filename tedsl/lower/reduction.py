@@ -18,6 +18,7 @@ from tedsl.expr.nodes import (
     Binary,
     BinaryOp,
     Cast,
+    Const,
     Expr,
     Reduce,
 )
@@ -124,7 +125,12 @@ class Reduction:
         indices = output_indices(self.stage, self.op, self.bounds)
         guards = [g for g in self.bounds.guards if not self._is_fold_guard(g)]
         guards = guards if self.reduce.init is not None else []
-        start = self._copied(self._starts(buffers, indices, guards))
+        starts: list[Stmt] = [self._copied(self._starts(buffers, indices, guards))]
+        for place, shown in self._shown().items():
+            if buffers[place] is not shown:  # an estimate of nothing, should the loop never run
+                zero = Const(0.0, shown.dtype)
+                starts.append(self._copied(Store(shown, indices, zero)))
+        start = starts[0] if len(starts) == 1 else Seq(tuple(starts))
         copies: dict[Expr, Expr] = {a: _copy(a) for a in self.prefix}
         return self._around(_renamed(start, copies), self.prefix, copies)
 

@@ -408,7 +408,7 @@ class Reader:
                 "{0} rounds a value of tags and elements, and a rounded value does not follow when "
                 "the tags change",
                 f"round after the reduction, or give consent to treat {name} as exact: "
-                "consent_rounding=True",
+                "rounding=True",
             )
         self.consented.append(expr)
         return self.read(a, False)
@@ -430,7 +430,7 @@ class Reader:
                     expr,
                     "the cast {0} rounds a value of tags and elements; the proof holds for real "
                     "numbers",
-                    "move the cast behind the reduction, or give consent: consent_casts=True",
+                    "move the cast behind the reduction, or give consent: casts=True",
                 )
             self.consented.append(expr)
         return self.read(a, exponent)

@@ -90,6 +90,12 @@ def _online_problem(plan: Plan, stage: StagePlan, target: StagePlan, axis: Axis)
                 "repaired in the next",
                 f"leave {known[outer]} serial; s.split_online runs parts in parallel",
             )
+    for tensor in tensors_of_init(stage.op):
+        if plan.stage_of(tensor.op).attach.kind is AttachKind.AT:
+            return Problem(
+                f"{stage.name} starts from {tensor.op.name}, which is computed in its own loops",
+                f"leave {tensor.op.name} at root",
+            )
     late = _readers_after(plan, stage, target)
     kernel = kernel_of(plan, target)
     if target is not kernel and exported(plan, stage):
@@ -197,6 +203,11 @@ def _reader_problem(plan: Plan, stage: StagePlan, target: StagePlan, axis: Axis)
             plan, target
         )
 
+    if not readers and not is_output(plan, stage.op) and role(plan, stage.op) is None:
+        return Problem(
+            f"nothing reads {stage.name}: what read it was rewritten, and now computes it itself",
+            f"leave {stage.name} inlined",
+        )
     outside = [reader for reader in readers if not inside(reader)]
     if outside and len(outside) == len(readers):
         who = ", ".join(reader.name for reader in outside)
@@ -379,6 +390,17 @@ def _misplaced(
     if stage.attach.kind is not AttachKind.AT:
         return call.refuse(before, problem.reason, facts=facts, hint=problem.hint)
     where = "" if place is None else axis_text(after, place)
+    if stage.attach.online:
+        if call.primitive == "online":
+            return call.refuse(before, problem.reason, axis=place, facts=facts, hint=problem.hint)
+        return call.refuse(
+            before,
+            f"{stage.name} goes along with the loop {where} (online), and could no longer: "
+            f"{problem.reason}",
+            axis=place,
+            facts=facts,
+            hint=problem.hint,
+        )
     facts.append(("legal", f"after the call: {places_text(after, stage.name)}"))
     return call.refuse(
         before,

@@ -48,7 +48,8 @@ def require_no_guests(plan: Plan, call: Call, stage: StagePlan) -> None:
         raise call.refuse(
             plan,
             f"{guest.name} is attached at {at}, a loop that this call rebuilds",
-            hint=f"call {call.primitive} before s[{guest.name}].compute_at",
+            hint=f"call {call.primitive} before "
+            + (f"online of {stage.name}" if guest.attach.online else f"s[{guest.name}].compute_at"),
         )
 
 

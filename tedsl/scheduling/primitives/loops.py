@@ -128,7 +128,9 @@ def fuse(plan: Plan, call: Call, axes: Sequence[object]) -> tuple[Plan, Axis]:
                 f"{guest.name} is attached at {stage.name}.{known[axis]}, "
                 f"which would be gone inside the fused loop",
                 axis=axis,
-                hint=f"attach {guest.name} at {known[loops[-1]]} or elsewhere first, "
+                hint=f"fuse before online of {stage.name}"
+                if guest.attach.online
+                else f"attach {guest.name} at {known[loops[-1]]} or elsewhere first, "
                 "or fuse before compute_at",
             )
     fused = loops[0]

@@ -36,7 +36,7 @@ from tedsl.scheduling.checks.online import (
 )
 from tedsl.scheduling.checks.places import require_places
 from tedsl.scheduling.checks.rewrites import reduction
-from tedsl.scheduling.graph import producers_before, readers, rebuilt
+from tedsl.scheduling.graph import is_output, producers_before, readers, rebuilt
 from tedsl.scheduling.plan import Attach, AttachKind, Plan, StagePlan
 from tedsl.scheduling.repair import Kind
 
@@ -124,7 +124,7 @@ def _attached(plan: Plan, chain: Chain, place: Attach, derived: Mapping[str, Der
         plan = plan.with_stage(replace(member, attach=attach, scope=Scope.LOCAL))
     for stage in reversed(chain.between):
         found = plan.stage(stage.name)
-        if not readers(plan, found.op):
+        if not readers(plan, found.op) and not is_output(plan, found.op):
             plan = plan.with_stage(replace(found, attach=Attach(AttachKind.INLINE)))
         elif found.attach.kind is AttachKind.ROOT:
             attach = replace(place, online=False)

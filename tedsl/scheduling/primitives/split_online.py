@@ -35,7 +35,7 @@ from tedsl.scheduling.checks.rewrites import (
     require_no_marks,
     require_reduce_axis,
 )
-from tedsl.scheduling.graph import fresh_stage, readers, rebuilt
+from tedsl.scheduling.graph import fresh_stage, is_output, readers, rebuilt
 from tedsl.scheduling.names import labels
 from tedsl.scheduling.plan import Attach, AttachKind, Plan, StagePlan
 from tedsl.scheduling.primitives.cache import beside, data_axis, stage_name
@@ -217,7 +217,8 @@ def _rewritten(plan: Plan, chain: Chain, parts: _Parts) -> tuple[Plan, tuple[str
     outputs = tuple(current.get(t, t) for t in plan.outputs)
     after = replace(plan, stages=tuple(stages), outputs=outputs)
     for stage in reversed(chain.between):
-        unread = not readers(after, after.stage(stage.name).op)
+        op = after.stage(stage.name).op
+        unread = not readers(after, op) and not is_output(after, op)
         if unread and stage.attach.kind is AttachKind.ROOT:
             found = after.stage(stage.name)
             after = after.with_stage(replace(found, attach=Attach(AttachKind.INLINE)))

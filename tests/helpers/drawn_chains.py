@@ -1,0 +1,323 @@
+"""Strategies for chains of dependent reductions and for schedules that compute them in one pass.
+
+A chain is drawn from templates that can follow (a maximum and sums of exponentials of differences
+to it, sums scaled by norms, moments about a mean), with pointwise stages between them, masks, and
+now and then a reduction that cannot follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import hypothesis.strategies as st
+import numpy as np
+from drawn_schedules import attempt, call, compute_at
+from hypothesis import event
+from strategies import Case, Dim, Draw
+
+import tedsl as te
+from tedsl.dtypes import DType
+from tedsl.errors import ScheduleError
+from tedsl.expr.nodes import Axis, Expr
+from tedsl.expr.numerics import numpy_dtype
+from tedsl.expr.tensor import ComputeOp, Tensor
+from tedsl.scheduling.graph import is_reduction
+from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.stage import Stage
+
+LENGTHS = (0, 1, 2, 3, 5, 7, 8, 9, 16, 17, 33)
+ROWS = (0, 1, 2, 3, 5, 7)
+FACTORS = (1, 2, 3, 4, 4, 8, 8, 16)
+Value = Callable[..., Any]
+
+
+@st.composite
+def chains(draw: Draw) -> Case:
+    """Two to four reductions over one axis, each using results of those before."""
+    return _Chain(draw).build()
+
+
+class _Chain:
+    """Draws a case: rows of elements, reduced over their last dimension again and again."""
+
+    def __init__(self, draw: Draw) -> None:
+        self.draw = draw
+        self.case = Case()
+        self.case.number = draw(st.integers(0, 2**16))
+        self.random = np.random.default_rng(self.case.number)
+        self.dtype = DType(draw(st.sampled_from(("float32",) * 4 + ("float64", "bfloat16"))))
+        self.wide = DType.float64 if self.dtype is DType.float64 else DType.float32
+        self.rows = tuple(self.dim(ROWS) for _ in range(draw(st.sampled_from((1, 1, 1, 2)))))
+        self.length = self.dim(LENGTHS)
+        self.names = 0
+        self.where = self.mask() if self.chance(1, 3) else None
+        self.made: list[Tensor] = []
+        self.tops: list[Value] = []
+        self.bottoms: list[Value] = []
+        self.sums: list[Value] = []
+        self.norms: list[Value] = []
+        self.positive: list[Value] = []
+        self.narrow = False
+
+    def build(self) -> Case:
+        element = self.element()
+        for tag in self.draw(
+            st.lists(
+                st.sampled_from(("max", "max", "min", "sum", "norm", "largest")),
+                min_size=1,
+                max_size=2,
+            )
+        ):
+            self.tag(tag, element)
+        last = self.dependent(element)
+        for _ in range(self.draw(st.integers(0, 2))):
+            last = self.dependent(element)
+        if self.chance(1, 3):
+            last = self.after(last, element)
+        outputs = [last]
+        others = [t for t in self.made if t.op is not last.op]
+        if self.chance(1, 3):
+            outputs.append(self.draw(st.sampled_from(others)))
+        self.case.outputs = outputs
+        self.case.depth = len(self.made) + 2
+        self.case.length = 8 * max(1, self.length.value)
+        return self.case
+
+    # Pieces ---------------------------------------------------------------------------------------
+
+    def chance(self, hits: int, out_of: int) -> bool:
+        return self.draw(st.integers(1, out_of)) <= hits
+
+    def name(self, prefix: str) -> str:
+        self.names += 1
+        return f"{prefix}{self.names}"
+
+    def dim(self, values: Sequence[int]) -> Dim:
+        value = self.draw(st.sampled_from(values))
+        if self.chance(1, 6):
+            var = te.size_var(f"n{len(self.case.sizes)}")
+            self.case.sizes[var] = value
+            return Dim(var, value)
+        return Dim(value, value)
+
+    def placeholder(self, dims: Sequence[Dim], prefix: str = "A") -> Tensor:
+        tensor = te.placeholder([d.extent for d in dims], self.dtype, name=self.name(prefix))
+        data = self.random.integers(-8, 9, tuple(d.value for d in dims)) / 4
+        self.case.inputs[tensor] = data.astype(numpy_dtype(self.dtype))
+        return tensor
+
+    def read(self, tensor: Tensor, *index: Any) -> Any:
+        value: Any = tensor[index]
+        return value if tensor.dtype is self.wide else value.astype(self.wide)
+
+    def staged(self, dims: Sequence[Dim], value: Value) -> Value:
+        """The value itself, or reads of a pointwise stage that holds it."""
+        if self.chance(1, 2):
+            return value
+        made: Any = te.compute([d.extent for d in dims], lambda *i: value(*i), name=self.name("P"))
+        self.made.append(made)
+        return lambda *i: made[i]
+
+    def element(self) -> Value:
+        """What is reduced: an input, changed by functions, perhaps plus another."""
+        dims = (*self.rows, self.length)
+        first = self.placeholder(dims)
+        kind = self.draw(st.sampled_from(("plain", "scaled", "tanh", "biased", "select")))
+        other = self.placeholder(dims) if kind == "biased" else first
+
+        def value(*i: Any) -> Any:
+            read = self.read(first, *i)
+            match kind:
+                case "scaled":
+                    return read * 0.5
+                case "tanh":
+                    return te.tanh(read * 0.5) * 2.0
+                case "biased":
+                    return read + self.read(other, *i)
+                case "select":
+                    return te.select(i[-1] <= i[0] + 2, read, te.const(-1e30, self.wide))
+                case _:
+                    return read
+
+        self.masked = kind == "select"
+        return self.staged(dims, value)
+
+    def mask(self) -> Callable[[Axis, Sequence[Expr]], Any]:
+        kind = self.draw(st.sampled_from(("stride", "upper", "band", "column")))
+        shift = self.draw(st.integers(-2, 9))
+
+        def condition(k: Axis, i: Sequence[Expr]) -> Any:
+            here = i[0] + shift
+            match kind:
+                case "upper":
+                    return k <= here
+                case "band":
+                    return te.all(k <= here, k > here - 5)
+                case "column":
+                    return k < shift
+                case _:
+                    return k % 3 != 1
+
+        return condition
+
+    def reduce(self, prefix: str, fold: Any, value: Value, dims: Sequence[Dim] = ()) -> Tensor:
+        k = te.reduce_axis((0, self.length.extent), name="k")
+        count = len(self.rows)
+
+        def body(*i: Any) -> Any:
+            options = {} if self.where is None else {"where": self.where(k, i)}
+            return fold(value(i[:count], k, *i[count:]), axis=k, **options)
+
+        shape = [d.extent for d in (*self.rows, *dims)]
+        made: Any = te.compute(shape, body, name=self.name(prefix))
+        self.made.append(made)
+        return made
+
+    def tag(self, kind: str, element: Value) -> None:
+        """A reduction that depends on none."""
+
+        def at(i: Any, k: Any) -> Any:
+            return element(*i, k)
+
+        if self.masked and kind in ("min", "sum", "norm", "largest"):
+            kind = "max"  # else -1e30 is what is found
+        match kind:
+            case "max":
+                made = self.reduce("m", te.max, at)
+                self.tops.append(self.staged(self.rows, lambda *i: made[i]))
+            case "min":
+                made = self.reduce("m", te.min, at)
+                self.bottoms.append(lambda *i: made[i])
+            case "sum":
+                made = self.reduce("s", te.sum, at)
+                self.sums.append(self.staged(self.rows, lambda *i: made[i] * 0.125))
+            case "norm":
+                made = self.reduce("q", te.sum, lambda i, k: at(i, k) * at(i, k))
+                self.norms.append(self.staged(self.rows, lambda *i: te.sqrt(made[i] + 1.0)))
+            case _:
+                made = self.reduce("a", te.max, lambda i, k: te.abs(at(i, k)))
+                self.norms.append(lambda *i: made[i] + 0.5)
+
+    def dependent(self, element: Value) -> Tensor:
+        """A reduction that uses finished ones."""
+        dims = (*self.rows, self.length)
+        extra = (self.dim((1, 3, 4, 17)),) if self.chance(1, 3) else ()
+        weight = (
+            self.placeholder((self.length, *extra), "W") if extra or self.chance(1, 3) else None
+        )
+        kinds: list[tuple[Any, Value]] = []
+        for top in self.tops:
+            power = self.staged(dims, lambda *i, t=top: te.exp(element(*i) - t(*i[:-1])))
+            kinds += [(te.sum, power)] * 3 + [(te.max, power)]
+            kinds.append((te.sum, lambda *i, t=top: te.exp2(element(*i) - t(*i[:-1]))))
+            kinds.append((te.max, lambda *i, t=top: element(*i) - t(*i[:-1])))
+            if not self.masked:
+                kinds.append((te.sum, lambda *i, t=top: _times(te.exp, element(*i) - t(*i[:-1]))))
+            for total in self.positive:
+                share = self.staged(dims, lambda *i, p=power, n=total: p(*i) / n(*i[:-1]))
+                kinds += [(te.sum, share)] * 4
+            kinds.append((te.sum, lambda *i, t=top: te.sigmoid(element(*i) - t(*i[:-1]))))
+        for low in self.bottoms:
+            kinds.append((te.sum, lambda *i, b=low: te.exp(b(*i[:-1]) - element(*i))))
+            kinds.append((te.min, lambda *i, b=low: element(*i) - b(*i[:-1])))
+        for mean in self.sums:
+            apart = self.staged(dims, lambda *i, m=mean: element(*i) - m(*i[:-1]))
+            kinds += [(te.sum, lambda *i, a=apart: a(*i) * a(*i)), (te.sum, apart)]
+        for norm in self.norms:
+            kinds += [(te.sum, lambda *i, n=norm: element(*i) / n(*i[:-1]))] * 2
+            kinds.append((te.max, lambda *i, n=norm: element(*i) / n(*i[:-1])))
+        fold, value = self.draw(st.sampled_from(kinds))
+        narrow = self.dtype is DType.bfloat16 and self.chance(1, 2)
+        self.narrow = self.narrow or narrow
+
+        def whole(i: Any, k: Any, *j: Any) -> Any:
+            found = value(*i, k)
+            if narrow:
+                found = found.astype(self.dtype).astype(self.wide)
+            return found if weight is None else found * self.read(weight, k, *j)
+
+        if fold is not te.sum:
+            weight, extra = None, ()
+        made = self.reduce("T", fold, whole, extra)
+        if weight is None and fold is te.sum and any(value is p for p in self.powers(kinds)):
+            self.positive.append(self.staged(self.rows, lambda *i: made[i] + 0.001))
+        return made
+
+    def powers(self, kinds: list[tuple[Any, Value]]) -> list[Value]:
+        return [kinds[0][1]] if self.tops else []
+
+    def after(self, last: Tensor, element: Value) -> Tensor:
+        """A stage that reads the last reduction and others: the output."""
+        count = len(self.rows)
+        tags = [*self.tops, *self.sums, *self.norms]
+        tag = self.draw(st.sampled_from(tags)) if tags else None
+        wide = self.chance(1, 2) and len(last.shape) == count
+
+        def body(*i: Any) -> Any:
+            row = i[:count]
+            found = last[row if wide else i]
+            if tag is not None:
+                found = found * 0.5 + te.tanh(tag(*row))
+            return found * te.tanh(element(*i)) if wide else found
+
+        shape = [*last.shape, self.length.extent] if wide else last.shape
+        made: Any = te.compute(shape, body, name="Y")
+        return made
+
+
+def _times(function: Value, value: Any) -> Any:
+    return function(value) * value
+
+
+@st.composite
+def chain_schedules(draw: Draw, case: Case, max_steps: int = 5) -> Schedule:
+    """A schedule in which chains are computed in one pass, or in parts, among other primitives."""
+    schedule = te.create_schedule(list(case.outputs))
+    for _ in range(draw(st.integers(0, 2))):
+        attempt(draw, schedule)
+    for _ in range(draw(st.sampled_from((1, 1, 1, 2)))):
+        fuse_chain(draw, schedule)
+    for _ in range(draw(st.integers(0, max_steps))):
+        attempt(draw, schedule)
+    return schedule
+
+
+def fuse_chain(draw: Draw, s: Schedule) -> None:
+    """Online or split_online of a reduction, usually the last, on a loop of its axis."""
+    stages = [e for e in s.stages if isinstance(e.op, ComputeOp)]
+    reductions = [e for e in stages if is_reduction(e.op)]
+    if not reductions:
+        return
+    stage = reductions[-1] if draw(st.integers(0, 2)) else draw(st.sampled_from(reductions))
+    try:
+        if draw(st.integers(0, 3)) == 0:
+            compute_at(draw, s, stage)
+        axis = _reduce_loop(draw, s, stage)
+        options: dict[str, Any] = {"casts": True} if draw(st.integers(0, 3)) else {}
+        if draw(st.integers(0, 2)):
+            call(s, stage.online, axis, **options)
+            event("accepted online")
+        else:
+            made: Any = call(s, s.split_online, stage.op.outputs[0], axis, **options)
+            event("accepted split_online")
+            part = s[made[0] if isinstance(made, list) else made]
+            if draw(st.booleans()):
+                call(s, part.online, _reduce_loop(draw, s, part), **options)
+                event("accepted online of the parts")
+    except ScheduleError as error:
+        event(f"refused {error.primitive}")
+
+
+def _reduce_loop(draw: Draw, s: Schedule, stage: Stage) -> Axis:
+    axes = [a for a in stage.leaf_iter_vars if a.kind == "reduce"]
+    axis: Axis = draw(st.sampled_from(axes or list(stage.leaf_iter_vars) or [Axis("nowhere")]))
+    for _ in range(draw(st.sampled_from((0, 1, 1, 1, 2)))):
+        option = "factor" if draw(st.integers(0, 2)) else "nparts"
+        made: Any = call(s, stage.split, axis, **{option: draw(st.sampled_from(FACTORS))})
+        axis = made[0] if draw(st.integers(0, 4)) else made[1]
+        if draw(st.integers(0, 2)) == 0:
+            call(s, stage.vectorize, made[1])
+    if draw(st.integers(0, 4)) == 0:
+        call(s, stage.reorder, *draw(st.permutations(list(stage.leaf_iter_vars)))[:3])
+    return axis

@@ -1,0 +1,29 @@
+"""Drawn chains of dependent reductions, fused, give the numbers of their definitions.
+
+Where a definition gives NaN or an infinity (a maximum of nothing) the fused form may give a finite
+number: maxima start from the lowest finite value there.
+"""
+
+from __future__ import annotations
+
+import pytest
+from drawn_chains import chain_schedules, chains
+from hypothesis import given, note, seed
+from hypothesis import strategies as st
+from pairs import check_pair
+
+SHARDS = 4
+
+
+@pytest.mark.cpu
+@pytest.mark.parametrize("shard", range(SHARDS))
+def test_fused_chains_agree(shard: int) -> None:
+    @seed(shard)
+    @given(st.data())
+    def pairs(data: st.DataObject) -> None:
+        case = data.draw(chains(), label="case")
+        schedule = data.draw(chain_schedules(case), label="schedule")
+        note(f"{schedule.as_python()}\n{schedule}")
+        check_pair(case, schedule, finite=True)
+
+    pairs()

@@ -1,0 +1,186 @@
+"""Dependent reductions in one kernel: numbers against float64 references, on sizes that no tile
+divides."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+import numpy as np
+import online_cases as cases
+import pytest
+from online_cases import Attention, Rows, fused
+
+import tedsl as te
+from tedsl.expr.evaluate import evaluate_scalar
+from tedsl.ir.interp import run
+from tedsl.scheduling.graph import tensors_read
+from tedsl.scheduling.schedule import Schedule
+
+pytestmark = pytest.mark.cpu
+TARGETS = ("cpu", "triton-interpret") if importlib.util.find_spec("triton") else ("cpu",)
+N, K = 5, 37
+
+
+def results(s: Schedule, arrays: list[np.ndarray], **sizes: int) -> dict[str, list[Any]]:
+    """The outputs on every target, of the loop IR and of the kernel."""
+    found: dict[str, list[Any]] = {}
+    for target in TARGETS:
+        module = te.lower(s, target, check=True)
+        values = {var: sizes[var.name] for var in module.sizes}
+        ran = run(module, dict(zip(module.inputs, arrays, strict=True)), values)
+        found[f"interpreted for {target}"] = [ran[b] for b in module.outputs]
+        made: Any = te.build(s, target=target, cache=False)(*arrays)
+        found[target] = list(made) if isinstance(made, tuple) else [made]
+    return found
+
+
+def close(s: Schedule, arrays: list[np.ndarray], want: list[np.ndarray], bound: float) -> None:
+    """Everywhere within `bound` of the largest value."""
+    for how, found in results(s, arrays).items():
+        for got, expected in zip(found, want, strict=True):
+            scale = max(1.0, float(np.abs(expected).max(initial=0.0)))
+            got = np.asarray(got, np.float64)
+            np.testing.assert_allclose(got, expected, rtol=0, atol=bound * scale, err_msg=how)
+
+
+def inputs_of(rows: Rows, seed: int = 3) -> list[np.ndarray]:
+    rng = np.random.default_rng(seed)
+    shapes = [[evaluate_scalar(e, {}) for e in t.shape] for t in rows.inputs]
+    return [(rng.standard_normal(shape) * 3).astype(np.float32) for shape in shapes]
+
+
+def expected(rows: Rows, arrays: list[np.ndarray]) -> list[np.ndarray]:
+    return [np.asarray(r) for r in rows.reference(*(a.astype(np.float64) for a in arrays))]
+
+
+CHAINS = {
+    "softmax": lambda: cases.softmax(N, K),
+    "log_sum_exp": lambda: cases.log_sum_exp(N, K),
+    "rms_matvec": lambda: cases.normalised_product(N, K),
+    "rms_matmul": lambda: cases.normalised_product(N, K, 7),
+    "scaled_by_largest": lambda: cases.scaled_by_largest(N, K),
+    "entropy": lambda: cases.entropy(N, K),
+    "argmax_and_sum": lambda: cases.argmax_and_sum(N, K),
+    "variance": lambda: cases.variance(N, K),
+    "layer_norm": lambda: cases.layer_norm(N, K),
+}
+
+
+@pytest.mark.parametrize("lanes", [False, True])
+@pytest.mark.parametrize("name", list(CHAINS))
+def test_a_chain_is_one_kernel(name: str, lanes: bool) -> None:
+    rows = CHAINS[name]()
+    s = fused(rows, 8, lanes)
+    assert len(te.lower(s, "cpu").funcs) == 1
+    arrays = inputs_of(rows)
+    close(s, arrays, expected(rows, arrays), 3e-6)
+
+
+@pytest.mark.parametrize("name", list(CHAINS))
+def test_a_chain_in_parts(name: str) -> None:
+    """`split_online`: the parts, and what merges them."""
+    rows = CHAINS[name]()
+    s = te.create_schedule(list(rows.outputs))
+    outer, _ = s[rows.last].split(rows.k, factor=8)
+    s.split_online(rows.last, outer)
+    arrays = inputs_of(rows)
+    close(s, arrays, expected(rows, arrays), 3e-6)
+
+
+def test_softmax_reads_its_rows_twice() -> None:
+    """Once for the maximum and the sum, once for the result."""
+    rows = cases.softmax(N, K)
+    kernel = te.build(fused(rows, 8), "cpu", cache=False)
+    (func,) = kernel.module.funcs
+    loops = [line.strip() for line in str(func).splitlines() if "for k" in line or "for j" in line]
+    assert len([line for line in loops if "k.outer" in line or line.startswith("for j")]) == 2
+
+
+ATTENTION = {
+    "plain": Attention(),
+    "causal by where": Attention(causal="where"),
+    "causal by select": Attention(causal="select"),
+    "window": Attention(causal="where", window=7),
+    "capped": Attention(cap=5.0),
+    "biased": Attention(biased=True),
+    "grouped": Attention(heads=4, groups=2),
+    "bfloat16": Attention(dtype="bfloat16"),
+    "bfloat16 causal": Attention(dtype="bfloat16", causal="where"),
+    "rows that see nothing": Attention(causal="where", empty=True),
+    "rows that see nothing, by select": Attention(causal="select", empty=True),
+}
+
+
+@pytest.mark.parametrize("name", list(ATTENTION))
+def test_attention_is_one_kernel(name: str) -> None:
+    case = ATTENTION[name]
+    s = case.schedule()
+    assert len(s.trace) <= 30
+    assert len(te.lower(s, "cpu").funcs) == 1
+    arrays = case.arrays()
+    bound = 2e-2 if case.dtype == "bfloat16" else 2e-6
+    close(s, arrays, [case.reference(*arrays)], bound)
+
+
+@pytest.mark.parametrize("name", ["plain", "causal by where", "causal by select", "biased"])
+def test_attention_of_large_scores(name: str) -> None:
+    """Scores near 1e4 and -1e4."""
+    case = ATTENTION[name].but(scale=1.0)
+    arrays = case.arrays(50.0)
+    scores = np.einsum("hid,hjd->hij", arrays[0], arrays[1])
+    assert np.abs(scores).max() > 1e4
+    close(case.schedule(), arrays, [case.reference(*arrays)], 2e-2)
+
+
+def test_attention_and_its_sums() -> None:
+    """The log-sum-exp next to the result, from the same loop."""
+    case = Attention(with_sums=True)
+    g = case.tensors()
+    s = case.scheduled(g)
+    arrays = case.arrays()
+    t = np.einsum("hid,hjd->hij", *(a.astype(np.float64) for a in arrays[:2])) * case.scale
+    sums = np.log(np.exp(t).sum(-1))
+    close(s, arrays, [case.reference(*arrays), sums], 2e-6)
+
+
+def test_results_as_outputs() -> None:
+    """m and l are asked for besides what is made of them."""
+    rows = cases.log_sum_exp(N, K)
+    total = rows.last
+    m = next(t for t in tensors_read(total.op) if t.name == "m")
+    s = te.create_schedule([rows.outputs[0], m, total])
+    outer, _ = s[total].split(rows.k, factor=8)
+    s[total].online(outer)
+    (x,) = arrays = inputs_of(rows)
+    powers = np.exp(x.astype(np.float64) - x.max(1, keepdims=True)).sum(1)
+    close(s, arrays, [np.log(powers) + x.max(1), x.max(1), powers], 2e-6)
+
+
+def test_large_values_by_matrix_repair() -> None:
+    """4096 values near 1e4: the variance follows a mean in float32, and the naive form is lost."""
+    rng = np.random.default_rng(1)
+    x = (1e4 + rng.standard_normal((3, 4096))).astype(np.float32)
+    want = x.astype(np.float64).var(1)
+    naive = (x * x).mean(1) - x.mean(1) ** 2
+    assert np.abs(naive - want).max() > 1
+    s = fused(cases.variance(3, 4096), 64)
+    s["S"].vectorize(s["S"].op.reduce_axis[0])  # else the sum rounds 4096 times
+    for found in results(s, [x]).values():
+        np.testing.assert_allclose(found[0], want, rtol=1e-6)
+
+
+@pytest.mark.parametrize("form", ["float64", "shift"])
+@pytest.mark.parametrize("factor", [16, 512])
+def test_layer_norm_of_large_values(form: str, factor: int) -> None:
+    """Within 1e-5 of float64 when the mean is better than float32 near 1e4: in float64, or of the
+    differences to the first element.  In float32 alone the mean is off by half a unit of 1e-3."""
+    rng = np.random.default_rng(1)
+    x = (1e4 + rng.standard_normal((3, 4096))).astype(np.float32)
+    rows = cases.layer_norm(3, 4096, shift=form == "shift", dtype=form if form != "shift" else "")
+    (want,) = expected(rows, [x])
+    s = fused(rows, factor)
+    for target in TARGETS:
+        np.testing.assert_allclose(te.build(s, target=target, cache=False)(x), want, atol=1e-5)
+    plain = te.build(fused(cases.layer_norm(3, 4096), factor), "cpu", cache=False)(x)
+    assert 1e-5 < np.abs(plain - want).max() < 2e-2
