@@ -15,6 +15,7 @@ from tedsl.expr.tensor import Tensor
 from tedsl.scheduling.schedule import Schedule
 
 LOW = -1e30
+WIDE = "float32"
 
 
 def axis(extent: Any, name: str = "k") -> Any:
@@ -235,60 +236,45 @@ class Attention:
     def tensors(self) -> dict[str, Any]:
         """The expressions: S, T, m, p, l, P and O."""
         h, n, m, w = self.heads, self.queries, self.keys, self.width
-        wide = "float32"
-        Q = te.placeholder((h, n, w), self.dtype, name="Q")
-        K = te.placeholder((h // self.groups, m, w), self.dtype, name="K")
-        B = te.placeholder((h, n, m), wide, name="B")
-        V = te.placeholder((h // self.groups, m, w), self.dtype, name="V")
         g = self.groups
+        Q = te.placeholder((h, n, w), self.dtype, name="Q")
+        K = te.placeholder((h // g, m, w), self.dtype, name="K")
+        B = te.placeholder((h, n, m), WIDE, name="B")
+        V = te.placeholder((h // g, m, w), self.dtype, name="V")
         d = axis(w, "d")
         S = te.compute(
             (h, n, m),
-            lambda h, i, j: te.sum(Q[h, i, d].astype(wide) * K[h // g, j, d].astype(wide), axis=d),
+            lambda h, i, j: te.sum(Q[h, i, d].astype(WIDE) * K[h // g, j, d].astype(WIDE), axis=d),
             name="S",
         )
-
-        def score(h: Any, i: Any, j: Any) -> Any:
-            found = S[h, i, j] * self.scale
-            if self.biased:
-                found = found + B[h, i, j]
-            if self.cap:
-                found = te.tanh(found / self.cap) * self.cap
-            if self.causal == "select":
-                found = te.select(te.all(*self.allowed(i, j)), found, te.const(LOW, wide))
-            return found
-
-        def where(i: Any, j: Any) -> dict[str, Any]:
-            if self.causal == "select" or not (limits := self.allowed(i, j)):
-                return {}
-            return {"where": te.all(*limits) if len(limits) > 1 else limits[0]}
-
-        T = te.compute((h, n, m), score, name="T")
+        T = te.compute((h, n, m), lambda h, i, j: self._score(S, B, h, i, j), name="T")
         j = axis(m, "j")
-        top = te.compute((h, n), lambda h, i: te.max(T[h, i, j], axis=j, **where(i, j)), name="m")
+        top = te.compute(
+            (h, n), lambda h, i: te.max(T[h, i, j], axis=j, **self._where(i, j)), name="m"
+        )
         p = te.compute((h, n, m), lambda h, i, j: te.exp(T[h, i, j] - top[h, i]), name="p")
         j1 = axis(m, "j")
         total = te.compute(
-            (h, n), lambda h, i: te.sum(p[h, i, j1], axis=j1, **where(i, j1)), name="l"
+            (h, n), lambda h, i: te.sum(p[h, i, j1], axis=j1, **self._where(i, j1)), name="l"
         )
 
         def share(h: Any, i: Any, j: Any) -> Any:
             below = total[h, i]
             if self.empty:
-                below = te.select(below > 0.0, below, te.const(1.0, wide))
+                below = te.select(below > 0.0, below, te.const(1.0, WIDE))
             return p[h, i, j] / below
 
         P = te.compute((h, n, m), share, name="P")
         j2 = axis(m, "j")
 
         def term(h: Any, i: Any, d: Any) -> Any:
-            if self.dtype == wide:
+            if self.dtype == WIDE:
                 return P[h, i, j2] * V[h // g, j2, d]
-            return P[h, i, j2].astype(self.dtype).astype(wide) * V[h // g, j2, d].astype(wide)
+            return P[h, i, j2].astype(self.dtype).astype(WIDE) * V[h // g, j2, d].astype(WIDE)
 
         O = te.compute(  # noqa: E741
             (h, n, w),
-            lambda h, i, d: te.sum(term(h, i, d), axis=j2, **where(i, j2)),
+            lambda h, i, d: te.sum(term(h, i, d), axis=j2, **self._where(i, j2)),
             name="O",
         )
         found = {"S": S, "T": T, "m": top, "p": p, "l": total, "P": P, "O": O, "j": j2, "d": d}
@@ -297,6 +283,21 @@ class Attention:
                 (h, n), lambda h, i: top[h, i] + te.log(total[h, i]), name="LSE"
             )
         return found
+
+    def _score(self, S: Any, B: Any, h: Any, i: Any, j: Any) -> Any:
+        found = S[h, i, j] * self.scale
+        if self.biased:
+            found = found + B[h, i, j]
+        if self.cap:
+            found = te.tanh(found / self.cap) * self.cap
+        if self.causal == "select":
+            found = te.select(te.all(*self.allowed(i, j)), found, te.const(LOW, WIDE))
+        return found
+
+    def _where(self, i: Any, j: Any) -> dict[str, Any]:
+        if self.causal == "select" or not (limits := self.allowed(i, j)):
+            return {}
+        return {"where": te.all(*limits) if len(limits) > 1 else limits[0]}
 
     def schedule(self, rows: int = 16, columns: int = 16, **options: Any) -> Schedule:
         """One kernel, tiles of `rows` x `columns`."""
