@@ -159,6 +159,7 @@ def _under(context: Context, version: Version) -> Context:
         attached = stage.attach.kind is AttachKind.AT and stage.name in version.stages
         if attached and not _is_workspace(context, stage):
             _place(other, stage)
+    other.exports = dict(context.exports)  # in memory, which all versions share
     for tensor, home in context.aliases.items():
         other.buffers[tensor] = other.buffers[home]
     other.bounds = _with_rows(other, _with_loads(other))
