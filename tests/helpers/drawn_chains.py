@@ -12,7 +12,7 @@ from typing import Any
 
 import hypothesis.strategies as st
 import numpy as np
-from drawn_schedules import attempt, call, compute_at
+from drawn_schedules import attempt, call, compute_at, schedules
 from hypothesis import event
 from strategies import Case, Dim, Draw
 
@@ -273,9 +273,7 @@ def _times(function: Value, value: Any) -> Any:
 @st.composite
 def chain_schedules(draw: Draw, case: Case, max_steps: int = 5) -> Schedule:
     """A schedule in which chains are computed in one pass, or in parts, among other primitives."""
-    schedule = te.create_schedule(list(case.outputs))
-    for _ in range(draw(st.integers(0, 2))):
-        attempt(draw, schedule)
+    schedule: Schedule = draw(schedules(case.outputs, 2, case.sizes))
     for _ in range(draw(st.sampled_from((1, 1, 1, 2)))):
         fuse_chain(draw, schedule)
     for _ in range(draw(st.integers(0, max_steps))):
