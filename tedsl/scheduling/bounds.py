@@ -116,6 +116,11 @@ def infer(plan: Plan, only: frozenset[str] | None = None) -> Bounds:
     """
     found: dict[str, StageBounds] = {}
     readers = _readers(plan)
+    if only is not None:
+        readers = {
+            name: [(reader, read) for reader, read in found_in if reader.name in only]
+            for name, found_in in readers.items()
+        }
     sizes = plan_facts(plan)
     for stage in _outside_in(plan, readers):
         if not isinstance(stage.op, ComputeOp) or (only is not None and stage.name not in only):

@@ -307,8 +307,8 @@ def test_refused_leaving_an_enclosing_loop():
 def test_refused_scopes():
     c = chain(64)
     s = te.create_schedule(c.D)
-    with refused(s, "unknown scope 'warp'", "allowed global, local, shared"):
-        s[c.C].set_scope("warp")
+    with refused(s, "unknown scope 'texture'", "allowed global, local, shared"):
+        s[c.C].set_scope("texture")
     s[c.C].compute_inline()
     with refused(s, "C is inlined into its readers, no result of it is kept", "compute_at first"):
         s[c.C].set_scope("local")

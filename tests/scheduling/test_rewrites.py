@@ -180,8 +180,8 @@ def test_refused_cache_read():
         s.cache_read(c.B, "local", [])
     with refused(s, "the reader C is given twice", "readers C, D"):
         s.cache_read(c.B, "local", [c.C, c.C])
-    with refused(s, "unknown scope 'warp'", "allowed global, local, shared"):
-        s.cache_read(c.B, "warp", [c.C])
+    with refused(s, "unknown scope 'texture'", "allowed global, local, shared"):
+        s.cache_read(c.B, "texture", [c.C])
     other = te.placeholder((4,), name="other")
     with refused(s, "cache_read: other is not part of the schedule", "stages  A, B, C, D"):
         s.cache_read(other, "local", [c.C])
@@ -196,8 +196,8 @@ def test_refused_cache_write():
         s.cache_write([], "local")
     with refused(s, "the tensors are not outputs of one operation", "outputs C", "each once"):
         s.cache_write([m.C, m.D], "local")
-    with refused(s, "unknown scope 'warp'"):
-        s.cache_write(m.C, "warp")
+    with refused(s, "unknown scope 'texture'"):
+        s.cache_write(m.C, "texture")
     t = s.copy()
     t[m.C].split(t[m.C].op.axis[0], 4)
     with refused(t, "the loops of C have been split or fused", "before split, tile and fuse of C"):

@@ -284,6 +284,20 @@ def split_online() -> tuple[te.Schedule, te.Tensor]:
 
 
 @case
+def assume() -> tuple[te.Schedule, te.Tensor]:
+    s, B, _ = rows()
+    s.assume((s.size("n") % 16 == 0) & ~(s.size("n") < 32))
+    return s, B
+
+
+@case
+def specialize() -> tuple[te.Schedule, te.Tensor]:
+    s, B, _ = rows()
+    s[B].specialize(te.max(s.size("n"), 3) == 24)
+    return s, B
+
+
+@case
 def cut() -> tuple[te.Schedule, te.Tensor]:
     s, B, (i, _) = rows()
     n = s.size("n")

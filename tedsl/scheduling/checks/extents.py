@@ -11,13 +11,14 @@ from tedsl.expr.nodes import Axis, Var
 from tedsl.expr.tensor import ComputeOp
 from tedsl.expr.visit import walk
 from tedsl.ir.nodes import LoopKind
-from tedsl.scheduling.bounds import Bounds, infer
+from tedsl.scheduling.bounds import Bounds, infer, kernel_of
 from tedsl.scheduling.call import Call
 from tedsl.scheduling.inline import inline_stages
 from tedsl.scheduling.names import labels, loops_text
 from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
 from tedsl.scheduling.relations import constant, extents, fixed_extent, ranks
 from tedsl.scheduling.separate import separate_axes
+from tedsl.scheduling.together import group_of
 
 
 def has_runtime_sizes(plan: Plan) -> bool:
@@ -38,17 +39,19 @@ def constant_lanes(plan: Plan, stage: StagePlan, axis: Axis) -> bool:
         return True
     if stage.attach.kind is not AttachKind.AT or not has_runtime_sizes(plan):
         return constant(extents(stage)[axis]) is not None
-    own, bounds = _inferred(plan)
+    own, bounds = _inferred(plan, kernel_of(plan, stage).name)
     position = ranks(stage.leaf_axes)[axis]
     extent = bounds[stage.name].extents[own.stage(stage.name).leaf_axes[position]]
     return constant(extent) is not None
 
 
-@lru_cache(maxsize=1)
-def _inferred(plan: Plan) -> tuple[Plan, Bounds]:
-    """The bounds of a plan, once for all its lanes."""
+@lru_cache(maxsize=4)
+def _inferred(plan: Plan, root: str) -> tuple[Plan, Bounds]:
+    """The bounds of the kernel of the stage `root`, once for all its lanes."""
     own = separate_axes(inline_stages(plan))
-    return own, infer(own)
+    roots = {stage.name for stage in group_of(own, own.stage(root))}
+    kernel = frozenset(s.name for s in own.stages if kernel_of(own, s).name in roots)
+    return own, infer(own, kernel)
 
 
 def require_constant_lanes(
@@ -76,10 +79,20 @@ def require_constant_lanes(
     )
 
 
-def require_all_lanes(before: Plan, call: Call, after: Plan) -> None:
-    """Moving a stage must leave the extents of vectorized loops constant."""
+def require_all_lanes(before: Plan, call: Call, after: Plan, moved: str = "") -> None:
+    """Moving a stage must leave the extents of vectorized loops constant.
+
+    Where only the stage `moved` has moved, those are in the kernels that it left and joined.
+    """
+    kernels = {_group(plan, plan.stage(moved)) for plan in (before, after)} if moved else None
     for stage, axis in _lanes(after):
-        require_constant_lanes(before, call, after, stage, axis)
+        if kernels is None or _group(after, stage) in kernels:
+            require_constant_lanes(before, call, after, stage, axis)
+
+
+def _group(plan: Plan, stage: StagePlan) -> str:
+    """The leader of the stages in whose kernel `stage` is computed."""
+    return group_of(plan, kernel_of(plan, stage))[0].name
 
 
 def all_lanes_constant(plan: Plan) -> bool:

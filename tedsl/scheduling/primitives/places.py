@@ -72,7 +72,7 @@ def compute_at(plan: Plan, call: Call, target: str, axis: object) -> Plan:
     attach = Attach(AttachKind.AT, target, loop)
     after = plan.with_stage(replace(stage, attach=attach, scope=scope, join=None, kept=None))
     require_places(plan, call, after)
-    require_all_lanes(plan, call, after)
+    require_all_lanes(plan, call, after, stage.name)
     return after
 
 
@@ -83,19 +83,22 @@ def compute_inline(plan: Plan, call: Call) -> Plan:
     require_not_read_whole(plan, call, stage)
     require_own_place(plan, call, stage)
     require_no_scan(plan, call, stage, "its rows follow from each other")
-    places = [("legal", places_text(plan, stage.name))]
+
+    def places() -> list[tuple[str, str]]:
+        return [("legal", places_text(plan, stage.name))]
+
     if is_reduction(op):
         raise call.refuse(
             plan,
             f"{stage.name} is a reduction and cannot be substituted into an expression",
-            facts=places,
+            facts=places(),
             hint=f"use compute_at to compute {stage.name} inside a loop of its reader",
         )
     if op.num_outputs > 1:
         raise call.refuse(
             plan,
             f"{stage.name} has {op.num_outputs} outputs, which are computed together",
-            facts=places,
+            facts=places(),
             hint=f"use compute_at, or define the outputs of {stage.name} as computes of their own",
         )
     inside = guests(plan, stage)
@@ -118,7 +121,7 @@ def compute_root(plan: Plan, call: Call) -> Plan:
     require_own_place(plan, call, stage)
     after = plan.with_stage(replace(stage, attach=Attach(), join=None, kept=None))
     require_places(plan, call, after)
-    require_all_lanes(plan, call, after)
+    require_all_lanes(plan, call, after, stage.name)
     return after
 
 
