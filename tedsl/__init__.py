@@ -27,6 +27,7 @@ from tedsl.expr.dropped import create_prim_func, extern_primfunc, hybrid
 from tedsl.expr.extern import extern
 from tedsl.expr.foreign import c_function, torch_function, triton_kernel
 from tedsl.expr.gradient import gradient
+from tedsl.expr.intrin import decl_tensor_intrin, llvm_function, triton_snippet
 from tedsl.expr.limits import infinity, max_value, min_value
 from tedsl.expr.math import (
     abs,
@@ -163,6 +164,7 @@ __all__ = [
     "cosh",
     "create_prim_func",
     "create_schedule",
+    "decl_tensor_intrin",
     "diff",
     "div",
     "divide",
@@ -189,6 +191,7 @@ __all__ = [
     "left_shift",
     "less",
     "less_equal",
+    "llvm_function",
     "log",
     "log1p",
     "log2",
@@ -238,6 +241,7 @@ __all__ = [
     "thread_axis",
     "torch_function",
     "triton_kernel",
+    "triton_snippet",
     "trunc",
     "truncdiv",
     "truncmod",

@@ -10,6 +10,7 @@ it is poison, and shows in the result if it counts.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import assert_never
 
 import numpy as np
@@ -145,9 +146,9 @@ def _compile(stmt: Stmt, layout: Layout) -> Run:
         case Allocate(buffer=buffer, body=body):
             return _allocate(buffer, layout, _compile(body, layout))
         case Store() as store:
-            return _store(store, layout)
+            return _store(replace(store, call=None), layout)  # an intrinsic does what it declares
         case Accumulate() as accumulate:
-            return _accumulate(accumulate, layout)
+            return _accumulate(replace(accumulate, call=None), layout)
         case Dot() as dot:
             return _dot(dot, layout)
         case HostCall() as call:

@@ -21,6 +21,7 @@ from enum import StrEnum
 from tedsl.dtypes import DType
 from tedsl.expr.foreign import CFunction, Foreign, PythonFunction, TritonKernel
 from tedsl.expr.integers import ZERO, sub
+from tedsl.expr.intrin import TensorIntrin
 from tedsl.expr.nodes import Axis, Expr, Reducer, Var
 from tedsl.expr.visit import variables
 
@@ -155,10 +156,21 @@ class Allocate(Stmt):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class TensorCall:
+    """That an intrinsic carries out a statement: its axes are `axes`, and `operands` are the
+    elements that stand for its inputs."""
+
+    intrin: TensorIntrin
+    axes: tuple[Axis, ...]
+    operands: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Store(Stmt):
     """`buffer[indices] = value` at every point of `tile` where `mask` holds.
 
-    Every value is read before any is written.  Requires: distinct points write distinct elements.
+    Every value is read before any is written.  With a `call`, an intrinsic does what the statement
+    says.  Requires: distinct points write distinct elements.
     """
 
     buffer: Buffer
@@ -166,6 +178,7 @@ class Store(Stmt):
     value: Expr
     mask: Expr | None = None
     tile: tuple[TileAxis, ...] = ()
+    call: TensorCall | None = None
 
 
 class Precision(StrEnum):
@@ -199,7 +212,8 @@ class Accumulate(Stmt):
 
     All buffers share the indices.  Tile axes that do not occur in the indices are reduced, in any
     order.
-    `products` is for a `Dot` it may become.  Requires: as many buffers and values as the reducer's
+    `products` is for a `Dot` it may become; with a `call`, an intrinsic does what the statement
+    says.  Requires: as many buffers and values as the reducer's
     tuple.
     """
 
@@ -210,6 +224,7 @@ class Accumulate(Stmt):
     mask: Expr | None = None
     tile: tuple[TileAxis, ...] = ()
     products: Products = DEFAULT_PRODUCTS
+    call: TensorCall | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

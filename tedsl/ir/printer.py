@@ -28,6 +28,7 @@ from tedsl.ir.nodes import (
     Seq,
     Stmt,
     Store,
+    TensorCall,
     TileAxis,
 )
 
@@ -141,7 +142,8 @@ def _stmt_lines(stmt: Stmt, namer: Namer) -> list[str]:
             tile = _tile(stmt.tile, namer)
             place = f"{namer.name(stmt.buffer)}{_indices(stmt.indices, namer)}"
             value = _expr(stmt.value, namer)
-            return [f"{tile}{place} = {value}{_mask(stmt.mask, namer)}"]
+            by = _call(stmt.call)
+            return [f"{tile}{place} = {value}{_mask(stmt.mask, namer)}{by}"]
         case Accumulate():
             return [_accumulate(stmt, namer)]
         case Dot():
@@ -184,7 +186,11 @@ def _accumulate(stmt: Accumulate, namer: Namer) -> str:
     places = _tuple([f"{namer.name(b)}{indices}" for b in stmt.buffers])
     values = _tuple([_expr(v, namer) for v in stmt.values])
     mask = _mask(stmt.mask, namer)
-    return f"{tile}{places} {stmt.reducer.name}= {values}{mask}"
+    return f"{tile}{places} {stmt.reducer.name}= {values}{mask}{_call(stmt.call)}"
+
+
+def _call(call: TensorCall | None) -> str:
+    return "" if call is None else f"  by {call.intrin.name}"
 
 
 def _dot(stmt: Dot, namer: Namer) -> str:

@@ -43,6 +43,7 @@ from tedsl.ir.nodes import (
     Seq,
     Stmt,
     Store,
+    TensorCall,
     TileAxis,
 )
 from tedsl.ir.printer import print_expr, print_stmt
@@ -212,13 +213,34 @@ def _check_leaf(stmt: Store | Accumulate | Dot, scope: _Scope) -> None:
             _check_place(buffer, indices, value, inside, stmt)
             _check_mask(mask, inside, stmt)
             _check_distinct(stmt, tile, inside)
+            _check_call(stmt.call, inside, stmt)
         case Accumulate():
             _check_accumulate(stmt, inside)
+            _check_call(stmt.call, inside, stmt)
             _check_mask(stmt.mask, inside, stmt)
         case Dot():
             _check_dot(stmt, inside)
         case _ as never:
             assert_never(never)
+
+
+def _check_call(call: TensorCall | None, scope: _Scope, stmt: Store | Accumulate) -> None:
+    """An intrinsic computes whole tiles: nothing is masked, and each of its axes has its extent."""
+    if call is None:
+        return
+    name, extents = call.intrin.name, {t.axis: t.extent for t in stmt.tile}
+    if len(call.axes) != len(call.intrin.axes) or len(call.operands) != len(call.intrin.inputs):
+        raise scope.fail(f"the call of {name} has other axes or operands than declared", stmt)
+    for operand in call.operands:
+        if not isinstance(operand, Load) or operand.mask is not None:
+            raise scope.fail(f"an operand of {name} is no element of a buffer", stmt, operand)
+    if scope.level is Level.NEST:
+        return
+    if stmt.mask is not None:
+        raise scope.fail(f"the tile of {name} is masked", stmt, stmt.mask)
+    for axis, size in zip(call.axes, call.intrin.extents, strict=True):
+        if extents.get(axis, 1) != size:
+            raise scope.fail(f"axis {axis.name!r} of {name} does not have the extent {size}", stmt)
 
 
 def _check_place(

@@ -25,6 +25,7 @@ from tedsl.ir.nodes import (
     Seq,
     Stmt,
     Store,
+    TensorCall,
     TileAxis,
 )
 
@@ -72,14 +73,27 @@ def own_exprs(stmt: Stmt) -> tuple[Expr, ...]:
             return (start, end, *cuts)
         case Guard(condition=condition):
             return (condition,)
-        case Store(indices=indices, value=value, mask=mask):
-            return (*indices, value) if mask is None else (*indices, value, mask)
-        case Accumulate(indices=indices, values=values, mask=mask):
-            return (*indices, *values) if mask is None else (*indices, *values, mask)
+        case Store(indices=indices, value=value, mask=mask, call=call):
+            return (*indices, value, *_optional(mask), *_operands(call))
+        case Accumulate(indices=indices, values=values, mask=mask, call=call):
+            return (*indices, *values, *_optional(mask), *_operands(call))
         case Dot(indices=indices, lhs=lhs, rhs=rhs):
             return (*indices, lhs, rhs)
         case _ as never:
             assert_never(never)
+
+
+def _optional(mask: Expr | None) -> tuple[Expr, ...]:
+    return () if mask is None else (mask,)
+
+
+def _operands(call: TensorCall | None) -> tuple[Expr, ...]:
+    return () if call is None else call.operands
+
+
+def _with_operands(call: TensorCall | None, exprs: tuple[Expr, ...]) -> TensorCall | None:
+    """`call` with the last of `exprs` as operands."""
+    return call and replace(call, operands=exprs[len(exprs) - len(call.operands) :])
 
 
 def map_sub_stmts(stmt: Stmt, fn: Callable[[Stmt], Stmt]) -> Stmt:
@@ -118,11 +132,13 @@ def with_exprs(stmt: Stmt, exprs: tuple[Expr, ...]) -> Stmt:
         case Store() as node:
             n = len(node.indices)
             mask = exprs[n + 1] if node.mask is not None else None
-            return replace(node, indices=exprs[:n], value=exprs[n], mask=mask)
+            call = _with_operands(node.call, exprs)
+            return replace(node, indices=exprs[:n], value=exprs[n], mask=mask, call=call)
         case Accumulate() as node:
             n, m = len(node.indices), len(node.indices) + len(node.values)
             mask = exprs[m] if node.mask is not None else None
-            return replace(node, indices=exprs[:n], values=exprs[n:m], mask=mask)
+            call = _with_operands(node.call, exprs)
+            return replace(node, indices=exprs[:n], values=exprs[n:m], mask=mask, call=call)
         case Dot() as node:
             return replace(node, indices=exprs[:-2], lhs=exprs[-2], rhs=exprs[-1])
         case _ as never:

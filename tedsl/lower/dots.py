@@ -44,7 +44,7 @@ def _as_dot(stmt: Stmt) -> Stmt | None:
             return None
     if stmt.reducer.operator is not BinaryOp.ADD or buffer.scope is Scope.GLOBAL:
         return None
-    if not stmt.products.dot:
+    if not stmt.products.dot or stmt.call is not None:
         return None
     kept = axes_of(*stmt.indices)
     folded = [t for t in tile if t.axis not in kept]

@@ -47,6 +47,7 @@ from tedsl.lower.places import (
     lowered,
     output_indices,
     region_start,
+    tensor_call,
 )
 from tedsl.lower.reduction import reduction_of
 from tedsl.lower.together import Part, merged, one_grid
@@ -411,8 +412,9 @@ def _pointwise(context: Context, stage: StagePlan, op: ComputeOp) -> Callable[[i
         around = _step_loops(context, stage)
         return lambda depth: loops(context, stage, around[depth:], Seq(()), ())
     indices = output_indices(stage, op, bounds)
+    call = tensor_call(context, stage, op, bounds)
     stores = [
-        Store(context.buffers[tensor], indices, lowered(context, body, bounds))
+        Store(context.buffers[tensor], indices, lowered(context, body, bounds), call=call)
         for tensor, body in zip(op.outputs, op.bodies, strict=True)
     ]
     leaf = stores[0] if len(stores) == 1 else Seq(tuple(stores))

@@ -21,6 +21,7 @@ from tedsl.lower.shorten import shorten_loops
 from tedsl.lower.simplify import simplify_func
 from tedsl.lower.steps import keep_order, launched_scans, separate_inits
 from tedsl.lower.targets import complete_for_blocks, complete_for_loops
+from tedsl.lower.tensorized import check_intrinsics
 from tedsl.lower.vectorize import vectorize_loops
 from tedsl.lower.versions import find_versions
 from tedsl.lower.warps import choose_warps
@@ -58,6 +59,7 @@ CPU_PASSES: tuple[Pass, ...] = (
     Pass("widen_accumulators", partial(widen_accumulators, limit=CPU_WIDE), Level.TILE),
     # Decides the masks that vectorize_loops made under the ranges of the tiles.
     Pass("simplify_tiles", simplify_func, Level.TILE),
+    Pass("check_intrinsics", partial(check_intrinsics, blocks=False), Level.TILE),
 )
 
 BLOCK_PASSES: tuple[Pass, ...] = (
@@ -70,6 +72,7 @@ BLOCK_PASSES: tuple[Pass, ...] = (
     Pass("vectorize_loops", partial(vectorize_loops, padded=True), Level.TILE),
     # Decides the masks that vectorize_loops made under the ranges of the tiles.
     Pass("simplify_tiles", simplify_func, Level.TILE),
+    Pass("check_intrinsics", partial(check_intrinsics, blocks=True), Level.TILE),
     Pass("check_registers", check_registers, Level.TILE),
     Pass("find_dots", find_dots, Level.TILE),
     Pass("widen_accumulators", partial(widen_accumulators, limit=BLOCK_WIDE), Level.TILE),

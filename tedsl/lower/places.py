@@ -29,8 +29,10 @@ from tedsl.ir.nodes import (
     Guard,
     Load,
     Stmt,
+    TensorCall,
 )
 from tedsl.scheduling.bounds import Bounds, StageBounds
+from tedsl.scheduling.intrinsics import Difference, match_intrinsic, tensorized_loops
 from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
 
 
@@ -58,6 +60,21 @@ class Context:
     attached: Callable[[Axis, Stmt], Stmt] = lambda axis, body: body
     children: dict[Axis, list[StagePlan]] = field(default_factory=dict[Axis, list[StagePlan]])
     kept: dict[Axis | str, list[Buffer]] = field(default_factory=dict[Axis | str, list[Buffer]])
+
+
+def tensor_call(
+    context: Context, stage: StagePlan, op: ComputeOp, bounds: StageBounds
+) -> TensorCall | None:
+    """The intrinsic that carries out the body of a stage, if its loops are tensorized."""
+    found = tensorized_loops(stage)
+    if found is None:
+        return None
+    intrin, own = found
+    match = match_intrinsic(stage, op, bounds, intrin, own)
+    if isinstance(match, Difference):
+        raise InternalError(f"{stage.name} does not compute {intrin.name}: {match.reason}")
+    operands = tuple(lowered(context, read, bounds) for read in match.operands)
+    return TensorCall(intrin, own, operands)
 
 
 def output_indices(stage: StagePlan, op: ComputeOp, bounds: StageBounds) -> tuple[Expr, ...]:

@@ -39,7 +39,16 @@ from tedsl.ir.nodes import (
     Stmt,
     Store,
 )
-from tedsl.lower.places import Context, carried, companions, guarded, loops, lowered, output_indices
+from tedsl.lower.places import (
+    Context,
+    carried,
+    companions,
+    guarded,
+    loops,
+    lowered,
+    output_indices,
+    tensor_call,
+)
 from tedsl.scheduling.bounds import StageBounds
 from tedsl.scheduling.plan import AttachKind, StagePlan
 from tedsl.scheduling.together import running
@@ -288,7 +297,9 @@ class Reduction:
         values = tuple(lowered(self.context, s, self.bounds) for s in self.reduce.sources)
         marks = [self.stage.mark(a).products for a in self.stage.leaf_axes]
         products = next((p for p in marks if p is not None), DEFAULT_PRODUCTS)
-        update = Accumulate(buffers, indices, self.reduce.reducer, values, mask, (), products)
+        call = tensor_call(self.context, self.stage, self.op, self.bounds)
+        given = self.reduce.reducer, values, mask, (), products, call
+        update = Accumulate(buffers, indices, *given)
         guards = self._guards(inside=True)
         repairs = [] if self.stage.attach.online else self._repaired(buffers, indices)
         if not repairs:

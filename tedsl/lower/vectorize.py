@@ -169,7 +169,7 @@ def _vectorized_store(store: Store, place: _Place) -> Stmt:
     value = place.masked(store.value)
     conditions = _needed_for_store(store.buffer, store.indices, place.conditions, place)
     mask = both(*conditions) if conditions else None
-    return Store(store.buffer, store.indices, value, mask, place.tile)
+    return replace(store, value=value, mask=mask, tile=place.tile)
 
 
 def _vectorized_accumulate(stmt: Accumulate, place: _Place) -> Stmt:

@@ -18,6 +18,7 @@ from tedsl.ir.nodes import (
     Scope,
     Stmt,
     Store,
+    TensorCall,
     TileAxis,
 )
 from tedsl.ir.visit import buffers_read, buffers_written, map_sub_stmts, rewrite_stmts, walk_stmts
@@ -60,6 +61,8 @@ def _narrow_folds(loop: For, limit: int) -> list[Accumulate]:
                 inside.add(axis)
             case Allocate(buffer=buffer):
                 private.add(buffer)
+            case Accumulate(call=TensorCall()):
+                continue
             case Accumulate(buffers=buffers, tile=tile):
                 if any(b in private or b.scope is Scope.GLOBAL for b in buffers):
                     continue

@@ -95,6 +95,7 @@ class CpuExecutor:
             self.from_cache = True
             pointers, sizes, entries = parts["signature"].decode().split(" ")
             signature = self._backend.Signature(int(pointers), sizes, int(entries))
+            self._backend.link(self._module)
             return self._backend.load_object(parts["object"], signature)
         program = self._compile()
         made = program.signature

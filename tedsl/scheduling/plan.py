@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from tedsl.errors import InternalError
+from tedsl.expr.intrin import TensorIntrin
 from tedsl.expr.nodes import Axis, Expr
 from tedsl.expr.tensor import ComputeOp, ExternOp, Operation, PlaceholderOp, Tensor
 from tedsl.ir.nodes import DEFAULT_LAUNCH, Launch, LoopKind, PartPolicy, Products, Scope
@@ -63,9 +64,18 @@ NO_CUTS = Cuts()
 
 
 @dataclass(frozen=True, slots=True)
+class Tensorized:
+    """A loop that is axis `place` of an intrinsic, which runs with all its axes at once."""
+
+    intrin: TensorIntrin
+    place: int
+
+
+@dataclass(frozen=True, slots=True)
 class Mark:
     """How one leaf axis runs; `thread` is what a block axis was bound to, `products` (of a reduce
-    axis) is of `ir.Accumulate`, the other fields are those of `ir.For`."""
+    axis) is of `ir.Accumulate`, the other fields are those of `ir.For`.  A loop that is
+    `tensorized` is VECTORIZED too."""
 
     kind: LoopKind = LoopKind.SERIAL
     program: int = 0
@@ -75,6 +85,7 @@ class Mark:
     cuts: Cuts = NO_CUTS
     partition: PartPolicy = PartPolicy.AUTO
     products: Products | None = None
+    tensorized: Tensorized | None = None
 
 
 class AttachKind(StrEnum):

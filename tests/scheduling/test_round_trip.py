@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 from computations import chain, matmul
+from intrinsics import gemm, tiled
+from intrinsics import product as square_product
 
 import tedsl as te
 from tedsl.scheduling.methods.handle import primitives_of
@@ -81,6 +83,14 @@ def vectorize() -> tuple[te.Schedule, te.Tensor]:
     s, B, (_, j) = rows()
     s[B].vectorize(j)
     return s, B
+
+
+@case
+def tensorize() -> tuple[te.Schedule, te.Tensor]:
+    c = square_product(12, 20, 8)
+    s, inner = tiled(c, (4, 4, 4))
+    s[c].tensorize(inner, gemm(name="of a trace"))
+    return s, c
 
 
 @case

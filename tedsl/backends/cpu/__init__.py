@@ -4,6 +4,7 @@ Part of the sixth room; imports the expression, index and IR layers.  llvmlite i
 use.
 """
 
+from tedsl.backends.cpu.intrinsics import link
 from tedsl.backends.cpu.jit import CpuProgram, Signature, compile_module, load_object
 from tedsl.backends.cpu.machine import native_vector_bits
 from tedsl.backends.cpu.threads import num_threads, set_num_threads
@@ -12,6 +13,7 @@ __all__ = [
     "CpuProgram",
     "Signature",
     "compile_module",
+    "link",
     "load_object",
     "native_vector_bits",
     "num_threads",

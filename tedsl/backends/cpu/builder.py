@@ -248,6 +248,7 @@ class Module:
         self.functions: list[Function] = []
         self.defined: set[str] = set()
         self.metadata: list[str] = []
+        self.texts: dict[str, str] = {}  # functions that users gave as text, by name
         self._streaming = ""
 
     def declare(
@@ -289,5 +290,6 @@ class Module:
         parts = [f'target triple = "{self.triple}"', *self.globals.values()]
         parts += [f.text() for f in self.functions]
         parts += self.declared.values()
+        parts += self.texts.values()
         parts += [f"attributes #0 = {{ {self.attributes} }}", *self.metadata]
         return "\n\n".join(parts) + "\n"

@@ -11,6 +11,7 @@ from typing import Any
 
 from tedsl.backends.cpu import threads
 from tedsl.backends.cpu.codegen import check_module, emit_module, entry_name
+from tedsl.backends.cpu.intrinsics import check_texts, link
 from tedsl.backends.cpu.machine import Machine, binding, machine
 from tedsl.errors import InternalError
 from tedsl.ir.nodes import Module
@@ -84,6 +85,8 @@ def compile_module(module: Module, target: Target) -> CpuProgram:
     """
     del target  # there is one CPU target: the machine itself
     check_module(module)
+    check_texts(module)
+    link(module)
     text = emit_module(module)
     count = len(module.inputs) + len(module.outputs) + len(module.workspaces)
     sizes = "".join("f" if v.dtype.is_float else "i" for v in module.sizes)
@@ -93,7 +96,8 @@ def compile_module(module: Module, target: Target) -> CpuProgram:
 
 
 def load_object(object_code: bytes, signature: Signature) -> CpuProgram:
-    """A program from object code that `compile_module` made on this machine."""
+    """A program from object code that `compile_module` made on this machine; `link` comes before
+    where that calls C functions."""
     return CpuProgram(object_code, signature)
 
 

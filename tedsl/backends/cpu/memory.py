@@ -109,7 +109,7 @@ class Accessor(Evaluator):
             key = (*key, terms, self.key(deps) if deps else ())
             known = self.memo.get(key)
             if known is None:
-                total = self._sum(groups[depth])
+                total = self.sum_of(groups[depth])
                 text = f"{gep}, ptr {ptr.text}, i64 {total.text}"
                 known = self.memo.put(key, self.fn.op(text, PTR))
             ptr = known
@@ -122,7 +122,7 @@ class Accessor(Evaluator):
             known = self.memo.put(key, self.fn.op(f"{gep}, ptr {ptr.text}, i64 {fixed}", PTR))
         return known
 
-    def _sum(self, terms: list[tuple[tuple[Expr, ...], int]]) -> Value:
+    def sum_of(self, terms: list[tuple[tuple[Expr, ...], int]]) -> Value:
         """The i64 value of a sum of scalar terms."""
         total: Value | None = None
         for atoms, coefficient in terms:
@@ -149,7 +149,7 @@ class Accessor(Evaluator):
         if known is not None:
             index = const_vector([lane * known for lane in range(width)], elem)
         else:
-            stride = self._sum([(a, c) for a, c in step.items() if a])
+            stride = self.sum_of([(a, c) for a, c in step.items() if a])
             if step.get(()):
                 stride = self.fn.op(f"add nsw i64 {stride.text}, {step[()]}", I64)
             to = Type("i64", width)

@@ -9,6 +9,7 @@ from tedsl.backends.cpu.affine import Dependence
 from tedsl.backends.cpu.allocation import allocate
 from tedsl.backends.cpu.builder import I64, Value, const_vector
 from tedsl.backends.cpu.frame import Frame, constant_shape
+from tedsl.backends.cpu.intrinsics import emit_call
 from tedsl.backends.cpu.memory import STREAM_BYTES, Access, Accessor
 from tedsl.backends.cpu.num import Num, splat
 from tedsl.backends.cpu.tiling import Cut, Walker, cut, masked
@@ -23,6 +24,9 @@ HEAVY = 400  # instructions above which a statement on register tiles becomes a 
 
 def emit_store(frame: Frame, stmt: Store) -> None:
     """`buffer[indices] = value` over the tile."""
+    if stmt.call is not None:
+        emit_call(frame, stmt.call, stmt.buffer, stmt.indices, stmt.tile)
+        return
     if _overlaps((stmt.buffer,), stmt.indices, (stmt.value,), stmt.tile):
         value = _computed_first(frame, stmt.value, stmt.mask, stmt.tile)
         stmt = replace(stmt, value=value)
@@ -91,6 +95,9 @@ def _outside_registers(frame: Frame, stmt: Store) -> Store:
 
 def emit_accumulate(frame: Frame, stmt: Accumulate) -> None:
     """`buffers[indices] = reducer(buffers[indices], values)` over the tile."""
+    if stmt.call is not None:
+        emit_call(frame, stmt.call, stmt.buffers[0], stmt.indices, stmt.tile)
+        return
     if _overlaps(stmt.buffers, stmt.indices, stmt.values, stmt.tile):
         values = tuple(_computed_first(frame, v, stmt.mask, stmt.tile) for v in stmt.values)
         stmt = replace(stmt, values=values)

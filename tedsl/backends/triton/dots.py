@@ -32,8 +32,8 @@ def dot(writer: Writer, stmt: Dot) -> None:
     flip = kept[-2:] == (len(batch) + 1, len(batch))
     if flip:
         row, column, lhs, rhs = column, row, rhs, lhs
-    left = _block(writer, lhs, (*batch, row, contract))
-    right = _block(writer, rhs, (*batch, contract, column))
+    left = block(writer, lhs, (*batch, row, contract))
+    right = block(writer, rhs, (*batch, contract, column))
     local = writer.local(stmt.buffer)
     fresh = local.pending is not None and local.pending.value == 0
     if fresh:
@@ -90,7 +90,7 @@ def _check(stmt: Dot) -> None:
         )
 
 
-def _block(writer: Writer, expr: Expr, order: tuple[TileAxis, ...]) -> str:
+def block(writer: Writer, expr: Expr, order: tuple[TileAxis, ...]) -> str:
     """An operand as a block of exactly the dimensions `order`."""
     printer = Printer(writer, order, (expr,))
     value = printer.value(expr)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import assert_never
 
-from tedsl.backends.triton import address, dots, reduction
+from tedsl.backends.triton import address, dots, intrinsics, reduction
 from tedsl.backends.triton.descriptors import Descriptors
 from tedsl.backends.triton.masks import conjuncts, guard_loads
 from tedsl.backends.triton.reduction import whole
@@ -28,6 +28,7 @@ from tedsl.ir.nodes import (
     Seq,
     Stmt,
     Store,
+    TensorCall,
 )
 from tedsl.ir.visit import buffers_read, buffers_written, closed, own_exprs
 
@@ -65,6 +66,9 @@ class Statements:
             case Store() as store:
                 self._comment(store.buffer, "")
                 self._store(store)
+            case Accumulate(call=TensorCall() as call) as update:
+                self._comment(update.buffers[0], call.intrin.name)
+                intrinsics.call(self.writer, update, call)
             case Accumulate() as update:
                 self._check_owned(update)
                 self._comment(update.buffers[0], _folds(update))

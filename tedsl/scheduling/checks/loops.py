@@ -43,7 +43,9 @@ def mark_text(mark: Mark) -> str:
         case LoopKind.SERIAL:
             pass
         case kind:
-            words.append(kind.value)
+            words.append(kind.value if mark.tensorized is None else "tensorized")
+    if mark.tensorized is not None:
+        words[-1] += f" by {mark.tensorized.intrin.name}"
     if mark.cuts.points:
         words.append(f"cut at {', '.join(map(print_expr, mark.cuts.points))}")
     if mark.partition is not PartPolicy.AUTO:

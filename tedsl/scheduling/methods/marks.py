@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from tedsl.expr.intrin import TensorIntrin, declared, declared_names
 from tedsl.expr.nodes import Axis
 from tedsl.scheduling.methods.handle import StageHandle, primitive
 from tedsl.scheduling.primitives import marks
+from tedsl.scheduling.primitives.tensorize import tensorize
 from tedsl.scheduling.threads import ThreadAxis
 
 
@@ -112,7 +114,7 @@ class MarkMethods(StageHandle):
         """Make a loop plain again.
 
         Args:
-            axis: the loop.
+            axis: the loop; of one that is tensorized, all loops of the intrinsic become plain.
 
         Requires: no loop inside it is bound to the grid.
 
@@ -123,6 +125,36 @@ class MarkMethods(StageHandle):
         """
         call = self._call("serial", (axis,))
         self._commit(call, marks.serial(self.schedule.plan, call, axis))
+
+    @primitive
+    def tensorize(self, axis: Axis, intrin: TensorIntrin | str) -> None:
+        """Let an intrinsic compute what the loops from an axis inward compute.
+
+        Args:
+            axis: the outermost of these loops.
+            intrin: what `te.decl_tensor_intrin` made, or its name.
+
+        Requires: the loops, in their order, have the kinds and extents of the intrinsic's axes; the
+        body is its expression; each operand moves along exactly the loops of its input's axes; no
+        guard remains and nothing is computed inside.  A reduction's first value is stored by
+        ordinary loops.
+
+        Rewrites:
+            for i in 0..4: for j in 0..4: for k in 0..4: C[i, j] += A[i, k] * B[k, j]
+            -->
+            gemm4(A, B, C)
+        """
+        found = declared(intrin) if isinstance(intrin, str) else intrin
+        name = found.name if isinstance(found, TensorIntrin) else intrin
+        call = self._call("tensorize", (axis, name))
+        if not isinstance(found, TensorIntrin):
+            raise call.refuse(
+                self.schedule.plan,
+                f"{intrin!r} is no intrinsic",
+                facts=[("declared", ", ".join(declared_names()) or "none")],
+                hint="declare it with te.decl_tensor_intrin first",
+            )
+        self._commit(call, tensorize(self.schedule.plan, call, axis, found))
 
     @primitive
     def dot(

@@ -137,10 +137,14 @@ def pipeline(plan: Plan, call: Call, axis: object, num_stages: object, flatten: 
 
 
 def serial(plan: Plan, call: Call, axis: object) -> Plan:
-    """A plain loop again."""
+    """A plain loop again; of a tensorized one, all loops of its intrinsic."""
     stage = looped_stage(plan, call, call.stage)
     loop = leaf(plan, call, stage, axis)
+    together = stage.mark(loop).tensorized is not None
     after = marked(plan, stage, loop, PLAIN)
+    for other in stage.leaf_axes if together else ():
+        if stage.mark(other).tensorized is not None:
+            after = marked(after, after.stage(stage.name), other, PLAIN)
     require_program_order(plan, call, after.stage(stage.name))
     return after
 
