@@ -142,8 +142,9 @@ def decl_tensor_intrin(
     Raises:
         ExprError: an `op` that is no such expression, or an implementation of another form.
 
-    That an implementation does what `op` says is the user's word: `te.evaluate`, the interpreter
-    of the loop IR and `te.checked()` go by `op`, so that a comparison with them finds a wrong one.
+    That an implementation does what `op` says is the user's word.  `te.evaluate`, the interpreter
+    of the loop IR and with it `te.checked()` go by `op` and never run an implementation: compare
+    the results of a kernel with those of `te.evaluate` to find a wrong one.
     """
     subject = f"tensor intrin {name!r}"
     given = (fcompute, binds, scalar_params, default_buffer_params)
