@@ -125,10 +125,19 @@ class _Masker:
 
 
 def _open_bounds(indices: Sequence[Expr], shape: Sequence[Expr], facts: Facts) -> list[Expr]:
-    """The conditions `0 <= index < size` that are not proved."""
+    """The conditions `0 <= index < size` that are not proved.
+
+    Joined dimensions have simpler conditions, and the same ones where the inner indices are inside
+    their dimensions (else an element of another row would do).
+    """
+    if all(prove(each, facts) for each in _bounds(indices[1:], shape[1:])):
+        shape, indices = collapse(shape, indices, facts)
+    return [test for test in _bounds(indices, shape) if not prove(test, facts)]
+
+
+def _bounds(indices: Sequence[Expr], shape: Sequence[Expr]) -> list[Expr]:
     tests: list[Expr] = []
-    shape, indices = collapse(shape, indices, facts)
     for index, size in zip(indices, shape, strict=True):
         wide = index if index.dtype in (DType.int32, DType.int64) else widened(index)
         tests += [at_most(ZERO, wide), less(wide, size)]
-    return [t for t in tests if not prove(t, facts)]
+    return tests

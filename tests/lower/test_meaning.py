@@ -222,3 +222,12 @@ def test_a_region_that_begins_before_its_tensor(n: int) -> None:
         outer, _ = s[C].split(C.op.axis[0], factor)
         s[B].compute_at(s[C], outer)
         assert agrees(s)
+
+
+def test_guarded_read_in_joined_dimensions() -> None:
+    """Element [1, -1] is that of the row before in memory, and still outside."""
+    A = te.placeholder((2, 2), name="A")
+    B = te.compute((2, 2), lambda i, j: te.if_then_else(j >= 1, A[i, j - 1], 1.0), name="B")
+    s = te.create_schedule(B)
+    s[B].cut(s[B].fuse(*s[B].op.axis), 1)
+    assert agrees(s)

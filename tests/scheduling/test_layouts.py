@@ -243,3 +243,26 @@ def test_stages_of_a_chain_stay_as_they_were_proved():
         with refused(s, f"{stage.name} {part}"):
             s.decompose_reduction(stage, s[stage].op.axis[0])
     assert agrees(s)
+
+
+def test_aligned_dimensions_are_not_transformed():
+    A = te.placeholder((6, 5), name="A")
+    B = te.compute((6, 5), lambda i, j: A[i, j] + 1.0, name="B")
+    C = te.compute((6, 5), lambda i, j: B[i, j] * 2.0, name="C")
+    s = te.create_schedule(C)
+    s[B].storage_align(s[B].op.axis[0], 8, 1)
+    with refused(s, "i is aligned", "call transform_layout first"):
+        s[B].transform_layout(lambda i, j: (j, i))
+
+
+@pytest.mark.cpu
+def test_extremes_of_nothing_keep_their_type():
+    A = te.placeholder((3, 4), "int32", name="A")
+    k = te.reduce_axis((0, 3), name="k")
+    B = te.compute((4,), lambda i: te.max(A[k, i], axis=k, where=k < i), name="B")
+    C = te.compute((4,), lambda i: B[i] + 0, name="C")
+    s = te.create_schedule([B, C])
+    s.set_precision(s.cache_write(B, "local"), "int64")
+    a = np.arange(12, dtype=np.int32).reshape(3, 4)
+    b, _ = te.build(s, target="cpu")(a)
+    assert b.tolist() == [np.iinfo(np.int32).min, 1, 6, 11]

@@ -44,6 +44,13 @@ def require_own_buffer(plan: Plan, call: Call, stage: StagePlan, what: str) -> N
 
 def require_fresh_loops(plan: Plan, call: Call, stage: StagePlan) -> None:
     """The data loops are replaced, hence before anything is said of them."""
+    if stage.aligned:
+        name = labels(stage)[stage.aligned[0].axis]
+        raise call.refuse(
+            plan,
+            f"{name} is aligned (storage_align), and this call gives {stage.name} other dimensions",
+            hint="call transform_layout first, then storage_align of a new dimension",
+        )
     inside = guests(plan, stage)
     known = labels(stage)
     marked = [axis for axis in stage.root_axes if stage.mark(axis) != PLAIN]

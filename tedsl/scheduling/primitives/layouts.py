@@ -12,6 +12,7 @@ from tedsl.expr.build import cast, const
 from tedsl.expr.integers import both
 from tedsl.expr.nodes import (
     Axis,
+    BinaryOp,
     Expr,
     IfThenElse,
     Reduce,
@@ -123,6 +124,9 @@ def _inside(body: Expr, conditions: Sequence[Expr]) -> Expr:
     return IfThenElse(both(*conditions), body, const(0, body.dtype)) if conditions else body
 
 
+_EXTREMES = (BinaryOp.MIN, BinaryOp.MAX)
+
+
 def set_precision(plan: Plan, call: Call, dtype: object) -> tuple[Plan, Call]:
     """B[i] = f(i); C[i] = B[i] --> B[i] = bf16(f(i)); C[i] = f32(B[i])."""
     stage, op = computed_stage(plan, call, call.stage)
@@ -147,6 +151,8 @@ def _rounded(plan: Plan, call: Call, op: ComputeOp, dtype: DType) -> tuple[Expr,
         return tuple(cast(body, dtype) for body in op.bodies)
     reducer = _reducer(plan, call, first, dtype)
     init = first.init
+    if init is None and dtype.is_integer and first.reducer.operator in _EXTREMES:
+        init = first.reducer.identity  # the least value of the old type, not of the wider one
     return (
         Reduce(
             reducer,
