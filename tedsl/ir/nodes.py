@@ -22,7 +22,7 @@ from tedsl.dtypes import DType
 from tedsl.expr.foreign import CFunction, Foreign, PythonFunction, TritonKernel
 from tedsl.expr.integers import ZERO, sub
 from tedsl.expr.intrin import TensorIntrin
-from tedsl.expr.nodes import Axis, Expr, Reducer, Var
+from tedsl.expr.nodes import Axis, BinaryOp, Expr, Reducer, Var
 from tedsl.expr.visit import variables
 
 
@@ -113,10 +113,11 @@ class For(Stmt):
     the loop; only a SERIAL loop starts elsewhere than at 0, and never below.
 
     Iterations of PARALLEL, VECTORIZED and PROGRAM loops are independent of each other, except that
-    a VECTORIZED loop may enclose an `Accumulate` into one place.  `program` is the grid dimension
-    of a PROGRAM loop; `num_stages` > 0 asks for a software pipeline, `flatten` for one pipeline
-    across this loop and the loop inside it.  `masks_decide`: an iteration in which no `Accumulate`
-    with a mask takes part changes nothing, whatever else stands in the body, and may be left out.
+    a VECTORIZED loop may enclose an `Accumulate` into one place, and the others an atomic one.
+    `program` is the grid dimension of a PROGRAM loop; `num_stages` > 0 asks for a software
+    pipeline, `flatten` for one pipeline across this loop and the loop inside it.  `masks_decide`:
+    an iteration in which no `Accumulate` with a mask takes part changes nothing, whatever else
+    stands in the body, and may be left out.
     `cuts` are positions, in ascending order, at which the loop is to run in parts, and `partition`
     says whether the part that needs no guards is to run by itself.
     """
@@ -204,6 +205,11 @@ class Products:
 
 DEFAULT_PRODUCTS = Products()
 
+# What can be combined with a value in memory in one indivisible step.
+ATOMIC_OPERATORS = frozenset(
+    (BinaryOp.ADD, BinaryOp.MIN, BinaryOp.MAX, BinaryOp.AND, BinaryOp.OR, BinaryOp.XOR)
+)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Accumulate(Stmt):
@@ -213,8 +219,10 @@ class Accumulate(Stmt):
     All buffers share the indices.  Tile axes that do not occur in the indices are reduced, in any
     order.
     `products` is for a `Dot` it may become; with a `call`, an intrinsic does what the statement
-    says.  Requires: as many buffers and values as the reducer's
-    tuple.
+    says.  An `atomic` one may meet others at one place, in iterations that run at the same time:
+    each is one indivisible step, in any order.
+    Requires: as many buffers and values as the reducer's tuple; an atomic one has a single GLOBAL
+    buffer, a reducer that is one of `ATOMIC_OPERATORS`, and no `call`.
     """
 
     buffers: tuple[Buffer, ...]
@@ -225,6 +233,7 @@ class Accumulate(Stmt):
     tile: tuple[TileAxis, ...] = ()
     products: Products = DEFAULT_PRODUCTS
     call: TensorCall | None = None
+    atomic: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)

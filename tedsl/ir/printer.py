@@ -186,7 +186,8 @@ def _accumulate(stmt: Accumulate, namer: Namer) -> str:
     places = _tuple([f"{namer.name(b)}{indices}" for b in stmt.buffers])
     values = _tuple([_expr(v, namer) for v in stmt.values])
     mask = _mask(stmt.mask, namer)
-    return f"{tile}{places} {stmt.reducer.name}= {values}{mask}{_call(stmt.call)}"
+    atomic = "atomic " if stmt.atomic else ""
+    return f"{tile}{atomic}{places} {stmt.reducer.name}= {values}{mask}{_call(stmt.call)}"
 
 
 def _call(call: TensorCall | None) -> str:

@@ -6,7 +6,7 @@ Part of the third room; imports `expr` and `ir`.  A broken rule is a bug in teds
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import assert_never
 
 from tedsl.dtypes import DType
@@ -27,6 +27,7 @@ from tedsl.expr.nodes import (
 )
 from tedsl.expr.visit import variables, walk
 from tedsl.ir.nodes import (
+    ATOMIC_OPERATORS,
     Accumulate,
     Allocate,
     Buffer,
@@ -52,13 +53,15 @@ from tedsl.ir.visit import closed, own_exprs, tile_axes
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """What is bound at one point of the walk, and the statement being checked."""
+    """What is bound at one point of the walk.  `at_once` are the loops around it whose iterations
+    run at the same time, each with the buffers that they share."""
 
     func: str
     level: Level
     axes: frozenset[Axis]
     sizes: frozenset[Var]
     buffers: frozenset[Buffer]
+    at_once: tuple[tuple[Axis, frozenset[Buffer]], ...] = ()
 
     def fail(self, rule: str, stmt: Stmt | None, expr: Expr | None = None) -> InternalError:
         facts = [("level", str(self.level))]
@@ -139,7 +142,11 @@ def _check_stmt(stmt: Stmt, scope: _Scope, bound: set[Axis]) -> None:
         case For() as loop:
             _check_loop(loop, scope)
             _bind(loop.axis, loop, scope, bound)
-            _check_stmt(loop.body, _inner(scope, axes=(loop.axis,)), bound)
+            inside = _inner(scope, axes=(loop.axis,))
+            if loop.kind in (LoopKind.PARALLEL, LoopKind.PROGRAM):
+                shared = (*scope.at_once, (loop.axis, scope.buffers))
+                inside = replace(inside, at_once=shared)
+            _check_stmt(loop.body, inside, bound)
         case Guard(condition=condition, body=body):
             _check_expr(condition, scope, stmt)
             if condition.dtype is not DType.bool:
@@ -157,13 +164,7 @@ def _check_stmt(stmt: Stmt, scope: _Scope, bound: set[Axis]) -> None:
 
 
 def _inner(scope: _Scope, axes: tuple[Axis, ...] = (), buffers: tuple[Buffer, ...] = ()) -> _Scope:
-    return _Scope(
-        scope.func,
-        scope.level,
-        scope.axes.union(axes),
-        scope.sizes,
-        scope.buffers.union(buffers),
-    )
+    return replace(scope, axes=scope.axes.union(axes), buffers=scope.buffers.union(buffers))
 
 
 def _bind(axis: Axis, stmt: Stmt, scope: _Scope, bound: set[Axis]) -> None:
@@ -307,6 +308,21 @@ def _check_accumulate(stmt: Accumulate, scope: _Scope) -> None:
                 f"buffer {buffer.name!r}",
                 stmt,
             )
+
+    if stmt.atomic:
+        _check_atomic(stmt, scope)
+        return
+    used = set(variables(*stmt.indices))
+    for axis, shared in scope.at_once:
+        if axis not in used and not shared.isdisjoint(stmt.buffers):
+            raise scope.fail(f"iterations of {axis.name!r} race for one element", stmt)
+
+
+def _check_atomic(stmt: Accumulate, scope: _Scope) -> None:
+    if len(stmt.buffers) != 1 or stmt.buffers[0].scope is not Scope.GLOBAL:
+        raise scope.fail("an atomic update of several buffers, or of one that is not GLOBAL", stmt)
+    if stmt.reducer.operator not in ATOMIC_OPERATORS or stmt.call is not None:
+        raise scope.fail(f"an atomic update with reducer {stmt.reducer.name!r}", stmt)
 
 
 def _check_dot(stmt: Dot, scope: _Scope) -> None:

@@ -20,7 +20,7 @@ from tedsl.expr.nodes import (
     TensorRead,
     Var,
 )
-from tedsl.expr.tensor import ComputeOp, ExternOp, ScanOp
+from tedsl.expr.tensor import ComputeOp, ExternOp, ScanOp, Tensor
 from tedsl.expr.visit import rewrite, variables, walk
 from tedsl.index.prove import prove
 from tedsl.index.simplify import simplify
@@ -64,9 +64,11 @@ def build_nests(
     bounds: Bounds,
     launches: frozenset[str] = frozenset(),
     versions: Mapping[str, Sequence[Version]] | None = None,
+    starts: Mapping[Tensor, Tensor] | None = None,
 ) -> Module:
     """Loop nests of all stages; each root stage is a kernel, or one for each of its versions, and
-    so is each part of the steps of a scan in `launches`.
+    so is each part of the steps of a scan in `launches`.  `starts` are stored in the results that
+    they start.
 
     Before:  C[i] = sum(k)(A[i, k]) at D.io;  D[i] = C[i] + 1;  i -> io, ii
     After:   for io: alloc C[32]: (for i: C[i] = 0; for i, k: C[i] += A[io*32 + i, k]);
@@ -76,7 +78,7 @@ def build_nests(
     Raises:
         LowerError: an attached stage whose region has no constant size.
     """
-    context = Context(plan, bounds, launches, stored_as(plan))
+    context = Context(plan, bounds, launches, {**stored_as(plan), **(starts or {})})
     context.attached = partial(_with_children, context)
     outputs = {t: i for i, t in enumerate(plan.outputs)}
     for stage in plan.stages:

@@ -11,6 +11,7 @@ from functools import partial
 
 from tedsl.ir.nodes import Func, Level, Module
 from tedsl.ir.verify import verify
+from tedsl.lower.atomics import separate_starts
 from tedsl.lower.calls import choose_functions
 from tedsl.lower.cut import cut_loops
 from tedsl.lower.dots import find_dots
@@ -93,6 +94,7 @@ def lower(plan: Plan, target: Target, *, dump: Dump | None = None, check: bool =
         LowerError: what the plan asks for cannot be done on the target.
     """
     plan = separate_inits(separate_axes(inline_stages(plan)))
+    plan, starts = separate_starts(plan, target)
     launches = launched_scans(plan) if target.is_triton else frozenset[str]()
     if target.is_triton:
         plan = complete_for_blocks(keep_order(plan), launches)
@@ -100,7 +102,7 @@ def lower(plan: Plan, target: Target, *, dump: Dump | None = None, check: bool =
         plan = complete_for_loops(plan)
     bounds = infer(plan)
     versions = find_versions(plan, bounds, launches, tiles=target.is_triton)
-    module = choose_functions(build_nests(plan, bounds, launches, versions), target)
+    module = choose_functions(build_nests(plan, bounds, launches, versions, starts), target)
     _observed(module, "build_nests", Level.NEST, dump, check)
     for step in BLOCK_PASSES if target.is_triton else CPU_PASSES:
         module = replace(module, funcs=tuple(_passed(step, func) for func in module.funcs))

@@ -41,11 +41,11 @@ class Context:
     """What every nest needs: the plan, its bounds, and where each tensor lives.
 
     `attached` puts the stages attached at a loop before its body.  Parts of a scan live in its
-    result, as `aliases` says; the steps of those in `launches` are kernels.  Of online stages,
-    `before` is where their results of the iteration before are kept for repairs, and `folded` (by
-    stage) what they fold into, in the reducer's order: `buffers`, except for sums of which these
-    hold estimates, and for values that no output shows.  `inside` (by kernel) has the buffers that
-    stand for tensors there; others read them in device memory.
+    result, and starts in what they start, as `aliases` says; the steps of those in `launches` are
+    kernels.  Of online stages, `before` is where their results of the iteration before are kept for
+    repairs, and `folded` (by stage) what they fold into, in the reducer's order: `buffers`, except
+    for sums of which these hold estimates, and for values that no output shows.  `inside` (by
+    kernel) has the buffers that stand for tensors there; others read them in device memory.
     """
 
     plan: Plan

@@ -68,7 +68,11 @@ def reduction_of(context: Context, stage: StagePlan) -> Reduction:
 
 @dataclass(slots=True)
 class Reduction:
-    """The three nests of a reduction: start the accumulators, fold, store the results."""
+    """The three nests of a reduction: start the accumulators, fold, store the results.
+
+    In an atomic one each iteration of the contended loops has accumulators of its own, which are
+    combined with the results; these have been started before, by another nest.
+    """
 
     context: Context
     stage: StagePlan
@@ -83,11 +87,13 @@ class Reduction:
 
     def __post_init__(self) -> None:
         """Loops before the first reduction loop (or tile) are shared, later ones the
-        accumulators'."""
+        accumulators'; contended loops, and what is around them, are shared."""
         order, run = self.stage.loop_order, running(self.context.plan, self.stage)
         lane = LoopKind.VECTORIZED
         inner = [a.kind is AxisKind.REDUCE or self.stage.mark(a).kind is lane for a in order]
-        first = inner.index(True) if True in inner else len(order)
+        contended = set(self.stage.contended)
+        begin = max((n + 1 for n, axis in enumerate(order) if axis in contended), default=0)
+        first = inner.index(True, begin) if True in inner[begin:] else len(order)
         self.prefix, self.rest = run[:first], run[first:]
         self.kinds = {axis: own.kind for axis, own in zip(run, order, strict=True)}
         extents = self.bounds.extents
@@ -142,6 +148,11 @@ class Reduction:
         start = starts[0] if len(starts) == 1 else Seq(tuple(starts))
         copies: dict[Expr, Expr] = {a: _copy(a) for a in self.prefix}
         return self._around(_renamed(start, copies), self.prefix, copies)
+
+    @property
+    def is_atomic(self) -> bool:
+        """True when iterations that run at the same time combine their parts with one result."""
+        return bool(self.stage.contended)
 
     @property
     def is_exported(self) -> bool:
@@ -203,8 +214,9 @@ class Reduction:
             return None
         attached = self.stage.attach.kind is AttachKind.AT
         whole = [i for i in output_indices(self.stage, self.op, self.bounds) if constant(i) != 0]
-        direct = len(whole) == len(self.data) and set(whole) == set(self.data)
-        if (attached and direct) or not self._fits():
+        same = len(whole) == len(self.data) and set(whole) == set(self.data)
+        direct = (attached and same) or (self.is_atomic and not self.rest)
+        if direct or not self._fits():
             return tuple(self.context.buffers[by_value[i]] for i in range(len(by_value)))
         return None
 
@@ -248,7 +260,9 @@ class Reduction:
         buffers, indices = self._targets()
         guards = [g for g in self._guards(inside=True) if not self._is_fold_guard(g)]
         own = buffers is not self.accumulators
-        start_guards = guards if own or self.reduce.init is not None else []
+        if own and self.is_atomic:
+            return fold
+        start_guards = guards if own or self._start_values() is self.reduce.init else []
         start = self._copied(self._starts(buffers, indices, start_guards))
         parts = [guarded(outer, start), *self._companions_start(), fold]
         if own and self.reduce.finish is not None:
@@ -268,6 +282,12 @@ class Reduction:
         return self._guards(inside=False)
 
     def _results_stored(self) -> list[Stmt]:
+        if self.is_atomic:
+            (part,) = self.accumulators
+            (result,) = (self.context.buffers[tensor] for tensor in self.op.outputs)
+            where = output_indices(self.stage, self.op, self.bounds)
+            values = (Load(part, self.data),)
+            return [Accumulate((result,), where, self.reduce.reducer, values, atomic=True)]
         return [
             Store(
                 self.context.buffers[tensor],
@@ -277,11 +297,16 @@ class Reduction:
             for tensor, body in zip(self.op.outputs, self._reduces(), strict=True)
         ]
 
+    def _start_values(self) -> tuple[Expr, ...]:
+        """What an accumulator starts from: the parts of an atomic reduction from nothing."""
+        init = None if self.is_atomic else self.reduce.init
+        return init or self.reduce.reducer.identity
+
     def _starts(
         self, buffers: tuple[Buffer, ...], indices: tuple[Expr, ...], guards: Sequence[Expr]
     ) -> Stmt:
         """The identity, or `init=`, into every accumulator."""
-        values = self.reduce.init or self.reduce.reducer.identity
+        values = self._start_values()
         stores = [
             Store(buffer, indices, lowered(self.context, value, self.bounds))
             for buffer, value in zip(buffers, values, strict=True)
@@ -298,7 +323,14 @@ class Reduction:
         marks = [self.stage.mark(a).products for a in self.stage.leaf_axes]
         products = next((p for p in marks if p is not None), DEFAULT_PRODUCTS)
         call = tensor_call(self.context, self.stage, self.op, self.bounds)
-        given = self.reduce.reducer, values, mask, (), products, call
+        atomic = self.is_atomic and buffers is not self.accumulators
+        if atomic and call is not None:
+            raise LowerError(
+                f"{call.intrin.name} cannot combine its results with {self.stage.name} atomically",
+                hint="split the data loops inside the reduction by constants, so that parts are "
+                "folded in registers",
+            )
+        given = self.reduce.reducer, values, mask, (), products, call, atomic
         update = Accumulate(buffers, indices, *given)
         guards = self._guards(inside=True)
         repairs = [] if self.stage.attach.online else self._repaired(buffers, indices)
@@ -382,6 +414,11 @@ def _renamed(stmt: Stmt, mapping: Mapping[Expr, Expr]) -> Stmt:
         case Store(buffer=buffer, indices=indices, value=value):
             moved = tuple(substitute(i, mapping) for i in indices)
             return Store(buffer, moved, substitute(value, mapping))
+        case Accumulate(indices=indices, values=values):
+            moved = tuple(substitute(i, mapping) for i in indices)
+            return replace(
+                stmt, indices=moved, values=tuple(substitute(v, mapping) for v in values)
+            )
         case For(end=end, body=body):
             return replace(stmt, end=substitute(end, mapping), body=_renamed(body, mapping))
         case _:

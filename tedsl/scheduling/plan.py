@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from tedsl.errors import InternalError
 from tedsl.expr.intrin import TensorIntrin
-from tedsl.expr.nodes import Axis, Expr
+from tedsl.expr.nodes import Axis, AxisKind, Expr
 from tedsl.expr.tensor import ComputeOp, ExternOp, Operation, PlaceholderOp, Tensor
 from tedsl.ir.nodes import DEFAULT_LAUNCH, Launch, LoopKind, PartPolicy, Products, Scope
 
@@ -151,6 +151,8 @@ class StagePlan:
     serial.  `scope` is where the result lives when the stage is attached; at root it is GLOBAL.
     `join` is the stage that it runs together with, `kept` where it is stored when that is not where
     it is computed.
+    With `atomic` its reduce loops may run in parallel: each iteration adds its part to the result
+    in one indivisible step.
     `specializations` are conditions on sizes, each of one more version of the stage's kernel; the
     first that holds at a call decides.  `aligned` is how it lies in memory.
     """
@@ -164,6 +166,7 @@ class StagePlan:
     scope: Scope = Scope.GLOBAL
     launch: Launch = DEFAULT_LAUNCH
     join: Join | None = None
+    atomic: bool = False
     specializations: tuple[Expr, ...] = ()
     aligned: tuple[Align, ...] = ()
     kept: Kept | None = None
@@ -187,6 +190,14 @@ class StagePlan:
     def mark(self, axis: Axis) -> Mark:
         """How `axis` runs."""
         return self.marks.get(axis, Mark())
+
+    @property
+    def contended(self) -> tuple[Axis, ...]:
+        """The reduce loops whose iterations run at the same time, outermost first: their parts are
+        combined atomically."""
+        at_once = (LoopKind.PARALLEL, LoopKind.PROGRAM)
+        reduce_loops = (a for a in self.leaf_axes if a.kind is AxisKind.REDUCE)
+        return tuple(a for a in reduce_loops if self.mark(a).kind in at_once)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tedsl.expr.integers import add
-from tedsl.expr.nodes import Axis, AxisKind, Expr, Var
+from tedsl.expr.nodes import Axis, AxisKind, BinaryOp, Expr, Reduce, Var
 from tedsl.expr.printer import print_expr
 from tedsl.expr.tensor import ComputeOp, ExternOp, Operation, PlaceholderOp, ScanOp, Tensor
 from tedsl.scheduling.bounds import Bounds, infer
@@ -51,7 +51,7 @@ def print_plan(plan: Plan) -> str:
         if stage.join is not None or not isinstance(stage.op, ComputeOp):
             continue
         if stage.attach.kind is AttachKind.ROOT:
-            lines.append(f"kernel {stage.name}: {_type(stage)}{_launch(stage)}")
+            lines.append(f"kernel {stage.name}: {_type(stage)}{_launch(stage)}{_atomic(stage)}")
             lines.extend(f"  version when {print_expr(c)}" for c in stage.specializations)
             lines.extend(_nest(shown, bounds, stage, stage.op, 1))
             for other in followers(shown, stage):
@@ -91,6 +91,20 @@ def _launch(stage: StagePlan) -> str:
     }
     given = [f"{key}={value}" for key, value in options.items() if value is not None]
     return f"  ({', '.join(given)})" if given else ""
+
+
+def _atomic(stage: StagePlan) -> str:
+    """That parts of a reduction are combined atomically, and what that means for the numbers."""
+    if not stage.atomic:
+        return ""
+    body = stage.op.bodies[0] if isinstance(stage.op, ComputeOp) else None
+    varies = (
+        isinstance(body, Reduce)
+        and body.reducer.operator is BinaryOp.ADD
+        and body.dtype.is_float
+        and bool(stage.contended)
+    )
+    return f"  (atomic{', rounded in an order that changes from run to run' if varies else ''})"
 
 
 def _nest(

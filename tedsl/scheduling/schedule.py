@@ -16,6 +16,7 @@ from tedsl.expr.nodes import Var
 from tedsl.expr.tensor import Operation, PlaceholderOp, Tensor
 from tedsl.scheduling.call import Call, caller, kind_of
 from tedsl.scheduling.checks.arguments import whole_number
+from tedsl.scheduling.checks.atomics import require_atomics
 from tedsl.scheduling.checks.scans import check_outputs
 from tedsl.scheduling.checks.storage import require_storage
 from tedsl.scheduling.checks.together import require_joins
@@ -214,6 +215,7 @@ class Schedule(RewriteMethods, PrecisionMethods, GroupMethods, AssumeMethods):
         """Take over the plan that a primitive made.  Not for users: primitives call it."""
         require_joins(self.plan, call, plan)
         require_storage(self.plan, call, plan)
+        require_atomics(self.plan, call, plan)
         results = stages
         if made:
             known = labels(plan.stage(call.stage))

@@ -121,6 +121,28 @@ def parallel(draw: Draw, s: Schedule, stage: Stage) -> None:
     call(s, stage.parallel, _axis(draw, stage))
 
 
+def atomic(draw: Draw, s: Schedule, stage: Stage) -> None:
+    """Sometimes with a reduce loop of it, or of another stage, outermost and at once."""
+    reductions = [
+        each for each in s.stages if isinstance(each.op, ComputeOp) and each.op.reduce_axis
+    ]
+    stage = draw(st.sampled_from([stage, *reductions, *reductions]))
+    call(s, stage.atomic)
+    folded = [a for a in stage.leaf_iter_vars if a.kind == "reduce"]
+    if not folded or not draw(st.integers(0, 3)):
+        return
+    axis = draw(st.sampled_from(folded))
+    if draw(st.booleans()):
+        axis, _ = call(s, stage.split, axis, factor=draw(st.sampled_from(FACTORS)))
+    if draw(st.booleans()):
+        others = [a for a in stage.leaf_iter_vars if a is not axis]
+        call(s, stage.reorder, axis, *others)
+    if draw(st.booleans()):
+        call(s, stage.parallel, axis)
+    else:
+        call(s, stage.bind, axis, draw(st.sampled_from(THREADS[:3])))
+
+
 def pipeline(draw: Draw, s: Schedule, stage: Stage) -> None:
     call(s, stage.pipeline, _axis(draw, stage), draw(st.integers(1, 4)))
 
@@ -362,6 +384,8 @@ PRIMITIVES: tuple[Primitive, ...] = (
     vectorize,
     unroll,
     parallel,
+    atomic,
+    atomic,
     pipeline,
     serial,
     compute_at,

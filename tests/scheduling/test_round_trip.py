@@ -108,6 +108,15 @@ def parallel() -> tuple[te.Schedule, te.Tensor]:
 
 
 @case
+def atomic() -> tuple[te.Schedule, te.Tensor]:
+    s, C, D = product()
+    ko, _ = s[C].split(s[C].op.reduce_axis[0], 4)
+    s[C].atomic()
+    s[C].parallel(ko)
+    return s, D
+
+
+@case
 def pipeline() -> tuple[te.Schedule, te.Tensor]:
     s, B, (_, j) = rows()
     s[B].pipeline(j, num_stages=4, flatten=True)

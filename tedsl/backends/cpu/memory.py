@@ -137,7 +137,7 @@ class Accessor(Evaluator):
                 total = self.fn.op(f"add nsw i64 {total.text}, {value.text}", I64)
         return total if total is not None else const(0, I64)
 
-    def _pointers(self, access: Access, inbounds: bool) -> Value:
+    def pointers(self, access: Access, inbounds: bool = False) -> Value:
         """One pointer per lane."""
         memory, width = access.memory, access.lanes
         base = self.address(memory, access.buffer, access.offset, inbounds)
@@ -294,7 +294,7 @@ class Accessor(Evaluator):
         return self.fn.op(f"shufflevector {value}, {value.type} poison, {order}", value.type)
 
     def _gather(self, access: Access, mask: Value | None, to: Type) -> Value:
-        pointers = self._pointers(access, mask is None)
+        pointers = self.pointers(access, mask is None)
         condition = mask or const(True, to.of("i1"))
         args = [pointers, const(to.bits // 8, I32), condition, const(0, to)]
         return self._masked("gather", to, args, f"v{to.lanes}p0")
@@ -398,7 +398,7 @@ class Accessor(Evaluator):
             self.fn.do(text)
 
     def _scatter(self, access: Access, raw: Value, mask: Value | None, to: Type) -> None:
-        pointers = self._pointers(access, mask is None)
+        pointers = self.pointers(access, mask is None)
         condition = mask or const(True, to.of("i1"))
         args = [raw, pointers, const(to.bits // 8, I32), condition]
         self._masked_store("scatter", args, f"{to.suffix}.v{to.lanes}p0")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from tedsl.backends.cpu import atomics
 from tedsl.backends.cpu.affine import Dependence
 from tedsl.backends.cpu.allocation import allocate
 from tedsl.backends.cpu.builder import I64, Value, const_vector
@@ -95,6 +96,9 @@ def _outside_registers(frame: Frame, stmt: Store) -> Store:
 
 def emit_accumulate(frame: Frame, stmt: Accumulate) -> None:
     """`buffers[indices] = reducer(buffers[indices], values)` over the tile."""
+    if stmt.atomic:
+        _accumulate_atomically(frame, stmt)
+        return
     if stmt.call is not None:
         emit_call(frame, stmt.call, stmt.buffers[0], stmt.indices, stmt.tile)
         return
@@ -113,6 +117,18 @@ def emit_accumulate(frame: Frame, stmt: Accumulate) -> None:
         return
     walker = Walker(accessor, replace(plan, others=others, partner=None))
     walker.over(reduced, 1, lambda: walker.everywhere(lambda _: _update(accessor, stmt, plan)))
+
+
+def _accumulate_atomically(frame: Frame, stmt: Accumulate) -> None:
+    """Each point of the tile as an update of its own."""
+    targets = [(stmt.buffers[0], stmt.indices)]
+    plan = cut(frame, stmt.tile, targets, _sources(stmt.values, stmt.mask))
+    accessor = _accessor(frame, stmt.tile)
+
+    def point(_: int) -> None:
+        masked(accessor, stmt.mask, lambda mask: atomics.update(accessor, stmt, mask))
+
+    Walker(accessor, replace(plan, partner=None)).everywhere(point)
 
 
 def _sources(values: Sequence[Expr], mask: Expr | None) -> tuple[Expr, ...]:

@@ -124,6 +124,19 @@ def float_floor_div(a, b):
     r = tl.where((r != 0.0) & ((r < 0.0) != (b < 0.0)), r + b, r)
     return tl.where(b == 0.0, a / b, libdevice.rint((a - r) / b))
 ''',
+    "nan_wins_max": '''
+@triton.jit
+def nan_wins_max(x, INT: tl.constexpr):
+    """`x`, of which a NaN is the largest integer: atomic maxima compare bits."""
+    bits = tl.where(x != x, (1 << (INT.primitive_bitwidth - 1)) - 1, x.to(INT, bitcast=True))
+    return bits.to(x.dtype, bitcast=True)
+''',
+    "nan_wins_min": '''
+@triton.jit
+def nan_wins_min(x, INT: tl.constexpr):
+    """`x`, of which a NaN is the integer of all ones: atomic minima compare bits."""
+    return tl.where(x != x, -1, x.to(INT, bitcast=True)).to(x.dtype, bitcast=True)
+''',
     "int_pow": '''
 @triton.jit
 def int_pow(a, b, BITS: tl.constexpr):

@@ -59,7 +59,8 @@ def zero_outside(expr: Expr, part: Expr, printer: Printer) -> bool:
 
 
 def accumulate(writer: Writer, stmt: Accumulate) -> None:
-    """Print one `Accumulate`: into LOCAL buffers, or into GLOBAL ones read and written back."""
+    """Print one `Accumulate`: into LOCAL buffers, or into GLOBAL ones read and written back, or
+    atomically."""
     values = tuple(guard_loads(value) for value in stmt.values)
     parts = tuple(conjuncts(stmt.mask))
     local = stmt.buffers[0].scope is not Scope.GLOBAL
@@ -81,6 +82,8 @@ def accumulate(writer: Writer, stmt: Accumulate) -> None:
     results = _single(update, values[0]) if single else _several(update, values)
     if local:
         _into_locals(update, results)
+    elif stmt.atomic:
+        _atomically(update, results[0])
     else:
         _into_memory(update, results)
 
@@ -95,7 +98,7 @@ def _single(update: Update, value: Expr) -> list[Value]:
         p for p in update.parts if not (op is BinaryOp.ADD and zero_outside(value, p, printer))
     ]
     found = printer.value(value)
-    if parts:
+    if parts and (update.reduced or not update.stmt.atomic):
         found = printer.otherwise(found, parts, identity)
     if not update.reduced:
         return [found]
@@ -310,9 +313,7 @@ def _into_memory(update: Update, results: list[Value]) -> None:
     """Read, combine and write back elements of a GLOBAL buffer that this program owns."""
     printer, stmt = update.printer, update.stmt
     writer = printer.writer
-    own = [p for p in update.parts if set(update.kept).issuperset(printer.info(p).dims)]
-    if len(own) < len(update.parts) and not update.reduced:
-        raise LowerError(f"a mask of {stmt.buffers[0].name!r} has axes that do not index it")
+    own = _own_parts(update)
     places: list[tuple[Buffer, Value, str]] = []
     old: list[Value] = []
     for buffer in stmt.buffers:
@@ -327,4 +328,46 @@ def _into_memory(update: Update, results: list[Value]) -> None:
         writer.before_store(buffer)
         text = printer.expand(value, where.dims).text
         writer.line(f"tl.store({where.text.text}, {text}{mask})")
+    writer.assigned(stmt.buffers)
+
+
+def _own_parts(update: Update) -> list[Expr]:
+    """The conditions on the elements that are written."""
+    kept = set(update.kept)
+    own = [p for p in update.parts if kept.issuperset(update.printer.info(p).dims)]
+    if len(own) < len(update.parts) and not update.reduced:
+        name = update.stmt.buffers[0].name
+        raise LowerError(f"a mask of {name!r} has axes that do not index it")
+    return own
+
+
+_ATOMICS = {
+    BinaryOp.ADD: "atomic_add",
+    BinaryOp.MAX: "atomic_max",
+    BinaryOp.MIN: "atomic_min",
+    BinaryOp.AND: "atomic_and",
+    BinaryOp.OR: "atomic_or",
+    BinaryOp.XOR: "atomic_xor",
+}
+
+
+def _atomically(update: Update, result: Value) -> None:
+    """Combine a result with elements that other programs combine theirs with.
+
+    Triton orders floats as integers where it makes atomic minima and maxima of them, so a NaN goes
+    in as the integer that no other passes.
+    """
+    printer, stmt = update.printer, update.stmt
+    writer, buffer, op = printer.writer, stmt.buffers[0], stmt.reducer.operator
+    if op is None or op not in _ATOMICS:
+        raise LowerError(f"Triton has no atomic update for reducer {stmt.reducer.name!r}")
+    where = address.pointer(printer, buffer, stmt.indices)
+    own = _own_parts(update)
+    mask = f", mask={printer.mask(own, where.dims).text}" if own else ""
+    text = printer.expand(printer.typed(result), where.dims).text
+    if buffer.dtype.is_float and op in (BinaryOp.MAX, BinaryOp.MIN):
+        name = f"nan_wins_{op.value}"
+        writer.helpers[name] = math.HELPERS[name]
+        text = f"{name}({text}, tl.int{buffer.dtype.bits})"
+    writer.line(f'tl.{_ATOMICS[op]}({where.text.text}, {text}{mask}, sem="relaxed")')
     writer.assigned(stmt.buffers)

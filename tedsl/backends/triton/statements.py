@@ -229,7 +229,7 @@ class Statements:
 
     def _check_owned(self, update: Accumulate) -> None:
         """An element updated in memory must be touched by one program only."""
-        if update.buffers[0].scope is not Scope.GLOBAL:
+        if update.buffers[0].scope is not Scope.GLOBAL or update.atomic:
             return
         used = set(walk(*update.indices))
         shared = [axis.name for axis in self.programs if axis not in used]

@@ -9,6 +9,7 @@ from tedsl.expr.tensor import ComputeOp, ScanOp
 from tedsl.ir.nodes import LoopKind, PartPolicy, Products
 from tedsl.scheduling.algebra import Result, Verdict, combines_in_any_order
 from tedsl.scheduling.call import Call
+from tedsl.scheduling.checks.atomics import reduction_problem
 from tedsl.scheduling.checks.scans import has_own_launch
 from tedsl.scheduling.names import labels, loops_text
 from tedsl.scheduling.plan import AttachKind, Mark, Plan, StagePlan
@@ -128,14 +129,20 @@ def require_plain_kind(plan: Plan, call: Call, stage: StagePlan, axis: Axis) -> 
 
 
 def require_data_parallel(plan: Plan, call: Call, stage: StagePlan, axis: Axis, how: str) -> None:
-    """Iterations that run on different threads or programs must not write one result."""
-    if axis.kind is AxisKind.DATA:
+    """Iterations that run on different threads or programs must not write one result, except
+    atomically."""
+    if axis.kind is AxisKind.DATA or stage.atomic:
         return
     name = labels(stage)[axis]
     body = stage.op.bodies[0] if isinstance(stage.op, ComputeOp) else None
     ordered = (
         isinstance(body, Reduce)
         and combines_in_any_order(body.reducer, body.sources).verdict is not Verdict.PROVED
+    )
+    atomic = (
+        ""
+        if reduction_problem(stage)
+        else (f"call s[{stage.name}].atomic() first, so that parts are combined one at a time, ")
     )
     element = f"{stage.name}[{', '.join('0' for _ in stage.op.shape)}]"
     raise call.refuse(
@@ -146,7 +153,7 @@ def require_data_parallel(plan: Plan, call: Call, stage: StagePlan, axis: Axis, 
         facts=[("loops", loops_text(stage)), ("legal", _data_loops(stage) or "none")],
         hint="keep it serial, for its reducer depends on the order; name a data loop"
         if ordered
-        else f"make it data-parallel with s.rfactor({stage.name}, {name}), "
+        else f"make it data-parallel with s.rfactor({stage.name}, {name}), {atomic}"
         "or use vectorize, whose lanes are combined afterwards",
     )
 

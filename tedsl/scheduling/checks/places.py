@@ -17,6 +17,7 @@ from tedsl.expr.tensor import ComputeOp, ExternOp, ScanOp
 from tedsl.ir.nodes import LoopKind
 from tedsl.scheduling.bounds import exported, kernel_of
 from tedsl.scheduling.call import Call
+from tedsl.scheduling.checks.atomics import inside_problem
 from tedsl.scheduling.checks.extents import all_lanes_constant, has_runtime_sizes
 from tedsl.scheduling.checks.scans import has_own_launch, scan_problem
 from tedsl.scheduling.checks.stages import Problem, first_fold, guests, has_options
@@ -54,7 +55,7 @@ def nest(plan: Plan, stage: StagePlan) -> dict[str, Axis] | None:
 def place_problem(plan: Plan, stage: StagePlan) -> Problem | None:
     """What is wrong with the place where `stage` is attached; None when it is legal."""
     axis = stage.attach.axis
-    own = scan_problem(plan, stage)
+    own = scan_problem(plan, stage) or inside_problem(stage)
     if own is not None:
         return Problem(*own)
     if stage.attach.kind is not AttachKind.AT or axis is None:

@@ -25,8 +25,9 @@ class MarkMethods(StageHandle):
                 parallel loop on the CPU); `"threadIdx.x|y|z"`: a block axis, the same as
                 `vectorize`.
 
-        Requires: for the grid, a data axis with no other loop outside it, of a stage at root, each
-            dimension bound once; for a block axis, as for `vectorize`.
+        Requires: for the grid, a data axis (or a reduce axis of a stage that is `atomic`) with no
+            other loop outside it, of a stage at root, each dimension bound once; for a block axis,
+            as for `vectorize`.
 
         Rewrites:
             for i in 0..n: f(i)
@@ -80,7 +81,8 @@ class MarkMethods(StageHandle):
         Args:
             axis: the loop.
 
-        Requires: a data axis without another way of running.
+        Requires: a data axis, or a reduce axis of a stage that is `atomic`, without another way of
+            running.
 
         Rewrites:
             for i in 0..n: f(i)
@@ -89,6 +91,31 @@ class MarkMethods(StageHandle):
         """
         call = self._call("parallel", (axis,))
         self._commit(call, marks.parallel(self.schedule.plan, call, axis))
+
+    @primitive
+    def atomic(self) -> None:
+        """Let reduce loops run at the same time: each iteration folds its part in registers and
+        combines it with the result in one indivisible step.
+
+        What the result starts from (the reducer's identity, or `init=`) is stored by a nest before.
+        Sums of floats are rounded in an order that changes from run to run, so their last bits may
+        too; integers, minima and maxima are exact.  (Halide: `Func.atomic`.)
+
+        Requires: a stage at root, by itself; a reducer that is `+`, min, max, `&`, `|` or `^` of
+            single values; an `init=` that reads no tensor.  A target without such an update for the
+            dtype refuses when it is lowered: for the CPU 16-bit floats, for Triton integers of less
+            than 32 bits and bool, and of 16-bit floats all but sums.
+
+        Rewrites:
+            for i: for ko: for ki: B[i] += A[i, ko * f + ki]
+            --> s[B].atomic(); s[B].parallel(ko)
+            for i: B[i] = 0
+            for i: parallel for ko:
+                acc = 0; for ki: acc += A[i, ko * f + ki]
+                atomic B[i] += acc
+        """
+        call = self._call("atomic", ())
+        self._commit(call, marks.atomic(self.schedule.plan, call))
 
     @primitive
     def pipeline(self, axis: Axis, num_stages: int = 3, flatten: bool = False) -> None:

@@ -127,6 +127,11 @@ def parallel(plan: Plan, call: Call, axis: object) -> Plan:
     return after
 
 
+def atomic(plan: Plan, call: Call) -> Plan:
+    """Reduce loops of a stage may run at the same time; `require_atomics` says if they can."""
+    return plan.with_stage(replace(looped_stage(plan, call, call.stage), atomic=True))
+
+
 def pipeline(plan: Plan, call: Call, axis: object, num_stages: object, flatten: object) -> Plan:
     """Loads of later iterations of a serial loop start while earlier ones compute."""
     stage, loop = _loop(plan, call, axis)

@@ -64,6 +64,7 @@ def rfactor(
         attach=stage.attach,
         scope=stage.scope,
         launch=stage.launch,
+        atomic=stage.atomic,
     )
     after = insert_before(plan.with_stage(above), stage.name, below)
     after = reroute(after, dict(zip(op.outputs, final.outputs, strict=True)))

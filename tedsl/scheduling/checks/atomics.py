@@ -1,0 +1,108 @@
+"""Legality of atomic reductions: what can be combined in one indivisible step, and where.
+
+Asked of the plan as it would be after a call, so that no primitive takes from an atomic stage what
+it needs.
+"""
+
+from __future__ import annotations
+
+from tedsl.expr.nodes import Reduce
+from tedsl.expr.tensor import ComputeOp
+from tedsl.expr.visit import reads
+from tedsl.ir.nodes import ATOMIC_OPERATORS
+from tedsl.scheduling.call import Call
+from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
+from tedsl.scheduling.scans import role
+from tedsl.scheduling.together import followers
+
+Problem = tuple[str, str]
+
+
+def require_atomics(plan: Plan, call: Call, after: Plan) -> None:
+    """Every atomic stage of `after` can be combined atomically."""
+    for stage in after.stages:
+        if not stage.atomic:
+            continue
+        problem = reduction_problem(stage) or _place_problem(after, stage)
+        if problem is None:
+            continue
+        reason, hint = problem
+        made = call.primitive == "atomic" and call.stage == stage.name
+        if not made:
+            reason = f"{stage.name} is atomic, and after this call {reason}"
+        raise call.refuse(
+            plan,
+            reason,
+            facts=[("atomic", "+, min, max, &, |, ^ of single values, of a stage at root")],
+            hint=hint if made else f"undo s[{stage.name}].atomic(), or {hint}",
+        )
+
+
+def reduction_problem(stage: StagePlan) -> Problem | None:
+    """Why the definition of a stage cannot be combined atomically, and what to do."""
+    name, op = stage.name, stage.op
+    body = op.bodies[0] if isinstance(op, ComputeOp) else None
+    if not isinstance(body, Reduce):
+        return f"{name} is no reduction", "name a stage whose body is te.sum, te.min, te.max, ..."
+    other = f"make a reduce loop data-parallel with s.rfactor({name}, axis)"
+    reducer = body.reducer
+    if len(body.sources) > 1:
+        return (
+            f"its reducer {reducer.name} combines tuples of {len(body.sources)} values, and no "
+            "machine updates several values in one indivisible step",
+            other,
+        )
+    if reducer.operator not in ATOMIC_OPERATORS:
+        return (
+            f"there is no atomic update for its reducer {reducer.name}",
+            other,
+        )
+    if body.finish is not None or body.repair is not None:
+        return (
+            f"{name} is finished by another expression when all is folded, which no iteration "
+            "can tell",
+            other,
+        )
+    read = reads(*(body.init or ()))
+    if read:
+        return (
+            f"{name} starts from {read[0].tensor.name}, and the start is stored before the loops, "
+            "apart from them",
+            f"{other}, or add what it starts from in a stage that reads {name}",
+        )
+    return None
+
+
+def inside_problem(stage: StagePlan) -> Problem | None:
+    """Why an atomic stage is at root only, if it is not."""
+    if not stage.atomic or stage.attach.kind is AttachKind.ROOT:
+        return None
+    name, inner = stage.name, stage.attach.kind is AttachKind.AT
+    where = f"computed inside {stage.attach.stage}" if inner else "inlined"
+    return (
+        f"{name} is atomic and {where}: parts are combined in memory that all see, by a nest "
+        "that ends before its readers start",
+        f"leave {name} at root (s[{name}].compute_root())",
+    )
+
+
+def _place_problem(plan: Plan, stage: StagePlan) -> Problem | None:
+    """Why an atomic stage may not be where it is, and what to do."""
+    name = stage.name
+    inside = inside_problem(stage)
+    if inside is not None:
+        return inside
+    if stage.join is not None or followers(plan, stage):
+        return (
+            f"{name} runs together with another stage, and its start needs a nest before it",
+            f"give {name} a nest of its own",
+        )
+    guests = [each.name for each in plan.stages if each.attach.stage == name and each.attach.online]
+    if guests:
+        return (
+            f"{guests[0]} goes along with the reduction of {name}, step by step",
+            f"fold {name} by itself",
+        )
+    if role(plan, stage.op) is not None:
+        return f"{name} is stored in the rows of a scan", f"leave {name} as it is"
+    return None
