@@ -157,6 +157,42 @@ def test_results_as_outputs() -> None:
     close(s, arrays, [np.log(powers) + x.max(1), x.max(1), powers], 2e-6)
 
 
+@pytest.mark.parametrize("parts", [False, True])
+@pytest.mark.parametrize("name", ["softmax", "log_sum_exp", "rms_matvec"])
+def test_any_length(name: str, parts: bool) -> None:
+    """One kernel for every length of the reduction, and for every number of rows."""
+    n, length = te.size_var("n"), te.size_var("length")
+    made = {
+        "softmax": cases.softmax,
+        "log_sum_exp": cases.log_sum_exp,
+        "rms_matvec": cases.normalised_product,
+    }
+    rows = made[name](n, length)
+    s = te.create_schedule(list(rows.outputs))
+    outer, _ = s[rows.last].split(rows.k, 8)
+    if parts:
+        s.split_online(rows.last, outer)
+    else:
+        if name == "rms_matvec":
+            s["H"].compute_inline()
+        s[rows.last].online(outer)
+    kernels = {target: te.build(s, target=target, cache=False) for target in TARGETS}
+    rng = np.random.default_rng(2)
+    for count in (0, 1, 3):
+        for size in (0, 1, 7, 8, 17):
+            if size == 0 and name != "softmax":
+                continue  # of nothing: -inf, and 0 / 0
+            x = rng.standard_normal((count, size)).astype(np.float32)
+            arrays = [x, rng.standard_normal(size).astype(np.float32)][: len(rows.inputs)]
+            want = expected(rows, arrays)[0] if x.size else np.zeros(x.shape[: 2 - len(arrays)])
+            for target, kernel in kernels.items():
+                got: Any = kernel(*arrays)
+                if x.size:
+                    np.testing.assert_allclose(got, want, atol=1e-5, err_msg=target)
+                else:
+                    assert got.size == 0
+
+
 def test_large_values_by_matrix_repair() -> None:
     """4096 values near 1e4: the variance follows a mean in float32, and the naive form is lost."""
     rng = np.random.default_rng(1)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import prod
 
 from tedsl.dtypes import DType
+from tedsl.errors import LowerError
 from tedsl.expr.integers import both, conjuncts
 from tedsl.expr.nodes import Axis, Binary, BinaryOp, Cast, Const, Expr, Select
+from tedsl.expr.printer import print_expr
 from tedsl.expr.visit import axes_of
 from tedsl.ir.nodes import Accumulate, Dot, Func, Guard, Load, Scope, Stmt, TileAxis
 from tedsl.ir.visit import rewrite_stmts
@@ -20,6 +23,8 @@ _EXACT = {
 }
 _FULL = {DType.float32: DType.float32}
 MIN_EDGE = 16
+# A fold holds this many products at once, and a `Dot` none.
+MAX_PRODUCTS = 1 << 17
 
 
 def find_dots(func: Func) -> Func:
@@ -31,6 +36,8 @@ def find_dots(func: Func) -> Func:
     Requires: level TILE, padded tiles.   Ensures: masked elements of both operands are 0,
     or of one where the schedule says that all are finite.
     Order: before widen_accumulators, which takes the folds that are left.
+    Raises:
+        LowerError: a mask over both operands leaves a fold of too many products.
     """
     body = rewrite_stmts(func.body, _as_dot)
     return func if body is func.body else replace(func, body=body)
@@ -63,6 +70,7 @@ def _as_dot(stmt: Stmt) -> Stmt | None:
         return None
     batch = tuple(t for t in tile if t not in (row, column, contract))
     if not stmt.products.finite and not _only_over(stmt.mask, tile, (*batch, contract)):
+        _require_small(stmt, contract)
         return None
     lhs = _zero_where_masked(lhs, stmt.mask, tile)
     rhs = _zero_where_masked(rhs, stmt.mask, tile)
@@ -72,6 +80,26 @@ def _as_dot(stmt: Stmt) -> Stmt | None:
     dot = Dot(buffer, stmt.indices, lhs, rhs, batch, row, column, contract, precision)
     scalar = _scalar_conditions(stmt.mask, tile)
     return Guard(both(*scalar), dot) if scalar else dot
+
+
+def _require_small(stmt: Accumulate, contract: TileAxis) -> None:
+    """Refuse to hold all products of a tile at once, where a word of the user gives a `Dot`."""
+    count = prod(t.extent for t in stmt.tile)
+    if count <= MAX_PRODUCTS:
+        return
+    axis = contract.axis.name
+    lanes = {t.axis for t in stmt.tile}
+    masks = [c for c in conjuncts(stmt.mask) if axes_of(c) & lanes] if stmt.mask is not None else []
+    raise LowerError(
+        f"{stmt.buffers[0].name} would add up {count} products that a condition masks one by one",
+        facts=[
+            ("tile", " x ".join(f"{t.axis.name}: {t.extent}" for t in stmt.tile)),
+            ("mask", ", ".join(print_expr(c) for c in masks)),
+            ("allowed", f"{MAX_PRODUCTS} products"),
+        ],
+        hint=f"if no operand is infinite or NaN, say so: s[...].dot({axis}, finite=True) makes it "
+        "a matrix product whose masked operands are 0; or use smaller tiles",
+    )
 
 
 def _narrowed(a: Expr, b: Expr, acc: DType) -> tuple[Expr, Expr] | None:

@@ -126,9 +126,10 @@ def infer(plan: Plan, only: frozenset[str] | None = None) -> Bounds:
         if not isinstance(stage.op, ComputeOp) or (only is not None and stage.name not in only):
             continue
         facts = _loop_facts(plan, stage, found, sizes)
-        region = stored = _region(plan, stage, readers[stage.name], found, facts)
-        if stage.attach.online:
+        if stage.attach.online:  # which readers in other kernels may have
             region, stored = _online_regions(plan, stage, readers[stage.name], found, facts)
+        else:
+            region = stored = _region(plan, stage, readers[stage.name], found, facts)
         folds: tuple[int | None, ...] = ()
         if stage.kept is not None:
             readings = readers[stage.name]

@@ -324,6 +324,27 @@ class Attention:
             s[O].vectorize(each)
         return s
 
+    def for_gpu(self, warps: int = 4, finite: bool = True) -> Schedule:
+        """Tiles of 128 x 64, both contractions as matrix products, the loop pipelined."""
+        g = self.tensors()
+        s = te.create_schedule(g["O"])
+        O = g["O"]  # noqa: E741
+        h, i, d = O.op.axis
+        io, ii = s[O].split(i, 128)
+        jo, ji = s[O].split(g["j"], 64)
+        s[O].reorder(h, io, jo, ii, d, ji)
+        s[O].bind(h, "blockIdx.y")
+        s[O].bind(io, "blockIdx.x")
+        s[g["P"]].compute_inline()
+        s[g["T"]].compute_inline()
+        s[O].online(jo, casts=True)
+        s[g["S"]].compute_at(s[O], jo)
+        s[g["S"]].vectorize(s[g["S"]].op.reduce_axis[0])
+        s[O].dot(ji, finite=finite)
+        s[O].pipeline(jo, 2)
+        s[O].launch(num_warps=warps)
+        return s
+
     def arrays(self, factor: float = 1.0) -> list[np.ndarray]:
         """Inputs in the order of the kernel's arguments."""
         rng = np.random.default_rng(5)
