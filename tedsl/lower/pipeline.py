@@ -13,6 +13,7 @@ from tedsl.ir.nodes import Func, Level, Module
 from tedsl.ir.verify import verify
 from tedsl.lower.atomics import separate_starts
 from tedsl.lower.calls import choose_functions
+from tedsl.lower.carry import carry_states
 from tedsl.lower.cut import cut_loops
 from tedsl.lower.dots import find_dots
 from tedsl.lower.nest import build_nests
@@ -75,6 +76,7 @@ BLOCK_PASSES: tuple[Pass, ...] = (
     Pass("simplify_tiles", simplify_func, Level.TILE),
     Pass("check_intrinsics", partial(check_intrinsics, blocks=True), Level.TILE),
     Pass("check_registers", check_registers, Level.TILE),
+    Pass("carry_states", carry_states, Level.TILE),
     Pass("find_dots", find_dots, Level.TILE),
     Pass("widen_accumulators", partial(widen_accumulators, limit=BLOCK_WIDE), Level.TILE),
     Pass("choose_warps", choose_warps, Level.TILE),

@@ -30,7 +30,7 @@ from tedsl.dtypes import DType
 from tedsl.errors import LowerError
 from tedsl.expr.nodes import Const, Expr, Var
 from tedsl.expr.visit import axes_of
-from tedsl.ir.nodes import For, Func, LoopKind, Module, Scope, Stmt
+from tedsl.ir.nodes import For, Func, Guard, LoopKind, Module, Scope, Stmt
 from tedsl.ir.visit import buffers_read, buffers_written
 from tedsl.lower.simplify import func_facts
 from tedsl.target import Target
@@ -207,14 +207,17 @@ class _Kernel:
 def _peel(stmt: Stmt) -> tuple[list[For], Stmt]:
     """The PROGRAM loops of a body, outermost first, and the body without them.
 
-    A PROGRAM loop may stand inside other loops when nothing stands beside it: its iterations are
-    independent, so  for k: for p in programs: body  =  for p in programs: for k: body.
+    A PROGRAM loop may stand inside other loops and guards when nothing stands beside it: its
+    iterations are independent, so  for k: for p in programs: body  =  for p in programs: for k:
+    body.
     """
     loops: list[For] = []
-    between: list[For] = []
+    between: list[For | Guard] = []
     rest = stmt
-    while isinstance(rest, For):
-        if rest.kind is LoopKind.PROGRAM:
+    while isinstance(rest, (For, Guard)):
+        if isinstance(rest, Guard):
+            between.append(rest)
+        elif rest.kind is LoopKind.PROGRAM:
             _check_extent(rest, between)
             loops.append(rest)
         else:
@@ -222,13 +225,13 @@ def _peel(stmt: Stmt) -> tuple[list[For], Stmt]:
         rest = rest.body
     if not loops:
         return [], stmt
-    for loop in reversed(between):
-        rest = replace(loop, body=rest)
+    for outer in reversed(between):
+        rest = replace(outer, body=rest)
     return loops, rest
 
 
-def _check_extent(loop: For, around: list[For]) -> None:
-    changing = {outer.axis for outer in around}
+def _check_extent(loop: For, around: list[For | Guard]) -> None:
+    changing = {outer.axis for outer in around if isinstance(outer, For)}
     if changing.intersection(axes_of(loop.end)):
         raise LowerError(
             f"the grid extent of {loop.axis.name!r} changes inside a loop around it",

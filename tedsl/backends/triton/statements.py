@@ -96,13 +96,15 @@ class Statements:
     def _open(self, body: Stmt, in_loop: bool) -> tuple[Buffer, ...]:
         """Start a block; variables it changes are written out before it and new inside it."""
         writer = self.writer
-        written = buffers_written(body)
-        for buffer in (*written, *buffers_read(body)):
+        written, read = buffers_written(body), buffers_read(body)
+        for buffer in (*written, *read):
             if buffer in writer.locals:
                 Printer(writer, (), ()).flush(buffer)
+        if in_loop:
+            writer.settle(written, read)
         writer.open(in_loop)
         if in_loop:
-            writer.touched(written)
+            writer.touched(written, read)
             writer.assigned(written)
         return written
 

@@ -199,11 +199,15 @@ class Writer:
         if buffer in self.shared_memory:
             self._written.add(buffer)
 
-    def touched(self, buffers: Iterable[Buffer]) -> None:
-        """Note that an earlier iteration may have read and written `buffers`."""
-        again = self.shared_memory.intersection(buffers)
-        self._written |= again
-        self._read |= again
+    def touched(self, written: Iterable[Buffer], read: Iterable[Buffer]) -> None:
+        """Note that an earlier iteration may have written and read these buffers."""
+        self._written |= self.shared_memory.intersection(written)
+        self._read |= self.shared_memory.intersection(read)
+
+    def settle(self, written: Iterable[Buffer], read: Iterable[Buffer]) -> None:
+        """Order what a loop stores after the loads before it, once, where it reads none of it."""
+        if self._read.intersection(written).difference(read):
+            self.barrier()
 
     def barrier(self) -> None:
         """All threads of the program see all stores so far."""
