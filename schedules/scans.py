@@ -15,6 +15,7 @@ from tedsl.expr.visit import reads
 from tedsl.schedules.analysis import any_order, cost, extent_of, is_reduction, pow2_at_least, volume
 from tedsl.schedules.choices import pick
 from tedsl.schedules.cpu_tasks import SMALL
+from tedsl.schedules.gpu_tiles import bind_all
 from tedsl.schedules.loops import fused
 from tedsl.scheduling.plan import AttachKind
 from tedsl.scheduling.scans import crossing, scan_stages, step_axes
@@ -91,11 +92,9 @@ def _by_pieces(s: Schedule, stage: Stage, op: ScanOp, target: Target) -> None:
     stage.reorder(*others, outer, t, inner)
     around = [*others, outer]
     if target.is_triton:
-        for place, axis in enumerate(around[-3:]):
-            stage.bind(axis, f"blockIdx.{'zyx'[-len(around[-3:]) :][place]}")
+        bind_all(stage, around)
     else:
-        for axis in around:
-            stage.parallel(axis)
+        stage.parallel(fused(stage, around))
     for step, inner_op in _steps(s, op):
         step.vectorize(inner_op.axes[-1])
 

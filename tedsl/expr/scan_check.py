@@ -41,7 +41,6 @@ class _Way:
     axes: Mapping[Expr, Expr]
     step: Axis
     facts: Facts
-    guards: tuple[Expr, ...]
 
 
 def check_steps(scan: ScanOp) -> None:
@@ -87,7 +86,7 @@ def _starts(scan: ScanOp, facts: Facts) -> Iterator[_Way]:
         if isinstance(op, ComputeOp):
             step = op.axes[0]
             known = facts.with_axis(step, begin, build.sub(end, begin))
-            yield _Way(op, {}, step, known.assume(build.lt(begin, end)), ())
+            yield _Way(op, {}, step, known.assume(build.lt(begin, end)))
 
 
 def _reached(way: _Way) -> Iterator[Access]:
@@ -98,13 +97,14 @@ def _reached(way: _Way) -> Iterator[Access]:
     fresh: dict[Expr, Expr] = dict(way.axes)
     for axis in way.op.reduce_axes:
         fresh[axis] = Axis(axis.name, axis.kind, axis.domain, axis.dtype)
-    for access in accesses([substitute(body, fresh) for body in way.op.bodies], way.facts):
-        yield access._replace(guards=(*way.guards, *access.guards))
+    yield from accesses([substitute(body, fresh) for body in way.op.bodies], way.facts)
 
 
 def _onward(way: _Way, access: Access, source: ComputeOp) -> _Way:
+    """Into a compute of the body, without the guards so far: a step computes it before its reader
+    and for all that the reader may ask for."""
     axes: dict[Expr, Expr] = dict(zip(source.axes, access.read.indices, strict=True))
-    return _Way(source, axes, way.step, access.facts, access.guards)
+    return _Way(source, axes, way.step, way.facts)
 
 
 def _key(way: _Way) -> tuple[object, ...]:
@@ -117,7 +117,7 @@ def _key(way: _Way) -> tuple[object, ...]:
             return f"{number}:{thing.domain.min}:{thing.domain.extent}"
         return f"{thing.name}#{id(thing)}"
 
-    texts = [print_expr(e, naming) for e in (*way.axes.values(), *way.guards)]
+    texts = [print_expr(e, naming) for e in way.axes.values()]
     return (way.op, way.step, *texts)
 
 

@@ -79,6 +79,7 @@ def run(
     layout = Layout()
     bodies = [_version(func, layout) for func in module.funcs]
     counts = {repeat: _scalar(repeat.extent, layout) for repeat in module.repeats}
+    steps = {repeat: layout.cell(repeat.step) for repeat in module.repeats}
     conditions = [Compiler(layout).visit(c) for c in module.assumptions]
     shapes = {b: _extents(b, layout) for b in (*module.inputs, *module.outputs, *module.workspaces)}
     for buffer in shapes:
@@ -98,7 +99,7 @@ def run(
         for repeat, places in module.launches():
             for step in (None,) if repeat is None else range(int(counts[repeat](env))):
                 if repeat is not None:
-                    env[layout.cell(repeat.step)] = numerics.scalar(step or 0, repeat.step.dtype)
+                    env[steps[repeat]] = numerics.scalar(step or 0, repeat.step.dtype)
                 for place in places:
                     bodies[place](env)
     return {buffer: env[layout.memories[buffer]].data for buffer in module.outputs}

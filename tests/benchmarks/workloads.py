@@ -132,11 +132,12 @@ def _torch_matmul_gelu(a: Any, b: Any, bias: Any) -> Any:
 
 
 def _torch_attention(q: Any, k: Any, v: Any) -> Any:
-    return torch.nn.functional.scaled_dot_product_attention(q, k, v)
+    return torch.nn.functional.scaled_dot_product_attention(q[None], k[None], v[None])[0]
 
 
 def _torch_causal_attention(q: Any, k: Any, v: Any) -> Any:
-    return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+    attend = torch.nn.functional.scaled_dot_product_attention
+    return attend(q[None], k[None], v[None], is_causal=True)[0]
 
 
 def _attention(heads: int, rows: int, depth: int, causal: bool) -> Workload:

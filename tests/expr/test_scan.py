@@ -173,6 +173,9 @@ def test_reads_within_the_body_are_followed() -> None:
     both = update(lambda t, i: half[t, i] + half[t - 1, i])
     with pytest.raises(te.ExprError, match=r"\(in half\) is before the first row"):
         te.scan(FIRST, both, S)
+    late = update(lambda t, i: half[t, i] + te.if_then_else(t >= 3, half[t - 2, i], 0.0))
+    with pytest.raises(te.ExprError, match=r"\(in half\) is before the first row"):
+        te.scan(FIRST, late, S)
     k = te.reduce_axis((0, 3), name="k")
     window = update(lambda t, i: te.sum(S[t - 1 - k, i], axis=k), "window")
     three = te.compute((3, M), lambda t, i: X[0, i])

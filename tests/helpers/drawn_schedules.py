@@ -17,7 +17,7 @@ from strategies import Draw
 import tedsl as te
 from tedsl.errors import ScheduleError
 from tedsl.expr.nodes import Axis, Expr, Var
-from tedsl.expr.tensor import ComputeOp, Tensor
+from tedsl.expr.tensor import ComputeOp, ScanOp, Tensor
 from tedsl.runtime.sizes import evaluate
 from tedsl.scheduling.graph import runtime_sizes, tensors_read
 from tedsl.scheduling.replay import replay
@@ -370,6 +370,20 @@ def specialize(draw: Draw, s: Schedule, stage: Stage) -> None:
     call(s, stage.specialize, _condition(draw, s))
 
 
+def env_threads(draw: Draw, s: Schedule, stage: Stage) -> None:
+    """Threads around the steps of a scan; all other stages refuse."""
+    call(s, stage.env_threads, draw(st.lists(st.sampled_from(THREADS), max_size=2)))
+
+
+def around_steps(draw: Draw, s: Schedule, stage: Stage) -> None:
+    """A loop of a scan before all others: around its steps."""
+    scans = [each for each in s.stages if isinstance(each.op, ScanOp)]
+    stage = draw(st.sampled_from(scans)) if scans else stage
+    leaves = list(stage.leaf_iter_vars)
+    axis = draw(st.sampled_from(leaves)) if leaves else Axis("nowhere")
+    call(s, stage.reorder, axis, *(other for other in leaves if other is not axis))
+
+
 Primitive = Callable[[Draw, Schedule, Stage], None]
 PRIMITIVES: tuple[Primitive, ...] = (
     split,
@@ -419,4 +433,6 @@ PRIMITIVES: tuple[Primitive, ...] = (
     blockize,
     hints,
     hints,
+    env_threads,
+    around_steps,
 )

@@ -117,6 +117,17 @@ def window(rows: te.Expr | int = 9, columns: te.Expr | int = 4) -> Outputs:
     return listed(te.scan(first, step, s, name="filtered"))
 
 
+def blurred(steps: te.Expr | int = 4) -> Outputs:
+    """Four dimensions within a step, each element by itself."""
+    shape = (steps, 2, 3, 2, 5)
+    x, s = te.placeholder(shape, name="X"), te.placeholder(shape, name="S")
+    first = te.compute((1, *shape[1:]), lambda *i: x[i], name="first")
+    step = te.compute(
+        shape, lambda t, a, b, c, d: 0.5 * s[t - 1, a, b, c, d] + 0.5 * x[t, a, b, c, d], name="U"
+    )
+    return listed(te.scan(first, step, s, name="blurred"))
+
+
 EXAMPLES: dict[str, Callable[[], Outputs]] = {
     "running_sum": running_sum,
     "line_sum": line_sum,
@@ -126,4 +137,5 @@ EXAMPLES: dict[str, Callable[[], Outputs]] = {
     "gated": gated,
     "smoothed": smoothed,
     "window": window,
+    "blurred": blurred,
 }

@@ -133,6 +133,13 @@ def test_a_reduction_in_the_steps_is_split() -> None:
     assert agrees(s)
 
 
+def test_a_stage_without_state_within_the_steps() -> None:
+    s = te.create_schedule(scans.recurrent())
+    s.decompose_reduction(s["mix"], s["mix"].op.axis[0])
+    assert s["mix.init"].plan.attach == s["mix"].plan.attach
+    assert agrees(s)
+
+
 def test_the_trace_is_replayed() -> None:
     outs = scans.oscillator()
     s = hoisted(te.create_schedule(outs), 16, "swing")
@@ -184,6 +191,8 @@ REFUSED: list[tuple[Callable[[], Schedule], Callable[[Schedule], object], str]] 
     (columns, lambda s: s["total"].pipeline(s["total"].op.axis[0]), r"have not stored"),
     (columns, lambda s: s["total"].split(s["total"].op.axis[0], 2), r"stays one loop"),
     (columns, lambda s: s["total"].fuse(*s["total"].op.axis), r"stays one loop"),
+    (columns, lambda s: s["U"].fuse(*s["U"].op.axis), r"t has one value in each step of a scan"),
+    (columns, lambda s: s["U"].split(s["U"].op.axis[0], 2), r"t has one value in each step"),
     (
         rnn,
         lambda s: s["h"].reorder(*reversed(s["h"].op.axis)),

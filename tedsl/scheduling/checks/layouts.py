@@ -19,10 +19,12 @@ from tedsl.index.digits import Point, collision, negative
 from tedsl.scheduling.call import Call, kind_of
 from tedsl.scheduling.checks.loops import PLAIN, mark_text
 from tedsl.scheduling.checks.places import guests, require_not_read_whole
+from tedsl.scheduling.checks.scans import require_no_scan
 from tedsl.scheduling.graph import is_output, runtime_sizes
 from tedsl.scheduling.index_map import IndexMap
 from tedsl.scheduling.names import labels, loops_text
 from tedsl.scheduling.plan import Plan, StagePlan
+from tedsl.scheduling.scans import role
 
 _OPERATORS = frozenset(
     {BinaryOp.ADD, BinaryOp.SUB, BinaryOp.MUL, BinaryOp.FLOORDIV, BinaryOp.FLOORMOD}
@@ -40,6 +42,15 @@ def require_own_buffer(plan: Plan, call: Call, stage: StagePlan, what: str) -> N
             f"{call.primitive} of the cache",
         )
     require_not_read_whole(plan, call, stage)
+    require_no_scan(plan, call, stage, f"its steps read what they store, which has {what}")
+    part = role(plan, stage.op)
+    if part is not None:
+        raise call.refuse(
+            plan,
+            f"{stage.name} is stored in the rows of the scan {part[1].name}, which give it {what}",
+            hint=f'use cache = s.cache_write({stage.name}, "local") and then '
+            f"{call.primitive} of the cache",
+        )
 
 
 def require_fresh_loops(plan: Plan, call: Call, stage: StagePlan) -> None:

@@ -140,10 +140,12 @@ def has_own_launch(plan: Plan, stage: StagePlan) -> bool:
     """True when a kernel runs `stage`: at root, or once for each step of a scan."""
     if stage.attach.kind is AttachKind.ROOT:
         return True
-    scan = scan_of(plan, stage.op)
-    if scan is None or stage.attach.kind is not AttachKind.AT or stage.attach.stage != scan.name:
+    if stage.attach.kind is not AttachKind.AT:
         return False
-    return stage.attach.axis is step_loop(scan) and not outside_steps(scan)
+    scan = plan.stage(stage.attach.stage)
+    if not isinstance(scan.op, ScanOp) or stage.attach.axis is not step_loop(scan):
+        return False
+    return not outside_steps(scan)
 
 
 def require_no_steps(plan: Plan, call: Call, stage: StagePlan, axis: Axis, how: str) -> None:
@@ -196,15 +198,36 @@ def require_steps_in_order(plan: Plan, call: Call, stage: StagePlan) -> None:
 
 
 def require_whole_steps(plan: Plan, call: Call, stage: StagePlan, axis: Axis) -> None:
-    """The loop over the steps of a scan is one loop."""
-    if axis.kind is not AxisKind.ORDERED:
+    """The loop over the steps of a scan is one loop, and within a step there is none."""
+    if not is_step_axis(plan, stage, axis):
         return
+    if axis.kind is not AxisKind.ORDERED:
+        raise call.refuse(
+            plan,
+            f"{labels(stage)[axis]} has one value in each step of a scan, and makes no loop there",
+            axis=axis,
+            facts=[("loops", loops_text(stage))],
+            hint=f"{call.primitive} the other loops of {stage.name}",
+        )
     raise call.refuse(
         plan,
         f"{labels(stage)[axis]} counts the steps of the scan {stage.name}, and stays one loop",
         axis=axis,
         facts=[("loops", loops_text(stage))],
         hint="split, tile and fuse the loops within a step",
+    )
+
+
+def require_outside_steps(plan: Plan, call: Call, stage: StagePlan) -> None:
+    """A rewrite that moves stages to places of its own, which are not those of a scan."""
+    scan = scan_of(plan, stage.op)
+    if scan is None:
+        return
+    raise call.refuse(
+        plan,
+        f"{stage.name} belongs to the steps of the scan {scan.name}, and {call.primitive} would "
+        "move stages out of them",
+        hint=f"attach {stage.name} within the steps with compute_at instead",
     )
 
 

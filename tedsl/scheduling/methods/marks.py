@@ -169,7 +169,7 @@ class MarkMethods(StageHandle):
         Rewrites:
             for i in 0..4: for j in 0..4: for k in 0..4: C[i, j] += A[i, k] * B[k, j]
             -->
-            gemm4(A, B, C)
+            mul4(A, B, C)
         """
         found = declared(intrin) if isinstance(intrin, str) else intrin
         name = found.name if isinstance(found, TensorIntrin) else intrin

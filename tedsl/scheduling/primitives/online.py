@@ -36,6 +36,7 @@ from tedsl.scheduling.checks.online import (
 )
 from tedsl.scheduling.checks.places import require_places
 from tedsl.scheduling.checks.rewrites import reduction
+from tedsl.scheduling.checks.scans import require_outside_steps
 from tedsl.scheduling.graph import is_output, producers_before, readers, rebuilt
 from tedsl.scheduling.plan import Attach, AttachKind, Plan, StagePlan
 from tedsl.scheduling.repair import Kind
@@ -44,6 +45,7 @@ from tedsl.scheduling.repair import Kind
 def online(plan: Plan, call: Call, axis: object, consent: Consent) -> Plan:
     """m = max(k)(x); l = sum(k)(exp(x - m)) --> one loop over k that repairs l as m moves on."""
     stage = looped_stage(plan, call, call.stage)
+    require_outside_steps(plan, call, stage)
     reduction(plan, call, stage)
     loop = leaf(plan, call, stage, axis)
     require_host(plan, call, stage, loop)

@@ -35,6 +35,7 @@ from tedsl.scheduling.checks.rewrites import (
     require_no_marks,
     require_reduce_axis,
 )
+from tedsl.scheduling.checks.scans import require_outside_steps
 from tedsl.scheduling.graph import fresh_stage, is_output, readers, rebuilt
 from tedsl.scheduling.names import labels
 from tedsl.scheduling.plan import Attach, AttachKind, Plan, StagePlan
@@ -49,6 +50,7 @@ def split_online(
     """m, l over k --> m.rf[b], l.rf[b] over the part b of k; m = max(b)(m.rf[b]); l = sum(b)(
     l.rf[b] * exp(m.rf[b] - m))."""
     stage = looped_stage(plan, call, call.stage)
+    require_outside_steps(plan, call, stage)
     reduction(plan, call, stage)
     loop = leaf(plan, call, stage, axis)
     require_reduce_axis(plan, call, stage, loop)
