@@ -13,7 +13,7 @@ from tedsl.errors import ExprError
 from tedsl.expr import build
 from tedsl.expr.axis import data_axis
 from tedsl.expr.bounds_check import check_complete
-from tedsl.expr.nodes import Axis, AxisKind, Const, Expr, IfThenElse, Range, TensorRead, Var
+from tedsl.expr.nodes import Axis, AxisKind, Const, Expr, IfThenElse, TensorRead, Var
 from tedsl.expr.printer import operations, print_expr
 from tedsl.expr.scan_body import body_of, dependents
 from tedsl.expr.scan_check import check_steps
@@ -235,11 +235,3 @@ def _check_sizes(op: ScanOp) -> None:
     for node in walk(op.first, op.shape[0]):
         if isinstance(node, Var) and not node.dtype.is_integer:
             raise ExprError(f"scan {op.name!r} has a size of {node.dtype}", hint="use integers")
-
-
-def step_range(op: ScanOp) -> Range:
-    """The steps that are computed: from the first row that init does not give to the last."""
-    low, high = op.first, op.shape[0]
-    if low.dtype is not high.dtype:
-        low, high = build.cast(low, DType.int64), build.cast(high, DType.int64)
-    return Range(low, build.sub(high, low))
