@@ -37,8 +37,9 @@ def test_attention_fits_the_registers(arch: str, width: int, causal: str) -> Non
     kernel = te.build(s, target=f"cuda:{arch}", cache=False)
     (info,) = kernel.resources.values()
     registers, spilled, shared = FOUND[arch, width, causal]
-    assert info.registers <= min(255, registers + 8)
-    assert info.stack <= spilled
+    # Found with Triton 3.9; 3.6 takes up to 35 registers and 8 bytes more.
+    assert info.registers <= min(255, registers + 40)
+    assert info.stack <= spilled + 8
     assert info.shared <= shared
     # Causal: full tiles without the mask, and the boundary tiles.
     assert kernel.source.count("tl.dot(") == (4 if causal else 2)

@@ -53,9 +53,8 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "parallel accepts a reduce axis",
         LOOPS,
-        "    if axis.kind is AxisKind.DATA:\n        return\n    name = labels(stage)[axis]\n"
-        "    body =",
-        "    if axis.kind:\n        return\n    name = labels(stage)[axis]\n    body =",
+        "    if axis.kind is AxisKind.DATA or stage.atomic:\n        return\n",
+        "    if axis.kind:\n        return\n",
         ("tests/scheduling/test_marks.py", REFUSED),
     ),
     Fault(

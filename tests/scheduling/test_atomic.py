@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -384,7 +385,8 @@ def test_instructions(reducer: str, dtype: str, instructions: list[str], arch: s
     module = lower(parted(reducer, dtype, **options).plan, Target.parse(f"cuda:{arch}"))
     info = offline.compile_offline(emit(module, f"cuda:{arch}"), arch, module.sizes)[-1]
     for instruction in instructions:
-        assert f"red.global.gpu.relaxed.{instruction}" in info.ptx
+        # Triton 3.6 writes atom, and leaves the order to the instruction's default.
+        assert re.search(rf"(red|atom)\.global\.[\w.]*{re.escape(instruction)}", info.ptx)
 
 
 @pytest.mark.cpu
