@@ -333,3 +333,49 @@ def test_an_estimate_of_no_elements() -> None:
     s[T].online(outer)
     for value in (0, 1, 4, 7):
         assert agrees(s, {n: value})
+
+
+CUT_SHORT: dict[str, Callable[[Schedule, Any], Any]] = {
+    "nparts, then 4 of 7": lambda s, k: s["Y"].online(
+        s["Y"].split(s["Y"].split(k, nparts=6)[1], 4)[0]
+    ),
+    "8, then 3": lambda s, k: (
+        [outer := s["Y"].split(k, 8), s["Y"].split(outer[1], 3), s["Y"].online(outer[0])]
+    ),
+    "3 of 8 afterwards": lambda s, k: (
+        [outer := s["Y"].split(k, 8), s["Y"].online(outer[0]), s["Y"].split(outer[1], 3)]
+    ),
+    "strided afterwards": lambda s, k: (
+        [
+            outer := s["Y"].split(k, 8),
+            inner := s["Y"].split(outer[1], 4),
+            s["Y"].online(outer[0]),
+            s["Y"].reorder(inner[1], outer[0], inner[0]),
+        ]
+    ),
+}
+
+
+@pytest.mark.parametrize("name", list(CUT_SHORT))
+def test_no_element_is_folded_twice(name: str, golden: Golden) -> None:
+    """What goes along would fold the padding of a loop that was split again."""
+    rows = cases.normalised_product(N, K)
+    s = te.create_schedule(rows.last)
+    s["H"].compute_inline()
+    with pytest.raises(te.ScheduleError, match=r"does not cover one piece") as caught:
+        CUT_SHORT[name](s, rows.k)
+    lines = str(caught.value).splitlines()
+    golden("\n".join(line for line in lines if not line.startswith("  called")))
+    assert agrees(s)
+
+
+@pytest.mark.parametrize("factor", [2, 4, 8])
+def test_splits_that_divide(factor: int) -> None:
+    rows = cases.normalised_product(N, K)
+    s = te.create_schedule(rows.last)
+    s["H"].compute_inline()
+    outer, inner = s["Y"].split(rows.k, 8)
+    s["Y"].online(outer)
+    s["Y"].split(inner, factor)
+    s["Y"].split(outer, 2)
+    assert agrees(s)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from tedsl.errors import ScheduleError
-from tedsl.expr.integers import add, at_most, both, mul, sub
-from tedsl.expr.nodes import Axis, AxisKind, Expr, Reduce
-from tedsl.expr.tensor import ComputeOp, Operation
+from tedsl.expr.integers import add, at_most, both
+from tedsl.expr.nodes import Axis, AxisKind, Reduce
+from tedsl.expr.tensor import Operation
 from tedsl.index.prove import prove
-from tedsl.scheduling.bounds import Bounds, covered, enclosing_loops, exported, infer
+from tedsl.scheduling.bounds import Bounds, covered, exported, infer
 from tedsl.scheduling.call import Call
 from tedsl.scheduling.chain import Chain, reduce_of, same_domain
 from tedsl.scheduling.checks.places import guests
@@ -15,7 +15,6 @@ from tedsl.scheduling.graph import is_output, is_reduction, readers, tensors_rea
 from tedsl.scheduling.inline import inline_stages
 from tedsl.scheduling.names import axis_text, labels, loops_text
 from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
-from tedsl.scheduling.relations import integer
 from tedsl.scheduling.repair import Refusal
 from tedsl.scheduling.separate import separate_axes
 
@@ -174,34 +173,6 @@ def require_own_place(plan: Plan, call: Call, stage: StagePlan) -> None:
             f"{stage.name} goes along with the reduction of {host} (online)",
             hint=f"call {call.primitive} before s.online({host}), or undo that step",
         )
-
-
-def require_slices(plan: Plan, call: Call, after: Plan, name: str) -> None:
-    """Each iteration of the loop covers a part of the reduce axis that no other covers."""
-    own = separate_axes(inline_stages(after))
-    bounds = infer(own)
-    host = own.stage(name)
-    for guest in guests(own, host):
-        if not guest.attach.online or not isinstance(guest.op, ComputeOp):
-            continue
-        fixed = frozenset(enclosing_loops(own, guest))
-        count: Expr = integer(1)
-        for axis in host.leaf_axes:
-            if axis.kind is AxisKind.REDUCE and axis not in fixed:
-                count = mul(count, bounds[name].extents[axis])
-        for part in bounds[guest.name].slices.values():
-            spread = sub(part.extent, count)
-            zero = integer(0)
-            if prove(at_most(spread, zero), bounds[guest.name].facts):
-                continue
-            place = guest.attach.axis
-            raise call.refuse(
-                plan,
-                f"one iteration of {call.stage}.{'' if place is None else place.name} does not "
-                "cover one piece of the reduction without gaps",
-                facts=[("loops", loops_text(plan.stage(name)))],
-                hint="name the outer loop of a split, with the loops it was split into inside it",
-            )
 
 
 def require_whole(plan: Plan, call: Call, after: Plan, name: str) -> None:

@@ -17,6 +17,7 @@ from tedsl.scheduling.checks.loops import (
 )
 from tedsl.scheduling.checks.places import guests, require_places
 from tedsl.scheduling.checks.scans import require_steps_in_order, require_whole_steps
+from tedsl.scheduling.checks.slices import require_slices
 from tedsl.scheduling.names import labels, unique_name
 from tedsl.scheduling.plan import Fuse, Plan, Split, StagePlan, Unit
 from tedsl.scheduling.relations import constant, extents, multiply, ranks
@@ -61,7 +62,9 @@ def split(
         if nparts is None
         else (None, size(plan, call, "nparts", nparts))
     )
-    return _split(plan, stage, axis, *given)
+    after, made = _split(plan, stage, axis, *given)
+    require_slices(plan, call, after)
+    return after, made
 
 
 def _split(
@@ -104,6 +107,7 @@ def tile(plan: Plan, call: Call, arguments: Sequence[object]) -> tuple[Plan, tup
     tiled = _reordered(tiled, tiled.stage(stage.name), (*outers, *inners))
     require_steps_in_order(plan, call, tiled.stage(stage.name))
     require_places(plan, call, tiled)
+    require_slices(plan, call, tiled)
     return tiled, (*outers, *inners)
 
 
@@ -148,6 +152,7 @@ def _with_unit(plan: Plan, call: Call, stage: StagePlan) -> tuple[Plan, Axis]:
     require_program_order(plan, call, changed)
     after = plan.with_stage(changed)
     require_places(plan, call, after)
+    require_slices(plan, call, after)
     return after, unit
 
 
@@ -175,6 +180,7 @@ def reorder(plan: Plan, call: Call, axes: Sequence[object]) -> Plan:
     require_program_order(plan, call, changed.stage(stage.name))
     require_steps_in_order(plan, call, changed.stage(stage.name))
     require_places(plan, call, changed)
+    require_slices(plan, call, changed)
     return changed
 
 

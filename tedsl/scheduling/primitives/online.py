@@ -31,12 +31,12 @@ from tedsl.scheduling.checks.online import (
     require_between,
     require_chain,
     require_host,
-    require_slices,
     require_whole,
 )
 from tedsl.scheduling.checks.places import require_places
 from tedsl.scheduling.checks.rewrites import reduction
 from tedsl.scheduling.checks.scans import require_outside_steps
+from tedsl.scheduling.checks.slices import require_slices
 from tedsl.scheduling.graph import is_output, producers_before, readers, rebuilt
 from tedsl.scheduling.plan import Attach, AttachKind, Plan, StagePlan
 from tedsl.scheduling.repair import Kind
@@ -57,7 +57,7 @@ def online(plan: Plan, call: Call, axis: object, consent: Consent) -> Plan:
     after = _attached(_rewritten(plan, chain, derived), chain, place, derived)
     after = producers_before(after, stage.name)
     require_places(plan, call, after)
-    require_slices(plan, call, after, stage.name)
+    require_slices(plan, call, after)
     require_whole(plan, call, after, stage.name)
     return after
 

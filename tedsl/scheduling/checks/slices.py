@@ -1,0 +1,75 @@
+"""Legality of the pieces that online stages fold: each element of the reduction once.
+
+Asked of the plan as it would be after a call that makes or changes loops; imports `bounds`.
+"""
+
+from __future__ import annotations
+
+from tedsl.expr.integers import at_most, less, mul, sub
+from tedsl.expr.nodes import Axis, AxisKind, Expr
+from tedsl.expr.tensor import ComputeOp
+from tedsl.expr.visit import axes_of, structural_equal
+from tedsl.index.prove import prove
+from tedsl.scheduling.bounds import Bounds, StageBounds, enclosing_loops, infer
+from tedsl.scheduling.call import Call
+from tedsl.scheduling.checks.places import guests
+from tedsl.scheduling.inline import inline_stages
+from tedsl.scheduling.names import axis_text, loops_text
+from tedsl.scheduling.plan import Plan, StagePlan
+from tedsl.scheduling.relations import integer
+from tedsl.scheduling.separate import separate_axes
+
+
+def require_slices(before: Plan, call: Call, after: Plan) -> None:
+    """Each iteration of a loop that online stages go along with covers a piece of the reduce axis
+    without gaps, and no other covers any of it."""
+    hosts = {stage.attach.stage for stage in after.stages if stage.attach.online}
+    if not hosts:
+        return
+    own = separate_axes(inline_stages(after))
+    bounds = infer(own)
+    for name in hosts:
+        host = own.stage(name)
+        for guest in guests(own, host):
+            if not guest.attach.online or _is_piece(own, bounds, host, guest):
+                continue
+            place = after.stage(guest.name).attach.axis
+            where = name if place is None else axis_text(after, place)
+            raise call.refuse(
+                before,
+                f"one iteration of {where} does not cover one piece of the reduction without gaps, "
+                f"and {guest.name} goes along with it (online)",
+                facts=[("loops", loops_text(after.stage(name)))],
+                hint="name the outer loop of a split, with the loops it was split into inside it; "
+                "split those by factors that divide them",
+            )
+
+
+def _is_piece(plan: Plan, bounds: Bounds, host: StagePlan, guest: StagePlan) -> bool:
+    """True when the range of the indices of one iteration has as many elements as its loops."""
+    fixed = frozenset(enclosing_loops(plan, guest))
+    own = bounds[host.name]
+    inside = [a for a in host.leaf_axes if a.kind is AxisKind.REDUCE and a not in fixed]
+    if _cuts_short(host, own, frozenset(inside)):
+        return False
+    count: Expr = integer(1)
+    for axis in inside:
+        count = mul(count, own.extents[axis])
+    facts = bounds[guest.name].facts
+    parts = bounds[guest.name].slices.values()
+    return all(prove(at_most(sub(part.extent, count), integer(0)), facts) for part in parts)
+
+
+def _cuts_short(host: StagePlan, own: StageBounds, inside: frozenset[Axis]) -> bool:
+    """True when a guard other than the end of the whole axis leaves out iterations of `inside`.
+
+    The end is a guard of the online stages too; that of a loop which was split again is not.
+    """
+    ends: list[Expr] = []
+    if isinstance(host.op, ComputeOp):
+        ends = [less(own.local[axis], own.extents[axis]) for axis in host.op.reduce_axes]
+    return any(
+        not axes_of(guard).isdisjoint(inside)
+        and not any(structural_equal(guard, end) for end in ends)
+        for guard in own.guards
+    )
