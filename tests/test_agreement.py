@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import hypothesis.strategies as st
 import pytest
-from drawn_schedules import schedules
-from hypothesis import given, note, seed
+from drawn_schedules import attempt, schedules, tensorize
+from hypothesis import event, given, note, seed, settings
 from pairs import check_pair
-from strategies import computes
+from strategies import computes, products
 
-SHARDS = 20
+from tedsl.errors import ScheduleError
+
+SHARDS = 20 if settings().max_examples <= 100 else 60
 """Parts that run side by side; each has the profile's number of examples: 2,000 pairs in `ci`,
-100,000 in `deep`."""
+102,000 in `deep`."""
 
 
 @pytest.mark.cpu
@@ -25,8 +27,32 @@ def test_every_way_to_run_agrees(shard: int) -> None:
     @seed(shard)
     @given(st.data())
     def pairs(data: st.DataObject) -> None:
-        case = data.draw(computes(), label="case")
+        case = data.draw(computes(externs=True), label="case")
         schedule = data.draw(schedules(case.outputs, sizes=case.sizes), label="schedule")
+        note(f"{schedule.as_python()}\n{schedule}")
+        check_pair(case, schedule)
+
+    pairs()
+
+
+@pytest.mark.cpu
+@pytest.mark.parametrize("shard", range(2))
+def test_micro_kernels_agree(shard: int) -> None:
+    """Products whose inner loops a declared intrinsic carries out, among other primitives."""
+
+    @seed(shard)
+    @given(st.data())
+    def pairs(data: st.DataObject) -> None:
+        case = data.draw(products(), label="case")
+        schedule = data.draw(schedules(case.outputs, 2), label="schedule")
+        stages = [s for s in schedule.stages if s.op.reduce_axis]
+        try:
+            tensorize(data.draw, schedule, stages[-1])
+            event("accepted tensorize")
+        except ScheduleError as error:
+            event(f"refused {error.primitive}")
+        for _ in range(data.draw(st.integers(0, 3))):
+            attempt(data.draw, schedule)
         note(f"{schedule.as_python()}\n{schedule}")
         check_pair(case, schedule)
 

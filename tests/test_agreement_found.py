@@ -137,8 +137,62 @@ def test_fused_loop_over_nothing(target: str) -> None:
     check(Case([result], {source: data}), schedule, target)
 
 
+def test_cut_of_a_parallel_loop_to_single_elements() -> None:
+    """Under the condition of a part the index of the result is a constant: nothing races."""
+    source = te.placeholder((1, 2), "float32", name="source")
+    k = te.reduce_axis((0, 1), name="k")
+    result = te.compute((2,), lambda i: te.sum(source[k, i], axis=k, init=1.0), name="result")
+    schedule = te.create_schedule(result)
+    (i,) = schedule[result].op.axis
+    schedule[result].parallel(i)
+    schedule[result].reorder(k, i)
+    schedule[result].cut(i, 1)
+    check(Case([result], {source: np.array([[1, 2]], np.float32)}), schedule, "cpu")
+
+
 @pytest.mark.ptxas
 def test_constants_of_doubles_keep_their_digits() -> None:
     result = te.compute((4,), lambda i: te.const(1.0 / 3.0, "float64"), name="result")
     kernel = te.build(te.create_schedule(result), "triton-interpret")
     np.testing.assert_array_equal(kernel(), np.full(4, 1.0 / 3.0))
+
+
+def guarded_sums() -> tuple[list[te.Tensor], te.Tensor]:
+    """A recurrence that asks whether a row is there: no row is given."""
+    source = te.placeholder((5, 3), "float32", name="source")
+    state = te.placeholder((5, 3), "float32", name="state")
+    none = te.compute((0, 3), lambda t, i: 0.0, name="none")
+    step = te.compute(
+        (5, 3),
+        lambda t, i: source[t, i] + te.if_then_else(t >= 1, state[t - 1, i], 0.0),
+        name="step",
+    )
+    made = te.scan(none, step, state, name="sums")
+    return [made] if isinstance(made, te.Tensor) else made, source
+
+
+@pytest.mark.parametrize("target", ["cpu", "triton-interpret"])
+def test_carried_row_before_the_first(target: str) -> None:
+    """A loop around the steps carries the row before: at the first step there is none to load."""
+    outputs, source = guarded_sums()
+    schedule = te.create_schedule(outputs)
+    t, i = schedule["sums"].leaf_iter_vars
+    schedule["sums"].reorder(i, t)
+    data = np.arange(15, dtype=np.float32).reshape(5, 3)
+    check(Case(outputs, {source: data}), schedule, target)
+
+
+@pytest.mark.parametrize("target", ["cpu", "triton-interpret"])
+def test_row_that_is_not_there_yet_is_not_read(target: str) -> None:
+    """Of two steps the guarded one reads row 0, whatever the step: it is inside, and unwritten at
+    the first."""
+    source = te.placeholder((2,), "float32", name="source")
+    state = te.placeholder((2,), "float32", name="state")
+    none = te.compute((0,), lambda t: 0.0, name="none")
+    step = te.compute(
+        (2,), lambda t: source[t] + te.if_then_else(t >= 1, state[t - 1], 0.0), name="step"
+    )
+    made = te.scan(none, step, state, name="sums")
+    outputs = [made] if isinstance(made, te.Tensor) else made
+    data = np.arange(2, dtype=np.float32) + 1
+    check(Case(outputs, {source: data}), te.create_schedule(outputs), target)

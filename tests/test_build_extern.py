@@ -20,6 +20,7 @@ from lowering import agrees, placeholders, random_array
 
 import tedsl as te
 from tedsl.errors import TuneError
+from tedsl.ir.interp import run
 from tedsl.ir.nodes import HostCall
 
 KERNEL = """
@@ -293,3 +294,17 @@ def test_the_statement() -> None:
         "E",
         (2,),
     ]
+
+
+@pytest.mark.parametrize("target", ["cpu", "triton-interpret"])
+def test_outputs_of_different_ranks(target: str) -> None:
+    """Found by drawing: a read of the longer one was lowered with the dimensions of the first."""
+    a = te.placeholder((3, 4), name="A")
+    _, longer = several(
+        te.extern([(3, 4), (1, 3, 4)], [a], lambda ins, outs: (ins[0], ins[0][None]), name="E")
+    )
+    b = te.compute((1, 3, 4), lambda h, i, j: longer[h, i, j] * 2.0, name="B")
+    module = te.lower(te.create_schedule(b), target, check=True)
+    data = floats(3, 4)
+    found = run(module, {module.inputs[0]: data}, {})[module.outputs[0]]
+    np.testing.assert_array_equal(found, data[None] * 2)

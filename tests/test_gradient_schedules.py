@@ -12,10 +12,12 @@ from typing import Any
 import hypothesis.strategies as st
 import numpy as np
 import pytest
+import scans
 import strategies
 from drawn_schedules import schedules
 from hypothesis import event, given, note, seed, settings
 from numeric import differences, slopes
+from scan_strategies import recurrences
 from strategies import Case, computes
 
 import tedsl as te
@@ -66,6 +68,46 @@ def attention(q: te.Tensor, k: te.Tensor, v: te.Tensor) -> te.Tensor:
     return nn.matmul(nn.softmax(te.compute((q.shape[0], k.shape[0]), score, name="s")), v)
 
 
+def cumulative_product(x: te.Tensor) -> te.Tensor:
+    state = te.placeholder(x.shape, "float64", name="S")
+    first = te.compute((1, 3), lambda t, i: x[0, i], name="first")
+    step = te.compute(x.shape, lambda t, i: state[t - 1, i] * x[t, i], name="U")
+    (result,) = scans.listed(te.scan(first, step, state, name="H"))
+    return result
+
+
+def two_back(x: te.Tensor, a: te.Tensor) -> te.Tensor:
+    """A recurrence of the second order, as Fibonacci's."""
+    state = te.placeholder((6, 3), "float64", name="S")
+    step = te.compute(
+        (6, 3), lambda t, i: a[i] * state[t - 1, i] - state[t - 2, i] * state[t - 1, i], name="U"
+    )
+    (result,) = scans.listed(te.scan(x, step, state, name="H"))
+    return result
+
+
+def recurrent_cell(x: te.Tensor, w: te.Tensor, v: te.Tensor, h0: te.Tensor) -> te.Tensor:
+    state = te.placeholder(x.shape, "float64", name="S")
+    k, n = te.reduce_axis((0, 3), name="k"), te.reduce_axis((0, 3), name="n")
+    fed = te.compute(x.shape, lambda t, b, i: te.sum(x[t, b, n] * v[n, i], axis=n), name="fed")
+    mix = te.compute(
+        x.shape, lambda t, b, i: te.sum(state[t - 1, b, k] * w[k, i], axis=k), name="mix"
+    )
+    step = te.compute(x.shape, lambda t, b, i: te.tanh(mix[t, b, i] + fed[t, b, i]), name="U")
+    (h,) = scans.listed(te.scan(h0, step, state, [fed, w], name="h"))
+    return te.compute(x.shape, lambda t, b, i: h[t, b, i] * h[t, b, i], name="y")
+
+
+def two_states(x: te.Tensor, w: te.Tensor, start: te.Tensor) -> te.Tensor:
+    h, c = (te.placeholder(x.shape, "float64", name=name) for name in "hc")
+    k = te.reduce_axis((0, 3), name="k")
+    mix = te.compute(x.shape, lambda t, i: te.sum(h[t - 1, k] * w[k, i], axis=k), name="mix")
+    nc = te.compute(x.shape, lambda t, i: te.sigmoid(mix[t, i]) * c[t - 1, i] + x[t, i], name="nc")
+    nh = te.compute(x.shape, lambda t, i: te.tanh(nc[t, i]) * te.sigmoid(mix[t, i]), name="nh")
+    a, b = scans.listed(te.scan([start, start], [nh, nc], [h, c], name="cell"))
+    return te.compute(x.shape, lambda t, i: a[t, i] + b[t, i] * a[t, i], name="y")
+
+
 CASES: dict[str, tuple[Callable[..., te.Tensor], list[tuple[int, ...]]]] = {
     "relu": (nn.relu, [(3, 5)]),
     "gelu": (nn.gelu, [(3, 5)]),
@@ -81,7 +123,14 @@ CASES: dict[str, tuple[Callable[..., te.Tensor], list[tuple[int, ...]]]] = {
     "strided": (strided, [(9,), (3,)]),
     "pool": (pool, [(3, 6)]),
     "product": (product, [(3, 5)]),
+    "cumulative_product": (cumulative_product, [(5, 3)]),
+    "two_back": (two_back, [(2, 3), (3,)]),
+    "recurrent_cell": (recurrent_cell, [(4, 2, 3), (3, 3), (3, 3), (1, 2, 3)]),
+    "two_states": (two_states, [(4, 3), (3, 3), (1, 3)]),
 }
+
+
+SCANS = ("cumulative_product", "two_back", "recurrent_cell", "two_states")
 
 
 def problem(name: str) -> Problem:
@@ -132,7 +181,7 @@ def test_default_rules(name: str) -> None:
     compare(case, compiled(case, case.gradients, "cpu"), "cpu")
 
 
-@pytest.mark.parametrize("name", ["softmax", "matmul", "strided", "layer_norm", "pool"])
+@pytest.mark.parametrize("name", [*("softmax", "matmul", "strided", "layer_norm", "pool"), *SCANS])
 def test_default_rules_for_triton(name: str) -> None:
     case = problem(name)
     compare(case, compiled(case, case.gradients, "triton-interpret"), "triton-interpret")
@@ -184,9 +233,9 @@ def away_from_kinks(case: Case) -> dict[te.Tensor, Any]:
     }
 
 
-def check_drawn(data: st.DataObject) -> None:
+def check_drawn(data: st.DataObject, cases: st.SearchStrategy[Case]) -> None:
     """A drawn computation: its gradients along a random direction, and under a drawn schedule."""
-    case = data.draw(computes(), label="case")
+    case = data.draw(cases, label="case")
     output = case.outputs[0]
     if not output.dtype.is_float:
         return
@@ -221,6 +270,16 @@ def test_drawn_computations(shard: int, monkeypatch: pytest.MonkeyPatch) -> None
     @seed(shard)
     @given(st.data())
     def draw(data: st.DataObject) -> None:
-        check_drawn(data)
+        check_drawn(data, computes())
+
+    draw()
+
+
+@pytest.mark.parametrize("shard", range(2))
+def test_drawn_scans(shard: int) -> None:
+    @seed(shard)
+    @given(st.data())
+    def draw(data: st.DataObject) -> None:
+        check_drawn(data, recurrences(("float64",)))
 
     draw()

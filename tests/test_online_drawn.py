@@ -7,7 +7,7 @@ number: maxima start from the lowest finite value there.
 from __future__ import annotations
 
 import pytest
-from drawn_chains import chain_schedules, chains
+from drawn_chains import chain_schedules, chains, part_schedules
 from hypothesis import given, note, seed
 from hypothesis import strategies as st
 from pairs import check_pair
@@ -23,6 +23,19 @@ def test_fused_chains_agree(shard: int) -> None:
     def pairs(data: st.DataObject) -> None:
         case = data.draw(chains(), label="case")
         schedule = data.draw(chain_schedules(case), label="schedule")
+        note(f"{schedule.as_python()}\n{schedule}")
+        check_pair(case, schedule, finite=True)
+
+    pairs()
+
+
+@pytest.mark.cpu
+def test_parts_scheduled_again_agree() -> None:
+    @seed(0)
+    @given(st.data())
+    def pairs(data: st.DataObject) -> None:
+        case = data.draw(chains(), label="case")
+        schedule = data.draw(part_schedules(case), label="schedule")
         note(f"{schedule.as_python()}\n{schedule}")
         check_pair(case, schedule, finite=True)
 

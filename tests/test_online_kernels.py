@@ -3,55 +3,20 @@ divides."""
 
 from __future__ import annotations
 
-import importlib.util
 from typing import Any
 
 import numpy as np
 import online_cases as cases
 import pytest
-from online_cases import Attention, Rows, fused
+from online_cases import Attention, fused
+from online_numbers import TARGETS, close, expected, inputs_of, results
 
 import tedsl as te
-from tedsl.expr.evaluate import evaluate_scalar
 from tedsl.ir.interp import run
 from tedsl.scheduling.graph import tensors_read
-from tedsl.scheduling.schedule import Schedule
 
 pytestmark = pytest.mark.cpu
-TARGETS = ("cpu", "triton-interpret") if importlib.util.find_spec("triton") else ("cpu",)
 N, K = 5, 37
-
-
-def results(s: Schedule, arrays: list[np.ndarray], **sizes: int) -> dict[str, list[Any]]:
-    """The outputs on every target, of the loop IR and of the kernel."""
-    found: dict[str, list[Any]] = {}
-    for target in TARGETS:
-        module = te.lower(s, target, check=True)
-        values = {var: sizes[var.name] for var in module.sizes}
-        ran = run(module, dict(zip(module.inputs, arrays, strict=True)), values)
-        found[f"interpreted for {target}"] = [ran[b] for b in module.outputs]
-        made: Any = te.build(s, target=target, cache=False)(*arrays)
-        found[target] = list(made) if isinstance(made, tuple) else [made]
-    return found
-
-
-def close(s: Schedule, arrays: list[np.ndarray], want: list[np.ndarray], bound: float) -> None:
-    """Everywhere within `bound` of the largest value."""
-    for how, found in results(s, arrays).items():
-        for got, expected in zip(found, want, strict=True):
-            scale = max(1.0, float(np.abs(expected).max(initial=0.0)))
-            got = np.asarray(got, np.float64)
-            np.testing.assert_allclose(got, expected, rtol=0, atol=bound * scale, err_msg=how)
-
-
-def inputs_of(rows: Rows, seed: int = 3) -> list[np.ndarray]:
-    rng = np.random.default_rng(seed)
-    shapes = [[evaluate_scalar(e, {}) for e in t.shape] for t in rows.inputs]
-    return [(rng.standard_normal(shape) * 3).astype(np.float32) for shape in shapes]
-
-
-def expected(rows: Rows, arrays: list[np.ndarray]) -> list[np.ndarray]:
-    return [np.asarray(r) for r in rows.reference(*(a.astype(np.float64) for a in arrays))]
 
 
 CHAINS = {
@@ -220,3 +185,34 @@ def test_layer_norm_of_large_values(form: str, factor: int) -> None:
         np.testing.assert_allclose(te.build(s, target=target, cache=False)(x), want, atol=1e-5)
     plain = te.build(fused(cases.layer_norm(3, 4096), factor), "cpu", cache=False)(x)
     assert 1e-5 < np.abs(plain - want).max() < 2e-2
+
+
+@pytest.mark.parametrize("lanes", [False, True])
+@pytest.mark.parametrize("threshold", [None, 0.25])
+@pytest.mark.parametrize("name", ["m", "m.ref", "T"])
+def test_loops_beyond_the_rows(name: str, threshold: float | None, lanes: bool) -> None:
+    """Each of the chain in 2 * 2 loops over its 3 rows: none starts, keeps or repairs a fourth."""
+    a = te.placeholder((3, 17), "float32", name="a")
+    w = te.placeholder((17,), "float32", name="w")
+    k, j = te.reduce_axis((0, 17), name="k"), te.reduce_axis((0, 17), name="j")
+    m = te.compute((3,), lambda i: te.max(a[i, k], axis=k), name="m")
+    t = te.compute((3,), lambda i: te.sum(te.exp(a[i, j] - m[i]) * w[j], axis=j), name="T")
+    s = te.create_schedule([t, m])
+    s[t].online(j, rescale_threshold=threshold)
+    if name == "m.ref" and threshold is None:
+        pytest.skip("nothing lags")
+    outer, inner = s[name].split(s[name].op.axis[0], nparts=2)
+    s[t].reorder(j, *((outer, inner) if name == "T" else s[t].op.axis))
+    if lanes:
+        s[name].vectorize(inner)
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(shape).astype(np.float32) * 3 for shape in ((3, 17), (17,))]
+    x, y = (each.astype(np.float64) for each in arrays)
+    want = [(np.exp(x - x.max(1)[:, None]) * y).sum(1), x.max(1)]
+    module = te.lower(s, "cpu", check=True)
+    found = run(module, dict(zip(module.inputs, arrays, strict=True)))
+    for buffer, made, wanted in zip(
+        module.outputs, te.build(s, "cpu", cache=False)(*arrays), want, strict=True
+    ):
+        np.testing.assert_allclose(found[buffer], wanted, rtol=0, atol=2e-6)
+        np.testing.assert_allclose(made, wanted, rtol=0, atol=2e-6)

@@ -54,6 +54,36 @@ def test_no_square_kernel_in_parallel_loops() -> None:
     assert "gpu=te.triton_snippet" in caught.value.hint
 
 
+def test_tiles_that_triton_would_pad() -> None:
+    """Refused before they are padded: checked lowering takes a padded tile for a fault of ours."""
+    s, ii = tiled(product(4, 6, 4), (4, 3, 4))
+    s["C"].tensorize(ii, gemm(4, 3, 4, name="wide", gpu=te.triton_snippet(DOT)))
+    with pytest.raises(te.LowerError, match=r"its axis j of 3 is padded to 4"):
+        te.lower(s, "triton-interpret", check=True)
+
+
+@pytest.mark.cpu
+def test_loop_along_a_tile_in_registers() -> None:
+    """Such a loop is a dimension of the tile on the GPU, here padded: refused, also when checked.
+
+    A loop of one iteration is no dimension, and a stage inside the loop is no reason for one.
+    """
+    a, b = te.placeholder((4, 12), name="A"), te.placeholder((12, 4), name="B")
+    doubled = te.compute((4, 12), lambda i, j: a[i, j] * 2.0, name="L")
+    k = te.reduce_axis((0, 12), name="k")
+    c = te.compute((4, 4), lambda i, j: te.sum(doubled[i, k] * b[k, j], axis=k), name="C")
+    s, ii = tiled(c, (4, 4, 4))
+    s[c].tensorize(ii, micro())
+    _, jo, ko, *_ = s[c].leaf_iter_vars
+    s[doubled].compute_at(s[c], jo)
+    with pytest.raises(te.LowerError, match=r"the axis k\.outer beside those") as caught:
+        te.lower(s, "triton-interpret", check=True)
+    assert "inside k.outer" in caught.value.hint
+    assert runs_alike(s, ("cpu",))
+    s[doubled].compute_at(s[c], ko)
+    assert runs_alike(s, ("cpu", "triton-interpret"))
+
+
 @pytest.mark.cpu
 def test_strides_follow_the_operands() -> None:
     a, b = te.placeholder((8, 12), name="A"), te.placeholder((3, 20, 8), name="B")
@@ -251,6 +281,20 @@ def test_later_steps_keep_it(later: Any, reason: str) -> None:
     assert "tensorized" not in str(s)
 
 
+@pytest.mark.parametrize("atomic", [False, True])
+def test_splits_around_it_that_leave_a_guard(atomic: bool) -> None:
+    """Two parts of three iterations are more than four: the last would be computed for nothing."""
+    s, ii = tiled(product(12, 12, 8), (4, 4, 2))
+    s["C"].tensorize(ii, gemm(4, 4, 2))
+    if atomic:
+        s["C"].atomic()
+    ko, before = s["C"].leaf_iter_vars[2], str(s)
+    with pytest.raises(ScheduleError, match=r"C is tensorized by gemm, and .* a guard remains"):
+        s["C"].split(ko, factor=3)
+    assert str(s) == before
+    s["C"].split(ko, factor=2)
+
+
 def test_inlining_into_it_is_refused() -> None:
     a, b = te.placeholder((8, 8), name="A"), te.placeholder((8, 8), name="B")
     a2 = te.compute((8, 8), lambda i, j: a[i, j] + 1.0, name="A2")
@@ -260,7 +304,7 @@ def test_inlining_into_it_is_refused() -> None:
     s[c].tensorize(ii, micro())
     with pytest.raises(ScheduleError, match="C is tensorized by gemm, and would not") as caught:
         s[a2].compute_inline()
-    assert caught.value.hint == "call compute_inline before tensorize"
+    assert caught.value.hint.startswith("call compute_inline before tensorize; ")
 
 
 def test_nothing_is_computed_inside() -> None:

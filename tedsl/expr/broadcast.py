@@ -7,6 +7,7 @@ symbolic ones provably so.  Each call makes one `ComputeOp`; nothing is computed
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from tedsl.dtypes import DType
 from tedsl.errors import ExprError
@@ -14,7 +15,12 @@ from tedsl.expr import build, compute, tensor
 from tedsl.expr.nodes import Axis, Const, Expr, UnaryOp
 from tedsl.expr.promote import DTypeLike, Operand, as_dtype
 from tedsl.expr.visit import structural_equal, walk
-from tedsl.index.prove import equal
+from tedsl.late import late
+
+if TYPE_CHECKING:
+    from tedsl.index import prove as proofs
+else:
+    proofs = late("tedsl.index.prove")
 
 _UNARY: dict[str, Callable[[Operand], Expr]] = {
     "neg": build.neg,
@@ -122,7 +128,7 @@ def broadcast_shapes(shapes: Sequence[tuple[Expr, ...]], name: str) -> tuple[Exp
 
 def same_extent(a: Expr, b: Expr) -> bool:
     """True when two extents are known to be equal."""
-    return structural_equal(a, b) or equal(a, b)
+    return structural_equal(a, b) or proofs.equal(a, b)
 
 
 def _check_scalar(name: str, expr: Expr) -> None:

@@ -3,7 +3,7 @@
 The method is reverse accumulation (Linnainmaa 1970; Griewank and Walther, Evaluating Derivatives,
 2008).  Inverting index maps instead of scattering follows Li, Gharbi, Adams, Durand and
 Ragan-Kelley (Differentiable programming for image processing and deep learning in Halide, 2018);
-the signature and the meaning of `head` are TVM's.  The work is in `gradient_backward`, which is
+the signature and the meaning of `head` are TVM's.  The work is in `gradient_scan`, which is
 loaded at the first call.
 """
 
@@ -17,7 +17,8 @@ from tedsl.errors import ExprError
 from tedsl.expr.broadcast import same_extent
 from tedsl.expr.nodes import Expr
 from tedsl.expr.printer import operations
-from tedsl.expr.tensor import ComputeOp, ExternOp, PlaceholderOp, ScanOp, Tensor
+from tedsl.expr.scan_body import within_scans
+from tedsl.expr.tensor import ComputeOp, ExternOp, PlaceholderOp, Tensor
 
 
 def gradient(
@@ -39,14 +40,20 @@ def gradient(
         `d_<output>_d_<input>`; zeros where the output does not depend on the input.
 
     Raises:
-        ExprError: an output, input or head that is no float, a head of another shape, or a
-            definition that has no derivative.
+        ExprError: an output, input or head that is no float, a head of another shape, a definition
+            that has no derivative, an input that belongs to the steps of a scan, or a scan whose
+            steps read states at no fixed distance.
 
     Conventions where there is no one derivative: of equal operands of `max` and `min` a constant
     gets everything, else the first one, and a reduction gives it to the first extreme term; `abs`
     and `sign` have 0 at 0, so `relu` has too; rounding, integers, bools and conditions have 0
     everywhere; a choice passes derivatives to the chosen side only, so what the other side would
     give (infinities, NaN, reads outside) does not matter.  `a ** b` has 0 by `b` at `a = 0`.
+
+    A scan has a scan as its derivative, over the steps from the last to the first.  It reads the
+    result of the forward scan, which is kept, and computes the rest of a step again; tensors that
+    the steps read get theirs from all steps at once, after it.  The steps may read their states at
+    fixed distances: `S[t - 1]`, `S[t - 2]`, ..., also by a reduction.
 
     Sums over 16-bit floats accumulate in float32 and are rounded once for each tensor.
 
@@ -60,8 +67,9 @@ def gradient(
     for each in (output, *wanted, *(() if head is None else (head,))):
         _check_float(each)
     _check_kinds(output)
+    _check_outside_steps(output, wanted)
     prefix = output.shape if head is None else _check_head(output, head)
-    backward: Any = importlib.import_module("tedsl.expr.gradient_backward")
+    backward: Any = importlib.import_module("tedsl.expr.gradient_scan")
     made: list[Tensor] = backward.differentiate(output, wanted, head, prefix)
     return made
 
@@ -84,12 +92,25 @@ def _check_kinds(output: Tensor) -> None:
                 hint=f"write the derivative of {op.name} yourself (te.extern or te.compute), "
                 "and pass it as head= to the gradient of what stands before it",
             )
-        if isinstance(op, ScanOp) or not isinstance(op, (ComputeOp, PlaceholderOp)):
+        if not isinstance(op, (ComputeOp, PlaceholderOp)):
             raise ExprError(
                 f"{op.name} is a {type(op).__name__}, which has no derivative here",
                 subject="gradient",
                 hint="write it with te.compute, or differentiate the parts before and after it and "
                 "pass its own derivative between them as head=",
+            )
+
+
+def _check_outside_steps(output: Tensor, wanted: Sequence[Tensor]) -> None:
+    steps = within_scans(operations([output]))
+    for tensor in wanted:
+        scan = steps.get(tensor.op)
+        if scan is not None:
+            raise ExprError(
+                f"{tensor.name} belongs to the steps of scan {scan.name!r}: it is computed anew in "
+                "each of them, and has no one derivative",
+                subject="gradient",
+                hint=f"ask for the derivative by {scan.name}, or by what its steps read",
             )
 
 

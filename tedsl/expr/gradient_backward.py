@@ -1,4 +1,4 @@
-"""Reverse mode over a graph of definitions: what `gradient` loads when it is first called.
+"""Reverse mode over a graph of definitions; `gradient_scan` adds scans.
 
 The definitions between the output and the inputs are visited from the output backwards.  Each has
 an adjoint, the derivative of the output by it: `d_<output>_d_<tensor>`.  `gradient_reduce` says
@@ -13,9 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tedsl.dtypes import DType
-from tedsl.expr import build
+from tedsl.expr import build, compute
 from tedsl.expr.axis import data_axis
-from tedsl.expr.compute import define
 from tedsl.expr.gradient_reduce import Space, spaces
 from tedsl.expr.gradient_rules import wide_dtype
 from tedsl.expr.gradient_solve import domain_of, nonempty, solve
@@ -37,7 +36,7 @@ from tedsl.expr.nodes import (
 from tedsl.expr.printer import operations
 from tedsl.expr.reduce import sum as sum_over
 from tedsl.expr.split_reductions import in_order
-from tedsl.expr.tensor import ComputeOp, Tensor
+from tedsl.expr.tensor import ComputeOp, Operation, Tensor
 from tedsl.expr.verify_op import check_depth, depth_of
 from tedsl.expr.visit import axes_of, reads, rewrite_down, substitute
 from tedsl.index.facts import Facts
@@ -49,24 +48,8 @@ MAX_SIMPLIFIED = 60
 """Derivatives nested deeper than this are taken as they come."""
 
 
-def differentiate(
-    output: Tensor, wanted: tuple[Tensor, ...], head: Tensor | None, prefix: tuple[Expr, ...]
-) -> list[Tensor]:
-    """The derivatives of `output` by the `wanted` tensors; see `gradient`, which checks them.
-
-    Args:
-        output: what is differentiated.
-        wanted: by what.
-        head: the derivative of something by `output`, or None for the identity.
-        prefix: the dimensions of the results before those of `wanted`.
-    """
-    backward = _Backward(output, wanted, prefix)
-    backward.run(head)
-    return [backward.result(each) for each in wanted]
-
-
 @dataclass(frozen=True, slots=True)
-class _Form:
+class Form:
     """An adjoint: `value` over the prefix axes and `axes`, where both sides of each equation are
     equal, else 0."""
 
@@ -82,7 +65,7 @@ class _Form:
 
 
 @dataclass(frozen=True, slots=True)
-class _Arrival:
+class Arrival:
     """What one read passes back to its tensor: the sum over all points of `axes` whose index is the
     element."""
 
@@ -92,7 +75,7 @@ class _Arrival:
 
 
 @dataclass(slots=True)
-class _Term:
+class Term:
     """An arrival at one element: the sum of `value` over `axes` where the conditions hold."""
 
     value: Expr
@@ -195,7 +178,7 @@ class _Product:
 
 
 @dataclass(slots=True)
-class _Backward:
+class Backward:
     """One differentiation: adjoints of finished tensors and what has arrived at the others."""
 
     output: Tensor
@@ -205,50 +188,65 @@ class _Backward:
     algebra: Algebra = field(default_factory=Algebra)
     prefix: tuple[Axis, ...] = field(init=False)
     counted: set[Tensor] = field(default_factory=set[Tensor])
-    arrived: dict[Tensor, list[_Arrival]] = field(default_factory=dict[Tensor, list[_Arrival]])
-    forms: dict[Tensor, _Form] = field(default_factory=dict[Tensor, _Form])
+    arrived: dict[Tensor, list[Arrival]] = field(default_factory=dict[Tensor, list[Arrival]])
+    forms: dict[Tensor, Form] = field(default_factory=dict[Tensor, Form])
     made: dict[Tensor, Tensor] = field(default_factory=dict[Tensor, Tensor])
 
     def __post_init__(self) -> None:
-        self.sweep = Sweep(self._counts)
+        self.sweep = Sweep(self._counts, self.closed)
         self.prefix = tuple(data_axis(f"p{n}", e) for n, e in enumerate(self.prefix_shape))
 
     def _counts(self, tensor: Tensor) -> bool:
         return tensor in self.counted
 
+    def closed(self, expr: Expr) -> Expr:
+        """What is computed of an expression over the definitions."""
+        return expr
+
+    def shortened(self, value: Expr) -> Expr:
+        """An adjoint, with what is computed already."""
+        return value
+
     def run(self, head: Tensor | None) -> None:
         """Make the adjoints of all tensors between the output and the inputs."""
-        ops = operations([self.output])
+        ops = self.between()
         for op in ops:
-            self._mark(op.outputs)
+            self.mark(op)
         if self.output not in self.counted:
             return
         self.forms[self.output] = self._seed(head)
+        self.back(ops)
+
+    def between(self) -> Sequence[Operation]:
+        """The operations that have adjoints, producers first."""
+        return operations([self.output])
+
+    def back(self, ops: Sequence[Operation]) -> None:
+        """Finish the adjoints of all operations, the last first."""
         for op in reversed(ops):
             for tensor in op.outputs:
-                self._finish(tensor)
+                self.finish(tensor)
             if isinstance(op, ComputeOp):
-                self._pass_on(op)
+                self.pass_on(op)
 
-    def _mark(self, tensors: Sequence[Tensor]) -> None:
-        """Note those of `tensors` that the inputs influence."""
-        for tensor in tensors:
-            op = tensor.op
+    def mark(self, op: Operation) -> None:
+        """Note those outputs that the inputs influence."""
+        for tensor in op.outputs:
             body = op.bodies[tensor.index] if isinstance(op, ComputeOp) else None
             below = () if body is None else reads(body)
             if tensor in self.wanted or any(read.tensor in self.counted for read in below):
                 self.counted.add(tensor)
 
-    def _seed(self, head: Tensor | None) -> _Form:
+    def _seed(self, head: Tensor | None) -> Form:
         """The adjoint of the output: `head`, or the identity."""
-        axes = self._element_axes(self.output)
+        axes = self.element_axes(self.output)
         dtype = wide_dtype(self.output.dtype)
         if head is None:
             equations = tuple(zip(self.prefix, axes, strict=True))
-            return _Form(axes, build.const(1.0, dtype), equations)
-        return _Form(axes, build.cast(TensorRead(head, (*self.prefix, *axes)), dtype))
+            return Form(axes, build.const(1.0, dtype), equations)
+        return Form(axes, build.cast(TensorRead(head, (*self.prefix, *axes)), dtype))
 
-    def _element_axes(self, tensor: Tensor) -> tuple[Axis, ...]:
+    def element_axes(self, tensor: Tensor) -> tuple[Axis, ...]:
         """New axes for the elements of a tensor, named as it, or a reader, names them."""
         names = [axis.name for axis in tensor.op.axis]
         if not names:
@@ -259,7 +257,7 @@ class _Backward:
                         names[n] = index.name
         return tuple(map(data_axis, names, tensor.shape))
 
-    def _pass_on(self, op: ComputeOp) -> None:
+    def pass_on(self, op: ComputeOp) -> None:
         """Carry the adjoints of a finished definition to the tensors it reads."""
         plain: dict[int, Expr] = {}
         for tensor in op.outputs:
@@ -277,16 +275,16 @@ class _Backward:
     def _send(self, found: Sequence[Space], equations: tuple[Equation, ...]) -> None:
         for space in found:
             for reached in self.sweep.run(space.seeds):
-                tensor = reached.read.tensor
-                arrival = _Arrival(space.axes, reached, equations)
-                self.arrived.setdefault(tensor, []).append(arrival)
+                told = reached._replace(adjoint=self.shortened(reached.adjoint))
+                arrival = Arrival(space.axes, told, equations)
+                self.arrived.setdefault(told.read.tensor, []).append(arrival)
 
-    def _finish(self, tensor: Tensor) -> None:
+    def finish(self, tensor: Tensor) -> None:
         """The adjoint of a tensor, once all that reads it has passed on."""
         arrivals = self.arrived.get(tensor)
         if not arrivals:
             return
-        axes = self._element_axes(tensor)
+        axes = self.element_axes(tensor)
         terms = [self._term(each, axes) for each in arrivals]
         terms = [term for term in terms if term is not None]
         terms = [term for term in terms if not self._vanish([term])]
@@ -294,27 +292,27 @@ class _Backward:
             return
         if len(terms) == 1 and _is_light(terms[0]):
             term = terms[0]
-            self.forms[tensor] = _Form(axes, term.value, tuple(term.equations))
+            self.forms[tensor] = Form(axes, term.value, tuple(term.equations))
             return
         value = total([term.expr() for term in terms])
-        self._define(tensor, axes, value)
+        self.define(tensor, axes, value)
 
-    def _vanish(self, terms: Sequence[_Term]) -> bool:
+    def _vanish(self, terms: Sequence[Term]) -> bool:
         """Whether `terms` are known to add up to 0."""
         if any(depth_of(term.value) > MAX_SIMPLIFIED for term in terms):
             return False
         return self.algebra.vanishes([term.summary() for term in terms])
 
-    def _define(self, tensor: Tensor, axes: tuple[Axis, ...], value: Expr) -> Tensor:
+    def define(self, tensor: Tensor, axes: tuple[Axis, ...], value: Expr) -> Tensor:
         """The stage of an adjoint, from its element over the prefix axes and `axes`."""
         fresh = tuple(data_axis(axis.name, domain_of(axis).extent) for axis in self.prefix)
         mapping: dict[Expr, Expr] = dict(zip(self.prefix, fresh, strict=True))
-        body = build.cast(substitute(value, mapping), tensor.dtype)
+        body = build.cast(substitute(self.closed(value), mapping), tensor.dtype)
         name = f"d_{self.output.name}_d_{tensor.name}"
-        made = define((body,), (*fresh, *axes), name).outputs[0]
-        element = self._element_axes(tensor)
+        made = compute.define((body,), (*fresh, *axes), name).outputs[0]
+        element = self.element_axes(tensor)
         read = TensorRead(made, (*self.prefix, *element))
-        self.forms[tensor] = _Form(element, build.cast(read, wide_dtype(read.dtype)))
+        self.forms[tensor] = Form(element, build.cast(read, wide_dtype(read.dtype)))
         self.made[tensor] = made
         return made
 
@@ -322,15 +320,15 @@ class _Backward:
         """The derivative by one of the inputs."""
         if tensor in self.made:
             return self.made[tensor]
-        axes = self._element_axes(tensor)
+        axes = self.element_axes(tensor)
         value: Expr = build.const(0.0, tensor.dtype)
         form = self.forms.get(tensor)
         if form is not None:
             value, equations = form.at(axes)
-            value = _Term(value, (), [], list(equations)).expr()
-        return self._define(tensor, axes, value)
+            value = Term(value, (), [], list(equations)).expr()
+        return self.define(tensor, axes, value)
 
-    def _term(self, arrival: _Arrival, axes: tuple[Axis, ...]) -> _Term | None:
+    def _term(self, arrival: Arrival, axes: tuple[Axis, ...]) -> Term | None:
         """An arrival at the element `axes`; None when nothing arrives anywhere."""
         read, guards, adjoint = arrival.reached
         check_depth(f"d_{self.output.name}_d_{read.tensor.name}", adjoint)
@@ -355,7 +353,7 @@ class _Backward:
         value = simplify(here, known) if depth_of(here) <= MAX_SIMPLIFIED else here
         used = axes_of(value, *conditions)
         rest = tuple(axis for axis in solution.rest if axis in used or not _is_one(axis))
-        return _with_equations(_Term(value, rest, conditions, []), set(self.prefix))
+        return _with_equations(Term(value, rest, conditions, []), set(self.prefix))
 
 
 @dataclass(frozen=True, slots=True)
@@ -388,7 +386,7 @@ def _is_one(axis: Axis) -> bool:
     return isinstance(extent, Const) and extent.value == 1
 
 
-def _with_equations(term: _Term, prefix: set[Axis]) -> _Term:
+def _with_equations(term: Term, prefix: set[Axis]) -> Term:
     """The term with conditions `p == f(element)` on prefix axes as equations, when there are no
     others: those a reader can solve."""
     equations: list[Equation] = []
@@ -401,10 +399,10 @@ def _with_equations(term: _Term, prefix: set[Axis]) -> _Term:
                 break
         else:
             return term
-    return term if term.axes else _Term(term.value, (), [], equations)
+    return term if term.axes else Term(term.value, (), [], equations)
 
 
-def _is_light(term: _Term) -> bool:
+def _is_light(term: Term) -> bool:
     """Whether an adjoint is so simple that its readers take its value in place of a stage."""
     if term.axes or term.conditions:
         return False

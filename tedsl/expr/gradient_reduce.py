@@ -199,9 +199,13 @@ class _Reduction:
         }
         mapping: dict[Expr, Expr] = {**dict(zip(self.op.axes, data, strict=True)), **fresh}
         first = bodies[0]
-        sources = tuple(substitute(each, mapping) for each in first.sources)
-        where = None if first.where is None else substitute(first.where, mapping)
-        init = first.init and tuple(substitute(each, mapping) for each in first.init)
+
+        def placed(expr: Expr) -> Expr:
+            return substitute(self.sweep.closed(expr), mapping)
+
+        sources = tuple(map(placed, first.sources))
+        where = None if first.where is None else placed(first.where)
+        init = first.init and tuple(map(placed, first.init))
         axes = tuple(fresh.values())
         again = tuple(
             Reduce(first.reducer, sources, axes, where, init, n) for n in range(len(sources))

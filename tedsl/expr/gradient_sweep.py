@@ -91,11 +91,17 @@ def total(terms: Sequence[Expr]) -> Expr:
     return build.add(total(terms[:half]), total(terms[half:]))
 
 
+def _unchanged(expr: Expr) -> Expr:
+    return expr
+
+
 @dataclass(slots=True)
 class Sweep:
-    """One or several bodies.  `counts` tells the tensors that derivatives are wanted for."""
+    """One or several bodies.  `counts` tells the tensors that derivatives are wanted for; `closed`
+    makes what is computed of an expression over their reads."""
 
     counts: Callable[[Tensor], bool]
+    closed: Callable[[Expr], Expr] = _unchanged
     interner: Interner = field(default_factory=Interner)
     _active: dict[Expr, bool] = field(default_factory=dict[Expr, bool])
     _guards: dict[Expr, tuple[Guard, ...]] = field(default_factory=dict[Expr, tuple[Guard, ...]])

@@ -453,7 +453,8 @@ class TensorRead(Expr):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reducer:
-    """A commutative, associative combination of tuples of scalars.
+    """A combination of tuples of scalars, commutative and associative (unless it folds over no
+    axes).
 
     `combine[i]` is written over the variables `lhs` (the earlier tuple) and `rhs`; `identity[i]` is
     a constant.
@@ -518,6 +519,8 @@ class Reduce(Expr):
     starts.  `repair` (one per source) is what becomes of the folded values when tensors that
     `sources` read move on while they are folded themselves (see `scheduling.repair`); it changes
     nothing while they stand.  `finish` is applied at the end, over `Folded` values and data axes.
+    Over no axes it folds one point; where such a one goes along with a loop, that point as it is in
+    each iteration, in order.
     Requires: as many sources (and inits) as the reducer's tuple; axes of kind REDUCE.
     """
 

@@ -15,7 +15,7 @@ from tedsl.expr.axis import data_axis
 from tedsl.expr.bounds_check import check_complete
 from tedsl.expr.nodes import Axis, AxisKind, Const, Expr, IfThenElse, TensorRead, Var
 from tedsl.expr.printer import operations, print_expr
-from tedsl.expr.scan_body import body_of, dependents
+from tedsl.expr.scan_body import body_of, dependents, within_scans
 from tedsl.expr.scan_check import check_steps
 from tedsl.expr.tags import current_tag
 from tedsl.expr.tensor import ComputeOp, ExternOp, PlaceholderOp, ScanOp, Tensor
@@ -132,7 +132,8 @@ def _check_shapes(
             f"the state {state.name} of scan {name!r} has no dimensions",
             hint="its first dimension is that of the steps: te.placeholder((n,))",
         )
-    for what, part in zip(("init", "update", "state"), parts, strict=True):
+    named = (("state", state), ("init", parts[0]), ("update", parts[1]))
+    for what, part in named:
         rows = first if what == "init" else shape[0]
         wanted = (rows, *shape[1:])
         fits = part.ndim == len(wanted) and all(map(_same, part.shape, wanted))
@@ -226,7 +227,8 @@ def _check_graph(op: ScanOp) -> None:
                     hint="write the step with te.compute, or let one te.extern run all steps",
                 )
     outside = [each for each in operations(op.updates) if each not in body]
-    check_complete(each for each in (*before, *outside) if each not in states)
+    others = within_scans((*before, *outside))
+    check_complete(e for e in (*before, *outside) if e not in states and e not in others)
     _check_sizes(op)
 
 

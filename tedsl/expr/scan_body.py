@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
+from tedsl.expr.nodes import Axis
 from tedsl.expr.printer import operations
 from tedsl.expr.tensor import ComputeOp, Operation, ScanOp, Tensor
 from tedsl.expr.visit import reads
@@ -43,3 +44,25 @@ def within_scans(ops: Iterable[Operation]) -> dict[Operation, ScanOp]:
             found.update((state.op, op) for state in op.states)
             found.update((inner, op) for inner in body_of(op))
     return found
+
+
+@lru_cache(maxsize=256)
+def step_axes(scan: ScanOp) -> Mapping[Operation, frozenset[Axis]]:
+    """For each operation of the steps, its axes that have one value in a step: those of the
+    updates, and what they index so."""
+    steps: dict[Operation, frozenset[Axis]] = {}
+    body = body_of(scan)
+    updates = {update.op for update in scan.updates}
+    for op in reversed(body):
+        users = [(user, read) for user in body for read in reads(*user.bodies)]
+        mine = [(user, read) for user, read in users if read.tensor.op is op]
+        found = {
+            axis
+            for place, axis in enumerate(op.axes)
+            if mine and all(read.indices[place] in steps[user] for user, read in mine)
+        }
+        if op in updates:
+            first = {op.axes[0]}
+            found = first if not mine else found & first
+        steps[op] = frozenset(found)
+    return steps

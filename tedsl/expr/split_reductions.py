@@ -10,12 +10,12 @@ axis object, further ones get their own.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from tedsl.dtypes import DType
 from tedsl.errors import ExprError
 from tedsl.expr import build
 from tedsl.expr.axis import data_axis
-from tedsl.expr.bounds_check import reads_inside
 from tedsl.expr.nodes import (
     Axis,
     AxisKind,
@@ -30,6 +30,12 @@ from tedsl.expr.nodes import (
 from tedsl.expr.tensor import Tensor
 from tedsl.expr.verify_op import free_axes, make_compute
 from tedsl.expr.visit import map_children, reads, structural_equal, substitute, walk
+from tedsl.late import late
+
+if TYPE_CHECKING:
+    from tedsl.expr import bounds_check
+else:
+    bounds_check = late("tedsl.expr.bounds_check")
 
 Guards = tuple[Expr, ...]
 
@@ -184,7 +190,7 @@ class _Splitter:
         used = free_axes(node) | set(node.axes)
         cheap = [guard for guard in guards if free_axes(guard) <= used]
         result = _with_where(node, cheap)
-        if len(cheap) == len(guards) or reads_inside(result):
+        if len(cheap) == len(guards) or bounds_check.reads_inside(result):
             return result
         return _with_where(node, guards)
 

@@ -12,10 +12,10 @@ import numpy as np
 from tedsl.dtypes import DType
 from tedsl.errors import ExprError, InternalError
 from tedsl.expr import build
-from tedsl.expr.foreign import CFunction, PythonFunction, TritonKernel
 from tedsl.expr.nodes import Axis, Expr, IfThenElse, TensorRead
 
 if TYPE_CHECKING:
+    from tedsl.expr.foreign import CFunction, PythonFunction, TritonKernel
     from tedsl.expr.promote import DTypeLike, Number
 
 Index: TypeAlias = "Expr | Tensor | int | np.integer[Any]"

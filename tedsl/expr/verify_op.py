@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from tedsl.errors import ExprError
-from tedsl.expr.bounds_check import check_reads
 from tedsl.expr.nodes import Axis, AxisKind, Expr, Reduce
 from tedsl.expr.tags import current_tag
 from tedsl.expr.tensor import ComputeOp
+from tedsl.late import late
+
+if TYPE_CHECKING:
+    from tedsl.expr import bounds_check
+else:
+    bounds_check = late("tedsl.expr.bounds_check")
 
 MAX_DEPTH = 200
 """How deep one body may be nested."""
@@ -30,7 +36,7 @@ def make_compute(
         _check_free_axes(name, axes, body)
     extents = tuple(axis.domain.extent for axis in axes if axis.domain is not None)
     op = ComputeOp(name, axes, bodies, extents, reduce_axes, tag or current_tag())
-    check_reads(op)
+    bounds_check.check_reads(op)
     return op
 
 

@@ -17,13 +17,20 @@ import importlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from tedsl.dtypes import DType
-from tedsl.expr.foreign import CFunction, Foreign, PythonFunction, TritonKernel
 from tedsl.expr.integers import ZERO, sub
-from tedsl.expr.intrin import TensorIntrin
 from tedsl.expr.nodes import Axis, BinaryOp, Expr, Reducer, Var
 from tedsl.expr.visit import variables
+from tedsl.late import late
+
+if TYPE_CHECKING:
+    from tedsl.expr import foreign
+    from tedsl.expr.foreign import CFunction, Foreign, PythonFunction, TritonKernel
+    from tedsl.expr.intrin import TensorIntrin
+else:
+    foreign = late("tedsl.expr.foreign")
 
 
 class Scope(StrEnum):
@@ -274,7 +281,7 @@ class HostCall(Stmt):
     @property
     def on_host(self) -> bool:
         """True when it is called, and not launched."""
-        return not isinstance(self.function, TritonKernel)
+        return not isinstance(self.function, foreign.TritonKernel)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -151,7 +151,7 @@ def _check_stmt(stmt: Stmt, scope: _Scope, bound: set[Axis]) -> None:
             _check_expr(condition, scope, stmt)
             if condition.dtype is not DType.bool:
                 raise scope.fail("the condition of a guard is not bool", stmt, condition)
-            _check_stmt(body, scope, bound)
+            _check_stmt(body, _pinned(condition, scope), bound)
         case Allocate(buffer=buffer, body=body):
             _check_allocate(buffer, scope, stmt)
             _check_stmt(body, _inner(scope, buffers=(buffer,)), bound)
@@ -171,6 +171,13 @@ def _bind(axis: Axis, stmt: Stmt, scope: _Scope, bound: set[Axis]) -> None:
     if axis in bound:
         raise scope.fail(f"axis {axis.name!r} is bound twice", stmt)
     bound.add(axis)
+
+
+def _pinned(condition: Expr, scope: _Scope) -> _Scope:
+    """The scope under a condition: what it names of a loop may be one iteration, so that loop is
+    left alone."""
+    named = set(variables(condition))
+    return replace(scope, at_once=tuple(pair for pair in scope.at_once if pair[0] not in named))
 
 
 def _check_loop(loop: For, scope: _Scope) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from tedsl.expr import build
 from tedsl.expr.integers import add, as_index, both, constant, less, sub
 from tedsl.expr.nodes import Axis, Expr
 from tedsl.expr.visit import axes_of, rewrite, substitute, walk
 from tedsl.index.facts import Facts
+from tedsl.index.prove import prove
 from tedsl.index.simplify import simplify
 from tedsl.ir.nodes import (
     Accumulate,
@@ -250,7 +252,8 @@ def _places(row: _Row, reader: Stmt, load: Load) -> tuple[Expr, ...]:
 
 
 def _start(loop: For, row: _Row, facts: Facts) -> Stmt:
-    """The row before the first, where there is an iteration at all."""
+    """The row before the first, where there is an iteration at all, and such a row: a loop that
+    starts at row 0 reads none."""
     tile, axes = _fresh(row.store.tile)
     at: dict[Expr, Expr] = {**axes, loop.axis: loop.start}
     indices = [substitute(i, at) for i in row.store.indices]
@@ -258,6 +261,8 @@ def _start(loop: For, row: _Row, facts: Facts) -> Stmt:
     masks = [] if row.store.mask is None else [substitute(row.store.mask, axes)]
     if constant(loop.extent) is None:
         masks.append(less(loop.start, loop.end))
+    if not prove(build.ge(indices[row.moving], 0), facts):
+        masks.append(build.ge(indices[row.moving], 0))
     load = Load(row.store.buffer, tuple(indices), both(*masks) if masks else None)
     return Store(row.last, tuple(t.axis for t in tile), load, None, tile)
 

@@ -38,26 +38,37 @@ def masked(
     facts: Facts,
     tile: frozenset[Axis],
     room: Callable[[Buffer], Sequence[Expr]],
+    written: frozenset[Buffer] = frozenset(),
 ) -> Expr:
     """`expr` safe to evaluate at every point of `facts`, and unchanged where `conditions` hold.
+
+    What is read of `written` memory keeps the conditions of the branch around it: elsewhere it may
+    not be there yet.
 
     Before:  if_then_else(i > 0, A[i - 1], 0)             under  i < n
     After:   select(i > 0, A[i - 1 if i > 0 & i < n], 0)
     Ensures: no IfThenElse; every load is in bounds wherever its mask holds; no integer division by
     0 where a condition fails.
     """
-    return _Masker(facts, tile, room).visit(expr, tuple(conditions))
+    return _Masker(facts, tile, room, written, len(conditions)).visit(expr, tuple(conditions))
 
 
 class _Masker:
     """Rebuilds the expressions of one statement, a shared node once for each set of conditions."""
 
     def __init__(
-        self, facts: Facts, tile: frozenset[Axis], room: Callable[[Buffer], Sequence[Expr]]
+        self,
+        facts: Facts,
+        tile: frozenset[Axis],
+        room: Callable[[Buffer], Sequence[Expr]],
+        written: frozenset[Buffer],
+        outer: int,
     ) -> None:
         self.facts = facts
         self.tile = tile
         self.room = room
+        self.written = written
+        self.outer = outer
         self.memo: dict[tuple[Expr, tuple[Expr, ...]], Expr] = {}
 
     def visit(self, expr: Expr, conditions: tuple[Expr, ...]) -> Expr:
@@ -110,6 +121,9 @@ class _Masker:
     def _needed(self, load: Load, conditions: tuple[Expr, ...]) -> Expr | None:
         """The cheapest mask that keeps `load` in bounds, over its own dimensions where possible."""
         open_ = _open_bounds(load.indices, self.room(load.buffer), self.facts)
+        branches = conditions[self.outer :]
+        if branches and load.buffer in self.written:
+            return both(*conditions, *open_)
         if not open_:
             return None
         own = axes_of(*load.indices)

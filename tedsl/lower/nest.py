@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from tedsl.dtypes import DType
 from tedsl.errors import InternalError, LowerError
 from tedsl.expr.integers import ZERO, add, as_index, at_most, constant, floormod, less, sub
 from tedsl.expr.nodes import (
@@ -230,6 +231,8 @@ def _place(context: Context, stage: StagePlan) -> None:
             home = kernel_of(context.plan, stage).name if axis is None else axis
             context.kept.setdefault(home, []).append(buffer)
         context.before[buffer] = replace(buffer, name=f"{name}_before")
+        if stage.attach.lazy:
+            context.moved[buffer] = Buffer(f"{name}_moved", DType.int32, (), Scope.LOCAL)
         if stage.attach.online and exported(context.plan, stage):
             kernel = kernel_of(context.plan, stage).name
             context.inside.setdefault(kernel, {})[tensor] = buffer
@@ -259,7 +262,7 @@ def _folded(context: Context, stage: StagePlan, op: ComputeOp) -> tuple[Buffer, 
     buffers: list[Buffer] = []
     for n, source in enumerate(reduces[0].sources):
         own = shown.get(n)
-        if own is None or stage.attach.estimate:
+        if own is None or stage.attach.estimate or reduces[0].finish is not None:
             own = replace(like, name=f"{stage.name}_folded{n}", dtype=source.dtype)
         buffers.append(own)
     return tuple(buffers)
@@ -434,6 +437,7 @@ def _with_children(context: Context, axis: Axis, body: Stmt) -> Stmt:
         if group[0].attach.online:
             body = Seq((reduction_of(context, group[0]).step(), body))
             inside = [context.before[buffer] for buffer in buffers]
+            inside.extend(context.moved[b] for b in buffers if b in context.moved)
         else:
             body = Seq((_group_nest(context, group), body))
             inside = [*buffers, *(b for stage in group for b in carried(context, stage))]

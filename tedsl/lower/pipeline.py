@@ -21,7 +21,7 @@ from tedsl.lower.partition import partition_loops
 from tedsl.lower.registers import check_registers
 from tedsl.lower.shorten import shorten_loops
 from tedsl.lower.simplify import simplify_func
-from tedsl.lower.steps import keep_order, launched_scans, separate_inits
+from tedsl.lower.steps import hoist_threads, keep_order, launched_scans, separate_inits
 from tedsl.lower.targets import complete_for_blocks, complete_for_loops
 from tedsl.lower.tensorized import check_intrinsics
 from tedsl.lower.vectorize import vectorize_loops
@@ -57,11 +57,11 @@ CPU_PASSES: tuple[Pass, ...] = (
     Pass("partition_loops", partial(partition_loops, symbolic=True), Level.NEST),
     # Cleans the index arithmetic of the tails that partition_loops made.
     Pass("simplify_parts", simplify_func, Level.NEST),
+    Pass("check_intrinsics", partial(check_intrinsics, blocks=False), Level.NEST),
     Pass("vectorize_loops", partial(vectorize_loops, padded=False), Level.TILE),
     Pass("widen_accumulators", partial(widen_accumulators, limit=CPU_WIDE), Level.TILE),
     # Decides the masks that vectorize_loops made under the ranges of the tiles.
     Pass("simplify_tiles", simplify_func, Level.TILE),
-    Pass("check_intrinsics", partial(check_intrinsics, blocks=False), Level.TILE),
 )
 
 BLOCK_PASSES: tuple[Pass, ...] = (
@@ -71,10 +71,10 @@ BLOCK_PASSES: tuple[Pass, ...] = (
     Pass("partition_loops", partial(partition_loops, symbolic=False), Level.NEST),
     # Cleans the index arithmetic of the tails that partition_loops made.
     Pass("simplify_parts", simplify_func, Level.NEST),
+    Pass("check_intrinsics", partial(check_intrinsics, blocks=True), Level.NEST),
     Pass("vectorize_loops", partial(vectorize_loops, padded=True), Level.TILE),
     # Decides the masks that vectorize_loops made under the ranges of the tiles.
     Pass("simplify_tiles", simplify_func, Level.TILE),
-    Pass("check_intrinsics", partial(check_intrinsics, blocks=True), Level.TILE),
     Pass("check_registers", check_registers, Level.TILE),
     Pass("carry_states", carry_states, Level.TILE),
     Pass("find_dots", find_dots, Level.TILE),
@@ -95,7 +95,7 @@ def lower(plan: Plan, target: Target, *, dump: Dump | None = None, check: bool =
     Raises:
         LowerError: what the plan asks for cannot be done on the target.
     """
-    plan = separate_inits(separate_axes(inline_stages(plan)))
+    plan = hoist_threads(separate_inits(separate_axes(inline_stages(plan))))
     plan, starts = separate_starts(plan, target)
     launches = launched_scans(plan) if target.is_triton else frozenset[str]()
     if target.is_triton:

@@ -44,8 +44,10 @@ class Context:
     result, and starts in what they start, as `aliases` says; the steps of those in `launches` are
     kernels.  Of online stages, `before` is where their results of the iteration before are kept for
     repairs, and `folded` (by stage) what they fold into, in the reducer's order: `buffers`, except
-    for sums of which these hold estimates, and for values that no output shows.  `inside` (by
-    kernel) has the buffers that stand for tensors there; others read them in device memory.
+    for sums of which these hold estimates, for results that have a `finish`, and for values that no
+    output shows; `moved` (by the buffer of a lazy one) is not 0 where any of it changed in this
+    iteration.  `inside` (by kernel) has the buffers that stand for tensors there; others read them
+    in device memory.
     """
 
     plan: Plan
@@ -55,6 +57,7 @@ class Context:
     buffers: dict[Tensor, Buffer] = field(default_factory=dict[Tensor, Buffer])
     before: dict[Buffer, Buffer] = field(default_factory=dict[Buffer, Buffer])
     folded: dict[str, tuple[Buffer, ...]] = field(default_factory=dict[str, tuple[Buffer, ...]])
+    moved: dict[Buffer, Buffer] = field(default_factory=dict[Buffer, Buffer])
     inside: dict[str, dict[Tensor, Buffer]] = field(default_factory=dict[str, dict[Tensor, Buffer]])
     exports: dict[Tensor, Buffer] = field(default_factory=dict[Tensor, Buffer])
     attached: Callable[[Axis, Stmt], Stmt] = lambda axis, body: body
@@ -122,7 +125,7 @@ def region_start(context: Context, tensor: Tensor) -> tuple[Expr, ...]:
     stage = context.plan.stage_of(tensor.op)
     outside = tensor in context.exports and context.buffers[tensor] is context.exports[tensor]
     if stage.attach.kind is not AttachKind.AT or outside:
-        return tuple(Const(0, DType.int32) for _ in tensor.op.shape)
+        return tuple(Const(0, DType.int32) for _ in tensor.shape)
     return tuple(r.min for r in context.bounds[stage.name].stored)
 
 
@@ -164,11 +167,13 @@ def loops(
 
 def _masks_decide(context: Context, host: StagePlan, axis: Axis) -> bool:
     """True when an iteration in which every fold is masked changes nothing: online stages go along,
-    each fold has a condition, and repairs leave alone what belongs to unchanged results."""
+    each fold has a condition, and references and repairs leave alone what belongs to unchanged
+    results."""
     guests = [stage for stage in context.children.get(axis, []) if stage.attach.online]
     if not guests:
         return False
-    folds = [stage.op.bodies[0] for stage in (host, *guests) if isinstance(stage.op, ComputeOp)]
+    stages = (host, *(stage for stage in guests if not stage.attach.lazy))
+    folds = [stage.op.bodies[0] for stage in stages if isinstance(stage.op, ComputeOp)]
     return all(isinstance(fold, Reduce) and fold.where is not None for fold in folds)
 
 

@@ -6,24 +6,32 @@ Part of `build_nests`; imports `places` and `ir`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial, reduce
 
 from tedsl.dtypes import DType
 from tedsl.errors import InternalError, LowerError
-from tedsl.expr.integers import add, constant, minimum, sub
+from tedsl.expr.integers import add, constant, less, minimum, sub
 from tedsl.expr.nodes import (
     Axis,
     AxisKind,
+    Before,
     Binary,
     BinaryOp,
     Cast,
+    Compare,
+    CompareOp,
     Const,
     Expr,
     Reduce,
+    Reducer,
+    TensorRead,
+    Var,
 )
 from tedsl.expr.tensor import ComputeOp
-from tedsl.expr.visit import axes_of, substitute
+from tedsl.expr.visit import axes_of, reads, substitute, walk
+from tedsl.index.prove import prove
 from tedsl.index.simplify import simplify
 from tedsl.ir.nodes import (
     DEFAULT_PRODUCTS,
@@ -39,6 +47,7 @@ from tedsl.ir.nodes import (
     Stmt,
     Store,
 )
+from tedsl.ir.visit import walk_exprs, walk_stmts
 from tedsl.lower.places import (
     Context,
     carried,
@@ -49,7 +58,8 @@ from tedsl.lower.places import (
     output_indices,
     tensor_call,
 )
-from tedsl.scheduling.bounds import StageBounds
+from tedsl.scheduling.bounds import StageBounds, enclosing_loops
+from tedsl.scheduling.graph import tensors_read
 from tedsl.scheduling.plan import AttachKind, StagePlan
 from tedsl.scheduling.together import running
 
@@ -128,11 +138,34 @@ class Reduction:
             Store(self.context.before[shown], indices, Load(shown, indices))
             for shown in self._shown().values()
         ]
-        keep = self._copied(stores[0] if len(stores) == 1 else Seq(tuple(stores)))
+        leaf = stores[0] if len(stores) == 1 else Seq(tuple(stores))
+        keep = self._copied(self._kept(leaf))
         parts = [keep, *self._repaired(buffers, indices), self._fold(buffers, indices)]
-        parts.extend(self._estimated(buffers, indices))
+        if self.stage.attach.estimate or self._is_read_on():
+            parts.extend(self._seen(buffers, indices, self.stage.attach.estimate))
         guards = self._guards(inside=False)
-        return loops(self.context, self.stage, self.prefix, Seq(tuple(parts)), guards)
+        flags, noted = self._noted(indices)
+        parts.extend(noted)
+        step = loops(self.context, self.stage, self.prefix, Seq(tuple(parts)), guards)
+        return Seq((*flags, step)) if flags else step
+
+    def _noted(self, indices: tuple[Expr, ...]) -> tuple[list[Stmt], list[Stmt]]:
+        """Whether any of a lazy stage changed: what comes before all its loops, and what after each
+        step in them."""
+        flags: list[Stmt] = []
+        notes: list[Stmt] = []
+        for shown in self._shown().values() if self.stage.attach.lazy else ():
+            flag, before = self.context.moved[shown], self.context.before[shown]
+            changed = Compare(CompareOp.NE, Load(shown, indices), Load(before, indices))
+            flags.append(Store(flag, (), Const(0, flag.dtype)))
+            notes.append(
+                self._copied(
+                    self._kept(
+                        Accumulate((flag,), (), _anywhere(), (Cast(changed, flag.dtype),)),
+                    )
+                )
+            )
+        return flags, notes
 
     def start(self) -> Stmt:
         """The accumulators of an online stage before the first iteration."""
@@ -140,14 +173,68 @@ class Reduction:
         indices = output_indices(self.stage, self.op, self.bounds)
         guards = [g for g in self.bounds.guards if not self._is_fold_guard(g)]
         guards = guards if self.reduce.init is not None else []
-        starts: list[Stmt] = [self._copied(self._starts(buffers, indices, guards))]
+        leaf = self._starts(buffers, indices, guards)
+        starts: list[Stmt] = [self._copied(leaf if guards else self._kept(leaf, inside=False))]
         for place, shown in self._shown().items():
-            if buffers[place] is not shown:  # an estimate of nothing, should the loop never run
-                zero = Const(0.0, shown.dtype)
-                starts.append(self._copied(Store(shown, indices, zero)))
-        start = starts[0] if len(starts) == 1 else Seq(tuple(starts))
+            if buffers[place] is not shown:  # what repairs find before the first iteration
+                nothing = lowered(self.context, self._start_values()[place], self.bounds)
+                leaf = guarded(guards, Store(shown, indices, nothing))
+                starts.append(self._copied(leaf if guards else self._kept(leaf, inside=False)))
+        return self._in_prefix(starts[0] if len(starts) == 1 else Seq(tuple(starts)))
+
+    def end(self) -> Stmt | None:
+        """What is applied after the last iteration of an online stage; None when there is
+        nothing."""
+        if self.reduce.finish is None:
+            return None
+        buffers = self.context.folded[self.stage.name]
+        indices = output_indices(self.stage, self.op, self.bounds)
+        (seen,) = self._seen(buffers, indices, estimate=False, inside=False)
+        return self._in_prefix(seen)
+
+    def _kept(self, leaf: Stmt, *, inside: bool = True) -> Stmt:
+        """`leaf` under the guards of the results (or of those, the guards of the accumulators'
+        loops) when loops go beyond what is kept: lanes that are kept may hold anything."""
+        if all(self._stays(place) for place in _places(leaf)):
+            return leaf
+        guards = self._guards(inside=True) if inside else self.bounds.guards
+        return guarded([g for g in guards if not self._is_fold_guard(g)], leaf)
+
+    def _stays(self, place: tuple[Buffer, tuple[Expr, ...]]) -> bool:
+        """True when a place in registers is proved to lie in its buffer."""
+        buffer, indices = place
+        if buffer.scope is not Scope.LOCAL:
+            return True
+        pairs = zip(indices, buffer.shape, strict=True)
+        return all(prove(less(index, extent), self.bounds.facts) for index, extent in pairs)
+
+    def _in_prefix(self, body: Stmt) -> Stmt:
+        """`body` in copies of the shared loops."""
         copies: dict[Expr, Expr] = {a: _copy(a) for a in self.prefix}
-        return self._around(_renamed(start, copies), self.prefix, copies)
+        return self._around(_renamed(body, copies), self.prefix, copies)
+
+    def _is_read_on(self) -> bool:
+        """True when a value with a `finish` is read before the last iteration: by anything but the
+        `finish` of a reduction in the loop that is itself not."""
+        if self.reduce.finish is None:
+            return False
+        host = self.context.plan.stage(self.stage.attach.stage)
+        around = frozenset(enclosing_loops(self.context.plan, self.stage))
+        for reader in self.context.plan.stages:
+            if not any(t.op is self.op for t in tensors_read(reader.op)):
+                continue
+            own = reader.op.bodies[0] if isinstance(reader.op, ComputeOp) else None
+            if reader is host or reader.attach.online:
+                if not isinstance(own, Reduce):
+                    raise InternalError(f"{reader.name} goes along with a loop and folds nothing")
+                folded = replace(own, finish=None, index=0)
+                if any(read.tensor.op is self.op for read in reads(folded)):
+                    return True
+                if reader is not host and reduction_of(self.context, reader)._is_read_on():
+                    return True
+            elif around <= frozenset(enclosing_loops(self.context.plan, reader)):
+                return True
+        return False
 
     @property
     def is_atomic(self) -> bool:
@@ -177,16 +264,25 @@ class Reduction:
         pairs = zip(self._reduces(), self.op.outputs, strict=True)
         return {body.index: self.context.buffers[tensor] for body, tensor in pairs}
 
-    def _estimated(self, buffers: tuple[Buffer, ...], indices: tuple[Expr, ...]) -> list[Stmt]:
-        """What readers see of partial sums: S * (all elements / those folded so far)."""
-        stores: list[Stmt] = []
-        for place, shown in self._shown().items():
-            buffer = buffers[place]
-            if buffer is not shown:
-                ratio = self._ratio(buffer.dtype)
-                value = Binary(BinaryOp.MUL, Load(buffer, indices), ratio)
-                stores.append(Store(shown, indices, value))
-        return [self._copied(Seq(tuple(stores)))] if stores else []
+    def _seen(
+        self,
+        buffers: tuple[Buffer, ...],
+        indices: tuple[Expr, ...],
+        estimate: bool,
+        inside: bool = True,
+    ) -> list[Stmt]:
+        """What readers see of what has been folded, where that is something else: with `finish`
+        applied, and of partial sums S, estimates S * (all elements / those folded so far)."""
+        values: list[Expr] = [Load(buffer, indices) for buffer in buffers]
+        if estimate:
+            ratios = [self._ratio(buffer.dtype) for buffer in buffers]
+            values = [Binary(BinaryOp.MUL, v, r) for v, r in zip(values, ratios, strict=True)]
+        stores: list[Stmt] = [
+            Store(shown, indices, self._finished(values, place))
+            for place, shown in self._shown().items()
+            if buffers[place] is not shown
+        ]
+        return [self._copied(self._kept(Seq(tuple(stores)), inside=inside))] if stores else []
 
     def _ratio(self, dtype: DType) -> Expr:
         (axis,) = self.op.reduce_axes
@@ -264,7 +360,7 @@ class Reduction:
             return fold
         start_guards = guards if own or self._start_values() is self.reduce.init else []
         start = self._copied(self._starts(buffers, indices, start_guards))
-        parts = [guarded(outer, start), *self._companions_start(), fold]
+        parts = [guarded(outer, start), *self._companions_start(), fold, *self._companions_end()]
         if own and self.reduce.finish is not None:
             value = self._finished([Load(b, indices) for b in buffers], 0)
             end = self._copied(guarded(guards, Store(buffers[0], indices, value)))
@@ -357,6 +453,13 @@ class Reduction:
             for stage in companions(self.context, self.stage)
         ]
 
+    def _companions_end(self) -> list[Stmt]:
+        ends = [
+            reduction_of(self.context, stage).end()
+            for stage in companions(self.context, self.stage)
+        ]
+        return [end for end in ends if end is not None]
+
     def _finished(self, values: Sequence[Expr], index: int) -> Expr:
         """The result, of the values that were folded."""
         if self.reduce.finish is None:
@@ -366,22 +469,36 @@ class Reduction:
     def _repaired(self, buffers: tuple[Buffer, ...], indices: tuple[Expr, ...]) -> list[Stmt]:
         """The values folded so far, moved on to what the sources read now.
 
-        All new values are made before the first is stored.
+        All new values are made before the first is stored.  Skipped where no element of what they
+        follow has changed, when that is lazy: repairs then change nothing.
         """
         if self.reduce.repair is None:
             return []
+        found = [e.a for e in walk(*self.reduce.repair) if isinstance(e, Before)]
+        shown = [self.context.buffers[e.tensor] for e in found if isinstance(e, TensorRead)]
+        flags = list(dict.fromkeys(self.context.moved.get(buffer) for buffer in shown))
+        tests = [Compare(CompareOp.NE, Load(f, ()), Const(0, f.dtype)) for f in flags if f]
+        body = self._moved(self.reduce.repair, buffers, indices)
+        if not tests or len(tests) < len(flags):
+            return [body]
+        return [Guard(reduce(partial(Binary, BinaryOp.OR), tests), body)]
+
+    def _moved(
+        self, repair: Sequence[Expr], buffers: tuple[Buffer, ...], indices: tuple[Expr, ...]
+    ) -> Stmt:
         old = [Load(buffer, indices) for buffer in buffers]
-        moved = [lowered(self.context, each, self.bounds, old) for each in self.reduce.repair]
+        moved = [lowered(self.context, each, self.bounds, old) for each in repair]
         if len(buffers) == 1:
-            return [self._copied(Store(buffers[0], indices, moved[0]))]
+            return self._copied(self._kept(Store(buffers[0], indices, moved[0])))
         shape = tuple(self.bounds.extents[a] for a in self.data)
         spaces = [Buffer(f"{b.name}_moved", b.dtype, shape, Scope.LOCAL) for b in buffers]
         make = [Store(s, self.data, value) for s, value in zip(spaces, moved, strict=True)]
         take = [Store(b, indices, Load(s, self.data)) for b, s in zip(buffers, spaces, strict=True)]
-        body: Stmt = Seq((self._copied(Seq(tuple(make))), self._copied(Seq(tuple(take)))))
+        leaves = (self._copied(self._kept(Seq(tuple(each)))) for each in (make, take))
+        body: Stmt = Seq(tuple(leaves))
         for space in reversed(spaces):
             body = Allocate(space, body)
-        return [body]
+        return body
 
     def _copied(self, leaf: Stmt) -> Stmt:
         """Loops over the accumulators' axes around `leaf`, as fresh axes (an axis is bound
@@ -399,6 +516,21 @@ class Reduction:
             if constant(extent) != 1:
                 body = For(copy, extent, kind, body)
         return body
+
+
+@lru_cache(maxsize=1)
+def _anywhere() -> Reducer:
+    """The largest of int32 flags."""
+    a, b = Var("a", DType.int32), Var("b", DType.int32)
+    return Reducer("max", (a,), (b,), (Binary(BinaryOp.MAX, a, b),), (Const(0, DType.int32),))
+
+
+def _places(leaf: Stmt) -> Iterator[tuple[Buffer, tuple[Expr, ...]]]:
+    """The buffers that `leaf` stores and reads, and where."""
+    for stmt in walk_stmts(leaf):
+        if isinstance(stmt, Store):
+            yield stmt.buffer, stmt.indices
+    yield from ((e.buffer, e.indices) for e in walk_exprs(leaf) if isinstance(e, Load))
 
 
 def _copy(axis: Axis) -> Axis:

@@ -5,12 +5,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tedsl.expr.nodes import Axis, AxisKind, Range, TensorRead
-from tedsl.expr.tensor import ComputeOp, ExternOp
+from tedsl.expr.nodes import Axis, AxisKind, Expr, Range, TensorRead
+from tedsl.expr.tensor import ComputeOp, ExternOp, ScanOp
+from tedsl.ir.nodes import LoopKind
 from tedsl.scheduling.graph import fresh_stage, insert_before, reroute
 from tedsl.scheduling.names import unique_name
-from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
-from tedsl.scheduling.scans import is_step_axis, outside_steps, scan_stages, step_loop
+from tedsl.scheduling.plan import AttachKind, Mark, Plan, Relation, Split, StagePlan
+from tedsl.scheduling.relations import constant
+from tedsl.scheduling.scans import aligned, is_step_axis, outside_steps, scan_stages, step_loop
+from tedsl.scheduling.threads import GRID
 
 
 def separate_inits(plan: Plan) -> Plan:
@@ -41,6 +44,77 @@ def separate_inits(plan: Plan) -> Plan:
 def _fresh(axis: Axis) -> Axis:
     domain = axis.domain
     return Axis(axis.name, AxisKind.DATA, domain and Range(domain.min, domain.extent), axis.dtype)
+
+
+def hoist_threads(plan: Plan) -> Plan:
+    """Loops of the steps that are bound to the grid, around the steps of scans that ask for it.
+
+    Before:  for t: for io (blockIdx.x): for ii: S[t, io*32 + ii] = f(S[t - 1, io*32 + ii])
+    After:   for io (blockIdx.x): for t: for ii: ...
+    Only where no element needs one of another program, and the stages of the steps are bound alike.
+    """
+    for stage, scan in scan_stages(plan):
+        dims = [GRID.index(tag) for tag in stage.env if tag in GRID]
+        if dims and not outside_steps(stage):
+            plan = _hoisted(plan, stage, scan, dims) or plan
+    return plan
+
+
+def _hoisted(plan: Plan, stage: StagePlan, scan: ScanOp, dims: list[int]) -> Plan | None:
+    """The plan with grid loops `dims` around the steps; None when they cannot be."""
+    parts = _in_steps(plan, stage)
+    moved: dict[int, tuple[int, Expr | None]] = {}
+    for part in parts:
+        bound = {m.program: a for a, m in part.marks.items() if m.kind is LoopKind.PROGRAM}
+        if set(bound) != set(dims) or part.attach.axis is not step_loop(stage):
+            return None
+        for program, axis in bound.items():
+            place, factor = _origin(scan, part, axis)
+            if place is None:
+                return None
+            known = moved.setdefault(program, (place, factor))
+            if known[0] != place or constant(known[1]) != constant(factor):
+                return None
+            if (known[1] is None) != (factor is None):
+                return None
+        rest = {a: m for a, m in part.marks.items() if m.kind is not LoopKind.PROGRAM}
+        plan = plan.with_stage(replace(part, marks=rest))
+    outer: dict[Axis, Mark] = {}
+    relations: list[Relation] = list(stage.relations)
+    leaves = list(stage.leaf_axes)
+    for program in dims:
+        place, factor = moved[program]
+        root = scan.axes[place]
+        at = next((n for n, axis in enumerate(leaves) if axis is root), None)
+        if at is None:
+            return None
+        leaves.pop(at)
+        loop = root
+        if factor is not None:
+            loop = Axis(f"{root.name}.outer", root.kind, None, root.dtype)
+            inner = Axis(f"{root.name}.inner", root.kind, None, root.dtype)
+            relations.append(Split(root, loop, inner, factor))
+            leaves.append(inner)
+        outer[loop] = Mark(LoopKind.PROGRAM, program)
+    order = (*outer, *leaves)
+    marks = {**stage.marks, **outer}
+    return plan.with_stage(replace(stage, leaf_axes=order, relations=tuple(relations), marks=marks))
+
+
+def _origin(scan: ScanOp, part: StagePlan, axis: Axis) -> tuple[int | None, Expr | None]:
+    """The dimension of the scan that a loop goes over, and by how many elements; None when it is
+    none, or its elements are not computed by themselves."""
+    root, factor = axis, None
+    for relation in part.relations:
+        if isinstance(relation, Split) and relation.outer is axis:
+            if constant(relation.factor) is None:
+                return None, None
+            root, factor = relation.parent, relation.factor
+    for place in range(1, len(scan.axes)):
+        axes = aligned(scan, place)
+        if axes is not None and axes.get(part.op) is root:
+            return place, factor
+    return None, None
 
 
 def launched_scans(plan: Plan) -> frozenset[str]:

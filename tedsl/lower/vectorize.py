@@ -25,19 +25,21 @@ from tedsl.ir.nodes import (
     Store,
     TileAxis,
 )
-from tedsl.ir.visit import map_buffers, map_sub_stmts, walk_stmts
+from tedsl.ir.visit import buffers_written, map_buffers, map_sub_stmts, walk_stmts
 from tedsl.lower.masks import masked
 from tedsl.lower.simplify import func_facts
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a statement stands: its tile so far, the conditions over it, and what is known."""
+    """Where a statement stands: its tile so far, the conditions over it, what is known, and the
+    memory that its kernel writes."""
 
     tile: tuple[TileAxis, ...]
     conditions: tuple[Expr, ...]
     facts: Facts
     padded: bool
+    written: frozenset[Buffer]
 
     @property
     def lanes(self) -> frozenset[Axis]:
@@ -52,7 +54,7 @@ class _Place:
 
     def masked(self, expr: Expr) -> Expr:
         """`expr` safe to evaluate at every point of the tile."""
-        return masked(expr, self.conditions, self.facts, self.lanes, self.room)
+        return masked(expr, self.conditions, self.facts, self.lanes, self.room, self.written)
 
 
 def vectorize_loops(func: Func, *, padded: bool) -> Func:
@@ -66,7 +68,8 @@ def vectorize_loops(func: Func, *, padded: bool) -> Func:
     Raises:
         LowerError: a vectorized loop without a constant extent.
     """
-    body = _vectorized(func.body, _Place((), (), func_facts(func), padded))
+    written = frozenset(b for b in buffers_written(func.body) if b.scope is Scope.GLOBAL)
+    body = _vectorized(func.body, _Place((), (), func_facts(func), padded, written))
     if padded:
         local = {
             s.buffer: replace(s.buffer, shape=tuple(_power_of_two(e) for e in s.buffer.shape))
@@ -145,12 +148,9 @@ def _with_lane(loop: For, place: _Place) -> _Place:
     conditions = place.conditions
     if extent != size:
         conditions = (*conditions, less(loop.axis, size))
-    return _Place(
-        (*place.tile, TileAxis(loop.axis, extent)),
-        conditions,
-        place.facts.with_axis(loop.axis, 0, extent),
-        place.padded,
-    )
+    tile = (*place.tile, TileAxis(loop.axis, extent))
+    facts = place.facts.with_axis(loop.axis, 0, extent)
+    return replace(place, tile=tile, conditions=conditions, facts=facts)
 
 
 def _vectorized_guard(condition: Expr, body: Stmt, place: _Place) -> Stmt:

@@ -28,12 +28,14 @@ class NotWritten(Exception):
 class Writer:
     """Writes real expressions over `symbols` as expressions of one dtype.
 
-    `exprs` gives expressions for symbols that stand for something else than in `symbols`.
+    `exprs` gives expressions for symbols that stand for something else than in `symbols`; `moved`
+    the symbols for the new values of those for old ones.
     """
 
     symbols: Symbols
     dtype: DType
     exprs: Mapping[Any, Expr] = field(default_factory=dict[Any, Expr])
+    moved: Mapping[Any, Any] = field(default_factory=dict[Any, Any])
     memo: dict[Any, Expr] = field(default_factory=dict[Any, Expr])
 
     def __call__(self, value: Any) -> Expr:
@@ -97,7 +99,8 @@ class Writer:
         return build.const(float(value), self.dtype)
 
     def sum(self, value: Any) -> Expr:
-        """Terms added, those with a minus sign subtracted last."""
+        """Terms added, those with a minus sign subtracted last; but first of all the differences of
+        one term at old and at new values, which would drown in the sum of others."""
         plus: list[Any] = []
         minus: list[Any] = []
         for term in value.as_ordered_terms():
@@ -105,8 +108,25 @@ class Writer:
             (minus if negative else plus).append(-term if negative else term)
         if not plus:
             return build.neg(self(-value))
-        total = reduce(build.add, map(self, plus))
+        differences: list[Expr] = []
+        for term in plus[:]:
+            other = self.counterpart(term)
+            if other is not None and other in minus:
+                plus.remove(term)
+                minus.remove(other)
+                differences.append(build.sub(self(term), self(other)))
+        total = reduce(build.add, [*differences, *map(self, plus)])
         return reduce(build.sub, map(self, minus), total)
+
+    def counterpart(self, term: Any) -> Any | None:
+        """`term` with old values for new ones, or the other way round; None when it has neither or
+        both."""
+        back = {new: old for old, new in self.moved.items()}
+        found = term.free_symbols
+        at_old, at_new = bool(found & self.moved.keys()), bool(found & back.keys())
+        if at_old is at_new:
+            return None
+        return term.xreplace(dict(self.moved) if at_old else back)
 
     def product(self, value: Any) -> Expr:
         """Factors over one division, with all exponentials in one."""

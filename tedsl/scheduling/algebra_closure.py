@@ -95,8 +95,25 @@ def _sum(row: Sequence[Any], columns: Sequence[Any]) -> Any:
     """The function of elements that a row stands for, in factors unless that takes exponentials
     of tags apart from those of elements."""
     total = sympy().Add(*(a * m for a, m in zip(row, columns, strict=True)))
-    apart = any(entry.has(sympy().exp) for entry in row)
-    return sympy().expand(total) if apart else sympy().factor(total)
+    if any(entry.has(sympy().exp) for entry in row):
+        return sympy().expand(total)
+    factors = sympy().Mul.make_args(sympy().factor(total))
+    return sympy().Mul(*(_grouped(each) if each.is_Add else each for each in factors))
+
+
+def _grouped(total: Any) -> Any:
+    """A sum with a symbol that several terms share taken out of them: s * n - m * n is (s - m) * n,
+    a difference that is taken before it is scaled."""
+    total = sympy().expand(total)
+    shared = [
+        symbol
+        for symbol in sorted(total.free_symbols, key=str)
+        if sum(term.has(symbol) for term in total.args) > 1
+    ]
+    return min(
+        [total, *(sympy().collect(total, symbol) for symbol in shared)],
+        key=lambda form: form.count_ops(),
+    )
 
 
 def common_exponent(values: Sequence[Any], tags: Sequence[Any]) -> Any:

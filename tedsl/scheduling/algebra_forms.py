@@ -60,6 +60,7 @@ class Form:
     conditions: list[tuple[Expr, str]] = field(default_factory=list[tuple[Expr, str]])
     consented: list[Expr] = field(default_factory=list[Expr])
     lines: list[Line] = field(default_factory=list[Line])
+    rates: list[Any] = field(default_factory=list[Any])
 
 
 @dataclass(slots=True, eq=False)
@@ -128,7 +129,7 @@ class Derivation:
             for each in (symbol, after):
                 symbols.known[symbols.same.rep(exprs[each])] = each
         dtype = self.dtype()
-        self.writers["repair"] = Writer(symbols, dtype, exprs)
+        self.writers["repair"] = Writer(symbols, dtype, exprs, self.moved)
         self.writers["final"] = Writer(symbols, dtype)
         self.writers["element"] = Writer(symbols, dtype)
 
@@ -269,6 +270,7 @@ class Derivation:
         form.update = [self.narrow(build.mul(self.wide(form.totals[0]), ratio))]
         writer = self.writers["final"]
         form.lines.append(("factor", ("G(r) = ", writer(sympy().exp(exponent) * rest))))
+        form.rates = self.rates(exponent, rest)
         if exponent != 0 and self.bounded(exponent):
             form.lines.append(("stable", ("the exponential in h is in (0, 1]",)))
         return form
@@ -284,6 +286,30 @@ class Derivation:
             self.nonzero(rest, form)
             parts.append(writer(after / before))
         return reduce(build.mul, parts)
+
+    def rates(self, exponent: Any, rest: Any) -> list[Any]:
+        """a, for each tag, when G(r) is exp(sum of a * r) with known numbers a; else nothing.
+
+        Logarithms of bases are symbols in them (see `Symbols.numbers`).
+        """
+        if rest.free_symbols & set(self.moved):
+            return []
+        found = dict.fromkeys((tag.var for tag in self.problem.tags), sympy().S.Zero)
+        for symbol in self.moved:
+            slope = sympy().expand(sympy().diff(exponent, symbol))
+            tag = self.symbols.exprs[symbol]
+            while isinstance(tag, Cast) and tag.dtype.bits >= tag.a.dtype.bits:
+                tag = tag.a
+            if slope == 0:
+                continue
+            if (
+                not slope.xreplace(self.symbols.numbers()).is_number
+                or not isinstance(tag, Var)
+                or tag not in found
+            ):
+                return []
+            found[tag] += slope
+        return list(found.values())
 
     def bounded(self, exponent: Any) -> bool:
         """exp(exponent(r)) can only fall as the tags move on, each of its tags being a maximum or a
@@ -487,6 +513,33 @@ def prove(derivation: Derivation, form: Form) -> str | None:
                 return "h does not fall"
         elif not derivation.zero(h - sum(s * t for s, t in zip(slopes, totals, strict=True))):
             return "h(x + y) = h(x) + h(y)"
+    if form.rates and not _is_action(derivation, form, reader):
+        return "h(h(t, r, s), s, r') = h(t, r, r')"
     finish = reader(form.finish).xreplace({totals[0]: basis[0]})
     whole = finish - derivation.again(problem.value)
     return None if derivation.zero(whole) else "the deferred part"
+
+
+def _is_action(derivation: Derivation, form: Form, reader: Reader) -> bool:
+    """(iv) h = t * exp(sum of a * (r' - r)); h(h(t, r, s), s, r') = h(t, r, r'); h(t, r, r) = t."""
+    problem, moved = derivation.problem, derivation.moved
+    total = derivation.fold_symbol(form.totals[0])
+    h = reader(form.update[0])
+    ratio = sympy().diff(h, total)
+    places = {tag.var: n for n, tag in enumerate(problem.tags)}
+    change, middle = sympy().S.Zero, dict[Any, Any]()
+    for symbol, after in moved.items():
+        middle[symbol] = sympy().Symbol(f"{symbol.name}s", **symbol.assumptions0)
+        tag = derivation.symbols.exprs[symbol]
+        while isinstance(tag, Cast):
+            tag = tag.a
+        if isinstance(tag, Var) and symbol in ratio.free_symbols:
+            change += form.rates[places[tag]] * (after - symbol)
+    first = ratio.xreplace({after: middle[symbol] for symbol, after in moved.items()})
+    second = ratio.xreplace(middle)
+    back = ratio.xreplace({after: symbol for symbol, after in moved.items()})
+    return (
+        derivation.zero(h - total * sympy().exp(change))
+        and derivation.zero(first * second - ratio)
+        and derivation.zero(back - 1)
+    )

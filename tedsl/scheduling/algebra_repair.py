@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from tedsl.expr import build
 from tedsl.expr.nodes import Axis, BinaryOp, Cast, Expr, Reducer, Unary, Var
 from tedsl.expr.printer import print_expr
 from tedsl.expr.visit import map_children, substitute, variables
@@ -23,6 +24,7 @@ from tedsl.scheduling.algebra_terms import (
     Role,
     Stopped,
     Symbols,
+    is_zero,
     rounds,
     sympy,
 )
@@ -104,6 +106,19 @@ def derive_repair(
     return _repair(value, tuple(tags), problem, found)
 
 
+def same_value(
+    a: Expr, b: Expr, tags: Sequence[Tag], over: Collection[Axis], *, time_limit: float = 2.0
+) -> bool:
+    """True when `a` and `b` are proved to be equal over the real numbers, for all tags."""
+    try:
+        problem = pose(build.sub(a, b), tags, BinaryOp.ADD, over, {})
+        reader = Reader(problem.roles, problem.signs, Symbols(), False, False)
+        with Clock(time_limit).watching():
+            return is_zero(reader(problem.value), reader.symbols)
+    except (Mixed, Stopped):
+        return False
+
+
 def _wrong_reducer(reducer: Reducer | BinaryOp, operator: BinaryOp | None) -> Refusal:
     if operator is BinaryOp.MUL:
         return Refusal(
@@ -112,7 +127,7 @@ def _wrong_reducer(reducer: Reducer | BinaryOp, operator: BinaryOp | None) -> Re
         )
     name = reducer.value if isinstance(reducer, BinaryOp) else reducer.name
     return Refusal(
-        f"the reducer {name} is no sum, minimum or maximum of scalars",
+        f"the reducer {name} is no sum, minimum or maximum of scalars, and no tuple of sums",
         hint="its tags may be read by other reductions; let its own sources read none",
     )
 
@@ -152,6 +167,8 @@ def _solve(
     if unproved is not None:
         return Mixed(problem.value, f"a repair of {{0}} was found, but not proved: {unproved}")
     form.consented = list(dict.fromkeys(reader.consented))
+    numbers = reader.symbols.numbers()
+    form.rates = [float(rate.xreplace(numbers)) for rate in form.rates]
     points, error = checked(_trial(problem, form))
     if error > TOLERANCE:
         return Mixed(
@@ -213,6 +230,7 @@ def _repair(value: Expr, tags: tuple[Tag, ...], problem: Problem, solved: _Solve
         tuple(t for t in tags if t.operator is BinaryOp.ADD and t.var in read),
         tuple(Condition(real(holds), proof) for holds, proof in form.conditions),
         consented,
+        rates=tuple(form.rates),
     )
     return replace(repair, steps=tuple(proof_text(repair, problem, solved.points, form.lines)))
 

@@ -161,6 +161,16 @@ class Symbols:
             self.roles[symbol] = role
         return self.known[rep]
 
+    def numbers(self) -> dict[Any, Any]:
+        """The symbols of logarithms of known bases, as numbers."""
+        two = sympy().Integer(2)
+        known = {
+            symbol: two if base is None else sympy().Float(base.value)
+            for symbol, base in self.logs.items()
+            if base is None or (isinstance(base, Const) and base.value > 0)
+        }
+        return {symbol: sympy().log(base) for symbol, base in known.items()}
+
     def logarithm(self, base: Expr | None, key: object, role: Role) -> Any:
         """The symbol of log(base), of log(2) for None."""
         for symbol, known in self.logs.items():

@@ -328,27 +328,37 @@ def _dimension(index: Expr, moving: Sequence[Axis], full: Range, facts: Facts) -
 
 
 def _union(ranges: list[Range], full: Range, facts: Facts) -> Range:
-    """The smallest range that holds all, clipped to the dimension where that is provable."""
+    """The smallest range that holds all, clipped to the dimension where that is provable and leaves
+    a constant extent constant."""
     low, end = ranges[0].min, add(ranges[0].min, ranges[0].extent)
     for r in ranges[1:]:
         low = simplify(minimum(low, r.min), facts)
         end = simplify(maximum(end, add(r.min, r.extent)), facts)
+    box = Range(low, simplify(sub(end, low), facts))
     if prove(at_most(low, ZERO), facts):
         low = ZERO
     if prove(at_most(full.extent, end), facts):
         end = full.extent
-    extent = simplify(sub(end, low), facts)
+    extent: Expr | None = simplify(sub(end, low), facts)
     loops = [node for node in walk(extent) if isinstance(node, Axis)]
     if loops:
-        bound = upper_bound(extent, loops, facts)
-        if bound is None:
-            return full
-        extent = simplify(bound, facts)
-    size, dimension = interval(extent, facts), interval(full.extent, facts)
-    fixed = size.lo is not None and size.lo == size.hi and dimension.lo == dimension.hi
-    if fixed and dimension.lo is not None and dimension.lo <= (size.lo or 0):
-        return full
-    return Range(simplify(low, facts), extent)
+        extent = upper_bound(extent, loops, facts)
+    whole = _settled(full, facts)
+    if extent is None:
+        return whole
+    needed = _settled(Range(simplify(low, facts), simplify(extent, facts)), facts)
+    if constant(needed.extent) is None and constant(box.extent) is not None:
+        needed = Range(simplify(box.min, facts), box.extent)
+    known, dimension = constant(needed.extent), constant(whole.extent)
+    return whole if known is not None and dimension is not None and dimension <= known else needed
+
+
+def _settled(box: Range, facts: Facts) -> Range:
+    """The range with a constant for an extent that can have only one value."""
+    size = interval(box.extent, facts)
+    if constant(box.extent) is not None or size.lo is None or size.lo != size.hi:
+        return box
+    return Range(box.min, Const(size.lo, box.extent.dtype))
 
 
 def _stage_bounds(
@@ -393,7 +403,7 @@ def _slices(
 ) -> dict[Axis, Range]:
     """What an online stage folds in one iteration of the loop it goes along with: the part of the
     axis that its host folds there."""
-    if not stage.attach.online:
+    if not stage.attach.online or not op.reduce_axes:
         return {}
     host = plan.stage(stage.attach.stage)
     fixed = frozenset(enclosing_loops(plan, stage))

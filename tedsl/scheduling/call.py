@@ -13,7 +13,6 @@ from typing import cast
 from tedsl.dtypes import DType
 from tedsl.errors import ScheduleError
 from tedsl.expr.nodes import Axis, Const, Expr, Var
-from tedsl.expr.printer import print_expr
 from tedsl.expr.tensor import Operation, Tensor
 from tedsl.scheduling.index_map import IndexMap
 from tedsl.scheduling.names import axis_text
@@ -85,9 +84,17 @@ class Call:
         )
 
 
+_PASSED = ("primitive_call", "decide", "_tile", "_reorder")
+_FILES = ("handle.py", "automatic.py")
+
+
 def caller(depth: int) -> tuple[str, int]:
-    """File and line of the frame `depth` calls up."""
-    frame = sys._getframe(depth + 1)  # pyright: ignore[reportPrivateUsage]
+    """File and line of the frame `depth` calls up, those that only pass a call on left out."""
+    frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+    for _ in range(depth):
+        frame = frame.f_back or frame
+        while frame.f_code.co_name in _PASSED and frame.f_code.co_filename.endswith(_FILES):
+            frame = frame.f_back or frame
     return frame.f_code.co_filename, frame.f_lineno
 
 
@@ -107,7 +114,7 @@ def text(plan: Plan, value: object) -> str:
         case Var():
             return value.name
         case Expr():
-            return print_expr(value)
+            return str(value)
         case str():
             return f'"{value}"'
         case tuple() | list():

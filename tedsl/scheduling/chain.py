@@ -7,12 +7,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from tedsl.expr.nodes import Axis, Expr, Reduce, TensorRead, Var
+from tedsl.expr.nodes import Axis, Expr, Folded, Reduce, TensorRead, Var
 from tedsl.expr.tensor import ComputeOp, Operation
-from tedsl.expr.visit import axes_of, rewrite, structural_equal, substitute
-from tedsl.scheduling.graph import is_reduction, tensors_read
+from tedsl.expr.visit import axes_of, rewrite, structural_equal, substitute, walk
+from tedsl.scheduling.graph import is_reduction, reroute, tensors_read
 from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
 
 
@@ -62,6 +62,52 @@ def chain_of(plan: Plan, last: StagePlan) -> Chain:
     readers = _pointwise_below(plan, (last.op, *members))
     between = tuple(s for s in _pointwise_above(plan, members) if s.op in readers)
     return Chain(last, tuple(s for s in plan.stages if s.op in members), between)
+
+
+def finished_inside(plan: Plan, last: StagePlan) -> Plan:
+    """The plan in which the chain of `last` applies to each element what an earlier repair let it
+    apply at the end.
+
+    Before:  T = sum(b)(T.rf[b]) * G(r)
+    After:   T = sum(b)(T.rf[b] * G(r))
+
+    What leaves a loop distributes over the fold (see `repair`), so this goes back to the value that
+    the repair was derived of; what leaves the loop of the new chain is found again.
+    """
+    end = reduce_of(last.op)
+    if end is None:
+        return plan
+    names = [
+        stage.name
+        for stage in plan.stages
+        if (own := reduce_of(stage.op)) is not None
+        and (own.finish is not None and own.repair is None)
+        and same_domain(own, end)
+    ]
+    if not names:
+        return plan
+    whole = _finished_inside(plan, names)
+    chain = chain_of(whole, whole.stage(last.name))
+    within = {stage.name for stage in (*chain.members, chain.last)}
+    return _finished_inside(plan, [name for name in names if name in within])
+
+
+def _finished_inside(plan: Plan, names: Sequence[str]) -> Plan:
+    for name in names:
+        stage = plan.stage(name)
+        own = reduce_of(stage.op)
+        if own is None or own.finish is None or not isinstance(stage.op, ComputeOp):
+            continue
+        sources = tuple(_finished(own.finish, source) for source in own.sources)
+        init = None if own.init is None else tuple(_finished(own.finish, v) for v in own.init)
+        op = replace(stage.op, bodies=(replace(own, sources=sources, init=init, finish=None),))
+        plan = plan.with_stage(replace(stage, op=op))
+        plan = reroute(plan, dict(zip(stage.op.outputs, op.outputs, strict=True)))
+    return plan
+
+
+def _finished(finish: Expr, value: Expr) -> Expr:
+    return substitute(finish, {node: value for node in walk(finish) if isinstance(node, Folded)})
 
 
 def skips(chain: Chain) -> bool:
@@ -148,6 +194,13 @@ class TagReads:
 
 def with_tags(value: Expr, members: Collection[Operation], over: Sequence[Axis]) -> TagReads:
     """Give each distinct read of a member, at one value for the whole fold, a variable."""
+    return all_with_tags((value,), members, over)[0]
+
+
+def all_with_tags(
+    values: Sequence[Expr], members: Collection[Operation], over: Sequence[Axis]
+) -> tuple[TagReads, ...]:
+    """The same for several values, which share the variables."""
     found: list[tuple[TensorRead, Var]] = []
     folded = frozenset(over)
 
@@ -163,5 +216,6 @@ def with_tags(value: Expr, members: Collection[Operation], over: Sequence[Axis])
         found.append((node, var))
         return var
 
-    changed = rewrite(value, replaced)
-    return TagReads(changed, tuple(r for r, _ in found), tuple(v for _, v in found))
+    changed = [rewrite(value, replaced) for value in values]
+    reads, names = tuple(read for read, _ in found), tuple(var for _, var in found)
+    return tuple(TagReads(each, reads, names) for each in changed)

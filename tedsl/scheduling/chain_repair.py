@@ -30,11 +30,12 @@ from tedsl.expr.nodes import (
 )
 from tedsl.expr.numerics import Value, xp
 from tedsl.expr.tensor import ComputeOp, Operation, Tensor
-from tedsl.expr.visit import reads, substitute, walk
+from tedsl.expr.visit import reads, structural_equal, substitute, walk
 from tedsl.scheduling.call import Call
 from tedsl.scheduling.chain import (
     Chain,
     TagReads,
+    all_with_tags,
     expanded,
     reduce_of,
     with_tags,
@@ -42,8 +43,10 @@ from tedsl.scheduling.chain import (
 from tedsl.scheduling.checks.online import (
     refuse_repair,
     require_no_init,
+    require_no_tags_in_where,
 )
 from tedsl.scheduling.checks.rewrites import reduction
+from tedsl.scheduling.joint import adds, joined
 from tedsl.scheduling.plan import Plan
 from tedsl.scheduling.repair import Kind, Refusal, Repair, Sign, Tag
 from tedsl.scheduling.signs import fold_sign, sign_of
@@ -53,18 +56,22 @@ _PROBES = (-1e4, -1.0, 0.0, 1.0, 1e4)
 
 @dataclass(frozen=True, slots=True)
 class Consent:
-    """What the user takes as exact, and how long a derivation may take."""
+    """What the user takes as exact, how long a derivation may take, and by how much what repairs
+    follow may lag behind (as given; see `lazy`)."""
 
     casts: bool = False
     rounding: bool = False
     time_limit: float = 2.0
+    lag: object = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Derived:
-    """The derivation for one reduction: with pointwise producers written out (`full`), and what was
-    split off before (`split`, when part of the value leaves the loop while its producers stay)."""
+    """The derivation for the reduction `owner`: with pointwise producers written out (`full`), and
+    what was split off before (`split`, when part of the value leaves the loop while its producers
+    stay)."""
 
+    owner: Operation
     tags: TagReads
     full: Repair
     split: tuple[TagReads, Repair] | None
@@ -76,18 +83,28 @@ class Derived:
         return first + self.full.explain()
 
 
-def derive_chain(plan: Plan, call: Call, chain: Chain, consent: Consent) -> dict[str, Derived]:
-    """The repairs of the reductions of a chain that depend on others, by stage."""
+def derive_chain(
+    plan: Plan, call: Call, chain: Chain, consent: Consent, *, finished: bool
+) -> dict[str, Derived]:
+    """The repairs of the reductions of a chain that depend on others, by stage.
+
+    With `finished` all of them are read when they are finished; otherwise the members are read
+    while they are folded, and nothing of theirs can be left for the end.
+    """
     members = {stage.op for stage in chain.members}
     signs: dict[Tensor, Sign] = {}
     found: dict[str, Derived] = {}
     for stage in (*chain.members, chain.last):
         _, reduce = reduction(plan, call, stage)
-        tags = with_tags(expanded(reduce.sources[0], members), members, reduce.axes)
-        others = [with_tags(expanded(s, members), members, reduce.axes) for s in reduce.sources[1:]]
-        if tags.reads or any(other.reads for other in others):
+        values = [expanded(source, members) for source in reduce.sources]
+        tags = all_with_tags(values, members, reduce.axes)
+        if reduce.where is not None:
+            where = with_tags(expanded(reduce.where, members), members, reduce.axes)
+            require_no_tags_in_where(plan, call, stage, where)
+        if tags[0].reads:
             require_no_init(plan, call, stage, reduce)
-            result = _derive(plan, reduce, tags, members, signs, consent)
+            whole = finished or stage is chain.last
+            result = _derive(plan, stage.op, reduce, tags, members, signs, consent, whole)
             if isinstance(result, Refusal):
                 raise refuse_repair(plan, call, stage, result)
             found[stage.name] = result
@@ -95,7 +112,8 @@ def derive_chain(plan: Plan, call: Call, chain: Chain, consent: Consent) -> dict
         for tensor, body in zip(stage.op.outputs, bodies, strict=True):
             source = reduce.sources[body.index if isinstance(body, Reduce) else 0]
             whole = reduce.where is None
-            sign = fold_sign(reduce.reducer.operator, _sign(expanded(source, members), signs))
+            operator = BinaryOp.ADD if adds(reduce.reducer) else reduce.reducer.operator
+            sign = fold_sign(operator, _sign(expanded(source, members), signs))
             keeps = whole or sign is not Sign.POSITIVE
             signs[tensor] = sign if keeps else Sign.NONNEGATIVE
     return found
@@ -108,18 +126,22 @@ def _sign(value: Expr, signs: Mapping[Tensor, Sign]) -> Sign:
 
 def _derive(
     plan: Plan,
+    owner: Operation,
     reduce: Reduce,
-    tags: TagReads,
+    tags: Sequence[TagReads],
     members: Collection[Operation],
     signs: Mapping[Tensor, Sign],
     consent: Consent,
+    defer: bool,
 ) -> Derived | Refusal:
     """First split off what leaves the loop, with the stages between as they are; then the rest with
-    all of them written out."""
+    all of them written out.  Nothing leaves it without `defer`, or of several sums."""
 
     # Loaded at the first chain: it is large, and few programs have one.
     engine = importlib.import_module("tedsl.scheduling.algebra_repair")
     derive_repair: Callable[..., Repair | Refusal] = engine.derive_repair
+
+    several = len(tags) > 1 and adds(reduce.reducer)
 
     def repair(found: TagReads, defer: bool) -> Repair | Refusal:
         return derive_repair(
@@ -128,7 +150,7 @@ def _derive(
                 _tag(read.tensor, var, signs)
                 for read, var in zip(found.reads, found.names, strict=True)
             ],
-            reduce.reducer,
+            BinaryOp.ADD if several else reduce.reducer,
             reduce.axes,
             consent_casts=consent.casts,
             consent_rounding=consent.rounding,
@@ -136,16 +158,30 @@ def _derive(
             time_limit=consent.time_limit,
         )
 
+    if several:
+        repairs: list[Repair] = []
+        for each in tags:
+            result = repair(each, False)
+            if isinstance(result, Refusal):
+                return result
+            repairs.append(result)
+
+        def same(a: Expr, b: Expr) -> bool:
+            return structural_equal(a, b) or engine.same_value(
+                a, b, repairs[0].tags, reduce.axes, time_limit=consent.time_limit
+            )
+
+        return Derived(owner, tags[0], joined(repairs, same), None)
     kept = with_tags(expanded(reduce.sources[0], members, plan), members, reduce.axes)
-    first = repair(kept, True)
+    first = repair(kept, True) if defer else None
     if isinstance(first, Repair) and first.deferred and first.kind is not Kind.MATRIX:
         rest = kept.restored(first.basis[0])
         inner = with_tags(expanded(rest, members), members, reduce.axes)
         second = repair(inner, False)
         if isinstance(second, Repair):
-            return Derived(inner, second, (kept, first))
-    whole = repair(tags, True)
-    return whole if isinstance(whole, Refusal) else Derived(tags, whole, None)
+            return Derived(owner, inner, second, (kept, first))
+    whole = repair(tags[0], defer)
+    return whole if isinstance(whole, Refusal) else Derived(owner, tags[0], whole, None)
 
 
 def _tag(tensor: Tensor, var: Var, signs: Mapping[Tensor, Sign]) -> Tag:
@@ -174,10 +210,19 @@ def over_folded(repair: Repair) -> Expr:
     return substitute(repair.finish, {total: Folded(0, total.dtype)})
 
 
-def updates(repair: Repair, tags: TagReads, reduce: Reduce) -> tuple[Expr, ...]:
-    """What becomes of the values folded so far, one for each of the basis."""
+def updates(
+    repair: Repair, tags: TagReads, reduce: Reduce, followed: Sequence[Expr]
+) -> tuple[Expr, ...]:
+    """What becomes of the values folded so far, one for each of the basis, when what they follow
+    (the reads of the tags, or of references to them) moves."""
     totals = [Folded(n, total.dtype) for n, total in enumerate(repair.totals)]
-    return _moved(repair, tags, reduce, totals, [Before(read) for read in tags.reads])
+    return _moved(repair, tags, reduce, totals, [Before(r) for r in followed], followed, totals)
+
+
+def last_repair(repair: Repair, tags: TagReads, reduce: Reduce, followed: Sequence[Expr]) -> Expr:
+    """The first folded value, moved on from the references `followed` to the tags."""
+    totals = [Folded(n, total.dtype) for n, total in enumerate(repair.totals)]
+    return _moved(repair, tags, reduce, totals, followed, tags.reads, totals)[0]
 
 
 def merged(
@@ -186,10 +231,13 @@ def merged(
     reduce: Reduce,
     totals: Sequence[Expr],
     old: Sequence[Expr],
-) -> Expr:
+) -> tuple[Expr, ...]:
     """What a part with the folded values `totals`, which belong to the tags `old`, adds to the
-    whole."""
-    return _moved(repair, tags, reduce, totals, old)[0]
+    whole: one value for each that the reduction folds."""
+    # Of several totals an empty part adds numbers, so that a later repair sees what they share.
+    nothing = [Const(0.0, t.dtype) for t in totals] if len(totals) > 1 else totals
+    moved = _moved(repair, tags, reduce, totals, old, tags.reads, nothing)
+    return moved[: len(reduce.sources)]
 
 
 def _moved(
@@ -198,12 +246,14 @@ def _moved(
     reduce: Reduce,
     totals: Sequence[Expr],
     old: Sequence[Expr],
+    new: Sequence[Expr],
+    nothing: Sequence[Expr],
 ) -> tuple[Expr, ...]:
-    """h of the totals, from the tags `old` to those that are read; the totals themselves while
-    nothing has been folded."""
+    """h of the totals, from the tags `old` to `new`; while nothing has been folded, `nothing`,
+    which has the values of the totals there."""
     if repair.kind is Kind.NONE:
         return tuple(totals)
-    moved = repair.repaired(totals, old, tags.reads)
+    moved = repair.repaired(totals, old, new)
     moved = tuple(tags.restored(each) for each in moved)
     if _keeps_identity(repair, tags, reduce):
         return moved
@@ -211,7 +261,7 @@ def _moved(
     if len(totals) == 1:
         start = list(reduce.reducer.identity)
     empty = both(*(Compare(CompareOp.EQ, t, e) for t, e in zip(totals, start, strict=True)))
-    return tuple(select(empty, total, each) for total, each in zip(totals, moved, strict=True))
+    return tuple(select(empty, a, b) for a, b in zip(nothing, moved, strict=True))
 
 
 def _keeps_identity(repair: Repair, tags: TagReads, reduce: Reduce) -> bool:

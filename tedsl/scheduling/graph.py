@@ -9,15 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
-from tedsl.expr.bounds_check import check_complete
 from tedsl.expr.nodes import Axis, Expr, Reduce, TensorRead, Var
-from tedsl.expr.scan_body import within_scans
 from tedsl.expr.tensor import ComputeOp, ExternOp, Operation, PlaceholderOp, ScanOp, Tensor
 from tedsl.expr.visit import reads, rewrite, variables
 from tedsl.ir.nodes import Scope
+from tedsl.late import late
 from tedsl.scheduling.names import labels, unique_name
 from tedsl.scheduling.plan import Attach, AttachKind, Plan, StagePlan
+
+if TYPE_CHECKING:
+    from tedsl.expr import bounds_check, scan_body
+else:
+    bounds_check = late("tedsl.expr.bounds_check")
+    scan_body = late("tedsl.expr.scan_body")
 
 
 @lru_cache(maxsize=1024)
@@ -68,8 +74,8 @@ def initial_plan(outputs: tuple[Tensor, ...]) -> Plan:
     stages: list[StagePlan] = []
     taken: set[str] = set()
     ops = producers_first(outputs)
-    steps = within_scans(ops)
-    check_complete(op for op in ops if op not in steps)
+    steps = scan_body.within_scans(ops)
+    bounds_check.check_complete(op for op in ops if op not in steps)
     for op in ops:
         if not isinstance(op, (ComputeOp, PlaceholderOp, ExternOp)):
             continue

@@ -10,12 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from tedsl.errors import InternalError
-from tedsl.expr.intrin import TensorIntrin
 from tedsl.expr.nodes import Axis, AxisKind, Expr
 from tedsl.expr.tensor import ComputeOp, ExternOp, Operation, PlaceholderOp, Tensor
 from tedsl.ir.nodes import DEFAULT_LAUNCH, Launch, LoopKind, PartPolicy, Products, Scope
+
+if TYPE_CHECKING:
+    from tedsl.expr.intrin import TensorIntrin
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -103,7 +106,9 @@ class Attach:
 
     With `online` the stage is a reduction that goes along with the reduction of `stage`: each
     iteration of `axis` folds the part of its axis that `stage` folds there, and what is read inside
-    the loop is the result so far.  With `estimate` that is a sum scaled up to the whole axis.
+    the loop is the result so far.  With `estimate` that is a sum scaled up to the whole axis.  With
+    `lazy` it stays as it is in most iterations, and repairs that follow it are skipped in those in
+    which none of it changes.
     """
 
     kind: AttachKind = AttachKind.ROOT
@@ -111,6 +116,7 @@ class Attach:
     axis: Axis | None = None
     online: bool = False
     estimate: bool = False
+    lazy: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +161,7 @@ class StagePlan:
     in one indivisible step.
     `specializations` are conditions on sizes, each of one more version of the stage's kernel; the
     first that holds at a call decides.  `aligned` is how it lies in memory.
+    `env` are the threads that a scan launches around its steps, by their tags.
     """
 
     name: str
@@ -170,6 +177,7 @@ class StagePlan:
     specializations: tuple[Expr, ...] = ()
     aligned: tuple[Align, ...] = ()
     kept: Kept | None = None
+    env: tuple[str, ...] = ()
 
     @property
     def root_axes(self) -> tuple[Axis, ...]:

@@ -65,11 +65,32 @@ class Recomputation:
 
 
 @dataclass(frozen=True, slots=True)
+class Pipelined:
+    """A loop whose loads run ahead: its name, and how many iterations are in flight."""
+
+    loop: str
+    num_stages: int
+
+    def __str__(self) -> str:
+        ahead = self.num_stages - 1
+        if not ahead:
+            return f"{self.loop} in 1 stage: nothing is loaded ahead"
+        steps = "iteration" if ahead == 1 else "iterations"
+        return (
+            f"{self.loop} in {self.num_stages} stages\n"
+            f"  cpu     prefetches what is read {ahead} {steps} later (prefetcht0, prfm)\n"
+            f"  triton  tl.range(num_stages={self.num_stages})"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class ScheduleReport:
-    """The attached and inlined stages of a schedule, and the sizes that were assumed."""
+    """The attached and inlined stages of a schedule, the sizes that were assumed, and the pipelined
+    loops."""
 
     stages: tuple[Recomputation, ...]
     sizes: tuple[tuple[str, int], ...] = ()
+    pipelined: tuple[Pipelined, ...] = ()
 
     @property
     def redundant(self) -> tuple[Recomputation, ...]:
@@ -81,9 +102,8 @@ class ScheduleReport:
 
     def __str__(self) -> str:
         head = [f"with {', '.join(f'{n} = {v}' for n, v in self.sizes)}"] if self.sizes else []
-        if not self.stages:
-            return "\n".join([*head, "every stage is at root: nothing is computed twice"])
-        return "\n".join([*head, *map(str, self.stages)])
+        rows = [*map(str, self.stages)] or ["every stage is at root: nothing is computed twice"]
+        return "\n".join([*head, *rows, *map(str, self.pipelined)])
 
 
 def explain_plan(plan: Plan, sizes: Mapping[str, int]) -> ScheduleReport:
@@ -99,7 +119,13 @@ def explain_plan(plan: Plan, sizes: Mapping[str, int]) -> ScheduleReport:
     inlined = [counter.inlined(s) for s in plan.stages if s.attach.kind is AttachKind.INLINE]
     order = {stage.name: n for n, stage in enumerate(plan.stages)}
     rows = sorted((row for row in (*found, *inlined) if row), key=lambda row: order[row.stage])
-    return ScheduleReport(tuple(rows), tuple(known.items()))
+    pipelined = [
+        Pipelined(axis_text(plan, axis), stage.mark(axis).num_stages)
+        for stage in plan.stages
+        for axis in stage.leaf_axes
+        if stage.mark(axis).num_stages
+    ]
+    return ScheduleReport(tuple(rows), tuple(known.items()), tuple(pipelined))
 
 
 class _Counter:

@@ -17,8 +17,8 @@ result on numbers, or says what stands in the way.  Three things may be combined
   the folds of a basis of it follow linearly: (c - m)^2 needs those of (c - m)^2, c - m and 1.
 
 Because (i) holds for any two values of the tags, r need not be the exact partial result: it may lag
-behind, and a sum may be scaled up to an estimate of the whole, as long as the last repair goes to
-the finished value.
+behind (see `lazy`), and a sum may be scaled up to an estimate of the whole, as long as the last
+repair goes to the finished value.
 """
 
 from __future__ import annotations
@@ -105,6 +105,8 @@ class Repair:
         conditions: what must hold for `update` to be defined, each proved.
         consented: casts and roundings that the proof takes as exact, by the caller's consent.
         steps: the lines of the proof.
+        rates: a, for each tag, where h is proved to be t * exp(sum of a * (r' - r)): an action of
+            the differences of tags, so that totals may lag behind (see `lazy`); else empty.
     """
 
     value: Expr
@@ -121,6 +123,7 @@ class Repair:
     conditions: tuple[Condition, ...] = ()
     consented: tuple[str, ...] = ()
     steps: tuple[str, ...] = ()
+    rates: tuple[float, ...] = ()
 
     @property
     def kind(self) -> Kind:

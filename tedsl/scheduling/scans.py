@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from tedsl.expr.nodes import Axis, AxisKind, Const, TensorRead
-from tedsl.expr.scan_body import body_of, within_scans
+from tedsl.expr.scan_body import body_of, step_axes, within_scans
 from tedsl.expr.tensor import ComputeOp, Operation, PlaceholderOp, ScanOp, Tensor
 from tedsl.expr.visit import reads, substitute
 from tedsl.index.evaluate import EvaluationError, evaluate_int
 from tedsl.scheduling.plan import Attach, AttachKind, Plan, StagePlan
 
 
+@lru_cache(maxsize=4)
 def scan_stages(plan: Plan) -> tuple[tuple[StagePlan, ScanOp], ...]:
     """The scans of the plan with their operations."""
     return tuple((s, s.op) for s in plan.stages if isinstance(s.op, ScanOp))
@@ -30,7 +31,7 @@ def _members(plan: Plan) -> dict[Operation, ScanOp]:
 
 def scan_of(plan: Plan, op: Operation) -> StagePlan | None:
     """The scan of which `op` is a state, or to whose steps it belongs."""
-    if not any(isinstance(stage.op, ScanOp) for stage in plan.stages):
+    if not scan_stages(plan):
         return None
     found = _members(plan).get(op)
     return None if found is None else plan.stage_of(found)
@@ -81,28 +82,6 @@ def role(plan: Plan, op: Operation) -> tuple[str, StagePlan] | None:
     return None
 
 
-@lru_cache(maxsize=256)
-def step_axes(scan: ScanOp) -> Mapping[Operation, frozenset[Axis]]:
-    """For each operation of the steps, its axes that have one value in a step: those of the
-    updates, and what they index so."""
-    steps: dict[Operation, frozenset[Axis]] = {}
-    body = body_of(scan)
-    updates = {update.op for update in scan.updates}
-    for op in reversed(body):
-        users = [(user, read) for user in body for read in reads(*user.bodies)]
-        mine = [(user, read) for user, read in users if read.tensor.op is op]
-        found = {
-            axis
-            for place, axis in enumerate(op.axes)
-            if mine and all(read.indices[place] in steps[user] for user, read in mine)
-        }
-        if op in updates:
-            first = {op.axes[0]}
-            found = first if not mine else found & first
-        steps[op] = frozenset(found)
-    return steps
-
-
 def is_step_axis(plan: Plan, stage: StagePlan, axis: Axis) -> bool:
     """True when `axis` of a stage of the steps, or what it was split from, is fixed in a step."""
     if isinstance(stage.op, ScanOp):
@@ -130,7 +109,18 @@ def crossing(scan: ScanOp, place: int) -> Crossing | None:
     Each operation of the body must have one axis for the dimension, and read the states, and the
     others, at that axis.  (TVM: a fix point of the scan.)
     """
+    return _followed(scan, place, {})
+
+
+def aligned(scan: ScanOp, place: int) -> Mapping[Operation, Axis] | None:
+    """The axis that each operation of the body has for dimension `place`; None when elements
+    cross."""
     axes: dict[Operation, Axis] = {}
+    return axes if _followed(scan, place, axes) is None else None
+
+
+def _followed(scan: ScanOp, place: int, axes: dict[Operation, Axis]) -> Crossing | None:
+    """The first crossing, from the updates on; fills in `axes` on the way."""
     updates = {update.op for update in scan.updates}
     body = frozenset(body_of(scan))
     for op in reversed(body_of(scan)):

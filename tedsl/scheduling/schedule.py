@@ -9,18 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from tedsl.errors import ScheduleError, TedslError
 from tedsl.expr.nodes import Var
 from tedsl.expr.tensor import Operation, PlaceholderOp, Tensor
+from tedsl.late import late
 from tedsl.scheduling.call import Call, caller, kind_of
-from tedsl.scheduling.checks.arguments import whole_number
-from tedsl.scheduling.checks.atomics import require_atomics
-from tedsl.scheduling.checks.scans import check_outputs
-from tedsl.scheduling.checks.storage import require_storage
-from tedsl.scheduling.checks.together import require_joins
-from tedsl.scheduling.diff import Difference, difference
 from tedsl.scheduling.graph import initial_plan, producers_first, retiring, runtime_sizes
 from tedsl.scheduling.methods.groups import GroupMethods
 from tedsl.scheduling.methods.handle import Made, primitives_of
@@ -29,12 +24,25 @@ from tedsl.scheduling.methods.rewrites import RewriteMethods
 from tedsl.scheduling.methods.sizes import AssumeMethods
 from tedsl.scheduling.names import labels
 from tedsl.scheduling.plan import Plan
-from tedsl.scheduling.printer import print_plan
-from tedsl.scheduling.recompute import ScheduleReport, explain_plan
-from tedsl.scheduling.source import call_text, python_source
 from tedsl.scheduling.stage import Stage
 from tedsl.scheduling.trace import Step, Trace, record
 from tedsl.scheduling.watch import tell
+
+if TYPE_CHECKING:
+    from tedsl.scheduling import diff as differences
+    from tedsl.scheduling import printer, recompute, source
+    from tedsl.scheduling.checks import arguments, atomics, intrinsics, scans, storage, together
+else:
+    differences = late("tedsl.scheduling.diff")
+    printer = late("tedsl.scheduling.printer")
+    recompute = late("tedsl.scheduling.recompute")
+    source = late("tedsl.scheduling.source")
+    arguments = late("tedsl.scheduling.checks.arguments")
+    atomics = late("tedsl.scheduling.checks.atomics")
+    intrinsics = late("tedsl.scheduling.checks.intrinsics")
+    scans = late("tedsl.scheduling.checks.scans")
+    storage = late("tedsl.scheduling.checks.storage")
+    together = late("tedsl.scheduling.checks.together")
 
 Choice = TypeVar("Choice")
 
@@ -59,7 +67,7 @@ class State:
     knobs: Mapping[str, Knob]
 
 
-def diff(left: Schedule, right: Schedule) -> Difference:
+def diff(left: Schedule, right: Schedule) -> differences.Difference:
     """`left.diff(right)`."""
     return left.diff(right)
 
@@ -67,6 +75,7 @@ def diff(left: Schedule, right: Schedule) -> Difference:
 def create_schedule(
     ops: Tensor | Operation | Sequence[Tensor | Operation],
     decisions: Mapping[str, object] | None = None,
+    target: str | None = None,
 ) -> Schedule:
     """A schedule that computes `ops` and all they read, each stage by itself in the loops of its
     definition.
@@ -74,13 +83,14 @@ def create_schedule(
     Args:
         ops: the outputs: tensors, or operations for all their outputs.
         decisions: values for knobs, by name (see `Schedule.knob`).
+        target: where it is to run, `"cpu"` or `"cuda"`: what `te.auto` offers follows it.
 
     Returns:
         The schedule.
     """
     outputs = _outputs(ops)
-    check_outputs(producers_first(outputs), outputs)
-    return Schedule(initial_plan(outputs), decisions)
+    scans.check_outputs(producers_first(outputs), outputs)
+    return Schedule(initial_plan(outputs), decisions, target)
 
 
 def _outputs(ops: object) -> tuple[Tensor, ...]:
@@ -129,7 +139,13 @@ class Schedule(RewriteMethods, PrecisionMethods, GroupMethods, AssumeMethods):
     nest.
     """
 
-    def __init__(self, plan: Plan, decisions: Mapping[str, object] | None = None) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        decisions: Mapping[str, object] | None = None,
+        target: str | None = None,
+    ) -> None:
+        self.target = target
         self._state = State(plan, {stage.op: stage.name for stage in plan.stages}, {})
         self._steps: tuple[Step, ...] = ()
         self._before: tuple[State, ...] = ()
@@ -165,9 +181,16 @@ class Schedule(RewriteMethods, PrecisionMethods, GroupMethods, AssumeMethods):
         """The knobs asked for so far, in order."""
         return tuple(self._state.knobs.values())
 
-    def copy(self) -> Schedule:
-        """An independent schedule in the same state."""
-        other = Schedule(self.plan, self._decisions)
+    def copy(self, *, decided: bool = True) -> Schedule:
+        """An independent schedule in the same state.
+
+        Args:
+            decided: False leaves the decisions behind, so that knobs to come take their defaults.
+
+        Returns:
+            The copy.
+        """
+        other = Schedule(self.plan, self._decisions if decided else None, self.target)
         other._state, other._steps, other._before = self._state, self._steps, self._before
         return other
 
@@ -213,9 +236,10 @@ class Schedule(RewriteMethods, PrecisionMethods, GroupMethods, AssumeMethods):
 
     def commit(self, call: Call, plan: Plan, made: Made = (), stages: tuple[str, ...] = ()) -> Made:
         """Take over the plan that a primitive made.  Not for users: primitives call it."""
-        require_joins(self.plan, call, plan)
-        require_storage(self.plan, call, plan)
-        require_atomics(self.plan, call, plan)
+        together.require_joins(self.plan, call, plan)
+        storage.require_storage(self.plan, call, plan)
+        atomics.require_atomics(self.plan, call, plan)
+        intrinsics.require_match(self.plan, call, plan)
         results = stages
         if made:
             known = labels(plan.stage(call.stage))
@@ -234,6 +258,18 @@ class Schedule(RewriteMethods, PrecisionMethods, GroupMethods, AssumeMethods):
             raise
         return made
 
+    def commit_all(self, steps: Sequence[tuple[Call, Plan]]) -> None:
+        """Take over plans one after the other: all of them, or, when one is refused, none."""
+        before = len(self._steps)
+        try:
+            for call, plan in steps:
+                self.commit(call, plan)
+        except TedslError:
+            made = len(self._steps) - before
+            if made:
+                self.undo(made)
+            raise
+
     def undo(self, n: int = 1) -> None:
         """Take back the last steps: the schedule, its trace and its knobs are as they were before
         them.
@@ -247,14 +283,15 @@ class Schedule(RewriteMethods, PrecisionMethods, GroupMethods, AssumeMethods):
         Raises:
             ScheduleError: the schedule has not as many steps.
         """
-        count = whole_number(n)
+        count = arguments.whole_number(n)
         if count is None or not 1 <= count <= len(self._steps):
             have = len(self._steps)
+            done = "; ".join(source.call_text(step) for step in self._steps)
             raise ScheduleError(
                 f"the schedule has {have} step{'' if have == 1 else 's'} to take back",
                 subject=f"undo({n!r})",
                 primitive="undo",
-                facts=[("steps", "; ".join(call_text(step) for step in self._steps) or "none")],
+                facts=[("steps", done or "none")],
                 hint=f"give a number from 1 to {have}" if have else "call a primitive first",
                 called=Call("", "", file=(site := caller(1))[0], line=site[1]).site,
             )
@@ -303,7 +340,7 @@ class Schedule(RewriteMethods, PrecisionMethods, GroupMethods, AssumeMethods):
         self._state = replace(self._state, knobs=asked)
         return match[0]
 
-    def diff(self, other: Schedule) -> Difference:
+    def diff(self, other: Schedule) -> differences.Difference:
         """How this schedule and another differ: in what is decided, whatever the calls that led
         there.
 
@@ -314,11 +351,11 @@ class Schedule(RewriteMethods, PrecisionMethods, GroupMethods, AssumeMethods):
             The difference as data, this schedule on the left; false, and empty as text, when the
             schedules are equal.
         """
-        return difference(self.plan, other.plan)
+        return differences.difference(self.plan, other.plan)
 
-    def explain(self, **sizes: int) -> ScheduleReport:
+    def explain(self, **sizes: int) -> recompute.ScheduleReport:
         """How often each attached or inlined stage computes the same element, and which loop makes
-        it; more than twice is marked.
+        it; more than twice is marked.  Also what pipelined loops do on each target.
 
         Args:
             sizes: values of runtime sizes to count with, by name; 1024 where not given.
@@ -326,7 +363,7 @@ class Schedule(RewriteMethods, PrecisionMethods, GroupMethods, AssumeMethods):
         Returns:
             One row for each such stage: `print` it, or read `.redundant` and `report[name]`.
         """
-        return explain_plan(self.plan, sizes)
+        return recompute.explain_plan(self.plan, sizes)
 
     def as_python(self, *names: str) -> str:
         """The schedule as Python: run with `te` and the outputs, it makes `s`, a schedule of the
@@ -337,10 +374,10 @@ class Schedule(RewriteMethods, PrecisionMethods, GroupMethods, AssumeMethods):
         """
         plans = [*(state.plan for state in self._before), self.plan]
         of_schedule = primitives_of(type(self))
-        return python_source(self.definition, self._steps, plans, names, of_schedule)
+        return source.python_source(self.definition, self._steps, plans, names, of_schedule)
 
     def __str__(self) -> str:
-        return print_plan(self.plan)
+        return printer.print_plan(self.plan)
 
     def __repr__(self) -> str:
         return f"Schedule({', '.join(stage.name for stage in self.plan.stages)})"

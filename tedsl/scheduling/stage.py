@@ -14,6 +14,7 @@ from tedsl.scheduling.methods.moves import MoveMethods
 from tedsl.scheduling.methods.online import OnlineMethods
 from tedsl.scheduling.methods.parts import PartMethods
 from tedsl.scheduling.methods.places import PlaceMethods
+from tedsl.scheduling.methods.scans import ScanMethods
 from tedsl.scheduling.methods.sizes import SpecializeMethods
 from tedsl.scheduling.methods.storage import StorageMethods
 from tedsl.scheduling.methods.together import TogetherMethods
@@ -26,6 +27,7 @@ class Stage(
     MoveMethods,
     LayoutMethods,
     OnlineMethods,
+    ScanMethods,
     StorageMethods,
     TogetherMethods,
     SpecializeMethods,

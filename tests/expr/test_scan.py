@@ -186,6 +186,30 @@ def test_reads_within_the_body_are_followed() -> None:
         te.scan(TWO, window, S)
 
 
-def test_no_gradient_yet() -> None:
-    with pytest.raises(te.ExprError, match=r"total is a ScanOp, which has no derivative here"):
-        te.gradient(RUNNING, [X])
+def test_states_of_several_shapes_are_refused_with_a_way_out() -> None:
+    """A state of fewer dimensions is repeated along the missing ones."""
+    narrow = te.placeholder((6,), name="narrow")
+    wide = te.placeholder((6, 3), name="wide")
+    first = te.compute((1,), lambda t: 0.0)
+    rows = te.compute((1, 3), lambda t, i: 0.0)
+    one = te.compute((6,), lambda t: narrow[t - 1] + 1.0)
+    many = te.compute((6, 3), lambda t, i: wide[t - 1, i] + narrow[t - 1])
+    with pytest.raises(
+        te.ExprError, match=r"the state narrow of scan 'mixed' is float32\[6\]"
+    ) as caught:
+        te.scan([rows, first], [many, one], [wide, narrow], name="mixed")
+    assert "repeat a smaller one along the missing dimensions" in caught.value.hint
+
+
+def test_a_scan_within_the_steps_of_another_is_refused_with_a_way_out() -> None:
+    outer = te.placeholder((4, 3), name="outer")
+    inner = te.placeholder((3, 1), name="inner")
+    start = te.compute((1, 1), lambda j, o: 0.0)
+    step = te.compute((3, 1), lambda j, o: inner[j - 1, o] + outer[3, j], name="step")
+    (sums,) = [te.scan(start, step, inner, name="sums")]
+    assert isinstance(sums, te.Tensor)
+    update = te.compute((4, 3), lambda t, i: outer[t - 1, i] + sums[i, 0], name="update")
+    rows = te.compute((1, 3), lambda t, i: 1.0)
+    with pytest.raises(te.ExprError, match=r"the scan sums reads the state of scan") as caught:
+        te.scan(rows, update, outer, name="whole")
+    assert "let one scan run over both" in caught.value.hint

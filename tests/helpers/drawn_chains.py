@@ -281,6 +281,33 @@ def chain_schedules(draw: Draw, case: Case, max_steps: int = 5) -> Schedule:
     return schedule
 
 
+@st.composite
+def part_schedules(draw: Draw, case: Case) -> Schedule:
+    """A schedule in which a chain is computed in parts, which are scheduled again and again."""
+    schedule = te.create_schedule(case.outputs)
+    reductions = [e for e in schedule.stages if is_reduction(e.op)]
+    stage = reductions[-1]
+    kept = {tensor.op for tensor in case.outputs}
+    for each in schedule.stages:
+        op = each.op
+        if isinstance(op, ComputeOp) and not is_reduction(op) and op not in kept:
+            each.compute_inline()
+            kept = {tensor.op for tensor in schedule.outputs}
+    try:
+        factor = draw(st.sampled_from((1, 2, 4, 8)))
+        outer, _ = stage.split(stage.op.reduce_axis[0], factor)
+        schedule.split_online(stage.op.outputs[0], outer, casts=True)
+    except ScheduleError as error:
+        event(f"refused {error.primitive} of the whole")
+    for _ in range(draw(st.integers(1, 4))):
+        found = [e for e in schedule.stages if is_reduction(e.op)]
+        try:
+            again(draw, schedule, draw(st.sampled_from(found)), {"casts": True})
+        except ScheduleError as error:
+            event(f"refused {error.primitive} again")
+    return schedule
+
+
 def fuse_chain(draw: Draw, s: Schedule) -> None:
     """Online or split_online of a reduction, usually the last, on a loop of its axis."""
     stages = [e for e in s.stages if isinstance(e.op, ComputeOp)]
@@ -294,17 +321,37 @@ def fuse_chain(draw: Draw, s: Schedule) -> None:
         axis = _reduce_loop(draw, s, stage)
         options: dict[str, Any] = {"casts": True} if draw(st.integers(0, 3)) else {}
         if draw(st.integers(0, 2)):
-            call(s, stage.online, axis, **options)
-            event("accepted online")
+            lazy = _lag(draw)
+            call(s, stage.online, axis, **options, **lazy)
+            event(f"accepted {'lazy ' if lazy else ''}online")
         else:
             made: Any = call(s, s.split_online, stage.op.outputs[0], axis, **options)
             event("accepted split_online")
             part = s[made[0] if isinstance(made, list) else made]
-            if draw(st.booleans()):
-                call(s, part.online, _reduce_loop(draw, s, part), **options)
-                event("accepted online of the parts")
+            for _ in range(draw(st.integers(0, 2))):
+                again(draw, s, draw(st.sampled_from((part, stage))), options)
     except ScheduleError as error:
         event(f"refused {error.primitive}")
+
+
+def _lag(draw: Draw) -> dict[str, Any]:
+    """A threshold behind which repairs may lag, now and then one that is refused."""
+    if draw(st.booleans()):
+        return {}
+    return {"rescale_threshold": draw(st.sampled_from((0.25, 0.5, 2.0, 4.0, 8.0, 8, 40.0, 100.0)))}
+
+
+def again(draw: Draw, s: Schedule, stage: Stage, options: dict[str, Any]) -> None:
+    """Parts, or what merges them, in one pass, in parts, or with a factored loop."""
+    axis = _reduce_loop(draw, s, stage)
+    match draw(st.sampled_from(("online", "online", "split_online", "rfactor"))):
+        case "online":
+            call(s, stage.online, axis, **options, **_lag(draw))
+        case "split_online":
+            call(s, s.split_online, stage.op.outputs[0], axis, **options)
+        case _:
+            call(s, s.rfactor, stage.op.outputs[0], axis)
+    event("accepted again")
 
 
 def _reduce_loop(draw: Draw, s: Schedule, stage: Stage) -> Axis:

@@ -12,12 +12,13 @@ from weakref import WeakKeyDictionary
 
 import hypothesis.strategies as st
 from hypothesis import event
+from intrinsics import micro_kernel
 from strategies import Draw
 
 import tedsl as te
 from tedsl.errors import ScheduleError
 from tedsl.expr.nodes import Axis, Expr, Var
-from tedsl.expr.tensor import ComputeOp, ScanOp, Tensor
+from tedsl.expr.tensor import ComputeOp, ExternOp, ScanOp, Tensor
 from tedsl.runtime.sizes import evaluate
 from tedsl.scheduling.graph import runtime_sizes, tensors_read
 from tedsl.scheduling.replay import replay
@@ -54,7 +55,7 @@ def schedules(
 def attempt(draw: Draw, schedule: Schedule) -> None:
     """Draw one primitive and its arguments, and call it."""
     primitive = draw(st.sampled_from(PRIMITIVES))
-    stages = [s for s in schedule.stages if isinstance(s.op, ComputeOp)]
+    stages = [s for s in schedule.stages if isinstance(s.op, (ComputeOp, ExternOp))]
     stage = draw(st.sampled_from(stages))
     try:
         primitive(draw, schedule, stage)
@@ -288,7 +289,9 @@ def set_precision(draw: Draw, s: Schedule, stage: Stage) -> None:
     """Wider types, which the bound of the comparison covers; others only to be refused."""
     wider = {"float32": "float64", "int32": "int64", "int8": "int32", "uint8": "int32"}
     refused = draw(st.sampled_from(("float64", "int64", "bool")))
-    call(s, s.set_precision, stage.op.outputs[0], wider.get(stage.op.output_dtypes[0], refused))
+    wide = {"compute": True} if draw(st.integers(0, 2)) == 0 else {}
+    dtype = wider.get(stage.op.output_dtypes[0], refused)
+    call(s, s.set_precision, stage.op.outputs[0], dtype, **wide)
 
 
 def group(draw: Draw, s: Schedule, stage: Stage) -> None:
@@ -344,7 +347,7 @@ def blockize(draw: Draw, s: Schedule, stage: Stage) -> None:
 
 def hints(draw: Draw, s: Schedule, stage: Stage) -> None:
     """What TVM scripts say of memory and threads."""
-    kind = draw(st.integers(0, 5))
+    kind = draw(st.integers(0, 4))
     axis = _axis(draw, stage)
     if kind == 0:
         factor, offset = draw(st.sampled_from(FACTORS)), draw(st.integers(0, 3))
@@ -359,8 +362,6 @@ def hints(draw: Draw, s: Schedule, stage: Stage) -> None:
     elif kind == 3:
         thread = te.thread_axis(draw(st.sampled_from(THREADS)))
         call(s, stage.set_store_predicate, thread.var.equal(draw(st.integers(0, 1))))
-    elif kind == 4:
-        call(s, stage.env_threads, draw(st.lists(st.sampled_from((*THREADS, "vthread")))))
     else:
         value = draw(st.sampled_from((None, 0, 4, 16)))
         call(s, stage.pragma, axis, draw(st.sampled_from(PRAGMAS)), value)
@@ -371,8 +372,22 @@ def specialize(draw: Draw, s: Schedule, stage: Stage) -> None:
 
 
 def env_threads(draw: Draw, s: Schedule, stage: Stage) -> None:
-    """Threads around the steps of a scan; all other stages refuse."""
-    call(s, stage.env_threads, draw(st.lists(st.sampled_from(THREADS), max_size=2)))
+    """Threads around the steps of a scan, sometimes of loops that all its steps have bound."""
+    scans = [each for each in s.stages if isinstance(each.op, ScanOp)]
+    if not scans:
+        call(s, stage.env_threads, draw(st.lists(st.sampled_from(THREADS), max_size=2)))
+        return
+    scan = draw(st.sampled_from(scans))
+    call(s, scan.env_threads, draw(st.sampled_from(("blockIdx.x", THREADS, ()))))
+    parts = [e for e in s.stages if e.plan.attach.stage == scan.name and e.leaf_iter_vars]
+    if not draw(st.booleans()):
+        return
+    factor = draw(st.sampled_from((None, *FACTORS)))
+    for part in parts:
+        axis = part.leaf_iter_vars[-1]
+        if factor is not None:
+            axis, _ = call(s, part.split, axis, factor=factor)
+        call(s, part.bind, axis, "blockIdx.x")
 
 
 def around_steps(draw: Draw, s: Schedule, stage: Stage) -> None:
@@ -382,6 +397,35 @@ def around_steps(draw: Draw, s: Schedule, stage: Stage) -> None:
     leaves = list(stage.leaf_iter_vars)
     axis = draw(st.sampled_from(leaves)) if leaves else Axis("nowhere")
     call(s, stage.reorder, axis, *(other for other in leaves if other is not axis))
+
+
+def dot(draw: Draw, s: Schedule, stage: Stage) -> None:
+    """Only what changes no product: whether it may be a matrix product."""
+    axes = [a for a in stage.leaf_iter_vars if a.kind == "reduce"] or [_axis(draw, stage)]
+    axis = draw(st.sampled_from(axes))
+    call(s, stage.dot, axis, use=draw(st.booleans()), finite=draw(st.booleans()))
+
+
+def tensorize(draw: Draw, s: Schedule, stage: Stage) -> None:
+    """The inner loops of a product of its size, or of whatever the stage is, as a micro kernel."""
+    m, n, k = (draw(st.sampled_from((1, 2, 3, 4, 4))) for _ in range(3))
+    reductions = [e for e in s.stages if isinstance(e.op, ComputeOp) and e.op.reduce_axis]
+    stage = draw(st.sampled_from([stage, *reductions, *reductions]))
+    leaves = stage.leaf_iter_vars
+    data = [a for a in leaves if a.kind != "reduce"][-2:]
+    folded = [a for a in leaves if a.kind == "reduce"][-1:]
+    if len(data) < 2 or not folded:
+        call(s, stage.tensorize, _axis(draw, stage), micro_kernel(m, n, k))
+        return
+    inner: list[Axis] = []
+    outer: list[Axis] = []
+    for axis, factor in zip((*data, *folded), (m, n, k), strict=True):
+        made: Any = call(s, stage.split, axis, factor=factor)
+        outer.append(made[0])
+        inner.append(made[1])
+    if draw(st.integers(0, 9)):
+        call(s, stage.reorder, *outer, *inner)
+    call(s, stage.tensorize, inner[0], micro_kernel(m, n, k))
 
 
 Primitive = Callable[[Draw, Schedule, Stage], None]
@@ -435,4 +479,6 @@ PRIMITIVES: tuple[Primitive, ...] = (
     hints,
     env_threads,
     around_steps,
+    dot,
+    tensorize,
 )

@@ -36,6 +36,7 @@ class FakeExecutor:
     asm = "the assembly"
     from_cache = False
     resources: Mapping[str, Any] = {}
+    code = ""
 
     def __init__(self, module: Module, fn: Callable[..., object], device_kind: str = "cpu") -> None:
         self.module = module

@@ -45,6 +45,9 @@ class Faults:
     def compare(self, request: Message) -> Message:
         return {"status": "ok", "samples": [[s] * 3 for s in request["seconds"]]}
 
+    def watch(self, request: Message) -> Message:
+        return {"status": "ok", "drift": 0.0, "again": {}}
+
     def act(self, fault: str) -> None:
         """Do it."""
         match fault:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from functools import cache
 from typing import Any
 
 import tedsl as te
@@ -54,6 +55,15 @@ def gemm(m: int = 4, n: int = 4, k: int = 4, name: str = "gemm", **given: Any) -
     r = te.reduce_axis((0, k), name="r")
     c = te.compute((m, n), lambda i, j: te.sum(a[i, r] * b[r, j], axis=r), name="c")
     return te.decl_tensor_intrin(c, name=name, **given)
+
+
+@cache
+def micro_kernel(m: int, n: int, k: int) -> Any:
+    """A multiply-accumulate of that size for the CPU, and for Triton where it has such tiles."""
+    tiles = all(size & (size - 1) == 0 for size in (m, n, k))
+    text = gemm_text(m, n, k)
+    gpu = te.triton_snippet(DOT) if tiles else None
+    return gemm(m, n, k, f"gemm{m}x{n}x{k}", cpu=te.llvm_function(text), gpu=gpu)
 
 
 def gemv(m: int = 4, k: int = 8, name: str = "gemv", **given: Any) -> Any:

@@ -57,12 +57,13 @@ def agrees(
     targets: tuple[str, ...] = ("cpu", "triton-interpret"),
     bound: float = 1e-5,
 ) -> bool:
-    """The interpreter gives the oracle's numbers for the first nests and for the final tiles."""
+    """The interpreter gives the oracle's numbers of the definition, for the first nests and for the
+    final tiles."""
     sizes = sizes or {}
     rng = np.random.default_rng(7)
     inputs = placeholders(s)
     values = [random_array(t, sizes, rng) for t in inputs]
-    expected = evaluate(list(s.outputs), dict(zip(inputs, values, strict=True)), sizes)
+    expected = evaluate(list(s.definition), dict(zip(inputs, values, strict=True)), sizes)
     for target in targets:
         modules: list[Module] = []
         lower(

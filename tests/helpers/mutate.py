@@ -181,8 +181,8 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "rfactor forgets the init",
         "scheduling/primitives/rfactor.py",
-        "Reduce(reduce.reducer, sources, (axis,), None, reduce.init)",
-        "Reduce(reduce.reducer, sources, (axis,), None, None)",
+        "Reduce(reduce.reducer, sources, (axis,), init=reduce.init, finish=reduce.finish)",
+        "Reduce(reduce.reducer, sources, (axis,), init=None, finish=reduce.finish)",
         ("tests/scheduling/test_rewrites.py", *MEANING),
     ),
     # Passes.

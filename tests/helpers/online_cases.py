@@ -324,7 +324,7 @@ class Attention:
             s[O].vectorize(each)
         return s
 
-    def for_gpu(self, warps: int = 4, finite: bool = True) -> Schedule:
+    def for_gpu(self, warps: int = 4, finite: bool = True, **options: Any) -> Schedule:
         """Tiles of 128 x 64, both contractions as matrix products, the loop pipelined."""
         g = self.tensors()
         s = te.create_schedule(g["O"])
@@ -337,7 +337,7 @@ class Attention:
         s[O].bind(io, "blockIdx.x")
         s[g["P"]].compute_inline()
         s[g["T"]].compute_inline()
-        s[O].online(jo, casts=True)
+        s[O].online(jo, casts=True, **options)
         s[g["S"]].compute_at(s[O], jo)
         s[g["S"]].vectorize(s[g["S"]].op.reduce_axis[0])
         s[O].dot(ji, finite=finite)

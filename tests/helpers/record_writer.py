@@ -3,8 +3,9 @@
 import sys
 from pathlib import Path
 
-from tedsl.autotune.records import Context, Records
-from tedsl.autotune.search import Outcome, Status
+from tedsl.autotune.context import Context
+from tedsl.autotune.outcome import Outcome, Status
+from tedsl.autotune.records import Records
 from tedsl.autotune.space import Candidate, Knob
 
 

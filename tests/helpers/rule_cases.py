@@ -271,6 +271,15 @@ def stencil(m: int, n: int) -> Tensor:
     )
 
 
+def heavy_rows(m: int, n: int) -> Tensor:
+    """A window over rows of something that costs more than to be computed at every read."""
+    x = p(m + 2, n + 2)
+    rows = te.compute(
+        (m + 2, n), lambda i, j: te.tanh(x[i, j] + x[i, j + 1] * x[i, j + 2]), name="rows"
+    )
+    return te.compute((m, n), lambda i, j: rows[i, j] + rows[i + 1, j] + rows[i + 2, j], name="out")
+
+
 def heavy_stencil(n: int) -> Tensor:
     x = p(n + 2)
     e = te.compute((n + 2,), lambda i: te.exp(te.tanh(x[i])), name="e")

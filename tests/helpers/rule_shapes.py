@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import rule_cases as c
+from attentions import attention
 from rule_cases import Outputs
 
 import tedsl as te
@@ -47,6 +48,7 @@ SHAPES: dict[str, Callable[[], Outputs]] = {
     "split_contraction": lambda: c.matmul(64, 64, 4096, B),
     "split_rows": lambda: c.fold((16, 1000000), (1,)),
     "rows_apart": lambda: c.softmax(1, 1000000),
+    "around_a_chain": lambda: attention(32, 2048, 2048, 64, B).result,
     "windows": lambda: c.channels(8, 32, 64, 56, 3),
     "any_size": lambda: c.softmax(te.size_var("m"), te.size_var("n")),
 }

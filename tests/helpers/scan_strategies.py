@@ -12,11 +12,14 @@ from strategies import Case, Draw
 
 import tedsl as te
 from tedsl.expr.nodes import Expr
+from tedsl.expr.numerics import numpy_dtype
 from tedsl.expr.tensor import Tensor
+
+DTYPES = ("float32", "float32", "int32")
 
 
 @st.composite
-def recurrences(draw: Draw) -> Case:
+def recurrences(draw: Draw, dtypes: tuple[str, ...] = DTYPES) -> Case:
     """One or two states of rank 1 to 3, their rows from one to three rows back."""
     rank = draw(st.integers(1, 3))
     rows, first = draw(st.sampled_from((1, 3, 4, 5, 6))), draw(st.sampled_from((1, 1, 2, 3)))
@@ -24,7 +27,7 @@ def recurrences(draw: Draw) -> Case:
     symbolic = draw(st.booleans()) and rows >= first
     n = te.size_var("n") if symbolic else max(rows, first)
     shape: tuple[Expr | int, ...] = (n, *spatial)
-    dtype = draw(st.sampled_from(("float32", "float32", "int32")))
+    dtype = draw(st.sampled_from(dtypes))
     builder = _Steps(draw, shape, first, dtype)
     count = draw(st.sampled_from((1, 1, 2)))
     outputs = builder.scan(count)
@@ -42,7 +45,7 @@ def recurrences(draw: Draw) -> Case:
 
 def _array(tensor: Tensor, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
     if tensor.dtype.is_float:
-        return rng.uniform(-1, 1, shape).astype(np.float32)
+        return rng.uniform(-1, 1, shape).astype(numpy_dtype(tensor.dtype))
     return rng.integers(-3, 4, shape).astype(np.int32)
 
 
@@ -102,7 +105,7 @@ class _Steps:
 
     def scaled(self, value: Expr) -> Expr:
         """Smaller, so that many steps stay small; integers wrap alike everywhere."""
-        return value * 0.25 if self.dtype == "float32" else value
+        return value if self.dtype == "int32" else value * 0.25
 
     def stage(self, states: list[Tensor], name: str) -> Tensor:
         """One compute of the body: of states at earlier rows, inputs and earlier stages."""

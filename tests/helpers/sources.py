@@ -49,6 +49,26 @@ class Source:
             elif isinstance(node, ast.ImportFrom) and node.module:
                 yield from ((f"{node.module}.{alias.name}", node.lineno) for alias in node.names)
 
+    def late_imports(self) -> Iterator[tuple[str, int]]:
+        """Modules named in `late("...")`, loaded at their first use, with the line."""
+        for node in ast.walk(self.tree):
+            match node:
+                case ast.Call(func=ast.Name(id="late"), args=[ast.Constant(value=str() as name)]):
+                    yield name, node.lineno
+                case _:
+                    pass
+
+    def typing_imports(self) -> dict[str, str]:
+        """What a type checker is told that names are: from a name to `module:attribute`."""
+        found: dict[str, str] = {}
+        for node in self.tree.body:
+            if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+                for line in node.body:
+                    if isinstance(line, ast.ImportFrom):
+                        for alias in line.names:
+                            found[alias.asname or alias.name] = f"{line.module}:{alias.name}"
+        return found
+
 
 def run_at_import(body: list[ast.stmt]) -> Iterator[ast.stmt]:
     """Statements of a module that run when it is imported."""

@@ -84,16 +84,60 @@ def shapes(draw: Draw, min_rank: int = 0, max_rank: int = 3) -> tuple[int, ...]:
 
 
 @st.composite
-def computes(draw: Draw) -> Case:
-    """A computation of one to four stages over one dtype (and int32 indices, float32 sums)."""
-    return _Builder(draw).build()
+def computes(draw: Draw, externs: bool = False) -> Case:
+    """A computation of one to four stages over one dtype (and int32 indices, float32 sums); with
+    `externs`, some are functions of whole arrays."""
+    return _Builder(draw, externs).build()
+
+
+@st.composite
+def products(draw: Draw) -> Case:
+    """A matrix product of tiles that micro kernels have, between pointwise stages, or batched."""
+    case = Case(number=draw(st.integers(0, 2**16)), depth=3)
+    random = np.random.default_rng(case.number)
+    m, n, k = (draw(st.sampled_from((2, 3, 4, 6, 8, 12))) for _ in range(3))
+    batch = draw(st.sampled_from(((), (), (2,))))
+    a, b = (
+        te.placeholder((*batch, *shape), "float32", name=name)
+        for name, shape in (("A", (m, k)), ("B", (k, n)))
+    )
+    for tensor, shape in ((a, (*batch, m, k)), (b, (*batch, k, n))):
+        case.inputs[tensor] = (random.integers(-4, 5, shape) / 4).astype(np.float32)
+    left = a
+    if draw(st.booleans()):
+        left = te.compute(a.shape, lambda *i: a[i] * 2.0, name="L")
+    r = te.reduce_axis((0, k), name="k")
+    made = te.compute(
+        (*batch, m, n), lambda *i: te.sum(left[(*i[:-1], r)] * b[(*i[:-2], r, i[-1])], r), name="C"
+    )
+    case.outputs, case.length = [made], k
+    if draw(st.booleans()):
+        case.outputs = [te.compute(made.shape, lambda *i: made[i] + 1.0, name="D")]
+    return case
+
+
+def reverse(ins: Sequence[Array], outs: Sequence[Array]) -> None:
+    """The elements from the last to the first."""
+    outs[0][...] = ins[0].reshape(-1)[::-1].reshape(ins[0].shape)
+
+
+def chosen(ins: Sequence[Array], outs: Sequence[Array]) -> Array:
+    """Every other element of the second input, the rest of the first."""
+    even = np.arange(ins[0].size).reshape(ins[0].shape) % 2 == 0
+    return np.where(even, ins[0], ins[1])
+
+
+def twice(ins: Sequence[Array], outs: Sequence[Array]) -> tuple[Array, Array]:
+    """The input, and it reversed with one more dimension."""
+    return ins[0].copy(), ins[0][None, ...][..., ::-1].copy() if ins[0].ndim else ins[0][None]
 
 
 class _Builder:
     """Draws a case."""
 
-    def __init__(self, draw: Draw) -> None:
+    def __init__(self, draw: Draw, externs: bool) -> None:
         self.draw = draw
+        self.externs = externs
         self.case = Case()
         self.dtype = DType(draw(st.sampled_from(DTYPES)))
         self.case.number = draw(st.integers(0, 2**16))
@@ -161,6 +205,8 @@ class _Builder:
             kinds += [self.transposed, self.contraction, self.contraction]
         if source.dims and source.dims[0].value > 0:
             kinds.append(self.gather)
+        if self.externs:
+            kinds.append(self.extern)
         return self.draw(st.sampled_from(kinds))(source)
 
     def define(self, dims: Sequence[Dim], body: Callable[..., Any], exact: bool = False) -> Known:
@@ -196,6 +242,28 @@ class _Builder:
             return formula([source.tensor[i], row.tensor[i[-1]]], i)
 
         return [self.define(source.dims, body)]
+
+    def extern(self, source: Known) -> list[Known]:
+        """A function from outside: whole arrays, filled or returned, one or two."""
+        shape = [d.extent for d in source.dims]
+        kind = self.draw(st.sampled_from(("fill", "return", "two")))
+        name = self.name("E")
+        if kind == "fill":
+            return [
+                Known(self.called(shape, [source], reverse, name)[0], source.dims, source.exact)
+            ]
+        if kind == "return":
+            other = self.placeholder(source.dims, source.dtype)
+            (made,) = self.called(shape, [source, other], chosen, name)
+            return [Known(made, source.dims, source.exact)]
+        plain, longer = self.called([shape, [1, *shape]], [source], twice, name)
+        dims = (Dim(1, 1), *source.dims)
+        return [Known(longer, dims, source.exact), Known(plain, source.dims, source.exact)]
+
+    def called(self, shape: Any, sources: list[Known], function: Any, name: str) -> list[Tensor]:
+        inputs = [each.tensor for each in sources]
+        made = te.extern(shape, inputs, function, name=name)
+        return [made] if isinstance(made, Tensor) else made
 
     def shifted(self, source: Known) -> list[Known]:
         step, which = self.draw(st.integers(1, 2)), self.draw(st.integers(0, len(source.dims) - 1))

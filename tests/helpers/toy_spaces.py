@@ -6,7 +6,8 @@ import json
 import math
 from collections.abc import Callable, Sequence
 
-from tedsl.autotune.search import Outcome, Search, Status
+from tedsl.autotune.outcome import Outcome, Status
+from tedsl.autotune.search.portfolio import Search
 from tedsl.autotune.space import Candidate, Choice, Decisions, Knob, Realised, Space
 from tedsl.errors import ScheduleError
 
@@ -76,5 +77,5 @@ def judge(candidate: Candidate) -> Outcome:
 def drive(search: Search, judge: Callable[[Candidate], Outcome]) -> list[str]:
     """Run a search to its end against a fake machine; the keys in the order tried."""
     while batch := search.ask():
-        search.tell([judge(candidate) for candidate in batch])
+        search.tell(batch, [judge(candidate) for candidate in batch.candidates])
     return [trial.candidate.key for trial in search.done]

@@ -1,4 +1,7 @@
-"""A program that tunes, to be interrupted or killed by a test.  Prints what it found as JSON."""
+"""A program that tunes, to be interrupted or killed by a test.  Prints what it found as JSON.
+
+tune_program.py RECORDS TRIALS [EVENTS]
+"""
 
 import json
 import sys
@@ -22,11 +25,13 @@ def schedule(s: Schedule) -> None:
     stage.vectorize(inner)
 
 
-def main(path: str, trials: int) -> None:
+def main(path: str, trials: int, events: str | None = None) -> None:
     """Tune `x * x + 1`."""
     x = te.placeholder((N,), "float32", name="x")
     y = te.compute((N,), lambda i: x[i] * x[i] + 1.0, name="y")
-    found = tune(y, "cpu", trials=trials, seed=5, records=Path(path), schedule=schedule)
+    found = tune(
+        y, "cpu", trials=trials, seed=5, records=Path(path), schedule=schedule, events=events
+    )
     data = np.linspace(-3, 3, N, dtype=np.float32)
     right = np.allclose(found.kernel(data), data * data + 1)
     facts = {
@@ -34,9 +39,10 @@ def main(path: str, trials: int) -> None:
         "exhausted": found.exhausted,
         "right": bool(right),
         "space": len(CHOICES),
+        "tried": len(found.trials),
     }
     sys.stdout.write(json.dumps(facts))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    main(sys.argv[1], int(sys.argv[2]), *sys.argv[3:])

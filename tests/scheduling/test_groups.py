@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from computations import chain, matmul
 from lowering import agrees
 from refusals import refused
@@ -56,6 +57,22 @@ def test_a_refused_group_moves_nothing():
     outputs = s.create_group(c.D, c.C)
     with refused(s, "D is an output of the schedule"):
         outputs.compute_at(s[c.D], i)
+
+
+def test_a_group_moves_outward_too():
+    """Inward the readers go first; outward what they read: one way round is not enough."""
+    c = chain(16, 4)
+    s = te.create_schedule(te.compute((16, 4), lambda i, j: c.D[i, j] * 2, name="E"))
+    group = s.create_group(c.D, c.A)
+    outer, inner = s["E"].op.axis
+    group.compute_at("E", inner)
+    group.compute_at("E", outer)
+    group.compute_at("E", inner)
+    assert [s[x].plan.attach.axis for x in ("B", "C", "D")] == [inner] * 3
+    assert replays(s, s.outputs[0])
+    assert agrees(s, targets=("cpu",))
+    group.compute_root()
+    assert all(stage.plan.attach.kind == "root" for stage in s.stages)
 
 
 def test_members_inside_members_stay():
@@ -125,6 +142,19 @@ def test_inlining_by_access_pattern():
     s = te.create_schedule([F, B])
     passes.AutoInlineInjective(s)
     assert inlined(s) == ["C", "D"]
+
+
+def test_a_group_of_which_a_stage_is_gone():
+    A = te.placeholder((4, 3), name="A")
+    B = te.compute((4, 3), lambda i, j: A[i, j] * 2.0, name="B")
+    C = te.compute((4, 3), lambda i, j: B[i, j] + 1.0, name="C")
+    s = te.create_schedule(C)
+    s.cache_write(B, "local")
+    group = s.create_group(B, A)
+    s.undo()
+    for move in (group.compute_root, lambda: group.compute_at(s[C], s[C].op.axis[0])):
+        with pytest.raises(te.ScheduleError, match=r"'B.local' is not part of the schedule"):
+            move()
 
 
 def test_tag_scope():

@@ -223,6 +223,49 @@ def test_precision_refusals():
         s.set_precision(B, "float16")
 
 
+def test_computed_in_a_wider_type(golden):
+    """The stage, and what readers compute of it; a cast of the definition stays where it is not
+    the last thing done."""
+    A, B = te.placeholder((9, 33), name="A"), te.placeholder((9, 33), name="B")
+    k = te.reduce_axis((0, 33), name="k")
+    S = te.compute((9,), lambda i: te.sum(A[i, k] * B[i, k], axis=k), name="S")
+    M = te.compute((9,), lambda i: te.exp(-S[i] / 33).astype("bfloat16") * 0.1, name="M")
+    k2 = te.reduce_axis((0, 33), name="k")
+
+    def far(i: Any) -> Any:
+        apart = te.select(A[i, k2] > M[i], A[i, k2] - M[i], 0.0)
+        return te.sum(apart, axis=k2)
+
+    V = te.compute((9,), far, name="V")
+    Y = te.compute((9, 33), lambda i, j: (A[i, j] - M[i]) / (V[i] + 1.0) + B[i, j], name="Y")
+    texts: list[str] = []
+    for order in ((S, M), (M, S)):
+        s = te.create_schedule(Y)
+        for each in order:
+            s.set_precision(each, "float64", compute=True)
+        texts.append(str(s))
+        assert agrees(s, bound=1e-2)  # the definition multiplies in bfloat16
+        assert replays(s, Y)
+    assert texts[0] == texts[1]
+    golden(texts[0])
+
+
+def test_computing_wider_refusals():
+    m = matmul()
+    s = te.create_schedule(m.D)
+    given: Any = 1
+    with refused(s, "C is float32, and bfloat16 does not hold all of its values"):
+        s.set_precision(m.C, "bfloat16", compute=True)
+    with refused(s, "compute is 1 of type int", "allowed True, False"):
+        s[m.C].set_precision("float64", compute=given)
+    A = te.placeholder((9,), "int32", name="A")
+    B = te.compute((9,), lambda i: A[i] * 3, name="B")
+    C = te.compute((9,), lambda i: B[i] + 1, name="C")
+    s = te.create_schedule(C)
+    with refused(s, "B is int32, and only floats are computed in other types"):
+        s.set_precision(B, "int64", compute=True)
+
+
 def test_stages_of_a_chain_stay_as_they_were_proved():
     X = te.placeholder((9, 33), name="X")
     k = te.reduce_axis((0, 33), name="k")

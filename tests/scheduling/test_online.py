@@ -43,6 +43,18 @@ def dependent(fold: Any, value: Callable[[Any, Any, Any], Any], **options: Any) 
     return te.compute((N,), lambda i: fold(value(X[i, j], m[i], W[j]), axis=j, **options), name="T")
 
 
+def near_the_maximum() -> Tensor:
+    """The sum of what is within 1 of the maximum: a `where` that reads it."""
+    X = te.placeholder((N, K), name="X")
+    k, j = axis(K), axis(K)
+    m = te.compute((N,), lambda i: te.max(X[i, k], axis=k), name="m")
+    return te.compute(
+        (N,),
+        lambda i: te.sum(te.exp(X[i, j] - m[i]), axis=j, where=X[i, j] > m[i] - 1.0),
+        name="T",
+    )
+
+
 UNPROVED: dict[str, Callable[[], Tensor]] = {
     "sigmoid": lambda: dependent(te.sum, lambda c, m, w: te.sigmoid(c - m)),
     "exponent": lambda: dependent(te.sum, lambda c, m, w: te.exp(c * m)),
@@ -56,6 +68,7 @@ UNPROVED: dict[str, Callable[[], Tensor]] = {
     ),
     "product": lambda: dependent(te.prod, lambda c, m, w: te.exp(c - m)),
     "no chain": lambda: dependent(te.sum, lambda c, m, w: c * w),
+    "elements": lambda: near_the_maximum(),
 }
 
 
@@ -333,6 +346,26 @@ def test_an_estimate_of_no_elements() -> None:
     s[T].online(outer)
     for value in (0, 1, 4, 7):
         assert agrees(s, {n: value})
+
+
+@pytest.mark.parametrize("read", ["in the loop", "after it", "in both"])
+def test_a_member_of_which_part_leaves_the_loop(read: str) -> None:
+    """What is applied at the end is applied to a member too, whoever reads it."""
+    X = te.placeholder((N, K), name="X")
+    k, j, q = axis(K), axis(K), axis(K)
+    m = te.compute((N,), lambda i: te.max(X[i, k], axis=k), name="m")
+    apart = te.compute((N,), lambda i: te.max(X[i, j] - m[i] * 0.5, axis=j), name="apart")
+
+    def value(i: Any) -> Any:
+        power = te.exp(X[i, q] - (m[i] if read == "after it" else apart[i]))
+        return power if read == "in the loop" else power / (apart[i] * apart[i] + 1.0)
+
+    T = te.compute((N,), lambda i: te.sum(value(i), axis=q), name="T")
+    for outputs in ([T], [T, apart], [T, m]):
+        s = te.create_schedule(outputs)
+        outer, _ = s[T].split(q, 8)
+        s[T].online(outer)
+        assert agrees(s)
 
 
 CUT_SHORT: dict[str, Callable[[Schedule, Any], Any]] = {

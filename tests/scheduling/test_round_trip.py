@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import scans
 from computations import chain, matmul
 from intrinsics import gemm, tiled
 from intrinsics import product as square_product
@@ -55,6 +56,15 @@ def tile() -> tuple[te.Schedule, te.Tensor]:
     s, B, (i, j) = rows()
     s[B].tile(i, j, 3, 8)
     return s, B
+
+
+@case
+def env_threads() -> tuple[te.Schedule, te.Tensor]:
+    (total,) = scans.running_sum()
+    s = te.create_schedule(total)
+    s["U"].bind(s["U"].op.axis[1], te.thread_axis("blockIdx.x"))
+    s[total].env_threads([te.thread_axis("blockIdx.x"), "threadIdx.x"])
+    return s, total
 
 
 @case
@@ -368,13 +378,6 @@ def set_store_predicate() -> tuple[te.Schedule, te.Tensor]:
     thread = te.thread_axis("threadIdx.x")
     s[C].bind(s[C].op.reduce_axis[0], thread)
     s[C].set_store_predicate(thread.var.equal(0))
-    return s, D
-
-
-@case
-def env_threads() -> tuple[te.Schedule, te.Tensor]:
-    s, _, D = product()
-    s[D].env_threads([te.thread_axis((0, 32), "threadIdx.x"), "blockIdx.x"])
     return s, D
 
 

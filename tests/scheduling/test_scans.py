@@ -10,8 +10,10 @@ from lowering import after_passes, agrees
 from refusals import refused
 
 import tedsl as te
+from tedsl.lower.pipeline import lower
 from tedsl.scheduling.replay import replay
 from tedsl.scheduling.schedule import Schedule
+from tedsl.target import Target
 
 COLUMNS = te.size_var("m")
 
@@ -74,6 +76,31 @@ def test_kernels_of_one_step_pass_on_their_results() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 7])
+def test_env_threads_around_the_steps(size: int) -> None:
+    """The threads that TVM's scripts ask for: one launch, whatever the order of the calls."""
+    m = te.size_var("m")
+    s = columns(m)
+    s["total"].env_threads([te.thread_axis("blockIdx.x"), te.thread_axis("threadIdx.x")])
+    bound(s, "U", 4)
+    assert not lower(s.plan, Target.parse("cuda")).repeats
+    assert agrees(s, {m: size})
+    s = swing()
+    s["swing"].env_threads("blockIdx.x")
+    for name in ("force", "nv", "nx"):
+        assert len(lower(s.plan, Target.parse("cuda")).repeats) == 1
+        bound(s, name, 16)
+    assert not lower(s.plan, Target.parse("cuda")).repeats
+    assert agrees(s)
+
+
+def test_env_threads_where_programs_need_each_other() -> None:
+    s = bound(te.create_schedule(scans.smoothed()), "U", 4)
+    s["smooth"].env_threads(["blockIdx.x"])
+    assert len(lower(s.plan, Target.parse("cuda")).repeats) == 1
+    assert agrees(s)
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 7])
 def test_symbolic_sizes(size: int) -> None:
     n, m = te.size_var("n"), te.size_var("m")
     for make in (scans.running_sum, scans.oscillator):
@@ -83,6 +110,35 @@ def test_symbolic_sizes(size: int) -> None:
         for s in (plain, around):
             given = 1 if make is scans.running_sum and size == 0 else 5
             assert agrees(s, {n: size, m: given} if size else {n: 1, m: 0})
+
+
+@pytest.mark.parametrize("known", [2, 3, 4])
+def test_a_kernel_for_a_known_number_of_steps(known: int) -> None:
+    """With one step, what the step computes is the whole of its stage, in registers as ever."""
+    n = te.size_var("n")
+    state, x = (te.placeholder((n, 3), "float64", name=name) for name in "SX")
+    start = te.placeholder((2, 3), "float64", name="start")
+    step = te.compute((n, 3), lambda t, i: state[t - 1, i] * 0.5 + x[t, i], name="step")
+    total = te.scan(start, step, state, name="total")
+    head = te.placeholder((n, 3), "float64", name="head")
+    s = te.create_schedule(te.gradient(scans.listed(total)[0], [start, x], head))
+    s["d_total_d_total.steps"].specialize(n == known)
+    for size in (1, 2, 3, 4, 7):
+        assert agrees(s, {n: size})
+
+
+@pytest.mark.parametrize("bound", [1, 2, 3])
+def test_a_kernel_for_calls_of_few_rows(bound: int) -> None:
+    """Also of none: the loop over the steps has no iteration, and its body is still checked."""
+    n = te.size_var("n")
+    state, x = (te.placeholder((n, 3), name=name) for name in "SX")
+    start = te.placeholder((1, 3), name="start")
+    part = te.compute((n, 3), lambda t, i: state[t - 1, i] * 0.5 + x[t, i], name="part")
+    step = te.compute((n, 3), lambda t, i: part[t, i] * 0.25, name="step")
+    s = te.create_schedule(te.scan(start, step, state, name="total"))
+    s["total"].specialize(n < bound)
+    for size in (1, 2, 3, 7):
+        assert agrees(s, {n: size})
 
 
 def test_rows_of_init_beyond_the_result_are_not_stored() -> None:
@@ -199,6 +255,7 @@ REFUSED: list[tuple[Callable[[], Schedule], Callable[[Schedule], object], str]] 
         r"i would be around the steps t, and each step needs elements at other i of h"
         r"[\s\S]*mix reads S\[t - 1, b, k\][\s\S]*leave t outside i",
     ),
+    (columns, lambda s: s["total"].env_threads("warp"), r"unknown thread 'warp'"),
     (columns, lambda s: s["U"].compute_root(), r"U depends on the state of the scan total"),
     (columns, lambda s: s["U"].compute_inline(), r"U is stored in the rows of total"),
     (columns, lambda s: s["first"].compute_inline(), r"first is stored in the first rows of total"),

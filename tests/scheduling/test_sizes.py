@@ -239,3 +239,27 @@ def test_a_row_of_any_length():
         np.testing.assert_allclose(kernel(x), x.sum(1))
     assert [each.hits for each in kernel.specializations] == [2, 2]
     assert X.name == "X"
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("how", ["specialize", "assume"])
+@pytest.mark.parametrize("known", ["n < 4", "n == 3"])
+def test_a_tile_that_is_all_of_a_small_size(target: str, how: str, known: str):
+    """What is known of n makes one block of all loops; the tile attached there stays constant."""
+    n = te.size_var("n")
+    A = te.placeholder((n,), name="A")
+    C = te.compute((n,), lambda i: A[i] * 2.0, name="C")
+    D = te.compute((n,), lambda i: C[i] + 1.0, name="D")
+    s = te.create_schedule(D)
+    outer, inner = s[D].split(s[D].op.axis[0], 4)
+    s[D].vectorize(inner)
+    s[C].compute_at(s[D], outer)
+    condition = n < 4 if known == "n < 4" else n == 3
+    if how == "assume":
+        s.assume(condition)
+    else:
+        s[D].specialize(condition)
+    kernel = te.build(s, target)
+    for size in (3,) if how == "assume" else (1, 3, 4, 9):
+        x = np.arange(size, dtype=np.float32)
+        np.testing.assert_allclose(kernel(x), x * 2 + 1)

@@ -315,3 +315,14 @@ def test_producer_in_a_shared_loop_that_is_not_the_first() -> None:
     s[X].compute_with(s[Y], s[Y].op.axis[1])
     assert [axis.name for _, axis in s[P].legal_places()] == ["i", "j"]
     s[P].compute_at(s[Y], s[Y].op.axis[1])
+
+
+def test_no_stage_of_a_group_may_need_another() -> None:
+    """Not only the leader: programs of one launch do not wait for each other."""
+    x = te.placeholder((8,), name="X")
+    a = te.compute((8,), lambda i: x[i] * 3.0, name="T1")
+    b = te.compute((8,), lambda i: x[i] * 2.0, name="T2")
+    c = te.compute((8,), lambda i: b[i] + 1.0, name="U")
+    s = te.create_schedule([a, b, c])
+    s[b].compute_with(s[a])
+    refused(lambda: s[c].compute_with(s[a]), s, "U reads T2", "compute_at")

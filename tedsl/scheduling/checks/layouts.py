@@ -12,7 +12,7 @@ from tedsl.dtypes import DType
 from tedsl.errors import ExprError, ScheduleError
 from tedsl.expr.build import as_expr
 from tedsl.expr.nodes import Axis, Binary, BinaryOp, Cast, Const, Expr, Var
-from tedsl.expr.promote import as_dtype
+from tedsl.expr.promote import as_dtype, promote_types
 from tedsl.expr.tensor import ComputeOp
 from tedsl.expr.visit import walk
 from tedsl.index.digits import Point, collision, negative
@@ -201,3 +201,31 @@ def precision(plan: Plan, call: Call, op: ComputeOp, dtype: object) -> DType:
                 "what changes the values belongs into the definition, as .astype",
             )
     return chosen
+
+
+def require_wider(plan: Plan, call: Call, op: ComputeOp, dtype: DType, compute: object) -> bool:
+    """Whether to compute in `dtype` too, which holds all values of the floats it replaces."""
+    if compute is not True and compute is not False:
+        raise call.refuse(
+            plan,
+            f"compute is {kind_of(compute)}",
+            facts=[("allowed", "True, False")],
+            hint="pass compute=True to compute in the new type, too",
+        )
+    if not compute:
+        return False
+    for old in op.output_dtypes:
+        if not old.is_float:
+            raise call.refuse(
+                plan,
+                f"{op.name} is {old.value}, and only floats are computed in other types",
+                hint="leave compute=True out: a wider integer changes no value",
+            )
+        if promote_types(old, dtype) is not dtype:
+            raise call.refuse(
+                plan,
+                f"{op.name} is {old.value}, and {dtype.value} does not hold all of its values",
+                facts=[("allowed", "a float that is as wide")],
+                hint="pass compute=True with a wider float; a narrower type is only stored",
+            )
+    return True

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
+
 from tedsl.errors import ScheduleError
 from tedsl.expr.integers import add, at_most, both
 from tedsl.expr.nodes import Axis, AxisKind, Reduce
+from tedsl.expr.printer import print_expr
 from tedsl.expr.tensor import Operation
 from tedsl.index.prove import prove
 from tedsl.scheduling.bounds import Bounds, covered, exported, infer
 from tedsl.scheduling.call import Call
-from tedsl.scheduling.chain import Chain, reduce_of, same_domain
+from tedsl.scheduling.chain import Chain, TagReads, reduce_of, same_domain
 from tedsl.scheduling.checks.places import guests
 from tedsl.scheduling.graph import is_output, is_reduction, readers, tensors_read
 from tedsl.scheduling.inline import inline_stages
@@ -147,6 +150,42 @@ def require_no_init(plan: Plan, call: Call, stage: StagePlan, reduce: Reduce) ->
         f"{stage.name} starts from init=, which does not follow when the reductions it depends on "
         "change",
         hint="add the start value after the reduction, in a stage that reads it",
+    )
+
+
+def require_no_tags_in_where(plan: Plan, call: Call, stage: StagePlan, where: TagReads) -> None:
+    """Which elements count is known when they are folded."""
+    if not where.reads:
+        return
+    names = ", ".join(dict.fromkeys(read.tensor.name for read in where.reads))
+    raise call.refuse(
+        plan,
+        f"which elements {stage.name} folds depends on {names}, and what has been folded is not "
+        "taken back when that changes",
+        facts=[("where", print_expr(where.restored(where.value)))],
+        hint=f"compute {names} before, in a pass of its own",
+    )
+
+
+def require_threshold(plan: Plan, call: Call, given: object) -> float:
+    """What repairs may lag by: a number that something can be less than."""
+    if isinstance(given, (int, float)) and not isinstance(given, bool) and 0 < given < math.inf:
+        return float(given)
+    raise call.refuse(
+        plan,
+        f"rescale_threshold={given!r} is no number above 0 that references could lag by",
+        facts=[("allowed", "finite numbers above 0, in the unit of the tag")],
+        hint="give e.g. rescale_threshold=8.0, or leave it out to repair in every iteration",
+    )
+
+
+def refuse_lag(plan: Plan, call: Call, name: str, found: Refusal) -> ScheduleError:
+    """The error for a repair that may not lag behind."""
+    return call.refuse(
+        plan,
+        f"{name} cannot follow lazily: {found.reason}",
+        facts=found.facts(),
+        hint=found.hint,
     )
 
 

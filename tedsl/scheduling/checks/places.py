@@ -30,7 +30,6 @@ from tedsl.scheduling.graph import (
     loop_readers,
     tensors_of_init,
 )
-from tedsl.scheduling.intrinsics import tensor_problem
 from tedsl.scheduling.names import axis_text, labels, loops_text
 from tedsl.scheduling.plan import Attach, AttachKind, Plan, StagePlan
 from tedsl.scheduling.relations import ranks
@@ -368,34 +367,12 @@ def places_text(plan: Plan, name: str) -> str:
 
 
 def require_places(before: Plan, call: Call, after: Plan) -> None:
-    """After the call every attached stage must still be at a legal place, and every tensorized one
-    compute what its intrinsic declares."""
+    """After the call every attached stage must still be at a legal place."""
     found = first_problem(after)
     if found is None:
-        require_match(before, call, after)
         return
     stage, problem = found
     raise _misplaced(before, call, after, stage, problem)
-
-
-def require_match(before: Plan, call: Call, after: Plan) -> None:
-    """After the call every tensorized stage still computes what its intrinsic declares."""
-    found = tensor_problem(after)
-    if found is None:
-        return
-    name, intrin, difference = found
-    own = call.primitive == "tensorize" and call.stage == name
-    would = (
-        f"the loops do not compute what {intrin.name} declares"
-        if own
-        else f"{name} is tensorized by {intrin.name}, and would not compute what that declares"
-    )
-    raise call.refuse(
-        before,
-        f"{would}: {difference.reason}",
-        facts=[("declares", str(intrin.op).replace("\n", "\n          "))],
-        hint=difference.hint if own else f"call {call.primitive} before tensorize",
-    )
 
 
 def _misplaced(

@@ -6,16 +6,19 @@ primitive can make another's loops differ.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from tedsl.errors import ScheduleError
 from tedsl.expr.integers import same_width
 from tedsl.expr.nodes import Axis, AxisKind, Compare, CompareOp
-from tedsl.expr.tensor import ComputeOp, ExternOp, ScanOp
+from tedsl.expr.tensor import ComputeOp, ExternOp, Operation, ScanOp
 from tedsl.index.prove import counterexample, equal
 from tedsl.ir.nodes import LoopKind
 from tedsl.scheduling.bounds import infer
 from tedsl.scheduling.call import Call
 from tedsl.scheduling.checks.loops import PLAIN, mark_text
 from tedsl.scheduling.checks.stages import Problem, first_fold, guests, has_options
+from tedsl.scheduling.graph import tensors_read
 from tedsl.scheduling.inline import inline_stages
 from tedsl.scheduling.names import axis_text, labels, loops_text
 from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
@@ -30,16 +33,16 @@ def join_problem(plan: Plan) -> tuple[StagePlan, Problem] | None:
 
     `extent_problem` is asked when every stage is at a legal place.
     """
-    for stage in plan.stages:
-        if stage.join is None:
-            continue
-        leader = plan.stage(stage.join.stage)
-        problem = (
-            _leader_problem(plan, stage, leader)
-            or _path_problem(plan, stage, leader)
-            or _kernel_problem(stage)
-            or _loop_problem(plan, stage, leader)
-        )
+    joined = [(s, plan.stage(s.join.stage)) for s in plan.stages if s.join is not None]
+    for stage, leader in joined:
+        problem = _leader_problem(plan, stage, leader)
+        if problem is not None:
+            return stage, problem
+    found = _group_problem(plan, joined)
+    if found is not None:
+        return found
+    for stage, leader in joined:
+        problem = _kernel_problem(stage) or _loop_problem(plan, stage, leader)
         if problem is not None:
             return stage, problem
     return None
@@ -110,20 +113,46 @@ def _place(stage: StagePlan) -> str:
     return "inlined" if stage.attach.kind is AttachKind.INLINE else "at root"
 
 
-def _path_problem(plan: Plan, stage: StagePlan, leader: StagePlan) -> Problem | None:
-    ways = [
-        (start, end)
-        for first, end in ((stage, leader), (leader, stage))
-        for start in (first, *(g for g in guests(plan, first) if g.attach.online))
-    ]
-    for start, end in ways:
-        path = path_between(plan, start, end)
-        if path and (start is stage or start is leader or start.attach.stage != end.name):
+def _group_problem(
+    plan: Plan, joined: Sequence[tuple[StagePlan, StagePlan]]
+) -> tuple[StagePlan, Problem] | None:
+    """A stage of a group that needs the result of another of it (of a leader or of a follower)."""
+    groups: dict[str, dict[str, StagePlan]] = {}
+    for stage, leader in joined:
+        groups.setdefault(leader.name, {leader.name: leader})[stage.name] = stage
+    for members in groups.values():
+        way = _way_between(plan, members)
+        if way is not None:
+            start, end = way
+            path = path_between(plan, start, end)
             reads = ", which reads ".join(reversed(path[:-1]))
-            return Problem(
+            return end if end.join is not None else members.get(start.name, end), Problem(
                 f"{end.name} reads {reads}: the one needs the other finished",
                 f"compute {path[0]} inside {path[1]} with compute_at",
             )
+    return None
+
+
+def _way_between(
+    plan: Plan, members: Mapping[str, StagePlan]
+) -> tuple[StagePlan, StagePlan] | None:
+    """Two of `members`, of which the second needs the first (or what goes along with it)."""
+    for guest in plan.stages:
+        if not guest.attach.online or guest.attach.stage not in members:
+            continue
+        for end in members.values():
+            if end.name != guest.attach.stage and path_between(plan, guest, end):
+                return guest, end
+    needs: dict[Operation, StagePlan] = {}
+    for stage in plan.stages:
+        below = (needs.get(tensor.op) for tensor in tensors_read(stage.op))
+        start = next((each for each in below if each is not None), None)
+        if stage.name in members:
+            if start is not None:
+                return start, stage
+            needs[stage.op] = stage
+        elif start is not None:
+            needs[stage.op] = start
     return None
 
 

@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
+from tedsl.errors import ScheduleError
 from tedsl.expr.nodes import Axis
 from tedsl.expr.tensor import ComputeOp, Operation, Tensor
+from tedsl.late import late
 from tedsl.scheduling.call import Call, StageName, caller
 from tedsl.scheduling.graph import tensors_read
 from tedsl.scheduling.methods.schedule_handle import ScheduleHandle
 from tedsl.scheduling.plan import AttachKind, Plan
-from tedsl.scheduling.primitives import places
 
 if TYPE_CHECKING:
+    from tedsl.scheduling.primitives import places
     from tedsl.scheduling.schedule import Schedule
     from tedsl.scheduling.stage import Stage
+else:
+    places = late("tedsl.scheduling.primitives.places")
+
+Move = Callable[[Plan, str], tuple[Call, Plan]]
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
     """Stages that are attached together; made by `s.create_group`.
 
-    Each move is one primitive call per stage in the trace.  Stages that are inlined, or attached
-    at a loop of another member, stay with it.
+    Each move is one primitive call per stage in the trace, for all of them or for none.  Stages
+    that are inlined, or attached at a loop of another member, stay with it.
     """
 
     schedule: Schedule
@@ -42,34 +48,58 @@ class Group:
             stage: a stage outside the group, as for `Stage.compute_at`.
             axis: a loop of it.
 
-        Requires: `compute_at` is legal for every stage once the readers in the group are there;
-            otherwise nothing moves.
+        Requires: the stages can move one after the other, in some order, so that `compute_at` is
+            legal for each when its turn comes; otherwise nothing moves.
         """
         site = caller(1)
         target = self.schedule.resolve(stage, "compute_at", site)
         shown = (("", StageName(str(self))), ("at", axis))
         args = (StageName(target), axis)
-        plan, done = self.schedule.plan, list[tuple[Call, Plan]]()
-        for name in reversed(self._free()):
+
+        def move(plan: Plan, name: str) -> tuple[Call, Plan]:
             call = Call("compute_at", name, args, {}, *site, shown)
-            plan = places.compute_at(plan, call, target, axis)
-            done.append((call, plan))
-        for call, after in done:
-            self.schedule.commit(call, after)
+            return call, places.compute_at(plan, call, target, axis)
+
+        # Inward, readers go first; outward, what they read does.
+        self._move(tuple(reversed(self._free("compute_at", site))), move)
 
     def compute_root(self) -> None:
-        """Compute each stage of the group by itself, a kernel of its own."""
-        site = caller(1)
-        plan, done = self.schedule.plan, list[tuple[Call, Plan]]()
-        for name in self._free():
-            call = Call("compute_root", name, (), {}, *site, (("", StageName(str(self))),))
-            plan = places.compute_root(plan, call)
-            done.append((call, plan))
-        for call, after in done:
-            self.schedule.commit(call, after)
+        """Compute each stage of the group by itself, a kernel of its own.
 
-    def _free(self) -> tuple[str, ...]:
-        """The members that stand by themselves."""
+        Requires: as for `compute_at`.
+        """
+        site = caller(1)
+
+        def move(plan: Plan, name: str) -> tuple[Call, Plan]:
+            call = Call("compute_root", name, (), {}, *site, (("", StageName(str(self))),))
+            return call, places.compute_root(plan, call)
+
+        self._move(self._free("compute_root", site), move)
+
+    def _move(self, names: Sequence[str], move: Move) -> None:
+        """Move all, each when it can be; the first that cannot says why nothing moves."""
+        plan, left = self.schedule.plan, list(names)
+        done: list[tuple[Call, Plan]] = []
+        while left:
+            refusal: ScheduleError | None = None
+            for name in left:
+                try:
+                    call, plan = move(plan, name)
+                except ScheduleError as error:
+                    refusal = refusal or error
+                    continue
+                done.append((call, plan))
+                left.remove(name)
+                break
+            else:
+                if refusal is not None:
+                    raise refusal
+        self.schedule.commit_all(done)
+
+    def _free(self, primitive: str, site: tuple[str, int]) -> tuple[str, ...]:
+        """The members that stand by themselves; all are still there."""
+        for name in self.names:
+            self.schedule.resolve(name, primitive, site)
         own = frozenset(self.names)
         found: list[str] = []
         for name in self.names:

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from tedsl.expr.nodes import Axis
 from tedsl.expr.tensor import ComputeOp, ExternOp, PlaceholderOp
+from tedsl.late import late
+from tedsl.scheduling.auto import auto
 from tedsl.scheduling.call import Call, caller
 from tedsl.scheduling.names import labels
 from tedsl.scheduling.plan import Plan, StagePlan
 
 if TYPE_CHECKING:
+    from tedsl.scheduling import automatic
     from tedsl.scheduling.schedule import Schedule
+else:
+    automatic = late("tedsl.scheduling.automatic")
 
 Made = TypeVar("Made", bound=tuple[Axis, ...])
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -22,9 +28,20 @@ _PRIMITIVES: set[str] = set()
 
 
 def primitive(method: Method) -> Method:
-    """Mark a method as a primitive: one call of it is one step of the trace, which replays it."""
+    """Mark a method as a primitive: one call of it is one step of the trace, which replays it.
+
+    An argument of it may be `te.auto`, for which a choice is put.
+    """
     _PRIMITIVES.add(method.__qualname__)
-    return method
+
+    @wraps(method)
+    def primitive_call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        for value in (*args, *kwargs.values()):
+            if value is auto:
+                return automatic.decide(self, method, args, kwargs)
+        return method(self, *args, **kwargs)
+
+    return cast("Method", primitive_call)
 
 
 def primitives_of(handle: type) -> frozenset[str]:

@@ -1,17 +1,21 @@
-"""Wishes about memory and threads that TVM scripts state: storage_align, double_buffer, prefetch,
-set_store_predicate, env_threads.  None of them changes a result.
+"""Wishes about memory and threads that TVM scripts state: storage_align, double_buffer,
+prefetch and set_store_predicate.  None of them changes a result.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from tedsl.expr.nodes import Axis, Expr
 from tedsl.expr.tensor import Operation, Tensor
+from tedsl.late import late
 from tedsl.scheduling.call import StageName, caller
 from tedsl.scheduling.methods.handle import StageHandle, primitive
-from tedsl.scheduling.primitives import hints
-from tedsl.scheduling.threads import ThreadAxis
+
+if TYPE_CHECKING:
+    from tedsl.scheduling.primitives import hints
+else:
+    hints = late("tedsl.scheduling.primitives.hints")
 
 
 class HintMethods(StageHandle):
@@ -46,7 +50,8 @@ class HintMethods(StageHandle):
         """Compute this stage for the next iteration of the loop that it is attached at, while the
         current one is used: `pipeline` of that loop in two stages.
 
-        Requires: a stage attached at a loop.
+        Requires: a stage attached at a loop.  On the CPU there is one buffer still, and what the
+            next iteration reads is prefetched.
 
         Rewrites:
             for i: B = f(i); C[i] = g(B)
@@ -65,8 +70,8 @@ class HintMethods(StageHandle):
             axis: the loop.
             offset: how many iterations ahead.
 
-        Requires: this stage reads the tensor; a loop without another way of running.  The CPU
-            backend leaves fetching ahead to the processor.
+        Requires: this stage reads the tensor; a loop without another way of running.  What else the
+            loop reads is fetched too, and what happens on each target is that of `pipeline`.
 
         Rewrites:
             for i: C[i] = f(A[i])
@@ -97,21 +102,3 @@ class HintMethods(StageHandle):
         call = self._call("set_store_predicate", (text,))
         plan = hints.set_store_predicate(self.schedule.plan, call, condition, text)
         self._commit(call, plan)
-
-    @primitive
-    def env_threads(self, threads: ThreadAxis | str | Sequence[ThreadAxis | str]) -> None:
-        """Launch threads once around a scan, as TVM scripts ask for.
-
-        Here a kernel is launched with the programs that its loops are bound to, so an accepted list
-        changes nothing.
-
-        Args:
-            threads: thread axes.
-
-        Requires: a stage at root.
-
-        Rewrites: nothing.
-        """
-        given = threads if isinstance(threads, (list, tuple)) else [threads]
-        call = self._call("env_threads", (tuple(given),))
-        self._commit(call, hints.env_threads(self.schedule.plan, call, given))

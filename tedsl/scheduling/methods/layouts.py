@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, Any
 from tedsl.expr.nodes import Axis
 from tedsl.expr.promote import DTypeLike
 from tedsl.expr.tensor import Tensor
+from tedsl.late import late
 from tedsl.scheduling.call import Call, caller
 from tedsl.scheduling.methods.handle import StageHandle, primitive
 from tedsl.scheduling.methods.schedule_handle import ScheduleHandle
-from tedsl.scheduling.primitives import layouts
 
 if TYPE_CHECKING:
+    from tedsl.scheduling.primitives import layouts
     from tedsl.scheduling.stage import Stage
+else:
+    layouts = late("tedsl.scheduling.primitives.layouts")
 
 
 class LayoutMethods(StageHandle):
@@ -49,16 +52,18 @@ class LayoutMethods(StageHandle):
         plan, call, axes = layouts.transform_layout(self.schedule.plan, call, fn)
         return self._commit(call, plan, axes)
 
-    def set_precision(self, dtype: DTypeLike) -> None:
-        """`s.set_precision(T, dtype)` of this stage."""
-        _set_precision(self.schedule, self, dtype, caller(1))
+    def set_precision(self, dtype: DTypeLike, compute: bool = False) -> None:
+        """`s.set_precision(T, dtype, compute)` of this stage."""
+        _set_precision(self.schedule, self, dtype, compute, caller(1))
 
 
 class PrecisionMethods(ScheduleHandle):
     """The primitive that changes the element type of a stage."""
 
     @primitive
-    def set_precision(self, tensor: Tensor | Stage, dtype: DTypeLike) -> None:
+    def set_precision(
+        self, tensor: Tensor | Stage, dtype: DTypeLike, compute: bool = False
+    ) -> None:
         """Compute and store a stage in another element type.
 
         Calling it is consent to other rounding (and, for narrower floats, to overflow and
@@ -67,6 +72,10 @@ class PrecisionMethods(ScheduleHandle):
         Args:
             tensor: the stage (any output of it).
             dtype: a float for floats; for integers a wider one, which changes nothing.
+            compute: compute in the type, too, which must be a wider float: the definition of the
+                stage from what it reads, and in readers what is computed of it, until they round
+                their own results.  A cast to a narrower float at the root of the definition goes
+                away.
 
         Requires: no output of the schedule and no input (`s.cache_write` and `s.cache_read` make
             stages of which the type may change); a reduction by one operator (te.sum, te.max, ...),
@@ -76,15 +85,25 @@ class PrecisionMethods(ScheduleHandle):
             B[i] = f(i);  C[i] = g(B[i])
             --> s.set_precision(B, "bfloat16")
             B[i] = bfloat16(f(i));  C[i] = g(float32(B[i]))
+
+            B[i] = A[i] / 3;  C[i] = D[i] - B[i]
+            --> s.set_precision(B, "float64", compute=True)
+            B[i] = float64(A[i]) / 3;  C[i] = float32(float64(D[i]) - B[i])
         """
-        _set_precision(self, tensor, dtype, caller(1))
+        _set_precision(self, tensor, dtype, compute, caller(1))
 
 
 def _set_precision(
-    schedule: ScheduleHandle, tensor: object, dtype: DTypeLike, site: tuple[str, int]
+    schedule: ScheduleHandle,
+    tensor: object,
+    dtype: DTypeLike,
+    compute: bool,
+    site: tuple[str, int],
 ) -> None:
     name = schedule.resolve(tensor, "set_precision", site)
     args = (schedule.plan.stage(name).op.outputs[0], str(dtype))
-    call = Call("set_precision", name, args, {}, *site, shown=tuple(("", each) for each in args))
-    plan, call = layouts.set_precision(schedule.plan, call, dtype)
+    given = {} if compute is False else {"compute": compute}
+    shown = (*(("", each) for each in args), *given.items())
+    call = Call("set_precision", name, args, given, *site, shown=shown)
+    plan, call = layouts.set_precision(schedule.plan, call, dtype, compute)
     schedule.commit(call, plan)

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from tedsl.expr.intrin import TensorIntrin, declared, declared_names
+from typing import TYPE_CHECKING
+
 from tedsl.expr.nodes import Axis
+from tedsl.late import late
 from tedsl.scheduling.methods.handle import StageHandle, primitive
-from tedsl.scheduling.primitives import marks
-from tedsl.scheduling.primitives.tensorize import tensorize
 from tedsl.scheduling.threads import ThreadAxis
+
+if TYPE_CHECKING:
+    from tedsl.expr import intrin as intrinsics
+    from tedsl.expr.intrin import TensorIntrin
+    from tedsl.scheduling.primitives import marks
+    from tedsl.scheduling.primitives import tensorize as tensorizing
+else:
+    intrinsics = late("tedsl.expr.intrin")
+    marks = late("tedsl.scheduling.primitives.marks")
+    tensorizing = late("tedsl.scheduling.primitives.tensorize")
 
 
 class MarkMethods(StageHandle):
@@ -126,7 +136,10 @@ class MarkMethods(StageHandle):
             num_stages: iterations in flight.
             flatten: one pipeline across this loop and the loop inside it.
 
-        Requires: a loop without another way of running.
+        Requires: a loop without another way of running.  In Triton the loop is `tl.range` with that
+            many stages.  On the CPU an iteration prefetches what the one `num_stages - 1` later
+            reads, a cache line at a time, where addresses are affine in the loop, the loops inside
+            it have known extents, and no more than 128 KB of a tensor are read at once.
 
         Rewrites:
             for k: load(k); compute(k)
@@ -171,17 +184,17 @@ class MarkMethods(StageHandle):
             -->
             mul4(A, B, C)
         """
-        found = declared(intrin) if isinstance(intrin, str) else intrin
-        name = found.name if isinstance(found, TensorIntrin) else intrin
+        found = intrinsics.declared(intrin) if isinstance(intrin, str) else intrin
+        name = found.name if isinstance(found, intrinsics.TensorIntrin) else intrin
         call = self._call("tensorize", (axis, name))
-        if not isinstance(found, TensorIntrin):
+        if not isinstance(found, intrinsics.TensorIntrin):
             raise call.refuse(
                 self.schedule.plan,
                 f"{intrin!r} is no intrinsic",
-                facts=[("declared", ", ".join(declared_names()) or "none")],
+                facts=[("declared", ", ".join(intrinsics.declared_names()) or "none")],
                 hint="declare it with te.decl_tensor_intrin first",
             )
-        self._commit(call, tensorize(self.schedule.plan, call, axis, found))
+        self._commit(call, tensorizing.tensorize(self.schedule.plan, call, axis, found))
 
     @primitive
     def dot(

@@ -6,12 +6,15 @@ from typing import TYPE_CHECKING
 
 from tedsl.expr.nodes import Axis
 from tedsl.expr.tensor import Operation, Tensor
+from tedsl.late import late
 from tedsl.scheduling.call import Call, StageName, caller
 from tedsl.scheduling.methods.handle import StageHandle, primitive
-from tedsl.scheduling.primitives import moves
 
 if TYPE_CHECKING:
+    from tedsl.scheduling.primitives import moves
     from tedsl.scheduling.stage import Stage
+else:
+    moves = late("tedsl.scheduling.primitives.moves")
 
 
 class MoveMethods(StageHandle):

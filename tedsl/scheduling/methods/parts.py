@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import SupportsIndex
+from typing import TYPE_CHECKING, SupportsIndex
 
 from tedsl.expr.nodes import Axis, Expr
+from tedsl.late import late
 from tedsl.scheduling.methods.handle import StageHandle, primitive
-from tedsl.scheduling.primitives import parts
+
+if TYPE_CHECKING:
+    from tedsl.scheduling.primitives import parts
+else:
+    parts = late("tedsl.scheduling.primitives.parts")
 
 
 class PartMethods(StageHandle):

@@ -6,13 +6,17 @@ from typing import TYPE_CHECKING
 
 from tedsl.expr.nodes import Axis
 from tedsl.expr.tensor import Operation, Tensor
+from tedsl.late import late
 from tedsl.scheduling.call import Call, StageName, caller
-from tedsl.scheduling.checks.places import legal_attach_points
 from tedsl.scheduling.methods.handle import StageHandle, primitive
-from tedsl.scheduling.primitives import places
 
 if TYPE_CHECKING:
+    from tedsl.scheduling.checks import places as legality
+    from tedsl.scheduling.primitives import places
     from tedsl.scheduling.stage import Stage
+else:
+    legality = late("tedsl.scheduling.checks.places")
+    places = late("tedsl.scheduling.primitives.places")
 
 
 class PlaceMethods(StageHandle):
@@ -24,7 +28,7 @@ class PlaceMethods(StageHandle):
         """Every (stage, axis) that `compute_at` would accept now; a stage may also be at root."""
         return tuple(
             (self.schedule[name], axis)
-            for name, axis in legal_attach_points(self.schedule.plan, self.name)
+            for name, axis in legality.legal_attach_points(self.schedule.plan, self.name)
         )
 
     @primitive

@@ -9,18 +9,26 @@ from typing import TYPE_CHECKING, Any, cast, overload
 
 from tedsl.expr.nodes import Axis
 from tedsl.expr.tensor import Operation, Tensor
+from tedsl.late import late
 from tedsl.scheduling.call import Call, StageName, caller
-from tedsl.scheduling.chain_repair import Consent
 from tedsl.scheduling.methods.handle import primitive
 from tedsl.scheduling.methods.online import consent_options
 from tedsl.scheduling.methods.schedule_handle import ScheduleHandle
-from tedsl.scheduling.primitives import cache, moves
-from tedsl.scheduling.primitives.online import online
-from tedsl.scheduling.primitives.rfactor import rfactor
-from tedsl.scheduling.primitives.split_online import split_online
 
 if TYPE_CHECKING:
+    from tedsl.scheduling import chain_repair
+    from tedsl.scheduling.primitives import cache, moves
+    from tedsl.scheduling.primitives import online as chains
+    from tedsl.scheduling.primitives import rfactor as factoring
+    from tedsl.scheduling.primitives import split_online as splitting
     from tedsl.scheduling.stage import Stage
+else:
+    cache = late("tedsl.scheduling.primitives.cache")
+    chain_repair = late("tedsl.scheduling.chain_repair")
+    factoring = late("tedsl.scheduling.primitives.rfactor")
+    moves = late("tedsl.scheduling.primitives.moves")
+    splitting = late("tedsl.scheduling.primitives.split_online")
+    chains = late("tedsl.scheduling.primitives.online")
 
 
 class RewriteMethods(ScheduleHandle):
@@ -138,7 +146,7 @@ class RewriteMethods(ScheduleHandle):
         given = {key: value for key, value in options.items() if value is not None}
         shown = (("", source), ("axis", axis), *given.items())
         call = Call("rfactor", stage, (source, axis), given, *site, shown=shown)
-        plan, made = rfactor(self.plan, call, axis, factor_axis, consent)
+        plan, made = factoring.rfactor(self.plan, call, axis, factor_axis, consent)
         self.commit(call, plan, stages=(made,))
         outputs = plan.stage(made).op.outputs
         return outputs[0] if len(outputs) == 1 else list(outputs)
@@ -216,7 +224,9 @@ class RewriteMethods(ScheduleHandle):
         given = consent_options(casts, rounding, time_limit)
         shown = (("", source), ("axis", axis), *given.items())
         call = Call("split_online", stage, (source, axis), given, *site, shown=shown)
-        plan, made = split_online(self.plan, call, axis, Consent(casts, rounding, time_limit))
+        plan, made = splitting.split_online(
+            self.plan, call, axis, chain_repair.Consent(casts, rounding, time_limit)
+        )
         self.commit(call, plan, stages=made)
         outputs = plan.stage(made[-1]).op.outputs
         return outputs[0] if len(outputs) == 1 else list(outputs)
@@ -228,10 +238,12 @@ class RewriteMethods(ScheduleHandle):
         casts: bool = False,
         rounding: bool = False,
         time_limit: float = 2.0,
+        rescale_threshold: float | None = None,
     ) -> None:
         """`s[tensor].online(axis, ...)`: see `Stage.online`."""
         site = caller(1)
         name = self.resolve(tensor, "online", site)
-        given = consent_options(casts, rounding, time_limit)
+        given = consent_options(casts, rounding, time_limit, rescale_threshold)
         call = Call("online", name, (axis,), given, *site)
-        self.commit(call, online(self.plan, call, axis, Consent(casts, rounding, time_limit)))
+        consent = chain_repair.Consent(casts, rounding, time_limit, rescale_threshold)
+        self.commit(call, chains.online(self.plan, call, axis, consent))

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from tedsl.expr.nodes import Expr
+from tedsl.late import late
 from tedsl.scheduling.call import Call, caller
 from tedsl.scheduling.methods.handle import StageHandle, primitive
 from tedsl.scheduling.methods.schedule_handle import ScheduleHandle
-from tedsl.scheduling.primitives import sizes
+
+if TYPE_CHECKING:
+    from tedsl.scheduling.primitives import sizes
+else:
+    sizes = late("tedsl.scheduling.primitives.sizes")
 
 
 class AssumeMethods(ScheduleHandle):

@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING
 
 from tedsl.expr.nodes import Axis
 from tedsl.expr.tensor import Operation, Tensor
+from tedsl.late import late
 from tedsl.scheduling.call import Call, StageName, caller
 from tedsl.scheduling.methods.handle import StageHandle, primitive
-from tedsl.scheduling.primitives import places
 
 if TYPE_CHECKING:
+    from tedsl.scheduling.primitives import places
     from tedsl.scheduling.stage import Stage
+else:
+    places = late("tedsl.scheduling.primitives.places")
 
 
 class StorageMethods(StageHandle):

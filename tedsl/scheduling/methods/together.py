@@ -6,12 +6,15 @@ from typing import TYPE_CHECKING
 
 from tedsl.expr.nodes import Axis
 from tedsl.expr.tensor import Operation, Tensor
+from tedsl.late import late
 from tedsl.scheduling.call import Call, StageName, caller
 from tedsl.scheduling.methods.handle import StageHandle, primitive
-from tedsl.scheduling.primitives import together
 
 if TYPE_CHECKING:
+    from tedsl.scheduling.primitives import together
     from tedsl.scheduling.stage import Stage
+else:
+    together = late("tedsl.scheduling.primitives.together")
 
 
 class TogetherMethods(StageHandle):

@@ -1,10 +1,8 @@
-"""Wishes about memory and threads: storage_align, double_buffer, prefetch, set_store_predicate,
-env_threads."""
+"""Wishes about memory and threads: storage_align, double_buffer, prefetch, set_store_predicate."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import replace
 
 from tedsl.expr.nodes import Axis, AxisKind, Binary, BinaryOp, Compare, CompareOp, Expr, Var
@@ -12,19 +10,18 @@ from tedsl.expr.printer import print_expr
 from tedsl.ir.nodes import LoopKind
 from tedsl.scheduling.call import Call, kind_of
 from tedsl.scheduling.checks.arguments import (
-    choice,
     computed_stage,
     leaf,
     looped_stage,
     positive,
 )
-from tedsl.scheduling.checks.loops import require_own_kernel, require_plain_kind
+from tedsl.scheduling.checks.loops import require_plain_kind
 from tedsl.scheduling.graph import is_output, tensors_read
 from tedsl.scheduling.names import labels
 from tedsl.scheduling.plan import Align, AttachKind, Plan, StagePlan
 from tedsl.scheduling.primitives.marks import marked
 from tedsl.scheduling.relations import constant, ranks
-from tedsl.scheduling.threads import GRID, LANES, ThreadAxis
+from tedsl.scheduling.threads import GRID, LANES
 
 _TERM = re.compile(r"\s*\(?\s*([\w.]+)\s*==\s*0\s*\)?\s*")
 
@@ -158,13 +155,3 @@ def _first_threads(condition: Expr) -> tuple[str, ...] | None:
 def _tags_of(text: str) -> tuple[str, ...] | None:
     found = [_TERM.fullmatch(term) for term in text.split("&")]
     return tuple(match[1] for match in found if match) if all(found) else None
-
-
-def env_threads(plan: Plan, call: Call, threads: Sequence[object]) -> Plan:
-    """Accepted for a kernel of its own: it is launched once in any case."""
-    stage, _ = computed_stage(plan, call, call.stage)
-    for thread in threads:
-        tag = thread.tag if isinstance(thread, ThreadAxis) else thread
-        choice(plan, call, "thread", tag, (*GRID, *LANES))
-    require_own_kernel(plan, call, stage, "no threads are launched for it")
-    return plan

@@ -4,7 +4,7 @@ set_precision.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from tedsl.dtypes import DType
@@ -14,6 +14,7 @@ from tedsl.expr.nodes import (
     Axis,
     BinaryOp,
     Expr,
+    Folded,
     IfThenElse,
     Reduce,
     Reducer,
@@ -21,7 +22,8 @@ from tedsl.expr.nodes import (
 )
 from tedsl.expr.reduce import simple_reducer
 from tedsl.expr.tensor import ComputeOp
-from tedsl.expr.visit import substitute
+from tedsl.expr.visit import map_children, substitute, walk
+from tedsl.expr.wider import computed_in, with_wider
 from tedsl.index.digits import Inverse, invert
 from tedsl.index.simplify import simplify
 from tedsl.scheduling.bounds import shape_facts
@@ -34,10 +36,11 @@ from tedsl.scheduling.checks.layouts import (
     precision,
     require_fresh_loops,
     require_own_buffer,
+    require_wider,
 )
 from tedsl.scheduling.checks.moves import require_no_chain
 from tedsl.scheduling.checks.places import require_places
-from tedsl.scheduling.graph import rewrite_reads
+from tedsl.scheduling.graph import readers, reroute, rewrite_reads
 from tedsl.scheduling.index_map import IndexMap
 from tedsl.scheduling.names import unique_name
 from tedsl.scheduling.plan import Plan, StagePlan
@@ -111,12 +114,14 @@ def _moved_reduction(
     init = reduce.init
     if init is not None:
         init = tuple(_inside(substitute(each, values), conditions) for each in init)
+    finish = reduce.finish
     return Reduce(
         reduce.reducer,
         tuple(substitute(source, values) for source in reduce.sources),
         reduce.axes,
         where_inside(reduce, conditions, values),
         init,
+        finish=None if finish is None else _inside(substitute(finish, values), conditions),
     )
 
 
@@ -127,15 +132,20 @@ def _inside(body: Expr, conditions: Sequence[Expr]) -> Expr:
 _EXTREMES = (BinaryOp.MIN, BinaryOp.MAX)
 
 
-def set_precision(plan: Plan, call: Call, dtype: object) -> tuple[Plan, Call]:
+def set_precision(plan: Plan, call: Call, dtype: object, compute: object) -> tuple[Plan, Call]:
     """B[i] = f(i); C[i] = B[i] --> B[i] = bf16(f(i)); C[i] = f32(B[i])."""
     stage, op = computed_stage(plan, call, call.stage)
     require_own_buffer(plan, call, stage, "its element type")
     require_no_chain(plan, call, stage)
     chosen = precision(plan, call, op, dtype)
     call = replace(call, args=(*call.args[:1], chosen))
-    rounded = replace(op, bodies=_rounded(plan, call, op, chosen))
+    wide = require_wider(plan, call, op, chosen, compute)
+    rounded = replace(op, bodies=_rounded(plan, call, op, chosen, wide))
     after = plan.with_stage(replace(stage, op=rounded))
+    if wide:
+        after = _read_wide(after, op, rounded)
+        require_places(plan, call, after)
+        return after, call
 
     def read(index: int, indices: tuple[Expr, ...]) -> Expr:
         return cast(TensorRead(rounded.outputs[index], indices), op.output_dtypes[index])
@@ -145,23 +155,65 @@ def set_precision(plan: Plan, call: Call, dtype: object) -> tuple[Plan, Call]:
     return after, call
 
 
-def _rounded(plan: Plan, call: Call, op: ComputeOp, dtype: DType) -> tuple[Expr, ...]:
+def _read_wide(plan: Plan, old: ComputeOp, new: ComputeOp) -> Plan:
+    """The plan whose stages read `new` for `old`, compute with what they read, and round their
+    results."""
+    tensors = dict(zip(old.outputs, new.outputs, strict=True))
+
+    def read(node: Expr) -> Expr | None:
+        tensor = tensors.get(node.tensor) if isinstance(node, TensorRead) else None
+        return TensorRead(tensor, node.indices) if isinstance(node, TensorRead) and tensor else None
+
+    def rounded(expr: Expr) -> Expr:
+        return cast(with_wider(expr, read), expr.dtype)
+
+    for reader in readers(plan, old):
+        stage = plan.stage(reader.name)
+        if isinstance(stage.op, ComputeOp):
+            op = replace(stage.op, bodies=_each(stage.op.bodies, rounded))
+            plan = plan.with_stage(replace(stage, op=op))
+            plan = reroute(plan, dict(zip(stage.op.outputs, op.outputs, strict=True)))
+    outputs = tuple(tensors.get(tensor, tensor) for tensor in plan.outputs)
+    return replace(plan, outputs=outputs)
+
+
+def _each(bodies: Sequence[Expr], change: Callable[[Expr], Expr]) -> tuple[Expr, ...]:
+    """The bodies with what they compute changed; outputs of one reduction keep sharing it."""
+    first = bodies[0]
+    if not isinstance(first, Reduce):
+        return tuple(change(body) for body in bodies)
+    whole = map_children(first, change)
+    return tuple(
+        replace(whole, index=body.index)
+        for body in bodies
+        if isinstance(body, Reduce) and isinstance(whole, Reduce)
+    )
+
+
+def _rounded(plan: Plan, call: Call, op: ComputeOp, dtype: DType, wide: bool) -> tuple[Expr, ...]:
+    own = computed_in if wide else cast
     first = op.bodies[0]
     if not isinstance(first, Reduce):
-        return tuple(cast(body, dtype) for body in op.bodies)
+        return tuple(own(body, dtype) for body in op.bodies)
     reducer = _reducer(plan, call, first, dtype)
     init = first.init
     if init is None and dtype.is_integer and first.reducer.operator in _EXTREMES:
         init = first.reducer.identity  # the least value of the old type, not of the wider one
-    return (
-        Reduce(
-            reducer,
-            tuple(cast(source, dtype) for source in first.sources),
-            first.axes,
-            first.where,
-            None if init is None else tuple(cast(each, dtype) for each in init),
-        ),
-    )
+    sources = tuple(own(source, dtype) for source in first.sources)
+    init = None if init is None else tuple(own(each, dtype) for each in init)
+    end = computed_in if wide else _finish
+    finish = None if first.finish is None else end(first.finish, dtype)
+    return (Reduce(reducer, sources, first.axes, first.where, init, finish=finish),)
+
+
+def _finish(finish: Expr, dtype: DType) -> Expr:
+    """What is applied to values folded in `dtype`, as it is computed of those folded before."""
+    folded: dict[Expr, Expr] = {
+        node: cast(Folded(node.index, dtype), node.dtype)
+        for node in walk(finish)
+        if isinstance(node, Folded)
+    }
+    return cast(substitute(finish, folded), dtype)
 
 
 def _reducer(plan: Plan, call: Call, reduce: Reduce, dtype: DType) -> Reducer:

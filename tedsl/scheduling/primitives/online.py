@@ -6,14 +6,18 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tedsl.expr.nodes import (
+    Expr,
+    Folded,
     Reduce,
 )
 from tedsl.expr.tensor import ComputeOp, Operation, Tensor
+from tedsl.expr.visit import rewrite
 from tedsl.ir.nodes import Scope
 from tedsl.scheduling.call import Call
 from tedsl.scheduling.chain import (
     Chain,
     chain_of,
+    finished_inside,
     reduce_of,
     skips,
 )
@@ -21,6 +25,7 @@ from tedsl.scheduling.chain_repair import (
     Consent,
     Derived,
     derive_chain,
+    last_repair,
     over_folded,
     started,
     sums,
@@ -28,17 +33,21 @@ from tedsl.scheduling.chain_repair import (
 )
 from tedsl.scheduling.checks.arguments import leaf, looped_stage
 from tedsl.scheduling.checks.online import (
+    refuse_lag,
     require_between,
     require_chain,
     require_host,
+    require_threshold,
     require_whole,
 )
 from tedsl.scheduling.checks.places import require_places
 from tedsl.scheduling.checks.rewrites import reduction
 from tedsl.scheduling.checks.scans import require_outside_steps
 from tedsl.scheduling.checks.slices import require_slices
-from tedsl.scheduling.graph import is_output, producers_before, readers, rebuilt
+from tedsl.scheduling.graph import fresh_stage, is_output, producers_before, readers, rebuilt
+from tedsl.scheduling.lazy import Lag, following, lag_of, reference_to, referred
 from tedsl.scheduling.plan import Attach, AttachKind, Plan, StagePlan
+from tedsl.scheduling.primitives.cache import stage_name
 from tedsl.scheduling.repair import Kind
 
 
@@ -49,12 +58,18 @@ def online(plan: Plan, call: Call, axis: object, consent: Consent) -> Plan:
     reduction(plan, call, stage)
     loop = leaf(plan, call, stage, axis)
     require_host(plan, call, stage, loop)
-    chain = chain_of(plan, stage)
+    plan = finished_inside(plan, stage)
+    chain = chain_of(plan, plan.stage(stage.name))
     require_chain(plan, call, chain)
     require_between(plan, call, chain)
-    derived = derive_chain(plan, call, chain, consent)
+    derived = derive_chain(plan, call, chain, consent, finished=False)
+    lag = _lag(plan, call, derived, consent)
     place = Attach(AttachKind.AT, stage.name, loop, online=True)
-    after = _attached(_rewritten(plan, chain, derived), chain, place, derived)
+    after, references = _rewritten(plan, chain, derived, lag)
+    after = _attached(after, chain, place, derived)
+    for name in references:
+        there = replace(place, lazy=True)
+        after = after.with_stage(replace(after.stage(name), attach=there, scope=Scope.LOCAL))
     after = producers_before(after, stage.name)
     require_places(plan, call, after)
     require_slices(plan, call, after)
@@ -62,40 +77,78 @@ def online(plan: Plan, call: Call, axis: object, consent: Consent) -> Plan:
     return after
 
 
-def derivations(plan: Plan, call: Call, consent: Consent) -> dict[str, Derived]:
-    """The repairs that `online` of the stage would use, by stage."""
+def proofs(plan: Plan, call: Call, consent: Consent) -> dict[str, str]:
+    """What `online` of the stage would prove, by stage."""
     stage = looped_stage(plan, call, call.stage)
     reduction(plan, call, stage)
-    chain = chain_of(plan, stage)
+    plan = finished_inside(plan, stage)
+    chain = chain_of(plan, plan.stage(stage.name))
     require_chain(plan, call, chain)
-    return derive_chain(plan, call, chain, consent)
+    derived = derive_chain(plan, call, chain, consent, finished=False)
+    lag = _lag(plan, call, derived, consent)
+    more = {} if lag is None else {name: f"\n{text}" for name, text in lag.proofs.items()}
+    return {name: each.proof + more.get(name, "") for name, each in derived.items()}
 
 
-def _rewritten(plan: Plan, chain: Chain, derived: Mapping[str, Derived]) -> Plan:
-    """The plan whose reductions know their repairs, and start from finite values."""
+def _lag(plan: Plan, call: Call, derived: Mapping[str, Derived], consent: Consent) -> Lag | None:
+    """By how much repairs may lag behind; None when they may not."""
+    if consent.lag is None:
+        return None
+    found = lag_of(derived, require_threshold(plan, call, consent.lag))
+    if isinstance(found, Lag):
+        return found
+    raise refuse_lag(plan, call, found[0] or call.stage, found[1])
+
+
+def _rewritten(
+    plan: Plan, chain: Chain, derived: Mapping[str, Derived], lag: Lag | None
+) -> tuple[Plan, list[str]]:
+    """The plan whose reductions know their repairs, and start from finite values; and the new
+    stages that are references to tags."""
     current: dict[Tensor, Tensor] = {}
     stages: list[StagePlan] = []
+    references: dict[Tensor, Tensor] = {}
+    added: list[str] = []
     members = {stage.name for stage in chain.members}
+    between = {stage.name for stage in chain.between if stage.attach.kind is not AttachKind.INLINE}
     for stage in plan.stages:
         own, changed = reduce_of(stage.op), stage
         if own is not None and isinstance(stage.op, ComputeOp):
             new = started(own) if stage.name in members else own
-            new = _repaired(new, derived[stage.name]) if stage.name in derived else new
+            if stage.name in derived:
+                new = _repaired(plan, chain, new, derived[stage.name], references)
             if new is not own:
                 reduces = [b for b in stage.op.bodies if isinstance(b, Reduce)]
                 bodies = tuple(replace(new, index=body.index) for body in reduces)
                 changed = replace(stage, op=replace(stage.op, bodies=bodies))
+        elif stage.name in between and references and isinstance(stage.op, ComputeOp):
+            bodies = tuple(following(b, plan, chain, references) for b in stage.op.bodies)
+            changed = replace(stage, op=replace(stage.op, bodies=bodies))
         changed = rebuilt(changed, current)
         for old, tensor in zip(stage.op.outputs, changed.op.outputs, strict=True):
             if old is not tensor:
                 current[old] = tensor
         stages.append(changed)
+        for tag in stage.op.outputs if lag is not None else ():
+            if lag is not None and tag in lag.operators:
+                name = stage_name(plan, stage.name, "ref")
+                op = reference_to(name, current.get(tag, tag), lag.operators[tag], lag.threshold)
+                references[tag] = op.outputs[0]
+                stages.append(fresh_stage(name, op))
+                added.append(name)
     outputs = tuple(current.get(t, t) for t in plan.outputs)
-    return replace(plan, stages=tuple(stages), outputs=outputs)
+    return replace(plan, stages=tuple(stages), outputs=outputs), added
 
 
-def _repaired(reduce: Reduce, found: Derived) -> Reduce:
-    """The reduction with its repair, and with what is applied at the end."""
+def _repaired(
+    plan: Plan,
+    chain: Chain,
+    reduce: Reduce,
+    found: Derived,
+    references: Mapping[Tensor, Tensor],
+) -> Reduce:
+    """The reduction with its repair, and with what is applied at the end: from `references` to
+    tags, where there are such, to the tags themselves."""
     full, tags = found.full, found.tags
     sources = reduce.sources
     if len(full.basis) > 1 or full.deferred:
@@ -106,14 +159,23 @@ def _repaired(reduce: Reduce, found: Derived) -> Reduce:
         finish = kept.restored(over_folded(first))
         if len(full.basis) == 1:
             sources = (kept.restored(first.basis[0]),)
+    followed = referred(tags, references)
+    if references and full.kind is not Kind.NONE:
+        sources = tuple(following(each, plan, chain, references) for each in sources)
+        whole = last_repair(full, tags, reduce, followed)
+        finish = whole if finish is None else rewrite(finish, lambda e: _over(e, whole))
     single = len(full.basis) == 1
     return replace(
         reduce,
         reducer=reduce.reducer if single else sums(sources),
         sources=sources,
-        repair=None if full.kind is Kind.NONE else updates(full, tags, reduce),
+        repair=None if full.kind is Kind.NONE else updates(full, tags, reduce, followed),
         finish=finish,
     )
+
+
+def _over(node: Expr, whole: Expr) -> Expr | None:
+    return whole if isinstance(node, Folded) else None
 
 
 def _attached(plan: Plan, chain: Chain, place: Attach, derived: Mapping[str, Derived]) -> Plan:

@@ -150,7 +150,7 @@ def _final_op(
     axis = reduce_axis(f"{labels(stage)[loop]}.v", partial.shape[place])
     indices = (*op.axes[:place], axis, *op.axes[place:])
     sources = tuple(TensorRead(tensor, indices) for tensor in partial.outputs)
-    whole = Reduce(reduce.reducer, sources, (axis,), None, reduce.init)
+    whole = Reduce(reduce.reducer, sources, (axis,), init=reduce.init, finish=reduce.finish)
     bodies = tuple(
         replace(whole, index=body.index) for body in op.bodies if isinstance(body, Reduce)
     )

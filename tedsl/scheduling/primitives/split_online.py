@@ -14,7 +14,7 @@ from tedsl.expr.visit import substitute
 from tedsl.index.facts import Facts
 from tedsl.index.simplify import simplify
 from tedsl.scheduling.call import Call
-from tedsl.scheduling.chain import Chain, chain_of, reduce_of, skips
+from tedsl.scheduling.chain import Chain, chain_of, finished_inside, reduce_of, skips
 from tedsl.scheduling.chain_repair import (
     Consent,
     Derived,
@@ -57,9 +57,10 @@ def split_online(
     require_parts(plan, call, stage, loop)
     require_no_guests(plan, call, stage)
     require_no_marks(plan, call, stage)
-    chain = chain_of(plan, stage)
+    plan = finished_inside(plan, stage)
+    chain = chain_of(plan, stage := plan.stage(stage.name))
     require_chain(plan, call, chain)
-    derived = derive_chain(plan, call, chain, consent)
+    derived = derive_chain(plan, call, chain, consent, finished=True)
     for member in chain.members:
         require_no_guests(plan, call, member)
         require_no_marks(plan, call, member)
@@ -169,13 +170,14 @@ class _Parts:
             return ComputeOp(op.name, op.axes, bodies, op.shape, (axis,), op.tag)
         tags = reader.tags
         old = self._tags(reader, axis, partials)
-        value = merged(reader.full, tags, reduce, totals, old)
+        values = merged(reader.full, tags, reduce, totals, old)
         finish = tags.restored(over_folded(reader.full)) if reader.full.deferred else None
         if reader.split is not None:
             kept, first = reader.split
             finish = kept.restored(over_folded(first))
-        body = Reduce(reduce.reducer, (value,), (axis,), finish=finish)
-        return ComputeOp(op.name, op.axes, (body,), op.shape, (axis,), op.tag)
+        whole = Reduce(reduce.reducer, values, (axis,), finish=finish)
+        bodies = tuple(replace(whole, index=b.index) for b in op.bodies if isinstance(b, Reduce))
+        return ComputeOp(op.name, op.axes, bodies, op.shape, (axis,), op.tag)
 
 
 def _copied(axis: Axis) -> Axis:

@@ -8,7 +8,7 @@ from tedsl.ir.nodes import LoopKind
 from tedsl.scheduling.call import Call
 from tedsl.scheduling.checks.arguments import leaf, looped_stage
 from tedsl.scheduling.checks.loops import PLAIN, mark_text, require_lanes
-from tedsl.scheduling.checks.places import guests, require_match, require_places
+from tedsl.scheduling.checks.places import guests, require_places
 from tedsl.scheduling.checks.scans import require_no_scan
 from tedsl.scheduling.intrinsics import kinds_text, loops_for
 from tedsl.scheduling.names import labels, loops_text
@@ -58,6 +58,5 @@ def tensorize(plan: Plan, call: Call, axis: object, intrin: TensorIntrin) -> Pla
     for place, loop in enumerate(loops):
         mark = Mark(LoopKind.VECTORIZED, tensorized=Tensorized(intrin, place))
         after = marked(after, after.stage(stage.name), loop, mark)
-    require_match(plan, call, after)
     require_places(plan, call, after)
     return after

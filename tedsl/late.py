@@ -1,0 +1,30 @@
+"""Modules that are loaded at their first use, so that `import tedsl` reads only what every script
+needs.
+
+The file that uses such a module names it twice: under TYPE_CHECKING for type checkers, otherwise by
+`late`.  Imports nothing of the package.
+"""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+from typing import Any
+
+
+class LateModule(ModuleType):
+    """Stands for the module of its name; asking for an attribute loads that module."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(importlib.import_module(self.__name__), name)
+
+    def __dir__(self) -> list[str]:
+        return dir(importlib.import_module(self.__name__))
+
+    def __repr__(self) -> str:
+        return f"<late module {self.__name__!r}>"
+
+
+def late(name: str) -> Any:
+    """The module `name`, which is loaded when something in it is first asked for."""
+    return LateModule(name)

@@ -1,0 +1,79 @@
+"""A worker that takes as long as it is told, notes when it did what, and fails as it is told.
+
+A request's decisions say all: `compile` and `measure` seconds, `fault` when measured, `code`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from fault_worker import Faults
+
+from tedsl.autotune.worker import Message, serve
+
+COMMAND = (sys.executable, "-P", str(Path(__file__).resolve()))
+
+
+class Timed:
+    """Sleeps in place of work, and writes what it does to `log` of the set-up."""
+
+    def __init__(self, setup: Message) -> None:
+        self.setup = setup
+        self.note("setup", "")
+
+    @property
+    def facts(self) -> Message:
+        return {"pid": os.getpid()}
+
+    def note(self, what: str, key: str) -> None:
+        """One line: what, which, when, by whom."""
+        with Path(self.setup["log"]).open("a") as file:
+            file.write(f"{what} {key or '-'} {time.monotonic()} {self.setup['role']}\n")
+
+    def compile(self, request: Message) -> Message:
+        self.note("compile", request["key"])
+        wishes = request["decisions"]
+        time.sleep(float(wishes.get("compile", 0.0)))
+        resources = {"compile_seconds": float(wishes.get("compile", 0.0)), "registers": 1.0}
+        code = str(wishes.get("code", request["key"]))
+        return {"status": "ok", "code": code, "resources": resources}
+
+    def measure(self, request: Message) -> Message:
+        self.note("measure", request["key"])
+        wishes = request["decisions"]
+        if wishes.get("fault") == "device":
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")
+        Faults({"fault": wishes.get("fault", "")})
+        seconds = float(wishes.get("measure", 0.0))
+        time.sleep(seconds)
+        self.note("measured", request["key"])
+        return {"status": "ok", "samples": [float(wishes.get("time", 1.0))] * 3}
+
+    def compare(self, request: Message) -> Message:
+        times = [float(c["decisions"].get("time", 1.0)) for c in request["candidates"]]
+        return {"status": "ok", "samples": [[t] * int(request["rounds"]) for t in times]}
+
+    def watch(self, request: Message) -> Message:
+        self.note("watch", str(len(request["candidates"])))
+        again = {c["key"]: [2.0] * 3 for c in request["candidates"] if c["decisions"].get("drift")}
+        return {"status": "ok", "drift": 0.0, "again": again}
+
+    def fault(self) -> str | None:
+        return "an illegal memory access was encountered"
+
+    def prepare(self, request: Message) -> None:
+        self.note("prepare", request["key"])
+
+
+def read_log(path: Path) -> list[tuple[str, str, float, str]]:
+    """The lines that workers wrote."""
+    rows: list[Any] = [line.split(" ") for line in path.read_text().splitlines()]
+    return [(what, key, float(when), role) for what, key, when, role in rows]
+
+
+if __name__ == "__main__":
+    serve(Timed)

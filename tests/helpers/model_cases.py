@@ -1,0 +1,51 @@
+"""Problems and programs that the static model is tested on."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import tedsl as te
+from tedsl.autotune.builders import Problem
+from tedsl.autotune.space import Candidate, Choice
+from tedsl.ir.nodes import Module
+from tedsl.target import Target
+
+HOPPER = Target.parse("cuda:sm_90")
+
+
+def product(m: int, n: int, k: int, dtype: str = "bfloat16") -> te.Tensor:
+    a, b = te.placeholder((m, k), dtype, name="a"), te.placeholder((k, n), dtype, name="b")
+    return te.nn.matmul(a, b)
+
+
+def softmax(rows: int, columns: int, dtype: str = "bfloat16") -> te.Tensor:
+    return te.nn.softmax(te.placeholder((rows, columns), dtype, name="x"))
+
+
+def norm(rows: int, columns: int, dtype: str = "bfloat16") -> te.Tensor:
+    x = te.placeholder((rows, columns), dtype, name="x")
+    w, b = te.placeholder((columns,), dtype, name="w"), te.placeholder((columns,), dtype, name="b")
+    return te.nn.layer_norm(x, w, b)
+
+
+def drawn(tensor: te.Tensor, count: int, seed: int = 0) -> Iterator[tuple[Candidate, Module]]:
+    """The default and some random candidates of a problem, lowered for the GPU."""
+    problem = Problem([tensor], "cuda")
+    space, rng = problem.space(), random.Random(seed)
+    seen: set[str] = set()
+    for found in [space.default(), *(space.sample(rng) for _ in range(count))]:
+        if isinstance(found, Candidate) and found.identity not in seen:
+            seen.add(found.identity)
+            yield found, te.lower(problem.schedule(found.decisions), HOPPER)
+
+
+def lowered(tensor: te.Tensor, **decisions: Choice) -> Module:
+    """A candidate with the knobs whose names end like the keywords set, the others at their
+    defaults."""
+    problem = Problem([tensor], "cuda")
+    space = problem.space()
+    known = {name.rpartition(".")[2]: name for name in space.default().decisions}
+    found = space.candidate({known[key]: value for key, value in decisions.items()}, "test")
+    assert isinstance(found, Candidate), found
+    return te.lower(problem.schedule(found.decisions), HOPPER)

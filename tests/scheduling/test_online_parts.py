@@ -1,0 +1,264 @@
+"""What may follow split_online: the parts and what merges them are scheduled again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import online_cases as cases
+import pytest
+import sympy
+from lowering import agrees, placeholders
+from online_cases import Rows, axis
+from refusals import refused
+
+import tedsl as te
+from tedsl.expr.nodes import Binary, BinaryOp, Cast, Const, Unary, UnaryOp
+from tedsl.scheduling.call import Call
+from tedsl.scheduling.chain import chain_of, reduce_of
+from tedsl.scheduling.chain_repair import Consent, derive_chain
+from tedsl.scheduling.replay import replay
+from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.trace import Trace
+
+N, K = 3, 37
+CHAINS: dict[str, Callable[[], Rows]] = {
+    "softmax": lambda: cases.softmax(N, K),
+    "log_sum_exp": lambda: cases.log_sum_exp(N, K),
+    "rms_matvec": lambda: cases.normalised_product(N, K),
+    "scaled_by_largest": lambda: cases.scaled_by_largest(N, K),
+    "entropy": lambda: cases.entropy(N, K),
+    "argmax_and_sum": lambda: cases.argmax_and_sum(N, K),
+    "variance": lambda: cases.variance(N, K),
+}
+
+
+def parts(rows: Rows) -> Schedule:
+    """The chain in ten parts and what merges them."""
+    s = te.create_schedule(list(rows.outputs))
+    outer, _ = s[rows.last].split(rows.k, factor=4)
+    s.split_online(rows.last, outer)
+    return s
+
+
+def split(s: Schedule, name: str, factor: int) -> Any:
+    """The outer loop of the reduction of a stage, which covers `factor` elements at a time."""
+    outer, _ = s[name].split(s[name].op.reduce_axis[0], factor)
+    return outer
+
+
+NEXT: dict[str, Callable[[Schedule, str], Any]] = {
+    "online": lambda s, name: s[name].online(split(s, name, 3)),
+    "split_online": lambda s, name: s.split_online(s[name].op.outputs[0], split(s, name, 3)),
+    "rfactor": lambda s, name: s.rfactor(s[name].op.outputs[0], split(s, name, 3)),
+}
+
+
+@pytest.mark.parametrize("step", list(NEXT))
+@pytest.mark.parametrize("name", list(CHAINS))
+def test_what_merges_parts_is_scheduled_again(name: str, step: str) -> None:
+    """What leaves the loop is applied once, at the end."""
+    rows = CHAINS[name]()
+    s = parts(rows)
+    NEXT[step](s, rows.last.op.name)
+    assert agrees(s)
+    again = replay(list(rows.outputs), Trace.from_json(s.trace.to_json()))
+    assert str(again) == str(s)
+
+
+@pytest.mark.parametrize("step", list(NEXT))
+@pytest.mark.parametrize("name", list(CHAINS))
+def test_parts_are_scheduled_again(name: str, step: str) -> None:
+    """Also where a part has several totals; a part that depends on no other part is refused."""
+    rows = CHAINS[name]()
+    s = te.create_schedule(list(rows.outputs))
+    outer, _ = s[rows.last].split(rows.k, factor=8)
+    s.split_online(rows.last, outer)
+    part = f"{rows.last.op.name}.rf"
+    if step != "rfactor" and name in ("rms_matvec", "scaled_by_largest"):
+        loop = split(s, part, 3)
+        with refused(s, f"{part} depends on no other reduction"):
+            s[part].online(loop)
+        return
+    NEXT[step](s, part)
+    assert agrees(s)
+    again = replay(list(rows.outputs), Trace.from_json(s.trace.to_json()))
+    assert str(again) == str(s)
+
+
+@pytest.mark.parametrize("name", ["variance", "entropy", "softmax"])
+def test_parts_of_parts(name: str) -> None:
+    """Three levels, each of them in one pass; what is folded stays as many totals as before."""
+    rows = CHAINS[name]()
+    s = te.create_schedule(list(rows.outputs))
+    last = rows.last.op.name
+    s.split_online(rows.last, split(s, last, 16))
+    s.split_online(s[f"{last}.rf"].op.outputs[0], split(s, f"{last}.rf", 8))
+    for stage in (last, f"{last}.rf", f"{last}.rf.rf"):
+        s[stage].online(split(s, stage, 2))
+    totals = {"variance": 3, "entropy": 2, "softmax": 1}[name]
+    for stage in (f"{last}.rf", f"{last}.rf.rf"):
+        reduce = reduce_of(s[stage].op)
+        assert reduce is not None
+        assert len(reduce.sources) == totals
+    assert agrees(s)
+
+
+def sums_together(reducer: Any) -> te.Schedule:
+    """Two folds relative to one maximum, by one reducer."""
+    X = te.placeholder((N, K), name="X")
+    k, j = axis(K), axis(K)
+    m = te.compute((N,), lambda i: te.max(X[i, k], axis=k), name="m")
+    T: Any = te.compute(
+        (N,),
+        lambda i: reducer((te.exp(X[i, j] - m[i]) * X[i, j], te.exp(X[i, j] - m[i])), axis=j),
+        name="T",
+    )
+    Z = te.compute((N,), lambda i: T[0][i] / T[1][i], name="Z")
+    return te.create_schedule(Z)
+
+
+BOTH = te.comm_reducer(
+    lambda a, b: (a[0] + b[0], a[1] + b[1]),
+    lambda t, u: (te.const(0, t), te.const(0, u)),
+    name="both",
+)
+
+
+@pytest.mark.parametrize("step", ["online", "split_online"])
+def test_a_tuple_of_sums(step: str) -> None:
+    s = sums_together(BOTH)
+    NEXT[step](s, "T")
+    assert agrees(s)
+
+
+def test_sums_together_do_not_lag() -> None:
+    s = sums_together(BOTH)
+    loop = split(s, "T", 3)
+    with refused(s, "T cannot follow lazily: its 2 sums are folded together"):
+        s["T"].online(loop, rescale_threshold=8.0)
+
+
+def test_another_tuple_is_refused() -> None:
+    mixed = te.comm_reducer(
+        lambda a, b: (a[0] + b[0], te.max(a[1], b[1])),
+        lambda t, u: (te.const(0, t), te.min_value(u)),
+        name="mixed",
+    )
+    s = sums_together(mixed)
+    loop = split(s, "T", 3)
+    with refused(s, "the reducer mixed is no sum, minimum or maximum of scalars, and no tuple of"):
+        s["T"].online(loop)
+
+
+@pytest.mark.parametrize("name", ["variance", "entropy"])
+def test_repairs_compose(name: str) -> None:
+    """h from r to r' after h from q to r is h from q to r': parts may be merged in any order, part
+    by part or all at once, and merged again."""
+    rows = CHAINS[name]()
+    s = te.create_schedule(list(rows.outputs))
+    call = Call("proof", rows.last.op.name)
+    chain = chain_of(s.plan, s.plan.stage(rows.last.op.name))
+    repair = derive_chain(s.plan, call, chain, Consent(), finished=False)[chain.last.name].full
+    assert len(repair.basis) > 1
+    symbols = {t: sympy.Symbol(f"t{n}", real=True) for n, t in enumerate(repair.totals)}
+    q, r, last = ([sympy.Symbol(f"{x}{n}", positive=True) for n in range(len(repair.tags))]
+                  for x in "qrs")  # fmt: skip
+
+    def moved(totals: list[Any], old: list[Any], new: list[Any]) -> list[Any]:
+        known = dict(
+            zip((*repair.totals, *repair.old, *repair.new), (*totals, *old, *new), strict=True)
+        )
+        return [real(each, known) for each in repair.update]
+
+    start = list(symbols.values())
+    once = moved(start, q, last)
+    twice = moved(moved(start, q, r), r, last)
+    assert all(sympy.simplify(a - b) == 0 for a, b in zip(once, twice, strict=True))
+    assert all(sympy.simplify(a - b) == 0 for a, b in zip(moved(start, q, q), start, strict=True))
+
+
+def real(expr: Any, known: dict[Any, Any]) -> Any:
+    """A repair in sympy."""
+    if expr in known:
+        return known[expr]
+    match expr:
+        case Const(value=value):
+            return sympy.nsimplify(value)
+        case Cast(a=a):
+            return real(a, known)
+        case Unary(op=op, a=a):
+            of = {UnaryOp.EXP: sympy.exp, UnaryOp.LOG: sympy.log, UnaryOp.NEG: lambda x: -x}
+            return of[op](real(a, known))
+        case Binary(op=op, a=a, b=b):
+            x, y = real(a, known), real(b, known)
+            match op:
+                case BinaryOp.ADD:
+                    return x + y
+                case BinaryOp.SUB:
+                    return x - y
+                case BinaryOp.MUL:
+                    return x * y
+                case _:
+                    assert op is BinaryOp.DIV
+                    return x / y
+        case _:
+            raise AssertionError(expr)
+
+
+OTHER: dict[str, Callable[[Schedule], Any]] = {
+    "transform_layout": lambda s: s["T"].transform_layout(lambda i: [i // 2, i % 2]),
+    "set_precision": lambda s: s["T"].set_precision("float64"),
+    "decompose_reduction": lambda s: s.decompose_reduction(
+        s["T"].op.outputs[0], s["T"].op.reduce_axis[0]
+    ),
+    "cache_write": lambda s: s.cache_write(s["T"].op.outputs[0], "local"),
+}
+
+
+def factor_at_the_end() -> tuple[te.Tensor, te.Tensor]:
+    """T = sum(x / norm), and a reader of it."""
+    X = te.placeholder((N, K), name="X")
+    k, j = axis(K), axis(K)
+    q = te.compute((N,), lambda i: te.sum(X[i, k] * X[i, k], axis=k), name="q")
+    T = te.compute((N,), lambda i: te.sum(X[i, j] * te.rsqrt(q[i] + 1.0), axis=j), name="T")
+    return T, te.compute((N,), lambda i: T[i] * 2.0, name="Z")
+
+
+@pytest.mark.parametrize("name", list(OTHER))
+def test_other_steps_keep_what_is_applied_at_the_end(name: str) -> None:
+    T, Z = factor_at_the_end()
+    s = te.create_schedule(Z)
+    outer, _ = s[T].split(T.op.reduce_axis[0], 4)
+    s.split_online(T, outer)
+    OTHER[name](s)
+    assert agrees(s)
+
+
+def test_a_start_and_an_end_do_not_go_together() -> None:
+    T, Z = factor_at_the_end()
+    s = te.create_schedule(Z)
+    outer, _ = s[T].split(T.op.reduce_axis[0], 4)
+    s.split_online(T, outer)
+    s.decompose_reduction(s["T"].op.outputs[0], s["T"].op.reduce_axis[0])
+    outer = split(s, "T", 3)
+    with refused(s, "T starts from init="):
+        s["T"].online(outer)
+
+
+def test_a_member_is_read_before_its_end() -> None:
+    """The deviation follows a sum that has a factor of tags: in the loop that sum is read while it
+    is folded, so the factor cannot wait for the end."""
+    T, _ = factor_at_the_end()
+    (X,) = placeholders(te.create_schedule(T))
+    j = axis(K)
+
+    def apart(i: Any) -> Any:
+        return te.sum((X[i, j] - T[i]) * (X[i, j] - T[i]), axis=j)
+
+    V = te.compute((N,), apart, name="V")
+    Z = te.compute((N,), lambda i: V[i] + T[i], name="Z")
+    for step in ("online", "split_online"):
+        s = te.create_schedule(Z)
+        NEXT[step](s, "V")
+        assert agrees(s)
