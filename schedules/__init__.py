@@ -12,7 +12,9 @@ from collections.abc import Mapping, Sequence
 
 from tedsl.expr.tensor import Operation, Tensor
 from tedsl.schedules import cpu, gpu
+from tedsl.schedules.beside import Beside, join_all
 from tedsl.schedules.fusion import fuse
+from tedsl.schedules.gpu_chain import schedule_chains
 from tedsl.schedules.scans import schedule_scans
 from tedsl.scheduling.schedule import Schedule, create_schedule
 from tedsl.target import Target
@@ -39,11 +41,15 @@ def schedule_for(
     where = Target.parse(target)
     s = create_schedule(outputs, decisions)
     schedule_scans(s, where)
-    for group in fuse(s, gpu.BUSY_ROWS if where.is_triton else cpu.BUSY_ROWS):
+    taken = schedule_chains(s) if where.is_triton else []
+    beside = Beside(launches=where.is_triton)
+    busy = gpu.BUSY_ROWS if where.is_triton else cpu.BUSY_ROWS
+    for group in fuse(s, busy, taken, regions=not where.is_triton):
         if where.is_triton:
-            gpu.schedule_group(s, group, where)
+            gpu.schedule_group(s, group, where, beside)
         else:
-            cpu.schedule_group(s, group)
+            cpu.schedule_group(s, group, beside)
+    join_all(s, beside)
     return s
 
 

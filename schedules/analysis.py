@@ -199,6 +199,8 @@ class Group:
     """One kernel: the root stage, and the stages computed inside it, producers first.
 
     `rows` are the axes of the root that index the inner reductions; None when there are none.
+    `regions` are stages of which it computes, for each of its tiles, the region that is read there.
+    `in_parts` is true of parts of a fold, and of what merges them: they are not split again.
     """
 
     root: str
@@ -206,6 +208,8 @@ class Group:
     rows: tuple[Axis, ...] | None = None
     contracts: bool = False
     axes: dict[str, dict[Axis, Axis]] = field(default_factory=dict[str, dict[Axis, Axis]])
+    regions: list[str] = field(default_factory=list[str])
+    in_parts: bool = False
 
 
 def find_groups(view: View, outputs: Sequence[str]) -> list[Group]:

@@ -22,6 +22,7 @@ from tedsl.schedules.analysis import (
     same_axes,
     volume,
 )
+from tedsl.schedules.beside import Beside, joined, lead
 from tedsl.schedules.choices import pick
 from tedsl.schedules.cpu_contract import contract
 from tedsl.schedules.cpu_folds import fold_across, fold_whole
@@ -35,23 +36,25 @@ from tedsl.scheduling.stage import Stage
 BUSY_ROWS = 8
 
 
-def schedule_group(s: Schedule, group: Group) -> None:
+def schedule_group(s: Schedule, group: Group, beside: Beside) -> None:
     """Choose the rule for one kernel by the shape of its nests."""
     view = definitions(s)
     root = view[group.root]
     if is_reduction(root):
-        _schedule_reduction(s, group, root)
+        _schedule_reduction(s, group, root, beside)
     elif group.contracts:
         contract(s, group)
+    elif group.regions:
+        tiles_with_regions(s, group)
     elif group.rows is None:
-        pointwise(s, s[group.root], root)
+        pointwise(s, s[group.root], root, beside)
     elif crossed_row(view, group) is not None:
         fold_across(s, group)
     else:
         reduce_rows(s, group)
 
 
-def _schedule_reduction(s: Schedule, group: Group, root: ComputeOp) -> None:
+def _schedule_reduction(s: Schedule, group: Group, root: ComputeOp, beside: Beside) -> None:
     """A root that is itself a fold: over whole arrays, row by row, or into lanes of results."""
     if not root.axes:
         fold_whole(s, s[group.root], root)
@@ -60,7 +63,7 @@ def _schedule_reduction(s: Schedule, group: Group, root: ComputeOp) -> None:
     alone.axes = {group.root: {a: a for a in root.axes}}
     crossed = crossed_row(definitions(s), alone) is not None and not group.inner
     if contraction(root) is not None or crossed:
-        schedule_group(s, _expose_epilogue(s, group))
+        schedule_group(s, _expose_epilogue(s, group), beside)
     else:
         fold_rows(s, group, root)
 
@@ -79,7 +82,7 @@ def _expose_epilogue(s: Schedule, group: Group) -> Group:
     return new
 
 
-def pointwise(s: Schedule, stage: Stage, op: ComputeOp) -> None:
+def pointwise(s: Schedule, stage: Stage, op: ComputeOp, beside: Beside) -> None:
     """Pieces of the flat index space over the threads, SIMD lanes inside; where something read is
     contiguous along another axis, tiles of both."""
     if not op.axes:
@@ -87,6 +90,8 @@ def pointwise(s: Schedule, stage: Stage, op: ComputeOp) -> None:
     total = volume(op.axes)
     everything = reads(*op.bodies)
     if len(op.axes) == 1 or all(same_axes(plain(r), op.axes) for r in everything):
+        if joined(s, stage.name, beside, small=False):
+            return
         flat = fused(stage, op.axes)
         sizes = (1024, 4096, 16384, 65536)
         piece = pick(s, f"{stage.name}.piece", sizes, 16384, None if total is None else total)
@@ -94,6 +99,7 @@ def pointwise(s: Schedule, stage: Stage, op: ComputeOp) -> None:
         stage.vectorize(inner)
         if total is None or total > SMALL:
             stage.parallel(outer)
+        lead(s, beside, stage.name, piece, small=False)
         return
     across = crossing(op, everything)
     if across is not None:
@@ -107,6 +113,32 @@ def pointwise(s: Schedule, stage: Stage, op: ComputeOp) -> None:
     stage.reorder(*op.axes[:-1], lo, li)
     stage.vectorize(li)
     run_parallel(s, stage, op.axes[:-1], total)
+
+
+def tiles_with_regions(s: Schedule, group: Group) -> None:
+    """Tiles of the last two axes over the threads; what a tile reads of other stages is computed
+    just before it, into a buffer that stays in the cache."""
+    stage, op = s[group.root], definitions(s)[group.root]
+    row, column = op.axes[-2:]
+    tall = pick(s, f"{stage.name}.tall", (1, 8, 16, 32, 64, 128), 32, extent_of(row))
+    wide = pick(s, f"{stage.name}.width", (64, 128, 256, 512, 1024, 2048), 256, extent_of(column))
+    lanes = min(wide, pick(s, f"{stage.name}.lanes", (16, 64, 256), 256, wide))
+    ro, ri = stage.split(row, factor=tall)
+    co, ci = stage.split(column, factor=wide)
+    stage.reorder(*op.axes[:-2], ro, co, ri, ci)
+    if lanes < wide:
+        _, ci = stage.split(ci, factor=lanes)
+    stage.vectorize(ci)
+    task = fused(stage, (*op.axes[:-2], ro, co))
+    for name in group.regions:
+        inner = s[name]
+        inner.compute_at(stage, task)
+        last = definitions(s)[name].axes[-1]
+        _, piece = inner.split(last, factor=lanes)
+        inner.vectorize(piece)
+    total = volume(op.axes)
+    if total is None or total > SMALL:
+        stage.parallel(task)
 
 
 def _crossed(s: Schedule, stage: Stage, op: ComputeOp, across: Axis, total: int | None) -> None:

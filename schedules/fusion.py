@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from tedsl.expr.nodes import TensorRead
 from tedsl.expr.tensor import ComputeOp
 from tedsl.expr.visit import reads
@@ -33,12 +35,14 @@ LONG = 8192
 CROSSED = 32
 
 
-def fuse(s: Schedule, busy: int) -> list[Group]:
+def fuse(s: Schedule, busy: int, taken: Collection[str] = (), regions: bool = False) -> list[Group]:
     """Inline the pointwise stages and gather the rest into kernels.
 
     Args:
-        s: a schedule without decisions so far.
+        s: a schedule.
         busy: how many rows that run by themselves keep the device busy.
+        taken: the stages that are scheduled already.
+        regions: whether a kernel may compute the region of a stage that a tile of it reads.
 
     Returns:
         The kernels, producers first.
@@ -46,16 +50,16 @@ def fuse(s: Schedule, busy: int) -> list[Group]:
     A pointwise stage that several stages of one kernel read is kept there as a tile (computed once)
     where that is possible; a stage read at several shifted places may stay at root.
     """
-    outputs = list(
-        dict.fromkeys([*(s[t].name for t in s.outputs), *stored_for_scans(s), *_read_whole(s)])
-    )
-    kept = _candidates(definitions(s), outputs)
-    for name, op in definitions(s).items():
+    stored = [*(s[t].name for t in s.outputs), *stored_for_scans(s), *_read_whole(s)]
+    outputs = list(dict.fromkeys([*stored, *_read_by(s, taken)]))
+    kept = _candidates(_open(s, taken), outputs)
+    within: list[str] = []
+    for name, op in _open(s, taken).items():
         inlinable = len(op.bodies) == 1 and not is_reduction(op) and name not in outputs
         if inlinable and name not in kept:
             s[name].compute_inline()
     while True:
-        view = definitions(s)
+        view = _open(s, taken)
         groups = find_groups(view, outputs)
         alone = [g.root for g in groups if g.root in kept]
         wasted = [n for g in groups for n in g.inner if n in kept and not _shares(view, g, n)]
@@ -63,16 +67,38 @@ def fuse(s: Schedule, busy: int) -> list[Group]:
         apart = _apart(s, view, groups, busy) if settled else []
         stored = _stored(s, view, groups, outputs) if settled else []
         if settled and not apart and not stored:
-            return groups
+            return _with_regions(view, groups, within)
         for name in stored:
             s[name].compute_root()
         outputs += [*apart, *stored]
         for name in (*alone, *wasted):
             kept.pop(name)
-            if _place(s, name, view) == "inline":
+            free = regions and _may_be_region(view, name, within)
+            place = _place(s, name, view, free)
+            if place == "inline":
                 s[name].compute_inline()
-            else:
-                outputs.append(name)
+                continue
+            outputs.append(name)
+            within += [name] if place == "tile" else []
+
+
+def _open(s: Schedule, taken: Collection[str]) -> View:
+    """The stages that are not scheduled yet."""
+    return {name: op for name, op in definitions(s).items() if name not in taken}
+
+
+def _read_by(s: Schedule, taken: Collection[str]) -> list[str]:
+    """The other stages that those in `taken` read."""
+    view = definitions(s)
+    names = {op: name for name, op in view.items()}
+    found = [
+        names[read.tensor.op]
+        for name in taken
+        if name in view
+        for read in reads(*view[name].bodies)
+        if isinstance(read.tensor.op, ComputeOp) and read.tensor.op in names
+    ]
+    return [name for name in found if name not in taken]
 
 
 def _read_whole(s: Schedule) -> list[str]:
@@ -162,8 +188,38 @@ def _shares(view: View, group: Group, name: str) -> bool:
     return len(users) > 1 and group.rows is not None and cost(view[name]) > 0
 
 
-def _place(s: Schedule, name: str, view: View) -> object:
-    """Inline when cheap, or when nothing is computed twice; else a kernel of its own."""
+def _with_regions(view: View, groups: list[Group], within: list[str]) -> list[Group]:
+    """The stages in `within` as parts of the kernels that read them."""
+    owners = {group.root: group for group in groups}
+    for name in within:
+        users = {user for user, _ in readers_of(view)[name]}
+        owner = owners.get(next(iter(users)))
+        if len(users) == 1 and owner is not None and _is_plain(view, owner):
+            owner.regions.append(name)
+    inside = {name for group in groups for name in group.regions}
+    return [group for group in groups if group.root not in inside]
+
+
+def _may_be_region(view: View, name: str, within: list[str]) -> bool:
+    """True when one stage of the same rank reads `name`, and neither is nor has a region so far."""
+    readers = readers_of(view)
+    users = {user for user, _ in readers[name]}
+    hosts = {user for each in within for user, _ in readers[each]}
+    if len(users) != 1 or name in hosts or not users.isdisjoint(within):
+        return False
+    reader = view[next(iter(users))]
+    axes = view[name].axes
+    return not is_reduction(reader) and len(reader.axes) == len(axes) >= 2
+
+
+def _is_plain(view: View, group: Group) -> bool:
+    """True for a kernel of one stage whose elements are computed by themselves."""
+    return group.rows is None and not group.inner and not is_reduction(view[group.root])
+
+
+def _place(s: Schedule, name: str, view: View, regions: bool) -> object:
+    """Inline when cheap, or when nothing is computed twice; else a kernel of its own, or with
+    `regions` the part that each tile of its one reader needs."""
     users = readers_of(view)[name]
     op = view[name]
     repeated = len(users) > 1 or any(plain(read) is None for _, read in users)
@@ -171,4 +227,7 @@ def _place(s: Schedule, name: str, view: View) -> object:
     default = "root" if again and cost(op) * len(users) > CHEAP else "inline"
     if _feeds_contraction(view, users) and cost(op) > 1:
         default = "root"
-    return s.knob(f"{name}.place", ("inline", "root"), default)
+    if not regions:
+        return s.knob(f"{name}.place", ("inline", "root"), default)
+    default = "tile" if default == "root" else default
+    return s.knob(f"{name}.place", ("inline", "root", "tile"), default)

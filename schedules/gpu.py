@@ -22,6 +22,7 @@ from tedsl.schedules.analysis import (
     same_axes,
     volume,
 )
+from tedsl.schedules.beside import Beside, joined, lead
 from tedsl.schedules.choices import pick
 from tedsl.schedules.gpu_contract import contract
 from tedsl.schedules.gpu_folds import reduce_columns, reduce_whole
@@ -35,26 +36,28 @@ from tedsl.target import Target
 
 # A last axis below this many elements would leave most lanes of a tile of two axes idle.
 NARROW = 16
+# Elements for each processor up to which a kernel costs no more than its launch.
+SMALL = 4096
 # Programs with a row each that keep most of a device busy.
 BUSY_ROWS = PROCESSORS // 4
 
 
-def schedule_group(s: Schedule, group: Group, target: Target) -> None:
+def schedule_group(s: Schedule, group: Group, target: Target, beside: Beside) -> None:
     """Choose the rule for one kernel by the shape of its nests."""
     view = definitions(s)
     root = view[group.root]
     if is_reduction(root) and not root.shape:
         reduce_whole(s, s[group.root])
     elif is_reduction(root):
-        schedule_group(s, _expose_epilogue(s, group), target)
+        schedule_group(s, _expose_epilogue(s, group), target, beside)
     elif (parts := few_parts(s, view, group)) > 1:
         partial = split_few(s, group, parts)
-        schedule_group(s, partial, target)
-        schedule_group(s, group, target)
+        schedule_group(s, partial, target, beside)
+        schedule_group(s, group, target, beside)
     elif group.contracts:
         contract(s, group, target)
     elif group.rows is None:
-        pointwise(s, s[group.root], root)
+        pointwise(s, s[group.root], root, beside)
     elif same_axes(group.rows, root.axes) and crossed_row(view, group) is not None:
         reduce_columns(s, group)
     else:
@@ -69,13 +72,14 @@ def _expose_epilogue(s: Schedule, group: Group) -> Group:
     axes = dict(zip(view[inner].axes, view[group.root].axes, strict=True))
     new = Group(group.root, [*group.inner, inner], view[group.root].axes)
     new.contracts = contraction(view[inner]) is not None
+    new.in_parts = group.in_parts
     new.axes = {group.root: {a: a for a in view[group.root].axes}, inner: axes}
     for name in group.inner:
         new.axes[name] = {k: axes.get(v, v) for k, v in group.axes[name].items()}
     return new
 
 
-def pointwise(s: Schedule, stage: Stage, op: ComputeOp) -> None:
+def pointwise(s: Schedule, stage: Stage, op: ComputeOp, beside: Beside) -> None:
     """Every element by itself: one flat tile when all reads are in step, else a tile of two
     axes."""
     if not op.axes:
@@ -86,13 +90,17 @@ def pointwise(s: Schedule, stage: Stage, op: ComputeOp) -> None:
     last = extent_of(op.axes[-1])
     narrow = last is not None and last < NARROW and across is None
     if in_step or narrow or len(op.axes) == 1:
-        flat = fused(stage, op.axes)
         total = volume(op.axes)
+        small = total is not None and total <= PROCESSORS * SMALL
+        if joined(s, stage.name, beside, small):
+            return
+        flat = fused(stage, op.axes)
         most = None if total is None else max(32, pow2_at_least(total))
         tile = pick(s, f"{stage.name}.block", (256, 512, 1024, 2048, 4096), 1024, most)
         outer, inner = stage.split(flat, factor=tile)
         stage.bind(outer, "blockIdx.x")
         stage.vectorize(inner)
+        lead(s, beside, stage.name, tile, small)
     else:
         tile = _pointwise_2d(s, stage, op, across)
     stage.launch(num_warps=pick_warps(s, stage, (2, 4, 8), 4, tile))

@@ -21,8 +21,9 @@ from tedsl.schedules.analysis import (
     volume,
 )
 from tedsl.schedules.choices import flip, pick
-from tedsl.schedules.gpu_tiles import PROCESSORS, pick_warps
+from tedsl.schedules.gpu_tiles import PROCESSORS, SHARED, pick_warps
 from tedsl.schedules.loops import fused
+from tedsl.scheduling.plan import AttachKind
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
 from tedsl.target import Target
@@ -36,8 +37,8 @@ THIN_TILE = 8192
 def contract(s: Schedule, group: Group, target: Target) -> None:
     """Tiles of the result over a grouped grid, operands staged through a pipelined loop."""
     older = target.arch == "sm_80"
-    stays = _programs_stay(s, group, older)
-    staged = _staged_result(s, group, stays)
+    many = _many(volume(definitions(s)[group.root].axes), older)
+    staged = _staged_result(s, group, many)
     view = definitions(s)
     stage, root = s[group.root], view[group.root]
     inner = [name for name in group.inner if is_reduction(view[name])]
@@ -50,17 +51,16 @@ def contract(s: Schedule, group: Group, target: Target) -> None:
     ro, ri = stage.split(row, factor=bm)
     co, ci = stage.split(column, factor=bn)
     others = [a for a in root.axes if a is not row and a is not column]
-    order = [*others, ro, co]
-    grouped = _rows_of_group(s, stage, row, bm)
-    if grouped > 1:
-        rg, rr = stage.split(ro, factor=grouped)
-        order = [*others, rg, co, rr]
+    order = [*others, *_order(s, stage, (row, ro, bm), (column, co, bn))]
     stage.reorder(*order, ri, ci)
-    place = _grid(s, stage, stage.fuse(*order), stays)
+    tiles = _tiles(volume(others), _blocks(row, bm), _blocks(column, bn))
+    place = _grid(s, stage, stage.fuse(*order), _programs_stay(s, stage, tiles, many))
     stage.vectorize(ri)
     stage.vectorize(ci)
     turns = None if volume(shape.folded) is None else -(-(volume(shape.folded) or 0) // bk)
-    stages = pick(s, f"{stage.name}.stages", (1, 2, 3, 4, 5), 3, turns)
+    ahead = 1 + SHARED // (bk * (bm + bn) * _widest(shape))
+    ahead = ahead if turns is None else min(ahead, turns)
+    stages = pick(s, f"{stage.name}.stages", (1, 2, 3, 4, 5), 3, ahead)
     if staged is not None:
         s[staged].compute_at(stage, place)
     for name in inner:
@@ -79,22 +79,35 @@ def longest(axes: tuple[Axis, ...]) -> Axis:
     return max(reversed(axes), key=lambda a: extent_of(a) or LEAST)
 
 
-def _programs_stay(s: Schedule, group: Group, older: bool) -> bool:
-    """Programs that stay pay when each has several tiles: one's stores overlap the next's loads."""
-    points = volume(definitions(s)[group.root].axes)
-    if points is not None and points <= PROCESSORS * LEAST * LEAST:
-        return False
-    many = points is not None and points >= 2 * PROCESSORS * 128 * 256 and not older
-    return flip(s, f"{group.root}.persistent", many)
+def _many(points: int | None, older: bool) -> bool:
+    """True when every processor has several tiles of a result of so many points."""
+    return points is not None and points >= 2 * PROCESSORS * 128 * 256 and not older
 
 
-def _staged_result(s: Schedule, group: Group, stays: bool) -> Tensor | None:
+def _programs_stay(s: Schedule, stage: Stage, tiles: int | None, many: bool) -> int:
+    """Programs for each processor that stay, which pays when each has several tiles: one's stores
+    overlap the next's loads; 0 for a program for each tile."""
+    fitting = [n for n in (0, 1, 2) if tiles is None or n * PROCESSORS < tiles]
+    return pick(s, f"{stage.name}.resident", fitting, int(many), max(fitting, default=0))
+
+
+def _tiles(*counts: int | None) -> int | None:
+    """The product of counts; None when one is symbolic."""
+    total = 1
+    for count in counts:
+        if count is None:
+            return None
+        total *= count
+    return total
+
+
+def _staged_result(s: Schedule, group: Group, many: bool) -> Tensor | None:
     """With the knob `descriptor_store`, the tile is staged so that the copy engine stores it."""
     out = s[group.root].op.outputs[0]
     size = size_of(out.shape[-1])
     aligned = size is not None and size * out.dtype.nbytes % 16 == 0 and len(out.shape) >= 2
     alone = len(s[group.root].op.outputs) == 1
-    if not aligned or not alone or not flip(s, f"{group.root}.descriptor_store", stays):
+    if not aligned or not alone or not flip(s, f"{group.root}.descriptor_store", many):
         return None
     staged = first(s.cache_write(out, "shared"))
     old, new = s[staged].op, s[group.root].op
@@ -107,21 +120,39 @@ def _staged_result(s: Schedule, group: Group, stays: bool) -> Tensor | None:
     return staged
 
 
-def _rows_of_group(s: Schedule, stage: Stage, row: Axis, bm: int) -> int:
-    """Programs run down this many tiles of a column before the next, so that they share operands
-    in the cache."""
-    size = extent_of(row)
-    blocks = 0 if size is None else -(-size // bm)
-    default = 8 if size is not None and size // bm >= 8 and size // bm % 8 == 0 else 1
-    return pick(s, f"{stage.name}.group", (1, 4, 8, 16), default, max(1, blocks))
+def _order(
+    s: Schedule, stage: Stage, down: tuple[Axis, Axis, int], across: tuple[Axis, Axis, int]
+) -> list[Axis]:
+    """The tiles in the order of the programs: down some tiles of a column before the next column
+    (or across some of a row before the next row), so that programs share operands in the cache.
+
+    `down` and `across` are an axis of the result, the loop over its tiles, and their extent.
+    """
+    counts = [_blocks(axis, size) for axis, _, size in (down, across)]
+    if all(n is None or n > 1 for n in counts) and flip(s, f"{stage.name}.across", False):
+        down, across = across, down
+    axis, tiles, size = down
+    extent, limit = extent_of(axis) or 0, max(1, _blocks(axis, size) or 1)
+    default = 8 if extent // size >= 8 and extent // size % 8 == 0 else 1
+    grouped = pick(s, f"{stage.name}.group", (1, 2, 4, 8, 16), default, limit)
+    if grouped == 1:
+        return [tiles, across[1]]
+    outer, inner = stage.split(tiles, factor=grouped)
+    return [outer, across[1], inner]
 
 
-def _grid(s: Schedule, stage: Stage, grid: Axis, stays: bool) -> Axis:
+def _blocks(axis: Axis, size: int) -> int | None:
+    """How many tiles lie along an axis."""
+    extent = extent_of(axis)
+    return None if extent is None else -(-extent // size)
+
+
+def _grid(s: Schedule, stage: Stage, grid: Axis, stays: int) -> Axis:
     """One tile per program, or programs that stay and take every n-th tile."""
     if not stays:
         stage.bind(grid, "blockIdx.x")
         return grid
-    turn, program = stage.split(grid, factor=PROCESSORS)
+    turn, program = stage.split(grid, factor=stays * PROCESSORS)
     leaves = [a for a in stage.leaf_iter_vars if a is not turn and a is not program]
     stage.reorder(program, turn, *leaves)
     stage.bind(program, "blockIdx.x")
@@ -169,6 +200,11 @@ def _narrow(shape: Contraction) -> bool:
     return all(all(r.dtype.nbytes <= 2 for r in reads(operand)) for operand in shape.operands)
 
 
+def _widest(shape: Contraction) -> int:
+    """Bytes of an element of the wider operand."""
+    return max((r.dtype.nbytes for each in shape.operands for r in reads(each)), default=4)
+
+
 def _wide_products(shape: Contraction) -> bool:
     """True when an operand is read in 32 bits or more: exact products are held in registers."""
     return any(r.dtype.nbytes > 2 for operand in shape.operands for r in reads(operand))
@@ -183,16 +219,16 @@ def _contract_inner(
     inner.vectorize(ki)
     inner.pipeline(ko, num_stages=stages)
     inner.compute_at(stage, place)
-    movable = _movable(s, inner)
-    if len(axes) > 1 or not movable or not flip(s, f"{stage.name}.descriptors", True):
+    operands = movable(s, inner)
+    if len(axes) > 1 or not operands or not flip(s, f"{stage.name}.descriptors", True):
         return
-    for tensor in movable:
+    for tensor in operands:
         staged = s.cache_read(tensor, "shared", [inner.op])
         s[staged].compute_at(inner, ko)
 
 
-def _movable(s: Schedule, inner: Stage) -> list[Tensor]:
-    """The operands that the copy engine can move, which the stage reads itself."""
+def movable(s: Schedule, inner: Stage) -> list[Tensor]:
+    """The operands that the copy engine can move: in memory, and read by the stage itself."""
     op = inner.op
     if not isinstance(op, ComputeOp):
         return []
@@ -200,7 +236,8 @@ def _movable(s: Schedule, inner: Stage) -> list[Tensor]:
     known = {stage.op for stage in s.plan.stages}
     found = reads(*definitions(s)[inner.name].bodies)
     fine = [r for r in found if plain(r) is not None and _sixteen_bytes(r)]
-    return [r.tensor for r in fine if r.tensor.op in known and r.tensor in direct]
+    there = [r.tensor for r in fine if r.tensor.op in known and r.tensor in direct]
+    return [t for t in there if s[t].plan.attach.kind is AttachKind.ROOT]
 
 
 def _sixteen_bytes(read: TensorRead) -> bool:

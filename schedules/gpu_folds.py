@@ -73,7 +73,7 @@ def _parts(s: Schedule, view: View, group: Group, lane: Axis, width: int, depth:
     """In how many stretches to fold, so that there are programs enough."""
     folded, size = _fold_length(view, group), extent_of(lane)
     others = volume([a for a in view[group.root].axes if a is not lane])
-    if len(group.inner) > 1 or folded is None or size is None or others is None:
+    if group.in_parts or len(group.inner) > 1 or folded is None or size is None or others is None:
         return 1
     programs = others * -(-size // width)
     if programs == 0 or programs >= MANY_PROGRAMS or not any_order(view[group.inner[0]]):

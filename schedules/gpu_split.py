@@ -38,7 +38,7 @@ def few_parts(s: Schedule, view: View, group: Group) -> int:
     element.
     """
     root = view[group.root]
-    if len(group.inner) != 1 or not same_axes(group.rows, root.axes):
+    if group.in_parts or len(group.inner) != 1 or not same_axes(group.rows, root.axes):
         return 1
     op = view[group.inner[0]]
     folded, results = volume(op.reduce_axes), volume(op.axes)
@@ -67,6 +67,7 @@ def split_few(s: Schedule, group: Group, parts: int) -> Group:
     stage = s[group.inner[0]]
     part, _ = stage.split(fused(stage, reduce_axes(stage)), nparts=parts)
     partial = s[first(s.rfactor(stage.op.outputs[0], part))]
-    group.contracts = False
+    group.contracts, group.in_parts = False, True
     own = definitions(s)[partial.name]
-    return Group(partial.name, axes={partial.name: {a: a for a in own.axes}})
+    axes = {partial.name: {a: a for a in own.axes}}
+    return Group(partial.name, axes=axes, in_parts=True)

@@ -12,6 +12,11 @@ from tedsl.scheduling.stage import Stage
 
 # Multiprocessors of the device that the defaults are made for (H100, H200).
 PROCESSORS = 132
+# Bytes of shared memory that one program may have there.
+SHARED = 227 << 10
+# Elements of its largest tile that a thread may hold: more than its registers hold twice.
+EACH = 256
+PER_PROCESSOR = (0, 1, 2, 4, 8)
 
 
 def bind_all(stage: Stage, axes: Sequence[Axis]) -> Axis:
@@ -21,8 +26,46 @@ def bind_all(stage: Stage, axes: Sequence[Axis]) -> Axis:
     return grid
 
 
+def staying(
+    s: Schedule, stage: Stage, axes: Sequence[Axis], tiles: int | None, loaded: int = 0
+) -> Axis:
+    """Fuse `axes` and make them the grid: a program for each tile, or a few programs for each
+    processor that stay and take every n-th tile.
+
+    Args:
+        s: the schedule.
+        stage: whose outermost loops `axes` are.
+        axes: over the tiles.
+        tiles: how many there are; None when that is symbolic.
+        loaded: bytes that one tile loads; 0 where a tile is a loop by itself.
+
+    Returns:
+        The loop around one tile.
+    """
+    fitting = [n for n in PER_PROCESSOR if tiles is None or n * PROCESSORS * 2 <= tiles]
+    each = pick(s, f"{stage.name}.resident", fitting, 0, max(fitting))
+    grid = fused(stage, axes)
+    if each == 0:
+        stage.bind(grid, "blockIdx.x")
+        return grid
+    turn, program = stage.split(grid, factor=each * PROCESSORS)
+    leaves = [a for a in stage.leaf_iter_vars if a is not turn and a is not program]
+    stage.reorder(program, turn, *leaves)
+    stage.bind(program, "blockIdx.x")
+    if loaded:
+        turns = 4 if tiles is None else -(-tiles // (each * PROCESSORS))
+        most = min(turns, 1 + SHARED // (each * loaded))
+        ahead = pick(s, f"{stage.name}.ahead", (1, 2, 3, 4), 1, most)
+        if ahead > 1:
+            stage.pipeline(turn, num_stages=ahead)
+    return turn
+
+
 def pick_warps(
     s: Schedule, stage: Stage, choices: Sequence[int], default: int, elements: int
 ) -> int:
-    """Warps of a program, none of which has less than one element for each thread."""
-    return pick(s, f"{stage.name}.warps", choices, default, max(1, elements // 32))
+    """Warps of a program, none of which has less than one element for each thread, nor so few that
+    a thread cannot hold its part."""
+    least = min(max(choices), -(-elements // (32 * EACH)))
+    kept = [n for n in choices if n >= least]
+    return pick(s, f"{stage.name}.warps", kept, max(default, least), max(1, elements // 32))

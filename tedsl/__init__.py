@@ -3,10 +3,10 @@
 `import tedsl as te` gives the names of TVM's tensor expressions.  Only public names live here.
 """
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
-from tedsl import runtime
-from tedsl.autotune import autotune
+from tedsl.autotune import autotune, space
 from tedsl.build import build, lower
 from tedsl.checked import checked
 from tedsl.dtypes import DType
@@ -19,16 +19,9 @@ from tedsl.errors import (
     TedslError,
     TuneError,
 )
-from tedsl.expr import nn
 from tedsl.expr.axis import reduce_axis, size_var, var
 from tedsl.expr.build import const
 from tedsl.expr.compute import compute, placeholder
-from tedsl.expr.dropped import create_prim_func, extern_primfunc, hybrid
-from tedsl.expr.extern import extern
-from tedsl.expr.foreign import c_function, torch_function, triton_kernel
-from tedsl.expr.gradient import gradient
-from tedsl.expr.intrin import decl_tensor_intrin, llvm_function, triton_snippet
-from tedsl.expr.limits import infinity, max_value, min_value
 from tedsl.expr.math import (
     abs,
     acos,
@@ -102,20 +95,31 @@ from tedsl.expr.math import (
 )
 from tedsl.expr.nodes import Axis, Expr, Var
 from tedsl.expr.reduce import all, any, comm_reducer, max, min, prod, sum
-from tedsl.expr.reference import evaluate
-from tedsl.expr.scan import scan
 from tedsl.expr.tags import tag_scope
 from tedsl.expr.tensor import Tensor
 from tedsl.expr.visit import structural_equal
-from tedsl.retarget import replay
-from tedsl.runtime.kernel import Kernel
-from tedsl.runtime.tvm_names import PACKAGE, advice
-from tedsl.scheduling import compat as schedule
+from tedsl.scheduling.auto import auto
 from tedsl.scheduling.schedule import Schedule, create_schedule, diff
 from tedsl.scheduling.stage import Stage
 from tedsl.scheduling.threads import program_id, thread_axis
 from tedsl.scheduling.trace import Trace
 from tedsl.target import Target
+
+if TYPE_CHECKING:
+    from tedsl import runtime
+    from tedsl.autotune import sizes
+    from tedsl.expr import nn
+    from tedsl.expr.dropped import create_prim_func, extern_primfunc, hybrid
+    from tedsl.expr.extern import extern
+    from tedsl.expr.foreign import c_function, torch_function, triton_kernel
+    from tedsl.expr.gradient import gradient
+    from tedsl.expr.intrin import decl_tensor_intrin, llvm_function, triton_snippet
+    from tedsl.expr.limits import infinity, max_value, min_value
+    from tedsl.expr.reference import evaluate
+    from tedsl.expr.scan import scan
+    from tedsl.retarget import replay
+    from tedsl.runtime.kernel import Kernel
+    from tedsl.scheduling import compat as schedule
 
 __all__ = [
     "Axis",
@@ -146,6 +150,7 @@ __all__ = [
     "atan",
     "atan2",
     "atanh",
+    "auto",
     "autotune",
     "bitwise_and",
     "bitwise_not",
@@ -231,6 +236,8 @@ __all__ = [
     "sin",
     "sinh",
     "size_var",
+    "sizes",
+    "space",
     "sqrt",
     "structural_equal",
     "subtract",
@@ -249,8 +256,45 @@ __all__ = [
     "where",
 ]
 
+_LATE = {
+    "Kernel": "tedsl.runtime.kernel:Kernel",
+    "c_function": "tedsl.expr.foreign:c_function",
+    "create_prim_func": "tedsl.expr.dropped:create_prim_func",
+    "decl_tensor_intrin": "tedsl.expr.intrin:decl_tensor_intrin",
+    "evaluate": "tedsl.expr.reference:evaluate",
+    "extern": "tedsl.expr.extern:extern",
+    "extern_primfunc": "tedsl.expr.dropped:extern_primfunc",
+    "gradient": "tedsl.expr.gradient:gradient",
+    "hybrid": "tedsl.expr.dropped:hybrid",
+    "infinity": "tedsl.expr.limits:infinity",
+    "llvm_function": "tedsl.expr.intrin:llvm_function",
+    "max_value": "tedsl.expr.limits:max_value",
+    "min_value": "tedsl.expr.limits:min_value",
+    "nn": "tedsl.expr.nn",
+    "replay": "tedsl.retarget:replay",
+    "runtime": "tedsl.runtime",
+    "scan": "tedsl.expr.scan:scan",
+    "schedule": "tedsl.scheduling.compat",
+    "sizes": "tedsl.autotune.sizes",
+    "torch_function": "tedsl.expr.foreign:torch_function",
+    "triton_kernel": "tedsl.expr.foreign:triton_kernel",
+    "triton_snippet": "tedsl.expr.intrin:triton_snippet",
+}
+"""Public names that a first script does not use: where each is, loaded when first asked for."""
+
 if not TYPE_CHECKING:  # a type checker knows the names there are
 
     def __getattr__(name: str) -> Any:
-        """Refuse what TVM has under another name, with what stands for it."""
-        raise AttributeError(advice("tedsl", name, PACKAGE))
+        """Load a name of `_LATE`; refuse what TVM has under another name, with what stands for
+        it."""
+        if name in _LATE:
+            module, _, attribute = _LATE[name].partition(":")
+            loaded = importlib.import_module(module)
+            value = globals()[name] = getattr(loaded, attribute) if attribute else loaded
+            return value
+        names = importlib.import_module("tedsl.runtime.tvm_names")
+        raise AttributeError(names.advice("tedsl", name, names.PACKAGE))
+
+    def __dir__() -> list[str]:
+        """All names, loaded or not."""
+        return sorted({*globals(), *__all__})

@@ -13,25 +13,32 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from tedsl.errors import BackendError
 from tedsl.expr.nodes import Var
 from tedsl.expr.tensor import Operation, Tensor
-from tedsl.ir.nodes import Module
-from tedsl.runtime.arguments import Signature
-from tedsl.runtime.executors import check_target, make_executor
-from tedsl.runtime.kernel import Kernel
-from tedsl.runtime.order import ArgumentOrder
+from tedsl.late import late
 from tedsl.scheduling.schedule import Schedule
 from tedsl.target import Target, TargetKind
+
+if TYPE_CHECKING:
+    from tedsl.ir.nodes import Module
+    from tedsl.lower import pipeline
+    from tedsl.runtime import arguments, executors, kernel, order
+else:
+    pipeline = late("tedsl.lower.pipeline")
+    arguments = late("tedsl.runtime.arguments")
+    executors = late("tedsl.runtime.executors")
+    kernel = late("tedsl.runtime.kernel")
+    order = late("tedsl.runtime.order")
 
 # The empty package is bound now, so that loading the lowering later does not hide `te.lower`.
 importlib.import_module("tedsl.lower")
 
 Buildable = Schedule | Tensor | Operation | Sequence[Tensor | Operation]
 Arguments = Sequence[Tensor | Var]
-Dump = Callable[[str, Module], None]
+Dump = Callable[[str, "Module"], None]
 
 
 def build(
@@ -41,7 +48,7 @@ def build(
     *,
     name: str | None = None,
     cache: bool = True,
-) -> Kernel:
+) -> kernel.Kernel:
     """Compile a computation.
 
     Args:
@@ -64,16 +71,18 @@ def build(
             are not the arguments of the computation.
     """
     given, chosen = _told("build", args, target)
-    check_target(chosen)
+    executors.check_target(chosen)
     seconds: dict[str, float] = {}
     with _timed(seconds, "schedule"):
         schedule = _scheduled(obj, chosen)
     with _timed(seconds, "lower"):
         module = _lowered(schedule, chosen, name)
-    order = None if given is None else _order(schedule, module, given)
+    places = None if given is None else _order(schedule, module, given)
     with _timed(seconds, "compile"):
-        executor = make_executor(module, chosen, cache=cache)
-    return Kernel(module, chosen, executor, schedule=schedule, build_seconds=seconds, order=order)
+        executor = executors.make_executor(module, chosen, cache=cache)
+    return kernel.Kernel(
+        module, chosen, executor, schedule=schedule, build_seconds=seconds, order=places
+    )
 
 
 def lower(
@@ -145,13 +154,15 @@ def _told(
     return cast("tuple[Tensor | Var, ...] | None", items), chosen
 
 
-def _order(schedule: Schedule, module: Module, args: tuple[Tensor | Var, ...]) -> ArgumentOrder:
+def _order(
+    schedule: Schedule, module: Module, args: tuple[Tensor | Var, ...]
+) -> order.ArgumentOrder:
     """Where each argument of the kernel stands in the list.
 
     Raises:
         BackendError: something in the list is no argument, stands there twice, or is missing.
     """
-    signature = Signature.of(module)
+    signature = arguments.Signature.of(module)
     known: dict[Tensor | Var, tuple[str, int | str]] = {}
     for place, buffer in enumerate(module.inputs):
         known[schedule[buffer.name].op.outputs[0]] = ("input", place)
@@ -188,7 +199,7 @@ def _order(schedule: Schedule, module: Module, args: tuple[Tensor | Var, ...]) -
                 hint=f"add {name}, or leave the list away: the kernel then takes the inputs and "
                 "returns the results",
             )
-    return ArgumentOrder(
+    return order.ArgumentOrder(
         tuple(item.name for item in args),
         tuple(found[role] for role in inputs),
         tuple(found[role] for role in outputs),
@@ -221,13 +232,8 @@ def _lowered(
     dump: Dump | None = None,
     check: bool = False,
 ) -> Module:
-    module = _lowering()(schedule.plan, target, dump=dump, check=check)
+    module = pipeline.lower(schedule.plan, target, dump=dump, check=check)
     return module if name is None else replace(module, name=name)
-
-
-def _lowering() -> Callable[..., Module]:
-    """The lowering, loaded when it is first used: `import tedsl` stays light."""
-    return cast("Callable[..., Module]", importlib.import_module("tedsl.lower.pipeline").lower)
 
 
 @contextmanager

@@ -5,6 +5,7 @@ Backends are loaded when their target is first used.  Imports `backends` (lazily
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence
@@ -115,8 +116,21 @@ class CpuExecutor:
 
     @property
     def resources(self) -> Mapping[str, Any]:
-        """Nothing: the CPU has no such figures."""
-        return {}
+        """Of the whole program: instructions, vectors, spills and stack, from the assembly; nothing
+        when the machine code came from the cache."""
+        if self._compiled is None:
+            return {}
+        return {self._module.name: self._backend.read_listing(self._compiled.asm)}
+
+    @property
+    def code(self) -> str:
+        """A digest of the machine code and of how it is called."""
+        module = self._module
+        if any(func.host_call is not None for func in module.funcs):
+            return fingerprint(module)
+        digest = hashlib.sha256(self._program.object_code)
+        given = (module.inputs, module.outputs, module.workspaces, module.sizes)
+        return fingerprint(*given, object=digest.hexdigest())
 
     def check_runnable(self) -> None:
         """It was made for this machine."""

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import os
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache
@@ -90,17 +91,33 @@ class _Writer:
             self(getattr(node, spec.name))
 
 
+_NOT_CODE = ("runtime/", "cli/")
+"""Folders that may change without a change of what is generated."""
+
+
 @cache
 def code_version() -> str:
     """A digest of tedsl's own sources, so that no entry outlives the compiler that made it."""
     root = Path(__file__).resolve().parent.parent
     digest = hashlib.sha256(FORMAT.encode())
-    for path in sorted(root.rglob("*.py")):
-        if path.is_relative_to(root / "runtime") and path.name != Path(__file__).name:
+    own = f"runtime/{Path(__file__).name}"
+    for name in sorted(_sources(str(root))):
+        if name.startswith(_NOT_CODE) and name != own:
             continue  # runs code, does not make it
-        digest.update(str(path.relative_to(root)).encode())
-        digest.update(path.read_bytes())
+        digest.update(name.encode())
+        with open(f"{root}/{name}", "rb") as file:
+            digest.update(file.read())
     return digest.hexdigest()
+
+
+def _sources(folder: str, prefix: str = "") -> Iterator[str]:
+    """The Python files below a folder, by their path from it."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.endswith(".py"):
+                yield prefix + entry.name
+            elif "." not in entry.name and entry.is_dir():
+                yield from _sources(entry.path, f"{prefix}{entry.name}/")
 
 
 @cache

@@ -54,8 +54,12 @@ class Executor(Protocol):
 
     @property
     def resources(self) -> Mapping[str, Any]:
-        """Figures per kernel that are known without running, such as registers; empty on the
-        CPU."""
+        """Figures per kernel that are known without running, such as registers."""
+        ...
+
+    @property
+    def code(self) -> str:
+        """A digest that kernels share which run the same code in the same way."""
         ...
 
     @property
@@ -181,8 +185,14 @@ class Kernel:
 
     @property
     def resources(self) -> Mapping[str, Any]:
-        """Per kernel: registers, spills and shared memory on a GPU target; empty on the CPU."""
+        """Per kernel: registers, spills and shared memory on a GPU target; on the CPU what the
+        assembly of the program shows."""
         return self._executor.resources
+
+    @property
+    def code(self) -> str:
+        """A digest that kernels share which run the same machine code in the same way."""
+        return self._executor.code
 
     @property
     def from_cache(self) -> bool:

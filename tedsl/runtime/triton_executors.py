@@ -11,11 +11,13 @@ from typing import Any, NoReturn
 
 from tedsl.backends.triton import emit as emitter
 from tedsl.backends.triton import interpret, launcher, offline
+from tedsl.backends.triton.program import TritonProgram
 from tedsl.errors import BackendError
 from tedsl.expr.foreign import run_on_host
 from tedsl.ir.nodes import Buffer, HostCall, Module
 from tedsl.runtime.arguments import ArraySpec, Binding
 from tedsl.runtime.arrays import CPU, Device, is_torch
+from tedsl.runtime.fingerprint import fingerprint
 from tedsl.runtime.kernel import Executor, Launch
 from tedsl.runtime.memory import numpy_at
 from tedsl.target import Target, TargetKind
@@ -65,6 +67,11 @@ class InterpretExecutor:
     def resources(self) -> Mapping[str, Any]:
         """Nothing: no machine code."""
         return {}
+
+    @property
+    def code(self) -> str:
+        """A digest of the program."""
+        return fingerprint(self._module)
 
     def check_runnable(self) -> None:
         """It runs anywhere."""
@@ -131,6 +138,11 @@ class OfflineExecutor:
         """Per kernel: registers, stack (spills), shared memory, PTX and cubin."""
         return {info.name: info for info in self._compiled}
 
+    @property
+    def code(self) -> str:
+        """A digest of the machine code and of how it is launched."""
+        return _code(self._program, self._compiled)
+
     def check_runnable(self) -> NoReturn:
         """Refuse every call.
 
@@ -191,6 +203,11 @@ class CudaExecutor:
         """Per kernel: registers, stack (spills), shared memory, PTX and cubin; as for `asm`."""
         return {info.name: info for info in self._offline()}
 
+    @property
+    def code(self) -> str:
+        """A digest of the machine code and of how it is launched; as for `asm`."""
+        return _code(self._program, self._offline())
+
     def _offline(self) -> list[offline.CompiledInfo]:
         if self._compiled is None:
             self._compiled = offline.compile_offline(self._program, self._arch)
@@ -215,3 +232,23 @@ class CudaExecutor:
             run(arrays, sizes)
 
         return launch
+
+
+def _code(program: TritonProgram, compiled: Sequence[offline.CompiledInfo]) -> str:
+    """Equal for programs that launch the same machine code in the same way on the same buffers."""
+    module = program.module
+    if any(spec.call is not None for spec in program.kernels):
+        return fingerprint(module)
+    launches = tuple(
+        (
+            tuple((param.kind, param.buffer, param.var, param.block) for param in spec.params),
+            spec.grid,
+            spec.launch.num_ctas,
+            spec.when,
+            spec.assumptions,
+            spec.spans,
+        )
+        for spec in program.kernels
+    )
+    buffers = (module.inputs, module.outputs, module.workspaces, module.sizes, module.repeats)
+    return fingerprint(*buffers, launches, tuple(info.code for info in compiled))

@@ -6,41 +6,21 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from aarch64 import NEON, assembly, believing
 from cpu_modules import add, buffer, c, f, local, module, mul, reducer, un
 
 from tedsl.backends.cpu import codegen, threads
-from tedsl.backends.cpu import machine as detection
-from tedsl.backends.cpu.machine import Machine
 from tedsl.expr.nodes import Axis
 from tedsl.ir.nodes import Accumulate, Allocate, For, Load, LoopKind, Module, Seq, Store, TileAxis
 
 pytestmark = pytest.mark.cpu
-NEON = Machine("aarch64-unknown-linux-gnu", "neoverse-n1", "+neon", 128, 32, True, False, False)
 
 
 @pytest.fixture
 def llvm(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """LLVM with the AArch64 target, and a backend that believes it runs there."""
-    binding = detection.binding()
-    binding.initialize_all_targets()
-    binding.initialize_all_asmprinters()
-    try:
-        binding.Target.from_triple(NEON.triple)
-    except RuntimeError:
-        pytest.skip("this llvmlite has no AArch64 target")
-    monkeypatch.setattr(detection, "detect", lambda: NEON)
-    yield binding
-
-
-def assembly(llvm: Any, text: str) -> str:
-    """Optimised assembly."""
-    target = llvm.Target.from_triple(NEON.triple)
-    tm = target.create_target_machine(cpu=NEON.cpu, features=NEON.features, opt=3, reloc="pic")
-    parsed = llvm.parse_assembly(text)
-    parsed.verify()
-    builder = llvm.create_pass_builder(tm, llvm.PipelineTuningOptions(speed_level=3))
-    builder.getModulePassManager().run(parsed, builder)
-    return str(tm.emit_assembly(parsed))
+    with believing(monkeypatch) as binding:
+        yield binding
 
 
 def elementwise(name: str) -> Module:

@@ -137,3 +137,12 @@ def test_the_process_ends_quietly(program: CpuProgram, tmp_path: Path) -> None:
             [sys.executable, "-c", script], capture_output=True, timeout=60, check=False
         )
         assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="maps memory as Linux does")
+def test_sections_are_side_by_side_where_memory_is_scattered() -> None:
+    """Code refers to constants by 32-bit distances; LLVM aborts where they are farther apart."""
+    script = Path(__file__).parent.parent / "helpers" / "scattered_memory.py"
+    command = [sys.executable, str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (0, "right\n"), done.stderr

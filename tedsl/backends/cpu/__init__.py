@@ -6,6 +6,7 @@ use.
 
 from tedsl.backends.cpu.intrinsics import link
 from tedsl.backends.cpu.jit import CpuProgram, Signature, compile_module, load_object
+from tedsl.backends.cpu.listing import read_listing
 from tedsl.backends.cpu.machine import native_vector_bits
 from tedsl.backends.cpu.threads import num_threads, set_num_threads
 
@@ -17,5 +18,6 @@ __all__ = [
     "load_object",
     "native_vector_bits",
     "num_threads",
+    "read_listing",
     "set_num_threads",
 ]

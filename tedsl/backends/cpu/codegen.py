@@ -16,6 +16,7 @@ from tedsl.backends.cpu.builder import I1, I64, PTR, Function, Module, Type, Val
 from tedsl.backends.cpu.frame import Frame, place
 from tedsl.backends.cpu.machine import machine
 from tedsl.backends.cpu.memory import Accessor
+from tedsl.backends.cpu.prefetch import fetch_ahead
 from tedsl.backends.cpu.statements import emit_accumulate, emit_store
 from tedsl.backends.cpu.types import register_type
 from tedsl.backends.cpu.work import (
@@ -205,6 +206,7 @@ class Emitter:
         with self.frame.fn.loop(end, start=start) as index:
             self.level += 1
             self.enter(loop.axis, index)
+            fetch_ahead(self.frame, loop)
             self.stmt(loop.body)
             self.level -= 1
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from tedsl.backends.cpu import threads
+from tedsl.backends.cpu import linking, threads
 from tedsl.backends.cpu.codegen import check_module, emit_module, entry_name
 from tedsl.backends.cpu.intrinsics import check_texts, link
 from tedsl.backends.cpu.machine import Machine, binding, machine
@@ -41,7 +41,14 @@ class CpuProgram:
     and after, and `call` is the first of them.
     """
 
-    def __init__(self, object_code: bytes, signature: Signature, llvm_ir: str = "") -> None:
+    def __init__(
+        self,
+        object_code: bytes,
+        signature: Signature,
+        llvm_ir: str = "",
+        optimised: bytes = b"",
+    ) -> None:
+        self._optimised = optimised  # LLVM's bitcode
         self.object_code = object_code
         self.signature = signature
         self.llvm_ir = llvm_ir
@@ -71,9 +78,10 @@ class CpuProgram:
 
     @property
     def asm(self) -> str:
-        """The assembly, made again on first use; empty for a program loaded from object code."""
+        """The assembly, made on first use; empty for a program loaded from object code."""
         if self._asm is None:
-            self._asm = str(_machine_asm(self.llvm_ir)) if self.llvm_ir else ""
+            made = binding().parse_bitcode(self._optimised) if self._optimised else None
+            self._asm = "" if made is None else str(_target_machine().emit_assembly(made))
         return self._asm
 
 
@@ -91,8 +99,10 @@ def compile_module(module: Module, target: Target) -> CpuProgram:
     count = len(module.inputs) + len(module.outputs) + len(module.workspaces)
     sizes = "".join("f" if v.dtype.is_float else "i" for v in module.sizes)
     entries = sum(isinstance(run, tuple) for run in module.runs())
-    code = bytes(_target_machine().emit_object(_optimised(text)))
-    return CpuProgram(code, Signature(count, sizes, entries), text)
+    optimised = _optimised(text)
+    bitcode = bytes(optimised.as_bitcode())  # before code generation, which rewrites the module
+    code = bytes(_target_machine().emit_object(optimised))
+    return CpuProgram(code, Signature(count, sizes, entries), text, bitcode)
 
 
 def load_object(object_code: bytes, signature: Signature) -> CpuProgram:
@@ -129,11 +139,8 @@ def _optimised(text: str) -> Any:
     options.loop_vectorization = True
     builder = llvm.create_pass_builder(_target_machine(), options)
     builder.getModulePassManager().run(module, builder)
+    linking.prepare(module)
     return module
-
-
-def _machine_asm(text: str) -> Any:
-    return _target_machine().emit_assembly(_optimised(text))
 
 
 def _load(object_code: bytes) -> Any:
@@ -145,7 +152,7 @@ def _load(object_code: bytes) -> Any:
     tm = llvm.Target.from_triple(machine().triple).create_target_machine(
         cpu=machine().cpu, features=machine().features, opt=3, reloc="pic", jit=True
     )
-    engine = llvm.create_mcjit_compiler(empty, tm)
+    engine = linking.engine(empty, tm)
     engine.add_object_file(llvm.ObjectFileRef.from_data(object_code))
     engine.finalize_object()
     return engine

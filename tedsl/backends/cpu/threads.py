@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from tedsl.backends.cpu import linking
 from tedsl.backends.cpu.machine import Machine, binding, machine
 from tedsl.backends.cpu.threads_ir import RUNTIME
 from tedsl.errors import BackendError
@@ -61,7 +62,8 @@ def ensure() -> Pool:
     target = llvm.Target.from_triple(here.triple).create_target_machine(
         cpu=here.cpu, features=here.features, opt=2, reloc="pic", jit=True
     )
-    engine = llvm.create_mcjit_compiler(module, target)
+    linking.prepare(module)
+    engine = linking.engine(module, target)
     engine.finalize_object()
 
     def symbol(name: str, result: Any, *arguments: Any) -> Any:

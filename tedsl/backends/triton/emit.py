@@ -30,8 +30,8 @@ from tedsl.dtypes import DType
 from tedsl.errors import LowerError
 from tedsl.expr.nodes import Const, Expr, Var
 from tedsl.expr.visit import axes_of
-from tedsl.ir.nodes import For, Func, Guard, LoopKind, Module, Scope, Stmt
-from tedsl.ir.visit import buffers_read, buffers_written
+from tedsl.ir.nodes import Dot, For, Func, Guard, LoopKind, Module, Scope, Stmt
+from tedsl.ir.visit import buffers_read, buffers_written, walk_stmts
 from tedsl.lower.simplify import func_facts
 from tedsl.target import Target
 
@@ -42,6 +42,7 @@ import triton.language as tl
 '''
 LIBDEVICE = "from triton.language.extra import libdevice\n"
 NO_DESCRIPTORS = ("sm_80",)
+TENSOR_MEMORY = ("sm_100",)
 
 
 def emit(module: Module, target: Target | str) -> TritonProgram:
@@ -50,7 +51,7 @@ def emit(module: Module, target: Target | str) -> TritonProgram:
     Args:
         module: functions at TILE level, tile extents powers of two, masks in place.
         target: "cuda", "cuda:sm_80" ... or "triton-interpret"; the text is the same for all but
-            for tensor descriptors, which sm_80 lacks.
+            for tensor descriptors, which sm_80 lacks, and folds beside products on sm_100.
 
     Raises:
         LowerError: the module asks for something that a Triton tile cannot do.
@@ -101,6 +102,8 @@ class _Kernel:
         written = set(buffers_written(func.body))
         self.writer.shared_memory = written.intersection(buffers_read(func.body))
         self.descriptors = Descriptors(self.writer, target.arch not in NO_DESCRIPTORS)
+        contracts = any(isinstance(stmt, Dot) for stmt in walk_stmts(func.body))
+        self.writer.has_tensor_memory = contracts and target.arch in TENSOR_MEMORY
         self.params: list[Param] = []
         self.grid: tuple[Expr, ...] = ()
 

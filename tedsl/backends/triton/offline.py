@@ -7,6 +7,7 @@ process: `in_subprocess=True` turns that into a `BackendError`.
 from __future__ import annotations
 
 import base64
+import hashlib
 import importlib
 import importlib.util
 import json
@@ -36,6 +37,8 @@ _POINTERS: dict[DType, str] = {
     **{DType(f"int{n}"): f"i{n}" for n in (8, 16, 32, 64)},
     **{DType(f"uint{n}"): f"u{n}" for n in (8, 16, 32, 64)},
 }
+_ENTRY = re.compile(r"\.entry\s+([\w$.]+)")
+_UNSEEN = re.compile(r"\s*(//|\.loc\b|\.file\b|\$L__(func|info|tmp|debug)\w*:)")
 _USAGE = re.compile(r"REG:(\d+)\s+STACK:(\d+)")
 
 
@@ -52,6 +55,28 @@ class CompiledInfo:
     stack: int | None
     shared: int
     num_warps: int
+
+    @property
+    def code(self) -> str:
+        """32 hex digits that two kernels share when the device would run the same instructions
+        with the same resources.
+
+        Names of kernels, places in files and comments do not count.
+        """
+        return hashlib.sha256(
+            f"{self.arch} {self.num_warps} {self.shared}\n{plain_ptx(self.ptx)}".encode()
+        ).hexdigest()[:32]
+
+
+def plain_ptx(ptx: str) -> str:
+    """PTX without what the hardware never sees: debug sections, places, comments, the names of
+    entries and of their parameters."""
+    text = ptx.partition("\t.section\t.debug")[0].partition(".section .debug")[0]
+    kept = [line for line in text.splitlines() if line.strip() and not _UNSEEN.match(line)]
+    text = re.sub(r"\s*//.*", "", "\n".join(kept))
+    for place, name in enumerate(dict.fromkeys(_ENTRY.findall(text))):
+        text = re.sub(rf"\b{re.escape(name)}(?=\b|_param_)", f"entry{place}", text)
+    return text
 
 
 def load_source(source: str) -> ModuleType:
@@ -115,10 +140,17 @@ def compile_offline(
     Raises:
         BackendError: Triton or ptxas refused the kernel, or crashed.
     """
-    requests = [_request(spec, program.source, arch, sizes_divisible) for spec in program.compiled]
+    requests = requests_of(program, arch, sizes_divisible)
     if in_subprocess:
         return _in_subprocess(requests, timeout)
-    return [_compile(request) for request in requests]
+    return [compile_request(request) for request in requests]
+
+
+def requests_of(
+    program: TritonProgram, arch: str, sizes_divisible: Collection[Var] = ()
+) -> list[dict[str, Any]]:
+    """What is to be compiled for each kernel of a program, as JSON."""
+    return [_request(spec, program.source, arch, sizes_divisible) for spec in program.compiled]
 
 
 def _request(
@@ -140,24 +172,37 @@ def _request(
     }
 
 
-def _compile(request: Mapping[str, Any]) -> CompiledInfo:
+def ast_source(request: Mapping[str, Any]) -> tuple[Any, Any]:
+    """The kernel of a request as Triton's compiler takes it, and the target."""
     module = load_source(request["source"])
-    triton = importlib.import_module("triton")
     compiler = importlib.import_module("triton.compiler")
     targets = importlib.import_module("triton.backends.compiler")
     function = getattr(module, request["name"])
     attributes = {(place,): [["tt.divisibility", 16]] for place in request["aligned"]}
     source = compiler.ASTSource(function, dict(request["signature"]), {}, attributes)
-    target = targets.GPUTarget("cuda", int(request["arch"].removeprefix("sm_")), 32)
-    errors = _compile_errors()
+    return source, targets.GPUTarget("cuda", int(request["arch"].removeprefix("sm_")), 32)
+
+
+def refusal(request: Mapping[str, Any], error: Exception) -> BackendError:
+    """What Triton raised, as an error of this backend."""
+    return BackendError(
+        f"Triton cannot compile {request['name']} for {request['arch']}: {_first_line(error)}",
+        facts=[
+            ("options", str(request["options"])),
+            ("file", str(load_source(request["source"]).__file__)),
+        ],
+        hint="try smaller tiles, fewer stages or other num_warps",
+    )
+
+
+def compile_request(request: Mapping[str, Any]) -> CompiledInfo:
+    triton = importlib.import_module("triton")
+    source, target = ast_source(request)
+    errors = compile_errors()
     try:
         kernel = triton.compile(source, target=target, options=dict(request["options"]))
     except errors as error:
-        raise BackendError(
-            f"Triton cannot compile {request['name']} for {request['arch']}: {_first_line(error)}",
-            facts=[("options", str(request["options"])), ("file", str(module.__file__))],
-            hint="try smaller tiles, fewer stages or other num_warps",
-        ) from error
+        raise refusal(request, error) from error
     cubin = bytes(kernel.asm["cubin"])
     registers, stack = resource_usage(cubin)
     return CompiledInfo(
@@ -172,7 +217,7 @@ def _compile(request: Mapping[str, Any]) -> CompiledInfo:
     )
 
 
-def _compile_errors() -> tuple[type[Exception], ...]:
+def compile_errors() -> tuple[type[Exception], ...]:
     """What Triton raises when a kernel cannot be compiled."""
     errors = importlib.import_module("triton.compiler.errors")
     runtime = importlib.import_module("triton.runtime.errors")
@@ -253,7 +298,9 @@ def main() -> None:
     """Compile the requests on standard input; one JSON line on standard output."""
     requests = json.load(sys.stdin)
     try:
-        answer: dict[str, Any] = {"kernels": [_pack(_compile(request)) for request in requests]}
+        answer: dict[str, Any] = {
+            "kernels": [_pack(compile_request(request)) for request in requests]
+        }
     except BackendError as error:
         answer = {"error": error.reason, "hint": error.hint}
     sys.stdout.write("\n" + json.dumps(answer) + "\n")

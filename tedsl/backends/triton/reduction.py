@@ -135,11 +135,16 @@ def _reduce(update: Update, value: Value, op: BinaryOp) -> Value:
     dims = list(value.dims)
     for axis in reversed([axis for axis in dims if axis in update.reduced]):
         place = dims.index(axis)
-        text = Text(call.format(x=text.text, axis=place))
+        text = Text(call.format(x=text.text, axis=_axis(writer, dims, place)))
         dims.remove(axis)
     if kind is not dtype or (dtype.is_integer and dtype.bits < 32):
         text = math.cast(text, DType.float32 if kind.is_float else DType.int32, dtype)
     return Value(text, tuple(dims), dtype)
+
+
+def _axis(writer: Writer, dims: Sequence[int], place: int) -> int | None:
+    """The axis to fold; None, for all of them, says the last one in the way that is needed."""
+    return None if len(dims) == 1 and writer.has_tensor_memory else place
 
 
 def _function(writer: Writer, op: BinaryOp, dtype: DType) -> str:
@@ -181,11 +186,12 @@ def _several(update: Update, values: Sequence[Expr]) -> list[Value]:
     for axis in reversed([axis for axis in dims if axis in update.reduced]):
         place = dims.index(axis)
         fresh = [printer.writer.names.fresh(f"{sanitise(v.name)}_part") for v in reducer.lhs]
+        along = _axis(printer.writer, dims, place)
         joined = ", ".join(texts)
         operand, target = (
             (f"({joined})", ", ".join(fresh)) if len(texts) > 1 else (joined, fresh[0])
         )
-        printer.writer.line(f"{target} = tl.reduce({operand}, {place}, {name})")
+        printer.writer.line(f"{target} = tl.reduce({operand}, {along}, {name})")
         texts = fresh
         dims.remove(axis)
     return [

@@ -93,7 +93,7 @@ class Statements:
         local = self.writer.locals.get(buffer)
         return local is not None and local.accumulates
 
-    def _open(self, body: Stmt, in_loop: bool) -> tuple[Buffer, ...]:
+    def _open(self, body: Stmt, in_loop: bool, rare: bool = False) -> tuple[Buffer, ...]:
         """Start a block; variables it changes are written out before it and new inside it."""
         writer = self.writer
         written, read = buffers_written(body), buffers_read(body)
@@ -102,7 +102,7 @@ class Statements:
                 Printer(writer, (), ()).flush(buffer)
         if in_loop:
             writer.settle(written, read)
-        writer.open(in_loop)
+        writer.open(in_loop, rare)
         if in_loop:
             writer.touched(written, read)
             writer.assigned(written)
@@ -147,7 +147,8 @@ class Statements:
         condition = guard_loads(guard.condition)
         text = Printer(self.writer, (), (condition,)).value(condition).text.text
         defined = self._defined()
-        written = self._open(guard.body, in_loop=False)
+        rare = any(isinstance(node, Load) for node in walk(condition))
+        written = self._open(guard.body, in_loop=False, rare=rare)
         self.emit(guard.body)
         self._close(f"if {text}:", written, defined)
 

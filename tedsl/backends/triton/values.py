@@ -194,7 +194,8 @@ class Printer:
         if built.literal or not self._worth_a_name(expr, info, built, outer, name):
             return built
         wishes = wishes or self._wishes(expr, info)
-        text = self.writer.define(built.text.text, info.depth, info.number, *wishes)
+        home = self.writer.home(info.depth)
+        text = self.writer.define(built.text.text, home, info.number, *wishes)
         return Value(Text(text), built.dims, built.dtype)
 
     def _worth_a_name(self, expr: Expr, info: Info, built: Value, outer: int, name: bool) -> bool:
@@ -205,7 +206,7 @@ class Printer:
         return (
             name
             or self.uses[info.number] > 1
-            or (info.depth < outer and (bool(info.dims) or info.divides))
+            or (self.writer.home(info.depth) < outer and (bool(info.dims) or info.divides))
             or len(built.text.text) > LINE
         )
 

@@ -41,11 +41,15 @@ class Value:
 
 @dataclass(slots=True)
 class Block:
-    """One indented block: its lines so far and the numbers of the values named in it."""
+    """One indented block: its lines so far and the numbers of the values named in it.
+
+    `rare`: it is skipped where data say so, and what is for it alone is not computed outside of it.
+    """
 
     lines: list[str] = field(default_factory=list[str])
     known: dict[int, str] = field(default_factory=dict[int, str])
     in_loop: bool = False
+    rare: bool = False
 
 
 @dataclass(slots=True)
@@ -108,6 +112,10 @@ class Writer:
         self.helpers: dict[str, str] = {}
         self.spans: list[Expr] = []
         self.shared_memory: set[Buffer] = set()
+        # Layouts of what is made from products are chosen by a pass that in Triton 3.6 fails where
+        # it meets a fold of one axis to a scalar.  A fold of all axes begins with a reshape that
+        # may move elements, behind which the pass does not look.
+        self.has_tensor_memory = False
         self._written: set[Buffer] = set()
         self._read: set[Buffer] = set()
         self._numbers: dict[Hashable, int] = {}
@@ -155,9 +163,16 @@ class Writer:
             self.blocks[depth].known[number] = name
         return name
 
-    def open(self, in_loop: bool) -> None:
+    def open(self, in_loop: bool, rare: bool = False) -> None:
         """Start an indented block; its header is written by `close`."""
-        self.blocks.append(Block(in_loop=in_loop or self.blocks[-1].in_loop))
+        self.blocks.append(Block(in_loop=in_loop or self.blocks[-1].in_loop, rare=rare))
+
+    def home(self, depth: int) -> int:
+        """Where a value is written that could be in the block at `depth`: inside the rare blocks
+        that follow, for leaving them alone would save nothing."""
+        while depth < self.depth and self.blocks[depth + 1].rare:
+            depth += 1
+        return depth
 
     def close(self, header: str) -> None:
         """End the innermost block and put it, under `header`, into the one around it."""

@@ -1,0 +1,163 @@
+"""Kernels of elements by themselves that run together: several over the same elements as one loop,
+which reads what they share once, or several small ones in one launch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tedsl.errors import ScheduleError
+from tedsl.expr.tensor import ComputeOp, ExternOp, PlaceholderOp, ScanOp
+from tedsl.expr.visit import reads
+from tedsl.schedules.analysis import View, definitions, volume
+from tedsl.schedules.loops import fused
+from tedsl.scheduling.schedule import Schedule
+
+# Stages beyond which pairs of them are not looked at.
+MANY = 1024
+
+
+@dataclass(slots=True)
+class Leader:
+    """A kernel that others may join: its stage, the elements of a tile of it, whether it is small,
+    so that it leaves most of the device idle; what those that run with it are, and what they need.
+    """
+
+    name: str
+    tile: int
+    small: bool
+    inside: set[str]
+    needed: set[str]
+
+
+@dataclass(slots=True)
+class Beside:
+    """The flat kernels scheduled so far.
+
+    Attributes:
+        launches: whether kernels of different elements may share a launch.
+        joins: who joins whom, and whether in its loops; done when all kernels are scheduled.
+    """
+
+    launches: bool
+    leaders: list[Leader] = field(default_factory=list[Leader])
+    joins: list[tuple[str, str, bool]] = field(default_factory=list[tuple[str, str, bool]])
+
+    def may_join(self, leader: Leader, needed: set[str]) -> bool:
+        """True when what needs `needed` can run together with `leader`: none of it comes from
+        there, nor from kernels that wait for it."""
+        waiting = [each for each in self.leaders if not each.inside.isdisjoint(needed)]
+        met = set[str]()
+        while waiting:
+            each = waiting.pop()
+            if each is leader:
+                return False
+            if each.name not in met:
+                met.add(each.name)
+                waiting += [e for e in self.leaders if not e.inside.isdisjoint(each.needed)]
+        return True
+
+
+def lead(s: Schedule, beside: Beside, name: str, tile: int, small: bool) -> None:
+    """Later kernels may join `name`."""
+    needed = _needed(definitions(s), name)
+    beside.leaders.append(Leader(name, tile, small, {name}, needed))
+
+
+def joined(s: Schedule, name: str, beside: Beside, small: bool) -> bool:
+    """Let a flat kernel join an earlier one, if that is chosen; True when it has.
+
+    The default is one loop where both read the same input, and one launch where both are small.
+    """
+    if not beside.leaders or len(s.stages) > MANY or not _all_computed(s):
+        return False
+    view = definitions(s)
+    needed = _needed(view, name)
+    free = [each for each in beside.leaders if beside.may_join(each, needed)]
+    loops = _loops(view, name, free)
+    grid = next(iter([e for e in free if e.small is small] or free), None)
+    choices = ["alone"]
+    choices += ["loops"] if loops is not None and _joins(s, name, loops) else []
+    choices += ["grid"] if grid is not None and beside.launches else []
+    if len(choices) == 1:
+        return False
+    default = "alone"
+    if "loops" in choices and loops is not None and _share(view, name, loops):
+        default = "loops"
+    elif "grid" in choices and grid is not None and grid.small and small:
+        default = "grid"
+    chosen = s.knob(f"{name}.beside", choices, default)
+    leader = loops if chosen == "loops" else grid if chosen == "grid" else None
+    if leader is not None:
+        leader.inside.add(name)
+        leader.needed |= needed
+        beside.joins.append((name, leader.name, chosen == "loops"))
+        _split(s, name, leader.tile, loops=chosen == "loops")
+    return leader is not None
+
+
+def _all_computed(s: Schedule) -> bool:
+    """True without scans and externs, through which one kernel may need another unseen here."""
+    return not any(isinstance(stage.op, (ScanOp, ExternOp)) for stage in s.plan.stages)
+
+
+def _loops(view: View, name: str, free: Sequence[Leader]) -> Leader | None:
+    """A kernel of as many elements; one that shares an input before others."""
+    size = volume(view[name].axes)
+    same = [e for e in free if size is not None and volume(view[e.name].axes) == size]
+    return next((e for e in same if _share(view, name, e)), same[0] if same else None)
+
+
+def _share(view: View, name: str, leader: Leader) -> bool:
+    return not _inputs(view[name]).isdisjoint(_inputs(view[leader.name]))
+
+
+def _inputs(op: ComputeOp) -> set[PlaceholderOp]:
+    return {r.tensor.op for r in reads(*op.bodies) if isinstance(r.tensor.op, PlaceholderOp)}
+
+
+def _needed(view: View, name: str) -> set[str]:
+    """All the computed stages that one reads, directly or not."""
+    names = {op: each for each, op in view.items()}
+    found: set[str] = set()
+    waiting = [name]
+    while waiting:
+        for read in reads(*view[waiting.pop()].bodies):
+            source = names.get(read.tensor.op) if isinstance(read.tensor.op, ComputeOp) else None
+            if source is not None and source not in found:
+                found.add(source)
+                waiting.append(source)
+    return found
+
+
+def _joins(s: Schedule, name: str, leader: Leader) -> bool:
+    """True when the primitives let it join the loops of the other."""
+    try:
+        trial = s.copy(decided=False)
+        _split(trial, name, leader.tile, loops=True)
+        _join(trial, name, leader.name, loops=True)
+    except ScheduleError:
+        return False
+    return True
+
+
+def _split(s: Schedule, name: str, tile: int, *, loops: bool) -> None:
+    """Tiles as the leader has them."""
+    stage = s[name]
+    outer, inner = stage.split(fused(stage, definitions(s)[name].axes), factor=tile)
+    stage.vectorize(inner)
+    if not loops:
+        stage.bind(outer, "blockIdx.x")
+
+
+def _join(s: Schedule, name: str, leader: str, *, loops: bool) -> None:
+    if loops:
+        s[name].compute_with(s[leader], s[leader].leaf_iter_vars[0])
+    else:
+        s[name].compute_with(s[leader])
+
+
+def join_all(s: Schedule, beside: Beside) -> None:
+    """Let the kernels run together that are to."""
+    for name, leader, loops in beside.joins:
+        _join(s, name, leader, loops=loops)

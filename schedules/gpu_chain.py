@@ -1,0 +1,325 @@
+"""The rule for contractions that depend on other reductions of the axis they fold: one loop for all
+of them, in a kernel whose programs hold a tile of the last result.
+
+    for pieces of j: S = fold(d)(q, k); m, l, O follow one another      (a contraction between two)
+    for pieces of j: q = fold(x); O += x * w, scaled at the end         (a fold before one)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tedsl.errors import ScheduleError
+from tedsl.expr.nodes import Axis
+from tedsl.expr.tensor import ComputeOp, Operation, Tensor
+from tedsl.expr.visit import axes_of, reads
+from tedsl.schedules.analysis import (
+    Contraction,
+    View,
+    any_order,
+    contraction,
+    cost,
+    definitions,
+    extent_of,
+    is_reduction,
+    plain,
+    pow2_at_least,
+    reduce_axes,
+    same_axes,
+    volume,
+)
+from tedsl.schedules.chains import follow, may_be_lazy
+from tedsl.schedules.choices import flip, pick
+from tedsl.schedules.gpu_contract import LEAST, longest, movable
+from tedsl.schedules.gpu_tiles import SHARED, bind_all, pick_warps
+from tedsl.scheduling.chain import chain_of
+from tedsl.scheduling.plan import AttachKind
+from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.stage import Stage
+
+# The longest axis that a program holds as a whole.
+WIDEST = 256
+# Pieces of the folded axis from which a loop over them is worth it.
+FEWEST = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Chained:
+    """A contraction and what goes along with its loop.
+
+    `members` are the reductions that it depends on, `inner` the contractions whose elements they
+    fold, `root` the stage that stores the result.
+    """
+
+    last: str
+    root: str
+    members: tuple[str, ...]
+    inner: tuple[str, ...]
+    shape: Contraction
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Rows and columns of the tile of results, and the piece of the folded axis."""
+
+    rows: int
+    columns: int
+    depth: int
+
+
+def schedule_chains(s: Schedule) -> list[str]:
+    """Schedule the contractions that depend on reductions of the axis they fold.
+
+    Returns:
+        The stages that are scheduled then.
+    """
+    taken: list[str] = []
+    view = definitions(s)
+    for name in reversed(list(view)):
+        found = None if name in taken else _found(s, view, name)
+        if found is None or not _possible(s, found):
+            continue
+        if flip(s, f"{found.root}.chain", bool(found.inner)):
+            taken += _reduce_chain(s, found)
+            view = definitions(s)
+    return taken
+
+
+def _found(s: Schedule, view: View, name: str) -> Chained | None:
+    """The chain that ends in the contraction `name`, if there is one that a program can hold."""
+    op = s[name].op
+    if not isinstance(op, ComputeOp) or s[name].plan.attach.kind is not AttachKind.ROOT:
+        return None
+    shape = contraction(op)
+    if shape is None or len(shape.folded) != 1 or not any_order(op):
+        return None
+    members = chain_of(s.plan, s[name].plan).members
+    if not members or not all(any_order(definitions(s)[m.name]) for m in members):
+        return None
+    names = tuple(member.name for member in members)
+    inner = _inner(s, view, (*names, name))
+    column, row = longest(shape.columns), longest(shape.rows)
+    held = [column] if inner else []
+    held += [axis for each in inner for axis in view[each].reduce_axes]
+    sizes = [extent_of(axis) for axis in held]
+    long = extent_of(shape.folded[0])
+    small = any(n is not None and n < LEAST for n in (extent_of(row), extent_of(column), *sizes))
+    if None in sizes or small or any((n or 0) > WIDEST for n in sizes):
+        return None
+    if (long is not None and long < FEWEST) or any(len(view[n].reduce_axes) > 1 for n in inner):
+        return None
+    return Chained(name, _root(s, view, name), names, inner, shape)
+
+
+def _inner(s: Schedule, view: View, chain: tuple[str, ...]) -> tuple[str, ...]:
+    """The contractions that only stages of the chain read, directly or through pointwise ones."""
+    readers: dict[str, set[str]] = {name: set() for name in view}
+    names = {op: name for name, op in view.items()}
+    for name, op in view.items():
+        for read in reads(*op.bodies):
+            if isinstance(read.tensor.op, ComputeOp) and read.tensor.op in names:
+                readers[names[read.tensor.op]].add(name)
+    outputs = {s[t].name for t in s.outputs}
+    inside = set(chain)
+    found: list[str] = []
+    for name in reversed(list(view)):
+        mine = readers[name]
+        if name in inside or name in outputs or not mine or not mine <= inside:
+            continue
+        folds = is_reduction(view[name])
+        if folds and contraction(view[name]) is None:
+            continue
+        if folds and len(view[name].axes) <= max(len(view[n].axes) for n in chain[:-1]):
+            continue
+        inside.add(name)
+        if folds:
+            found.append(name)
+    return tuple(found)
+
+
+def _root(s: Schedule, view: View, name: str) -> str:
+    """The last of the stages that read the result element by element, one after another."""
+    outputs = {s[t].name for t in s.outputs}
+    while name not in outputs:
+        users = [
+            (user, read)
+            for user, op in view.items()
+            for read in reads(*op.bodies)
+            if read.tensor.op is view[name]
+        ]
+        if len(users) != 1:
+            break
+        user, read = users[0]
+        step = view[user]
+        if is_reduction(step) or len(step.bodies) > 1 or not same_axes(plain(read), step.axis):
+            break
+        name = user
+    return name
+
+
+_POSSIBLE: dict[tuple[Operation, ...], bool] = {}
+"""Chains of schedules without any step so far: a search asks for the same one very often."""
+_REMEMBERED = 64
+
+
+def _possible(s: Schedule, found: Chained) -> bool:
+    """True when the primitives take the chain."""
+    asked = (s[found.last].op, *(t.op for t in s.outputs))
+    known = _POSSIBLE.get(asked) if not len(s.trace) else None
+    if known is not None:
+        return known
+    trial, possible = s.copy(decided=False), True
+    try:
+        _reduce_chain(trial, found)
+    except ScheduleError:
+        possible = False
+    if not len(s.trace):
+        if len(_POSSIBLE) >= _REMEMBERED:
+            _POSSIBLE.clear()
+        _POSSIBLE[asked] = possible
+    return possible
+
+
+def _reduce_chain(s: Schedule, found: Chained) -> list[str]:
+    """One kernel; returns the stages in it."""
+    known = {stage.name for stage in s.stages}
+    between = _between(s, found)
+    stage, fold = s[found.root], s[found.last]
+    if not isinstance(stage.op, ComputeOp) or not isinstance(fold.op, ComputeOp):
+        return []
+    axes = dict(zip(fold.op.axes, stage.op.axes, strict=True))
+    row, column = axes[longest(found.shape.rows)], axes[longest(found.shape.columns)]
+    sizes = _sizes(s, stage, found, row, column)
+    place = _grid(s, stage, row, column, sizes)
+    if fold.name != stage.name:
+        fold.compute_at(stage, place)
+    outer, piece = fold.split(reduce_axes(fold)[0], factor=sizes.depth)
+    lazy = may_be_lazy(s, fold.name, outer) and flip(s, f"{stage.name}.lazy", False)
+    follow(fold, outer, lazy)
+    for name in (*between, *found.inner):
+        if s[name].plan.attach.kind is AttachKind.ROOT:
+            s[name].compute_at(fold, outer)
+        for axis in reduce_axes(s[name]):
+            s[name].vectorize(axis)
+    fold.vectorize(piece)
+    _operands(s, stage, fold, outer, place, found, sizes)
+    held = sizes.rows * max(sizes.columns, sizes.depth)
+    wide = 8 if held >= 128 * 128 else 4
+    stage.launch(num_warps=pick_warps(s, stage, (1, 2, 4, 8), wide, max(32, held // 8)))
+    made = [each.name for each in s.stages if each.name not in known]
+    return [found.root, found.last, *found.members, *found.inner, *between, *made]
+
+
+def _between(s: Schedule, found: Chained) -> list[str]:
+    """Substitute the pointwise stages of the kernel, but for those that two reductions read: they
+    are computed once, as tiles.  Returns all of them."""
+    inside = {found.last, found.root, *found.members, *found.inner}
+    outputs = {s[t].name for t in s.outputs}
+    met: list[str] = []
+    for name in reversed(list(definitions(s))):
+        view = definitions(s)
+        users = _users(view, name)
+        if name in inside or name in outputs or is_reduction(view[name]) or not users:
+            continue
+        if not users <= inside.union(met) or len(view[name].bodies) > 1:
+            continue
+        after = not _above(view, name).isdisjoint((*found.members, *found.inner, found.last))
+        if after or (cost(view[name]) <= 1 and len(users) == 1):
+            met.append(name)
+            if len(users) < 2 or cost(view[name]) <= 1:
+                s[name].compute_inline()
+    return met
+
+
+def _users(view: View, name: str) -> set[str]:
+    """The stages that read `name`."""
+    op = view[name]
+    return {n for n, each in view.items() if any(r.tensor.op is op for r in reads(*each.bodies))}
+
+
+def _above(view: View, name: str) -> set[str]:
+    """The reductions that `name` reads, directly or through pointwise stages."""
+    names = {op: n for n, op in view.items()}
+    found: set[str] = set()
+    for read in reads(*view[name].bodies):
+        source = names.get(read.tensor.op) if isinstance(read.tensor.op, ComputeOp) else None
+        if source is not None:
+            found |= {source} if is_reduction(view[source]) else _above(view, source)
+    return found
+
+
+def _sizes(s: Schedule, stage: Stage, found: Chained, row: Axis, column: Axis) -> Sizes:
+    """The tile; the columns are whole where a contraction would be computed again for each piece
+    of them."""
+    high, wide = extent_of(row), extent_of(column)
+    long = extent_of(found.shape.folded[0])
+    most = [WIDEST if n is None else pow2_at_least(n) for n in (high, wide, long)]
+    choices = (16, 32, 64, 128, 256)
+    rows = pick(s, f"{stage.name}.bm", choices[:-1], 64, most[0])
+    columns = most[1]
+    if not found.inner:
+        columns = pick(s, f"{stage.name}.bn", choices, 128, most[1])
+    depth = pick(s, f"{stage.name}.bk", choices[:-1], 64, most[2])
+    return Sizes(rows, columns, depth)
+
+
+def _grid(s: Schedule, stage: Stage, row: Axis, column: Axis, sizes: Sizes) -> Axis:
+    """Tiles over the grid: all of one batch together, or the same rows of all of them."""
+    data = stage.op.axes if isinstance(stage.op, ComputeOp) else ()
+    others = [a for a in data if a is not row and a is not column]
+    outer, inner = stage.split(row, factor=sizes.rows)
+    tiles, lanes = [outer], [inner, column]
+    width = extent_of(column)
+    if width is None or width > sizes.columns:
+        across, lanes[1] = stage.split(column, factor=sizes.columns)
+        tiles.append(across)
+    order = [*others, *tiles]
+    if others and volume(others) != 1 and flip(s, f"{stage.name}.across", False):
+        order = [*tiles, *others]
+    stage.reorder(*order, *lanes)
+    for lane in lanes:
+        stage.vectorize(lane)
+    return bind_all(stage, order)
+
+
+def _operands(
+    s: Schedule, stage: Stage, fold: Stage, loop: Axis, place: Axis, found: Chained, sizes: Sizes
+) -> None:
+    """Operands of later turns are loaded while one is computed, by the copy engine where it can;
+    what does not change with the loop may be loaded before it."""
+    inner = [s[name] for name in found.inner]
+    depths = [extent_of(a) or 1 for each in inner for a in reduce_axes(each)]
+    nbytes = max(r.dtype.nbytes for each in found.shape.operands for r in reads(each))
+    loaded = sizes.depth * (sizes.columns + max(depths, default=sizes.rows)) * nbytes
+    turns, most = extent_of(found.shape.folded[0]), 1 + SHARED // loaded
+    most = most if turns is None else min(most, -(-turns // sizes.depth))
+    fold.pipeline(loop, num_stages=pick(s, f"{stage.name}.stages", (1, 2, 3, 4, 5), 3, most))
+    staged = [(t, r) for r in (fold, *inner) for t in movable(s, r) if _in_memory(s, t)]
+    descriptors = bool(staged) and flip(s, f"{stage.name}.descriptors", False)
+    fixed = [(t, r) for r in inner for t in _fixed(s, r)]
+    before = not descriptors and bool(fixed) and flip(s, f"{stage.name}.before", False)
+    kept = {tensor for tensor, _ in fixed}
+    for tensor, reader in staged if descriptors else fixed if before else []:
+        copy = s.cache_read(tensor, "shared" if descriptors else "local", [reader.op])
+        if tensor in kept:
+            s[copy].compute_at(stage, place)
+        else:
+            s[copy].compute_at(fold, loop)
+
+
+def _fixed(s: Schedule, inner: Stage) -> list[Tensor]:
+    """The operands of a contraction inside that are the same in all turns: they do not move along
+    the last of its axes, which the loop takes in pieces."""
+    op = inner.op
+    if not isinstance(op, ComputeOp):
+        return []
+    moving = op.axes[-1]
+    known = {stage.op for stage in s.plan.stages}
+    found = [r for r in reads(*op.bodies) if moving not in axes_of(*r.indices)]
+    fine = [r.tensor for r in found if r.tensor.op in known and plain(r) is not None]
+    return [tensor for tensor in fine if _in_memory(s, tensor)]
+
+
+def _in_memory(s: Schedule, tensor: Tensor) -> bool:
+    """True for an input, and for the result of another kernel."""
+    return s[tensor].plan.attach.kind is AttachKind.ROOT

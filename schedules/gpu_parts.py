@@ -1,0 +1,110 @@
+"""The rule for long rows of dependent reductions: parts of a row in programs of their own, and a
+second kernel that merges them in passing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tedsl.schedules.analysis import (
+    Group,
+    among,
+    definitions,
+    first,
+    is_reduction,
+    pow2_at_least,
+    reduce_axes,
+    volume,
+)
+from tedsl.schedules.chains import follow, follows
+from tedsl.schedules.choices import pick
+from tedsl.schedules.gpu_tiles import PROCESSORS, bind_all, pick_warps
+from tedsl.schedules.loops import fused
+from tedsl.scheduling.chain import chain_of
+from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.stage import Stage
+
+PARTS = (1, 2, 4, 8, 16, 32, 64, 128)
+# Elements of a row that are worth a program, and programs beyond which more of them gain nothing.
+PART = 4096
+MANY = 64 * PROCESSORS
+BLOCKS = (512, 1024, 2048, 4096, 8192)
+
+
+def split_chain(s: Schedule, group: Group, ends: Sequence[str]) -> bool:
+    """Fold parts of the rows by themselves; False where that is not for these rows.
+
+    The kernel has one chain of all its reductions, and elements in rows that read it.
+    """
+    view = definitions(s)
+    folds = [name for name in group.inner if is_reduction(view[name])]
+    rows = volume(group.rows or ())
+    if len(ends) != 1 or rows is None or len(group.rows or ()) == len(view[group.root].axes):
+        return False
+    last = s[ends[0]]
+    length = volume(view[last.name].reduce_axes)
+    alone = all(_in_chain(s, name, last.name) for name in folds)
+    if length is None or not alone or any(len(view[n].bodies) > 1 for n in folds):
+        return False
+    fitting = [n for n in PARTS if n == 1 or (n * PART <= length and n * rows <= MANY)]
+    if len(fitting) > 1 and not _parts_follow(s, last.name):
+        return False
+    parts = pick(s, f"{group.root}.parts", fitting, 1, max(fitting))
+    if parts == 1:
+        return False
+    _fold_parts(s, s[_split(s, last.name, parts)], s[group.root], -(-length // parts))
+    return True
+
+
+def _split(s: Schedule, name: str, parts: int) -> str:
+    """Make parts of a chain stages of their own; returns the last of them."""
+    stage = s[name]
+    part, _ = stage.split(reduce_axes(stage)[0], nparts=parts)
+    return s[first(s.split_online(stage.op.outputs[0], part, casts=True))].name
+
+
+def _parts_follow(s: Schedule, name: str) -> bool:
+    """True when a part of the chain is one loop too."""
+    trial = s.copy()
+    return follows(trial, _split(trial, name, 2))
+
+
+def _in_chain(s: Schedule, name: str, last: str) -> bool:
+    return name == last or any(
+        stage.name == name for stage in chain_of(s.plan, s[last].plan).members
+    )
+
+
+def _fold_parts(s: Schedule, partial: Stage, root: Stage, length: int) -> None:
+    """A program for each part of each row: one pass over it."""
+    op = definitions(s)[partial.name]
+    bind_all(partial, op.axes)
+    (folded,) = op.reduce_axes
+    block = pick(s, f"{root.name}.part_block", BLOCKS, 2048, pow2_at_least(length))
+    outer, piece = partial.split(folded, factor=block)
+    follow(partial, outer)
+    partial.vectorize(piece)
+    ahead = pick(s, f"{root.name}.part_stages", (1, 2, 3, 4, 5), 1, -(-length // block))
+    if ahead > 1:
+        partial.pipeline(outer, num_stages=ahead)
+    warps = pick_warps(s, root, (2, 4, 8, 16), 8, block)
+    partial.launch(num_warps=warps)
+
+
+def spread(s: Schedule, group: Group) -> None:
+    """Pieces of rows over the grid, each of which merges the parts of its row again."""
+    stage, view = s[group.root], definitions(s)
+    rows = list(group.rows or ())
+    columns = [a for a in view[group.root].axes if not among(a, rows)]
+    stage.reorder(*rows, *columns)
+    longest = volume(columns)
+    most = None if longest is None else pow2_at_least(longest)
+    block = pick(s, f"{group.root}.block", BLOCKS, 2048, most)
+    outer, piece = stage.split(fused(stage, columns), factor=block)
+    grid = bind_all(stage, (*rows, outer))
+    stage.vectorize(piece)
+    for name in reversed(group.inner):
+        inner = s[name]
+        for axis in reduce_axes(inner):
+            inner.vectorize(axis)
+        inner.compute_at(stage, grid)
+    stage.launch(num_warps=4 if block < 4096 else 8)

@@ -1,0 +1,97 @@
+"""Chains of dependent reductions under the rules: one kernel, one pass, parts of long rows."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import rule_cases as c
+from attentions import attention
+from online_cases import Attention, normalised_product
+from rule_cases import RuleCase
+from rule_checks import drawn, interpreted
+
+from tedsl.backends.triton.emit import emit
+from tedsl.backends.triton.offline import compile_offline
+from tedsl.expr.tensor import ComputeOp, Tensor
+from tedsl.lower.pipeline import lower
+from tedsl.schedules import schedule_for
+from tedsl.scheduling.plan import AttachKind
+from tedsl.scheduling.schedule import Schedule
+from tedsl.target import Target
+
+
+def outputs(case: Attention) -> Sequence[Tensor]:
+    g: dict[str, Any] = case.tensors()
+    return [g["O"], g["LSE"]] if case.with_sums else [g["O"]]
+
+
+BETWEEN = {
+    "plain": Attention(queries=40, keys=70),
+    "masked by select": Attention(causal="select"),
+    "capped": Attention(cap=5.0, queries=64, keys=64),
+    "biased": Attention(biased=True),
+    "grouped": Attention(heads=4, groups=2),
+    "rows that see nothing": Attention(causal="select", empty=True),
+    "and its sums": Attention(with_sums=True),
+}
+
+
+def kernels(s: Schedule) -> int:
+    stages = [stage for stage in s.plan.stages if isinstance(stage.op, ComputeOp)]
+    return sum(stage.attach.kind is AttachKind.ROOT for stage in stages)
+
+
+@pytest.mark.parametrize("name", BETWEEN)
+def test_contractions_around_a_chain_are_one_kernel(name: str) -> None:
+    case = RuleCase(name, lambda: outputs(BETWEEN[name]))
+    s = interpreted(case, "cuda")
+    assert kernels(s) == len(s.outputs)
+    rng = random.Random(1)
+    for _ in range(3):
+        interpreted(case, "cuda", drawn(case, "cuda", rng))
+
+
+def test_a_fold_before_a_contraction_may_join_it() -> None:
+    case = RuleCase("scaled", lambda: list(normalised_product(40, 100, 48).outputs))
+    assert kernels(interpreted(case, "cuda")) == 2
+    assert kernels(interpreted(case, "cuda", {"Y.chain": True})) == 1
+
+
+@pytest.mark.ptxas
+@pytest.mark.parametrize("descriptors", [False, True])
+def test_both_contractions_use_the_multipliers(descriptors: bool) -> None:
+    target = Target.parse("cuda:sm_90")
+    result = attention(4, 512, 512, 64, "bfloat16").result
+    module = lower(schedule_for(result, target, {"out.descriptors": descriptors}).plan, target)
+    (info,) = compile_offline(emit(module, target), "sm_90")
+    assert info.ptx.count("wgmma.mma_async") >= 2
+    assert info.stack in (None, 0)
+
+
+LONG = {
+    "shares": lambda: c.softmax(3, 20000),
+    "moments": lambda: c.layer_norm(2, 20000),
+    "crossed": lambda: c.softmax(2, 3000, 4, axis=1),
+}
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_long_rows(name: str) -> None:
+    """In one pass, and but for crossed rows in parts, whose moments or maxima are merged."""
+    case, rng = RuleCase(name, LONG[name]), random.Random(2)
+    forms: set[tuple[bool, bool]] = set()
+    for _ in range(40):
+        decisions = drawn(case, "cuda", rng)
+        root = next(iter(decisions)).split(".")[0]
+        form = (
+            bool(decisions.get(f"{root}.online")),
+            int(str(decisions.get(f"{root}.parts", 1))) > 1,
+        )
+        if form not in forms:
+            forms.add(form)
+            interpreted(case, "cuda", decisions)
+    assert (True, False) in forms
+    assert ((True, True) in forms) == (name != "crossed")
