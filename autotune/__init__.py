@@ -7,34 +7,43 @@ the search itself, its database and its displays are loaded at the first call.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Unpack, cast, overload
 
-from tedsl.expr.nodes import Var
 from tedsl.expr.tensor import Tensor
 from tedsl.target import Target
 
 if TYPE_CHECKING:
-    from tedsl.autotune.driver import TuneResult
+    from tedsl.autotune.dispatch import Dispatcher
+    from tedsl.autotune.listing import Listing
+    from tedsl.autotune.options import CommonOptions, SizesOptions, TuneOptions
+    from tedsl.autotune.result import TuneResult
+    from tedsl.autotune.tasks import ManyResult, Tasks
     from tedsl.runtime.kernel import Kernel
     from tedsl.scheduling.schedule import Schedule
 
 
+@overload
 def autotune(
     outputs: Tensor | Sequence[Tensor],
     target: str | Target | None = None,
-    *,
-    trials: int | None = None,
-    seconds: float | None = None,
-    seed: int | None = None,
-    schedule: Callable[[Schedule], object] | None = None,
-    records: str | Path | bool | None = None,
-    progress: bool | None = None,
-    sizes: Mapping[str | Var, int] | None = None,
-    fresh: bool = False,
-    candidate_seconds: float = 30.0,
-) -> Kernel:
+    **options: Unpack[TuneOptions],
+) -> Kernel: ...
+
+
+@overload
+def autotune(
+    outputs: Tensor | Sequence[Tensor] | Callable[..., Tensor | Sequence[Tensor]],
+    target: str | Target | None = None,
+    **options: Unpack[SizesOptions],
+) -> Dispatcher: ...
+
+
+def autotune(
+    outputs: Tensor | Sequence[Tensor] | Callable[..., Tensor | Sequence[Tensor]],
+    target: str | Target | None = None,
+    **options: Any,
+) -> Kernel | Dispatcher:
     """Search for a fast schedule and build it.
 
     Every candidate is compiled and run in a worker process, which may crash or hang without harm,
@@ -42,42 +51,31 @@ def autotune(
     whose budget an earlier run has covered, on the same device with the same tools, returns that
     run's winner without measuring.  Ctrl-C ends the search with the best so far.
 
+    With several sizes, `sizes=[{...}, {...}]` or ranges (`te.sizes`), one search serves all: a few
+    kernels such that at each size one is within 5 % of the fastest that was found there.
+
     Args:
-        outputs: the tensor to compute, or several.
+        outputs: the tensor to compute, or several; for several sizes also a function from sizes, by
+            name, to tensors of these constant sizes.
         target: `"cpu"` or `"cuda"`; by default the GPU where there is one.
-        trials: how many candidates to try; 64 when neither budget is given.
-        seconds: how long to search; with `trials`, whichever ends first.
-        seed: of the search's random choices; by default it follows from the computation.
-        schedule: a function `f(s)` that schedules `s` and calls `s.knob(name, choices)` for what is
-            open; without it the default rules are searched.
-        records: the record file; by default one in the user's data folder.  False keeps none.  A
-            name that ends in .jsonl is a text file of winners only, to be kept with a program:
-            read first, written anew after a search.
-        progress: True shows progress, False does not; by default it is shown on a terminal.
-        sizes: values of symbolic sizes to tune for, by variable or name.
-        fresh: search even when the records have an answer, and measure everything anew.
-        candidate_seconds: time limit for compiling, and for measuring, one candidate.
+        options: `budget`, `trials`, `seconds`, `schedule`, `records`, `lock`, `sizes`, ...: see
+            `tedsl.autotune.options.TuneOptions` and `SizesOptions`.
 
     Returns:
-        The fastest kernel; `kernel.schedule` is its schedule.
+        The fastest kernel; `kernel.schedule` is its schedule.  For several sizes a dispatcher, to
+        be called like a kernel; `print` it for its table, `dispatch.source` is how it decides.
 
     Raises:
-        TuneError: an unknown target, a missing device, no usable budget, or no candidate that ran
-            correctly (with the reasons, counted).
+        TuneError: an unknown target, a missing device, no usable budget, no candidate that ran
+            correctly (with the reasons, counted), or nothing pinned under `frozen`.
     """
-    return tune(
-        outputs,
-        target,
-        trials=trials,
-        seconds=seconds,
-        seed=seed,
-        schedule=schedule,
-        records=records,
-        progress=progress,
-        sizes=sizes or {},
-        fresh=fresh,
-        candidate_seconds=candidate_seconds,
-    ).kernel
+    sizes = importlib.import_module("tedsl.autotune.sizes")
+    if not sizes.are_many(options.get("sizes", {})):
+        fixed = cast("Tensor | Sequence[Tensor]", outputs)
+        return tune(fixed, target, **options).kernel
+    module = importlib.import_module("tedsl.autotune.driver")
+    found: Dispatcher = module.tune_sizes(outputs, target, module.Options(**options))
+    return found
 
 
 def tune(
@@ -95,4 +93,57 @@ def tune(
     return result
 
 
-__all__ = ["autotune", "tune"]
+def tune_many(
+    tasks: Tasks, target: str | Target | None = None, **options: Unpack[CommonOptions]
+) -> ManyResult:
+    """Search for fast schedules of many problems under one budget, spent where it pays most.
+
+    Args:
+        tasks: `(name, outputs)` or `(name, outputs, weight)` each, where the weight says how often
+            the kernel is to run; or `tedsl.autotune.tasks.Task`, which also takes sizes.
+        target: as for `autotune`.
+        options: as for `autotune`; `trials` and `seconds` are those of all tasks together, by
+            default 64 trials for each.  `devices=[0, 1]` measures on several GPUs, `executor=` on
+            other hosts.
+
+    Returns:
+        The result of each task by its name: `found["head"].kernel`; `print` it for a table.
+
+    Raises:
+        TuneError: the search cannot start, or nothing ran correctly for any task.
+    """
+    driver = importlib.import_module("tedsl.autotune.driver")
+    module = importlib.import_module("tedsl.autotune.tasks")
+    found: ManyResult = module.tune_many(tasks, target, driver.Options(**options))
+    return found
+
+
+def space(
+    outputs: Tensor | Sequence[Tensor],
+    target: str | Target,
+    *,
+    schedule: Callable[[Schedule], object] | None = None,
+    samples: int = 64,
+    seed: int = 0,
+) -> Listing:
+    """What a search for `outputs` on `target` may choose from.
+
+    Args:
+        outputs: the tensor to compute, or several.
+        target: `"cpu"` or `"cuda"`; no device is needed.
+        schedule: a function that schedules with open choices (`te.auto`, `s.knob`); without it the
+            default rules.
+        samples: how many candidates to draw, for the size and to meet knobs that the default
+            schedule does not have.
+        seed: of the draws.
+
+    Returns:
+        The space: `print` it for its size and for each knob its choices, its default and what it
+        depends on; `.to_json()` is the same as data.
+    """
+    module = importlib.import_module("tedsl.autotune.listing")
+    found: Listing = module.list_space(outputs, target, schedule, samples, seed)
+    return found
+
+
+__all__ = ["autotune", "space", "tune", "tune_many"]

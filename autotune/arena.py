@@ -3,16 +3,17 @@
 Every array lies between two red zones of one fixed byte.  All ones is NaN in every float type, so
 a read past the end of an input shows in the result, and a write past the end of an output is seen
 in the zone.  Outputs are filled with the same byte before each checked run: what a candidate did
-not write is NaN.  PyTorch is loaded for a GPU only.  Imports numpy and `runtime`.
+not write is NaN.  PyTorch is loaded for a GPU only.  Imports numpy, `clock`
+and `runtime`.
 """
 
 from __future__ import annotations
 
 import importlib
 import math
-import time
-from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -25,15 +26,20 @@ from tedsl.autotune.check import (
     wrong_elements,
     wrong_floats,
 )
+from tedsl.autotune.clock import Clock, DeviceClock, HostClock
 from tedsl.autotune.inputs import Array
 from tedsl.dtypes import DType
 from tedsl.runtime.arrays import NUMPY_DTYPES, numpy_pointer
-from tedsl.runtime.timing import Stats, compare, compare_cuda
 
 ZONE = 512
 POISON = 0xFF
 ALIGNMENT = 128
 _PIECE = 1 << 25
+_MOST_COPIES = 512
+_SHARE = 0.2
+"""Of a GPU's free memory that the copies of a rotation may take."""
+_HOST_BYTES = 2 << 30
+_L2_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,16 +91,30 @@ class Arena(Protocol):
         """True when both zones are as they were."""
         ...
 
-    def time(self, calls: Mapping[str, Callable[[], object]], repeats: int, limit: float) -> Times:
-        """Seconds per call of each, sampled in turn."""
+    def snapshot(self, guarded: Guarded) -> Any:
+        """The bytes of an array as they are now."""
+        ...
+
+    def same(self, guarded: Guarded, snapshot: Any) -> bool:
+        """True when an array has the bytes it had."""
+        ...
+
+    def copies(self, nbytes: int) -> int:
+        """How many copies of `nbytes` of arrays a rotation needs for its calls to find nothing of
+        them in the largest cache; 1 where they had better find it."""
+        ...
+
+    def clock(self, nbytes: int, note: Path) -> Clock:
+        """What times calls that touch `nbytes` in all their copies."""
+        ...
+
+    def fault(self) -> str | None:
+        """What is wrong with the device, if it takes no more work from this process."""
         ...
 
     def finish(self) -> None:
         """Wait for all queued work."""
         ...
-
-
-Times = dict[str, tuple[float, ...]]
 
 
 def open_arena(target: str) -> Arena:
@@ -142,19 +162,34 @@ class HostArena:
         zones = (guarded.raw[:ZONE], guarded.raw[ZONE + guarded.nbytes :])
         return all(bool((zone == POISON).all()) for zone in zones)
 
-    def time(self, calls: Mapping[str, Callable[[], object]], repeats: int, limit: float) -> Times:
-        return _times(compare(calls, repeats=repeats, warmup=1, max_seconds=limit))
+    def snapshot(self, guarded: Guarded) -> Any:
+        return guarded.raw.copy()
+
+    def same(self, guarded: Guarded, snapshot: Any) -> bool:
+        return bool(np.array_equal(guarded.raw, snapshot))
+
+    def copies(self, nbytes: int) -> int:
+        """Arrays well below the size of the cache are left in it, as whatever made them would."""
+        cache = last_level_cache()
+        if not cache or nbytes < cache // 4:
+            return 1
+        return max(1, min(_some_copies(nbytes, cache), _HOST_BYTES // nbytes))
+
+    def clock(self, nbytes: int, note: Path) -> Clock:
+        return HostClock()
+
+    def fault(self) -> str | None:
+        return None
 
     def finish(self) -> None:
         """Calls on the host have ended when they return."""
 
 
 class DeviceArena:
-    """PyTorch tensors on the current GPU; the second-level cache is overwritten before samples."""
+    """PyTorch tensors on the current GPU."""
 
     def __init__(self) -> None:
         self.torch: Any = importlib.import_module("torch")
-        self._busy = -math.inf
 
     def put(self, array: Array, dtype: DType) -> Guarded:
         guarded = self.empty(array.shape, dtype)
@@ -208,22 +243,48 @@ class DeviceArena:
         zones = (guarded.raw[:ZONE], guarded.raw[ZONE + guarded.nbytes :])
         return all(bool((zone == POISON).all()) for zone in zones)
 
-    def time(self, calls: Mapping[str, Callable[[], object]], repeats: int, limit: float) -> Times:
-        self._wake(next(iter(calls.values())))
-        return _times(compare_cuda(calls, repeats=repeats, warmup=2, max_seconds=limit))
+    def snapshot(self, guarded: Guarded) -> Any:
+        return guarded.raw.clone()
 
-    def _wake(self, call: Callable[[], object]) -> None:
-        """Keep the device busy until its clock is up: longer after it has been idle."""
-        idle = time.monotonic() - self._busy
-        end = time.monotonic() + (0.3 if idle > 1.0 else 0.02)
-        while time.monotonic() < end:
-            call()
-            self.finish()
-        self._busy = time.monotonic()
+    def same(self, guarded: Guarded, snapshot: Any) -> bool:
+        return bool(self.torch.equal(guarded.raw, snapshot))
+
+    def copies(self, nbytes: int) -> int:
+        free, _ = self.torch.cuda.mem_get_info()
+        room = max(1, int(free * _SHARE) // max(nbytes, 1))
+        return min(_some_copies(nbytes, self._cache()), room, _MOST_COPIES)
+
+    def clock(self, nbytes: int, note: Path) -> Clock:
+        cold = nbytes > self._cache()
+        return DeviceClock(note, 0 if cold else 4 * self._cache())
+
+    def fault(self) -> str | None:
+        try:
+            self.torch.cuda.synchronize()
+        except RuntimeError as error:
+            text = str(error).split("\n", 1)[0].strip()
+            return text.removeprefix("CUDA error: ") or "the device takes no more work"
+        return None
+
+    def _cache(self) -> int:
+        """Bytes of the second-level cache."""
+        found = self.torch.cuda.get_device_properties(self.torch.cuda.current_device())
+        return int(getattr(found, "L2_cache_size", 0)) or _L2_BYTES
 
     def finish(self) -> None:
         self.torch.cuda.synchronize()
 
 
-def _times(stats: Mapping[str, Stats]) -> Times:
-    return {name: found.samples for name, found in stats.items()}
+def last_level_cache() -> int:
+    """Bytes of the processor's largest cache; 0 where the system does not tell."""
+    sizes: list[int] = []
+    for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
+        with suppress(OSError, ValueError):
+            text = path.read_text().strip()
+            sizes.append(int(text.rstrip("KMG")) << {"K": 10, "M": 20, "G": 30}.get(text[-1], 0))
+    return max(sizes, default=0)
+
+
+def _some_copies(nbytes: int, cache: int) -> int:
+    """Copies that exceed a cache by half."""
+    return max(1, math.ceil(1.5 * cache / max(nbytes, 1)))

@@ -12,7 +12,7 @@ from types import CodeType
 from typing import Any, cast
 
 from tedsl.autotune.naming import Naming, number_trace
-from tedsl.autotune.space import Decisions, Knob, Realised, Space, freeze
+from tedsl.autotune.space import Decisions, Knob, Realised, Space, canonical, freeze
 from tedsl.errors import TuneError
 from tedsl.expr.tensor import Tensor
 from tedsl.schedules import schedule_for
@@ -37,6 +37,7 @@ class Problem:
         self.target = target
         self.function = function
         self.naming = Naming.of(self.outputs)
+        self._last: tuple[str, Schedule] | None = None
 
     @property
     def name(self) -> str:
@@ -45,10 +46,16 @@ class Problem:
 
     def schedule(self, decisions: Decisions) -> Schedule:
         """The schedule that `decisions` (by name-free names) lead to."""
+        asked = canonical(decisions)
+        if self._last is None or self._last[0] != asked:
+            self._last = (asked, self._made(decisions))
+        return self._last[1].copy()
+
+    def _made(self, decisions: Decisions) -> Schedule:
         named = self.naming.named_all(decisions)
         if self.function is None:
             return schedule_for(self.outputs, self.target, named)
-        schedule = create_schedule(self.outputs, named)
+        schedule = create_schedule(self.outputs, named, self.target.partition(":")[0])
         self.function(schedule)
         return schedule
 
@@ -67,7 +74,7 @@ class Problem:
 
     def space(self) -> Space:
         """All candidates of the problem."""
-        return Space(self.realise, self.name)
+        return Space(self.realise, self.name, self.naming.named)
 
 
 def function_digest(function: Callable[..., object]) -> str:

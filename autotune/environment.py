@@ -9,31 +9,48 @@ from __future__ import annotations
 import importlib
 import os
 import re
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from tedsl.autotune.records import Context
+from tedsl.autotune.context import Context
 from tedsl.autotune.workload import Workload
 from tedsl.errors import TuneError
 from tedsl.runtime.fingerprint import code_version
 
 
-def context_of(workload: Workload, target: str, space: str, sizes: str) -> Context:
-    """The context of tuning `workload` here; `sizes` are the values of symbolic sizes, as JSON."""
-    device, features = describe_cpu() if target == "cpu" else describe_gpu()
+def context_of(
+    workload: Workload,
+    target: str,
+    space: str,
+    sizes: str,
+    facts: Mapping[str, str] | None = None,
+) -> Context:
+    """The context of tuning `workload` here, or where `facts_of` gave `facts`.
+
+    `sizes` are the values of symbolic sizes, as JSON.
+    """
     return Context(
         workload=workload.hash,
         family=workload.family,
         sizes=sizes if workload.variables else workload.sizes,
         dtypes=workload.dtypes,
         target=target,
-        device=device,
-        features=features,
-        toolchain=toolchain(target),
-        codegen=code_version(),
         space=space,
+        **(facts_of(target) if facts is None else facts),
     )
+
+
+def facts_of(target: str) -> dict[str, str]:
+    """Device, its features, and what makes the code, of this machine."""
+    device, features = describe_cpu() if target == "cpu" else describe_gpu()
+    return {
+        "device": device,
+        "features": features,
+        "toolchain": toolchain(target),
+        "codegen": code_version(),
+    }
 
 
 def describe_cpu() -> tuple[str, str]:
@@ -45,8 +62,8 @@ def describe_cpu() -> tuple[str, str]:
     return f"{name} ({machine.cpu}, {usable_cpus()} threads)", ",".join(sorted(on))
 
 
-def describe_gpu() -> tuple[str, str]:
-    """The current GPU's name and its compute capability and size.
+def describe_gpu(index: int | None = None) -> tuple[str, str]:
+    """Name of a GPU (the current one by default), and its compute capability and size.
 
     Raises:
         TuneError: no GPU that PyTorch can reach.
@@ -63,7 +80,8 @@ def describe_gpu() -> tuple[str, str]:
             'target="cuda" needs a GPU to measure on, and there is none here',
             hint='tune with target="cpu", or replay records made on a GPU with te.build',
         )
-    found = torch.cuda.get_device_properties(torch.cuda.current_device())
+    here = torch.cuda.current_device() if index is None else index
+    found = torch.cuda.get_device_properties(here)
     memory = f"{found.total_memory >> 30} GiB"
     return (
         str(found.name),

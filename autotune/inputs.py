@@ -1,7 +1,9 @@
 """Inputs for checking and timing: random by element type, in range where they are indices.
 
-Two sets: `random`, and `extreme`, in which magnitudes are much larger.  The same seed gives the
-same numbers in every process.  Imports `expr` and numpy.
+Every candidate meets `random`, and `extreme`, in which magnitudes are much larger.  One that may
+win meets besides `rows`, whose rows are each of a kind (all zero, all equal, negative, one spike,
+tiny), and `masked`, where elements and whole rows are a large negative number, as masks make them.
+The same seed gives the same numbers in every process.  Imports `expr` and numpy.
 """
 
 from __future__ import annotations
@@ -17,14 +19,21 @@ from tedsl.autotune.workload import Workload, nodes_of
 from tedsl.dtypes import DType, Kind
 from tedsl.errors import TuneError
 from tedsl.expr.evaluate import evaluate_scalar
-from tedsl.expr.nodes import Binary, BinaryOp, Expr, TensorRead, Var
+from tedsl.expr.nodes import Binary, BinaryOp, Expr, TensorRead, Unary, UnaryOp, Var
 from tedsl.expr.tensor import ComputeOp, Operation, PlaceholderOp, Tensor
 from tedsl.expr.visit import reads, walk
 from tedsl.runtime.arrays import NUMPY_DTYPES
 
 Array = NDArray[Any]
 KINDS = ("random", "extreme")
+ADVERSE = ("rows", "masked")
+MASK = {DType.float16: -1.0037e4}
+"""What stands for minus infinity: its square is still finite in what sums are made in.  The digits
+make its sums inexact."""
 _DIVISIONS = (BinaryOp.FLOORDIV, BinaryOp.FLOORMOD, BinaryOp.TRUNCDIV, BinaryOp.TRUNCMOD)
+_TINY_BINARY = (BinaryOp.DIV, BinaryOp.POW, BinaryOp.ATAN2, *_DIVISIONS)
+_TINY_UNARY = (UnaryOp.LOG, UnaryOp.LOG2, UnaryOp.LOG10, UnaryOp.RSQRT, UnaryOp.SIGN)
+_SHORT_ROW = 16
 _PLAIN_ONLY = (*_DIVISIONS, BinaryOp.SHL, BinaryOp.SHR)
 
 
@@ -73,10 +82,11 @@ def make_inputs(size: Extents, seed: int, kind: str) -> dict[Tensor, Array]:
         isinstance(node, Binary) and node.op in _PLAIN_ONLY and node.dtype.is_integer
         for node in nodes_of(workload)
     )
+    tiny = not any(_feels_tiny(node) for node in nodes_of(workload))
     bounds = index_bounds(size)
     made: dict[Tensor, Array] = {}
     for number, op in enumerate(workload.placeholders):
-        rng = np.random.default_rng([seed & 0xFFFFFFFF, number, KINDS.index(kind)])
+        rng = np.random.default_rng([seed & 0xFFFFFFFF, number, (*KINDS, *ADVERSE).index(kind)])
         tensor = op.outputs[0]
         shape = size.shape(tensor)
         bound = bounds.get(op)
@@ -84,6 +94,10 @@ def make_inputs(size: Extents, seed: int, kind: str) -> dict[Tensor, Array]:
             raw: Array = rng.integers(0, max(1, bound), shape)
         else:
             raw = _draw(rng, op.dtype, shape, kind == "extreme", plain)
+            if kind == "rows" and not plain:
+                raw = _rows_of_kinds(raw, op.dtype, number, tiny)
+            elif kind == "masked" and op.dtype.is_float:
+                raw = _masked(raw, op.dtype, rng)
         made[tensor] = np.asarray(raw).astype(NUMPY_DTYPES[op.dtype]).reshape(shape)
     return made
 
@@ -104,6 +118,41 @@ def _draw(
         kind = NUMPY_DTYPES[dtype]
         return rng.integers(int(dtype.info.lowest), int(dtype.info.highest), shape, kind, True)
     return rng.integers(0 if dtype.kind is Kind.UINT else -10, 11, shape)
+
+
+def _rows_of_kinds(raw: Array, dtype: DType, shift: int, tiny: bool) -> Array:
+    """Each row of one kind, the kinds in turn; what has one dimension is cut into short rows."""
+    if dtype.kind is Kind.BOOL or not raw.size:
+        return raw
+    flat = raw.reshape(-1, raw.shape[-1] if raw.ndim > 1 else 1).copy()
+    signed = dtype.kind is not Kind.UINT
+    per_row = 1 if raw.ndim > 1 else _SHORT_ROW
+    kind = (np.arange(len(flat)) // per_row + shift) % 6
+    flat[kind == 0] = 0
+    flat[kind == 1] = 3
+    if signed:
+        flat[kind == 2] = -np.abs(flat[kind == 2])
+    spike = np.flatnonzero(kind == 3)[:: per_row if per_row > 1 else 1]
+    flat[kind == 3] = flat[kind == 3] // 4 if dtype.is_integer else flat[kind == 3] / 64
+    flat[spike, flat.shape[1] // 2] = 10
+    if dtype.is_float and tiny:
+        flat[kind == 4] = flat[kind == 4] * (6e-6 if dtype is DType.float16 else 1e-39)
+    return flat.reshape(raw.shape)
+
+
+def _masked(raw: Array, dtype: DType, rng: np.random.Generator) -> Array:
+    """A third of the elements, and every fourth row, at the value of a mask."""
+    mask = rng.random(raw.shape) < 1 / 3
+    if raw.ndim > 1:
+        mask.reshape(-1, raw.shape[-1])[3::4] = True
+    return np.where(mask, np.float32(MASK.get(dtype, -1.2345678e9)), raw)
+
+
+def _feels_tiny(node: Expr) -> bool:
+    """True for what turns numbers too small for their type into very different results."""
+    if isinstance(node, Binary):
+        return node.op in _TINY_BINARY and node.dtype.is_float
+    return isinstance(node, Unary) and node.op in _TINY_UNARY
 
 
 def index_bounds(size: Extents) -> dict[Operation, int]:

@@ -1,6 +1,6 @@
-"""One measurement at a time per device, across processes: an advisory lock on a file.
+"""One holder at a time, across processes: advisory locks on files in the user's cache folder.
 
-The system releases it when its holder ends, however that happens.  Imports only `errors`.
+The system releases a lock when its holder ends, however that happens.
 """
 
 from __future__ import annotations
@@ -8,25 +8,28 @@ from __future__ import annotations
 import hashlib
 import importlib
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+_POLL_SECONDS = 0.005
 
-class DeviceLock:
-    """The lock of one device.
+
+class FileLock:
+    """The lock of what has this name.
 
     Args:
-        device: name of the device.
-        folder: where the lock file is; one folder per user.
+        name: of a device, or of a file.
+        folder: where the file is; one folder per user.
     """
 
-    def __init__(self, device: str, folder: Path | None = None) -> None:
+    def __init__(self, name: str, folder: Path | None = None) -> None:
         root = _folder() if folder is None else folder
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        name = hashlib.sha256(device.encode()).hexdigest()[:16]
+        digest = hashlib.sha256(name.encode()).hexdigest()[:16]
         flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
-        self._file = os.open(root / f"device-{name}.lock", flags, 0o600)
+        self._file = os.open(root / f"{digest}.lock", flags, 0o600)
         self._flock, self._take, self._give = _functions()
         self.held = False
 
@@ -40,8 +43,13 @@ class DeviceLock:
             self.held = True
         return True
 
+    def acquire(self) -> None:
+        """Wait until the lock is held."""
+        while not self.try_acquire():
+            time.sleep(_POLL_SECONDS)
+
     def release(self) -> None:
-        """Let others measure."""
+        """Let others have it."""
         if self.held:
             self._flock(self._file, self._give)
             self.held = False
@@ -50,6 +58,18 @@ class DeviceLock:
         """Release and forget the file."""
         self.release()
         os.close(self._file)
+
+
+class DeviceLock(FileLock):
+    """Held while something is measured on a device.
+
+    Args:
+        device: name of the device.
+        folder: where the file is; one folder per user.
+    """
+
+    def __init__(self, device: str, folder: Path | None = None) -> None:
+        super().__init__(f"device {device}", folder)
 
 
 def _functions() -> tuple[Callable[[int, int], object], int, int]:

@@ -8,7 +8,8 @@ the oracle checks hundreds of their elements, corners first.  Imports `build`.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,8 @@ MOST = 3_000_000_000
 """Points above which the oracle is not even a way out."""
 SAMPLED = 20_000_000
 """Points that checking samples may cost."""
+SHAKEN = 1e-2
+"""Of the largest output: what a rounding of the inputs may move where inputs are difficult."""
 PRODUCT_GAIN = 60
 """How much faster the oracle is at a plain sum of products, which it leaves to numpy.matmul."""
 
@@ -74,16 +77,59 @@ class Oracle:
             hint="tune a smaller size of the same computation, and report this",
         )
 
-    def noise(self, inputs: dict[Tensor, Array], found: list[Array], seed: int) -> list[float]:
+    def adverse(
+        self, inputs: dict[Tensor, Array], tolerances: Sequence[Tolerance], seed: int
+    ) -> tuple[list[Array], list[float]] | None:
+        """The wanted outputs for inputs made to be difficult, and their noise.
+
+        None where they ask for what has no one answer: outputs that are not finite, or that either
+        the definition itself, evaluated in the types it says, or the default CPU kernel does not
+        reach.
+        """
+        try:
+            kernel = run_kernel(self.size, inputs)
+        except (ScheduleError, LowerError, BackendError):
+            return None
+        whole = self.factor == 1.0
+        found = self._evaluate(inputs) if whole else kernel
+        if not all(_is_finite(array) for array in found):
+            return None
+        if not whole:
+            wrong = self._check(inputs, found, seed)
+            return None if wrong is not None else (found, [0.0 for _ in found])
+        noises = self.noise(inputs, found, seed, keep_equal=True)
+        for noise, want in zip(noises, found, strict=True):
+            if noise > SHAKEN * float(np.abs(want.astype(np.float64)).max(initial=0.0)):
+                return None
+        plain = evaluate(self.size.workload.outputs, inputs, self.size.values)
+        for reached in (plain, kernel):
+            for got, want, tolerance, noise in zip(reached, found, tolerances, noises, strict=True):
+                if mismatch(np.asarray(got), want, replace(tolerance, noise=noise), ""):
+                    return None
+        return found, noises
+
+    def noise(
+        self,
+        inputs: dict[Tensor, Array],
+        found: list[Array],
+        seed: int,
+        keep_equal: bool = False,
+    ) -> list[float]:
         """How far each output moves when every float input moves by a rounding of itself.
 
         0 where a small change may flip a result (a comparison or a conversion of a computed float).
+        With `keep_equal`, elements that are equal move alike.
         """
         step = finest_epsilon(self.size)
         if has_steps(self.size) or not step:
             return [0.0 for _ in found]
         rng = np.random.default_rng(seed)
-        moved = {t: _moved(a, step, rng) if t.dtype.is_float else a for t, a in inputs.items()}
+        moved = {
+            t: _moved(a, step, _signs_of(a) if keep_equal else _drawn_signs(a, rng))
+            if t.dtype.is_float
+            else a
+            for t, a in inputs.items()
+        }
         whole = self.source == "numpy oracle"
         other = self._evaluate(moved) if whole else run_kernel(self.size, moved)
         return [noise_between(a, b) for a, b in zip(found, other, strict=True)]
@@ -108,10 +154,25 @@ class Oracle:
         return None
 
 
-def _moved(array: Array, step: float, rng: np.random.Generator) -> Array:
+def _moved(array: Array, step: float, sign: Array) -> Array:
     """Every element times 1 + step or 1 - step."""
-    sign = rng.integers(0, 2, array.shape, dtype=np.int8) * 2 - 1
     return (array.astype(np.float64) * (1.0 + step * sign)).astype(array.dtype)
+
+
+def _drawn_signs(array: Array, rng: np.random.Generator) -> Array:
+    """1 or -1 for each element."""
+    return rng.integers(0, 2, array.shape, dtype=np.int8) * 2 - 1
+
+
+def _signs_of(array: Array) -> Array:
+    """1 or -1 for each element, the same for equal ones: a bit of a product of its bits."""
+    bits = np.ascontiguousarray(array.astype(np.float64)).view(np.uint64)
+    mixed = (bits >> np.uint64(29)) * np.uint64(0x9E3779B97F4A7C15)
+    return ((mixed >> np.uint64(62)) & np.uint64(1)).astype(np.int8).reshape(array.shape) * 2 - 1
+
+
+def _is_finite(array: Array) -> bool:
+    return array.dtype.kind in "iub" or bool(np.isfinite(array.astype(np.float64)).all())
 
 
 def run_kernel(size: Extents, inputs: dict[Tensor, Array]) -> list[Array]:

@@ -1,9 +1,9 @@
 """Worker processes that may crash or hang: started, asked, timed, killed and replaced from here.
 
 One thread serves all of them: `submit` hands a request to an idle worker, `wait` returns replies
-as they come, and a failure in place of a reply when a worker died or its time was up (its whole
-process group is killed then).  A dead worker is started again, and set up, by its next request.
-Imports `search` for the statuses.
+as they come, and a failure in place of a reply when a worker died or its time was up (what worked
+on the request is killed then, with all it started).  Another process takes its place.
+Imports `outcome` for the statuses.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from tedsl.autotune.search import Status
+from tedsl.autotune.outcome import Status
 from tedsl.errors import TuneError
 
 Message = dict[str, Any]
@@ -29,6 +29,12 @@ _TAIL = 8192
 """Bytes kept of what a worker prints."""
 _ENDING_SECONDS = 0.01
 """How often to look at a worker that has closed its pipe but not yet ended."""
+_TERM_SECONDS = 2.0
+_KILL_SECONDS = 10.0
+"""How long a killed process may take to end: the driver may have to stop a kernel first."""
+_AGAIN_SECONDS = 60.0
+MOST_FAILURES = 3
+"""Set-ups in a row that may fail once one has succeeded: a device may need a moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +48,16 @@ class Reply:
 
 
 class Worker:
-    """One child process and the request it is busy with.
+    """One worker and the request it is busy with.
 
     Args:
         command: what to start.
         setup: the request sent first after every start.
         setup_seconds: time limit for it.
 
-    `settled` is true once it has answered since its last start: all it loads is loaded.
+    `settled` is true once it has answered since its last start: all it loads is loaded.  `sent` is
+    when the last request was sent, set-ups apart, on the clock of `time.monotonic`.  `starts`
+    counts how often a process began to work, as the first or in place of one that ended.
     """
 
     def __init__(self, command: Sequence[str], setup: Message, setup_seconds: float) -> None:
@@ -58,12 +66,16 @@ class Worker:
         self.setup_seconds = setup_seconds
         self.facts: Message = {}
         self.starts = 0
+        self.failures = 0
         self.process: subprocess.Popen[bytes] | None = None
         self.request: Message | None = None
         self.limit = 0.0
         self.deadline = 0.0
+        self.sent = 0.0
         self.setting_up = False
         self.settled = False
+        self.stopping = False
+        self.fresh = False
         self.received = bytearray()
         self.printed = bytearray()
         self._number = 0
@@ -73,21 +85,64 @@ class Worker:
         """True while a request is unanswered."""
         return self.request is not None
 
+    @property
+    def has_served(self) -> bool:
+        """True once a set-up has succeeded."""
+        return bool(self.facts)
+
     def begin(self, request: Message, limit: float) -> None:
         """Send `request`, after a start and set-up when needed; `limit` is its time in seconds."""
         self.request, self.limit = request, limit
         if self.process is None:
-            self._start()
-            self._send({"op": "setup", **self.setup}, self.setup_seconds)
-            self.setting_up = True
+            self.start()
+        elif self.setting_up:
+            self.deadline = time.monotonic() + self.setup_limit
         else:
             self._send(request, limit)
+
+    def start(self) -> None:
+        """Start the process and have it set up."""
+        paths = [path for path in sys.path if path and os.path.isdir(path)]
+        self.process = subprocess.Popen(
+            self.command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        )
+        self.fresh = True
+        self.received.clear()
+        self.printed.clear()
+        for stream in (self.process.stdout, self.process.stderr):
+            if stream is not None:
+                os.set_blocking(stream.fileno(), False)
+        self._write({"op": "setup", **self.setup})
+        self.expect_again()
+
+    def expect_again(self) -> None:
+        """Another process takes the place of the one that worked, and is being set up."""
+        self.starts += 1
+        self.setting_up, self.settled = True, False
+        self.deadline = time.monotonic() + self.setup_limit
 
     def ready(self) -> None:
         """The set-up is done: send the request that waited for it."""
         self.setting_up = False
+        self.failures = 0
         if self.request is not None:
             self._send(self.request, self.limit)
+
+    def prepare(self, request: Message) -> None:
+        """Say what will be asked for next, if the worker listens."""
+        if self.process is not None and not self.setting_up:
+            self._write({**request, "op": "prepare"})
+
+    def stop_working(self) -> None:
+        """Have what works on the request killed, with all it started; the keeper stays."""
+        if self.process is not None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(self.process.pid, signal.SIGUSR1)
 
     def kill(self) -> int | None:
         """End the process and all it started; returns its exit status (None if none ran)."""
@@ -96,8 +151,12 @@ class Worker:
             return None
         before = process.poll()
         with suppress(ProcessLookupError, PermissionError):
+            os.kill(process.pid, signal.SIGTERM)  # a keeper ends its fork first
+        code = _ended(process, _TERM_SECONDS)
+        with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
-        code = process.wait()
+        if code is None:
+            code = _ended(process, _KILL_SECONDS)
         for stream in (process.stdin, process.stdout, process.stderr):
             if stream is not None:
                 with suppress(OSError):
@@ -108,32 +167,22 @@ class Worker:
         """True for the reply to the newest request."""
         return message.get("id") == self._number
 
-    def _start(self) -> None:
-        paths = [path for path in sys.path if path and os.path.isdir(path)]
-        self.process = subprocess.Popen(
-            self.command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
-        )
-        self.starts += 1
-        self.settled = False
-        self.received.clear()
-        self.printed.clear()
-        for stream in (self.process.stdout, self.process.stderr):
-            if stream is not None:
-                os.set_blocking(stream.fileno(), False)
+    @property
+    def setup_limit(self) -> float:
+        """Seconds for a set-up: fewer once the first has left everything that takes long."""
+        return min(self.setup_seconds, _AGAIN_SECONDS) if self.has_served else self.setup_seconds
 
     def _send(self, message: Message, limit: float) -> None:
         self._number += 1
-        self.deadline = time.monotonic() + limit
-        line = json.dumps({**message, "id": self._number}).encode() + b"\n"
+        self.sent = time.monotonic()
+        self.deadline = self.sent + limit
+        self._write({**message, "id": self._number})
+
+    def _write(self, message: Message) -> None:
         process = self.process
         if process is not None and process.stdin is not None:
             with suppress(BrokenPipeError):  # its end is seen, and explained, when it is read
-                process.stdin.write(line)
+                process.stdin.write(json.dumps(message).encode() + b"\n")
                 process.stdin.flush()
 
 
@@ -144,6 +193,10 @@ class Pool:
         self.workers = tuple(workers)
         self._selector = selectors.DefaultSelector()
         self._watched: dict[int, tuple[Worker, bool]] = {}
+        self._wake = os.pipe()
+        for end in self._wake:
+            os.set_blocking(end, False)
+        self._selector.register(self._wake[0], selectors.EVENT_READ)
 
     def __enter__(self) -> Pool:
         return self
@@ -152,39 +205,60 @@ class Pool:
         self.close()
 
     def close(self) -> None:
+        """Kill every worker, and let go of what `wake` uses."""
+        self.kill_all()
+        self._selector.close()
+        for end in self._wake:
+            os.close(end)
+
+    def kill_all(self) -> None:
         """Kill every worker."""
         for worker in self.workers:
             self._end(worker)
-        self._selector.close()
 
     def submit(self, worker: Worker, request: Message, limit: float) -> None:
         """Give `request` to an idle worker; the time for a needed start does not count."""
         if worker.busy:
             raise TuneError("a request was given to a busy worker")
-        fresh = worker.process is None
+        if worker.process is not None and worker.process.poll() is not None:
+            self._end(worker)
         worker.begin(request, limit)
-        process = worker.process
-        if fresh and process is not None:
-            for stream, is_reply in ((process.stdout, True), (process.stderr, False)):
-                if stream is not None:
-                    self._selector.register(stream.fileno(), selectors.EVENT_READ)
-                    self._watched[stream.fileno()] = (worker, is_reply)
+        self._watch(worker)
 
-    def wait(self, seconds: float) -> list[tuple[Worker, Message, Reply]]:
-        """Replies that came within `seconds` (returns at the first), each with its request."""
+    def start(self, worker: Worker) -> None:
+        """Start a worker before there is a request for it."""
+        if worker.process is None:
+            worker.start()
+            self._watch(worker)
+
+    def wake(self) -> None:
+        """Have `wait` return, from another thread."""
+        with suppress(BlockingIOError):
+            os.write(self._wake[1], b".")
+
+    def wait(self, seconds: float, idle: bool = False) -> list[tuple[Worker, Message, Reply]]:
+        """Replies that came within `seconds` (returns at the first), each with its request.
+
+        With `idle`, wait for `wake` even when no worker is busy.
+        """
         end = time.monotonic() + seconds
         while True:
             busy = [worker for worker in self.workers if worker.busy]
-            if not busy:
+            if not busy and not idle:
                 return []
+            active = [worker for worker in self.workers if worker.busy or worker.setting_up]
             now = time.monotonic()
-            until = min(end, *(worker.deadline for worker in busy)) - now
-            if any(self._hung_up(worker) for worker in busy):
+            until = min((end, *(worker.deadline for worker in active))) - now
+            if any(self._hung_up(worker) for worker in active):
                 until = min(until, _ENDING_SECONDS)  # no pipe tells when it has ended
+            woken = False
             for key, _ in self._selector.select(max(0.0, until)):
-                self._drain(key.fd)
-            done = [found for worker in busy if (found := self._outcome(worker)) is not None]
-            if done or time.monotonic() >= end:
+                if key.fd == self._wake[0]:
+                    woken = bool(os.read(key.fd, 1 << 10))
+                else:
+                    self._drain(key.fd)
+            done = [found for worker in active if (found := self._outcome(worker)) is not None]
+            if done or woken or time.monotonic() >= end:
                 return done
 
     def call(self, worker: Worker, request: Message, limit: float) -> Reply:
@@ -194,6 +268,16 @@ class Pool:
             for who, _, reply in self.wait(limit):
                 if who is worker:
                     return reply
+
+    def _watch(self, worker: Worker) -> None:
+        process = worker.process
+        if process is None:
+            return
+        for stream, is_reply in ((process.stdout, True), (process.stderr, False)):
+            if stream is not None and stream.fileno() not in self._watched and worker.fresh:
+                self._selector.register(stream.fileno(), selectors.EVENT_READ)
+                self._watched[stream.fileno()] = (worker, is_reply)
+        worker.fresh = False
 
     def _drain(self, fd: int) -> None:
         worker, is_reply = self._watched[fd]
@@ -208,54 +292,115 @@ class Pool:
                 worker.printed = (worker.printed + data)[-_TAIL:]
 
     def _outcome(self, worker: Worker) -> tuple[Worker, Message, Reply] | None:
-        """The reply to the worker's request, or its failure, once there is one."""
+        """The reply to the worker's request, or its failure, once there is one.
+
+        A worker without a request may be setting itself up; what it says of that is taken in.
+        """
         request = worker.request
-        if request is None:
-            return None
         while b"\n" in worker.received:
             line, _, rest = worker.received.partition(b"\n")
             worker.received = bytearray(rest)
             message: Message = json.loads(line)
-            if not worker.expects(message):
-                continue
-            if worker.setting_up and message["ok"]:
-                worker.facts = message["facts"]
-                worker.ready()
-                continue
-            worker.request = None
-            worker.settled = True
-            if worker.setting_up:
-                self._end(worker)
-                raise setup_error(message["error"])
-            return worker, request, Reply(message)
+            reply = self._understood(worker, message)
+            if reply is not None and request is not None:
+                worker.request = None
+                return worker, request, reply
         failure = self._failure(worker)
-        if failure is None:
+        if failure is None or request is None:
             return None
-        setting_up, worker.request = worker.setting_up, None
-        if setting_up:
-            raise TuneError(
-                f"a worker could not be set up: {failure.reason}",
-                facts=[("stderr", failure.error[-600:].replace("\n", " | "))],
-                hint="run the default schedule by itself with te.build to see what is wrong",
-            )
+        worker.request = None
         return worker, request, failure
 
+    def _understood(self, worker: Worker, message: Message) -> Reply | None:
+        """What one line of a worker says about its request, if anything."""
+        if "ended" in message:
+            return self._ended(worker, int(message["ended"]))
+        if worker.setting_up:
+            if "ok" not in message:
+                return None  # a reply that came too late
+            if message["ok"]:
+                worker.facts = message["facts"]
+                worker.ready()
+            else:
+                self._end(worker)
+                self._retry(worker, setup_error(message["error"]))
+            return None
+        if not worker.expects(message):
+            return None
+        worker.settled = True
+        if message.get("fatal"):
+            worker.stopping = True
+            worker.expect_again()
+        return Reply(message)
+
+    def _ended(self, worker: Worker, code: int) -> Reply | None:
+        """The process that worked has ended, and its keeper starts another."""
+        if worker.stopping:
+            worker.stopping = False  # as it was asked to
+            return None
+        process = worker.process
+        if process is not None and process.stderr is not None:
+            self._drain_if_watched(process.stderr.fileno())
+        text = _tail(worker)
+        worker.printed.clear()
+        reply = Reply(failure=Status.CRASH, reason=exit_reason(code, text), error=text)
+        if worker.setting_up:
+            self._end(worker)
+            self._retry(worker, _no_setup(reply))
+            return None
+        worker.expect_again()
+        return reply
+
+    def _retry(self, worker: Worker, error: TuneError) -> None:
+        """Start a worker anew whose set-up failed, if it ever succeeded; its request waits.
+
+        One that nothing was asked of is left alone when it fails too often.
+
+        Raises:
+            TuneError: `error`, when it never did, or failed too often since.
+        """
+        worker.failures += 1
+        if not worker.has_served or worker.failures > MOST_FAILURES:
+            worker.setting_up = False
+            if worker.request is None:
+                return
+            worker.request = None
+            raise error
+        time.sleep(0.1 * worker.failures)
+        worker.start()
+        self._watch(worker)
+
     def _failure(self, worker: Worker) -> Reply | None:
-        """How the worker failed, when it did; it is dead afterwards."""
+        """How the worker failed, when it did; what worked on the request is dead afterwards."""
         process = worker.process
         if process is None:
-            return Reply(failure=Status.CRASH, reason="worker ended")
+            return Reply(failure=Status.CRASH, reason="worker ended") if worker.busy else None
+        if not worker.busy and not worker.setting_up:
+            return None
         if process.poll() is not None and self._hung_up(worker):
             code = self._end(worker)
             text = _tail(worker)
-            return Reply(failure=Status.CRASH, reason=exit_reason(code, text), error=text)
+            reply = Reply(failure=Status.CRASH, reason=exit_reason(code, text), error=text)
+            if not worker.setting_up:
+                return reply
+            self._retry(worker, _no_setup(reply))
+            return None
         if time.monotonic() < worker.deadline:
             return None
-        self._end(worker)
-        seconds = worker.setup_seconds if worker.setting_up else worker.limit
-        return Reply(
-            failure=Status.TIMEOUT, reason=f"longer than {seconds:g} s", error=_tail(worker)
-        )
+        seconds = worker.setup_limit if worker.setting_up else worker.limit
+        if process.stderr is not None:
+            self._drain_if_watched(process.stderr.fileno())
+        reason = f"longer than {seconds:.3g} s"
+        reply = Reply(failure=Status.TIMEOUT, reason=reason, error=_tail(worker))
+        if worker.setting_up:
+            self._end(worker)
+            self._retry(worker, _no_setup(reply))
+            return None
+        worker.stop_working()
+        worker.printed.clear()
+        worker.stopping = True
+        worker.expect_again()
+        return reply
 
     def _hung_up(self, worker: Worker) -> bool:
         """True once the pipe of replies is closed at the worker's side."""
@@ -264,16 +409,21 @@ class Pool:
             return True
         return process.stdout.fileno() not in self._watched
 
+    def _drain_if_watched(self, fd: int) -> None:
+        if fd in self._watched:
+            self._drain(fd)
+
     def _end(self, worker: Worker) -> int | None:
         """Kill a worker and stop watching it."""
         process = worker.process
         if process is not None:
             for stream in (process.stderr, process.stdout):
-                if stream is not None and stream.fileno() in self._watched:
-                    self._drain(stream.fileno())
+                if stream is not None:
+                    self._drain_if_watched(stream.fileno())
             for stream in (process.stderr, process.stdout):
                 if stream is not None and self._watched.pop(stream.fileno(), None):
                     self._selector.unregister(stream.fileno())
+        worker.stopping = False
         return worker.kill()
 
 
@@ -294,6 +444,22 @@ def setup_error(error: Mapping[str, str]) -> TuneError:
         facts=[("error", error["text"].replace("\n", " | "))],
         hint="make te.build(...) of the same tensors run first",
     )
+
+
+def _no_setup(reply: Reply) -> TuneError:
+    return TuneError(
+        f"a worker could not be set up: {reply.reason}",
+        facts=[("stderr", reply.error[-600:].replace("\n", " | "))],
+        hint="run the default schedule by itself with te.build to see what is wrong",
+    )
+
+
+def _ended(process: subprocess.Popen[bytes], seconds: float) -> int | None:
+    """The exit status of a process that ends within `seconds`; None when it does not."""
+    try:
+        return process.wait(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        return None
 
 
 def _tail(worker: Worker) -> str:

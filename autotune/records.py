@@ -1,83 +1,41 @@
 """What was tried, in one SQLite file: a row per run and a row per candidate, failures included.
 
-A run says what was tuned (workload hash, sizes, dtypes, space), where (target, device, CPU
-features) and with what (toolchain); its candidates carry decisions, trace, samples and how they
-ended.  Records are data: decisions are looked up again in the schedule function, nothing read here
-is ever run.  Every change is one transaction in WAL mode, so a kill at any moment loses at most the
-row being written, and several processes may share the file.  Imports `search` and `space`.
+A run says what was tuned, where and with what (its `Context`); its candidates carry decisions,
+trace, samples and how they ended.  Records are data: decisions are looked up again in the schedule
+function, nothing read here is ever run.  Every change is one transaction in WAL mode, so a kill at
+any moment loses at most the row being written, and several processes may share the file: what one
+is trying, the others wait for (see `claim`).  Imports `schema`, `context`, `outcome` and `space`.
 """
 
 from __future__ import annotations
 
 import importlib
 import json
+import math
 import os
+import platform
 import time
 import uuid
-from collections.abc import Generator, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from tedsl.autotune.search import Outcome, Status
+from tedsl.autotune.context import Context
+from tedsl.autotune.outcome import Outcome, Status
+from tedsl.autotune.schema import CONTEXT, insert, prepare, read_line
 from tedsl.autotune.space import Candidate, Choice, read_decisions
 from tedsl.errors import TuneError
 
 if TYPE_CHECKING:
     import sqlite3
 
-VERSION = 1
 BUSY_SECONDS = 60.0
-
-_SCHEMA = (
-    """CREATE TABLE IF NOT EXISTS runs (
-        id TEXT PRIMARY KEY, workload TEXT NOT NULL, family TEXT NOT NULL, sizes TEXT NOT NULL,
-        dtypes TEXT NOT NULL, target TEXT NOT NULL, device TEXT NOT NULL, features TEXT NOT NULL,
-        toolchain TEXT NOT NULL, codegen TEXT NOT NULL, space TEXT NOT NULL, seed INTEGER NOT NULL,
-        trials INTEGER, seconds REAL, started REAL NOT NULL, finished REAL,
-        state TEXT NOT NULL, winner TEXT)""",
-    """CREATE TABLE IF NOT EXISTS candidates (
-        run TEXT NOT NULL REFERENCES runs(id), key TEXT NOT NULL, number INTEGER NOT NULL,
-        decisions TEXT NOT NULL, trace TEXT NOT NULL, origin TEXT NOT NULL, code TEXT NOT NULL,
-        status TEXT NOT NULL, reason TEXT NOT NULL, error TEXT NOT NULL, seconds REAL,
-        samples TEXT NOT NULL, final TEXT NOT NULL, resources TEXT NOT NULL, time REAL NOT NULL,
-        PRIMARY KEY (run, key)) WITHOUT ROWID""",
-    """CREATE INDEX IF NOT EXISTS runs_by_context
-        ON runs (workload, target, device, toolchain, space)""",
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Context:
-    """Where results are comparable: what is tuned, where, and with what.
-
-    Attributes:
-        workload: name-free hash of the computation, sizes included; `family` leaves them out.
-        sizes, dtypes: shapes and element types of inputs and outputs, as JSON.
-        target: `cpu` or `cuda`.
-        device: name of the processor or GPU.
-        features: of the processor, e.g. its vector extensions.
-        toolchain: versions that change what is generated or how it runs.
-        codegen: digest of the compiler's own sources; kept, but not part of the key.
-        space: which schedule function was searched.
-    """
-
-    workload: str
-    family: str
-    sizes: str
-    dtypes: str
-    target: str
-    device: str
-    features: str
-    toolchain: str
-    codegen: str
-    space: str = "rules"
-
-    @property
-    def key(self) -> tuple[str, str, str, str, str]:
-        """What must agree for a record to be used as it is."""
-        return (self.workload, self.target, self.device, self.toolchain, self.space)
+SEEDS = 4
+"""How many winners of similar problems seed a search."""
+NEAREST = 4
+"""How many times as many are looked at, nearest sizes first, for those that differ most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +64,9 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One candidate as it was recorded; `codegen` is the digest of the compiler that made it."""
+    """One candidate as it was recorded, by one run."""
 
     run: str
-    codegen: str
     key: str
     decisions: Mapping[str, Choice]
     trace: str
@@ -142,19 +99,25 @@ class Records:
     ) -> str:
         """Note that a run begins; returns its id."""
         run = uuid.uuid4().hex
-        names = [f.name for f in fields(Context)]
-        columns = ["id", *names, "seed", "trials", "seconds", "started", "state"]
+        columns = ["id", *CONTEXT, "seed", "trials", "seconds", "started", "state"]
         values = [run, *asdict(context).values(), seed, trials, seconds, time.time(), "running"]
         with self._write() as sql:
-            sql.execute(_insert("runs", columns), values)
+            sql.execute(insert("runs", columns), values)
         return run
 
-    def finish(self, run: str, state: str, winner: Candidate | None) -> None:
-        """Note that a run ended, and with which candidate."""
+    def finish(
+        self, run: str, state: str, winner: Candidate | None, trials: int | None = None
+    ) -> None:
+        """Note that a run ended, and with which candidate; its claims are free again.
+
+        `trials` is how many it had, where that was not settled when it began.
+        """
         with self._write() as sql:
+            sql.execute("DELETE FROM claims WHERE run = ?", (run,))
             sql.execute(
-                "UPDATE runs SET state = ?, finished = ?, winner = ? WHERE id = ?",
-                (state, time.time(), winner.key if winner else None, run),
+                "UPDATE runs SET state = ?, finished = ?, winner = ?, "
+                "trials = COALESCE(?, trials) WHERE id = ?",
+                (state, time.time(), winner.key if winner else None, trials, run),
             )
 
     def add(self, run: str, number: int, candidate: Candidate, outcome: Outcome) -> None:
@@ -177,7 +140,43 @@ class Records:
             "time": time.time(),
         }
         with self._write() as sql:
-            sql.execute(_insert("candidates", list(row), "REPLACE"), list(row.values()))
+            sql.execute(insert("candidates", list(row), "REPLACE"), list(row.values()))
+            sql.execute("DELETE FROM claims WHERE run = ? AND key = ?", (run, candidate.key))
+
+    def claim(
+        self, run: str, context: Context, keys: Collection[str], seconds: float
+    ) -> frozenset[str]:
+        """Those of `keys` that this run is to try now; another run is trying the rest.
+
+        A claim ends when its candidate is recorded, its run is finished, its process has died, or
+        after `seconds`.  Nothing is claimed that has been recorded in this context already.
+        """
+        where, host, process = context.digest, platform.node(), os.getpid()
+        now = time.time()
+        row = ("context", "key", "run", "host", "process", "until")
+        condition, values = _where(context.exact)
+        with self._write() as sql:
+            for other in sql.execute("SELECT * FROM claims WHERE context = ?", (where,)).fetchall():
+                gone = other["host"] == host and not _alive(other["process"])
+                if gone or other["until"] < now:
+                    sql.execute(
+                        "DELETE FROM claims WHERE context = ? AND key = ?", (where, other["key"])
+                    )
+            done = {
+                found["key"]
+                for found in sql.execute(
+                    "SELECT c.key FROM candidates c JOIN runs r ON r.id = c.run WHERE " + condition,
+                    values,
+                )
+            }
+            for key in keys:
+                if key not in done:
+                    claim = (where, key, run, host, process, now + seconds)
+                    sql.execute(insert("claims", row, "IGNORE"), claim)
+            mine = sql.execute(
+                "SELECT key FROM claims WHERE context = ? AND run = ?", (where, run)
+            ).fetchall()
+        return frozenset(found["key"] for found in mine) & frozenset(keys)
 
     def refine(self, run: str, key: str, samples: Iterable[float], seconds: float) -> None:
         """Write the times that a finalist got in the closing comparison."""
@@ -187,24 +186,33 @@ class Records:
                 (json.dumps(list(samples)), seconds, run, key),
             )
 
-    def runs(self, context: Context) -> list[Run]:
-        """Runs of exactly this context, newest first."""
+    def runs(self, context: Context, *, near: bool = False) -> list[Run]:
+        """Runs of exactly this context, newest first; with `near`, of other tools too."""
+        condition, values = _where(context.near if near else context.exact)
         rows = self._connection.execute(
-            "SELECT * FROM runs WHERE workload = ? AND target = ? AND device = ? "
-            "AND toolchain = ? AND space = ? ORDER BY started DESC, id",
-            context.key,
+            f"SELECT * FROM runs r WHERE {condition} ORDER BY started DESC, id", values
         )
         return [_run(row) for row in rows]
 
+    def all_runs(self) -> list[Run]:
+        """Every run in the file, newest first."""
+        rows = self._connection.execute("SELECT * FROM runs ORDER BY started DESC, id")
+        return [_run(row) for row in rows]
+
+    def candidates(self, run: str) -> list[Record]:
+        """What one run recorded, in the order tried."""
+        rows = self._connection.execute(
+            "SELECT * FROM candidates WHERE run = ? ORDER BY number, key", (run,)
+        )
+        return [_record(row) for row in rows]
+
     def known(self, context: Context) -> dict[str, Record]:
         """The newest record of each candidate tried in exactly this context, by key."""
-        rows = self._connection.execute(
-            "SELECT c.*, r.codegen FROM candidates c JOIN runs r ON r.id = c.run "
-            "WHERE r.workload = ? AND r.target = ? AND r.device = ? AND r.toolchain = ? "
-            "AND r.space = ? ORDER BY c.time",
-            context.key,
-        )
-        return {row["key"]: _record(row) for row in rows}
+        return self._known(context.exact)
+
+    def recorded(self, context: Context, keys: Collection[str]) -> dict[str, Record]:
+        """`known`, for some candidates only."""
+        return self._known(context.exact, keys)
 
     def best(self, context: Context) -> Record | None:
         """The winner of the newest finished run of this context, else its fastest candidate."""
@@ -214,29 +222,69 @@ class Records:
             if record is not None and record.outcome.status is Status.OK:
                 return record
         ok = [r for r in known.values() if r.outcome.status is Status.OK]
-        return min(ok, key=lambda r: (r.outcome.seconds or 0.0, r.key), default=None)
+        return min(ok, key=_by_time, default=None)
 
-    def seeds(self, context: Context, limit: int = 4) -> list[dict[str, Choice]]:
-        """Winners of similar runs: this workload elsewhere first, then its family; at most `limit`.
+    def candidates_elsewhere(self, context: Context, limit: int = SEEDS) -> list[Record]:
+        """What won here with other tools, newest winner first, then its fastest rivals.
 
-        Their times mean nothing here; only their decisions are worth a try.
+        A new certificate compares them: their times mean nothing with the tools of today.
+        """
+        runs = self.runs(context, near=True)
+        found: dict[str, Record] = {}
+        for run in (run for run in runs if run.winner is not None):
+            records = {r.key: r for r in self.candidates(run.id)}
+            winner = records.get(run.winner or "")
+            ok = [r for r in records.values() if r.outcome.status is Status.OK]
+            for record in ([] if winner is None else [winner]) + sorted(ok, key=_by_time):
+                found.setdefault(record.key, record)
+                if len(found) >= limit:
+                    return list(found.values())
+        return list(found.values())
+
+    def seeds(self, context: Context, limit: int = SEEDS) -> list[dict[str, Choice]]:
+        """Winners of similar runs: this workload elsewhere first, then those of its family whose
+        sizes are nearest; at most `limit`.
+
+        They differ from one another as much as those on record can.  Their times mean nothing
+        here; only their decisions are worth a try.
         """
         rows = self._connection.execute(
-            "SELECT c.decisions, r.workload = ? AS same, r.device = ? AS here FROM runs r "
+            "SELECT c.decisions, r.sizes, r.workload = ? AS same, r.device = ? AS here FROM runs r "
             "JOIN candidates c ON c.run = r.id AND c.key = r.winner "
             "WHERE r.family = ? AND r.target = ? AND r.space = ? AND c.status = 'ok' "
-            "ORDER BY same DESC, here DESC, r.started DESC, r.id",
+            "ORDER BY r.started DESC, r.id",
             (context.workload, context.device, context.family, context.target, context.space),
-        )
-        texts = dict.fromkeys(str(row["decisions"]) for row in rows)
-        return [read_decisions(text) for text in list(texts)[:limit]]
+        ).fetchall()
+        far = {row["sizes"]: size_distance(row["sizes"], context.sizes) for row in rows}
+        rows.sort(key=lambda row: (-row["same"], -row["here"], far[row["sizes"]]))
+        texts = list(dict.fromkeys(str(row["decisions"]) for row in rows))[: NEAREST * limit]
+        return _diverse([read_decisions(text) for text in texts], limit)
+
+    def drop(self, runs: Sequence[str]) -> int:
+        """Forget runs with all their candidates; returns how many runs there were."""
+        count = 0
+        with self._write() as sql:
+            for run in runs:
+                for table in ("claims", "candidates"):
+                    sql.execute(f"DELETE FROM {table} WHERE run = ?", (run,))
+                count += sql.execute("DELETE FROM runs WHERE id = ?", (run,)).rowcount
+        return count
+
+    def merge(self, other: Records) -> int:
+        """Take all rows of another file that are not here; returns how many."""
+        before = self._connection.total_changes
+        with self._write() as sql:
+            for kind, row in other.lines():
+                table = {"run": "runs", "candidate": "candidates"}[kind]
+                sql.execute(insert(table, list(row), "IGNORE"), list(row.values()))
+        return self._connection.total_changes - before
 
     def export(self, path: Path, *, winners_only: bool = False) -> int:
         """Write all records as JSON lines (a run, then its candidates); returns how many lines."""
         temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         count = 0
         with temporary.open("w", encoding="utf-8") as file:
-            for kind, row in self._lines(winners_only):
+            for kind, row in self.lines(winners_only=winners_only):
                 file.write(json.dumps({"kind": kind, **row}, sort_keys=True) + "\n")
                 count += 1
         temporary.replace(path)
@@ -251,11 +299,12 @@ class Records:
         before = self._connection.total_changes
         with self._write() as sql, path.open(encoding="utf-8") as file:
             for number, line in enumerate(file, 1):
-                table, row = _parse(line, f"{path.name}:{number}")
-                sql.execute(_insert(table, list(row), "IGNORE"), list(row.values()))
+                table, row = read_line(line, f"{path.name}:{number}")
+                sql.execute(insert(table, list(row), "IGNORE"), list(row.values()))
         return self._connection.total_changes - before
 
-    def _lines(self, winners_only: bool) -> Iterator[tuple[str, dict[str, Any]]]:
+    def lines(self, *, winners_only: bool = False) -> Iterator[tuple[str, dict[str, Any]]]:
+        """The kind and the columns of every row: a run, then its candidates."""
         condition = "WHERE winner IS NOT NULL" if winners_only else ""
         for run in self._connection.execute(f"SELECT * FROM runs {condition} ORDER BY started, id"):
             yield "run", dict(run)
@@ -265,6 +314,20 @@ class Records:
             )
             for row in rows:
                 yield "candidate", dict(row)
+
+    def _known(
+        self, agree: Mapping[str, str], keys: Collection[str] | None = None
+    ) -> dict[str, Record]:
+        condition, values = _where(agree)
+        if keys is not None:
+            condition += f" AND c.key IN ({', '.join('?' * len(keys))})"
+            values += keys
+        rows = self._connection.execute(
+            f"SELECT c.* FROM candidates c JOIN runs r ON r.id = c.run WHERE {condition} "
+            "ORDER BY c.time",
+            values,
+        )
+        return {row["key"]: _record(row) for row in rows}
 
     @contextmanager
     def _write(self) -> Generator[sqlite3.Connection, None, None]:
@@ -307,18 +370,7 @@ class Records:
         connection.row_factory = self._sql.Row
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")
-        found = int(connection.execute("PRAGMA user_version").fetchone()[0])
-        if found not in (0, VERSION):
-            raise TuneError(
-                f"{self.path} holds records of version {found}, this tedsl reads {VERSION}",
-                hint="use another file, records=..., or the tedsl that wrote it",
-            )
-        if found == 0:
-            connection.execute("BEGIN IMMEDIATE")
-            for statement in _SCHEMA:
-                connection.execute(statement)
-            connection.execute(f"PRAGMA user_version = {VERSION}")
-            connection.execute("COMMIT")
+        prepare(connection, self.path)
 
 
 def default_path() -> Path:
@@ -327,13 +379,65 @@ def default_path() -> Path:
     return Path(platformdirs.user_data_dir("tedsl", appauthor=False)) / "records.sqlite"
 
 
-def _insert(table: str, columns: list[str], conflict: str = "ABORT") -> str:
-    marks = ", ".join("?" * len(columns))
-    return f"INSERT OR {conflict} INTO {table} ({', '.join(columns)}) VALUES ({marks})"
+def _where(agree: Mapping[str, str]) -> tuple[str, list[str]]:
+    """The condition that a run `r` has these values, and the values."""
+    return " AND ".join(f"r.{name} = ?" for name in agree), list(agree.values())
+
+
+def _alive(process: int) -> bool:
+    """True when a process of this number runs on this machine."""
+    with suppress(PermissionError):  # it runs, for another user
+        try:
+            os.kill(process, 0)
+        except ProcessLookupError:
+            return False
+    return True
+
+
+def _by_time(record: Record) -> tuple[float, str]:
+    return (record.outcome.seconds or 0.0, record.key)
+
+
+def size_distance(one: str, other: str) -> float:
+    """How far apart two sizes are, given as JSON: a sum of octaves; infinite where they cannot be
+    compared, extent by extent."""
+    try:
+        a, b = _numbers(json.loads(one)), _numbers(json.loads(other))
+    except ValueError:
+        return math.inf
+    if len(a) != len(b):
+        return math.inf
+    return sum(abs(math.log2(max(x, 1) / max(y, 1))) for x, y in zip(a, b, strict=True))
+
+
+def _numbers(data: object) -> list[float]:
+    """All numbers in JSON data, in order; those of an object by name."""
+    if isinstance(data, dict):
+        items = cast("dict[str, object]", data)
+        return [number for name in sorted(items) for number in _numbers(items[name])]
+    if isinstance(data, list):
+        return [number for item in cast("list[object]", data) for number in _numbers(item)]
+    return [float(data)] if isinstance(data, (int, float)) else []
+
+
+def _diverse(found: Sequence[dict[str, Choice]], limit: int) -> list[dict[str, Choice]]:
+    """The first, then always the one that differs most from all taken; of equal ones the first."""
+    taken: list[dict[str, Choice]] = list(found[:1])
+    left = list(found[1:])
+    while left and len(taken) < limit:
+        chosen = max(left, key=lambda each: min(_distance(each, other) for other in taken))
+        left.remove(chosen)
+        taken.append(chosen)
+    return taken
+
+
+def _distance(a: Mapping[str, Choice], b: Mapping[str, Choice]) -> int:
+    """How many decisions differ."""
+    return sum((name in a) != (name in b) or a.get(name) != b.get(name) for name in {**a, **b})
 
 
 def _run(row: sqlite3.Row) -> Run:
-    context = Context(**{f.name: row[f.name] for f in fields(Context)})
+    context = Context(**{name: row[name] for name in CONTEXT})
     values = {name: row[name] for name in ("id", "seed", "trials", "seconds", "state", "winner")}
     return Run(context=context, **values)
 
@@ -350,59 +454,8 @@ def _record(row: sqlite3.Row) -> Record:
     )
     return Record(
         run=row["run"],
-        codegen=row["codegen"],
         key=row["key"],
         decisions=read_decisions(row["decisions"]),
         trace=row["trace"],
         outcome=outcome,
     )
-
-
-_COLUMNS: dict[str, tuple[str, dict[str, type | tuple[type, ...]]]] = {
-    "run": (
-        "runs",
-        {
-            **{name: str for name in ("id", *(f.name for f in fields(Context)), "state")},
-            "seed": int,
-            "trials": (int, type(None)),
-            "seconds": (int, float, type(None)),
-            "started": (int, float),
-            "finished": (int, float, type(None)),
-            "winner": (str, type(None)),
-        },
-    ),
-    "candidate": (
-        "candidates",
-        {
-            **{name: str for name in ("run", "key", "decisions", "trace", "origin", "code")},
-            **{name: str for name in ("status", "reason", "error", "samples", "final")},
-            "resources": str,
-            "number": int,
-            "seconds": (int, float, type(None)),
-            "time": (int, float),
-        },
-    ),
-}
-
-
-def _parse(line: str, place: str) -> tuple[str, dict[str, Any]]:
-    """One exported line as a table and a row.  Only the known columns, with their types."""
-    try:
-        data: dict[str, Any] = json.loads(line)
-        table, columns = _COLUMNS[data.pop("kind")]
-        good = data.keys() == columns.keys() and all(
-            isinstance(data[name], kind) for name, kind in columns.items()
-        )
-        if table == "candidates" and good:
-            Status(data["status"])
-            read_decisions(data["decisions"])
-            json.loads(data["samples"])
-            json.loads(data["resources"])
-    except (ValueError, KeyError, AttributeError, TypeError):
-        good, table, data = False, "", {}
-    if not good:
-        raise TuneError(
-            f"{place} is no record: {line.strip()[:80]!r}",
-            hint="import only files that Records.export wrote, whole",
-        )
-    return table, data

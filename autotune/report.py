@@ -1,39 +1,37 @@
-"""What the user sees: a progress line while the search runs, and a table when it is done.
+"""What the user reads after a search: a short table at its end, and the report.
 
-With rich on a terminal the line is live; else plain lines are written now and then.  rich is
-loaded only to draw.  Writes to standard error.  Imports `search`.
+The report says how the winner compares, shows its schedule, what each of its decisions is worth,
+which limit binds, how candidates failed and where the time went.  Imports `report_worth`,
+`report_limits`, `outcome` and `search`.
 """
 
 from __future__ import annotations
 
-import importlib
-import sys
-import time
+import html
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TextIO
 
-from tedsl.autotune.search import Outcome, Search, Status, Trial
-from tedsl.autotune.space import Candidate
+from tedsl.autotune.events import Compared, Refused, Started
+from tedsl.autotune.outcome import Outcome, Status, Trial
+from tedsl.autotune.report_limits import limits_of, scaled
+from tedsl.autotune.report_worth import unpaired, worth_of
+from tedsl.autotune.result import TuneResult
+from tedsl.autotune.search.budget import Stop
+from tedsl.autotune.search.portfolio import Search
+from tedsl.autotune.space import Candidate, show
+from tedsl.autotune.static.tiers import Tiers
+from tedsl.autotune.statistics import Ratio
 from tedsl.runtime.timing import format_seconds
 
-PLAIN_EVERY = 5.0
-"""Seconds between plain lines."""
-
-
-@dataclass(frozen=True, slots=True)
-class Budget:
-    """What may be spent."""
-
-    trials: int | None
-    seconds: float | None
-
-    def used(self, trials: int, seconds: float) -> str:
-        """How much of it is gone, as text."""
-        of_trials = f"/{self.trials}" if self.trials is not None else ""
-        of_seconds = f"/{self.seconds:g}" if self.seconds is not None else ""
-        return f"{trials}{of_trials} trials, {seconds:.0f}{of_seconds} s"
+SHOWN = 4
+"""Other choices of a knob that are shown."""
+_ENDS = {
+    Stop.BUDGET: "the trials were used up",
+    Stop.EXHAUSTED: "everything legal was tried",
+    Stop.BOUND: "the best is as fast as the device allows",
+    Stop.GAIN: "more trials were not expected to pay",
+}
 
 
 def failures(outcomes: Iterable[Outcome], rejected: int = 0) -> Counter[str]:
@@ -42,71 +40,6 @@ def failures(outcomes: Iterable[Outcome], rejected: int = 0) -> Counter[str]:
     if rejected:
         counts[Status.ILLEGAL.value] += rejected
     return counts
-
-
-class Progress:
-    """The line that shows how far a search is.
-
-    Args:
-        budget: what may be spent.
-        show: False for silence; None for a live line on a terminal only; True for plain lines too.
-        stream: where it goes.
-    """
-
-    def __init__(self, budget: Budget, show: bool | None, stream: TextIO | None = None) -> None:
-        self.budget = budget
-        self.stream = sys.stderr if stream is None else stream
-        terminal = self.stream.isatty()
-        self.shown = terminal if show is None else show
-        self.begin = time.monotonic()
-        self._last = 0.0
-        self._live: Any = None
-        if self.shown and terminal:
-            self._live = _live_line(self.stream)
-
-    def update(self, search: Search, current: Sequence[Outcome | None] = ()) -> None:
-        """Show the state of the search; `current` are outcomes it has not been told yet."""
-        if not self.shown:
-            return
-        now = time.monotonic()
-        if self._live is not None:
-            self._live.update(self.line(search, current), refresh=now - self._last > 0.1)
-        elif now - self._last >= PLAIN_EVERY or not self._last:
-            self.write(self.line(search, current))
-        else:
-            return
-        self._last = now
-
-    def line(self, search: Search, current: Sequence[Outcome | None] = ()) -> str:
-        """`tuning 12/64 trials, 3 s | best 1.2 ms (1.8x the default) | rejected 2: 1 wrong ...`."""
-        fresh = [outcome for outcome in current if outcome is not None]
-        outcomes = [t.outcome for t in search.done] + fresh
-        times = [o.seconds for o in outcomes if o.status is Status.OK and o.seconds is not None]
-        spent = self.budget.used(len(outcomes), time.monotonic() - self.begin)
-        parts = [f"tuning {spent}"]
-        if times:
-            first = outcomes[0]
-            gain = ""
-            if first.status is Status.OK and first.seconds:
-                gain = f" ({first.seconds / min(times):.2f}x the default)"
-            parts.append(f"best {format_seconds(min(times))}{gain}")
-        bad = failures(outcomes, len(search.rejected))
-        if bad:
-            detail = ", ".join(f"{count} {name}" for name, count in sorted(bad.items()))
-            parts.append(f"rejected {sum(bad.values())}: {detail}")
-        return " | ".join(parts)
-
-    def stop(self) -> None:
-        """Take the live line away."""
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
-
-    def write(self, text: str) -> None:
-        """A line of text."""
-        if self.shown:
-            self.stream.write(text + "\n")
-            self.stream.flush()
 
 
 def summary(
@@ -136,12 +69,13 @@ def summary(
 
 def reasons(search: Search, most: int = 8) -> list[str]:
     """One line for each way in which candidates failed, most frequent first."""
-    counts: Counter[tuple[str, str]] = Counter()
-    for trial in search.done:
-        if trial.outcome.status is not Status.OK:
-            counts[trial.outcome.status.value, trial.outcome.reason] += 1
-    for refused in search.rejected:
-        counts[Status.ILLEGAL.value, refused.reason] += 1
+    return ways((t.outcome for t in search.done), (r.reason for r in search.rejected), most)
+
+
+def ways(outcomes: Iterable[Outcome], refused: Iterable[str], most: int = 8) -> list[str]:
+    """One line for each way in which candidates failed, most frequent first."""
+    counts = Counter((o.status.value, o.reason) for o in outcomes if o.status is not Status.OK)
+    counts.update((Status.ILLEGAL.value, reason) for reason in refused)
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     lines = [f"  {count:>4} {status}: {reason}" for (status, reason), count in ordered[:most]]
     if len(ordered) > most:
@@ -149,15 +83,168 @@ def reasons(search: Search, most: int = 8) -> list[str]:
     return lines
 
 
-def _live_line(stream: TextIO) -> Any:
-    """A rich live display, started; None without rich."""
-    try:
-        live: Any = importlib.import_module("rich.live")
-        console: Any = importlib.import_module("rich.console")
-    except ImportError:
-        return None
-    display = live.Live(
-        "", console=console.Console(file=stream, markup=False), transient=True, auto_refresh=False
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a search found, in sections of a title and lines.  Print it, or end a notebook's cell
+    with it."""
+
+    sections: tuple[tuple[str, tuple[str, ...]], ...]
+
+    def __str__(self) -> str:
+        parts = [
+            "\n".join([title, *(f"  {line}" for line in lines)]) for title, lines in self.sections
+        ]
+        return "\n\n".join(parts)
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        return self.to_html()
+
+    def to_html(self) -> str:
+        """The sections as a notebook shows them: all but the first are folded."""
+        parts = ['<div class="tedsl-report">']
+        for place, (title, lines) in enumerate(self.sections):
+            head, body = html.escape(title), html.escape("\n".join(lines))
+            opened = " open" if place == 0 else ""
+            parts.append(
+                f"<details{opened}><summary><b>{head}</b></summary><pre>{body}</pre></details>"
+            )
+        return "".join([*parts, "</div>"])
+
+
+def report_of(found: TuneResult) -> Report:
+    """The report of a search."""
+    sections = [
+        ("result", _result(found)),
+        ("schedule", _schedule(found)),
+        ("what each decision is worth: the time with another choice", _decisions(found)),
+        ("which limit binds", _limits(found)),
+        ("how candidates failed", _failures(found)),
+        ("where the time went", _time(found)),
+    ]
+    kept = [(title, tuple(lines)) for title, lines in sections]
+    return Report(tuple((title, lines) for title, lines in kept if lines))
+
+
+def _result(found: TuneResult) -> Iterator[str]:
+    winner = found.winner
+    if winner.outcome.seconds is None:
+        yield f"{found.text(winner.candidate)}: chosen without a measurement"
+        return
+    yield f"{format_seconds(winner.seconds)} a call: {found.text(winner.candidate)}"
+    yield from _against(found)
+    roof = found.roofline
+    if roof is not None:
+        bound = "memory" if roof.is_memory_bound else "arithmetic"
+        yield (
+            f"{100 * roof.seconds / winner.seconds:.0f} % of the roofline: at least "
+            f"{format_seconds(roof.seconds)}, by {bound} ({scaled(roof.nbytes)}B at "
+            f"{scaled(roof.bandwidth)}B/s, {scaled(roof.flops)}flop at {scaled(roof.peak)}flop/s)"
+        )
+    if found.replayed:
+        yield "taken from the records or a lock file; nothing was measured"
+    elif found.interrupted:
+        yield f"cut short after {_candidates(found)}"
+    else:
+        why = _ENDS[Stop(found.stopped)] if found.stopped else "the time was used up"
+        yield f"{_candidates(found)}: {why}"
+
+
+def _candidates(found: TuneResult) -> str:
+    return "1 candidate" if len(found.trials) == 1 else f"{len(found.trials)} candidates"
+
+
+def _against(found: TuneResult) -> Iterator[str]:
+    """How the winner compares with the default and with what had to be beaten."""
+    default = found.trials[0]
+    if default.candidate.origin != "default" or default.outcome.seconds is None:
+        return
+    if default.number == found.winner.number:
+        yield "the default won"
+        return
+    compared = next((e for e in found.events if isinstance(e, Compared)), None)
+    if compared is None or found.against is None:
+        ratio = unpaired(found.winner.outcome.samples, default.outcome.samples)
+        yield f"{_faster(ratio)} the default ({format_seconds(default.seconds)}), not timed in turn"
+        return
+    if compared.incumbent == 0:
+        name = f"the default ({format_seconds(default.seconds)})"
+    else:
+        name = "the earlier winner"
+    yield f"{_faster(found.against)} {name}, timed in turn"
+    if compared.incumbent != 0:
+        yield f"{default.seconds / found.winner.seconds:.2f}x as fast as the default"
+    if len(compared.ties) > 1:
+        yield f"{len(compared.ties) - 1} others are as fast for all that is known"
+
+
+def _faster(ratio: Ratio) -> str:
+    """A ratio of times as how many times as fast the first is."""
+    low = f"{1 / ratio.high:.2f}" if ratio.high else "?"
+    high = f"{1 / ratio.low:.2f}" if ratio.low else "?"
+    return f"{1 / ratio.middle:.2f}x ({low} to {high}) as fast as"
+
+
+def _schedule(found: TuneResult) -> Iterator[str]:
+    if found.kernel.schedule is not None:
+        yield from found.kernel.schedule.as_python().rstrip().splitlines()
+
+
+def _decisions(found: TuneResult) -> Iterator[str]:
+    worth = worth_of(found.searched, found.winner.candidate)
+    chosen = found.winner.candidate.decisions
+    alone = [name for name, rows in worth.items() if not rows]
+    for name, rows in worth.items():
+        if not rows:
+            continue
+        yield f"{found.named(name)} = {show(chosen[name])}"
+        for row in rows[:SHOWN]:
+            yield f"  {show(row.other):>8}: {row}"
+        if len(rows) > SHOWN:
+            yield f"  and {len(rows) - SHOWN} slower ones, up to {rows[-1]}"
+    if alone and len(alone) < len(worth):
+        yield f"never changed alone: {', '.join(found.named(name) for name in alone)}"
+
+
+def _limits(found: TuneResult) -> Iterator[str]:
+    started = next((e for e in found.events if isinstance(e, Started)), None)
+    if started is None or found.winner.outcome.seconds is None:
+        return
+    tiers = Tiers.of(started.target, found.sizes, started.device)
+    limits = limits_of(
+        found.winner.seconds,
+        tiers.estimate(found.kernel.module),
+        tiers.facts,
+        found.roofline,
+        found.winner.outcome.resources,
     )
-    display.start()
-    return display
+    yield limits.binding
+    width = max((len(name) for name, _ in limits.rows), default=0)
+    for name, text in limits.rows:
+        yield f"  {name:{width}}  {text}"
+
+
+def _failures(found: TuneResult) -> Iterator[str]:
+    refused = (event.reason for event in found.events if isinstance(event, Refused))
+    yield from (line.strip() for line in ways((t.outcome for t in found.trials), refused, most=20))
+
+
+def _time(found: TuneResult) -> Iterator[str]:
+    if found.replayed or not found.measure_seconds:
+        return
+    whole = found.seconds
+    yield f"{whole:.1f} s in all"
+    shares = (
+        ("measuring", found.measure_seconds, "the measuring process had work"),
+        ("device idle", found.idle * whole, "the device had nothing to do"),
+        (
+            "compiling",
+            found.compile_seconds,
+            f"over {found.workers} processes, "
+            f"{100 * found.compile_seconds / (whole * found.workers):.0f} % of their time",
+        ),
+    )
+    for name, seconds, note in shares:
+        yield f"  {name:12} {seconds:7.1f} s  {100 * seconds / whole:4.0f} %  {note}"

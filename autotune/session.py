@@ -1,44 +1,48 @@
-"""What a worker does with one problem: build a candidate, check it, time it.
+"""What a worker does with one problem: build a candidate, have it checked and timed.
 
-Runs inside the child process (see `worker`).  The inputs and the reference are made once, the
-reference is kept in the run's scratch folder so that a restarted worker finds it.  Imports `build`.
+Runs inside the child process (see `worker`).  While the device checks one candidate a thread builds
+the next; it rests while something is timed.  Imports `bench` and `build`.
 """
 
 from __future__ import annotations
 
-import json
+import importlib
+import re
 import statistics
+import threading
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from tedsl.autotune.arena import Arena, Guarded, Wanted, open_arena
+from tedsl.autotune.bench import NEAR, Bench
 from tedsl.autotune.builders import Problem
-from tedsl.autotune.check import Tolerance
-from tedsl.autotune.inputs import KINDS, Array, Extents, make_inputs
-from tedsl.autotune.oracle import Oracle, argument_order, scalars_of
+from tedsl.autotune.inputs import Extents
 from tedsl.autotune.space import freeze
+from tedsl.autotune.static.tiers import Tiers, estimates
 from tedsl.autotune.worker import Message
 from tedsl.autotune.workload import Workload
-from tedsl.build import build
-from tedsl.errors import InternalError
-from tedsl.expr.tensor import Tensor
-from tedsl.runtime.arrays import NUMPY_DTYPES
-from tedsl.runtime.fingerprint import fingerprint
+from tedsl.build import build, lower
+from tedsl.errors import BackendError, InternalError, LowerError, ScheduleError
+from tedsl.ir.nodes import Module
 from tedsl.runtime.kernel import Kernel
 from tedsl.scheduling.replay import replay
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.trace import Trace
 
-RACE = 3
-"""Runs after which a clearly slower candidate is dropped."""
-REPEATS = 15
-SAMPLE_SECONDS = 1.0
-KEPT = 8
+KEPT = 48
+FIGURES = (
+    *("registers", "stack", "shared", "num_warps"),
+    *("instructions", "vectors", "fused", "spills"),
+)
+"""Of what a kernel's resources say, what is recorded."""
+_MODULES = {
+    "cpu": ("tedsl.build", "tedsl.backends.cpu", "tedsl.runtime.executors"),
+    "cuda": ("torch", "triton", "tedsl.build", "tedsl.runtime.triton_executors"),
+}
 
 
 class TuneSession:
@@ -46,58 +50,149 @@ class TuneSession:
 
     Args:
         setup: `workload` (JSON), `target`, `sizes` by name, `seed`, `scratch` (a folder), `role`
-            (`compile` or `measure`), `trace` (whether candidates come as traces, not decisions).
+            (`compile` or `measure`), `trace` (whether candidates come as traces, not decisions),
+            `device` (the name of the GPU).
+        like: the session of the same computation at other sizes, whose kernels serve here too.
     """
 
-    def __init__(self, setup: Message) -> None:
-        self.workload = Workload.from_json(setup["workload"])
+    def __init__(self, setup: Message, like: TuneSession | None = None) -> None:
+        self.workload = Workload.from_json(setup["workload"]) if like is None else like.workload
+        self.setup = setup
         self.target = str(setup["target"])
+        self.device = str(setup.get("device", ""))
         self.by_trace = bool(setup["trace"])
         self.problem = Problem(self.workload.outputs, self.target)
         self.size = Extents(self.workload, setup["sizes"])
         self.scratch = Path(setup["scratch"])
         self.seed = int(setup["seed"])
-        self.kernels: dict[str, Kernel] = {}
+        self.kernels: dict[str, Kernel] = {} if like is None else like.kernels
+        self.modules: dict[str, Module] = {} if like is None else like.modules
+        self.building = threading.Lock() if like is None else like.building
+        self.threads = ThreadPoolExecutor(1, "tedsl-build")
+        self.builder: Future[None] | None = None
         self.bench: Bench | None = None
         if setup["role"] == "measure":
-            self.bench = Bench(self)
+            self.bench = Bench(self.workload, self.size, self.target, self.seed, self.scratch)
+
+    @cached_property
+    def tiers(self) -> Tiers:
+        """What is known of candidates before they run."""
+        sizes = {var.name: value for var, value in self.size.values.items()}
+        return Tiers.of(self.target, sizes, self.device)
 
     @property
     def facts(self) -> Message:
         """How the reference was made."""
-        return {} if self.bench is None else {"reference": self.bench.oracle.source}
+        return {} if self.bench is None else {"reference": self.bench.stand.oracle.source}
 
     def compile(self, request: Message) -> Message:
         begin = time.perf_counter()
+        refused = self.tiers.refusal(self.lowered(request))
+        if refused is not None:
+            return _pruned(refused, time.perf_counter() - begin)
         kernel = self.kernel(request)
         # On a GPU the device's own compiler runs when its figures are asked for, and what it made
         # is found again in Triton's cache by the measuring worker.
         resources = figures(kernel.resources)
         resources["compile_seconds"] = time.perf_counter() - begin
-        return {"status": "ok", "code": fingerprint(kernel.module), "resources": resources}
+        refused = self.tiers.too_much(kernel.module.name, resources.get("shared", 0.0))
+        if refused is not None:
+            return _pruned(refused, resources["compile_seconds"])
+        return {"status": "ok", "code": kernel.code, "resources": resources}
+
+    def estimate(self, request: Message) -> Message:
+        """What the static model says of some candidates."""
+        return {"status": "ok", "found": estimates(self.tiers, request["candidates"], self.lowered)}
+
+    def lowered(self, request: Message) -> Module:
+        """The program of a request; the last is kept, since it is built next."""
+        key = str(request["key"])
+        if key not in self.modules:
+            self.modules = {key: lower(self.schedule(request), self.target)}
+        return self.modules[key]
 
     def measure(self, request: Message) -> Message:
+        begin = time.perf_counter()
         kernel = self.kernel(request)
         bench = self._bench()
-        wrong = bench.check(kernel)
-        if wrong is not None:
-            reason = "wrong output" if "red zone" not in wrong else "wrote outside its output"
-            return {"status": "wrong", "reason": reason, "text": wrong}
-        return {"status": "ok", "samples": bench.time(kernel, request.get("bound"))}
+        built = time.perf_counter()
+        finding = bench.check(kernel)
+        checked = time.perf_counter()
+        samples: list[float] = []
+        if finding is None:
+            self._wait_for_builder()
+            bound = request.get("bound")
+            samples = bench.time(kernel, bound)
+            if bound is None or statistics.median(samples) <= NEAR * bound:
+                finding = bench.check_closely(kernel)
+        end = time.perf_counter()
+        parts = {"build": built - begin, "check": checked - built, "device": end - built}
+        if finding is not None:
+            found = {"status": finding.status, "reason": finding.reason, "text": finding.text}
+            return {**found, "parts": parts}
+        return {"status": "ok", "samples": samples, "parts": parts}
 
     def compare(self, request: Message) -> Message:
         kernels = [self.kernel(item) for item in request["candidates"]]
+        self._wait_for_builder()
         samples = self._bench().compare(kernels, int(request["rounds"]), float(request["seconds"]))
         return {"status": "ok", "samples": samples}
+
+    def watch(self, request: Message) -> Message:
+        """Time the sentinel, and when it has drifted the given candidates anew."""
+        bench = self._bench()
+        self._wait_for_builder()
+        drift = bench.drift()
+        again: dict[str, list[float]] = {}
+        if drift:
+            again = {str(c["key"]): self.time_again(c) for c in request["candidates"]}
+        return {"status": "ok", "drift": drift, "again": again}
+
+    def make_ready(self) -> Message:
+        """Make all that measuring will need, the first time apart from any candidate's."""
+        self._bench().make_ready()
+        return {"status": "ok", **self.facts}
+
+    def time_again(self, request: Message) -> list[float]:
+        """The times of a candidate that has been checked."""
+        return self._bench().time(self.kernel(request), None)
+
+    def is_like(self, setup: Message) -> bool:
+        """True when another set-up is of the same computation, perhaps at other sizes."""
+        return self.setup["workload"] == setup["workload"] and self.by_trace == setup["trace"]
+
+    def close(self) -> None:
+        """Let go of the thread."""
+        self.threads.shutdown()
+
+    def prepare(self, request: Message) -> None:
+        """Build what is asked for next, in a thread, while the device checks something else."""
+        if self.builder is None or self.builder.done():
+            self.builder = self.threads.submit(self._build_ahead, request)
+
+    def fault(self) -> str | None:
+        """What is wrong with the device, if it takes no more work."""
+        return None if self.bench is None else self.bench.arena.fault()
+
+    def _build_ahead(self, request: Message) -> None:
+        with suppress(ScheduleError, LowerError, BackendError):  # it is told when it is its turn
+            self.kernel(request)
+
+    def _wait_for_builder(self) -> None:
+        """Nothing may take the interpreter from what is being timed."""
+        if self.builder is not None:
+            wait([self.builder])
 
     def kernel(self, request: Message) -> Kernel:
         """The kernel of a request; the last few are kept."""
         key = str(request["key"])
-        kernel = self.kernels.get(key)
-        if kernel is None:
-            while len(self.kernels) >= KEPT:
-                del self.kernels[next(iter(self.kernels))]
-            kernel = self.kernels[key] = build(self.schedule(request), self.target)
+        with self.building:
+            kernel = self.kernels.pop(key, None)
+            if kernel is None:
+                while len(self.kernels) >= KEPT:
+                    del self.kernels[next(iter(self.kernels))]
+                kernel = build(self.schedule(request), self.target)
+            self.kernels[key] = kernel
         return kernel
 
     def schedule(self, request: Message) -> Schedule:
@@ -113,123 +208,34 @@ class TuneSession:
         return self.bench
 
 
-class Bench:
-    """Guarded inputs and outputs, what the outputs must be, and a clock."""
-
-    def __init__(self, session: TuneSession) -> None:
-        self.session = session
-        self.arena: Arena = open_arena(session.target)
-        self.workload = session.workload
-        self.size = session.size
-        self.oracle = Oracle(self.size, session.target)
-        self.tolerances = [
-            Tolerance.of(self.size, t).times(self.oracle.factor) for t in self.workload.outputs
-        ]
-        self.inputs: dict[str, dict[Tensor, Guarded]] = {}
-        self.sums: dict[str, dict[Tensor, int]] = {}
-        self.wanted: dict[str, list[Wanted]] = {}
-        for kind in KINDS:
-            host = make_inputs(self.size, session.seed, kind)
-            found, noises = self._reference(kind, host)
-            self.wanted[kind] = [
-                self.arena.want(array, replace(tolerance, noise=noise))
-                for array, tolerance, noise in zip(found, self.tolerances, noises, strict=True)
-            ]
-            self.inputs[kind] = {t: self.arena.put(a, t.dtype) for t, a in host.items()}
-            self.sums[kind] = {t: self.arena.checksum(g) for t, g in self.inputs[kind].items()}
-        self.outputs = [
-            self.arena.empty(self.size.shape(t), t.dtype) for t in self.workload.outputs
-        ]
-
-    def check(self, kernel: Kernel) -> str | None:
-        """What is wrong with the kernel's results, or None."""
-        arena = self.arena
-        for kind in KINDS:
-            for output in self.outputs:
-                arena.poison(output)
-            self._run(kernel, kind)
-            for tensor, output, wanted in zip(
-                self.workload.outputs, self.outputs, self.wanted[kind], strict=True
-            ):
-                wrong = arena.wrong(output, wanted, tensor.name)
-                if wrong is not None:
-                    return f"{kind} inputs: {wrong}"
-                if not arena.intact(output):
-                    return f"{kind} inputs: the red zone around {tensor.name} was written"
-            for tensor, given in self.inputs[kind].items():
-                if arena.checksum(given) != self.sums[kind][tensor]:
-                    return f"{kind} inputs: the input {tensor.name} was written"
-        return None
-
-    def time(self, kernel: Kernel, bound: float | None) -> list[float]:
-        """Seconds of single calls; few when the first are clearly above 1.5 times `bound`."""
-        call = self._call(kernel, "random")
-        race = self.arena.time({"": call}, RACE, SAMPLE_SECONDS)[""]
-        if bound is not None and min(race) > 1.5 * bound:
-            return list(race)
-        repeats = REPEATS if statistics.median(race) < SAMPLE_SECONDS / REPEATS else RACE
-        return list(self.arena.time({"": call}, repeats, SAMPLE_SECONDS)[""])
-
-    def compare(self, kernels: list[Kernel], rounds: int, seconds: float) -> list[list[float]]:
-        """Samples of several kernels, taken in turn."""
-        calls = {str(n): self._call(kernel, "random") for n, kernel in enumerate(kernels)}
-        found = self.arena.time(calls, rounds, seconds)
-        return [list(found[name]) for name in calls]
-
-    def _run(self, kernel: Kernel, kind: str) -> None:
-        self._call(kernel, kind)()
-        self.arena.finish()
-
-    def _call(self, kernel: Kernel, kind: str) -> Any:
-        """A call of the kernel with everything bound."""
-        arguments = [self.inputs[kind][t].array for t in argument_order(kernel)]
-        out = tuple(g.array for g in self.outputs)
-        scalars = scalars_of(kernel, self.size)
-
-        def call() -> object:
-            return kernel(*arguments, out=out, **scalars)
-
-        return call
-
-    def _reference(self, kind: str, inputs: dict[Tensor, Array]) -> tuple[list[Array], list[float]]:
-        """The wanted outputs and their noise, from the scratch folder when a worker made them."""
-        paths = [
-            self.session.scratch / f"{kind}.{n}.npy" for n in range(len(self.workload.outputs))
-        ]
-        noted = self.session.scratch / f"{kind}.noise.json"
-        if all(path.exists() for path in (*paths, noted)):
-            pairs = zip(paths, self.workload.outputs, strict=True)
-            noises = [float(x) for x in json.loads(noted.read_text())]
-            return [_load(path, t, self.size.shape(t)) for path, t in pairs], noises
-        found = self.oracle.outputs(inputs, self.session.seed)
-        for path, array in zip(paths, found, strict=True):
-            partial = path.with_suffix(".part")
-            with partial.open("wb") as file:
-                np.save(file, array.reshape(-1).view(np.uint8), allow_pickle=False)
-            partial.replace(path)
-        noises = self.oracle.noise(inputs, found, self.session.seed)
-        partial = noted.with_suffix(".part")
-        partial.write_text(json.dumps(noises))
-        partial.replace(noted)
-        return found, noises
-
-
 def open_session(setup: Message) -> TuneSession:
     """The session of a set-up request."""
     return TuneSession(setup)
+
+
+def preload(setup: Message) -> None:
+    """Import what every session of a target needs.  Touches no device."""
+    for name in _MODULES["cpu" if setup["target"] == "cpu" else "cuda"]:
+        importlib.import_module(name)
+
+
+def _pruned(reason: str, seconds: float) -> Message:
+    """The reply for a candidate that cannot launch."""
+    short = reason.partition(": ")[2] or reason
+    return {
+        "status": "pruned",
+        "reason": re.sub(r"^\d+ ", "", short).partition(",")[0],
+        "text": reason,
+        "resources": {"compile_seconds": seconds},
+    }
 
 
 def figures(resources: Mapping[str, Any]) -> dict[str, float]:
     """The figures of a kernel's parts: for each name, the largest over all parts."""
     found: dict[str, float] = {}
     for part in resources.values():
-        for name in ("registers", "stack", "shared", "num_warps"):
+        for name in FIGURES:
             value = getattr(part, name, None)
             if isinstance(value, (int, float)):
                 found[name] = max(found.get(name, 0.0), float(value))
     return found
-
-
-def _load(path: Path, tensor: Tensor, shape: tuple[int, ...]) -> Array:
-    raw: Array = np.load(path, allow_pickle=False)
-    return raw.view(NUMPY_DTYPES[tensor.dtype]).reshape(shape)

@@ -102,11 +102,15 @@ class Space:
     Args:
         builder: runs the function under some decisions.
         name: identifies the function, so that records of another function are never mixed in.
+        named: what the function itself calls a knob.
     """
 
-    def __init__(self, builder: Builder, name: str = "rules") -> None:
+    def __init__(
+        self, builder: Builder, name: str = "rules", named: Callable[[str], str] = str
+    ) -> None:
         self.builder = builder
         self.name = name
+        self.named = named
         self._known: dict[str, Candidate | Rejected] = {}
 
     def default(self) -> Candidate:
@@ -172,6 +176,9 @@ class Space:
             decisions[centre.knobs[index].name] = choice
             yield self.candidate(decisions, "local")
 
+    def points(self) -> None:
+        """None: what a function's whole space holds is known only by running it everywhere."""
+
     def describe(self) -> str:
         """The knobs of the default schedule, one line each, and how many combinations they make."""
         default = self.default()
@@ -191,7 +198,9 @@ class Space:
             try:
                 realised = self.builder(decisions)
             except (ScheduleError, LowerError, BackendError) as error:
-                stale = [name for name in decisions if error.subject == f"knob({name!r})"]
+                stale = [
+                    name for name in decisions if error.subject == f"knob({self.named(name)!r})"
+                ]
                 if stale:
                     del decisions[stale[0]]
                     continue
@@ -201,22 +210,35 @@ class Space:
     def _complete(
         self, decisions: Decisions, rng: random.Random, origin: str
     ) -> Candidate | Rejected:
-        """Draw every knob that `decisions` leave open; choices of the ones they name are kept."""
+        """Draw every knob that `decisions` leave open; choices of the ones they name are kept.
+
+        All open knobs are drawn at once; where an earlier draw changed the choices of a later knob,
+        that one and all after it are drawn again, so that each is drawn from what it really has.
+        """
         taken = dict(decisions)
-        found: Candidate | Rejected = self.candidate(taken, origin)
+        drawn: dict[str, tuple[Choice, ...]] = {}
+        found = self.candidate(taken, origin)
         for _ in range(MAX_ROUNDS):
             if isinstance(found, Rejected):
                 return found
+            stale = [k.name for k in found.knobs if drawn.get(k.name, k.choices) != k.choices]
+            if stale:
+                later = [k.name for k in found.knobs]
+                for name in later[later.index(stale[0]) :]:
+                    if drawn.pop(name, None) is not None:
+                        taken.pop(name, None)
             fresh = [knob for knob in found.knobs if knob.name not in taken]
             if not fresh:
                 return found
-            for knob in fresh:
+            first = fresh[:1] if stale else fresh
+            for knob in first:
                 taken[knob.name] = rng.choice(knob.choices)
+                drawn[knob.name] = knob.choices
             following = self.candidate(taken, origin)
-            if isinstance(following, Rejected) and len(fresh) > 1:
-                # choices of a later knob may depend on an earlier one: settle the first alone
-                for knob in fresh[1:]:
-                    del taken[knob.name]
+            if isinstance(following, Rejected) and len(first) > 1:
+                # a combination of draws that does not exist: settle the first alone
+                for knob in first[1:]:
+                    del taken[knob.name], drawn[knob.name]
                 following = self.candidate(taken, origin)
             found = following
         raise TuneError(

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from fault_worker import COMMAND
 
+from tedsl.autotune.outcome import Status
 from tedsl.autotune.pool import Pool, Worker, exit_reason
-from tedsl.autotune.search import Status
 from tedsl.errors import TuneError
 
 

@@ -2,17 +2,21 @@
 
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tedsl.autotune.records import Context, Records
-from tedsl.autotune.search import Outcome, Status
+from tedsl.autotune import schema
+from tedsl.autotune.context import Context
+from tedsl.autotune.outcome import Outcome, Status
+from tedsl.autotune.records import Records, size_distance
 from tedsl.autotune.space import Candidate, Knob
 from tedsl.errors import TuneError
 
@@ -85,10 +89,89 @@ def test_best_is_the_winner_of_the_newest_run_else_the_fastest(records: Records)
     assert best.decisions == {"tile": 4}
 
 
-@pytest.mark.parametrize("field", ["workload", "target", "device", "toolchain", "space"])
+KEY = ["workload", "sizes", "target", "device", "features", "space", "layout"]
+
+
+@pytest.mark.parametrize("field", [*KEY, "toolchain", "codegen"])
 def test_another_context_is_a_miss(records: Records, field: str):
     finished(records, context(), {4: 1e-3}, 4)
-    assert records.best(context(**{field: "another"})) is None
+    other = context(**{field: "another"})
+    assert records.best(other) is None
+    assert not records.known(other)
+    assert bool(records.runs(other, near=True)) == (field in ("toolchain", "codegen"))
+
+
+def test_winners_with_other_tools_come_first_for_a_new_certificate(records: Records):
+    finished(records, context(toolchain="old"), {4: 3e-3, 8: 1e-3, 16: 2e-3}, 4)
+    found = records.candidates_elsewhere(context(), 2)
+    assert [record.decisions["tile"] for record in found] == [4, 8]
+    assert records.candidates_elsewhere(context(device="another")) == []
+
+
+def test_seeds_differ_from_one_another(records: Records):
+    def two(a: int, b: int) -> Candidate:
+        return Candidate((Knob("a", (a,), a), Knob("b", (b,), b)), f"{a} {b}", "random")
+
+    for number, (a, b) in enumerate([(1, 1), (1, 2), (1, 3), (1, 4), (2, 1), (3, 3)]):
+        run = records.start(context(workload=f"w{number + 2}"), seed=1, trials=1, seconds=None)
+        records.add(run, 0, two(a, b), ok(1e-3))
+        records.finish(run, "done", two(a, b))
+    found = [(seed["a"], seed["b"]) for seed in records.seeds(context(), 3)]
+    assert found[0] == (3, 3)
+    assert len({a for a, _ in found}) == len({b for _, b in found}) == 3
+
+
+def test_a_claim_keeps_others_away_until_it_ends(records: Records):
+    a, b = (records.start(context(), seed=1, trials=1, seconds=None) for _ in range(2))
+    keys = [candidate(4).key, candidate(8).key]
+    assert records.claim(a, context(), keys, 60.0) == frozenset(keys)
+    assert records.claim(b, context(), keys, 60.0) == frozenset()
+    assert records.claim(b, context(codegen="another"), keys, 60.0) == frozenset(keys)
+    records.add(a, 0, candidate(4), ok(1e-3))
+    assert records.claim(b, context(), keys, 60.0) == frozenset()
+    assert list(records.known(context())) == keys[:1]
+    records.finish(a, "interrupted", None)
+    assert records.claim(b, context(), keys, 60.0) == frozenset(keys[1:])
+
+
+def test_claims_of_the_dead_and_old_claims_are_void(records: Records):
+    a, b = (records.start(context(), seed=1, trials=1, seconds=None) for _ in range(2))
+    keys = [candidate(4).key]
+    assert records.claim(a, context(), keys, -1.0)
+    assert records.claim(b, context(), keys, 60.0)
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    records._connection.execute("UPDATE claims SET process = ?", (child.pid,))
+    assert records.claim(a, context(), keys, 60.0)
+
+
+def test_merge_and_drop(records: Records, other: Records):
+    run = finished(records, context(), {4: 1e-3, 8: 2e-3}, 4)
+    finished(other, context(workload="w2"), {4: 1e-3}, 4)
+    assert other.merge(records) == 3
+    assert other.merge(records) == 0
+    assert len(other.all_runs()) == 2
+    assert other.drop([run]) == 1
+    assert not other.known(context())
+    assert len(other.all_runs()) == 1
+
+
+def test_a_file_of_the_first_version_is_brought_up_to_date(tmp_path: Path):
+    path = tmp_path / "old.sqlite"
+    connection = sqlite3.connect(path)
+    for statement in schema._FIRST:
+        connection.execute(statement)
+    connection.execute("PRAGMA user_version = 1")
+    columns = [name for name in schema.CONTEXT if name != "layout"]
+    base = context(layout="unknown")
+    names = [*columns, "id", "seed", "trials", "started", "state"]
+    row = [*(getattr(base, name) for name in columns), "r", 1, 1, 0.0, "done"]
+    connection.execute(schema.insert("runs", names), row)
+    connection.commit()
+    connection.close()
+    with closing(Records(path)) as records:
+        assert [run.context for run in records.all_runs()] == [base]
+        assert records.claim("r", base, ["k"], 1.0) == frozenset(["k"])
 
 
 def test_seeds_come_from_other_devices_and_sizes(records: Records):
@@ -145,6 +228,20 @@ def test_import_refuses_what_is_no_record_and_takes_nothing(
         with pytest.raises(TuneError, match=r"bad.jsonl:3 is no record"):
             other.load(bad)
     assert other.best(context()) is None
+
+
+def test_seeds_of_the_nearest_sizes_come_first(records: Records):
+    for n in (64, 4096, 512, 1_000_000):
+        made = replace(context(), workload=f"w{n}", sizes=f"[[{n}, 8]]")
+        run = records.start(made, seed=0, trials=1, seconds=None)
+        winner = candidate(n)
+        records.add(run, 0, winner, Outcome(Status.OK, 1.0))
+        records.finish(run, "done", winner)
+    here = replace(context(), workload="w600", sizes="[[600, 8]]")
+    assert records.seeds(here, 1) == [{"tile": 512}]
+    assert size_distance("[[4, 8]]", "[[16, 8]]") == 2.0
+    assert size_distance('{"m": 4, "n": 8}', '{"n": 1, "m": 4}') == 3.0
+    assert size_distance("[[4]]", "[[4, 8]]") == size_distance("none", "[4]") == float("inf")
 
 
 def test_another_file_is_refused(tmp_path: Path):

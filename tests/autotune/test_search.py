@@ -1,12 +1,17 @@
 """The search over toy spaces: finds the optimum, is deterministic, covers small spaces, stops."""
 
 import math
+from collections.abc import Sequence
 
 import pytest
 from toy_spaces import Recorder, drive, judge, tile_cost, tiles, toy
 
-from tedsl.autotune.search import Outcome, Search, Status
+from tedsl.autotune.outcome import Outcome, Status
+from tedsl.autotune.search.budget import Stop, trials_of
+from tedsl.autotune.search.catalogue import Describe
+from tedsl.autotune.search.portfolio import PRIORS, Search
 from tedsl.autotune.space import Candidate
+from tedsl.errors import InternalError, TuneError
 
 
 def optimum() -> float:
@@ -24,9 +29,8 @@ def test_finds_a_near_optimum(seed: int):
 
 def test_beats_random_search_on_average():
     def best_of(random_only: bool, seed: int) -> float:
-        search = Search(toy(tiles), trials=80, seed=seed)
-        if random_only:
-            del search._arms[1:]
+        strategies = {"uniform": 1.0} if random_only else PRIORS
+        search = Search(toy(tiles), trials=80, seed=seed, strategies=strategies)
         drive(search, judge)
         assert search.best is not None
         return search.best.seconds
@@ -47,10 +51,96 @@ def test_default_first_then_earlier_winners():
     warm = [{"tile_x": 32, "tile_y": 64}, {"tile_x": 256, "tile_y": 256}]
     search = Search(toy(tiles), trials=20, seed=0, warm=warm)
     batch = search.ask()
-    assert batch[0].origin == "default"
-    assert batch[1].decisions["tile_x"] == 32
-    assert batch[1].origin == "record"
+    assert batch is not None
+    first, second = batch.candidates[:2]
+    assert first.origin == "default"
+    assert second.decisions["tile_x"] == 32
+    assert second.origin == "record"
     assert search.rejected[0].reason.startswith("vectorize: tile of more")
+
+
+def test_what_is_known_too_early_changes_nothing():
+    def order(eager: bool) -> list[str]:
+        search = Search(toy(tiles), trials=64, seed=5, depth=2)
+        under_way = [b for b in (search.ask(), search.ask()) if b is not None]
+        keys: list[str] = []
+        while under_way:
+            keys.extend(c.key for c in under_way[0].candidates)
+            first = under_way.pop(0)
+            search.tell(first, [judge(c) for c in first.candidates])
+            if eager and under_way:  # the next batch is done before the one after it is asked for
+                second = under_way.pop(0)
+                keys.extend(c.key for c in second.candidates)
+                search.tell(second, [judge(c) for c in second.candidates])
+            for _ in range(2 - len(under_way)):
+                batch = search.ask()
+                if batch is not None:
+                    under_way.append(batch)
+        return keys
+
+    assert order(True) == order(False)
+    assert len(order(True)) == 64
+
+
+def test_batches_out_of_turn_are_refused():
+    search = Search(toy(tiles), trials=64, seed=5, depth=2)
+    one, two = search.ask(), search.ask()
+    assert one is not None
+    assert two is not None
+    with pytest.raises(InternalError, match="more than 2 batches"):
+        search.ask()
+    with pytest.raises(InternalError, match="in the order asked"):
+        search.tell(two, [])
+    search.tell(one, [])
+    assert two.first == one.first + len(one.candidates)
+
+
+def test_coming_near_the_floor_ends_the_search():
+    search = Search(toy(tiles), trials=400, seed=1, floor=1.2 * optimum())
+    drive(search, judge)
+    assert search.stopped is Stop.BOUND
+    assert search.best is not None
+    assert search.best.seconds <= 1.02 * 1.2 * optimum()
+    assert len(search.done) < 400
+
+
+def test_four_earlier_winners_at_most():
+    warm = [{"tile_x": x} for x in (1, 2, 4, 16, 32, 64)]
+    batch = Search(toy(tiles), trials=64, seed=0, warm=warm).ask()
+    assert batch is not None
+    assert sum(c.origin == "record" for c in batch.candidates) == 4
+
+
+def describe(candidates: Sequence[Candidate]) -> list[dict[str, float]]:
+    return [{"seconds": tile_cost(c.decisions) ** 0.5} for c in candidates]
+
+
+def test_the_static_model_chooses_when_nothing_may_be_measured():
+    blind = Search(toy(tiles), trials=0, seed=0)
+    assert blind.first_choice() == toy(tiles).default()
+    assert blind.ask() is None
+    assert blind.stopped is Stop.BUDGET
+    told = Search(toy(tiles), trials=0, seed=0, describe=describe)
+    chosen = told.first_choice()
+    assert tile_cost(chosen.decisions) < tile_cost(toy(tiles).default().decisions)
+
+
+def test_a_static_model_that_orders_well_helps():
+    def best_of(seed: int, known: Describe | None) -> float:
+        search = Search(toy(tiles), trials=10, seed=seed, describe=known)
+        drive(search, judge)
+        assert search.best is not None
+        return search.best.seconds
+
+    seeds = range(6)
+    blind = math.prod(best_of(s, None) for s in seeds)
+    assert math.prod(best_of(s, describe) for s in seeds) < blind
+
+
+def test_named_budgets():
+    assert [trials_of(name) for name in ("none", "quick", "normal", "full")] == [0, 16, 64, 256]
+    with pytest.raises(TuneError, match="budget='long' is unknown"):
+        trials_of("long")
 
 
 def test_nothing_is_proposed_twice_and_the_budget_holds():
@@ -99,7 +189,8 @@ def test_everything_fails():
 def test_a_short_answer_drops_the_rest_of_the_batch():
     search = Search(toy(tiles), trials=64, seed=0)
     batch = search.ask()
-    assert len(batch) > 3
-    search.tell([Outcome(Status.OK, 1.0)] * 2)
+    assert batch is not None
+    assert len(batch.candidates) > 3
+    search.tell(batch, [Outcome(Status.OK, 1.0)] * 2)
     assert len(search.done) == 2
     assert search.ask()

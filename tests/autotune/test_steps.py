@@ -180,3 +180,70 @@ def test_blocks_inside_blocks():
             s[c.D].split(s[c.D].op.axis[0], 4)
         s[c.D].unroll(s[c.D].leaf_iter_vars[0])
     assert seen == [1, 2] and len(checks.steps) == 1
+
+
+def in_a_row(*shape: Any) -> te.Tensor:
+    a = te.placeholder(shape, name="A")
+    b = te.compute(shape, lambda *i: a(*i) + 1, name="B")
+    c = te.compute(shape, lambda *i: b(*i) * 2, name="C")
+    d = te.compute(shape, lambda *i: c(*i) - b(*i), name="D")
+    return te.compute(shape, lambda *i: d(*i) + c(*i), name="E")
+
+
+@pytest.mark.parametrize(
+    ("shape", "smaller"),
+    [((16, 8), False), ((4096, 1024), True), ((te.size_var("n"), 8), False)],
+    ids=["small", "large", "symbolic"],
+)
+def test_groups_are_checked_stage_by_stage(shape, smaller):
+    e = in_a_row(*shape)
+    s = te.create_schedule(e)
+    with te.checked() as checks:
+        outer, inner = s[e].split(e.op.axis[0], 5)
+        group = s.create_group("D", "A")
+        group.compute_at(e, outer)
+        group.compute_at(e, inner)
+        group.compute_at(e, outer)
+        s["C"].compute_inline()
+        group.compute_root()
+    assert [step.number for step in checks.steps] == list(range(1, len(s.trace) + 1))
+    assert [step.text.split("(")[0] for step in checks.steps] == [
+        step.primitive for step in s.trace.steps
+    ]
+    assert all(step.targets and step.smaller is smaller for step in checks.steps)
+
+
+def test_groups_of_the_steps_of_a_scan():
+    m, n = te.size_var("m"), te.size_var("n")
+    x, state = te.placeholder((m, n), name="X"), te.placeholder((m, n), name="state")
+    first = te.compute((1, n), lambda _, i: x[0, i], name="first")
+    half = te.compute((m, n), lambda t, i: state[t - 1, i] * 0.5, name="half")
+    more = te.compute((m, n), lambda t, i: half[t, i] + x[t, i], name="more")
+    scan = te.scan(first, more, state, inputs=[x], name="S")
+    assert isinstance(scan, te.Tensor)
+    s = te.create_schedule(scan)
+    with te.checked() as checks:
+        _, inner = s[scan].split(scan.op.axis[1], 4)
+        s.create_group(more, half, include_inputs=True).compute_at(scan, inner)
+    assert len(checks.steps) == 3 and all(step.targets for step in checks.steps)
+
+
+def test_a_group_moves_whole_or_not_at_all():
+    """The second of its three steps goes wrong: the first is taken back too."""
+    e = in_a_row(16, 8)
+    s = te.create_schedule(e)
+    group = s.create_group("D", "A")
+    before = (str(s), s.trace)
+    told: list[int] = []
+
+    def refuse(schedule: te.Schedule) -> None:
+        told.append(len(schedule.trace))
+        if len(schedule.trace) == 2:
+            raise te.InternalError("the second step is wrong")
+
+    with watched(refuse), pytest.raises(te.InternalError, match="the second step is wrong"):
+        group.compute_at(e, e.op.axis[0])
+    assert told == [1, 2]
+    assert (str(s), s.trace) == before
+    group.compute_at(e, e.op.axis[0])
+    assert len(s.trace) == 3

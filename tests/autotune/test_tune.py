@@ -2,46 +2,30 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import chaos_worker
 import numpy as np
 import pytest
+from small_problems import N, chain, pieces
 
 import tedsl as te
 from tedsl.autotune import autotune, tune
+from tedsl.autotune.options import SizesOptions, TuneOptions
 from tedsl.autotune.records import Records
+from tedsl.autotune.tuner import Options
 from tedsl.errors import TuneError
-from tedsl.expr.tensor import Tensor
 from tedsl.runtime.fingerprint import code_version
 from tedsl.scheduling.schedule import Schedule
 
 pytestmark = pytest.mark.cpu
 CODEGEN = code_version()
-N = 3000
-
-
-def chain(name: str = "y", size: int = N) -> Tensor:
-    x = te.placeholder((size,), "float32", name=f"{name}_in")
-    return te.compute((size,), lambda i: te.tanh(x[i] * 2.0 + 1.0) * te.exp(-x[i]), name=name)
-
-
-def pieces(*choices: int):
-    """A schedule function with one knob."""
-
-    def schedule(s: Schedule) -> None:
-        stage = s[s.outputs[0]]
-        piece = s.knob("piece", choices, choices[0])
-        _, inner = stage.split(stage.op.axis[0], factor=piece)
-        stage.vectorize(inner)
-
-    return schedule
 
 
 def check_chain(kernel: Callable[[np.ndarray], Any]) -> None:
@@ -93,6 +77,22 @@ def test_winners_are_kept_in_a_text_file_and_replayed(tmp_path: Path):
     assert certified.replayed
     assert certified.winner.candidate.key == first.winner.candidate.key
     assert len(path.read_text().splitlines()) == 4
+
+
+def test_budgets_by_name(tmp_path: Path):
+    path = tmp_path / "r.sqlite"
+    shape = pieces(*range(8, 88, 4))
+    unmeasured = tune(chain(), "cpu", budget="none", records=path, schedule=shape)
+    check_chain(unmeasured.kernel)
+    assert unmeasured.measure_seconds == 0.0
+    assert unmeasured.winner.outcome.samples == ()
+    assert not path.exists() or not rows(path)
+    quick = tune(chain(), "cpu", budget="quick", records=path, schedule=shape)
+    assert len(quick.trials) == 16
+    assert tune(chain(), "cpu", budget="quick", records=path, schedule=shape).replayed
+    known = tune(chain(), "cpu", budget="none", records=path, schedule=shape)
+    assert known.replayed
+    assert known.winner.candidate.key == quick.winner.candidate.key
 
 
 def test_softmax_with_default_rules(tmp_path: Path):
@@ -175,9 +175,12 @@ def test_symbolic_sizes_need_a_value():
         ("cuda:sm_90", {}, "cannot be timed on the target 'cuda:sm_90'"),
         ("cpu", {"trials": 0}, "trials=0 is no budget"),
         ("cpu", {"seconds": -1.0}, r"seconds=-1.0 is no budget"),
+        ("cpu", {"budget": "some"}, r"budget='some' is unknown(.|\n)*quick \(16\)"),
+        ("cpu", {"budget": "quick", "trials": 3}, "two budgets"),
+        ("cpu", {"budget": "none", "seconds": 3.0}, "measures nothing"),
     ],
 )
-def test_what_cannot_be_tuned_is_refused(target: str, budget: dict[str, float], text: str):
+def test_what_cannot_be_tuned_is_refused(target: str, budget: dict[str, Any], text: str):
     with pytest.raises(TuneError, match=text):
         tune(chain(), target, records=False, **budget)
 
@@ -228,20 +231,6 @@ def wait_for_rows(path: Path, count: int, seconds: float = 60.0) -> None:
     raise AssertionError("the program records nothing")
 
 
-def test_ctrl_c_returns_the_best_so_far(tmp_path: Path, start: Start):
-    path = tmp_path / "r.sqlite"
-    process = start(path, 1000)
-    wait_for_rows(path, 3)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 0, err.decode()
-    found = json.loads(out)
-    assert found["interrupted"]
-    assert found["right"]
-    assert not found["exhausted"]
-    assert len(rows(path)) < found["space"]
-
-
 def test_a_killed_search_is_resumed(tmp_path: Path, start: Start):
     path = tmp_path / "r.sqlite"
     process = start(path, 12)
@@ -261,3 +250,11 @@ def test_a_killed_search_is_resumed(tmp_path: Path, start: Start):
     for row in after:
         if row["key"] in before:
             assert row["samples"] == before[row["key"]]
+
+
+def test_every_option_is_documented_and_known():
+    documented = {*TuneOptions.__annotations__, *SizesOptions.__annotations__}
+    known = {field.name for field in fields(Options)} - {"command"}
+    assert documented == known
+    with pytest.raises(TypeError, match="trails"):
+        autotune(chain(), "cpu", trails=3)  # pyright: ignore[reportCallIssue]

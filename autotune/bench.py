@@ -1,0 +1,360 @@
+"""Guarded arrays, what the outputs must be, and a clock: where a candidate is checked and timed.
+
+Every candidate: two kinds of inputs, outputs poisoned before and red zones looked at after each
+run, inputs that must not change, and a second run whose outputs must have the same bits.  One that
+may win, being about as fast as the best so far, goes through more: rows of zeros, of equal, tiny,
+negative or masked values, and small odd sizes where sizes are symbolic.  Imports `arena`, `oracle`.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from tedsl.autotune.arena import Arena, Guarded, Wanted, open_arena
+from tedsl.autotune.check import Tolerance
+from tedsl.autotune.inputs import ADVERSE, KINDS, Array, Extents, make_inputs
+from tedsl.autotune.oracle import Oracle, argument_order, scalars_of
+from tedsl.autotune.workload import Workload
+from tedsl.errors import ExprError, TuneError
+from tedsl.expr.evaluate import evaluate_scalar
+from tedsl.expr.tensor import Tensor
+from tedsl.runtime.arrays import NUMPY_DTYPES
+from tedsl.runtime.kernel import Kernel
+
+RACE = 5
+"""Samples after which a clearly slower candidate is dropped."""
+HOPELESS = 1.5
+"""What is this many times slower than the best, in its fastest sample, is dropped."""
+NEAR = 1.1
+"""What is within this factor of the best may win."""
+REPEATS = 15
+SAMPLE_SECONDS = 1.0
+DRIFT = 0.02
+ODD = (7, 33, 13, 17, 5, 9, 3)
+SMALL_WORK = 4_000_000
+"""Points that a run at other sizes may have."""
+CONSENTS = ("atomic",)
+"""Primitives that say that the order of additions does not matter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a check found wrong: `wrong` or `nondeterministic`, the reason, the whole text."""
+
+    status: str
+    reason: str
+    text: str
+
+
+class Stand:
+    """Inputs and outputs of one size, and what the outputs must be.
+
+    Args:
+        arena: where arrays live.
+        size: the sizes.
+        target: for the oracle.
+        seed: of the inputs.
+        folder: where references are kept for a process that takes over.
+    """
+
+    def __init__(self, arena: Arena, size: Extents, target: str, seed: int, folder: Path) -> None:
+        self.arena = arena
+        self.size = size
+        self.workload = size.workload
+        self.seed = seed
+        self.folder = folder
+        self.oracle = Oracle(size, target)
+        self.tolerances = [
+            Tolerance.of(size, t).times(self.oracle.factor) for t in self.workload.outputs
+        ]
+        self.inputs: dict[str, dict[Tensor, Guarded]] = {}
+        self.sums: dict[str, dict[Tensor, int]] = {}
+        self.wanted: dict[str, list[Wanted] | None] = {}
+        self.outputs = self.empty_outputs()
+
+    @property
+    def label(self) -> str:
+        """`n=7, m=33`; nothing where all sizes are known."""
+        return ", ".join(f"{var.name}={value}" for var, value in self.size.values.items())
+
+    def put(self, kind: str) -> dict[Tensor, Guarded]:
+        """One more copy of the inputs of a kind."""
+        host = make_inputs(self.size, self.seed, kind)
+        return {t: self.arena.put(a, t.dtype) for t, a in host.items()}
+
+    def empty_outputs(self) -> list[Guarded]:
+        """One more set of outputs."""
+        return [self.arena.empty(self.size.shape(t), t.dtype) for t in self.workload.outputs]
+
+    def ready(self, kind: str) -> bool:
+        """Make inputs and reference of a kind; False where it asks for what has no one answer."""
+        if kind not in self.wanted:
+            host = make_inputs(self.size, self.seed, kind)
+            made = self._reference(kind, host)
+            if made is None:
+                self.wanted[kind] = None
+                return False
+            found, noises = made
+            self.wanted[kind] = [
+                self.arena.want(array, replace(tolerance, noise=noise))
+                for array, tolerance, noise in zip(found, self.tolerances, noises, strict=True)
+            ]
+            self.inputs[kind] = {t: self.arena.put(a, t.dtype) for t, a in host.items()}
+            self.sums[kind] = {t: self.arena.checksum(g) for t, g in self.inputs[kind].items()}
+        return self.wanted[kind] is not None
+
+    def check(self, kernel: Kernel, kinds: Sequence[str], twice: bool) -> Finding | None:
+        """What is wrong with a kernel's results, or None.  What it spoilt is made again."""
+        for number, kind in enumerate(kinds):
+            if not self.ready(kind):
+                continue
+            finding = self._check(kernel, kind, twice and number == 0)
+            if finding is not None:
+                self._restore(kind)
+                return finding
+        return None
+
+    def call(
+        self, kernel: Kernel, inputs: dict[Tensor, Guarded], outputs: Sequence[Guarded]
+    ) -> Callable[[], object]:
+        """A call of the kernel with everything bound."""
+        arguments = [inputs[t].array for t in argument_order(kernel)]
+        out = tuple(g.array for g in outputs)
+        scalars = scalars_of(kernel, self.size)
+        return lambda: kernel(*arguments, out=out, **scalars)
+
+    def _check(self, kernel: Kernel, kind: str, twice: bool) -> Finding | None:
+        text = self._run(kernel, kind)
+        if text is None and twice:
+            before = [self.arena.snapshot(output) for output in self.outputs]
+            text = self._run(kernel, kind)
+            pairs = zip(self.outputs, before, strict=True)
+            if text is None and not all(self.arena.same(o, b) for o, b in pairs):
+                if consents(kernel):
+                    return None
+                text = f"{kind} inputs: two runs gave different bits"
+                return Finding("nondeterministic", "two runs differ", self._placed(text))
+        if text is None:
+            return None
+        outside = "wrote outside its output" if "red zone" in text else "wrong output"
+        return Finding("wrong", outside, self._placed(text))
+
+    def _placed(self, text: str) -> str:
+        return f"at {self.label}: {text}" if self.label else text
+
+    def _run(self, kernel: Kernel, kind: str) -> str | None:
+        """Run once on poisoned outputs; what is wrong then."""
+        arena = self.arena
+        for output in self.outputs:
+            arena.poison(output)
+        self.call(kernel, self.inputs[kind], self.outputs)()
+        arena.finish()
+        for tensor, output, wanted in zip(
+            self.workload.outputs, self.outputs, self.wanted[kind] or (), strict=True
+        ):
+            wrong = arena.wrong(output, wanted, tensor.name)
+            if wrong is not None:
+                return f"{kind} inputs: {wrong}"
+            if not arena.intact(output):
+                return f"{kind} inputs: the red zone around {tensor.name} was written"
+        for tensor, given in self.inputs[kind].items():
+            if arena.checksum(given) != self.sums[kind][tensor]:
+                return f"{kind} inputs: the input {tensor.name} was written"
+        return None
+
+    def _restore(self, kind: str) -> None:
+        """Make inputs again that a wrong candidate has written."""
+        changed = (
+            self.arena.checksum(given) != self.sums[kind][tensor]
+            for tensor, given in self.inputs[kind].items()
+        )
+        if any(changed):
+            self.inputs[kind] = self.put(kind)
+
+    def _reference(
+        self, kind: str, inputs: dict[Tensor, Array]
+    ) -> tuple[list[Array], list[float]] | None:
+        """The wanted outputs and their noise, from the folder when a process made them before;
+        None where there are none."""
+        if kind in ADVERSE:
+            return self.oracle.adverse(inputs, self.tolerances, self.seed)
+        stem = f"{kind}{self.label.replace(', ', '.').replace('=', '')}"
+        paths = [self.folder / f"{stem}.{n}.npy" for n in range(len(self.workload.outputs))]
+        noted = self.folder / f"{stem}.noise.json"
+        if all(path.exists() for path in (*paths, noted)):
+            pairs = zip(paths, self.workload.outputs, strict=True)
+            noises = [float(x) for x in json.loads(noted.read_text())]
+            return [_load(path, t, self.size.shape(t)) for path, t in pairs], noises
+        found = self.oracle.outputs(inputs, self.seed)
+        for path, array in zip(paths, found, strict=True):
+            partial = path.with_suffix(".part")
+            with partial.open("wb") as file:
+                np.save(file, array.reshape(-1).view(np.uint8), allow_pickle=False)
+            partial.replace(path)
+        noises = self.oracle.noise(inputs, found, self.seed)
+        partial = noted.with_suffix(".part")
+        partial.write_text(json.dumps(noises))
+        partial.replace(noted)
+        return found, noises
+
+
+class Bench:
+    """Checks and times the kernels of one problem.
+
+    Args:
+        workload: the problem.
+        size: the sizes to tune for.
+        target: `cpu` or `cuda`.
+        seed: of the inputs.
+        folder: where to keep what a process that takes over needs.
+    """
+
+    def __init__(
+        self, workload: Workload, size: Extents, target: str, seed: int, folder: Path
+    ) -> None:
+        self.workload = workload
+        self.target = target
+        self.seed = seed
+        self.folder = folder
+        self.arena = open_arena(target)
+        self.stand = Stand(self.arena, size, target, seed, folder)
+        for kind in KINDS:
+            self.stand.ready(kind)
+        self.sentinel: tuple[Kernel, float] | None = None
+        self._small: list[Stand] | None = None
+        self._copies: list[tuple[dict[Tensor, Guarded], list[Guarded]]] = []
+        arrays = [*self.stand.inputs["random"].values(), *self.stand.outputs]
+        each = sum(guarded.nbytes for guarded in arrays)
+        self._count = self.arena.copies(each)
+        self.clock = self.arena.clock(each * self._count, folder / "clock")
+
+    def check(self, kernel: Kernel) -> Finding | None:
+        """What every candidate goes through."""
+        return self.stand.check(kernel, KINDS, twice=True)
+
+    def check_closely(self, kernel: Kernel) -> Finding | None:
+        """What one that may win goes through besides."""
+        finding = self.stand.check(kernel, ADVERSE, twice=False)
+        if finding is not None:
+            return finding
+        for stand in self._small_stands():
+            if _serves(kernel, stand.size):
+                finding = stand.check(kernel, ("random", *ADVERSE), twice=False)
+                if finding is not None:
+                    return finding
+        return None
+
+    def make_ready(self) -> None:
+        """Make now what the closer checks need."""
+        for stand in (self.stand, *self._small_stands()):
+            for kind in ADVERSE:
+                stand.ready(kind)
+
+    def time(self, kernel: Kernel, bound: float | None) -> list[float]:
+        """Seconds of single calls; few when even the fastest is clearly slower than `bound`."""
+        rotation = {"": self.rotation(kernel)}
+        race = self.clock.time(rotation, RACE, SAMPLE_SECONDS)[""]
+        if bound is not None and min(race) > HOPELESS * bound:
+            return list(race)
+        samples = race
+        if statistics.median(race) < SAMPLE_SECONDS / REPEATS:
+            samples = self.clock.time(rotation, REPEATS, SAMPLE_SECONDS)[""]
+        if self.sentinel is None:
+            self.sentinel = kernel, statistics.median(samples)
+        return list(samples)
+
+    def compare(self, kernels: Sequence[Kernel], rounds: int, seconds: float) -> list[list[float]]:
+        """Samples of several kernels, taken in turn."""
+        rotations = {str(n): self.rotation(kernel) for n, kernel in enumerate(kernels)}
+        found = self.clock.time(rotations, rounds, seconds)
+        return [list(found[name]) for name in rotations]
+
+    def drift(self) -> float:
+        """By how much the sentinel's time has changed for good, as a share; 0 when it has not.
+
+        When it has, the device is warmed up and asked again; what it says then is the new normal.
+        """
+        if self.sentinel is None:
+            return 0.0
+        kernel, before = self.sentinel
+        rotation = self.rotation(kernel)
+        drifted, _ = self._sentinel_drift(rotation, before)
+        if not drifted:
+            return 0.0
+        self.clock.warm_up(rotation)
+        _, now = self._sentinel_drift(rotation, before)
+        self.sentinel = kernel, now
+        return drifted
+
+    def _sentinel_drift(
+        self, rotation: Sequence[Callable[[], object]], before: float
+    ) -> tuple[float, float]:
+        """The change of the sentinel's time, 0 when small or within its own scatter; its time."""
+        samples = sorted(self.clock.time({"": rotation}, REPEATS, SAMPLE_SECONDS)[""])
+        now = statistics.median(samples)
+        quarter = len(samples) // 4
+        scatter = (samples[-1 - quarter] - samples[quarter]) / now
+        change = abs(now / before - 1)
+        return (change if change > max(DRIFT, scatter) else 0.0), now
+
+    def rotation(self, kernel: Kernel) -> list[Callable[[], object]]:
+        """The call of a kernel over every copy of the arrays."""
+        if not self._copies:
+            self._copies.append((self.stand.inputs["random"], self.stand.outputs))
+            while len(self._copies) < self._count:
+                self._copies.append((self.stand.put("random"), self.stand.empty_outputs()))
+        self._copies[0] = self.stand.inputs["random"], self.stand.outputs
+        return [self.stand.call(kernel, inputs, out) for inputs, out in self._copies]
+
+    def _small_stands(self) -> list[Stand]:
+        """Stands of other sizes, all odd and all one, where sizes are symbolic."""
+        if self._small is None:
+            self._small = []
+            variables = self.workload.variables
+            odd = {v.name: ODD[n % len(ODD)] for n, v in enumerate(variables)}
+            for sizes in (odd, {v.name: 1 for v in variables}) if variables else ():
+                stand = self._stand_at(sizes)
+                if stand is not None:
+                    self._small.append(stand)
+        return self._small
+
+    def _stand_at(self, sizes: dict[str, int]) -> Stand | None:
+        """A stand of some sizes; None where the computation has no meaning there."""
+        if any(v.lower is not None and sizes[v.name] < v.lower for v in self.workload.variables):
+            return None
+        size = Extents(self.workload, sizes)
+        shapes = [size.shape(t) for op in size.workload.operations for t in op.outputs]
+        work = sum(size.points(op) for op in size.workload.computes)
+        if work > SMALL_WORK or any(min(shape, default=1) < 0 for shape in shapes):
+            return None
+        stand = Stand(self.arena, size, self.target, self.seed, self.folder)
+        try:
+            stand.ready("random")
+        except (ExprError, TuneError):
+            return None
+        return stand
+
+
+def consents(kernel: Kernel) -> bool:
+    """True when the schedule asked for an order of additions that no run repeats."""
+    return any(step.primitive in CONSENTS for step in kernel.schedule.trace.steps)
+
+
+def _serves(kernel: Kernel, size: Extents) -> bool:
+    """True when the assumptions of the kernel's schedule hold at these sizes."""
+    known = {var.name: value for var, value in size.values.items()}
+    plan = kernel.schedule.plan
+    named = {var.name: var for var in size.workload.variables}
+    scalars = {named[name]: NUMPY_DTYPES[named[name].dtype].type(v) for name, v in known.items()}
+    return all(bool(evaluate_scalar(condition, scalars)) for condition in plan.assumptions)
+
+
+def _load(path: Path, tensor: Tensor, shape: tuple[int, ...]) -> Array:
+    raw: Array = np.load(path, allow_pickle=False)
+    return raw.view(NUMPY_DTYPES[tensor.dtype]).reshape(shape)

@@ -1,0 +1,599 @@
+"""Trying candidates for real: compile in parallel, measure one at a time, survive what goes wrong.
+
+The engine runs in a thread of its own and takes batches as they are proposed, so that on a GPU the
+candidates of one batch are compiled while those of the batch before are measured and the search
+thinks about the next.  Compiling workers fill the on-disk cache and report a hash of the lowered
+code; candidates with equal code share one measurement.  One measuring worker per device checks and
+times the rest under the device's lock; on a GPU another stands by, set up, to take its place when
+it dies.  On the CPU measuring waits until compiling is done, since both want the same cores.
+Imports `pool`, `timeline`, `outcome` and `space`.
+"""
+
+from __future__ import annotations
+
+import queue
+import statistics
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import wait as wait_for
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from tedsl.autotune.lock import DeviceLock
+from tedsl.autotune.outcome import Outcome, Status
+from tedsl.autotune.pool import COMMAND, Message, Pool, Reply, Worker
+from tedsl.autotune.space import Candidate
+from tedsl.autotune.timeline import Timeline
+from tedsl.errors import InternalError, TuneError
+
+Encode = Callable[[Candidate], Message]
+DESCRIBED = 8
+"""Candidates that a worker describes at a time."""
+FEW = 8
+"""Measurements and compilations after which their own times bound the next."""
+COMPILE_FLOOR = 5.0
+STALL_FLOOR = 2.0
+"""The least that a compilation gets when everything waits for it."""
+MEASURE_FLOOR = 1.0
+FIRST_FLOOR = 10.0
+WATCH_EVERY = 32
+"""Measurements between two looks at whether the device has become faster or slower."""
+TICK = 1.0
+"""Seconds without news after which a wait says so."""
+STRIKES = 3
+"""Runs of the tuner in which a candidate may fail in a way that may pass, before it is given up."""
+PASSING = (Status.TIMEOUT, Status.CRASH, Status.DEVICE_FAULT, Status.OUT_OF_MEMORY)
+"""Failures that another try may not meet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Time limits in seconds, how many workers compile, and whether that may overlap measuring."""
+
+    compile: float = 30.0
+    measure: float = 30.0
+    setup: float = 300.0
+    workers: int = 1
+    overlap: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A candidate of a batch with its outcome; None when the deadline came first.
+
+    `again` is true for a candidate that was done before and was timed anew, since the device had
+    become faster or slower meanwhile.
+    """
+
+    batch: int
+    position: int
+    outcome: Outcome | None
+    again: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A candidate of a batch that is compiled and waits for the device."""
+
+    batch: int
+    position: int
+    code: str
+    resources: dict[str, float]
+
+
+class Trier(Protocol):
+    """What a search needs of an engine."""
+
+    @property
+    def timeline(self) -> Timeline:
+        """When the device had something to do."""
+        ...
+
+    def begin(
+        self,
+        number: int,
+        candidates: Sequence[Candidate],
+        *,
+        known: Sequence[Outcome | None] = (),
+        deadline: float | None = None,
+        at_least: int = 0,
+    ) -> None:
+        """Take a batch."""
+        ...
+
+    def wait(self) -> Done:
+        """The next candidate that is done."""
+        ...
+
+    def describe(self, candidates: Sequence[Candidate]) -> Sequence[Mapping[str, float] | None]:
+        """What the static model says of candidates."""
+        ...
+
+    def compare(
+        self, candidates: Sequence[Candidate], rounds: int, seconds: float
+    ) -> list[list[float]] | None:
+        """Samples of several candidates taken in turn."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """A candidate on its way."""
+
+    batch: int
+    position: int
+    described: Message
+    deadline: float | None
+    strikes: int = 0
+    code: str = ""
+    resources: dict[str, float] = field(default_factory=dict[str, float])
+
+    @property
+    def problem(self) -> str:
+        """Which of several problems it is of."""
+        return str(self.described.get("problem", ""))
+
+    @property
+    def late(self) -> bool:
+        """True when nothing new may be begun for it."""
+        return self.deadline is not None and time.monotonic() > self.deadline
+
+
+@dataclass(slots=True, eq=False)
+class _Order:
+    """A request as it is, and what takes the reply: to the measuring worker, or to any that
+    compiles."""
+
+    request: Message
+    limit: float
+    take: Callable[[Reply], None]
+    compiles: bool = False
+
+
+class Engine:
+    """Compiles and measures candidates in worker processes.  Use as a context.
+
+    Args:
+        setup: the request that prepares a worker; `role` is added.
+        encode: a candidate as the request that describes it (`key` and how to schedule it).
+        limits: time limits.
+        lock: held while something is measured.
+        command: what a worker is.
+        measures: False starts no measuring worker until something is to be measured.
+
+    Attributes:
+        on_built: called by `wait`, in its thread, when a candidate is compiled.
+        on_tick: called by a wait, in its thread, when nothing has happened for a second.
+        interrupted: asked by a wait; when it says so, KeyboardInterrupt is raised there.
+    """
+
+    def __init__(
+        self,
+        setup: Message,
+        encode: Encode,
+        limits: Limits,
+        lock: DeviceLock,
+        command: Sequence[str] = COMMAND,
+        *,
+        measures: bool = True,
+    ) -> None:
+        self.encode = encode
+        self.measures = measures
+        self.limits = limits
+        self.lock = lock
+        self.compilers = [
+            Worker(command, {**setup, "role": "compile"}, limits.setup)
+            for _ in range(limits.workers)
+        ]
+        self.measurers = [
+            Worker(command, {**setup, "role": "measure"}, limits.setup)
+            for _ in range(2 if limits.overlap else 1)
+        ]
+        self.measurer = self.measurers[0]
+        self._timeline = Timeline(time.monotonic())
+        self.by_code: dict[str, Outcome] = {}
+        self.best: float | None = None
+        self.on_built: Callable[[Built], object] | None = None
+        self.on_tick: Callable[[], object] | None = None
+        self.interrupted: Callable[[], bool] | None = None
+        self._pool = Pool([*self.compilers, *self.measurers])
+        self._new: queue.SimpleQueue[Job | _Order] = queue.SimpleQueue()
+        self._done: queue.SimpleQueue[Done | Built | None] = queue.SimpleQueue()
+        self._waiting: deque[Job] = deque()
+        self._compiled: deque[Job] = deque()
+        self._orders: deque[_Order] = deque()
+        self._questions: deque[_Order] = deque()
+        self._owners: dict[Worker, Job | _Order] = {}
+        self._prepared: Job | None = None
+        self._begun = 0.0
+        self._watched: list[tuple[Job, Outcome]] = []
+        self._compile_times: list[float] = []
+        self._measure_times: dict[str, list[float]] = {}
+        self._stop = threading.Event()
+        self._threads = ThreadPoolExecutor(1, "tedsl-engine")
+        self._thread: Future[None] | None = None
+
+    def __enter__(self) -> Engine:
+        self._thread = self._threads.submit(self._run)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._pool.wake()
+        self._threads.shutdown()
+        self._pool.close()
+        self.lock.close()
+
+    @property
+    def timeline(self) -> Timeline:
+        """When the device had something to do."""
+        return self._timeline
+
+    def begin(
+        self,
+        number: int,
+        candidates: Sequence[Candidate],
+        *,
+        known: Sequence[Outcome | None] = (),
+        deadline: float | None = None,
+        at_least: int = 0,
+        positions: Sequence[int] | None = None,
+    ) -> None:
+        """Take a batch, or some of it; its outcomes come out of `wait`.
+
+        Args:
+            number: of the batch.
+            candidates: what is in it.
+            known: earlier outcomes by position.  One that another try may change is tried again,
+                until its strikes are used up.
+            deadline: `time.monotonic()` after which nothing new is begun.
+            at_least: how many of the first of the batch are tried even then.
+            positions: of the candidates in the batch; by default they are the whole batch.
+        """
+        places = range(len(candidates)) if positions is None else positions
+        for place, (position, candidate) in enumerate(zip(places, candidates, strict=True)):
+            done = known[place] if place < len(known) else None
+            strikes = 0 if done is None else strikes_of(done)
+            if done is not None and not 0 < strikes < STRIKES:
+                self._done.put(Done(number, position, done))
+                continue
+            limit = None if position < at_least else deadline
+            self._new.put(Job(number, position, self.encode(candidate), limit, strikes))
+        self._pool.wake()
+
+    def wait(self) -> Done:
+        """The next candidate that is done.
+
+        Raises:
+            TuneError: the workers cannot work.
+            InternalError: a worker met one.
+            KeyboardInterrupt: `interrupted` says so.
+        """
+        while True:
+            done = self._next()
+            if isinstance(done, Done):
+                return done
+
+    def poll(self, seconds: float) -> Done | None:
+        """The next candidate that is done, if that does not take longer.
+
+        Raises:
+            As `wait` does.
+        """
+        return self._next(seconds)
+
+    def drain(self) -> list[Done]:
+        """What is done already, without a wait."""
+        found: list[Done] = []
+        while not self._done.empty():
+            done = self._done.get()
+            if isinstance(done, Done):
+                found.append(done)
+        return found
+
+    def nudge(self) -> None:
+        """Have a wait look whether it is to end; may be called by a signal's handler."""
+        self._done.put(None)
+
+    def _next(self, seconds: float = TICK) -> Done | None:
+        """What comes next, if it is a candidate's outcome."""
+        try:
+            done = self._done.get(timeout=seconds)
+        except queue.Empty:
+            if self.on_tick is not None:
+                self.on_tick()
+            return None
+        if isinstance(done, Built):
+            if self.on_built is not None:
+                self.on_built(done)
+            return None
+        if done is None:
+            self._raise()
+        return done
+
+    def compare(
+        self, candidates: Sequence[Candidate], rounds: int, seconds: float
+    ) -> list[list[float]] | None:
+        """Samples of several candidates taken in turn; None when they could not be had."""
+        request: Message = {
+            "op": "compare",
+            "candidates": [self.encode(candidate) for candidate in candidates],
+            "rounds": rounds,
+            "seconds": seconds,
+        }
+        limit = len(candidates) * self.limits.compile + self.limits.measure + seconds
+        reply = self.ask(request, limit)
+        return reply.message["samples"] if reply.message.get("status") == "ok" else None
+
+    def describe(self, candidates: Sequence[Candidate]) -> list[dict[str, float] | None]:
+        """What the static model says of candidates, asked of the compiling workers."""
+        share = max(1, min(DESCRIBED, -(-len(candidates) // len(self.compilers))))
+        parts = [candidates[n : n + share] for n in range(0, len(candidates), share)]
+        replies: list[Future[Reply]] = []
+        for part in parts:
+            replies.append(Future())
+            request: Message = {"op": "estimate", "candidates": [self.encode(c) for c in part]}
+            limit = len(part) * self.limits.compile
+            self._new.put(_Order(request, limit, replies[-1].set_result, compiles=True))
+        self._pool.wake()
+        found: list[dict[str, float] | None] = []
+        for part, reply in zip(parts, replies, strict=True):
+            while not wait_for([reply], 1.0).done:
+                self._raise()
+            answers: list[dict[str, float] | None] | None = reply.result().message.get("found")
+            found += answers or [None] * len(part)
+        return found
+
+    def ask(self, request: Message, limit: float) -> Reply:
+        """What the measuring worker answers to a request of another kind, in `limit` seconds.
+
+        Batches may be under way meanwhile; the request comes before what waits to be measured.
+        """
+        found: Future[Reply] = Future()
+        self._new.put(_Order(request, limit, found.set_result))
+        self._pool.wake()
+        while not wait_for([found], 1.0).done:
+            self._raise()
+            if self.on_tick is not None:
+                self.on_tick()
+        return found.result()
+
+    def _raise(self) -> None:
+        """Raise what ended the thread, or the wait."""
+        if self.interrupted is not None and self.interrupted():
+            raise KeyboardInterrupt
+        if self._thread is not None and self._thread.done():
+            self._thread.result()
+            raise TuneError("the engine was asked for more after it had ended")
+
+    def _run(self) -> None:
+        """The thread."""
+        try:
+            if self.measures:
+                self._pool.start(self.measurer)
+            while not self._stop.is_set():
+                self._take()
+                blocked = self._begin()
+                for worker, request, reply in self._pool.wait(0.02 if blocked else 1.0, idle=True):
+                    self._answered(worker, request, reply)
+        finally:
+            self._pool.kill_all()
+            self._done.put(None)
+
+    def _take(self) -> None:
+        """What was asked for since."""
+        while not self._new.empty():
+            new = self._new.get()
+            if isinstance(new, Job):
+                self._waiting.append(new)
+            elif new.compiles:
+                self._questions.append(new)
+            else:
+                self._orders.append(new)
+
+    def _begin(self) -> bool:
+        """Hand out work to idle workers; True when only the device's lock stands in the way."""
+        self._drop_late()
+        for worker in self.compilers:
+            if self._questions and not worker.busy:
+                order = self._questions.popleft()
+                self._submit(worker, order.request, order.limit, order)
+            if self._waiting and not worker.busy:
+                job = self._waiting.popleft()
+                request = {"op": "compile", **job.described}
+                self._submit(worker, request, self._compile_limit(worker), job)
+        self._change_measurer()
+        while (self._compiled or self._orders) and not self.measurer.busy and self._quiet():
+            if self._orders:
+                if not self.lock.try_acquire():
+                    return True
+                order = self._orders.popleft()
+                self._measure(order.request, order.limit, order)
+                continue
+            job = min(self._compiled, key=lambda job: job.batch)
+            same = self.by_code.get(job.code)
+            if same is not None:
+                self._compiled.remove(job)
+                reason = same.reason or "same code as another candidate"
+                self._finish(job, replace(same, reason=reason))
+            elif self.lock.try_acquire():
+                self._compiled.remove(job)
+                request = {"op": "measure", **job.described, "bound": self.best}
+                self._measure(request, self._measure_limit(job), job)
+            else:
+                return True
+        self._prepare()
+        self._hurry()
+        return False
+
+    def _change_measurer(self) -> None:
+        """Let the one that stands by measure when the other is being set up again."""
+        if self.measurer.busy:
+            return
+        ready = [w for w in self.measurers if w.process is not None and not w.setting_up]
+        if ready and self.measurer not in ready:
+            self.measurer = ready[0]
+
+    def _stand_by(self) -> None:
+        """Start the worker that stands by, once the first has made what both need."""
+        for worker in self.measurers:
+            if worker.process is None and not worker.failures:
+                self._pool.start(worker)
+
+    def _hurry(self) -> None:
+        """Wait less long for compilations when there is nothing else to do."""
+        if self._waiting or self._compiled or self._orders or self.measurer.busy:
+            return
+        if len(self._compile_times) >= FEW:
+            usual = statistics.quantiles(self._compile_times, n=10)[-1]
+            limit = max(STALL_FLOOR, 3 * usual)
+            for worker in self.compilers:
+                if worker.busy and worker.settled and limit < worker.limit:
+                    worker.limit, worker.deadline = limit, worker.sent + limit
+
+    def _prepare(self) -> None:
+        """Tell the measuring worker what comes next, so that it has it built by then."""
+        if not self.limits.overlap or not self._compiled or not self.measurer.busy:
+            return
+        following = min(self._compiled, key=lambda job: job.batch)
+        if following is not self._prepared and following.code not in self.by_code:
+            self._prepared = following
+            self.measurer.prepare(following.described)
+
+    def _drop_late(self) -> None:
+        for jobs in (self._waiting, self._compiled):
+            for job in [job for job in jobs if job.late]:
+                jobs.remove(job)
+                self._finish(job, None)
+
+    def _submit(self, worker: Worker, request: Message, limit: float, owner: Job | _Order) -> None:
+        self._owners[worker] = owner
+        self._pool.submit(worker, request, limit)
+
+    def _measure(self, request: Message, limit: float, owner: Job | _Order) -> None:
+        self._begun = time.monotonic()
+        self._submit(self.measurer, request, limit, owner)
+
+    def _quiet(self) -> bool:
+        """True when nothing disturbs a measurement: neither what the compiling workers do now, nor
+        a killed kernel that the device has not let go of."""
+        if any(worker.stopping for worker in self.measurers):
+            return False
+        busy = [worker for worker in self.compilers if worker.busy]
+        return not busy or (self.limits.overlap and all(worker.settled for worker in busy))
+
+    def _compile_limit(self, worker: Worker) -> float:
+        """Three times what nearly all compilations took, once some have been seen."""
+        if len(self._compile_times) < FEW or not worker.settled:
+            return self.limits.compile
+        usual = statistics.quantiles(self._compile_times, n=10)[-1]
+        return min(self.limits.compile, max(COMPILE_FLOOR, 3 * usual))
+
+    def _measure_limit(self, job: Job) -> float:
+        """Five times what nearly all measurements of this problem took, once some have been seen;
+        more for the first of a worker, which wakes the device and makes the inputs."""
+        times = self._measure_times.get(job.problem, [])
+        if not times:
+            return self.limits.measure
+        if len(times) < FEW or not self.measurer.settled:
+            return min(self.limits.measure, max(FIRST_FLOOR, 10 * max(times)))
+        usual = statistics.quantiles(times, n=10)[-1]
+        floor = MEASURE_FLOOR if self.limits.overlap else 2 * MEASURE_FLOOR
+        return min(self.limits.measure, max(floor, 5 * usual))
+
+    def _answered(self, worker: Worker, request: Message, reply: Reply) -> None:
+        owner = self._owners.pop(worker)
+        now = time.monotonic()
+        measured = worker in self.measurers
+        if measured:
+            self.lock.release()
+            self._stand_by()
+            self._timeline.add(request["op"], self._begun, now, reply.message.get("parts", {}))
+        if isinstance(owner, _Order):
+            owner.take(reply)
+        elif measured:
+            self._measured(owner, reply, now - worker.sent)
+        else:
+            self._was_compiled(owner, reply)
+
+    def _was_compiled(self, job: Job, reply: Reply) -> None:
+        if reply.message.get("status") != "ok":
+            self._finish(job, outcome_of(reply))
+            return
+        job.code = str(reply.message["code"])
+        job.resources = dict(reply.message.get("resources", {}))
+        taken = job.resources.get("compile_seconds", 0.0)
+        self._compile_times.append(taken)
+        self._timeline.compile_seconds += taken
+        self._compiled.append(job)
+        self._done.put(Built(job.batch, job.position, job.code, job.resources))
+
+    def _measured(self, job: Job, reply: Reply, seconds: float) -> None:
+        outcome = outcome_of(reply, job.code)
+        outcome = replace(outcome, resources={**job.resources, **outcome.resources})
+        if outcome.status is not Status.TIMEOUT:  # a slow machine must not condemn equal code
+            self.by_code[outcome.code] = outcome
+        if outcome.status is Status.OK and outcome.seconds is not None:
+            self._measure_times.setdefault(job.problem, []).append(seconds)
+            self.best = min(self.best or outcome.seconds, outcome.seconds)
+            self._watched.append((job, outcome))
+            if len(self._watched) >= WATCH_EVERY:
+                self._watch()
+        self._finish(job, outcome)
+
+    def _watch(self) -> None:
+        """See whether the device has changed since the last look; candidates measured since are
+        timed again if so."""
+        watched = {str(job.described["key"]): (job, out) for job, out in self._watched}
+        self._watched.clear()
+        asked: list[Message] = [job.described for job, _ in watched.values()]
+
+        def take(reply: Reply) -> None:
+            again: dict[str, list[float]] = reply.message.get("again", {})
+            for key, samples in again.items():
+                job, outcome = watched[key]
+                median = statistics.median(samples)
+                fresh = replace(outcome, seconds=median, samples=tuple(samples))
+                self.by_code[fresh.code] = fresh
+                self._done.put(Done(job.batch, job.position, fresh, again=True))
+
+        limit = self.limits.measure + 2.0 * len(asked)
+        self._orders.append(_Order({"op": "watch", "candidates": asked}, limit, take))
+
+    def _finish(self, job: Job, outcome: Outcome | None) -> None:
+        if outcome is not None and outcome.status in PASSING:
+            strikes = {"strikes": float(job.strikes + 1)}
+            outcome = replace(outcome, resources={**outcome.resources, **strikes})
+        self._done.put(Done(job.batch, job.position, outcome))
+
+
+def strikes_of(outcome: Outcome) -> int:
+    """How often a candidate failed in a way that another try may not meet; 0 for all else."""
+    return int(outcome.resources.get("strikes", 1)) if outcome.status in PASSING else 0
+
+
+def outcome_of(reply: Reply, code: str = "") -> Outcome:
+    """What a worker's answer means.
+
+    Raises:
+        InternalError: the worker met one.
+    """
+    if reply.failure is not None:
+        return Outcome(reply.failure, reason=reply.reason, error=reply.error, code=code)
+    message = reply.message
+    if message["status"] == "internal":
+        raise InternalError(message["reason"], facts=[("worker", str(message["text"]))])
+    status = Status(message["status"])
+    samples = tuple(float(sample) for sample in message.get("samples", ()))
+    return Outcome(
+        status,
+        statistics.median(samples) if status is Status.OK else None,
+        samples,
+        str(message.get("reason", "")),
+        str(message.get("text", "")),
+        code,
+        message.get("resources", {}),
+    )

@@ -1,0 +1,282 @@
+"""What tries candidates on one machine: a `Host` per device, and `attend`, by which it is asked.
+
+`attend` takes a request as JSON text and gives the reply as JSON text, so that any executor can
+carry both; it runs in whatever process the executor has, which must never crash or hang for a
+candidate's sake: the compiling and measuring is done by processes of the host's own engine.  A host
+lives in its process until it is idle for a while or the process ends.  Imports `engine`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import json
+import os
+import queue
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tedsl.autotune.engine import Done, Engine, Limits
+from tedsl.autotune.environment import describe_cpu, describe_gpu, facts_of, usable_cpus
+from tedsl.autotune.lock import DeviceLock
+from tedsl.autotune.outcome import Outcome, Status
+from tedsl.autotune.pool import Message
+from tedsl.autotune.scratch import scratch_folder
+from tedsl.autotune.sessions import COMMAND, write_problem
+from tedsl.autotune.space import Candidate
+from tedsl.errors import InternalError, TuneError
+
+IDLE_SECONDS = 60.0
+"""How long a host's processes wait for more; starting them anew takes seconds on a GPU."""
+RECENT = 2
+"""Problems that certainly are still open in the measuring process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Which device, and how it is worked with.
+
+    Attributes:
+        target: `cpu` or `cuda`.
+        index: of the GPU; None for the current one.
+        seconds: time limit for compiling, and for measuring, one candidate.
+        command: what a worker is.
+    """
+
+    target: str
+    index: int | None = None
+    seconds: float = 30.0
+    command: tuple[str, ...] = COMMAND
+
+    def limits(self) -> Limits:
+        """On a GPU one core is left to whatever feeds the device; on the CPU measuring waits."""
+        gpu = self.target != "cpu"
+        cores = usable_cpus()
+        workers = max(1, min(32, cores - 1)) if gpu else max(1, min(8, cores))
+        return Limits(self.seconds, self.seconds, workers=workers, overlap=gpu)
+
+    def worker(self) -> tuple[str, ...]:
+        """The command of a worker that sees no other GPU."""
+        if self.index is None:
+            return self.command
+        shown = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+        name = shown[self.index] if self.index < len(shown) and shown[0] else str(self.index)
+        return ("env", f"CUDA_VISIBLE_DEVICES={name}", *self.command)
+
+
+class Host:
+    """One device of this machine and the processes that work for it.  Safe to ask from several
+    threads at once."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.device = describe_cpu()[0] if place.target == "cpu" else describe_gpu(place.index)[0]
+        self._opened: list[str] = []
+        self._boxes: dict[int, queue.SimpleQueue[Done | TuneError | InternalError]] = {}
+        self._numbers = itertools.count()
+        self._opening = threading.Lock()
+        self._kept = ExitStack()
+        self.scratch = self._kept.enter_context(scratch_folder())
+        setup: Message = {
+            "target": place.target,
+            "scratch": self.scratch,
+            "device": self.device,
+        }
+        alone = self.device if not place.index else f"{self.device} #{place.index}"
+        lock = DeviceLock(alone)
+        engine = Engine(setup, told, place.limits(), lock, place.worker())
+        self.engine = self._kept.enter_context(engine)
+        self._reader = threading.Thread(target=self._read, name="tedsl-host", daemon=True)
+        self._reader.start()
+
+    def close(self) -> None:
+        """End all processes."""
+        self._kept.close()
+
+    def attend(self, request: Message) -> Message:
+        """Do what is asked; `other` names the device where it is not the one that was wanted."""
+        if request["wanted"] not in ("", self.device):
+            return {"other": self.device}
+        with self._opening:
+            problem = self._open(request["problem"])
+        described: list[Message] = [
+            {**item, "key": f"{problem}:{item['key']}", "problem": problem, "best": request["best"]}
+            for item in request["candidates"]
+        ]
+        match request["op"]:
+            case "measure":
+                left, first = request["left"], int(request["at_least"])
+                return {"outcomes": self._measure(described, left, first)}
+            case "compare":
+                rounds, seconds = int(request["rounds"]), float(request["seconds"])
+                found = self.engine.compare([_travelled(d) for d in described], rounds, seconds)
+                return {"samples": found}
+            case _:
+                return {"found": self.engine.describe([_travelled(d) for d in described])}
+
+    def _open(self, setup: Message) -> str:
+        """Have the measuring process make what the problem needs."""
+        problem = write_problem(self.scratch, setup)
+        if problem not in self._opened[-RECENT:]:
+            limit = self.engine.limits.setup
+            reply = self.engine.ask({"op": "open", "problem": problem, "key": ""}, limit)
+            if reply.failure is not None or reply.message["status"] != "ok":
+                why = reply.reason or reply.message.get("reason", "")
+                raise TuneError(
+                    f"the search cannot start: {why}",
+                    facts=[("error", (reply.error or reply.message.get("text", ""))[-600:])],
+                    hint="make te.build(...) of the same tensors run first",
+                )
+        if problem in self._opened:
+            self._opened.remove(problem)
+        self._opened.append(problem)
+        return problem
+
+    def _measure(self, described: Sequence[Message], left: float | None, first: int) -> list[Any]:
+        """Outcomes as JSON, in order; None for what the time did not suffice for."""
+        number = next(self._numbers)
+        box = self._boxes[number] = queue.SimpleQueue()
+        until = None if left is None else time.monotonic() + left
+        candidates = [_travelled(item) for item in described]
+        self.engine.begin(number, candidates, deadline=until, at_least=first)
+        outcomes: list[Any] = [None] * len(described)
+        for _ in described:
+            done = box.get()
+            if not isinstance(done, Done):
+                raise done
+            outcomes[done.position] = None if done.outcome is None else outcome_json(done.outcome)
+        del self._boxes[number]
+        return outcomes
+
+    def _read(self) -> None:
+        """Hand each outcome to whoever waits for it; a second one, after a drift, comes late and
+        is left out, since the closing comparison times all that matter again."""
+        while True:
+            try:
+                done = self.engine.wait()
+            except (TuneError, InternalError) as error:
+                for box in list(self._boxes.values()):
+                    box.put(error)
+                return
+            box = self._boxes.get(done.batch)
+            if box is not None and not done.again:
+                box.put(done)
+
+
+class Hosts:
+    """The hosts of this process: each is made when first asked, and closed when idle."""
+
+    def __init__(self) -> None:
+        self._made: dict[Place, Host] = {}
+        self._users: dict[Place, int] = {}
+        self._timers: dict[Place, threading.Timer] = {}
+        self._lock = threading.Lock()
+
+    def attend(self, place: Place, request: Message) -> Message:
+        """Ask the host of a place."""
+        with self._lock:
+            timer = self._timers.pop(place, None)
+            if timer is not None:
+                timer.cancel()
+            self._users[place] = self._users.get(place, 0) + 1
+            if place not in self._made:
+                self._made[place] = Host(place)
+                _before_exit(self.close)
+        try:
+            return self._made[place].attend(request)
+        except TuneError:
+            self._drop(place, users=1)
+            raise
+        finally:
+            self._leave(place)
+
+    @property
+    def running(self) -> int:
+        """How many there are now."""
+        return len(self._made)
+
+    def close(self) -> None:
+        """Close all."""
+        with self._lock:
+            made, self._made = self._made, {}
+            for timer in self._timers.values():
+                timer.cancel()
+            self._timers.clear()
+        for host in made.values():
+            host.close()
+
+    def _leave(self, place: Place) -> None:
+        with self._lock:
+            self._users[place] -= 1
+            if not self._users[place] and place in self._made:
+                timer = threading.Timer(IDLE_SECONDS, self._drop, [place])
+                timer.daemon = True
+                self._timers[place] = timer
+                timer.start()
+
+    def _drop(self, place: Place, users: int = 0) -> None:
+        with self._lock:
+            host = self._made.pop(place, None) if self._users[place] <= users else None
+        if host is not None:
+            host.close()
+
+
+HOSTS = Hosts()
+"""Of this process: what an executor runs here has nothing else to keep them in."""
+
+
+def attend(text: str) -> str:
+    """Answer one request; both are JSON.  This is what executors are given."""
+    request: Message = json.loads(text)
+    place = Place(
+        request["target"], request["index"], request["seconds_each"], tuple(request["command"])
+    )
+    try:
+        if request["op"] == "facts":
+            return json.dumps({"facts": facts_of(place.target)})
+        return json.dumps(HOSTS.attend(place, request))
+    except InternalError as error:
+        return json.dumps({"internal": error.reason, "text": str(error)})
+    except TuneError as error:
+        return json.dumps({"error": error.reason, "text": str(error)})
+
+
+def told(candidate: Candidate) -> Message:
+    """The request that a travelled candidate stands for."""
+    described: Message = json.loads(candidate.trace)
+    return described
+
+
+def _travelled(described: Message) -> Candidate:
+    """A candidate that came as a request: the engine only passes it on."""
+    return Candidate((), json.dumps(described))
+
+
+def outcome_json(outcome: Outcome) -> Message:
+    """An outcome as JSON; the code without the name of the problem."""
+    return {**asdict(outcome), "code": outcome.code.partition("@")[0]}
+
+
+def read_outcome(data: Message) -> Outcome:
+    """The outcome that `outcome_json` wrote."""
+    return Outcome(
+        Status(data["status"]),
+        data["seconds"],
+        tuple(data["samples"]),
+        str(data["reason"]),
+        str(data["error"]),
+        str(data["code"]),
+        dict(data["resources"]),
+    )
+
+
+def _before_exit(close: Callable[[], None]) -> None:
+    """Have `close` called before a process of `multiprocessing` waits for its threads."""
+    if "multiprocessing.util" in sys.modules:
+        util: Any = importlib.import_module("multiprocessing.util")
+        util.Finalize(None, close, exitpriority=10)

@@ -1,0 +1,56 @@
+"""Ctrl-C while a search runs: it ends where nothing is half done, and what was learnt is kept.
+
+Imports nothing of the package.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable
+from types import FrameType
+
+INSISTENT = 3
+"""Presses from which on the wait is over: whatever runs is left at once."""
+
+
+class Interrupts:
+    """Takes Ctrl-C for as long as it is a context.
+
+    The first press asks the search to end, which it does at its next step; a second one changes
+    nothing, since it is ending already; the third raises KeyboardInterrupt wherever the program is.
+    Outside the main thread, or where the program handles Ctrl-C itself, that is left as it was.
+
+    Attributes:
+        presses: how many there were.
+        wake: called at a press, to end a wait; from a signal handler, so it must not block.
+    """
+
+    def __init__(self) -> None:
+        self.presses = 0
+        self.wake: Callable[[], object] | None = None
+        self._installed = False
+
+    @property
+    def requested(self) -> bool:
+        """True once the search should end."""
+        return self.presses > 0
+
+    def __enter__(self) -> Interrupts:
+        main = threading.current_thread() is threading.main_thread()
+        if main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, self._pressed)
+            self._installed = True
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._installed:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            self._installed = False
+
+    def _pressed(self, number: int, frame: FrameType | None) -> None:
+        self.presses += 1
+        if self.presses >= INSISTENT:
+            signal.default_int_handler(number, frame)
+        if self.wake is not None:
+            self.wake()

@@ -1,0 +1,595 @@
+"""One search for many sizes: candidates are decisions, and a candidate has a time at each size.
+
+    batch      every candidate at the first size, then at two, at three more, then at all the rest;
+               one that is far from the best at each size so far is cut
+    score      what the search learns: the power mean of slowdowns against the best known, in which
+               the sizes where a candidate is good count most, since others will serve the rest
+    finals     at each size the fastest few and the chosen ones, in turn
+    result     `cover`: a few kernels that lose little; `dispatch`: which serves which size
+
+The sizes are of one symbolic computation, whose kernels serve all of them, or of several constant
+ones that a function makes.  Every size has its own context in the records, so that a later search
+for one of them, and this one when it is repeated, begins with what is known.  Imports everything
+else of `autotune` but `driver`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import cast
+
+from tedsl.autotune.builders import Problem, ScheduleFunction
+from tedsl.autotune.context import Context
+from tedsl.autotune.cover import Times, best_of, cover, serving
+from tedsl.autotune.dispatch import Choice, Dispatcher, Row, condition_of, places_of
+from tedsl.autotune.environment import context_of
+from tedsl.autotune.events import Stage
+from tedsl.autotune.farm import Farm, Share
+from tedsl.autotune.inputs import Extents
+from tedsl.autotune.lockfile import LockFile
+from tedsl.autotune.outcome import Outcome, Status
+from tedsl.autotune.records import Records
+from tedsl.autotune.search.portfolio import Batch, Search
+from tedsl.autotune.sizes import spread
+from tedsl.autotune.space import Candidate, Decisions, Rejected, Space
+from tedsl.autotune.tuner import ENDLESS, Options, Tuner
+from tedsl.autotune.workload import Workload, digest
+from tedsl.build import build
+from tedsl.errors import TuneError
+from tedsl.expr.evaluate import evaluate_scalar
+from tedsl.expr.tensor import Tensor
+from tedsl.runtime.kernel import Kernel
+from tedsl.scheduling.scans import inputs_of
+from tedsl.scheduling.schedule import Schedule
+
+CUT = 1.6
+"""A candidate that is this many times slower than the best at each size so far is cut."""
+RUNGS = (1, 3, 6)
+ASSUMES = '"assume"'
+"""Numbers of sizes after which hopeless candidates are cut."""
+POWER = 4.0
+"""Of the mean of slowdowns: the larger, the less does it count where a candidate is slow."""
+CLOSE = 1.10
+RIVALS = 3
+ROUNDS = 24
+FINAL_SECONDS = 2.0
+NEVER = -1.0
+"""Stands in the records for the time of what does not run at a size."""
+FAILED = (Status.WRONG, Status.NONDETERMINISTIC)
+
+
+@dataclass(slots=True, eq=False)
+class Case:
+    """One size: its problem, its place in the records, and what was found there.
+
+    Attributes:
+        times: seconds of each candidate that ran correctly, by the key of the shared candidate.
+        own: the candidate that a shared one is at this size, by the same key.
+    """
+
+    sizes: dict[str, int]
+    weight: float
+    workload: Workload
+    problem: Problem
+    space: Space
+    tuner: Tuner
+    share: Share
+    run: str = ""
+    times: dict[str, float] = field(default_factory=dict[str, float])
+    own: dict[str, Candidate] = field(default_factory=dict[str, Candidate])
+    outcomes: dict[str, Outcome] = field(default_factory=dict[str, Outcome])
+    waits: dict[int, list[str]] = field(default_factory=dict[int, list[str]])
+    missing: dict[int, int] = field(default_factory=dict[int, int])
+
+    @property
+    def best(self) -> float:
+        """The least time."""
+        return min(self.times.values(), default=math.inf)
+
+    def known(self, candidate: Candidate) -> Outcome | None:
+        """What an earlier run found of a candidate here."""
+        record = self.tuner.known.get(candidate.key)
+        if record is None or record.trace != candidate.trace:
+            return None
+        return record.outcome
+
+    @property
+    def label(self) -> str:
+        """`m=64, n=512`."""
+        return ", ".join(f"{name}={value}" for name, value in self.sizes.items())
+
+
+Make = Callable[..., "Tensor | Sequence[Tensor]"]
+
+
+class Joint:
+    """The search for many sizes.
+
+    Args:
+        outputs: tensors with symbolic sizes, or a function from sizes, by name, to tensors.
+        target: `cpu` or `cuda`.
+        sizes: each with its weight.
+        records: where all is kept.
+        options: as for a search of one size.
+        farm: where candidates are tried.
+    """
+
+    def __init__(
+        self,
+        outputs: Tensor | Sequence[Tensor] | Make,
+        target: str,
+        sizes: Sequence[tuple[dict[str, int], float]],
+        records: Records,
+        options: Options,
+        farm: Farm,
+    ) -> None:
+        self.begin = time.monotonic()
+        self.make = None if isinstance(outputs, (Tensor, Sequence)) else outputs
+        self.target = target
+        self.records = records
+        self.options = options
+        self.farm = farm
+        self.interrupted = False
+        self.cases = self._cases(cast("Tensor | Sequence[Tensor]", outputs), sizes)
+        self.order = spread([case.sizes for case in self.cases])
+        self.lead = max(self.cases, key=lambda case: math.prod(case.sizes.values()))
+        self.candidates: dict[str, Candidate] = {}
+        self.trials = self.lead.tuner.trials or ENDLESS
+        self.search = Search(
+            self.lead.space,
+            depth=self.lead.tuner.search.depth,
+            trials=self.trials,
+            seed=self.lead.tuner.seed,
+            warm=[] if options.fresh else self._warm(),
+            describe=self.lead.share.describe if target != "cpu" else None,
+        )
+        self.narrator = self.lead.tuner.narrator
+        self.state = "interrupted"
+        self.served: list[str] = []
+
+    def _cases(
+        self,
+        outputs: Tensor | Sequence[Tensor],
+        sizes: Sequence[tuple[dict[str, int], float]],
+    ) -> list[Case]:
+        """A case for each size; `outputs` are those of a symbolic computation."""
+        cases: list[Case] = []
+        for size, weight in sizes:
+            made = outputs if self.make is None else self.make(**size)
+            first = cases[0] if cases and self.make is None else None
+            workload = Workload.of(made) if first is None else first.workload
+            function = self.options.schedule
+            fresh = Problem(workload.outputs, self.target, function) if first is None else None
+            problem = fresh or cases[0].problem
+            space = problem.space() if first is None else first.space
+            named = size if workload.variables else {}
+            Extents(workload, named)  # every symbolic size has a value
+            context = context_of(
+                workload,
+                self.target,
+                space.name,
+                json.dumps(named, sort_keys=True, separators=(",", ":")),
+                self.farm.facts,
+            )
+            tuner = Tuner(
+                problem, space, workload, context, self.records, self.options, named, self.begin
+            )
+            cases.append(
+                Case(size, weight, workload, problem, space, tuner, tuner.share(self.farm))
+            )
+        return cases
+
+    @property
+    def context(self) -> Context:
+        """The context of all sizes together."""
+        workloads = dict.fromkeys(case.workload.hash for case in self.cases)
+        together = digest(" ".join(workloads)) if len(workloads) > 1 else next(iter(workloads))
+        sizes = json.dumps([case.sizes for case in self.cases], sort_keys=True)
+        return replace(self.lead.tuner.context, workload=together, sizes=sizes)
+
+    def replay(self) -> Dispatcher | None:
+        """What the records lead to, when a run over these sizes had at least this budget."""
+        trials, seconds = self.lead.tuner.trials, self.options.seconds
+        runs = (run for run in self.records.runs(self.context) if run.covers(trials, seconds))
+        run = next(runs, None)
+        if run is None:
+            return None
+        chosen: list[Candidate] = []
+        table: dict[int, tuple[float, ...]] = {}
+        least: Mapping[str, float] = {}
+        for place, record in enumerate(self.records.candidates(run.id)):
+            found = self.lead.space.candidate(record.decisions, "record")
+            if isinstance(found, Rejected) or found.trace != record.trace:
+                return None  # the rules have changed since
+            chosen.append(found)
+            table[place] = tuple(t if t != NEVER else math.inf for t in record.outcome.samples)
+            least = record.outcome.resources
+        if not chosen or len(chosen) != least.get("kernels"):
+            return None
+        best = [least[f"least {n}"] for n in range(len(self.cases))]
+        return self._built(chosen, self._rows(table, list(table), best))
+
+    def _keep(self, joint: str, chosen: Sequence[str], state: str) -> None:
+        """Record what was chosen: for each candidate its time at every size, and the least times
+        of all."""
+        least = {f"least {n}": case.best for n, case in enumerate(self.cases)}
+        least["kernels"] = len(chosen)
+        for place, key in enumerate(chosen):
+            times = tuple(case.times.get(key, NEVER) for case in self.cases)
+            seconds = statistics.geometric_mean([t for t in times if t != NEVER])
+            outcome = Outcome(Status.OK, seconds, times, resources=least)
+            self.records.add(joint, place, self.candidates[key], outcome)
+        winner = self.candidates[chosen[0]] if chosen else None
+        self.records.finish(joint, state, winner)
+
+    def _rows(self, table: Times, chosen: Sequence[int], best: Sequence[float]) -> list[Row]:
+        """What each size gets of the chosen ones."""
+        return [
+            Row(case.sizes, place, seconds, seconds / best[n], case.weight)
+            for n, (case, place) in enumerate(zip(self.cases, serving(table, chosen), strict=True))
+            if math.isfinite(seconds := table[chosen[place]][n])
+        ]
+
+    def run(self) -> Dispatcher:
+        """Search, compare, choose, record, build.
+
+        Raises:
+            TuneError: there is a size at which nothing ran correctly.
+        """
+        options, records = self.options, self.records
+        trials = self.lead.tuner.trials
+        joint = records.start(
+            self.context, seed=self.lead.tuner.seed, trials=trials, seconds=options.seconds
+        )
+        for case in self.cases:
+            case.run = records.start(
+                case.tuner.context, seed=case.tuner.seed, trials=0, seconds=options.seconds
+            )
+        try:
+            try:
+                with self.lead.tuner.display:
+                    self.narrator.phase(Stage.SEARCH)
+                    self._loop()
+                    self.narrator.phase(Stage.FINALS)
+                    self._finals()
+            except (KeyboardInterrupt, TuneError) as error:
+                self.interrupted = True
+                self.narrator.interrupted(str(error) or "interrupted")
+                if any(not case.times for case in self.cases):
+                    raise
+            if not self.interrupted:
+                self.state = "exhausted" if self.search.exhausted else "done"
+        finally:
+            count = len(self.search.done)
+            self.narrator.finished(self.state, "", count, self.search.best, self.farm.timeline)
+            for case in self.cases:
+                first = min(case.times, key=lambda key: case.times[key], default=None)
+                winner = None if first is None else case.own[first]
+                records.finish(case.run, self.state, winner, len(case.outcomes))
+            whole = all(case.times for case in self.cases)
+            self._keep(joint, self._chosen() if whole else [], self.state)
+        return self.dispatcher()
+
+    def pinned(self, lock: LockFile) -> Dispatcher | None:
+        """The dispatcher that a lock file pins; None where it does not know every size.
+
+        Raises:
+            TuneError: it does not, and the search is frozen.
+        """
+        rows: list[Row] = []
+        chosen: dict[str, Candidate] = {}
+        for case in self.cases:
+            context = case.tuner.context
+            found = lock.pinned(context, case.space, frozen=self.options.frozen)
+            entry = lock.find(context)
+            if found is None or entry is None:
+                return None
+            chosen.setdefault(found.key, found)
+            place = list(chosen).index(found.key)
+            rows.append(Row(case.sizes, place, entry.seconds, 1.0, case.weight))
+        return self._built(list(chosen.values()), rows)
+
+    def pin(self, lock: LockFile, found: Dispatcher) -> None:
+        """Write to a lock file what serves each size."""
+        for case, row in zip(self.cases, found.table, strict=True):
+            names = ", ".join(tensor.name for tensor in case.workload.outputs)
+            own = case.own[self.served[row.kernel]]
+            lock.pin(case.tuner.context, names, own, row.seconds)
+
+    def dispatcher(self) -> Dispatcher:
+        """The kernels that lose least, and what decides between them.
+
+        Raises:
+            TuneError: there is a size at which nothing ran correctly.
+        """
+        for case in self.cases:
+            if not case.times:
+                raise TuneError(
+                    f"none of {len(case.outcomes)} candidates ran correctly at {case.label}",
+                    facts=[("failed", line) for line in _reasons(case)],
+                    hint="build the default schedule with te.build and compare it with te.evaluate",
+                )
+        keys, table = self._table()
+        chosen = self._chosen()
+        rows = self._rows(table, [keys.index(key) for key in chosen], best_of(table))
+        if len(rows) < len(self.cases):
+            raise TuneError(
+                f"{self.options.kernels} kernels cannot serve all of {len(self.cases)} sizes",
+                hint="allow more: kernels=...",
+            )
+        self.served = chosen
+        return self._built([self.candidates[key] for key in chosen], rows)
+
+    def _built(self, chosen: Sequence[Candidate], rows: Sequence[Row]) -> Dispatcher:
+        lead = self.lead
+        if self.make is None:
+            made = [build(lead.problem.schedule(c.decisions), self.target) for c in chosen]
+            choices = [
+                Choice(self._text(candidate), condition_of(kernel.schedule.plan.assumptions))
+                for candidate, kernel in zip(chosen, made, strict=True)
+            ]
+            names = list(rows[0].sizes)
+            return Dispatcher(choices, rows, lambda n, _: made[n], places_of(made[0], names))
+        decisions = [candidate.decisions for candidate in chosen]
+        instances = Instances(self.make, self.target, self.options.schedule, decisions)
+        for case in self.cases:
+            instances.problems[tuple(sorted(case.sizes.items()))] = case.problem
+        choices = [Choice(self._text(candidate)) for candidate in chosen]
+        return Dispatcher(choices, rows, instances.kernel, self._constant_places())
+
+    def _text(self, candidate: Candidate) -> str:
+        named = self.lead.problem.naming.named
+        knobs = tuple(replace(knob, name=named(knob.name)) for knob in candidate.knobs)
+        return str(replace(candidate, knobs=knobs))
+
+    def _constant_places(self) -> dict[str, tuple[int, int]]:
+        """For each size an argument and dimension that equals it at every tuned size."""
+        shapes: list[list[tuple[int, ...]]] = []
+        for case in self.cases:
+            size = Extents(case.workload, {})
+            plan = case.problem.schedule({}).plan
+            shapes.append([size.shape(tensor) for tensor in inputs_of(plan)])
+        found: dict[str, tuple[int, int]] = {}
+        for name in self.cases[0].sizes:
+            for argument, shape in enumerate(shapes[0]):
+                for dimension in range(len(shape)):
+                    told = [each[argument][dimension] for each in shapes]
+                    if told == [case.sizes[name] for case in self.cases]:
+                        found.setdefault(name, (argument, dimension))
+        return found
+
+    def _warm(self) -> list[Decisions]:
+        """What won at these sizes before, or at sizes near them."""
+        found: dict[str, Decisions] = {}
+        for case in [self.lead, *self.cases]:
+            ok = [r for r in case.tuner.known.values() if r.outcome.status is Status.OK]
+            ok.sort(key=lambda r: (r.outcome.seconds or 0.0, r.key))
+            for decisions in [*(r.decisions for r in ok[:1]), *self._seeds(case)]:
+                found.setdefault(json.dumps(decisions, sort_keys=True), decisions)
+        return list(found.values())
+
+    def _seeds(self, case: Case) -> list[Decisions]:
+        return list(self.records.seeds(case.tuner.context, 1))
+
+    def _loop(self) -> None:
+        limit = self.options.seconds
+        deadline = None if limit is None else self.begin + limit
+        under_way: list[Batch] = []
+        while True:
+            while len(under_way) < self.search.depth:
+                late = deadline is not None and time.monotonic() > deadline
+                batch = None if late else self.search.ask()
+                if batch is None:
+                    break
+                self.narrator.proposed(batch, self.search.rejected)
+                self._begin(self.cases[self.order[0]], batch, batch.candidates, deadline)
+                under_way.append(batch)
+            if not under_way:
+                return
+            batch = under_way.pop(0)
+            outcomes = self._complete(batch, deadline)
+            self.search.tell(batch, outcomes)
+            pairs = zip(batch.candidates, outcomes, strict=True)
+            for number, (candidate, outcome) in enumerate(pairs, batch.first):
+                if outcome is not None:
+                    self.narrator.tried(number, candidate, outcome, self.farm.timeline)
+
+    def _begin(
+        self, case: Case, batch: Batch, candidates: Sequence[Candidate], deadline: float | None
+    ) -> None:
+        """Have candidates of a batch tried at a size, where they may run there."""
+        own: list[Candidate] = []
+        waits = case.waits[batch.number] = list[str]()
+        for candidate in candidates:
+            self.candidates.setdefault(candidate.key, candidate)
+            found = self._at(case, candidate)
+            if isinstance(found, Outcome):
+                case.outcomes[candidate.key] = found
+            else:
+                case.own[candidate.key] = found
+                own.append(found)
+                waits.append(candidate.key)
+        case.missing[batch.number] = len(own)
+        known = [case.known(candidate) for candidate in own]
+        first = 0 if batch.first else 1
+        case.share.begin(batch.number, own, known=known, deadline=deadline, at_least=first)
+
+    def _finish(self, case: Case, batch: Batch) -> None:
+        """Wait until all of a batch is done at a size, and record it."""
+        numbers = {c.key: batch.first + n for n, c in enumerate(batch.candidates)}
+        while case.missing[batch.number]:
+            done = case.share.wait()
+            case.missing[done.batch] -= 1
+            if done.outcome is not None:
+                case.outcomes[case.waits[done.batch][done.position]] = done.outcome
+        for key in case.waits[batch.number]:
+            outcome = case.outcomes.get(key)
+            if outcome is not None:
+                self.records.add(case.run, numbers[key], case.own[key], outcome)
+                if outcome.status is Status.OK and outcome.seconds is not None:
+                    case.times[key] = outcome.seconds
+
+    def _complete(self, batch: Batch, deadline: float | None) -> list[Outcome | None]:
+        """Try a batch at all sizes, except what is cut on the way; what the search is told."""
+        self._finish(self.cases[self.order[0]], batch)
+        alive = self._alive(batch, list(batch.candidates), 1)
+        for begin, end in zip(RUNGS, (*RUNGS[1:], len(self.order)), strict=True):
+            group = [self.cases[n] for n in self.order[begin:end]]
+            for place, case in enumerate(group):
+                for ahead in group[place and place + 1 : place + 2]:
+                    self._begin(ahead, batch, alive, deadline)
+                self._finish(case, batch)
+            alive = self._alive(batch, alive, end)
+        return [self._told(candidate) for candidate in batch.candidates]
+
+    def _alive(self, batch: Batch, candidates: Sequence[Candidate], count: int) -> list[Candidate]:
+        """Those that are near the best at one of the first sizes, or could not be tried there."""
+        done = [self.cases[n] for n in self.order[:count]]
+        kept: list[Candidate] = []
+        for candidate in candidates:
+            key = candidate.key
+            found = [case.outcomes[key] for case in done if key in case.outcomes]
+            if self.make is None and any(outcome.status in FAILED for outcome in found):
+                for case in self.cases:
+                    case.times.pop(key, None)  # one kernel serves all: it is wrong
+                continue
+            default = batch.first == 0 and candidate is batch.candidates[0]
+            ratios = [case.times[key] / case.best for case in done if key in case.times]
+            may_yet = any(outcome.status is Status.ILLEGAL for outcome in found)
+            if default or may_yet or min(ratios, default=math.inf) <= CUT:
+                kept.append(candidate)
+        return kept
+
+    def _told(self, candidate: Candidate) -> Outcome | None:
+        """What the search learns of a candidate: its score as a time, or how it failed."""
+        key = candidate.key
+        found = [case.outcomes[key] for case in self.cases if key in case.outcomes]
+        ratios = {
+            n: case.times[key] / case.best for n, case in enumerate(self.cases) if key in case.times
+        }
+        if not ratios:
+            bad = [outcome for outcome in found if outcome.status is not Status.OK]
+            return next(iter(bad), None)
+        tried = [n for n, case in enumerate(self.cases) if key in case.outcomes]
+        usual = statistics.geometric_mean(list(ratios.values()))
+        score = 0.0
+        for n, case in enumerate(self.cases):
+            ratio = ratios.get(n, math.inf if n in tried else max(CUT, usual))
+            score += case.weight * ratio**-POWER
+        ok = next(outcome for outcome in found if outcome.status is Status.OK)
+        scale = statistics.geometric_mean([case.best for case in self.cases if case.times])
+        return replace(ok, seconds=scale * score ** (-1 / POWER), samples=())
+
+    def _at(self, case: Case, candidate: Candidate) -> Candidate | Outcome:
+        """What a shared candidate is at a size; why it may not run there."""
+        if self.make is not None:
+            found = case.space.candidate(candidate.decisions, candidate.origin)
+            if isinstance(found, Rejected):
+                return Outcome(Status.ILLEGAL, reason=found.reason, error=found.error)
+            return found
+        if ASSUMES in candidate.trace:
+            plan = case.problem.schedule(candidate.decisions).plan
+            scalars = Extents(case.workload, case.sizes).scalars
+            for condition in plan.assumptions:
+                if not evaluate_scalar(condition, scalars):
+                    reason = f"assumes {condition_of([condition])}"
+                    return Outcome(Status.ILLEGAL, reason=reason)
+        return candidate
+
+    def _table(self) -> tuple[list[str], dict[int, list[float]]]:
+        """The candidates that ran, and for each its time at each size."""
+        ran = {key for case in self.cases for key in case.times}
+        keys = [key for key in self.candidates if key in ran]
+        return keys, {
+            number: [case.times.get(key, math.inf) for case in self.cases]
+            for number, key in enumerate(keys)
+        }
+
+    def _chosen(self) -> list[str]:
+        keys, table = self._table()
+        weights = [case.weight for case in self.cases]
+        chosen = cover(table, weights, self.options.within, self.options.kernels)
+        return [keys[number] for number in chosen]
+
+    def _finals(self) -> None:
+        """Time the fastest few of each size and the chosen ones in turn; nothing else may be
+        faster than the fastest of these afterwards."""
+        if any(not case.times for case in self.cases):
+            return
+        chosen = self._chosen()
+        for case in self.cases:
+            ranked = sorted(case.times, key=lambda key: (case.times[key], key))
+            near = [key for key in ranked[:RIVALS] if case.times[key] <= CLOSE * case.best]
+            rivals: dict[str, str] = {}
+            for key in [*near, *(key for key in chosen if key in case.times)]:
+                rivals.setdefault(case.outcomes[key].code or key, key)
+            if len(rivals) < 2:
+                continue
+            keys = list(rivals.values())
+            own = [case.own[key] for key in keys]
+            taken = case.share.compare(own, ROUNDS, FINAL_SECONDS)
+            if taken is None:
+                continue
+            before = dict(case.times)
+            for key, samples in zip(keys, taken, strict=True):
+                case.times[key] = statistics.median(samples)
+                self.records.refine(case.run, case.own[key].key, samples, case.times[key])
+            least = min(case.times[key] for key in keys)
+            drift = statistics.median(case.times[key] / before[key] for key in keys)
+            codes = {code: case.times[key] for code, key in rivals.items()}
+            for key in case.times:
+                if key not in keys:
+                    same = codes.get(case.outcomes[key].code or key)
+                    case.times[key] = same or max(drift * before[key], least)
+
+
+class Instances:
+    """The kernels of a function of constant sizes: one for each size and set of decisions, built
+    when it is first asked for."""
+
+    def __init__(
+        self,
+        make: Make,
+        target: str,
+        function: ScheduleFunction | None,
+        chosen: Sequence[Decisions],
+    ) -> None:
+        self.make = make
+        self.target = target
+        self.function = function
+        self.chosen = tuple(chosen)
+        self.problems: dict[tuple[tuple[str, int], ...], Problem] = {}
+        self.kernels: dict[tuple[object, ...], Kernel] = {}
+
+    def kernel(self, number: int, sizes: Mapping[str, int]) -> Kernel:
+        """The kernel by the decisions of this number; by others where these are not legal."""
+        point = tuple(sorted(sizes.items()))
+        found = self.kernels.get((number, point))
+        if found is None:
+            if point not in self.problems:
+                made = self.make(**sizes)
+                outputs = (made,) if isinstance(made, Tensor) else tuple(made)
+                self.problems[point] = Problem(outputs, self.target, self.function)
+            found = build(self._schedule(number, self.problems[point]), self.target)
+            self.kernels[number, point] = found
+        return found
+
+    def _schedule(self, number: int, problem: Problem) -> Schedule:
+        space = problem.space()
+        for decisions in (self.chosen[number], *self.chosen):
+            found = space.candidate(decisions, "dispatch")
+            if isinstance(found, Candidate):
+                return problem.schedule(found.decisions)
+        return problem.schedule(space.default().decisions)
+
+
+def _reasons(case: Case) -> list[str]:
+    """How candidates failed at a size."""
+    counts = Counter(f"{o.status}: {o.reason}" for o in case.outcomes.values())
+    return [f"{count} {reason}" for reason, count in counts.most_common(8)]

@@ -1,0 +1,436 @@
+"""How long a kernel should take on a GPU: throughput of each unit, latency that nothing hides,
+waves of programs, traffic with what the second-level cache saves.
+
+A program is a chain of statements.  Alone it takes the sum of what each takes, with the latencies
+that its pipeline does not hide; several on one processor share its units.  The processors together
+share the cache and device memory.  Imports `ir` and the other files of `static`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tedsl.autotune.static.device import GpuFacts, Weights
+from tedsl.autotune.static.held import (
+    THREADS,
+    Held,
+    held,
+    pipelined,
+    uses_groups,
+    uses_matrix_units,
+)
+from tedsl.autotune.static.leaves import Leaf, Nest, nest_of
+from tedsl.autotune.static.moves import Move, Mover
+from tedsl.autotune.static.operations import Operations, operations
+from tedsl.autotune.static.points import Values
+from tedsl.dtypes import DType
+from tedsl.expr.nodes import Expr
+from tedsl.ir.nodes import Accumulate, Buffer, Dot, Func, Scope, Store
+
+DEFAULT_WARPS = 4
+LARGEST = 1 << 20
+"""Elements that Triton allows in one value."""
+SFU_LANES = 16
+LINE = 64
+"""Bytes that a processor takes from the second-level cache in a cycle."""
+
+
+@dataclass(slots=True)
+class Unit:
+    """Cycles of one processor's units that one program takes."""
+
+    issue: float = 0.0
+    special: float = 0.0
+    matrix: float = 0.0
+    wide: float = 0.0
+    memory: float = 0.0
+
+    def add(self, other: Unit, times: float) -> None:
+        """Count `other` so many times."""
+        self.issue += other.issue * times
+        self.special += other.special * times
+        self.matrix += other.matrix * times
+        self.wide += other.wide * times
+        self.memory += other.memory * times
+
+    def busiest(self) -> float:
+        """Cycles of the unit that takes longest."""
+        return max(self.issue, self.special, self.matrix, self.wide, self.memory)
+
+
+@dataclass(slots=True)
+class _Chain:
+    """An iteration of a pipelined loop, in seconds: what is computed, what is copied meanwhile, and
+    how long a copy takes to arrive."""
+
+    work: float = 0.0
+    copies: float = 0.0
+    wait: float = 0.0
+
+    def pace(self, stages: int) -> float:
+        """Seconds from one iteration to the next."""
+        return max(self.work, self.copies, self.wait / (stages - 1))
+
+
+@dataclass(frozen=True, slots=True)
+class KernelEstimate:
+    """The figures of one kernel; times are in seconds, traffic in bytes of one launch."""
+
+    name: str
+    seconds: float
+    held: Held
+    warps: int
+    stages: int
+    programs: int
+    occupancy: int
+    waves: float
+    dram: float
+    l2: float
+    flops: float
+    special: float
+    instructions: float
+    alone: float
+    busy: float
+    processor: float
+    memory: float
+    cache: float
+    vector: float
+    imbalance: float
+    trips: float
+    cannot_launch: str | None
+
+
+def estimate_kernel(
+    func: Func,
+    sizes: Mapping[Expr, Values],
+    facts: GpuFacts,
+    weights: Weights,
+    resident: frozenset[Buffer] = frozenset(),
+) -> KernelEstimate:
+    """The figures of one kernel.
+
+    Args:
+        func: at TILE level.
+        sizes: values of the runtime sizes.
+        facts: of the device.
+        weights: of the model.
+        resident: buffers that the kernel before has left in the second-level cache.
+    """
+    nest = nest_of(func, sizes)
+    warps = func.launch.num_warps or DEFAULT_WARPS
+    mover = Mover(nest, facts.processors)
+    counted = [(leaf, _operations(leaf, warps * THREADS)) for leaf in nest.leaves]
+    moves = [m for leaf, found in counted for m in mover.moves(leaf, found)]
+    figures = held(nest, moves, warps, facts)
+    return _Model(nest, counted, moves, mover, figures, warps, facts, weights).estimate(resident)
+
+
+def _operations(leaf: Leaf, threads: int) -> Operations:
+    stmt = leaf.stmt
+    match stmt:
+        case Dot():
+            return operations(stmt, (stmt.lhs, stmt.rhs), threads)
+        case Store():
+            masks = () if stmt.mask is None else (stmt.mask,)
+            return operations(stmt, (stmt.value, *masks), threads)
+        case Accumulate():
+            masks = () if stmt.mask is None else (stmt.mask,)
+            return operations(stmt, (*stmt.values, *masks), threads)
+
+
+class _Model:
+    """Everything about one kernel, put together."""
+
+    def __init__(
+        self,
+        nest: Nest,
+        counted: Sequence[tuple[Leaf, Operations]],
+        moves: Sequence[Move],
+        mover: Mover,
+        figures: Held,
+        warps: int,
+        facts: GpuFacts,
+        weights: Weights,
+    ) -> None:
+        self.nest = nest
+        self.counted = counted
+        self.moves = moves
+        self.mover = mover
+        self.held = figures
+        self.warps = warps
+        self.facts = facts
+        self.weights = weights
+        self.by_leaf: dict[int, list[Move]] = {}
+        for move in moves:
+            self.by_leaf.setdefault(move.leaf.place, []).append(move)
+
+    def estimate(self, resident: frozenset[Buffer]) -> KernelEstimate:
+        """The figures of the kernel."""
+        facts, weights, nest = self.facts, self.weights, self.nest
+        units, alone = self._program()
+        occupancy = self._occupancy()
+        imbalance = self._imbalance()
+        busy = units.busiest() / facts.clock
+        each = -(-nest.programs // facts.processors)
+        rounds = -(-each // occupancy)
+        chain = alone * (rounds - 1 + imbalance)
+        processor = smooth((each - 1 + imbalance) * busy, chain, sharpness=weights.sharpness)
+        dram, l2 = self._traffic(occupancy, resident)
+        memory = dram / (facts.bandwidth * weights.dram_share)
+        cache = l2 / (facts.l2_bandwidth * weights.l2_share)
+        return KernelEstimate(
+            name=nest.func.name,
+            seconds=smooth(processor, memory, cache, sharpness=weights.sharpness),
+            held=self.held,
+            warps=self.warps,
+            stages=nest.func.launch.num_stages or 0,
+            programs=nest.programs,
+            occupancy=occupancy,
+            waves=nest.programs / (facts.processors * occupancy),
+            dram=dram,
+            l2=l2,
+            flops=sum(self._flops(leaf, found) for leaf, found in self.counted) * nest.programs,
+            special=units.special,
+            instructions=units.issue,
+            alone=alone,
+            busy=busy,
+            processor=processor,
+            memory=memory,
+            cache=cache,
+            vector=self._vector(),
+            imbalance=imbalance,
+            trips=max((leaf.times for leaf, _ in self.counted), default=0.0),
+            cannot_launch=self._refusal(),
+        )
+
+    def _flops(self, leaf: Leaf, found: Operations) -> float:
+        own = 2 * leaf.points if isinstance(leaf.stmt, Dot) else 0
+        return (found.flops + own) * leaf.times
+
+    def _vector(self) -> float:
+        """Bytes that a thread moves at once, in the mean over all bytes."""
+        total = sum(m.nbytes * m.times for m in self.moves)
+        if not total:
+            return 16.0
+        parts = sum(
+            m.nbytes * m.times / (16 if m.staged else m.layout.vector(m.buffer.dtype.nbytes))
+            for m in self.moves
+        )
+        return total / parts
+
+    # One program.
+
+    def _program(self) -> tuple[Unit, float]:
+        """What a program takes of each unit in all, and seconds when it has a processor alone."""
+        clock = self.facts.clock
+        total = Unit()
+        chains: dict[int, _Chain] = {}
+        alone = 0.0
+        for leaf, found in self.counted:
+            unit = self._unit(leaf, found)
+            total.add(unit, leaf.times)
+            pace = min(4.0, self.weights.issue * self.warps) / 4.0
+            own = max(unit.issue / pace, unit.special / min(1.0, 2 * pace), unit.matrix, unit.wide)
+            wait = self._wait(leaf)
+            inner = leaf.loops[-1] if leaf.loops else None
+            if inner is not None and pipelined(self.nest, inner) >= 2:
+                chain = chains.setdefault(id(inner), _Chain())
+                chain.work += own / clock + self._fold(found)
+                chain.copies += unit.memory / clock
+                chain.wait = max(chain.wait, wait)
+            else:
+                seconds = max(own, unit.memory) / clock + self._fold(found)
+                alone += (seconds + wait) * leaf.times
+        for loop, begin, _ in self.nest.loops:
+            chain = chains.get(id(loop))
+            if chain is not None:
+                stages = pipelined(self.nest, loop)
+                runs = self.nest.leaves[begin].times
+                entries = runs / max(loop.trips, 1e-9)
+                entries = 1.0 if loop.loop.flatten or self._flattened(begin) else entries
+                alone += runs * chain.pace(stages) + entries * chain.wait
+        spilled = self._spilled()
+        if spilled:
+            runs = max(leaf.times for leaf in self.nest.leaves)
+            extra = spilled * self.warps * 2 * runs * self.weights.spill
+            total.issue += extra / 4
+            total.memory += extra * 128 / LINE
+            alone += extra * 2 / clock
+        return total, alone
+
+    def _flattened(self, place: int) -> bool:
+        """True when a loop around goes on while the pipeline runs."""
+        return any(loop.loop.flatten for loop in self.nest.leaves[place].loops)
+
+    def _unit(self, leaf: Leaf, found: Operations) -> Unit:
+        facts = self.facts
+        unit = Unit()
+        moves = self.by_leaf.get(leaf.place, [])
+        count = found.plain + found.special
+        share = leaf.times or 1.0
+        for move in moves:
+            runs = move.times / share
+            if not move.staged:
+                vector = move.layout.vector(move.buffer.dtype.nbytes)
+                count += 2 * runs * max(move.nbytes / vector, self.warps * THREADS)
+            unit.memory += runs * move.moved / LINE
+        unit.issue = count / THREADS / 4
+        unit.special = found.special / SFU_LANES
+        ratio = facts.fma[DType.float64] / facts.fma[DType.float32]
+        unit.wide = found.wide / (128 * ratio)
+        if isinstance(leaf.stmt, Dot):
+            unit.matrix = 2 * leaf.points / self._rate(leaf.stmt)
+            unit.issue += leaf.points / self._rate(leaf.stmt) * 0.2
+        elif found.folded > 1:
+            unit.issue += 10 * max(found.results, self.warps) / THREADS
+        return unit
+
+    def _rate(self, dot: Dot) -> float:
+        """Operations of a product per cycle of a processor."""
+        facts, weights = self.facts, self.weights
+        per_cycle = 1.0 / (facts.processors * facts.clock)
+        if not uses_matrix_units(dot):
+            return facts.fma[DType.float32] * per_cycle * weights.fma_share
+        peak = facts.tensor.get(dot.lhs.dtype, facts.fma[DType.float32]) * per_cycle
+        if uses_groups(dot, self.warps, facts):
+            # Operands are read from shared memory: a narrow result reads much for what it does.
+            wide = min(1.0, dot.column.extent / 64) * (1.0 if dot.column.extent >= 128 else 0.9)
+            return peak * weights.tensor_share * wide
+        share = weights.mma_share if facts.wgmma else weights.tensor_share
+        tile = dot.row.extent * dot.column.extent / self.warps
+        return peak * share * min(1.0, math.sqrt(tile / 1024) * 0.5 + 0.5)
+
+    def _fold(self, found: Operations) -> float:
+        """Seconds until threads have combined what each has folded."""
+        if found.folded <= 1:
+            return 0.0
+        per_warp = found.folded * found.results / self.warps
+        across = found.results < self.warps or found.folded > per_warp
+        return self.weights.barrier * (1.0 if across and self.warps > 1 else 0.4)
+
+    def _wait(self, leaf: Leaf) -> float:
+        """Seconds until what a statement loads is there."""
+        loads = [m for m in self.by_leaf.get(leaf.place, []) if not m.writes]
+        runs = max((m.times / (leaf.times or 1.0) for m in loads), default=0.0)
+        return self.weights.latency * runs
+
+    # All programs.
+
+    def limit(self) -> int:
+        """Registers that a thread can have."""
+        own = self.nest.func.launch.maxnreg or self.facts.registers_thread
+        fits = self.facts.registers // (self.warps * THREADS)
+        return max(16, min(own, self.facts.registers_thread, fits))
+
+    def _spilled(self) -> float:
+        return max(0.0, self.held.registers - self.limit())
+
+    def _occupancy(self) -> int:
+        """Programs on one processor."""
+        facts = self.facts
+        registers = min(self.held.registers, self.limit())
+        each = -(-int(registers) // 8) * 8 * self.warps * THREADS
+        shared = self.held.shared + facts.shared_reserved
+        return max(
+            1,
+            min(
+                facts.blocks,
+                facts.warps // max(self.warps, 1),
+                facts.registers // max(each, 1),
+                facts.shared_processor // shared,
+            ),
+        )
+
+    def _imbalance(self) -> float:
+        """Work of the longest program over that of the mean one."""
+        total = 0.0
+        most = None
+        for leaf, found in self.counted:
+            weight = found.plain + found.special + 1.0
+            if isinstance(leaf.stmt, Dot):
+                weight += leaf.points / 64
+            total += weight * leaf.times
+            sampled = weight * leaf.sampled
+            most = sampled if most is None else most + sampled
+        return 1.0 if most is None or not total else max(1.0, float(most.max()) / total)
+
+    def _traffic(self, occupancy: int, resident: frozenset[Buffer]) -> tuple[float, float]:
+        """Bytes from and to device memory, and from and to the second-level cache."""
+        programs = self.nest.programs
+        wave = max(1, min(programs, self.facts.processors * occupancy))
+        grouped: dict[Buffer, list[Move]] = {}
+        for move in self.moves:
+            grouped.setdefault(move.buffer, []).append(move)
+        per_wave: dict[Buffer, tuple[float, float]] = {}
+        for buffer, moves in grouped.items():
+            each = [
+                min(m.moved * m.steps * programs, m.moved * m.steps * wave / m.shared_by)
+                for m in moves
+            ]
+            per_wave[buffer] = (max(each), sum(each))
+        live = sum(most for most, _ in per_wave.values())
+        capacity = 0.6 * self.facts.l2
+        again = _share(live, capacity)
+        waves = programs / wave
+        unique: dict[Buffer, float] = {}
+        demand: dict[Buffer, float] = {}
+        for buffer, (most, total) in per_wave.items():
+            whole = math.prod(self.mover.shape(buffer)) * buffer.dtype.nbytes
+            demand[buffer] = (most + (total - most) * again) * waves
+            unique[buffer] = min(whole, demand[buffer])
+        missed = _share(sum(unique.values()), capacity)
+        l2 = self._requests(unique, occupancy)
+        dram = 0.0
+        for buffer, need in demand.items():
+            first = 0.0 if buffer in resident else unique[buffer]
+            written = any(m.writes for m in grouped[buffer])
+            extra = 0.0 if written and len(grouped[buffer]) == 1 else need - unique[buffer]
+            dram += first + extra * missed
+        return dram, l2
+
+    def _requests(self, unique: Mapping[Buffer, float], occupancy: int) -> float:
+        """Bytes from and to the second-level cache: what stays in a processor's own is asked for
+        once."""
+        facts = self.facts
+        first = facts.shared_processor - self.held.shared * occupancy
+        small = {b for b, n in unique.items() if n < first / 2}
+        total = 0.0
+        for move in self.moves:
+            need = move.moved * move.times * self.nest.programs
+            if move.buffer in small and not move.writes and not move.staged:
+                need = min(need, unique[move.buffer] * facts.processors)
+            total += need
+        return total
+
+    def _refusal(self) -> str | None:
+        """Why the kernel can never be launched; None when nothing is known against it."""
+        if self.warps * THREADS > self.facts.threads_block:
+            return f"{self.warps * THREADS} threads, the device allows {self.facts.threads_block}"
+        if self.held.largest > LARGEST:
+            return f"a value of {self.held.largest} elements, Triton allows {LARGEST}"
+        if self.held.least > self.facts.shared_block:
+            return (
+                f"{self.held.least} bytes of shared memory, the device allows "
+                f"{self.facts.shared_block}"
+            )
+        return None
+
+
+def _share(wanted: float, capacity: float) -> float:
+    """Which part of what was used before is gone from a cache of this capacity."""
+    return min(1.0, max(0.0, (wanted - capacity) / capacity))
+
+
+def smooth(*times: float, sharpness: float) -> float:
+    """The longest of times that overlap, a little more where several are close."""
+    most = max(times, default=0.0)
+    if most <= 0.0:
+        return 0.0
+    return most * sum((t / most) ** sharpness for t in times) ** (1.0 / sharpness)
+
+
+def global_buffers(func: Func) -> frozenset[Buffer]:
+    """The buffers of a kernel in device memory."""
+    return frozenset(b for b in func.params if b.scope is Scope.GLOBAL)

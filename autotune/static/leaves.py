@@ -1,0 +1,182 @@
+"""A kernel as a list of what its programs do: each statement with its loops and how often it runs.
+
+Imports `expr`, `ir` and numpy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tedsl.autotune.static.points import Points, Values
+from tedsl.expr.nodes import Axis, Expr, Var
+from tedsl.ir.nodes import (
+    Accumulate,
+    Allocate,
+    Buffer,
+    Dot,
+    For,
+    Func,
+    Guard,
+    LoopKind,
+    Stmt,
+    Store,
+)
+from tedsl.ir.visit import sub_stmts, tile_axes
+
+SAMPLES = 24
+"""Programs that are looked at, spread over the grid: loops may run differently in each."""
+
+Work = Store | Accumulate | Dot
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Loop:
+    """A loop within a program and its iterations in the mean program."""
+
+    loop: For
+    trips: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Leaf:
+    """One statement: its loops (outermost first), how often a mean program runs it, how often each
+    sampled one does, and the points of its tile."""
+
+    stmt: Work
+    loops: tuple[Loop, ...]
+    times: float
+    sampled: Floats
+    place: int
+
+    @property
+    def points(self) -> int:
+        """Points of the tile."""
+        return math.prod(t.extent for t in tile_axes(self.stmt))
+
+
+@dataclass(slots=True)
+class Nest:
+    """All statements of a kernel.
+
+    `grid` are the extents of the program loops by number; `axes` the axes of those loops, with the
+    number of each; `scopes` where each local buffer begins and ends to exist, as places of leaves,
+    and the loops around it.
+    """
+
+    func: Func
+    grid: tuple[int, ...]
+    axes: Mapping[Axis, int]
+    values: Mapping[Expr, Values]
+    leaves: list[Leaf] = field(default_factory=list[Leaf])
+    scopes: dict[Buffer, tuple[int, int]] = field(default_factory=dict[Buffer, tuple[int, int]])
+    loops: list[tuple[Loop, int, int]] = field(default_factory=list[tuple[Loop, int, int]])
+
+    @property
+    def programs(self) -> int:
+        """How many programs a launch has."""
+        return math.prod(self.grid)
+
+    def coordinates(self, numbers: NDArray[np.int64]) -> dict[Expr, Values]:
+        """The values of the program axes in programs of these numbers, in order of launch."""
+        found: dict[Expr, Values] = {}
+        for axis, place in self.axes.items():
+            inner = math.prod(self.grid[:place])
+            found[axis] = numbers // inner % max(self.grid[place], 1)
+        return found
+
+
+def nest_of(func: Func, sizes: Mapping[Expr, Values], parallel: bool = False) -> Nest:
+    """The statements of a kernel when the runtime sizes have these values.
+
+    Args:
+        func: at TILE level.
+        sizes: values of the size variables.
+        parallel: take parallel loops for loops of one program, not for the grid.
+    """
+    axes: dict[Axis, int] = {}
+    extents: dict[int, int] = {}
+    outer = Points(sizes)
+    if not parallel:
+        for loop in _programs(func.body):
+            extent = int(np.max(np.asarray(outer.value(loop.extent))))
+            axes[loop.axis] = loop.program
+            extents[loop.program] = max(extents.get(loop.program, 1), extent)
+    grid = tuple(extents.get(n, 1) for n in range(max(extents, default=0) + 1))
+    nest = Nest(func, grid, axes, sizes)
+    total = max(nest.programs, 1)
+    count = min(SAMPLES, total)
+    numbers = np.linspace(0, total - 1, count).astype(np.int64)
+    env = {**sizes, **nest.coordinates(numbers)}
+    _Flattening(nest, env, parallel).visit(func.body, (), np.ones(count))
+    return nest
+
+
+def _programs(stmt: Stmt) -> Iterator[For]:
+    if isinstance(stmt, For) and stmt.kind is LoopKind.PROGRAM:
+        yield stmt
+    if not isinstance(stmt, For) or stmt.kind is LoopKind.PROGRAM:
+        for inner in sub_stmts(stmt):
+            yield from _programs(inner)
+
+
+class _Flattening:
+    """Walks a body once, with the values of outer axes in the sampled programs; a serial loop is
+    looked at in the middle of its iterations."""
+
+    def __init__(self, nest: Nest, env: dict[Expr, Values], parallel: bool) -> None:
+        self.nest = nest
+        self.points = Points(env)
+        self.parallel = parallel
+
+    def visit(self, stmt: Stmt, loops: tuple[Loop, ...], times: Floats) -> None:
+        """Add the leaves of `stmt`, which runs `times` in the sampled programs."""
+        match stmt:
+            case For() if stmt.kind is LoopKind.PROGRAM and not self.parallel:
+                self.visit(stmt.body, loops, times)
+            case For():
+                self._loop(stmt, loops, times)
+            case Guard(condition=condition, body=body):
+                holds = np.asarray(self.points.value(condition), dtype=np.float64)
+                share = holds if _known(condition, self.points.memo) else np.ones(1)
+                self.visit(body, loops, times * share)
+            case Allocate(buffer=buffer, body=body):
+                begin = len(self.nest.leaves)
+                self.visit(body, loops, times)
+                self.nest.scopes[buffer] = (begin, len(self.nest.leaves))
+            case Store() | Accumulate() | Dot():
+                place = len(self.nest.leaves)
+                self.nest.leaves.append(Leaf(stmt, loops, float(times.mean()), times, place))
+            case _:
+                for inner in sub_stmts(stmt):
+                    self.visit(inner, loops, times)
+
+    def _loop(self, stmt: For, loops: tuple[Loop, ...], times: Floats) -> None:
+        start = np.asarray(self.points.value(stmt.start))
+        trips = np.maximum(np.asarray(self.points.value(stmt.end)) - start, 0)
+        self.points.memo[stmt.axis] = start + trips // 2
+        total = float(times.sum())
+        mean = float((trips * times).sum() / total) if total else 0.0
+        loop = Loop(stmt, mean)
+        begin = len(self.nest.leaves)
+        self.visit(stmt.body, (*loops, loop), times * trips)
+        self.nest.loops.append((loop, begin, len(self.nest.leaves)))
+
+
+def _known(condition: Expr, values: Mapping[Expr, Values]) -> bool:
+    """True when everything that the condition depends on has a value."""
+    stack, seen = [condition], set[Expr]()
+    while stack:
+        node = stack.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if isinstance(node, (Axis, Var)) and node not in values:
+            return False
+        stack.extend(node.children())
+    return True

@@ -1,0 +1,208 @@
+"""What a program moves to and from device memory, and which of it its neighbours move as well.
+
+Imports `expr`, `ir` and numpy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tedsl.autotune.static.leaves import Leaf, Nest
+from tedsl.autotune.static.operations import Operations
+from tedsl.autotune.static.points import Layout, Points, Values, layout, row_major
+from tedsl.expr.nodes import Axis, Expr
+from tedsl.ir.nodes import Accumulate, Buffer, Load, Scope, Store, TileAxis
+from tedsl.ir.visit import tile_axes
+
+WAVE = 1024
+"""Programs that are looked at to see what neighbours share."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Move:
+    """One access to device memory.
+
+    Attributes:
+        leaf: the statement.
+        layout: of the elements that one run touches.
+        times: runs in the mean program; loops inside which the address stands still do not count.
+        steps: runs that touch other elements than each other.
+        shared_by: programs of a wave that touch the same elements, in the mean.
+        staged: True when the copy engine moves it, not the threads.
+        moving: the innermost loop that changes the address, as a number of loops from outside.
+    """
+
+    buffer: Buffer
+    leaf: Leaf
+    layout: Layout
+    writes: bool
+    times: float
+    steps: float
+    shared_by: float
+    staged: bool
+    moving: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of one run."""
+        return self.layout.elements * self.buffer.dtype.nbytes
+
+    @property
+    def moved(self) -> int:
+        """Bytes of one run, whole sectors of 32."""
+        return self.layout.sectors(self.buffer.dtype.nbytes) * 32
+
+
+class Mover:
+    """Finds the accesses of the statements of one kernel.
+
+    Args:
+        nest: the kernel.
+        shapes: of the buffers.
+        wave: how many programs run at a time.
+    """
+
+    def __init__(self, nest: Nest, wave: int) -> None:
+        self.nest = nest
+        self.points = Points(nest.values)
+        count = max(1, min(wave, nest.programs, WAVE))
+        first = max(0, nest.programs // 2 // count * count)
+        first = min(first, max(0, nest.programs - count))
+        self.wave = np.arange(first, first + count, dtype=np.int64)
+        self.strides: dict[Buffer, tuple[int, ...]] = {}
+
+    def shape(self, buffer: Buffer) -> tuple[int, ...]:
+        """The extents of a buffer."""
+        return tuple(int(np.max(np.asarray(self.points.value(n)))) for n in buffer.shape)
+
+    def moves(self, leaf: Leaf, found: Operations) -> list[Move]:
+        """The accesses of one statement to device memory."""
+        stmt = leaf.stmt
+        loads = [load for load, _ in found.loads if load.buffer.scope is Scope.GLOBAL]
+        target = _written(stmt)
+        if not loads and target is None:
+            return []
+        probe = Probe(self, leaf)
+        pure = isinstance(stmt, Store) and isinstance(stmt.value, Load)
+        staged = pure and isinstance(stmt, Store) and stmt.buffer.scope is Scope.SHARED
+        result = [probe.move(n.buffer, n.indices, writes=False, staged=staged) for n in loads]
+        if target is not None:
+            held = pure and _from_shared(stmt)
+            result.append(probe.move(target, stmt.indices, writes=True, staged=held))
+            if isinstance(stmt, Accumulate):
+                result.append(probe.move(target, stmt.indices, writes=False, staged=False))
+        return result
+
+    def row_major(self, buffer: Buffer) -> tuple[int, ...]:
+        """Its strides in elements, remembered."""
+        known = self.strides.get(buffer)
+        if known is None:
+            known = self.strides[buffer] = row_major(buffer, self.shape(buffer))
+        return known
+
+
+def _written(stmt: object) -> Buffer | None:
+    match stmt:
+        case Store(buffer=buffer) if buffer.scope is Scope.GLOBAL:
+            return buffer
+        case Accumulate(buffers=(buffer, *_)) if buffer.scope is Scope.GLOBAL:
+            return buffer
+        case _:
+            return None
+
+
+def _from_shared(stmt: object) -> bool:
+    return (
+        isinstance(stmt, Store)
+        and isinstance(stmt.value, Load)
+        and stmt.value.buffer.scope is Scope.SHARED
+    )
+
+
+class Probe:
+    """Addresses of one statement at its first point, one step along each axis, in each program of
+    a wave."""
+
+    def __init__(self, mover: Mover, leaf: Leaf) -> None:
+        self.mover = mover
+        self.leaf = leaf
+        self.tile: Sequence[TileAxis] = tile_axes(leaf.stmt)
+        env: dict[Expr, Values] = dict(mover.nest.values)
+        axes: list[tuple[Axis, int]] = [(t.axis, 1) for t in self.tile]
+        for loop in leaf.loops:
+            axes.append((loop.loop.axis, 1))
+            axes.append((loop.loop.axis, max(1, int(loop.trips) - 1)))
+        self.axes = axes
+        rows = 1 + len(axes)
+        size = rows + len(mover.wave)
+        numbers = np.full(size, mover.wave[0], dtype=np.int64)
+        numbers[rows:] = mover.wave
+        env.update(mover.nest.coordinates(numbers))
+        for axis in {axis: None for axis, _ in axes}:
+            env[axis] = np.zeros(size, dtype=np.int64)
+        for row, (axis, step) in enumerate(axes, 1):
+            at = env[axis]
+            if isinstance(at, np.ndarray):
+                at[row] = step
+        self.rows, self.size = rows, size
+        self.points = Points(env)
+
+    def move(self, buffer: Buffer, indices: Sequence[Expr], *, writes: bool, staged: bool) -> Move:
+        """The access to `buffer[indices]`."""
+        at = self._addresses(buffer, indices)
+        base = int(at[0])
+        steps = [int(a) - base for a in at[1 : self.rows]]
+        tiles = dict(zip(self.tile, steps, strict=False))
+        moving, times, different = self._along_loops(steps[len(self.tile) :])
+        distinct = len(np.unique(at[self.rows :]))
+        return Move(
+            buffer,
+            self.leaf,
+            layout(tiles, math.gcd(base, int(np.gcd.reduce(at[self.rows :])))),
+            writes,
+            times,
+            different,
+            (self.size - self.rows) / max(distinct, 1),
+            staged,
+            moving,
+        )
+
+    def steps(self, buffer: Buffer, indices: Sequence[Expr]) -> tuple[int, list[int], list[int]]:
+        """The first element, and how far apart elements are along each tile axis and each loop."""
+        at = self._addresses(buffer, indices)
+        base = int(at[0])
+        moved = [int(a) - base for a in at[1 : self.rows]]
+        first = len(self.tile)
+        loops = [
+            moved[first + 2 * n] or -(-moved[first + 2 * n + 1] // max(1, int(loop.trips) - 1))
+            for n, loop in enumerate(self.leaf.loops)
+        ]
+        return base, moved[:first], loops
+
+    def _addresses(self, buffer: Buffer, indices: Sequence[Expr]) -> NDArray[np.int64]:
+        found = self.points.address(self.mover.row_major(buffer), indices)
+        return np.broadcast_to(np.asarray(found, dtype=np.int64), (self.size,))
+
+    def _along_loops(self, steps: Sequence[int]) -> tuple[int, float, float]:
+        """How many loops, from outside, the address is inside of; runs; runs that differ."""
+        loops = self.leaf.loops
+        changes = [steps[2 * n] != 0 or steps[2 * n + 1] != 0 for n in range(len(loops))]
+        moving = max((n + 1 for n, changed in enumerate(changes) if changed), default=0)
+        times = self.leaf.times
+        for loop in loops[moving:]:
+            times /= max(loop.trips, 1e-9)
+        different = times
+        for loop, changed in zip(loops[:moving], changes[:moving], strict=True):
+            if not changed:
+                different /= max(loop.trips, 1e-9)
+        return moving, times, different
+
+
+def total_bytes(mover: Mover, buffers: Sequence[Buffer]) -> Mapping[Buffer, int]:
+    """Bytes of whole buffers."""
+    return {b: math.prod(mover.shape(b)) * b.dtype.nbytes for b in buffers}

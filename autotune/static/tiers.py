@@ -1,0 +1,112 @@
+"""The tiers as a worker applies them to a candidate: the estimate first, then Triton stopped early,
+and only then a whole compilation.
+
+Imports `runtime`, `backends` by name, and the rest of `static`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tedsl.autotune.static.device import DeviceFacts, GpuFacts, facts_of
+from tedsl.autotune.static.estimate import Estimate, estimate
+from tedsl.errors import BackendError, LowerError, ScheduleError
+from tedsl.expr.nodes import Var
+from tedsl.ir.nodes import Module
+from tedsl.target import Target, TargetKind
+
+NEAR = 0.8
+"""Of the device's shared memory: above it Triton is asked before the kernel is compiled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tiers:
+    """What is known of the device, and the sizes that candidates are judged at."""
+
+    target: Target
+    facts: DeviceFacts
+    sizes: Mapping[str, int]
+
+    @staticmethod
+    def of(target: str, sizes: Mapping[str, int], device: str = "") -> Tiers:
+        """The tiers for a target; `device` is the name of the GPU where it is known."""
+        parsed = Target.parse(target)
+        name, processors = (device, None) if device else _device(parsed)
+        facts = facts_of(parsed, name, processors)
+        return Tiers(parsed, facts, dict(sizes))
+
+    def estimate(self, module: Module) -> Estimate:
+        """Tier 0."""
+        values: dict[Var, int | float] = {
+            var: self.sizes[var.name] for var in module.sizes if var.name in self.sizes
+        }
+        return estimate(module, self.facts, values)
+
+    def refusal(self, module: Module) -> str | None:
+        """Why a candidate cannot launch, by what is known before it is compiled; None where nothing
+        is known against it.
+
+        Raises:
+            BackendError: Triton refused the kernel.
+        """
+        found = self.estimate(module)
+        if found.cannot_launch is not None or not isinstance(self.facts, GpuFacts):
+            return found.cannot_launch
+        if found.shared <= NEAR * self.facts.shared_block:
+            return None
+        emitter: Any = importlib.import_module("tedsl.backends.triton.emit")
+        early: Any = importlib.import_module("tedsl.backends.triton.early")
+        arch = Target(TargetKind.CUDA, self.facts.arch)
+        for one in early.allocate(emitter.emit(module, arch), self.facts.arch):
+            if one.shared > self.facts.shared_block:
+                return self.too_much(one.name, one.shared)
+        return None
+
+    def too_much(self, name: str, shared: float) -> str | None:
+        """Why a kernel of so many bytes of shared memory cannot launch; None when it can."""
+        facts = self.facts
+        if not isinstance(facts, GpuFacts) or shared <= facts.shared_block:
+            return None
+        allowed = facts.shared_block
+        return f"{name}: {shared:.0f} bytes of shared memory, the device allows {allowed}"
+
+
+def estimates(
+    tiers: Tiers, requests: Sequence[Mapping[str, Any]], lowered: Callable[[Any], Module]
+) -> list[dict[str, float] | None]:
+    """The features of candidates; None for one that cannot be lowered or launched.
+
+    Args:
+        tiers: of the device.
+        requests: that describe the candidates.
+        lowered: a request's program.
+    """
+    found: list[dict[str, float] | None] = []
+    for request in requests:
+        try:
+            one = tiers.estimate(lowered(request))
+        except (ScheduleError, LowerError, BackendError):
+            found.append(None)
+            continue
+        features = dict(one.features)
+        if one.cannot_launch is not None:
+            features["seconds"] = 1e3 * max(one.seconds, 1e-6)
+        found.append(features)
+    return found
+
+
+def _device(target: Target) -> tuple[str, int | None]:
+    """Name and processors of the GPU that PyTorch sees; none where there is none."""
+    if target.kind is not TargetKind.CUDA or target.arch is not None:
+        return "", None
+    try:
+        torch: Any = importlib.import_module("torch")
+    except ImportError:
+        return "", None
+    if not torch.cuda.is_available():
+        return "", None
+    found = torch.cuda.get_device_properties(torch.cuda.current_device())
+    return str(found.name), int(found.multi_processor_count)

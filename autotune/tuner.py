@@ -1,0 +1,598 @@
+"""One search from its first batch to its result: ask, try, record, tell, compare, build.
+
+On a GPU two batches are under way at once: while one is measured the next is compiled, and the one
+after is thought of as soon as the first is done.  On the CPU one batch follows the other, since
+compiling and measuring want the same cores.  Imports everything else of `autotune` but `driver`.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import deque
+from collections.abc import Generator, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from tedsl.autotune.builders import Problem, ScheduleFunction
+from tedsl.autotune.context import Context
+from tedsl.autotune.display import display_of
+from tedsl.autotune.engine import Built, Done, Engine, Limits, Trier
+from tedsl.autotune.environment import usable_cpus
+from tedsl.autotune.events import Listener, Stage, Started, listener_of
+from tedsl.autotune.farm import Farm, MakeExecutor, Share
+from tedsl.autotune.finals import Verdict, decide, finalists, retimed
+from tedsl.autotune.inputs import Extents
+from tedsl.autotune.interrupt import Interrupts
+from tedsl.autotune.lock import DeviceLock
+from tedsl.autotune.narrator import Narrator
+from tedsl.autotune.outcome import Outcome, Status, Trial
+from tedsl.autotune.pool import COMMAND, Message
+from tedsl.autotune.records import Record, Records
+from tedsl.autotune.report import failures, reasons, summary
+from tedsl.autotune.result import TuneResult
+from tedsl.autotune.roofline import Roofline, roofline
+from tedsl.autotune.scratch import scratch_folder
+from tedsl.autotune.search.budget import BUDGETS, trials_of
+from tedsl.autotune.search.portfolio import Batch, Search
+from tedsl.autotune.sharing import SharedEngine
+from tedsl.autotune.sizes import OneSize, Sizes
+from tedsl.autotune.space import Candidate, Decisions, Rejected, Space
+from tedsl.autotune.static.device import GpuFacts, facts_of
+from tedsl.autotune.timeline import Timeline
+from tedsl.autotune.workload import Workload
+from tedsl.build import build
+from tedsl.errors import BackendError, LowerError, ScheduleError, TuneError
+from tedsl.expr.nodes import Var
+from tedsl.target import TargetKind
+
+DEFAULT_TRIALS = BUDGETS["normal"]
+ENDLESS = 1_000_000
+WARM = 4
+FEW = 16
+"""Trials below which a CPU has better to do than to look at candidates that are not tried."""
+FINAL_SECONDS = 3.0
+"""Seconds that one look of the closing comparison may take."""
+
+
+@dataclass(slots=True)
+class Options:
+    """Everything that `tune` may be told; see `tedsl.autotune.autotune`."""
+
+    budget: str | None = None
+    trials: int | None = None
+    seconds: float | None = None
+    seed: int | None = None
+    schedule: ScheduleFunction | None = None
+    records: str | Path | bool | None = None
+    progress: bool | None = None
+    events: str | Path | Listener | None = None
+    sizes: OneSize | Sizes = field(default_factory=dict[str | Var, int])
+    within: float = 0.05
+    kernels: int = 8
+    devices: Sequence[int] | None = None
+    executor: Executor | MakeExecutor | None = None
+    fresh: bool = False
+    candidate_seconds: float = 30.0
+    lock: str | Path | None = None
+    frozen: bool = False
+    command: Sequence[str] = COMMAND
+
+    @property
+    def asked(self) -> int | None:
+        """The trials that are asked for, by number or by the name of a budget."""
+        return self.trials if self.budget is None else trials_of(self.budget)
+
+
+@dataclass(slots=True, eq=False)
+class _Flight:
+    """A batch under way, with the outcomes that have come."""
+
+    batch: Batch
+    known: list[Outcome | None]
+    missing: int
+    outcomes: list[Outcome | None]
+
+
+class Tuner:
+    """One search."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        space: Space,
+        workload: Workload,
+        context: Context,
+        records: Records,
+        options: Options,
+        sizes: Mapping[str, int],
+        begin: float,
+    ) -> None:
+        self.problem = problem
+        self.workload = workload
+        self.context = context
+        self.records = records
+        self.options = options
+        self.sizes = dict(sizes)
+        self.begin = begin
+        bounded = options.asked is not None or options.seconds is not None
+        self.trials = options.asked if bounded else DEFAULT_TRIALS
+        self.seed = int(workload.hash[:8], 16) if options.seed is None else options.seed
+        self.known: Mapping[str, Record] = {} if options.fresh else records.known(context)
+        won = () if options.fresh else (run.winner for run in records.runs(context) if run.winner)
+        self.champion = next(iter(won), "")
+        gpu = problem.target == TargetKind.CUDA
+        self.limits = _limits(options, gpu)
+        self.timeline = Timeline(begin)
+        self.engine: Trier | None = None
+        self.search = Search(
+            space,
+            depth=2 if gpu else 1,
+            trials=self.trials or ENDLESS,
+            seed=self.seed,
+            warm=[] if options.fresh else self._warm(),
+            describe=self._describe if _pays_to_describe(options, gpu) else None,
+        )
+        self.display = display_of(options.progress)
+        heard = () if options.events is None else (listener_of(options.events),)
+        self.narrator = Narrator([self.display, *heard], begin, self._show)
+        self.roofline: Roofline | None = None
+        self.firsts: dict[int, int] = {}
+        self.run_id = ""
+        self.interrupted = False
+        self.interrupts = Interrupts()
+        self.searched: tuple[Trial, ...] = ()
+
+    def replay(self) -> TuneResult | None:
+        """The recorded winner, when a run that was long enough is there and it still builds.
+
+        A record made with other tools is checked and timed once more first.
+        """
+        trials, seconds, records = self.options.asked, self.options.seconds, self.records
+        exact = any(run.covers(trials, seconds) for run in records.runs(self.context))
+        near = records.runs(self.context, near=True)
+        if not any(run.covers(trials, seconds) for run in near):
+            return None
+        elsewhere = [] if exact else records.candidates_elsewhere(self.context, 1)
+        record = records.best(self.context) if exact else next(iter(elsewhere), None)
+        if record is None:
+            return None
+        found = self.search.space.candidate(record.decisions, "record")
+        if isinstance(found, Rejected) or found.key != record.key or found.trace != record.trace:
+            return None  # the rules have changed since
+        outcome = record.outcome
+        if not exact:
+            outcome = self._certify(found)
+        if outcome.status is not Status.OK:
+            return None
+        try:
+            return self.chosen(found, outcome)
+        except (ScheduleError, LowerError, BackendError):
+            return None
+
+    def tried(self) -> tuple[int, bool]:
+        """How many trials the longest finished run of this very context had, and whether that was
+        all there is."""
+        runs = [r for r in self.records.runs(self.context) if r.state in ("done", "exhausted")]
+        whole = any(run.state == "exhausted" for run in runs)
+        return max((run.trials or 0 for run in runs), default=0), whole
+
+    def chosen(self, candidate: Candidate, outcome: Outcome | None = None) -> TuneResult:
+        """The result that is this candidate, without a search."""
+        kernel = build(self.problem.schedule(candidate.decisions), self.problem.target)
+        winner = Trial(0, candidate, outcome or Outcome(Status.OK))
+        seconds = time.monotonic() - self.begin
+        self._announce()
+        self.narrator.finished("replayed", "", 0, winner, self.timeline)
+        events = tuple(self.narrator.events)
+        return TuneResult(
+            kernel,
+            winner,
+            (winner,),
+            {},
+            replayed=True,
+            seconds=seconds,
+            events=events,
+            named=self.problem.naming.named,
+            sizes=self.sizes,
+        )
+
+    def _certify(self, candidate: Candidate) -> Outcome:
+        """Check and time one candidate, and record it as the winner of a run of this compiler."""
+        self._start()
+        (outcome,) = self.measure([candidate])
+        if outcome is None:
+            raise TuneError("a candidate without a deadline was not tried")
+        self.records.add(self.run_id, 0, candidate, outcome)
+        right = outcome.status is Status.OK
+        self.records.finish(self.run_id, "done" if right else "interrupted", candidate)
+        return outcome
+
+    def measure(
+        self, candidates: Sequence[Candidate], deadline: float | None = None
+    ) -> list[Outcome | None]:
+        """Check and time candidates without searching; None for those the deadline came before."""
+        outcomes: list[Outcome | None] = [None] * len(candidates)
+        with scratch_folder() as scratch, self._engine(scratch) as engine:
+            engine.begin(0, candidates, deadline=deadline)
+            missing = set(range(len(candidates)))
+            while missing:
+                done = engine.wait()  # what is timed again after drift comes again
+                outcomes[done.position] = done.outcome
+                missing.discard(done.position)
+        return outcomes
+
+    def _start(self) -> None:
+        self.run_id = self.records.start(
+            self.context, seed=self.seed, trials=self.trials, seconds=self.options.seconds
+        )
+
+    def _engine(self, scratch: str, *, measures: bool = True) -> Engine:
+        lock = DeviceLock(self.context.device)
+        setup = self._setup(scratch)
+        engine = Engine(
+            setup, self._encode, self.limits, lock, self.options.command, measures=measures
+        )
+        engine.on_built = self._built
+        engine.on_tick = self.display.tick
+        engine.interrupted = lambda: self.interrupts.requested
+        self.interrupts.wake = engine.nudge
+        self.engine = engine
+        return engine
+
+    def _describe(self, candidates: Sequence[Candidate]) -> Sequence[Mapping[str, float] | None]:
+        """What the static model says of candidates."""
+        return [None] * len(candidates) if self.engine is None else self.engine.describe(candidates)
+
+    def choose(self) -> TuneResult:
+        """Take what the static model holds for fastest, or what is recorded; measure nothing."""
+        record = None if self.options.fresh else self.records.best(self.context)
+        found = None if record is None else self.search.space.candidate(record.decisions, "record")
+        if isinstance(found, Candidate) and record is not None:
+            return self.chosen(found, record.outcome)
+        with scratch_folder() as scratch, self._engine(scratch, measures=False):
+            best = self.search.first_choice()
+        return replace(self.chosen(best), replayed=False)
+
+    def run(self) -> TuneResult:
+        """Search, compare, record, build.
+
+        Ctrl-C ends the search with the best so far, or with KeyboardInterrupt where nothing has
+        run correctly yet.
+        """
+        with (
+            self.display,
+            self.interrupts,
+            scratch_folder() as scratch,
+            self._engine(scratch) as engine,
+        ):
+            shared = self.records.path is not None and not self.options.fresh
+            whole = SharedEngine(engine, self.records, self.context, lambda: self.run_id)
+            return finished(self.steps(whole if shared else engine))
+
+    def steps(self, engine: Trier) -> Generator[None, bool | None, TuneResult]:
+        """`run` with an engine of the caller, who is asked after each batch.
+
+        `send(False)` ends the search there, as if its budget had been used up.
+        """
+        self._start()
+        self.engine, self.timeline = engine, engine.timeline
+        self.roofline = _roofline(
+            self.workload, self.sizes, self.problem.target, self.context.device
+        )
+        self._announce()
+        self.narrator.phase(Stage.SETUP)
+        verdict: Verdict | None = None
+        state = "interrupted"
+        rounds = self._rounds(engine)
+        stopped = False
+        try:
+            try:
+                for _ in rounds:
+                    stopped = (yield) is False
+                    if stopped:
+                        break
+                rounds.close()
+                verdict = self._finals(engine)
+            except (KeyboardInterrupt, TuneError) as error:
+                verdict = self._cut_short(error)
+            if not self.interrupted:
+                state = "exhausted" if self.search.exhausted else "done"
+            self.narrator.phase(Stage.BUILD)
+        finally:
+            rounds.close()
+            winner = verdict.winner if verdict else None
+            done = len(self.search.done)
+            key = winner.candidate if winner else None
+            count = done if stopped or state == "exhausted" else None
+            self.records.finish(self.run_id, state, key, count)
+            why = self.search.stopped.value if self.search.stopped else ""
+            self.narrator.finished(state, why, done, winner, self.timeline)
+        return self._result(verdict)
+
+    def _announce(self) -> None:
+        """Tell what is going to be searched."""
+        options = self.options
+        self.narrator.tell(
+            Started(
+                at=self.narrator.at,
+                outputs=tuple(tensor.name for tensor in self.workload.outputs),
+                target=self.problem.target,
+                device=self.context.device,
+                workload=self.workload.hash,
+                space=self.context.space,
+                trials=self.trials,
+                seconds=options.seconds,
+                seed=self.seed,
+                floor=0.0 if self.roofline is None else self.roofline.seconds,
+                known=len(self.known),
+            )
+        )
+
+    def _cut_short(self, error: KeyboardInterrupt | TuneError) -> Verdict:
+        """What is known by then.
+
+        Raises:
+            KeyboardInterrupt, TuneError: `error`, when nothing is.
+        """
+        self._note_end(str(error) or "interrupted")
+        if self.search.best is None:
+            raise error
+        return Verdict(self.search.best)
+
+    def _note_end(self, reason: str) -> None:
+        """The search is cut short."""
+        self.interrupted = True
+        self.narrator.interrupted(reason)
+
+    def _rounds(self, engine: Trier) -> Generator[None]:
+        """Keep as many batches under way as may overlap, until the search or the time is over."""
+        limit = self.options.seconds
+        deadline = None if limit is None else self.begin + limit
+        under_way: deque[_Flight] = deque()
+        try:
+            while True:
+                while len(under_way) < self.search.depth and not _is_past(deadline):
+                    batch = self.search.ask()
+                    if batch is None:
+                        break
+                    under_way.append(self._launch(engine, batch, deadline))
+                if not under_way:
+                    return
+                self._land(engine, under_way)
+                yield
+        finally:
+            for done in engine.drain() if isinstance(engine, (Engine, SharedEngine)) else ():
+                self._take(done, under_way)
+            for flight in under_way:
+                self.search.tell(flight.batch, flight.outcomes)
+
+    def _launch(self, engine: Trier, batch: Batch, deadline: float | None) -> _Flight:
+        """Give a batch to the engine; the default is measured whatever the budget."""
+        candidates = batch.candidates
+        known = self._recorded(candidates)
+        self.firsts[batch.number] = batch.first
+        self.narrator.proposed(batch, self.search.rejected)
+        engine.begin(
+            batch.number,
+            candidates,
+            known=known,
+            deadline=deadline,
+            at_least=0 if batch.first else 1,
+        )
+        return _Flight(batch, known, len(candidates), [None] * len(candidates))
+
+    def _land(self, engine: Trier, under_way: deque[_Flight]) -> None:
+        """Take outcomes until the oldest batch is whole, and tell the search."""
+        while under_way[0].missing:
+            self._take(engine.wait(), under_way)
+        flight = under_way.popleft()
+        self.search.tell(flight.batch, flight.outcomes)
+
+    def _take(self, done: Done, under_way: deque[_Flight]) -> None:
+        """Note and record what became of a candidate."""
+        if done.again:
+            self._correct(done, under_way)
+            return
+        flight = next(f for f in under_way if f.batch.number == done.batch)
+        flight.missing -= 1
+        flight.outcomes[done.position] = done.outcome
+        if done.outcome is not None:
+            candidate = flight.batch.candidates[done.position]
+            number = flight.batch.first + done.position
+            self.records.add(self.run_id, number, candidate, done.outcome)
+            recorded = done.outcome is flight.known[done.position]
+            self.narrator.tried(number, candidate, done.outcome, self.timeline, recorded=recorded)
+
+    def _built(self, built: Built) -> None:
+        """A candidate is compiled."""
+        if built.batch in self.firsts:
+            number = self.firsts[built.batch] + built.position
+            self.narrator.compiled(number, built.code, built.resources)
+
+    def _correct(self, done: Done, under_way: deque[_Flight]) -> None:
+        """Take a second outcome of a candidate in place of its first."""
+        outcome = done.outcome
+        if outcome is None:
+            return
+        number = self.firsts[done.batch] + done.position
+        found: Candidate | None = None
+        for flight in under_way:
+            if flight.batch.number == done.batch:
+                flight.outcomes[done.position] = outcome
+                found = flight.batch.candidates[done.position]
+        for place, trial in enumerate(self.search.done):
+            if trial.number == number:
+                self.search.done[place] = replace(trial, outcome=outcome)
+                found = trial.candidate
+        if found is not None:
+            self.records.add(self.run_id, number, found, outcome)
+            self.narrator.tried(number, found, outcome, self.timeline, again=True)
+
+    def _finals(self, engine: Trier) -> Verdict | None:
+        """The fastest few and the incumbent, in turn; new times for all of them."""
+        incumbent = self._incumbent()
+        chosen = finalists(self.search.ranking(), incumbent)
+        if not chosen:
+            return None
+        self.narrator.phase(Stage.FINALS)
+        self.searched = tuple(self.search.done)
+
+        def compare(trials: Sequence[Trial], rounds: int) -> list[list[float]] | None:
+            try:
+                if self.interrupts.requested:
+                    raise KeyboardInterrupt
+                return engine.compare([t.candidate for t in trials], rounds, FINAL_SECONDS)
+            except KeyboardInterrupt:
+                self._note_end("interrupted")
+                return None  # the samples so far decide
+
+        verdict = decide(chosen, incumbent, compare)
+        winner = verdict.winner
+        retaken: list[Trial] = []
+        for trial, taken in zip(chosen, verdict.samples, strict=False):
+            again = retimed(trial, taken)
+            self.records.refine(self.run_id, trial.candidate.key, taken, again.seconds)
+            self.search.done[self.search.done.index(trial)] = again
+            if trial is winner:
+                verdict = replace(verdict, winner=again)
+            retaken.append(again)
+        if retaken:
+            self.narrator.compared(retaken, verdict, incumbent)
+        return verdict
+
+    def _incumbent(self) -> Trial | None:
+        """What must be beaten: the winner of an earlier search here, else the default."""
+        ok = [t for t in self.search.done if t.outcome.status is Status.OK]
+        earlier = [t for t in ok if t.candidate.key == self.champion]
+        default = [t for t in ok if t.number == 0]
+        return next(iter([*earlier, *default]), None)
+
+    def _result(self, verdict: Verdict | None) -> TuneResult:
+        winner = None if verdict is None else verdict.winner
+        bad = failures((t.outcome for t in self.search.done), len(self.search.rejected))
+        if verdict is None or winner is None:
+            raise TuneError(
+                f"none of {len(self.search.done)} candidates ran correctly",
+                facts=[("failed", line.strip()) for line in reasons(self.search)],
+                hint="build the default schedule with te.build and compare it with te.evaluate",
+            )
+        now = time.monotonic()
+        seconds = now - self.begin
+        timeline = self.timeline
+        text = summary(self.search, winner, self._show, seconds)
+        self.display.write(text)
+        return TuneResult(
+            kernel=build(self.problem.schedule(winner.candidate.decisions), self.problem.target),
+            winner=winner,
+            trials=tuple(self.search.done),
+            rejected=dict(bad),
+            interrupted=self.interrupted,
+            exhausted=self.search.exhausted,
+            seconds=seconds,
+            summary=text,
+            idle=timeline.idle(now),
+            compile_seconds=timeline.compile_seconds,
+            measure_seconds=timeline.measure_seconds,
+            against=verdict.against,
+            stopped=self.search.stopped.value if self.search.stopped else "",
+            events=tuple(self.narrator.events),
+            searched=self.searched or tuple(self.search.done),
+            roofline=self.roofline,
+            workers=self.limits.workers,
+            named=self.problem.naming.named,
+            sizes=self.sizes,
+        )
+
+    def _warm(self) -> list[Decisions]:
+        """Decisions worth trying early: the best of earlier runs here, then winners elsewhere.
+
+        A run that was cut short is not seeded by itself: with its seed the same candidates come
+        again in the same order, and those it had measured are not measured twice.
+        """
+        elsewhere: list[Decisions] = list(self.records.seeds(self.context))
+        runs = self.records.runs(self.context)
+        if runs and runs[0].state in ("running", "interrupted") and runs[0].seed == self.seed:
+            return elsewhere
+        ok = [r for r in self.known.values() if r.outcome.status is Status.OK]
+        ok.sort(key=lambda r: (r.outcome.seconds or 0.0, r.key))
+        return [*(r.decisions for r in ok[:WARM]), *elsewhere]
+
+    def _recorded(self, batch: Sequence[Candidate]) -> list[Outcome | None]:
+        """Outcomes that an earlier run in this very context has measured."""
+        found: list[Outcome | None] = []
+        for candidate in batch:
+            record = self.known.get(candidate.key)
+            fits = record is not None and record.trace == candidate.trace
+            found.append(record.outcome if record is not None and fits else None)
+        return found
+
+    def share(self, farm: Farm) -> Share:
+        """What `steps` takes where a farm tries the candidates."""
+        setup = self._setup("")
+        del setup["scratch"]
+        return Share(farm, setup, self._encode)
+
+    def _setup(self, scratch: str) -> Message:
+        return {
+            "workload": self.workload.to_json(),
+            "target": self.problem.target,
+            "device": self.context.device,
+            "sizes": self.sizes,
+            "seed": random.Random(self.seed).getrandbits(31),
+            "scratch": scratch,
+            "trace": self.problem.function is not None,
+        }
+
+    def _encode(self, candidate: Candidate) -> Message:
+        described: Message = {"key": candidate.identity, "decisions": candidate.decisions}
+        if self.problem.function is not None:
+            schedule = self.problem.schedule(candidate.decisions)
+            described["trace"] = schedule.trace.to_json()
+        return described
+
+    def _show(self, candidate: Candidate) -> str:
+        named = self.problem.naming.named
+        knobs = tuple(replace(knob, name=named(knob.name)) for knob in candidate.knobs)
+        return str(replace(candidate, knobs=knobs))
+
+
+def _pays_to_describe(options: Options, gpu: bool) -> bool:
+    """Whether a look at a hundred candidates is little beside what is to be measured: on a CPU it
+    takes the cores that measure."""
+    few = options.trials is not None and options.trials < FEW
+    return gpu or options.budget is not None or not few
+
+
+def _roofline(
+    workload: Workload, sizes: Mapping[str, int], target: str, device: str
+) -> Roofline | None:
+    """What the computation needs at least; None on a device whose figures are not known."""
+    facts = facts_of(target, device)
+    product = [word for word in facts.name.split() if any(c.isdigit() for c in word)]
+    if isinstance(facts, GpuFacts) and not any(word in device for word in product):
+        return None
+    return roofline(Extents(workload, sizes), facts)
+
+
+def finished(steps: Generator[None, bool | None, TuneResult]) -> TuneResult:
+    """What a search that goes step by step ends with."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: TuneResult = end.value
+            return result
+
+
+def _limits(options: Options, gpu: bool) -> Limits:
+    """On a GPU one core is left to whatever feeds the device; on the CPU measuring waits."""
+    each = options.candidate_seconds
+    cores = usable_cpus()
+    workers = max(1, min(32, cores - 1)) if gpu else max(1, min(8, cores))
+    return Limits(compile=each, measure=each, workers=workers, overlap=gpu)
+
+
+def _is_past(deadline: float | None) -> bool:
+    return deadline is not None and time.monotonic() > deadline

@@ -1,0 +1,1 @@
+"""The command line, `python -m tedsl`: one file per command, `main` puts them together."""

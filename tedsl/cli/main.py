@@ -1,0 +1,54 @@
+"""The commands and their help.
+
+Each command is a module with `add(commands)`, which declares its arguments, and a function of the
+parsed arguments that returns the exit status: 0 done, 1 refused, 2 wrong arguments.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from tedsl.cli import records, replay, space, tune
+from tedsl.errors import TedslError
+
+COMMANDS = (tune, space, records, replay)
+
+EXAMPLES = """examples:
+  python -m tedsl tune model.py:loss --trials 32         search for a schedule, print it
+  python -m tedsl space model.py:loss --target cuda      what there is to choose
+  python -m tedsl records list                           what has been tuned here
+  python -m tedsl records export winners.jsonl --winners
+  python -m tedsl replay gemm.csv.gz --seeds 20          try the search on a recorded space
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The parser of all commands."""
+    whole = argparse.ArgumentParser(
+        prog="python -m tedsl",
+        description="Tensor expressions with explicit schedules: tuning and its records.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = whole.add_subparsers(title="commands", dest="command", required=True)
+    for command in COMMANDS:
+        command.add(commands)
+    return whole
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; errors of the project are printed without a traceback."""
+    options = parser().parse_args(arguments)
+    try:
+        return int(options.run(options))
+    except TedslError as error:
+        sys.stderr.write(f"{type(error).__name__}: {error}\n")
+        return 1
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted\n")
+        return 130
+    except BrokenPipeError:  # the reader of a pipe has seen enough
+        sys.stderr.close()
+        return 0

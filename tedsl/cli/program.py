@@ -1,0 +1,125 @@
+"""The user's script: loaded as a module, and what is named in it found."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import cast
+
+from tedsl.errors import TuneError
+from tedsl.expr.tensor import Tensor
+from tedsl.scheduling.schedule import Schedule
+
+ScheduleFunction = Callable[[Schedule], object]
+
+
+@dataclass(frozen=True)
+class Program:
+    """What the command works on: the tensors to compute, and who schedules them."""
+
+    outputs: tuple[Tensor, ...]
+    schedule: ScheduleFunction | None
+
+
+def add_program(command: argparse.ArgumentParser) -> None:
+    """The arguments that name a program."""
+    command.add_argument(
+        "program",
+        metavar="SCRIPT:NAME",
+        help="a Python file, and a name in it: a tensor, a list of tensors, or a function without "
+        "arguments that returns them",
+    )
+    command.add_argument(
+        "--schedule",
+        metavar="NAME",
+        help="a function f(s) in the script that schedules them and calls s.knob(...) for what is "
+        "open; without it the default rules are used",
+    )
+    command.add_argument(
+        "--target", choices=("cpu", "cuda"), help="by default the GPU where there is one"
+    )
+
+
+def load(options: argparse.Namespace) -> Program:
+    """The program that the arguments name.
+
+    The script runs under another name than `__main__`, so that what it guards by that is left out.
+
+    Raises:
+        TuneError: no such file or name, or not something that can be computed.
+    """
+    path, colon, name = str(options.program).rpartition(":")
+    if not colon or not path:
+        raise TuneError(
+            f"{options.program!r} names no tensor",
+            hint="write the script and a name: model.py:loss",
+        )
+    module = _module(Path(path))
+    found = _named(module, name)
+    if callable(found) and not isinstance(found, Tensor):
+        found = found()
+    several = isinstance(found, (list, tuple))
+    outputs = tuple(cast("Sequence[object]", found)) if several else (found,)
+    tensors = tuple(each for each in outputs if isinstance(each, Tensor))
+    if not tensors or len(tensors) != len(outputs):
+        raise TuneError(
+            f"{name} in {path} is {type(found).__name__}, which cannot be computed",
+            hint="name a tensor, a list of tensors, or a function that returns them",
+        )
+    schedule = None
+    if options.schedule is not None:
+        schedule = _named(module, options.schedule)
+        if not callable(schedule):
+            raise TuneError(
+                f"{options.schedule} in {path} is {type(schedule).__name__}, not a function",
+                hint="--schedule names a function of one argument: def f(s): ...",
+            )
+    return Program(tensors, cast("ScheduleFunction | None", schedule))
+
+
+def _module(path: Path) -> ModuleType:
+    """The script as a module; what stands beside it can be imported, as when it is run."""
+    if not path.is_file():
+        raise TuneError(f"there is no file {path}", hint="give the path of a Python script")
+    spec = importlib.util.spec_from_file_location("__tedsl_program__", path)
+    if spec is None or spec.loader is None:
+        raise TuneError(f"{path} is no Python script", hint="its name should end in .py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    sys.path.insert(0, str(path.resolve().parent))
+    spec.loader.exec_module(module)
+    return module
+
+
+def _named(module: ModuleType, name: str) -> object:
+    found: object = getattr(module, name, None)
+    if found is None:
+        kinds = (Tensor, Schedule)
+        names = [n for n, v in vars(module).items() if isinstance(v, kinds) or callable(v)]
+        public = [n for n in names if not n.startswith("_")]
+        raise TuneError(
+            f"there is no {name!r} in {module.__file__}",
+            facts=[("names in it", ", ".join(public[:12]) or "none")],
+            hint="name one of these",
+        )
+    return found
+
+
+def sizes_of(given: Sequence[str]) -> dict[str, int]:
+    """`n=1024` and the like as a dictionary.
+
+    Raises:
+        TuneError: something else.
+    """
+    found: dict[str, int] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or not name.isidentifier() or not value.isdecimal():
+            raise TuneError(f"--size {text!r} is no size", hint="write --size n=1024")
+        found[name] = int(value)
+    return found

@@ -1,0 +1,204 @@
+"""The bench on real CPU kernels that are spoilt in one way each: every way is found and named."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tedsl as te
+from tedsl.autotune import arena
+from tedsl.autotune.arena import HostArena
+from tedsl.autotune.bench import Bench
+from tedsl.autotune.clock import HostClock, in_turn
+from tedsl.autotune.inputs import ADVERSE, KINDS, Extents, make_inputs
+from tedsl.autotune.workload import Workload
+from tedsl.expr.tensor import Tensor
+
+pytestmark = pytest.mark.cpu
+MASKED = np.float32(-1.2345678e9)
+After = Callable[[tuple[np.ndarray, ...], tuple[np.ndarray, ...]], None]
+
+
+class Spoilt:
+    """A kernel that does something to its arrays once its work is done."""
+
+    def __init__(self, kernel: Any, after: After) -> None:
+        self.kernel = kernel
+        self.after = after
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.kernel, name)
+
+    def __call__(self, *inputs: np.ndarray, out: tuple[np.ndarray, ...], **scalars: Any) -> None:
+        self.kernel(*inputs, out=out, **scalars)
+        self.after(inputs, out)
+
+
+def softmax() -> Tensor:
+    return te.nn.softmax(te.placeholder((33, 65), "float32", name="x"))
+
+
+def bench_of(output: Tensor, folder: Path, **sizes: int) -> Bench:
+    workload = Workload.of(output)
+    return Bench(workload, Extents(workload, sizes), "cpu", 3, folder)
+
+
+def kernel_of(bench: Bench) -> Any:
+    return te.build(list(bench.workload.outputs), "cpu")
+
+
+def test_a_right_kernel_passes_everything(tmp_path: Path):
+    bench = bench_of(softmax(), tmp_path)
+    kernel = kernel_of(bench)
+    assert bench.check(kernel) is None
+    assert bench.check_closely(kernel) is None
+    assert bench.stand.wanted.keys() == {*KINDS, *ADVERSE}
+    assert all(wanted is not None for wanted in bench.stand.wanted.values())
+    assert len(bench.time(kernel, None)) == 15
+    assert len(bench.time(kernel, 1e-12)) == 5
+    assert [len(taken) for taken in bench.compare([kernel, kernel], 4, 1.0)] == [4, 4]
+    assert bench.drift() >= 0.0
+
+
+def test_two_runs_that_differ(tmp_path: Path):
+    bench = bench_of(softmax(), tmp_path)
+    calls: list[int] = []
+
+    def after(_: object, out: tuple[np.ndarray, ...]) -> None:
+        calls.append(1)
+        out[0][0, 0] *= np.float32(1 + 1e-7 * len(calls))
+
+    finding = bench.check(Spoilt(kernel_of(bench), after))  # pyright: ignore[reportArgumentType]
+    assert finding is not None
+    assert finding.status == "nondeterministic"
+    assert finding.text == "random inputs: two runs gave different bits"
+
+
+def test_atomic_schedules_may_differ_between_runs(tmp_path: Path):
+    x = te.placeholder((64, 200), "float32", name="x")
+    k = te.reduce_axis((0, 200), name="k")
+    total = te.compute((64,), lambda i: te.sum(x[i, k], axis=k), name="total")
+    bench = bench_of(total, tmp_path)
+    s = te.create_schedule(bench.workload.outputs[0])
+    stage = s[bench.workload.outputs[0]]
+    outer, _ = stage.split(bench.workload.computes[0].reduce_axes[0], factor=50)
+    stage.atomic()
+    stage.parallel(outer)
+    kernel: Any = Spoilt(te.build(s, "cpu"), _jitter())
+    assert bench.check(kernel) is None
+
+
+def _jitter() -> After:
+    calls: list[int] = []
+
+    def after(_: object, out: tuple[np.ndarray, ...]) -> None:
+        calls.append(1)
+        out[0][0] *= np.float32(1 + 1e-7 * len(calls))
+
+    return after
+
+
+def test_a_written_input_is_found_and_made_again(tmp_path: Path):
+    bench = bench_of(softmax(), tmp_path)
+    kernel = kernel_of(bench)
+
+    def after(inputs: tuple[np.ndarray, ...], _: object) -> None:
+        inputs[0][3, 4] = 9.0
+
+    finding = bench.check(Spoilt(kernel, after))  # pyright: ignore[reportArgumentType]
+    assert finding is not None
+    assert finding.text == "random inputs: the input x was written"
+    assert bench.check(kernel) is None
+
+
+def test_what_is_wrong_for_masked_rows_only(tmp_path: Path):
+    bench = bench_of(softmax(), tmp_path)
+
+    def after(inputs: tuple[np.ndarray, ...], out: tuple[np.ndarray, ...]) -> None:
+        out[0][(inputs[0] == MASKED).all(axis=1)] = 0.0
+
+    kernel: Any = Spoilt(kernel_of(bench), after)
+    assert bench.check(kernel) is None
+    finding = bench.check_closely(kernel)
+    assert finding is not None
+    assert finding.text.startswith("masked inputs: ")
+
+
+def test_what_is_wrong_at_other_sizes_only(tmp_path: Path):
+    n = te.size_var("n")
+    x = te.placeholder((n,), "float32", name="x")
+    y = te.compute((n,), lambda i: x[i] * 2.0 + 1.0, name="y")
+    bench = bench_of(y, tmp_path, n=64)
+
+    def after(_: object, out: tuple[np.ndarray, ...]) -> None:
+        if out[0].size % 16:
+            out[0][-1] = 0.0
+
+    kernel: Any = Spoilt(kernel_of(bench), after)
+    assert bench.check(kernel) is None
+    finding = bench.check_closely(kernel)
+    assert finding is not None
+    assert finding.text.startswith("at n=7: random inputs: y[6] is 0.0")
+    assert bench.check_closely(kernel_of(bench)) is None
+
+
+def test_sizes_that_a_schedule_does_not_serve_are_not_asked_for(tmp_path: Path):
+    n = te.size_var("n")
+    x = te.placeholder((n,), "float32", name="x")
+    y = te.compute((n,), lambda i: x[i] * 2.0 + 1.0, name="y")
+    bench = bench_of(y, tmp_path, n=64)
+    s = te.create_schedule(bench.workload.outputs[0])
+    s.assume(bench.workload.variables[0] % 16 == 0)
+    assert bench.check_closely(te.build(s, "cpu")) is None
+
+
+def test_adverse_inputs_that_have_no_one_answer_are_left_out(tmp_path: Path):
+    x = te.placeholder((40, 8), "float32", name="x")
+    k = te.reduce_axis((0, 8), name="k")
+    total = te.compute((40,), lambda i: te.sum(x[i, k], axis=k), name="total")
+    share = te.compute((40, 8), lambda i, j: x[i, j] / total[i], name="share")
+    bench = bench_of(share, tmp_path)
+    assert bench.check_closely(kernel_of(bench)) is None
+    assert bench.stand.wanted["rows"] is None  # 0 / 0
+
+
+def test_kinds_of_rows():
+    x = te.placeholder((12, 8), "float32", name="x")
+    size = Extents(Workload.of(te.compute((12, 8), lambda i, j: x[i, j] * 2.0, name="y")), {})
+    rows = make_inputs(size, 1, "rows")[x]
+    assert (rows[0] == 0).all()
+    assert (rows[1] == 3).all()
+    assert (rows[2] < 0).all()
+    assert np.sort(np.abs(rows[3]))[-1] == 10
+    assert 0 < np.abs(rows[4]).max() < 1e-37
+    masked = make_inputs(size, 1, "masked")[x]
+    assert (masked[3] == MASKED).all()
+    assert (masked == MASKED).sum() < masked.size * 0.75
+
+
+def test_arrays_of_a_fair_size_are_rotated(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(arena, "last_level_cache", lambda: 32 << 20)
+    host = HostArena()
+    assert host.copies(1 << 20) == 1
+    assert host.copies(8 << 20) == 6
+    assert host.copies(100 << 20) == 1
+    assert host.copies(3 << 30) == 1
+
+
+def test_a_rotation_uses_every_copy_in_turn():
+    seen: list[int] = []
+    calls = [lambda n=n: seen.append(n) for n in range(3)]
+    HostClock().time({"": calls}, 3, 1.0)
+    assert seen == [n % 3 for n in range(len(seen))]
+
+
+def test_rounds_go_forth_and_back():
+    seen: list[str] = []
+    samplers = {name: (lambda name=name: seen.append(name)) for name in "abc"}
+    in_turn(samplers, 3, 1.0, lambda: None)
+    assert "".join(seen) == "abccbaabc"
+    seen.clear()
+    in_turn(samplers, 50, 0.0, lambda: None)
+    assert len(seen) == 9

@@ -1,0 +1,230 @@
+"""The engine with real processes: overlap, limits that follow what was seen, faults by kind."""
+
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from engine_worker import COMMAND, read_log
+
+from tedsl.autotune.engine import Done, Engine, Limits, strikes_of
+from tedsl.autotune.lock import DeviceLock
+from tedsl.autotune.outcome import Outcome, Status
+from tedsl.autotune.space import Candidate, Choice, Knob
+from tedsl.errors import TuneError
+
+Make = Callable[..., Any]
+
+
+def candidate(number: int, **wishes: Choice) -> Candidate:
+    """A candidate that the worker of `engine_worker` treats as it says."""
+    knobs = tuple(Knob(name, (value,), value) for name, value in {"n": number, **wishes}.items())
+    return Candidate(knobs, "", "random")
+
+
+def encode(candidate: Candidate) -> dict[str, Any]:
+    decisions = candidate.decisions
+    return {"key": str(decisions["n"]), "decisions": decisions}
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    @contextmanager
+    def engine(**limits: Any) -> Generator[Engine]:
+        setup = {"log": str(tmp_path / "log")}
+        lock = DeviceLock("a test", tmp_path)
+        chosen = replace(Limits(20.0, 20.0, 20.0), **limits)
+        with Engine(setup, encode, chosen, lock, COMMAND) as made:
+            yield made
+
+    return engine
+
+
+def take(engine: Engine, count: int) -> dict[tuple[int, int], Outcome | None]:
+    found: list[Done] = [engine.wait() for _ in range(count)]
+    return {(done.batch, done.position): done.outcome for done in found}
+
+
+def test_the_next_batch_is_compiled_while_one_is_measured(make: Make, tmp_path: Path):
+    slow = {"compile": 0.2, "measure": 0.25}
+    with make(workers=2, overlap=True) as engine:
+        engine.begin(0, [candidate(n, **slow) for n in range(4)])
+        engine.begin(1, [candidate(n, compile=1.5, measure=0.25) for n in range(4, 8)])
+        found = take(engine, 8)
+        assert all(o is not None and o.status is Status.OK for o in found.values())
+        log = read_log(tmp_path / "log")
+        last = max(when for what, _, when, _ in log if what == "compile")
+        measured = [when for what, _, when, _ in log if what == "measured"]
+        assert sum(when < last for when in measured) >= 1
+        order = [int(key) for what, key, _, _ in log if what == "measure"]
+        assert set(order[:4]) == set(range(4))  # the older batch first
+        assert any(what == "prepare" for what, *_ in log)
+        now = time.monotonic()
+        assert engine.timeline.measure_seconds > 8 * 0.25
+        assert 0.0 < engine.timeline.idle(now) < 1.0
+        assert sum(s for _, s in engine.timeline.gaps(now)) < now - engine.timeline.begin
+
+
+def test_without_overlap_nothing_is_compiled_while_something_is_measured(
+    make: Make, tmp_path: Path
+):
+    with make(workers=2) as engine:
+        engine.begin(0, [candidate(n, compile=0.1, measure=0.1) for n in range(4)])
+        take(engine, 4)
+    log = read_log(tmp_path / "log")
+    last = max(when for what, _, when, _ in log if what == "compile")
+    assert min(when for what, _, when, _ in log if what == "measure") > last + 0.09
+
+
+@pytest.mark.parametrize(
+    ("fault", "status", "reason"),
+    [
+        ("segfault", Status.CRASH, "signal 11 (SIGSEGV)"),
+        ("abort", Status.CRASH, "signal 6 (SIGABRT)"),
+        ("device", Status.DEVICE_FAULT, "an illegal memory access was encountered"),
+        ("out of memory", Status.OUT_OF_MEMORY, "out of memory"),
+        ("hang", Status.TIMEOUT, "longer than 1 s"),
+    ],
+)
+def test_each_fault_is_a_kind_and_the_rest_goes_on(
+    make: Make, fault: str, status: Status, reason: str
+):
+    with make(measure=1.0) as engine:
+        engine.begin(0, [candidate(0), candidate(1, fault=fault), candidate(2)])
+        found = take(engine, 3)
+        bad = found[0, 1]
+        assert bad is not None
+        assert (bad.status, bad.reason) == (status, reason)
+        assert strikes_of(bad) == 1
+        assert all(o is not None and o.status is Status.OK for k, o in found.items() if k[1] != 1)
+        restarted = status is not Status.OUT_OF_MEMORY
+        engine.begin(1, [candidate(3)])
+        take(engine, 1)
+        assert engine.measurer.starts == 1 + restarted
+
+
+def test_a_dead_worker_is_replaced_in_a_moment(make: Make):
+    with make() as engine:
+        engine.begin(0, [candidate(0)])
+        take(engine, 1)
+        begin = time.monotonic()
+        engine.begin(1, [candidate(n, fault="segfault") for n in range(1, 6)])
+        engine.begin(2, [candidate(7)])
+        found = take(engine, 6)
+        assert [o.status for o in found.values() if o is not None].count(Status.CRASH) == 5
+        assert time.monotonic() - begin < 5.0
+        assert engine.measurer.starts == 6
+
+
+def test_a_hang_costs_little_once_times_are_known(make: Make):
+    with make() as engine:
+        engine.begin(0, [candidate(n) for n in range(10)])
+        take(engine, 10)
+        begin = time.monotonic()
+        engine.begin(1, [candidate(20, fault="hang")])
+        (bad,) = take(engine, 1).values()
+        assert time.monotonic() - begin < 6.0
+        assert bad is not None
+        assert bad.status is Status.TIMEOUT
+        assert bad.reason == "longer than 2 s"
+
+
+def test_a_compilation_is_bounded_by_those_before(make: Make):
+    with make() as engine:
+        engine.begin(0, [candidate(n, compile=0.01) for n in range(10)])
+        take(engine, 10)
+        engine.begin(1, [candidate(20, compile=60.0)])
+        begin = time.monotonic()
+        (bad,) = take(engine, 1).values()
+        assert 1.5 < time.monotonic() - begin < 12.0
+        assert bad is not None
+        assert (bad.status, bad.reason) == (Status.TIMEOUT, "longer than 2 s")
+
+
+def test_another_stands_by_where_measuring_overlaps(make: Make):
+    with make(overlap=True) as engine:
+        engine.begin(0, [candidate(0)])
+        take(engine, 1)
+        end = time.monotonic() + 20.0
+        while not engine.measurers[1].facts and time.monotonic() < end:
+            time.sleep(0.05)
+        first = engine.measurer
+        engine.begin(1, [candidate(1, fault="segfault"), candidate(2)])
+        found = take(engine, 2)
+        assert [o.status for o in found.values() if o is not None].count(Status.OK) == 1
+        assert engine.measurer is not first
+        assert engine.measurers[1].starts == 1
+
+
+def test_equal_code_is_measured_once(make: Make, tmp_path: Path):
+    with make() as engine:
+        engine.begin(0, [candidate(n, code="same", time=0.5) for n in range(3)])
+        found = list(take(engine, 3).values())
+    assert [o.seconds for o in found if o is not None] == [0.5] * 3
+    assert sum(what == "measure" for what, *_ in read_log(tmp_path / "log")) == 1
+
+
+def test_strikes_are_counted_over_runs_and_three_are_the_end(make: Make, tmp_path: Path):
+    struck = [Outcome(Status.CRASH, resources={"strikes": float(n)}) for n in (1, 2, 3)]
+    wrong = Outcome(Status.WRONG, reason="wrong output")
+    with make() as engine:
+        engine.begin(
+            0,
+            [
+                candidate(0, fault="segfault"),
+                candidate(1),
+                candidate(2),
+                candidate(3),
+            ],
+            known=[*struck, wrong],
+        )
+        found = take(engine, 4)
+    assert strikes_of(found[0, 0] or wrong) == 2
+    assert (found[0, 1] or wrong).status is Status.OK
+    assert found[0, 2] is struck[2]
+    assert found[0, 3] is wrong
+    asked = [key for what, key, *_ in read_log(tmp_path / "log") if what == "measure"]
+    assert sorted(asked) == ["0", "1"]
+
+
+def test_a_deadline_leaves_the_rest_undone(make: Make):
+    with make() as engine:
+        engine.begin(
+            0,
+            [candidate(n, measure=0.4) for n in range(6)],
+            deadline=time.monotonic() + 1.5,
+            at_least=1,
+        )
+        found = take(engine, 6)
+    done = [o for o in found.values() if o is not None]
+    assert 1 <= len(done) < 6
+    assert found[0, 0] is not None
+
+
+def test_what_drifted_is_timed_again(make: Make, tmp_path: Path):
+    with make() as engine:
+        engine.begin(0, [candidate(n, drift=n == 7) for n in range(40)])
+        found = [engine.wait() for _ in range(41)]
+    again = [done for done in found if done.again]
+    assert [(done.position, done.outcome and done.outcome.seconds) for done in again] == [(7, 2.0)]
+    assert [key for what, key, *_ in read_log(tmp_path / "log") if what == "watch"] == ["32"]
+
+
+def test_samples_in_turn(make: Make):
+    with make() as engine:
+        taken = engine.compare([candidate(0, time=2.0), candidate(1, time=3.0)], 4, 1.0)
+    assert taken == [[2.0] * 4, [3.0] * 4]
+
+
+def test_a_worker_that_cannot_begin_ends_the_search(tmp_path: Path):
+    lock = DeviceLock("a test", tmp_path)
+    setup = {"log": str(tmp_path / "no folder" / "log")}
+    with (
+        Engine(setup, encode, Limits(setup=10.0), lock, COMMAND) as engine,
+        pytest.raises(TuneError, match="could not be set up: exit status 1: FileNotFoundError"),
+    ):
+        engine.begin(0, [candidate(0)])
+        engine.wait()

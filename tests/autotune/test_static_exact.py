@@ -1,0 +1,55 @@
+"""Closed-form registers and shared memory against Triton and ptxas, without a GPU."""
+
+from __future__ import annotations
+
+import pytest
+from model_cases import HOPPER, drawn, norm, product, softmax
+
+import tedsl as te
+from tedsl.autotune.static.device import H200
+from tedsl.autotune.static.estimate import estimate
+from tedsl.backends.triton import early, offline
+from tedsl.backends.triton.emit import emit
+
+pytestmark = [pytest.mark.ptxas, pytest.mark.uncompiled("compiled here, for one device")]
+CASES = {
+    "product": (product(4096, 4096, 4096), 40),
+    "small product": (product(512, 512, 512, "float16"), 20),
+    "softmax": (softmax(16384, 4096), 20),
+    "norm": (norm(16384, 8192), 20),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_shared_memory(name: str) -> None:
+    """Exact for most, near for nearly all; what is refused cannot launch."""
+    tensor, count = CASES[name]
+    exact = near = total = 0
+    for candidate, module in drawn(tensor, count, seed=11):
+        (truth,) = early.allocate(emit(module, HOPPER))
+        found = estimate(module, H200)
+        total += 1
+        exact += found.shared == truth.shared
+        near += abs(found.shared - truth.shared) <= max(4096, truth.shared // 8)
+        if found.cannot_launch is not None:
+            assert truth.shared > H200.shared_block, candidate.key
+    assert exact >= 0.6 * total
+    assert near >= 0.9 * total
+
+
+@pytest.mark.parametrize("tensor", [product(512, 512, 512), softmax(4096, 2048), norm(4096, 2048)])
+def test_registers(tensor: te.Tensor) -> None:
+    """Within a third or 24 of what ptxas takes, for most; spills are foreseen."""
+    close = total = 0
+    for _, module in drawn(tensor, 7, seed=2):
+        found = estimate(module, H200)
+        if found.cannot_launch is not None or found.registers > 400:
+            continue  # ptxas would take minutes over the spills
+        (info,) = offline.compile_offline(emit(module, HOPPER))
+        if info.registers is None or info.stack is None:
+            pytest.skip("the wheel has no cuobjdump")
+        total += 1
+        needed = info.registers + info.stack // 4
+        close += abs(found.registers - needed) <= max(32, needed / 3)
+    assert total
+    assert close >= 0.6 * total

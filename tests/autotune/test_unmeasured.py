@@ -1,0 +1,84 @@
+"""What is chosen, and dropped, before anything runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from model_cases import HOPPER, product
+from triton_irs import matmul
+
+import tedsl as te
+from tedsl.autotune import tune
+from tedsl.autotune.outcome import Status
+from tedsl.autotune.session import TuneSession
+from tedsl.autotune.static.device import H200
+from tedsl.autotune.static.tiers import Tiers
+from tedsl.autotune.workload import Workload
+from tedsl.errors import TuneError
+from tedsl.ir.nodes import Launch
+
+
+def session(tensor: te.Tensor, folder: Path, target: str = "cpu") -> TuneSession:
+    setup = {
+        "workload": Workload.of(tensor).to_json(),
+        "target": target,
+        "device": "NVIDIA H200",
+        "sizes": {},
+        "seed": 1,
+        "scratch": str(folder),
+        "role": "compile",
+        "trace": False,
+    }
+    return TuneSession(setup)
+
+
+@pytest.mark.cpu
+def test_nothing_is_measured() -> None:
+    a, b = (te.placeholder((64, 64), "float32", name=name) for name in "ab")
+    found = tune(te.nn.matmul(a, b), "cpu", budget="none", records=False)
+    assert found.winner.outcome.status is Status.OK
+    assert found.winner.outcome.samples == ()
+    assert found.measure_seconds == 0.0
+    assert not found.replayed
+
+
+def test_two_budgets_are_refused() -> None:
+    x = te.placeholder((8,), "float32", name="x")
+    with pytest.raises(TuneError, match="two budgets"):
+        tune(x + 1.0, "cpu", budget="quick", trials=3)
+    with pytest.raises(TuneError, match="is unknown"):
+        tune(x + 1.0, "cpu", budget="some")
+
+
+@pytest.mark.cpu
+def test_a_worker_estimates_and_compiles(tmp_path: Path) -> None:
+    worker = session(te.nn.softmax(te.placeholder((64, 256), "float32", name="x")), tmp_path)
+    request = {"key": "one", "decisions": {}}
+    (features,) = worker.estimate({"candidates": [request]})["found"]
+    assert features["seconds"] > 0
+    reply = worker.compile(request)
+    assert reply["status"] == "ok"
+    assert reply["code"] == worker.kernel(request).code
+
+
+@pytest.mark.uncompiled("looked at, not compiled")
+def test_a_worker_estimates_for_a_gpu(tmp_path: Path) -> None:
+    worker = session(product(512, 512, 512), tmp_path, "cuda")
+    assert worker.tiers.facts is H200 or worker.tiers.facts == H200
+    requests = [{"key": str(n), "decisions": {"no such knob": n}} for n in range(2)]
+    found = worker.estimate({"candidates": requests})["found"]
+    assert [len(features) > 10 for features in found] == [True, True]
+
+
+@pytest.mark.ptxas
+@pytest.mark.uncompiled("looked at, not compiled")
+def test_what_cannot_launch_is_told_before_it_is_compiled() -> None:
+    tiers = Tiers.of("cuda:sm_90", {}, "NVIDIA H200")
+    shape, tile = (4096, 4096, 4096), (256, 256, 128)
+    large = matmul(shape, tile, launch=Launch(num_warps=8, num_stages=5), shared=True)
+    reason = tiers.refusal(large)
+    assert reason is not None
+    assert "shared memory" in reason
+    fits = te.lower(product(4096, 4096, 4096), HOPPER)
+    assert tiers.refusal(fits) is None, "as Triton says, though it takes nearly all there is"
