@@ -1,0 +1,72 @@
+"""What the operators share: the dtype they compute in, and refusals of what they cannot take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tedsl.dtypes import DType
+from tedsl.errors import ExprError
+from tedsl.expr import build
+from tedsl.expr.broadcast import same_extent
+from tedsl.expr.nodes import Expr
+from tedsl.expr.tensor import Tensor
+
+
+def wide(element: Expr) -> Expr:
+    """`element` in the dtype computed in: float32 for 16-bit floats, else its own."""
+    dtype = element.dtype
+    return build.cast(element, DType.float32) if dtype.is_float and dtype.bits == 16 else element
+
+
+def require_float(x: Tensor, subject: str) -> None:
+    if not x.dtype.is_float:
+        raise ExprError(
+            f"{x.name} is {x.dtype}, not a float",
+            subject=subject,
+            hint=f"cast it first: {x.name}.astype('float32')",
+        )
+
+
+def require_rank(x: Tensor, rank: int, subject: str) -> None:
+    if x.ndim < rank:
+        raise ExprError(
+            f"{x.name} has {x.ndim} dimensions, at least {rank} are needed",
+            subject=subject,
+            hint="add dimensions of extent 1 with te.compute",
+        )
+
+
+def require_equal(a: Expr, b: Expr, what: str, subject: str) -> None:
+    if not same_extent(a, b):
+        raise ExprError(
+            f"{what} are {a} and {b}",
+            subject=subject,
+            hint="make them equal; use the same te.var for equal sizes",
+        )
+
+
+def require_shape(x: Tensor, shape: Sequence[Expr | None], subject: str) -> None:
+    """Refuse another rank, or an extent other than a wanted one (None: any)."""
+    wanted = ", ".join("any" if extent is None else str(extent) for extent in shape)
+    matches = x.ndim == len(shape) and all(
+        extent is None or same_extent(extent, own)
+        for extent, own in zip(shape, x.shape, strict=True)
+    )
+    if not matches:
+        raise ExprError(
+            f"{x.name} has the shape {list(x.shape)}, not [{wanted}]",
+            subject=subject,
+            hint="pass a tensor of that shape",
+        )
+
+
+def dimension(x: Tensor, axis: int, subject: str) -> int:
+    """`axis` counted from the front."""
+    if not -x.ndim <= axis < x.ndim:
+        raise ExprError(
+            f"{x.name} has {x.ndim} dimensions, there is no axis {axis}",
+            subject=subject,
+            facts=[("allowed", f"{-x.ndim} .. {x.ndim - 1}")],
+            hint="give a dimension of the input",
+        )
+    return axis % x.ndim
