@@ -15,7 +15,7 @@ from tedsl.errors import BackendError
 from tedsl.ir.nodes import HostCall, Module
 from tedsl.runtime.arguments import ArraySpec, Binding
 from tedsl.runtime.arrays import CPU
-from tedsl.runtime.cache import disk_cache
+from tedsl.runtime.cache import DiskCache, disk_cache
 from tedsl.runtime.fingerprint import code_version, fingerprint, tool_versions
 from tedsl.runtime.host import HostSteps
 from tedsl.runtime.kernel import Executor, Launch
@@ -90,6 +90,7 @@ class CpuExecutor:
         disk = disk_cache()
         if disk is None:
             return self._compile()
+        self._backend.ensure_pool(lambda: _pool_code(disk))
         key = cpu_key(self._module, self._target)
         parts = disk.get(key)
         if parts is not None:
@@ -171,17 +172,31 @@ class CpuExecutor:
         return launch
 
 
+def _pool_code(disk: DiskCache) -> bytes:
+    """The object code of the pool of threads, from the cache or compiled and kept there."""
+    backend = importlib.import_module("tedsl.backends.cpu")
+    key = fingerprint(pool="threads", **_cpu_facts())
+    parts = disk.get(key)
+    if parts is None:
+        parts = {"object": backend.compile_pool()}
+        disk.put(key, parts)
+    return parts["object"]
+
+
 def _part(call: Callable[..., None], sizes: Sequence[Any]) -> Callable[[Sequence[int]], None]:
     return lambda pointers: call(*pointers, *sizes)
 
 
 def cpu_key(module: Module, target: Target) -> str:
     """What machine code depends on: program, target, this CPU, this compiler and its tools."""
+    return fingerprint(module, target=str(target), **_cpu_facts())
+
+
+def _cpu_facts() -> dict[str, str]:
+    """This CPU, this compiler and its tools."""
     machine = importlib.import_module("tedsl.backends.cpu.machine").machine()
-    return fingerprint(
-        module,
-        target=str(target),
-        machine=repr(machine),
-        code=code_version(),
-        tools=tool_versions("llvmlite", "numpy"),
-    )
+    return {
+        "machine": repr(machine),
+        "code": code_version(),
+        "tools": tool_versions("llvmlite", "numpy"),
+    }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from fake_kernels import buffer
@@ -12,7 +13,7 @@ from tedsl.dtypes import DType
 from tedsl.errors import InternalError
 from tedsl.expr.nodes import Axis, Binary, BinaryOp, Const, Var
 from tedsl.ir.nodes import Func, Launch, LoopKind, Module, Store
-from tedsl.runtime.fingerprint import code_version, fingerprint, tool_versions
+from tedsl.runtime.fingerprint import code_version, fingerprint, tool_versions, version_of
 
 
 def program(
@@ -72,3 +73,21 @@ def test_versions() -> None:
     assert len(code_version()) == 64
     assert "python" in tool_versions("numpy", "no-such-thing")
     assert "no-such-thing absent" in tool_versions("numpy", "no-such-thing")
+
+
+def test_the_version_follows_the_sources(tmp_path: Path) -> None:
+    """Whether it was looked up or read, and not what only runs code."""
+    for name in ("lower/a.py", "runtime/run.py"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text("one = 1\n")
+    first = version_of(tmp_path)
+    assert version_of(tmp_path) == first
+    (tmp_path / "runtime/run.py").write_text("two = 2\n")
+    assert version_of(tmp_path) == first
+    (tmp_path / "lower/a.py").write_text("two = 2\n")
+    second = version_of(tmp_path)
+    assert second != first
+    (tmp_path / "lower/a.py").write_text("one = 1\n")
+    assert version_of(tmp_path) == first
+    (tmp_path / "lower/b.py").write_text("")
+    assert version_of(tmp_path) not in (first, second)

@@ -8,12 +8,15 @@ from tedsl.backends.cpu.intrinsics import link
 from tedsl.backends.cpu.jit import CpuProgram, Signature, compile_module, load_object
 from tedsl.backends.cpu.listing import read_listing
 from tedsl.backends.cpu.machine import native_vector_bits
-from tedsl.backends.cpu.threads import num_threads, set_num_threads
+from tedsl.backends.cpu.threads import compile_pool, num_threads, set_num_threads
+from tedsl.backends.cpu.threads import ensure as ensure_pool
 
 __all__ = [
     "CpuProgram",
     "Signature",
     "compile_module",
+    "compile_pool",
+    "ensure_pool",
     "link",
     "load_object",
     "native_vector_bits",

@@ -7,8 +7,9 @@ import atexit
 import ctypes
 import os
 import platform
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 from tedsl.backends.cpu import linking
@@ -51,19 +52,44 @@ def runtime_text(here: Machine) -> str:
     return text.replace("$SETMASK", "3" if platform.system() == "Darwin" else "2")
 
 
-@lru_cache(maxsize=1)
-def ensure() -> Pool:
-    """Compile the runtime and make `tedsl_parallel_for` known to generated code."""
+def compile_pool() -> bytes:
+    """The pool's object code for this machine."""
     llvm = binding()
-    here = machine()
-    text = runtime_text(here)
-    module = llvm.parse_assembly(text)
+    module = llvm.parse_assembly(runtime_text(machine()))
     module.verify()
-    target = llvm.Target.from_triple(here.triple).create_target_machine(
-        cpu=here.cpu, features=here.features, opt=2, reloc="pic", jit=True
-    )
     linking.prepare(module)
-    engine = linking.engine(module, target)
+    return bytes(_target_machine().emit_object(module))
+
+
+def ensure(code: Callable[[], bytes] = compile_pool) -> Pool:
+    """The pool, linked into this process at the first call from what `code` gives; generated code
+    finds it as `tedsl_parallel_for`."""
+    with _STARTING:
+        if not _POOL:
+            _POOL.append(_start(code()))
+        return _POOL[0]
+
+
+_STARTING = threading.Lock()
+_POOL: list[Pool] = []
+
+
+def _target_machine() -> Any:
+    here = machine()
+    return (
+        binding()
+        .Target.from_triple(here.triple)
+        .create_target_machine(cpu=here.cpu, features=here.features, opt=2, reloc="pic", jit=True)
+    )
+
+
+def _start(code: bytes) -> Pool:
+    """Link the pool's object code and start as many workers as there are processors."""
+    llvm = binding()
+    empty = llvm.parse_assembly("")
+    empty.triple = machine().triple
+    engine = linking.engine(empty, _target_machine())
+    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()
 
     def symbol(name: str, result: Any, *arguments: Any) -> Any:
