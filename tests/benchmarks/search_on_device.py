@@ -2,10 +2,12 @@
 
     python tests/benchmarks/search_on_device.py [--only gemm softmax norm] [--out FILE]
 
-Each computation is searched three times over: with nothing measured, with the normal budget (64
-measurements), and by torch.compile in its max-autotune mode.  The winners, the default and the best
-point of the recorded space are then timed in turn, in one process.  Prints one JSON object per
-computation: seconds spent, measurements, idle share of the device, and speed over the best known.
+Each computation is searched four times over: with nothing measured, with the normal budget (64
+measurements), by torch.compile in its max-autotune mode, and by `triton.autotune` over a kernel
+written by hand, which tries the configurations that the second search measured.  The winners, the
+default and the best point of the recorded space are then timed in turn, in one process.  Prints one
+JSON object per computation: seconds spent, measurements, where they went, idle share of the device,
+and speed over the best known.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -27,6 +29,7 @@ from typing import Any
 sys.path.append(str(Path(__file__).parent))
 
 import record_space
+import triton_peers
 
 import tedsl as te
 from tedsl.autotune import tune
@@ -38,6 +41,7 @@ from tedsl.runtime.timing import compare_cuda
 SPACES = Path(__file__).parents[1] / "data" / "spaces"
 B = "bfloat16"
 ROUNDS = 41
+Calls = dict[str, Callable[[], object]]
 
 
 def norm() -> te.Tensor:
@@ -84,25 +88,8 @@ def one(name: str) -> dict[str, Any]:
     """All searches for one computation; the caches of this process are new and empty."""
     torch: Any = importlib.import_module("torch")
     case = CASES[name]
-    output = case.make()
-    kernels = {"default": te.build(case.make(), "cuda")}
     report: dict[str, Any] = {"name": name, "device": torch.cuda.get_device_name()}
-    for budget in ("none", "normal"):
-        begin = time.monotonic()
-        found = tune(output, "cuda", budget=budget, records=False, progress=False)
-        report[budget] = {
-            "seconds": round(time.monotonic() - begin, 1),
-            "measured": sum(1 for t in found.trials if t.outcome.samples),
-            "idle": round(found.idle, 3),
-            "rejected": dict(found.rejected),
-        }
-        kernels[budget] = found.kernel
-    if case.space:
-        space = read_space(SPACES / f"{case.space}.csv.gz")
-        row = min(range(len(space)), key=lambda r: space.outcomes[r].seconds or float("inf"))
-        decisions = space.points().decisions(row)
-        schedule = Problem([output], "cuda").schedule(decisions)
-        kernels["best recorded"] = te.build(schedule, "cuda")
+    kernels, measured = searched(case, report)
     given = {
         buffer.name: torch.randn(
             [int(extent.value) for extent in buffer.shape if isinstance(extent, Const)],
@@ -112,22 +99,61 @@ def one(name: str) -> dict[str, Any]:
         for buffer in kernels["default"].signature.inputs
     }
     inputs = list(given.values())
-    begin = time.monotonic()
-    twin = torch.compile(case.twin(torch), mode="max-autotune-no-cudagraphs")
-    twin(*inputs)
-    torch.cuda.synchronize()
-    report["torch.compile"] = {"seconds": round(time.monotonic() - begin, 1)}
-    calls: dict[str, Callable[[], object]] = {
+    calls: Calls = {
         label: partial(kernel, *(given[b.name] for b in kernel.signature.inputs))
         for label, kernel in kernels.items()
     }
+    begin = time.monotonic()
+    twin = torch.compile(case.twin(torch), mode="max-autotune-no-cudagraphs")
+    wanted = twin(*inputs).float()
+    torch.cuda.synchronize()
+    report["torch.compile"] = {"seconds": round(time.monotonic() - begin, 1)}
+    answers = [{k.rpartition(".")[2]: v for k, v in found.items()} for found in measured]
+    peer, count = triton_peers.PEERS[name](answers)
+    begin = time.monotonic()
+    got = peer(*inputs).float()
+    torch.cuda.synchronize()
+    seconds = round(time.monotonic() - begin, 1)
+    error = float((got - wanted).norm() / wanted.norm())
+    report["triton.autotune"] = {"seconds": seconds, "tried": count, "error": error}
     calls["torch.compile"] = lambda: twin(*inputs)
+    calls["triton.autotune"] = lambda: peer(*inputs)
     stats = compare_cuda(calls, repeats=ROUNDS, warmup=3, max_seconds=20.0)
     times = {label: found.median for label, found in stats.items()}
-    best = min(value for label, value in times.items() if label != "torch.compile")
+    best = min(times[label] for label in kernels)
     report["microseconds"] = {label: round(t * 1e6, 2) for label, t in times.items()}
     report["of the best"] = {label: round(best / t, 3) for label, t in times.items()}
     return report
+
+
+def searched(
+    case: Case, report: dict[str, Any]
+) -> tuple[dict[str, te.Kernel], list[Mapping[str, object]]]:
+    """The kernels of the default, of both searches and of the recorded space's best point, and the
+    choices of what the longer search measured."""
+    output = case.make()
+    kernels = {"default": te.build(case.make(), "cuda")}
+    measured: list[Mapping[str, object]] = []
+    for budget in ("none", "normal"):
+        begin = time.monotonic()
+        found = tune(output, "cuda", budget=budget, records=False, progress=False)
+        measured = [t.candidate.decisions for t in found.trials if t.outcome.samples]
+        report[budget] = {
+            "seconds": round(time.monotonic() - begin, 1),
+            "measured": len(measured),
+            "idle": round(found.idle, 3),
+            "compiling": round(found.compile_seconds, 1),
+            "measuring": round(found.measure_seconds, 1),
+            "rejected": dict(found.rejected),
+        }
+        kernels[budget] = found.kernel
+    if case.space:
+        space = read_space(SPACES / f"{case.space}.csv.gz")
+        row = min(range(len(space)), key=lambda r: space.outcomes[r].seconds or float("inf"))
+        decisions = space.points().decisions(row)
+        schedule = Problem([output], "cuda").schedule(decisions)
+        kernels["best recorded"] = te.build(schedule, "cuda")
+    return kernels, measured
 
 
 def main() -> None:

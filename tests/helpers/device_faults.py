@@ -12,12 +12,12 @@ torch: Any = importlib.import_module("torch")  # not installed where the types a
 
 
 @triton.jit
-def _write_far(address: Any, far: Any):
+def _write_far(address, far):
     tl.store(address + far, 1)
 
 
 @triton.jit
-def _wait_for(flag: Any):
+def _wait_for(flag):
     found = tl.atomic_add(flag, 0)
     while found == 0:
         found = tl.atomic_add(flag, 0)
