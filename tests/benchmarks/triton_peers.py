@@ -13,7 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import triton
-import triton.language as tl
+from triton.language import constexpr
+
+tl: Any = importlib.import_module("triton.language")
 
 Call = Callable[..., Any]
 Answers = Mapping[str, object]
@@ -23,8 +25,8 @@ Answers = Mapping[str, object]
 @triton.jit
 def _gemm(
     a, b, bias, out, M, N, K,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
-    GROUP: tl.constexpr, RESIDENT: tl.constexpr, FLATTEN: tl.constexpr,
+    BM: constexpr, BN: constexpr, BK: constexpr,
+    GROUP: constexpr, RESIDENT: constexpr, FLATTEN: constexpr,
 ):  # fmt: skip
     """gelu(a @ b + bias) in tiles by descriptors; groups of rows of tiles share columns in L2."""
     left = tl.make_tensor_descriptor(a, [M, K], [K, 1], [BM, BK])
@@ -41,36 +43,36 @@ def _gemm(
         for k in range(tl.cdiv(K, BK)):
             total = tl.dot(left.load([row, k * BK]), right.load([k * BK, column]), total)
         shift = tl.load(bias + column + tl.arange(0, BN)).to(tl.float32)
-        total = total + shift[None, :]
+        total = total + tl.expand_dims(shift, 0)
         total = total * 0.5 * (1.0 + tl.erf(total * 0.7071067811865476))
         result.store([row, column], total.to(tl.bfloat16))
 
 
 @triton.jit
-def _softmax(x, out, M, N, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+def _softmax(x, out, M, N, ROWS: constexpr, BLOCK: constexpr):
     """Whole rows in registers."""
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    column = tl.arange(0, BLOCK)[None, :]
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.expand_dims(tl.arange(0, ROWS), 1)
+    column = tl.expand_dims(tl.arange(0, BLOCK), 0)
     inside = (row < M) & (column < N)
     value = tl.load(x + row * N + column, inside, other=float("-inf"))
-    value = tl.exp(value - tl.max(value, 1)[:, None])
-    tl.store(out + row * N + column, value / tl.sum(value, 1)[:, None], inside)
+    value = tl.exp(value - tl.max(value, 1, keep_dims=True))
+    tl.store(out + row * N + column, value / tl.sum(value, 1, keep_dims=True), inside)
 
 
 @triton.jit
 def _norm(
     x, y, scale, shift, out, M, N,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    ROWS: constexpr, BLOCK: constexpr,
 ):  # fmt: skip
     """The layer norm of a sum, whole rows in registers."""
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    column = tl.arange(0, BLOCK)[None, :]
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.expand_dims(tl.arange(0, ROWS), 1)
+    column = tl.expand_dims(tl.arange(0, BLOCK), 0)
     inside = (row < M) & (column < N)
     place = row * N + column
     value = tl.load(x + place, inside, other=0.0).to(tl.float32)
     value = value + tl.load(y + place, inside, other=0.0).to(tl.float32)
-    value = tl.where(inside, value - tl.sum(value, 1)[:, None] / N, 0.0)
-    value = value * tl.rsqrt(tl.sum(value * value, 1)[:, None] / N + 1e-5)
+    value = tl.where(inside, value - tl.sum(value, 1, keep_dims=True) / N, 0.0)
+    value = value * tl.rsqrt(tl.sum(value * value, 1, keep_dims=True) / N + 1e-5)
     w = tl.load(scale + column, column < N, other=0.0).to(tl.float32)
     b = tl.load(shift + column, column < N, other=0.0).to(tl.float32)
     tl.store(out + place, (value * w + b).to(tl.bfloat16), inside)
@@ -79,9 +81,11 @@ def _norm(
 def gemm(answers: Sequence[Answers]) -> tuple[Call, int]:
     """The tuned product and how many configurations it tries."""
     torch: Any = importlib.import_module("torch")
-    triton.set_allocator(
-        lambda size, _alignment, _stream: torch.empty(size, dtype=torch.int8, device="cuda")
-    )
+
+    def scratch(size: int, alignment: int, stream: int | None) -> Any:
+        return torch.empty(size, dtype=torch.int8, device="cuda")
+
+    triton.set_allocator(scratch)
     names = {"bm": "BM", "bn": "BN", "bk": "BK", "group": "GROUP", "resident": "RESIDENT"}
     configs = _configs(answers, {**names, "flatten": "FLATTEN"}, "stages")
     tuned = triton.autotune(configs, key=[])(_gemm)
