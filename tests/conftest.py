@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -34,14 +35,32 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--no-ptxas", action="store_true", help="do not compile the Triton kernels of each test"
     )
+    parser.addoption(
+        "--keep-failures", type=Path, help="write each failure to this folder as soon as it is met"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     profile: object = config.getoption("--hypothesis-profile", default=None)
     settings.load_profile(str(profile or os.environ.get("HYPOTHESIS_PROFILE") or "ci"))
+    if folder := config.getoption("--keep-failures"):
+        config.pluginmanager.register(KeepFailures(folder))
     if config.getoption("--no-ptxas") or importlib.util.find_spec("triton") is None:
         return
     config.add_cleanup(every_kernel.watch())
+
+
+class KeepFailures:
+    """Writes down what failed at once: a run of hours may never come to its summary."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            name = re.sub(r"[^\w.-]+", "_", report.nodeid)
+            (self.folder / f"{name}.txt").write_text(report.longreprtext + "\n", encoding="utf-8")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
