@@ -196,3 +196,19 @@ def test_row_that_is_not_there_yet_is_not_read(target: str) -> None:
     outputs = [made] if isinstance(made, te.Tensor) else made
     data = np.arange(2, dtype=np.float32) + 1
     check(Case(outputs, {source: data}), te.create_schedule(outputs), target)
+
+
+@pytest.mark.parametrize("target", ["cpu", "triton-interpret"])
+def test_idle_lanes_may_read_what_aligns_a_row(target: str) -> None:
+    """Rows of three are as long as four, and so is the tile: its last lane reads what nobody wrote,
+    and nothing comes of it."""
+    n = te.size_var("n")
+    source = te.placeholder((n, 3), "float32", name="source")
+    double = te.compute((n, 3), lambda i, j: source[i, j] * 2.0, name="double")
+    k = te.reduce_axis((0, n), name="k")
+    result = te.compute((3,), lambda i: te.sum(double[k, i], axis=k), name="result")
+    schedule = te.create_schedule(result)
+    schedule[double].storage_align(schedule[double].op.axis[0], 2, 0)
+    schedule[result].vectorize(schedule[result].op.axis[0])
+    data = np.arange(15, dtype=np.float32).reshape(5, 3)
+    check(Case([result], {source: data}, {n: 5}), schedule, target)

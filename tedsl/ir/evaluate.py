@@ -61,7 +61,8 @@ class Memory:
     """The contents of a buffer and which elements may be read (None: all).
 
     Reading a GLOBAL element before it is written is an error.  What a program holds itself (LOCAL,
-    SHARED) may be read any time: it is poison, which a `Select` may discard.
+    SHARED) may be read any time, and so may what only aligns rows: it is poison, which a `Select`
+    may discard.
     """
 
     name: str
@@ -70,11 +71,16 @@ class Memory:
     writable: bool = True
 
     @staticmethod
-    def fresh(buffer: Buffer, shape: tuple[int, ...]) -> Memory:
-        """Memory nobody wrote."""
+    def fresh(
+        buffer: Buffer, shape: tuple[int, ...], held: tuple[int, ...] | None = None
+    ) -> Memory:
+        """Memory nobody wrote; beyond `held` nobody will."""
         data = np.empty(shape, numerics.numpy_dtype(buffer.dtype))
         data[...] = numerics.poison(buffer.dtype)
-        written = np.zeros(shape, np.bool_) if buffer.scope is Scope.GLOBAL else None
+        if buffer.scope is not Scope.GLOBAL:
+            return Memory(buffer.name, data, None)
+        written = np.ones(shape, np.bool_)
+        written[tuple(map(slice, shape if held is None else held))] = False
         return Memory(buffer.name, data, written)
 
 

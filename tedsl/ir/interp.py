@@ -9,7 +9,7 @@ it is poison, and shows in the result if it counts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import assert_never
 
@@ -81,7 +81,9 @@ def run(
     counts = {repeat: _scalar(repeat.extent, layout) for repeat in module.repeats}
     steps = {repeat: layout.cell(repeat.step) for repeat in module.repeats}
     conditions = [Compiler(layout).visit(c) for c in module.assumptions]
-    shapes = {b: _extents(b, layout) for b in (*module.inputs, *module.outputs, *module.workspaces)}
+    buffers = (*module.inputs, *module.outputs, *module.workspaces)
+    shapes = {b: _extents(b.shape, layout) for b in buffers}
+    held = {b: _extents(b.held, layout) for b in buffers if b.held is not None}
     for buffer in shapes:
         layout.memory(buffer)
     env: Env = [None] * layout.size
@@ -95,7 +97,8 @@ def run(
             if buffer in module.inputs:
                 env[layout.memories[buffer]] = _input(buffer, extents, inputs)
             else:
-                env[layout.memories[buffer]] = Memory.fresh(buffer, extents)
+                part = _constant_shape(held[buffer], env) if buffer in held else None
+                env[layout.memories[buffer]] = Memory.fresh(buffer, extents, part)
         for repeat, places in module.launches():
             for step in (None,) if repeat is None else range(int(counts[repeat](env))):
                 if repeat is not None:
@@ -114,9 +117,9 @@ def _set_sizes(env: Env, module: Module, layout: Layout, sizes: Mapping[Var, flo
             env[layout.cells[size]] = numerics.scalar(value, size.dtype)
 
 
-def _extents(buffer: Buffer, layout: Layout) -> list[Eval]:
+def _extents(shape: Sequence[Expr], layout: Layout) -> list[Eval]:
     compiler = Compiler(layout)
-    return [compiler.visit(extent) for extent in buffer.shape]
+    return [compiler.visit(extent) for extent in shape]
 
 
 def _constant_shape(extents: list[Eval], env: Env) -> tuple[int, ...]:
@@ -229,7 +232,7 @@ def _guard(condition: Eval, body: Run) -> Run:
 
 
 def _allocate(buffer: Buffer, layout: Layout, body: Run) -> Run:
-    cell, extents = layout.memory(buffer), _extents(buffer, layout)
+    cell, extents = layout.memory(buffer), _extents(buffer.shape, layout)
 
     def run(env: Env) -> None:
         env[cell] = Memory.fresh(buffer, _constant_shape(extents, env))

@@ -44,12 +44,17 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Buffer:
-    """Row-major memory.  Contents are undefined (NaN in the interpreter) until stored."""
+    """Row-major memory.  Contents are undefined (NaN in the interpreter) until stored.
+
+    `held` are the extents of what is ever stored, where rows are longer than that to be aligned:
+    idle lanes may read the rest, and nothing may come of it.
+    """
 
     name: str
     dtype: DType
     shape: tuple[Expr, ...]
     scope: Scope = Scope.GLOBAL
+    held: tuple[Expr, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -222,10 +222,12 @@ def _place(context: Context, stage: StagePlan) -> None:
                     hint=f"split the loops of {stage.attach.stage} by constants and attach inside, "
                     f"or leave {stage.name} inline or at root",
                 )
-    shapes = tuple(_aligned(stage, each) for each in shapes)
     for tensor in stage.op.outputs:
         name = stage.name if len(stage.op.outputs) == 1 else f"{stage.name}_{tensor.index}"
-        buffer = context.buffers[tensor] = Buffer(name, tensor.dtype, shapes[tensor.index], scope)
+        shape = shapes[tensor.index]
+        rows = _aligned(stage, shape)
+        held = None if rows is shape else shape
+        buffer = context.buffers[tensor] = Buffer(name, tensor.dtype, rows, scope, held)
         if stage.kept is not None:
             axis = stage.kept.axis
             home = kernel_of(context.plan, stage).name if axis is None else axis

@@ -8,7 +8,7 @@ of a float.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import hypothesis.strategies as st
@@ -40,11 +40,13 @@ class Dim:
 
 @dataclass
 class Known:
-    """A tensor that a stage may read."""
+    """A tensor that a stage may read.  `exact`: it holds no rounded values, and no NaN, which an
+    order of comparisons would show; `finite`: nor infinities, of which differences are NaN."""
 
     tensor: Tensor
     dims: tuple[Dim, ...]
     exact: bool
+    finite: bool = True
 
     @property
     def dtype(self) -> DType:
@@ -209,9 +211,15 @@ class _Builder:
             kinds.append(self.extern)
         return self.draw(st.sampled_from(kinds))(source)
 
-    def define(self, dims: Sequence[Dim], body: Callable[..., Any], exact: bool = False) -> Known:
+    def define(
+        self,
+        dims: Sequence[Dim],
+        body: Callable[..., Any],
+        exact: bool = False,
+        finite: bool = True,
+    ) -> Known:
         tensor: Any = te.compute([d.extent for d in dims], body, name=self.name("T"))
-        return Known(tensor, tuple(dims), exact)
+        return Known(tensor, tuple(dims), exact, finite)
 
     # Stages ---------------------------------------------------------------------------------------
 
@@ -249,16 +257,15 @@ class _Builder:
         kind = self.draw(st.sampled_from(("fill", "return", "two")))
         name = self.name("E")
         if kind == "fill":
-            return [
-                Known(self.called(shape, [source], reverse, name)[0], source.dims, source.exact)
-            ]
+            (made,) = self.called(shape, [source], reverse, name)
+            return [replace(source, tensor=made)]
         if kind == "return":
             other = self.placeholder(source.dims, source.dtype)
             (made,) = self.called(shape, [source, other], chosen, name)
-            return [Known(made, source.dims, source.exact)]
+            return [replace(source, tensor=made)]
         plain, longer = self.called([shape, [1, *shape]], [source], twice, name)
         dims = (Dim(1, 1), *source.dims)
-        return [Known(longer, dims, source.exact), Known(plain, source.dims, source.exact)]
+        return [replace(source, tensor=longer, dims=dims), replace(source, tensor=plain)]
 
     def called(self, shape: Any, sources: list[Known], function: Any, name: str) -> list[Tensor]:
         inputs = [each.tensor for each in sources]
@@ -273,7 +280,7 @@ class _Builder:
             fill = te.const(1, source.dtype)
             return te.if_then_else(i[which] >= step, source.tensor[there], fill)
 
-        return [self.define(source.dims, body, source.exact)]
+        return [self.define(source.dims, body, source.exact, source.finite)]
 
     def transposed(self, source: Known) -> list[Known]:
         dims = (*source.dims[:-2], source.dims[-1], source.dims[-2])
@@ -281,7 +288,7 @@ class _Builder:
         def body(*i: Expr) -> Any:
             return source.tensor[(*i[:-2], i[-1], i[-2])]
 
-        return [self.define(dims, body, source.exact)]
+        return [self.define(dims, body, source.exact, source.finite)]
 
     def gather(self, source: Known) -> list[Known]:
         count = self.dim()
@@ -291,7 +298,7 @@ class _Builder:
         def body(*i: Expr) -> Any:
             return source.tensor[(index.tensor[i[0]], *i[1:])]
 
-        return [self.define(dims, body, source.exact)]
+        return [self.define(dims, body, source.exact, source.finite)]
 
     def reduction(self, source: Known) -> list[Known]:
         which = self.draw(st.integers(0, len(source.dims) - 1))
@@ -312,7 +319,8 @@ class _Builder:
             return fold(read, axis=k, **options)
 
         exact = source.exact and fold in (te.max, te.min)
-        return [self.define(dims, body, exact)]
+        never_empty = source.dims[which].value > 0 and (where is None or init)
+        return [self.define(dims, body, exact, source.finite and never_empty)]
 
     def mask(self) -> Callable[[Axis, Sequence[Expr]], Any]:
         """A condition on the reduced axis: a stride, or a limit that moves with the first data
@@ -363,7 +371,7 @@ class _Builder:
                 return te.any(row, axis=k) ^ read
             return read - te.max(row, axis=k)
 
-        return [self.define(source.dims, body, source.exact)]
+        return [self.define(source.dims, body, source.exact and source.finite)]
 
     def argmax(self, source: Known) -> list[Known]:
         if source.dtype.is_bool:
@@ -386,7 +394,8 @@ class _Builder:
 
         dims = source.dims[:-1]
         made: Any = te.compute([d.extent for d in dims], body, name=self.name("T"))
-        return [Known(made[1], dims, True), Known(made[0], dims, source.exact)]
+        index = Known(made[1], dims, True)
+        return [index, Known(made[0], dims, source.exact, source.finite)]
 
     # Scalar formulas ------------------------------------------------------------------------------
 
