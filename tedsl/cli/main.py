@@ -10,10 +10,10 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from tedsl.cli import records, replay, space, tune
+from tedsl.cli import doctor, records, replay, space, tune
 from tedsl.errors import TedslError
 
-COMMANDS = (tune, space, records, replay)
+COMMANDS = (tune, space, records, replay, doctor)
 
 EXAMPLES = """examples:
   python -m tedsl tune model.py:loss --trials 32         search for a schedule, print it
@@ -21,6 +21,7 @@ EXAMPLES = """examples:
   python -m tedsl records list                           what has been tuned here
   python -m tedsl records export winners.jsonl --winners
   python -m tedsl replay gemm.csv.gz --seeds 20          try the search on a recorded space
+  python -m tedsl doctor                                 what works here, and what to do
 """
 
 
@@ -28,7 +29,7 @@ def parser() -> argparse.ArgumentParser:
     """The parser of all commands."""
     whole = argparse.ArgumentParser(
         prog="python -m tedsl",
-        description="Tensor expressions with explicit schedules: tuning and its records.",
+        description="Tensor expressions with explicit schedules: tuning, records, a check-up.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
