@@ -6,6 +6,7 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from tedsl import errors
 from tedsl.autotune import autotune, space
 from tedsl.build import build, lower
 from tedsl.checked import checked
@@ -175,6 +176,7 @@ __all__ = [
     "divide",
     "equal",
     "erf",
+    "errors",
     "evaluate",
     "exp",
     "exp2",

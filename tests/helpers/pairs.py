@@ -8,6 +8,7 @@ from typing import Any
 import every_kernel
 import numpy as np
 from hypothesis import event, note, settings
+from red_zones import red_zones
 from strategies import Case
 
 import tedsl as te
@@ -96,7 +97,8 @@ def compiled(schedule: Schedule, case: Case, target: str) -> list[Array]:
     by_name = {tensor.name: array for tensor, array in case.inputs.items()}
     sizes = {var.name: value for var, value in case.sizes.items()}
     scalars = {name: sizes[name] for name in kernel.signature.keywords}
-    result: Any = kernel(*(by_name[b.name] for b in kernel.module.inputs), **scalars)
+    with red_zones():
+        result: Any = kernel(*(by_name[b.name] for b in kernel.module.inputs), **scalars)
     return list(result) if isinstance(result, tuple) else [result]
 
 

@@ -1,0 +1,44 @@
+"""Outputs and workspaces with bytes around them that a kernel must leave as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from unittest.mock import patch
+
+import numpy as np
+
+from tedsl.runtime import kernel
+from tedsl.runtime.arguments import ArraySpec
+from tedsl.runtime.arrays import NUMPY_DTYPES, AnyArray, numpy_pointer
+from tedsl.runtime.memory import ALIGNMENT
+
+ZONE = 256  # bytes: more than the widest store
+MARK = 0xA5
+
+
+@contextmanager
+def red_zones() -> Iterator[None]:
+    """What kernels called for the first time inside this allocate is guarded, and looked at when it
+    ends.
+
+    Raises:
+        AssertionError: a byte beside an output or a workspace was written.
+    """
+    given: list[tuple[AnyArray, int, int]] = []
+
+    def allocator(spec: ArraySpec) -> Callable[[], AnyArray]:
+        def make() -> AnyArray:
+            raw = np.full(spec.nbytes + ALIGNMENT + 2 * ZONE, MARK, np.uint8)
+            begin = ZONE + -(numpy_pointer(raw) + ZONE) % ALIGNMENT
+            given.append((raw, begin, begin + spec.nbytes))
+            return np.ndarray(spec.shape, NUMPY_DTYPES[spec.dtype], raw, begin)
+
+        return make
+
+    with patch.object(kernel, "numpy_allocator", allocator):
+        yield
+    for raw, begin, end in given:
+        changed = np.flatnonzero(raw != MARK)
+        places = [int(at) - begin for at in changed if not begin <= at < end]
+        assert not places, f"{end - begin} bytes were given; written beside them: {places[:8]}"
