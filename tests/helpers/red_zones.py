@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from unittest.mock import patch
 
@@ -18,7 +18,7 @@ MARK = 0xA5
 
 
 @contextmanager
-def red_zones() -> Iterator[None]:
+def red_zones() -> Generator[None]:
     """What kernels called for the first time inside this allocate is guarded, and looked at when it
     ends.
 
