@@ -22,7 +22,7 @@ from tedsl.errors import ExprError
 from tedsl.expr import build
 from tedsl.expr import math as functions
 from tedsl.expr.axis import reduce_axis
-from tedsl.expr.broadcast import read_broadcast, same_extent
+from tedsl.expr.broadcast import broadcast_shapes, read_broadcast, same_extent
 from tedsl.expr.compute import compute
 from tedsl.expr.nn.checks import require_float, require_rank, require_shape, wide
 from tedsl.expr.nodes import Axis, Const, Expr
@@ -124,6 +124,8 @@ def attention(
     require_shape(k, (*lead, None, None, q.shape[-1]), name)
     require_shape(v, (*lead, groups, k.shape[-2], None), name)
     _require_same_dtype(q, (k, v), name)
+    if bias is not None:
+        _check_bias(bias, (*q.shape[:-1], k.shape[-2]), name)
     how = _scores(q, causal, window, slopes, cap, bias, scale, lengths, name)
     repeats = _repeats(q.shape[-3], groups, name)
 
@@ -230,12 +232,21 @@ def _scores(
     if slopes is not None:
         require_float(slopes, name)
         require_shape(slopes, (q.shape[-3],), name)
-    if bias is not None:
-        require_float(bias, name)
     if lengths is not None:
         require_shape(lengths, q.shape[:-3], name)
         _require_integer(lengths, name)
     return _Scores(_scale(q, scale, dtype), causal, window, slopes, cap, bias, lengths)
+
+
+def _check_bias(bias: Tensor, whole: tuple[Expr, ...], name: str) -> None:
+    require_float(bias, name)
+    met = broadcast_shapes([bias.shape, whole], f"{name}, bias")
+    if len(met) > len(whole) or not all(map(same_extent, met, whole)):
+        raise ExprError(
+            f"bias {bias.name} of the shape {list(bias.shape)} for scores of {list(whole)}",
+            subject=name,
+            hint="give a bias that broadcasts to the scores",
+        )
 
 
 def _scale(q: Tensor, scale: float | None, dtype: DType) -> Expr:

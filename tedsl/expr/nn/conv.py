@@ -311,7 +311,7 @@ def _total(terms: Expr, axes: list[Axis], bias: Tensor | None, channel: Expr, x:
 
 def _channel_axis(extent: Expr) -> Expr:
     """The axis over the input channels of a group; 0 for a single one."""
-    return Const(0, extent.dtype) if is_one(extent) else reduce_axis((0, extent), name="c")
+    return Const(0, extent.dtype) if is_one(extent) else reduce_axis((0, extent), name="ci")
 
 
 def _in_group(kernel: _Kernel, channel: Expr, each: Expr, inner: Expr, inputs: Expr) -> Expr:
