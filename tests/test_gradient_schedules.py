@@ -149,6 +149,16 @@ CASES: dict[str, tuple[Callable[..., te.Tensor], list[tuple[int, ...]]]] = {
 }
 
 
+# Of many loops each, and of one written-once core: a few draws do.
+LONG = (
+    "conv2d",
+    "conv2d_grouped",
+    "conv_transpose2d",
+    "max_pool2d",
+    "avg_pool2d",
+    "adaptive_avg_pool1d",
+    "grouped_attention",
+)
 SCANS = ("cumulative_product", "two_back", "recurrent_cell", "two_states")
 
 
@@ -207,12 +217,24 @@ def test_default_rules_for_triton(name: str) -> None:
 
 
 @pytest.mark.cpu
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [name for name in CASES if name not in LONG])
 def test_drawn_schedules(name: str) -> None:
+    check_schedules(name, max(5, settings().max_examples // 8))
+
+
+@pytest.mark.cpu
+@pytest.mark.uncompiled("the loops of the cases above, in more dimensions")
+@pytest.mark.parametrize("name", LONG)
+def test_drawn_schedules_of_many_loops(name: str) -> None:
+    check_schedules(name, max(2, settings().max_examples // 40))
+
+
+def check_schedules(name: str, draws: int) -> None:
+    """Some schedules of a case, interpreted and built."""
     case = problem(name)
 
     @seed(len(name))
-    @settings(max_examples=max(5, settings().max_examples // 8))
+    @settings(max_examples=draws)
     @given(st.data())
     def draw(data: st.DataObject) -> None:
         schedule = data.draw(schedules(case.gradients), label="schedule")
