@@ -115,7 +115,8 @@ def test_paged_attention() -> None:
     table, lengths = (te.placeholder(s, "int32", name=n) for s, n in (((2, 2), "t"), ((2,), "l")))
     values = {**given, table: random.permutation(4).reshape(2, 2).astype("i4")}
     values[lengths] = np.array([3, 2], "i4")
-    check(nn.paged_attention(*given, table, lengths), values, list(given))
+    q, k, v = given
+    check(nn.paged_attention(q, k, v, table, lengths), values, [q, k, v])
 
 
 @pytest.mark.parametrize("name", OPERATORS)

@@ -65,7 +65,7 @@ class Case:
     def tensors(self, arrays: dict[str, Any]) -> tuple[te.Tensor, dict[te.Tensor, Any]]:
         values = {given(array, name): array for name, array in arrays.items()}
         q, k, v, *more = values
-        named = {tensor.name: tensor for tensor in more}
+        named: dict[str, Any] = {tensor.name: tensor for tensor in more}
         return nn.attention(q, k, v, **self.how(), **named), values
 
     def reference(self, arrays: dict[str, Any]) -> Any:

@@ -24,6 +24,7 @@ from tedsl.expr import math as functions
 from tedsl.expr.axis import reduce_axis
 from tedsl.expr.broadcast import broadcast_shapes, read_broadcast, same_extent
 from tedsl.expr.compute import compute
+from tedsl.expr.integers import constant
 from tedsl.expr.nn.checks import require_float, require_rank, require_shape, wide
 from tedsl.expr.nodes import Axis, Const, Expr
 from tedsl.expr.reduce import max as max_over
@@ -262,14 +263,14 @@ def _repeats(heads: Expr, groups: Expr, name: str) -> int:
     """How many heads of queries share one of keys and values."""
     if same_extent(heads, groups):
         return 1
-    known = isinstance(heads, Const) and isinstance(groups, Const)
-    if not known or groups.value == 0 or int(heads.value) % int(groups.value):
+    many, few = constant(heads), constant(groups)
+    if many is None or not few or many % few:
         raise ExprError(
             f"{heads} heads of queries for {groups} heads of keys and values",
             subject=name,
             hint="the heads of keys and values must divide those of queries, as known numbers",
         )
-    return int(heads.value) // int(groups.value)
+    return many // few
 
 
 def _grouped(i: Sequence[Expr], repeats: int) -> tuple[Expr, ...]:

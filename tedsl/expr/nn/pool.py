@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from tedsl.errors import ExprError
 from tedsl.expr import build
@@ -372,7 +372,8 @@ def _adaptive_avg(rank: int, x: Tensor, size: Sizes, layout: Layout, name: str) 
     return _adaptive(rank, x, size, element, layout, name)
 
 
-class _Parts(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Parts:
     """`count` parts of a dimension of `whole * count + rest` elements.
 
     Part `o` starts at `o * whole + o * rest // count`, which is `o * size // count` without the
