@@ -74,7 +74,8 @@ def contract(s: Schedule, group: Group, target: Target) -> None:
     for name in inner:
         _contract_inner(s, s[name], stage, place, bk, stages)
     # Masks and offsets of lanes that cross rows are held in registers, beside the results.
-    warps = 8 if bm * bn >= 128 * (128 if older or joined else 256) else 4
+    most = 64 if joined else 128 if older else 256
+    warps = 8 if bm * bn >= 128 * most else 4
     each = 1 if thin(m, n, k) else 8
     chosen = pick_warps(s, stage, (1, 2, 4, 8), warps, bm * bn // each)
     stage.launch(num_warps=chosen, num_stages=stages)

@@ -6,8 +6,9 @@
 
 Both gather.  What lies in the padding is a choice in the operand, `if_then_else(inside, x, 0)`, and
 no `where=` of the sum: a sum of products without a condition is a contraction for the rules of both
-targets, which tile it (on a GPU: `tl.dot`, with the condition as the mask of a load), while a sum
-with a condition is folded element by element.
+targets, which tile it (on a GPU: one `tl.dot` for all taps, with the condition as the mask of a
+load).  A `where=` leaves a term out even where the weight is infinite, which no multiplier of
+matrices does; such a sum is folded element by element.
 """
 
 from __future__ import annotations
