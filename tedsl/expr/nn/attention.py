@@ -118,26 +118,10 @@ def attention(
     Raises:
         ExprError: shapes that do not match, different dtypes, no floats, or numbers out of range.
     """
-    for each in (q, k, v):
-        require_float(each, name)
-        require_rank(each, 3, name)
-    lead, groups = q.shape[:-3], k.shape[-3]
-    require_shape(k, (*lead, None, None, q.shape[-1]), name)
-    require_shape(v, (*lead, groups, k.shape[-2], None), name)
-    _require_same_dtype(q, (k, v), name)
+    operands = _dense(q, k, v, lengths, name)
     if bias is not None:
         _check_bias(bias, (*q.shape[:-1], k.shape[-2]), name)
     how = _scores(q, causal, window, slopes, cap, bias, scale, lengths, name)
-    repeats = _repeats(q.shape[-3], groups, name)
-
-    def key(i: Sequence[Expr]) -> Expr:
-        return read(k, _grouped(i, repeats))
-
-    def value(i: Sequence[Expr]) -> Expr:
-        element = read(v, _grouped(i, repeats))
-        return element if lengths is None else _within(element, i, lengths)
-
-    operands = _Operands(lead, q.shape[-3], k.shape[-2], q.shape[-1], v.shape[-1], key, value)
     return _attend(q, operands, how, name)
 
 
@@ -179,6 +163,36 @@ def paged_attention(
     Raises:
         ExprError: as by `attention`; a table or lengths of no integer dtype.
     """
+    operands = _paged(q, k_pages, v_pages, table, lengths, name)
+    how = _scores(q, causal, window, slopes, cap, None, scale, lengths, name)
+    return _attend(q, operands, how, name)
+
+
+def _dense(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, name: str) -> _Operands:
+    """Keys and values as they are, checked."""
+    for each in (q, k, v):
+        require_float(each, name)
+        require_rank(each, 3, name)
+    lead, groups = q.shape[:-3], k.shape[-3]
+    require_shape(k, (*lead, None, None, q.shape[-1]), name)
+    require_shape(v, (*lead, groups, k.shape[-2], None), name)
+    _require_same_dtype(q, (k, v), name)
+    repeats = _repeats(q.shape[-3], groups, name)
+
+    def key(i: Sequence[Expr]) -> Expr:
+        return read(k, _grouped(i, repeats))
+
+    def value(i: Sequence[Expr]) -> Expr:
+        element = read(v, _grouped(i, repeats))
+        return element if lengths is None else _within(element, i, lengths)
+
+    return _Operands(lead, q.shape[-3], k.shape[-2], q.shape[-1], v.shape[-1], key, value)
+
+
+def _paged(
+    q: Tensor, k_pages: Tensor, v_pages: Tensor, table: Tensor, lengths: Tensor, name: str
+) -> _Operands:
+    """Keys and values gathered through a table, checked."""
     for each in (q, k_pages, v_pages):
         require_float(each, name)
         require_shape(each, (None,) * 4, name)
@@ -187,25 +201,23 @@ def paged_attention(
     _require_same_dtype(q, (k_pages, v_pages), name)
     require_shape(table, (q.shape[0], None), name)
     _require_integer(table, name)
-    how = _scores(q, causal, window, slopes, cap, None, scale, lengths, name)
     size, repeats = k_pages.shape[1], _repeats(q.shape[1], k_pages.shape[2], name)
 
-    def paged(pages: Tensor, i: Sequence[Expr]) -> Expr:
+    def gathered(pages: Tensor, i: Sequence[Expr]) -> Expr:
         b, head, j, d = i
         page = read(table, (b, build.floordiv(j, size)))
         head = build.floordiv(head, repeats)
         return _within(read(pages, (page, build.floormod(j, size), head, d)), i, lengths)
 
-    operands = _Operands(
+    return _Operands(
         q.shape[:1],
         q.shape[1],
         build.mul(table.shape[1], size),
         q.shape[-1],
         v_pages.shape[-1],
-        lambda i: paged(k_pages, i),
-        lambda i: paged(v_pages, i),
+        lambda i: gathered(k_pages, i),
+        lambda i: gathered(v_pages, i),
     )
-    return _attend(q, operands, how, name)
 
 
 def _scores(
