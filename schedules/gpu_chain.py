@@ -106,7 +106,8 @@ def _found(s: Schedule, view: View, name: str) -> Chained | None:
     small = any(n is not None and n < LEAST for n in (extent_of(row), extent_of(column), *sizes))
     if None in sizes or small or any((n or 0) > WIDEST for n in sizes):
         return None
-    if (long is not None and long < FEWEST) or any(len(view[n].reduce_axes) > 1 for n in inner):
+    # The last piece of an axis of symbolic extent would be masked product by product.
+    if long is None or long < FEWEST or any(len(view[n].reduce_axes) > 1 for n in inner):
         return None
     return Chained(name, _root(s, view, name), names, inner, shape)
 

@@ -9,6 +9,7 @@ from tedsl.expr.visit import reads
 from tedsl.schedules.analysis import (
     Contraction,
     Group,
+    among,
     contraction,
     definitions,
     extent_of,
@@ -21,6 +22,7 @@ from tedsl.schedules.analysis import (
     volume,
 )
 from tedsl.schedules.choices import flip, pick
+from tedsl.schedules.gpu_joined import Sides, join, joined_axes, own_programs
 from tedsl.schedules.gpu_tiles import PROCESSORS, SHARED, pick_warps
 from tedsl.schedules.loops import fused
 from tedsl.scheduling.plan import AttachKind
@@ -37,8 +39,9 @@ THIN_TILE = 8192
 def contract(s: Schedule, group: Group, target: Target) -> None:
     """Tiles of the result over a grouped grid, operands staged through a pipelined loop."""
     older = target.arch == "sm_80"
+    joined = _joined(s, group)
     many = _many(volume(definitions(s)[group.root].axes), older)
-    staged = _staged_result(s, group, many)
+    staged = None if joined else _staged_result(s, group, many)
     view = definitions(s)
     stage, root = s[group.root], view[group.root]
     inner = [name for name in group.inner if is_reduction(view[name])]
@@ -46,29 +49,48 @@ def contract(s: Schedule, group: Group, target: Target) -> None:
     if shape is None:
         return
     mapping = group.axes[inner[0]]
-    row, column = mapping[longest(shape.rows)], mapping[longest(shape.columns)]
-    bm, bn, bk = _tile_sizes(s, stage, row, column, shape, older)
-    ro, ri = stage.split(row, factor=bm)
-    co, ci = stage.split(column, factor=bn)
-    others = [a for a in root.axes if a is not row and a is not column]
-    order = [*others, *_order(s, stage, (row, ro, bm), (column, co, bn))]
-    stage.reorder(*order, ri, ci)
-    tiles = _tiles(volume(others), _blocks(row, bm), _blocks(column, bn))
-    place = _grid(s, stage, stage.fuse(*order), _programs_stay(s, stage, tiles, many))
+    rows, columns = joined or tuple((mapping[longest(e)],) for e in (shape.rows, shape.columns))
+    others = [a for a in root.axes if not among(a, (*rows, *columns))]
+    m, n, k = volume(rows), volume(columns), volume(shape.folded)
+    bm, bn, bk = _tile_sizes(s, stage, (volume(others) or 1, m, n, k), shape, older)
+    ro, ri = stage.split(fused(stage, rows), factor=bm)
+    co, ci = stage.split(fused(stage, columns), factor=bn)
+    if joined:
+        place = own_programs(stage, others, co, ro, (ri, ci))
+    else:
+        order = [*others, *_order(s, stage, (m, ro, bm), (n, co, bn))]
+        stage.reorder(*order, ri, ci)
+        tiles = _tiles(volume(others), _blocks(m, bm), _blocks(n, bn))
+        place = _grid(s, stage, stage.fuse(*order), _programs_stay(s, stage, tiles, many))
     stage.vectorize(ri)
     stage.vectorize(ci)
-    turns = None if volume(shape.folded) is None else -(-(volume(shape.folded) or 0) // bk)
+    turns = None if k is None else -(-k // bk)
     ahead = 1 + SHARED // (bk * (bm + bn) * _widest(shape))
     ahead = ahead if turns is None else min(ahead, turns)
     stages = pick(s, f"{stage.name}.stages", (1, 2, 3, 4, 5), 3, ahead)
     if staged is not None:
         s[staged].compute_at(stage, place)
+    join(s[inner[0]], mapping, joined)
     for name in inner:
         _contract_inner(s, s[name], stage, place, bk, stages)
-    warps = 8 if bm * bn >= 128 * (128 if older else 256) else 4
-    each = 1 if thin(extent_of(row), extent_of(column), volume(shape.folded)) else 8
+    # Masks and offsets of lanes that cross rows are held in registers, beside the results.
+    most = 64 if joined else 128 if older else 256
+    warps = 8 if bm * bn >= 128 * most else 4
+    each = 1 if thin(m, n, k) else 8
     chosen = pick_warps(s, stage, (1, 2, 4, 8), warps, bm * bn // each)
     stage.launch(num_warps=chosen, num_stages=stages)
+
+
+def _joined(s: Schedule, group: Group) -> Sides:
+    """The axes of the root that are taken as one, for the rows and the columns of a tile; nothing
+    when each is one axis."""
+    view = definitions(s)
+    inner = [name for name in group.inner if is_reduction(view[name])]
+    shape = contraction(view[inner[0]])
+    if len(inner) > 1 or shape is None:
+        return ()
+    tiled = longest(shape.rows), longest(shape.columns)
+    return joined_axes(s, group.root, view[group.root], group.axes[inner[0]], shape, tiled)
 
 
 def longest(axes: tuple[Axis, ...]) -> Axis:
@@ -121,19 +143,22 @@ def _staged_result(s: Schedule, group: Group, many: bool) -> Tensor | None:
 
 
 def _order(
-    s: Schedule, stage: Stage, down: tuple[Axis, Axis, int], across: tuple[Axis, Axis, int]
+    s: Schedule,
+    stage: Stage,
+    down: tuple[int | None, Axis, int],
+    across: tuple[int | None, Axis, int],
 ) -> list[Axis]:
     """The tiles in the order of the programs: down some tiles of a column before the next column
     (or across some of a row before the next row), so that programs share operands in the cache.
 
-    `down` and `across` are an axis of the result, the loop over its tiles, and their extent.
+    `down` and `across` are an extent of the result, the loop over its tiles, and theirs.
     """
-    counts = [_blocks(axis, size) for axis, _, size in (down, across)]
+    counts = [_blocks(extent, size) for extent, _, size in (down, across)]
     if all(n is None or n > 1 for n in counts) and flip(s, f"{stage.name}.across", False):
         down, across = across, down
-    axis, tiles, size = down
-    extent, limit = extent_of(axis) or 0, max(1, _blocks(axis, size) or 1)
-    default = 8 if extent // size >= 8 and extent // size % 8 == 0 else 1
+    extent, tiles, size = down
+    limit, whole = max(1, _blocks(extent, size) or 1), (extent or 0) // size
+    default = 8 if whole >= 8 and whole % 8 == 0 else 1
     grouped = pick(s, f"{stage.name}.group", (1, 2, 4, 8, 16), default, limit)
     if grouped == 1:
         return [tiles, across[1]]
@@ -141,9 +166,8 @@ def _order(
     return [outer, across[1], inner]
 
 
-def _blocks(axis: Axis, size: int) -> int | None:
-    """How many tiles lie along an axis."""
-    extent = extent_of(axis)
+def _blocks(extent: int | None, size: int) -> int | None:
+    """How many tiles lie along an extent."""
     return None if extent is None else -(-extent // size)
 
 
@@ -162,20 +186,25 @@ def _grid(s: Schedule, stage: Stage, grid: Axis, stays: int) -> Axis:
 
 
 def _tile_sizes(
-    s: Schedule, stage: Stage, row: Axis, column: Axis, shape: Contraction, older: bool
+    s: Schedule,
+    stage: Stage,
+    extents: tuple[int, int | None, int | None, int | None],
+    shape: Contraction,
+    older: bool,
 ) -> tuple[int, int, int]:
-    """Rows, columns and depth of a tile, none of them larger than the padded extent.
+    """Rows, columns and depth of a tile, none of them larger than the padded extent; `extents` are
+    how often there are such rows and columns, and theirs.
 
     Multipliers that read operands from shared memory leave the registers to a large tile of
     results; `older` ones hold operands in registers too.
     """
-    m, n, k = extent_of(row), extent_of(column), volume(shape.folded)
+    batch, m, n, k = extents
     bm, bn, bk = 128, 128 if older else 256, 64
     if not _narrow(shape) or thin(m, n, k):
         bm, bn, bk = 64, 64, 16 if _wide_products(shape) else 32
     most = [1 << 8 if e is None else pow2_at_least(e) for e in (m, n, k)]
     if m is not None and n is not None:
-        bm, bn = _busy(volume(shape.batch) or 1, m, n, min(bm, most[0]), min(bn, most[1]))
+        bm, bn = _busy(batch, m, n, min(bm, most[0]), min(bn, most[1]))
     choices = (16, 32, 64, 128, 256)
     bm = pick(s, f"{stage.name}.bm", choices[:3] if thin(m, n, k) else choices, bm, most[0])
     bn = pick(s, f"{stage.name}.bn", choices[:3] if thin(m, n, k) else choices, bn, most[1])

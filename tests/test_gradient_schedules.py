@@ -120,6 +120,25 @@ CASES: dict[str, tuple[Callable[..., te.Tensor], list[tuple[int, ...]]]] = {
     "layer_norm": (nn.layer_norm, [(3, 7), (7,), (7,)]),
     "rms_norm": (nn.rms_norm, [(3, 7), (7,)]),
     "attention": (attention, [(3, 2), (3, 2), (3, 2)]),
+    "conv2d": (
+        lambda x, w, b: nn.conv2d(x, w, b, (2, 1), padding=1),
+        [(1, 4, 3, 2), (3, 2, 2, 2), (2,)],
+    ),
+    "conv2d_grouped": (
+        lambda x, w: nn.conv2d(x, w, dilation=2, groups=2, layout="channels_first"),
+        [(1, 2, 3, 4), (2, 1, 2, 2)],
+    ),
+    "conv_transpose2d": (
+        lambda x, w: nn.conv_transpose2d(x, w, None, (2, 1), (1, 0)),
+        [(1, 2, 3, 2), (3, 2, 2, 1)],
+    ),
+    "max_pool2d": (lambda x: nn.max_pool2d(x, 3, 2, 1), [(1, 5, 4, 2)]),
+    "avg_pool2d": (lambda x: nn.avg_pool2d(x, 2, 2, 1, True, False), [(1, 4, 3, 2)]),
+    "adaptive_avg_pool1d": (lambda x: nn.adaptive_avg_pool1d(x, 3), [(2, 5, 2)]),
+    "grouped_attention": (
+        lambda q, k, v, b: nn.attention(q, k, v, causal=True, cap=2.0, bias=b),
+        [(2, 2, 2), (1, 3, 2), (1, 3, 2), (3,)],
+    ),
     "strided": (strided, [(9,), (3,)]),
     "pool": (pool, [(3, 6)]),
     "product": (product, [(3, 5)]),
@@ -130,6 +149,16 @@ CASES: dict[str, tuple[Callable[..., te.Tensor], list[tuple[int, ...]]]] = {
 }
 
 
+# Of many loops each, and of one written-once core: a few draws do.
+LONG = (
+    "conv2d",
+    "conv2d_grouped",
+    "conv_transpose2d",
+    "max_pool2d",
+    "avg_pool2d",
+    "adaptive_avg_pool1d",
+    "grouped_attention",
+)
 SCANS = ("cumulative_product", "two_back", "recurrent_cell", "two_states")
 
 
@@ -188,12 +217,24 @@ def test_default_rules_for_triton(name: str) -> None:
 
 
 @pytest.mark.cpu
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [name for name in CASES if name not in LONG])
 def test_drawn_schedules(name: str) -> None:
+    check_schedules(name, max(5, settings().max_examples // 8))
+
+
+@pytest.mark.cpu
+@pytest.mark.uncompiled("the loops of the cases above, in more dimensions")
+@pytest.mark.parametrize("name", LONG)
+def test_drawn_schedules_of_many_loops(name: str) -> None:
+    check_schedules(name, max(2, settings().max_examples // 40))
+
+
+def check_schedules(name: str, draws: int) -> None:
+    """Some schedules of a case, interpreted and built."""
     case = problem(name)
 
     @seed(len(name))
-    @settings(max_examples=max(5, settings().max_examples // 8))
+    @settings(max_examples=draws)
     @given(st.data())
     def draw(data: st.DataObject) -> None:
         schedule = data.draw(schedules(case.gradients), label="schedule")

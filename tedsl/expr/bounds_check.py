@@ -135,7 +135,7 @@ def _is_zero(extent: Expr) -> bool:
 def _sizes(op: ComputeOp) -> set[Var]:
     """Runtime scalars that are part of an extent."""
     extents = [axis.domain.extent for axis in op.reduce_axes if axis.domain]
-    return sizes_of(*op.shape, *extents, *op.bodies) | _variables_in(*op.shape, *extents)
+    return sizes_of(*op.shape, *extents, *op.bodies) | variables_in(*op.shape, *extents)
 
 
 def sizes_of(*roots: Expr) -> set[Var]:
@@ -146,10 +146,11 @@ def sizes_of(*roots: Expr) -> set[Var]:
             extents.extend(node.tensor.shape)
         elif isinstance(node, Reduce):
             extents.extend(axis.domain.extent for axis in node.axes if axis.domain)
-    return _variables_in(*extents)
+    return variables_in(*extents)
 
 
-def _variables_in(*exprs: Expr) -> set[Var]:
+def variables_in(*exprs: Expr) -> set[Var]:
+    """Runtime scalars in `exprs`."""
     return {each for each in variables(*exprs) if isinstance(each, Var)}
 
 

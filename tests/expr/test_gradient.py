@@ -61,7 +61,62 @@ OPERATORS: dict[str, tuple[Callable[..., te.Tensor], list[tuple[int, ...]]]] = {
     "layer_norm": (nn.layer_norm, [(2, 3, 5), (5,), (5,)]),
     "layer_norm_plain": (nn.layer_norm, [(3, 7)]),
     "rms_norm": (nn.rms_norm, [(3, 7), (7,)]),
+    "conv1d": (lambda x, w: nn.conv1d(x, w, stride=2, padding=1), [(1, 6, 2), (3, 2, 2)]),
+    "conv2d": (lambda x, w, b: nn.conv2d(x, w, b, padding=1), [(1, 4, 3, 2), (3, 2, 2, 2), (2,)]),
+    "conv2d_dilated": (
+        lambda x, w: nn.conv2d(x, w, None, (2, 1), "valid", (1, 2), layout="channels_first"),
+        [(2, 2, 5, 4), (1, 2, 2, 2)],
+    ),
+    "conv2d_grouped": (
+        lambda x, w: nn.conv2d(x, w, padding="same", groups=2),
+        [(1, 3, 3, 4), (2, 2, 2, 2)],
+    ),
+    "conv2d_depthwise": (
+        lambda x, w: nn.conv2d(x, w, stride=2, padding=1, groups=3),
+        [(1, 4, 4, 3), (3, 3, 1, 3)],
+    ),
+    "conv3d": (lambda x, w: nn.conv3d(x, w, padding=(1, 0, 0)), [(1, 2, 2, 3, 1), (2, 2, 2, 1, 1)]),
+    "conv_transpose1d": (
+        lambda x, w: nn.conv_transpose1d(x, w, None, 2, 1, 1, dilation=2),
+        [(1, 3, 2), (3, 2, 2)],
+    ),
+    "conv_transpose2d": (
+        lambda x, w, b: nn.conv_transpose2d(x, w, b, (2, 1), (1, 0), groups=2),
+        [(1, 2, 3, 2), (3, 2, 2, 1), (2,)],
+    ),
+    "conv_transpose3d": (
+        lambda x, w: nn.conv_transpose3d(x, w, stride=(1, 2, 1), layout="channels_first"),
+        [(1, 1, 1, 2, 2), (1, 1, 2, 2, 1)],
+    ),
+    "max_pool1d": (lambda x: nn.max_pool1d(x, 2, 1, 1, 2, True), [(2, 5, 2)]),
+    "max_pool2d": (lambda x: nn.max_pool2d(x, 3, 2, 1), [(1, 5, 4, 2)]),
+    "max_pool3d": (lambda x: nn.max_pool3d(x, 2, layout="channels_first"), [(1, 1, 2, 4, 2)]),
+    "avg_pool1d": (lambda x: nn.avg_pool1d(x, 3, 2, 1, True), [(2, 6, 2)]),
+    "avg_pool2d": (lambda x: nn.avg_pool2d(x, 2, 2, 1, True, False), [(1, 4, 3, 2)]),
+    "avg_pool3d": (lambda x: nn.avg_pool3d(x, (1, 2, 2)), [(1, 2, 2, 4, 1)]),
+    "adaptive_avg_pool1d": (lambda x: nn.adaptive_avg_pool1d(x, 3), [(2, 5, 2)]),
+    "adaptive_avg_pool2d": (lambda x: nn.adaptive_avg_pool2d(x, (2, 1)), [(1, 3, 4, 2)]),
+    "adaptive_max_pool2d": (lambda x: nn.adaptive_max_pool2d(x, (3, 2)), [(1, 4, 3, 2)]),
+    "attention": (nn.attention, [(2, 2, 3, 2), (2, 2, 4, 2), (2, 2, 4, 3)]),
+    "attention_grouped": (
+        lambda q, k, v: nn.attention(q, k, v, causal=True, cap=2.0),
+        [(2, 4, 2), (1, 3, 2), (1, 3, 2)],
+    ),
+    "attention_biased": (
+        lambda q, k, v, b, s: nn.attention(q, k, v, bias=b, slopes=s, window=(1, 0)),
+        [(2, 3, 2), (2, 4, 2), (2, 4, 2), (3, 1), (2,)],
+    ),
 }
+
+
+def test_paged_attention() -> None:
+    given = inputs((2, 2, 2, 2), (4, 2, 1, 2), (4, 2, 1, 3))
+    random = np.random.default_rng(1)
+    table, lengths = (te.placeholder(s, "int32", name=n) for s, n in (((2, 2), "t"), ((2,), "l")))
+    values = {**given, table: random.permutation(4).reshape(2, 2).astype("i4")}
+    values[lengths] = np.array([3, 2], "i4")
+    q, k, v = given
+    check(nn.paged_attention(q, k, v, table, lengths), values, [q, k, v])
 
 
 @pytest.mark.parametrize("name", OPERATORS)

@@ -307,6 +307,27 @@ def channels(n: int, c: int, o: int, size: int, r: int) -> Tensor:
     )
 
 
+def images(
+    n: Any,
+    size: Any,
+    c: int,
+    o: int,
+    dtype: str = "float32",
+    layout: Any = "channels_last",
+    **how: Any,
+) -> Tensor:
+    """Windows over padded images of many channels, and work on each element of the result."""
+    last = layout == "channels_last"
+    x = p(n, size, size, c, dtype=dtype) if last else p(n, c, size, size, dtype=dtype)
+    inside = c // how.get("groups", 1)
+    w = p(3, 3, inside, o, dtype=dtype, name="w") if last else p(o, inside, 3, 3, name="w")
+    windows = te.nn.conv2d(x, w, padding=1, layout=layout, **how)
+    if not last:
+        return windows
+    scale, shift = p(o, name="scale"), p(o, name="shift")
+    return te.cast(te.maximum(te.cast(windows, "float32") * scale + shift, 0), dtype)
+
+
 def sincos(*shape: int) -> Any:
     x = p(*shape)
     return te.compute(shape, lambda *i: (te.sin(x(*i)), te.cos(x(*i))), name="sincos")

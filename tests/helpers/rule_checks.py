@@ -67,10 +67,12 @@ def agree(outputs: Sequence[Tensor], got: Sequence[Array], want: Sequence[Array]
         np.testing.assert_allclose(x, y, rtol=0, atol=bound, err_msg=tensor.name)
 
 
-def drawn(case: RuleCase, target: str, rng: random.Random) -> dict[str, object]:
-    """Decisions for all knobs, drawn as they appear."""
+def drawn(
+    case: RuleCase, target: str, rng: random.Random, fixed: Decisions | None = None
+) -> dict[str, object]:
+    """Decisions for all knobs that are not `fixed`, drawn as they appear."""
     outputs = case.outputs()
-    decisions: dict[str, object] = {}
+    decisions: dict[str, object] = dict(fixed or {})
     while True:
         met = schedule_for(outputs, target, decisions).knobs
         new = [knob for knob in met if knob.name not in decisions]

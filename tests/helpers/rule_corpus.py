@@ -135,6 +135,12 @@ def contractions() -> list[RuleCase]:
         _case("normalised_product", lambda: c.normalised_product(17, 33, 9)),
         _case("product_of_sums", lambda: c.product_of_sums(17, 33, 9)),
         _case("channels", lambda: c.channels(2, 3, 5, 9, 3)),
+        _case("images", lambda: c.images(2, 9, 16, 17)),
+        _case("images f16", lambda: c.images(3, 7, 16, 16, "float16")),
+        _case("images in steps", lambda: c.images(1, 9, 5, 17, stride=2)),
+        _case("images of planes", lambda: c.images(2, 7, 16, 16, layout="channels_first")),
+        _case("images of groups", lambda: c.images(2, 7, 32, 32, groups=2)),
+        _case("images by channel", lambda: c.images(2, 7, 6, 6, groups=6)),
     ]
     made += [
         _case("few very long rows", lambda: c.fold((2, 200000), (1,))),
@@ -166,6 +172,7 @@ def symbolic() -> list[RuleCase]:
             _case(f"softmax m={m}", lambda: c.softmax(_size(), 33), m=m),
             _case(f"matmul k={m}", lambda: c.matmul(17, 9, _size()), m=m),
             _case(f"matmul rows={m}", lambda: c.matmul(_size(), 9, 33), m=m),
+            _case(f"images n={m}", lambda: c.images(_size(), 7, 16, 17), m=m),
             _case(f"batched b={m}", lambda: c.batched(_size(), 5, 9, 7), m=m),
             _case(f"mlp m={m}", lambda: c.mlp(_size(), 33, 70), m=m),
             _case(f"embedding m={m}", lambda: c.embedding(_size(), 33, 5), m=m),

@@ -50,5 +50,6 @@ SHAPES: dict[str, Callable[[], Outputs]] = {
     "rows_apart": lambda: c.softmax(1, 1000000),
     "around_a_chain": lambda: attention(32, 2048, 2048, 64, B).result,
     "windows": lambda: c.channels(8, 32, 64, 56, 3),
+    "images": lambda: c.images(32, 56, 64, 128, B),
     "any_size": lambda: c.softmax(te.size_var("m"), te.size_var("n")),
 }

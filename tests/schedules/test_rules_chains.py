@@ -13,6 +13,7 @@ from online_cases import Attention, normalised_product
 from rule_cases import RuleCase
 from rule_checks import drawn, interpreted
 
+import tedsl as te
 from tedsl.backends.triton.emit import emit
 from tedsl.backends.triton.offline import compile_offline
 from tedsl.expr.tensor import ComputeOp, Tensor
@@ -52,6 +53,19 @@ def test_contractions_around_a_chain_are_one_kernel(name: str) -> None:
     rng = random.Random(1)
     for _ in range(3):
         interpreted(case, "cuda", drawn(case, "cuda", rng))
+
+
+def test_any_number_of_keys_is_lowered() -> None:
+    """The last piece of the keys would be masked product by product in one kernel."""
+    n, m = te.size_var("n"), te.size_var("m")
+    q, k, v = (
+        te.placeholder((2, e, 64), "float16", name=x) for e, x in ((n, "q"), (m, "k"), (m, "v"))
+    )
+
+    def made() -> Tensor:
+        return te.nn.attention(q, k, v, causal=True)
+
+    assert kernels(interpreted(RuleCase("any", made, {"n": 20, "m": 70}), "cuda")) > 1
 
 
 def test_a_fold_before_a_contraction_may_join_it() -> None:

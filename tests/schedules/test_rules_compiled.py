@@ -51,6 +51,15 @@ def test_resources(name: str, arch: str) -> None:
         assert info.stack is not None and info.stack <= STACK.get((name, arch), 0), info.name
 
 
+def test_windows_use_the_multipliers() -> None:
+    """Rows of images are taken as one, so that tiles are whole."""
+    (hopper,) = compiled("images", "sm_90")
+    (ampere,) = compiled("images", "sm_80")
+    assert "wgmma.mma_async" in hopper.ptx
+    assert "mma.sync" in ampere.ptx
+    assert "cp.async" in hopper.ptx
+
+
 @pytest.mark.parametrize("name", ["contraction", "contraction_with_epilogue", "batch"])
 def test_multipliers_are_used(name: str) -> None:
     (hopper,) = compiled(name, "sm_90")

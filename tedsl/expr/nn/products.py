@@ -13,7 +13,8 @@ from tedsl.expr.tensor import Tensor, read
 
 
 def matmul(a: Tensor, b: Tensor, name: str = "matmul") -> Tensor:
-    """The matrix product over the last two dimensions.
+    """The matrix product over the last two dimensions; with one dimension before them PyTorch's
+    `bmm`.
 
     Args:
         a: `[..., m, k]`.

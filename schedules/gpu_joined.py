@@ -1,0 +1,114 @@
+"""Short axes of the result of a contraction that lie next to each other, taken as one long axis.
+
+    for n, y, x, f: C[n, y, x, f] = fold(k)(a(n, y, x, k) * b[k, f])
+    --> for m, f:   C[m, f]       = fold(k)(a(m // (Y * X), m // X % Y, m % X, k) * b[k, f])
+
+A tile then holds the ends of some rows and the starts of the next ones, so that it is as large as
+the matrix units want it however short a row is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tedsl.expr.nodes import Axis, Expr
+from tedsl.expr.tensor import ComputeOp
+from tedsl.expr.visit import reads
+from tedsl.schedules.analysis import Contraction, among, extent_of, plain
+from tedsl.schedules.choices import flip
+from tedsl.schedules.loops import fused
+from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.stage import Stage
+
+Sides = tuple[()] | tuple[tuple[Axis, ...], tuple[Axis, ...]]
+"""For rows and columns the axes that are taken as one, outer first; or nothing."""
+
+
+def joined_axes(
+    s: Schedule,
+    name: str,
+    root: ComputeOp,
+    known: Mapping[Axis, Axis],
+    shape: Contraction,
+    tiled: tuple[Axis, Axis],
+) -> Sides:
+    """The axes of `root` to take as one, where some are.
+
+    Args:
+        s: the schedule.
+        name: of the stage whose loops are tiled.
+        root: what it computes.
+        known: the axes of the contraction in terms of those of the root.
+        shape: the contraction.
+        tiled: the axis of its rows and that of its columns that a tile is cut from.
+
+    Returns:
+        The axes of both sides, the tiled one alone on a side where nothing is joined.
+
+    An operand that is read at its axes, one for each dimension, may be moved by the copy engine,
+    which takes boxes: joining is then no default.
+    """
+    found: list[tuple[Axis, ...]] = []
+    sides = (shape.rows, "rows"), (shape.columns, "columns")
+    for (side, kind), axis, operand in zip(sides, tiled, shape.operands, strict=True):
+        run = _run(root, [known[each] for each in side], known[axis])
+        gathered = any(plain(read) is None for read in reads(operand))
+        one = len(run) > 1 and flip(s, f"{name}.join_{kind}", gathered)
+        found.append(run if one else (known[axis],))
+    return (found[0], found[1]) if max(map(len, found)) > 1 else ()
+
+
+def _run(root: ComputeOp, side: Sequence[Axis], axis: Axis) -> tuple[Axis, ...]:
+    """The neighbours of `axis` among those of one side, in the order of the root's loops; all but
+    the outermost of known extent."""
+    start = end = next(n for n, each in enumerate(root.axes) if each is axis)
+    while start and extent_of(root.axes[start]) and among(root.axes[start - 1], side):
+        start -= 1
+    while end + 1 < len(root.axes) and extent_of(root.axes[end + 1]):
+        if not among(root.axes[end + 1], side):
+            break
+        end += 1
+    return root.axes[start : end + 1]
+
+
+def join(inner: Stage, known: Mapping[Axis, Axis], sides: Sides) -> None:
+    """Give a contraction one axis for those of each side, which are axes of its root."""
+    if not isinstance(inner.op, ComputeOp) or not sides:
+        return
+    own = [known[axis] for axis in inner.op.axes]
+
+    def place(*indices: Expr) -> tuple[Expr, ...]:
+        at = dict(zip(own, indices, strict=True))
+        made: list[Expr] = []
+        for axis in own:
+            side = next((each for each in sides if among(axis, each)), (axis,))
+            if side[-1] is axis:
+                made.append(_flat(side, at))
+        return tuple(made)
+
+    inner.transform_layout(place)
+
+
+def own_programs(
+    stage: Stage, others: Sequence[Axis], across: Axis, down: Axis, lanes: Sequence[Axis]
+) -> Axis:
+    """Bind the tiles of rows, of columns and the other loops to a program axis each, so that the
+    start of a tile is a multiple of it and an element of the joined axes keeps one index.
+
+    Returns:
+        The loop around one tile.
+    """
+    stage.reorder(*others, across, down, *lanes)
+    if others:
+        stage.bind(fused(stage, others), "blockIdx.z")
+    stage.bind(across, "blockIdx.y")
+    stage.bind(down, "blockIdx.x")
+    return down
+
+
+def _flat(axes: Sequence[Axis], at: Mapping[Axis, Expr]) -> Expr:
+    """The index of a point in the order of `axes`."""
+    result = at[axes[0]]
+    for axis in axes[1:]:
+        result = result * (extent_of(axis) or 1) + at[axis]
+    return result
