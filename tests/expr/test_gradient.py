@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import nn_gradients
 import numpy as np
 import pytest
 from numeric import check
@@ -61,6 +62,7 @@ OPERATORS: dict[str, tuple[Callable[..., te.Tensor], list[tuple[int, ...]]]] = {
     "layer_norm": (nn.layer_norm, [(2, 3, 5), (5,), (5,)]),
     "layer_norm_plain": (nn.layer_norm, [(3, 7)]),
     "rms_norm": (nn.rms_norm, [(3, 7), (7,)]),
+    **nn_gradients.CASES,
 }
 
 
