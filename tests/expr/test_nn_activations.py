@@ -108,9 +108,16 @@ def test_symbolic_sizes() -> None:
 @pytest.mark.parametrize("target", ["cpu", "triton-interpret"])
 def test_kernels(target: str) -> None:
     given = Inputs()
-    x, up = given.normal(3, 8, scale=4.0), given.normal(3, 4, name="up")
-    made = nn.swiglu(nn.glu(nn.mish(x)), nn.selu(up))
+    gate, up = given.normal(3, 7, scale=4.0), given.normal(3, 7, name="up")
+    made = nn.swiglu(nn.mish(gate), nn.selu(nn.hardswish(up)))
     agrees(target, made, given)
+
+
+@pytest.mark.cpu
+def test_a_kernel_of_halves() -> None:
+    given = Inputs()
+    x = given.normal(6, 4)
+    agrees("cpu", nn.glu(nn.mish(x), axis=0), given)
 
 
 @needs_torch

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -100,10 +100,10 @@ ADAM: list[dict[str, Any]] = [
 def test_adam(step: int, decoupled: bool, options: dict[str, Any], dtype: str) -> None:
     given = Inputs(dtype)
     p, g, m, v = (*(given.normal(3, 5) for _ in range(3)), given.uniform(3, 5))
-    wide = [given.wide(each) for each in (p, g, m, v)]
+    wide: list[Any] = [given.wide(each) for each in (p, g, m, v)]
     rule = nn.adamw if decoupled else nn.adam
     options = {"weight_decay": 0.01 if decoupled else 0.0, **options}
-    wanted = adam_formula(*wide, step, **options, decoupled=decoupled)
+    wanted = adam_formula(*wide, step=step, **options, decoupled=decoupled)
     count = given.given(np.array(step), "step")
     for number in (step, count, te.const(step)):
         for made, value in zip(rule(p, g, m, v, number, **options), wanted, strict=True):
@@ -128,8 +128,8 @@ def test_mixed_dtypes() -> None:
     given.values |= half.values
     made = nn.adamw(p, g, m, v, 3, lr=rate)
     assert [each.dtype for each in made] == ["bfloat16", "float32", "float32"]
-    wide = [given.wide(each) for each in (p, g, m, v)]
-    wanted = adam_formula(*wide, 3, lr=0.05, weight_decay=0.01, decoupled=True)
+    wide: list[Any] = [given.wide(each) for each in (p, g, m, v)]
+    wanted = adam_formula(*wide, step=3, lr=0.05, weight_decay=0.01, decoupled=True)
     once = wanted[0].astype(numpy_dtype(te.DType.bfloat16)).astype("f8")
     found = given.found(made[0]).astype("f8")
     np.testing.assert_allclose(found, once, rtol=2**-8)
@@ -215,7 +215,7 @@ def test_training_by_one_kernel() -> None:
         np.testing.assert_allclose(found, p, rtol=1e-5, atol=1e-6)
 
 
-def kernels_of(target: str) -> Mapping[str, Sequence[str]]:
+def kernels_of(target: str) -> dict[str, list[int]]:
     """Which parameters' steps share a loop, a grid or nothing, from the printed schedule."""
     p, g, m, v = tensors([(40,), (40,), (5, 8), (3, 7)])
     lr = te.placeholder((), name="lr")
@@ -245,8 +245,8 @@ def test_a_kernel_in_tritons_interpreter() -> None:
     kernel = te.build(made, target="triton-interpret", cache=False)
     values = {tensor.name: value for tensor, value in given.values.items()}
     found: Any = kernel(*(values[buffer.name] for buffer in kernel.module.inputs))
-    wide = [given.wide(each) for each in (p, g, b)]
-    wanted = sgd_formula(*wide, 1e-3, momentum=0.9, nesterov=True)
+    wide: list[Any] = [given.wide(each) for each in (p, g, b)]
+    wanted = sgd_formula(*wide, lr=1e-3, momentum=0.9, nesterov=True)
     for got, want in zip(found, wanted, strict=True):
         close(got, want, "float32")
 

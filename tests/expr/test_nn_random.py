@@ -216,10 +216,10 @@ FRACTION: Any = 1.5
     [
         (lambda: nn.philox((0, 0, 0), (0, 0)), r"philox: the counter is[\s\S]*4 words of uint32"),
         (lambda: nn.philox((0,) * 4, (te.const(1), 0)), r"the key is \(int32, uint32\)"),
-        (lambda: nn.random_bits((3,), FRACTION), r"random_bits: seed is 1\.5"),
+        (lambda: nn.random_bits((3,), FRACTION), r"random_bits: seed is 1\.5 \(float\)"),
         (lambda: nn.random_bits((3,), WHOLE), r"i has 1 dimensions, one number is needed"),
         (lambda: nn.random_bits((3,), 1, NUMBER), r"f is float32, not an integer"),
-        (lambda: nn.random_uniform((3,), te.const(1.0)), r"seed is a float32"),
+        (lambda: nn.random_uniform((3,), te.const(1.0)), r"seed is 1\.0 \(float32\)"),
         (lambda: nn.random_uniform((3,), 1, dtype="int32"), r"dtype is int32[\s\S]*float16, bfl"),
         (lambda: nn.dropout(X, 1.5, 1), r"dropout: p is 1\.5[\s\S]*0\.0 \.\. 1\.0"),
         (lambda: nn.dropout(WHOLE, 0.5, 1), r"dropout: i is int64, not a float"),

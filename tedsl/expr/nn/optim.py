@@ -60,20 +60,8 @@ def sgd(
         ExprError: shapes that differ, no floats, nesterov without momentum or with dampening, or a
             buffer without momentum.
     """
-    _require_not_negative(momentum, "momentum", name)
+    _check_momentum(momentum_buffer, momentum, dampening, nesterov, name)
     _require_not_negative(weight_decay, "weight_decay", name)
-    if nesterov and (momentum <= 0 or dampening != 0):
-        raise ExprError(
-            f"nesterov with momentum {momentum} and dampening {dampening}",
-            subject=name,
-            hint="give a momentum above 0 and no dampening",
-        )
-    if momentum_buffer is not None and momentum == 0:
-        raise ExprError(
-            f"the buffer {momentum_buffer.name} is given, and momentum is 0",
-            subject=name,
-            hint="give a momentum, or leave the buffer out",
-        )
     given = [param, grad] if momentum_buffer is None else [param, grad, momentum_buffer]
     _check(given, name)
 
@@ -89,6 +77,24 @@ def sgd(
 
     made = compute(param.shape, element, name=name)
     return made[0], made[1] if momentum else None
+
+
+def _check_momentum(
+    buffer: Tensor | None, momentum: float, dampening: float, nesterov: bool, subject: str
+) -> None:
+    _require_not_negative(momentum, "momentum", subject)
+    if nesterov and (momentum <= 0 or dampening != 0):
+        raise ExprError(
+            f"nesterov with momentum {momentum} and dampening {dampening}",
+            subject=subject,
+            hint="give a momentum above 0 and no dampening",
+        )
+    if buffer is not None and momentum == 0:
+        raise ExprError(
+            f"the buffer {buffer.name} is given, and momentum is 0",
+            subject=subject,
+            hint="give a momentum, or leave the buffer out",
+        )
 
 
 def adam(

@@ -208,9 +208,9 @@ def _halves(value: Whole, what: str, subject: str) -> tuple[Expr, Expr]:
         require_integer(value, subject)
         require_scalar(value, subject)
         value = read(value, ())
-    if not isinstance(value, Expr) or not value.dtype.is_integer:  # pyright: ignore
-        given = f"a {value.dtype}" if isinstance(value, Expr) else repr(value)
-        raise ExprError(f"{what} is {given}", subject=subject, hint="give an integer")
+    kind: object = getattr(value, "dtype", type(value).__name__)  # a float may come this way too
+    if not isinstance(kind, DType) or not kind.is_integer:
+        raise ExprError(f"{what} is {value} ({kind})", subject=subject, hint="give an integer")
     whole = build.cast(value, DType.uint64)
     return build.cast(whole, DType.uint32), build.cast(whole >> 32, DType.uint32)
 

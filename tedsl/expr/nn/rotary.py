@@ -54,20 +54,7 @@ def rope(
         ExprError: an extent d that is not known to be even, tables of another shape, positions
             along the last dimension, or no floats.
     """
-    require_float(x, name)
-    require_rank(x, 2, name)
-    place, width = dimension(x, axis, name), x.shape[-1]
-    if place == x.ndim - 1:
-        raise ExprError(
-            f"the positions of {x.name} are along its last dimension, which holds the pairs",
-            subject=name,
-            hint="give another axis",
-        )
-    require_multiple(width, 2, f"the last extent of {x.name}", name)
-    half = build.floordiv(width, 2)
-    for each in (cos, sin):
-        require_float(each, name)
-        require_shape(each, (x.shape[place], half), name)
+    place, half = _checked(x, cos, sin, axis, name)
 
     def turned(i: tuple[Axis, ...], pair: Expr, other: Expr, sign: float) -> Expr:
         at = (i[place], pair)
@@ -86,6 +73,25 @@ def rope(
         return build.cast(build.if_then_else(first, a, b), x.dtype)
 
     return compute(x.shape, element, name=name)
+
+
+def _checked(x: Tensor, cos: Tensor, sin: Tensor, axis: int, name: str) -> tuple[int, Expr]:
+    """The dimension of the positions, and the number of pairs."""
+    require_float(x, name)
+    require_rank(x, 2, name)
+    place, width = dimension(x, axis, name), x.shape[-1]
+    if place == x.ndim - 1:
+        raise ExprError(
+            f"the positions of {x.name} are along its last dimension, which holds the pairs",
+            subject=name,
+            hint="give another axis",
+        )
+    require_multiple(width, 2, f"the last extent of {x.name}", name)
+    half = build.floordiv(width, 2)
+    for each in (cos, sin):
+        require_float(each, name)
+        require_shape(each, (x.shape[place], half), name)
+    return place, half
 
 
 def rope_tables(
