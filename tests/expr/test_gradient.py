@@ -410,7 +410,9 @@ def test_twenty_stages_stay_twenty() -> None:
     assert counts[2] - counts[1] == 2 * (counts[1] - counts[0])
 
 
-@pytest.mark.parametrize("name", ["softmax", "gelu", "layer_norm_plain", "matmul", "rms_norm"])
+@pytest.mark.parametrize(
+    "name", ["softmax", "gelu", "layer_norm_plain", "matmul", "rms_norm", "log_softmax", "softplus"]
+)
 def test_second_derivatives(name: str) -> None:
     function, shapes = OPERATORS[name]
     given = inputs(*shapes)

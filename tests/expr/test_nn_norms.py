@@ -130,6 +130,8 @@ def test_kernels() -> None:
     for made in (nn.group_norm(x, 3, w), nn.instance_norm(x, w), nn.batch_norm_training(x, w)[0]):
         agrees("cpu", made, given)
     agrees("triton-interpret", nn.group_norm(x, 3), given)
+    half = Inputs("bfloat16")
+    agrees("cpu", nn.group_norm(half.normal(2, 6, 35), 3), half, bound=2**-7)
 
 
 @needs_torch

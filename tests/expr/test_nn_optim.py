@@ -198,6 +198,21 @@ def trained(shapes: Sequence[tuple[int, ...]], steps: int, gradients: Any) -> li
     return [values[f"p{n}"] for n in range(count)]
 
 
+@pytest.mark.cpu
+def test_numbers_given_at_the_call() -> None:
+    given = Inputs()
+    p, g, m, v = (*(given.normal(9, name=name) for name in "pgm"), given.uniform(9))
+    rate, step = te.var("rate", "float32"), te.var("step")
+    kernel = te.build(list(nn.adam(p, g, m, v, step, lr=rate)), target="cpu", cache=False)
+    named = {tensor.name: value for tensor, value in given.values.items()}
+    arrays = [named[buffer.name] for buffer in kernel.module.inputs]
+    p64, g64, m64, v64 = (given.wide(each) for each in (p, g, m, v))
+    for number, lr in ((1, 0.1), (7, 0.01)):
+        found: Any = kernel(*arrays, rate=lr, step=number)
+        for got, want in zip(found, adam_formula(p64, g64, m64, v64, number, lr), strict=True):
+            close(got, want, "float32")
+
+
 def drawn_gradients(steps: int) -> list[list[Any]]:
     random = np.random.default_rng(4)
     return [[random.standard_normal(s).astype("f4") for s in SHAPES] for _ in range(steps)]

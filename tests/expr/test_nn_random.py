@@ -142,6 +142,7 @@ def test_symbolic_and_empty_shapes() -> None:
     np.testing.assert_array_equal(found, words((3, 4), 5)[..., 0])
     assert te.evaluate(nn.random_bits((0, 4), 5), {})[0].shape == (0, 4)
     assert te.evaluate(nn.random_bits((), 5), {})[0] == words((1,), 5)[0, 0]
+    np.testing.assert_array_equal(te.evaluate(nn.random_bits(3, 5), {})[0], words((3,), 5)[:, 0])
 
 
 @pytest.mark.cpu
@@ -217,6 +218,7 @@ FRACTION: Any = 1.5
         (lambda: nn.philox((0, 0, 0), (0, 0)), r"philox: the counter is[\s\S]*4 words of uint32"),
         (lambda: nn.philox((0,) * 4, (te.const(1), 0)), r"the key is \(int32, uint32\)"),
         (lambda: nn.random_bits((3,), FRACTION), r"random_bits: seed is 1\.5 \(float\)"),
+        (lambda: nn.random_bits((3, -2), 1), r"random_bits: extent 1 is -2, below 0"),
         (lambda: nn.random_bits((3,), WHOLE), r"i has 1 dimensions, one number is needed"),
         (lambda: nn.random_bits((3,), 1, NUMBER), r"f is float32, not an integer"),
         (lambda: nn.random_uniform((3,), te.const(1.0)), r"seed is 1\.0 \(float32\)"),

@@ -17,7 +17,7 @@ from tedsl.dtypes import DType
 from tedsl.errors import ExprError
 from tedsl.expr import build
 from tedsl.expr.axis import INT32_MAX
-from tedsl.expr.compute import compute
+from tedsl.expr.compute import Shape, as_shape, compute
 from tedsl.expr.nn.checks import (
     require_between,
     require_float,
@@ -64,13 +64,11 @@ def philox(counter: Sequence[Expr | int], key: Sequence[Expr | int]) -> tuple[Ex
     return c
 
 
-def random_bits(
-    shape: Sequence[int | Expr], seed: Whole, offset: Whole = 0, name: str = "random_bits"
-) -> Tensor:
+def random_bits(shape: Shape, seed: Whole, offset: Whole = 0, name: str = "random_bits") -> Tensor:
     """Random words: the first that `philox` gives for each element.
 
     Args:
-        shape: extents, outermost first.
+        shape: extents, outermost first; one extent may stand bare.
         seed: any integer; its low 64 bits count.
         offset: any integer, 64 bits of which count; another one gives other numbers.  Count it up
             from one use of a seed to the next.
@@ -87,7 +85,7 @@ def random_bits(
 
 
 def random_uniform(
-    shape: Sequence[int | Expr],
+    shape: Shape,
     seed: Whole,
     offset: Whole = 0,
     dtype: DTypeLike = DType.float32,
@@ -99,7 +97,7 @@ def random_uniform(
     (bfloat16), all equally likely.
 
     Args:
-        shape: extents, outermost first.
+        shape: extents, outermost first; one extent may stand bare.
         seed: any integer; its low 64 bits count.
         offset: any integer, 64 bits of which count; another one gives other numbers.
         dtype: a float.
@@ -171,11 +169,8 @@ def dropout(x: Tensor, p: float, seed: Whole, offset: Whole = 0, name: str = "dr
 class _Draw:
     """The words of each element of a shape, under a seed and an offset."""
 
-    def __init__(
-        self, shape: Sequence[int | Expr], seed: Whole, offset: Whole, subject: str
-    ) -> None:
-        self.shape = shape
-        self.extents = [build.as_expr(extent) for extent in shape]
+    def __init__(self, shape: Shape, seed: Whole, offset: Whole, subject: str) -> None:
+        self.shape = as_shape(shape, subject)
         self.key = _halves(seed, "seed", subject)
         self.offset = _halves(offset, "offset", subject)
 
@@ -186,11 +181,11 @@ class _Draw:
     def _number(self, i: Sequence[Expr]) -> tuple[Expr, Expr]:
         """The place of an element in row-major order, as two words."""
         count = 1
-        for extent in self.extents:
+        for extent in self.shape:
             count *= int(extent.value) if isinstance(extent, Const) else INT32_MAX + 1
         kind = DType.uint32 if count <= _WORD else DType.uint64
         number: Expr = Const(0, kind)
-        for axis, extent in zip(i, self.extents, strict=True):
+        for axis, extent in zip(i, self.shape, strict=True):
             number = number * build.cast(extent, kind) + build.cast(axis, kind)
         if kind is DType.uint32:
             return number, Const(0, DType.uint32)
