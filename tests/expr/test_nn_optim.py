@@ -242,7 +242,8 @@ def kernels_of(target: str) -> dict[str, list[int]]:
 
 @pytest.mark.cpu
 def test_steps_of_equal_sizes_share_loops() -> None:
-    """What the default rules make of a list: one loop for as many elements, whatever the shape."""
+    """What the default rules make of a list on the CPU: one loop for vectors of one length.  Other
+    lengths, and tensors of more dimensions, have kernels of their own."""
     assert kernels_of("cpu") == {"adam.0": [0, 1], "adam.2": [2], "adam.3": [3]}
 
 

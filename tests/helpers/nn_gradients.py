@@ -128,10 +128,3 @@ REST: dict[str, Case] = {
 }
 
 CASES: dict[str, Case] = {**ACTIVATIONS, **LOSSES, **NORMS, **REST}
-
-SCHEDULED = (
-    *("softplus", "mish", "glu", "hardswish", "cross_entropy", "cross_entropy_weighted"),
-    *("nll_loss", "bce_with_logits", "huber_loss", "kl_div", "batch_norm_training"),
-    *("group_norm", "var", "log_softmax", "logsumexp", "embedding", "cumsum"),
-    *("rope", "rope_interleaved", "dropout"),
-)

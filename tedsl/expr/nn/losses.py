@@ -77,7 +77,8 @@ def cross_entropy(
     top, norm = max_and_sum(input, classes.dim, name)
 
     def negative(i: Indices, c: Expr) -> Expr:
-        """-log of the softmax at class `c`; nothing is rounded between the two subtractions."""
+        """-log of the softmax at class `c`; the maximum goes first, so that large logits cost no
+        digits."""
         return functions.log(read(norm, i)) - (classes.element(i, c) - read(top, i))
 
     def element(i: Indices, chosen: Expr) -> Expr:
