@@ -85,7 +85,7 @@ def _split_long(s: Schedule, view: View, group: Group, lane: Axis) -> None:
     height = pick(s, f"{group.root}.part", [n for n in sizes if n > 0], height, folded // 2)
     stage = s[name]
     part, _ = stage.split(fused(stage, op.reduce_axes), factor=height)
-    partial = s[first(s.rfactor(op.outputs[0], part))]
+    partial = s[first(s.rfactor(stage.op.outputs[0], part))]
     own = definitions(s)[partial.name]
     place = next(n for n, a in enumerate(op.axes) if group.axes[name].get(a) is lane)
     _fold_part(s, partial, own, own.axes[1 + place])
@@ -118,7 +118,7 @@ def fold_whole(s: Schedule, stage: Stage, op: ComputeOp) -> None:
     sizes = (4096, 16384, 65536, 262144)
     chunk = pick(s, f"{stage.name}.piece", sizes, 65536, total)
     part, _ = stage.split(flat, factor=chunk)
-    partial = s[first(s.rfactor(op.outputs[0], part))]
+    partial = s[first(s.rfactor(stage.op.outputs[0], part))]
     inner = definitions(s)[partial.name]
     _, lanes = partial.split(fused(partial, inner.reduce_axes), factor=128)
     partial.vectorize(lanes)

@@ -77,7 +77,7 @@ def _split_rows(s: Schedule, stage: Stage, root: ComputeOp, length: int) -> None
     sizes = (PIECE // 4, PIECE, PIECE * 4)
     piece = pick(s, f"{stage.name}.part", sizes, PIECE, length // 2)
     part, _ = stage.split(fused(stage, root.reduce_axes), factor=piece)
-    partial = s[first(s.rfactor(root.outputs[0], part))]
+    partial = s[first(s.rfactor(stage.op.outputs[0], part))]
     own = definitions(s)[partial.name]
     for axis in _lanes(s, partial, own.reduce_axes, whole=False):
         partial.vectorize(axis)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import hypothesis.strategies as st
+import nn_gradients
 import numpy as np
 import pytest
 import scans
@@ -147,6 +148,7 @@ CASES: dict[str, tuple[Callable[..., te.Tensor], list[tuple[int, ...]]]] = {
     "recurrent_cell": (recurrent_cell, [(4, 2, 3), (3, 3), (3, 3), (1, 2, 3)]),
     "two_states": (two_states, [(4, 3), (3, 3), (1, 3)]),
 }
+OPERATORS = nn_gradients.CASES
 
 
 # Of many loops each, and of one written-once core: a few draws do.
@@ -164,7 +166,7 @@ SCANS = ("cumulative_product", "two_back", "recurrent_cell", "two_states")
 
 def problem(name: str) -> Problem:
     """The gradients of one case by all its arguments, and their right values."""
-    function, shapes = CASES[name]
+    function, shapes = (CASES | OPERATORS)[name]
     random = np.random.default_rng(3)
     inputs: dict[te.Tensor, Any] = {
         te.placeholder(shape, "float64", name=f"x{n}"): random.standard_normal(shape)
@@ -216,25 +218,11 @@ def test_default_rules_for_triton(name: str) -> None:
     compare(case, compiled(case, case.gradients, "triton-interpret"), "triton-interpret")
 
 
-@pytest.mark.cpu
-@pytest.mark.parametrize("name", [name for name in CASES if name not in LONG])
-def test_drawn_schedules(name: str) -> None:
-    check_schedules(name, max(5, settings().max_examples // 8))
-
-
-@pytest.mark.cpu
-@pytest.mark.uncompiled("the loops of the cases above, in more dimensions")
-@pytest.mark.parametrize("name", LONG)
-def test_drawn_schedules_of_many_loops(name: str) -> None:
-    check_schedules(name, max(2, settings().max_examples // 40))
-
-
-def check_schedules(name: str, draws: int) -> None:
-    """Some schedules of a case, interpreted and built."""
-    case = problem(name)
+def check_schedules(case: Problem, name: str, examples: int) -> None:
+    """Drawn schedules of the gradients of a case, interpreted and on the CPU."""
 
     @seed(len(name))
-    @settings(max_examples=draws)
+    @settings(max_examples=examples)
     @given(st.data())
     def draw(data: st.DataObject) -> None:
         schedule = data.draw(schedules(case.gradients), label="schedule")
@@ -248,6 +236,40 @@ def check_schedules(name: str, draws: int) -> None:
                 compare(case, compiled(case, schedule, target), target)
 
     draw()
+
+
+def many() -> int:
+    return max(5, settings().max_examples // 8)
+
+
+@pytest.mark.cpu
+@pytest.mark.parametrize("name", [name for name in CASES if name not in LONG])
+def test_drawn_schedules(name: str) -> None:
+    check_schedules(problem(name), name, many())
+
+
+@pytest.mark.cpu
+@pytest.mark.uncompiled("the loops of the cases above, in more dimensions")
+@pytest.mark.parametrize("name", LONG)
+def test_drawn_schedules_of_many_loops(name: str) -> None:
+    check_schedules(problem(name), name, max(2, settings().max_examples // 40))
+
+
+@pytest.mark.cpu
+@pytest.mark.uncompiled("hundreds of kernels, of the kinds that the other tests compile")
+@pytest.mark.parametrize("name", OPERATORS)
+def test_operators(name: str) -> None:
+    """By default rules, and under the simplest schedule and another one."""
+    case = problem(name)
+    compare(case, compiled(case, case.gradients, "cpu"), "cpu")
+    check_schedules(case, name, 2)
+
+
+@pytest.mark.slow
+@pytest.mark.cpu
+@pytest.mark.parametrize("name", OPERATORS)
+def test_operators_under_many_schedules(name: str) -> None:
+    check_schedules(problem(name), name, many())
 
 
 @pytest.mark.cpu

@@ -184,6 +184,13 @@ def test_neutral_operands_fold() -> None:
     assert isinstance(x - te.const(-0.0), Binary)
 
 
+def test_negations_undo_each_other() -> None:
+    for dtype in ("float32", "int8", "uint16"):
+        x = scalar(dtype)
+        assert te.negative(te.negative(x)) is x
+        assert same(te.negative(te.negative(te.negative(x))), te.negative(x))
+
+
 def test_constants_fold_exactly() -> None:
     assert same(te.const(7) // -2, te.const(-4))
     assert same(te.truncdiv(te.const(7), -2), te.const(-3))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import nn_gradients
 import numpy as np
 import pytest
 from numeric import check
@@ -106,6 +107,7 @@ OPERATORS: dict[str, tuple[Callable[..., te.Tensor], list[tuple[int, ...]]]] = {
         lambda q, k, v, b, s: nn.attention(q, k, v, bias=b, slopes=s, window=(1, 0)),
         [(2, 3, 2), (2, 4, 2), (2, 4, 2), (3, 1), (2,)],
     ),
+    **nn_gradients.CASES,
 }
 
 
@@ -463,7 +465,9 @@ def test_twenty_stages_stay_twenty() -> None:
     assert counts[2] - counts[1] == 2 * (counts[1] - counts[0])
 
 
-@pytest.mark.parametrize("name", ["softmax", "gelu", "layer_norm_plain", "matmul", "rms_norm"])
+@pytest.mark.parametrize(
+    "name", ["softmax", "gelu", "layer_norm_plain", "matmul", "rms_norm", "log_softmax", "softplus"]
+)
 def test_second_derivatives(name: str) -> None:
     function, shapes = OPERATORS[name]
     given = inputs(*shapes)

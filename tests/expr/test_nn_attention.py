@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from nn_numbers import DTYPES, built, close, drawn, functions, given, needs_torch, torch
+from nn_numbers import built, close, drawn, functions, given
+from nn_values import DTYPES, needs_torch, torch
 
 import tedsl as te
 from tedsl.expr.printer import print_graph

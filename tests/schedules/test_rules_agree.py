@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
 from rule_checks import compiled, drawn, interpreted
 from rule_corpus import corpus
 
+import tedsl as te
 from tedsl.errors import LowerError, ScheduleError
 
 CASES = {case.name: case for case in corpus()}
@@ -46,6 +48,25 @@ def test_default_schedule(name: str, target: str) -> None:
 @pytest.mark.parametrize("name", list(CASES)[::2])
 def test_kernel_on_the_cpu(name: str) -> None:
     compiled(CASES[name], "cpu")
+
+
+@pytest.mark.cpu
+@pytest.mark.parametrize(
+    ("shape", "folded"), [((1 << 18,), 0), ((2, 1 << 19), 1), ((1 << 14, 64), 0)]
+)
+def test_long_folds_of_what_is_inlined(shape: tuple[int, ...], folded: int) -> None:
+    """Found with losses: what is folded in parts may be computed where it is read."""
+    x = te.placeholder(shape, name="x")
+    twice = te.compute(shape, lambda *i: x(*i) * 2.0, name="twice")
+    k = te.reduce_axis((0, shape[folded]), name="k")
+    rest = shape[:folded] + shape[folded + 1 :]
+    total = te.compute(
+        rest, lambda *i: te.sum(twice(*i[:folded], k, *i[folded:]), axis=k), name="total"
+    )
+    kernel = te.build(total, target="cpu", cache=False)
+    assert "total.rf" in str(kernel.schedule) or "total.local.rf" in str(kernel.schedule)
+    values = np.random.default_rng(1).random(shape, np.float32)
+    np.testing.assert_allclose(kernel(values), 2 * values.sum(folded, np.float64), rtol=1e-4)
 
 
 @pytest.mark.ptxas

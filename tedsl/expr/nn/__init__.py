@@ -5,8 +5,27 @@ cast back to the dtype of the first input.  Each operator takes and returns whol
 builds are ordinary computes, to be scheduled like any other.
 """
 
-from tedsl.expr.nn.activations import gelu, relu, silu
-from tedsl.expr.nn.attention import attention, paged_attention
+from tedsl.expr.nn.activations import (
+    elu,
+    gelu,
+    glu,
+    hardsigmoid,
+    hardswish,
+    leaky_relu,
+    mish,
+    relu,
+    relu6,
+    selu,
+    sigmoid,
+    silu,
+    softplus,
+    swiglu,
+    tanh,
+)
+from tedsl.expr.nn.attention import (
+    attention,
+    paged_attention,
+)
 from tedsl.expr.nn.conv import (
     conv1d,
     conv2d,
@@ -15,7 +34,41 @@ from tedsl.expr.nn.conv import (
     conv_transpose2d,
     conv_transpose3d,
 )
-from tedsl.expr.nn.norms import layer_norm, rms_norm
+from tedsl.expr.nn.indexing import (
+    argmax,
+    argmin,
+    cumsum,
+    embedding,
+    one_hot,
+)
+from tedsl.expr.nn.losses import (
+    bce_loss,
+    bce_with_logits,
+    cross_entropy,
+    huber_loss,
+    kl_div,
+    l1_loss,
+    mse_loss,
+    nll_loss,
+    smooth_l1_loss,
+)
+from tedsl.expr.nn.norms import (
+    add_rms_norm,
+    batch_norm,
+    batch_norm_training,
+    group_norm,
+    instance_norm,
+    layer_norm,
+    rms_norm,
+)
+from tedsl.expr.nn.optim import (
+    adam,
+    adamw,
+    foreach_adam,
+    foreach_adamw,
+    foreach_sgd,
+    sgd,
+)
 from tedsl.expr.nn.pool import (
     adaptive_avg_pool1d,
     adaptive_avg_pool2d,
@@ -30,36 +83,106 @@ from tedsl.expr.nn.pool import (
     max_pool2d,
     max_pool3d,
 )
-from tedsl.expr.nn.products import linear, matmul
-from tedsl.expr.nn.softmax import softmax
+from tedsl.expr.nn.products import (
+    linear,
+    matmul,
+)
+from tedsl.expr.nn.random import (
+    dropout,
+    philox,
+    random_bits,
+    random_uniform,
+)
+from tedsl.expr.nn.rotary import (
+    rope,
+    rope_tables,
+)
+from tedsl.expr.nn.softmax import (
+    log_softmax,
+    logsumexp,
+    softmax,
+)
+from tedsl.expr.nn.statistics import (
+    mean,
+    std,
+    var,
+)
 
 __all__ = [
+    "adam",
+    "adamw",
     "adaptive_avg_pool1d",
     "adaptive_avg_pool2d",
     "adaptive_avg_pool3d",
     "adaptive_max_pool1d",
     "adaptive_max_pool2d",
     "adaptive_max_pool3d",
+    "add_rms_norm",
+    "argmax",
+    "argmin",
     "attention",
     "avg_pool1d",
     "avg_pool2d",
     "avg_pool3d",
+    "batch_norm",
+    "batch_norm_training",
+    "bce_loss",
+    "bce_with_logits",
     "conv1d",
     "conv2d",
     "conv3d",
     "conv_transpose1d",
     "conv_transpose2d",
     "conv_transpose3d",
+    "cross_entropy",
+    "cumsum",
+    "dropout",
+    "elu",
+    "embedding",
+    "foreach_adam",
+    "foreach_adamw",
+    "foreach_sgd",
     "gelu",
+    "glu",
+    "group_norm",
+    "hardsigmoid",
+    "hardswish",
+    "huber_loss",
+    "instance_norm",
+    "kl_div",
+    "l1_loss",
     "layer_norm",
+    "leaky_relu",
     "linear",
+    "log_softmax",
+    "logsumexp",
     "matmul",
     "max_pool1d",
     "max_pool2d",
     "max_pool3d",
+    "mean",
+    "mish",
+    "mse_loss",
+    "nll_loss",
+    "one_hot",
     "paged_attention",
+    "philox",
+    "random_bits",
+    "random_uniform",
     "relu",
+    "relu6",
     "rms_norm",
+    "rope",
+    "rope_tables",
+    "selu",
+    "sgd",
+    "sigmoid",
     "silu",
+    "smooth_l1_loss",
     "softmax",
+    "softplus",
+    "std",
+    "swiglu",
+    "tanh",
+    "var",
 ]

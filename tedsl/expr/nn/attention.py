@@ -25,7 +25,13 @@ from tedsl.expr.axis import reduce_axis
 from tedsl.expr.broadcast import broadcast_shapes, read_broadcast, same_extent
 from tedsl.expr.compute import compute
 from tedsl.expr.integers import constant
-from tedsl.expr.nn.checks import require_float, require_rank, require_shape, wide
+from tedsl.expr.nn.checks import (
+    require_float,
+    require_integer,
+    require_rank,
+    require_shape,
+    wide,
+)
 from tedsl.expr.nodes import Axis, Const, Expr
 from tedsl.expr.reduce import max as max_over
 from tedsl.expr.reduce import sum as sum_over
@@ -200,7 +206,7 @@ def _paged(
     require_shape(v_pages, (*k_pages.shape[:3], None), name)
     _require_same_dtype(q, (k_pages, v_pages), name)
     require_shape(table, (q.shape[0], None), name)
-    _require_integer(table, name)
+    require_integer(table, name)
     size, repeats = k_pages.shape[1], _repeats(q.shape[1], k_pages.shape[2], name)
 
     def gathered(pages: Tensor, i: Sequence[Expr]) -> Expr:
@@ -247,7 +253,7 @@ def _scores(
         require_shape(slopes, (q.shape[-3],), name)
     if lengths is not None:
         require_shape(lengths, q.shape[:-3], name)
-        _require_integer(lengths, name)
+        require_integer(lengths, name)
     return _Scores(_scale(q, scale, dtype), causal, window, slopes, cap, bias, lengths)
 
 
@@ -294,15 +300,6 @@ def _within(element: Expr, i: Sequence[Expr], lengths: Tensor) -> Expr:
     """`element` of key `i[-2]`, and 0 without reading it from the length on."""
     there = build.lt(i[-2], read(lengths, i[:-3]))
     return build.if_then_else(there, element, Const(0.0, element.dtype))
-
-
-def _require_integer(x: Tensor, subject: str) -> None:
-    if not x.dtype.is_integer:
-        raise ExprError(
-            f"{x.name} is {x.dtype}, not an integer",
-            subject=subject,
-            hint=f"cast it first: {x.name}.astype('int32')",
-        )
 
 
 def _require_same_dtype(q: Tensor, others: Sequence[Tensor], subject: str) -> None:

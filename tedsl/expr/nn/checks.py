@@ -14,8 +14,12 @@ from tedsl.expr.tensor import Tensor
 
 def wide(element: Expr) -> Expr:
     """`element` in the dtype computed in: float32 for 16-bit floats, else its own."""
-    dtype = element.dtype
-    return build.cast(element, DType.float32) if dtype.is_float and dtype.bits == 16 else element
+    return build.cast(element, wide_dtype(element.dtype))
+
+
+def wide_dtype(dtype: DType) -> DType:
+    """The dtype in which elements of `dtype` are computed."""
+    return DType.float32 if dtype.is_float and dtype.bits == 16 else dtype
 
 
 def require_float(x: Tensor, subject: str) -> None:
@@ -70,3 +74,66 @@ def dimension(x: Tensor, axis: int, subject: str) -> int:
             hint="give a dimension of the input",
         )
     return axis % x.ndim
+
+
+def dimensions(x: Tensor, axis: int | Sequence[int] | None, subject: str) -> tuple[int, ...]:
+    """The dimensions that `axis` names (None: all), counted from the front, in order."""
+    if axis is None:
+        return tuple(range(x.ndim))
+    given = (axis,) if isinstance(axis, int) else tuple(axis)
+    found = sorted(dimension(x, each, subject) for each in given)
+    if len(set(found)) < len(found):
+        raise ExprError(
+            f"{x.name} was given the axes {list(given)}, one of them twice",
+            subject=subject,
+            hint="give each dimension once",
+        )
+    return tuple(found)
+
+
+def require_multiple(extent: Expr, of: int, what: str, subject: str) -> None:
+    if of < 1 or not same_extent(build.floormod(extent, of), build.const(0, extent.dtype)):
+        raise ExprError(
+            f"{what} is {extent}, which is not known to be a multiple of {of}",
+            subject=subject,
+            hint=f"give a multiple of it; a symbolic one as {max(of, 1)} * te.var('n')",
+        )
+
+
+def require_integer(x: Tensor, subject: str) -> None:
+    if not x.dtype.is_integer:
+        raise ExprError(
+            f"{x.name} is {x.dtype}, not an integer",
+            subject=subject,
+            hint=f"cast it first: {x.name}.astype('int64')",
+        )
+
+
+def require_scalar(x: Tensor, subject: str) -> None:
+    if x.ndim:
+        raise ExprError(
+            f"{x.name} has {x.ndim} dimensions, one number is needed",
+            subject=subject,
+            hint="give a number, or a tensor without dimensions: te.placeholder((), dtype)",
+        )
+
+
+def require_choice(given: str, allowed: Sequence[str], what: str, subject: str) -> None:
+    if given not in allowed:
+        listed = ", ".join(f'"{each}"' for each in allowed)
+        raise ExprError(
+            f"{what} is {given!r}",
+            subject=subject,
+            facts=[("allowed", listed)],
+            hint="give one of these words",
+        )
+
+
+def require_between(given: float, low: float, high: float, what: str, subject: str) -> None:
+    if not low <= given <= high:
+        raise ExprError(
+            f"{what} is {given}",
+            subject=subject,
+            facts=[("allowed", f"{low} .. {high}")],
+            hint="give a number in that range",
+        )
