@@ -73,7 +73,9 @@ def _row(
 
 def _backward(title: str, function: str, m: int, n: int) -> Workload:
     """The sums over rows and over columns take one read of x and dy."""
-    kept = {"mean": Fill(0.1), "rstd": Fill(0.1, 1.0)}
+    kept = {"rstd": Fill(0.1, 1.0)}
+    if function == "layer_norm_backward":
+        kept["mean"] = Fill(0.1)
     return _row(f"{title} backward", function, "norms backward", m, n, fills=kept)
 
 

@@ -33,6 +33,7 @@ from workload import (
     OURS,
     TUNED,
     Workload,
+    buildable,
     shape_of,
 )
 
@@ -90,7 +91,8 @@ def prepare_libraries() -> None:
     if not torch.cuda.is_available():
         return
     # A backward pass that is timed again and again keeps what it needs.
-    importlib.import_module("torch._functorch.config").donated_buffer = False
+    gradients: Any = importlib.import_module("torch._functorch.config")
+    gradients.donated_buffer = False
     clock: Any = importlib.import_module("torch._inductor.runtime.benchmarking")
     for name in ("TritonBenchmarker", "InductorBenchmarker"):
         kind = getattr(clock, name, None)
@@ -150,8 +152,7 @@ def kernel_for(load: Workload, settings: Settings) -> tuple[te.Kernel, str]:
             progress=False,
         )
         return kernel, "search"
-    whole = list(outputs)
-    return te.build(whole if len(whole) > 1 else whole[0], load.target), "default rules"
+    return te.build(buildable(outputs), load.target), "default rules"
 
 
 def inputs_of(load: Workload) -> dict[str, Any]:

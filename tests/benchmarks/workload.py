@@ -147,6 +147,13 @@ class Workload:
         return sum(nbytes(t) for t in (*self.inputs().values(), *outputs))
 
 
+def buildable(made: Sequence[Tensor] | te.Schedule) -> te.Schedule | Tensor | list[Tensor]:
+    """In the form that `te.build` takes: one tensor by itself."""
+    if isinstance(made, te.Schedule):
+        return made
+    return list(made) if len(made) > 1 else made[0]
+
+
 def shape_of(tensor: Tensor) -> tuple[int, ...]:
     """The extents, which are constants in every row."""
     return tuple(int(n.value) for n in tensor.shape if isinstance(n, Const))
