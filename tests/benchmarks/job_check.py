@@ -58,11 +58,12 @@ def expected(load: Workload, inputs: Mapping[str, Any]) -> Any:
         name: array if array.dtype.kind in "iu" else array.astype(np.float64)
         for name, array in inputs.items()
     }
-    settings = {
-        name: min(value, load.small.get("window", value)) if name == "window" else value
-        for name, value in load.settings.items()
-    }
-    return function(**wide, **settings)
+    return function(**wide, **settings_of(load))
+
+
+def settings_of(load: Workload) -> dict[str, Any]:
+    """The settings of the small size, where a size of it is one of them."""
+    return {name: load.small.get(name, value) for name, value in load.settings.items()}
 
 
 def worst(got: Any, wanted: Any) -> float:

@@ -51,7 +51,7 @@ def main() -> None:
     parser.add_argument("--seconds-total", type=float, default=None, help="end after so long")
     parser.add_argument("--jobs", type=int, default=0, help="child processes at a time")
     parser.add_argument("--prepare", type=float, default=300.0, help="seconds to compile a row")
-    parser.add_argument("--measure", type=float, default=60.0, help="seconds to measure a row")
+    parser.add_argument("--measure", type=float, default=30.0, help="seconds to measure a row")
     parser.add_argument("--check", action="store_true", help="run small sizes against NumPy")
     parser.add_argument("--check-target", default="", help="cpu or triton-interpret")
     parser.add_argument("--static", action="store_true", help="compile for sm_90, run nothing")
