@@ -9,6 +9,7 @@ from tedsl.expr.visit import reads
 from tedsl.schedules.analysis import (
     Contraction,
     Group,
+    among,
     contraction,
     definitions,
     extent_of,
@@ -107,7 +108,8 @@ def _staged_result(s: Schedule, group: Group, many: bool) -> Tensor | None:
     size = size_of(out.shape[-1])
     aligned = size is not None and size * out.dtype.nbytes % 16 == 0 and len(out.shape) >= 2
     alone = len(s[group.root].op.outputs) == 1
-    if not aligned or not alone or not flip(s, f"{group.root}.descriptor_store", many):
+    pays = many and out.dtype.nbytes <= 2  # wider tiles leave no memory for the operands
+    if not aligned or not alone or not flip(s, f"{group.root}.descriptor_store", pays):
         return None
     staged = first(s.cache_write(out, "shared"))
     old, new = s[staged].op, s[group.root].op
@@ -170,12 +172,17 @@ def _tile_sizes(
     results; `older` ones hold operands in registers too.
     """
     m, n, k = extent_of(row), extent_of(column), volume(shape.folded)
-    bm, bn, bk = 128, 128 if older else 256, 64
+    stored = stage.op.outputs[0].dtype.nbytes
+    # A tile goes through shared memory on its way out: one of 32-bit results is half as wide.
+    bm, bn, bk = 128, 128 if older or stored > 2 else 256, 64
     if not _narrow(shape) or thin(m, n, k):
         bm, bn, bk = 64, 64, 16 if _wide_products(shape) else 32
     most = [1 << 8 if e is None else pow2_at_least(e) for e in (m, n, k)]
     if m is not None and n is not None:
-        bm, bn = _busy(volume(shape.batch) or 1, m, n, min(bm, most[0]), min(bn, most[1]))
+        tiled = (longest(shape.rows), longest(shape.columns))
+        every = (*shape.batch, *shape.rows, *shape.columns)
+        others = [a for a in every if not among(a, tiled)]
+        bm, bn = _busy(volume(others) or 1, m, n, min(bm, most[0]), min(bn, most[1]))
     choices = (16, 32, 64, 128, 256)
     bm = pick(s, f"{stage.name}.bm", choices[:3] if thin(m, n, k) else choices, bm, most[0])
     bn = pick(s, f"{stage.name}.bn", choices[:3] if thin(m, n, k) else choices, bn, most[1])
@@ -188,9 +195,10 @@ def thin(*extents: int | None) -> bool:
     return any(extent is not None and extent < LEAST for extent in extents)
 
 
-def _busy(batch: int, m: int, n: int, bm: int, bn: int) -> tuple[int, int]:
-    """Halve the longer side of a tile while there are fewer tiles than processors."""
-    while max(bm, bn) > 2 * LEAST and batch * -(-m // bm) * -(-n // bn) < PROCESSORS:
+def _busy(others: int, m: int, n: int, bm: int, bn: int) -> tuple[int, int]:
+    """Halve the longer side of a tile while there are fewer tiles than processors; `others` points
+    of the axes that are not tiled have tiles of their own."""
+    while max(bm, bn) > 2 * LEAST and others * -(-m // bm) * -(-n // bn) < PROCESSORS:
         bm, bn = (bm // 2, bn) if bm > bn else (bm, bn // 2)
     return bm, bn
 

@@ -130,23 +130,27 @@ def column_sum(m: int, n: int, dtype: str = F) -> Outputs:
 
 
 def variance(m: int, n: int, dtype: str = F) -> Outputs:
-    """Mean and variance in one pass, by merging the moments of parts."""
+    """In one pass: two sums side by side, of numbers moved by the first one, so that a large mean
+    costs no accuracy."""
     x = given("x", m, n, dtype=dtype)
     i, j = over(m, "i"), over(n, "j")
-    zero, one = te.const(0.0, F), te.const(1.0, F)
-
-    def combine(a: Any, b: Any) -> Any:
-        count = a[2] + b[2]
-        step = b[0] - a[0]
-        share = b[2] / te.maximum(count, one)
-        return a[0] + step * share, a[1] + b[1] + step * step * (a[2] * share), count
-
-    moments = te.comm_reducer(combine, lambda *_: (zero, zero, zero), name="moments")
-    mean, spread, count = te.compute(
-        (), lambda: moments((wide(x[i, j]), zero, one), axis=[i, j]), name="moments"
+    zero = te.const(0.0, F)
+    both = te.comm_reducer(
+        lambda a, b: (a[0] + b[0], a[1] + b[1]), lambda *_: (zero, zero), name="both"
     )
-    del mean
-    return [te.compute((), lambda: spread() / count(), name="variance")]
+
+    def moved() -> Any:
+        value = wide(x[i, j]) - wide(x[0, 0])
+        return both((value, value * value), axis=[i, j])
+
+    sums, squares = te.compute((), moved, name="sums")
+    share = 1.0 / (m * n)
+
+    def spread() -> Any:
+        mean = sums() * share
+        return squares() * share - mean * mean
+
+    return [te.compute((), spread, name="variance")]
 
 
 # Rows -----------------------------------------------------------------------------------------
@@ -182,13 +186,12 @@ def rms_norm_add(m: int, n: int, dtype: str = F) -> Outputs:
     h = te.compute((m, n), lambda i, j: wide(x[i, j]) + wide(r[i, j]), name="h")
     k = over(n)
     squares = te.compute((m,), lambda i: te.sum(h[i, k] * h[i, k], axis=k), name="squares")
-    out = te.compute(
-        (m, n),
-        lambda i, j: (h[i, j] * te.rsqrt(squares[i] / float(n) + EPS) * wide(w[j])).astype(dtype),
-        name="out",
-    )
-    stream = te.compute((m, n), lambda i, j: h[i, j].astype(dtype), name="stream")
-    return [stream, out]
+
+    def both(i: Any, j: Any) -> Any:
+        unit = h[i, j] * te.rsqrt(squares[i] / float(n) + EPS)
+        return h[i, j].astype(dtype), (unit * wide(w[j])).astype(dtype)
+
+    return list(te.compute((m, n), both, name="out"))
 
 
 def layer_norm_backward(m: int, n: int, dtype: str = F) -> Outputs:

@@ -67,6 +67,39 @@ def attention(
     return [te.compute(folded.shape, lambda h, i, c: folded[h, i, c].astype(dtype), name="out")]
 
 
+def masked_attention(heads: int, rows: int, keys: int, depth: int, **more: Any) -> te.Schedule:
+    """Attention under a mask, with a schedule: a loop over the blocks of keys that a block of rows
+    sees.  The rules leave it alone, for whoever schedules it says that what is masked is finite."""
+    (out,) = attention(heads, rows, keys, depth, **more)
+    s = te.create_schedule(out)
+    if more.get("dtype", F) == F:
+        high, length, stages, warps = 32, 32, 2, 4
+    else:
+        high, length, stages, warps = (128, 64, 2, 8) if depth > 64 else (128, 64, 3, 8)
+    h, i, c = s[out].op.axis
+    block, i = s[out].split(i, high)
+    s[out].reorder(h, block, i, c)
+    s[out].bind(h, "blockIdx.y")
+    s[out].bind(block, "blockIdx.x")
+    s["P"].compute_inline()
+    if not more.get("cap"):
+        s["T"].compute_inline()
+    fold = s["O"]
+    fold.compute_at(s[out], block)
+    (j,) = fold.op.reduce_axis
+    j, inner = fold.split(j, length)
+    fold.online(j, casts=True)
+    if more.get("cap"):
+        s["T"].compute_at(fold, j)
+    s["S"].compute_at(fold, j)
+    (d,) = s["S"].op.reduce_axis
+    s["S"].vectorize(d)
+    fold.dot(inner, finite=True)
+    fold.pipeline(j, stages)
+    s[out].launch(num_warps=warps)
+    return s
+
+
 def attention_backward(
     heads: int, rows: int, depth: int, dtype: str = F, causal: bool = False
 ) -> Outputs:
@@ -78,13 +111,20 @@ def attention_backward(
     i1, i2, j1 = over(rows, "i"), over(rows, "i"), over(rows, "j")
     scale = depth**-0.5
 
-    def seen(i: Any, j: Any, axis: Any) -> dict[str, Any]:
-        return {"axis": axis, **({"where": j <= i} if causal else {})}
-
     scores = te.compute(
         shape, lambda h, i, j: te.sum(wide(q[h, i, d]) * wide(k[h, j, d]), axis=d), name="S"
     )
-    p = te.compute(shape, lambda h, i, j: te.exp(scores[h, i, j] * scale - lse[h, i]), name="P")
+
+    def weight(h: Any, i: Any, j: Any) -> Any:
+        """What is masked is 0 here, and so contributes nothing to any of the sums."""
+        value = te.exp(scores[h, i, j] * scale - lse[h, i])
+        return (te.select(j <= i, value, 0.0) if causal else value).astype(dtype)
+
+    p = te.compute(
+        shape,
+        weight,
+        name="P",
+    )
     delta = te.compute(
         (heads, rows), lambda h, i: te.sum(wide(o[h, i, e]) * wide(do[h, i, e]), axis=e), name="D"
     )
@@ -93,27 +133,24 @@ def attention_backward(
     )
     ds = te.compute(
         shape,
-        lambda h, i, j: p[h, i, j] * (dp[h, i, j] - delta[h, i]) * scale,
+        lambda h, i, j: (wide(p[h, i, j]) * (dp[h, i, j] - delta[h, i]) * scale).astype(dtype),
         name="dS",
     )
     whole = (heads, rows, depth)
 
-    def rounded(x: Tensor, *at: Any) -> Any:
-        return wide(x(*at).astype(dtype))
-
     dv = te.compute(
         whole,
-        lambda h, j, a: te.sum(rounded(p, h, i1, j) * wide(do[h, i1, a]), **seen(i1, j, i1)),
+        lambda h, j, a: te.sum(wide(p[h, i1, j]) * wide(do[h, i1, a]), axis=i1),
         name="dv_sum",
     )
     dk = te.compute(
         whole,
-        lambda h, j, a: te.sum(rounded(ds, h, i2, j) * wide(q[h, i2, a]), **seen(i2, j, i2)),
+        lambda h, j, a: te.sum(wide(ds[h, i2, j]) * wide(q[h, i2, a]), axis=i2),
         name="dk_sum",
     )
     dq = te.compute(
         whole,
-        lambda h, i, a: te.sum(rounded(ds, h, i, j1) * wide(k[h, j1, a]), **seen(i, j1, j1)),
+        lambda h, i, a: te.sum(wide(ds[h, i, j1]) * wide(k[h, j1, a]), axis=j1),
         name="dq_sum",
     )
 
