@@ -48,7 +48,7 @@ def contract(s: Schedule, group: Group, target: Target) -> None:
         return
     mapping = group.axes[inner[0]]
     row, column = mapping[longest(shape.rows)], mapping[longest(shape.columns)]
-    bm, bn, bk = _tile_sizes(s, stage, row, column, shape, older)
+    bm, bn, bk = _tile_sizes(s, stage, row, column, shape, older or len(inner) > 1)
     ro, ri = stage.split(row, factor=bm)
     co, ci = stage.split(column, factor=bn)
     others = [a for a in root.axes if a is not row and a is not column]
@@ -66,7 +66,7 @@ def contract(s: Schedule, group: Group, target: Target) -> None:
         s[staged].compute_at(stage, place)
     for name in inner:
         _contract_inner(s, s[name], stage, place, bk, stages)
-    warps = 8 if bm * bn >= 128 * (128 if older else 256) else 4
+    warps = 8 if bm * bn * len(inner) >= 128 * (128 if older else 256) else 4
     each = 1 if thin(extent_of(row), extent_of(column), volume(shape.folded)) else 8
     chosen = pick_warps(s, stage, (1, 2, 4, 8), warps, bm * bn // each)
     stage.launch(num_warps=chosen, num_stages=stages)
@@ -164,17 +164,17 @@ def _grid(s: Schedule, stage: Stage, grid: Axis, stays: int) -> Axis:
 
 
 def _tile_sizes(
-    s: Schedule, stage: Stage, row: Axis, column: Axis, shape: Contraction, older: bool
+    s: Schedule, stage: Stage, row: Axis, column: Axis, shape: Contraction, half: bool
 ) -> tuple[int, int, int]:
     """Rows, columns and depth of a tile, none of them larger than the padded extent.
 
     Multipliers that read operands from shared memory leave the registers to a large tile of
-    results; `older` ones hold operands in registers too.
+    results; it is `half` as wide where registers hold the operands too, or several results.
     """
     m, n, k = extent_of(row), extent_of(column), volume(shape.folded)
     stored = stage.op.outputs[0].dtype.nbytes
     # A tile goes through shared memory on its way out: one of 32-bit results is half as wide.
-    bm, bn, bk = 128, 128 if older or stored > 2 else 256, 64
+    bm, bn, bk = 128, 128 if half or stored > 2 else 256, 64
     if not _narrow(shape) or thin(m, n, k):
         bm, bn, bk = 64, 64, 16 if _wide_products(shape) else 32
     most = [1 << 8 if e is None else pow2_at_least(e) for e in (m, n, k)]

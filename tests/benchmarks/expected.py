@@ -60,8 +60,6 @@ MEASURED: dict[tuple[str, str], float] = {
     ("matmul + bias + gelu, bf16 8192x8192x8192", BEST): 1.6906e-3,
     ("SwiGLU, bf16 4096x14336x4096", BEST): 1.3585e-3,
     ("rms_norm -> matmul, bf16 4096x4096x4096", BEST): 0.2132e-3,
-    ("attention, bf16 128x4096x128", FLEX): 2.3937e-3,
-    ("attention, bf16 128x4096x128", CUDNN): 1.7915e-3,
 }
 """Seconds of a peer, by row and peer."""
 

@@ -43,7 +43,6 @@ def run(load: Workload, settings: Mapping[str, Any], wait: Callable[[], None]) -
         "floor_ms": 1e3 * expected.floor(load),
         "allowed_ms": None if allowed is None else 1e3 * allowed,
         "dots": program.source.count("tl.dot("),
-        "schedule": schedule.as_python(),
     }
     row["remarks"] = remarks(load, row, found.cannot_launch, module)
     return row
