@@ -52,7 +52,9 @@ def contract(s: Schedule, group: Group, target: Target) -> None:
     rows, columns = joined or tuple((mapping[longest(e)],) for e in (shape.rows, shape.columns))
     others = [a for a in root.axes if not among(a, (*rows, *columns))]
     m, n, k = volume(rows), volume(columns), volume(shape.folded)
-    bm, bn, bk = _tile_sizes(s, stage, (volume(others) or 1, m, n, k), shape, older)
+    bm, bn, bk = _tile_sizes(
+        s, stage, (volume(others) or 1, m, n, k), shape, older or len(inner) > 1
+    )
     ro, ri = stage.split(fused(stage, rows), factor=bm)
     co, ci = stage.split(fused(stage, columns), factor=bn)
     if joined:
@@ -75,7 +77,7 @@ def contract(s: Schedule, group: Group, target: Target) -> None:
         _contract_inner(s, s[name], stage, place, bk, stages)
     # Masks and offsets of lanes that cross rows are held in registers, beside the results.
     most = 64 if joined else 128 if older else 256
-    warps = 8 if bm * bn >= 128 * most else 4
+    warps = 8 if bm * bn * len(inner) >= 128 * most else 4
     each = 1 if thin(m, n, k) else 8
     chosen = pick_warps(s, stage, (1, 2, 4, 8), warps, bm * bn // each)
     stage.launch(num_warps=chosen, num_stages=stages)
@@ -129,7 +131,8 @@ def _staged_result(s: Schedule, group: Group, many: bool) -> Tensor | None:
     size = size_of(out.shape[-1])
     aligned = size is not None and size * out.dtype.nbytes % 16 == 0 and len(out.shape) >= 2
     alone = len(s[group.root].op.outputs) == 1
-    if not aligned or not alone or not flip(s, f"{group.root}.descriptor_store", many):
+    pays = many and out.dtype.nbytes <= 2  # wider tiles leave no memory for the operands
+    if not aligned or not alone or not flip(s, f"{group.root}.descriptor_store", pays):
         return None
     staged = first(s.cache_write(out, "shared"))
     old, new = s[staged].op, s[group.root].op
@@ -190,16 +193,18 @@ def _tile_sizes(
     stage: Stage,
     extents: tuple[int, int | None, int | None, int | None],
     shape: Contraction,
-    older: bool,
+    half: bool,
 ) -> tuple[int, int, int]:
     """Rows, columns and depth of a tile, none of them larger than the padded extent; `extents` are
     how often there are such rows and columns, and theirs.
 
     Multipliers that read operands from shared memory leave the registers to a large tile of
-    results; `older` ones hold operands in registers too.
+    results; it is `half` as wide where registers hold the operands too, or several results.
     """
     batch, m, n, k = extents
-    bm, bn, bk = 128, 128 if older else 256, 64
+    stored = stage.op.outputs[0].dtype.nbytes
+    # A tile goes through shared memory on its way out: one of 32-bit results is half as wide.
+    bm, bn, bk = 128, 128 if half or stored > 2 else 256, 64
     if not _narrow(shape) or thin(m, n, k):
         bm, bn, bk = 64, 64, 16 if _wide_products(shape) else 32
     most = [1 << 8 if e is None else pow2_at_least(e) for e in (m, n, k)]
@@ -217,9 +222,10 @@ def thin(*extents: int | None) -> bool:
     return any(extent is not None and extent < LEAST for extent in extents)
 
 
-def _busy(batch: int, m: int, n: int, bm: int, bn: int) -> tuple[int, int]:
-    """Halve the longer side of a tile while there are fewer tiles than processors."""
-    while max(bm, bn) > 2 * LEAST and batch * -(-m // bm) * -(-n // bn) < PROCESSORS:
+def _busy(others: int, m: int, n: int, bm: int, bn: int) -> tuple[int, int]:
+    """Halve the longer side of a tile while there are fewer tiles than processors; `others` points
+    of the axes that are not tiled have tiles of their own."""
+    while max(bm, bn) > 2 * LEAST and others * -(-m // bm) * -(-n // bn) < PROCESSORS:
         bm, bn = (bm // 2, bn) if bm > bn else (bm, bn // 2)
     return bm, bn
 

@@ -27,7 +27,14 @@ PARTS = (1, 2, 4, 8, 16, 32, 64, 128)
 # Elements of a row that are worth a program, and programs beyond which more of them gain nothing.
 PART = 4096
 MANY = 64 * PROCESSORS
+# Programs that keep the device busy, each with a stretch of a row.
+ENOUGH = 8 * PROCESSORS
 BLOCKS = (512, 1024, 2048, 4096, 8192)
+
+
+def few_rows(rows: int | None) -> bool:
+    """True when a program for each row leaves much of the device idle."""
+    return rows is not None and rows < 2 * PROCESSORS
 
 
 def split_chain(s: Schedule, group: Group, ends: Sequence[str]) -> bool:
@@ -48,7 +55,10 @@ def split_chain(s: Schedule, group: Group, ends: Sequence[str]) -> bool:
     fitting = [n for n in PARTS if n == 1 or (n * PART <= length and n * rows <= MANY)]
     if len(fitting) > 1 and not _parts_follow(s, last.name):
         return False
-    parts = pick(s, f"{group.root}.parts", fitting, 1, max(fitting))
+    default = 1
+    if few_rows(rows):
+        default = max(n for n in fitting if n == 1 or n * rows <= ENOUGH)
+    parts = pick(s, f"{group.root}.parts", fitting, default, max(fitting))
     if parts == 1:
         return False
     _fold_parts(s, s[_split(s, last.name, parts)], s[group.root], -(-length // parts))

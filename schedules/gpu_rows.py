@@ -28,7 +28,7 @@ from tedsl.schedules.analysis import (
 )
 from tedsl.schedules.chains import chain_ends, follow, inline_between
 from tedsl.schedules.choices import flip, pick
-from tedsl.schedules.gpu_parts import split_chain, spread
+from tedsl.schedules.gpu_parts import few_rows, split_chain, spread
 from tedsl.schedules.gpu_tiles import pick_warps, staying
 from tedsl.schedules.loops import fused
 from tedsl.scheduling.plan import AttachKind
@@ -188,7 +188,9 @@ def _looped_rows(s: Schedule, group: Group, nest: _Rows) -> None:
     result."""
     stage = nest.stage
     ends = chain_ends(s, group) if nest.free else []
-    once = bool(ends) and flip(s, f"{stage.name}.online", False)
+    # One pass repairs what it has at every turn, which pays where it lets parts of a row run apart.
+    apart = nest.crossed is None and bool(nest.columns) and few_rows(volume(nest.rows))
+    once = bool(ends) and flip(s, f"{stage.name}.online", apart)
     if once:
         inline_between(s, group.inner)
         group.inner = [name for name in group.inner if reduce_axes(s[name])]

@@ -1,98 +1,227 @@
 """Measure tedsl against its peers, in one run: `python tests/benchmarks/run.py --target cpu|cuda`.
 
-Outputs are checked against float32 first; then all candidates are timed in turn (interleaved,
-medians, L2 flushed on the GPU).  The result goes to `results/<target>.json`, and the tables of the
-README are written from those files (`--table` alone does only that).
+    python tests/benchmarks/run.py --target cuda --seconds-total 1200    all rows, at most so long
+    python tests/benchmarks/run.py --target cuda --class rows --quick    one class, a quick look
+    python tests/benchmarks/run.py --check      build and run small sizes, without GPU and PyTorch
+    python tests/benchmarks/run.py --static     compile real sizes for sm_90, without a GPU
+    python tests/benchmarks/run.py --table      only write the tables and the chart again
+
+Every row runs in a child process that may hang or die.  Outputs are verified first; then all
+candidates are timed in turn (medians, L2 flushed on the GPU).  The result is written after each row
+to `results/<target>.json`, `results/check.json` or `results/static_sm_90.json`.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import platform
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from workloads import COMPILED, EAGER, TUNED, Workload, cpu_workloads, gpu_workloads, torch
-
-import tedsl as te
-from tedsl.runtime.timing import Stats, compare, compare_cuda
+import suite
+import summary
+import tables
+from runner import Plan, Row, Runner
+from workload import Workload
 
 HERE = Path(__file__).parent
-README = HERE.parent.parent / "README.md"
-Calls = dict[str, Callable[[], object]]
+RESULTS = HERE / "results"
+STATIC = "static_sm_90"
+SHARE = 0.7
+"""Of the processors, that children which compile may use."""
 
 
 def main() -> None:
-    """Parse the options, measure, write."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Parse the options, run, write."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--target", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--only", default="", help="measure rows whose name contains this")
+    parser.add_argument("--only", default="", help="rows whose name contains this")
+    parser.add_argument("--class", dest="families", nargs="+", default=[], help="of these classes")
+    parser.add_argument("--rows", type=int, default=0, help="at most so many of each class")
     parser.add_argument("--quick", action="store_true", help="few samples, no torch.compile")
+    parser.add_argument("--seconds-total", type=float, default=None, help="end after so long")
+    parser.add_argument("--jobs", type=int, default=0, help="child processes at a time")
+    parser.add_argument("--prepare", type=float, default=300.0, help="seconds to compile a row")
+    parser.add_argument("--measure", type=float, default=30.0, help="seconds to measure a row")
+    parser.add_argument("--check", action="store_true", help="run small sizes against NumPy")
+    parser.add_argument("--check-target", default="", help="cpu or triton-interpret")
+    parser.add_argument("--static", action="store_true", help="compile for sm_90, run nothing")
     parser.add_argument("--trials", type=int, default=0, help="search so many candidates a row")
     parser.add_argument("--seconds", type=float, default=None, help="search so long a row")
     parser.add_argument("--records", type=Path, default=HERE / "records")
-    parser.add_argument("--out", type=Path, default=HERE / "results")
+    parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--commit", default="", help="what is measured, where git cannot tell")
-    parser.add_argument("--table", action="store_true", help="only write the README's tables")
+    parser.add_argument("--table", action="store_true", help="only write the tables and the chart")
+    parser.add_argument("--suite", default="suite", help="the module that has the rows")
     options = parser.parse_args()
+    failed = 0
     if not options.table:
-        measure_all(options)
-    if options.out == HERE / "results":
-        write_tables()
+        failed = run(options)
+    if options.out == RESULTS and not (options.check or options.static):
+        tables.write(RESULTS)
+    sys.exit(1 if failed else 0)
 
 
-def measure_all(options: argparse.Namespace) -> None:
-    """Every chosen row; the file is written after each, so that an ended run leaves its rows."""
-    rows: list[dict[str, Any]] = []
-    chosen = cpu_workloads() if options.target == "cpu" else gpu_workloads()
-    start = time.perf_counter()
-    for load in chosen:
-        if options.only in load.name:
-            row = measure_row(load, options)
-            rows.append(row)
-            report: dict[str, Any] = {
-                "machine": machine(options.target, options.commit),
-                "rows": rows,
-            }
-            report["seconds"] = round(time.perf_counter() - start, 1)
-            options.out.mkdir(parents=True, exist_ok=True)
-            path = options.out / f"{options.target}.json"
-            path.write_text(json.dumps(report, indent=1) + "\n")
-            print(line(row), flush=True)
+def run(options: argparse.Namespace) -> int:
+    """Every chosen row; returns how many of a check failed."""
+    mode = "check" if options.check else "static" if options.static else "measure"
+    chosen: Any = importlib.import_module(options.suite)
+    everything: list[Workload] = chosen.workloads()
+    target = options.target if mode == "measure" else "cuda"
+    rows = suite.chosen(everything, target, options.only, options.families)
+    if mode == "check":
+        rows += suite.chosen(everything, "cpu", options.only, options.families)
+    rows = suite.in_turn(limited(rows, options.rows))
+    names = {"check": "check", "static": STATIC, "measure": target}
+    path = options.out / f"{names[mode]}.json"
+    report = Report(path, mode, rows, machine(mode, target, options.commit))
+    runner = Runner(plan_of(options, mode), report.add)
+    report.end(runner.run([load.name for load in rows]))
+    return report.failed if mode == "check" else 0
 
 
-def line(row: dict[str, Any]) -> str:
+def limited(rows: list[Workload], most: int) -> list[Workload]:
+    """At most so many rows of each class; 0 for all."""
+    counts: dict[str, int] = {}
+    kept: list[Workload] = []
+    for load in rows:
+        family = suite.family_of(load)
+        counts[family] = counts.get(family, 0) + 1
+        if not most or counts[family] <= most:
+            kept.append(load)
+    return kept
+
+
+def plan_of(options: argparse.Namespace, mode: str) -> Plan:
+    """How the children are run."""
+    cores = len(os.sched_getaffinity(0))
+    jobs = options.jobs or (
+        max(1, int(SHARE * cores)) if mode == "measure" and options.target == "cuda" else 1
+    )
+    settings: dict[str, Any] = {
+        "quick": options.quick,
+        "trials": options.trials,
+        "seconds": options.seconds,
+        "records": str(options.records),
+        "target": options.check_target or "triton-interpret",
+    }
+    # A child compiles by itself: rows beside each other keep the processors busy, and a child that
+    # is killed leaves nothing behind.
+    variables = {"TORCHINDUCTOR_COMPILE_THREADS": "1"} if options.target == "cuda" else {}
+    return Plan(
+        mode=mode,
+        settings=settings,
+        suite=options.suite,
+        jobs=jobs,
+        prepare=options.prepare,
+        measure=options.measure,
+        seconds=options.seconds_total,
+        variables=variables,
+    )
+
+
+class Report:
+    """What has been found so far, on disk after each row."""
+
+    def __init__(
+        self, path: Path, mode: str, rows: list[Workload], machine: dict[str, str]
+    ) -> None:
+        self._path = path
+        self._mode = mode
+        self._loads = {load.name: load for load in rows}
+        self._rows: dict[str, Row] = {}
+        self._machine = machine
+        self._begin = time.monotonic()
+
+    @property
+    def failed(self) -> int:
+        """Rows that failed."""
+        return sum("failed" in row for row in self._rows.values())
+
+    def add(self, row: Row) -> None:
+        """Keep a row, with its ratios to the bars."""
+        load = self._loads[row["name"]]
+        row = {"class": suite.family_of(load), **row, "line": load.line}
+        if "times" in row:
+            row["bars"] = summary.bars(load, row["times"])
+        self._rows[load.name] = row
+        self._write([])
+        print(f"{time.monotonic() - self._begin:6.0f} s {line(row)}", flush=True)
+
+    def end(self, left: list[str]) -> None:
+        """Say how it went."""
+        self._write(left)
+        rows = list(self._rows.values())
+        failed = [row["name"] for row in rows if "failed" in row]
+        print(f"{len(rows)} rows, {len(failed)} failed, {len(left)} without time: {self._path}")
+        if self._mode == "static":
+            print(tables.static_table({"rows": rows}))
+        elif self._mode == "measure":
+            print(tables.summary_table(summary.lines(rows)))
+
+    def _write(self, left: list[str]) -> None:
+        rows = [self._rows[name] for name in self._loads if name in self._rows]
+        found: dict[str, Any] = {"machine": self._machine, "rows": rows, "left_out": left}
+        if self._mode == "measure":
+            found["summary"] = summary.lines(rows)
+        found["seconds"] = round(time.monotonic() - self._begin, 1)
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        part = self._path.with_suffix(".part")
+        part.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        part.replace(self._path)
+
+
+def line(row: Row) -> str:
     """One row as text."""
-    times = ", ".join(f"{k} {v['ms']:.4f}" for k, v in row["times"].items())
-    bars = ", ".join(f"{b['peer']} {b['got']:.2f} (>= {b['ratio']})" for b in row["bars"])
-    verdict = "ok" if all(b["met"] for b in row["bars"]) else "MISSED"
-    return f"{verdict:6} {row['name']}: {times} ms | {bars} | {row['how']}"
+    if "failed" in row or "lacks" in row:
+        return f"{row.get('lacks', 'FAILED'):6} {row['name']}: {row.get('failed', 'lacking')}"
+    if "times" in row:
+        times = ", ".join(f"{k} {v['ms']:.4f}" for k, v in row["times"].items())
+        bars = ", ".join(f"{b['peer']} {b['got']:.2f} (>= {b['ratio']})" for b in row["bars"])
+        verdict = "ok" if all(b["met"] for b in row["bars"]) else "MISSED"
+        return f"{verdict:6} {row['name']}: {times} ms | {bars} | {row['how']}"
+    if "error" in row:
+        return f"ok     {row['name']}: error {row['error']:.1e}, {row['kernels']} kernels"
+    remarks = "; ".join(row.get("remarks", [])) or "nothing against it"
+    return f"ok     {row['name']}: {remarks}"
 
 
-def machine(target: str, commit: str) -> dict[str, str]:
+def machine(mode: str, target: str, commit: str) -> dict[str, str]:
     """What the figures were taken on."""
     names = ["tedsl", "numpy", "llvmlite", "triton", "torch"]
     found = {name: installed(name) for name in names}
-    commit = (
-        commit
-        or subprocess.run(
-            ["git", "rev-parse", "--short", "HEAD"], cwd=HERE, capture_output=True, text=True
-        ).stdout.strip()
-    )
-    where = {"python": platform.python_version(), "commit": commit or "unknown", **found}
-    if target == "cuda":
-        where["gpu"] = torch.cuda.get_device_name()
-    else:
+    where = {"python": platform.python_version(), "commit": commit or current(), **found}
+    if mode == "measure" and target == "cuda":
+        where["gpu"] = gpu_name()
+    elif mode != "static":
         where["cpu"] = cpu_name()
     return where
+
+
+def current() -> str:
+    """The commit that is checked out."""
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    try:
+        done = subprocess.run(command, cwd=HERE, capture_output=True, text=True, check=False)
+    except OSError:  # no git here
+        return "unknown"
+    return done.stdout.strip() or "unknown"
+
+
+def gpu_name() -> str:
+    """Asked in another process: this one never touches the device."""
+    code = "import torch; print(torch.cuda.get_device_name())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "no GPU"
 
 
 def installed(name: str) -> str:
@@ -109,149 +238,6 @@ def cpu_name() -> str:
     lines = info.read_text().splitlines() if info.exists() else []
     model = next((x.split(":")[1].strip() for x in lines if x.startswith("model name")), "")
     return f"{model or platform.machine()}, {len(os.sched_getaffinity(0))} cores"
-
-
-def measure_row(load: Workload, options: argparse.Namespace) -> dict[str, Any]:
-    """Build, check, time one workload."""
-    kernel, how = kernel_for(load, options)
-    gpu = load.target == "cuda"
-    torch_inputs = random_inputs(load)
-    inputs = torch_inputs if gpu else [t.numpy() for t in torch_inputs]
-    error = check(load, kernel, inputs, torch_inputs)
-    calls: Calls = {"tedsl": lambda: kernel(*inputs)}
-    calls.update(peers(load, torch_inputs, options.quick))
-    repeats = 10 if options.quick else 60 if gpu else 25
-    timed = (compare_cuda if gpu else compare)(calls, repeats=repeats)
-    ours = timed["tedsl"].median
-    bars: list[dict[str, Any]] = [
-        {"peer": bar.peer, "ratio": bar.ratio, "got": round(ratio(load, bar.peer, timed), 4)}
-        for bar in load.bars
-        if bar.peer in timed
-    ]
-    for bar in bars:
-        bar["met"] = bar["got"] >= bar["ratio"]
-    return {
-        "name": load.name,
-        "how": how,
-        "error": error,
-        "times": {
-            name: {"ms": s.median * 1e3, "spread": round(s.spread, 4)} for name, s in timed.items()
-        },
-        "GB/s": round(load.traffic / ours / 1e9, 1),
-        "GFLOP/s": round(load.flops / ours / 1e9, 1) if load.flops else None,
-        "bars": bars,
-        "schedule": kernel.schedule.as_python(),
-    }
-
-
-def kernel_for(load: Workload, options: argparse.Namespace) -> tuple[te.Kernel, str]:
-    """The searched schedule, a recorded winner, or the rules' default."""
-    outputs = load.make()
-    if isinstance(outputs, te.Schedule):
-        return te.build(outputs, load.target), "written schedule"
-    records = options.records / f"{load.target}.sqlite"
-    if options.trials or options.seconds:
-        kernel = te.autotune(
-            outputs,
-            load.target,
-            trials=options.trials or None,
-            seconds=options.seconds,
-            records=records,
-            progress=False,
-        )
-        return kernel, "search"
-    return te.build(outputs if len(outputs) > 1 else outputs[0], load.target), "default rules"
-
-
-def random_inputs(load: Workload) -> list[Any]:
-    """Fresh normal numbers, as PyTorch tensors on the target's device."""
-    where = "cuda" if load.target == "cuda" else "cpu"
-    kinds = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-    return [
-        torch.randn(*shape, device=where, dtype=kinds[dtype])
-        for shape, dtype in zip(load.shapes, load.dtypes, strict=True)
-    ]
-
-
-def check(load: Workload, kernel: te.Kernel, inputs: list[Any], torch_inputs: list[Any]) -> float:
-    """The relative error of the worst output; exits when it is above the bound."""
-    got = kernel(*inputs)
-    outs = got if isinstance(got, tuple) else (got,)
-    expected = load.torch_call(*[t.float() for t in torch_inputs])
-    wanted = expected if isinstance(expected, tuple) else (expected,)
-    worst = 0.0
-    for out, want in zip(outs, wanted, strict=True):
-        mine = torch.from_numpy(out) if isinstance(out, np.ndarray) else out
-        error = float((mine.float() - want).norm() / want.norm())
-        worst = max(worst, error if error == error else float("inf"))
-    if worst > load.error:
-        sys.exit(f"{load.name}: relative error {worst:.3g} is above {load.error:g}")
-    return worst
-
-
-def peers(load: Workload, inputs: list[Any], quick: bool) -> Calls:
-    """The same computation by others, and a copy of as many bytes on the GPU."""
-    calls: Calls = {EAGER: lambda: load.torch_call(*inputs)}
-    if load.target == "cpu":
-        arrays = [t.numpy() for t in inputs]
-        if "matmul" in load.name and "gelu" not in load.name:
-            calls["numpy"] = lambda: np.matmul(*arrays)
-        if "chain" in load.name:
-            x, y = arrays
-            calls["numpy"] = lambda: 1.0 / (1.0 + np.exp(1.0 - np.maximum((x + y) * 2.0, 0.0)))
-    else:
-        half = torch.empty(load.traffic // 2, dtype=torch.uint8, device="cuda")
-        other = torch.empty_like(half)
-        calls["copy"] = lambda: other.copy_(half)
-    if not quick:
-        plain = torch.compile(load.torch_call, dynamic=False)
-        calls[COMPILED] = lambda: plain(*inputs)
-        if load.target == "cuda":
-            tuned = torch.compile(
-                load.torch_call,
-                dynamic=False,
-                options={"max_autotune": True, "coordinate_descent_tuning": True},
-            )
-            calls[TUNED] = lambda: tuned(*inputs)
-    return calls
-
-
-def ratio(load: Workload, peer: str, timed: dict[str, Stats]) -> float:
-    """Seconds of the peer over ours; `torch.compile max-autotune` is the better of its two."""
-    theirs = timed[peer].median
-    if peer == TUNED:
-        theirs = min(theirs, timed[COMPILED].median)
-    return theirs / timed["tedsl"].median
-
-
-def write_tables() -> None:
-    """Replace what stands between the README's markers by the tables of the results."""
-    text = README.read_text()
-    for target in ("cpu", "cuda"):
-        path = HERE / "results" / f"{target}.json"
-        begin, end = f"<!-- benchmark {target} -->", f"<!-- end {target} -->"
-        if path.exists() and begin in text and end in text:
-            head, rest = text.split(begin)
-            tail = rest.split(end)[1]
-            text = head + begin + "\n" + table(json.loads(path.read_text())) + end + tail
-    README.write_text(text)
-
-
-def table(report: dict[str, Any]) -> str:
-    """A Markdown table: milliseconds of each, and how many times as fast tedsl is."""
-    where = report["machine"]
-    device = where.get("gpu") or where.get("cpu")
-    tools = ", ".join(f"{k} {where[k]}" for k in ("torch", "numpy", "triton", "llvmlite"))
-    lines = [f"{device}; {tools}; commit {where['commit']}.", ""]
-    names = [EAGER, COMPILED, TUNED, "numpy", "copy"]
-    used = [n for n in names if any(n in r["times"] for r in report["rows"])]
-    lines.append("| workload | tedsl, ms | " + " | ".join(f"vs {n}" for n in used) + " | from |")
-    lines.append("|---" * (len(used) + 3) + "|")
-    for row in report["rows"]:
-        ours = row["times"]["tedsl"]["ms"]
-        cells = [f"{row['times'][n]['ms'] / ours:.2f}x" if n in row["times"] else "" for n in used]
-        lines.append(f"| {row['name']} | {ours:.4f} | " + " | ".join(cells) + f" | {row['how']} |")
-    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":

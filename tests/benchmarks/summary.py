@@ -1,0 +1,80 @@
+"""From times to verdicts: the ratio of a row to its bars, and the geometric mean of each line."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from expected import bars_of
+from workload import LINES, OURS, TOGETHER, Bar, Workload
+
+Row = Mapping[str, Any]
+
+
+def seconds_of(times: Mapping[str, Mapping[str, float]], peer: str) -> float | None:
+    """Milliseconds of a peer, or of the fastest of several; None where none was measured."""
+    names = TOGETHER.get(peer, (peer,))
+    return min((times[name]["ms"] for name in names if name in times), default=None)
+
+
+def ratio(times: Mapping[str, Mapping[str, float]], peer: str) -> float | None:
+    """How many times as fast as a peer we are."""
+    theirs = seconds_of(times, peer)
+    return None if theirs is None else theirs / times[OURS]["ms"]
+
+
+def bars(load: Workload, times: Mapping[str, Mapping[str, float]]) -> list[dict[str, Any]]:
+    """A row's bars that can be judged: what is asked of the row, and what it reaches."""
+    found: list[dict[str, Any]] = []
+    for bar in bars_of(load):
+        got = ratio(times, bar.peer)
+        if got is not None:
+            asked = bar.least or bar.geomean
+            met = got >= asked
+            found.append({"peer": bar.peer, "ratio": asked, "got": round(got, 4), "met": met})
+    return found
+
+
+def lines(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Each line of the table with its bars: met, missed, or not measured."""
+    found: list[dict[str, Any]] = []
+    for line in LINES:
+        own = [row for row in rows if row["line"] == line.key]
+        if not own:
+            continue
+        found.append(
+            {
+                "line": line.key,
+                "class": line.family,
+                "title": line.title,
+                "rows": len(own),
+                "failed": sum("failed" in row for row in own),
+                "lacking": sum("lacks" in row for row in own),
+                "bars": [_judged(bar, own) for bar in line.bars],
+            }
+        )
+    return found
+
+
+def _judged(bar: Bar, rows: Sequence[Row]) -> dict[str, Any]:
+    """A bar over the rows of its line; a row that failed is a bar that is missed."""
+    ratios = {
+        row["name"]: got
+        for row in rows
+        if "times" in row and (got := ratio(row["times"], bar.peer)) is not None
+    }
+    found: dict[str, Any] = {"peer": bar.peer, "asked": bar.geomean, "least": bar.least}
+    if not ratios:
+        return {**found, "verdict": "not measured"}
+    worst = min(ratios, key=lambda name: ratios[name])
+    mean = math.exp(sum(math.log(r) for r in ratios.values()) / len(ratios))
+    met = mean >= bar.geomean and ratios[worst] >= bar.least
+    met = met and all("times" in row for row in rows)
+    return {
+        **found,
+        "geomean": round(mean, 4),
+        "worst": round(ratios[worst], 4),
+        "worst_row": worst,
+        "verdict": "met" if met else "missed",
+    }

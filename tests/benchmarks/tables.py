@@ -1,0 +1,219 @@
+"""Tables and a chart from the recorded results: the README's, and `results/README.md` in full."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from workload import (
+    AUTOGRAD,
+    COMPILED,
+    COPY,
+    CUDNN,
+    EAGER,
+    FLASH,
+    FLEX,
+    FOREACH,
+    FUSED,
+    LIMIT,
+    NUMPY,
+    OURS,
+    SCALED,
+    TUNED,
+)
+
+HERE = Path(__file__).parent
+README = HERE.parent.parent / "README.md"
+PEERS = (
+    EAGER, COMPILED, TUNED, AUTOGRAD, FLEX, CUDNN, FLASH, SCALED, FOREACH, FUSED, NUMPY, COPY,
+    LIMIT,
+)  # fmt: skip
+SHORT = 20
+"""Rows up to which the README has them all."""
+Report = Mapping[str, Any]
+
+
+def write(results: Path, readme: Path = README) -> None:
+    """Everything that is made from the files of a folder."""
+    reports = {
+        target: json.loads(path.read_text(encoding="utf-8"))
+        for target in ("cpu", "cuda")
+        if (path := results / f"{target}.json").exists()
+    }
+    text = readme.read_text(encoding="utf-8")
+    for target, report in reports.items():
+        text = between(text, target, section(report))
+    readme.write_text(text, encoding="utf-8")
+    parts = ["# Results\n\nWritten by `python tests/benchmarks/run.py --table`.\n"]
+    for target, report in reports.items():
+        parts += [f"\n## {target}\n\n", whole(report)]
+    static = results / "static_sm_90.json"
+    if static.exists():
+        parts += [
+            "\n## Compiled for sm_90, not run\n\n",
+            static_table(json.loads(static.read_text(encoding="utf-8"))),
+        ]
+    (results / "README.md").write_text("".join(parts), encoding="utf-8")
+    for target, report in reports.items():
+        chart(report, results / f"{target}")
+
+
+def between(text: str, target: str, table: str) -> str:
+    """The text with a table between the target's markers."""
+    begin, end = f"<!-- benchmark {target} -->", f"<!-- end {target} -->"
+    if begin not in text or end not in text:
+        return text
+    head, rest = text.split(begin)
+    return head + begin + "\n" + table + end + rest.split(end)[1]
+
+
+def section(report: Report) -> str:
+    """What the README shows: each line of the table, and the rows where they are few."""
+    lines = report.get("summary") or []
+    judged = [line for line in lines if line["bars"]]
+    parts = [where(report)]
+    if judged:
+        parts.append(summary_table(judged))
+    if len(report["rows"]) <= SHORT:
+        parts.append(row_table(report["rows"]))
+    return "\n".join(parts)
+
+
+def whole(report: Report) -> str:
+    """Every row, by class."""
+    parts = [where(report)]
+    if report.get("summary"):
+        parts.append(summary_table([line for line in report["summary"] if line["bars"]]))
+    families = dict.fromkeys(row.get("class", "") for row in report["rows"])
+    for family in families:
+        rows = [row for row in report["rows"] if row.get("class", "") == family]
+        parts.append(f"### {family}\n\n" + row_table(rows) if family else row_table(rows))
+    if report.get("left_out"):
+        parts.append("No time was left for: " + "; ".join(report["left_out"]) + ".\n")
+    return "\n".join(parts)
+
+
+def where(report: Report) -> str:
+    """The machine and the versions."""
+    found = report["machine"]
+    tools = ", ".join(f"{k} {found[k]}" for k in ("torch", "numpy", "triton", "llvmlite"))
+    return f"{found.get('gpu') or found.get('cpu')}; {tools}; commit {found['commit']}.\n"
+
+
+def summary_table(lines: Sequence[Mapping[str, Any]]) -> str:
+    """A line for each bar: asked, reached, the worst row, the verdict."""
+    text = [
+        "| workloads | rows | times as fast as | asked | geomean | worst | verdict |",
+        "|---" * 7 + "|",
+    ]
+    for line in lines:
+        count = str(line["rows"]) + (f", {line['failed']} failed" if line["failed"] else "")
+        count += f", {line['lacking']} lacking" if line["lacking"] else ""
+        for bar in line["bars"]:
+            asked = f"{bar['asked']}x" + (f", each {bar['least']}x" if bar["least"] else "")
+            got = f"{bar['geomean']:.2f}x" if "geomean" in bar else ""
+            worst = f"{bar['worst']:.2f}x, {bar['worst_row']}" if "worst" in bar else ""
+            cells = [line["title"], count, bar["peer"], asked, got, worst, bar["verdict"]]
+            text.append("| " + " | ".join(cells) + " |")
+    return "\n".join(text) + "\n"
+
+
+def row_table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Milliseconds of ours, and how many times longer each peer took."""
+    used = [name for name in PEERS if any(name in row.get("times", {}) for row in rows)]
+    text = ["| workload | tedsl, ms | " + " | ".join(f"vs {name}" for name in used) + " | from |"]
+    text.append("|---" * (len(used) + 3) + "|")
+    for row in rows:
+        if "times" not in row:
+            why = row.get("lacks") or short(row.get("failed", ""))
+            text.append(f"| {row['name']} | " + " | ".join([""] * (len(used) + 1)) + f" | {why} |")
+            continue
+        times = row["times"]
+        ours = times[OURS]["ms"]
+        cells = [f"{times[name]['ms'] / ours:.2f}x" if name in times else "" for name in used]
+        text.append(f"| {row['name']} | {ours:.4f} | " + " | ".join(cells) + f" | {row['how']} |")
+    return "\n".join(text) + "\n"
+
+
+def short(reason: str) -> str:
+    """A reason in one cell."""
+    first = reason.strip().splitlines()[0] if reason.strip() else ""
+    return first[:120].replace("|", "/")
+
+
+def static_table(report: Report) -> str:
+    """What every row's kernels ask for, and the predicted time beside what the bar allows."""
+    text = [
+        "| workload | kernels | registers | spills, B | shared, KiB | tl.dot | descriptors "
+        "| workspace, MiB | floor, ms | predicted, ms | allowed, ms | remarks |",
+        "|---" * 12 + "|",
+    ]
+    for row in report["rows"]:
+        if "kernels" not in row:
+            why = row.get("lacks") or short(row.get("failed", ""))
+            text.append(f"| {row['name']} |" + " |" * 10 + f" {why} |")
+            continue
+        kernels = row["kernels"]
+        allowed = row["allowed_ms"]
+        cells = [
+            row["name"],
+            str(len(kernels)),
+            "/".join(str(k["registers"]) for k in kernels[:4]),
+            str(max((k["spills"] or 0 for k in kernels), default=0)),
+            f"{max((k['shared'] for k in kernels), default=0) / 1024:.0f}",
+            str(row["dots"]),
+            "yes" if any(k["descriptors"] for k in kernels) else "no",
+            f"{row['workspace'] / 2**20:.0f}",
+            f"{row['floor_ms']:.4f}",
+            f"{row['predicted_ms']:.4f}",
+            "" if allowed is None else f"{allowed:.4f}",
+            "; ".join(row["remarks"]),
+        ]
+        text.append("| " + " | ".join(cells) + " |")
+    return "\n".join(text) + "\n"
+
+
+def chart(report: Report, path: Path) -> None:
+    """Bars of how many times longer the peers took, a group for each row, as SVG and PNG."""
+    try:
+        pyplot: Any = plotting()
+    except ImportError:
+        return  # the tables do without
+    rows = [row for row in report["rows"] if "times" in row]
+    peers = [EAGER, COMPILED, TUNED, FLEX, CUDNN, COPY]
+    used = [name for name in peers if any(name in row["times"] for row in rows)]
+    if not rows or not used:
+        return
+    figure, axes = pyplot.subplots(figsize=(9, 1.2 + 0.16 * len(rows) * len(used)))
+    height = 0.8 / len(used)
+    for place, name in enumerate(used):
+        own = [(n, row["times"]) for n, row in enumerate(rows) if name in row["times"]]
+        axes.barh(
+            [n + place * height for n, _ in own],
+            [times[name]["ms"] / times[OURS]["ms"] for _, times in own],
+            height=height,
+            label=name,
+        )
+    axes.axvline(1.0, color="black", linewidth=0.8)
+    axes.set_yticks([n + 0.4 for n in range(len(rows))], [row["name"] for row in rows], fontsize=7)
+    axes.set_ylim(len(rows), -0.5)
+    axes.set_xscale("log")
+    axes.set_xlabel("times as long as tedsl took")
+    axes.set_title(where(report).strip(), fontsize=7)
+    axes.legend(fontsize=7)
+    figure.tight_layout()
+    # Without the date, so that the same results give the same file.
+    figure.savefig(path.with_suffix(".svg"), metadata={"Date": None})
+    figure.savefig(path.with_suffix(".png"), dpi=120)
+    pyplot.close(figure)
+
+
+def plotting() -> Any:
+    """matplotlib's pyplot, drawing to files only; names in SVG do not change from run to run."""
+    matplotlib: Any = importlib.import_module("matplotlib")
+    matplotlib.use("Agg")
+    matplotlib.rcParams["svg.hashsalt"] = "tedsl"
+    return importlib.import_module("matplotlib.pyplot")

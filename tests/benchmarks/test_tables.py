@@ -1,0 +1,110 @@
+"""Tables and the chart are made from a recorded result."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import summary
+import tables
+from suite import workloads
+from workload import COMPILED, COPY, EAGER, OURS, TUNED, Workload
+
+LOADS = {load.name: load for load in workloads()}
+MACHINE = {"gpu": "NVIDIA H200", "commit": "abc1234", "python": "3.12"} | {
+    name: "1.0" for name in ("torch", "numpy", "triton", "llvmlite")
+}
+
+
+def row(load: Workload, **times: float) -> dict[str, Any]:
+    named = {name: times[key] for name, key in KEYS.items() if key in times}
+    taken = {name: {"ms": ms, "spread": 0.01} for name, ms in named.items()}
+    bars = summary.bars(load, taken)
+    found = {"name": load.name, "line": load.line, "class": "", "how": "default rules"}
+    return {**found, "times": taken, "bars": bars}
+
+
+KEYS = {OURS: "ours", EAGER: "eager", COMPILED: "compiled", TUNED: "tuned", COPY: "copy"}
+
+
+def report() -> dict[str, Any]:
+    chain, odd = LOADS["chain of 5, f32 8192x8192"], LOADS["chain of 5, f32 8191x8193"]
+    rows = [
+        row(chain, ours=0.2, eager=0.8, compiled=0.22, tuned=0.21, copy=0.2),
+        row(odd, ours=0.2, eager=0.8, compiled=0.19, tuned=0.25, copy=0.196),
+        {
+            "name": "matmul, bf16 4096x4096x4096",
+            "line": "gemm",
+            "class": "gemm",
+            "failed": "x|y\nz",
+        },
+        {"name": "fp8", "line": "fp8", "class": "gemm", "lacks": "8-bit floats"},
+    ]
+    return {"machine": MACHINE, "rows": rows, "summary": summary.lines(rows), "left_out": ["late"]}
+
+
+def test_lines_are_judged() -> None:
+    found = {line["line"]: line for line in summary.lines(report()["rows"])}
+    by_peer = {bar["peer"]: bar for bar in found["pointwise"]["bars"]}
+    copied = by_peer[COPY]
+    assert copied["geomean"] == pytest.approx(0.98**0.5, abs=1e-4)
+    assert copied["worst_row"] == "chain of 5, f32 8191x8193" and copied["verdict"] == "met"
+    best = by_peer["best torch.compile"]
+    assert best["geomean"] == pytest.approx((1.05 * 0.95) ** 0.5, abs=1e-4)
+    assert best["verdict"] == "missed"
+    assert found["gemm"]["bars"][0]["verdict"] == "not measured"
+    assert found["fp8"]["lacking"] == 1
+
+
+def test_a_failed_row_is_a_bar_missed() -> None:
+    rows = [*report()["rows"][:1], {"name": "chain", "line": "pointwise", "failed": "hung"}]
+    (line,) = summary.lines(rows)
+    assert {bar["verdict"] for bar in line["bars"]} == {"missed"}
+
+
+def test_files_are_written(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    readme = tmp_path / "top.md"
+    readme.write_text("before\n<!-- benchmark cuda -->\nold\n<!-- end cuda -->\nafter\n")
+    (tmp_path / "cuda.json").write_text(json.dumps(report()))
+    tables.write(tmp_path, readme)
+    text = readme.read_text()
+    assert text.startswith("before\n<!-- benchmark cuda -->\nNVIDIA H200; torch 1.0")
+    assert text.endswith("<!-- end cuda -->\nafter\n") and "old" not in text
+    assert "| chain of 5, f32 8192x8192 | 0.2000 | 4.00x | 1.10x | 1.05x | 1.00x |" in text
+    whole = (tmp_path / "README.md").read_text()
+    assert "x/y" in whole and "8-bit floats" in whole
+    assert "No time was left for: late." in whole
+    assert (tmp_path / "cuda.svg").read_text().startswith("<?xml")
+    assert (tmp_path / "cuda.png").read_bytes().startswith(b"\x89PNG")
+    first = readme.read_text(), (tmp_path / "cuda.svg").read_text()
+    tables.write(tmp_path, readme)
+    assert first == (readme.read_text(), (tmp_path / "cuda.svg").read_text())
+
+
+def test_the_static_table() -> None:
+    kernel = {"registers": 64, "spills": None, "shared": 2048, "descriptors": True}
+    found = tables.static_table(
+        {
+            "rows": [
+                {
+                    "name": "a",
+                    "kernels": [kernel, kernel],
+                    "dots": 1,
+                    "workspace": 1 << 21,
+                    "floor_ms": 0.1,
+                    "predicted_ms": 0.2,
+                    "allowed_ms": None,
+                    "remarks": ["2 kernels", "no wgmma"],
+                },
+                {"name": "b", "failed": "LowerError: no"},
+            ]
+        }
+    )
+    assert (
+        "| a | 2 | 64/64 | 0 | 2 | 1 | yes | 2 | 0.1000 | 0.2000 |  | 2 kernels; no wgmma |"
+        in found
+    )
+    assert "| b |" in found and "LowerError: no" in found
