@@ -30,8 +30,8 @@ REGISTERS = {
     "matrix_and_vector": 64,
 }
 # Bytes a thread may spill: on sm_100 Triton 3.6 (not 3.9) keeps the tile of the largest kernel in
-# registers but for a few of them; 3.9 does not keep all of a window's products there.
-STACK = {("contraction_with_epilogue", "sm_100"): 96, ("windows", "sm_100"): 8}
+# registers but for a few of them.
+STACK = {("contraction_with_epilogue", "sm_100"): 96}
 
 
 def compiled(name: str, arch: str) -> list[CompiledInfo]:
