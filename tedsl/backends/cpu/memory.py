@@ -19,8 +19,9 @@ from tedsl.backends.cpu.num import Num, splat
 from tedsl.backends.cpu.types import is_short_float, register_type
 from tedsl.backends.cpu.values import Evaluator, Pos
 from tedsl.dtypes import DType
-from tedsl.expr.nodes import Axis, Expr
+from tedsl.expr.nodes import Axis, Expr, Var
 from tedsl.ir.nodes import Buffer, Load
+from tedsl.ir.printer import print_expr
 
 _DEEP = 1 << 20
 STREAM_BYTES = 64
@@ -125,7 +126,8 @@ class Accessor(Evaluator):
     def sum_of(self, terms: list[tuple[tuple[Expr, ...], int]]) -> Value:
         """The i64 value of a sum of scalar terms."""
         total: Value | None = None
-        for atoms, coefficient in terms:
+        for monomial, coefficient in terms:
+            atoms = sorted(monomial, key=self._label)
             value = self.base_of(atoms[0])
             for atom in atoms[1:]:
                 value = self.fn.op(f"mul nsw i64 {value.text}, {self.base_of(atom).text}", I64)
@@ -136,6 +138,12 @@ class Accessor(Evaluator):
             else:
                 total = self.fn.op(f"add nsw i64 {total.text}, {value.text}", I64)
         return total if total is not None else const(0, I64)
+
+    def _label(self, atom: Expr) -> str:
+        """A text that orders the factors of a product the same way in every process: by themselves
+        they are in the order of their addresses."""
+        known = isinstance(atom, (Axis, Var))
+        return self.base_of(atom).text if known else print_expr(atom)
 
     def pointers(self, access: Access, inbounds: bool = False) -> Value:
         """One pointer per lane."""
