@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -177,31 +178,39 @@ def static_table(report: Report) -> str:
 
 
 def chart(report: Report, path: Path) -> None:
-    """Bars of how many times longer the peers took, a group for each row, as SVG and PNG."""
+    """Bars of how many times longer the peers took, a group for each row, as SVG and PNG; they
+    start at 1, on a scale where half and twice are equally far from it."""
     try:
         pyplot: Any = plotting()
     except ImportError:
         return  # the tables do without
     rows = [row for row in report["rows"] if "times" in row]
-    peers = [EAGER, COMPILED, TUNED, FLEX, CUDNN, COPY]
+    peers = [EAGER, COMPILED, TUNED, FLEX, CUDNN, NUMPY, COPY]
     used = [name for name in peers if any(name in row["times"] for row in rows)]
     if not rows or not used:
         return
     figure, axes = pyplot.subplots(figsize=(9, 1.2 + 0.16 * len(rows) * len(used)))
     height = 0.8 / len(used)
+    shown = [1.0]
     for place, name in enumerate(used):
         own = [(n, row["times"]) for n, row in enumerate(rows) if name in row["times"]]
+        ratios = [times[name]["ms"] / times[OURS]["ms"] for _, times in own]
+        shown += ratios
         axes.barh(
             [n + place * height for n, _ in own],
-            [times[name]["ms"] / times[OURS]["ms"] for _, times in own],
+            [ratio - 1.0 for ratio in ratios],
+            left=1.0,
             height=height,
             label=name,
         )
     axes.axvline(1.0, color="black", linewidth=0.8)
     axes.set_yticks([n + 0.4 for n in range(len(rows))], [row["name"] for row in rows], fontsize=7)
     axes.set_ylim(len(rows), -0.5)
-    axes.set_xscale("log")
-    axes.set_xlabel("times as long as tedsl took")
+    axes.set_xscale("log", base=2)
+    low, high = math.floor(math.log2(min(shown))), math.ceil(math.log2(max(shown)))
+    ticks = [2.0**n for n in range(low, high + 1)]
+    axes.set_xticks(ticks, [f"{tick:g}x" for tick in ticks])
+    axes.set_xlabel("time of a peer over that of tedsl: right of 1x tedsl is faster")
     axes.set_title(where(report).strip(), fontsize=7)
     axes.legend(fontsize=7)
     figure.tight_layout()
