@@ -96,6 +96,28 @@ class Rejected:
     error: str
 
 
+def crossed(a: Candidate, b: Candidate, rng: random.Random) -> dict[str, Choice]:
+    """Answers taken at random from two candidates."""
+    mixed = a.decisions
+    for name, value in b.decisions.items():
+        if name not in mixed or rng.random() < 0.5:
+            mixed[name] = value
+    return mixed
+
+
+def changes(centre: Candidate) -> Iterator[dict[str, Choice]]:
+    """The answers of a candidate with one changed, nearest choices of every knob first."""
+    ranked = [
+        (rank, index, choice)
+        for index, knob in enumerate(centre.knobs)
+        for rank, choice in enumerate(knob.nearest())
+    ]
+    for _, index, choice in sorted(ranked, key=lambda row: row[:2]):
+        decisions = centre.decisions
+        decisions[centre.knobs[index].name] = choice
+        yield decisions
+
+
 class Space:
     """All candidates of one schedule function.
 
@@ -158,22 +180,11 @@ class Space:
 
     def cross(self, a: Candidate, b: Candidate, rng: random.Random) -> Candidate | Rejected:
         """Answers taken at random from two candidates."""
-        mixed = a.decisions
-        for name, value in b.decisions.items():
-            if name not in mixed or rng.random() < 0.5:
-                mixed[name] = value
-        return self.candidate(mixed, "cross")
+        return self.candidate(crossed(a, b, rng), "cross")
 
     def neighbours(self, centre: Candidate) -> Iterator[Candidate | Rejected]:
         """Every change of one knob, nearest choices of every knob first."""
-        ranked = [
-            (rank, index, choice)
-            for index, knob in enumerate(centre.knobs)
-            for rank, choice in enumerate(knob.nearest())
-        ]
-        for _, index, choice in sorted(ranked, key=lambda row: row[:2]):
-            decisions = centre.decisions
-            decisions[centre.knobs[index].name] = choice
+        for decisions in changes(centre):
             yield self.candidate(decisions, "local")
 
     def points(self) -> None:

@@ -40,6 +40,8 @@ from tedsl.autotune.space import (
     Knob,
     Rejected,
     canonical,
+    changes,
+    crossed,
     freeze,
 )
 from tedsl.errors import TuneError
@@ -161,22 +163,11 @@ class RecordedSpace:
 
     def cross(self, a: Candidate, b: Candidate, rng: random.Random) -> Candidate | Rejected:
         """Choices taken at random from two points."""
-        mixed = a.decisions
-        for name, value in b.decisions.items():
-            if name not in mixed or rng.random() < 0.5:
-                mixed[name] = value
-        return self.candidate(mixed, "cross")
+        return self.candidate(crossed(a, b, rng), "cross")
 
     def neighbours(self, centre: Candidate) -> Iterator[Candidate | Rejected]:
         """Points that differ in one knob, nearest choices first."""
-        ranked = [
-            (rank, index, choice)
-            for index, knob in enumerate(centre.knobs)
-            for rank, choice in enumerate(knob.nearest())
-        ]
-        for _, index, choice in sorted(ranked, key=lambda row: row[:2]):
-            decisions = centre.decisions
-            decisions[centre.knobs[index].name] = choice
+        for decisions in changes(centre):
             row = self.row_of(decisions)
             if row >= 0:
                 yield self.at(row, "local")
