@@ -109,6 +109,8 @@ from tedsl.target import Target
 if TYPE_CHECKING:
     from tedsl import runtime
     from tedsl.autotune import sizes
+    from tedsl.explaining.chart import roofline
+    from tedsl.explaining.explain import explain
     from tedsl.expr import nn
     from tedsl.expr.dropped import create_prim_func, extern_primfunc, hybrid
     from tedsl.expr.extern import extern
@@ -180,6 +182,7 @@ __all__ = [
     "evaluate",
     "exp",
     "exp2",
+    "explain",
     "expm1",
     "extern",
     "extern_primfunc",
@@ -227,6 +230,7 @@ __all__ = [
     "relu",
     "replay",
     "right_shift",
+    "roofline",
     "round",
     "rsqrt",
     "runtime",
@@ -264,6 +268,7 @@ _LATE = {
     "create_prim_func": "tedsl.expr.dropped:create_prim_func",
     "decl_tensor_intrin": "tedsl.expr.intrin:decl_tensor_intrin",
     "evaluate": "tedsl.expr.reference:evaluate",
+    "explain": "tedsl.explaining.explain:explain",
     "extern": "tedsl.expr.extern:extern",
     "extern_primfunc": "tedsl.expr.dropped:extern_primfunc",
     "gradient": "tedsl.expr.gradient:gradient",
@@ -274,6 +279,7 @@ _LATE = {
     "min_value": "tedsl.expr.limits:min_value",
     "nn": "tedsl.expr.nn",
     "replay": "tedsl.retarget:replay",
+    "roofline": "tedsl.explaining.chart:roofline",
     "runtime": "tedsl.runtime",
     "scan": "tedsl.expr.scan:scan",
     "schedule": "tedsl.scheduling.compat",

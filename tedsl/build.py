@@ -25,13 +25,16 @@ from tedsl.target import Target, TargetKind
 if TYPE_CHECKING:
     from tedsl.ir.nodes import Module
     from tedsl.lower import pipeline
-    from tedsl.runtime import arguments, executors, kernel, order
+    from tedsl.runtime import arguments, executors, kernel, lowered, order
+    from tedsl.runtime import cache as runtime_cache
 else:
     pipeline = late("tedsl.lower.pipeline")
     arguments = late("tedsl.runtime.arguments")
     executors = late("tedsl.runtime.executors")
     kernel = late("tedsl.runtime.kernel")
+    lowered = late("tedsl.runtime.lowered")
     order = late("tedsl.runtime.order")
+    runtime_cache = late("tedsl.runtime.cache")
 
 # The empty package is bound now, so that loading the lowering later does not hide `te.lower`.
 importlib.import_module("tedsl.lower")
@@ -76,10 +79,10 @@ def build(
     with _timed(seconds, "schedule"):
         schedule = _scheduled(obj, chosen)
     with _timed(seconds, "lower"):
-        module = _lowered(schedule, chosen, name)
+        module, digest = _found(schedule, chosen, name, cache)
     places = None if given is None else _order(schedule, module, given)
     with _timed(seconds, "compile"):
-        executor = executors.make_executor(module, chosen, cache=cache)
+        executor = executors.make_executor(module, chosen, cache=cache, digest=digest)
     return kernel.Kernel(
         module, chosen, executor, schedule=schedule, build_seconds=seconds, order=places
     )
@@ -223,6 +226,20 @@ def _scheduled(obj: object, target: Target) -> Schedule:
     rules = importlib.import_module("tedsl.schedules")
     schedule: Schedule = rules.default_schedule(list(items), target)
     return schedule
+
+
+def _found(
+    schedule: Schedule, target: Target, name: str | None, cache: bool
+) -> tuple[Module, str | None]:
+    """The module of a schedule, from the on-disk cache where it is there, and its digest."""
+    disk = runtime_cache.disk_cache() if cache and name is None else None
+    key = None if disk is None else lowered.plan_key(schedule.plan, target)
+    if disk is None or key is None:
+        return _lowered(schedule, target, name), None
+    found = lowered.find(disk, key)
+    if found is None:
+        found = lowered.keep(disk, key, _lowered(schedule, target, name))
+    return found.module, found.digest
 
 
 def _lowered(

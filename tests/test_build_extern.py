@@ -251,7 +251,11 @@ def test_the_gpu_needs_a_function_for_it() -> None:
 def test_printed(golden: Any) -> None:
     s = scheduled(between(sort_rows))
     kernel = te.build(s, "cpu")
-    golden("\n".join([str(s), "", str(te.lower(s, "cpu")), str(kernel.explain(n=6))]))
+    told = [
+        f"{k.name} {k.calls or 'computes'}: reads {dict(k.reads)}, writes {dict(k.writes)}"
+        for k in kernel.explain(n=6).kernels
+    ]
+    golden("\n".join([str(s), "", str(te.lower(s, "cpu")), *told]))
 
 
 @pytest.mark.gpu

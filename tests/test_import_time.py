@@ -30,6 +30,7 @@ FAMILIES = (
     "tedsl.scheduling.checks",
     "tedsl.scheduling.primitives",
     "tedsl.scheduling.replay",
+    "tedsl.view",
 )
 """What a script that only imports the package has no use for."""
 SECONDS = (

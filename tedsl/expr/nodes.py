@@ -519,6 +519,8 @@ class Reduce(Expr):
     starts.  `repair` (one per source) is what becomes of the folded values when tensors that
     `sources` read move on while they are folded themselves (see `scheduling.repair`); it changes
     nothing while they stand.  `finish` is applied at the end, over `Folded` values and data axes.
+    `finite` says that no factor of the sources is infinite or NaN at the points that `where` leaves
+    out, so that a product there may be computed as 0 times something.
     Over no axes it folds one point; where such a one goes along with a loop, that point as it is in
     each iteration, in order.
     Requires: as many sources (and inits) as the reducer's tuple; axes of kind REDUCE.
@@ -532,6 +534,7 @@ class Reduce(Expr):
     index: int = 0
     repair: tuple[Expr, ...] | None = None
     finish: Expr | None = None
+    finite: bool = False
     dtype: DType = field(init=False)
 
     def __post_init__(self) -> None:
@@ -551,7 +554,8 @@ class Reduce(Expr):
         repair = None if self.repair is None else tuple(itertools.islice(rest, n))
         finish = None if self.finish is None else next(rest)
         sources = tuple(children[:n])
-        return Reduce(self.reducer, sources, self.axes, where, init, self.index, repair, finish)
+        others = (self.index, repair, finish, self.finite)
+        return Reduce(self.reducer, sources, self.axes, where, init, *others)
 
 
 # At the end, because `build` needs the nodes and the operators of `Expr` need `build`.

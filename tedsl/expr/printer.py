@@ -136,6 +136,8 @@ class _Printer:
         words = [self.listed(expr.sources)]
         if expr.where is not None:
             words.append(f"where={self.text(expr.where)}")
+        if expr.finite:
+            words.append("finite=True")
         if expr.init is not None:
             start = self.listed(expr.init)
             words.append(f"init=({start})" if len(expr.init) > 1 else f"init={start}")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any, Protocol, cast, overload
 
@@ -88,6 +89,7 @@ def sum(
     where: Operand | None = None,
     init: Operand | None = None,
     dtype: DTypeLike | None = None,
+    finite: bool = False,
 ) -> Reduce:
     """The sum of `expr` over `axis`.
 
@@ -98,14 +100,24 @@ def sum(
         init: added once; over data axes only.
         dtype: dtype of the terms, of the accumulation and of the result.  Without it: float32 for
             float16 and bfloat16, int32 for bool, else that of `expr`.
+        finite: the factors of `expr` are neither infinite nor NaN at the points that `where` leaves
+            out.  Then a sum of products may be a matrix product with zeros at these points; where
+            it is not true, the result is NaN there.
 
     Returns:
         The reduction; 0 (or `init`) when there is nothing to add.
 
     Raises:
-        ExprError: no axis, an axis that is not a `te.reduce_axis`, or `where` that is not bool.
+        ExprError: no axis, an axis that is not a `te.reduce_axis`, `where` that is not bool, or
+            `finite` without `where`.
     """
-    return _reduce(BinaryOp.ADD, _terms(expr, dtype), axis, where, init)
+    if finite and where is None:
+        raise ExprError(
+            "te.sum was given finite=True and no where=",
+            hint="finite= is about the points that where= leaves out; leave it away",
+        )
+    total = _reduce(BinaryOp.ADD, _terms(expr, dtype), axis, where, init)
+    return replace(total, finite=finite and total.where is not None)
 
 
 def prod(

@@ -9,7 +9,7 @@ axis object, further ones get their own.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from tedsl.dtypes import DType
@@ -71,6 +71,7 @@ def _same_reduction(a: Reduce, b: Reduce) -> bool:
     return (
         (a.where is None) == (b.where is None)
         and (a.init is None) == (b.init is None)
+        and a.finite is b.finite
         and all(map(structural_equal, left, right))
     )
 
@@ -95,10 +96,7 @@ class _Splitter:
             return bodies
         self.bound |= set(first.axes)
         inside = self._inside(first, ())
-        return tuple(
-            Reduce(inside.reducer, inside.sources, inside.axes, inside.where, inside.init, n)
-            for n in range(len(bodies))
-        )
+        return tuple(replace(inside, index=n) for n in range(len(bodies)))
 
     def visit(self, node: Expr, guards: Guards) -> Expr:
         """`node` without reductions; `guards` hold wherever it is evaluated."""
@@ -142,7 +140,7 @@ class _Splitter:
         inner = guards if where is None else (*guards, *_conjuncts(where))
         sources = tuple(self.visit(source, inner) for source in node.sources)
         init = node.init and tuple(self.visit(each, guards) for each in node.init)
-        return Reduce(node.reducer, sources, node.axes, where, init, node.index)
+        return replace(node, sources=sources, where=where, init=init)
 
     def _split(self, node: Reduce, guards: Guards) -> Expr:
         """A stage for `node`, and the read of its value."""
@@ -160,10 +158,7 @@ class _Splitter:
         op = make_compute(
             name,
             axes,
-            tuple(
-                Reduce(moved.reducer, moved.sources, moved.axes, moved.where, moved.init, n)
-                for n in range(len(moved.sources))
-            ),
+            tuple(replace(moved, index=n) for n in range(len(moved.sources))),
             moved.axes,
         )
         self.stages.append((node, guards, op.outputs, indices))
@@ -235,7 +230,7 @@ def _with_where(node: Reduce, guards: list[Expr] | Guards) -> Reduce:
         start = zip(init, node.reducer.identity, strict=True)
         init = tuple(build.if_then_else(outer, value, identity) for value, identity in start)
     where = in_order([*guards, *(() if node.where is None else (node.where,))])
-    return Reduce(node.reducer, node.sources, node.axes, where, init, node.index)
+    return replace(node, where=where, init=init)
 
 
 def _conjuncts(condition: Expr) -> Guards:
@@ -269,6 +264,4 @@ def _rename(node: Reduce, mapping: dict[Expr, Expr]) -> Reduce:
     for axis in node.axes:
         new = mapping.get(axis, axis)
         axes.append(new if isinstance(new, Axis) else axis)
-    return Reduce(
-        rebuilt.reducer, rebuilt.sources, tuple(axes), rebuilt.where, rebuilt.init, rebuilt.index
-    )
+    return replace(rebuilt, axes=tuple(axes))

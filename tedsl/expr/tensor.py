@@ -13,6 +13,7 @@ from tedsl.dtypes import DType
 from tedsl.errors import ExprError, InternalError
 from tedsl.expr import build
 from tedsl.expr.nodes import Axis, Expr, IfThenElse, TensorRead
+from tedsl.shown import InNotebook
 
 if TYPE_CHECKING:
     from tedsl.expr.foreign import CFunction, PythonFunction, TritonKernel
@@ -26,7 +27,7 @@ IndexLike: TypeAlias = "Index | tuple[Index, ...]"
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Tensor:
+class Tensor(InNotebook):
     """Output `index` of `op`.  Indexing it (`A[i, j]` or `A(i, j)`) builds a read.
 
     Operators work element by element, by numpy's broadcasting, and make one new operation each.
@@ -266,7 +267,7 @@ def _index(tensor: Tensor, dimension: int, index: Index) -> Expr:
     )
 
 
-class Operation:
+class Operation(InNotebook):
     """Base of `PlaceholderOp`, `ComputeOp`, `ScanOp` and `ExternOp`.  Outputs share one shape, but
     for those of an `ExternOp`, whose `shape` is that of the first."""
 

@@ -2,6 +2,10 @@
 
 c * (x // c) + x % c = x          x - c * (x // c) = x % c
 c * (x // c % b) + x % c = x % (c * b)
+c * (z % b) + y % c = (c * z + y % c) % (c * b)     where c * z + y % c is a value taken apart
+
+A remainder is written as simply as it can be, `(p + l % 49) % 7` as `(p + l) % 7`, so that it may
+not show the dividend that it shares with its quotient: both are tried as the place to start from.
 """
 
 from __future__ import annotations
@@ -88,10 +92,37 @@ def _remainder(
             both = Divisor(divisor.scale * bottom.scale, divisor.factors + bottom.factors)
             joined = modulo(y, both, facts)
             if facts.interner.rep(factor) is not _single(modulo(quotient, bottom, facts)):
-                continue
+                inner = _taken_apart(form, collect(factor.a, facts), divisor, mod, facts)
+                if inner is None or bottom.factors or bottom.scale <= 0:
+                    continue
+                joined = modulo(inner, both, facts)
             result = form.plus(Sum({term: scale, other: coefficient}, 0, form.dtype), -1)
             return result.plus(times(joined, outer, facts))
     return None
+
+
+def _taken_apart(form: Sum, z: Sum, divisor: Divisor, mod: Binary, facts: Facts) -> Sum | None:
+    """c * z + y % c, `mod` being the remainder, where that is a value that is there already: what z
+    is a quotient of, or what some quotient in `form` is of."""
+    if divisor.factors or divisor.scale <= 0:
+        return None
+    parts = times(z, divisor, facts).plus(Sum({mod: 1}, 0, form.dtype))
+    inner = rejoin(parts, facts)
+    if len(inner.terms) >= len(parts.terms):
+        return None
+    if len(z.terms) == 1 and not z.constant:
+        return inner
+    dividends = [
+        collect(factor.a, facts)
+        for term in form.terms
+        for factor in factors_of(term)
+        if type(factor) is Binary and factor.op is FLOORDIV
+    ]
+    return inner if any(_same(inner, each) for each in dividends) else None
+
+
+def _same(a: Sum, b: Sum) -> bool:
+    return a.constant == b.constant and a.terms == b.terms
 
 
 def _single(form: Sum) -> Expr | None:
@@ -104,7 +135,7 @@ def _single(form: Sum) -> Expr | None:
 def _quotient(
     form: Sum, term: Expr, factors: tuple[Expr, ...], quotient: Binary, facts: Facts
 ) -> Sum | None:
-    """k*F*x - k*F*c*(x // c) is k*F*(x % c)."""
+    """k*F*x - k*F*c*(x // c) is k*F*(x % c), and k*F*c*(x // c) + k*F*(x % c) is k*F*x."""
     divisor = divisor_of(collect(quotient.b, facts), facts)
     outside = without(factors, divisor.factors)
     coefficient = form.terms[term]
@@ -112,6 +143,10 @@ def _quotient(
         return None
     scale = -(coefficient // divisor.scale)
     x = collect(quotient.a, facts)
+    rest = times(modulo(x, divisor, facts), Divisor(-scale, outside), facts)
+    if rest.terms and all(form.terms.get(atom) == c for atom, c in rest.terms.items()):
+        result = form.plus(Sum({term: 1}, 0, form.dtype), -coefficient).plus(rest, -1)
+        return result.plus(times(x, Divisor(-scale, outside), facts))
     outer = Divisor(scale, outside)
     whole = times(Sum(x.terms, 0, x.dtype), outer, facts)
     if not all(form.terms.get(atom) == c for atom, c in whole.terms.items()):

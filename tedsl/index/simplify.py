@@ -433,7 +433,8 @@ def _reduce(expr: Reduce, facts: Facts) -> Expr:
     new = (*sources, where, *(init or ()), *(repair or ()), finish)
     if all(x is y for x, y in zip(old, new, strict=True)):
         return expr
-    return Reduce(expr.reducer, sources, expr.axes, where, init, expr.index, repair, finish)
+    others = (expr.index, repair, finish, expr.finite)
+    return Reduce(expr.reducer, sources, expr.axes, where, init, *others)
 
 
 def _unary(expr: Unary, facts: Facts) -> Expr:

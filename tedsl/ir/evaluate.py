@@ -74,7 +74,7 @@ class Memory:
     def fresh(
         buffer: Buffer, shape: tuple[int, ...], held: tuple[int, ...] | None = None
     ) -> Memory:
-        """Memory nobody wrote; beyond `held` nobody will."""
+        """Memory nobody wrote; beyond `held` it is anything."""
         data = np.empty(shape, numerics.numpy_dtype(buffer.dtype))
         data[...] = numerics.poison(buffer.dtype)
         if buffer.scope is not Scope.GLOBAL:

@@ -46,8 +46,8 @@ class Scope(StrEnum):
 class Buffer:
     """Row-major memory.  Contents are undefined (NaN in the interpreter) until stored.
 
-    `held` are the extents of what is ever stored, where rows are longer than that to be aligned:
-    idle lanes may read the rest, and nothing may come of it.
+    `held` are the extents of what has a meaning, where rows are longer than that to be aligned:
+    idle lanes may read or overwrite the rest, and nothing may come of it.
     """
 
     name: str
@@ -126,10 +126,11 @@ class For(Stmt):
 
     Iterations of PARALLEL, VECTORIZED and PROGRAM loops are independent of each other, except that
     a VECTORIZED loop may enclose an `Accumulate` into one place, and the others an atomic one.
-    `program` is the grid dimension of a PROGRAM loop; `num_stages` > 0 asks for a software
-    pipeline, `flatten` for one pipeline across this loop and the loop inside it.  `masks_decide`:
-    an iteration in which no `Accumulate` with a mask takes part changes nothing, whatever else
-    stands in the body, and may be left out.
+    `program` is the grid dimension of a PROGRAM loop, whose programs start with the last iteration
+    when it is `descending`; `num_stages` > 0 asks for a software pipeline, `flatten` for one
+    pipeline across this loop and the loop inside it.  `masks_decide`: an iteration in which no
+    `Accumulate` with a mask takes part changes nothing, whatever else stands in the body, and may
+    be left out.
     `cuts` are positions, in ascending order, at which the loop is to run in parts, and `partition`
     says whether the part that needs no guards is to run by itself.
     """
@@ -145,6 +146,7 @@ class For(Stmt):
     start: Expr = ZERO
     cuts: tuple[Expr, ...] = ()
     partition: PartPolicy = PartPolicy.AUTO
+    descending: bool = False
 
     @property
     def extent(self) -> Expr:

@@ -53,10 +53,14 @@ class Namer:
         self._names[thing] = text
         return text
 
+    def inner(self) -> Namer:
+        """A namer for what is inside: it knows the names given so far."""
+        return Namer(self)
 
-def print_module(module: Module) -> str:
+
+def print_module(module: Module, namer: Namer | None = None) -> str:
     """The whole module: its buffers, then each kernel in launch order."""
-    namer = Namer()
+    namer = namer or Namer()
     lines = [f"module {module.name}"]
     for label, buffers in (
         ("input", module.inputs),
@@ -66,13 +70,13 @@ def print_module(module: Module) -> str:
         lines += [f"  {label} {_declaration(b, namer)}" for b in buffers]
     lines += [f"  size {namer.name(v)}: {v.dtype}" for v in module.sizes]
     for repeat, places in module.launches():
-        inner = Namer(namer)
+        inner = namer.inner()
         head = [""]
         if repeat is not None:
             count = _expr(repeat.extent, namer)
             head += [f"repeat {inner.name(repeat.step)} in 0..{count}:"]
         for place in places:
-            text = _func_lines(module.funcs[place], Namer(inner))
+            text = _func_lines(module.funcs[place], inner.inner())
             lines += [*head, *(text if repeat is None else _indent(text))]
             head = [""]
     return "\n".join(lines) + "\n"
@@ -160,7 +164,7 @@ def _loop_head(loop: For, namer: Namer) -> str:
     start, end = _expr(loop.start, namer), _expr(loop.end, namer)
     kind = "" if loop.kind is LoopKind.SERIAL else f" {loop.kind}"
     if loop.kind is LoopKind.PROGRAM:
-        kind = f" program[{loop.program}]"
+        kind = f" program[{loop.program}{', descending' if loop.descending else ''}]"
     head = f"for {namer.name(loop.axis)} in{kind} {start}..{end}:"
     if loop.num_stages or loop.flatten:
         flatten = ", flatten" if loop.flatten else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
@@ -11,9 +11,20 @@ from tedsl.errors import LowerError
 from tedsl.expr.integers import both, conjuncts
 from tedsl.expr.nodes import Axis, Binary, BinaryOp, Cast, Const, Expr, Select
 from tedsl.expr.printer import print_expr
-from tedsl.expr.visit import axes_of
-from tedsl.ir.nodes import Accumulate, Dot, Func, Guard, Load, Scope, Stmt, TileAxis
-from tedsl.ir.visit import rewrite_stmts
+from tedsl.expr.visit import axes_of, structural_equal, substitute
+from tedsl.ir.nodes import (
+    Accumulate,
+    Buffer,
+    Dot,
+    Func,
+    Guard,
+    Load,
+    Scope,
+    Stmt,
+    Store,
+    TileAxis,
+)
+from tedsl.ir.visit import rewrite_stmts, walk_stmts
 
 # What a tensor core multiplies, and what it adds up in.
 _EXACT = {
@@ -22,6 +33,8 @@ _EXACT = {
     DType.int8: DType.int32,
 }
 _FULL = {DType.float32: DType.float32}
+# Where a copy is the same until it is filled again.
+_HELD = (Scope.SHARED, Scope.LOCAL)
 MIN_EDGE = 16
 # A fold holds this many products at once, and a `Dot` none.
 MAX_PRODUCTS = 1 << 17
@@ -39,11 +52,37 @@ def find_dots(func: Func) -> Func:
     Raises:
         LowerError: a mask over both operands leaves a fold of too many products.
     """
-    body = rewrite_stmts(func.body, _as_dot)
+    staged = _staged(func.body)
+    body = rewrite_stmts(func.body, lambda stmt: _as_dot(stmt, staged))
     return func if body is func.body else replace(func, body=body)
 
 
-def _as_dot(stmt: Stmt) -> Stmt | None:
+def _staged(body: Stmt) -> dict[Buffer, Store]:
+    """The copies of memory by the one store that fills them, all their elements: where the mask of
+    the load in it fails, they are 0."""
+    found: dict[Buffer, Store] = {}
+    again: set[Buffer] = set()
+    for stmt in walk_stmts(body):
+        if not isinstance(stmt, (Store, Accumulate)):
+            continue
+        for buffer in stmt.buffers if isinstance(stmt, Accumulate) else (stmt.buffer,):
+            if isinstance(stmt, Accumulate) or buffer in found:
+                again.add(buffer)
+            elif isinstance(stmt.value, Load) and stmt.mask is None and _whole(stmt):
+                found[buffer] = stmt
+            else:
+                again.add(buffer)
+    return {buffer: stmt for buffer, stmt in found.items() if buffer not in again}
+
+
+def _whole(store: Store) -> bool:
+    """True for a tile of a program when the indices are the axes of the statement, in order."""
+    same = len(store.indices) == len(store.tile)
+    pairs = zip(store.indices, store.tile, strict=False)
+    return same and store.buffer.scope in _HELD and all(i is t.axis for i, t in pairs)
+
+
+def _as_dot(stmt: Stmt, staged: Mapping[Buffer, Store]) -> Stmt | None:
     match stmt:
         case Accumulate(buffers=(buffer,), values=(Binary(op=BinaryOp.MUL, a=a, b=b),), tile=tile):
             pass
@@ -72,8 +111,8 @@ def _as_dot(stmt: Stmt) -> Stmt | None:
     if not stmt.products.finite and not _only_over(stmt.mask, tile, (*batch, contract)):
         _require_small(stmt, contract)
         return None
-    lhs = _zero_where_masked(lhs, stmt.mask, tile)
-    rhs = _zero_where_masked(rhs, stmt.mask, tile)
+    lhs = _zero_where_masked(lhs, stmt.mask, tile, staged)
+    rhs = _zero_where_masked(rhs, stmt.mask, tile, staged)
     if not _silenced(stmt.mask, tile, (lhs, rhs)):
         return None
     precision = stmt.products.precision
@@ -147,16 +186,29 @@ def _scalar_conditions(mask: Expr | None, tile: Sequence[TileAxis]) -> list[Expr
     return [] if mask is None else [c for c in conjuncts(mask) if axes_of(c).isdisjoint(lanes)]
 
 
-def _zero_where_masked(operand: Expr, mask: Expr | None, tile: Sequence[TileAxis]) -> Expr:
+def _zero_where_masked(
+    operand: Expr, mask: Expr | None, tile: Sequence[TileAxis], staged: Mapping[Buffer, Store]
+) -> Expr:
     """`operand` with 0 at the points its own axes say are masked; a masked load is 0 already."""
     if mask is None:
         return operand
     lanes = {t.axis for t in tile}
     own = axes_of(operand)
     tests = [c for c in conjuncts(mask) if axes_of(c) & lanes and axes_of(c) & lanes <= own]
-    if isinstance(operand, Load) and operand.mask is not None:
-        present = set(conjuncts(operand.mask))
-        tests = [c for c in tests if c not in present]
+    zero = _zero_conditions(operand, staged)
+    tests = [c for c in tests if not any(c is z or structural_equal(c, z) for z in zero)]
     if not tests:
         return operand
     return Select(both(*tests), operand, Const(0.0 if operand.dtype.is_float else 0, operand.dtype))
+
+
+def _zero_conditions(operand: Expr, staged: Mapping[Buffer, Store]) -> list[Expr]:
+    """Conditions under whose failure a load is 0: its own, and those of the copy that it reads."""
+    if not isinstance(operand, Load):
+        return []
+    found = [] if operand.mask is None else list(conjuncts(operand.mask))
+    store = staged.get(operand.buffer)
+    if store is not None and isinstance(store.value, Load) and store.value.mask is not None:
+        here: dict[Expr, Expr] = dict(zip(store.indices, operand.indices, strict=True))
+        found += [substitute(c, here) for c in conjuncts(store.value.mask)]
+    return found

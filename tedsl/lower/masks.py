@@ -8,13 +8,15 @@ divisor that is not 0.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import copysign
 
 from tedsl.dtypes import DType
-from tedsl.expr.integers import ZERO, at_most, both, less, maximum, widened
+from tedsl.expr.integers import ZERO, at_most, both, conjuncts, less, maximum, widened
 from tedsl.expr.nodes import (
     Axis,
     Binary,
     BinaryOp,
+    Cast,
     Const,
     Expr,
     IfThenElse,
@@ -22,7 +24,7 @@ from tedsl.expr.nodes import (
     Unary,
     UnaryOp,
 )
-from tedsl.expr.visit import axes_of, map_children, walk
+from tedsl.expr.visit import axes_of, map_children, rewrite_down, walk
 from tedsl.index.facts import Facts
 from tedsl.index.intern import INDEX_DTYPES
 from tedsl.index.prove import prove
@@ -84,7 +86,7 @@ class _Masker:
                 test = self.visit(condition, conditions)
                 yes = self.visit(a, (*conditions, test))
                 no = self.visit(b, (*conditions, Unary(UnaryOp.NOT, test)))
-                return Select(test, yes, no)
+                return self._choice(test, yes, no)
             case Load():
                 return self._load(expr, conditions)
             case Binary(op=op, a=a, b=b) if op in _DIVISIONS and b.dtype.is_integer:
@@ -94,6 +96,21 @@ class _Masker:
                 return expr if left is a and right is b else Binary(op, left, right)
             case _:
                 return map_children(expr, lambda child: self.visit(child, conditions))
+
+    def _choice(self, test: Expr, yes: Expr, no: Expr) -> Expr:
+        """`yes` where `test` holds, else `no`.  A load under a mask gives 0 outside it: what is 0
+        where the test fails is the load itself, with the test in its mask."""
+        load = yes
+        while isinstance(load, Cast):
+            load = load.a
+        zero = isinstance(no, Const) and no.value == 0 and copysign(1.0, no.value) > 0
+        if not (zero and isinstance(load, Load) and load.mask is not None):
+            return Select(test, yes, no)
+        if not axes_of(test) & self.tile <= axes_of(*load.indices):
+            return Select(test, yes, no)
+        parts = dict.fromkeys([*conjuncts(load.mask), *conjuncts(test)])
+        silent = Load(load.buffer, load.indices, both(*parts))
+        return rewrite_down(yes, lambda node: silent if node is load else None)
 
     def _divisor(self, divisor: Expr, conditions: tuple[Expr, ...]) -> Expr:
         """`divisor` where `conditions` hold, and nowhere 0; over its own dimensions if it can be.

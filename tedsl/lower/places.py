@@ -161,6 +161,7 @@ def loops(
                 _masks_decide(context, stage, axis),
                 cuts=() if carries else mark.cuts.points,
                 partition=mark.partition,
+                descending=mark.descending,
             )
     return guarded(waiting, body)
 

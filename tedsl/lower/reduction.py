@@ -418,6 +418,8 @@ class Reduction:
         values = tuple(lowered(self.context, s, self.bounds) for s in self.reduce.sources)
         marks = [self.stage.mark(a).products for a in self.stage.leaf_axes]
         products = next((p for p in marks if p is not None), DEFAULT_PRODUCTS)
+        if self.reduce.finite:
+            products = replace(products, finite=True)
         call = tensor_call(self.context, self.stage, self.op, self.bounds)
         atomic = self.is_atomic and buffers is not self.accumulators
         if atomic and call is not None:

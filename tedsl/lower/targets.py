@@ -115,7 +115,8 @@ def _blocks(plan: Plan, stage: StagePlan, *, attached: bool) -> Iterator[Axis]:
         piped = piped or stage.mark(axis).num_stages > 1 or axis in online
     for axis in free:
         data = axis.kind is AxisKind.DATA
-        whole = stage.attach.online or axis in inside or axis in indexing
+        tiled = axis in indexing and axis not in online
+        whole = stage.attach.online or axis in inside or tiled
         if whole or (data and attached):
             yield axis
 

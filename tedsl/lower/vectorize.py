@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from tedsl.errors import LowerError
 from tedsl.expr.integers import ZERO, as_index, at_most, both, conjuncts, constant, less
 from tedsl.expr.nodes import Axis, AxisKind, Binary, BinaryOp, Cast, Const, Expr
-from tedsl.expr.visit import axes_of
+from tedsl.expr.visit import axes_of, structural_equal
 from tedsl.index.facts import Facts
 from tedsl.index.intern import INDEX_DTYPES
 from tedsl.index.prove import prove
@@ -52,9 +52,15 @@ class _Place:
             return tuple(_power_of_two(e) for e in buffer.shape)
         return buffer.shape
 
-    def masked(self, expr: Expr) -> Expr:
-        """`expr` safe to evaluate at every point of the tile."""
-        return masked(expr, self.conditions, self.facts, self.lanes, self.room, self.written)
+    def filled(self, buffer: Buffer) -> tuple[Expr, ...]:
+        """The extents of what memory holds, beyond which a copy of it is to be 0."""
+        return self.room(buffer) if buffer.held is None else buffer.held
+
+    def masked(self, expr: Expr, exact: bool = False) -> Expr:
+        """`expr` safe to evaluate at every point of the tile; `exact` leaves out the ends of rows
+        that nothing is stored in."""
+        room = self.filled if exact else self.room
+        return masked(expr, self.conditions, self.facts, self.lanes, room, self.written)
 
 
 def vectorize_loops(func: Func, *, padded: bool) -> Func:
@@ -166,10 +172,30 @@ def _vectorized_guard(condition: Expr, body: Stmt, place: _Place) -> Stmt:
 
 
 def _vectorized_store(store: Store, place: _Place) -> Stmt:
-    value = place.masked(store.value)
+    value = place.masked(store.value, exact=store.buffer.scope is Scope.SHARED)
     conditions = _needed_for_store(store.buffer, store.indices, place.conditions, place)
+    conditions = _to_the_end(store, conditions, place)
     mask = both(*conditions) if conditions else None
     return replace(store, value=value, mask=mask, tile=place.tile)
+
+
+def _to_the_end(store: Store, conditions: Sequence[Expr], place: _Place) -> Sequence[Expr]:
+    """Conditions under which rows are written to their end, where more of them is memory than what
+    they hold: no mask then splits an aligned store."""
+    held = store.buffer.held
+    if held is None or store.buffer.scope is not Scope.GLOBAL:
+        return conditions
+    ends = {
+        index: (less(index, size), less(index, extent))
+        for index, size, extent in zip(store.indices, held, store.buffer.shape, strict=True)
+        if size is not extent
+    }
+    kept: list[Expr] = []
+    for condition in conditions:
+        wider = next((w for e, w in ends.values() if structural_equal(condition, e)), condition)
+        if wider is condition or not prove(wider, place.facts):
+            kept.append(wider)
+    return kept
 
 
 def _vectorized_accumulate(stmt: Accumulate, place: _Place) -> Stmt:

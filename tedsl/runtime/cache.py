@@ -1,7 +1,7 @@
 """The on-disk cache of generated code: raw bytes under a digest, in a folder only the user writes.
 
 An entry is one file: a magic line, the SHA-256 of the rest, a JSON line with the sizes of its
-parts, and the parts as raw bytes.  Nothing is ever unpickled.  It is written to a temporary file
+parts, and the parts as raw bytes; nothing is unpickled here.  It is written to a temporary file
 and moved into place, so that concurrent processes see a whole entry or none; it is verified when
 read, and one that does not verify is treated as absent.  Imports `errors` only.
 """

@@ -49,19 +49,22 @@ def check_target(target: Target) -> None:
             )
 
 
-def make_executor(module: Module, target: Target, *, cache: bool = True) -> Executor:
+def make_executor(
+    module: Module, target: Target, *, cache: bool = True, digest: str | None = None
+) -> Executor:
     """Compile `module` for `target`.
 
     Args:
         module: lowered for the same target.
         target: where it is to run.
         cache: read and write the on-disk cache.
+        digest: the module's fingerprint, where that is known.
 
     Raises:
         BackendError: the target's compiler or device refused, or there is no such device.
     """
     if target.kind is TargetKind.CPU:
-        return CpuExecutor(module, target, cache)
+        return CpuExecutor(module, target, cache, digest)
     triton = importlib.import_module("tedsl.runtime.triton_executors")
     executor: Executor = triton.make_triton_executor(module, target)
     return executor
@@ -72,8 +75,11 @@ class CpuExecutor:
 
     device = CPU
 
-    def __init__(self, module: Module, target: Target, cache: bool) -> None:
+    def __init__(
+        self, module: Module, target: Target, cache: bool, digest: str | None = None
+    ) -> None:
         self._module = module
+        self._digest = digest
         self._target = target
         self._backend: Any = importlib.import_module("tedsl.backends.cpu")
         self.from_cache = False
@@ -91,7 +97,7 @@ class CpuExecutor:
         if disk is None:
             return self._compile()
         self._backend.ensure_pool(lambda: _pool_code(disk))
-        key = cpu_key(self._module, self._target)
+        key = cpu_key(self._module, self._target, self._digest)
         parts = disk.get(key)
         if parts is not None:
             self.from_cache = True
@@ -187,9 +193,10 @@ def _part(call: Callable[..., None], sizes: Sequence[Any]) -> Callable[[Sequence
     return lambda pointers: call(*pointers, *sizes)
 
 
-def cpu_key(module: Module, target: Target) -> str:
+def cpu_key(module: Module, target: Target, digest: str | None = None) -> str:
     """What machine code depends on: program, target, this CPU, this compiler and its tools."""
-    return fingerprint(module, target=str(target), **_cpu_facts())
+    program = fingerprint(module) if digest is None else digest
+    return fingerprint(program=program, target=str(target), **_cpu_facts())
 
 
 def _cpu_facts() -> dict[str, str]:

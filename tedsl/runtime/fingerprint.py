@@ -12,8 +12,9 @@ import hashlib
 import importlib
 import os
 import platform
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from functools import cache
 from operator import itemgetter
@@ -26,10 +27,30 @@ from tedsl.runtime.cache import disk_cache
 FORMAT = "1"  # raise when the meaning of a cache entry changes
 
 
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """A SHA-256 in hex, and what was met on the way.
+
+    Attributes:
+        digest: the SHA-256.
+        nodes: every dataclass that was written, in order, each once.
+        opaque: true when one of them says itself what of it generated code depends on.
+    """
+
+    digest: str
+    nodes: Sequence[object]
+    opaque: bool
+
+
 def fingerprint(*roots: object, **facts: str) -> str:
     """The SHA-256 of `roots` (dataclasses, tuples, enums, numbers, text) and of named facts, in
     hex.
     """
+    return digest_of(*roots, **facts).digest
+
+
+def digest_of(*roots: object, **facts: str) -> Digest:
+    """As `fingerprint`, with what was met on the way."""
     digest = hashlib.sha256()
     write = _Writer(digest.update)
     for root in roots:
@@ -37,7 +58,7 @@ def fingerprint(*roots: object, **facts: str) -> str:
     for name, value in sorted(facts.items()):
         write(name)
         write(value)
-    return digest.hexdigest()
+    return Digest(digest.hexdigest(), write.nodes, write.opaque)
 
 
 class _Writer:
@@ -46,7 +67,8 @@ class _Writer:
     def __init__(self, update: Callable[[bytes], object]) -> None:
         self._update = update
         self._numbers: dict[int, int] = {}
-        self._keep: list[object] = []  # an id is only good while its object lives
+        self.nodes: list[object] = []  # kept: an id is only good while its object lives
+        self.opaque = False
 
     def __call__(self, value: object) -> None:
         match value:
@@ -82,9 +104,10 @@ class _Writer:
         if not is_dataclass(node):
             raise InternalError(f"{type(node).__name__} has no fingerprint")
         self._numbers[id(node)] = len(self._numbers)
-        self._keep.append(node)
+        self.nodes.append(node)
         own = getattr(node, "fingerprint", None)
         if own is not None:  # of functions from outside: what of them generated code depends on
+            self.opaque = True
             self(own)
             return
         specs = fields(cast(Any, node))
@@ -152,7 +175,13 @@ def tool_versions(*packages: str) -> str:
     found = [f"python {platform.python_version()} {platform.machine()} {platform.system()}"]
     for package in packages:
         try:
-            found.append(f"{package} {metadata.version(package)}")
+            found.append(f"{package} {_version(metadata.distribution(package))}")
         except metadata.PackageNotFoundError:
             found.append(f"{package} absent")
     return "; ".join(found)
+
+
+def _version(distribution: Any) -> str:
+    """The version of an installed distribution, without a parse of all that is said of it."""
+    found = re.search(r"^Version: *(.+)$", distribution.read_text("METADATA") or "", re.MULTILINE)
+    return found[1] if found else str(distribution.version)

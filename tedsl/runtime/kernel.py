@@ -1,15 +1,16 @@
 """A compiled kernel: callable, and open to inspection.
 
 A call does the full argument check once per combination of shapes, strides, dtypes and devices;
-what it found is kept, and later calls like it only read pointers.  Imports the other files of
-`runtime`.
+what it found is kept, and later calls like it only read pointers.  A call like the last one is
+told by a few comparisons, others by a look-up.  Imports the other files of `runtime`.
 """
 
 from __future__ import annotations
 
-import sys
+import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
@@ -20,18 +21,24 @@ from tedsl.ir.nodes import Module
 from tedsl.ir.printer import print_expr, print_module
 from tedsl.runtime.arguments import ArraySpec, Binding, Signature
 from tedsl.runtime.arrays import ArrayView, Device, numpy_pointer
-from tedsl.runtime.explain import Explanation, explain
+from tedsl.runtime.forms import TORCH, Address, addresses_like, form_of
+from tedsl.runtime.graphs import GraphedKernel
 from tedsl.runtime.memory import numpy_allocator, torch_allocator
 from tedsl.runtime.order import ArgumentOrder
 from tedsl.runtime.ranges import SAFE_SIZE, check_ranges
 from tedsl.runtime.sizes import Number, launched
 from tedsl.runtime.tvm_names import KERNEL, advice
+from tedsl.shown import Viewable
 from tedsl.target import Target
 
-Launch = Callable[[Sequence[int], Sequence[Any]], None]
+if TYPE_CHECKING:
+    from tedsl.explaining.data import Explanation
+
+Launch = Callable[[list[int], Sequence[Any]], None]
 _KEPT = 512  # bindings a kernel keeps before it forgets them all
-_NDARRAY = np.ndarray
+_FEW = 8  # arrays of which every pair is compared
 _MAX_ITEM = 8  # bytes of the widest element
+_torch_pointer: Callable[[Any], int] = methodcaller("data_ptr")
 
 
 class Executor(Protocol):
@@ -104,17 +111,40 @@ class _Prepared:
 
     def outputs_unfit(self, pointers: Sequence[int], outs: Sequence[Any]) -> bool:
         """True when an output is read-only, or shares a byte with another argument."""
-        first = len(pointers) - len(outs)
-        for place, array in enumerate(outs, first):
+        for array in outs:
             if type(array) is np.ndarray and not array.flags.writeable:
                 return True
-            begin = pointers[place]
-            end = begin + self.nbytes[place]
-            for other in range(place):
-                start = pointers[other]
-                if start < end and begin < start + self.nbytes[other]:
-                    return True
+        first = len(pointers) - len(outs)
+        nbytes = self.nbytes
+        if len(pointers) <= _FEW:
+            for place in range(first, len(pointers)):
+                begin, size = pointers[place], nbytes[place]
+                for other in range(place):
+                    start = pointers[other]
+                    if start < begin + size and begin < start + nbytes[other]:
+                        return True
+            return False
+        # In the order of their addresses, each is compared with where all before it have ended.
+        end = written = 0
+        for begin, place in sorted(zip(pointers, range(len(pointers)), strict=True)):
+            if nbytes[place] == 0:
+                continue
+            stop = begin + nbytes[place]
+            if begin < written or (place >= first and begin < end):
+                return True
+            end = max(end, stop)
+            if place >= first:
+                written = max(written, stop)
         return False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Like:
+    """What tells arguments, the last `outs` of them results, that have the form of `known`."""
+
+    of: tuple[Address, ...]
+    known: _Prepared
+    outs: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +159,7 @@ class Specialization:
         return f"{self.kernel} when {self.condition}: {self.hits} calls"
 
 
-class Kernel:
+class Kernel(Viewable):
     """Compiled code with the signature of a computation.  Made by `te.build`; safe to call from
     several threads.
 
@@ -160,6 +190,7 @@ class Kernel:
         self.order = order
         self._executor = executor
         self._known: dict[tuple[object, ...], _Prepared] = {}
+        self._like: _Like | None = None  # the last call that was found in `_known`
         self._last: Binding | None = None
         self._hits = [0] * len(module.funcs)
 
@@ -220,8 +251,14 @@ class Kernel:
     def __repr__(self) -> str:
         return f"<tedsl.Kernel {self.signature} for {self.target}>"
 
+    @property
+    def last_sizes(self) -> Mapping[Var, Number]:
+        """The values of the runtime scalars in the last call; none before the first."""
+        return self._last.values if self._last is not None else {}
+
     def explain(self, **sizes: int) -> Explanation:
-        """Kernels, the memory each moves and the operations it does, from the loop IR.
+        """What is fused, the memory each kernel moves, what it waits for, and why the rest is not
+        fused: `te.explain(kernel)`.
 
         Args:
             sizes: values of runtime scalars by name; those not given are as in the last call.
@@ -229,17 +266,16 @@ class Kernel:
         Raises:
             BackendError: a scalar without a value.
         """
-        last: Mapping[Var, Number] = self._last.values if self._last is not None else {}
-        values: dict[Var, Number] = {}
         for var in self.signature.scalars:
-            if var.name not in sizes and var not in last:
+            if var.name not in sizes and var not in self.last_sizes:
                 raise BackendError(
                     f"the value of {var.name!r} is not known",
                     subject=f"{self.name}: explain()",
                     hint=f"call explain({var.name}=...), or call the kernel first",
                 )
-            values[var] = sizes[var.name] if var.name in sizes else last[var]
-        return explain(self.module, self.target, values)
+        upper: Any = importlib.import_module("tedsl.explaining.explain")
+        found: Explanation = upper.explain(self, sizes=sizes)
+        return found
 
     def __call__(self, /, *inputs: Any, out: Any = None, **scalars: Any) -> Any:
         """Run the kernel.
@@ -259,13 +295,50 @@ class Kernel:
         Raises:
             BackendError: an argument that does not fit; nothing has run.
         """
-        outs: tuple[Any, ...]
+        outs: tuple[Any, ...] = ()
         if self.order is not None:
             inputs, outs, scalars = self.order.spread(self.name, inputs, out, scalars)
-        else:
-            outs = () if out is None else self._given(out)
+        elif out is not None:
+            outs = self._given(out)
+        arguments = (*inputs, *outs) if outs else inputs
+        like = self._like
+        if like is None or scalars or len(outs) != like.outs or len(arguments) != len(like.of):
+            return self._call(inputs, outs, scalars)
+        pointers: list[int] = []
+        low = 0
+        for address_of, array in zip(like.of, arguments, strict=True):
+            pointer = address_of(array)
+            low |= pointer
+            pointers.append(pointer)
+        if low < 0 or low % _MAX_ITEM or (outs and like.known.outputs_unfit(pointers, outs)):
+            return self._call(inputs, outs, scalars)
+        return self._run(like.known, arguments, outs, pointers)
+
+    def graphed(self, *, copied: Sequence[str] | None = None) -> GraphedKernel:
+        """The kernel as a CUDA graph: all its launches in one, which costs the host less.
+
+        Args:
+            copied: names of the inputs that each call copies to memory of the graph; None for all.
+                The others are read where they are, and each combination of their addresses is a
+                graph of its own: right for weights, wrong for what is allocated anew.
+
+        Returns:
+            What is called like the kernel, and captures when first called with such arguments.
+            Its results are memory of the graph, and the next call like it overwrites them.
+
+        Raises:
+            BackendError: the target has no graphs or cannot run here, an extern calls a function
+                of the host, or no input has such a name.
+        """
+        self._executor.check_runnable()
+        return GraphedKernel(self.module, self.target, self.order, self._call, copied)
+
+    def _call(
+        self, inputs: tuple[Any, ...], outs: tuple[Any, ...], scalars: Mapping[str, Any]
+    ) -> Any:
+        """Run with inputs, results and scalars apart; checked once per form of arguments."""
         try:
-            form, pointers, low = _form(inputs, outs, scalars)
+            form, pointers, low = form_of(inputs, outs, scalars)
         except RuntimeError:  # a PyTorch tensor without strides or memory: the check says which
             return self._checked(inputs, outs, scalars, None)
         if form is None:
@@ -277,7 +350,10 @@ class Kernel:
             or (outs and known.outputs_unfit(pointers, outs))
         ):
             return self._checked(inputs, outs, scalars, form)
-        return self._run(known, (*inputs, *outs), outs, pointers)
+        arguments = (*inputs, *outs)
+        if not scalars:
+            self._like = _Like(addresses_like(arguments), known, len(outs))
+        return self._run(known, arguments, outs, pointers)
 
     def _given(self, out: Any) -> tuple[Any, ...]:
         """The arrays of `out=`, at least one."""
@@ -297,12 +373,18 @@ class Kernel:
         self._last = known.binding
         for place in known.versions:
             self._hits[place] += 1
-        made = [make() for make in (known.workspaces if outs else known.allocators)]
-        pointer_of = known.pointer_of
+        pointer_of, count = known.pointer_of, known.count
+        makers = known.workspaces if outs else known.allocators
+        if len(makers) == 1 and not outs:
+            (make,) = makers
+            result = make()
+            pointers.append(pointer_of(result))
+            known.launch(pointers, (*arrays, result))
+            return result
+        made = [make() for make in makers]
         for array in made:
             pointers.append(pointer_of(array))
         known.launch(pointers, (*arrays, *made))
-        count = known.count
         if outs:
             return outs[0] if count == 1 else outs
         return made[0] if count == 1 else tuple(made[:count])
@@ -328,7 +410,7 @@ class Kernel:
             if len(self._known) >= _KEPT:
                 self._known.clear()
             self._known[form] = known
-        _torch.find()
+        TORCH.find()
         arrays = tuple(self._executor.adopt(array) for array in (*inputs, *outs))
         return self._run(known, arrays, outs, [v.pointer for v in (*views, *out_views)])
 
@@ -362,58 +444,5 @@ class Kernel:
         )
 
 
-def _torch_pointer(tensor: Any) -> int:
-    return tensor.data_ptr()
-
-
 def _nothing(pointers: Sequence[int], arrays: Sequence[Any]) -> None:
     """The launch of a call without output elements."""
-
-
-def _form(
-    inputs: tuple[Any, ...], outs: tuple[Any, ...], scalars: Mapping[str, Any]
-) -> tuple[tuple[object, ...] | None, list[int], int]:
-    """What calls have in common that need one check: shapes, strides, dtypes, devices, scalars.
-
-    Returns:
-        The form, None when an argument needs every check at every call; the addresses; and the
-        bits that any of them has.
-    """
-    form: list[object] = [len(inputs)]
-    pointers: list[int] = []
-    low = 0
-    arguments = (*inputs, *outs) if outs else inputs
-    for kind, array in zip(map(type, arguments), arguments, strict=False):
-        if kind is _NDARRAY:
-            form += (array.shape, array.strides, array.dtype)
-            pointer = numpy_pointer(array)
-        elif kind in _torch.types:
-            if array.is_neg() or (array.requires_grad and _torch.records()):
-                return None, pointers, low
-            form += (array.shape, array.stride(), array.dtype, array.device)
-            pointer = array.data_ptr()
-        else:
-            return None, pointers, low
-        low |= pointer
-        pointers.append(pointer)
-    if scalars:
-        form += [f"{name}={value!r}" for name, value in scalars.items()]
-    return tuple(form), pointers, low
-
-
-class _Torch:
-    """What the fast path knows of PyTorch; nothing as long as nobody has imported it."""
-
-    def __init__(self) -> None:
-        self.types: tuple[type, ...] = ()
-        self.records: Callable[[], bool] = bool
-
-    def find(self) -> None:
-        """Look whether it has been imported since."""
-        torch: Any = sys.modules.get("torch")
-        if not self.types and hasattr(torch, "is_grad_enabled"):
-            self.records = torch.is_grad_enabled
-            self.types = (torch.Tensor, torch.nn.Parameter)
-
-
-_torch = _Torch()

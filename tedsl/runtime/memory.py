@@ -53,7 +53,41 @@ def torch_allocator(spec: ArraySpec, device: Device) -> Callable[[], Any]:
     def pooled() -> Any:
         return torch.from_numpy(np.asarray(_Block(spec.nbytes))).view(dtype).reshape(shape)
 
-    return pooled if device.kind == "cpu" and spec.nbytes >= POOL_FROM else own
+    if device.kind == "cpu":
+        return pooled if spec.nbytes >= POOL_FROM else own
+    quick = _quick_cuda(torch) if device.kind == "cuda" else None
+    if quick is None:
+        return own
+    steps, current, index = _row_major(shape), torch._C._cuda_getDevice, device.index
+    return lambda: quick(shape, steps, dtype) if current() == index else own()
+
+
+def _quick_cuda(torch: Any) -> Callable[..., Any] | None:
+    """What code of `torch.compile` allocates with, a third of the time of `torch.empty`: a function
+    of (shape, strides, dtype) for the current device.  None where this PyTorch has it not, or not
+    in this form.
+    """
+    private = getattr(torch, "_C", None)
+    guards = getattr(getattr(private, "_dynamo", None), "guards", None)
+    quick: Callable[..., Any] | None = getattr(guards, "_empty_strided_cuda", None)
+    if quick is None or not hasattr(private, "_cuda_getDevice"):
+        return None
+    try:
+        made = quick((2, 3), (3, 1), torch.float32)
+    except (TypeError, RuntimeError):
+        return None
+    fits = made.is_cuda and tuple(made.shape) == (2, 3) and made.dtype is torch.float32
+    return quick if fits and made.is_contiguous() else None
+
+
+def _row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The strides of a tensor without gaps."""
+    steps: list[int] = []
+    step = 1
+    for extent in reversed(shape):
+        steps.append(step)
+        step *= max(extent, 1)
+    return tuple(reversed(steps))
 
 
 def numpy_at(pointer: int, spec: ArraySpec) -> AnyArray:

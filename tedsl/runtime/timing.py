@@ -156,9 +156,9 @@ def compare_cuda(
 ) -> dict[str, Stats]:
     """Time several GPU calls with events on the current stream, one sample of each in turn.
 
-    A sample is one call between two events.  The work that is queued before it (the flush, or a
-    wait of about 0.1 ms) hides the time that the host needs to launch, so host overhead counts
-    only where it is longer than that, or where a call waits for the host.
+    A sample is one call between two events.  What is queued before it (a wait of about 0.1 ms and
+    the flush) hides the time that the host needs to launch, so host overhead counts only where it
+    is longer than that, or where a call waits for the host.
 
     Args:
         candidates: the calls by name.
@@ -183,7 +183,8 @@ def compare_cuda(
             break
         pairs: dict[str, tuple[Any, Any]] = {}
         for name, fn in candidates.items():
-            scratch.zero_() if flush else torch.cuda._sleep(_WAIT_CYCLES)
+            torch.cuda._sleep(_WAIT_CYCLES)
+            scratch.zero_()
             begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             begin.record()
             fn()

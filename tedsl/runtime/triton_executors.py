@@ -226,12 +226,7 @@ class CudaExecutor:
 
     def prepare(self, binding: Binding) -> Launch:
         """Bind the sizes of one call."""
-        run, sizes = self._launcher, binding.sizes
-
-        def launch(pointers: Sequence[int], arrays: Sequence[Any]) -> None:
-            run(arrays, sizes)
-
-        return launch
+        return self._launcher.bound(binding.sizes, binding.device.index)
 
 
 def _code(program: TritonProgram, compiled: Sequence[offline.CompiledInfo]) -> str:

@@ -89,6 +89,7 @@ class Mark:
     partition: PartPolicy = PartPolicy.AUTO
     products: Products | None = None
     tensorized: Tensorized | None = None
+    descending: bool = False
 
 
 class AttachKind(StrEnum):

@@ -40,9 +40,9 @@ def print_plan(plan: Plan) -> str:
     for stage in plan.stages:
         if isinstance(stage.op, PlaceholderOp):
             what = "state" if is_state(plan, stage.op) else "input"
-            lines.append(f"{what} {stage.name}: {_type(stage)}")
+            lines.append(f"{what} {stage.name}: {type_text(stage)}")
         elif isinstance(stage.op, ComputeOp) and stage.attach.kind is AttachKind.INLINE:
-            lines.append(f"{stage.name} is inlined: {_definition(plan, stage, stage.op)[0]}")
+            lines.append(f"{stage.name} is inlined: {definition(plan, stage, stage.op)[0]}")
     shown = separate_axes(inline_stages(plan))
     bounds = infer(shown)
     for stage in shown.stages:
@@ -51,18 +51,19 @@ def print_plan(plan: Plan) -> str:
         if stage.join is not None or not isinstance(stage.op, ComputeOp):
             continue
         if stage.attach.kind is AttachKind.ROOT:
-            lines.append(f"kernel {stage.name}: {_type(stage)}{_launch(stage)}{_atomic(stage)}")
+            lines.append(f"kernel {stage.name}: {type_text(stage)}{_launch(stage)}{_atomic(stage)}")
             lines.extend(f"  version when {print_expr(c)}" for c in stage.specializations)
             lines.extend(_nest(shown, bounds, stage, stage.op, 1))
             for other in followers(shown, stage):
                 beside = other.join is not None and other.join.axis is None
                 if beside and isinstance(other.op, ComputeOp):
-                    lines.append(f"  and in the same grid {other.name}: {_type(other)}")
+                    lines.append(f"  and in the same grid {other.name}: {type_text(other)}")
                     lines.extend(_nest(shown, bounds, other, other.op, 2))
     return "\n".join(lines)
 
 
-def _type(stage: StagePlan) -> str:
+def type_text(stage: StagePlan) -> str:
+    """`float32[64, 32]`, what the stage makes."""
     kinds = [dtype.value for dtype in stage.op.output_dtypes]
     shape = ", ".join(str(extent) for extent in stage.op.shape)
     return f"{kinds[0] if len(kinds) == 1 else '(' + ', '.join(kinds) + ')'}[{shape}]"
@@ -127,14 +128,14 @@ def _nest(
                 kinds = ", ".join(dtype.value for dtype in guest.op.output_dtypes)
                 yield f"{'  ' * depth}{guest.name}: {kinds}[{region}], {_memory(plan, guest)}"
                 yield from _nest(plan, bounds, guest, guest.op, depth + 1)
-    for line in _definition(plan, stage, op):
+    for line in definition(plan, stage, op):
         yield "  " * depth + line
     together = [each for each in followers(plan, stage) if each.join and each.join.axis is not None]
     for other in sorted(together, key=lambda each: -loops_shared(plan, each)):
         if isinstance(other.op, ComputeOp):
             shared = loops_shared(plan, other)
             at = start + shared
-            yield f"{'  ' * at}with {other.name}: {_type(other)}"
+            yield f"{'  ' * at}with {other.name}: {type_text(other)}"
             yield from _nest(plan, bounds, other, other.op, at + 1, shared)
 
 
@@ -158,7 +159,7 @@ def _range(op: ComputeOp, axis: Axis, extent: Expr) -> str:
     return f"{low}..{end}"
 
 
-def _definition(plan: Plan, stage: StagePlan, op: ComputeOp) -> list[str]:
+def definition(plan: Plan, stage: StagePlan, op: ComputeOp) -> list[str]:
     """The stage's outputs, over the names of stages and loops."""
     names: dict[Operation, str] = {s.op: s.name for s in plan.stages}
     if isinstance(op, ScanOp):

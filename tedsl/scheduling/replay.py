@@ -158,6 +158,22 @@ def replay_what_applies(
     return schedule, Report(len(trace), tuple(skipped))
 
 
+def apply_step(schedule: Schedule, step: Step) -> tuple[str, ...]:
+    """Make one call on a schedule.
+
+    Args:
+        schedule: is changed.
+        step: names stages and axes as they are called in the schedule.
+
+    Returns:
+        The names of the axes or stages that it made.
+
+    Raises:
+        ScheduleError: the call was refused.
+    """
+    return _apply(schedule, _Names(schedule), step)
+
+
 @dataclass(slots=True)
 class _Names:
     """What the names in the trace stand for in the schedule that is made.

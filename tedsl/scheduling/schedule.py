@@ -27,6 +27,7 @@ from tedsl.scheduling.plan import Plan
 from tedsl.scheduling.stage import Stage
 from tedsl.scheduling.trace import Step, Trace, record
 from tedsl.scheduling.watch import tell
+from tedsl.shown import Viewable
 
 if TYPE_CHECKING:
     from tedsl.scheduling import diff as differences
@@ -134,7 +135,7 @@ def _outputs(ops: object) -> tuple[Tensor, ...]:
     return tuple(found)
 
 
-class Schedule(RewriteMethods, PrecisionMethods, GroupMethods, AssumeMethods):
+class Schedule(RewriteMethods, PrecisionMethods, GroupMethods, AssumeMethods, Viewable):
     """How a computation is to run.  `s[T]` is the stage of a tensor; `print(s)` shows the loop
     nest.
     """
@@ -155,6 +156,11 @@ class Schedule(RewriteMethods, PrecisionMethods, GroupMethods, AssumeMethods):
     def plan(self) -> Plan:
         """What has been decided so far, as immutable data."""
         return self._state.plan
+
+    @property
+    def plans(self) -> tuple[Plan, ...]:
+        """What was decided before each step, and what is now."""
+        return (*(state.plan for state in self._before), self.plan)
 
     @property
     def stages(self) -> tuple[Stage, ...]:
@@ -372,9 +378,13 @@ class Schedule(RewriteMethods, PrecisionMethods, GroupMethods, AssumeMethods):
         Args:
             names: what the outputs are called in the text; by default their own names.
         """
-        plans = [*(state.plan for state in self._before), self.plan]
         of_schedule = primitives_of(type(self))
-        return source.python_source(self.definition, self._steps, plans, names, of_schedule)
+        return source.python_source(self.definition, self._steps, self.plans, names, of_schedule)
+
+    def python_steps(self) -> list[list[str]]:
+        """The lines of `as_python`: those of `create_schedule`, then those of each step."""
+        of_schedule = primitives_of(type(self))
+        return source.python_steps(self.definition, self._steps, self.plans, (), of_schedule)
 
     def __str__(self) -> str:
         return printer.print_plan(self.plan)

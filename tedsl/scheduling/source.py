@@ -66,14 +66,28 @@ def python_source(
         names: what the outputs are called in the text; their own names where it is shorter.
         of_schedule: the primitives that are methods of the schedule, not of a stage.
     """
+    parts = python_steps(outputs, steps, plans, names, of_schedule)
+    return "\n".join(line for part in parts for line in part) + "\n"
+
+
+def python_steps(
+    outputs: Sequence[Tensor],
+    steps: Sequence[Step],
+    plans: Sequence[Plan],
+    names: Sequence[str],
+    of_schedule: Collection[str],
+) -> list[list[str]]:
+    """The lines of `python_source`, of which it takes the same arguments: those of
+    `create_schedule`, then of each step the lines that fetch what it needs and its call."""
     given = [*names, *(identifier(tensor.name) for tensor in outputs[len(names) :])]
     writer = _Writer(given, of_schedule)
-    writer.lines.append(
-        f"s = te.create_schedule({given[0] if len(given) == 1 else '[' + ', '.join(given) + ']'})"
-    )
+    created = given[0] if len(given) == 1 else "[" + ", ".join(given) + "]"
+    parts = [[f"s = te.create_schedule({created})"]]
     for step, (plan, after) in zip(steps, pairwise(plans), strict=True):
+        before = len(writer.lines)
         writer.write(step, plan, after)
-    return "\n".join(writer.lines) + "\n"
+        parts.append(writer.lines[before:])
+    return parts
 
 
 def identifier(name: str) -> str:

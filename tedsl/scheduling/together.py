@@ -5,7 +5,8 @@ Imports the plan and the graph.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from heapq import heappop, heappush
 
 from tedsl.expr.nodes import Axis
 from tedsl.expr.tensor import Operation
@@ -55,37 +56,56 @@ def in_order(plan: Plan, level: Sequence[StagePlan]) -> list[tuple[StagePlan, ..
         plan: a plan without inlined stages.
         level: the stages, in plan order.
     """
-    groups = [group_of(plan, stage) for stage in level if stage.join is None]
-    inside = {stage: n for n, group in enumerate(groups) for stage in _inside(plan, group)}
+    together: dict[str, list[StagePlan]] = {}
+    attached: dict[str, list[StagePlan]] = {}
+    for stage in plan.stages:
+        if stage.join is not None:
+            together.setdefault(stage.join.stage, []).append(stage)
+        if stage.attach.kind is AttachKind.AT:
+            attached.setdefault(stage.attach.stage, []).append(stage)
+    groups = [(s, *together.get(s.name, ())) for s in level if s.join is None]
+    inside = {stage: n for n, group in enumerate(groups) for stage in _inside(group, attached)}
     place: dict[Operation, int] = {stage.op: n for stage, n in inside.items()}
     needs: list[set[int]] = [set() for _ in groups]
     for stage, number in inside.items():
         for tensor in tensors_read(stage.op):
             if place.get(tensor.op, number) != number:
                 needs[number].add(place[tensor.op])
+    order = _sorted(needs)
+    return None if order is None else [groups[n] for n in order]
+
+
+def _inside(
+    group: Sequence[StagePlan], attached: Mapping[str, Sequence[StagePlan]]
+) -> list[StagePlan]:
+    """The stages of a group, and all that are attached in them; `attached` are those at each."""
+    found = {stage.name: stage for stage in group}
+    waiting = list(group)
+    while waiting:
+        for stage in attached.get(waiting.pop().name, ()):
+            if stage.name not in found:
+                found[stage.name] = stage
+                waiting.append(stage)
+    return list(found.values())
+
+
+def _sorted(needs: Sequence[Collection[int]]) -> list[int] | None:
+    """Numbers in an order in which each comes after those that it needs, the least that can come
+    next first; None when there is none."""
+    missing = [len(each) for each in needs]
+    needed_by: list[list[int]] = [[] for _ in needs]
+    for number, each in enumerate(needs):
+        for other in each:
+            needed_by[other].append(number)
+    ready = [number for number, count in enumerate(missing) if count == 0]
     done: list[int] = []
-    while len(done) < len(groups):
-        ready = [n for n in range(len(groups)) if n not in done and needs[n] <= set(done)]
-        if not ready:
-            return None
-        done.append(ready[0])
-    return [groups[n] for n in done]
-
-
-def _inside(plan: Plan, group: Sequence[StagePlan]) -> list[StagePlan]:
-    """The stages of a group, and all that are attached in them."""
-    names = {stage.name for stage in group}
-    found = list(group)
-    grew = True
-    while grew:
-        grew = False
-        for stage in plan.stages:
-            attached = stage.attach.kind is AttachKind.AT and stage.attach.stage in names
-            if attached and stage.name not in names:
-                found.append(stage)
-                names.add(stage.name)
-                grew = True
-    return found
+    while ready:
+        done.append(heappop(ready))
+        for number in needed_by[done[-1]]:
+            missing[number] -= 1
+            if missing[number] == 0:
+                heappush(ready, number)
+    return done if len(done) == len(needs) else None
 
 
 def path_between(plan: Plan, start: StagePlan, end: StagePlan) -> tuple[str, ...]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 import tedsl as te
-from tedsl.expr.nodes import BinaryOp, Reduce
+from tedsl.expr.nodes import BinaryOp, Expr, Reduce
 from tedsl.expr.printer import print_graph, print_reducer
 from tedsl.expr.reduce import Reduction, simple_reducer
 from tedsl.expr.tensor import ComputeOp, Tensor
-from tedsl.expr.visit import reads
+from tedsl.expr.visit import reads, structural_equal
 
 A = te.placeholder((8, 16), name="A")
 H = te.placeholder((8, 16), "float16", name="H")
@@ -246,3 +246,29 @@ def test_guards_that_read_stay_in_order() -> None:
         name="C",
     )
     assert "where=if_then_else(i < 4, mask[i], False)" in text(c).splitlines()[0]
+
+
+def test_a_sum_that_says_what_it_leaves_out_is_finite():
+    a, b = te.placeholder((8, 8), name="a"), te.placeholder((8, 8), name="b")
+    k = te.reduce_axis((0, 8), name="k")
+
+    def product(finite: bool) -> te.Tensor:
+        return te.compute(
+            (8, 8),
+            lambda i, j: te.sum(a[i, k] * b[k, j], axis=k, where=k <= i, finite=finite),
+            name="c",
+        )
+
+    sure, plain = product(True), product(False)
+    assert "where=k <= i, finite=True" in str(sure.op)
+    assert "finite" not in str(plain.op)
+    one, other = sure.op, plain.op
+    assert isinstance(one, ComputeOp) and isinstance(other, ComputeOp)
+    axes: dict[Expr, Expr] = dict(zip(one.axes, other.axes, strict=True))
+    assert not structural_equal(one.bodies[0], other.bodies[0], axes)
+
+
+def test_finite_without_a_condition_is_refused():
+    a, k = te.placeholder((8,), name="a"), te.reduce_axis((0, 8), name="k")
+    with pytest.raises(te.errors.ExprError, match=r"finite=True and no where="):
+        te.compute((), lambda: te.sum(a[k], axis=k, finite=True))

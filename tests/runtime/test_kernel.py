@@ -150,3 +150,31 @@ def test_signature_errors_come_at_construction() -> None:
     made = module([buffer("A", 2)], [buffer("C", 2)])
     run = Kernel(made, Target.parse("cpu"), FakeExecutor(made, lambda *_: None), schedule="s")
     assert run.schedule == "s"
+
+
+@pytest.mark.parametrize("count", [2, 12])
+def test_outputs_that_share_memory_are_refused_at_every_call(count: int) -> None:
+    """Few arrays are compared pair by pair, many in the order of their addresses."""
+    names = range(count)
+    ins = [buffer(f"A{i}", n) for i in names]
+    outs = [buffer(f"C{i}", n) for i in names]
+
+    def copy(*arrays: Any) -> None:
+        for source, target in zip(arrays[:count], arrays[count : 2 * count], strict=True):
+            target[:] = source
+
+    run = kernel(module(ins, outs, [n]), copy)
+    memory = np.arange(4 * count * 3, dtype=np.float32)
+    parts = [memory[4 * i : 4 * i + 4] for i in range(3 * count)]
+    given, out = parts[:count], parts[count : 2 * count]
+    for _ in range(3):
+        run(*given, out=tuple(out))
+    np.testing.assert_array_equal(np.concatenate(out), np.concatenate(given))
+    for place in (0, count - 1):
+        for other in (given[0], out[1 - min(place, 1)], memory[4 * count + 1 : 4 * count + 5]):
+            shared = [*out[:place], other, *out[place + 1 :]]
+            with pytest.raises(BackendError, match=r"shares memory with"):
+                run(*given, out=tuple(shared))
+    out[1].flags.writeable = False
+    with pytest.raises(BackendError, match=r"read-only"):
+        run(*given, out=tuple(out))

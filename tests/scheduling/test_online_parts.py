@@ -17,6 +17,7 @@ from tedsl.expr.nodes import Binary, BinaryOp, Cast, Const, Unary, UnaryOp
 from tedsl.scheduling.call import Call
 from tedsl.scheduling.chain import chain_of, reduce_of
 from tedsl.scheduling.chain_repair import Consent, derive_chain
+from tedsl.scheduling.plan import AttachKind
 from tedsl.scheduling.replay import replay
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.trace import Trace
@@ -262,3 +263,19 @@ def test_a_member_is_read_before_its_end() -> None:
         s = te.create_schedule(Z)
         NEXT[step](s, "V")
         assert agrees(s)
+
+
+def test_what_only_an_unread_inlined_stage_reads_is_no_kernel() -> None:
+    """`p` was read by `P`, which was inlined before the parts were made: neither is read now."""
+    x = te.placeholder((N, K), name="x")
+    j, k, r = axis(K), axis(K), axis(K)
+    m = te.compute((N,), lambda i: te.max(x[i, j], axis=j), name="m")
+    p = te.compute((N, K), lambda i, j: te.exp(x[i, j] - m[i]), name="p")
+    total = te.compute((N,), lambda i: te.sum(p[i, k], axis=k), name="l")
+    share = te.compute((N, K), lambda i, j: p[i, j] / total[i], name="P")
+    mean = te.compute((N,), lambda i: te.sum(share[i, r] * r, axis=r), name="mean")
+    s = te.create_schedule(mean)
+    s[share].compute_inline()
+    s.split_online(mean, split(s, "mean", 4))
+    assert s["p"].plan.attach.kind is AttachKind.INLINE
+    agrees(s)

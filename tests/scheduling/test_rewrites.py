@@ -1,4 +1,4 @@
-"""cache_read, cache_write, rfactor: rewritten graphs, goldens, refusals."""
+"""cache_read, recompute, cache_write, rfactor: rewritten graphs, goldens, refusals."""
 
 from __future__ import annotations
 
@@ -50,6 +50,46 @@ def test_cache_read_beside_an_attached_stage():
     s[c.B].compute_at(s[c.D], i)
     copy = s.cache_read(c.B, "local", [c.C, c.D])
     assert s[copy].plan.attach.axis is i
+
+
+def test_recompute(golden):
+    c = chain(64)
+    s = te.create_schedule(c.D)
+    s[c.B].split(s[c.B].op.axis[0], 8)
+    again = s.recompute(c.B, [c.D])
+    assert s[again].name == "B.again"
+    s[again].compute_at(s[c.D], s[c.D].op.axis[0])
+    golden(str(s))
+
+
+def test_a_reduction_computed_twice_has_axes_of_its_own():
+    m = matmul()
+    both = te.compute(m.C.shape, lambda i, j: m.C[i, j] * 2.0, name="E")
+    s = te.create_schedule([m.D, both])
+    (k,) = s[m.C].op.reduce_axis
+    again = s.recompute(m.C, both)
+    (own,) = s[again].op.reduce_axis
+    assert own is not k and own.domain is k.domain
+    s[again].split(own, 4)
+    assert any(axis is k for axis in s[m.C].leaf_iter_vars)
+
+
+def test_an_output_may_be_computed_again_for_all_its_readers():
+    c = chain(64)
+    s = te.create_schedule([c.B, c.D])
+    s.recompute(c.B, [c.C, c.D])
+    assert [stage.name for stage in s.stages] == ["A", "B", "B.again", "C", "D"]
+
+
+def test_refused_recompute():
+    c = chain(64)
+    s = te.create_schedule(c.D)
+    with refused(s, "C, D are all that read B", "readers C, D", "name some of its readers"):
+        s.recompute(c.B, [c.C, c.D])
+    with refused(s, "A is no stage of te.compute", "s.cache_read"):
+        s.recompute(c.A, [c.B])
+    with refused(s, "no reader is given"):
+        s.recompute(c.B, [])
 
 
 def test_cache_write(golden):

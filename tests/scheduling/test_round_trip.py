@@ -236,6 +236,14 @@ def cache_read() -> tuple[te.Schedule, te.Tensor]:
 
 
 @case
+def recompute() -> tuple[te.Schedule, te.Tensor]:
+    c = chain(64)
+    s = te.create_schedule(c.D)
+    s.recompute(c.B, [c.D])
+    return s, c.D
+
+
+@case
 def cache_write() -> tuple[te.Schedule, te.Tensor]:
     s, C, D = product()
     s.cache_write(C, "local")

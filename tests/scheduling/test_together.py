@@ -10,6 +10,9 @@ from lowering import after_passes, agrees
 from refusals import refused as refusal
 
 import tedsl as te
+from tedsl.scheduling.bounds import Bounds
+from tedsl.scheduling.checks import together as together_checks
+from tedsl.scheduling.plan import Plan
 from tedsl.scheduling.replay import replay
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.trace import Trace
@@ -326,3 +329,25 @@ def test_no_stage_of_a_group_may_need_another() -> None:
     s = te.create_schedule([a, b, c])
     s[b].compute_with(s[a])
     refused(lambda: s[c].compute_with(s[a]), s, "U reads T2", "compute_at")
+
+
+def test_bounds_are_inferred_once_however_many_stages_share_loops(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    inferred: list[int] = []
+    infer = together_checks.infer
+
+    def counted(plan: Plan, names: frozenset[str] | None = None) -> Bounds:
+        inferred.append(1)
+        return infer(plan, names)
+
+    monkeypatch.setattr(together_checks, "infer", counted)
+    x = te.placeholder((64,), name="x")
+    results = [te.compute((64,), lambda i: x[i] + 1.0, name=f"y{n}") for n in range(6)]
+    s = te.create_schedule(results)
+    taken: list[int] = []
+    for result in results[1:]:
+        inferred.clear()
+        s[result].compute_with(s[results[0]], s[results[0]].op.axis[0])
+        taken.append(len(inferred))
+    assert taken == taken[:1] * 5, "more bounds with every stage that joins"

@@ -148,6 +148,10 @@ class Function:
         """Append an instruction without a result."""
         self.lines.append(f"  {text}")
 
+    def comment(self, text: str) -> None:
+        """Append a comment: what the instructions after it are for."""
+        self.lines.append(f"  ; {' '.join(text.split())}")
+
     def label(self, stem: str = "b") -> str:
         """A fresh block name, not yet placed."""
         self._next += 1

@@ -118,7 +118,7 @@ def _argument(entry: Function, slot: int, type: Type) -> Value:
     return entry.op(f"load {type}, ptr {at.text}", type)
 
 
-def _symbol(text: str) -> str:
+def symbol(text: str) -> str:
     """A name LLVM takes without quotes."""
     return "".join(c if c.isalnum() or c in "._" else "_" for c in text)
 
@@ -127,7 +127,7 @@ def _emit_func(
     out: Module, func: ir.Func, number: int, streamed: frozenset[ir.Buffer]
 ) -> tuple[str, list[int]]:
     """One kernel; returns its symbol and the scratch it wants from its caller."""
-    name = f"{_symbol(func.name)}.{number}"
+    name = f"{symbol(func.name)}.{number}"
     fn = Function(out, "")
     frame = Frame(fn, streamed=streamed)
     header: list[str] = []
@@ -177,8 +177,10 @@ class Emitter:
                     self.frame.register_tiles.add(buffer)
                 self.stmt(body)
             case ir.Store():
+                self.frame.fn.comment(stmt.buffer.name)
                 emit_store(self.frame, stmt)
             case ir.Accumulate():
+                self.frame.fn.comment(stmt.buffers[0].name)
                 emit_accumulate(self.frame, stmt)
             case ir.Dot():
                 raise InternalError("a Dot statement reached the CPU backend")

@@ -232,5 +232,5 @@ def _is_bound(printer: Printer, part: Expr, buffer: Buffer, indices: Sequence[Ex
         and printer.info(index).dims == printer.info(part.a).dims
         and isinstance(extent, Const)
         and extent.value == part.b.value
-        for index, extent in zip(indices, buffer.shape, strict=True)
+        for index, extent in zip(indices, buffer.held or buffer.shape, strict=True)
     )

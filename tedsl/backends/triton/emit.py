@@ -10,11 +10,12 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+from tedsl.backends.triton.accuracy import analyse
 from tedsl.backends.triton.address import times, to
 from tedsl.backends.triton.descriptors import Descriptors
 from tedsl.backends.triton.foreign import emit_call, foreign_texts
 from tedsl.backends.triton.hints import size_hint
-from tedsl.backends.triton.math import UNARY, triton_type
+from tedsl.backends.triton.math import SUM, UNARY, triton_type
 from tedsl.backends.triton.names import Names, sanitise
 from tedsl.backends.triton.program import (
     GRID_LIMITS,
@@ -28,8 +29,10 @@ from tedsl.backends.triton.values import Printer
 from tedsl.backends.triton.writer import INDENT, Writer, complete
 from tedsl.dtypes import DType
 from tedsl.errors import LowerError
+from tedsl.expr.integers import sub
 from tedsl.expr.nodes import Const, Expr, Var
 from tedsl.expr.visit import axes_of
+from tedsl.index.simplify import simplify
 from tedsl.ir.nodes import Dot, For, Func, Guard, LoopKind, Module, Scope, Stmt
 from tedsl.ir.visit import buffers_read, buffers_written, walk_stmts
 from tedsl.lower.simplify import func_facts
@@ -104,6 +107,7 @@ class _Kernel:
         self.descriptors = Descriptors(self.writer, target.arch not in NO_DESCRIPTORS)
         contracts = any(isinstance(stmt, Dot) for stmt in walk_stmts(func.body))
         self.writer.has_tensor_memory = contracts and target.arch in TENSOR_MEMORY
+        self.writer.accuracy = analyse(func)
         self.params: list[Param] = []
         self.grid: tuple[Expr, ...] = ()
 
@@ -200,6 +204,11 @@ class _Kernel:
                     source = writer.define(rest, writer.depth, None, "pid")
                 else:
                     source = rest
+            if loop.descending:
+                last = (
+                    Printer(writer, (), ()).value(simplify(sub(loop.extent, 1), writer.facts)).text
+                )
+                value = f"{last.at(SUM)} - {value if len(loops) == 1 else f'({value})'}"
             if loop.axis.dtype is not DType.int32:
                 value = f"({value}).to({triton_type(loop.axis.dtype)})"
             writer.line(f"{name} = {value}")

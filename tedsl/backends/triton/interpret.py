@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tedsl.backends.triton.files import source_file
-from tedsl.backends.triton.program import KernelSpec, ParamKind, TritonProgram, evaluate
+from tedsl.backends.triton.program import KernelSpec, ParamKind, TritonProgram, described, evaluate
 from tedsl.errors import BackendError
 from tedsl.expr.nodes import Var
 from tedsl.expr.numerics import numpy_dtype
@@ -99,7 +99,9 @@ def _kernel(
         places = [n for n, buffer in enumerate(order) if buffer is param.buffer]
         if not places:
             raise BackendError(f"no array for buffer {param.name!r} of kernel {spec.name}")
-        args.append({"kind": param.kind.value, "array": places[0], "block": list(param.block)})
+        arg = {"kind": param.kind.value, "array": places[0], "block": list(param.block)}
+        held = described(param.buffer) if param.kind is ParamKind.DESCRIPTOR else []
+        args.append({**arg, "held": held})
     return {"name": spec.name, "grid": list(spec.grid_for(sizes)), "args": args}
 
 

@@ -194,10 +194,24 @@ def _numpy_libdevice(module: Any, tl: Any, libdevice: Any) -> None:
         "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "sinh": np.sinh, "cosh": np.cosh,
         "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh, "rint": np.rint,
         "trunc": np.trunc, "pow": np.power, "atan2": np.arctan2, "fmod": np.fmod,
+        "fast_dividef": np.divide,
     }  # fmt: skip
     for name, function in names.items():
         setattr(libdevice, name, elementwise(function))
     libdevice.popc = elementwise(_popcount, tl.int32)
+
+
+ASSEMBLY = {"tanh.approx.f32 $0, $1;": np.tanh}
+"""What the instructions that generated source writes out compute, but for their accuracy."""
+
+
+def _assembly(module: Any, tl: Any) -> Callable[..., Any]:
+    def inline_asm_elementwise(text: str, _constraints: str, args: list[Any], *_: Any) -> Any:
+        (operand,) = (module.interpreter_semantic.to_tensor(arg) for arg in args)
+        data = ASSEMBLY[text](operand.handle.data).astype(operand.handle.data.dtype)
+        return tl.tensor(module.TensorHandle(data, operand.handle.dtype), operand.type)
+
+    return inline_asm_elementwise
 
 
 def _popcount(data: Any) -> Any:
@@ -272,10 +286,12 @@ def install() -> None:
     module.interpreter_semantic.builder.options = options
     _numpy_libdevice(module, tl, libdevice)
     patch, new_range = module._patch_lang_core, _tensor_range(module, tl)
+    assembly = _assembly(module, tl)
 
     def patch_core(lang: Any, scope: Any) -> None:
         patch(lang, scope)
         scope.set_attr(lang, "range", new_range)
+        scope.set_attr(lang, "inline_asm_elementwise", assembly)
         scope.set_attr(lang.tensor, "__index__", _index)
 
     module._patch_lang_core = patch_core
@@ -347,7 +363,8 @@ class Server:
                 else:
                     base = arrays[int(arg["array"])]
                     strides = list(base.stride())
-                    args.append(descriptor(base, list(base.shape), strides, arg["block"]))
+                    shape = arg["held"] or list(base.shape)
+                    args.append(descriptor(base, shape, strides, arg["block"]))
             if 0 not in kernel["grid"]:
                 getattr(module, kernel["name"])[tuple(kernel["grid"])](*args)
 

@@ -17,6 +17,18 @@ element they cost on sm_90 beside the eleven of a plain pointwise kernel:
     sin cos tan                              2, 2, 4             80   (libdevice, any argument)
     asin acos atan sinh cosh ... atan2 pow   2 to 6           20-60   (libdevice)
 
+Where a result of 16 bits hides more (`accuracy` says what a value may be wrong by), these are
+cheaper.  An error is relative to the value, or to the largest term of the sum that the value is in,
+or absolute; u is 2^-24:
+
+    exp(s * c - m), in base 2 (`powers`)     1.5 (|s c| + |m|) u  2   for terms up to 2^10
+    sigmoid                                  2^-20, 0 < 2^-126    5   of the value or a sum
+    tanh                                     2^-11 of the value   1   (tanh.approx; bfloat16)
+    tanh                                     2^-20, absolute      5   in a sum, a bound, an exponent
+    erf                                      2^-20, absolute     14   in a sum, as in 1 + erf(x)
+
+An absolute error of 2^-20 beside a 1 shows where both nearly cancel: x * (1 + erf(x)) has it |x|
+times.
 float64 forms are libdevice's, within 2 units.  Integer `//` and `%` truncate in Triton, so the
 floor forms go through a helper unless both operands are known to be non-negative.
 """
@@ -28,6 +40,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tedsl.backends.triton.accuracy import Allowance
 from tedsl.dtypes import DType, Kind
 from tedsl.errors import BackendError
 from tedsl.expr.nodes import BinaryOp, CompareOp, UnaryOp
@@ -160,6 +173,34 @@ def min_nan(a, b):
     """The smaller; NaN when either is."""
     return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
 ''',
+    "fast_sigmoid": '''
+@triton.jit
+def fast_sigmoid(x):
+    """1 / (1 + exp(-x)), 0 where that is below 2^-126."""
+    return libdevice.fast_dividef(1.0, 1.0 + tl.exp2(x * -1.4426950408889634))
+''',
+    "fast_tanh": '''
+@triton.jit
+def fast_tanh(x):
+    """tanh(x) with a relative error of 2^-11."""
+    return tl.inline_asm_elementwise("tanh.approx.f32 $0, $1;", "=f,f", [x], tl.float32, True, 1)
+''',
+    "bounded_tanh": '''
+@triton.jit
+def bounded_tanh(x):
+    """tanh(x) with an absolute error of 2^-20."""
+    return 1.0 - libdevice.fast_dividef(2.0, 1.0 + tl.exp2(x * 2.8853900817779268))
+''',
+    "bounded_erf": '''
+@triton.jit
+def bounded_erf(x):
+    """erf(x) with an absolute error of 2^-20 (Abramowitz and Stegun, 7.1.26)."""
+    size = tl.abs(x)
+    t = libdevice.fast_dividef(1.0, 1.0 + 0.3275911 * size)
+    p = (((1.061405429 * t - 1.453152027) * t + 1.421413741) * t - 0.284496736) * t + 0.254829592
+    far = 1.0 - p * t * tl.exp2(size * size * -1.4426950408889634)
+    return tl.where(x < 0.0, -far, far)
+''',
     "product": '''
 @triton.jit
 def product(a, b):
@@ -222,6 +263,28 @@ def unary(op: UnaryOp, x: Text, dtype: DType) -> Text:
             return Text(f"{_CALLS[op]}({x.text})")
         case _:
             raise BackendError(f"{op.value} has no meaning for {dtype.value} in Triton")
+
+
+# The forms of a function that cost less, the cheapest first, each with what it needs to be allowed:
+# an error relative to the value, to the terms of a sum, or an absolute one.
+_FORMS: dict[UnaryOp, tuple[tuple[str, Allowance], ...]] = {
+    UnaryOp.TANH: (
+        ("fast_tanh", Allowance(2.0**-11, math.inf, math.inf)),
+        ("bounded_tanh", Allowance(math.inf, math.inf, 2.0**-20)),
+    ),
+    UnaryOp.SIGMOID: (("fast_sigmoid", Allowance(math.inf, 2.0**-20, math.inf)),),
+    UnaryOp.ERF: (("bounded_erf", Allowance(math.inf, math.inf, 2.0**-20)),),
+}
+
+
+def cheaper(op: UnaryOp, dtype: DType, allowed: Allowance) -> str | None:
+    """The helper that computes a function of float32 as accurately as is needed, at less cost."""
+    if dtype is not DType.float32:
+        return None
+    for name, needs in _FORMS.get(op, ()):
+        if allowed.covers(needs):
+            return name
+    return None
 
 
 def _integer_unary(op: UnaryOp, x: Text, dtype: DType) -> Text:

@@ -129,6 +129,14 @@ class TritonProgram:
         return tuple(spec for spec in self.kernels if spec.call is None)
 
 
+def described(buffer: Buffer | None) -> list[int]:
+    """The extents that a descriptor of `buffer` has where its rows are longer than what they hold;
+    else nothing, for those of the array."""
+    if buffer is None or buffer.held is None:
+        return []
+    return [evaluate(extent, {}) for extent in buffer.held]
+
+
 def evaluate(expr: Expr, sizes: Mapping[Var, int | float]) -> int:
     """An integer expression over sizes, exactly.
 

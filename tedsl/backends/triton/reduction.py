@@ -97,13 +97,36 @@ def _single(update: Update, value: Expr) -> list[Value]:
     parts = [
         p for p in update.parts if not (op is BinaryOp.ADD and zero_outside(value, p, printer))
     ]
+    value, scale = _unscaled(value, op, identity) if update.reduced else (value, None)
     found = printer.value(value)
     if parts and (update.reduced or not update.stmt.atomic):
         found = printer.otherwise(found, parts, identity)
     if not update.reduced:
         return [found]
     (found,) = _broadcast(update, [found])
-    return [_reduce(update, found, op)]
+    found = _reduce(update, found, op)
+    if scale is not None:
+        found = printer.apply(BinaryOp.MUL, found, printer.value(scale))
+    return [found]
+
+
+def _unscaled(value: Expr, op: BinaryOp, identity: Const) -> tuple[Expr, Const | None]:
+    """The largest (or least) element of a block times a constant, as the constant times that of
+    the block: rounding keeps the order, so both are the same number.
+
+    max(j)(x[j] * c) = max(j)(x[j]) * c,  c > 0
+    """
+    if op not in (BinaryOp.MAX, BinaryOp.MIN) or abs(identity.value) != float("inf"):
+        return value, None
+    match value:
+        case Binary(op=BinaryOp.MUL, a=a, b=Const(value=scale) as factor):
+            pass
+        case Binary(op=BinaryOp.MUL, a=Const(value=scale) as factor, b=a):
+            pass
+        case _:
+            return value, None
+    exact = value.dtype in (DType.float32, DType.float64) and 0 < scale < float("inf")
+    return (a, factor) if exact else (value, None)
 
 
 def _broadcast(update: Update, values: list[Value]) -> list[Value]:

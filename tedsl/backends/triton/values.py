@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tedsl.backends.triton import address, hints, math
+from tedsl.backends.triton import address, hints, math, powers
 from tedsl.backends.triton.masks import conjuncts
 from tedsl.backends.triton.math import Text
 from tedsl.backends.triton.names import sanitise
@@ -27,6 +27,7 @@ from tedsl.expr.nodes import (
     Expr,
     Select,
     Unary,
+    UnaryOp,
     Var,
 )
 from tedsl.ir.nodes import Buffer, Load, Scope, TileAxis
@@ -96,6 +97,9 @@ class Printer:
         place = self.place.get(expr) if isinstance(expr, Axis) else None
         return None if place is None else self.tiles[place].extent
 
+    def _dims(self, expr: Expr) -> tuple[int, ...]:
+        return self.info(expr).dims
+
     def names(self, dims: Sequence[int]) -> list[str]:
         """Names of the axes."""
         return [self.tiles[place].axis.name for place in dims]
@@ -124,6 +128,8 @@ class Printer:
                 return Info(number(("symbol", id(expr))), (), depth, 0, False)
             case Load():
                 return self._load_info(expr)
+            case Unary() | Binary(op=BinaryOp.DIV):
+                return self._operator_info(expr, self.writer.accuracy.of(expr))
             case _:
                 return self._operator_info(expr)
 
@@ -376,12 +382,21 @@ class Printer:
         return Value(text, value.dims, expr.dtype)
 
     def _unary(self, expr: Unary, info: Info) -> Value:
+        if expr.op is UnaryOp.EXP and expr.dtype is DType.float32:
+            power = powers.in_base_2(expr, self.writer.accuracy, self._dims)
+            if power is not None:
+                return self._unary(power, info)
         value = self.typed(self._operand(expr.a, info))
         if expr.op in math.TWICE and value.text.level != math.ATOM:
             depth = self.info(expr.a).depth
             name = self.writer.define(value.text.text, depth, None, "t")
             value = Value(Text(name), value.dims, value.dtype)
-        text = math.unary(expr.op, value.text, value.dtype)
+        form = math.cheaper(expr.op, value.dtype, self.writer.accuracy.of(expr))
+        if form is not None:
+            self.writer.helpers[form] = math.HELPERS[form]
+            text = Text(f"{form}({value.text.text})")
+        else:
+            text = math.unary(expr.op, value.text, value.dtype)
         return self._rounded(text, value.dims, expr.dtype)
 
     def apply(self, op: BinaryOp, a: Value, b: Value) -> Value:
@@ -399,6 +414,10 @@ class Printer:
             found = self._scaled(expr, info)
             if found is not None:
                 return found
+        if expr.op is BinaryOp.DIV:
+            product = powers.by_reciprocal(expr, self.writer.accuracy, self._dims)
+            if product is not None:
+                return self._binary(product, info)
         left, right = self._pair(expr.a, expr.b, info)
         positive = nonnegative(expr.a) and nonnegative(expr.b)
         dtype = DType.float32 if expr.dtype in HALF else expr.dtype

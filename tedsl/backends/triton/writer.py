@@ -10,6 +10,7 @@ import re
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 
+from tedsl.backends.triton.accuracy import Accuracy
 from tedsl.backends.triton.math import Text
 from tedsl.backends.triton.names import Names
 from tedsl.dtypes import DType
@@ -116,6 +117,7 @@ class Writer:
         # it meets a fold of one axis to a scalar.  A fold of all axes begins with a reshape that
         # may move elements, behind which the pass does not look.
         self.has_tensor_memory = False
+        self.accuracy = Accuracy()
         self._written: set[Buffer] = set()
         self._read: set[Buffer] = set()
         self._numbers: dict[Hashable, int] = {}

@@ -40,7 +40,8 @@ def mark_text(mark: Mark) -> str:
     words: list[str] = []
     match mark.kind:
         case LoopKind.PROGRAM:
-            words.append(f"bound to blockIdx.{'xyz'[mark.program]}")
+            order = ", the last first" if mark.descending else ""
+            words.append(f"bound to blockIdx.{'xyz'[mark.program]}{order}")
         case LoopKind.SERIAL:
             pass
         case kind:

@@ -12,7 +12,7 @@ from tedsl.scheduling.checks.arguments import whole_number
 from tedsl.scheduling.checks.loops import PLAIN, mark_text, not_any_order
 from tedsl.scheduling.checks.online import require_own_place
 from tedsl.scheduling.checks.places import guests
-from tedsl.scheduling.graph import readers, tensors_read
+from tedsl.scheduling.graph import is_output, readers, tensors_read
 from tedsl.scheduling.names import axis_text, labels, loops_text
 from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
 
@@ -37,6 +37,30 @@ def require_readers(plan: Plan, call: Call, tensor: Tensor, names: Sequence[str]
             )
         if tensor not in tensors_read(plan.stage(name).op):
             raise call.refuse(plan, f"{name} does not read {call.stage}", facts=facts, hint=hint)
+
+
+def require_computed(plan: Plan, call: Call, stage: StagePlan) -> ComputeOp:
+    """The operation of a stage that expressions define."""
+    if isinstance(stage.op, ComputeOp):
+        return stage.op
+    raise call.refuse(
+        plan,
+        f"{stage.name} is no stage of te.compute",
+        hint="name a tensor that te.compute returned; for an input use s.cache_read",
+    )
+
+
+def require_another_reader(plan: Plan, call: Call, stage: StagePlan, names: Sequence[str]) -> None:
+    """Somebody still wants the stage itself."""
+    known = [reader.name for reader in readers(plan, stage.op)]
+    if is_output(plan, stage.op) or not set(known) <= set(names):
+        return
+    raise call.refuse(
+        plan,
+        f"{', '.join(names)} are all that read {stage.name}, which would be computed for nothing",
+        facts=[("readers", ", ".join(known))],
+        hint="name some of its readers, not all",
+    )
 
 
 def require_no_guests(plan: Plan, call: Call, stage: StagePlan) -> None:

@@ -14,7 +14,7 @@ from tedsl.expr.nodes import Axis, AxisKind, Compare, CompareOp
 from tedsl.expr.tensor import ComputeOp, ExternOp, Operation, ScanOp
 from tedsl.index.prove import counterexample, equal
 from tedsl.ir.nodes import LoopKind
-from tedsl.scheduling.bounds import infer
+from tedsl.scheduling.bounds import Bounds, infer, kernel_of
 from tedsl.scheduling.call import Call
 from tedsl.scheduling.checks.loops import PLAIN, mark_text
 from tedsl.scheduling.checks.stages import Problem, first_fold, guests, has_options
@@ -52,10 +52,14 @@ def extent_problem(plan: Plan, called: str = "") -> tuple[StagePlan, Problem] | 
     """The first stage whose shared loops are not as long as the leader's; a circle of groups is the
     problem of the stage `called`, or of another."""
     joined = [stage for stage in plan.stages if stage.join is not None]
-    for stage in joined:
-        problem = _extent_problem(plan, stage)
-        if problem is not None:
-            return stage, problem
+    sharing = [stage for stage in joined if stage.join is not None and stage.join.axis is not None]
+    if sharing:
+        shown = separate_axes(inline_stages(plan))
+        bounds = infer(shown, _in_kernels_of(shown, sharing))
+        for stage in sharing:
+            problem = _extent_problem(plan, stage, shown, bounds)
+            if problem is not None:
+                return stage, problem
     if not joined or _ordered(plan):
         return None
     closing = next((stage for stage in joined if stage.name == called), joined[-1])
@@ -234,12 +238,18 @@ def _online_problem(plan: Plan, stage: StagePlan, leader: StagePlan, count: int)
     return None
 
 
-def _extent_problem(plan: Plan, stage: StagePlan) -> Problem | None:
-    """Shared loops have the same number of iterations, whatever the sizes."""
-    if stage.join is None or stage.join.axis is None:
+def _in_kernels_of(plan: Plan, joined: Sequence[StagePlan]) -> frozenset[str]:
+    """The stages of all kernels that some stages and their leaders are in."""
+    names = {name for stage in joined if stage.join for name in (stage.name, stage.join.stage)}
+    kernels = {kernel_of(plan, plan.stage(name)).name for name in names}
+    return frozenset(s.name for s in plan.stages if kernel_of(plan, s).name in kernels)
+
+
+def _extent_problem(plan: Plan, stage: StagePlan, shown: Plan, bounds: Bounds) -> Problem | None:
+    """Shared loops have the same number of iterations, whatever the sizes; `shown` is the plan as
+    it is lowered, with its bounds."""
+    if stage.join is None:
         return None
-    shown = separate_axes(inline_stages(plan))
-    bounds = infer(shown)
     own, leader = shown.stage(stage.name), shown.stage(stage.join.stage)
     facts = bounds[own.name].facts
     pairs = shared_loops(shown, own)

@@ -26,7 +26,7 @@ class MarkMethods(StageHandle):
     __slots__ = ()
 
     @primitive
-    def bind(self, axis: Axis, thread: str | ThreadAxis) -> None:
+    def bind(self, axis: Axis, thread: str | ThreadAxis, descending: bool = False) -> None:
         """Bind a loop to the grid, or make it a block axis.
 
         Args:
@@ -34,6 +34,8 @@ class MarkMethods(StageHandle):
             thread: `"blockIdx.x|y|z"` or `te.program_id(0|1|2)`: a dimension of the grid (a
                 parallel loop on the CPU); `"threadIdx.x|y|z"`: a block axis, the same as
                 `vectorize`.
+            descending: for the grid: programs start with the last iteration, which is for loops
+                whose last iterations take longest (the short ones fill the device's end).
 
         Requires: for the grid, a data axis (or a reduce axis of a stage that is `atomic`) with no
             other loop outside it, of a stage at root, each dimension bound once; for a block axis,
@@ -45,8 +47,8 @@ class MarkMethods(StageHandle):
             i = program_id(0): f(i)                   (blockIdx.x)
             f(lanes 0..n)                             (threadIdx.x)
         """
-        call = self._call("bind", (axis, thread))
-        self._commit(call, marks.bind(self.schedule.plan, call, axis, thread))
+        call = self._call("bind", (axis, thread), descending=descending or None)
+        self._commit(call, marks.bind(self.schedule.plan, call, axis, thread, descending))
 
     @primitive
     def vectorize(self, axis: Axis) -> None:

@@ -1,5 +1,5 @@
-"""Primitives of the whole schedule that rewrite its graph: cache_read, cache_write, rfactor,
-decompose_reduction, split_online.
+"""Primitives of the whole schedule that rewrite its graph: cache_read, recompute, cache_write,
+rfactor, decompose_reduction, split_online.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from tedsl.scheduling.methods.schedule_handle import ScheduleHandle
 
 if TYPE_CHECKING:
     from tedsl.scheduling import chain_repair
-    from tedsl.scheduling.primitives import cache, moves
+    from tedsl.scheduling.primitives import cache, copies, moves
     from tedsl.scheduling.primitives import online as chains
     from tedsl.scheduling.primitives import rfactor as factoring
     from tedsl.scheduling.primitives import split_online as splitting
     from tedsl.scheduling.stage import Stage
 else:
     cache = late("tedsl.scheduling.primitives.cache")
+    copies = late("tedsl.scheduling.primitives.copies")
     chain_repair = late("tedsl.scheduling.chain_repair")
     factoring = late("tedsl.scheduling.primitives.rfactor")
     moves = late("tedsl.scheduling.primitives.moves")
@@ -72,6 +73,46 @@ class RewriteMethods(ScheduleHandle):
         plan, made = cache.cache_read(self.plan, call, source, scope, names)
         self.commit(call, plan, stages=(made,))
         return plan.stage(made).op.outputs[0]
+
+    @primitive
+    def recompute(
+        self,
+        tensor: Tensor | Stage,
+        readers: Tensor | Operation | Stage | str | Sequence[Tensor | Operation | Stage | str],
+    ) -> Tensor:
+        """Let some readers of a tensor read another stage of the same definition.
+
+        What two kernels need can then be computed in both and stored in neither: a stage is at one
+        place, and the new one has a place of its own.
+
+        Args:
+            tensor: a computed tensor.
+            readers: the stages that are to read the new one; at least one reads the old one still.
+
+        Returns:
+            The new tensor, whose stage is at root, without splits and marks.
+
+        Requires: each reader reads the tensor; the stage goes along with no loop and is no scan.
+            Splits and marks of all stages stay.
+
+        Rewrites:
+            for i: B[i] = f(A[i]);  for i: C[i] = g(B[i]);  for i: D[i] = h(B[i])
+            -->
+            for i: B[i] = f(A[i]);  for i: B.again[i] = f(A[i])
+            for i: C[i] = g(B[i]);  for i: D[i] = h(B.again[i])
+        """
+        site = caller(1)
+        source = self._tensor(tensor, "recompute", site)
+        many = cast(
+            "Sequence[object]", readers if isinstance(readers, (list, tuple)) else [readers]
+        )
+        names = tuple(self.resolve(reader, "recompute", site) for reader in many)
+        stage = self.plan.stage_of(source.op)
+        args = (source, tuple(StageName(name) for name in names))
+        call = Call("recompute", stage.name, args, {}, *site, shown=tuple(("", a) for a in args))
+        plan, made = copies.recompute(self.plan, call, source, names)
+        self.commit(call, plan, stages=(made,))
+        return plan.stage(made).op.outputs[source.index]
 
     @overload
     def cache_write(self, tensor: Tensor | Stage, scope: str) -> Tensor: ...

@@ -122,6 +122,7 @@ def _moved_reduction(
         where_inside(reduce, conditions, values),
         init,
         finish=None if finish is None else _inside(substitute(finish, values), conditions),
+        finite=reduce.finite,
     )
 
 
@@ -203,7 +204,8 @@ def _rounded(plan: Plan, call: Call, op: ComputeOp, dtype: DType, wide: bool) ->
     init = None if init is None else tuple(own(each, dtype) for each in init)
     end = computed_in if wide else _finish
     finish = None if first.finish is None else end(first.finish, dtype)
-    return (Reduce(reducer, sources, first.axes, first.where, init, finish=finish),)
+    whole = Reduce(reducer, sources, first.axes, first.where, init)
+    return (replace(whole, finish=finish, finite=first.finite),)
 
 
 def _finish(finish: Expr, dtype: DType) -> Expr:

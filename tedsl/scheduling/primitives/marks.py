@@ -44,7 +44,7 @@ def _loop(plan: Plan, call: Call, axis: object) -> tuple[StagePlan, Axis]:
     return stage, found
 
 
-def bind(plan: Plan, call: Call, axis: object, thread: object) -> Plan:
+def bind(plan: Plan, call: Call, axis: object, thread: object, descending: object = False) -> Plan:
     """A loop becomes a dimension of the grid, or lanes of the tile a program holds."""
     tag = thread.tag if isinstance(thread, ThreadAxis) else thread
     stage, loop = _loop(plan, call, axis)
@@ -61,6 +61,13 @@ def bind(plan: Plan, call: Call, axis: object, thread: object) -> Plan:
                 hint=f"split {label} by {thread.extent} and bind the inner loop, "
                 f"or declare te.thread_axis({name!r}) without an extent",
             )
+    if descending and name not in GRID:
+        raise call.refuse(
+            plan,
+            f"{name} is no dimension of the grid, whose programs start one after another",
+            axis=loop,
+            hint="leave descending= out, or bind the loop to blockIdx.x",
+        )
     if name in LANES:
         return _vectorized(plan, call, stage, loop, name)
     if name in VIRTUAL:
@@ -68,7 +75,9 @@ def bind(plan: Plan, call: Call, axis: object, thread: object) -> Plan:
     require_no_steps(plan, call, stage, loop, "run in different programs")
     require_data_parallel(plan, call, stage, loop, "in different programs")
     require_own_kernel(plan, call, stage, "its loops cannot be bound to the grid")
-    mark = replace(stage.mark(loop), kind=LoopKind.PROGRAM, program=GRID.index(name))
+    program = GRID.index(name)
+    own = stage.mark(loop)
+    mark = replace(own, kind=LoopKind.PROGRAM, program=program, descending=bool(descending))
     after = marked(plan, stage, loop, mark)
     require_program_order(plan, call, after.stage(stage.name))
     require_places(plan, call, after)

@@ -114,7 +114,7 @@ def _partial_op(
     sources = tuple(substitute(source, values) for source in reduce.sources)
     bodies: tuple[Expr, ...]
     if factored.rest:
-        partial = Reduce(reduce.reducer, sources, factored.rest, where)
+        partial = Reduce(reduce.reducer, sources, factored.rest, where, finite=reduce.finite)
         bodies = tuple(replace(partial, index=n) for n in range(len(sources)))
     elif where is None:
         bodies = sources

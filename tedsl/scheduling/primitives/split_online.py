@@ -36,7 +36,7 @@ from tedsl.scheduling.checks.rewrites import (
     require_reduce_axis,
 )
 from tedsl.scheduling.checks.scans import require_outside_steps
-from tedsl.scheduling.graph import fresh_stage, is_output, readers, rebuilt
+from tedsl.scheduling.graph import fresh_stage, is_output, loop_readers, rebuilt
 from tedsl.scheduling.names import labels
 from tedsl.scheduling.plan import Attach, AttachKind, Plan, StagePlan
 from tedsl.scheduling.primitives.cache import beside, data_axis, stage_name
@@ -115,7 +115,7 @@ class _Parts:
         sources = tuple(substitute(each, values) for each in sources)
         where = where_inside(reduce, conditions, values)
         reducer = reduce.reducer if len(sources) == len(reduce.sources) else sums(sources)
-        whole = Reduce(reducer, sources, rest, where)
+        whole = Reduce(reducer, sources, rest, where, finite=reduce.finite)
         whole = started(whole) if reader is None else whole
         bodies = tuple(replace(whole, index=n) for n in range(len(sources)))
         shape = (extent.extent, *op.shape)
@@ -222,7 +222,7 @@ def _rewritten(plan: Plan, chain: Chain, parts: _Parts) -> tuple[Plan, tuple[str
     after = replace(plan, stages=tuple(stages), outputs=outputs)
     for stage in reversed(chain.between):
         op = after.stage(stage.name).op
-        unread = not readers(after, op) and not is_output(after, op)
+        unread = not loop_readers(after, op) and not is_output(after, op)
         if unread and stage.attach.kind is AttachKind.ROOT:
             found = after.stage(stage.name)
             after = after.with_stage(replace(found, attach=Attach(AttachKind.INLINE)))

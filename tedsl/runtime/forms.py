@@ -1,0 +1,112 @@
+"""What calls have in common that need one check: the key under which a kernel keeps what it found.
+
+On the path of every call, and so written for speed.  Imports `runtime.arrays`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+import numpy as np
+
+from tedsl.runtime.arrays import numpy_pointer
+
+_NDARRAY = np.ndarray
+
+Address = Callable[[Any], int]
+"""The address of an array that is like the one this was made for, and -1 of any other."""
+
+
+def form_of(
+    inputs: tuple[Any, ...], outs: tuple[Any, ...], scalars: Mapping[str, Any]
+) -> tuple[tuple[object, ...] | None, list[int], int]:
+    """What calls have in common that need one check: shapes, strides, dtypes, devices, scalars.
+
+    Returns:
+        The form, None when an argument needs every check at every call; the addresses; and the
+        bits that any of them has.
+    """
+    form: list[object] = [len(inputs)]
+    pointers: list[int] = []
+    low = 0
+    arguments = (*inputs, *outs) if outs else inputs
+    for kind, array in zip(map(type, arguments), arguments, strict=False):
+        if kind is _NDARRAY:
+            form += (array.shape, array.strides, array.dtype)
+            pointer = numpy_pointer(array)
+        elif kind in TORCH.types:
+            if array.is_neg() or (array.requires_grad and TORCH.records()):
+                return None, pointers, low
+            form += (array.shape, array.stride(), array.dtype, array.device)
+            pointer = array.data_ptr()
+        else:
+            return None, pointers, low
+        low |= pointer
+        pointers.append(pointer)
+    if scalars:
+        form += [f"{name}={value!r}" for name, value in scalars.items()]
+    return tuple(form), pointers, low
+
+
+def addresses_like(arguments: tuple[Any, ...]) -> tuple[Address, ...]:
+    """For each argument of a call that has a form, what tells arrays of the same form, quickly."""
+    return tuple(
+        _numpy_like(each) if type(each) is _NDARRAY else _torch_like(each) for each in arguments
+    )
+
+
+def _numpy_like(array: Any) -> Address:
+    shape, strides, dtype = array.shape, array.strides, array.dtype
+
+    def address(a: Any) -> int:
+        if (
+            type(a) is _NDARRAY
+            and a.shape == shape
+            and a.dtype is dtype  # another object of an equal dtype takes the longer way
+            and a.strides == strides
+        ):
+            return numpy_pointer(a)
+        return -1
+
+    return address
+
+
+def _torch_like(tensor: Any) -> Address:
+    kind = cast(type[Any], type(tensor))
+    shape, dtype, device = tensor.shape, tensor.dtype, tensor.device
+    records = TORCH.records
+
+    def address(a: Any) -> int:
+        if (
+            type(a) is kind
+            and a.shape == shape
+            and a.dtype is dtype
+            and a.is_contiguous()
+            and a.device == device
+            and not a.is_neg()
+            and not (a.requires_grad and records())
+        ):
+            return a.data_ptr()
+        return -1
+
+    return address
+
+
+class _Torch:
+    """What the fast path knows of PyTorch; nothing as long as nobody has imported it."""
+
+    def __init__(self) -> None:
+        self.types: tuple[type, ...] = ()
+        self.records: Callable[[], bool] = bool
+
+    def find(self) -> None:
+        """Look whether it has been imported since."""
+        torch: Any = sys.modules.get("torch")
+        if not self.types and hasattr(torch, "is_grad_enabled"):
+            self.records = torch.is_grad_enabled
+            self.types = (torch.Tensor, torch.nn.Parameter)
+
+
+TORCH = _Torch()

@@ -1,0 +1,209 @@
+"""Cheaper forms of functions: used where the dtype of what is stored hides their error, and within
+the bounds that `backends/triton/math` states."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tedsl as te
+from tedsl.backends.triton.emit import emit
+from tedsl.backends.triton.offline import compile_offline
+from tedsl.expr.numerics import numpy_dtype
+from tedsl.lower.pipeline import lower
+from tedsl.schedules import schedule_for
+from tedsl.target import Target
+
+F, B, H = "float32", "bfloat16", "float16"
+N = 4096
+U = 2.0**-24
+Function = Callable[[Any], Any]
+
+
+def stored(function: Function, dtype: str) -> te.Tensor:
+    """function(x) of float32 numbers, rounded to `dtype`."""
+    x = te.placeholder((N,), F, name="x")
+    return te.compute((N,), lambda i: function(x[i]).astype(dtype), name="y")
+
+
+def source(tensors: te.Tensor | list[te.Tensor]) -> str:
+    target = Target.parse("cuda:sm_90")
+    return emit(lower(schedule_for(tensors, target).plan, target), target).source
+
+
+def computed(function: Function, dtype: str, x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    kernel = te.build(stored(function, dtype), "triton-interpret")
+    return np.asarray(kernel(x)).astype(np.float64)
+
+
+def numbers(low: float, high: float) -> np.ndarray[Any, Any]:
+    return np.linspace(low, high, N).astype(np.float32)
+
+
+def share(dtype: str) -> float:
+    """The relative rounding error of a dtype."""
+    return {B: 2.0**-8, H: 2.0**-11, F: U}[dtype]
+
+
+@pytest.mark.parametrize("scale", [1.5, -0.3, 0.08838834764831845])
+def test_exp_of_a_product_takes_log2_e_into_its_factor(scale: float) -> None:
+    assert "tl.exp2(x_tile * " in source(stored(lambda x: te.exp(x * scale), F))
+    x = numbers(-40.0, 40.0)
+    got = computed(lambda x: te.exp(x * scale), F, x)
+    want = np.exp(x.astype(np.float64) * np.float32(scale))
+    assert np.all(np.abs(got / want - 1.0) <= (np.abs(x * scale) + 2.0) * 2.0 * U)
+
+
+def test_exp_of_a_number_stays_exp() -> None:
+    assert "tl.exp(x_tile)" in source(stored(te.exp, B))
+
+
+@pytest.mark.parametrize(
+    ("function", "form", "plain"),
+    [
+        (te.tanh, "fast_tanh", "libdevice.tanh"),
+        (te.sigmoid, "fast_sigmoid", "tl.exp2"),
+        (lambda x: x * te.sigmoid(x), "fast_sigmoid", "tl.exp2"),
+        (lambda x: te.exp(te.tanh(x) * 50.0 - 50.0), "bounded_tanh", "libdevice.tanh"),
+        (lambda x: x * (1.0 + te.tanh(x)), "bounded_tanh", "libdevice.tanh"),
+        (lambda x: x * (1.0 + te.erf(x)), "bounded_erf", "tl.erf"),
+    ],
+)
+def test_bfloat16_results_get_the_cheaper_form(function: Function, form: str, plain: str) -> None:
+    assert f"{form}(x_tile" in source(stored(function, B))
+    wide = source(stored(function, F))
+    assert form not in wide
+    assert plain in wide
+
+
+def test_a_tanh_of_float16_is_more_accurate_than_one_instruction() -> None:
+    assert "libdevice.tanh" in source(stored(te.tanh, H))
+
+
+def test_what_is_stored_twice_has_the_accuracy_of_the_wider_dtype() -> None:
+    x = te.placeholder((N,), F, name="x")
+    both = te.compute((N,), lambda i: (te.tanh(x[i]), te.tanh(x[i]).astype(B)), name="y")
+    text = source(list(both))
+    assert "libdevice.tanh" in text
+    assert "fast_tanh(" not in text.partition("y_kernel")[2]
+
+
+def test_what_decides_is_exact() -> None:
+    chosen = stored(lambda x: te.select(te.tanh(x) > 0.5, x, 0.0), B)
+    assert "libdevice.tanh" in source(chosen)
+    rounded = stored(lambda x: te.floor(te.sigmoid(x) * 100.0), B)
+    assert "fast_sigmoid" not in source(rounded)
+
+
+@pytest.mark.parametrize("dtype", [B, H])
+@pytest.mark.parametrize(
+    ("function", "exact", "absolute"),
+    [
+        (te.sigmoid, lambda x: 1.0 / (1.0 + np.exp(-x)), 2.0**-120),
+        (te.tanh, np.tanh, 2.0**-120),
+        (lambda x: 1.0 + te.tanh(x), lambda x: 1.0 + np.tanh(x), 2.0**-20),
+        (lambda x: 1.0 + te.erf(x), lambda x: 1.0 + np.vectorize(math.erf)(x), 2.0**-20),
+    ],
+)
+def test_cheaper_forms_stay_within_a_quarter_of_the_rounding(
+    function: Function, exact: Function, absolute: float, dtype: str
+) -> None:
+    x = numbers(-9.0, 9.0)
+    wide = x.astype(np.float64)
+    want = np.asarray(exact(wide))
+    got = computed(function, dtype, x)
+    assert np.all(np.abs(got - want) <= 1.25 * share(dtype) * np.abs(want) + absolute + 2.0**-25)
+
+
+@pytest.mark.parametrize(
+    ("function", "ends"),
+    [
+        (te.tanh, (1.0, -1.0)),
+        (te.sigmoid, (1.0, 0.0)),
+        (te.erf, (1.0, -1.0)),
+        (lambda x: 1.0 + te.erf(x), (2.0, 0.0)),
+        (lambda x: 1.0 + te.tanh(x), (2.0, 0.0)),
+    ],
+)
+def test_cheaper_forms_keep_infinities_and_nan(
+    function: Function, ends: tuple[float, float]
+) -> None:
+    x = np.zeros(N, np.float32)
+    x[:3] = [np.inf, -np.inf, np.nan]
+    got = computed(function, B, x)
+    assert tuple(got[:2]) == ends
+    assert np.isnan(got[2])
+
+
+def scores(keys: int, dtype: str, bias: bool = False) -> te.Tensor:
+    """softmax(q k^T / 8 + bias) v."""
+    q, k, v = (te.placeholder((1, 64, 64) if n == "q" else (1, keys, 64), B, name=n) for n in "qkv")
+    more = te.placeholder((1, 1, 64, keys), F, name="bias") if bias else None
+    reach = te.nn.attention(q, k, v, bias=more, scale=0.125)
+    return te.cast(reach, dtype)
+
+
+def test_attention_multiplies_and_adds_once_for_a_power() -> None:
+    text = source(scores(256, B))
+    assert "tl.exp2(" in text
+    assert "* 0.18033688011112042 - " in text
+    assert ", 1, max_nan) * 0.125" in text
+
+
+def test_the_largest_of_products_is_the_product_of_the_largest() -> None:
+    x = te.placeholder((64, 512), F, name="x")
+    j = te.reduce_axis((0, 512), name="j")
+    for scale, moved in ((0.3, True), (-0.3, False)):
+        factor = te.const(scale, F)
+        top = te.compute(
+            (64,), functools.partial(lambda c, i: te.max(x[i, j] * c, axis=j), factor), name="top"
+        )
+        assert (f"max_nan) * {scale}" in source(top)) is moved
+        data = np.random.default_rng(3).standard_normal((64, 512)).astype(np.float32)
+        got = np.asarray(te.build(top, "triton-interpret")(data))
+        np.testing.assert_array_equal(got, (data * np.float32(scale)).max(1))
+
+
+def test_a_block_of_hidden_scores_leaves_no_nan() -> None:
+    """The maximum of the first block is the lowest float then, which log2(e) must not make
+    infinite."""
+    q, k, v = (
+        te.placeholder((1, 1, n, 32), B, name=c) for c, n in (("q", 32), ("k", 128), ("v", 128))
+    )
+    bias = te.placeholder((32, 128), F, name="bias")
+    reach = te.nn.attention(q, k, v, bias=bias)
+    kernel = te.build(
+        schedule_for(reach, "triton-interpret", {"attention.bk": 32}), "triton-interpret"
+    )
+    rng = np.random.default_rng(1)
+    given = {
+        t: rng.standard_normal((1, 1, n, 32)).astype(numpy_dtype(te.DType.bfloat16))
+        for t, n in (("q", 32), ("k", 128), ("v", 128))
+    }
+    hidden = np.zeros((32, 128), np.float32)
+    hidden[:, :64] = -np.inf
+    arrays = {**given, "bias": hidden}
+    got = np.asarray(kernel(*(arrays[b.name] for b in kernel.module.inputs)), np.float64)
+    wide = {name: a.astype(np.float64)[0, 0] for name, a in given.items()}
+    weights = np.exp(wide["q"] @ wide["k"].T / np.sqrt(32) + hidden)
+    want = weights / weights.sum(1, keepdims=True) @ wide["v"]
+    assert np.abs(got[0, 0] - want).max() <= 2.0**-6
+
+
+@pytest.mark.ptxas
+def test_the_instructions_are_those_of_the_table() -> None:
+    target = Target.parse("cuda:sm_90")
+
+    def ptx(tensor: te.Tensor) -> str:
+        program = emit(lower(schedule_for(tensor, target).plan, target), target)
+        (info,) = compile_offline(program, "sm_90")
+        return info.ptx
+
+    assert "tanh.approx.f32" in ptx(stored(te.tanh, B))
+    assert "div.approx" in ptx(stored(te.sigmoid, B))
+    assert "div.full" not in ptx(stored(te.sigmoid, B))
