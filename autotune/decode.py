@@ -147,7 +147,7 @@ class GraphDecoder:
                 return _simple(row, self.node)
 
     def _reduce(self, row: Row) -> Reduce:
-        _, reducer, sources, axes, where, init, index = row
+        _, reducer, sources, axes, where, init, index, *last = row
         return Reduce(
             self.reducer(reducer),
             tuple(self.node(n) for n in sources),
@@ -155,6 +155,7 @@ class GraphDecoder:
             None if where is None else self.node(where),
             None if init is None else tuple(self.node(n) for n in init),
             index,
+            finite=bool(last),
         )
 
 

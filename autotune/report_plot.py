@@ -32,7 +32,7 @@ def plot(found: TuneResult, path: Path) -> Path:
             hint="search with fresh=True, or a larger budget",
         )
     roof = found.roofline if found.roofline is not None and found.roofline.flops else None
-    figure = _figure(1 if roof is None else 2)
+    figure = empty_figure(1 if roof is None else 2)
     axes: list[Any] = list(figure.axes)
     _curve(axes[0], found, ok)
     if roof is not None:
@@ -60,7 +60,7 @@ def check_plot(path: Path) -> None:
         )
 
 
-def _figure(panels: int) -> Any:
+def empty_figure(panels: int) -> Any:
     """An empty figure; nothing of the program's own plots is touched."""
     module: Any = importlib.import_module("matplotlib.figure")
     figure = module.Figure(figsize=(6.2 * panels, 4.2), layout="constrained")
@@ -107,7 +107,7 @@ def _curve(axes: Any, found: TuneResult, ok: Sequence[Trial]) -> None:
         axes.scatter(failed, [0.985] * len(failed), marker="x", s=16, color=BAD, transform=top,
                      label=label, clip_on=False)  # fmt: skip
     if max(times) > TALL * low:
-        _octaves(axes)
+        octaves(axes)
     _label(axes, "tuning curve", "trial", "time of a call, us")
 
 
@@ -133,13 +133,13 @@ def _roof(axes: Any, found: TuneResult, ok: Sequence[Trial], roof: Roofline) -> 
     axes.scatter([roof.intensity], [rate], marker="*", s=110, color=BEST,
                  label=f"winner, {share:.0f} % of the roof", zorder=5)  # fmt: skip
     axes.set_xscale("log")
-    _octaves(axes)
+    octaves(axes)
     top = max(roof.peak / 1e9, max(rates))
     axes.set_ylim(min(*rates, left * roof.bandwidth / 1e9) / 2, 10 ** (math.log10(top) + 0.4))
     _label(axes, "roofline", "operations for each byte", "Gflop/s")
 
 
-def _octaves(axes: Any) -> None:
+def octaves(axes: Any) -> None:
     """A logarithmic axis with plain numbers."""
     ticker: Any = importlib.import_module("matplotlib.ticker")
     axes.set_yscale("log")

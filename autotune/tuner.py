@@ -347,13 +347,15 @@ class Tuner:
         self.narrator.interrupted(reason)
 
     def _rounds(self, engine: Trier) -> Generator[None]:
-        """Keep as many batches under way as may overlap, until the search or the time is over."""
+        """Keep batches under way until the search or the time is over; the first always runs."""
         limit = self.options.seconds
         deadline = None if limit is None else self.begin + limit
         under_way: deque[_Flight] = deque()
         try:
             while True:
-                while len(under_way) < self.search.depth and not _is_past(deadline):
+                while len(under_way) < self.search.depth and not (
+                    self.firsts and _is_past(deadline)
+                ):
                     batch = self.search.ask()
                     if batch is None:
                         break

@@ -343,6 +343,7 @@ class _Nodes:
         if expr.init is not None:
             init = [self.add(e) for e in expr.init]
         where = None if expr.where is None else self.add(expr.where)
+        last: list[Json] = [expr.finite] if expr.finite else []
         return [
             "reduce",
             self.encoder.reducer(expr.reducer),
@@ -351,6 +352,7 @@ class _Nodes:
             where,
             init,
             expr.index,
+            *last,
         ]
 
 

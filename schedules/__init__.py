@@ -14,7 +14,12 @@ from tedsl.expr.tensor import Operation, Tensor
 from tedsl.schedules import cpu, gpu
 from tedsl.schedules.beside import Beside, join_all
 from tedsl.schedules.fusion import fuse
+from tedsl.schedules.gpu_along import take_along
+from tedsl.schedules.gpu_both import Both, finish_together, reduce_both, share_reads
 from tedsl.schedules.gpu_chain import schedule_chains
+from tedsl.schedules.gpu_folds import take_results
+from tedsl.schedules.gpu_products import schedule_products
+from tedsl.schedules.gpu_statistics import schedule_statistics
 from tedsl.schedules.scans import schedule_scans
 from tedsl.scheduling.schedule import Schedule, create_schedule
 from tedsl.target import Target
@@ -41,14 +46,28 @@ def schedule_for(
     where = Target.parse(target)
     s = create_schedule(outputs, decisions)
     schedule_scans(s, where)
-    taken = schedule_chains(s) if where.is_triton else []
+    taken: list[str] = []
+    if where.is_triton:
+        taken += schedule_chains(s)
+        taken += schedule_products(s, taken)
+        taken += schedule_statistics(s, where, taken)
     beside = Beside(launches=where.is_triton)
     busy = gpu.BUSY_ROWS if where.is_triton else cpu.BUSY_ROWS
-    for group in fuse(s, busy, taken, regions=not where.is_triton):
+    groups = fuse(s, busy, taken, regions=not where.is_triton)
+    shared: list[Both] = []
+    if where.is_triton:
+        groups = take_along(s, take_results(s, groups))
+        shared = share_reads(s, groups)
+    for both in shared:
+        reduce_both(s, both)
+        groups.remove(both.rows)
+    for group in groups:
         if where.is_triton:
             gpu.schedule_group(s, group, where, beside)
         else:
             cpu.schedule_group(s, group, beside)
+    for both in shared:
+        finish_together(s, both)
     join_all(s, beside)
     return s
 

@@ -9,7 +9,22 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tedsl.expr.nodes import Axis, Binary, BinaryOp, Cast, Const, Expr, Reduce, TensorRead, Unary
+from tedsl.expr.integers import conjuncts
+from tedsl.expr.nodes import (
+    Axis,
+    Binary,
+    BinaryOp,
+    Cast,
+    Compare,
+    CompareOp,
+    Const,
+    Expr,
+    IfThenElse,
+    Reduce,
+    Select,
+    TensorRead,
+    Unary,
+)
 from tedsl.expr.scan_body import within_scans
 from tedsl.expr.tensor import ComputeOp, PlaceholderOp, ScanOp, Tensor
 from tedsl.expr.visit import axes_of, reads, walk
@@ -126,10 +141,13 @@ class Contraction:
 def contraction(op: ComputeOp) -> Contraction | None:
     """The contraction that `op` is, if it is one: every element of each operand is used again.
 
+    Points that a condition leaves out are 0 in one operand, if the sum says that they may be.
     A product of which one operand is used once (a matrix and a vector) is an ordinary fold.
     """
     body = op.bodies[0]
-    if not isinstance(body, Reduce) or body.where is not None or len(op.bodies) > 1:
+    if not isinstance(body, Reduce) or len(op.bodies) > 1:
+        return None
+    if body.where is not None and not body.finite:
         return None
     if body.reducer.operator is not BinaryOp.ADD or body.init is not None:
         return None
@@ -145,12 +163,34 @@ def contraction(op: ComputeOp) -> Contraction | None:
     if not all(k in left and k in right for k in body.axes):
         return None
     data = op.axes
+    if body.where is not None and not _silenced(body.where, (left, right)):
+        return None
     rows = tuple(x for x in data if x in left and x not in right)
     columns = tuple(x for x in data if x in right and x not in left)
     if volume(rows) == 1 or volume(columns) == 1:
         return None
     batch = tuple(x for x in data if not among(x, (*rows, *columns)))
     return Contraction(batch, rows, columns, body.axes, (a, b))
+
+
+def _silenced(where: Expr, operands: Sequence[set[Axis]]) -> bool:
+    """True when each part of a condition is over axes of one operand, which it can make 0."""
+    return all(any(_axes(c) <= axes for axes in operands) for c in conjuncts(where))
+
+
+def growing(where: Expr | None, row: Axis, folded: Axis) -> bool:
+    """True when a condition lets later rows see more of the axis that is folded: folded <= row."""
+    for part in () if where is None else conjuncts(where):
+        match part:
+            case Compare(op=CompareOp.LE | CompareOp.LT, a=low, b=high):
+                pass
+            case Compare(op=CompareOp.GE | CompareOp.GT, a=high, b=low):
+                pass
+            case _:
+                continue
+        if _axes(low) == {folded} and _axes(high) == {row}:
+            return True
+    return False
 
 
 def _axes(expr: Expr) -> set[Axis]:
@@ -166,6 +206,25 @@ def cost(op: ComputeOp) -> int:
         elif isinstance(node, Binary):
             total += 10 if node.op in (BinaryOp.POW, BinaryOp.ATAN2) else 1
     return total
+
+
+def moves(op: ComputeOp) -> bool:
+    """True when each element is one of those read, or a constant, chosen by its place alone."""
+    return all(_moved(body) for body in op.bodies)
+
+
+def _moved(expr: Expr) -> bool:
+    match expr:
+        case TensorRead(indices=indices):
+            return not reads(*indices)
+        case Const():
+            return True
+        case Cast(a=a):
+            return _moved(a)
+        case Select(condition=condition, a=a, b=b) | IfThenElse(condition=condition, a=a, b=b):
+            return not reads(condition) and _moved(a) and _moved(b)
+        case _:
+            return False
 
 
 def plain(read: TensorRead) -> tuple[Axis, ...] | None:
@@ -194,12 +253,27 @@ def readers_of(view: View) -> dict[str, list[tuple[str, TensorRead]]]:
     return found
 
 
+def needed(view: View, name: str) -> set[str]:
+    """The stage `name` and all that it reads, directly or not."""
+    names = {op: each for each, op in view.items()}
+    found, waiting = set[str](), [name]
+    while waiting:
+        each = waiting.pop()
+        if each not in found:
+            found.add(each)
+            sources = (r.tensor.op for r in reads(*view[each].bodies))
+            waiting += [names[op] for op in sources if isinstance(op, ComputeOp) and op in names]
+    return found
+
+
 @dataclass(slots=True)
 class Group:
     """One kernel: the root stage, and the stages computed inside it, producers first.
 
     `rows` are the axes of the root that index the inner reductions; None when there are none.
     `regions` are stages of which it computes, for each of its tiles, the region that is read there.
+    `beside` are roots of other kernels, of an element for each row, that run in its loops.
+    `follows` is true of one that runs in the grid of another kernel, which has the options.
     `in_parts` is true of parts of a fold, and of what merges them: they are not split again.
     """
 
@@ -209,6 +283,8 @@ class Group:
     contracts: bool = False
     axes: dict[str, dict[Axis, Axis]] = field(default_factory=dict[str, dict[Axis, Axis]])
     regions: list[str] = field(default_factory=list[str])
+    beside: list[str] = field(default_factory=list[str])
+    follows: bool = False
     in_parts: bool = False
 
 

@@ -16,6 +16,7 @@ from tedsl.schedules.analysis import (
     definitions,
     find_groups,
     is_reduction,
+    moves,
     plain,
     readers_of,
     same_axes,
@@ -228,6 +229,8 @@ def _place(s: Schedule, name: str, view: View, regions: bool) -> object:
     if _feeds_contraction(view, users) and cost(op) > 1:
         default = "root"
     if not regions:
+        # What only moves elements becomes the address and the mask of a load.
+        default = "inline" if moves(op) else default
         return s.knob(f"{name}.place", ("inline", "root"), default)
     default = "tile" if default == "root" else default
     return s.knob(f"{name}.place", ("inline", "root", "tile"), default)

@@ -23,9 +23,9 @@ from tedsl.schedules.analysis import (
     volume,
 )
 from tedsl.schedules.beside import Beside, joined, lead
-from tedsl.schedules.choices import pick
+from tedsl.schedules.choices import flip, pick
 from tedsl.schedules.gpu_contract import contract
-from tedsl.schedules.gpu_folds import reduce_columns, reduce_whole
+from tedsl.schedules.gpu_folds import few, fold_few, reduce_columns, reduce_whole
 from tedsl.schedules.gpu_rows import reduce_rows
 from tedsl.schedules.gpu_split import few_parts, split_few
 from tedsl.schedules.gpu_tiles import PROCESSORS, bind_all, pick_warps
@@ -38,6 +38,8 @@ from tedsl.target import Target
 NARROW = 16
 # Elements for each processor up to which a kernel costs no more than its launch.
 SMALL = 4096
+# Elements of the longest access to memory, of one byte each.
+ACCESS = 16
 # Programs with a row each that keep most of a device busy.
 BUSY_ROWS = PROCESSORS // 4
 
@@ -46,8 +48,8 @@ def schedule_group(s: Schedule, group: Group, target: Target, beside: Beside) ->
     """Choose the rule for one kernel by the shape of its nests."""
     view = definitions(s)
     root = view[group.root]
-    if is_reduction(root) and not root.shape:
-        reduce_whole(s, s[group.root])
+    if not root.shape and (is_reduction(root) or group.inner):
+        reduce_whole(s, group)
     elif is_reduction(root):
         schedule_group(s, _expose_epilogue(s, group), target, beside)
     elif (parts := few_parts(s, view, group)) > 1:
@@ -59,7 +61,8 @@ def schedule_group(s: Schedule, group: Group, target: Target, beside: Beside) ->
     elif group.rows is None:
         pointwise(s, s[group.root], root, beside)
     elif same_axes(group.rows, root.axes) and crossed_row(view, group) is not None:
-        reduce_columns(s, group)
+        rule = fold_few if few(view, group) else reduce_columns
+        rule(s, group)
     else:
         reduce_rows(s, group)
 
@@ -72,7 +75,7 @@ def _expose_epilogue(s: Schedule, group: Group) -> Group:
     axes = dict(zip(view[inner].axes, view[group.root].axes, strict=True))
     new = Group(group.root, [*group.inner, inner], view[group.root].axes)
     new.contracts = contraction(view[inner]) is not None
-    new.in_parts = group.in_parts
+    new.in_parts, new.follows = group.in_parts, group.follows
     new.axes = {group.root: {a: a for a in view[group.root].axes}, inner: axes}
     for name in group.inner:
         new.axes[name] = {k: axes.get(v, v) for k, v in group.axes[name].items()}
@@ -88,8 +91,9 @@ def pointwise(s: Schedule, stage: Stage, op: ComputeOp, beside: Beside) -> None:
     across = crossing(op, everything)
     in_step = all(same_axes(plain(r), op.axes) for r in everything)
     last = extent_of(op.axes[-1])
-    narrow = last is not None and last < NARROW and across is None
-    if in_step or narrow or len(op.axes) == 1:
+    # Rows that do not start at accesses are no tile: accesses of a flat one cross their ends.
+    ragged = last is not None and (last < NARROW or last % ACCESS != 0) and across is None
+    if in_step or ragged or len(op.axes) == 1:
         total = volume(op.axes)
         small = total is not None and total <= PROCESSORS * SMALL
         if joined(s, stage.name, beside, small):
@@ -100,6 +104,10 @@ def pointwise(s: Schedule, stage: Stage, op: ComputeOp, beside: Beside) -> None:
         outer, inner = stage.split(flat, factor=tile)
         stage.bind(outer, "blockIdx.x")
         stage.vectorize(inner)
+        # A mask that ends within an access has each of its elements fetched alone.
+        uneven = total is not None and total % ACCESS != 0 and total > tile
+        if total is not None and uneven and flip(s, f"{stage.name}.whole", not small):
+            stage.cut(outer, total // tile)  # no mask in all programs but the last
         lead(s, beside, stage.name, tile, small)
     else:
         tile = _pointwise_2d(s, stage, op, across)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tedsl.errors import ScheduleError
-from tedsl.expr.nodes import Axis
+from tedsl.expr.nodes import Axis, Reduce
 from tedsl.expr.tensor import ComputeOp, Operation, Tensor
 from tedsl.expr.visit import axes_of, reads
 from tedsl.schedules.analysis import (
@@ -21,6 +21,7 @@ from tedsl.schedules.analysis import (
     cost,
     definitions,
     extent_of,
+    growing,
     is_reduction,
     plain,
     pow2_at_least,
@@ -109,7 +110,7 @@ def _found(s: Schedule, view: View, name: str) -> Chained | None:
     # The last piece of an axis of symbolic extent would be masked product by product.
     if long is None or long < FEWEST or any(len(view[n].reduce_axes) > 1 for n in inner):
         return None
-    return Chained(name, _root(s, view, name), names, inner, shape)
+    return Chained(name, root_of(s, view, name), names, inner, shape)
 
 
 def _inner(s: Schedule, view: View, chain: tuple[str, ...]) -> tuple[str, ...]:
@@ -138,7 +139,7 @@ def _inner(s: Schedule, view: View, chain: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _root(s: Schedule, view: View, name: str) -> str:
+def root_of(s: Schedule, view: View, name: str) -> str:
     """The last of the stages that read the result element by element, one after another."""
     outputs = {s[t].name for t in s.outputs}
     while name not in outputs:
@@ -191,7 +192,7 @@ def _reduce_chain(s: Schedule, found: Chained) -> list[str]:
     axes = dict(zip(fold.op.axes, stage.op.axes, strict=True))
     row, column = axes[longest(found.shape.rows)], axes[longest(found.shape.columns)]
     sizes = _sizes(s, stage, found, row, column)
-    place = _grid(s, stage, row, column, sizes)
+    place = _grid(s, stage, row, column, sizes, longer_last(fold.op, found.shape))
     if fold.name != stage.name:
         fold.compute_at(stage, place)
     outer, piece = fold.split(reduce_axes(fold)[0], factor=sizes.depth)
@@ -256,16 +257,32 @@ def _sizes(s: Schedule, stage: Stage, found: Chained, row: Axis, column: Axis) -
     long = extent_of(found.shape.folded[0])
     most = [WIDEST if n is None else pow2_at_least(n) for n in (high, wide, long)]
     choices = (16, 32, 64, 128, 256)
-    rows = pick(s, f"{stage.name}.bm", choices[:-1], 64, most[0])
+    loaded = [t for name in found.inner for t in movable(s, s[name])]
+    # Single products of float32 numbers are held beside the tiles: there is no unit for them.
+    tile = 32 if any(t.dtype.nbytes >= 4 for t in loaded) else 64
+    rows = pick(s, f"{stage.name}.bm", choices[:-1], tile, most[0])
     columns = most[1]
     if not found.inner:
         columns = pick(s, f"{stage.name}.bn", choices, 128, most[1])
-    depth = pick(s, f"{stage.name}.bk", choices[:-1], 64, most[2])
+    depth = pick(s, f"{stage.name}.bk", choices[:-1], tile, most[2])
     return Sizes(rows, columns, depth)
 
 
-def _grid(s: Schedule, stage: Stage, row: Axis, column: Axis, sizes: Sizes) -> Axis:
-    """Tiles over the grid: all of one batch together, or the same rows of all of them."""
+def longer_last(op: ComputeOp, shape: Contraction) -> bool | None:
+    """Whether later rows fold more than earlier ones; None when all fold as much."""
+    body = op.bodies[0]
+    where = body.where if isinstance(body, Reduce) else None
+    row, folded = longest(shape.rows), shape.folded[0]
+    if growing(where, row, folded):
+        return True
+    return False if growing(where, folded, row) else None
+
+
+def _grid(
+    s: Schedule, stage: Stage, row: Axis, column: Axis, sizes: Sizes, longer: bool | None
+) -> Axis:
+    """Tiles over the grid: all of one batch together, or the same rows of all of them; those that
+    take longest first."""
     data = stage.op.axes if isinstance(stage.op, ComputeOp) else ()
     others = [a for a in data if a is not row and a is not column]
     outer, inner = stage.split(row, factor=sizes.rows)
@@ -280,7 +297,8 @@ def _grid(s: Schedule, stage: Stage, row: Axis, column: Axis, sizes: Sizes) -> A
     stage.reorder(*order, *lanes)
     for lane in lanes:
         stage.vectorize(lane)
-    return bind_all(stage, order)
+    last_first = longer is not None and flip(s, f"{stage.name}.descending", longer)
+    return bind_all(stage, order, last_first)
 
 
 def _operands(
@@ -290,15 +308,15 @@ def _operands(
     what does not change with the loop may be loaded before it."""
     inner = [s[name] for name in found.inner]
     depths = [extent_of(a) or 1 for each in inner for a in reduce_axes(each)]
-    nbytes = max(r.dtype.nbytes for each in found.shape.operands for r in reads(each))
+    nbytes = max((t.dtype.nbytes for r in (fold, *inner) for t in movable(s, r)), default=4)
     loaded = sizes.depth * (sizes.columns + max(depths, default=sizes.rows)) * nbytes
     turns, most = extent_of(found.shape.folded[0]), 1 + SHARED // loaded
     most = most if turns is None else min(most, -(-turns // sizes.depth))
     fold.pipeline(loop, num_stages=pick(s, f"{stage.name}.stages", (1, 2, 3, 4, 5), 3, most))
     staged = [(t, r) for r in (fold, *inner) for t in movable(s, r) if _in_memory(s, t)]
-    descriptors = bool(staged) and flip(s, f"{stage.name}.descriptors", False)
+    descriptors = bool(staged) and flip(s, f"{stage.name}.descriptors", True)
     fixed = [(t, r) for r in inner for t in _fixed(s, r)]
-    before = not descriptors and bool(fixed) and flip(s, f"{stage.name}.before", False)
+    before = not descriptors and bool(fixed) and flip(s, f"{stage.name}.before", True)
     kept = {tensor for tensor, _ in fixed}
     for tensor, reader in staged if descriptors else fixed if before else []:
         copy = s.cache_read(tensor, "shared" if descriptors else "local", [reader.op])

@@ -3,12 +3,16 @@ pipelined loop, and what follows on each tile in the same kernel."""
 
 from __future__ import annotations
 
-from tedsl.expr.nodes import Axis, TensorRead
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tedsl.expr.nodes import Axis, Binary, BinaryOp, Const, TensorRead
 from tedsl.expr.tensor import ComputeOp, Tensor
-from tedsl.expr.visit import reads
+from tedsl.expr.visit import axes_of, reads
 from tedsl.schedules.analysis import (
     Contraction,
     Group,
+    View,
     among,
     contraction,
     definitions,
@@ -22,7 +26,10 @@ from tedsl.schedules.analysis import (
     volume,
 )
 from tedsl.schedules.choices import flip, pick
+from tedsl.schedules.gpu_aligned import align_operands, rows_aligned
 from tedsl.schedules.gpu_joined import Sides, join, joined_axes, own_programs
+from tedsl.schedules.gpu_model import TWO_FIT, Product, best_tile
+from tedsl.schedules.gpu_model import ahead as fetched_ahead
 from tedsl.schedules.gpu_tiles import PROCESSORS, SHARED, pick_warps
 from tedsl.schedules.loops import fused
 from tedsl.scheduling.plan import AttachKind
@@ -48,39 +55,72 @@ def contract(s: Schedule, group: Group, target: Target) -> None:
     shape = contraction(view[inner[0]])
     if shape is None:
         return
+    if not joined and not older:
+        align_operands(s, group.root, inner)
     mapping = group.axes[inner[0]]
     rows, columns = joined or tuple((mapping[longest(e)],) for e in (shape.rows, shape.columns))
     others = [a for a in root.axes if not among(a, (*rows, *columns))]
     m, n, k = volume(rows), volume(columns), volume(shape.folded)
-    bm, bn, bk = _tile_sizes(
-        s, stage, (volume(others) or 1, m, n, k), shape, older or len(inner) > 1
-    )
+    kernel = [group.root, *group.inner, *([] if staged is None else [s[staged].name])]
+    half = older or len(inner) > 1 or _reads_tiles(view, kernel, root, (rows, columns))
+    extents = volume(others) or 1, m, n, k
+    product = None if joined or older else _product(stage, extents, shape, len(inner))
+    bm, bn, bk = _tile_sizes(s, stage, extents, shape, half, product, bool(joined))
     ro, ri = stage.split(fused(stage, rows), factor=bm)
     co, ci = stage.split(fused(stage, columns), factor=bn)
+    stays = 0
     if joined:
         place = own_programs(stage, others, co, ro, (ri, ci))
     else:
         order = [*others, *_order(s, stage, (m, ro, bm), (n, co, bn))]
         stage.reorder(*order, ri, ci)
+        # Where two programs fit, one's stores overlap the other's products anyway; and a tile that
+        # the copy engine does not store is held in registers while the next one is loaded.
+        alone = product is None or bm * bn * product.held > TWO_FIT
         tiles = _tiles(volume(others), _blocks(m, bm), _blocks(n, bn))
-        place = _grid(s, stage, stage.fuse(*order), _programs_stay(s, stage, tiles, many))
+        stays = _programs_stay(s, stage, tiles, many and alone and staged is not None)
+        place = _grid(s, stage, stage.fuse(*order), stays)
     stage.vectorize(ri)
     stage.vectorize(ci)
     turns = None if k is None else -(-k // bk)
     ahead = 1 + SHARED // (bk * (bm + bn) * _widest(shape))
     ahead = ahead if turns is None else min(ahead, turns)
-    stages = pick(s, f"{stage.name}.stages", (1, 2, 3, 4, 5), 3, ahead)
+    deep = 3 if product is None else fetched_ahead(product, bm, bn, SHARED, stays > 0)
+    # Pieces so small leave room for one more, and for two programs on a processor.
+    if joined and _narrow(shape) and bk * (bm + bn) * _widest(shape) <= SHARED // 9:
+        deep = 4
+    stages = pick(s, f"{stage.name}.stages", (1, 2, 3, 4, 5), deep, ahead)
     if staged is not None:
         s[staged].compute_at(stage, place)
     join(s[inner[0]], mapping, joined)
     for name in inner:
-        _contract_inner(s, s[name], stage, place, bk, stages)
+        contract_inner(s, s[name], stage, place, bk, stages, older)
     # Masks and offsets of lanes that cross rows are held in registers, beside the results.
-    most = 64 if joined else 128 if older else 256
+    most = 128 if older else 256
+    most = 64 if joined and older else most
     warps = 8 if bm * bn * len(inner) >= 128 * most else 4
     each = 1 if thin(m, n, k) else 8
     chosen = pick_warps(s, stage, (1, 2, 4, 8), warps, bm * bn // each)
     stage.launch(num_warps=chosen, num_stages=stages)
+
+
+def _reads_tiles(
+    view: View, kernel: Sequence[str], root: ComputeOp, sides: tuple[tuple[Axis, ...], ...]
+) -> bool:
+    """True when what follows the fold reads more that has rows and columns, such as a residual: a
+    tile of it is beside the results in registers, and goes through shared memory to get there."""
+    places = [[n for n, a in enumerate(root.axes) if among(a, side)] for side in sides]
+    for name in kernel:
+        op = view[name]
+        if is_reduction(op) or len(op.axes) != len(root.axes):
+            continue
+        for read in reads(*op.bodies):
+            used = tuple(axes_of(read))
+            if read.tensor.op.name not in kernel and all(
+                any(among(op.axes[n], used) for n in side) for side in places
+            ):
+                return True
+    return False
 
 
 def _joined(s: Schedule, group: Group) -> Sides:
@@ -160,8 +200,9 @@ def _order(
     if all(n is None or n > 1 for n in counts) and flip(s, f"{stage.name}.across", False):
         down, across = across, down
     extent, tiles, size = down
-    limit, whole = max(1, _blocks(extent, size) or 1), (extent or 0) // size
-    default = 8 if whole >= 8 and whole % 8 == 0 else 1
+    limit = max(1, _blocks(extent, size) or 1)
+    # Groups that are not whole would leave programs without a tile.
+    default = next((n for n in (8, 4) if extent is not None and limit % n == 0), 1)
     grouped = pick(s, f"{stage.name}.group", (1, 2, 4, 8, 16), default, limit)
     if grouped == 1:
         return [tiles, across[1]]
@@ -194,12 +235,16 @@ def _tile_sizes(
     extents: tuple[int, int | None, int | None, int | None],
     shape: Contraction,
     half: bool,
+    product: Product | None,
+    joined: bool,
 ) -> tuple[int, int, int]:
     """Rows, columns and depth of a tile, none of them larger than the padded extent; `extents` are
     how often there are such rows and columns, and theirs.
 
     Multipliers that read operands from shared memory leave the registers to a large tile of
     results; it is `half` as wide where registers hold the operands too, or several results.
+    Where axes are `joined`, elements are fetched by the threads: a fold of one step, in which no
+    fetch overlaps another, has small tiles, of which several programs share a processor.
     """
     batch, m, n, k = extents
     stored = stage.op.outputs[0].dtype.nbytes
@@ -208,8 +253,18 @@ def _tile_sizes(
     if not _narrow(shape) or thin(m, n, k):
         bm, bn, bk = 64, 64, 16 if _wide_products(shape) else 32
     most = [1 << 8 if e is None else pow2_at_least(e) for e in (m, n, k)]
-    if m is not None and n is not None:
-        bm, bn = _busy(batch, m, n, min(bm, most[0]), min(bn, most[1]))
+    if product is not None:
+        bm, bn = best_tile(replace(product, most=bm * bn))
+    else:
+        if joined and k is not None and _narrow(shape) and not thin(m, n, k):
+            if k <= bk:
+                bm, bn = 64, 128
+            elif k < 4 * bk and (extent_of(shape.folded[-1]) or bk) % bk:
+                bk = 2 * bk  # lanes that cross axes are fetched one by one, in few steps
+        if joined and n is not None:
+            bn = _little_idle(n, bn)
+        if m is not None and n is not None:
+            bm, bn = _busy(batch, m, n, min(bm, most[0]), min(bn, most[1]), joined)
     choices = (16, 32, 64, 128, 256)
     bm = pick(s, f"{stage.name}.bm", choices[:3] if thin(m, n, k) else choices, bm, most[0])
     bn = pick(s, f"{stage.name}.bn", choices[:3] if thin(m, n, k) else choices, bn, most[1])
@@ -217,17 +272,53 @@ def _tile_sizes(
     return bm, bn, pick(s, f"{stage.name}.bk", choices[:-1], bk, deepest)
 
 
+def product_of(stage: Stage, op: ComputeOp, shape: Contraction) -> Product | None:
+    """The product that a stage computes with what follows in `stage`, for the model of its time."""
+    rows, columns = longest(shape.rows), longest(shape.columns)
+    others = [a for a in op.axes if a is not rows and a is not columns]
+    extents = volume(others) or 1, extent_of(rows), extent_of(columns), volume(shape.folded)
+    return _product(stage, extents, shape, 1)
+
+
+def _product(
+    stage: Stage,
+    extents: tuple[int, int | None, int | None, int | None],
+    shape: Contraction,
+    held: int,
+) -> Product | None:
+    """The product for the model of its time; None for what that does not know: symbolic extents,
+    sides too short for the matrix units, operands of 32 bits."""
+    batch, m, n, k = extents
+    if m is None or n is None or k is None or thin(m, n, k) or not _narrow(shape):
+        return None
+    stored = stage.op.outputs[0].dtype.nbytes
+    return Product(batch, m, n, k, _widest(shape), stored, held)
+
+
 def thin(*extents: int | None) -> bool:
     """True when a side is too short for the matrix units: products are added up one by one."""
     return any(extent is not None and extent < LEAST for extent in extents)
 
 
-def _busy(others: int, m: int, n: int, bm: int, bn: int) -> tuple[int, int]:
+def _busy(others: int, m: int, n: int, bm: int, bn: int, joined: bool) -> tuple[int, int]:
     """Halve the longer side of a tile while there are fewer tiles than processors; `others` points
-    of the axes that are not tiled have tiles of their own."""
+    of the axes that are not tiled have tiles of their own.  Of two alike it is the columns, or
+    where axes are `joined` the rows, which are fetched lane by lane."""
     while max(bm, bn) > 2 * LEAST and others * -(-m // bm) * -(-n // bn) < PROCESSORS:
-        bm, bn = (bm // 2, bn) if bm > bn else (bm, bn // 2)
+        rows = bm > bn or (bm == bn and joined)
+        bm, bn = (bm // 2, bn) if rows else (bm, bn // 2)
     return bm, bn
+
+
+def _little_idle(extent: int, size: int) -> int:
+    """Half of `size`, and again, while that leaves less idle of the tiles along an extent, and more
+    than a quarter would be."""
+    while size > 4 * LEAST and 4 * (_blocks(extent, size) or 1) * size > 5 * extent:
+        half = size // 2
+        if (_blocks(extent, half) or 1) * half >= (_blocks(extent, size) or 1) * size:
+            break
+        size = half
+    return size
 
 
 def _narrow(shape: Contraction) -> bool:
@@ -245,9 +336,11 @@ def _wide_products(shape: Contraction) -> bool:
     return any(r.dtype.nbytes > 2 for operand in shape.operands for r in reads(operand))
 
 
-def _contract_inner(
-    s: Schedule, inner: Stage, stage: Stage, place: Axis, bk: int, stages: int
+def contract_inner(
+    s: Schedule, inner: Stage, stage: Stage, place: Axis, bk: int, stages: int, older: bool
 ) -> None:
+    """Attach a contraction at the loop `place` around a tile of `stage`: a pipelined loop in steps
+    of `bk`, whose operands the copy engine moves where the device is not `older` than that."""
     axes = reduce_axes(inner)
     flat = fused(inner, axes)
     ko, ki = inner.split(flat, factor=bk)
@@ -255,11 +348,21 @@ def _contract_inner(
     inner.pipeline(ko, num_stages=stages)
     inner.compute_at(stage, place)
     operands = movable(s, inner)
-    if len(axes) > 1 or not operands or not flip(s, f"{stage.name}.descriptors", True):
+    extent = extent_of(axes[-1])
+    if not operands or (len(axes) > 1 and (extent is None or extent % bk)):
+        return  # a piece of several folded axes is no box
+    # What is added up one by one is read into registers: the parts of such a fold gain nothing.
+    whole = all(plain(r) is not None for r in reads(*definitions(s)[inner.name].bodies))
+    used = [extent_of(a) for a in inner.op.axes] if isinstance(inner.op, ComputeOp) else []
+    usual = len(axes) == 1 and (whole or not thin(*used[1:]))
+    if not flip(s, f"{stage.name}.descriptors", usual):
         return
     for tensor in operands:
         staged = s.cache_read(tensor, "shared", [inner.op])
         s[staged].compute_at(inner, ko)
+    if not older and _all_moved(s, inner, operands):
+        # The copy engine fills with 0 what lies outside: the last step is like the others.
+        inner.partition(ko, "never")
 
 
 def movable(s: Schedule, inner: Stage) -> list[Tensor]:
@@ -270,12 +373,29 @@ def movable(s: Schedule, inner: Stage) -> list[Tensor]:
     direct = {r.tensor for r in reads(*op.bodies)}
     known = {stage.op for stage in s.plan.stages}
     found = reads(*definitions(s)[inner.name].bodies)
-    fine = [r for r in found if plain(r) is not None and _sixteen_bytes(r)]
+    fine = [r for r in found if is_box(r) and len(r.indices) >= 2 and rows_aligned(s, r)]
     there = [r.tensor for r in fine if r.tensor.op in known and r.tensor in direct]
     return [t for t in there if s[t].plan.attach.kind is AttachKind.ROOT]
 
 
-def _sixteen_bytes(read: TensorRead) -> bool:
-    """True when rows of the tensor start at multiples of 16 bytes, as the copy engine needs."""
-    size = size_of(read.tensor.shape[-1])
-    return len(read.indices) >= 2 and size is not None and size * read.dtype.nbytes % 16 == 0
+def is_box(read: TensorRead) -> bool:
+    """True when each index is an axis of its own, from where parts of a fold start."""
+    axes: list[Axis] = []
+    for index in read.indices:
+        match index:
+            case Axis():
+                axes.append(index)
+            case Binary(
+                op=BinaryOp.ADD,
+                a=Binary(op=BinaryOp.MUL, a=Axis(), b=Const()),
+                b=Axis() as inside,
+            ):
+                axes.append(inside)
+            case _:
+                return False
+    return len(set(axes)) == len(axes)
+
+
+def _all_moved(s: Schedule, inner: Stage, moved: Sequence[Tensor]) -> bool:
+    """True when the stage reads nothing but copies of the tensors in `moved`."""
+    return len(moved) == len(set(reads(*definitions(s)[inner.name].bodies)))

@@ -6,8 +6,11 @@ results in a kernel of their own, and a second kernel that folds those.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tedsl.expr.nodes import Axis
 from tedsl.expr.tensor import ComputeOp
+from tedsl.expr.visit import reads
 from tedsl.schedules.analysis import (
     Group,
     View,
@@ -16,7 +19,9 @@ from tedsl.schedules.analysis import (
     definitions,
     extent_of,
     first,
+    is_reduction,
     pow2_at_least,
+    readers_of,
     reduce_axes,
     volume,
 )
@@ -30,7 +35,20 @@ from tedsl.scheduling.stage import Stage
 MANY_PROGRAMS = 2 * PROCESSORS
 # Elements of a tile: 64 for each thread of four warps.
 TILE = 8192
-PARTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+# Terms of a fold that are written out, in place of a loop; the results of such a program where
+# there are many, and at least; the sides of its tile, of which so large a share may be idle.
+WRITTEN_OUT = 64
+WINDOWS, LEAST_WINDOWS = 2048, 128
+WIDTHS = (16, 32, 64, 128)
+HEIGHTS = (1, 2, 4, 8, 16, 32)
+IDLE = 1 / 8
+# Bytes of one access to memory, and those that a program loads at a turn.
+ACCESS = 16
+TURN = 8192
+# Columns that a program folds; and of which it folds many parts, where there are few columns.
+WIDE = 128
+PARTS_WIDE = 32
+PARTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
 def reduce_columns(s: Schedule, group: Group) -> None:
@@ -43,14 +61,21 @@ def reduce_columns(s: Schedule, group: Group) -> None:
         return
     extent, folded = extent_of(lane), _fold_length(view, group)
     widest = None if extent is None else pow2_at_least(extent)
-    width = pick(s, f"{stage.name}.columns", (32, 64, 128, 256, 512), 128, widest)
+    results = volume(root.axes)
+    wide = _wide(results, folded) if group.in_parts else WIDE
+    width = pick(s, f"{stage.name}.columns", (32, 64, 128, 256, 512), wide, widest)
     deepest = TILE // width if folded is None else min(TILE // width, pow2_at_least(folded))
-    depth = max(16, pow2_at_least(1024 // width)) if width < 128 else 16
-    depth = pick(s, f"{stage.name}.rows", (4, 8, 16, 32, 64), min(depth, 512), deepest)
-    parts = _parts(s, view, group, lane, width, depth)
+    nbytes = _nbytes(view, group)
+    aligned = extent is None or extent * nbytes % ACCESS == 0
+    turn = TURN if aligned else TURN // 2
+    depth = deepest if group.in_parts else turn // (width * nbytes)
+    depth = pick(s, f"{stage.name}.rows", (4, 8, 16, 32, 64), max(4, depth), deepest)
+    enough = (4 if aligned else 8) * MANY_PROGRAMS
+    parts = _parts(s, view, group, lane, (width, depth), enough)
     if parts > 1:
         _split_columns(s, group.inner[0], group.axes[group.inner[0]], lane, parts, width, depth)
-        depth = min(parts, max(1, TILE // width))
+        width = min(width, _wide(results, parts))
+        depth = min(parts, TILE // width)
     lo, li = stage.split(lane, factor=width)
     others = [a for a in root.axes if a is not lane]
     stage.reorder(*others, lo, li)
@@ -60,7 +85,88 @@ def reduce_columns(s: Schedule, group: Group) -> None:
         _fold_inside(s, s[name], depth)
         if reduce_axes(s[name]):
             s[name].compute_at(stage, grid)
-    stage.launch(num_warps=pick_warps(s, stage, (2, 4, 8), 4, width * depth))
+    if not group.follows:
+        stage.launch(num_warps=pick_warps(s, stage, (2, 4, 8), 4, width * depth))
+
+
+def fold_few(s: Schedule, group: Group) -> None:
+    """Short folds whose lanes are results: a tile of neighbouring results along up to three axes,
+    every term of which is read at once and added up in registers.
+
+    What neighbours in a tile read overlaps, as windows do: the taller the tile, the less of it is
+    read again by other programs.
+    """
+    view = definitions(s)
+    stage, root = s[group.root], view[group.root]
+    lane = crossed_row(view, group)
+    if lane is None:
+        return
+    others = [a for a in root.axes if a is not lane]
+    results = volume(root.axes)
+    largest = WINDOWS if results is None else min(WINDOWS, results // PROCESSORS)
+    width = pick(s, f"{stage.name}.columns", WIDTHS, *_fitting(lane, WIDTHS))
+    outer, inner = stage.split(lane, factor=width)
+    outers, lanes, tile = [outer], [inner], width
+    for axis, name in zip(reversed(others[-2:]), ("rows", "high"), strict=False):
+        within = [n for n in HEIGHTS if n * tile <= largest] or [1]
+        size = pick(s, f"{stage.name}.{name}", HEIGHTS, *_fitting(axis, within))
+        if size == 1:
+            outers.insert(0, axis)
+            continue
+        outer, inner = stage.split(axis, factor=size)
+        outers, lanes, tile = [outer, *outers], [inner, *lanes], tile * size
+    outers = [*others[:-2], *outers]
+    stage.reorder(*outers, *lanes)
+    grid = bind_all(stage, outers)
+    for axis in lanes:
+        stage.vectorize(axis)
+    for name in reversed(group.inner):
+        inner_stage = s[name]
+        axes = reduce_axes(inner_stage)
+        for axis in axes:
+            inner_stage.unroll(axis)
+        if axes:
+            inner_stage.compute_at(stage, grid)
+        else:
+            inner_stage.compute_inline()
+    stage.launch(num_warps=pick_warps(s, stage, (1, 2, 4, 8), 4, tile))
+
+
+def few(view: View, group: Group) -> bool:
+    """True when the kernel's folds are so short that they can be written out, and its results so
+    many that every processor has a tile of them."""
+    length, results = _fold_length(view, group), volume(view[group.root].axes)
+    if length is None or length > WRITTEN_OUT:
+        return False
+    return results is None or results >= PROCESSORS * LEAST_WINDOWS
+
+
+def _fitting(axis: Axis, choices: Sequence[int]) -> tuple[int, int | None]:
+    """The largest part of an axis that leaves little of its last copy idle, or else the one that
+    leaves least; and the largest that is of use."""
+    extent = extent_of(axis)
+    if extent is None:
+        return max(choices), None
+    most = pow2_at_least(extent)
+
+    def idle(size: int) -> float:
+        return -(-extent // size) * size / max(extent, 1) - 1.0
+
+    known = [size for size in choices if size <= most] or [most]
+    fine = [size for size in known if idle(size) <= IDLE]
+    return max(fine) if fine else min(known, key=idle), most
+
+
+def _wide(results: int | None, parts: int | None) -> int:
+    """Columns of which a program folds the parts: few, so that there are programs enough."""
+    few = results is not None and results < WIDE * MANY_PROGRAMS
+    return PARTS_WIDE if few and parts is not None and parts >= PARTS_WIDE else WIDE
+
+
+def _nbytes(view: View, group: Group) -> int:
+    """Bytes of the widest element that is folded."""
+    found = [r.tensor for name in group.inner for r in reads(*view[name].bodies)]
+    return max((tensor.dtype.nbytes for tensor in found if len(tensor.shape) > 1), default=4)
 
 
 def _fold_length(view: View, group: Group) -> int | None:
@@ -69,8 +175,12 @@ def _fold_length(view: View, group: Group) -> int | None:
     return None if None in lengths else max((n or 1 for n in lengths), default=1)
 
 
-def _parts(s: Schedule, view: View, group: Group, lane: Axis, width: int, depth: int) -> int:
-    """In how many stretches to fold, so that there are programs enough."""
+def _parts(
+    s: Schedule, view: View, group: Group, lane: Axis, tile: tuple[int, int], enough: int
+) -> int:
+    """In how many stretches to fold, so that there are programs enough, each with a tile of some
+    columns and rows at a turn."""
+    width, depth = tile
     folded, size = _fold_length(view, group), extent_of(lane)
     others = volume([a for a in view[group.root].axes if a is not lane])
     if group.in_parts or len(group.inner) > 1 or folded is None or size is None or others is None:
@@ -79,7 +189,7 @@ def _parts(s: Schedule, view: View, group: Group, lane: Axis, width: int, depth:
     if programs == 0 or programs >= MANY_PROGRAMS or not any_order(view[group.inner[0]]):
         return 1
     most = folded // (2 * depth)
-    fitting = max(1, min(256, 4 * MANY_PROGRAMS // programs, folded // depth))
+    fitting = max(1, min(1024, enough // programs, folded // depth))
     return pick(s, f"{s[group.root].name}.parts", PARTS, pow2_at_least(fitting), max(1, most))
 
 
@@ -125,8 +235,40 @@ def _split_columns(
     outer.launch(num_warps=4)
 
 
-def reduce_whole(s: Schedule, stage: Stage) -> None:
-    """A fold into one element: parts over the grid, then one program over the parts."""
+def take_results(s: Schedule, groups: Sequence[Group]) -> list[Group]:
+    """The kernels, where one of a single element takes in the folds into one element that only it
+    reads: their last step is done there."""
+    view = definitions(s)
+    readers, outputs = readers_of(view), {s[t].name for t in s.outputs}
+    kept = {group.root: group for group in groups}
+    for group in groups:
+        op = view[group.root]
+        users = {user for user, _ in readers[group.root]}
+        if op.axes or not is_reduction(op) or group.root in outputs or len(users) != 1:
+            continue
+        taker = kept.get(next(iter(users)))
+        if taker is not None and not view[taker.root].axes and not is_reduction(view[taker.root]):
+            taker.inner.append(group.root)
+            del kept[group.root]
+    return list(kept.values())
+
+
+def reduce_whole(s: Schedule, group: Group) -> None:
+    """A fold into one element, or some of them and what is computed of their results: parts over
+    the grid, then one program over the parts."""
+    stage = s[group.root]
+    if not group.inner:
+        _fold_whole(s, stage)
+        return
+    place = stage.fuse()
+    stage.bind(place, "blockIdx.x")
+    for name in group.inner:
+        _fold_whole(s, s[name])
+        s[name].compute_at(stage, place)
+
+
+def _fold_whole(s: Schedule, stage: Stage) -> None:
+    """Parts of a fold in programs of their own, and lanes over the parts."""
     op = stage.op
     if not isinstance(op, ComputeOp):
         return
@@ -144,14 +286,18 @@ def reduce_whole(s: Schedule, stage: Stage) -> None:
     fitting = 1 << 10 if total is None else pow2_at_least(total // (2 * block))
     choices = (32, 64, 128, 256, 512, 1024, 2048)
     parts = pick(s, f"{stage.name}.parts", choices, min(1024, fitting), max(fitting, 32))
-    part, _ = stage.split(flat, nparts=parts)
+    whole = None if total is None else block * -(-total // (block * parts))
+    part, _ = stage.split(flat, nparts=parts) if whole is None else stage.split(flat, factor=whole)
     partial = s[first(s.rfactor(op.outputs[0], part))]
     inner = definitions(s)[partial.name]
     folded = inner.reduce_axes
     piece = fused(partial, folded)
     _, lanes = partial.split(piece, factor=block)
     partial.vectorize(lanes)
-    partial.bind(inner.axes[0], "blockIdx.x")
+    (grid,) = inner.axes
+    partial.bind(grid, "blockIdx.x")
+    if total is not None and whole is not None and total % whole:
+        partial.cut(grid, total // whole)  # no masks in all parts but the last
     partial.launch(num_warps=pick(s, f"{stage.name}.warps", (4, 8, 16), 8))
     for axis in reduce_axes(stage):
         stage.vectorize(axis)

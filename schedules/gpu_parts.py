@@ -5,10 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tedsl.expr.visit import axes_of, reads
 from tedsl.schedules.analysis import (
     Group,
     among,
     definitions,
+    extent_of,
     first,
     is_reduction,
     pow2_at_least,
@@ -16,7 +18,14 @@ from tedsl.schedules.analysis import (
     volume,
 )
 from tedsl.schedules.chains import follow, follows
-from tedsl.schedules.choices import pick
+from tedsl.schedules.choices import flip, pick
+from tedsl.schedules.gpu_lanes import (
+    Piece,
+    fold_lanes,
+    in_one_access,
+    may_have_lanes,
+    split_in_lanes,
+)
 from tedsl.schedules.gpu_tiles import PROCESSORS, bind_all, pick_warps
 from tedsl.schedules.loops import fused
 from tedsl.scheduling.chain import chain_of
@@ -61,14 +70,19 @@ def split_chain(s: Schedule, group: Group, ends: Sequence[str]) -> bool:
     parts = pick(s, f"{group.root}.parts", fitting, default, max(fitting))
     if parts == 1:
         return False
-    _fold_parts(s, s[_split(s, last.name, parts)], s[group.root], -(-length // parts))
+    _fold_parts(s, s[_split(s, last.name, parts)], s[group.root], length)
     return True
 
 
 def _split(s: Schedule, name: str, parts: int) -> str:
     """Make parts of a chain stages of their own; returns the last of them."""
     stage = s[name]
-    part, _ = stage.split(reduce_axes(stage)[0], nparts=parts)
+    (axis,) = reduce_axes(stage)
+    length = extent_of(axis)
+    if length is None:
+        part, _ = stage.split(axis, nparts=parts)
+    else:
+        part, _ = stage.split(axis, factor=BLOCKS[0] * -(-length // (parts * BLOCKS[0])))
     return s[first(s.split_online(stage.op.outputs[0], part, casts=True))].name
 
 
@@ -85,17 +99,28 @@ def _in_chain(s: Schedule, name: str, last: str) -> bool:
 
 
 def _fold_parts(s: Schedule, partial: Stage, root: Stage, length: int) -> None:
-    """A program for each part of each row: one pass over it."""
+    """A program for each part of each row of `length` elements: one pass over it."""
     op = definitions(s)[partial.name]
-    bind_all(partial, op.axes)
     (folded,) = op.reduce_axes
-    block = pick(s, f"{root.name}.part_block", BLOCKS, 2048, pow2_at_least(length))
-    outer, piece = partial.split(folded, factor=block)
-    follow(partial, outer)
-    partial.vectorize(piece)
-    ahead = pick(s, f"{root.name}.part_stages", (1, 2, 3, 4, 5), 1, -(-length // block))
-    if ahead > 1:
-        partial.pipeline(outer, num_stages=ahead)
+    part = extent_of(folded) or 1
+    block = pick(s, f"{root.name}.part_block", BLOCKS, 2048, pow2_at_least(part))
+    ahead = pick(s, f"{root.name}.part_stages", (1, 2, 3, 4, 5), 1, -(-part // block))
+    fine = may_have_lanes(s, partial.name, block)
+    if fine and flip(s, f"{root.name}.part_lanes", True):
+        nbytes = max(
+            (r.dtype.nbytes for r in reads(*op.bodies) if folded in axes_of(*r.indices)), default=4
+        )
+        together = in_one_access(length, nbytes)
+        lanes = split_in_lanes(s, partial.name, Piece(block, together, ahead))
+        grid = bind_all(partial, definitions(s)[partial.name].axes)
+        fold_lanes(s, lanes, partial, grid)
+    else:
+        bind_all(partial, op.axes)
+        outer, piece = partial.split(folded, factor=block)
+        follow(partial, outer)
+        partial.vectorize(piece)
+        if ahead > 1:
+            partial.pipeline(outer, num_stages=ahead)
     warps = pick_warps(s, root, (2, 4, 8, 16), 8, block)
     partial.launch(num_warps=warps)
 

@@ -28,7 +28,16 @@ from tedsl.schedules.analysis import (
 )
 from tedsl.schedules.chains import chain_ends, follow, inline_between
 from tedsl.schedules.choices import flip, pick
-from tedsl.schedules.gpu_parts import few_rows, split_chain, spread
+from tedsl.schedules.gpu_along import run_beside
+from tedsl.schedules.gpu_lanes import (
+    ACCESS,
+    Piece,
+    fold_lanes,
+    in_one_access,
+    may_have_lanes,
+    split_in_lanes,
+)
+from tedsl.schedules.gpu_parts import split_chain, spread
 from tedsl.schedules.gpu_tiles import pick_warps, staying
 from tedsl.schedules.loops import fused
 from tedsl.scheduling.plan import AttachKind
@@ -40,19 +49,60 @@ from tedsl.scheduling.stage import Stage
 MAX_TILE = 32768
 MAX_SINGLE = 65536
 ROWS = (1, 2, 4, 8, 16)
+# Bytes of short rows that fill a program.
+FILLED = 4096
+# Up to how many elements of a tile are for how many warps: of 32 bits, of up to 16 bits, and of
+# short rows that start anywhere.
+WIDE_WARPS = ((512, 1), (1024, 2), (2048, 4), (4096, 8), (16384, 16))
+NARROW_WARPS = ((512, 1), (1024, 2), (8192, 4), (16384, 8), (32768, 16))
+LOOSE_WARPS = ((1024, 1), (2048, 2))
+# Elements of a row from which a loop over pieces of it is as fast as the whole at once.
+LOOPED = 8192
+# Elements of a row that is folded in large pieces.
+LONG = 65536
 # Rows that lie next to each other in memory fill a transaction of it together.
 CROSSED_ROWS = (16, 32, 64)
 
 
 @dataclass(frozen=True, slots=True)
+class _Shape:
+    """A row as a tile: its padded length, None where that is symbolic; whether all rows start where
+    an access to memory may; bytes of its widest element."""
+
+    length: int | None
+    aligned: bool
+    nbytes: int
+
+    @property
+    def filled(self) -> int:
+        """Elements of short rows that are worth a program."""
+        return FILLED // self.nbytes if self.aligned else FILLED // 4
+
+    @property
+    def long(self) -> bool:
+        """True for rows of many turns."""
+        return self.aligned and self.length is not None and self.length >= LONG
+
+    def warps(self, elements: int) -> int:
+        """Warps that hold so many elements: few of 16 bits, each with several accesses under way,
+        and fewer where rows are not aligned."""
+        limits = WIDE_WARPS if self.nbytes > 2 else NARROW_WARPS
+        limits = limits if self.aligned or elements > FILLED // 4 else LOOSE_WARPS
+        return next((warps for most, warps in limits if elements <= most), 32)
+
+
+@dataclass(frozen=True, slots=True)
 class _Rows:
-    """A kernel of rows: its stage, the axes of the rows and of what lies in a row."""
+    """A kernel of rows: its stage, the axes of the rows and of what lies in a row, a row as a tile,
+    and the stages that run in its loops."""
 
     stage: Stage
     rows: tuple[Axis, ...]
     columns: tuple[Axis, ...]
     crossed: Axis | None
     free: bool
+    shape: _Shape
+    beside: tuple[str, ...]
 
 
 def reduce_rows(s: Schedule, group: Group) -> None:
@@ -64,20 +114,31 @@ def reduce_rows(s: Schedule, group: Group) -> None:
     columns = tuple(a for a in root.axes if not among(a, rows))
     crossed = crossed_row(view, group)
     free = all(any_order(view[name]) for name in group.inner)
-    nest = _Rows(s[group.root], rows, columns, crossed, free)
-    length = _row_length(view, group, columns)
+    shape = _shape(view, group, columns)
+    beside = tuple(group.beside)
+    nest = _Rows(s[group.root], rows, columns, crossed, free, shape, beside)
+    length = shape.length
     fewest = 1 if crossed is None else CROSSED_ROWS[0]
     most = MAX_SINGLE if _single(view, group, columns) else MAX_TILE
     whole = free and length is not None and length * fewest <= most
-    if whole and length is not None and flip(s, f"{group.root}.whole_row", True):
+    # What only reads a row once has no use for all of it at hand, nor do threads without room.
+    limit = MAX_TILE if columns else LOOPED - 1
+    held = length is None or length <= limit or not chain_ends(s, group)
+    if whole and length is not None and flip(s, f"{group.root}.whole_row", held):
         _whole_rows(s, group, nest, length)
     else:
         _looped_rows(s, group, nest)
 
 
-def _tile_of_rows(
-    s: Schedule, nest: _Rows, length: int | None, elements: int | None, loaded: int
-) -> tuple[int, Axis]:
+def _shape(view: View, group: Group, columns: Sequence[Axis]) -> _Shape:
+    nbytes = max(_read_along(view, group, columns), default=4)
+    folds = [view[name].reduce_axes for name in group.inner if is_reduction(view[name])]
+    sizes = [volume(axes) for axes in (columns, *folds) if axes]
+    aligned = all(size is None or size * nbytes % ACCESS == 0 for size in sizes)
+    return _Shape(_row_length(view, group, columns), aligned, nbytes)
+
+
+def _tile_of_rows(s: Schedule, nest: _Rows, elements: int | None, loaded: int) -> tuple[int, Axis]:
     """Split the rows into tiles over the grid; returns the rows of a tile and the loop around it.
 
     `elements` of a row are in the tile, `loaded` bytes of each are read; None where it is a loop
@@ -85,7 +146,7 @@ def _tile_of_rows(
     """
     stage = nest.stage
     inner_row = nest.crossed if nest.crossed is not None else _innermost(nest.rows)
-    each = _rows_per_program(s, stage, inner_row, length, nest)
+    each = _rows_per_program(s, nest, inner_row, nest.shape if elements else None)
     outer, inner = stage.split(inner_row, factor=each)
     others = [a for a in nest.rows if a is not inner_row]
     stage.reorder(*others, outer, inner, *nest.columns)
@@ -94,6 +155,7 @@ def _tile_of_rows(
     held = 0 if elements is None else elements * each * loaded
     place = staying(s, stage, (*others, outer), tiles, held)
     stage.vectorize(inner)
+    run_beside(s, nest.beside, stage, each, place)
     return each, place
 
 
@@ -142,31 +204,25 @@ def _innermost(rows: Sequence[Axis]) -> Axis:
     return next((a for a in reversed(rows) if extent_of(a) != 1), rows[-1])
 
 
-def _rows_per_program(s: Schedule, stage: Stage, row: Axis, length: int | None, nest: _Rows) -> int:
+def _rows_per_program(s: Schedule, nest: _Rows, row: Axis, shape: _Shape | None) -> int:
     """Enough short rows to fill a tile; where rows are neighbours in memory, a transaction."""
-    extent = extent_of(row)
+    extent, length = extent_of(row), None if shape is None else shape.length
     most = 1 << 16 if extent is None else pow2_at_least(extent)
     if length is not None:
         most = min(most, max(1, MAX_TILE // length))
-    choices, default = ROWS, 1 if length is None else max(1, min(16, 1024 // length))
+    choices, default = ROWS, 1
+    if shape is not None and length is not None:
+        default = max(1, min(16, shape.filled // length))
     if nest.crossed is not None or not nest.free:
         choices, default = CROSSED_ROWS, 32
-    return pick(s, f"{stage.name}.rows", choices, pow2_at_least(default), most)
-
-
-def _warps(elements: int) -> int:
-    """Warps that hold a tile at 16 to 64 elements a thread."""
-    for limit, warps in ((512, 1), (1024, 2), (4096, 4), (16384, 8), (32768, 16)):
-        if elements <= limit:
-            return warps
-    return 32
+    return pick(s, f"{nest.stage.name}.rows", choices, pow2_at_least(default), most)
 
 
 def _whole_rows(s: Schedule, group: Group, nest: _Rows, length: int) -> None:
     """All lanes of a row at once; what several stages read is loaded into registers first."""
     stage = nest.stage
     loaded = sum(_read_along(definitions(s), group, nest.columns))
-    each, place = _tile_of_rows(s, nest, length, length, loaded)
+    each, place = _tile_of_rows(s, nest, length, loaded)
     for axis in nest.columns:
         stage.vectorize(axis)
     for name in reversed(group.inner):
@@ -179,7 +235,7 @@ def _whole_rows(s: Schedule, group: Group, nest: _Rows, length: int) -> None:
         staged = s.cache_read(tensor, "local", [s[user].op for user in users])
         s[staged].compute_at(stage, place)
     elements = length * each
-    chosen = pick_warps(s, stage, (1, 2, 4, 8, 16, 32), _warps(elements), elements)
+    chosen = pick_warps(s, stage, (1, 2, 4, 8, 16, 32), nest.shape.warps(elements), elements)
     stage.launch(num_warps=chosen)
 
 
@@ -188,24 +244,30 @@ def _looped_rows(s: Schedule, group: Group, nest: _Rows) -> None:
     result."""
     stage = nest.stage
     ends = chain_ends(s, group) if nest.free else []
-    # One pass repairs what it has at every turn, which pays where it lets parts of a row run apart.
-    apart = nest.crossed is None and bool(nest.columns) and few_rows(volume(nest.rows))
-    once = bool(ends) and flip(s, f"{stage.name}.online", apart)
+    known = nest.crossed is None and nest.shape.length is not None
+    once = bool(ends) and flip(s, f"{stage.name}.online", known)
     if once:
         inline_between(s, group.inner)
         group.inner = [name for name in group.inner if reduce_axes(s[name])]
-        if nest.crossed is None and split_chain(s, group, ends):
+        if nest.crossed is None and not group.beside and split_chain(s, group, ends):
             spread(s, group)
             return
-    each, place = _tile_of_rows(s, nest, None, None, 0)
+    each, place = _tile_of_rows(s, nest, None, 0)
     view = definitions(s)
     folds = [view[n].reduce_axes for n in reversed(group.inner) if is_reduction(view[n])]
     longest = _longest([nest.columns, *folds])
     most = 1 << 16 if longest is None else pow2_at_least(longest)
     pieces = bool(nest.columns) or any(any_order(view[n]) for n in group.inner)
-    block = _piece(s, stage, each, most) if pieces else 1
+    block = _piece(s, nest, each, most) if pieces else 1
     turns = None if longest is None else -(-longest // block)
     ahead = pick(s, f"{stage.name}.stages", (1, 2, 3, 4, 5), 1, turns if pieces else 1)
+    merged = _lanes(
+        s,
+        nest,
+        ends if once else (),
+        Piece(block, in_one_access(longest, nest.shape.nbytes), ahead),
+        place,
+    )
     if nest.columns:
         outer, piece = stage.split(fused(stage, nest.columns), factor=block)
         stage.vectorize(piece)
@@ -214,7 +276,7 @@ def _looped_rows(s: Schedule, group: Group, nest: _Rows) -> None:
     for name in reversed(group.inner):
         inner = s[name]
         axes = reduce_axes(inner)
-        if inner.plan.attach.kind is not AttachKind.ROOT:
+        if inner.plan.attach.kind is not AttachKind.ROOT or name in merged:
             continue
         if not axes:
             inner.compute_inline()
@@ -229,16 +291,37 @@ def _looped_rows(s: Schedule, group: Group, nest: _Rows) -> None:
         inner.vectorize(piece)
         if ahead > 1:
             inner.pipeline(outer, num_stages=ahead)
-    chosen = pick_warps(s, stage, (1, 2, 4, 8, 16, 32), 8, each * block)
+    # Two accesses for each thread at a turn.
+    few = max(1, each * block * nest.shape.nbytes // (64 * ACCESS))
+    default = min(few, 16) if merged and nest.shape.aligned else 8
+    chosen = pick_warps(s, stage, (1, 2, 4, 8, 16, 32), default, each * block)
     stage.launch(num_warps=chosen)
 
 
-def _piece(s: Schedule, stage: Stage, rows: int, most: int) -> int:
+def _lanes(
+    s: Schedule, nest: _Rows, ends: Sequence[str], piece: Piece, place: Axis
+) -> frozenset[str]:
+    """Give each lane results of its own in the chains that end in `ends`, where that is chosen;
+    returns the reductions that merge lanes then, which are placed."""
+    stage = nest.stage
+    fine = bool(ends) and nest.crossed is None
+    fine = fine and all(may_have_lanes(s, name, piece.block) for name in ends)
+    if not fine or not flip(s, f"{stage.name}.lanes", True):
+        return frozenset()
+    merged: set[str] = set()
+    for name in ends:
+        lanes = split_in_lanes(s, name, piece)
+        fold_lanes(s, lanes, stage, place)
+        merged.update(lanes.chain)
+    return frozenset(merged)
+
+
+def _piece(s: Schedule, nest: _Rows, rows: int, most: int) -> int:
     """Elements of a row that are folded at once."""
     many = rows >= CROSSED_ROWS[0]
-    default = max(16, 2048 // rows) if many else 2048
+    default = max(16, 2048 // rows) if many else 4096 if nest.shape.long else 2048
     sizes = (16, 32, 64, 128, 256) if many else (512, 1024, 2048, 4096, 8192)
-    return pick(s, f"{stage.name}.block", sizes, default, min(most, MAX_TILE // rows))
+    return pick(s, f"{nest.stage.name}.block", sizes, default, min(most, MAX_TILE // rows))
 
 
 def _longest(groups: Sequence[Sequence[Axis]]) -> int | None:

@@ -17,7 +17,8 @@ from tedsl.schedules.analysis import (
     volume,
 )
 from tedsl.schedules.choices import pick
-from tedsl.schedules.gpu_contract import longest
+from tedsl.schedules.gpu_contract import longest, product_of
+from tedsl.schedules.gpu_model import STEP, in_parts
 from tedsl.schedules.gpu_tiles import PROCESSORS
 from tedsl.schedules.loops import fused
 from tedsl.scheduling.schedule import Schedule
@@ -28,7 +29,6 @@ LONG_ROW = 8192
 LONG_PRODUCT = 512
 # A tile of a contraction that keeps the matrix units busy.
 TILE = 64
-STEP = 64
 
 
 def few_parts(s: Schedule, view: View, group: Group) -> int:
@@ -56,16 +56,24 @@ def few_parts(s: Schedule, view: View, group: Group) -> int:
     if programs >= PROCESSORS or folded < 2 * shortest:
         return 1
     fitting = [n for n in PARTS if n * shortest <= folded]
-    if shape is not None:
-        fitting = [n for n in fitting if folded % (n * STEP) == 0]
     default = max((n for n in fitting if n * programs <= 2 * PROCESSORS), default=1)
+    product = None if shape is None else product_of(s[group.root], op, shape)
+    if product is not None:
+        default = min(fitting, key=lambda n: in_parts(product, n))
     return pick(s, f"{group.root}.parts", fitting, default, max(fitting, default=1))
 
 
 def split_few(s: Schedule, group: Group, parts: int) -> Group:
     """Make the partial results a stage of their own; `group` then folds those."""
     stage = s[group.inner[0]]
-    part, _ = stage.split(fused(stage, reduce_axes(stage)), nparts=parts)
+    axes = reduce_axes(stage)
+    folded = volume(axes)
+    if folded is None or contraction(definitions(s)[stage.name]) is None:
+        part, _ = stage.split(fused(stage, axes), nparts=parts)
+    else:
+        # Whole steps, so that the copy engine finds rows at multiples of 16 bytes.
+        each = -(-folded // (parts * STEP)) * STEP
+        part, _ = stage.split(fused(stage, axes), factor=each)
     partial = s[first(s.rfactor(stage.op.outputs[0], part))]
     group.contracts, group.in_parts = False, True
     own = definitions(s)[partial.name]

@@ -19,10 +19,10 @@ EACH = 256
 PER_PROCESSOR = (0, 1, 2, 4, 8)
 
 
-def bind_all(stage: Stage, axes: Sequence[Axis]) -> Axis:
-    """Fuse `axes` and make them the grid."""
+def bind_all(stage: Stage, axes: Sequence[Axis], descending: bool = False) -> Axis:
+    """Fuse `axes` and make them the grid, whose last programs start first if it is `descending`."""
     grid = fused(stage, axes)
-    stage.bind(grid, "blockIdx.x")
+    stage.bind(grid, "blockIdx.x", descending=descending)
     return grid
 
 

@@ -8,7 +8,7 @@ not move on is then kept as well.  Imports `ir` and the other files of `static`.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tedsl.autotune.static.device import CpuFacts, Weights
@@ -17,6 +17,7 @@ from tedsl.autotune.static.leaves import Leaf, Loop, Nest, nest_of
 from tedsl.autotune.static.moves import Mover, Probe
 from tedsl.autotune.static.operations import Operations, operations
 from tedsl.autotune.static.points import Values, layout
+from tedsl.autotune.static.traffic import Traffic
 from tedsl.expr.nodes import Axis, Binary, BinaryOp, Expr
 from tedsl.expr.visit import walk
 from tedsl.ir.nodes import (
@@ -47,7 +48,11 @@ NARROW_GATHER = 1.5
 
 @dataclass(frozen=True, slots=True)
 class CpuEstimate:
-    """The figures of one kernel: seconds, vector instructions, bytes from behind each cache."""
+    """The figures of one kernel: seconds, vector instructions, bytes from behind each cache.
+
+    `core_seconds`, `memory_seconds` and `enter_seconds` are what the cores, device memory and the
+    start of parallel loops take alone; `traffic` is what moves when the caches are cold.
+    """
 
     name: str
     seconds: float
@@ -62,6 +67,10 @@ class CpuEstimate:
     vectors: float
     lanes: float
     entered: float
+    core_seconds: float
+    memory_seconds: float
+    enter_seconds: float
+    traffic: Mapping[Buffer, Traffic]
 
 
 def estimate_on_cpu(
@@ -127,14 +136,13 @@ class _CpuModel:
         l3 = self._traffic(facts.l2)
         dram = self._traffic(facts.l3)
         core = smooth(compute, ports, chains, l2 / FROM_L2, l3 / FROM_L3, sharpness=4.0)
-        seconds = smooth(
-            core / clock / share,
-            dram / facts.bandwidth,
-            sharpness=self.weights.sharpness,
-        )
+        alone, memory = core / clock / share, dram / facts.bandwidth
+        seconds = smooth(alone, memory, sharpness=self.weights.sharpness)
+        begun = entered * self.weights.enter
         return CpuEstimate(
-            self.nest.func.name, seconds + entered * self.weights.enter, compute, ports, chains,
-            l2, l3, dram, flops, share, vectors, lanes / max(compute, 1.0), entered,
+            self.nest.func.name, seconds + begun, compute, ports, chains, l2, l3, dram, flops,
+            share, vectors, lanes / max(compute, 1.0), entered, alone, memory, begun,
+            self.cold_traffic(),
         )  # fmt: skip
 
     def _parallel(self) -> tuple[float, float]:
@@ -214,34 +222,87 @@ class _CpuModel:
 
     def _traffic(self, capacity: int) -> float:
         """Bytes that a cache of this size fetches from behind it."""
-        needs = self._needs()
-        room = capacity * KEPT
         total = 0.0
         seen: dict[tuple[Buffer, int], float] = {}
-        for access in self.accesses:
-            loops = access.leaf.loops
-            depth = 0
-            while depth < len(loops) and needs.get(id(loops[depth]), 0.0) > room:
-                depth += 1
-            amount = self._fetched(access, depth, depth == 0, capacity == self.facts.l3)
-            key = (access.buffer, id(loops[depth]) if depth < len(loops) else id(access.leaf))
+        for access, depth, amount in self._misses(capacity):
+            local = access.buffer.scope is not Scope.GLOBAL
+            if depth == 0 and (local or capacity == self.facts.l3):
+                amount = 0.0  # a call finds it where the one before has left it
+            elif access.writes and not local:
+                amount *= 2.0
+            key = (access.buffer, self._place(access, depth))
             before = seen.get(key, 0.0)
             total += max(0.0, amount - before)
             seen[key] = max(before, amount)
         return total
 
-    def _fetched(self, access: _Access, depth: int, whole: bool, last: bool) -> float:
+    def cold_traffic(self) -> dict[Buffer, Traffic]:
+        """Bytes of each buffer from and to device memory when the caches are cold at first."""
+        found: dict[Buffer, Traffic] = {}
+        seen: dict[tuple[Buffer, bool, int], float] = {}
+        for access, depth, amount in self._misses(self.facts.l3):
+            buffer = access.buffer
+            if buffer.scope is not Scope.GLOBAL:
+                continue
+            key = (buffer, access.writes, self._kept_in(access, depth))
+            share = max(0.0, amount - seen.get(key, 0.0))
+            seen[key] = max(amount, seen.get(key, 0.0))
+            whole = float(_size(self.mover, buffer) * buffer.dtype.nbytes)
+            known = found.get(buffer, Traffic())
+            if access.writes:
+                known = Traffic(known.read, min(whole, known.written + share))
+                if isinstance(access.leaf.stmt, Accumulate) and not self._is_new(access):
+                    known = Traffic(min(whole, known.read + share), known.written)
+            elif not self._is_made_here(access):
+                read = known.read + share
+                known = Traffic(min(whole, read) if depth == 0 else read, known.written)
+            found[buffer] = known
+        return found
+
+    def _is_made_here(self, access: _Access) -> bool:
+        """True when the kernel has written what it reads."""
+        places = [a.leaf.place for a in self.accesses if a.buffer is access.buffer and a.writes]
+        return any(place < access.leaf.place for place in places)
+
+    def _is_new(self, access: _Access) -> bool:
+        """True when what is accumulated into was set by the kernel before."""
+        return any(
+            a.buffer is access.buffer and a.writes and isinstance(a.leaf.stmt, Store)
+            for a in self.accesses
+        )
+
+    def _misses(self, capacity: int) -> Iterator[tuple[_Access, int, float]]:
+        """Each access, from which of its loops on a cache of this size keeps its data, and the
+        bytes that it alone fetches."""
+        needs = self._needs()
+        for access in self.accesses:
+            loops = access.leaf.loops
+            depth = 0
+            while depth < len(loops) and needs.get(id(loops[depth]), 0.0) > capacity * KEPT:
+                depth += 1
+            yield access, depth, self._fetched(access, depth)
+
+    def _place(self, access: _Access, depth: int) -> int:
+        """Which run of loops it is that finds its data in the cache."""
+        loops = access.leaf.loops
+        return id(loops[depth]) if depth < len(loops) else id(access.leaf)
+
+    def _kept_in(self, access: _Access, depth: int) -> int:
+        """The loop of which each iteration finds what it touches twice in the last cache."""
+        around = access.leaf.loops[depth - 1] if depth else None
+        if around is None:
+            return 0
+        fits = self._needs(inside=1).get(id(around), 0.0) <= self.facts.l3 * KEPT
+        return id(around) if fits else self._place(access, depth)
+
+    def _fetched(self, access: _Access, depth: int) -> float:
         """Bytes of one access, when the loops from `depth` on find their data in the cache."""
         leaf, loops = access.leaf, access.leaf.loops
         inside = math.prod(max(loop.trips, 1e-9) for loop in loops[depth:])
         entries = leaf.times / inside
         if depth and not access.loops[depth - 1]:
             entries /= max(loops[depth - 1].trips, 1e-9)
-        amount = access.nbytes(depth, self._extra(access, depth)) * max(entries, 1.0)
-        local = access.buffer.scope is not Scope.GLOBAL
-        if whole and (local or last):
-            return 0.0  # a call finds it where the one before has left it
-        return amount * (2.0 if access.writes and not local else 1.0)
+        return access.nbytes(depth, self._extra(access, depth)) * max(entries, 1.0)
 
     def _extra(self, access: _Access, depth: int) -> Mapping[TileAxis, int]:
         found: dict[TileAxis, int] = {}
@@ -258,14 +319,14 @@ class _CpuModel:
             self.fakes[id(loop)] = known
         return known
 
-    def _needs(self) -> dict[int, float]:
-        """Bytes that one run of each loop touches, by the loop's identity."""
+    def _needs(self, inside: int = 0) -> dict[int, float]:
+        """Bytes that one run of each loop touches, or one iteration, by the loop's identity."""
         found: dict[int, dict[Buffer, float]] = {}
         for access in self.accesses:
             for depth, loop in enumerate(access.leaf.loops):
                 # What one iteration touches decides whether the next finds it again.
-                extra = self._extra(access, depth)
-                need = access.nbytes(depth, extra)
+                extra = self._extra(access, depth + inside)
+                need = access.nbytes(depth + inside, extra)
                 mine = found.setdefault(id(loop), {})
                 mine[access.buffer] = max(mine.get(access.buffer, 0.0), need)
         return {loop: sum(each.values()) for loop, each in found.items()}

@@ -27,8 +27,9 @@ __all__ = ["Estimate", "Features", "estimate"]
 class Estimate:
     """What a program asks for and how long it should take.
 
-    Of several kernels, `registers`, `shared` and `occupancy` are those of the greediest; `bytes`,
-    `flops` and `seconds` are of all launches.  `cannot_launch` is a reason that is proved, or None.
+    Of several kernels, `registers`, `shared` and `occupancy` are those of the greediest, `programs`
+    of the longest; `bytes`, `flops` and `seconds` are of all launches.  `cannot_launch` is a reason
+    that is proved, or None.
     """
 
     seconds: float
@@ -38,6 +39,8 @@ class Estimate:
     waves: float = 0.0
     bytes: float = 0.0
     flops: float = 0.0
+    programs: float = 0.0
+    kernels: int = 0
     cannot_launch: str | None = None
     features: Features = field(default_factory=dict[str, float])
 
@@ -78,7 +81,7 @@ def _on_gpu(
         one = estimate_kernel(func, known, facts, weights, resident)
         found.append((one, times))
         seconds += times * (one.seconds + facts.launch)
-        resident = _left(module, func, facts)
+        resident = left_in_cache(module, func, facts)
     if any(one.held.shared > facts.shared_block for one, _ in found):
         seconds *= UNLIKELY
     return Estimate(
@@ -89,6 +92,8 @@ def _on_gpu(
         waves=max((k.waves for k, _ in found), default=0.0),
         bytes=sum(k.dram * n for k, n in found),
         flops=sum(k.flops * n for k, n in found),
+        programs=max(found, key=lambda pair: pair[0].seconds * pair[1])[0].programs if found else 0,
+        kernels=len(found),
         cannot_launch=next(
             (f"{k.name}: {k.cannot_launch}" for k, _ in found if k.cannot_launch), None
         ),
@@ -126,6 +131,8 @@ def _on_cpu(
         seconds=seconds,
         bytes=sum(k.dram * n for k, n in found),
         flops=sum(k.flops * n for k, n in found),
+        programs=main.threads,
+        kernels=len(found),
         features=features,
     )
 
@@ -150,7 +157,7 @@ def _launched(func: Func, values: Mapping[Expr, Values]) -> bool:
     return func.when is None or bool(Points(values).value(func.when))
 
 
-def _left(module: Module, func: Func, facts: GpuFacts) -> frozenset[Buffer]:
+def left_in_cache(module: Module, func: Func, facts: GpuFacts) -> frozenset[Buffer]:
     """Workspaces of a kernel that the next one finds in the second-level cache."""
     mine = global_buffers(func) & frozenset(module.workspaces)
     sizes = {b: math.prod(int(getattr(n, "value", 1 << 20)) for n in b.shape) for b in mine}

@@ -25,6 +25,7 @@ from tedsl.autotune.static.leaves import Leaf, Nest, nest_of
 from tedsl.autotune.static.moves import Move, Mover
 from tedsl.autotune.static.operations import Operations, operations
 from tedsl.autotune.static.points import Values
+from tedsl.autotune.static.traffic import QUICK, Traffic, total, traffic_of
 from tedsl.dtypes import DType
 from tedsl.expr.nodes import Expr
 from tedsl.ir.nodes import Accumulate, Buffer, Dot, Func, Scope, Store
@@ -88,6 +89,7 @@ class KernelEstimate:
     waves: float
     dram: float
     l2: float
+    traffic: Mapping[Buffer, Traffic]
     flops: float
     special: float
     instructions: float
@@ -108,6 +110,7 @@ def estimate_kernel(
     facts: GpuFacts,
     weights: Weights,
     resident: frozenset[Buffer] = frozenset(),
+    slots: int = QUICK,
 ) -> KernelEstimate:
     """The figures of one kernel.
 
@@ -117,6 +120,7 @@ def estimate_kernel(
         facts: of the device.
         weights: of the model.
         resident: buffers that the kernel before has left in the second-level cache.
+        slots: runs of programs that are looked at for what they share.
     """
     nest = nest_of(func, sizes)
     warps = func.launch.num_warps or DEFAULT_WARPS
@@ -124,7 +128,9 @@ def estimate_kernel(
     counted = [(leaf, _operations(leaf, warps * THREADS)) for leaf in nest.leaves]
     moves = [m for leaf, found in counted for m in mover.moves(leaf, found)]
     figures = held(nest, moves, warps, facts)
-    return _Model(nest, counted, moves, mover, figures, warps, facts, weights).estimate(resident)
+    return _Model(nest, counted, moves, mover, figures, warps, facts, weights).estimate(
+        resident, slots
+    )
 
 
 def _operations(leaf: Leaf, threads: int) -> Operations:
@@ -166,7 +172,7 @@ class _Model:
         for move in moves:
             self.by_leaf.setdefault(move.leaf.place, []).append(move)
 
-    def estimate(self, resident: frozenset[Buffer]) -> KernelEstimate:
+    def estimate(self, resident: frozenset[Buffer], slots: int) -> KernelEstimate:
         """The figures of the kernel."""
         facts, weights, nest = self.facts, self.weights, self.nest
         units, alone = self._program()
@@ -177,7 +183,8 @@ class _Model:
         rounds = -(-each // occupancy)
         chain = alone * (rounds - 1 + imbalance)
         processor = smooth((each - 1 + imbalance) * busy, chain, sharpness=weights.sharpness)
-        dram, l2 = self._traffic(occupancy, resident)
+        traffic = self._traffic(occupancy, resident, slots)
+        dram, l2 = total(traffic), self._requests(occupancy)
         memory = dram / (facts.bandwidth * weights.dram_share)
         cache = l2 / (facts.l2_bandwidth * weights.l2_share)
         return KernelEstimate(
@@ -191,6 +198,7 @@ class _Model:
             waves=nest.programs / (facts.processors * occupancy),
             dram=dram,
             l2=l2,
+            traffic=traffic,
             flops=sum(self._flops(leaf, found) for leaf, found in self.counted) * nest.programs,
             special=units.special,
             instructions=units.issue,
@@ -356,49 +364,29 @@ class _Model:
             most = sampled if most is None else most + sampled
         return 1.0 if most is None or not total else max(1.0, float(most.max()) / total)
 
-    def _traffic(self, occupancy: int, resident: frozenset[Buffer]) -> tuple[float, float]:
-        """Bytes from and to device memory, and from and to the second-level cache."""
-        programs = self.nest.programs
-        wave = max(1, min(programs, self.facts.processors * occupancy))
-        grouped: dict[Buffer, list[Move]] = {}
-        for move in self.moves:
-            grouped.setdefault(move.buffer, []).append(move)
-        per_wave: dict[Buffer, tuple[float, float]] = {}
-        for buffer, moves in grouped.items():
-            each = [
-                min(m.moved * m.steps * programs, m.moved * m.steps * wave / m.shared_by)
-                for m in moves
-            ]
-            per_wave[buffer] = (max(each), sum(each))
-        live = sum(most for most, _ in per_wave.values())
-        capacity = 0.6 * self.facts.l2
-        again = _share(live, capacity)
-        waves = programs / wave
-        unique: dict[Buffer, float] = {}
-        demand: dict[Buffer, float] = {}
-        for buffer, (most, total) in per_wave.items():
-            whole = math.prod(self.mover.shape(buffer)) * buffer.dtype.nbytes
-            demand[buffer] = (most + (total - most) * again) * waves
-            unique[buffer] = min(whole, demand[buffer])
-        missed = _share(sum(unique.values()), capacity)
-        l2 = self._requests(unique, occupancy)
-        dram = 0.0
-        for buffer, need in demand.items():
-            first = 0.0 if buffer in resident else unique[buffer]
-            written = any(m.writes for m in grouped[buffer])
-            extra = 0.0 if written and len(grouped[buffer]) == 1 else need - unique[buffer]
-            dram += first + extra * missed
-        return dram, l2
+    def _traffic(
+        self, occupancy: int, resident: frozenset[Buffer], slots: int
+    ) -> dict[Buffer, Traffic]:
+        """Bytes from and to device memory."""
+        running = max(1, min(self.nest.programs, self.facts.processors * occupancy))
+        return traffic_of(
+            self.moves, self.mover, resident, wave=running, cache=self.facts.l2, slots=slots
+        )
 
-    def _requests(self, unique: Mapping[Buffer, float], occupancy: int) -> float:
+    def _requests(self, occupancy: int) -> float:
         """Bytes from and to the second-level cache: what stays in a processor's own is asked for
         once."""
-        facts = self.facts
+        facts, programs = self.facts, self.nest.programs
         first = facts.shared_processor - self.held.shared * occupancy
+        unique: dict[Buffer, float] = {}
+        for move in self.moves:
+            whole = math.prod(self.mover.shape(move.buffer)) * move.buffer.dtype.nbytes
+            known = unique.get(move.buffer, 0.0)
+            unique[move.buffer] = min(whole, known + move.moved * move.steps * programs)
         small = {b for b, n in unique.items() if n < first / 2}
         total = 0.0
         for move in self.moves:
-            need = move.moved * move.times * self.nest.programs
+            need = move.moved * move.times * programs
             if move.buffer in small and not move.writes and not move.staged:
                 need = min(need, unique[move.buffer] * facts.processors)
             total += need
@@ -416,11 +404,6 @@ class _Model:
                 f"{self.facts.shared_block}"
             )
         return None
-
-
-def _share(wanted: float, capacity: float) -> float:
-    """Which part of what was used before is gone from a cache of this capacity."""
-    return min(1.0, max(0.0, (wanted - capacity) / capacity))
 
 
 def smooth(*times: float, sharpness: float) -> float:

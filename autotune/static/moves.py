@@ -16,7 +16,8 @@ from tedsl.autotune.static.leaves import Leaf, Nest
 from tedsl.autotune.static.operations import Operations
 from tedsl.autotune.static.points import Layout, Points, Values, layout, row_major
 from tedsl.expr.nodes import Axis, Expr
-from tedsl.ir.nodes import Accumulate, Buffer, Load, Scope, Store, TileAxis
+from tedsl.expr.visit import walk
+from tedsl.ir.nodes import Accumulate, Buffer, Dot, Load, Scope, Store, TileAxis
 from tedsl.ir.visit import tile_axes
 
 WAVE = 1024
@@ -35,6 +36,9 @@ class Move:
         shared_by: programs of a wave that touch the same elements, in the mean.
         staged: True when the copy engine moves it, not the threads.
         moving: the innermost loop that changes the address, as a number of loops from outside.
+        indices, mask: of the access.
+        pattern: equal for accesses whose addresses differ by a constant.
+        scattered: True when an index was read from memory.
     """
 
     buffer: Buffer
@@ -46,6 +50,10 @@ class Move:
     shared_by: float
     staged: bool
     moving: int
+    indices: tuple[Expr, ...]
+    mask: Expr | None
+    pattern: bytes
+    scattered: bool
 
     @property
     def nbytes(self) -> int:
@@ -84,18 +92,23 @@ class Mover:
         """The accesses of one statement to device memory."""
         stmt = leaf.stmt
         loads = [load for load, _ in found.loads if load.buffer.scope is Scope.GLOBAL]
+        inside = [n for load in loads for n in walk(*load.indices) if isinstance(n, Load)]
+        loads += [n for n in dict.fromkeys(inside) if n.buffer.scope is Scope.GLOBAL]
         target = _written(stmt)
         if not loads and target is None:
             return []
         probe = Probe(self, leaf)
         pure = isinstance(stmt, Store) and isinstance(stmt.value, Load)
         staged = pure and isinstance(stmt, Store) and stmt.buffer.scope is Scope.SHARED
-        result = [probe.move(n.buffer, n.indices, writes=False, staged=staged) for n in loads]
+        result = [
+            probe.move(n.buffer, n.indices, n.mask, writes=False, staged=staged) for n in loads
+        ]
         if target is not None:
             held = pure and _from_shared(stmt)
-            result.append(probe.move(target, stmt.indices, writes=True, staged=held))
+            mask = None if isinstance(stmt, Dot) else stmt.mask
+            result.append(probe.move(target, stmt.indices, mask, writes=True, staged=held))
             if isinstance(stmt, Accumulate):
-                result.append(probe.move(target, stmt.indices, writes=False, staged=False))
+                result.append(probe.move(target, stmt.indices, mask, writes=False, staged=False))
         return result
 
     def row_major(self, buffer: Buffer) -> tuple[int, ...]:
@@ -152,8 +165,16 @@ class Probe:
         self.rows, self.size = rows, size
         self.points = Points(env)
 
-    def move(self, buffer: Buffer, indices: Sequence[Expr], *, writes: bool, staged: bool) -> Move:
-        """The access to `buffer[indices]`."""
+    def move(
+        self,
+        buffer: Buffer,
+        indices: Sequence[Expr],
+        mask: Expr | None,
+        *,
+        writes: bool,
+        staged: bool,
+    ) -> Move:
+        """The access to `buffer[indices]` where `mask` holds."""
         at = self._addresses(buffer, indices)
         base = int(at[0])
         steps = [int(a) - base for a in at[1 : self.rows]]
@@ -170,6 +191,10 @@ class Probe:
             (self.size - self.rows) / max(distinct, 1),
             staged,
             moving,
+            tuple(indices),
+            mask,
+            (at - base).tobytes(),
+            any(isinstance(node, Load) for node in walk(*indices)),
         )
 
     def steps(self, buffer: Buffer, indices: Sequence[Expr]) -> tuple[int, list[int], list[int]]:

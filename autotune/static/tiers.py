@@ -34,7 +34,7 @@ class Tiers:
     def of(target: str, sizes: Mapping[str, int], device: str = "") -> Tiers:
         """The tiers for a target; `device` is the name of the GPU where it is known."""
         parsed = Target.parse(target)
-        name, processors = (device, None) if device else _device(parsed)
+        name, processors = (device, None) if device else device_of(parsed)
         facts = facts_of(parsed, name, processors)
         return Tiers(parsed, facts, dict(sizes))
 
@@ -98,7 +98,7 @@ def estimates(
     return found
 
 
-def _device(target: Target) -> tuple[str, int | None]:
+def device_of(target: Target) -> tuple[str, int | None]:
     """Name and processors of the GPU that PyTorch sees; none where there is none."""
     if target.kind is not TargetKind.CUDA or target.arch is not None:
         return "", None

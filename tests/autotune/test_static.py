@@ -70,7 +70,7 @@ def test_figures_of_rows() -> None:
     assert found.shared == 16
     assert 55e-6 < found.seconds < 90e-6
     looped = on(softmax(16384, 4096), whole_row=False)
-    assert looped.bytes == pytest.approx(found.bytes, rel=0.05), "later reads hit the cache"
+    assert looped.bytes == pytest.approx(found.bytes, rel=0.1), "later reads hit the cache"
 
 
 def test_what_cannot_launch() -> None:

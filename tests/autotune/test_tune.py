@@ -95,6 +95,12 @@ def test_budgets_by_name(tmp_path: Path):
     assert known.winner.candidate.key == quick.winner.candidate.key
 
 
+def test_a_time_that_is_over_at_once_still_measures_the_default():
+    found = tune(chain(), "cpu", seconds=1e-6, records=False)
+    assert [trial.candidate.origin for trial in found.trials] == ["default"]
+    check_chain(found.kernel)
+
+
 def test_softmax_with_default_rules(tmp_path: Path):
     x = te.placeholder((33, 257), "float32", name="x")
     kernel = autotune(te.nn.softmax(x), "cpu", trials=4, records=tmp_path / "r.sqlite")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import rule_cases as c
-from attentions import attention
+from attentions import attention, gradients
 from online_cases import Attention, normalised_product
 from rule_cases import RuleCase
 from rule_checks import drawn, interpreted
@@ -53,6 +53,16 @@ def test_contractions_around_a_chain_are_one_kernel(name: str) -> None:
     rng = random.Random(1)
     for _ in range(3):
         interpreted(case, "cuda", drawn(case, "cuda", rng))
+
+
+def test_finite_values_make_masked_attention_one_kernel() -> None:
+    """Blocks of keys that every row of a block sees come first, without a mask."""
+    for finite, count in ((True, 1), (False, 2)):
+        case = RuleCase(
+            "causal", lambda f=finite: [attention(2, 70, 70, 32, causal=True, finite=f).result]
+        )
+        s = interpreted(case, "cuda", {"out.bm": 32, "out.bk": 32} if finite else None)
+        assert (kernels(s) == 1) is (count == 1)
 
 
 def test_any_number_of_keys_is_lowered() -> None:
@@ -109,3 +119,70 @@ def test_long_rows(name: str) -> None:
             interpreted(case, "cuda", decisions)
     assert (True, False) in forms
     assert ((True, True) in forms) == (name != "crossed")
+
+
+def made_within(s: Schedule) -> list[str]:
+    """The stages that are computed inside kernels."""
+    found = [stage for stage in s.plan.stages if isinstance(stage.op, ComputeOp)]
+    return [stage.name for stage in found if stage.attach.kind is AttachKind.AT]
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("rows", "keys"), [(64, 64), (70, 48)])
+def test_contractions_of_contractions_store_no_operand(rows: int, keys: int, causal: bool) -> None:
+    """Those that fold the rows share a kernel; what folds the keys has copies of its own."""
+    case = RuleCase("gradients", lambda: gradients(2, rows, keys, 32, causal=causal))
+    within = {"dq.within": True, "dk.within": True}
+    sizes = {f"{name}.{knob}": 32 for name in ("dq", "dk") for knob in ("bm", "bk")}
+    s = interpreted(case, "cuda", {**within, **sizes})
+    assert kernels(s) == 3  # of which two run together
+    assert s["dv"].plan.join is not None
+    assert {"S", "S.again", "dP", "dP.again", "P"} <= set(made_within(s))
+    assert "transform_layout" in s.as_python()
+
+
+def test_operands_that_fit_the_cache_are_stored() -> None:
+    s = schedule_for(gradients(2, 64, 64, 32), "cuda")
+    assert "recompute" not in s.as_python()
+    large = schedule_for(gradients(4, 2048, 2048, 64, "bfloat16"), "cuda")
+    assert large.as_python().count("recompute") == 4
+
+
+def test_a_product_of_a_product_is_one_kernel() -> None:
+    """(A B) C, of which A B is too large to be stored."""
+    n, deep = 4096, 64
+    a, b, c_ = (
+        te.placeholder(shape, "bfloat16", name=name)
+        for name, shape in (("a", (n, deep)), ("b", (deep, n)), ("c", (n, deep)))
+    )
+    k, j = te.reduce_axis((0, deep), "k"), te.reduce_axis((0, n), "j")
+    wide = "float32"
+    ab = te.compute(
+        (n, n), lambda i, j: te.sum(a[i, k].astype(wide) * b[k, j].astype(wide), axis=k), name="ab"
+    )
+    abc = te.compute(
+        (n, deep),
+        lambda i, e: te.sum(
+            ab[i, j].astype("bfloat16").astype(wide) * c_[j, e].astype(wide), axis=j
+        ),
+        name="abc",
+    )
+    s = schedule_for(abc, "cuda")
+    assert kernels(s) == 1
+
+
+@pytest.mark.ptxas
+@pytest.mark.parametrize(("depth", "causal"), [(64, False), (128, True)])
+def test_attention_and_its_gradients_on_hopper(depth: int, causal: bool) -> None:
+    """Tiles come by descriptors, all products use the multipliers, (nearly) nothing spills."""
+    target = Target.parse("cuda:sm_90")
+    forward = attention(4, 4096, 4096, depth, "bfloat16", causal, finite=True).result
+    backward = gradients(4, 4096, 4096, depth, "bfloat16", causal)
+    for tensors, count in ((forward, 1), (backward, 2)):
+        program = emit(lower(schedule_for(tensors, target).plan, target), target)
+        infos = compile_offline(program, "sm_90")
+        assert len(infos) == count
+        for info in infos:
+            assert "wgmma.mma_async" in info.ptx and "cp.async.bulk.tensor" in info.ptx
+            assert info.shared <= 227 << 10
+            assert info.stack is None or info.stack <= 32

@@ -1,0 +1,123 @@
+"""Lanes with results of their own in a loop of dependent reductions, merged after it.
+
+    for pieces of k: m' = max(m, max(x)); l = l * exp(m - m') + sum(exp(x - m'))     (all lanes)
+    --> for pieces of k, in each lane: the same of its own elements
+        m = max over lanes; l = sum over lanes of l * exp(m_lane - m)
+
+Nothing is exchanged between lanes at a turn, and a lane repairs what it has once for all the
+elements that it takes then.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from tedsl.errors import ScheduleError
+from tedsl.expr.nodes import Axis
+from tedsl.schedules.analysis import extent_of, first, reduce_axes
+from tedsl.schedules.chains import follow
+from tedsl.scheduling.chain import chain_of
+from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.stage import Stage
+
+# Bytes of one access to memory.
+ACCESS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What is folded at a turn: elements; how many of them one access holds wherever a row starts;
+    and pieces that are in flight."""
+
+    block: int
+    together: int
+    ahead: int
+
+
+def in_one_access(length: int | None, nbytes: int) -> int:
+    """Elements that one access to memory holds, wherever a row of `length` of them starts."""
+    return 1 if length is None else math.gcd(max(1, ACCESS // nbytes), length)
+
+
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """A chain whose lanes have results of their own: its reductions, which merge them, the last
+    stage of the lanes, the neighbours that a lane takes at a turn, and pieces in flight."""
+
+    chain: tuple[str, ...]
+    partial: str
+    own: int
+    ahead: int
+
+
+def may_have_lanes(s: Schedule, name: str, block: int) -> bool:
+    """True when each lane may have results of its own in the chain that ends in `name`, and keeps
+    them for some turns of the loop."""
+    axes = reduce_axes(s[name])
+    length = extent_of(axes[0]) if len(axes) == 1 else None
+    if length is None or length < 2 * block:
+        return False
+    trial = s.copy(decided=False)
+    try:
+        partial = trial[_split(trial, name, block, 1)]
+        follow(partial, partial.split(reduce_axes(partial)[0], factor=2)[0])
+    except ScheduleError:
+        return False
+    return True
+
+
+def split_in_lanes(s: Schedule, name: str, piece: Piece) -> Lanes:
+    """Make the results of lanes stages of their own.
+
+    Args:
+        s: the schedule.
+        name: the last reduction of the chain, which folds one axis; its loops are not marked.
+        piece: what all lanes together take at a turn.
+    """
+    length = extent_of(reduce_axes(s[name])[0]) or 1
+    own = min(math.gcd(piece.together, length), piece.block // 2)
+    chain = (*(member.name for member in chain_of(s.plan, s[name].plan).members), name)
+    return Lanes(chain, _split(s, name, piece.block, own), own, piece.ahead)
+
+
+def fold_lanes(s: Schedule, lanes: Lanes, stage: Stage, place: Axis) -> None:
+    """Fold in lanes and merge them, inside the loop `place` of `stage`, which may be the last
+    reduction of the chain: it stores its results then."""
+    if lanes.chain[-1] == stage.name:
+        _merge_stored(stage)
+    else:
+        for each in reversed(lanes.chain):
+            for axis in reduce_axes(s[each]):
+                s[each].vectorize(axis)
+            s[each].compute_at(stage, place)
+    partial = s[lanes.partial]
+    partial.compute_at(stage, place)
+    lane, *rows = partial.op.axis
+    turn, mine = partial.split(reduce_axes(partial)[0], factor=lanes.own)
+    partial.reorder(turn, lane, *rows, mine)
+    follow(partial, turn)
+    for axis in (lane, *rows, mine):
+        partial.vectorize(axis)
+    if lanes.ahead > 1:
+        partial.pipeline(turn, num_stages=lanes.ahead)
+
+
+def _merge_stored(stage: Stage) -> None:
+    """Merge the lanes of a chain whose results are stored: its stages follow one another in a loop
+    of one turn, which takes all lanes."""
+    (lanes,) = reduce_axes(stage)
+    turn, lane = stage.split(lanes, factor=extent_of(lanes) or 1)
+    follow(stage, turn)
+    stage.vectorize(lane)
+
+
+def _split(s: Schedule, name: str, block: int, own: int) -> str:
+    """Make the results of lanes stages of their own, `own` neighbours of each piece to a lane;
+    returns the last of the stages, whose first axis is over the lanes."""
+    stage = s[name]
+    turn, piece = stage.split(reduce_axes(stage)[0], factor=block)
+    lane, mine = stage.split(piece, factor=own)
+    stage.reorder(lane, turn, mine)
+    stage.fuse(turn, mine)
+    return s[first(s.split_online(stage.op.outputs[0], lane, casts=True))].name

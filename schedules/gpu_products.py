@@ -1,0 +1,359 @@
+"""The rule for contractions of contractions: a product whose operand is made of products over the
+axis that it folds, none of which is stored.
+
+    for pieces of j: S = fold(d)(q, k); t = f(S); O += t * v         (programs hold rows i)
+
+Results that fold one such operand along the same axis share a kernel.  Where others fold it along
+the other axis (the gradients of a product), they get a kernel of their own, in which the operand is
+computed a second time, and turned, so that rows stay rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tedsl.errors import ScheduleError
+from tedsl.expr.nodes import Axis
+from tedsl.expr.tensor import ComputeOp, Tensor
+from tedsl.expr.visit import axes_of, reads
+from tedsl.schedules.analysis import (
+    Contraction,
+    View,
+    any_order,
+    contraction,
+    cost,
+    definitions,
+    extent_of,
+    is_reduction,
+    plain,
+    pow2_at_least,
+    reduce_axes,
+    volume,
+)
+from tedsl.schedules.choices import flip, pick
+from tedsl.schedules.gpu_chain import FEWEST, WIDEST, Sizes, longer_last, root_of
+from tedsl.schedules.gpu_contract import LEAST, longest, movable
+from tedsl.schedules.gpu_tiles import bind_all, pick_warps
+from tedsl.scheduling.plan import AttachKind
+from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.stage import Stage
+
+# Elements of an operand from which computing it again beats storing it: beyond the cache.
+STORED = 1 << 24
+# Columns up to which four warps hold the tiles of several results.
+NARROW = 64
+# What a place of an operand's index is for the result: its row, the axis that is folded, another.
+ROW, FOLD = "row", "fold"
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """A contraction with contractions in an operand.
+
+    `root` is the stage that stores the result, `inner` the contractions, `between` the pointwise
+    stages from them to it; `pattern` says what each dimension of these is for the result.
+    """
+
+    last: str
+    root: str
+    shape: Contraction
+    inner: tuple[str, ...]
+    between: tuple[str, ...]
+    pattern: tuple[str, ...]
+
+
+def schedule_products(s: Schedule, taken: Sequence[str]) -> list[str]:
+    """Schedule the contractions of contractions.
+
+    Args:
+        s: a schedule.
+        taken: the stages that are scheduled already.
+
+    Returns:
+        The stages that are scheduled then.
+    """
+    found: list[str] = []
+    for group in _groups(s, taken):
+        if _possible(s, group) and flip(s, f"{group[0].root}.within", _large(s, group)):
+            found += _one_kernel(s, group)
+    return found
+
+
+def _groups(s: Schedule, taken: Sequence[str]) -> list[list[Product]]:
+    """The products of a schedule, together those that can share a kernel."""
+    view = definitions(s)
+    groups: list[list[Product]] = []
+    for name in view:
+        product = None if name in taken else _product(s, view, name)
+        if product is None:
+            continue
+        for group in groups:
+            if _alike(view, group[0], product):
+                group.append(product)
+                break
+        else:
+            groups.append([product])
+    return groups
+
+
+def _alike(view: View, a: Product, b: Product) -> bool:
+    """True when both fold the same operands along the same axis in tiles of one shape."""
+    shapes = [
+        [extent_of(axis) for axis in (*view[p.last].axes, *view[p.last].reduce_axes)]
+        for p in (a, b)
+    ]
+    return (
+        a.pattern == b.pattern
+        and shapes[0] == shapes[1]
+        and not set(a.inner).isdisjoint(b.inner)
+        and (set(a.inner) <= set(b.inner) or set(b.inner) <= set(a.inner))
+    )
+
+
+def _product(s: Schedule, view: View, name: str) -> Product | None:
+    """The contraction `name` with those in its operands, if a program can hold their tiles."""
+    op = view[name]
+    shape = contraction(op) if s[name].plan.attach.kind is AttachKind.ROOT else None
+    if shape is None or len(shape.folded) != 1 or not any_order(op):
+        return None
+    row, column, folded = longest(shape.rows), longest(shape.columns), shape.folded[0]
+    patterns = _patterns(s, view, name, row, folded)
+    if not patterns or len(set(patterns.values())) != 1:
+        return None
+    inner = tuple(n for n in patterns if is_reduction(view[n]))
+    between = tuple(n for n in patterns if not is_reduction(view[n]))
+    pattern = next(iter(patterns.values()))
+    if not inner or ROW not in pattern or FOLD not in pattern:
+        return None
+    held = [extent_of(axis) for axis in (column, *(view[n].reduce_axes[0] for n in inner))]
+    if any(n is None or not LEAST <= n <= WIDEST for n in held):
+        return None
+    if (extent_of(folded) or 0) < FEWEST:
+        return None
+    return Product(name, root_of(s, view, name), shape, inner, between, pattern)
+
+
+def _patterns(
+    s: Schedule, view: View, name: str, row: Axis, folded: Axis
+) -> dict[str, tuple[str, ...]]:
+    """The contractions in the operands of `name` and the pointwise stages from them, each with what
+    its dimensions are; nothing when one is read at anything but plain axes."""
+    names = {op: n for n, op in view.items()}
+    outputs = {s[t].name for t in s.outputs}
+    found: dict[str, tuple[str, ...]] = {}
+    roles: dict[Axis, str] = {row: ROW, folded: FOLD}
+    waiting: list[tuple[str, dict[Axis, str]]] = [(name, roles)]
+    while waiting:
+        reader, known = waiting.pop()
+        for read in reads(*view[reader].bodies):
+            made = names.get(read.tensor.op) if isinstance(read.tensor.op, ComputeOp) else None
+            if made is None or made in outputs:
+                continue
+            op, indices = view[made], plain(read)
+            folds = is_reduction(op)
+            if folds and (contraction(op) is None or len(op.reduce_axes) != 1):
+                continue
+            if indices is None or len(op.bodies) > 1:
+                return {}
+            pattern = tuple(known.get(axis, axis.name) for axis in indices)
+            if FOLD not in pattern or ROW not in pattern:
+                continue  # it is no tile of the rows and the axis that is folded
+            found.setdefault(made, pattern)
+            if found[made] != pattern:
+                return {}
+            if not folds:
+                own = dict(zip(op.axes, pattern, strict=True))
+                waiting.append((made, own))
+    return found
+
+
+def _large(s: Schedule, group: Sequence[Product]) -> bool:
+    """True when what would be stored for a group is worth computing again in each kernel."""
+    view = definitions(s)
+    return any((volume(view[n].axes) or 0) >= STORED for each in group for n in each.inner)
+
+
+def _possible(s: Schedule, group: Sequence[Product]) -> bool:
+    """True when the primitives take the group."""
+    trial = s.copy(decided=False)
+    try:
+        _one_kernel(trial, group)
+    except ScheduleError:
+        return False
+    return True
+
+
+def _one_kernel(s: Schedule, group: Sequence[Product]) -> list[str]:
+    """One kernel for the results of a group; returns the stages in it."""
+    known = {stage.name for stage in s.stages}
+    inner, between = _separated(s, group)
+    pattern = group[0].pattern
+    row, fold = pattern.index(ROW), pattern.index(FOLD)
+    if fold < row:
+        for name in (*between, *inner):
+            _turn(s[name], row, fold)
+        row, fold = fold, row
+    lead, sizes = group[0], _sizes(s, group)
+    (place, loop), *_ = [_tiles(s, each, sizes) for each in group]
+    for each in group[1:]:
+        s[each.root].compute_with(s[lead.root], place)
+        s[each.last].compute_with(s[lead.last], loop)
+    for name in (*_kept(s, between), *inner):
+        s[name].compute_at(s[lead.last], loop)
+        for axis in reduce_axes(s[name]):
+            s[name].vectorize(axis)
+    folds = [s[each.last] for each in group]
+    ahead = 2 if sizes.depth >= 128 else 3
+    s[lead.last].pipeline(loop, pick(s, f"{lead.root}.stages", (1, 2, 3, 4), ahead, 4))
+    _operands(s, lead, folds, [s[name] for name in inner], fold, (place, loop))
+    for name in between:
+        for tensor in _beside(s, s[name], fold):
+            copy = s.cache_read(tensor, "local", [s[name].op])
+            s[copy].compute_at(s[lead.root], place)
+    held = sizes.rows * max(sizes.columns, sizes.depth)
+    most = 8 if sizes.rows >= 128 else 4
+    s[lead.root].launch(num_warps=pick_warps(s, s[lead.root], (4, 8), most, max(32, held // 8)))
+    made = [each.name for each in s.stages if each.name not in known]
+    return [*(n for p in group for n in (p.root, p.last)), *inner, *between, *made]
+
+
+def _separated(s: Schedule, group: Sequence[Product]) -> tuple[list[str], list[str]]:
+    """The contractions and pointwise stages of a group, in copies of its own where others read
+    them too."""
+    wanted = {name for each in group for name in (*each.inner, *each.between)}
+    mine = {each.last for each in group}
+    inner: list[str] = []
+    between: list[str] = []
+    for name in reversed(list(definitions(s))):
+        if name not in wanted:
+            continue
+        view = definitions(s)
+        op = view[name]
+        users = {n for n, o in view.items() if any(r.tensor.op is op for r in reads(*o.bodies))}
+        if not users <= mine:
+            copy = s.recompute(s[name].op.outputs[0], sorted(users & mine))
+            name = s[copy].name
+        mine.add(name)
+        (inner if is_reduction(op) else between).append(name)
+    return inner, between
+
+
+def _turn(stage: Stage, row: int, fold: int) -> None:
+    """Store the tile with its rows in front of the axis that is folded."""
+
+    def turned(*axes: Axis) -> tuple[Axis, ...]:
+        order = list(axes)
+        order[row], order[fold] = order[fold], order[row]
+        return tuple(order)
+
+    stage.transform_layout(turned)
+
+
+def _sizes(s: Schedule, group: Sequence[Product]) -> Sizes:
+    """Rows of a program, and the piece of the folded axis of a turn: what the registers of one or
+    two groups of four warps hold beside the tiles of all results."""
+    product = group[0]
+    row, column = longest(product.shape.rows), longest(product.shape.columns)
+    limits = [extent_of(axis) for axis in (row, column, product.shape.folded[0])]
+    most = [WIDEST if n is None else pow2_at_least(n) for n in limits]
+    choices = (32, 64, 128)
+    wide = most[1] > NARROW
+    piece = 64 if not wide else 128 // len(group) ** 2
+    rows = pick(s, f"{product.root}.bm", choices, 128 if wide else 64, most[0])
+    depth = pick(s, f"{product.root}.bk", choices, max(32, piece), most[2])
+    return Sizes(rows, most[1], depth)
+
+
+def _tiles(s: Schedule, product: Product, sizes: Sizes) -> tuple[Axis, Axis]:
+    """The grid over the result's tiles, and the loop over pieces of the folded axis."""
+    stage, fold = s[product.root], s[product.last]
+    axes = dict(zip(_data(fold), _data(stage), strict=True))
+    row, column = axes[longest(product.shape.rows)], axes[longest(product.shape.columns)]
+    others = [axis for axis in _data(stage) if axis is not row and axis is not column]
+    outer, inner = stage.split(row, factor=sizes.rows)
+    stage.reorder(*others, outer, inner, column)
+    stage.vectorize(inner)
+    stage.vectorize(column)
+    longer = longer_last(fold.op, product.shape) if isinstance(fold.op, ComputeOp) else None
+    last_first = longer is not None and flip(s, f"{product.root}.descending", longer)
+    place = bind_all(stage, [*others, outer], last_first)
+    if fold.name != stage.name:
+        fold.compute_at(stage, place)
+    loop, piece = fold.split(reduce_axes(fold)[0], factor=sizes.depth)
+    fold.vectorize(piece)
+    if fold.name != stage.name:
+        fold.reorder(loop, *(axis for axis in fold.leaf_iter_vars if axis is not loop))
+    return place, loop
+
+
+def _data(stage: Stage) -> tuple[Axis, ...]:
+    return stage.op.axes if isinstance(stage.op, ComputeOp) else ()
+
+
+def _kept(s: Schedule, between: Sequence[str]) -> list[str]:
+    """Substitute the pointwise stages, but for those that several stages read: they are computed
+    once, as tiles.  Returns these."""
+    kept: list[str] = []
+    for name in between:
+        view = definitions(s)
+        op = view[name]
+        users = [n for n, o in view.items() if any(r.tensor.op is op for r in reads(*o.bodies))]
+        if len(users) > 1 and cost(op) > 1:
+            kept.append(name)
+        else:
+            s[name].compute_inline()
+    return kept
+
+
+def _operands(
+    s: Schedule,
+    lead: Product,
+    folds: Sequence[Stage],
+    inner: Sequence[Stage],
+    fold: int,
+    places: tuple[Axis, Axis],
+) -> None:
+    """What does not change with the loop is loaded before it, the rest for several turns ahead;
+    each tile once for all that read it, by the copy engine where it can."""
+    place, loop = places
+    fixed: dict[Tensor, list[Stage]] = {}
+    moving: dict[Tensor, list[Stage]] = {}
+    for reader in (*inner, *folds):
+        for tensor in movable(s, reader):
+            still = reader in inner and not _moves(reader, tensor, fold)
+            (fixed if still else moving).setdefault(tensor, []).append(reader)
+    engine = flip(s, f"{lead.root}.descriptors", True)
+    for group, stage, axis in ((moving, s[lead.last], loop), (fixed, s[lead.root], place)):
+        for tensor, readers in group.items():
+            if engine or group is fixed:
+                scope = "shared" if engine else "local"
+                copy = s.cache_read(tensor, scope, [reader.op for reader in readers])
+                s[copy].compute_at(stage, axis)
+
+
+def _moves(reader: Stage, tensor: Tensor, fold: int) -> bool:
+    """True when what a contraction inside reads of a tensor changes with the loop."""
+    op = reader.op
+    if not isinstance(op, ComputeOp):
+        return True
+    own = [r for r in reads(*op.bodies) if r.tensor is tensor]
+    return any(op.axes[fold] in axes_of(*r.indices) for r in own)
+
+
+def _beside(s: Schedule, stage: Stage, fold: int) -> list[Tensor]:
+    """What a pointwise stage reads of memory that is the same in all turns."""
+    op = stage.op
+    if not isinstance(op, ComputeOp):
+        return []
+    known = {each.op for each in s.plan.stages}
+    found = [
+        r.tensor
+        for r in reads(*op.bodies)
+        if r.tensor.op in known
+        and r.indices
+        and plain(r) is not None
+        and op.axes[fold] not in axes_of(*r.indices)
+        and s[r.tensor].plan.attach.kind is AttachKind.ROOT
+    ]
+    return list(dict.fromkeys(found))

@@ -1,0 +1,58 @@
+"""Elements by themselves, of sizes at which accesses to memory do not end with the tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import rule_cases as c
+from rule_cases import RuleCase
+from rule_checks import interpreted
+
+import tedsl as te
+from tedsl.expr.tensor import Tensor
+from tedsl.schedules import gpu, schedule_for
+
+B = "bfloat16"
+
+
+def chain(rows: int, columns: int) -> Tensor:
+    x = c.p(rows, columns, dtype=B)
+    return te.compute((rows, columns), lambda i, j: te.relu(x[i, j] * 2.0) + 1.0, name="y")
+
+
+def row_vectors(rows: int, columns: int) -> Tensor:
+    x, w = c.p(rows, columns, dtype=B), c.p(columns, dtype=B, name="w")
+    return te.compute((rows, columns), lambda i, j: x[i, j] * w[j], name="y")
+
+
+def gathered(rows: int, columns: int) -> Tensor:
+    table, ids = c.p(7, columns, dtype=B, name="table"), c.p(rows, dtype="int32", name="ids")
+    x = c.p(rows, columns, dtype=B)
+    return te.compute((rows, columns), lambda i, j: table[ids[i], j] + x[i, j], name="y")
+
+
+CASES: dict[str, Callable[[int, int], Tensor]] = {
+    "chain": chain,
+    "row vectors": row_vectors,
+    "gathered": gathered,
+}
+
+
+@pytest.mark.parametrize("name", ["chain", "row vectors"])
+def test_odd_sizes_agree(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "SMALL", 0)
+    schedule = interpreted(RuleCase(name, lambda: CASES[name](37, 97)), "cuda")
+    assert ".cut(" in schedule.as_python()
+
+
+@pytest.mark.parametrize("shape", [(8192, 8192), (1 << 20, 33)])
+def test_whole_accesses_need_no_part_of_their_own(shape: tuple[int, int]) -> None:
+    assert ".cut(" not in schedule_for(chain(*shape), "cuda:sm_90").as_python()
+
+
+@pytest.mark.ptxas
+@pytest.mark.parametrize("name", CASES)
+def test_odd_sizes_are_fetched_in_whole_accesses(name: str) -> None:
+    ptx = te.build(CASES[name](8191, 8193), "cuda:sm_90").asm
+    assert "ld.global.v4.b32" in ptx and "st.global.v4.b32" in ptx

@@ -1,0 +1,288 @@
+"""How the rules place matrix products: rows off 16 bytes, last steps, parts, folds of a product."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from rule_cases import RuleCase, matmul
+from rule_checks import compiled, interpreted
+
+import tedsl as te
+from tedsl.backends.triton.emit import emit
+from tedsl.backends.triton.offline import compile_offline
+from tedsl.backends.triton.program import ParamKind, TritonProgram, described
+from tedsl.dtypes import DType
+from tedsl.expr.numerics import numpy_dtype
+from tedsl.expr.tensor import Tensor
+from tedsl.lower.pipeline import lower
+from tedsl.schedules import schedule_for
+from tedsl.schedules.gpu_model import Product, best_tile, clocks, in_parts, tiles
+from tedsl.target import Target
+
+B = "bfloat16"
+HOPPER = Target.parse("cuda:sm_90")
+KNOBS = {"matmul.align_a": True, "matmul.align_b": True, "matmul.bm": 64, "matmul.bn": 64}
+
+
+def program(outputs: Tensor | list[Tensor], target: str = "cuda:sm_90") -> TritonProgram:
+    """The Triton program of the rules."""
+    where = Target.parse(target)
+    return emit(lower(schedule_for(outputs, where).plan, where, check=True), where)
+
+
+def product(m: int, n: int, k: int, name: str = "product") -> Tensor:
+    """A product of 16-bit operands, in float32."""
+    a, b = te.placeholder((m, k), B, name="a"), te.placeholder((k, n), B, name="b")
+    r = te.reduce_axis((0, k), name="r")
+
+    def body(i: te.Axis, j: te.Axis) -> te.Expr:
+        return te.sum(a[i, r].astype("float32") * b[r, j].astype("float32"), axis=r)
+
+    return te.compute((m, n), body, name=name)
+
+
+# Rows off multiples of 16 bytes ---------------------------------------------------------------
+
+
+def test_unaligned_operands_of_a_long_product_are_copied_to_aligned_rows() -> None:
+    found = program(matmul(4095, 4095, 4095, B))
+    assert [spec.name for spec in found.kernels] == [
+        "a_global_kernel",
+        "b_global_kernel",
+        "matmul_kernel",
+    ]
+    blocks = [p for p in found.kernels[-1].params if p.kind is ParamKind.DESCRIPTOR]
+    assert [p.buffer.name for p in blocks if p.buffer] == ["a.global", "b.global"]
+    assert all(described(p.buffer) == [4095, 4095] for p in blocks)
+    assert all("4096" in str(p.buffer.shape) for p in blocks if p.buffer)
+
+
+def test_only_the_operand_that_is_unaligned_is_copied() -> None:
+    names = [spec.name for spec in program(matmul(4096, 4095, 4096, B)).kernels]
+    assert names == ["b_global_kernel", "matmul_kernel"]
+
+
+@pytest.mark.parametrize("shape", [(16, 4095, 4095), (127, 129, 131)])
+def test_a_product_that_takes_no_longer_than_the_copy_reads_rows_in_place(
+    shape: tuple[int, int, int],
+) -> None:
+    assert not any("global" in spec.name for spec in program(matmul(*shape, B)).kernels)
+
+
+def test_what_an_earlier_kernel_computes_is_stored_with_aligned_rows() -> None:
+    first = te.cast(product(512, 1023, 512, "first"), B)
+    w = te.placeholder((1023, 512), B, name="w")
+    found = program(te.nn.matmul(first, w))
+    assert not any("copy" in spec.name or "global" in spec.name for spec in found.kernels)
+    (between,) = [b for b in found.module.workspaces if b.held is not None]
+    assert described(between) == [512, 1023]
+    assert f"{between.name.replace('.', '_')}_desc.load" in found.source
+
+
+@pytest.mark.parametrize("shape", [(130, 131, 133), (64, 65, 127), (33, 200, 129)])
+def test_aligned_copies_give_the_same_numbers(shape: tuple[int, int, int]) -> None:
+    outputs = matmul(*shape, B)
+    known = {knob.name for knob in schedule_for(outputs, "cuda").knobs}
+    decisions = {name: value for name, value in KNOBS.items() if name in known}
+    assert "matmul.align_b" in decisions or "matmul.align_a" in decisions
+    case = RuleCase("aligned", lambda: matmul(*shape, B))
+    interpreted(case, "cuda", decisions)
+    compiled(case, "triton-interpret", decisions)
+
+
+# The last step --------------------------------------------------------------------------------
+
+
+def test_the_last_step_of_a_loop_is_like_the_others_where_the_copy_engine_fills_with_zeros() -> (
+    None
+):
+    source = program(matmul(256, 512, 1000, B)).source
+    assert source.count("tl.dot(") == 1
+    assert "tl.where(" not in source.partition("def matmul_kernel")[2]
+
+
+def test_devices_without_a_copy_engine_keep_a_masked_last_step() -> None:
+    assert program(matmul(512, 512, 1000, B), "cuda:sm_80").source.count("tl.dot(") == 2
+
+
+def masked_product(limit: int) -> tuple[Tensor, te.Schedule]:
+    """A product over `limit` of 64 terms whose operands are staged whole."""
+    a, b = te.placeholder((64, 64), B, name="a"), te.placeholder((64, 64), B, name="b")
+    k = te.reduce_axis((0, 64), name="k")
+
+    def body(i: te.Axis, j: te.Axis) -> te.Expr:
+        term = a[i, k].astype("float32") * b[k, j].astype("float32")
+        return te.sum(term, axis=k, where=k < limit)
+
+    c = te.compute((64, 64), body, name="c")
+    s = te.create_schedule(c)
+    inner = s[s.cache_write(c, "local")]
+    i, j = s[c].op.axis
+    block, i = s[c].split(i, factor=64)
+    s[c].reorder(block, i, j)
+    s[c].bind(block, "blockIdx.x")
+    inner.compute_at(s[c], block)
+    step, lanes = inner.split(inner.op.reduce_axis[0], factor=32)
+    inner.vectorize(lanes)
+    for tensor in (a, b):
+        s[s.cache_read(tensor, "shared", [inner])].compute_at(inner, step)
+    s[c].vectorize(s[c].leaf_iter_vars[1])
+    s[c].vectorize(s[c].leaf_iter_vars[2])
+    return c, s
+
+
+def test_terms_left_out_are_zero_though_their_operands_are_staged() -> None:
+    """A copy is 0 only where its own load was masked."""
+    _, s = masked_product(40)
+    rng = np.random.default_rng(3)
+    a, b = rng.standard_normal((2, 64, 64)).astype(np.float32)
+    a[:, 40:], b[40:] = np.nan, np.nan
+    kernel = te.build(s, "triton-interpret", cache=False)
+    given = [x.astype(numpy_dtype(DType.bfloat16)) for x in (a, b)]
+    want = given[0][:, :40].astype(np.float64) @ given[1][:40].astype(np.float64)
+    np.testing.assert_allclose(np.asarray(kernel(*given), np.float64), want, rtol=1e-3, atol=1e-3)
+
+
+# Parts ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", [(512, 512, 8192), (256, 256, 65536), (16, 8192, 8192)])
+def test_parts_of_a_fold_are_moved_by_the_copy_engine(shape: tuple[int, int, int]) -> None:
+    found = program(matmul(*shape, B))
+    assert len(found.kernels) == 2
+    assert found.source.count("_desc.load(") == 2
+
+
+@pytest.mark.parametrize("depth", [1024, 1100, 2047])
+def test_parts_of_whole_steps_cover_every_depth(depth: int) -> None:
+    case = RuleCase("parts", lambda: matmul(32, 48, depth, B))
+    schedule = interpreted(case, "cuda", {"matmul.parts": 2})
+    assert "matmul.red.rf" in [stage.name for stage in schedule.stages]
+
+
+# The model ------------------------------------------------------------------------------------
+
+
+def test_long_folds_into_few_results_are_cut_and_large_results_are_not() -> None:
+    deep, wide = Product(1, 512, 512, 32768), Product(1, 4096, 4096, 4096)
+    assert min((1, 2, 4, 8, 16), key=lambda n: in_parts(deep, n)) > 1
+    assert min((1, 2, 4, 8, 16), key=lambda n: in_parts(wide, n)) == 1
+
+
+@pytest.mark.parametrize("m", [16, 100, 1024, 5000])
+@pytest.mark.parametrize("n", [16, 333, 4096])
+def test_the_best_tile_fits_and_none_is_quicker(m: int, n: int) -> None:
+    asked = Product(3, m, n, 777, most=128 * 128)
+    bm, bn = best_tile(asked)
+    assert bm * bn <= asked.most
+    assert clocks(asked, bm, bn) == min(clocks(asked, *tile) for tile in tiles(asked))
+
+
+def test_the_last_wave_counts_in_full() -> None:
+    one, more = Product(1, 128 * 132, 256, 4096), Product(1, 128 * 133, 256, 4096)
+    assert clocks(more, 128, 256) > 1.8 * clocks(one, 128, 256)
+
+
+# Folds of a product ---------------------------------------------------------------------------
+
+
+def squares(m: int, n: int, k: int) -> list[Tensor]:
+    """A product rounded, and the sum of the squares of each of its rows."""
+    p = product(m, n, k)
+    r = te.reduce_axis((0, n), name="r")
+    total = te.compute((m,), lambda i: te.sum(p[i, r] * p[i, r], axis=r), name="squares")
+    return [te.compute((m, n), lambda i, j: p[i, j].astype(B), name="out"), total]
+
+
+def log_sum_exp(m: int, n: int, k: int) -> list[Tensor]:
+    """log(sum(exp(row))) of each row of a product."""
+    p = product(m, n, k)
+    r, q = te.reduce_axis((0, n), name="r"), te.reduce_axis((0, n), name="q")
+    top = te.compute((m,), lambda i: te.max(p[i, r], axis=r), name="top")
+    total = te.compute((m,), lambda i: te.sum(te.exp(p[i, q] - top[i]), axis=q), name="total")
+    return [te.compute((m,), lambda i: top[i] + te.log(total[i]), name="lse")]
+
+
+def columns(m: int, n: int, k: int) -> list[Tensor]:
+    """Sum and largest square of each column of a product after an activation."""
+    p = product(m, n, k)
+    active = te.compute((m, n), lambda i, j: te.maximum(p[i, j] + 0.5, 0.0), name="active")
+    r, q = te.reduce_axis((0, m), name="r"), te.reduce_axis((0, m), name="q")
+    total = te.compute((n,), lambda j: te.sum(active[r, j], axis=r), name="total")
+    most = te.compute((n,), lambda j: te.max(active[q, j] * active[q, j], axis=q), name="most")
+    return [total, most]
+
+
+def apart(m: int, n: int, k: int) -> list[Tensor]:
+    """As `log_sum_exp`, with the differences in a stage of their own."""
+    p = product(m, n, k)
+    r, q = te.reduce_axis((0, n), name="r"), te.reduce_axis((0, n), name="q")
+    top = te.compute((m,), lambda i: te.max(p[i, r], axis=r), name="top")
+    e = te.compute((m, n), lambda i, j: te.exp(p[i, j] - top[i]), name="e")
+    total = te.compute((m,), lambda i: te.sum(e[i, q], axis=q), name="total")
+    return [te.compute((m,), lambda i: top[i] + te.log(total[i]), name="lse")]
+
+
+FOLDED = {"squares": squares, "log_sum_exp": log_sum_exp, "apart": apart, "columns": columns}
+
+
+@pytest.mark.parametrize("name", FOLDED)
+def test_what_is_folded_of_a_product_is_never_in_memory(name: str) -> None:
+    found = program(FOLDED[name](2048, 4096, 512))
+    sizes = [np.prod([int(str(n)) for n in b.shape]) for b in found.module.workspaces]
+    assert sizes
+    assert max(sizes) < 2048 * 4096 / 8
+    assert found.kernels[0].name.startswith(("out", "total"))
+    assert found.source.partition("@triton.jit")[2].count("tl.dot(") == 1
+
+
+@pytest.mark.parametrize("shape", [(96, 128, 64), (130, 200, 72), (65, 100, 33)])
+@pytest.mark.parametrize("name", FOLDED)
+def test_folds_of_tiles_give_the_numbers_of_folds_of_rows(
+    name: str, shape: tuple[int, int, int]
+) -> None:
+    case = RuleCase(name, lambda: FOLDED[name](*shape))
+    tiled = interpreted(case, "cuda", {"product.bm": 32, "product.bn": 64})
+    assert any(stage.name.endswith(".rf") for stage in tiled.stages)
+    interpreted(case, "cuda", {"product.statistics": False})
+
+
+@pytest.mark.parametrize("name", FOLDED)
+def test_folds_of_tiles_in_the_interpreter_of_triton(name: str) -> None:
+    decisions = {"product.bm": 32, "product.bn": 64}
+    compiled(RuleCase(name, lambda: FOLDED[name](65, 100, 33)), "triton-interpret", decisions)
+
+
+def test_a_product_that_is_read_after_its_folds_is_stored() -> None:
+    """The probabilities need the sums of whole rows, which no tile has."""
+    p = product(512, 1024, 256)
+    r = te.reduce_axis((0, 1024), name="r")
+    total = te.compute((512,), lambda i: te.sum(te.exp(p[i, r]), axis=r), name="total")
+    out = te.compute((512, 1024), lambda i, j: te.exp(p[i, j]) / total[i], name="out")
+    assert not any(".rf" in stage.name for stage in schedule_for(out, HOPPER).stages)
+
+
+@pytest.mark.ptxas
+@pytest.mark.parametrize("arch", ["sm_90", "sm_100"])
+@pytest.mark.parametrize("name", FOLDED)
+def test_folds_cost_a_tile_no_spills(name: str, arch: str) -> None:
+    """On sm_100, whose results are moved to registers as a whole, but for a few."""
+    most = 64 if arch == "sm_100" else 0
+    found = program(FOLDED[name](2048, 4096, 512), f"cuda:{arch}")
+    for info in compile_offline(found, arch):
+        assert (info.stack or 0) <= most
+        assert info.shared <= 227 << 10
+
+
+@pytest.mark.ptxas
+@pytest.mark.parametrize("arch", ["sm_90", "sm_100"])
+def test_a_residual_leaves_room_for_the_operands(arch: str) -> None:
+    """A tile of what is added goes through shared memory, beside the operands fetched ahead."""
+    shape = (8192, 4096)
+    p, x = product(*shape, 2048), te.placeholder(shape, B, name="x")
+    out = te.compute(
+        shape, lambda i, j: (te.max(p[i, j], 0.0) + x[i, j].astype("float32")).astype(B), name="out"
+    )
+    for info in compile_offline(program(out, f"cuda:{arch}"), arch):
+        assert not info.stack
+        assert info.shared <= 227 << 10

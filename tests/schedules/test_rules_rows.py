@@ -1,0 +1,163 @@
+"""Rows that are folded and read again: what shares a kernel, a read, or a lane."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import rule_cases as c
+from rule_cases import RuleCase
+from rule_checks import compiled, interpreted
+
+import tedsl as te
+from tedsl.backends.triton.emit import emit
+from tedsl.lower.pipeline import lower
+from tedsl.schedules import schedule_for
+from tedsl.scheduling.schedule import Schedule
+from tedsl.target import Target
+
+CUDA = Target.parse("cuda:sm_90")
+
+
+def printed(s: Schedule) -> str:
+    return emit(lower(s.plan, CUDA), CUDA).source
+
+
+def kernels(s: Schedule) -> list[str]:
+    return [func.name for func in lower(s.plan, CUDA).funcs]
+
+
+def loops(source: str) -> list[str]:
+    """The bodies of the loops without loops inside."""
+    found: list[str] = []
+    lines = source.splitlines()
+    for number, line in enumerate(lines):
+        if re.match(r"\s*for ", line):
+            depth = len(line) - len(line.lstrip())
+            body: list[str] = []
+            for each in lines[number + 1 :]:
+                if each.strip() and len(each) - len(each.lstrip()) <= depth:
+                    break
+                body.append(each)
+            found.append("\n".join(body))
+    return [body for body in found if "tl.range" not in body]
+
+
+# Rows and columns of one read ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("m", "n"), [(300, 33), (1400, 8), (7, 65), (1, 1), (2000, 3)])
+def test_columns_go_along_with_rows(m: int, n: int) -> None:
+    case = RuleCase("slopes", lambda: c.slopes_of_rows(m, n))
+    s = interpreted(case, "cuda", {"slope.columns_along": True})
+    assert kernels(s) == ["slope", "scaled"]
+    alone = interpreted(case, "cuda", {"slope.columns_along": False})
+    assert "sums_rf" not in printed(alone).partition("def slope_kernel(")[2].partition(":")[0]
+
+
+def test_few_rows_leave_columns_alone() -> None:
+    """Parts of the columns for each program would be as much as what is read."""
+    for rows, along in ((100, False), (1000, True)):
+        knobs = schedule_for(c.slopes_of_rows(rows, 512), CUDA).knobs
+        assert {k.name: k.chosen for k in knobs}["slope.columns_along"] is along
+
+
+def test_matrices_of_rows_and_columns_are_loaded_once() -> None:
+    source = printed(schedule_for(c.slopes_of_rows(4096, 1024, "bfloat16"), CUDA))
+    kernel = source.partition("def slope_kernel(")[2].partition("@triton.jit")[0]
+    (body,) = loops(kernel)
+    for name, inside in (("d", True), ("x", True), ("w", False)):
+        load = rf"{name}_tile = tl.load\("
+        assert len(re.findall(load, kernel)) == 1
+        assert bool(re.search(load, body)) is inside
+
+
+@pytest.mark.ptxas
+@pytest.mark.parametrize("decisions", [{}, {"slope.rows": 4, "slope.ahead": 1}])
+def test_rows_and_columns_in_tritons_interpreter(decisions: dict[str, object]) -> None:
+    compiled(RuleCase("slopes", lambda: c.slopes_of_rows(270, 20)), "triton-interpret", decisions)
+
+
+def test_columns_that_need_the_rows_result_stay_alone() -> None:
+    x = c.p(64, 32)
+    k, i = te.reduce_axis((0, 32)), te.reduce_axis((0, 64))
+    total = te.compute((64,), lambda r: te.sum(x[r, k], axis=k), name="total")
+    share = te.compute((64, 32), lambda r, j: x[r, j] / (total[r] + 40.0), name="share")
+    sums = te.compute((32,), lambda j: te.sum(share[i, j] * x[i, j], axis=i), name="sums")
+    s = schedule_for([share, sums], CUDA)
+    assert "share.columns_along" not in {knob.name for knob in s.knobs}
+    interpreted(RuleCase("shares", lambda: [share, sums]), "cuda")
+
+
+# Results of rows, and rows that are read again -------------------------------------------------
+
+
+@pytest.mark.parametrize(("m", "n"), [(5, 257), (3, 40000), (1, 7)])
+def test_what_reads_results_of_rows_runs_in_their_kernel(m: int, n: int) -> None:
+    case = RuleCase("both", lambda: c.loss_and_slope(m, n))
+    assert kernels(interpreted(case, "cuda")) == ["slope"]
+    apart = interpreted(case, "cuda", {"slope.along": False})
+    assert len(kernels(apart)) > 1
+
+
+def test_results_that_are_wanted_themselves_are_stored_by_their_own_kernel() -> None:
+    loss, slope = c.loss_and_slope(4, 33)
+    level = next(op for op in te.create_schedule([loss, slope]).stages if op.name == "level")
+    s = schedule_for([loss, slope, level.op.outputs[0]], CUDA)
+    assert "slope.along" not in {knob.name for knob in s.knobs}
+
+
+# Lanes -----------------------------------------------------------------------------------------
+
+
+def test_lanes_exchange_nothing_in_the_loop() -> None:
+    source = printed(schedule_for(c.loss_and_slope(8192, 128256, "bfloat16"), CUDA))
+    fold, _ = loops(source)
+    assert "tl.reduce(" in fold  # of the neighbours that a lane takes at once
+    assert ", 1, max_nan)" in fold and ", 0, max_nan)" not in fold
+    assert "axis=0" not in fold
+
+
+def test_a_lane_takes_one_element_where_rows_start_anywhere() -> None:
+    looped = {"slope.whole_row": False}
+    fold, _ = loops(printed(schedule_for(c.loss_and_slope(8192, 50257, "bfloat16"), CUDA, looped)))
+    assert "tl.reduce(" not in fold and "tl.sum(" not in fold
+
+
+@pytest.mark.parametrize("rows", [1, 4])
+@pytest.mark.parametrize("n", [3001, 3000, 40000])
+def test_lanes_are_merged(rows: int, n: int) -> None:
+    case = RuleCase("both", lambda: c.loss_and_slope(5, n))
+    decisions = {"slope.block": 512, "slope.rows": rows}
+    if n < 32768:
+        decisions["slope.whole_row"] = False
+    names = [stage.name for stage in interpreted(case, "cuda", decisions).stages]
+    assert "total.rf" in names and "top.rf" in names
+
+
+def test_rows_that_are_all_masked_have_finite_lanes() -> None:
+    """Lanes beyond the end of a row fold nothing, and what they hold counts nothing."""
+    case = RuleCase("both", lambda: c.loss_and_slope(2, 1030))
+    interpreted(case, "cuda", {"slope.whole_row": False, "slope.block": 512})
+
+
+@pytest.mark.ptxas
+def test_parts_of_rows_in_lanes_in_tritons_interpreter() -> None:
+    case = RuleCase("long", lambda: c.softmax(2, 70000))
+    compiled(case, "triton-interpret")
+    assert "softmax.part_lanes" in {knob.name for knob in interpreted(case, "cuda").knobs}
+
+
+# One element -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("m", "n"), [(300, 71), (256, 256), (5, 7), (1, 20000)])
+def test_a_mean_takes_two_launches_at_most(m: int, n: int) -> None:
+    case = RuleCase("mean", lambda: c.mean_of_all(m, n))
+    assert len(kernels(interpreted(case, "cuda"))) <= 2
+
+
+def test_only_the_last_part_of_a_fold_has_masks() -> None:
+    source = printed(schedule_for(c.mean_of_all(8191, 8193, "bfloat16"), CUDA))
+    first, _, last = source.partition("def total_rf")[2].partition("if 1023 <= ")
+    assert "mask=" not in first and "mask=" in last

@@ -1,0 +1,120 @@
+"""Short folds over windows, written out in registers, and what lies around an image."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+import rule_cases as c
+from rule_cases import RuleCase
+from rule_checks import drawn, interpreted
+
+import tedsl as te
+from tedsl.expr.tensor import Tensor
+from tedsl.schedules import gpu_folds, schedule_for
+from tedsl.scheduling.schedule import Schedule
+
+
+def depthwise(n: int, size: int, channels: int, stride: int = 1) -> Tensor:
+    x = c.p(n, size, size, channels, dtype="float16")
+    w = c.p(3, 3, 1, channels, dtype="float16", name="w")
+    return te.nn.relu(te.nn.conv2d(x, w, None, stride, 1, groups=channels))
+
+
+def short_means(n: int, folded: int, columns: int) -> Tensor:
+    x, k = c.p(n, folded, columns), te.reduce_axis((0, folded), name="k")
+    total = te.compute((n, columns), lambda i, j: te.sum(x[i, k, j], axis=k), name="total")
+    return te.compute((n, columns), lambda i, j: total[i, j] / folded, name="mean")
+
+
+CASES: dict[str, Callable[[], Tensor]] = {
+    "windows of one channel": lambda: depthwise(1, 7, 33),
+    "with a stride": lambda: depthwise(2, 9, 20, stride=2),
+    "largest of a window": lambda: te.nn.max_pool2d(c.p(1, 9, 9, 35), 3, stride=2, padding=1),
+    "columns of few rows": lambda: short_means(3, 5, 50),
+}
+
+
+@pytest.fixture(autouse=True)
+def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small results count as large ones, which would take the interpreter long."""
+    monkeypatch.setattr(gpu_folds, "LEAST_WINDOWS", 0)
+
+
+def unrolled(s: Schedule) -> bool:
+    return any(".unroll(" in line for line in s.as_python().splitlines())
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_short_folds_are_written_out(name: str) -> None:
+    assert unrolled(interpreted(RuleCase(name, CASES[name]), "cuda"))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_drawn_decisions(name: str) -> None:
+    case, rng = RuleCase(name, CASES[name]), random.Random(5)
+    for _ in range(3):
+        assert unrolled(interpreted(case, "cuda", drawn(case, "cuda", rng)))
+
+
+def test_few_results_are_not_written_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large device would be left idle."""
+    monkeypatch.setattr(gpu_folds, "LEAST_WINDOWS", 128)
+    assert not unrolled(schedule_for(short_means(16, 8, 1000), "cuda"))
+    assert unrolled(schedule_for(short_means(160, 8, 1000), "cuda"))
+
+
+def test_long_folds_are_not_written_out() -> None:
+    assert not unrolled(schedule_for(short_means(1000, 65, 1000), "cuda"))
+    assert unrolled(schedule_for(short_means(1000, 64, 1000), "cuda"))
+
+
+def test_a_tile_leaves_few_lanes_idle() -> None:
+    s = schedule_for(depthwise(32, 112, 96), "cuda")
+    chosen = {knob.name.partition(".")[2]: knob.chosen for knob in s.knobs}
+    assert 96 % int(str(chosen["columns"])) == 0
+    assert 112 % int(str(chosen["rows"])) == 0
+
+
+def stored_around(dtype: str, value: float, scale: float = 1.0) -> Tensor:
+    """A product of windows of an image that a stage of its own surrounds with `value`."""
+    x, w = c.p(2, 6, 6, 16, dtype=dtype), c.p(16, 3, 3, 16, dtype=dtype, name="w")
+
+    def around(n: te.Axis, i: te.Axis, j: te.Axis, q: te.Axis) -> te.Expr:
+        inside = (i >= 1) & (i < 7) & (j >= 1) & (j < 7)
+        read = x[n, i - 1, j - 1, q]
+        read = read if scale == 1.0 else te.exp(read * scale)
+        return te.if_then_else(inside, read, te.const(value, dtype))
+
+    padded = te.compute((2, 8, 8, 16), around, name="padded")
+    r, s, q = (te.reduce_axis((0, n), name=name) for n, name in ((3, "r"), (3, "s"), (16, "q")))
+    return te.compute(
+        (2, 6, 6, 16),
+        lambda n, i, j, f: te.sum(
+            padded[n, i + r, j + s, q].astype("float32") * w[f, r, s, q].astype("float32"),
+            axis=[r, s, q],
+        ),
+        name="windows",
+    )
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0])
+def test_what_surrounds_an_image_is_no_kernel(value: float) -> None:
+    case = RuleCase("around", lambda: stored_around("float16", value))
+    s = interpreted(case, "cuda")
+    assert 's["padded"].compute_inline()' in s.as_python()
+    interpreted(case, "cuda", {"padded.place": "root"})
+
+
+def test_what_is_computed_for_every_read_is_a_kernel() -> None:
+    case = RuleCase("around", lambda: stored_around("float16", 0.0, scale=0.5))
+    assert 's["padded"].compute_inline()' not in interpreted(case, "cuda").as_python()
+
+
+def test_the_condition_of_a_load_is_its_mask() -> None:
+    """Zeros around an image cost no choice between elements: the product reads what was loaded."""
+    for value, chosen in ((0.0, False), (-0.0, True), (1.0, True)):
+        source = te.build(stored_around("float16", value), "triton-interpret").source
+        assert ("tl.where(" in source) is chosen
+        assert "tl.dot(" in source
