@@ -43,11 +43,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     profile: object = config.getoption("--hypothesis-profile", default=None)
     settings.load_profile(str(profile or os.environ.get("HYPOTHESIS_PROFILE") or "ci"))
+    own_gpu()
     if folder := config.getoption("--keep-failures"):
         config.pluginmanager.register(KeepFailures(folder))
     if config.getoption("--no-ptxas") or importlib.util.find_spec("triton") is None:
         return
     config.add_cleanup(every_kernel.watch())
+
+
+def own_gpu() -> None:
+    """Give each of several test processes a GPU of its own: some tests look at its free memory."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")
+    count = len(list(Path("/dev").glob("nvidia[0-9]*")))
+    if worker and count > 1:
+        os.environ.setdefault("CUDA_VISIBLE_DEVICES", str(int(worker) % count))
 
 
 class KeepFailures:
@@ -91,7 +100,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def compiles_for_every_gpu(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Compile the Triton kernels that the test generated, for every architecture.
+    """Compile the Triton kernels that the test generated, for every architecture that may differ.
 
     Not those of a test marked `uncompiled`, with the reason.
     """

@@ -7,7 +7,7 @@ from sources import PACKAGES, Source, python_files, run_python
 
 import tedsl
 
-FIRST = ("errors", "dtypes", "late", "target")
+FIRST = ("errors", "dtypes", "late", "shown", "target")
 CORE = ("nodes", "visit", "build", "integers", "fold", "promote", "numerics")
 ROOMS = (
     "ir",
@@ -19,6 +19,8 @@ ROOMS = (
     "",
     "schedules",
     "autotune",
+    "explaining",
+    "view",
     "cli",
 )
 HEAVY = ("triton", "llvmlite", "sympy", "torch", "rich", "sqlite3", "matplotlib", "scipy")

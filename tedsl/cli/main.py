@@ -10,12 +10,15 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from tedsl.cli import doctor, records, replay, space, tune
+from tedsl.cli import doctor, explain, records, replay, roofline, space, tune, view
 from tedsl.errors import TedslError
 
-COMMANDS = (tune, space, records, replay, doctor)
+COMMANDS = (explain, view, roofline, tune, space, records, replay, doctor)
 
 EXAMPLES = """examples:
+  python -m tedsl explain model.py:loss --target cuda    what is fused, and why the rest is not
+  python -m tedsl view model.py:loss -o loss.html        see the schedule, the IR and the code
+  python -m tedsl roofline model.py:loss --plot r.svg    how far it is from what the machine can do
   python -m tedsl tune model.py:loss --trials 32         search for a schedule, print it
   python -m tedsl space model.py:loss --target cuda      what there is to choose
   python -m tedsl records list                           what has been tuned here
@@ -29,7 +32,7 @@ def parser() -> argparse.ArgumentParser:
     """The parser of all commands."""
     whole = argparse.ArgumentParser(
         prog="python -m tedsl",
-        description="Tensor expressions with explicit schedules: tuning, records, a check-up.",
+        description="Tensor expressions with explicit schedules: explain, see, tune, check.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

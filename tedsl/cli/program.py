@@ -1,16 +1,14 @@
-"""The user's script: loaded as a module, and what is named in it found."""
+"""What is to be tuned, or whose space is shown: tensors of a script, and who schedules them."""
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import cast
 
+from tedsl.cli.script import load_module, lookup
 from tedsl.errors import TuneError
 from tedsl.expr.tensor import Tensor
 from tedsl.scheduling.schedule import Schedule
@@ -48,10 +46,8 @@ def add_program(command: argparse.ArgumentParser) -> None:
 def load(options: argparse.Namespace) -> Program:
     """The program that the arguments name.
 
-    The script runs under another name than `__main__`, so that what it guards by that is left out.
-
     Raises:
-        TuneError: no such file or name, or not something that can be computed.
+        TedslError: no such file or name, or not something that can be computed.
     """
     path, colon, name = str(options.program).rpartition(":")
     if not colon or not path:
@@ -59,8 +55,8 @@ def load(options: argparse.Namespace) -> Program:
             f"{options.program!r} names no tensor",
             hint="write the script and a name: model.py:loss",
         )
-    module = _module(Path(path))
-    found = _named(module, name)
+    module = load_module(Path(path))
+    found = lookup(module, name)
     if callable(found) and not isinstance(found, Tensor):
         found = found()
     several = isinstance(found, (list, tuple))
@@ -73,41 +69,13 @@ def load(options: argparse.Namespace) -> Program:
         )
     schedule = None
     if options.schedule is not None:
-        schedule = _named(module, options.schedule)
+        schedule = lookup(module, options.schedule)
         if not callable(schedule):
             raise TuneError(
                 f"{options.schedule} in {path} is {type(schedule).__name__}, not a function",
                 hint="--schedule names a function of one argument: def f(s): ...",
             )
     return Program(tensors, cast("ScheduleFunction | None", schedule))
-
-
-def _module(path: Path) -> ModuleType:
-    """The script as a module; what stands beside it can be imported, as when it is run."""
-    if not path.is_file():
-        raise TuneError(f"there is no file {path}", hint="give the path of a Python script")
-    spec = importlib.util.spec_from_file_location("__tedsl_program__", path)
-    if spec is None or spec.loader is None:
-        raise TuneError(f"{path} is no Python script", hint="its name should end in .py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    sys.path.insert(0, str(path.resolve().parent))
-    spec.loader.exec_module(module)
-    return module
-
-
-def _named(module: ModuleType, name: str) -> object:
-    found: object = getattr(module, name, None)
-    if found is None:
-        kinds = (Tensor, Schedule)
-        names = [n for n, v in vars(module).items() if isinstance(v, kinds) or callable(v)]
-        public = [n for n in names if not n.startswith("_")]
-        raise TuneError(
-            f"there is no {name!r} in {module.__file__}",
-            facts=[("names in it", ", ".join(public[:12]) or "none")],
-            hint="name one of these",
-        )
-    return found
 
 
 def sizes_of(given: Sequence[str]) -> dict[str, int]:

@@ -212,6 +212,14 @@ def cache_read(draw: Draw, s: Schedule, stage: Stage) -> None:
         call(s, s[copy].compute_at, *draw(st.sampled_from(places)))
 
 
+def recompute(draw: Draw, s: Schedule, stage: Stage) -> None:
+    sources = [t for each in s.stages for t in each.op.outputs]
+    copy = call(s, s.recompute, draw(st.sampled_from(sources)), [stage])
+    places = s[copy].legal_places()
+    if places and draw(st.booleans()):
+        call(s, s[copy].compute_at, *draw(st.sampled_from(places)))
+
+
 def cache_write(draw: Draw, s: Schedule, stage: Stage) -> None:
     outputs = list(stage.op.outputs)
     made: Any = call(s, s.cache_write, outputs if len(outputs) > 1 else outputs[0], "local")
@@ -458,6 +466,7 @@ PRIMITIVES: tuple[Primitive, ...] = (
     set_scope,
     launch,
     cache_read,
+    recompute,
     cache_write,
     rfactor,
     reverse_compute_at,

@@ -1,9 +1,14 @@
-"""Every Triton kernel that a test generates goes through ptxas, for each architecture, on no GPU.
+"""Every Triton kernel that a test generates goes through ptxas, on no GPU.
 
 `watch` notes each module that is lowered for Triton or printed as Triton; `compile_noted` prints
-it for the three architectures and compiles what is new.  Two kernels are the same when their text
-differs in names and comments only.  The processes of a run share what is done through a folder,
-whose path its workers inherit.
+it and compiles what is new.  Two kernels are the same when their text differs in names and
+comments only.  The processes of a run share what is done through a folder, whose path its workers
+inherit.
+
+A kernel with something in it that Triton compiles in another way on each architecture (`DIFFERENT`)
+is compiled for all three.  Loads, arithmetic, folds and stores take the same way there, and a
+kernel of nothing else is compiled for one, which its text decides: each architecture gets a third
+of them.
 
 Left out, and counted, is a kernel that holds or stores more than `VALUES` elements of one tile
 in each thread: ptxas takes minutes over it, and a thread has 255 registers.
@@ -14,8 +19,10 @@ from __future__ import annotations
 import ast
 import functools
 import hashlib
+import importlib
 import math
 import os
+import re
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -24,7 +31,13 @@ from pathlib import Path
 from typing import Any
 
 from tedsl.backends.triton import emit as emitter
-from tedsl.backends.triton.offline import compile_offline, signature
+from tedsl.backends.triton.offline import (
+    ast_source,
+    compile_errors,
+    refusal,
+    requests_of,
+    signature,
+)
 from tedsl.backends.triton.program import KernelSpec, TritonProgram
 from tedsl.errors import BackendError, LowerError
 from tedsl.expr.integers import constant
@@ -33,8 +46,13 @@ from tedsl.ir.visit import walk_stmts
 from tedsl.lower import pipeline
 from tedsl.target import Target
 
-ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
+ARCHITECTURES = ("sm_90", "sm_80", "sm_100")
+"""The first has all that a kernel may use, so its text tells what is used."""
 LEFT_OUT = "left_out"
+DIFFERENT = re.compile(
+    r"\b(dot|dot_scaled|atomic_\w+|float8\w*|fp8\w*|tensordesc|num_ctas|maxnreg)\b"
+)
+"""Matrix units, atomic updates, 8-bit floats, the copy engine, clusters and limits of registers."""
 VALUES = 256
 FOLDER = "TEDSL_TESTS_COMPILED"
 _emit = emitter.emit
@@ -97,40 +115,58 @@ def compile_noted() -> None:
     if FOLDER not in os.environ:
         return
     for module in modules:
+        wanted: dict[str, frozenset[str]] = {}
         for arch in ARCHITECTURES:
+            if wanted and arch not in frozenset[str]().union(*wanted.values()):
+                continue
             try:
                 program = _emit(module, f"cuda:{arch}")
             except LowerError:  # the test sees the same refusal when it builds
                 continue
-            _compile_new(program, arch, Path(os.environ[FOLDER]))
+            _compile_new(program, arch, wanted, Path(os.environ[FOLDER]))
 
 
-def _compile_new(program: TritonProgram, arch: str, done: Path) -> None:
-    new: dict[Path, KernelSpec] = {}
+def _compile_new(
+    program: TritonProgram, arch: str, wanted: dict[str, frozenset[str]], done: Path
+) -> None:
+    """Compile what is new of the kernels that are wanted for `arch`; `wanted` is by their names,
+    filled in for those that are not in it."""
+    new: list[tuple[KernelSpec, Path]] = []
     funcs = [
         func
         for func, spec in zip(program.module.funcs, program.kernels, strict=True)
         if spec.call is None
     ]
     pairs = zip(_digests(program.source, program.compiled), funcs, strict=True)
-    for (digest, spec), func in pairs:
+    for (digest, different, spec), func in pairs:
+        one = ARCHITECTURES[int(digest, 16) % len(ARCHITECTURES)]
+        wanted.setdefault(spec.name, frozenset(ARCHITECTURES if different else (one,)))
+        if arch not in wanted[spec.name]:
+            continue
         path = done / f"{digest}.{arch}"
         if _largest_tile(func) > VALUES * 32 * spec.num_warps:
             path.with_suffix(f".{LEFT_OUT}").touch()
         elif not path.exists():
-            new[path] = spec
-    if not new:
-        return
-    try:
-        compile_offline(replace(program, kernels=tuple(new.values())), arch)
-    except BackendError as error:
-        raise BackendError(
-            f"a generated kernel does not compile: {error.reason}",
-            facts=[*error.facts, ("source", program.source)],
-            hint=error.hint,
-        ) from error
-    for path in new:
+            new.append((spec, path))
+    for spec, path in new:
+        _compile(replace(program, kernels=(spec,)), arch)
         path.touch()
+
+
+def _compile(program: TritonProgram, arch: str) -> None:
+    """One kernel to a cubin, of which nothing is asked."""
+    triton = importlib.import_module("triton")
+    (request,) = requests_of(program, arch)
+    source, target = ast_source(request)
+    try:
+        triton.compile(source, target=target, options=dict(request["options"]))
+    except compile_errors() as error:
+        refused = refusal(request, error)
+        raise BackendError(
+            f"a generated kernel does not compile: {refused.reason}",
+            facts=[*refused.facts, ("source", program.source)],
+            hint=refused.hint,
+        ) from error
 
 
 def _largest_tile(func: Func) -> int:
@@ -145,17 +181,21 @@ def _largest_tile(func: Func) -> int:
 
 
 @functools.lru_cache(maxsize=64)
-def _digests(source: str, kernels: tuple[KernelSpec, ...]) -> tuple[tuple[str, KernelSpec], ...]:
+def _digests(
+    source: str, kernels: tuple[KernelSpec, ...]
+) -> tuple[tuple[str, bool, KernelSpec], ...]:
     functions = {n.name: n for n in ast.parse(source).body if isinstance(n, ast.FunctionDef)}
-    return tuple((_digest(spec, functions), spec) for spec in kernels)
+    return tuple((*_digest(spec, functions), spec) for spec in kernels)
 
 
-def _digest(spec: KernelSpec, functions: dict[str, ast.FunctionDef]) -> str:
-    """Equal for kernels that are one but for names: its form, its helpers, its signature."""
+def _digest(spec: KernelSpec, functions: dict[str, ast.FunctionDef]) -> tuple[str, bool]:
+    """Equal for kernels that are one but for names: its form, its helpers, its signature; and
+    whether architectures differ in what is in it."""
     parts = [_form(functions[spec.name]), *map(_form, _helpers(spec.name, functions))]
     parts += [signature(param) for param in spec.params]
     parts += [f"{name}={value}" for name, value in sorted(spec.options().items())]
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
+    text = "\n".join(parts)
+    return hashlib.sha256(text.encode()).hexdigest()[:32], bool(DIFFERENT.search(text))
 
 
 def _helpers(name: str, functions: dict[str, ast.FunctionDef]) -> Iterator[ast.FunctionDef]:

@@ -394,3 +394,62 @@ def centred_columns(m: int, n: int) -> Tensor:
     k = te.reduce_axis((0, m), name="k")
     total = te.compute((n,), lambda j: te.sum(x[k, j], axis=k), name="total")
     return te.compute((m, n), lambda i, j: x[i, j] - total[j] / float(max(m, 1)), name="centred")
+
+
+def slopes_of_rows(m: int, n: int, dtype: str = "float32") -> Sequence[Tensor]:
+    """Something for each element that takes a sum over its row, and two sums over columns of the
+    same matrices: what the backward pass of a normalised row is made of."""
+    wide = "float32"
+    d, x, w = p(m, n, dtype=dtype, name="d"), p(m, n, dtype=dtype), p(n, dtype=dtype, name="w")
+    scale = p(m, name="scale")
+    k, i0, i1 = te.reduce_axis((0, n)), te.reduce_axis((0, m)), te.reduce_axis((0, m))
+
+    def part(i: Any, j: Any) -> Any:
+        return d[i, j].astype(wide) * w[j].astype(wide)
+
+    total = te.compute(
+        (m,), lambda i: te.sum(part(i, k) * x[i, k].astype(wide), axis=k), name="total"
+    )
+    slope = te.compute(
+        (m, n),
+        lambda i, j: (part(i, j) - x[i, j].astype(wide) * total[i] * 0.125).astype(dtype),
+        name="slope",
+    )
+    sums = te.compute(
+        (n,),
+        lambda j: te.sum(d[i0, j].astype(wide) * x[i0, j].astype(wide) * scale[i0], axis=i0),
+        name="sums",
+    )
+    scaled = te.compute((n,), lambda j: sums[j].astype(dtype), name="scaled")
+    shifts = te.compute((n,), lambda j: te.sum(d[i1, j].astype(wide), axis=i1), name="shifts")
+    return [slope, scaled, shifts]
+
+
+def loss_and_slope(m: int, n: int, dtype: str = "float32") -> Sequence[Tensor]:
+    """A number for each row from its largest element and a sum, and with both something for each
+    element."""
+    x, picked = p(m, n, dtype=dtype), p(m, dtype=dtype, name="picked")
+    k, r = te.reduce_axis((0, n)), te.reduce_axis((0, n))
+    wide = "float32"
+    top = te.compute((m,), lambda i: te.max(x[i, k].astype(wide), axis=k), name="top")
+    total = te.compute(
+        (m,), lambda i: te.sum(te.exp(x[i, r].astype(wide) - top[i]), axis=r), name="total"
+    )
+    level = te.compute((m,), lambda i: top[i] + te.log(total[i]), name="level")
+    loss = te.compute((m,), lambda i: level[i] - picked[i].astype(wide), name="loss")
+    slope = te.compute(
+        (m, n), lambda i, j: te.exp(x[i, j].astype(wide) - level[i]).astype(dtype), name="slope"
+    )
+    return [loss, slope]
+
+
+def mean_of_all(m: int, n: int, dtype: str = "float32") -> Tensor:
+    """The mean of the squares of a matrix."""
+    x = p(m, n, dtype=dtype)
+    i, j = te.reduce_axis((0, m)), te.reduce_axis((0, n))
+    total = te.compute(
+        (),
+        lambda: te.sum(x[i, j].astype("float32") * x[i, j].astype("float32"), axis=[i, j]),
+        name="total",
+    )
+    return te.compute((), lambda: total() / float(max(m * n, 1)), name="mean")

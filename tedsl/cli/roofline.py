@@ -1,0 +1,53 @@
+"""`python -m tedsl roofline`: something in a script beside what the machine can do at most."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from tedsl.autotune.report_plot import check_plot
+from tedsl.cli.program import sizes_of
+from tedsl.cli.script import add_script, load_named
+from tedsl.explaining.chart import roofline
+
+
+def add(commands: Any) -> None:
+    """Declare the command."""
+    command: argparse.ArgumentParser = commands.add_parser(
+        "roofline",
+        help="how far a program is from what the machine can do",
+        description="Measure the machine's memory bandwidth and matrix products (once; they are "
+        "kept), run the program fused and unfused, and print how far each is from the roof. "
+        "For a GPU that is not here the figures of its data sheet are taken, and nothing is run.",
+    )
+    add_script(command)
+    command.add_argument(
+        "--size", action="append", default=[], metavar="NAME=N",
+        help="value of a symbolic size (1024); may be given several times",
+    )  # fmt: skip
+    command.add_argument(
+        "--plot", type=Path, metavar="FILE", help="draw it to an .svg, .png or .pdf file"
+    )
+    command.add_argument("--predict", action="store_true", help="run nothing, predict only")
+    command.add_argument("--json", action="store_true", help="as one JSON object")
+    command.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Measure, print, draw."""
+    if options.plot is not None:
+        check_plot(options.plot)
+    named = load_named(options)
+    what = list(named.value) if isinstance(named.value, tuple) else named.value
+    chart = roofline(
+        {named.name: what},
+        options.target,
+        measure=False if options.predict else None,
+        sizes=sizes_of(options.size),
+    )
+    sys.stdout.write(f"{chart.to_json() if options.json else chart}\n")
+    if options.plot is not None:
+        sys.stderr.write(f"drawn to {chart.save(options.plot)}\n")
+    return 0

@@ -1,0 +1,159 @@
+"""`te.explain`: a schedule, a kernel or tensors, explained.  Imports the rest of `explaining`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import cast
+
+from tedsl.autotune.static.device import DeviceFacts, facts_of
+from tedsl.autotune.static.tiers import device_of
+from tedsl.build import default_target
+from tedsl.errors import BackendError
+from tedsl.explaining.alone import stages_alone, unfused
+from tedsl.explaining.data import Explanation, Figures, KernelCost, Pair, StagePlace, Unfused
+from tedsl.explaining.kernels import Compiled, buffer_bytes, kernel_costs
+from tedsl.explaining.pairs import Judge
+from tedsl.explaining.places import stage_places
+from tedsl.expr.nodes import Var
+from tedsl.expr.tensor import Operation, Tensor
+from tedsl.ir.nodes import Module
+from tedsl.lower.pipeline import lower
+from tedsl.runtime.kernel import Kernel
+from tedsl.runtime.sizes import Number
+from tedsl.schedules import default_schedule
+from tedsl.scheduling.recompute import PLAUSIBLE
+from tedsl.scheduling.schedule import Schedule
+from tedsl.target import Target
+
+Explainable = Schedule | Kernel | Tensor | Operation | Sequence[Tensor | Operation]
+
+
+def explain(
+    what: Explainable,
+    target: str | Target | None = None,
+    *,
+    device: str = "",
+    sizes: Mapping[str, int] | None = None,
+) -> Explanation:
+    """What a schedule or a kernel has fused, what that saves, and why the rest is not fused.
+
+    Args:
+        what: a schedule, a kernel, or tensors, which are scheduled by the default rules.
+        target: as for `te.build`; that of the kernel by default.  Needs no GPU.
+        device: the name of the GPU to predict for, as its driver calls it (`"NVIDIA H200"`); by
+            default the one that is there, else the first known one of the architecture.
+        sizes: values of runtime sizes, by name; by default those of the kernel's last call, else
+            1024.
+
+    Returns:
+        The explanation: print it, or use `.kernels`, `.pairs`, `.to_json()`, `.to_html()`.  What is
+        not fused, and the unfused program, are looked at when they are asked for.
+
+    Raises:
+        LowerError: the schedule cannot be carried out on the target.
+        BackendError: `what` cannot be explained, or a size is not the computation's.
+    """
+    schedule, module, where, compiled, known = _subject(what, target)
+    name, processors = (device, None) if device else device_of(where)
+    facts = facts_of(where, name, processors)
+    values = _values(module, sizes or {}, known)
+    costs = kernel_costs(module, facts, values, compiled)
+    counted = {var.name: int(value) for var, value in values.items() if not var.dtype.is_float}
+    if schedule is not None:
+        places = stage_places(schedule, schedule.explain(**counted))
+        costs = tuple(_placed(kernel, places) for kernel in costs)
+    return Explanation(
+        name=module.name,
+        target=str(where),
+        device=facts.name,
+        sizes=counted,
+        kernels=costs,
+        least_bytes=buffer_bytes((*module.inputs, *module.outputs), values),
+        workspace_bytes=buffer_bytes(module.workspaces, values),
+        finder=None if schedule is None else _Finder(schedule, where, facts, values),
+    )
+
+
+class _Finder:
+    """Finds what only a schedule tells (`data.Finder`)."""
+
+    def __init__(
+        self, schedule: Schedule, target: Target, facts: DeviceFacts, values: Mapping[Var, Number]
+    ) -> None:
+        self.definition = schedule.definition
+        self.target = target
+        self.facts = facts
+        self.sizes = {var.name: value for var, value in values.items()}
+        whole = {name: int(value) for name, value in self.sizes.items()}
+        self.judge = Judge(schedule, target, facts, whole)
+
+    def unfused(self) -> Unfused | None:
+        """The program without any fusion."""
+        stages = stages_alone(self.definition, self.target, self.facts, self.sizes)
+        return None if stages is None else unfused(stages)
+
+    def now(self) -> Figures:
+        """What the static model says of the schedule as it is."""
+        return self.judge.now
+
+    def pairs(self) -> tuple[Pair, ...]:
+        """Why kernels are not one."""
+        return self.judge.pairs()
+
+
+def _subject(
+    what: object, target: str | Target | None
+) -> tuple[Schedule | None, Module, Target, Compiled | None, Mapping[Var, Number]]:
+    """The schedule where there is one, the program, the target, what is known of the machine code,
+    and the sizes of the last call."""
+    if isinstance(what, Kernel) and target in (None, str(what.target), what.target):
+        schedule = what.schedule if isinstance(what.schedule, Schedule) else None
+        return schedule, what.module, what.target, _compiled(what), what.last_sizes
+    if isinstance(what, Kernel):
+        what = what.schedule
+    where = default_target() if target is None else Target.parse(target)
+    if not isinstance(what, Schedule):
+        several = isinstance(what, (list, tuple))
+        items = tuple(cast("Sequence[object]", what)) if several else (what,)
+        outputs = [item for item in items if isinstance(item, (Tensor, Operation))]
+        if not outputs or len(outputs) != len(items):
+            raise BackendError(
+                f"{type(what).__name__} cannot be explained",
+                subject="explain",
+                facts=[("allowed", "a schedule, a kernel, a tensor, or a list of tensors")],
+                hint="pass the schedule, or what te.build returned",
+            )
+        what = default_schedule(outputs, where)
+    return what.copy(), lower(what.plan, where), where, None, {}
+
+
+def _compiled(kernel: Kernel) -> Compiled | None:
+    """What is known of the machine code of each kernel of a program for a GPU."""
+    if not kernel.target.is_triton:
+        return None
+    names = [func.name for func in kernel.module.funcs if func.host_call is None]
+    known = list(kernel.resources.values())
+    return dict(zip(names, known, strict=True)) if len(names) == len(known) else None
+
+
+def _values(
+    module: Module, sizes: Mapping[str, int], known: Mapping[Var, Number]
+) -> dict[Var, Number]:
+    """The values of the runtime scalars."""
+    names = [var.name for var in module.sizes]
+    wrong = [name for name in sizes if name not in names]
+    if wrong:
+        raise BackendError(
+            f"the computation has no size {wrong[0]!r}",
+            subject="explain",
+            facts=[("sizes", ", ".join(names) or "none")],
+            hint="use one of the sizes listed",
+        )
+    return {var: sizes.get(var.name, known.get(var, PLAUSIBLE)) for var in module.sizes}
+
+
+def _placed(kernel: KernelCost, places: Mapping[str, Sequence[StagePlace]]) -> KernelCost:
+    """A kernel with its stages as the schedule knows them."""
+    stages = places.get(kernel.name.partition(".v")[0], places.get(kernel.name, kernel.stages))
+    return replace(kernel, stages=tuple(stages))

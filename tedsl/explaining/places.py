@@ -1,0 +1,85 @@
+"""How each stage of a schedule got into the kernel that computes it.  Imports `scheduling`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tedsl.explaining.data import StagePlace, Way
+from tedsl.expr.tensor import ExternOp, PlaceholderOp
+from tedsl.scheduling.bounds import kernel_of
+from tedsl.scheduling.graph import readers
+from tedsl.scheduling.names import axis_text
+from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
+from tedsl.scheduling.recompute import ScheduleReport
+from tedsl.scheduling.schedule import Schedule
+
+SPLITTING = ("rfactor", "split_online")
+CACHING = ("cache_read", "cache_write")
+
+
+def stage_places(schedule: Schedule, report: ScheduleReport) -> dict[str, list[StagePlace]]:
+    """The stages by the root stage of their kernel, whose name the kernel has.
+
+    A stage that is inlined is in every kernel that evaluates it.
+
+    Args:
+        schedule: the schedule.
+        report: `schedule.explain()`: how often each stage is computed.
+    """
+    plan = schedule.plan
+    made = _made_by(schedule)
+    factors = {row.stage: row.factor for row in report.stages}
+    found: dict[str, list[StagePlace]] = {}
+    for stage in plan.stages:
+        if isinstance(stage.op, PlaceholderOp):
+            continue
+        place = _place(plan, stage, made.get(stage.name, ""), factors.get(stage.name, 1.0))
+        for name in kernels_with(plan, stage):
+            found.setdefault(name, []).append(place)
+    return found
+
+
+def leader_of(plan: Plan, stage: StagePlan) -> StagePlan:
+    """The root stage whose name the kernel of `stage` has."""
+    root = kernel_of(plan, stage)
+    return root if root.join is None else plan.stage(root.join.stage)
+
+
+def kernels_with(plan: Plan, stage: StagePlan) -> tuple[str, ...]:
+    """The kernels that compute a stage: those of its readers where it is inlined."""
+    if stage.attach.kind is not AttachKind.INLINE:
+        return (leader_of(plan, stage).name,)
+    found = (name for r in readers(plan, stage.op) for name in kernels_with(plan, r))
+    return tuple(dict.fromkeys(found))
+
+
+def _place(plan: Plan, stage: StagePlan, maker: str, factor: float) -> StagePlace:
+    attach = stage.attach
+    at = "" if attach.axis is None else axis_text(plan, attach.axis)
+    if isinstance(stage.op, ExternOp):
+        return StagePlace(stage.name, Way.EXTERN)
+    if attach.kind is AttachKind.INLINE:
+        into = ", ".join(reader.name for reader in readers(plan, stage.op))
+        return StagePlace(stage.name, Way.INLINED, into, factor)
+    if attach.online:
+        return StagePlace(stage.name, Way.ONLINE, at, factor)
+    if stage.join is not None:
+        return StagePlace(stage.name, Way.WITH, stage.join.stage, factor)
+    if maker in SPLITTING:
+        return StagePlace(stage.name, Way.SPLIT, at, factor)
+    if maker in CACHING and attach.kind is AttachKind.AT:
+        # What is copied again counts as bytes, not as work.
+        return StagePlace(stage.name, Way.CACHED, at, 1.0 if maker == "cache_read" else factor)
+    if attach.kind is AttachKind.AT:
+        return StagePlace(stage.name, Way.ATTACHED, at, factor)
+    return StagePlace(stage.name, Way.ROOT, "", factor)
+
+
+def _made_by(schedule: Schedule) -> Mapping[str, str]:
+    """The primitive that made each stage that the definition does not have."""
+    return {
+        name: step.primitive
+        for step in reversed(schedule.trace.steps)
+        if step.primitive in (*SPLITTING, *CACHING)
+        for name in step.results
+    }

@@ -1,0 +1,152 @@
+"""An explanation as text.  Imports `data`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from tedsl.explaining.data import (
+    Explanation,
+    KernelCost,
+    Pair,
+    Relation,
+    Resources,
+    StagePlace,
+    Verdict,
+    Way,
+)
+from tedsl.runtime.timing import format_seconds
+
+
+def explanation_lines(found: Explanation) -> Iterator[str]:
+    """Totals, each kernel, each pair."""
+    calls = sum(bool(kernel.calls) for kernel in found.kernels)
+    count = len(found.kernels) - calls
+    also = f" and {calls} extern{'s' if calls != 1 else ''}" if calls else ""
+    yield (
+        f"{count} kernel{'s' if count != 1 else ''}{also} for {found.target}: "
+        f"{scaled(found.nbytes)}B moved, {scaled(found.flops)}flop, "
+        f"predicted {format_seconds(found.seconds)}"
+    )
+    if found.sizes:
+        yield "with " + ", ".join(f"{name} = {value}" for name, value in found.sizes.items())
+    floor = f"inputs and outputs once each: {scaled(found.least_bytes)}B"
+    if found.workspace_bytes:
+        floor += f"; workspaces hold {scaled(found.workspace_bytes)}B"
+    yield floor
+    if found.unfused is not None:
+        yield unfused_text(found)
+    for kernel in found.kernels:
+        yield from kernel_lines(kernel, found.alone(kernel))
+    for pair in found.pairs:
+        yield from pair_lines(pair)
+
+
+def unfused_text(found: Explanation) -> str:
+    """The program without fusion, and what fusion saves."""
+    other = found.unfused
+    if other is None:
+        return ""
+    share = f" ({found.saved / other.nbytes:.0%})" if other.nbytes else ""
+    verb = "saves" if found.saved >= 0 else "costs"
+    return (
+        f"unfused: {other.launches} kernel{'s' if other.launches != 1 else ''}, "
+        f"{scaled(other.nbytes)}B, predicted {format_seconds(other.seconds)}; "
+        f"fusion {verb} {scaled(abs(found.saved))}B{share if found.saved >= 0 else ''}"
+    )
+
+
+def kernel_lines(kernel: KernelCost, alone: int = 0) -> Iterator[str]:
+    """What a kernel computes, moves, does and waits for; `alone` are the bytes that its stages move
+    as kernels of their own."""
+    if kernel.calls:
+        yield f"extern {kernel.name}, a call of {kernel.calls}"
+    else:
+        yield f"kernel {kernel.name}" + (f", {kernel.times} times" if kernel.times != 1 else "")
+    yield f"  computes {', '.join(map(stage_text, kernel.stages))}"
+    yield f"  reads    {buffers_text(kernel.reads)}"
+    yield f"  writes   {buffers_text(kernel.writes)}"
+    if alone > kernel.nbytes:
+        yield (
+            f"  saves    {scaled(alone - kernel.nbytes)}B of the {scaled(alone)}B that its stages "
+            "move as kernels of their own"
+        )
+    if kernel.calls:
+        return
+    yield f"  does     {scaled(kernel.flops)}flop, {kernel.intensity:.3g} per byte"
+    yield (
+        f"  bound    {kernel.bound.value}: {format_seconds(kernel.seconds)} predicted "
+        f"(memory {format_seconds(kernel.memory_seconds)}, compute "
+        f"{format_seconds(kernel.compute_seconds)}, launch {format_seconds(kernel.launch_seconds)})"
+    )
+    if kernel.resources is not None:
+        yield f"  uses     {resources_text(kernel.resources)}"
+
+
+def stage_text(stage: StagePlace) -> str:
+    """`softmax.max (attached at softmax.i, computed 2 times)`."""
+    joint = {Way.ATTACHED: " at ", Way.ONLINE: " along ", Way.WITH: " ", Way.INLINED: " into "}
+    notes: list[str] = []
+    if stage.way is not Way.ROOT:
+        notes.append(stage.way.value + (joint.get(stage.way, " at ") * bool(stage.where)))
+        notes[-1] += stage.where
+    if stage.recomputed > 1.005:
+        notes.append(f"computed {stage.recomputed:.3g} times")
+    return f"{stage.stage} ({', '.join(notes)})" if notes else stage.stage
+
+
+def resources_text(used: Resources) -> str:
+    """Registers, spills, shared memory and occupancy."""
+    spilled = "no spills"
+    if used.spilled:
+        unit = "bytes of stack" if used.compiled else "registers"
+        spilled = f"{used.spilled} {unit} spilled"
+    how = "" if used.compiled else " (estimated)"
+    return (
+        f"{used.registers} registers, {spilled}, {scaled(used.shared)}B of shared memory{how}; "
+        f"{used.programs} program{'s' * (used.programs != 1)} of {used.warps} "
+        f"warp{'s' * (used.warps != 1)}, {used.occupancy:.0%} occupancy"
+    )
+
+
+def pair_lines(pair: Pair) -> Iterator[str]:
+    """Why a pair is not one kernel, and what would make it one."""
+    if pair.relation is Relation.READS:
+        head = f"{pair.second} reads {pair.first} from memory"
+    else:
+        shared = ", ".join(pair.shared)
+        head = f"{pair.first} and {pair.second} both read {shared}"
+    first, *rest = pair.reason.splitlines()
+    yield f"not fused: {head}: {pair.verdict.value}: {first}"
+    yield from rest
+    best = pair.best
+    if best is not None:
+        verb = "do" if pair.verdict is Verdict.BETTER else "force"
+        yield f"  {verb:<7} {call_text(best.code)}{_without(best.without)}"
+    elif len(pair.attempts) > 1:
+        tried = "; ".join(call_text(each.code) for each in pair.attempts[1:])
+        yield f"  refused {len(pair.attempts) - 1} more: {tried}"
+
+
+def call_text(code: tuple[str, ...]) -> str:
+    """Calls on one line."""
+    return "; ".join(code)
+
+
+def _without(steps: tuple[int, ...]) -> str:
+    if not steps:
+        return ""
+    listed = ", ".join(map(str, steps))
+    return f", without step{'s' if len(steps) != 1 else ''} {listed} of the trace"
+
+
+def buffers_text(sizes: Mapping[str, int]) -> str:
+    """`x 67.1 MB, y 4 kB`."""
+    return ", ".join(f"{name} {scaled(size)}B" for name, size in sizes.items()) or "nothing"
+
+
+def scaled(count: float) -> str:
+    """`count` with a decimal prefix."""
+    for prefix, scale in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if count >= scale:
+            return f"{count / scale:.3g} {prefix}"
+    return f"{count:g} "

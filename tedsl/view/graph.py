@@ -1,0 +1,91 @@
+"""The graph of a plan: stages, who reads whom, where each is computed, and which share a kernel."""
+
+from __future__ import annotations
+
+from tedsl.expr.tensor import ExternOp, Operation, PlaceholderOp, ScanOp
+from tedsl.scheduling.graph import is_output, is_reduction, loop_readers, tensors_read
+from tedsl.scheduling.names import axis_text
+from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
+from tedsl.scheduling.printer import type_text
+from tedsl.scheduling.scans import scan_of
+from tedsl.view.data import Graph, Node, NodeKind, PlaceKind
+from tedsl.view.texts import Stages
+
+
+def graph_of(plan: Plan, stages: Stages) -> Graph:
+    """The graph of the plan; `stages` gives the numbers."""
+    places: dict[Operation, int] = {s.op: place for place, s in enumerate(plan.stages)}
+    nodes: list[Node] = []
+    edges: list[tuple[int, int]] = []
+    for place, stage in enumerate(plan.stages):
+        leader = kernel_of(plan, stage)
+        kind, where = place_of(plan, stage)
+        nodes.append(
+            Node(
+                stage=stages.number(stage.name),
+                kind=kind_of(plan, stage),
+                type=_type(stage),
+                place=kind,
+                where=where,
+                cluster=-1 if leader is None else stages.number(leader.name),
+                output=is_output(plan, stage.op),
+            )
+        )
+        read = dict.fromkeys(tensor.op for tensor in tensors_read(stage.op))
+        edges += [(places[op], place) for op in read]
+    return Graph(tuple(nodes), tuple(edges))
+
+
+def kind_of(plan: Plan, stage: StagePlan) -> NodeKind:
+    """What the operation of the stage is."""
+    match stage.op:
+        case PlaceholderOp():
+            return NodeKind.INPUT if scan_of(plan, stage.op) is None else NodeKind.STATE
+        case ExternOp():
+            return NodeKind.EXTERN
+        case ScanOp():
+            return NodeKind.SCAN
+        case _:
+            return NodeKind.REDUCTION if is_reduction(stage.op) else NodeKind.COMPUTE
+
+
+def place_of(plan: Plan, stage: StagePlan) -> tuple[PlaceKind, str]:
+    """Where the stage is computed, and in words."""
+    attach = stage.attach
+    if isinstance(stage.op, PlaceholderOp):
+        return PlaceKind.NONE, ""
+    if attach.kind is AttachKind.INLINE:
+        return PlaceKind.INLINE, "inlined"
+    if stage.join is not None:
+        at = stage.join.axis
+        place = "in the grid of " + stage.join.stage if at is None else axis_text(plan, at)
+        return PlaceKind.WITH, f"with {place}"
+    if attach.kind is AttachKind.ROOT:
+        return PlaceKind.KERNEL, "call" if isinstance(stage.op, ExternOp) else "kernel"
+    at = "" if attach.axis is None else axis_text(plan, attach.axis)
+    return PlaceKind.AT, f"{'online' if attach.online else 'at'} {at}, {stage.scope.value}"
+
+
+def kernel_of(plan: Plan, stage: StagePlan) -> StagePlan | None:
+    """The stage at root in whose kernel `stage` is computed.
+
+    None for inputs, and for a stage that is inlined into several kernels or into none.
+    """
+    if isinstance(stage.op, PlaceholderOp):
+        scan = scan_of(plan, stage.op)
+        return None if scan is None else kernel_of(plan, scan)
+    if stage.attach.kind is AttachKind.INLINE:
+        leaders = {kernel_of(plan, reader) for reader in loop_readers(plan, stage.op)}
+        return leaders.pop() if len(leaders) == 1 else None
+    if stage.join is not None:
+        return kernel_of(plan, plan.stage(stage.join.stage))
+    if stage.attach.kind is AttachKind.AT:
+        return kernel_of(plan, plan.stage(stage.attach.stage))
+    return stage
+
+
+def _type(stage: StagePlan) -> str:
+    if not isinstance(stage.op, ExternOp):
+        return type_text(stage)
+    shown = (f"{t.dtype.value}[{', '.join(map(str, t.shape))}]" for t in stage.op.outputs)
+    return ", ".join(shown)
