@@ -46,4 +46,5 @@ def _row(
         error=1e-5 if dtype == F else 1e-2,
         peers=peers,
         bars=alone,
+        graphed=True,
     )

@@ -89,7 +89,7 @@ def schedule_attention(s: te.Schedule) -> None:
     if s.knob("descriptors", (True, False), False):
         s[s.cache_read(k, "shared", [scores.op])].compute_at(folded, outer)
         s[s.cache_read(v, "shared", [folded.op])].compute_at(folded, outer)
-    stages = s.knob("stages", (1, 2, 3, 4), 3)
+    stages = s.knob("stages", (1, 2, 3, 4, 5), 3)
     folded.pipeline(outer, stages)
     result.launch(num_warps=s.knob("warps", (2, 4, 8), 4))
 

@@ -50,6 +50,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="few samples, no torch.compile")
     parser.add_argument("--seconds-total", type=float, default=None, help="end after so long")
     parser.add_argument("--jobs", type=int, default=0, help="child processes at a time")
+    parser.add_argument("--devices", type=int, default=1, help="GPUs to spread the rows over")
     parser.add_argument("--prepare", type=float, default=300.0, help="seconds to compile a row")
     parser.add_argument("--measure", type=float, default=30.0, help="seconds to measure a row")
     parser.add_argument("--check", action="store_true", help="run small sizes against NumPy")
@@ -83,7 +84,10 @@ def run(options: argparse.Namespace) -> int:
     rows = suite.in_turn(limited(rows, options.rows))
     names = {"check": "check", "static": STATIC, "measure": target}
     path = options.out / f"{names[mode]}.json"
-    report = Report(path, mode, rows, machine(mode, target, options.commit))
+    where = machine(mode, target, options.commit)
+    if options.devices > 1:
+        where["devices"] = str(options.devices)
+    report = Report(path, mode, rows, where)
     runner = Runner(plan_of(options, mode), report.add)
     report.end(runner.run([load.name for load in rows]))
     return report.failed if mode == "check" else 0
@@ -125,6 +129,7 @@ def plan_of(options: argparse.Namespace, mode: str) -> Plan:
         prepare=options.prepare,
         measure=options.measure,
         seconds=options.seconds_total,
+        devices=[str(n) for n in range(options.devices)] if options.devices > 1 else (),
         variables=variables,
     )
 

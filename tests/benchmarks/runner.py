@@ -1,9 +1,11 @@
-"""Runs rows in child processes, several at once, of which one at a time has the device.
+"""Runs rows in child processes, several at once, of which one at a time has a device.
 
 A child compiles first (ours and its peers), beside others; then it says that it is ready.  Its turn
-comes when no other child measures: all others are stopped, so that neither the processor nor the
-device does anything else, and go on afterwards.  A child that takes too long is killed, one that
-dies or raises is recorded with its reason, and a time budget ends the run with what it has.
+comes when no other child measures on its device.  With one device all others are stopped, so that
+neither the processor nor the device does anything else, and go on afterwards; with several devices
+they go on compiling, which wants a processor with cores to spare.  A child that takes too long is
+killed, one that dies or raises is recorded with its reason, and a time budget ends the run with
+what it has.
 """
 
 from __future__ import annotations
@@ -40,7 +42,9 @@ class Plan:
         prepare: seconds that a child may take until it is ready, those it is stopped not counted.
         measure: seconds that it may take from then on.
         seconds: of the whole run; None for no limit.
-        quiet: stop the other children while one measures.
+        quiet: stop the other children while one measures; not where there are several devices.
+        devices: values of CUDA_VISIBLE_DEVICES, over which the children are spread; none for what
+            the environment has.
         variables: of the children's environment.
         python: what runs them.
     """
@@ -53,6 +57,7 @@ class Plan:
     measure: float = 60.0
     seconds: float | None = None
     quiet: bool = True
+    devices: Sequence[str] = ()
     variables: Mapping[str, str] = field(default_factory=dict[str, str])
     python: str = sys.executable
 
@@ -63,6 +68,7 @@ class _Child:
 
     name: str
     process: subprocess.Popen[bytes]
+    device: str
     log: Path
     deadline: float
     limit: float
@@ -96,7 +102,9 @@ class Runner:
         self._plan = plan
         self._on_row = on_row
         self._children: dict[int, _Child] = {}
-        self._measuring: _Child | None = None
+        self._devices = tuple(plan.devices) or ("",)
+        self._quiet = plan.quiet and len(self._devices) == 1
+        self._measuring: dict[str, _Child] = {}
         self._folder = Path(tempfile.mkdtemp(prefix="tedsl-benchmark-"))
         self._selector = selectors.DefaultSelector()
         self._begin = time.monotonic()
@@ -111,7 +119,7 @@ class Runner:
         waiting, left = list(names), list[str]()
         try:
             while waiting or self._children:
-                if self._spent() and self._measuring is None:
+                if self._spent() and not self._measuring:
                     left += [child.name for child in self._children.values()] + waiting
                     break
                 while waiting and self._has_room():
@@ -133,11 +141,14 @@ class Runner:
 
     def _has_room(self) -> bool:
         """True when another child may start: none does beside one that measures."""
-        silent = self._measuring is not None and self._plan.quiet
+        silent = bool(self._measuring) and self._quiet
         return len(self._children) < self._plan.jobs and not silent and not self._spent()
 
     def _start(self, name: str) -> None:
         plan = self._plan
+        children = [child.device for child in self._children.values()]
+        device = min(self._devices, key=children.count)
+        visible = {"CUDA_VISIBLE_DEVICES": device} if device else {}
         self._count += 1
         log = self._folder / f"{self._count}.txt"
         command = [plan.python, str(HERE / "child.py"), "--suite", plan.suite]
@@ -149,10 +160,10 @@ class Runner:
                 stdout=subprocess.PIPE,
                 stderr=stderr,
                 start_new_session=True,
-                env={**os.environ, **plan.variables},
+                env={**os.environ, **plan.variables, **visible},
             )
         now = time.monotonic()
-        child = _Child(name, process, log, now + plan.prepare, plan.prepare, now)
+        child = _Child(name, process, device, log, now + plan.prepare, plan.prepare, now)
         assert process.stdout is not None
         os.set_blocking(process.stdout.fileno(), False)
         self._selector.register(process.stdout, selectors.EVENT_READ, child)
@@ -193,7 +204,7 @@ class Runner:
         """Kill those whose time is over; one that waits for its turn has time."""
         now = time.monotonic()
         for child in list(self._children.values()):
-            stopped = self._plan.quiet and self._measuring not in (None, child)
+            stopped = self._quiet and self._measuring and child.phase != "measuring"
             if child.phase != "ready" and not stopped and now > child.deadline:
                 reason = f"did not end within {child.limit:g} s of {child.phase}"
                 child.signal(signal.SIGKILL)
@@ -201,15 +212,22 @@ class Runner:
                 self._finish(child, self._failure(child, reason))
 
     def _next_turn(self) -> None:
-        """Let the child that has waited longest measure, and stop the others."""
-        ready = [child for child in self._children.values() if child.phase == "ready"]
-        if self._measuring is not None or not ready:
-            return
-        child = min(ready, key=lambda each: each.ready_at)
+        """On each free device, let the child that has waited longest measure; stop the others."""
+        for device in self._devices:
+            ready = [
+                child
+                for child in self._children.values()
+                if child.phase == "ready" and child.device == device
+            ]
+            if device not in self._measuring and ready:
+                self._measure(min(ready, key=lambda each: each.ready_at))
+
+    def _measure(self, child: _Child) -> None:
+        """It has its device from now on."""
         child.phase, child.limit = "measuring", self._plan.measure
         child.deadline = time.monotonic() + child.limit
-        self._measuring = child
-        if self._plan.quiet:
+        self._measuring[child.device] = child
+        if self._quiet:
             for other in self._others(child):
                 other.deadline -= time.monotonic()  # what is left of it
                 other.signal(signal.SIGSTOP)
@@ -230,9 +248,9 @@ class Runner:
             return
         others = self._others(child)
         self._stop(child)
-        if self._measuring is child:
-            self._measuring = None
-            if self._plan.quiet:
+        if self._measuring.get(child.device) is child:
+            del self._measuring[child.device]
+            if self._quiet:
                 for other in others:
                     other.deadline += time.monotonic()
                     other.signal(signal.SIGCONT)

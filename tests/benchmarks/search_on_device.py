@@ -34,6 +34,7 @@ import triton_peers
 import tedsl as te
 from tedsl.autotune import tune
 from tedsl.autotune.builders import Problem
+from tedsl.autotune.events import Phase, Tried
 from tedsl.autotune.search.recorded import read_space
 from tedsl.expr.nodes import Const
 from tedsl.runtime.timing import compare_cuda
@@ -145,6 +146,8 @@ def searched(
             "compiling": round(found.compile_seconds, 1),
             "measuring": round(found.measure_seconds, 1),
             "rejected": dict(found.rejected),
+            "phases": {e.stage.value: round(e.at, 1) for e in found.events if isinstance(e, Phase)},
+            "outcomes after": [round(e.at, 1) for e in found.events if isinstance(e, Tried)][::8],
         }
         kernels[budget] = found.kernel
     if case.space:

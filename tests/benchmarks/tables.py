@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,9 @@ PEERS = (
 SHORT = 20
 """Rows up to which the README has them all."""
 Report = Mapping[str, Any]
+
+
+MANY_ROWS = 40
 
 
 def write(results: Path, readme: Path = README) -> None:
@@ -178,8 +182,9 @@ def static_table(report: Report) -> str:
 
 
 def chart(report: Report, path: Path) -> None:
-    """Bars of how many times longer the peers took, a group for each row, as SVG and PNG; they
-    start at 1, on a scale where half and twice are equally far from it."""
+    """Bars of how many times longer the peers took, as SVG and PNG; they start at 1, on a scale
+    where half and twice are equally far from it.  A group for each row, or where there are many,
+    for each line of the summary, with the geometric mean of its rows."""
     try:
         pyplot: Any = plotting()
     except ImportError:
@@ -189,12 +194,17 @@ def chart(report: Report, path: Path) -> None:
     used = [name for name in peers if any(name in row["times"] for row in rows)]
     if not rows or not used:
         return
-    figure, axes = pyplot.subplots(figsize=(9, 1.2 + 0.16 * len(rows) * len(used)))
+    groups = grouped(report, rows)
+    figure, axes = pyplot.subplots(figsize=(9, 1.2 + 0.16 * len(groups) * len(used)))
     height = 0.8 / len(used)
     shown = [1.0]
     for place, name in enumerate(used):
-        own = [(n, row["times"]) for n, row in enumerate(rows) if name in row["times"]]
-        ratios = [times[name]["ms"] / times[OURS]["ms"] for _, times in own]
+        own = [
+            (n, [t[name]["ms"] / t[OURS]["ms"] for t in times if name in t])
+            for n, times in enumerate(groups.values())
+        ]
+        own = [(n, found) for n, found in own if found]
+        ratios = [statistics.geometric_mean(found) for _, found in own]
         shown += ratios
         axes.barh(
             [n + place * height for n, _ in own],
@@ -204,8 +214,8 @@ def chart(report: Report, path: Path) -> None:
             label=name,
         )
     axes.axvline(1.0, color="black", linewidth=0.8)
-    axes.set_yticks([n + 0.4 for n in range(len(rows))], [row["name"] for row in rows], fontsize=7)
-    axes.set_ylim(len(rows), -0.5)
+    axes.set_yticks([n + 0.4 for n in range(len(groups))], list(groups), fontsize=7)
+    axes.set_ylim(len(groups), -0.5)
     axes.set_xscale("log", base=2)
     low, high = math.floor(math.log2(min(shown))), math.ceil(math.log2(max(shown)))
     ticks = [2.0**n for n in range(low, high + 1)]
@@ -218,6 +228,16 @@ def chart(report: Report, path: Path) -> None:
     figure.savefig(path.with_suffix(".svg"), metadata={"Date": None})
     figure.savefig(path.with_suffix(".png"), dpi=120)
     pyplot.close(figure)
+
+
+def grouped(report: Report, rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """The times of each row under its name, or of many rows under the titles of their lines."""
+    titles = {line["line"]: line["title"] for line in report.get("summary") or []}
+    found: dict[str, list[Any]] = {}
+    for row in rows:
+        many = len(rows) > MANY_ROWS and row.get("line") in titles
+        found.setdefault(titles[row["line"]] if many else row["name"], []).append(row["times"])
+    return found
 
 
 def plotting() -> Any:

@@ -51,6 +51,21 @@ def test_one_at_a_time_has_the_device() -> None:
     assert all("prepared_seconds" in row for row in found.values())
 
 
+def test_each_device_measures_one_at_a_time() -> None:
+    names = [f"sleeps {n}" for n in range(6)]
+    found, left = outcomes(plan("turns", jobs=4, devices=["4", "7"]), names)
+    assert not left
+    turns = {
+        device: sorted(
+            (row["begin"], row["end"]) for row in found.values() if row["device"] == device
+        )
+        for device in ("4", "7")
+    }
+    assert sorted(map(len, turns.values())) == [3, 3]
+    for each in turns.values():
+        assert all(end <= begin for (_, end), (begin, _) in pairwise(each))
+
+
 def test_a_turn_that_hangs_ends() -> None:
     found, left = outcomes(plan("turns", measure=1.0), ["hangs", "aborts", "sleeps 0"])
     assert not left
@@ -60,7 +75,7 @@ def test_a_turn_that_hangs_ends() -> None:
 
 
 def test_the_budget_ends_a_run() -> None:
-    many = plan("turns", jobs=1, seconds=2.0, measure=4.0)
+    many = plan("turns", jobs=1, seconds=10.0, measure=12.0)  # the first starts within them
     found, left = outcomes(many, ["hangs", *["sleeps 1"] * 3])
     assert "failed" in found["hangs"] and left == ["sleeps 1"] * 3
     found, left = outcomes(plan(jobs=2, seconds=0.5), ["hangs", "fine"])

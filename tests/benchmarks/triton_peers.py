@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import triton
@@ -87,7 +88,7 @@ def gemm(answers: Sequence[Answers]) -> tuple[Call, int]:
 
     triton.set_allocator(scratch)
     names = {"bm": "BM", "bn": "BN", "bk": "BK", "group": "GROUP", "resident": "RESIDENT"}
-    configs = _configs(answers, {**names, "flatten": "FLATTEN"}, "stages")
+    configs = _configs(answers, {**names, "flatten": "FLATTEN"}, "stages", {"flatten": False})
     tuned = triton.autotune(configs, key=[])(_gemm)
     processors = _processors()
 
@@ -144,11 +145,18 @@ def _by_rows(tuned: Any) -> Call:
 
 
 def _configs(
-    answers: Sequence[Answers], names: Mapping[str, str], stages: str = ""
+    answers: Sequence[Answers],
+    names: Mapping[str, str],
+    stages: str = "",
+    unmet: Answers = MappingProxyType({}),
 ) -> list[triton.Config]:
-    """The different configurations among some candidates."""
+    """The different configurations among some candidates; `unmet` answers for knobs that one of
+    them does not have, and one without any other is left out."""
     found: dict[tuple[object, ...], triton.Config] = {}
-    for given in answers:
+    for each in answers:
+        given = {**unmet, **each}
+        if not {*names, "warps", *([stages] if stages else [])} <= set(given):
+            continue
         kept = {own: given[name] for name, own in names.items()}
         options = {"num_warps": int(str(given["warps"]))}
         if stages:

@@ -23,6 +23,7 @@ F = "float32"
 B = "bfloat16"
 
 OURS = "tedsl"
+LAUNCHED = "tedsl without a graph"
 EAGER = "torch eager"
 COMPILED = "torch.compile"
 TUNED = "torch.compile max-autotune"
@@ -104,6 +105,8 @@ class Workload:
         one_kernel: whether one kernel should do, which `--static` says.
         uses_dot: whether the matrix units should be used.
         host: True where the time of the host is measured and not that of the device.
+        graphed: True where our side is one CUDA graph, of arguments that are read where they are,
+            as a step of an optimiser would be; the plain call is measured beside it.
     """
 
     name: str
@@ -125,6 +128,7 @@ class Workload:
     one_kernel: bool = True
     uses_dot: bool = False
     host: bool = False
+    graphed: bool = False
 
     def outputs(self, small: bool = False) -> Sequence[Tensor] | te.Schedule:
         """The definitions, made anew."""
@@ -222,7 +226,7 @@ LINES: tuple[Line, ...] = (
     Line(
         "horizontal",
         "horizontal",
-        "100 small tensors, one Adam step",
+        "100 small tensors, one Adam step, ours as one CUDA graph",
         (Bar(COMPILED, 3.0), Bar(FOREACH, 1.0)),
     ),
     Line("launch", "launch", "host time of one call, tiny input", (Bar(LIMIT, 1.0),)),

@@ -28,7 +28,8 @@ def attention(
     window: int = 0,
     cap: float = 0.0,
 ) -> Outputs:
-    """softmax(q k^T / sqrt(depth)) v; with a window a row sees so many keys up to its own."""
+    """softmax(q k^T / sqrt(depth)) v; with a window a row sees so many keys up to its own.  What a
+    row does not see is finite."""
     shape = (heads, rows, keys)
     q = given("q", heads, rows, depth, dtype=dtype)
     k = given("k", heads, keys, depth, dtype=dtype)
@@ -61,43 +62,14 @@ def attention(
     j = axes[2]
     folded = te.compute(
         (heads, rows, depth),
-        lambda h, i, c: te.sum(wide(share[h, i, j].astype(dtype)) * wide(v[h, j, c]), **seen(i, j)),
+        lambda h, i, c: te.sum(
+            wide(share[h, i, j].astype(dtype)) * wide(v[h, j, c]),
+            **seen(i, j),
+            finite=causal,
+        ),
         name="O",
     )
     return [te.compute(folded.shape, lambda h, i, c: folded[h, i, c].astype(dtype), name="out")]
-
-
-def masked_attention(heads: int, rows: int, keys: int, depth: int, **more: Any) -> te.Schedule:
-    """Attention under a mask, with a schedule: a loop over the blocks of keys that a block of rows
-    sees.  The rules leave it alone, for whoever schedules it says that what is masked is finite."""
-    (out,) = attention(heads, rows, keys, depth, **more)
-    s = te.create_schedule(out)
-    if more.get("dtype", F) == F:
-        high, length, stages, warps = 32, 32, 2, 4
-    else:
-        high, length, stages, warps = (128, 64, 2, 8) if depth > 64 else (128, 64, 3, 8)
-    h, i, c = s[out].op.axis
-    block, i = s[out].split(i, high)
-    s[out].reorder(h, block, i, c)
-    s[out].bind(h, "blockIdx.y")
-    s[out].bind(block, "blockIdx.x")
-    s["P"].compute_inline()
-    if not more.get("cap"):
-        s["T"].compute_inline()
-    fold = s["O"]
-    fold.compute_at(s[out], block)
-    (j,) = fold.op.reduce_axis
-    j, inner = fold.split(j, length)
-    fold.online(j, casts=True)
-    if more.get("cap"):
-        s["T"].compute_at(fold, j)
-    s["S"].compute_at(fold, j)
-    (d,) = s["S"].op.reduce_axis
-    s["S"].vectorize(d)
-    fold.dot(inner, finite=True)
-    fold.pipeline(j, stages)
-    s[out].launch(num_warps=warps)
-    return s
 
 
 def attention_backward(
@@ -115,16 +87,10 @@ def attention_backward(
         shape, lambda h, i, j: te.sum(wide(q[h, i, d]) * wide(k[h, j, d]), axis=d), name="S"
     )
 
-    def weight(h: Any, i: Any, j: Any) -> Any:
-        """What is masked is 0 here, and so contributes nothing to any of the sums."""
-        value = te.exp(scores[h, i, j] * scale - lse[h, i])
-        return (te.select(j <= i, value, 0.0) if causal else value).astype(dtype)
+    def seen(i: Any, j: Any) -> dict[str, Any]:
+        return {"where": j <= i, "finite": True} if causal else {}
 
-    p = te.compute(
-        shape,
-        weight,
-        name="P",
-    )
+    p = te.compute(shape, lambda h, i, j: te.exp(scores[h, i, j] * scale - lse[h, i]), name="P")
     delta = te.compute(
         (heads, rows), lambda h, i: te.sum(wide(o[h, i, e]) * wide(do[h, i, e]), axis=e), name="D"
     )
@@ -133,31 +99,34 @@ def attention_backward(
     )
     ds = te.compute(
         shape,
-        lambda h, i, j: (wide(p[h, i, j]) * (dp[h, i, j] - delta[h, i]) * scale).astype(dtype),
+        lambda h, i, j: p[h, i, j] * (dp[h, i, j] - delta[h, i]),
         name="dS",
     )
     whole = (heads, rows, depth)
 
+    def narrow(x: Any) -> Any:
+        return wide(x.astype(dtype))
+
     dv = te.compute(
         whole,
-        lambda h, j, a: te.sum(wide(p[h, i1, j]) * wide(do[h, i1, a]), axis=i1),
+        lambda h, j, a: te.sum(narrow(p[h, i1, j]) * wide(do[h, i1, a]), axis=i1, **seen(i1, j)),
         name="dv_sum",
     )
     dk = te.compute(
         whole,
-        lambda h, j, a: te.sum(wide(ds[h, i2, j]) * wide(q[h, i2, a]), axis=i2),
+        lambda h, j, a: te.sum(narrow(ds[h, i2, j]) * wide(q[h, i2, a]), axis=i2, **seen(i2, j)),
         name="dk_sum",
     )
     dq = te.compute(
         whole,
-        lambda h, i, a: te.sum(wide(ds[h, i, j1]) * wide(k[h, j1, a]), axis=j1),
+        lambda h, i, a: te.sum(narrow(ds[h, i, j1]) * wide(k[h, j1, a]), axis=j1, **seen(i, j1)),
         name="dq_sum",
     )
 
-    def result(x: Tensor, name: str) -> Tensor:
-        return te.compute(whole, lambda h, i, a: x[h, i, a].astype(dtype), name=name)
+    def result(x: Tensor, name: str, factor: float = scale) -> Tensor:
+        return te.compute(whole, lambda h, i, a: (x[h, i, a] * factor).astype(dtype), name=name)
 
-    return [result(dq, "dq"), result(dk, "dk"), result(dv, "dv")]
+    return [result(dq, "dq"), result(dk, "dk"), result(dv, "dv", 1.0)]
 
 
 def _windows(extent: int, filter_extent: int, stride: int, pad: int) -> int:
@@ -250,32 +219,12 @@ def adam_sizes(count: int, least: int, step: int) -> list[int]:
 
 def adam(count: int, least: int, step: int, dtype: str = F) -> Outputs:
     """One step of Adam on many tensors: parameters, first and second moments."""
-    outputs: list[Tensor] = []
-    for place, n in enumerate(adam_sizes(count, least, step)):
-        p, g, m, v = (given(f"{name}{place}", n, dtype=dtype) for name in "pgmv")
-        outputs += _adam_step(p, g, m, v, n, place, dtype)
-    return outputs
-
-
-def _adam_step(
-    p: Tensor, g: Tensor, m: Tensor, v: Tensor, n: int, place: int, dtype: str
-) -> list[Tensor]:
-    def first(i: Any) -> Any:
-        return wide(m[i]) * BETA1 + wide(g[i]) * (1.0 - BETA1)
-
-    def second(i: Any) -> Any:
-        return wide(v[i]) * BETA2 + wide(g[i]) * wide(g[i]) * (1.0 - BETA2)
-
-    def moved(i: Any) -> Any:
-        root = te.sqrt(second(i) * (1.0 / (1.0 - BETA2**STEP))) + ADAM_EPS
-        return wide(p[i]) - first(i) * (LR / (1.0 - BETA1**STEP)) / root
-
-    every = te.compute(
-        (n,),
-        lambda i: (moved(i).astype(dtype), first(i).astype(dtype), second(i).astype(dtype)),
-        name=f"adam{place}",
+    sizes = adam_sizes(count, least, step)
+    p, g, m, v = (
+        [given(f"{name}{i}", n, dtype=dtype) for i, n in enumerate(sizes)] for name in "pgmv"
     )
-    return list(every)
+    made = te.nn.foreach_adam(p, g, m, v, STEP, lr=LR, betas=(BETA1, BETA2), eps=ADAM_EPS)
+    return [tensor for step_of_one in zip(*made, strict=True) for tensor in step_of_one]
 
 
 def scaled_many(count: int, least: int, step: int, dtype: str = F) -> Outputs:

@@ -1,0 +1,314 @@
+"""Candidate schedules of matrix products by name, each timed in turn with PyTorch.
+
+    python tests/benchmarks/gemm_variants.py --out FOLDER --seconds 240
+
+A candidate is the default rules with some knobs decided.  Each is built and checked in a process of
+its own that may hang or die; one at a time has the device.  Prints a table and writes
+`gemm_variants.json`.  It is also a suite for `run.py`:
+
+    python tests/benchmarks/run.py --static --suite gemm_variants --only 4095
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import written
+from runner import Plan, Row, Runner
+from workload import COMPILED, COPY, EAGER, OURS, TUNED, B, Workload
+
+import tedsl as te
+from tedsl.schedules import schedule_for
+
+Knobs = Mapping[str, Any]
+Make = Callable[..., Any]
+SHARE = 0.7
+"""Of the processors, that children which compile may use."""
+
+PRODUCTS: Mapping[tuple[int, int, int], Mapping[str, Knobs]] = {
+    (4096, 4096, 4096): {
+        "rules": {},
+        "4 steps ahead, plain stores": {"stages": 4, "descriptor_store": False},
+        "tile by tile": {"resident": 0},
+        "tile by tile, 4 ahead": {"resident": 0, "stages": 4, "descriptor_store": False},
+        "128x128, two programs": {"bm": 128, "bn": 128, "resident": 2, "stages": 3, "warps": 4},
+        "128x128, 4 warps": {"bm": 128, "bn": 128, "resident": 0, "stages": 4, "warps": 4},
+        "256x128": {"bm": 256, "bn": 128},
+        "no flatten": {"flatten": False},
+        "groups of 16": {"group": 16},
+    },
+    (8192, 8192, 8192): {
+        "rules": {},
+        "4 steps ahead, plain stores": {"stages": 4, "descriptor_store": False},
+        "128x128, two programs": {"bm": 128, "bn": 128, "resident": 2, "stages": 3, "warps": 4},
+        "128x128, 4 warps": {"bm": 128, "bn": 128, "resident": 0, "stages": 4, "warps": 4},
+        "256x128": {"bm": 256, "bn": 128},
+        "groups of 16": {"group": 16},
+    },
+    (4095, 4095, 4095): {
+        "rules": {},
+        "tile by tile": {"resident": 0},
+        "groups of 8": {"group": 8},
+        "128x128, two programs": {"bm": 128, "bn": 128, "resident": 2, "stages": 3, "warps": 4},
+        "no copies": {"align_a": False, "align_b": False, "bm": 128, "bn": 128},
+        "copies of 512 by 4": {
+            "a.global.columns": 512,
+            "a.global.rows": 4,
+            "b.global.columns": 512,
+            "b.global.rows": 4,
+        },
+        "copies of 512 by 16": {
+            "a.global.columns": 512,
+            "a.global.rows": 16,
+            "b.global.columns": 512,
+            "b.global.rows": 16,
+        },
+    },
+    (2047, 8191, 1025): {
+        "rules": {},
+        "tile by tile": {"resident": 0},
+        "128x128, two programs": {"bm": 128, "bn": 128, "resident": 2, "stages": 3, "warps": 4},
+        "128x128": {"bm": 128, "bn": 128, "resident": 0, "stages": 3, "warps": 4},
+        "no copies": {"align_a": False, "align_b": False, "bm": 128, "bn": 128},
+    },
+    (1000, 3000, 2000): {
+        "rules": {},
+        "128x128, 3 ahead": {"bm": 128, "bn": 128, "stages": 3, "warps": 4},
+        "128x128, 8 warps": {"bm": 128, "bn": 128, "stages": 3, "warps": 8},
+        "256x128": {"bm": 256, "bn": 128, "stages": 4},
+        "64x256": {"bm": 64, "bn": 256, "stages": 4, "warps": 4},
+        "128x64": {"bm": 128, "bn": 64, "stages": 4, "warps": 4},
+    },
+    (2048, 11008, 4096): {
+        "rules": {},
+        "128x256": {"bm": 128, "bn": 256, "stages": 3, "warps": 8},
+        "128x256, tile by tile": {"bm": 128, "bn": 256, "resident": 0, "stages": 4, "warps": 8},
+        "128x128, two programs": {"bm": 128, "bn": 128, "resident": 2, "stages": 3, "warps": 4},
+        "128x128, tile by tile": {"bm": 128, "bn": 128, "resident": 0, "stages": 3, "warps": 4},
+        "256x128": {"bm": 256, "bn": 128, "stages": 3, "warps": 8},
+    },
+    (512, 512, 32768): {
+        "rules": {},
+        "16 parts": {"parts": 16},
+        "16 parts of 128x256": {"parts": 16, "bm": 128, "bn": 256, "warps": 8, "stages": 4},
+        "4 parts of 128x64": {"parts": 4, "bm": 128, "bn": 64},
+        "16 parts of 128x128": {"parts": 16, "bm": 128, "bn": 128, "stages": 3, "warps": 4},
+        "wide last kernel": {"matmul.columns": 512},
+    },
+    (512, 512, 8192): {
+        "rules": {},
+        "4 parts": {"parts": 4},
+        "8 parts of 128x64": {"parts": 8, "bm": 128, "bn": 64},
+        "one kernel": {"parts": 1},
+        "wide last kernel": {"matmul.columns": 512},
+    },
+    (256, 256, 65536): {
+        "rules": {},
+        "16 parts": {"parts": 16},
+        "64 parts": {"parts": 64},
+        "wide last kernel": {"matmul.columns": 256},
+    },
+    (1024, 1024, 1024): {
+        "rules": {},
+        "128x64": {"bm": 128, "bn": 64},
+        "64x128": {"bm": 64, "bn": 128},
+        "64x64": {"bm": 64, "bn": 64},
+        "128x128": {"bm": 128, "bn": 128, "stages": 4},
+        "2 parts": {"parts": 2},
+    },
+    (4096, 64, 4096): {
+        "rules": {},
+        "one kernel, 64x32": {"parts": 1, "bm": 64, "bn": 32},
+        "one kernel, 64x64": {"parts": 1, "bm": 64, "bn": 64},
+        "2 parts, 64x64": {"parts": 2, "bm": 64, "bn": 64},
+        "4 parts, 128x64": {"parts": 4, "bm": 128, "bn": 64},
+    },
+    (64, 14336, 4096): {
+        "rules": {},
+        "64x64": {"bm": 64, "bn": 64, "stages": 5},
+        "64x128": {"bm": 64, "bn": 128, "stages": 5},
+        "64x64, 128 deep": {"bm": 64, "bn": 64, "bk": 128, "stages": 4},
+        "64x128, 128 deep": {"bm": 64, "bn": 128, "bk": 128, "stages": 4},
+        "2 parts": {"parts": 2},
+    },
+    (16, 8192, 8192): {
+        "rules": {},
+        "one kernel, 16x64": {"parts": 1, "bn": 64, "stages": 5},
+        "one kernel, 16x64, 128 deep": {"parts": 1, "bn": 64, "bk": 128, "stages": 5},
+        "2 parts, 128 deep": {"parts": 2, "bk": 128, "stages": 4},
+        "4 parts": {"parts": 4},
+        "8 parts": {"parts": 8},
+    },
+    (8192, 8192, 128): {
+        "rules": {},
+        "128x128, tile by tile": {"bm": 128, "bn": 128, "resident": 0, "stages": 2, "warps": 4},
+        "128x128, one program": {"bm": 128, "bn": 128, "resident": 1, "stages": 2, "warps": 8},
+        "128x256, one program": {"bm": 128, "bn": 256, "resident": 1, "stages": 2, "warps": 8},
+        "128x256, tile by tile": {"bm": 128, "bn": 256, "resident": 0, "stages": 2, "warps": 8},
+        "plain stores": {"descriptor_store": False},
+    },
+    (1, 8192, 8192): {
+        "rules": {},
+        "256 columns": {"columns": 256},
+        "64 columns": {"columns": 64},
+        "64 parts": {"matmul.parts": 64},
+        "16 parts": {"matmul.parts": 16},
+    },
+    (4097, 4096, 4096): {"rules": {}, "tile by tile": {"resident": 0}, "groups of 8": {"group": 8}},
+    (1000, 1000, 1000): {
+        "rules": {},
+        "128x64": {"bm": 128, "bn": 64},
+        "64x64": {"bm": 64, "bn": 64},
+        "128x128": {"bm": 128, "bn": 128, "stages": 4},
+    },
+}
+"""By rows, columns and depth; a knob without a dot is one of the kernel that multiplies."""
+
+AROUND: Mapping[tuple[str, int, int, int], Mapping[str, Knobs]] = {
+    ("swiglu", 4096, 14336, 4096): {
+        "rules": {},
+        "4 ahead": {"stages": 4},
+        "4 ahead, plain stores": {"stages": 4, "descriptor_store": False},
+        "3 ahead, plain stores": {"stages": 3, "descriptor_store": False},
+        "tile by tile, 4 ahead": {"resident": 0, "stages": 4, "descriptor_store": False},
+        "128x64, two programs": {"bm": 128, "bn": 64, "resident": 2, "stages": 3, "warps": 4},
+        "256x64": {"bm": 256, "bn": 64, "stages": 3, "warps": 8},
+    },
+    ("swiglu", 1000, 5000, 2000): {
+        "rules": {},
+        "128x128, 4 ahead": {"bm": 128, "bn": 128, "stages": 4, "warps": 8},
+        "128x64": {"bm": 128, "bn": 64, "stages": 3, "warps": 4},
+    },
+    ("matmul_gelu", 4096, 4096, 4096): {
+        "rules": {},
+        "4 ahead, plain stores": {"stages": 4, "descriptor_store": False},
+        "128x128, two programs": {"bm": 128, "bn": 128, "resident": 2, "stages": 3, "warps": 4},
+        "no flatten": {"flatten": False},
+    },
+    ("matmul_gelu", 4095, 4097, 1000): {"rules": {}, "tile by tile": {"resident": 0}},
+    ("norm_matmul", 4096, 4096, 4096): {
+        "rules": {},
+        "4 ahead, plain stores": {"stages": 4, "descriptor_store": False},
+    },
+    ("norm_matmul", 2047, 5000, 4096): {
+        "rules": {},
+        "128x256": {"bm": 128, "bn": 256, "stages": 4, "warps": 8},
+    },
+    ("matmul_squares", 4096, 4096, 4096): {
+        "rules": {},
+        "128x128, 4 ahead": {"bm": 128, "bn": 128, "stages": 4, "product.warps": 8},
+        "128x128, two programs": {"bm": 128, "bn": 128, "stages": 3, "product.warps": 4},
+        "3 ahead": {"stages": 3},
+        "apart": {"product.statistics": False},
+    },
+    ("matmul_lse", 4096, 32000, 4096): {
+        "rules": {},
+        "128x128, two programs": {"bm": 128, "bn": 128, "stages": 3, "product.warps": 4},
+        "groups of 16": {"group": 16},
+        "apart": {"product.statistics": False},
+    },
+}
+"""Products with work around them."""
+
+
+def decided(function: str, decisions: Knobs, **sizes: Any) -> te.Schedule:
+    """The rules' schedule where the knobs that are named have these values."""
+    made = list(getattr(written, function)(**sizes))
+    knobs = [k.name for k in schedule_for(made, "cuda").knobs]
+    tiles = [k for k in knobs if k.endswith(".bn")] or [k for k in knobs if k.endswith(".columns")]
+    parts = next((k for k in knobs if k.endswith(".parts")), "")
+    whole = decisions.get("parts") == 1
+    prefix = (parts if whole else tiles[0]).rpartition(".")[0]
+    named = {parts if k == "parts" else k: v for k, v in decisions.items()}
+    named = {k if "." in k else f"{prefix}.{k}": v for k, v in named.items()}
+    return schedule_for(list(getattr(written, function)(**sizes)), "cuda", named)
+
+
+def workloads() -> list[Workload]:
+    """The first of each shape, then the second of each, ..."""
+    rows: list[list[Workload]] = []
+    for (m, n, k), variants in PRODUCTS.items():
+        rows.append([_row("matmul", m, n, k, v, kn) for v, kn in variants.items()])
+    for (function, m, n, k), variants in AROUND.items():
+        rows.append([_row(function, m, n, k, v, kn) for v, kn in variants.items()])
+    longest = max(map(len, rows))
+    return [row[n] for n in range(longest) for row in rows if n < len(row)]
+
+
+def _row(function: str, m: int, n: int, k: int, variant: str, knobs: Knobs) -> Workload:
+    sizes = {"m": m, "n": n, "k": k}
+    return _load(function, variant, sizes, partial(decided, function, knobs))
+
+
+def _load(function: str, variant: str, sizes: Mapping[str, int], make: Make) -> Workload:
+    m, n, k = sizes.values()
+    return Workload(
+        name=f"{function} {m}x{n}x{k} | {variant}",
+        line="gemm",
+        function=function,
+        make=make,
+        sizes={**sizes, "dtype": B},
+        small={"m": 192, "n": 256, "k": 192, "dtype": B},
+        flops=2 * m * n * k * (2 if function == "swiglu" else 1),
+        without=(COPY, COMPILED, TUNED),
+        uses_dot=min(m, n, k) >= 16,
+    )
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Milliseconds of each candidate and of PyTorch beside it, the shapes apart."""
+    lines: list[str] = []
+    for shape in dict.fromkeys(row["name"].partition(" | ")[0] for row in rows):
+        lines.append(shape)
+        for row in rows:
+            name, _, variant = row["name"].partition(" | ")
+            if name != shape:
+                continue
+            if "times" not in row:
+                lines.append(f"  {variant:32} {row.get('failed', 'no time')[:90]}")
+                continue
+            ours, peer = (row["times"][each]["ms"] for each in (OURS, EAGER))
+            lines.append(f"  {variant:32} {ours:9.4f} ms, torch {peer:9.4f} ms {peer / ours:6.3f}x")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Run all candidates, print the table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--out", type=Path, required=True, help="folder for gemm_variants.json")
+    parser.add_argument("--seconds", type=float, default=240.0, help="end after so long")
+    parser.add_argument("--only", default="", help="candidates whose name contains this")
+    parser.add_argument("--jobs", type=int, default=0, help="child processes at a time")
+    options = parser.parse_args()
+    found: list[Row] = []
+    path: Path = options.out / "gemm_variants.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+
+    def add(row: Row) -> None:
+        found.append(row)
+        path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+    plan = Plan(
+        mode="measure",
+        suite="gemm_variants",
+        jobs=options.jobs or max(1, int(SHARE * len(os.sched_getaffinity(0)))),
+        prepare=120.0,
+        measure=20.0,
+        seconds=options.seconds,
+    )
+    names = [load.name for load in workloads() if options.only in load.name]
+    left = Runner(plan, add).run(names)
+    order = {name: place for place, name in enumerate(names)}
+    sys.stdout.write(table(sorted(found, key=lambda row: order[row["name"]])) + "\n")
+    sys.stdout.write(f"{len(found)} candidates, {len(left)} without time: {path}\n")
+
+
+if __name__ == "__main__":
+    main()
