@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from lesson import bytes_of_numpy
 from rich.console import Console
 from rich.table import Table
 
@@ -317,32 +318,6 @@ def softmax_by_hand(output: te.Tensor) -> te.Schedule:
     return s
 
 
-# %% Bytes that NumPy moves, counted: each ufunc reads its operands and writes its result
-class Counted(np.ndarray[Any, Any]):
-    """An array whose ufuncs add up the bytes of what they read and write."""
-
-    moved = 0
-
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        def plain(value: Any) -> Any:
-            return value.view(np.ndarray) if isinstance(value, Counted) else value
-
-        if "out" in kwargs:
-            kwargs["out"] = tuple(plain(array) for array in kwargs["out"])
-        given = [plain(value) for value in inputs]
-        result = getattr(ufunc, method)(*given, **kwargs)
-        arrays = [value for value in (*given, result) if isinstance(value, np.ndarray)]
-        Counted.moved += sum(array.nbytes for array in arrays)
-        return result.view(Counted) if isinstance(result, np.ndarray) else result
-
-
-def bytes_of_numpy(function: Callable[..., Any], arrays: Sequence[Any]) -> int:
-    """Bytes moved by one call."""
-    Counted.moved = 0
-    function(*(array.view(Counted) for array in arrays))
-    return Counted.moved
-
-
 # %% Check, then measure: every candidate against NumPy first, then all in turn on one clock
 def to_target(array: Any) -> Any:
     """The array where the kernels want it."""
@@ -495,4 +470,11 @@ for problem, kernels in (("MLP block", mlp_kernels), ("softmax", softmax_kernels
     if "search" in kernels:
         title(f"{problem}: what the search chose")
         print(", ".join(f"{k.name}={k.chosen}" for k in kernels["search"].schedule.knobs))
+
+# %% Exercises (solutions/01_fuse_by_hand_and_by_search.py)
+# 1. Inline the exponentials of the softmax instead of attaching them at the row.  What becomes of
+#    operations and buffers (`kernel.explain()`)?  Which is faster here, and why?
+# 2. Replace layer_norm by te.nn.rms_norm.  Which stages are gone, and what is left of `norm_at`?
+# 3. Turn the tile of the matrix product into knobs (`s.knob("rows", (4, 8, 12))`) and let
+#    `te.autotune(..., schedule=your_function)` choose.
 title(f"done in {time.perf_counter() - begin:.0f} s")

@@ -325,4 +325,11 @@ matplotlib: Any = importlib.import_module("matplotlib")
 matplotlib.use("agg")
 draw(importlib.import_module("matplotlib.pyplot"))
 print(f"picture: {saved_as}")
+
+# %% Exercises (solutions/02_blur_compute_at.py)
+# 1. Write the blur as one stage of 9 x 9 taps, without the separation.  Predict its work in the
+#    units of the table before you build it.
+# 2. Strips compute 8 rows twice, and hold a whole strip.  Hold `rows` for the strip but compute it
+#    row by row (`store_at`, `rolling_buffer`).  How many rows are in memory at a time?
+# 3. Ask the schedule where `rows` may stand (`s["rows"].legal_places()`), and try another place.
 title(f"done in {time.perf_counter() - begin:.0f} s")

@@ -325,4 +325,11 @@ with te.checked() as checks:
     mo, no, mi, ni = s[G].tile(G.op.axis[0], G.op.axis[1], 32, 32)
     s[G].vectorize(ni)
 print(checks)
+
+# %% Exercises (solutions/11_from_tvm.py)
+# 1. Carry a script of your own over; or a convolution over one dimension with a write cache, as TVM
+#    has it.  Which lines had to change?
+# 2. Write argmin as a reducer that may be split over several programs with `rfactor`.
+# 3. Schedule a reduction inside `te.checked()` and make a mistake.  What is printed, and what does
+#    the schedule look like after it?
 print(f"\n{time.perf_counter() - begin:.1f} s")

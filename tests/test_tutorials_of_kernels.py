@@ -1,0 +1,160 @@
+"""Tutorials 3 to 8, their exercises, and what all tutorials share.
+
+Each script checks its results against NumPy itself; here it runs to its end, prints a row for every
+schedule that it speaks of, and leaves its pictures.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+from tutorial import TUTORIALS, rows_of, run_tutorial
+
+SCRIPTS = {
+    "03_counting_bytes": {
+        "chain, float32": ("unfused", "by hand", "default rules", "search", "NumPy"),
+        "chain, float16": ("unfused", "by hand", "default rules"),
+        "\nx + x.T  ": ("along rows", "blocks of 1 x 1", "blocks of 8 x 8", "default rules"),
+        "embedding  ": ("unfused", "by hand", "default rules", "NumPy"),
+    },
+    "04_reductions": {
+        "sum of squares of rows": ("as written", "looped, 64 lanes", "whole row", "default rules"),
+        "sum of squares of 4096 numbers": ("one thread", "rfactor, 8 parts", "default rules"),
+        "sum of squares of columns": ("lanes along k", "lanes are 64 columns", "search"),
+        "relative error of the sum": ("one thread", "NumPy, pairwise", "one chain (np.cumsum)"),
+    },
+    "05_matmul_step_by_step": {
+        "128 x 128 x 128": ("as written", "+ lanes", "+ block in registers", "+ unrolled",
+                            "+ packed", "+ threads", "default rules", "search", "NumPy"),
+        "gain of each step": ("+ lanes", "+ threads"),
+    },
+    "06_epilogues_and_prologues": {
+        "relu(A @ B + bias) + x, 64 x 32": ("unfused", "epilogue by hand", "default rules"),
+        "relu(A @ B + bias) + x, 64 x 128": ("unfused", "epilogue by hand", "default rules"),
+        "(silu(g) * u) @ B, 64": ("at root", "inlined", "at a block", "default rules", "search"),
+    },
+    "07_conv_scale_relu": {
+        "conv 3x3": ("unfused", "padded at root", "padded inlined", "padded at a row", "search"),
+    },
+    "08_horizontal_fusion": {
+        "above and below zero": ("unfused", "by hand", "default rules", "search", "NumPy"),
+        "two sums over rows, 64 x 128 float32  ": ("unfused", "by hand", "default rules"),
+        "Adam, 3 tensors": ("unfused", "a loop for each tensor", "one launch", "default rules"),
+    },
+}  # fmt: skip
+PICTURES = {
+    "03_counting_bytes": ("03_chain", "03_transpose", "03_bytes"),
+    "04_reductions": ("04_rows", "04_everything", "04_columns"),
+    "05_matmul_step_by_step": ("05_matmul",),
+    "06_epilogues_and_prologues": ("06_epilogue_32_deep", "06_prologue"),
+    "07_conv_scale_relu": ("07_conv",),
+    "08_horizontal_fusion": ("08_two_results", "08_two_sums", "08_adam"),
+}
+INTERPRETED = {
+    "03_counting_bytes": ("chain, float16", "x + x.T", "embedding"),
+    "04_reductions": ("sum of squares of columns, 256 x 64 float32",),
+    "05_matmul_step_by_step": ("128 x 128 x 128, float32",),
+    "06_epilogues_and_prologues": ("(silu(g) * u) @ B, 64 x 64 x 64 float32",),
+    "07_conv_scale_relu": ("conv 3x3, 1x8x8x16 -> 32 float32",),
+    "08_horizontal_fusion": ("Adam, 3 tensors, 3111 parameters",),
+}
+
+
+def load(path: Path) -> ModuleType:
+    """A module of the tutorials, which are no package."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+lesson = load(TUTORIALS / "lesson.py")
+
+
+@pytest.mark.cpu
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_every_schedule_has_its_row_on_the_cpu(name: str, tmp_path: Path) -> None:
+    text = run_tutorial(f"{name}.py", tmp_path, "--quick")
+    for heading, schedules in SCRIPTS[name].items():
+        rows = rows_of(text, heading)
+        assert set(schedules) <= set(rows), f"{heading}: {sorted(rows)}"
+    if importlib.util.find_spec("matplotlib") is not None:
+        for picture in PICTURES[name]:
+            assert (tmp_path / "pictures" / f"{picture}.png").stat().st_size > 5_000, picture
+
+
+@pytest.mark.ptxas
+@pytest.mark.parametrize("name", INTERPRETED)
+def test_gpu_schedules_agree_with_numpy_in_the_interpreter(name: str, tmp_path: Path) -> None:
+    text = run_tutorial(f"{name}.py", tmp_path, "--target", "triton-interpret")
+    for heading in INTERPRETED[name]:
+        said = [line for line in text.splitlines() if line.startswith(f"{heading}: ")]
+        assert said and said[0].endswith("agree with NumPy"), text[-2000:]
+    if name.startswith("05"):
+        assert "tl.dot(" in text and "_desc.load(" in text
+
+
+@pytest.mark.ptxas
+def test_gpu_schedules_of_products_compile_at_full_size_without_spills(tmp_path: Path) -> None:
+    text = run_tutorial("05_matmul_step_by_step.py", tmp_path, "--target", "cuda:sm_90")
+    rows = rows_of(text, "4096 x 4096 x 4096, bfloat16, compiled for cuda:sm_90")
+    assert len(rows) == 6
+    assert {row.split("│")[4].strip() for row in rows.values()} == {"0"}
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_every_tutorial_runs_on_a_gpu(name: str, tmp_path: Path) -> None:
+    text = run_tutorial(f"{name}.py", tmp_path, "--target", "cuda", "--quick")
+    assert " default rules " in text and "--- done in" in text
+
+
+@pytest.mark.cpu
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_solutions_of_exercises_run(name: str, tmp_path: Path) -> None:
+    text = run_tutorial(f"solutions/{name}.py", tmp_path)
+    for number in (1, 2, 3):
+        assert f"--- exercise {number}: " in text
+    script = (TUTORIALS / f"{name}.py").read_text(encoding="utf-8")
+    exercises = script.split(f"# %% Exercises (solutions/{name}.py)")[1]
+    assert all(f"# {number}. " in exercises for number in (1, 2, 3))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [np.array([1.0, 2.1]), np.array([1.0, np.nan]), np.array([1.0, np.inf])],
+    ids=["off", "nan", "infinite"],
+)
+def test_a_wrong_result_is_never_timed(wrong: np.ndarray) -> None:
+    right = np.array([1.0, 2.0])
+    lesson.check("right", right, right, 1e-6)
+    with pytest.raises(AssertionError, match=r"candidate: off by .*1e-06 is allowed"):
+        lesson.check("candidate", wrong, right, 1e-6)
+
+
+def test_a_missing_result_and_a_wrong_shape_are_seen() -> None:
+    right = np.ones(3)
+    with pytest.raises(ValueError, match="zip"):
+        lesson.check("candidate", (right,), (right, right), 1e-6)
+    with pytest.raises(AssertionError, match=r"result 1: \(2,\), not \(3,\)"):
+        lesson.check("candidate", (right, np.ones(2)), (right, right), 1e-6)
+
+
+def test_bytes_of_numpy_counts_what_its_operations_read_and_write() -> None:
+    x = np.ones(100, np.float32)
+    assert lesson.bytes_of_numpy(lambda x: (x + x) * 2, [x]) == 400 * 3 + 400 * 2
+
+
+def test_the_map_names_every_tutorial_and_every_solution() -> None:
+    text = (TUTORIALS / "README.md").read_text(encoding="utf-8")
+    for script in sorted(TUTORIALS.glob("[0-9][0-9]_*.py")):
+        assert f"({script.name})" in text, script.name
+    for solution in sorted((TUTORIALS / "solutions").glob("*.py")):
+        assert (TUTORIALS / solution.name).exists(), solution.name
