@@ -30,12 +30,16 @@ from tedsl.ir.visit import rewrite_stmts, walk_stmts
 _EXACT = {
     DType.float16: DType.float32,
     DType.bfloat16: DType.float32,
+    DType.float8_e4m3fn: DType.float32,
+    DType.float8_e5m2: DType.float32,
     DType.int8: DType.int32,
 }
 _FULL = {DType.float32: DType.float32}
 # Where a copy is the same until it is filled again.
 _HELD = (Scope.SHARED, Scope.LOCAL)
 MIN_EDGE = 16
+# As deep the step of a product of 8-bit elements has to be.
+MIN_DEPTH = 32
 # A fold holds this many products at once, and a `Dot` none.
 MAX_PRODUCTS = 1 << 17
 
@@ -105,7 +109,8 @@ def _as_dot(stmt: Stmt, staged: Mapping[Buffer, Store]) -> Stmt | None:
     contract = folded[0]
     if row is None or column is None or not _folds(lhs, rhs, contract.axis):
         return None
-    if min(row.extent, column.extent, contract.extent) < MIN_EDGE:
+    deep = MIN_DEPTH if lhs.dtype.nbytes == 1 else MIN_EDGE
+    if min(row.extent, column.extent) < MIN_EDGE or contract.extent < deep:
         return None
     batch = tuple(t for t in tile if t not in (row, column, contract))
     if not stmt.products.finite and not _only_over(stmt.mask, tile, (*batch, contract)):
