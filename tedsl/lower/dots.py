@@ -147,11 +147,14 @@ def _require_small(stmt: Accumulate, contract: TileAxis) -> None:
 
 
 def _narrowed(a: Expr, b: Expr, acc: DType) -> tuple[Expr, Expr] | None:
-    """The operands without widening casts, when the hardware multiplies them into `acc` exactly."""
+    """The operands without widening casts, when the hardware multiplies them into `acc` exactly;
+    8-bit floats of two types as the float16 that they are."""
     inner_a = a.a if isinstance(a, Cast) else a
     inner_b = b.a if isinstance(b, Cast) else b
     if inner_a.dtype is inner_b.dtype and _EXACT.get(inner_a.dtype) is acc:
         return inner_a, inner_b
+    if acc is DType.float32 and inner_a.dtype.is_float8 and inner_b.dtype.is_float8:
+        return Cast(inner_a, DType.float16), Cast(inner_b, DType.float16)
     if a.dtype is b.dtype and _FULL.get(a.dtype) is acc:
         return a, b
     return None
