@@ -39,25 +39,36 @@ def round_float8(x: Num, dtype: DType) -> Num:
 
 _FLOAT8 = {DType.float8_e4m3fn: (3, -6), DType.float8_e5m2: (2, -14)}
 """Bits of the fraction, and the exponent of the smallest normal number."""
+_BEYOND = {DType.float8_e4m3fn: 0x7F, DType.float8_e5m2: 0x7C}
+"""From where on the byte, its sign left out, is no finite number."""
+_NAN = 0x7FC00000
 
 
 def unpack_float8(raw: Num, dtype: DType) -> Num:
-    """A byte of memory as float32, exactly: through the 16-bit float with the same bits, which has
-    the exponents of float8_e5m2, and of float8_e4m3fn when it is scaled."""
-    if dtype is DType.float8_e5m2:
-        return (raw.cast("zext", "i16") << 8).floats().cast("fpext", "float")
-    bits = (raw.cast("sext", "i16") << 7) & -0x4080
-    number = bits.floats().cast("fpext", "float") * 256.0
-    return (raw & 0x7F).eq(0x7F).where(number.const(math.nan), number)
+    """A byte of memory as float32, exactly."""
+    kept, least = _FLOAT8[dtype]
+    byte = raw.cast("zext", "i32")
+    size, shift = byte & 0x7F, 23 - kept
+    normal = (size << shift) + ((126 + least) << 23)
+    steps = size.cast("uitofp", "float") * 2.0 ** (least - kept)
+    bits = (size < 1 << kept).where(steps.bits(), normal)
+    first = _BEYOND[dtype]
+    beyond = (size << shift) | 0x7F800000 if dtype.info.has_infinity else bits.const(_NAN)
+    bits = (size > first - 1).where(beyond, bits)
+    return (bits | ((byte & 0x80) << 24)).floats()
 
 
 def pack_float8(x: Num, dtype: DType) -> Num:
     """float32 that is a value of the type as the byte of memory."""
-    if dtype is DType.float8_e5m2:
-        return (x.cast("fptrunc", "half").bits() >> 8).cast("trunc", "i8")
-    bits = (x * 2.0**-8).cast("fptrunc", "half").bits()
-    byte = (((bits >> 7) & 0x7F) | ((bits >> 8) & 0x80)).cast("trunc", "i8")
-    return x.isnan().where(byte.const(0x7F), byte)
+    kept, least = _FLOAT8[dtype]
+    bits, size = x.bits(), x.abs()
+    normal = ((bits & 0x7FFFFFFF) >> (23 - kept)) - ((126 + least) << kept)
+    steps = (size * 2.0 ** (kept - least)).cast("fptoui", "i32")
+    byte = (size < 2.0**least).where(steps, normal)
+    if dtype.info.has_infinity:
+        byte = size.eq(math.inf).where(byte.const(_BEYOND[dtype]), byte)
+    byte = x.isnan().where(byte.const(0x7F), byte)
+    return (byte | ((bits >> 24) & 0x80)).cast("trunc", "i8")
 
 
 def round_short(x: Num, dtype: DType) -> Num:
