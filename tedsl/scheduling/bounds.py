@@ -100,8 +100,8 @@ def kernel_of(plan: Plan, stage: StagePlan) -> StagePlan:
 
 
 def runs_beside(plan: Plan, reader: StagePlan, host: StagePlan) -> bool:
-    """True when `reader` is in the kernel of `host`, or runs in the loop that `host` is attached at:
-    what is folded along with `host` is at hand there."""
+    """True when `reader` is in the kernel of `host`, or runs in the loop that `host` is attached
+    at: what is folded along with `host` is at hand there."""
     if kernel_of(plan, reader) is kernel_of(plan, host):
         return True
     around = enclosing_loops(plan, host)
