@@ -94,6 +94,10 @@ def test_conversions_are_vectors_and_no_calls(dtype: DType) -> None:
         assert " x i8>" in source and " x float>" in source
 
 
+def filled(number: float) -> te.Tensor:
+    return te.compute((37,), lambda i: te.const(number, "float8_e4m3fn"), name="filled")
+
+
 @pytest.mark.parametrize("target", TARGETS)
 def test_constants_and_choices(target: str) -> None:
     """A constant is rounded as a value is, and a masked element is 0."""
@@ -111,6 +115,8 @@ def test_constants_and_choices(target: str) -> None:
     want[:5], want[30:] = 0.3, 0
     agree(called(chosen, target, given), np.where(np.arange(37) < 30, want, -0.0))
     agree(called(wide, target, given), want.astype(np.float32) + 3.25)
+    for number in (0.0, 0.3):
+        agree(called(filled(number), target), np.full(37, number).astype(given.dtype))
 
 
 @pytest.mark.parametrize("target", TARGETS)
