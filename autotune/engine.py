@@ -11,6 +11,7 @@ Imports `pool`, `timeline`, `outcome` and `space`.
 
 from __future__ import annotations
 
+import math
 import queue
 import statistics
 import threading
@@ -104,12 +105,14 @@ class Trier(Protocol):
         """Take a batch."""
         ...
 
-    def wait(self) -> Done:
-        """The next candidate that is done."""
+    def wait_until(self, until: float | None) -> Done | None:
+        """The next candidate that is done; None when none is by then (`time.monotonic`)."""
         ...
 
-    def describe(self, candidates: Sequence[Candidate]) -> Sequence[Mapping[str, float] | None]:
-        """What the static model says of candidates."""
+    def describe(
+        self, candidates: Sequence[Candidate], until: float | None = None
+    ) -> Sequence[Mapping[str, float] | None]:
+        """What the static model says of candidates, as far as it is known by then."""
         ...
 
     def compare(
@@ -151,6 +154,8 @@ class _Order:
     limit: float
     take: Callable[[Reply], None]
     compiles: bool = False
+    until: float = math.inf
+    """When nobody waits for the reply any more."""
 
 
 class Engine:
@@ -274,7 +279,21 @@ class Engine:
         """
         while True:
             done = self._next()
-            if isinstance(done, Done):
+            if done is not None:
+                return done
+
+    def wait_until(self, until: float | None) -> Done | None:
+        """The next candidate that is done; None when none is by then.
+
+        Raises:
+            As `wait` does.
+        """
+        if until is None:
+            return self.wait()
+        while True:
+            left = until - time.monotonic()
+            done = self._next(min(TICK, max(0.0, left)))
+            if done is not None or left <= 0:
                 return done
 
     def poll(self, seconds: float) -> Done | None:
@@ -328,22 +347,34 @@ class Engine:
         reply = self.ask(request, limit)
         return reply.message["samples"] if reply.message.get("status") == "ok" else None
 
-    def describe(self, candidates: Sequence[Candidate]) -> list[dict[str, float] | None]:
-        """What the static model says of candidates, asked of the compiling workers."""
+    def describe(
+        self, candidates: Sequence[Candidate], until: float | None = None
+    ) -> list[dict[str, float] | None]:
+        """What the static model says of candidates, asked of the compiling workers.
+
+        With `until`, None for those of which nothing is known by then.
+        """
         share = max(1, min(DESCRIBED, -(-len(candidates) // len(self.compilers))))
+        if until is not None:
+            share = 1  # what is cut off takes none of the others along
+        end = math.inf if until is None else until
         parts = [candidates[n : n + share] for n in range(0, len(candidates), share)]
         replies: list[Future[Reply]] = []
         for part in parts:
             replies.append(Future())
             request: Message = {"op": "estimate", "candidates": [self.encode(c) for c in part]}
             limit = len(part) * self.limits.compile
-            self._new.put(_Order(request, limit, replies[-1].set_result, compiles=True))
+            self._new.put(_Order(request, limit, replies[-1].set_result, compiles=True, until=end))
         self._pool.wake()
         found: list[dict[str, float] | None] = []
         for part, reply in zip(parts, replies, strict=True):
-            while not wait_for([reply], 1.0).done:
+            while not wait_for([reply], min(1.0, max(0.0, end - time.monotonic()))).done:
                 self._raise()
-            answers: list[dict[str, float] | None] | None = reply.result().message.get("found")
+                if time.monotonic() >= end:
+                    break
+            answers: list[dict[str, float] | None] | None = None
+            if reply.done():
+                answers = understood(reply.result()).get("found")
             found += answers or [None] * len(part)
         return found
 
@@ -400,7 +431,8 @@ class Engine:
         for worker in self.compilers:
             if self._questions and not worker.busy:
                 order = self._questions.popleft()
-                self._submit(worker, order.request, order.limit, order)
+                limit = min(order.limit, order.until - time.monotonic())
+                self._submit(worker, order.request, limit, order)
             if self._waiting and not worker.busy:
                 job = self._waiting.popleft()
                 request = {"op": "compile", **job.described}
@@ -468,6 +500,8 @@ class Engine:
             for job in [job for job in jobs if job.late]:
                 jobs.remove(job)
                 self._finish(job, None)
+        now = time.monotonic()
+        self._questions = deque(order for order in self._questions if order.until > now)
 
     def _submit(self, worker: Worker, request: Message, limit: float, owner: Job | _Order) -> None:
         self._owners[worker] = owner
@@ -575,6 +609,18 @@ def strikes_of(outcome: Outcome) -> int:
     return int(outcome.resources.get("strikes", 1)) if outcome.status in PASSING else 0
 
 
+def understood(reply: Reply) -> Message:
+    """What a worker says; empty when it failed.
+
+    Raises:
+        InternalError: the worker met one.
+    """
+    message = reply.message
+    if message.get("status") == "internal":
+        raise InternalError(message["reason"], facts=[("worker", str(message["text"]))])
+    return message
+
+
 def outcome_of(reply: Reply, code: str = "") -> Outcome:
     """What a worker's answer means.
 
@@ -583,9 +629,7 @@ def outcome_of(reply: Reply, code: str = "") -> Outcome:
     """
     if reply.failure is not None:
         return Outcome(reply.failure, reason=reply.reason, error=reply.error, code=code)
-    message = reply.message
-    if message["status"] == "internal":
-        raise InternalError(message["reason"], facts=[("worker", str(message["text"]))])
+    message = understood(reply)
     status = Status(message["status"])
     samples = tuple(float(sample) for sample in message.get("samples", ()))
     return Outcome(
