@@ -19,8 +19,8 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tedsl.autotune.engine import STRIKES, Done, strikes_of
 from tedsl.autotune.hosts import HOSTS, Place, attend, read_outcome
+from tedsl.autotune.jobs import STRIKES, Done, strikes_of
 from tedsl.autotune.outcome import Outcome, Status
 from tedsl.autotune.pool import Message
 from tedsl.autotune.space import Candidate

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tedsl.autotune.builders import ScheduleFunction
-from tedsl.autotune.engine import Limits
 from tedsl.autotune.environment import usable_cpus
 from tedsl.autotune.events import Listener
 from tedsl.autotune.farm import MakeExecutor
+from tedsl.autotune.jobs import Limits
 from tedsl.autotune.pool import COMMAND
 from tedsl.autotune.search.budget import BUDGETS, trials_of
 from tedsl.autotune.sizes import OneSize, Sizes

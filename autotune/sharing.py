@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tedsl.autotune.context import Context
-from tedsl.autotune.engine import Done, Engine
+from tedsl.autotune.engine import Engine
+from tedsl.autotune.jobs import Done
 from tedsl.autotune.outcome import Outcome
 from tedsl.autotune.records import Records
 from tedsl.autotune.space import Candidate

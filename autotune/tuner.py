@@ -16,12 +16,13 @@ from dataclasses import dataclass, replace
 from tedsl.autotune.builders import Problem
 from tedsl.autotune.context import Context
 from tedsl.autotune.display import display_of
-from tedsl.autotune.engine import Built, Done, Engine, Trier
+from tedsl.autotune.engine import Engine
 from tedsl.autotune.events import Stage, Started, listener_of
 from tedsl.autotune.farm import Farm, Share
 from tedsl.autotune.finals import Verdict, decide, finalists, retimed
 from tedsl.autotune.inputs import Extents
 from tedsl.autotune.interrupt import Interrupts
+from tedsl.autotune.jobs import Built, Done, Trier
 from tedsl.autotune.lock import DeviceLock
 from tedsl.autotune.narrator import Narrator
 from tedsl.autotune.outcome import Outcome, Status, Trial

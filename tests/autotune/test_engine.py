@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from engine_worker import COMMAND, read_log
 
-from tedsl.autotune.engine import Done, Engine, Limits, strikes_of
+from tedsl.autotune.engine import Engine
+from tedsl.autotune.jobs import Done, Limits, strikes_of
 from tedsl.autotune.lock import DeviceLock
 from tedsl.autotune.outcome import Outcome, Status
 from tedsl.autotune.space import Candidate, Choice, Knob
