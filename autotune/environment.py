@@ -17,6 +17,7 @@ from typing import Any
 from tedsl.autotune.context import Context
 from tedsl.autotune.workload import Workload
 from tedsl.errors import TuneError
+from tedsl.packages import install
 from tedsl.runtime.fingerprint import code_version
 
 
@@ -73,7 +74,7 @@ def describe_gpu(index: int | None = None) -> tuple[str, str]:
     except ImportError as error:
         raise TuneError(
             'target="cuda" is measured through PyTorch, which is not installed',
-            hint="pip install 'tedsl[torch]', or tune with target=\"cpu\"",
+            hint=f'{install("torch")}, or tune with target="cpu"',
         ) from error
     if not torch.cuda.is_available():
         raise TuneError(

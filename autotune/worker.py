@@ -212,12 +212,14 @@ def _answer(session: Session | None, request: Message) -> Message:
             "compare": session.compare,
             "watch": session.watch,
         }
+    if isinstance(session, Estimating):
+        handlers["estimate"] = session.estimate
     if isinstance(session, Opens):
         handlers["open"] = session.open
     handler = handlers.get(request["op"])
-    if handler is None:
-        raise InternalError(f"a worker cannot do {request['op']!r} now")
     try:
+        if handler is None:
+            raise InternalError(f"a worker cannot do {request['op']!r} now")
         return handler(request)
     except InternalError as error:
         return _faulted(session, error) or {"status": "internal", **describe(error)}

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from tedsl.autotune.static.counts import Counts
 from tedsl.autotune.static.points import Points, Values
 from tedsl.expr.nodes import Axis, Expr, Var
 from tedsl.ir.nodes import (
@@ -28,6 +29,8 @@ from tedsl.ir.nodes import (
 )
 from tedsl.ir.visit import sub_stmts, tile_axes
 
+MOST_LOOKED_AT = 1 << 16
+"""Iterations that are gone through where bounds depend on outer loops."""
 SAMPLES = 24
 """Programs that are looked at, spread over the grid: loops may run differently in each."""
 
@@ -113,7 +116,8 @@ def nest_of(func: Func, sizes: Mapping[Expr, Values], parallel: bool = False) ->
     count = min(SAMPLES, total)
     numbers = np.linspace(0, total - 1, count).astype(np.int64)
     env = {**sizes, **nest.coordinates(numbers)}
-    _Flattening(nest, env, parallel).visit(func.body, (), np.ones(count))
+    counts = Counts(func.body, sizes, MOST_LOOKED_AT) if parallel else None
+    _Flattening(nest, env, counts).visit(func.body, (), np.ones(count))
     return nest
 
 
@@ -127,23 +131,27 @@ def _programs(stmt: Stmt) -> Iterator[For]:
 
 class _Flattening:
     """Walks a body once, with the values of outer axes in the sampled programs; a serial loop is
-    looked at in the middle of its iterations."""
+    looked at in the middle of its iterations.  How often anything runs is as counted, where it is
+    counted; else as at these points."""
 
-    def __init__(self, nest: Nest, env: dict[Expr, Values], parallel: bool) -> None:
+    def __init__(self, nest: Nest, env: dict[Expr, Values], counts: Counts | None) -> None:
         self.nest = nest
         self.points = Points(env)
-        self.parallel = parallel
+        self.counts = counts
 
     def visit(self, stmt: Stmt, loops: tuple[Loop, ...], times: Floats) -> None:
         """Add the leaves of `stmt`, which runs `times` in the sampled programs."""
         match stmt:
-            case For() if stmt.kind is LoopKind.PROGRAM and not self.parallel:
+            case For() if stmt.kind is LoopKind.PROGRAM and self.counts is None:
                 self.visit(stmt.body, loops, times)
             case For():
                 self._loop(stmt, loops, times)
             case Guard(condition=condition, body=body):
-                holds = np.asarray(self.points.value(condition), dtype=np.float64)
-                share = holds if _known(condition, self.points.memo) else np.ones(1)
+                share = np.ones(1)
+                if self.counts is not None:
+                    share = np.array([self.counts[stmt].share])
+                elif _known(condition, self.points.memo):
+                    share = np.asarray(self.points.value(condition), dtype=np.float64)
                 self.visit(body, loops, times * share)
             case Allocate(buffer=buffer, body=body):
                 begin = len(self.nest.leaves)
@@ -160,6 +168,8 @@ class _Flattening:
         start = np.asarray(self.points.value(stmt.start))
         trips = np.maximum(np.asarray(self.points.value(stmt.end)) - start, 0)
         self.points.memo[stmt.axis] = start + trips // 2
+        if self.counts is not None:
+            trips = np.array([self.counts[stmt].share])
         total = float(times.sum())
         mean = float((trips * times).sum() / total) if total else 0.0
         loop = Loop(stmt, mean)

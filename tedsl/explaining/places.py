@@ -68,8 +68,7 @@ def _place(plan: Plan, stage: StagePlan, maker: str, factor: float) -> StagePlac
     if maker in SPLITTING:
         return StagePlace(stage.name, Way.SPLIT, at, factor)
     if maker in CACHING and attach.kind is AttachKind.AT:
-        # What is copied again counts as bytes, not as work.
-        return StagePlace(stage.name, Way.CACHED, at, 1.0 if maker == "cache_read" else factor)
+        return StagePlace(stage.name, Way.CACHED, at, factor)
     if attach.kind is AttachKind.AT:
         return StagePlace(stage.name, Way.ATTACHED, at, factor)
     return StagePlace(stage.name, Way.ROOT, "", factor)

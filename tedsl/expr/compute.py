@@ -8,8 +8,10 @@ Imports everything of `expr` below it, and `index` through `bounds_check`.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast, overload
+
+import numpy as np
 
 from tedsl.dtypes import DType
 from tedsl.errors import ExprError
@@ -132,7 +134,15 @@ def as_shape(shape: Shape, subject: str) -> tuple[Expr, ...]:
     Raises:
         ExprError: a negative, non-integer or axis-dependent extent.
     """
-    given = [shape] if isinstance(shape, (Expr, int)) else list(shape)
+    one = isinstance(shape, (Expr, int, np.integer))
+    if not one and not isinstance(shape, Iterable):
+        raise ExprError(
+            f"the shape is {shape!r} ({type(shape).__name__})",
+            subject=subject,
+            facts=[("allowed", "a tuple of ints and expressions, or one of these")],
+            hint="give the extent of each dimension: (4, 8), or () for a single number",
+        )
+    given = [shape] if one else list(cast("Sequence[Expr | int]", shape))
     extents = tuple(as_extent(each, subject) for each in given)
     for position, extent in enumerate(extents):
         if isinstance(extent, Const) and extent.value < 0:

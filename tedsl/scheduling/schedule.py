@@ -361,7 +361,8 @@ class Schedule(RewriteMethods, PrecisionMethods, GroupMethods, AssumeMethods, Vi
 
     def explain(self, **sizes: int) -> recompute.ScheduleReport:
         """How often each attached or inlined stage computes the same element, and which loop makes
-        it; more than twice is marked.  Also what pipelined loops do on each target.
+        it; more than twice is marked.  A copy computes nothing: what it reads, `te.explain` says in
+        bytes.  Also what pipelined loops do on each target.
 
         Args:
             sizes: values of runtime sizes to count with, by name; 1024 where not given.

@@ -29,6 +29,7 @@ from tedsl.errors import BackendError, InternalError
 from tedsl.expr.foreign import PythonFunction, run_on_arrays
 from tedsl.expr.nodes import Var
 from tedsl.ir.nodes import Buffer, HostCall
+from tedsl.packages import install
 
 ALIGNMENT = 16
 MAX_PLANS = 4096
@@ -130,7 +131,7 @@ class CudaProgram:
         except ImportError as error:
             raise BackendError(
                 "running on a GPU needs PyTorch for memory and streams",
-                hint='pip install "tedsl[torch]", or use target="cpu"',
+                hint=f'{install("torch")}, or use target="cpu"',
             ) from error
         if not torch.cuda.is_available():
             raise BackendError(

@@ -20,6 +20,7 @@ from tedsl.errors import ExprError
 from tedsl.expr import build
 from tedsl.expr.axis import reduce_axis
 from tedsl.expr.nn.checks import require_equal, require_float, require_shape, wide
+from tedsl.expr.nn.operator import operator
 from tedsl.expr.nn.windows import (
     Ints,
     Layout,
@@ -68,6 +69,7 @@ class _Kernel(NamedTuple):
         return wide(read(self.weight, (*pair, *taps)))
 
 
+@operator
 def conv1d(
     x: Tensor,
     weight: Tensor,
@@ -85,6 +87,7 @@ def conv1d(
     return _convolve(x, kernel, bias, padding, name)
 
 
+@operator
 def conv2d(
     x: Tensor,
     weight: Tensor,
@@ -128,6 +131,7 @@ def conv2d(
     return _convolve(x, kernel, bias, padding, name)
 
 
+@operator
 def conv3d(
     x: Tensor,
     weight: Tensor,
@@ -145,6 +149,7 @@ def conv3d(
     return _convolve(x, kernel, bias, padding, name)
 
 
+@operator
 def conv_transpose1d(
     x: Tensor,
     weight: Tensor,
@@ -163,6 +168,7 @@ def conv_transpose1d(
     return _convolve_transposed(x, kernel, bias, padding, output_padding, name)
 
 
+@operator
 def conv_transpose2d(
     x: Tensor,
     weight: Tensor,
@@ -205,6 +211,7 @@ def conv_transpose2d(
     return _convolve_transposed(x, kernel, bias, padding, output_padding, name)
 
 
+@operator
 def conv_transpose3d(
     x: Tensor,
     weight: Tensor,
