@@ -5,7 +5,7 @@ Imports `expr`, `inputs` and numpy.
 
 Tolerance: an element passes when |got - want| <= absolute + relative * |want|, with
 
-    relative = 4 * eps(output) + 32 * eps(compute)
+    relative = 4 * eps(output) + 32 * eps(compute)        (8-bit floats: once eps(output))
     absolute = eps(compute) * (8 + 2 * sqrt(L)) * max|want| + 4 * noise
 
 where eps(output) is the spacing of the output's element type, eps(compute) that of the coarsest
@@ -37,7 +37,16 @@ from tedsl.expr.visit import walk
 
 FLIPS = 1e-4
 NOISES = 4.0
-_EPS = {DType.float16: 2.0**-10, DType.bfloat16: 2.0**-7, DType.float32: 2.0**-23}
+_EPS = {
+    DType.float8_e4m3fn: 2.0**-3,
+    DType.float8_e5m2: 2.0**-2,
+    DType.float16: 2.0**-10,
+    DType.bfloat16: 2.0**-7,
+    DType.float32: 2.0**-23,
+}
+COARSEST = 2.0**-7
+"""Of 8-bit floats, nothing is computed in them: a result that is stored in one may be the next, and
+what is computed of stored ones is held to what it would be held to in bfloat16."""
 _ROUNDINGS = (UnaryOp.FLOOR, UnaryOp.CEIL, UnaryOp.ROUND, UnaryOp.TRUNC, UnaryOp.SIGN)
 
 
@@ -69,8 +78,10 @@ class Tolerance:
             if axis.domain is not None
         }
         length = longest_reduction(size.workload, extents)
-        compute = max((epsilon(dtype) for dtype in _float_stages(size)), default=0.0)
-        relative = 4 * epsilon(output.dtype) + 32 * compute
+        kinds = _float_stages(size)
+        compute = max((min(epsilon(dtype), COARSEST) for dtype in kinds), default=0.0)
+        spacings = 1 if output.dtype.is_float8 else 4
+        relative = spacings * epsilon(output.dtype) + 32 * compute
         flips = FLIPS if has_steps(size) else 0.0
         return Tolerance(relative, compute * (8 + 2 * math.sqrt(length)), flips)
 
@@ -202,7 +213,7 @@ def complaint(
 
 def _largest(dtype: np.dtype[Any]) -> float:
     """The largest finite number of a float type."""
-    for name in (DType.float16, DType.bfloat16, DType.float32, DType.float64):
-        if dtype.name == name.value:
+    for name in DType:
+        if name.is_float and dtype.name == name.value:
             return float(name.info.highest)
     return math.inf

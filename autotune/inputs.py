@@ -27,7 +27,7 @@ from tedsl.runtime.arrays import NUMPY_DTYPES
 Array = NDArray[Any]
 KINDS = ("random", "extreme")
 ADVERSE = ("rows", "masked")
-MASK = {DType.float16: -1.0037e4}
+MASK = {DType.float16: -1.0037e4, DType.float8_e4m3fn: -448.0, DType.float8_e5m2: -40960.0}
 """What stands for minus infinity: its square is still finite in what sums are made in.  The digits
 make its sums inexact."""
 _DIVISIONS = (BinaryOp.FLOORDIV, BinaryOp.FLOORMOD, BinaryOp.TRUNCDIV, BinaryOp.TRUNCMOD)
@@ -73,7 +73,8 @@ class Extents:
 def make_inputs(size: Extents, seed: int, kind: str) -> dict[Tensor, Array]:
     """An array for every placeholder.
 
-    Floats are normal (times 1000 when `extreme`, 30 for float16).  Integers lie in -10..10 (their
+    Floats are normal (times 1000 when `extreme`, 30 for types that end
+    below 1e5).  Integers lie in -10..10 (their
     whole range when `extreme`), in 1..10 where something divides or shifts, and inside the
     dimension they index.
     """
@@ -109,7 +110,7 @@ def _draw(
     if dtype.kind is Kind.BOOL:
         return rng.integers(0, 2, shape)
     if dtype.kind is Kind.FLOAT:
-        scale = (30.0 if dtype is DType.float16 else 1000.0) if extreme else 1.0
+        scale = (30.0 if dtype.info.highest < 1e5 else 1000.0) if extreme else 1.0
         drawn: Array = rng.standard_normal(shape, dtype=np.float32)
         return drawn * np.float32(scale)
     if plain:

@@ -28,7 +28,7 @@ from tedsl.schedules.analysis import (
 from tedsl.schedules.choices import flip, pick
 from tedsl.schedules.gpu_aligned import align_operands, rows_aligned
 from tedsl.schedules.gpu_joined import Sides, join, joined_axes, own_programs
-from tedsl.schedules.gpu_model import TWO_FIT, Product, best_tile
+from tedsl.schedules.gpu_model import STEP, Product, best_tile
 from tedsl.schedules.gpu_model import ahead as fetched_ahead
 from tedsl.schedules.gpu_tiles import PROCESSORS, SHARED, pick_warps
 from tedsl.schedules.loops import fused
@@ -62,7 +62,8 @@ def contract(s: Schedule, group: Group, target: Target) -> None:
     others = [a for a in root.axes if not among(a, (*rows, *columns))]
     m, n, k = volume(rows), volume(columns), volume(shape.folded)
     kernel = [group.root, *group.inner, *([] if staged is None else [s[staged].name])]
-    half = older or len(inner) > 1 or _reads_tiles(view, kernel, root, (rows, columns))
+    sums = len(inner) * (2 if by_steps(shape) and not older else 1)
+    half = older or sums > 1 or _reads_tiles(view, kernel, root, (rows, columns))
     extents = volume(others) or 1, m, n, k
     product = None if joined or older else _product(stage, extents, shape, len(inner))
     bm, bn, bk = _tile_sizes(s, stage, extents, shape, half, product, bool(joined))
@@ -76,18 +77,18 @@ def contract(s: Schedule, group: Group, target: Target) -> None:
         stage.reorder(*order, ri, ci)
         # Where two programs fit, one's stores overlap the other's products anyway; and a tile that
         # the copy engine does not store is held in registers while the next one is loaded.
-        alone = product is None or bm * bn * product.held > TWO_FIT
+        alone = product is None or not product.shares(bm, bn)
         tiles = _tiles(volume(others), _blocks(m, bm), _blocks(n, bn))
         stays = _programs_stay(s, stage, tiles, many and alone and staged is not None)
         place = _grid(s, stage, stage.fuse(*order), stays)
     stage.vectorize(ri)
     stage.vectorize(ci)
     turns = None if k is None else -(-k // bk)
-    ahead = 1 + SHARED // (bk * (bm + bn) * _widest(shape))
+    ahead = 1 + SHARED // (bk * (bm + bn) * widest(shape))
     ahead = ahead if turns is None else min(ahead, turns)
     deep = 3 if product is None else fetched_ahead(product, bm, bn, SHARED, stays > 0)
     # Pieces so small leave room for one more, and for two programs on a processor.
-    if joined and _narrow(shape) and bk * (bm + bn) * _widest(shape) <= SHARED // 9:
+    if joined and _narrow(shape) and bk * (bm + bn) * widest(shape) <= SHARED // 9:
         deep = 4
     stages = pick(s, f"{stage.name}.stages", (1, 2, 3, 4, 5), deep, ahead)
     if staged is not None:
@@ -98,7 +99,7 @@ def contract(s: Schedule, group: Group, target: Target) -> None:
     # Masks and offsets of lanes that cross rows are held in registers, beside the results.
     most = 128 if older else 256
     most = 64 if joined and older else most
-    warps = 8 if bm * bn * len(inner) >= 128 * most else 4
+    warps = 8 if bm * bn * sums >= 128 * most else 4
     each = 1 if thin(m, n, k) else 8
     chosen = pick_warps(s, stage, (1, 2, 4, 8), warps, bm * bn // each)
     stage.launch(num_warps=chosen, num_stages=stages)
@@ -249,7 +250,8 @@ def _tile_sizes(
     batch, m, n, k = extents
     stored = stage.op.outputs[0].dtype.nbytes
     # A tile goes through shared memory on its way out: one of 32-bit results is half as wide.
-    bm, bn, bk = 128, 128 if half or stored > 2 else 256, 64
+    bm, bn = 128, 128 if half or stored > 2 else 256
+    bk = STEP if product is None else product.step
     if not _narrow(shape) or thin(m, n, k):
         bm, bn, bk = 64, 64, 16 if _wide_products(shape) else 32
     most = [1 << 8 if e is None else pow2_at_least(e) for e in (m, n, k)]
@@ -292,7 +294,7 @@ def _product(
     if m is None or n is None or k is None or thin(m, n, k) or not _narrow(shape):
         return None
     stored = stage.op.outputs[0].dtype.nbytes
-    return Product(batch, m, n, k, _widest(shape), stored, held)
+    return Product(batch, m, n, k, widest(shape), stored, held, by_steps=by_steps(shape))
 
 
 def thin(*extents: int | None) -> bool:
@@ -326,7 +328,13 @@ def _narrow(shape: Contraction) -> bool:
     return all(all(r.dtype.nbytes <= 2 for r in reads(operand)) for operand in shape.operands)
 
 
-def _widest(shape: Contraction) -> int:
+def by_steps(shape: Contraction) -> bool:
+    """True when the products of each step are added up by themselves, and then to the result: those
+    of 8-bit floats, of which the matrix units keep few bits."""
+    return all(r.dtype.is_float8 for operand in shape.operands for r in reads(operand))
+
+
+def widest(shape: Contraction) -> int:
     """Bytes of an element of the wider operand."""
     return max((r.dtype.nbytes for each in shape.operands for r in reads(each)), default=4)
 

@@ -1,26 +1,31 @@
 """How long a product takes under a tile: a closed form for the default tile and number of parts.
 
-Clocks of one multiprocessor, fitted to an H100 and an H200.  A step multiplies a tile by `STEP` of
-the folded axis; it takes the time of the matrix units or of the operands on their way from the
-second-level cache, whichever is longer.  The busiest multiprocessor sets the time, so that the last
-wave counts in full; memory sets a limit below it.
+Clocks of one multiprocessor, fitted to an H100 and an H200 for operands of 16 bits.  A step
+multiplies a tile by 128 bytes of the folded axis, which takes as long in 8 bits as in 16: the time
+of the matrix units or of the operands on their way from the second-level cache, whichever is
+longer.  The busiest multiprocessor sets the time, so that the last wave counts in full; memory sets
+a limit below it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tedsl.schedules.analysis import pow2_at_least
 from tedsl.schedules.gpu_tiles import PROCESSORS
 
+LINE = 128
+"""Bytes of the folded axis that a step multiplies."""
 STEP = 64
+"""Elements of it where operands have 16 bits."""
 LEAST = 16
 LARGEST = 128 * 256
 TWO_FIT = 128 * 128
 """Elements of a tile up to which two programs share a multiprocessor."""
 
-# Per clock and multiprocessor: operations, bytes from the cache, bytes of memory, bytes stored.
+# Per clock and multiprocessor: operations on 16 bits, bytes from the cache, bytes of memory, bytes
+# stored.
 OPERATIONS = 3300
 CACHED = 48
 MEMORY = 19
@@ -38,7 +43,8 @@ LAUNCH = 3500
 @dataclass(frozen=True, slots=True)
 class Product:
     """Extents of a product, bytes of an element of its operands and of its result, how many such
-    results a program holds at once, and the most elements of a tile of them."""
+    results a program holds at once, and the most elements of a tile of them.  `by_steps`: each
+    step is added up by itself first, so that a program holds twice as many."""
 
     batch: int
     m: int
@@ -48,6 +54,16 @@ class Product:
     stored: int = 2
     held: int = 1
     most: int = LARGEST
+    by_steps: bool = False
+
+    @property
+    def step(self) -> int:
+        """How much of the folded axis a step multiplies."""
+        return LINE // self.nbytes
+
+    def shares(self, bm: int, bn: int) -> bool:
+        """True when two programs with such tiles share a multiprocessor."""
+        return bm * bn * self.held * (2 if self.by_steps else 1) <= TWO_FIT
 
 
 def tiles(p: Product) -> Iterator[tuple[int, int]]:
@@ -65,14 +81,13 @@ def clocks(p: Product, bm: int, bn: int) -> float:
     """The time of a product in tiles of `bm` by `bn`."""
     count = p.batch * -(-p.m // bm) * -(-p.n // bn)
     each = -(-count // PROCESSORS)
-    multiplied = 2 * bm * bn * STEP * p.held / OPERATIONS
+    multiplied = bm * bn * LINE * p.held / OPERATIONS
     multiplied *= FEW_ROWS if bm < 64 else 1
     turn = TURN * FEW_ROWS if bm < 64 else TURN
-    fetched = (bm + p.held * bn) * STEP * p.nbytes / CACHED
-    body = -(-p.k // STEP) * max(multiplied, fetched, turn)
+    fetched = (bm + p.held * bn) * LINE / CACHED
+    body = -(-p.k // p.step) * max(multiplied, fetched, turn)
     end = bm * bn * p.stored / STORED
-    alone = bm * bn * p.held > TWO_FIT
-    time = START + each * (body + (end / 2 if alone else 0)) + end
+    time = START + each * (body + (0 if p.shares(bm, bn) else end / 2)) + end
     operands = p.batch * p.k * (p.m + p.held * p.n) * p.nbytes
     moved = operands + p.batch * p.m * p.n * p.stored
     rate = min(MEMORY * PROCESSORS, ALONE * count)
@@ -88,9 +103,8 @@ def in_parts(p: Product, parts: int) -> float:
     """The time of a product whose folded axis is cut into parts that a second kernel adds up."""
     if parts == 1:
         return clocks(p, *best_tile(p))
-    part = Product(
-        p.batch * parts, p.m, p.n, -(-p.k // parts), p.nbytes, 4, p.held, min(p.most, LARGEST // 2)
-    )
+    most = min(p.most, LARGEST // 2)
+    part = replace(p, batch=p.batch * parts, k=-(-p.k // parts), stored=4, most=most)
     passed = 2 * part.batch * p.m * p.n * 4 / (CACHED / 2 * PROCESSORS)
     return clocks(part, *best_tile(part)) + LAUNCH + passed
 
@@ -99,7 +113,7 @@ def ahead(p: Product, bm: int, bn: int, shared: int, stays: bool) -> int:
     """Steps to fetch ahead: what fits beside a second program where there is one, and beside the
     result of the tile before where the program `stays` for the next."""
     count = p.batch * -(-p.m // bm) * -(-p.n // bn)
-    alone = bm * bn * p.held > TWO_FIT or count <= PROCESSORS
+    alone = not p.shares(bm, bn) or count <= PROCESSORS
     room = shared if alone else shared // 2
     room -= bm * bn * p.stored if stays else 0
-    return max(2, min(5, room // (STEP * (bm + p.held * bn) * p.nbytes)))
+    return max(2, min(5, room // (LINE * (bm + p.held * bn))))

@@ -17,8 +17,8 @@ from tedsl.schedules.analysis import (
     volume,
 )
 from tedsl.schedules.choices import pick
-from tedsl.schedules.gpu_contract import longest, product_of
-from tedsl.schedules.gpu_model import STEP, in_parts
+from tedsl.schedules.gpu_contract import longest, product_of, widest
+from tedsl.schedules.gpu_model import LINE, STEP, in_parts
 from tedsl.schedules.gpu_tiles import PROCESSORS
 from tedsl.schedules.loops import fused
 from tedsl.scheduling.schedule import Schedule
@@ -67,12 +67,13 @@ def split_few(s: Schedule, group: Group, parts: int) -> Group:
     """Make the partial results a stage of their own; `group` then folds those."""
     stage = s[group.inner[0]]
     axes = reduce_axes(stage)
-    folded = volume(axes)
-    if folded is None or contraction(definitions(s)[stage.name]) is None:
+    folded, shape = volume(axes), contraction(definitions(s)[stage.name])
+    if folded is None or shape is None:
         part, _ = stage.split(fused(stage, axes), nparts=parts)
     else:
         # Whole steps, so that the copy engine finds rows at multiples of 16 bytes.
-        each = -(-folded // (parts * STEP)) * STEP
+        step = max(STEP, LINE // widest(shape))
+        each = -(-folded // (parts * step)) * step
         part, _ = stage.split(fused(stage, axes), factor=each)
     partial = s[first(s.rfactor(stage.op.outputs[0], part))]
     group.contracts, group.in_parts = False, True

@@ -23,6 +23,8 @@ class DType(StrEnum):
     bfloat16 = "bfloat16"
     float32 = "float32"
     float64 = "float64"
+    float8_e4m3fn = "float8_e4m3fn"
+    float8_e5m2 = "float8_e5m2"
     int8 = "int8"
     int16 = "int16"
     int32 = "int32"
@@ -58,6 +60,16 @@ class DType(StrEnum):
         return TABLE[self].kind is Kind.FLOAT
 
     @property
+    def is_float8(self) -> bool:
+        """An 8-bit float: stored, cast and chosen between, but nothing is computed in it."""
+        return self in _FLOAT8
+
+    @property
+    def is_short_float(self) -> bool:
+        """A float of 8 or 16 bits, whose sums are taken in float32."""
+        return self.is_float and self.bits < 32
+
+    @property
     def is_integer(self) -> bool:
         """Signed or unsigned integer; bool is not one."""
         return TABLE[self].kind in (Kind.INT, Kind.UINT)
@@ -69,7 +81,10 @@ class DType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Info:
-    """One row: `bits` in memory, names in each backend, and finite range (`lowest`, `highest`)."""
+    """One row: `bits` in memory, names in each backend, and finite range (`lowest`, `highest`).
+
+    A float without an infinity becomes NaN where the others become infinite.
+    """
 
     kind: Kind
     bits: int
@@ -77,6 +92,11 @@ class Info:
     triton: str
     lowest: int | float
     highest: int | float
+    has_infinity: bool = False
+
+
+def _float(bits: int, llvm: str, triton: str, highest: float, has_infinity: bool = True) -> Info:
+    return Info(Kind.FLOAT, bits, llvm, triton, -highest, highest, has_infinity)
 
 
 def _signed(bits: int) -> Info:
@@ -88,16 +108,12 @@ def _unsigned(bits: int) -> Info:
 
 
 TABLE: dict[DType, Info] = {
-    DType.float16: Info(Kind.FLOAT, 16, "half", "float16", -65504.0, 65504.0),
-    DType.bfloat16: Info(
-        Kind.FLOAT, 16, "bfloat", "bfloat16", -3.3895313892515355e38, 3.3895313892515355e38
-    ),
-    DType.float32: Info(
-        Kind.FLOAT, 32, "float", "float32", -3.4028234663852886e38, 3.4028234663852886e38
-    ),
-    DType.float64: Info(
-        Kind.FLOAT, 64, "double", "float64", -1.7976931348623157e308, 1.7976931348623157e308
-    ),
+    DType.float16: _float(16, "half", "float16", 65504.0),
+    DType.bfloat16: _float(16, "bfloat", "bfloat16", 3.3895313892515355e38),
+    DType.float32: _float(32, "float", "float32", 3.4028234663852886e38),
+    DType.float64: _float(64, "double", "float64", 1.7976931348623157e308),
+    DType.float8_e4m3fn: _float(8, "i8", "float8e4nv", 448.0, has_infinity=False),
+    DType.float8_e5m2: _float(8, "i8", "float8e5", 57344.0),
     DType.int8: _signed(8),
     DType.int16: _signed(16),
     DType.int32: _signed(32),
@@ -108,3 +124,4 @@ TABLE: dict[DType, Info] = {
     DType.uint64: _unsigned(64),
     DType.bool: Info(Kind.BOOL, 8, "i1", "int1", 0, 1),
 }
+_FLOAT8 = (DType.float8_e4m3fn, DType.float8_e5m2)

@@ -92,7 +92,10 @@ class CpuFacts:
 DeviceFacts: TypeAlias = GpuFacts | CpuFacts
 
 
-def _peaks(half: float, tf32: float, int8: float, double: float) -> Mapping[DType, float]:
+def _peaks(
+    half: float, tf32: float, int8: float, double: float, float8: float
+) -> Mapping[DType, float]:
+    """By the type of the operands; without units of their own, 8-bit floats are 16-bit ones."""
     return MappingProxyType(
         {
             DType.float16: half,
@@ -100,6 +103,8 @@ def _peaks(half: float, tf32: float, int8: float, double: float) -> Mapping[DTyp
             DType.float32: tf32,
             DType.int8: int8,
             DType.uint8: int8,
+            DType.float8_e4m3fn: float8,
+            DType.float8_e5m2: float8,
             DType.float64: double,
         }
     )
@@ -112,18 +117,18 @@ def _plain(single: float, double: float) -> Mapping[DType, float]:
 A100 = GpuFacts(
     "NVIDIA A100-SXM4-80GB", "sm_80",
     108, 163 * KIB, 164 * KIB, 1.41e9, 2.04e12, 40 * MIB, 7.0e12,
-    _peaks(312e12, 156e12, 624e12, 19.5e12), _plain(19.5e12, 9.7e12),
+    _peaks(312e12, 156e12, 624e12, 19.5e12, 312e12), _plain(19.5e12, 9.7e12),
 )  # fmt: skip
 H100 = GpuFacts(
     "NVIDIA H100 80GB HBM3", "sm_90",
     132, 227 * KIB, 228 * KIB, 1.755e9, 3.35e12, 50 * MIB, 11.0e12,
-    _peaks(989e12, 495e12, 1979e12, 67e12), _plain(67e12, 34e12),
+    _peaks(989e12, 495e12, 1979e12, 67e12, 1979e12), _plain(67e12, 34e12),
 )  # fmt: skip
 H200 = replace(H100, name="NVIDIA H200", bandwidth=4.8e12)
 B200 = GpuFacts(
     "NVIDIA B200", "sm_100",
     148, 227 * KIB, 228 * KIB, 1.85e9, 8.0e12, 126 * MIB, 17.0e12,
-    _peaks(2250e12, 1125e12, 4500e12, 40e12), _plain(80e12, 40e12),
+    _peaks(2250e12, 1125e12, 4500e12, 40e12, 4500e12), _plain(80e12, 40e12),
 )  # fmt: skip
 GPUS = (A100, H100, H200, B200)
 

@@ -377,11 +377,18 @@ def _temporaries(
     )
     if isinstance(stmt, Dot):
         if uses_groups(stmt, warps, facts):
-            return max(0.0, 3 * vectors - 12)
+            return max(0.0, 3 * vectors - 12) + _sums_of_step(stmt, threads, facts)
         staged = any(_fills(m, stmt) for m in nest_moves if m.staged)
         return vectors / 2 + _fragments(stmt, warps, staged, stages)
     loaded = sum(_loaded(m, threads) for m in moves if not m.staged and not m.writes)
     return loaded + min(8.0, 2 * vectors)
+
+
+def _sums_of_step(dot: Dot, threads: int, facts: GpuFacts) -> float:
+    """Registers of the products of one step, where they are added up by themselves first."""
+    if not dot.lhs.dtype.is_float8 or facts.arch != "sm_90":
+        return 0.0
+    return dot.row.extent * dot.column.extent / threads
 
 
 def _loaded(move: Move, threads: int) -> float:

@@ -127,6 +127,7 @@ def binary(op: BinaryOp, a: Operand, b: Operand) -> Expr:
     """
     x, y = promote(a, b)
     dtype = x.dtype
+    require_computed(op, dtype)
     if op in _BITS and dtype.is_float:
         raise _refused(op, dtype, "cast to an integer or bool first")
     if op in _SHIFTS and not dtype.is_integer:
@@ -161,7 +162,17 @@ def _check_constant(op: BinaryOp, right: Const) -> None:
         )
 
 
-def _refused(op: BinaryOp | UnaryOp, dtype: DType, hint: str) -> ExprError:
+def require_computed(op: BinaryOp | UnaryOp | CompareOp, dtype: DType) -> None:
+    """Refuse an operator on a dtype that values are only stored in.
+
+    Raises:
+        ExprError: `dtype` is an 8-bit float.
+    """
+    if dtype.is_float8:
+        raise _refused(op, dtype, "it is only stored; cast first: x.astype('float32')")
+
+
+def _refused(op: BinaryOp | UnaryOp | CompareOp, dtype: DType, hint: str) -> ExprError:
     return ExprError(f"{op.value} does not take {dtype} operands", hint=hint)
 
 
@@ -306,10 +317,11 @@ def unary(op: UnaryOp, a: Operand) -> Expr:
     transcendental function of an integer or bool casts it to float32 first.
 
     Raises:
-        ExprError: bool to arithmetic, a float to `NOT` or `POPCOUNT`.
+        ExprError: bool to arithmetic, a float to `NOT` or `POPCOUNT`, an 8-bit float to any.
     """
     x = as_expr(a)
     dtype = x.dtype
+    require_computed(op, dtype)
     if op is UnaryOp.NOT:
         if dtype.is_float:
             raise _refused(op, dtype, "cast to an integer or bool first")
@@ -350,6 +362,7 @@ def invert(a: Operand) -> Expr:
 def compare(op: CompareOp, a: Operand, b: Operand) -> Expr:
     """`a op b` as bool, after promotion."""
     x, y = promote(a, b)
+    require_computed(op, x.dtype)
     folded = fold.compare(op, x, y)
     return Compare(op, x, y) if folded is None else folded
 
@@ -451,8 +464,13 @@ def if_then_else(cond: Operand, a: Operand, b: Operand) -> Expr:
 
 
 def cast(a: Operand, dtype: DTypeLike) -> Expr:
-    """`a` as `dtype`; the same object when it already is.  Float to integer truncates toward zero
-    (a value outside the integer's range gives no particular result); to bool is `a != 0`."""
+    """`a` as `dtype`; the same object when it already is.
+
+    Float to integer truncates toward zero (a value outside the integer's range gives no particular
+    result); to bool is `a != 0`.  To a float it is the nearest, halves to even.  To an 8-bit float
+    it goes through float32, as in PyTorch and ml_dtypes; beyond its range float8_e5m2 is infinite
+    from 61440 on, and float8_e4m3fn, which has no infinity, is NaN above 464.
+    """
     x = as_expr(a)
     to = as_dtype(dtype)
     if x.dtype is to:

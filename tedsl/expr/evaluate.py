@@ -183,7 +183,10 @@ class Block:
         if 0 in shape:
             return xp.empty(shape, array.dtype)
         corner = array.reshape(-1)[start // array.itemsize :]
-        return np.lib.stride_tricks.as_strided(corner, shape, strides, writeable=False)
+        # As integers: numpy makes the array anew from the dtype's code, and float8_e5m2 has none.
+        bits = corner.view(f"u{array.itemsize}")
+        strided = np.lib.stride_tricks.as_strided(bits, shape, strides, writeable=False)
+        return strided.view(array.dtype)
 
     def _linear(self, index: Expr) -> _Linear | None:
         """`index` as a constant plus multiples of axes, when it is."""

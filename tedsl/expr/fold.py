@@ -214,7 +214,7 @@ def cast(a: Expr, dtype: DType) -> Const | None:
         if a.dtype.is_float and not _exact(a):
             return None  # rounding to the first dtype has to happen before
         if not math.isfinite(value):
-            return Const(float(value), dtype)
+            return Const(float(value) if info.has_infinity else math.nan, dtype)
         return Const(float(value), dtype) if info.lowest <= value <= info.highest else None
     if a.dtype.is_float:
         inside = math.isfinite(value) and info.lowest <= int(value) <= info.highest

@@ -16,7 +16,7 @@ from tedsl.dtypes import DType
 from tedsl.expr import build, compute
 from tedsl.expr.axis import data_axis
 from tedsl.expr.gradient_reduce import Space, spaces
-from tedsl.expr.gradient_rules import wide_dtype
+from tedsl.expr.gradient_rules import kept_dtype, wide_dtype
 from tedsl.expr.gradient_solve import domain_of, nonempty, solve
 from tedsl.expr.gradient_sweep import Reached, Sweep, guarded, total
 from tedsl.expr.gradient_zero import Algebra
@@ -307,7 +307,7 @@ class Backward:
         """The stage of an adjoint, from its element over the prefix axes and `axes`."""
         fresh = tuple(data_axis(axis.name, domain_of(axis).extent) for axis in self.prefix)
         mapping: dict[Expr, Expr] = dict(zip(self.prefix, fresh, strict=True))
-        body = build.cast(substitute(self.closed(value), mapping), tensor.dtype)
+        body = build.cast(substitute(self.closed(value), mapping), kept_dtype(tensor.dtype))
         name = f"d_{self.output.name}_d_{tensor.name}"
         made = compute.define((body,), (*fresh, *axes), name).outputs[0]
         element = self.element_axes(tensor)
@@ -321,7 +321,7 @@ class Backward:
         if tensor in self.made:
             return self.made[tensor]
         axes = self.element_axes(tensor)
-        value: Expr = build.const(0.0, tensor.dtype)
+        value: Expr = build.const(0.0, kept_dtype(tensor.dtype))
         form = self.forms.get(tensor)
         if form is not None:
             value, equations = form.at(axes)

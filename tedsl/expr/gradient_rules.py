@@ -78,6 +78,12 @@ def wide_dtype(dtype: DType) -> DType:
     return DType.float32 if dtype.bits < 32 else dtype
 
 
+def kept_dtype(dtype: DType) -> DType:
+    """The dtype in which derivatives by a tensor of a float `dtype` are kept: its own, but float32
+    for an 8-bit float, which would be NaN or infinite for derivatives that are not small."""
+    return DType.float32 if dtype.is_float8 else dtype
+
+
 def wide(expr: Expr) -> Expr:
     """A float `expr`, in float32 at least."""
     return build.cast(expr, wide_dtype(expr.dtype))

@@ -25,9 +25,9 @@ def infinity(dtype: DTypeLike) -> Const:
     """Plus infinity.
 
     Raises:
-        ExprError: `dtype` is no float.
+        ExprError: `dtype` is no float, or one without an infinity.
     """
     known = as_dtype(dtype)
-    if not known.is_float:
+    if not known.info.has_infinity:
         raise ExprError(f"{known} has no infinity", hint="use te.max_value(dtype)")
     return Const(math.inf, known)

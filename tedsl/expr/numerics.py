@@ -2,7 +2,8 @@
 
 Functions take numpy arrays or scalars of the operand's dtype and return the result's dtype.
 Integers wrap around; 16-bit floats are rounded after every operation; transcendental functions are
-computed in float64 and rounded once.  Imports `nodes`, numpy, and ml_dtypes when bfloat16 is used.
+computed in float64 and rounded once.  Imports `nodes`, numpy, and ml_dtypes when bfloat16 or an
+8-bit float is used.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ py: Any = operator
 @cache
 def numpy_dtype(dtype: DType) -> np.dtype[Any]:
     """The numpy element type of `dtype`."""
-    if dtype is DType.bfloat16:
-        return np.dtype(importlib.import_module("ml_dtypes").bfloat16)
+    if dtype is DType.bfloat16 or dtype.is_float8:
+        return np.dtype(getattr(importlib.import_module("ml_dtypes"), dtype.value))
     return np.dtype(dtype.value)
 
 
@@ -179,13 +180,16 @@ COMPARE: dict[CompareOp, Fn2] = {
 
 
 def cast(a: Value, source: DType, target: DType) -> Value:
-    """`a` of `source` as `target`: truncated, wrapped, or rounded to nearest even."""
+    """`a` of `source` as `target`: truncated, wrapped, or rounded to nearest even.
+
+    Casts to an 8-bit float go through float32.
+    """
     if source is target:
         return a
+    if source.is_float8 or target.is_float8 or (source is DType.bfloat16 and not target.is_float):
+        a = a.astype(np.float32)
     if target.is_bool:
         return a != 0
-    if source is DType.bfloat16 and not target.is_float:
-        a = a.astype(np.float32)
     return a.astype(numpy_dtype(target))
 
 

@@ -8,9 +8,14 @@ The rule, in order:
    `np.bool_`) count as Python numbers; every other numpy scalar is strong and keeps its dtype.
 2. Equal dtypes stay.  bool meets any dtype in that dtype.
 3. An integer with a float meets in the float, whatever the widths.
-4. Two floats meet in the wider; float16 with bfloat16 meets in float32.
+4. Two floats meet in the wider; two different ones of equal width (float16 with bfloat16,
+   float8_e4m3fn with float8_e5m2) meet in float32.
 5. Two integers of one signedness meet in the wider.  Unsigned with signed meets in the narrowest
    signed type that holds both; uint64 with a signed type is refused, as no integer holds both.
+
+Nothing is computed in an 8-bit float.  Beside a wider float it is that float, exactly; where the
+rules give an 8-bit float (two of one type, one beside an integer or a number), choosing between
+them is allowed, and every other operator is refused: cast first.
 
 A value that its adopted dtype cannot hold (300 beside a uint8, 1e6 beside a float16) is refused
 rather than wrapped.  Imports `nodes` only.
@@ -105,6 +110,8 @@ def make_const(value: bool | int | float, dtype: DType) -> Const:
     info = TABLE[dtype]
     if dtype.is_float:
         number = float(value)
+        if math.isinf(number) and not info.has_infinity:
+            raise _does_not_fit(value, dtype)
         if math.isfinite(number) and not info.lowest <= number <= info.highest:
             raise _does_not_fit(value, dtype)
         return Const(number, dtype)

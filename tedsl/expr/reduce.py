@@ -32,6 +32,8 @@ Axes = Axis | Sequence[Axis]
 _ACCUMULATE = {
     DType.float16: DType.float32,
     DType.bfloat16: DType.float32,
+    DType.float8_e4m3fn: DType.float32,
+    DType.float8_e5m2: DType.float32,
     DType.bool: DType.int32,
 }
 
@@ -43,6 +45,7 @@ def simple_reducer(op: BinaryOp, dtype: DType) -> Reducer:
     Identities: 0 for +, |, ^; 1 for *; all ones for &; for min and max the infinities of floats
     and the range's ends of integers.
     """
+    build.require_computed(op, dtype)
     lhs, rhs = Var("x", dtype), Var("y", dtype)
     number: bool | int | float
     match op:
@@ -99,7 +102,7 @@ def sum(
         where: a bool expression; points where it is false are left out, and not read.
         init: added once; over data axes only.
         dtype: dtype of the terms, of the accumulation and of the result.  Without it: float32 for
-            float16 and bfloat16, int32 for bool, else that of `expr`.
+            floats of 8 and 16 bits, int32 for bool, else that of `expr`.
         finite: the factors of `expr` are neither infinite nor NaN at the points that `where` leaves
             out.  Then a sum of products may be a matrix product with zeros at these points; where
             it is not true, the result is NaN there.
@@ -342,6 +345,12 @@ def _make(
     init: tuple[Operand | None, ...],
 ) -> tuple[Reduce, ...]:
     """All values of the reduction, after checking its parts."""
+    for source in sources:
+        if source.dtype.is_float8:
+            raise ExprError(
+                f"{reducer.name} was given {source.dtype} values, which are only stored",
+                hint="cast them first: x.astype('float32')",
+            )
     axes = _axes(reducer.name, axis)
     condition = None if where is None else build.condition(where, f"{reducer.name}(where=)")
     if isinstance(condition, Const) and condition.value:

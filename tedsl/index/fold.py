@@ -9,11 +9,15 @@ from tedsl.expr.nodes import BinaryOp, Const, Expr, UnaryOp
 
 # Integers up to this are exact in each float type.
 _EXACT = {
+    DType.float8_e4m3fn: 1 << 4,
+    DType.float8_e5m2: 1 << 3,
     DType.float16: 1 << 11,
     DType.bfloat16: 1 << 8,
     DType.float32: 1 << 24,
     DType.float64: 1 << 53,
 }
+# Float constants up to this become integers.
+_MOST = 1 << 11
 _MAX_POWER = 64
 
 
@@ -113,7 +117,7 @@ def fold_cast(a: Expr, dtype: DType) -> Expr | None:
         return None
     value = a.value
     if isinstance(value, float):
-        if not value.is_integer() or not 0.5 < abs(value) <= _EXACT[DType.float16]:
+        if not value.is_integer() or not 0.5 < abs(value) <= min(_EXACT[a.dtype], _MOST):
             return None
         value = int(value)
     if dtype is DType.bool:

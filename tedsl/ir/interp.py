@@ -444,7 +444,7 @@ def _dot(stmt: Dot, layout: Layout) -> Run:
     lhs, rhs = leaf.values
     batch = len(stmt.batch)
     dtype = numerics.numpy_dtype(stmt.buffer.dtype)
-    wide = np.dtype(np.float32) if stmt.buffer.dtype.bits == 16 else dtype
+    wide = np.dtype(np.float32) if stmt.buffer.dtype.is_short_float else dtype
 
     def run(env: Env) -> None:
         leaf.begin(env)

@@ -30,12 +30,16 @@ from tedsl.ir.visit import rewrite_stmts, walk_stmts
 _EXACT = {
     DType.float16: DType.float32,
     DType.bfloat16: DType.float32,
+    DType.float8_e4m3fn: DType.float32,
+    DType.float8_e5m2: DType.float32,
     DType.int8: DType.int32,
 }
 _FULL = {DType.float32: DType.float32}
 # Where a copy is the same until it is filled again.
 _HELD = (Scope.SHARED, Scope.LOCAL)
 MIN_EDGE = 16
+# As deep the step of a product of 8-bit elements has to be.
+MIN_DEPTH = 32
 # A fold holds this many products at once, and a `Dot` none.
 MAX_PRODUCTS = 1 << 17
 
@@ -105,7 +109,8 @@ def _as_dot(stmt: Stmt, staged: Mapping[Buffer, Store]) -> Stmt | None:
     contract = folded[0]
     if row is None or column is None or not _folds(lhs, rhs, contract.axis):
         return None
-    if min(row.extent, column.extent, contract.extent) < MIN_EDGE:
+    deep = MIN_DEPTH if lhs.dtype.nbytes == 1 else MIN_EDGE
+    if min(row.extent, column.extent) < MIN_EDGE or contract.extent < deep:
         return None
     batch = tuple(t for t in tile if t not in (row, column, contract))
     if not stmt.products.finite and not _only_over(stmt.mask, tile, (*batch, contract)):
@@ -142,11 +147,14 @@ def _require_small(stmt: Accumulate, contract: TileAxis) -> None:
 
 
 def _narrowed(a: Expr, b: Expr, acc: DType) -> tuple[Expr, Expr] | None:
-    """The operands without widening casts, when the hardware multiplies them into `acc` exactly."""
+    """The operands without widening casts, when the hardware multiplies them into `acc` exactly;
+    8-bit floats of two types as the float16 that they are."""
     inner_a = a.a if isinstance(a, Cast) else a
     inner_b = b.a if isinstance(b, Cast) else b
     if inner_a.dtype is inner_b.dtype and _EXACT.get(inner_a.dtype) is acc:
         return inner_a, inner_b
+    if acc is DType.float32 and inner_a.dtype.is_float8 and inner_b.dtype.is_float8:
+        return Cast(inner_a, DType.float16), Cast(inner_b, DType.float16)
     if a.dtype is b.dtype and _FULL.get(a.dtype) is acc:
         return a, b
     return None

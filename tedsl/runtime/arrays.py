@@ -25,8 +25,7 @@ from tedsl.runtime import dlpack
 AnyArray = NDArray[Any]
 
 NUMPY_DTYPES: dict[DType, np.dtype[Any]] = {
-    dtype: np.dtype(ml_dtypes.bfloat16 if dtype is DType.bfloat16 else dtype.value)
-    for dtype in DType
+    dtype: np.dtype(getattr(ml_dtypes, dtype.value, dtype.value)) for dtype in DType
 }
 _FROM_NUMPY: dict[np.dtype[Any], DType] = {value: key for key, value in NUMPY_DTYPES.items()}
 _FROM_TORCH: dict[str, DType] = {f"torch.{dtype.value}": dtype for dtype in DType}

@@ -30,6 +30,8 @@ _DTYPES: dict[tuple[int, int], DType] = {
     **{(2, bits): DType(f"float{bits}") for bits in (16, 32, 64)},
     (4, 16): DType.bfloat16,
     (6, 8): DType.bool,
+    (10, 8): DType.float8_e4m3fn,
+    (12, 8): DType.float8_e5m2,
 }
 _READ_ONLY = 1
 

@@ -51,7 +51,14 @@ NO_PRODUCT_HINT = (
 _ROUNDING = frozenset({UnaryOp.FLOOR, UnaryOp.CEIL, UnaryOp.ROUND, UnaryOp.TRUNC})
 _WHOLE = frozenset({BinaryOp.FLOORDIV, BinaryOp.FLOORMOD, BinaryOp.TRUNCDIV, BinaryOp.TRUNCMOD})
 _ARITHMETIC = frozenset({BinaryOp.ADD, BinaryOp.SUB, BinaryOp.MUL, BinaryOp.DIV})
-_EXACT_BITS = {DType.float16: 11, DType.bfloat16: 8, DType.float32: 24, DType.float64: 53}
+_EXACT_BITS = {
+    DType.float8_e4m3fn: 4,
+    DType.float8_e5m2: 3,
+    DType.float16: 11,
+    DType.bfloat16: 8,
+    DType.float32: 24,
+    DType.float64: 53,
+}
 
 
 class Role(StrEnum):

@@ -101,6 +101,8 @@ OPERATIONS: dict[tuple[str, str], float] = {
 def floor(load: Workload) -> float:
     """Seconds that the bytes or the operations of a row take at the measured ceilings."""
     wide = 1 / 15 if load.sizes.get("dtype") == "float32" else 1.0
+    if any(tensor.dtype.is_float8 for tensor in load.inputs().values()):
+        wide = 2.0
     return max(load.moved / COPIED, load.flops / (TENSOR * wide), CALL)
 
 

@@ -88,7 +88,7 @@ def test_every_line_of_the_table_has_rows_and_its_bar() -> None:
 @pytest.mark.parametrize("family", ["pointwise", "reductions", "rows", "gemm", "convolution"])
 def test_a_class_has_both_dtypes_and_odd_sizes(family: str) -> None:
     rows = [load for load in GPU if suite.family_of(load) == family]
-    assert {load.sizes["dtype"] for load in rows} == {F, B}
+    assert {load.sizes["dtype"] for load in rows} >= {F, B}
     odd = [
         load
         for load in rows

@@ -40,7 +40,7 @@ def report() -> dict[str, Any]:
             "class": "gemm",
             "failed": "x|y\nz",
         },
-        {"name": "fp8", "line": "fp8", "class": "gemm", "lacks": "8-bit floats"},
+        {"name": "fp8", "line": "fp8", "class": "gemm", "lacks": "4-bit floats"},
     ]
     return {"machine": MACHINE, "rows": rows, "summary": summary.lines(rows), "left_out": ["late"]}
 
@@ -75,7 +75,7 @@ def test_files_are_written(tmp_path: Path) -> None:
     assert text.endswith("<!-- end cuda -->\nafter\n") and "old" not in text
     assert "| chain of 5, f32 8192x8192 | 0.2000 | 4.00x | 1.10x | 1.05x | 1.00x |" in text
     whole = (tmp_path / "README.md").read_text()
-    assert "x/y" in whole and "8-bit floats" in whole
+    assert "x/y" in whole and "4-bit floats" in whole
     assert "No time was left for: late." in whole
     assert (tmp_path / "cuda.svg").read_text().startswith("<?xml")
     assert (tmp_path / "cuda.png").read_bytes().startswith(b"\x89PNG")

@@ -324,19 +324,7 @@ def matmul_lse(m: int, n: int, k: int, dtype: str = F) -> Outputs:
     return [_log_sum_exp(_product(a, b, m, n, k), m, n)]
 
 
-def scaled_matmul(m: int, n: int, k: int) -> Outputs:
+def scaled_matmul(m: int, n: int, k: int, dtype: str) -> Outputs:
     """Rows of 8-bit floats with a scale each."""
-    eight = "float8_e4m3fn"
-    a, b = given("a", m, k, dtype=eight), given("b", n, k, dtype=eight)
-    sa, sb = given("sa", m), given("sb", n)
-    r = over(k)
-    product = te.compute(
-        (m, n), lambda i, j: te.sum(wide(a[i, r]) * wide(b[j, r]), axis=r), name="product"
-    )
-    return [
-        te.compute(
-            (m, n),
-            lambda i, j: (product[i, j] * sa[i] * sb[j]).astype("bfloat16"),
-            name="scaled",
-        )
-    ]
+    a, b = given("a", m, k, dtype=dtype), given("b", n, k, dtype=dtype)
+    return [te.nn.scaled_matmul(a, b, given("sa", m), given("sb", n))]

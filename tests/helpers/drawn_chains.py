@@ -46,7 +46,8 @@ class _Chain:
         self.case = Case()
         self.case.number = draw(st.integers(0, 2**16))
         self.random = np.random.default_rng(self.case.number)
-        self.dtype = DType(draw(st.sampled_from(("float32",) * 4 + ("float64", "bfloat16"))))
+        kinds = ("float32",) * 4 + ("float64", "bfloat16", "float8_e4m3fn")
+        self.dtype = DType(draw(st.sampled_from(kinds)))
         self.wide = DType.float64 if self.dtype is DType.float64 else DType.float32
         self.rows = tuple(self.dim(ROWS) for _ in range(draw(st.sampled_from((1, 1, 1, 2)))))
         self.length = self.dim(LENGTHS)

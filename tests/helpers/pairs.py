@@ -29,6 +29,8 @@ from tedsl.target import Target
 HUGE = 1e20
 """What stands for minus infinity in drawn masks is larger, and all other values are smaller."""
 EPSILON = {
+    DType.float8_e4m3fn: 0.0,
+    DType.float8_e5m2: 0.0,
     DType.float16: 2.0**-10,
     DType.bfloat16: 2.0**-7,
     DType.float32: 2.0**-23,
@@ -41,7 +43,7 @@ def bound(case: Case, dtype: DType, most: float = HUGE) -> float:
 
     Each of the `depth` stages has at most 8 roundings of its dtype, of values up to the largest in
     the graph that is below `most`; a sum of `length` terms has as many of its accumulator (float32
-    at least).
+    at least).  Eight-bit floats hold what is drawn for them exactly.
     """
     ops = operations(case.outputs)
     tensors = [t for op in ops for t in op.outputs if t.dtype.is_float]

@@ -361,6 +361,22 @@ def casts(m: int, n: int) -> Tensor:
     return te.cast(te.cast(x, "float32") * 0.5, "float16")
 
 
+def stored(m: int, n: int, dtype: str) -> Tensor:
+    """Numbers of 8 bits, and what is computed of them."""
+    x, y = p(m, n, dtype=dtype), p(m, n, name="y")
+    kept = te.compute((m, n), lambda i, j: (x[i, j] + y[i, j]).astype(dtype), name="kept")
+    return te.compute((m, n), lambda i, j: te.select(i < j, x[i, j], kept[i, j]), name="stored")
+
+
+def quantize(m: int, n: int, dtype: str, of: str = "float32") -> list[Tensor]:
+    return list(te.nn.quantize(p(m, n, dtype=of), dtype))
+
+
+def scaled(m: int, n: int, k: int, dtype: str) -> Tensor:
+    a, b = p(m, k, dtype=dtype, name="a"), p(n, k, dtype=dtype, name="b")
+    return te.nn.scaled_matmul(a, b, p(m, name="sa"), p(n, name="sb"), dtype="float32")
+
+
 def mask(m: int, n: int) -> Tensor:
     x, y = p(m, n, dtype="bool"), p(m, n, dtype="bool", name="y")
     return te.compute((m, n), lambda i, j: (x[i, j] & ~y[i, j]) | (i % 3 == 0), name="mask")

@@ -19,7 +19,15 @@ from tedsl.schedules import schedule_for
 from tedsl.scheduling.schedule import Schedule
 from tedsl.target import Target
 
-EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-22, "float64": 2.0**-50}
+EPSILON = {
+    "float8_e4m3fn": 2.0**-9,
+    "float8_e5m2": 2.0**-8,
+    "float16": 2.0**-10,
+    "bfloat16": 2.0**-7,
+    "float32": 2.0**-22,
+    "float64": 2.0**-50,
+}
+"""A rounding of 1; of 8-bit floats the 64th part, so that a value may be the next one."""
 Decisions = Mapping[str, object]
 
 

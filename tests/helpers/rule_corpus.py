@@ -38,6 +38,8 @@ def pointwise() -> list[RuleCase]:
         _case("same_row_twice", lambda: c.same_row_twice(7, 33)),
         _case("permuted", lambda: c.permuted(2, 3, 5, 33)),
         _case("casts", lambda: c.casts(7, 33)),
+        _case("casts e4m3", lambda: c.stored(7, 33, "float8_e4m3fn")),
+        _case("casts e5m2", lambda: c.stored(257, 3, "float8_e5m2")),
         _case("mask", lambda: c.mask(7, 33)),
         _case("constant", lambda: c.constant(7, 33)),
         _case("scalars", c.scalars),
@@ -115,6 +117,8 @@ def rows() -> list[RuleCase]:
         _case("mean_of_all", lambda: c.mean_of_all(300, 71)),
         _case("mean_of_all of none", lambda: c.mean_of_all(0, 7)),
         _case("layer_norm bf16", lambda: c.layer_norm(7, 33, dtype="bfloat16")),
+        _case("quantize e4m3", lambda: c.quantize(7, 257, "float8_e4m3fn")),
+        _case("quantize e5m2", lambda: c.quantize(33, 65, "float8_e5m2", "bfloat16")),
         _case("rms_norm", lambda: c.rms_norm(7, 33)),
         _case("rms_norm f16", lambda: c.rms_norm(33, 257, dtype="float16")),
     ]
@@ -138,6 +142,14 @@ def contractions() -> list[RuleCase]:
         _case("linear", lambda: c.linear(17, 33, 9)),
         _case("linear f16", lambda: c.linear(17, 33, 9, "float16")),
         _case("linear bf16", lambda: c.linear(17, 32, 16, "bfloat16")),
+        *(
+            _case(f"scaled {d} {s}", lambda d=d, s=s: c.scaled(*s, d))
+            for d, s in (
+                ("float8_e4m3fn", (33, 48, 80)),
+                ("float8_e5m2", (64, 65, 257)),
+                ("int8", (33, 48, 80)),
+            )
+        ),
         _case("mlp", lambda: c.mlp(17, 33, 70)),
         _case("products", lambda: c.products(17, 9, 33, 7)),
         _case("normalised_product", lambda: c.normalised_product(17, 33, 9)),

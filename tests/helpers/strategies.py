@@ -27,6 +27,8 @@ DTYPES = (
     *("int32",) * 3,
     *("float16", "bfloat16", "float64", "int8", "uint8", "int64", "bool"),
 )
+STORED = (DType.float8_e4m3fn, DType.float8_e5m2)
+"""What values are only stored in; those that are drawn, such types hold exactly."""
 Draw = Callable[[st.SearchStrategy[Any]], Any]
 
 
@@ -201,6 +203,8 @@ class _Builder:
         kinds: list[Callable[[Known], list[Known]]] = [self.pointwise, self.pointwise, self.several]
         if source.dims:
             kinds += [self.reduction, self.reduction, self.shifted, self.broadcast, self.nested]
+        if source.exact and source.finite and source.dtype.is_float:
+            kinds.append(self.stored)
         if source.dims and (source.exact or not source.dtype.is_float):
             kinds.append(self.argmax)
         if len(source.dims) >= 2:
@@ -231,6 +235,16 @@ class _Builder:
             return formula([source.tensor[i], other.tensor[i]], i)
 
         return [self.define(source.dims, body)]
+
+    def stored(self, source: Known) -> list[Known]:
+        """Kept in 8 bits on the way."""
+        kept = self.draw(st.sampled_from(STORED))
+        narrow = self.define(source.dims, lambda *i: source.tensor[i].astype(kept))
+
+        def body(*i: Expr) -> Any:
+            return narrow.tensor[i].astype(source.dtype)
+
+        return [self.define(source.dims, body, exact=True)]
 
     def several(self, source: Known) -> list[Known]:
         first, second = (self.formula(source.dtype, 1) for _ in range(2))

@@ -1,7 +1,8 @@
 """How each element type lives in memory and in registers.
 
-16-bit floats are float32 values in registers that are rounded to their type after every operation,
-so that results are those of numpy and ml_dtypes; bfloat16 lives in memory as plain bits.  bool is
+Floats of 8 and 16 bits are float32 values in registers that are rounded to their type after every
+operation, so that results are those of numpy and ml_dtypes; bfloat16 and the 8-bit floats live in
+memory as plain bits.  bool is
 i1 in registers and a byte in memory.
 """
 
@@ -10,14 +11,19 @@ from __future__ import annotations
 import math
 import struct
 
+import numpy as np
+
 from tedsl.backends.cpu.builder import Type
 from tedsl.dtypes import DType
+from tedsl.expr import numerics
 
 _MEMORY = {
     DType.float16: "half",
     DType.bfloat16: "i16",
     DType.float32: "float",
     DType.float64: "double",
+    DType.float8_e4m3fn: "i8",
+    DType.float8_e5m2: "i8",
     DType.int8: "i8",
     DType.int16: "i16",
     DType.int32: "i32",
@@ -28,7 +34,8 @@ _MEMORY = {
     DType.uint64: "i64",
     DType.bool: "i8",
 }
-_REGISTER = {**_MEMORY, DType.float16: "float", DType.bfloat16: "float", DType.bool: "i1"}
+_SHORT = {dtype: "float" for dtype in DType if dtype.is_short_float}
+_REGISTER = {**_MEMORY, **_SHORT, DType.bool: "i1"}
 
 
 def memory_elem(dtype: DType) -> str:
@@ -43,11 +50,13 @@ def register_type(dtype: DType, lanes: int = 0) -> Type:
 
 def is_short_float(dtype: DType) -> bool:
     """Whether values are computed in float32 and rounded."""
-    return dtype in (DType.float16, DType.bfloat16)
+    return dtype in _SHORT
 
 
 def rounded(value: bool | int | float, dtype: DType) -> bool | int | float:
-    """A literal as the nearest value of a 16-bit float type; others are rounded when written."""
+    """A literal as the nearest value of a short float type; others are rounded when written."""
+    if dtype.is_float8:
+        return float(numerics.cast(np.float32(value), DType.float32, dtype))
     if dtype is DType.float16:
         try:
             return float(struct.unpack("<e", struct.pack("<e", value))[0])

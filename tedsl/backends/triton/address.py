@@ -225,7 +225,7 @@ def load(printer: Printer, expr: Load) -> Value:
         (own if here.issuperset(printer.info(part).dims) else rest).append(part)
     text = where.text.text
     if own:
-        zero = "0.0" if expr.dtype.is_float else "0"
+        zero = printer.writer.zero(expr.dtype)
         text = f"{text}, mask={printer.mask(own, where.dims).text}, other={zero}"
     value = Value(Text(f"tl.load({text})"), where.dims, expr.dtype)
     return printer.zero_outside(value, rest)

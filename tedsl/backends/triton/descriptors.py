@@ -28,6 +28,8 @@ _MOVABLE = frozenset(
         DType.float16,
         DType.bfloat16,
         DType.float32,
+        DType.float8_e4m3fn,
+        DType.float8_e5m2,
         DType.int8,
         DType.int16,
         DType.int32,

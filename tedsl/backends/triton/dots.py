@@ -18,7 +18,6 @@ from tedsl.expr.nodes import Cast, Const, Expr
 from tedsl.ir.nodes import Dot, Scope, TileAxis
 
 SMALLEST = 16
-_NARROW = (DType.float16, DType.bfloat16)
 
 
 def dot(writer: Writer, stmt: Dot) -> None:
@@ -40,9 +39,14 @@ def dot(writer: Writer, stmt: Dot) -> None:
         local.pending = None
     else:
         index.flush(stmt.buffer)
+    if lhs.dtype.is_float8 and not writer.has_float8:
+        left, right = writer.half(left, lhs.dtype), writer.half(right, rhs.dtype)
     args = f"{left}, {right}" if fresh else f"{left}, {right}, {local.name}"
     if lhs.dtype is DType.float32:
         args += f', input_precision="{stmt.precision.value}"'
+    if lhs.dtype.is_float8 and writer.has_float8:
+        # By itself sm_90 adds up all products in some 14 bits; each step's are few enough for that.
+        args += f", max_num_imprecise_acc={contract.extent}"
     if stmt.buffer.dtype is not DType.float32:
         args += f", out_dtype={math.triton_type(stmt.buffer.dtype)}"
     if kept[:-2] != tuple(range(len(batch))):
@@ -53,11 +57,11 @@ def dot(writer: Writer, stmt: Dot) -> None:
 
 
 def _operands(stmt: Dot) -> tuple[Expr, Expr]:
-    """Both operands; 16-bit values widened to float32 are multiplied exactly as they are."""
+    """Both operands; short floats widened to float32 are multiplied exactly as they are."""
     lhs, rhs = guard_loads(stmt.lhs), guard_loads(stmt.rhs)
     match lhs, rhs:
         case (Cast(a=a, dtype=DType.float32), Cast(a=b, dtype=DType.float32)) if (
-            a.dtype is b.dtype and a.dtype in _NARROW
+            a.dtype is b.dtype and a.dtype.is_short_float
         ):
             return a, b
         case _:

@@ -45,6 +45,7 @@ import triton.language as tl
 '''
 LIBDEVICE = "from triton.language.extra import libdevice\n"
 NO_DESCRIPTORS = ("sm_80",)
+NO_FLOAT8 = ("sm_80",)
 TENSOR_MEMORY = ("sm_100",)
 
 
@@ -54,7 +55,8 @@ def emit(module: Module, target: Target | str) -> TritonProgram:
     Args:
         module: functions at TILE level, tile extents powers of two, masks in place.
         target: "cuda", "cuda:sm_80" ... or "triton-interpret"; the text is the same for all but
-            for tensor descriptors, which sm_80 lacks, and folds beside products on sm_100.
+            for tensor descriptors and 8-bit floats, which sm_80 lacks, and folds beside products
+            on sm_100.
 
     Raises:
         LowerError: the module asks for something that a Triton tile cannot do.
@@ -106,6 +108,7 @@ class _Kernel:
         self.writer.shared_memory = written.intersection(buffers_read(func.body))
         self.descriptors = Descriptors(self.writer, target.arch not in NO_DESCRIPTORS)
         contracts = any(isinstance(stmt, Dot) for stmt in walk_stmts(func.body))
+        self.writer.has_float8 = target.arch not in NO_FLOAT8
         self.writer.has_tensor_memory = contracts and target.arch in TENSOR_MEMORY
         self.writer.accuracy = analyse(func)
         self.params: list[Param] = []
@@ -119,7 +122,8 @@ class _Kernel:
                 raise LowerError(f"parameter {buffer.name!r} of {func.name} is not in memory")
             name = self.names.fresh(buffer.name)
             writer.pointers[buffer] = name
-            self.params.append(Param(ParamKind.POINTER, name, buffer=buffer))
+            as_bytes = buffer.dtype.is_float8 and not writer.has_float8
+            self.params.append(Param(ParamKind.POINTER, name, buffer=buffer, as_bytes=as_bytes))
         for var in func.sizes:
             name = self.names.fresh(var.name)
             writer.symbols[var], writer.symbol_depth[var] = name, 0

@@ -70,12 +70,18 @@ def run(
                 f"{'' if array.flags.c_contiguous else ', not contiguous'}",
                 hint=f"pass a C-contiguous array of {buffer.dtype.value}",
             )
+    elements = {p.buffer: p.element for spec in program.compiled for p in spec.params if p.buffer}
     request: dict[str, Any] = {
         "path": str(source_file(program.source)),
         "kernels": kernels,
         "arrays": [
-            {"name": b.name, "dtype": b.dtype.value, "shape": a.shape, "nbytes": a.nbytes}
-            for b, a in arrays.items()
+            {
+                "name": buffer.name,
+                "dtype": elements.get(buffer, buffer.dtype).value,
+                "shape": array.shape,
+                "nbytes": array.nbytes,
+            }
+            for buffer, array in arrays.items()
         ],
         "results": list(range(len(order))),
     }

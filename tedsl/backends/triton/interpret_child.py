@@ -4,9 +4,9 @@ Imports numpy, ml_dtypes and triton, nothing of tedsl, and reads requests from i
 `TRITON_INTERPRET` changes every `@triton.jit`, hence a process of its own.
 
 The interpreter differs from the compiler in a few places where the generated source relies on the
-compiler; they are put right here (`install`): bfloat16 is rounded to nearest even, `tl.dot` takes
-bfloat16, comparisons of scalars are truth values, libdevice exists, a loop variable is a tensor,
-and `tl.reduce` folds whole slices.
+compiler; they are put right here (`install`): bfloat16 and 8-bit floats are rounded to nearest
+even, `tl.dot` takes both, comparisons of scalars are truth values, libdevice exists, a loop
+variable is a tensor, and `tl.reduce` folds whole slices.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-BFLOAT16: Any = importlib.import_module("ml_dtypes").bfloat16
+ML: Any = importlib.import_module("ml_dtypes")
+BFLOAT16: Any = ML.bfloat16
+FLOAT8 = {"fp8e4nv": ML.float8_e4m3fn, "fp8e5": ML.float8_e5m2}
 GUARD = 4096
 FILL = 0xA5
 FAILURES = (
@@ -128,9 +130,19 @@ class Array:
 
 
 def _float_conversion(original: Callable[..., Any], tl: Any) -> Callable[..., Any]:
-    """float32 <-> bfloat16 rounded to nearest even; everything else as it was."""
+    """float32 <-> bfloat16 and 8-bit floats rounded to nearest even, the latter up to their largest
+    number, as the hardware does it; everything else as it was."""
 
     def convert(data: Any, source: Any, target: Any, mode: Any) -> Any:
+        if source.name in FLOAT8:
+            wide = np.asarray(data).astype(np.uint8).view(FLOAT8[source.name]).astype(np.float32)
+            if target == tl.float32:
+                return wide.view(np.uint32)
+            return convert(wide, tl.float32, target, mode)
+        if source == tl.float32 and target.name in FLOAT8:
+            highest = float(ML.finfo(FLOAT8[target.name]).max)
+            inside = np.clip(np.asarray(data), -highest, highest)
+            return inside.astype(FLOAT8[target.name]).view(np.uint8)
         if source == tl.float32 and target == tl.bfloat16:
             return np.asarray(data).astype(BFLOAT16).view(np.uint16)
         if source == tl.bfloat16 and target == tl.float32:
@@ -145,6 +157,9 @@ def _dot(module: Any, tl: Any) -> Callable[..., Any]:
     def as_float(handle: Any) -> Any:
         if handle.dtype.scalar == tl.bfloat16:
             return np.asarray(handle.data).view(BFLOAT16).astype(np.float32)
+        if handle.dtype.scalar.name in FLOAT8:
+            eight = np.asarray(handle.data).view(FLOAT8[handle.dtype.scalar.name])
+            return eight.astype(np.float32)
         return handle.data
 
     def create_dot(_self: Any, a: Any, b: Any, d: Any, *_options: Any) -> Any:

@@ -249,7 +249,7 @@ class CudaProgram:
             return values[param.var] if param.var is not None else None
         tensor = tensors[self._place[param.buffer]]
         if param.kind is ParamKind.POINTER:
-            return tensor
+            return tensor.view(self._torch.uint8) if param.as_bytes else tensor
         return _descriptor(tensor, param.buffer, param.block)
 
     def _values(self, sizes: Sizes) -> dict[Var, int | float]:

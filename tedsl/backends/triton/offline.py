@@ -34,6 +34,8 @@ _POINTERS: dict[DType, str] = {
     DType.bfloat16: "bf16",
     DType.float32: "fp32",
     DType.float64: "fp64",
+    DType.float8_e4m3fn: "fp8e4nv",
+    DType.float8_e5m2: "fp8e5",
     DType.bool: "i1",
     **{DType(f"int{n}"): f"i{n}" for n in (8, 16, 32, 64)},
     **{DType(f"uint{n}"): f"u{n}" for n in (8, 16, 32, 64)},
@@ -113,7 +115,7 @@ def load_source(source: str) -> ModuleType:
 def signature(param: Param) -> str:
     """The type of a parameter in Triton's notation."""
     if param.buffer is not None:
-        element = _POINTERS[param.buffer.dtype]
+        element = _POINTERS[param.element]
         if param.kind is ParamKind.DESCRIPTOR:
             return f"tensordesc<{element}[{', '.join(map(str, param.block))}]>"
         return f"*{element}"

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from tedsl.errors import BackendError
+from tedsl.dtypes import DType
+from tedsl.errors import BackendError, InternalError
 from tedsl.expr.nodes import Expr, Var
 from tedsl.index.evaluate import EvaluationError, evaluate_int
 from tedsl.ir.nodes import Buffer, HostCall, Launch, Module
@@ -35,6 +36,7 @@ class Param:
 
     POINTER: the address of `buffer`.  SIZE: the value of `var`.  DESCRIPTOR: a tensor descriptor
     of `buffer` with blocks of `block` elements (its base must be 16-byte aligned).
+    `as_bytes`: the text takes elements of 8 bits as uint8.
     """
 
     kind: ParamKind
@@ -42,6 +44,17 @@ class Param:
     buffer: Buffer | None = None
     var: Var | None = None
     block: tuple[int, ...] = ()
+    as_bytes: bool = False
+
+    @property
+    def element(self) -> DType:
+        """The element type that the text takes an address to be of.
+
+        Requires: the parameter has a buffer.
+        """
+        if self.buffer is None:
+            raise InternalError(f"parameter {self.name!r} has no elements")
+        return DType.uint8 if self.as_bytes else self.buffer.dtype
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -9,7 +9,7 @@ from tedsl.backends.triton import address, dots, intrinsics, reduction
 from tedsl.backends.triton.descriptors import Descriptors
 from tedsl.backends.triton.masks import conjuncts, guard_loads
 from tedsl.backends.triton.reduction import whole
-from tedsl.backends.triton.values import Printer, block_shape, full
+from tedsl.backends.triton.values import Printer, block_shape
 from tedsl.backends.triton.writer import Local, Writer
 from tedsl.errors import InternalError, LowerError
 from tedsl.expr.nodes import Axis, Const
@@ -168,8 +168,7 @@ class Statements:
         local = Local(writer.names.fresh(buffer.name), accumulates=_accumulates(node))
         writer.locals[buffer] = local
         if needs_definition(node.body, buffer):
-            zero = Const(0, buffer.dtype)
-            text = full(block_shape(buffer), zero, buffer.dtype)
+            text = writer.full(block_shape(buffer), 0, buffer.dtype)
             writer.line(f"{local.name} = {text}")
             local.defined = True
             writer.assigned((buffer,))

@@ -10,13 +10,16 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tedsl.backends.triton import address, hints, math, powers
+import numpy as np
+
+from tedsl.backends.triton import address, float8, hints, math, powers
 from tedsl.backends.triton.masks import conjuncts
 from tedsl.backends.triton.math import Text
 from tedsl.backends.triton.names import sanitise
 from tedsl.backends.triton.writer import Value, Writer
 from tedsl.dtypes import DType, Kind
 from tedsl.errors import InternalError, LowerError
+from tedsl.expr import numerics
 from tedsl.expr.nodes import (
     Axis,
     Binary,
@@ -230,7 +233,9 @@ class Printer:
     def _build(self, expr: Expr, info: Info) -> Value:
         match expr:
             case Const(value=value, dtype=dtype):
-                text = math.literal(value, dtype)
+                if dtype.is_float8 and float8.byte_of(value, dtype):
+                    return Value(Text(self.writer.full((), value, dtype)), (), dtype)
+                text = self.writer.zero(dtype) if dtype.is_float8 else math.literal(value, dtype)
                 if math.rounds_in_float32(value, dtype):  # what Triton makes of a float literal
                     return Value(Text(f"tl.full((), {text}, tl.float64)"), (), dtype)
                 level = math.UNARY if text.startswith("-") else math.ATOM
@@ -278,7 +283,7 @@ class Printer:
         local = self.writer.local(buffer)
         if local.pending is not None:
             constant, local.pending = local.pending, None
-            text = full(block_shape(buffer), constant, buffer.dtype)
+            text = self.writer.full(block_shape(buffer), constant.value, buffer.dtype)
             self.writer.line(f"{local.name} = {text}")
 
     def zero_outside(self, value: Value, parts: Sequence[Expr]) -> Value:
@@ -292,7 +297,7 @@ class Printer:
         """`value` where all `parts` hold, else the constant `other`."""
         dims = union(value.dims, *(self.info(part).dims for part in parts))
         mask = self.mask(parts, dims)
-        text = math.literal(other.value, value.dtype)
+        text = self._build(other, self.info(other)).text.text
         if value.literal:
             value = self.typed(value)
         inner = self.expand(value, dims).text
@@ -344,7 +349,7 @@ class Printer:
         """A literal as a scalar of its element type."""
         if not value.literal:
             return value
-        text = f"tl.full((), {value.text.text}, {math.triton_type(value.dtype)})"
+        text = f"tl.full((), {value.text.text}, {self.writer.type_of(value.dtype)})"
         return Value(Text(text), (), value.dtype)
 
     def _wide(self, value: Value) -> Value:
@@ -372,14 +377,16 @@ class Printer:
     def _cast(self, expr: Cast, info: Info) -> Value:
         value = self.value(expr.a, depth=info.depth)
         if isinstance(expr.a, Const):
-            return self._build(Const(_convert(expr.a.value, expr.dtype), expr.dtype), info)
+            return self._build(Const(_convert(expr.a, expr.dtype), expr.dtype), info)
         value = self.typed(value)
+        source = value.dtype
         if _only_sizes(expr.a) and not expr.dtype.is_bool:
             # Triton passes a size of 1 as a constexpr, which has no method `to`
-            text = Text(f"tl.cast({value.text.text}, {math.triton_type(expr.dtype)})")
+            source = DType.float32 if expr.dtype.is_float8 else expr.dtype
+            text = Text(f"tl.cast({value.text.text}, {math.triton_type(source)})")
         else:
-            text = math.cast(value.text, value.dtype, expr.dtype)
-        return Value(text, value.dims, expr.dtype)
+            text = value.text
+        return Value(self.writer.cast(text, source, expr.dtype), value.dims, expr.dtype)
 
     def _unary(self, expr: Unary, info: Info) -> Value:
         if expr.op is UnaryOp.EXP and expr.dtype is DType.float32:
@@ -466,11 +473,6 @@ def block_shape(buffer: Buffer) -> tuple[int, ...]:
     return tuple(int(extent) for extent in extents if extent != 1)
 
 
-def full(shape: tuple[int, ...], constant: Const, dtype: DType) -> str:
-    """Source of a block that is one constant everywhere."""
-    return f"tl.full({shape}, {math.literal(constant.value, dtype)}, {math.triton_type(dtype)})"
-
-
 def nonnegative(expr: Expr) -> bool:
     """True when an integer expression is surely at least 0 (loops start at 0)."""
     match expr:
@@ -508,7 +510,10 @@ def _only_sizes(expr: Expr) -> bool:
     return all(_only_sizes(child) for child in expr.children())
 
 
-def _convert(value: bool | int | float, dtype: DType) -> bool | int | float:
+def _convert(constant: Const, dtype: DType) -> bool | int | float:
+    value = constant.value
+    if constant.dtype.is_short_float:  # what it is as a value of its type
+        value = float(numerics.cast(np.float32(value), DType.float32, constant.dtype))
     if dtype.is_bool:
         return bool(value)
     return float(value) if dtype.is_float else int(value)

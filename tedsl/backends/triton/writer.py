@@ -10,6 +10,7 @@ import re
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 
+from tedsl.backends.triton import float8, math
 from tedsl.backends.triton.accuracy import Accuracy
 from tedsl.backends.triton.math import Text
 from tedsl.backends.triton.names import Names
@@ -117,6 +118,8 @@ class Writer:
         # it meets a fold of one axis to a scalar.  A fold of all axes begins with a reshape that
         # may move elements, behind which the pass does not look.
         self.has_tensor_memory = False
+        # Where it has not, 8-bit floats are bytes.
+        self.has_float8 = True
         self.accuracy = Accuracy()
         self._written: set[Buffer] = set()
         self._read: set[Buffer] = set()
@@ -126,6 +129,52 @@ class Writer:
     def depth(self) -> int:
         """Index of the innermost open block."""
         return len(self.blocks) - 1
+
+    def type_of(self, dtype: DType) -> str:
+        """The `tl` name of the type in which elements of `dtype` are held."""
+        if dtype.is_float8 and not self.has_float8:
+            return float8.BYTES
+        return math.triton_type(dtype)
+
+    def zero(self, dtype: DType) -> str:
+        """0 of the type in which elements of `dtype` are held."""
+        return "0.0" if dtype.is_float and (self.has_float8 or not dtype.is_float8) else "0"
+
+    def full(self, shape: tuple[int, ...], value: bool | int | float, dtype: DType) -> str:
+        """Source of a block that is one constant everywhere."""
+        byte = float8.byte_of(value, dtype) if dtype.is_float8 else 0
+        if not byte:
+            zero = self.zero(dtype) if dtype.is_float8 else math.literal(value, dtype)
+            return f"tl.full({shape}, {zero}, {self.type_of(dtype)})"
+        text = f"tl.full({shape}, {byte}, {float8.BYTES})"
+        return f"{text}.to({self.type_of(dtype)}, bitcast=True)" if self.has_float8 else text
+
+    def cast(self, x: Text, source: DType, target: DType) -> Text:
+        """`x` of `source` as `target`; float to integer truncates, to bool is `x != 0`."""
+        if source is target:
+            return x
+        if source.is_float8:
+            x, source = self._widened(x, source), DType.float32
+        if not target.is_float8:
+            return math.cast(x, source, target)
+        x = math.cast(x, source, DType.float32)
+        table, name = (float8.NATIVE, "to_") if self.has_float8 else (float8.PACK, "byte_of_")
+        return Text(f"{self.helper(name + target.value, table[target])}({x.text})")
+
+    def _widened(self, x: Text, dtype: DType) -> Text:
+        """An 8-bit float as float32."""
+        if not self.has_float8:
+            x = Text(self.half(x.text, dtype))
+        return math.cast(x, dtype, DType.float32)
+
+    def half(self, text: str, dtype: DType) -> str:
+        """The bytes of an 8-bit float as float16."""
+        return f"{self.helper(f'half_of_{dtype.value}', float8.UNPACK[dtype])}({text})"
+
+    def helper(self, name: str, source: str) -> str:
+        """A function that the text calls, by name."""
+        self.helpers[name] = source
+        return name
 
     def number(self, key: Hashable) -> int:
         """The number of a value: equal keys, equal values."""

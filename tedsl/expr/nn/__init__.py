@@ -1,8 +1,8 @@
 """Neural-network operators written only with the language; the compiler knows none of them.
 
-Sixteen-bit floats are cast to float32 on reading, everything is computed there, and the result is
-cast back to the dtype of the first input.  Each operator takes and returns whole tensors; what it
-builds are ordinary computes, to be scheduled like any other.
+Floats of 8 and 16 bits are cast to float32 on reading, everything is computed there, and the result
+is cast back to the dtype of the first input.  Each operator takes and returns whole tensors; what
+it builds are ordinary computes, to be scheduled like any other.
 """
 
 from tedsl.expr.nn.activations import (
@@ -97,6 +97,10 @@ from tedsl.expr.nn.rotary import (
     rope,
     rope_tables,
 )
+from tedsl.expr.nn.scaled import (
+    quantize,
+    scaled_matmul,
+)
 from tedsl.expr.nn.softmax import (
     log_softmax,
     logsumexp,
@@ -167,6 +171,7 @@ __all__ = [
     "one_hot",
     "paged_attention",
     "philox",
+    "quantize",
     "random_bits",
     "random_uniform",
     "relu",
@@ -174,6 +179,7 @@ __all__ = [
     "rms_norm",
     "rope",
     "rope_tables",
+    "scaled_matmul",
     "selu",
     "sgd",
     "sigmoid",

@@ -13,13 +13,13 @@ from tedsl.expr.tensor import Tensor
 
 
 def wide(element: Expr) -> Expr:
-    """`element` in the dtype computed in: float32 for 16-bit floats, else its own."""
+    """`element` in the dtype computed in: float32 for 8- and 16-bit floats, else its own."""
     return build.cast(element, wide_dtype(element.dtype))
 
 
 def wide_dtype(dtype: DType) -> DType:
     """The dtype in which elements of `dtype` are computed."""
-    return DType.float32 if dtype.is_float and dtype.bits == 16 else dtype
+    return DType.float32 if dtype.is_short_float else dtype
 
 
 def require_float(x: Tensor, subject: str) -> None:

@@ -25,9 +25,9 @@ def matmul(a: Tensor, b: Tensor, name: str = "matmul") -> Tensor:
         name: what the operation prints as.
 
     Returns:
-        `[..., m, n]` in the dtype in which `a` and `b` meet.  Sixteen-bit floats are multiplied
-        and added up in float32 (in `<name>.red`) and rounded once; other dtypes accumulate in
-        their own.
+        `[..., m, n]` in the dtype in which `a` and `b` meet.  Floats of 8 and 16 bits are
+        multiplied and added up in float32 (in `<name>.red`) and rounded once; other dtypes
+        accumulate in their own.
 
     Raises:
         ExprError: fewer than two dimensions, or extents that do not match.

@@ -11,7 +11,7 @@ from typing import Any, cast
 from tedsl.dtypes import DType
 from tedsl.errors import ExprError, ScheduleError
 from tedsl.expr.build import as_expr
-from tedsl.expr.nodes import Axis, Binary, BinaryOp, Cast, Const, Expr, Var
+from tedsl.expr.nodes import Axis, Binary, BinaryOp, Cast, Const, Expr, Reduce, Var
 from tedsl.expr.promote import as_dtype, promote_types
 from tedsl.expr.tensor import ComputeOp
 from tedsl.expr.visit import walk
@@ -174,6 +174,13 @@ def precision(plan: Plan, call: Call, op: ComputeOp, dtype: object) -> DType:
         raise call.refuse(
             plan, error.reason, facts=error.facts, hint="give the name of an element type"
         ) from error
+    if chosen.is_float8 and isinstance(op.bodies[0], Reduce):
+        raise call.refuse(
+            plan,
+            f"{op.name} is a reduction, and nothing is computed in {chosen.value}",
+            hint=f'use cache = s.cache_write({op.name}, "local") for what is accumulated, and '
+            f"set_precision of {op.name}, which then only stores it",
+        )
     for old in op.output_dtypes:
         inside = (
             chosen.is_integer
