@@ -40,6 +40,7 @@ from tedsl.ir.nodes import (
 )
 from tedsl.ir.visit import buffers_read, buffers_written, walk_exprs
 from tedsl.ir.visit import substitute as substitute_stmt
+from tedsl.lower.finish import counter_of, finished
 from tedsl.lower.places import (
     Context,
     carried,
@@ -90,6 +91,10 @@ def build_nests(
         context.buffers[tensor] = context.buffers[home]
     context.bounds = _with_rows(context, _with_loads(context))
     context.buffers.update(context.exports)
+    for stage in plan.stages:
+        if stage.last_of:
+            counter = counter_of(context, stage, plan.stage(stage.last_of))
+            context.counters[stage.name] = counter
     funcs, repeats = _funcs(context, versions or {})
     inputs = [context.buffers[tensor] for tensor in inputs_of(plan)]
     results = [context.buffers[t] for t in outputs]
@@ -97,12 +102,12 @@ def build_nests(
     known = dict.fromkeys(context.buffers.values())
     spaces = [b for b in known if b in used and b not in inputs and b not in results]
     steps = {repeat.step for repeat in repeats}
-    sizes = tuple(
-        v for v in _sizes([*inputs, *results, *spaces], funcs, plan.assumptions) if v not in steps
-    )
+    counters = tuple(context.counters.values())
+    everything = [*inputs, *results, *spaces, *counters]
+    sizes = tuple(v for v in _sizes(everything, funcs, plan.assumptions) if v not in steps)
     name = "_".join(t.op.name for t in outputs)
     given = tuple(inputs), tuple(results), tuple(spaces)
-    return Module(name, *given, sizes, tuple(funcs), tuple(repeats), plan.assumptions)
+    return Module(name, *given, sizes, tuple(funcs), tuple(repeats), plan.assumptions, counters)
 
 
 def _funcs(
@@ -366,7 +371,7 @@ def _host_func(context: Context, stage: StagePlan, op: ExternOp) -> Func:
 
 def _func(context: Context, stage: StagePlan, body: Stmt, when: Expr | None = None) -> Func:
     touched = dict.fromkeys((*buffers_read(body), *buffers_written(body)))
-    buffers = dict.fromkeys(context.buffers.values())
+    buffers = dict.fromkeys((*context.buffers.values(), *context.counters.values()))
     params = tuple(b for b in buffers if b in touched and b.scope is Scope.GLOBAL)
     sizes = _scalars(params, body, () if when is None else (when,))
     known = tuple(c for c in context.plan.assumptions if set(sizes).issuperset(variables(c)))
@@ -388,11 +393,14 @@ def _sizes(
 
 
 def _kernel_nest(context: Context, group: Sequence[StagePlan]) -> Stmt:
-    """The nests of a kernel: those that share loops as one, the others beside it in the grid."""
+    """The nests of a kernel: those that share loops as one, the others beside it in the grid; and
+    what its last programs do."""
+    last = [s for s in group if s.last_of]
     beside = [s for s in group if s.join is not None and s.join.axis is None]
-    joined = [s for s in group if s.join is None or s.join.axis is not None]
+    joined = [s for s in group if not s.last_of and (s.join is None or s.join.axis is not None)]
     nests = [_group_nest(context, joined), *(_group_nest(context, [s]) for s in beside)]
     body = one_grid(nests) if beside else nests[0]
+    body = finished(context, group[0], body, [(s, _group_nest(context, [s])) for s in last])
     for stage in group:
         body = _with_kept(context, stage.name, body)
     return body
