@@ -19,6 +19,7 @@ from tedsl.ir.nodes import (
     Allocate,
     Buffer,
     Dot,
+    Finish,
     For,
     Func,
     Guard,
@@ -145,6 +146,9 @@ class _Flattening:
                 holds = np.asarray(self.points.value(condition), dtype=np.float64)
                 share = holds if _known(condition, self.points.memo) else np.ones(1)
                 self.visit(body, loops, times * share)
+            case Finish(count=count, body=body):
+                # One program of several does it: a share of it is each one's.
+                self.visit(body, loops, times / np.maximum(self.points.value(count), 1))
             case Allocate(buffer=buffer, body=body):
                 begin = len(self.nest.leaves)
                 self.visit(body, loops, times)

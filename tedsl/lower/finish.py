@@ -94,4 +94,3 @@ def _peeled(nest: Stmt) -> tuple[list[For], Stmt]:
     for guard in reversed(guards):
         inside = replace(guard, body=inside)
     return loops, inside
-

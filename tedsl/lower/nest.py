@@ -143,13 +143,26 @@ def _funcs(
 
 
 def _group_func(context: Context, group: Sequence[StagePlan], when: Expr | None = None) -> Func:
-    """The kernel of stages that run together."""
+    """The kernel of stages that run together, and of what its last programs do."""
+    together = [stage for stage in group if not stage.last_of]
+    body = _within_kernel(context, together, _kernel_nest)
+    last = [stage for stage in group if stage.last_of]
+    ends = [(stage, _within_kernel(context, [stage], _group_nest)) for stage in last]
+    return _func(context, group[0], finished(context, group[0], body, ends), when)
+
+
+def _within_kernel(
+    context: Context,
+    group: Sequence[StagePlan],
+    nest: Callable[[Context, Sequence[StagePlan]], Stmt],
+) -> Stmt:
+    """A nest of `group`, which reads what its kernel holds where that is."""
     outside = dict(context.buffers)
     for each in group:
         context.buffers.update(context.inside.get(each.name, {}))
-    body = _kernel_nest(context, group)
+    body = nest(context, group)
     context.buffers.update(outside)
-    return _func(context, group[0], body, when)
+    return body
 
 
 def _under(context: Context, version: Version) -> Context:
@@ -393,14 +406,11 @@ def _sizes(
 
 
 def _kernel_nest(context: Context, group: Sequence[StagePlan]) -> Stmt:
-    """The nests of a kernel: those that share loops as one, the others beside it in the grid; and
-    what its last programs do."""
-    last = [s for s in group if s.last_of]
+    """The nests of a kernel: those that share loops as one, the others beside it in the grid."""
     beside = [s for s in group if s.join is not None and s.join.axis is None]
-    joined = [s for s in group if not s.last_of and (s.join is None or s.join.axis is not None)]
+    joined = [s for s in group if s.join is None or s.join.axis is not None]
     nests = [_group_nest(context, joined), *(_group_nest(context, [s]) for s in beside)]
     body = one_grid(nests) if beside else nests[0]
-    body = finished(context, group[0], body, [(s, _group_nest(context, [s])) for s in last])
     for stage in group:
         body = _with_kept(context, stage.name, body)
     return body

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from tedsl.backends.triton.files import source_file
 from tedsl.backends.triton.program import KernelSpec, ParamKind, TritonProgram, described, evaluate
-from tedsl.errors import BackendError
+from tedsl.errors import BackendError, InternalError
 from tedsl.expr.nodes import Var
 from tedsl.expr.numerics import numpy_dtype
 from tedsl.ir.nodes import Buffer
@@ -45,6 +45,7 @@ def run(
     Args:
         program: made by `emit`.
         arrays: one contiguous array per buffer that a kernel touches (inputs, outputs, workspaces).
+            Counters are made here.
         sizes: values of the runtime sizes.
         timeout: seconds after which the child is ended.
         places: which of the kernels; by default all.
@@ -53,6 +54,11 @@ def run(
         BackendError: an array or size is missing, or the interpreter failed.
     """
     sizes = sizes or {}
+    counters = {
+        buffer: np.zeros(tuple(evaluate(n, sizes) for n in buffer.shape), np.int32)
+        for buffer in program.module.counters
+    }
+    arrays = {**arrays, **counters}
     order = list(arrays)
     kernels: list[dict[str, Any]] = []
     for repeat, group in program.module.launches():
@@ -84,6 +90,11 @@ def run(
         arrays.values(), _CHILD.call(request, contents, timeout), strict=True
     ):
         array[...] = np.frombuffer(content, array.dtype).reshape(array.shape)
+    for buffer, counter in counters.items():
+        if counter.any():
+            raise InternalError(
+                f"the kernel left {buffer.name!r} at {counter}, and the next call counts from there"
+            )
 
 
 def _kernel(

@@ -15,12 +15,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tedsl.errors import ScheduleError
-from tedsl.expr.integers import same_width, sub
+from tedsl.expr.integers import ZERO, less, same_width, sub
 from tedsl.expr.nodes import Axis, Compare, CompareOp, Expr, TensorRead
 from tedsl.expr.printer import print_expr
 from tedsl.expr.tensor import ComputeOp, Operation, ScanOp
 from tedsl.expr.visit import reads, substitute
-from tedsl.index.prove import counterexample, equal
+from tedsl.index.prove import counterexample, equal, prove
 from tedsl.ir.nodes import LoopKind
 from tedsl.scheduling.bounds import Bounds, infer, kernel_of
 from tedsl.scheduling.call import Call
@@ -109,7 +109,10 @@ def _stage_problem(plan: Plan, stage: StagePlan) -> Problem | None:
             f"first call s[{name}].compute_root()",
         )
     if scan_of(plan, stage.op) or isinstance(stage.op, ScanOp) or role(plan, stage.op) is not None:
-        return Problem(f"{name} belongs to a scan, whose steps have an order of their own", "")
+        return Problem(
+            f"{name} belongs to a scan, whose steps have an order of their own",
+            "name a stage outside scans",
+        )
     others = followers(plan, stage)
     if stage.join is not None or others:
         other = others[0].name if stage.join is None else stage.join.stage
@@ -246,6 +249,15 @@ class _Tiles:
                     f"{mine[axis]} of {self.stage.name} has {count}",
                     "split and bind both alike",
                 )
+        own = self.bounds[self.leader.name]
+        for axis in grid_loops(self.leader)[len(self.pairs()) :]:
+            some = less(ZERO, own.extents[axis])
+            if not prove(some, own.facts):
+                return Problem(
+                    f"{theirs[axis]} of {self.leader.name} has {own.extents[axis]} iterations, "
+                    f"which may be none: then no program computes {self.stage.name}",
+                    "split by nparts=, or say that there are some with s.assume",
+                )
         return None
 
     def pairs(self) -> list[tuple[Axis, Axis]]:
@@ -282,9 +294,7 @@ class _Tiles:
         kernel = kernel_of(self.plan, stage).name
         return any(kernel == root.name for root in roots)
 
-    def _problem_of(
-        self, reader: StagePlan, read: TensorRead, writer: StagePlan
-    ) -> Problem | None:
+    def _problem_of(self, reader: StagePlan, read: TensorRead, writer: StagePlan) -> Problem | None:
         bounds = self.bounds[reader.name]
         index: Mapping[Expr, Expr] = {**bounds.index}
         places = [substitute(each, index) for each in read.indices]

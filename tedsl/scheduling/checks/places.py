@@ -19,10 +19,10 @@ from tedsl.scheduling.bounds import exported, kernel_of
 from tedsl.scheduling.call import Call
 from tedsl.scheduling.checks.atomics import inside_problem
 from tedsl.scheduling.checks.extents import all_lanes_constant, has_runtime_sizes
+from tedsl.scheduling.checks.last import last_legal
 from tedsl.scheduling.checks.scans import has_own_launch, scan_problem
 from tedsl.scheduling.checks.stages import Problem, first_fold, guests, has_options
 from tedsl.scheduling.checks.storage import storage_legal
-from tedsl.scheduling.checks.last import last_legal
 from tedsl.scheduling.checks.together import joins_legal
 from tedsl.scheduling.graph import (
     extern_readers,
