@@ -100,10 +100,10 @@ class Workspace:
 class Plan:
     """All launches of one call, in groups of (repetitions, steps).
 
-    `allocate` makes the memory of all workspaces, as a tensor of bytes.  `counters` lie in the
-    memory that `count` has for a stream, which keeps its contents between calls.  `staged` are the tensors
+    `allocate` makes the memory of all workspaces, as a tensor of bytes.  `staged` are the tensors
     that descriptors need at an aligned address and do not have there: such a plan is not run as it
-    is.
+    is.  `counters` lie in the memory that `count` has for a stream, which keeps its contents
+    between calls.
     """
 
     groups: list[tuple[int, list[Step]]]
