@@ -54,10 +54,7 @@ def run(
         BackendError: an array or size is missing, or the interpreter failed.
     """
     sizes = sizes or {}
-    counters = {
-        buffer: np.zeros(tuple(evaluate(n, sizes) for n in buffer.shape), np.int32)
-        for buffer in program.module.counters
-    }
+    counters = _cleared(program.module.counters, sizes)
     arrays = {**arrays, **counters}
     order = list(arrays)
     kernels: list[dict[str, Any]] = []
@@ -90,10 +87,19 @@ def run(
         arrays.values(), _CHILD.call(request, contents, timeout), strict=True
     ):
         array[...] = np.frombuffer(content, array.dtype).reshape(array.shape)
+    _require_cleared(counters)
+
+
+def _cleared(counters: Sequence[Buffer], sizes: Mapping[Var, int | float]) -> dict[Buffer, Array]:
+    """Memory for counters, which every launch finds cleared."""
+    return {b: np.zeros([evaluate(n, sizes) for n in b.shape], np.int32) for b in counters}
+
+
+def _require_cleared(counters: Mapping[Buffer, Array]) -> None:
     for buffer, counter in counters.items():
         if counter.any():
             raise InternalError(
-                f"the kernel left {buffer.name!r} at {counter}, and the next call counts from there"
+                f"the kernels left {buffer.name!r} at {counter}, where the next call goes on"
             )
 
 
