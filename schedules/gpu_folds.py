@@ -271,12 +271,12 @@ def reduce_whole(s: Schedule, group: Group) -> None:
             stage.compute_last(partial[0])
         return
     place = stage.fuse()
-    found: list[Stage] = []
+    found: list[tuple[str, Stage]] = []
     for name in group.inner:
-        found += _fold_whole(s, s[name])
+        found += [(name, partial) for partial in _fold_whole(s, s[name])]
         s[name].compute_at(stage, place)
-    if len(found) == 1 and one_launch(s, group.root):
-        stage.compute_last(found[0])
+    if len(found) == 1 and one_launch(s, found[0][0]):
+        stage.compute_last(found[0][1])
     else:
         stage.bind(place, "blockIdx.x")
 
