@@ -275,6 +275,7 @@ class Group:
     `beside` are roots of other kernels, of an element for each row, that run in its loops.
     `follows` is true of one that runs in the grid of another kernel, which has the options.
     `in_parts` is true of parts of a fold, and of what merges them: they are not split again.
+    `apart` is true of parts whose number, the first axis of the root, is a loop of the grid alone.
     """
 
     root: str
@@ -286,6 +287,7 @@ class Group:
     beside: list[str] = field(default_factory=list[str])
     follows: bool = False
     in_parts: bool = False
+    apart: bool = False
 
 
 def find_groups(view: View, outputs: Sequence[str]) -> list[Group]:

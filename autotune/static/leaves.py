@@ -20,6 +20,7 @@ from tedsl.ir.nodes import (
     Allocate,
     Buffer,
     Dot,
+    Finish,
     For,
     Func,
     Guard,
@@ -153,6 +154,9 @@ class _Flattening:
                 elif _known(condition, self.points.memo):
                     share = np.asarray(self.points.value(condition), dtype=np.float64)
                 self.visit(body, loops, times * share)
+            case Finish(count=count, body=body):
+                # One program of several does it: a share of it is each one's.
+                self.visit(body, loops, times / np.maximum(self.points.value(count), 1))
             case Allocate(buffer=buffer, body=body):
                 begin = len(self.nest.leaves)
                 self.visit(body, loops, times)

@@ -60,7 +60,7 @@ def extent_problem(plan: Plan, called: str = "") -> tuple[StagePlan, Problem] | 
             problem = _extent_problem(plan, stage, shown, bounds)
             if problem is not None:
                 return stage, problem
-    if not joined or _ordered(plan):
+    if not joined or ordered(plan):
         return None
     closing = next((stage for stage in joined if stage.name == called), joined[-1])
     return closing, _cycle(closing)
@@ -87,13 +87,13 @@ def _leader_problem(plan: Plan, stage: StagePlan, leader: StagePlan) -> Problem 
         )
     if not _same_place(stage, leader) or stage.attach.online:
         return Problem(
-            f"{stage.name} is {_place(stage)} and {leader.name} is {_place(leader)}",
+            f"{stage.name} is {place_text(stage)} and {leader.name} is {place_text(leader)}",
             "compute both at root, or at one loop of one stage",
         )
     if stage.join is not None and stage.join.axis is None:
         if stage.attach.kind is not AttachKind.ROOT:
             return Problem(
-                f"{stage.name} is {_place(stage)}: only kernels have a grid to share",
+                f"{stage.name} is {place_text(stage)}: only kernels have a grid to share",
                 "give the loop down to which loops are shared",
             )
     elif stage.join is not None and stage.join.axis not in ranks(leader.leaf_axes):
@@ -110,7 +110,7 @@ def _same_place(a: StagePlan, b: StagePlan) -> bool:
     return a.attach.kind is b.attach.kind and a.attach.axis is b.attach.axis
 
 
-def _place(stage: StagePlan) -> str:
+def place_text(stage: StagePlan) -> str:
     if stage.attach.kind is AttachKind.AT and stage.attach.axis is not None:
         how = "goes along with" if stage.attach.online else "attached at"
         return f"{how} {stage.attach.stage}.{stage.attach.axis.name}"
@@ -273,7 +273,7 @@ def _label(plan: Plan, name: str, place: int) -> str:
     return labels(stage)[stage.loop_order[place]]
 
 
-def _ordered(plan: Plan) -> bool:
+def ordered(plan: Plan) -> bool:
     """Whether the groups of every level can run one after the other."""
     shown = separate_axes(inline_stages(plan))
     levels: dict[tuple[str, Axis | None], list[StagePlan]] = {}
