@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tedsl.expr.tensor import Operation, Tensor
-from tedsl.schedules import cpu, gpu
+from tedsl.schedules import cpu, cpu_chain, gpu
 from tedsl.schedules.beside import Beside, join_all
 from tedsl.schedules.fusion import fuse
 from tedsl.schedules.gpu_along import take_along
@@ -51,6 +51,8 @@ def schedule_for(
         taken += schedule_chains(s)
         taken += schedule_products(s, taken)
         taken += schedule_statistics(s, where, taken)
+    else:
+        taken += cpu_chain.schedule_chains(s)
     beside = Beside(launches=where.is_triton)
     busy = gpu.BUSY_ROWS if where.is_triton else cpu.BUSY_ROWS
     groups = fuse(s, busy, taken, regions=not where.is_triton)

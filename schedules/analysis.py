@@ -138,16 +138,10 @@ class Contraction:
     operands: tuple[Expr, Expr]
 
 
-def contraction(op: ComputeOp) -> Contraction | None:
-    """The contraction that `op` is, if it is one: every element of each operand is used again.
-
-    Points that a condition leaves out are 0 in one operand, if the sum says that they may be.
-    A product of which one operand is used once (a matrix and a vector) is an ordinary fold.
-    """
+def products(op: ComputeOp) -> Contraction | None:
+    """The sum of products that `op` is, if it is one, whatever the extents and the condition."""
     body = op.bodies[0]
     if not isinstance(body, Reduce) or len(op.bodies) > 1:
-        return None
-    if body.where is not None and not body.finite:
         return None
     if body.reducer.operator is not BinaryOp.ADD or body.init is not None:
         return None
@@ -163,14 +157,27 @@ def contraction(op: ComputeOp) -> Contraction | None:
     if not all(k in left and k in right for k in body.axes):
         return None
     data = op.axes
-    if body.where is not None and not _silenced(body.where, (left, right)):
-        return None
     rows = tuple(x for x in data if x in left and x not in right)
     columns = tuple(x for x in data if x in right and x not in left)
-    if volume(rows) == 1 or volume(columns) == 1:
-        return None
     batch = tuple(x for x in data if not among(x, (*rows, *columns)))
     return Contraction(batch, rows, columns, body.axes, (a, b))
+
+
+def contraction(op: ComputeOp, masked: bool = False) -> Contraction | None:
+    """The contraction that `op` is, if it is one: every element of each operand is used again.
+
+    Points that a condition leaves out are 0 in one operand, if the sum says that they may be; with
+    `masked` they may be left out one by one.  A product of which one operand is used once (a matrix
+    and a vector) is an ordinary fold.
+    """
+    shape, body = products(op), op.bodies[0]
+    if shape is None or volume(shape.rows) == 1 or volume(shape.columns) == 1:
+        return None
+    if isinstance(body, Reduce) and body.where is not None and not masked:
+        sides = tuple(_axes(each) for each in shape.operands)
+        if not body.finite or not _silenced(body.where, sides):
+            return None
+    return shape
 
 
 def _silenced(where: Expr, operands: Sequence[set[Axis]]) -> bool:

@@ -142,14 +142,16 @@ def tiles_with_regions(s: Schedule, group: Group) -> None:
 
 
 def _crossed(s: Schedule, stage: Stage, op: ComputeOp, across: Axis, total: int | None) -> None:
-    """Tiles small enough that the lines of memory fetched for one row serve the next rows too."""
+    """Tiles of lanes both ways: what is contiguous along the other axis is loaded along it and
+    turned in registers, and the lines of memory fetched for a tile are used up in it."""
     last = op.axes[-1]
-    tall = pick(s, f"{stage.name}.tall", (4, 8, 16, 32, 64), 16, extent_of(across))
-    wide = pick(s, f"{stage.name}.width", (8, 16, 32, 64), 16, extent_of(last))
+    tall = pick(s, f"{stage.name}.tall", (16, 32, 64, 128), 64, extent_of(across))
+    wide = pick(s, f"{stage.name}.width", (16, 32, 64, 128, 256), 64, extent_of(last))
     ao, ai = stage.split(across, factor=tall)
     lo, li = stage.split(last, factor=wide)
     others = [a for a in op.axes if a is not across and a is not last]
     stage.reorder(*others, ao, lo, ai, li)
+    stage.vectorize(ai)
     stage.vectorize(li)
     if total is None or total > SMALL:
         stage.parallel(fused(stage, (*others, ao)))

@@ -3,6 +3,8 @@ panel by panel."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tedsl.expr.nodes import Axis, TensorRead
 from tedsl.expr.tensor import ComputeOp
 from tedsl.expr.visit import reads
@@ -28,6 +30,8 @@ from tedsl.scheduling.stage import Stage
 # Panels from which each packs its operand once: there are enough for the threads without cutting
 # the rows as well.
 PANELS = 16
+# Elements along a row of an operand that are turned at a time.
+TURNED = 64
 
 
 def contract(s: Schedule, group: Group) -> None:
@@ -42,7 +46,7 @@ def contract(s: Schedule, group: Group) -> None:
     lane = _lane(shape, mapping, root)
     side = shape.rows if among(lane, shape.columns) else shape.columns
     row, column = mapping[side[-1]], mapping[lane]
-    tall, wide = _tile(s, stage, view[inner[0]], extent_of(row), extent_of(column))
+    tall, wide = pick_tile(s, stage.name, view[inner[0]], extent_of(row), extent_of(column))
     ro, ri = stage.split(row, factor=tall)
     co, ci = stage.split(column, factor=wide)
     others = [a for a in root.axes if a is not row and a is not column]
@@ -70,16 +74,41 @@ def _lane(shape: Contraction, mapping: dict[Axis, Axis], root: ComputeOp) -> Axi
     return shape.columns[-1]
 
 
-def _tile(
-    s: Schedule, stage: Stage, op: ComputeOp, m: int | None, n: int | None
+def pick_tile(
+    s: Schedule, name: str, op: ComputeOp, m: int | None, n: int | None, half: bool = False
 ) -> tuple[int, int]:
-    """Two registers wide and as tall as the rest of the registers allow."""
+    """Two registers wide and as tall as the rest of the registers, or `half` of it, allow; wider
+    where there are fewer rows."""
     here = processor()
     lanes = here.lanes(max(t.dtype.nbytes for t in op.outputs))
-    rows = max(4, 3 * here.vector_registers // 8)
-    tall = pick(s, f"{stage.name}.rows", (4, 6, 8, 12, 14), rows, m)
-    wide = pick(s, f"{stage.name}.columns", (lanes, 2 * lanes, 3 * lanes), 2 * lanes, n)
-    return tall, wide
+    rows = max(4, 3 * here.vector_registers // (16 if half else 8))
+    tall = pick(s, f"{name}.rows", (4, 6, 8, 12, 14), rows, m)
+    spare = 1 if m is None else max(1, min(4, rows // max(m, 1)))
+    widths = [n * lanes for n in (1, 2, 3, 4, 8) if n <= max(3, 2 * spare)]
+    return tall, pick(s, f"{name}.columns", widths, 2 * spare * lanes, n)
+
+
+def fold_in_tiles(
+    inner: Stage,
+    tiled: tuple[Axis | None, Axis],
+    tile: tuple[int, int],
+    around: Sequence[Axis],
+    folded: Sequence[Axis],
+) -> Axis:
+    """Register tiles of rows and columns inside of the loops `around` them and around `folded`;
+    returns the loop over panels of columns."""
+    row, column = tiled
+    data = inner.op.axes if isinstance(inner.op, ComputeOp) else ()
+    others = [a for a in data if a is not row and a is not column]
+    panel, ci = inner.split(column, factor=tile[1])
+    loops, lanes = [panel], [ci]
+    if row is not None:
+        ro, ri = inner.split(row, factor=tile[0])
+        loops, lanes = [panel, ro], [ri, ci]
+    inner.reorder(*others, *around, *loops, *folded, *lanes)
+    for lane in lanes:
+        inner.vectorize(lane)
+    return panel
 
 
 def _contract_inner(
@@ -108,12 +137,12 @@ def _contract_inner(
         inner.reorder(ki, *op.axes)
         inner.unroll(ki)
     column = next(a for a in op.axes if mapping.get(a) is tile[1])
-    found = _packable(view, inner, column)
+    found = packable(view, inner, column)
     if volume(folded) is not None and found and flip(s, f"{stage.name}.pack", True):
-        _pack(s, inner, stage, found, column, panel)
+        pack(s, inner, stage, found, column, panel)
 
 
-def _packable(view: View, inner: Stage, column: Axis) -> list[TensorRead]:
+def packable(view: View, inner: Stage, column: Axis) -> list[TensorRead]:
     """Reads of the operand that the lanes run over, where the stage reads it itself."""
     op = inner.op
     if not isinstance(op, ComputeOp):
@@ -123,19 +152,31 @@ def _packable(view: View, inner: Stage, column: Axis) -> list[TensorRead]:
     return [r for r in found if among(column, plain(r) or ()) and r.tensor in direct]
 
 
-def _pack(
+def contiguous(read: TensorRead, axis: Axis) -> bool:
+    """True where neighbours along `axis` lie next to each other in memory."""
+    return read.indices[-1] is axis
+
+
+def pack(
     s: Schedule,
     inner: Stage,
     stage: Stage,
-    found: list[TensorRead],
+    found: Sequence[TensorRead],
     column: Axis,
     panel: Axis,
 ) -> None:
-    """Copy the panel of the operand, so that its rows lie one after another."""
+    """Copy the panel of the operand, so that its rows lie one after another; one that is contiguous
+    across the lanes is read along its rows and turned in registers."""
     for read in found:
         packed = s[s.cache_read(read.tensor, "local", [inner.op])]
         packed.compute_at(stage, panel)
         own = packed.op
         if isinstance(own, ComputeOp):
             where = next(n for n, a in enumerate(plain(read) or ()) if a is column)
+            if not contiguous(read, column):
+                last = own.axes[-1]
+                length = extent_of(last)
+                if length is None or length > TURNED:
+                    _, last = packed.split(last, factor=TURNED)
+                packed.vectorize(last)
             packed.vectorize(own.axes[where])
