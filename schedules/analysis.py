@@ -295,21 +295,21 @@ class Group:
     in_parts: bool = False
 
 
-def find_groups(view: View, outputs: Sequence[str]) -> list[Group]:
+def find_groups(view: View, outputs: Sequence[str], masked: bool = False) -> list[Group]:
     """Fuse each reduction into the one kernel that reads it, where their axes line up.
 
     A reduction joins when every reader is in that kernel, reads it at plain axes of the kernel's
     root, and the kernel's other reductions are indexed by the same axes; a contraction joins only
-    a kernel that has no rows, because it fills a tile by itself.
+    a kernel that has no rows, because it fills a tile by itself.  `masked` as for `contraction`.
     """
     readers = readers_of(view)
     groups: dict[str, Group] = {}
     owner: dict[str, str] = {}
     for name in reversed(list(view)):
         op = view[name]
-        joined = (
-            None if name in outputs else _joinable(name, op, readers[name], owner, groups, view)
-        )
+        joined = None
+        if name not in outputs:
+            joined = _joinable(op, readers[name], owner, groups, view, masked)
         if joined is None:
             groups[name] = Group(name, axes={name: {a: a for a in op.axes}})
             owner[name] = name
@@ -319,20 +319,20 @@ def find_groups(view: View, outputs: Sequence[str]) -> list[Group]:
         group.inner.insert(0, name)
         group.axes[name] = axes
         if is_reduction(op):
-            group.contracts = group.contracts or contraction(op) is not None
+            group.contracts = group.contracts or contraction(op, masked) is not None
             group.rows = tuple(a for a in view[group.root].axes if among(a, list(axes.values())))
     return [groups[name] for name in view if name in groups]
 
 
 def _joinable(
-    name: str,
     op: ComputeOp,
     users: Sequence[tuple[str, TensorRead]],
     owner: dict[str, str],
     groups: dict[str, Group],
     view: View,
+    masked: bool,
 ) -> tuple[Group, dict[Axis, Axis]] | None:
-    """The kernel that `name` may join, and its data axes in terms of the root's."""
+    """The kernel that `op` may join, and its data axes in terms of the root's."""
     owners = {owner[user] for user, _ in users}
     if len(owners) != 1:
         return None
@@ -348,11 +348,11 @@ def _joinable(
     if len(axes) != len(op.axes) or not axes:
         return None
     rows = tuple(a for a in root.axes if among(a, list(axes.values())))
-    if contraction(op) is not None:
+    if contraction(op, masked) is not None:
         fits = not is_reduction(root) and len(rows) == len(root.axes)
         fits = fits and (group.rows is None or group.contracts) and _has_root_reader(users, group)
         return (group, axes) if fits else None
-    if group.contracts or contraction(root) is not None:
+    if group.contracts or contraction(root, masked) is not None:
         return None
     agree = group.rows is None or same_axes(group.rows, rows)
     return (group, axes) if agree else None
@@ -380,6 +380,22 @@ def _mapped(
             elif found.setdefault(mine, root) is not root:
                 return None
     return {mine: root for mine, root in found.items() if mine not in loose}
+
+
+def expose_epilogue(s: Schedule, group: Group, masked: bool = False) -> Group:
+    """Make a root reduction the inner stage of a kernel that stores its result; `masked` as for
+    `contraction`."""
+    outputs = list(s[group.root].op.outputs)
+    inner = s[first(s.cache_write(outputs if len(outputs) > 1 else outputs[0], "local"))].name
+    view = definitions(s)
+    root = view[group.root].axes
+    new = Group(group.root, [*group.inner, inner], root)
+    new.contracts = contraction(view[inner], masked) is not None
+    new.in_parts, new.follows = group.in_parts, group.follows
+    new.axes = {name: dict(group.axes[name]) for name in group.inner}
+    new.axes[group.root] = {a: a for a in root}
+    new.axes[inner] = dict(zip(view[inner].axes, root, strict=True))
+    return new
 
 
 def crossed_row(view: View, group: Group) -> Axis | None:

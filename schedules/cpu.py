@@ -15,8 +15,8 @@ from tedsl.schedules.analysis import (
     crossed_row,
     crossing,
     definitions,
+    expose_epilogue,
     extent_of,
-    first,
     is_reduction,
     plain,
     same_axes,
@@ -62,24 +62,13 @@ def _schedule_reduction(s: Schedule, group: Group, root: ComputeOp, beside: Besi
     alone = Group(group.root, [group.root], root.axes)
     alone.axes = {group.root: {a: a for a in root.axes}}
     crossed = crossed_row(definitions(s), alone) is not None and not group.inner
-    if contraction(root) is not None or crossed:
-        schedule_group(s, _expose_epilogue(s, group), beside)
+    spread = group.rows is not None and len(group.rows) < len(root.axes)
+    if contraction(root, masked=True) is not None or crossed or spread:
+        exposed = expose_epilogue(s, group, masked=True)
+        exposed.rows = group.rows if spread else exposed.rows
+        schedule_group(s, exposed, beside)
     else:
         fold_rows(s, group, root)
-
-
-def _expose_epilogue(s: Schedule, group: Group) -> Group:
-    """Make a root reduction the inner stage of a kernel that stores its tiles."""
-    outputs = list(s[group.root].op.outputs)
-    inner = s[first(s.cache_write(outputs if len(outputs) > 1 else outputs[0], "local"))].name
-    view = definitions(s)
-    new = Group(group.root, [inner], view[group.root].axes)
-    new.contracts = contraction(view[inner]) is not None
-    new.axes = {
-        group.root: {a: a for a in view[group.root].axes},
-        inner: dict(zip(view[inner].axes, view[group.root].axes, strict=True)),
-    }
-    return new
 
 
 def pointwise(s: Schedule, stage: Stage, op: ComputeOp, beside: Beside) -> None:

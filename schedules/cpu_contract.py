@@ -39,7 +39,7 @@ def contract(s: Schedule, group: Group) -> None:
     view = definitions(s)
     stage, root = s[group.root], view[group.root]
     inner = [name for name in group.inner if is_reduction(view[name])]
-    shape = contraction(view[inner[0]])
+    shape = contraction(view[inner[0]], masked=True)
     if shape is None:
         return
     mapping = group.axes[inner[0]]
