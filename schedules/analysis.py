@@ -215,6 +215,11 @@ def cost(op: ComputeOp) -> int:
     return total
 
 
+def chooses(op: ComputeOp) -> bool:
+    """True when what an element is depends on a condition."""
+    return any(isinstance(node, (Select, IfThenElse)) for node in walk(*op.bodies))
+
+
 def moves(op: ComputeOp) -> bool:
     """True when each element is one of those read, or a constant, chosen by its place alone."""
     return all(_moved(body) for body in op.bodies)

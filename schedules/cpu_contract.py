@@ -19,6 +19,7 @@ from tedsl.schedules.analysis import (
     extent_of,
     is_reduction,
     plain,
+    pow2_at_least,
     volume,
 )
 from tedsl.schedules.choices import flip, pick
@@ -32,6 +33,8 @@ from tedsl.scheduling.stage import Stage
 PANELS = 16
 # Elements along a row of an operand that are turned at a time.
 TURNED = 64
+# Rows of a tile that take as long as all else that a tile costs.
+BESIDE = 2
 
 
 def contract(s: Schedule, group: Group) -> None:
@@ -49,20 +52,25 @@ def contract(s: Schedule, group: Group) -> None:
     tall, wide = pick_tile(s, stage.name, view[inner[0]], extent_of(row), extent_of(column))
     ro, ri = stage.split(row, factor=tall)
     co, ci = stage.split(column, factor=wide)
-    others = [a for a in root.axes if a is not row and a is not column]
-    tiles = None if extent_of(row) is None else -(-(extent_of(row) or 0) // tall)
+    # The panel of a copied operand serves all tiles beside each other, whatever axes they are on.
+    within = [mapping[a] for a in side[:-1]]
+    around = [a for a in root.axes if a is not row and a is not column and not among(a, within)]
+    tiles = [*within, ro]
+    count = volume((*within, row))
     panels = None if extent_of(column) is None else -(-(extent_of(column) or 0) // wide)
-    enough = panels is not None and panels * (volume(others) or 1) >= PANELS
-    blocks = pick(s, f"{stage.name}.row_blocks", (1, 2, 4, 8), 1 if enough else 2, tiles)
-    rb, ro = stage.split(ro, nparts=blocks)
-    stage.reorder(*others, rb, co, ro, ri, ci)
+    tasks = (volume(around) or 1) * (panels or PANELS)
+    first = extent_of(within[0]) if within else None if count is None else -(-count // tall)
+    blocks = min(8, pow2_at_least(-(-PANELS // tasks)))
+    blocks = pick(s, f"{stage.name}.row_blocks", (1, 2, 4, 8), blocks, first)
+    rb, tiles[0] = stage.split(tiles[0], nparts=blocks)
+    stage.reorder(*around, rb, co, *tiles, ri, ci)
     stage.vectorize(ri)
     stage.vectorize(ci)
     for name in inner:
-        _contract_inner(s, view, s[name], stage, ro, co, mapping, (row, column))
+        _contract_inner(s, view, s[name], stage, (tiles[-1], co), mapping, (row, column))
     work = volume((*root.axes, *shape.folded))
     if work is None or work > SMALL:
-        stage.parallel(fused(stage, (*others, rb, co)))
+        stage.parallel(fused(stage, (*around, rb, co)))
 
 
 def _lane(shape: Contraction, mapping: dict[Axis, Axis], root: ComputeOp) -> Axis:
@@ -82,10 +90,22 @@ def pick_tile(
     here = processor()
     lanes = here.lanes(max(t.dtype.nbytes for t in op.outputs))
     rows = max(4, 3 * here.vector_registers // (16 if half else 8))
-    tall = pick(s, f"{name}.rows", (4, 6, 8, 12, 14), rows, m)
+    default = rows if half or m is None else _height(rows, (here.vector_registers - 4) // 2, m)
+    tall = pick(s, f"{name}.rows", (4, 6, 8, 12, 14), default, m)
     spare = 1 if m is None else max(1, min(4, rows // max(m, 1)))
     widths = [n * lanes for n in (1, 2, 3, 4, 8) if n <= max(3, 2 * spare)]
     return tall, pick(s, f"{name}.columns", widths, 2 * spare * lanes, n)
+
+
+def _height(rows: int, most: int, extent: int) -> int:
+    """`rows` for a tile, or the height of at most `most` with clearly less computed past the end
+    and in the loops around tiles."""
+
+    def cost(height: int) -> int:
+        return -(-extent // height) * (height + BESIDE)
+
+    best = min(range(4, most + 1), key=cost, default=rows)
+    return best if 20 * cost(best) < 19 * cost(rows) else rows
 
 
 def fold_in_tiles(
@@ -116,14 +136,14 @@ def _contract_inner(
     view: View,
     inner: Stage,
     stage: Stage,
-    place: Axis,
-    panel: Axis,
+    places: tuple[Axis, Axis],
     mapping: dict[Axis, Axis],
     tile: tuple[Axis, Axis],
 ) -> None:
-    """The fold of one tile, `unroll` steps at a time."""
+    """The fold of one tile, `unroll` steps at a time, at the loop over tiles; what is copied of an
+    operand is at that over panels."""
     op = view[inner.name]
-    inner.compute_at(stage, place)
+    inner.compute_at(stage, places[0])
     folded = op.reduce_axes
     inner.reorder(*folded, *op.axes)
     for axis in op.axes:
@@ -139,7 +159,7 @@ def _contract_inner(
     column = next(a for a in op.axes if mapping.get(a) is tile[1])
     found = packable(view, inner, column)
     if volume(folded) is not None and found and flip(s, f"{stage.name}.pack", True):
-        pack(s, inner, stage, found, column, panel)
+        pack(s, inner, stage, found, column, places[1])
 
 
 def packable(view: View, inner: Stage, column: Axis) -> list[TensorRead]:

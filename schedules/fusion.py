@@ -10,6 +10,7 @@ from tedsl.expr.visit import reads
 from tedsl.schedules.analysis import (
     Group,
     View,
+    chooses,
     contraction,
     cost,
     crossed_row,
@@ -221,20 +222,22 @@ def _is_plain(view: View, group: Group) -> bool:
     return group.rows is None and not group.inner and not is_reduction(view[group.root])
 
 
-def _place(s: Schedule, name: str, view: View, regions: bool, masked: bool) -> object:
+def _place(s: Schedule, name: str, view: View, regions: bool, loops: bool) -> object:
     """Inline when cheap, or when nothing is computed twice; else a kernel of its own, or with
     `regions` the part that each tile of its one reader needs."""
     users = readers_of(view)[name]
     op = view[name]
     repeated = len(users) > 1 or any(plain(read) is None for _, read in users)
-    feeds = _feeds_contraction(view, users, masked)
+    feeds = _feeds_contraction(view, users, loops)
     again = repeated or feeds
     default = "root" if again and cost(op) * len(users) > CHEAP else "inline"
+    # A condition inside of a loop over products is asked for each of them.
+    asked = loops and feeds and chooses(op)
     if feeds and cost(op) > 1:
         default = "root"
     if not regions:
         # What only moves elements becomes the address and the mask of a load.
         default = "inline" if moves(op) else default
-        return s.knob(f"{name}.place", ("inline", "root"), default)
+        return s.knob(f"{name}.place", ("inline", "root"), "root" if asked else default)
     default = "tile" if default == "root" else default
     return s.knob(f"{name}.place", ("inline", "root", "tile"), default)
