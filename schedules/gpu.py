@@ -10,12 +10,11 @@ from tedsl.expr.tensor import ComputeOp
 from tedsl.expr.visit import reads
 from tedsl.schedules.analysis import (
     Group,
-    contraction,
     crossed_row,
     crossing,
     definitions,
+    expose_epilogue,
     extent_of,
-    first,
     is_reduction,
     plain,
     pow2_at_least,
@@ -52,7 +51,7 @@ def schedule_group(s: Schedule, group: Group, target: Target, beside: Beside) ->
     if not root.shape and (is_reduction(root) or group.inner):
         reduce_whole(s, group)
     elif is_reduction(root):
-        schedule_group(s, _expose_epilogue(s, group), target, beside)
+        schedule_group(s, expose_epilogue(s, group), target, beside)
     elif (parts := few_parts(s, view, group)) > 1:
         partial = split_few(s, group, parts)
         partial.apart = one_launch(s, group.root)
@@ -69,21 +68,6 @@ def schedule_group(s: Schedule, group: Group, target: Target, beside: Beside) ->
         rule(s, group)
     else:
         reduce_rows(s, group)
-
-
-def _expose_epilogue(s: Schedule, group: Group) -> Group:
-    """Make a root reduction the inner stage of a kernel that stores its result."""
-    outputs = list(s[group.root].op.outputs)
-    inner = s[first(s.cache_write(outputs if len(outputs) > 1 else outputs[0], "local"))].name
-    view = definitions(s)
-    axes = dict(zip(view[inner].axes, view[group.root].axes, strict=True))
-    new = Group(group.root, [*group.inner, inner], view[group.root].axes)
-    new.contracts = contraction(view[inner]) is not None
-    new.in_parts, new.follows, new.apart = group.in_parts, group.follows, group.apart
-    new.axes = {group.root: {a: a for a in view[group.root].axes}, inner: axes}
-    for name in group.inner:
-        new.axes[name] = {k: axes.get(v, v) for k, v in group.axes[name].items()}
-    return new
 
 
 def pointwise(s: Schedule, stage: Stage, op: ComputeOp, beside: Beside) -> None:
