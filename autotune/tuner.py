@@ -33,7 +33,7 @@ from tedsl.autotune.report import failures, reasons, summary
 from tedsl.autotune.result import TuneResult
 from tedsl.autotune.roofline import Roofline, roofline
 from tedsl.autotune.scratch import scratch_folder
-from tedsl.autotune.search.portfolio import Batch, Search
+from tedsl.autotune.search.portfolio import CHOSEN_FROM, Batch, Search
 from tedsl.autotune.settings import (
     DEFAULT_TRIALS,
     ENDLESS,
@@ -51,6 +51,8 @@ from tedsl.build import build
 from tedsl.errors import BackendError, LowerError, ScheduleError, TuneError
 from tedsl.target import TargetKind
 
+CHOSEN_ON_CPU = 64
+"""Candidates of which the model chooses one: there, looking at one takes as long as building it."""
 WARM = 4
 FINAL_SECONDS = 3.0
 """Seconds that one look of the closing comparison may take."""
@@ -242,7 +244,7 @@ class Tuner:
         if isinstance(found, Candidate) and record is not None:
             return self.chosen(found, record.outcome)
         with scratch_folder() as scratch, self._engine(scratch, measures=False):
-            best = self.search.first_choice()
+            best = self.search.first_choice(CHOSEN_FROM if self.gpu else CHOSEN_ON_CPU)
         return replace(self.chosen(best), replayed=False)
 
     def run(self) -> TuneResult:

@@ -53,7 +53,7 @@ def chain_of(plan: Plan, last: StagePlan, along: Collection[str] = ()) -> Chain:
         and stage.attach.kind is AttachKind.ROOT
         and same_domain(own, end)
     }
-    members = {stage.op for stage in plan.stages if stage.name in along}
+    members: set[Operation] = {stage.op for stage in plan.stages if stage.name in along}
     waiting: list[Operation] = [last.op, *members]
     while waiting:
         for read in tag_reads(waiting.pop(), eligible):
