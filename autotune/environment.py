@@ -10,7 +10,6 @@ import importlib
 import os
 import re
 from collections.abc import Mapping
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from tedsl.autotune.context import Context
 from tedsl.autotune.workload import Workload
 from tedsl.errors import TuneError
 from tedsl.packages import install
-from tedsl.runtime.fingerprint import code_version
+from tedsl.runtime.fingerprint import code_version, package_version
 
 
 def context_of(
@@ -112,10 +111,7 @@ def usable_cpus() -> int:
 
 
 def _version(package: str) -> str:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return "unknown"
+    return package_version(package) or "unknown"
 
 
 def _text(path: str) -> str:

@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from tedsl.autotune.builders import Problem
 from tedsl.autotune.context import Context
@@ -32,7 +33,7 @@ from tedsl.autotune.report import failures, reasons, summary
 from tedsl.autotune.result import TuneResult
 from tedsl.autotune.roofline import Roofline, roofline
 from tedsl.autotune.scratch import scratch_folder
-from tedsl.autotune.search.portfolio import Batch, Search
+from tedsl.autotune.search.portfolio import CHOSEN_FROM, Batch, Search
 from tedsl.autotune.settings import (
     DEFAULT_TRIALS,
     ENDLESS,
@@ -50,6 +51,8 @@ from tedsl.build import build
 from tedsl.errors import BackendError, LowerError, ScheduleError, TuneError
 from tedsl.target import TargetKind
 
+CHOSEN_ON_CPU = 64
+"""Candidates of which the model chooses one: there, looking at one takes as long as building it."""
 WARM = 4
 FINAL_SECONDS = 3.0
 """Seconds that one look of the closing comparison may take."""
@@ -90,21 +93,11 @@ class Tuner:
         self.trials = options.asked if bounded else DEFAULT_TRIALS
         self.time = Time.of(begin, options.seconds)
         self.seed = int(workload.hash[:8], 16) if options.seed is None else options.seed
-        self.known: Mapping[str, Record] = {} if options.fresh else records.known(context)
-        won = () if options.fresh else (run.winner for run in records.runs(context) if run.winner)
-        self.champion = next(iter(won), "")
-        gpu = problem.target == TargetKind.CUDA
-        self.limits = limits_of(options, gpu)
+        self.space = space
+        self.gpu = problem.target == TargetKind.CUDA
+        self.limits = limits_of(options, self.gpu)
         self.timeline = Timeline(begin)
         self.engine: Trier | None = None
-        self.search = Search(
-            space,
-            depth=2 if gpu else 1,
-            trials=self.trials or ENDLESS,
-            seed=self.seed,
-            warm=[] if options.fresh else self._warm(),
-            describe=self._describe if pays_to_describe(options, gpu) else None,
-        )
         self.display = display_of(options.progress)
         heard = () if options.events is None else (listener_of(options.events),)
         self.narrator = Narrator([self.display, *heard], begin, self._show)
@@ -114,6 +107,31 @@ class Tuner:
         self.interrupted = False
         self.interrupts = Interrupts()
         self.searched: tuple[Trial, ...] = ()
+
+    # What a search needs and a replay does not is made when it is first asked for.
+
+    @cached_property
+    def known(self) -> Mapping[str, Record]:
+        """What was recorded in this very context, by candidate."""
+        return {} if self.options.fresh else self.records.known(self.context)
+
+    @cached_property
+    def champion(self) -> str:
+        """The winner of the newest run here that has one."""
+        runs = () if self.options.fresh else self.records.runs(self.context)
+        return next((run.winner for run in runs if run.winner), "")
+
+    @cached_property
+    def search(self) -> Search:
+        """What proposes candidates."""
+        return Search(
+            self.space,
+            depth=2 if self.gpu else 1,
+            trials=self.trials or ENDLESS,
+            seed=self.seed,
+            warm=[] if self.options.fresh else self._warm(),
+            describe=self._describe if pays_to_describe(self.options, self.gpu) else None,
+        )
 
     def replay(self) -> TuneResult | None:
         """The recorded winner, when a run that was long enough is there and it still builds.
@@ -129,7 +147,7 @@ class Tuner:
         record = records.best(self.context) if exact else next(iter(elsewhere), None)
         if record is None:
             return None
-        found = self.search.space.candidate(record.decisions, "record")
+        found = self.space.candidate(record.decisions, "record")
         if isinstance(found, Rejected) or found.key != record.key or found.trace != record.trace:
             return None  # the rules have changed since
         outcome = record.outcome
@@ -226,7 +244,7 @@ class Tuner:
         if isinstance(found, Candidate) and record is not None:
             return self.chosen(found, record.outcome)
         with scratch_folder() as scratch, self._engine(scratch, measures=False):
-            best = self.search.first_choice()
+            best = self.search.first_choice(CHOSEN_FROM if self.gpu else CHOSEN_ON_CPU)
         return replace(self.chosen(best), replayed=False)
 
     def run(self) -> TuneResult:
@@ -250,6 +268,7 @@ class Tuner:
 
         `send(False)` ends the search there, as if its budget had been used up.
         """
+        _ = self.champion, self.search  # of the runs before this one
         self._start()
         self.engine, self.timeline = engine, engine.timeline
         self.roofline = _roofline(
@@ -302,7 +321,7 @@ class Tuner:
                 seconds=options.seconds,
                 seed=self.seed,
                 floor=0.0 if self.roofline is None else self.roofline.seconds,
-                known=len(self.known),
+                known=0 if self.options.fresh else self.records.count(self.context),
             )
         )
 

@@ -126,8 +126,9 @@ class Catalogue:
         """Knobs and features of all rows, between 0 and 1; NaN where absent."""
         fresh = self._candidates[self._table.count :]
         if fresh:
-            asks = self.describe is not None and not self.is_late
-            known = self.describe(fresh, self.until) if asks else [None] * len(fresh)
+            known: Sequence[Features | None] = [None] * len(fresh)
+            if self.describe is not None and not self.is_late:
+                known = self.describe(fresh, self.until)
             self._table.add([encode_knobs(candidate.knobs) for candidate in fresh], known)
         return self._table.scaled()
 
@@ -167,10 +168,12 @@ class Catalogue:
         own = self._candidates[row]
         return min((difference(own, self._candidates[o]) for o in others), default=0)
 
-    def grow(self, centres: Sequence[int], rng: random.Random) -> None:
-        """Draw more candidates for the models to rank, half of them around `centres`."""
+    def grow(self, centres: Sequence[int], rng: random.Random, most: int | None = None) -> None:
+        """Draw more candidates for the models to rank, half of them around `centres`; `most` bounds
+        how many are drawn."""
         first, step = self.pool(FIRST_POOL), self.pool(POOL_STEP)
         want = step if len(self) >= first else first - len(self)
+        want = want if most is None else min(want, most)
         for centre in centres[:CENTRES]:
             self.wide(centre)
         for place in range(want):
@@ -295,7 +298,7 @@ class Listed(Catalogue):
             return 0
         return int((self.codes[list(others)] != self.codes[row]).sum(axis=1).min())
 
-    def grow(self, centres: Sequence[int], rng: random.Random) -> None:
+    def grow(self, centres: Sequence[int], rng: random.Random, most: int | None = None) -> None:
         """Nothing to draw: all points are here."""
 
     def everything(self, tried: Sequence[int]) -> Iterator[int]:

@@ -149,16 +149,18 @@ class Search:
         ok = [trial for trial in self.done if trial.outcome.status is Status.OK]
         return sorted(ok, key=lambda trial: (trial.seconds, trial.number))
 
-    def first_choice(self) -> Candidate:
-        """What to take when nothing may be measured: what the static model holds for fastest.
+    def first_choice(self, count: int = CHOSEN_FROM) -> Candidate:
+        """What to take when nothing may be measured: of so many, what the static model holds for
+        fastest.
 
         The default, where no candidate has a predicted time, or none is held for clearly faster:
         the model is not exact.
         """
         default = self.catalogue.add(self.space.default())
-        while len(self.catalogue) < self.catalogue.pool(CHOSEN_FROM):
+        count = self.catalogue.pool(count)
+        while len(self.catalogue) < count:
             before = len(self.catalogue)
-            self.catalogue.grow([], self.rng)
+            self.catalogue.grow([], self.rng, count - before)
             if len(self.catalogue) == before:
                 break
         told = self.catalogue.predicted()

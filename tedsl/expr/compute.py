@@ -128,7 +128,7 @@ def define(bodies: tuple[Expr, ...], axes: tuple[Axis, ...], name: str, tag: str
     return make_compute(name, axes, bodies, reduce_axes, tag)
 
 
-def as_shape(shape: Shape, subject: str) -> tuple[Expr, ...]:
+def as_shape(shape: object, subject: str) -> tuple[Expr, ...]:
     """Extents as integer expressions.
 
     Raises:
@@ -142,7 +142,7 @@ def as_shape(shape: Shape, subject: str) -> tuple[Expr, ...]:
             facts=[("allowed", "a tuple of ints and expressions, or one of these")],
             hint="give the extent of each dimension: (4, 8), or () for a single number",
         )
-    given = [shape] if one else list(cast("Sequence[Expr | int]", shape))
+    given: list[object] = [shape] if one else list(cast("Iterable[object]", shape))
     extents = tuple(as_extent(each, subject) for each in given)
     for position, extent in enumerate(extents):
         if isinstance(extent, Const) and extent.value < 0:

@@ -15,6 +15,7 @@ from tedsl.expr.printer import print_graph
 
 CALLS = calls()
 nn: Any = te.nn
+SHAPE: Any = 2.5
 
 
 def test_every_operator_is_called():
@@ -57,7 +58,7 @@ def test_a_wrong_argument_is_an_error_of_the_project_with_a_hint(name: str):
         (lambda x: nn.relu(te.compute((4,), lambda i: x[i, 0] > 0)), "is bool, not a number"),
         (lambda x: nn.rms_norm(x, eps=float("nan")), "eps is nan"),
         (lambda x: nn.layer_norm(x, eps=-1.0), "eps is -1.0"),
-        (lambda _: te.placeholder(2.5), r"the shape is 2.5 \(float\)"),
+        (lambda _: te.placeholder(SHAPE), r"the shape is 2.5 \(float\)"),
     ],
 )
 def test_refusals_name_what_was_given_and_what_is_allowed(

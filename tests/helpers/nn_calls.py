@@ -165,8 +165,8 @@ def changed(name: str, arguments: dict[str, Any]) -> Iterator[tuple[str, dict[st
     for parameter in parameters(name):
         for text, value in NOT_OF_THE_KIND.items():
             yield f"{parameter} is {text}", {**arguments, parameter: value}
-        own = arguments.get(parameter)
-        several = isinstance(own, list) and own and isinstance(own[0], te.Tensor)
+        own: Any = arguments.get(parameter)
+        several = isinstance(own, list) and own != [] and isinstance(own[0], te.Tensor)
         first: Any = own[0] if several else own
         if isinstance(first, te.Tensor):
             for text, other in wrong_tensors(first):

@@ -90,7 +90,7 @@ def _plain(value: object) -> object:
         items = cast("Sequence[object]", value)
         if any(isinstance(item, np.generic) for item in items):
             return tuple(map(_plain, items))
-    return value
+    return cast("object", value)
 
 
 def _refusal(subject: object, name: str, value: object, hint: Any) -> ExprError:
@@ -122,7 +122,7 @@ def _fits_one(value: object, hint: Any) -> bool:
     if hint is Any:
         return True
     if origin is Literal:  # which words there are, the operator says
-        return isinstance(value, tuple({type(part) for part in parts}))
+        return type(value) in {type(part) for part in parts}
     if (origin is tuple and len(parts) != 2) or (origin is tuple and parts[1] is not Ellipsis):
         items = cast("Sequence[object]", value) if _is_sequence(value) else ()
         return len(items) == len(parts) and all(map(_fits, items, parts))
@@ -132,8 +132,7 @@ def _fits_one(value: object, hint: Any) -> bool:
         )
     kind: Any = origin or hint
     if kind in (int, float):
-        number = Integral if kind is int else Real
-        return isinstance(value, number) and not isinstance(value, bool)
+        return not isinstance(value, bool) and isinstance(value, Integral if kind is int else Real)
     return isinstance(value, kind)
 
 

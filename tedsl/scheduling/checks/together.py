@@ -48,6 +48,38 @@ def join_problem(plan: Plan) -> tuple[StagePlan, Problem] | None:
     return None
 
 
+def require_no_followers(
+    plan: Plan, call: Call, stage: StagePlan, leader: StagePlan, axis: Axis | None
+) -> None:
+    """A stage whose loops others share is no part of another group."""
+    followers = [each for each in plan.stages if each.join and each.join.stage == stage.name]
+    if not followers:
+        return
+    names = ", ".join(each.name for each in followers)
+    sharing = [each.name for each in followers if each.join and each.join.axis is not None]
+    leads = any(
+        each.join and each.join.stage == leader.name and each.join.axis is not None
+        for each in plan.stages
+    )
+    if axis is not None or not (sharing and leads):
+        raise call.refuse(
+            plan,
+            f"{names} already run together with {stage.name}",
+            hint=f"name {stage.name} as the leader: s[{leader.name}].compute_with(s[{stage.name}], "
+            "...)",
+        )
+    alone = "; ".join(
+        f"s[{name}].compute_root(), s[{name}].compute_with(s[{leader.name}])" for name in sharing
+    )
+    raise call.refuse(
+        plan,
+        f"{', '.join(sharing)} shares the loops of {stage.name}, and only the leader of a grid may "
+        f"have such stages: here {leader.name}",
+        hint=f"let each be a part of the grid by itself ({alone}, then {stage.name} likewise), or "
+        "define them as results of one te.compute",
+    )
+
+
 def extent_problem(plan: Plan, called: str = "") -> tuple[StagePlan, Problem] | None:
     """The first stage whose shared loops are not as long as the leader's; a circle of groups is the
     problem of the stage `called`, or of another."""
@@ -82,6 +114,13 @@ def _leader_problem(plan: Plan, stage: StagePlan, leader: StagePlan) -> Problem 
             )
     if leader.join is not None:
         other = leader.join.stage
+        if leader.join.axis is None and stage.join is not None and stage.join.axis is not None:
+            return Problem(
+                f"{leader.name} is a part of the grid of {other}, and such a part is one stage: "
+                "none shares its loops",
+                f"let {stage.name} be a part by itself, s[{stage.name}].compute_with(s[{other}]), "
+                f"or define {stage.name} and {leader.name} as results of one te.compute",
+            )
         return Problem(
             f"{leader.name} itself runs together with {other}", f"name {other}, whose loops run"
         )

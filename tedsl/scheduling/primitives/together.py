@@ -9,7 +9,12 @@ from tedsl.scheduling.call import Call
 from tedsl.scheduling.checks.arguments import leaf, looped_stage
 from tedsl.scheduling.checks.last import last_problem, refuse_last
 from tedsl.scheduling.checks.places import require_places
-from tedsl.scheduling.checks.together import join_problem, refuse_join, require_joins
+from tedsl.scheduling.checks.together import (
+    join_problem,
+    refuse_join,
+    require_joins,
+    require_no_followers,
+)
 from tedsl.scheduling.plan import Join, Plan
 from tedsl.scheduling.together import shared_loops
 
@@ -19,13 +24,7 @@ def compute_with(plan: Plan, call: Call, target: str, axis: object) -> Plan:
     stage = looped_stage(plan, call, call.stage)
     leader = looped_stage(plan, call, target)
     at = None if axis is None else leaf(plan, call, leader, axis)
-    followed = [each.name for each in plan.stages if each.join and each.join.stage == stage.name]
-    if followed:
-        raise call.refuse(
-            plan,
-            f"{', '.join(followed)} already run together with {stage.name}",
-            hint=f"name {stage.name} as the leader: s[{target}].compute_with(s[{stage.name}], ...)",
-        )
+    require_no_followers(plan, call, stage, leader, at)
     if target == stage.name:
         raise call.refuse(plan, f"{target} is the stage itself", hint="name another stage")
     joined = replace(stage, join=Join(target, at))
