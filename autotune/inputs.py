@@ -73,10 +73,9 @@ class Extents:
 def make_inputs(size: Extents, seed: int, kind: str) -> dict[Tensor, Array]:
     """An array for every placeholder.
 
-    Floats are normal (times 1000 when `extreme`, 30 for types that end
-    below 1e5).  Integers lie in -10..10 (their
-    whole range when `extreme`), in 1..10 where something divides or shifts, and inside the
-    dimension they index.
+    Floats are normal (times 1000 when `extreme`, 30 for types that end below 1e5).  Integers lie in
+    -10..10 (their whole range when `extreme`), in 1..10 where something divides or shifts, and
+    inside the dimension they index.
     """
     workload = size.workload
     plain = any(

@@ -273,7 +273,12 @@ def _tile_sizes(
     bm = pick(s, f"{stage.name}.bm", choices[:3] if thin(m, n, k) else choices, bm, most[0])
     bn = pick(s, f"{stage.name}.bn", choices[:3] if thin(m, n, k) else choices, bn, most[1])
     deepest = min(most[2], max(1, THIN_TILE // (bm * bn))) if thin(m, n, k) else most[2]
-    return bm, bn, pick(s, f"{stage.name}.bk", choices[:-1], bk, deepest)
+    return bm, bn, pick(s, f"{stage.name}.bk", depths(shape, deepest), bk, deepest)
+
+
+def depths(shape: Contraction, deepest: int) -> tuple[int, ...]:
+    """How deep a step may be: the matrix units take 8-bit operands 32 at a time."""
+    return (32, 64, 128) if widest(shape) == 1 and deepest >= 32 else (16, 32, 64, 128)
 
 
 def product_of(stage: Stage, op: ComputeOp, shape: Contraction) -> Product | None:

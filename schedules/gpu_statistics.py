@@ -34,7 +34,7 @@ from tedsl.schedules.analysis import (
 from tedsl.schedules.chains import follow
 from tedsl.schedules.choices import flip, pick
 from tedsl.schedules.gpu_aligned import align_operands
-from tedsl.schedules.gpu_contract import contract_inner, longest, product_of
+from tedsl.schedules.gpu_contract import contract_inner, depths, longest, product_of
 from tedsl.schedules.gpu_model import TWO_FIT, ahead, best_tile
 from tedsl.schedules.gpu_tiles import SHARED, pick_warps
 from tedsl.scheduling.chain import chain_of
@@ -204,7 +204,7 @@ def _sizes(s: Schedule, name: str, older: bool) -> tuple[Tiles, int, int]:
     most = [pow2_at_least(e) for e in (product.m, product.n, product.k)]
     bm = pick(s, f"{name}.bm", SIDES, bm, most[0])
     bn = pick(s, f"{name}.bn", SIDES, bn, most[1])
-    bk = pick(s, f"{name}.bk", SIDES[:-1], product.step, most[2])
+    bk = pick(s, f"{name}.bk", depths(shape, most[2]), product.step, most[2])
     fitting = min(-(-product.k // bk), 1 + SHARED // (bk * (bm + bn) * product.nbytes))
     deep = 3 if older else ahead(product, bm, bn, SHARED, stays=False)
     stages = pick(s, f"{name}.stages", (1, 2, 3, 4, 5), deep, fitting)

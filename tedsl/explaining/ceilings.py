@@ -21,11 +21,12 @@ import numpy as np
 from tedsl.autotune.static.device import CpuFacts, GpuFacts, copy_bandwidth, facts_of
 from tedsl.autotune.static.tiers import device_of
 from tedsl.build import default_target
+from tedsl.dtypes import DType
 from tedsl.runtime.cache import disk_cache
 from tedsl.runtime.timing import measure_cuda
 from tedsl.target import Target, TargetKind
 
-VERSION = 1
+VERSION = 2
 CPU_EDGE, GPU_EDGE = 1536, 8192
 """Rows and columns of the matrices that are multiplied."""
 COPIED = 1 << 30
@@ -102,7 +103,7 @@ def ceilings(target: str | Target | None = None, *, fresh: bool = False) -> Ceil
     known = None if cache is None or fresh else cache.get(key)
     if known is not None:
         return Ceilings.from_json(known["json"].decode())
-    found = _of_cpu(device, facts) if isinstance(facts, CpuFacts) else _of_gpu(device)
+    found = _of_cpu(device, facts) if isinstance(facts, CpuFacts) else _of_gpu(device, facts)
     if cache is not None:
         cache.put(key, {"json": found.to_json().encode()})
     return found
@@ -145,7 +146,8 @@ def _best(call: Callable[[], object], times: int = 5) -> float:
     return min(found)
 
 
-def _of_gpu(device: str) -> Ceilings:
+def _of_gpu(device: str, facts: GpuFacts) -> Ceilings:
+    """Measured; 8-bit floats as many times float16 as the data sheet says."""
     torch: Any = importlib.import_module("torch")
     source = torch.ones(COPIED, dtype=torch.uint8, device="cuda")
     target = torch.empty_like(source)
@@ -163,4 +165,6 @@ def _of_gpu(device: str) -> Ceilings:
             flops[name] = 2.0 * edge**3 / taken.median
     finally:
         matmul.allow_tf32 = before
+    half = flops["float16"] / facts.tensor[DType.float16]
+    flops.update({d.value: half * rate for d, rate in facts.tensor.items() if d.is_float8})
     return Ceilings(device, 2.0 * COPIED / moved.median, flops, True)

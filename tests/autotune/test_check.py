@@ -15,6 +15,7 @@ from tedsl.autotune.workload import Workload
 from tedsl.dtypes import DType
 from tedsl.errors import TuneError
 from tedsl.expr.tensor import Tensor
+from tedsl.runtime.arrays import NUMPY_DTYPES
 
 
 def extents(*outputs: Tensor, **sizes: int) -> Extents:
@@ -35,6 +36,31 @@ def test_tolerance_grows_with_the_reduction_and_the_dtype():
     assert large.scaled < 3e-5
     half = matmul(16, "float16")
     assert Tolerance.of(extents(half), half).relative > 100 * small.relative
+
+
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2"])
+def test_a_result_in_8_bits_may_be_a_neighbour(dtype: str):
+    x = te.placeholder((64, 64), name="x")
+    out = te.compute((64, 64), lambda i, j: (x[i, j] * 2.0).astype(dtype), name="out")
+    tolerance = Tolerance.of(extents(out), out)
+    kind = NUMPY_DTYPES[DType(dtype)]
+    want = np.full((8,), 16.0).astype(kind)
+    near, far = want.copy(), want.copy()
+    near.view(np.uint8)[3] += 1
+    far[3] = 64.0
+    assert mismatch(near, want, tolerance, "y") is None
+    assert mismatch(far, want, tolerance, "y") is not None
+    assert mismatch(np.full((8,), np.nan).astype(kind), want, tolerance, "y") is not None
+
+
+def test_inputs_of_8_bits_are_finite():
+    x = te.placeholder((64, 64), "float8_e4m3fn", name="x")
+    y = te.placeholder((64, 64), "float8_e5m2", name="y")
+    out = te.nn.scaled_matmul(x, y)
+    for kind in ("random", "extreme", "rows", "masked"):
+        made = make_inputs(extents(out), 3, kind)
+        assert all(np.isfinite(array.astype("f4")).all() for array in made.values()), kind
+        assert all(array.astype("f4").any() for array in made.values()), kind
 
 
 def test_right_and_wrong_results():

@@ -24,6 +24,7 @@ from tedsl.schedules import schedule_for
 from tedsl.target import Target
 
 TARGETS = ["cpu", "cuda:sm_80", "cuda:sm_90"]
+uncompiled = pytest.mark.uncompiled("all conversions are compiled together, once")
 
 
 def called(output: te.Tensor, target: str, *arrays: Any) -> Any:
@@ -45,6 +46,7 @@ def cast_of(count: int, source: DType, target: DType) -> te.Tensor:
     return te.compute((count,), lambda i: x[i].astype(target), name="y")
 
 
+@uncompiled
 @pytest.mark.parametrize("dtype", FLOAT8)
 @pytest.mark.parametrize("target", TARGETS)
 def test_every_number_becomes_every_other_type(target: str, dtype: DType) -> None:
@@ -56,6 +58,7 @@ def test_every_number_becomes_every_other_type(target: str, dtype: DType) -> Non
         agree(called(cast_of(len(x), dtype, other), target, x), want)
 
 
+@uncompiled
 @pytest.mark.parametrize("dtype", FLOAT8)
 @pytest.mark.parametrize("target", TARGETS)
 def test_every_rounding(target: str, dtype: DType) -> None:
@@ -94,6 +97,10 @@ def test_conversions_are_vectors_and_no_calls(dtype: DType) -> None:
         assert " x i8>" in source and " x float>" in source
 
 
+def filled(number: float) -> te.Tensor:
+    return te.compute((37,), lambda i: te.const(number, "float8_e4m3fn"), name="filled")
+
+
 @pytest.mark.parametrize("target", TARGETS)
 def test_constants_and_choices(target: str) -> None:
     """A constant is rounded as a value is, and a masked element is 0."""
@@ -111,6 +118,8 @@ def test_constants_and_choices(target: str) -> None:
     want[:5], want[30:] = 0.3, 0
     agree(called(chosen, target, given), np.where(np.arange(37) < 30, want, -0.0))
     agree(called(wide, target, given), want.astype(np.float32) + 3.25)
+    for number in (0.0, 0.3):
+        agree(called(filled(number), target), np.full(37, number).astype(given.dtype))
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -130,6 +139,27 @@ def test_products(target: str, kinds: tuple[DType, DType]) -> None:
     size = np.abs(left.astype(np.float64)) @ np.abs(right.astype(np.float64)).T
     got = called(product, target, left, right)
     assert (np.abs(got - want) <= 4e-7 * size).all()
+
+
+@pytest.mark.ptxas
+@uncompiled
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_100"])
+def test_conversions_compile(arch: str) -> None:
+    x = te.placeholder((1024,), name="x")
+    given = [te.placeholder((1024,), kind, name=f"x{n}") for n, kind in enumerate(FLOAT8)]
+    made: Any = te.compute(
+        (1024,),
+        lambda i: (
+            *(x[i].astype(kind) for kind in FLOAT8),
+            *(each[i].astype(kind) for each in given for kind in OTHERS if kind != each.dtype),
+        ),
+        name="y",
+    )
+    target = Target.parse(f"cuda:{arch}")
+    source = emit(lower(schedule_for(list(made), target).plan, target), target)
+    (info,) = compile_offline(source, arch)
+    assert ("satfinite.e4m3x2" in info.ptx) == (arch != "sm_80")
+    assert info.stack == 0
 
 
 def program(output: te.Tensor, target: str) -> TritonProgram:

@@ -19,6 +19,12 @@ def product(m: int, n: int, k: int, dtype: str = "bfloat16") -> te.Tensor:
     return te.nn.matmul(a, b)
 
 
+def scaled(m: int, n: int, k: int, dtype: str = "float8_e4m3fn") -> te.Tensor:
+    a, b = te.placeholder((m, k), dtype, name="a"), te.placeholder((n, k), dtype, name="b")
+    scales = te.placeholder((m,), name="sa"), te.placeholder((n,), name="sb")
+    return te.nn.scaled_matmul(a, b, *scales)
+
+
 def softmax(rows: int, columns: int, dtype: str = "bfloat16") -> te.Tensor:
     return te.nn.softmax(te.placeholder((rows, columns), dtype, name="x"))
 

@@ -114,8 +114,9 @@ def test_widen_accumulators(golden: Golden, target: str) -> None:
     golden(_before_and_after(s, target, "widen_accumulators"))
 
 
-def _product(dtype: str, m: int = 64) -> Schedule:
-    a, b = te.placeholder((m, 32), dtype, name="A"), te.placeholder((32, 64), dtype, name="B")
+def _product(dtype: str, m: int = 64, right: str = "", depth: int = 16) -> Schedule:
+    a = te.placeholder((m, 32), dtype, name="A")
+    b = te.placeholder((32, 64), right or dtype, name="B")
     k = te.reduce_axis((0, 32), name="k")
     c = te.compute(
         (m, 64),
@@ -130,13 +131,25 @@ def _product(dtype: str, m: int = 64) -> Schedule:
     s[d].vectorize(ii)
     s[d].vectorize(ji)
     s[c].compute_at(s[d], block)
-    _, ki = s[c].split(c.op.reduce_axis[0], 16)
+    _, ki = s[c].split(c.op.reduce_axis[0], depth)
     s[c].vectorize(ki)
     return s
 
 
 def test_find_dots(golden: Golden) -> None:
     golden(_before_and_after(_product("float16"), "cuda:sm_90", "find_dots"))
+
+
+def test_a_step_of_8_bits_is_deep_enough_for_a_dot() -> None:
+    for depth in (16, 32):
+        shown = after_passes(_product("float8_e4m3fn", depth=depth), "cuda:sm_90")["find_dots"]
+        assert ("dot(" in shown) == (depth == 32)
+
+
+def test_8_bit_floats_of_two_types_are_multiplied_as_float16() -> None:
+    s = _product("float8_e4m3fn", right="float8_e5m2", depth=32)
+    shown = after_passes(s, "cuda:sm_90")["find_dots"]
+    assert "float16(A[" in shown and "float16(B[" in shown and "dot(" in shown
 
 
 def test_a_fold_of_maxima_is_no_dot() -> None:

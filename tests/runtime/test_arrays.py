@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 from typing import Any
 
@@ -63,6 +64,30 @@ def test_any_dlpack_array(legacy: bool) -> None:
     assert seen.pointer == numpy_pointer(base[1:, ::2])
 
 
+class CodedDLPack(DLPackOnly):
+    """Bytes that the capsule says to be of another type, by DLPack's code of it."""
+
+    code = 0
+
+    def __dlpack__(self, **options: Any) -> object:
+        capsule = super().__dlpack__(**options)
+        pointer = ctypes.pythonapi.PyCapsule_GetPointer
+        pointer.restype, pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+        data, device, rank = 8, 8, 4  # what stands before the type
+        at = pointer(capsule, b"dltensor") + data + device + rank
+        ctypes.c_uint8.from_address(at).value = self.code
+        return capsule
+
+
+@pytest.mark.parametrize(
+    ("code", "dtype"), [(10, DType.float8_e4m3fn), (12, DType.float8_e5m2), (1, DType.uint8)]
+)
+def test_dlpack_has_codes_for_8_bit_floats(code: int, dtype: DType) -> None:
+    array = CodedDLPack(np.zeros(4, np.uint8), legacy=True)
+    array.code = code
+    assert view(array).dtype is dtype
+
+
 def test_read_only_is_seen() -> None:
     array = np.zeros(3)
     array.flags.writeable = False
@@ -109,7 +134,7 @@ def test_what_is_no_array() -> None:
 def test_dtypes_without_a_counterpart_keep_their_name() -> None:
     assert view(np.zeros(2, np.complex64)).dtype == "complex64"
     assert view(np.zeros(2, ">f4")).dtype == ">f4"
-    assert view(np.zeros(2, ml_dtypes.float8_e5m2)).dtype == "float8_e5m2"
+    assert view(np.zeros(2, ml_dtypes.float8_e3m4)).dtype == "float8_e3m4"
 
 
 def test_alignment_and_overlap() -> None:

@@ -178,6 +178,15 @@ def test_the_best_tile_fits_and_none_is_quicker(m: int, n: int) -> None:
     assert clocks(asked, bm, bn) == min(clocks(asked, *tile) for tile in tiles(asked))
 
 
+def test_8_bits_take_half_the_steps_and_twice_the_registers() -> None:
+    half, eight = Product(1, 4096, 4096, 4096), Product(1, 4096, 4096, 8192, nbytes=1)
+    assert (half.step, eight.step) == (64, 128)
+    assert clocks(half, 128, 256) == clocks(eight, 128, 256)
+    by_steps = Product(1, 4096, 4096, 8192, nbytes=1, by_steps=True)
+    assert eight.shares(128, 128) and not by_steps.shares(128, 128)
+    assert by_steps.shares(64, 128)
+
+
 def test_the_last_wave_counts_in_full() -> None:
     one, more = Product(1, 128 * 132, 256, 4096), Product(1, 128 * 133, 256, 4096)
     assert clocks(more, 128, 256) > 1.8 * clocks(one, 128, 256)

@@ -98,6 +98,6 @@ def block(writer: Writer, expr: Expr, order: tuple[TileAxis, ...]) -> str:
     """An operand as a block of exactly the dimensions `order`."""
     printer = Printer(writer, order, (expr,))
     value = printer.value(expr)
-    if isinstance(expr, Const):
+    if isinstance(expr, Const) and not expr.dtype.is_float8:
         value = Value(Text(value.text.text), (), expr.dtype, literal=True)
     return whole(printer, value, tuple(range(len(order))), tuple(t.extent for t in order))

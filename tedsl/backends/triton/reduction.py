@@ -328,7 +328,7 @@ def _ordered(update: Update, value: Value) -> Value:
 def whole(printer: Printer, value: Value, dims: tuple[int, ...], shape: tuple[int, ...]) -> str:
     """`value` as a block of exactly `shape`, so that a variable keeps one type."""
     if value.literal:
-        return f"tl.full({shape}, {value.text.text}, {math.triton_type(value.dtype)})"
+        return f"tl.full({shape}, {value.text.text}, {printer.writer.type_of(value.dtype)})"
     if value.dims == dims:
         return value.text.text
     return f"tl.broadcast_to({printer.expand(value, dims).text}, {shape})"

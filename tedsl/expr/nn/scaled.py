@@ -58,16 +58,8 @@ def scaled_matmul(
         ExprError: operands that are neither two 8-bit floats nor two int8, shapes that do not
             match, a `dtype` that is no float.
     """
-    require_rank(a, 2, name)
     _require_narrow(a, b, name)
-    require_shape(b, (None, a.shape[-1]), name)
-    to = as_dtype(dtype)
-    if not to.is_float:
-        raise ExprError(
-            f"the result is asked for in {to}",
-            subject=name,
-            hint='give a float as dtype, e.g. "bfloat16"',
-        )
+    to = _result(dtype, name)
     rows = _scale(scale_a, a.shape[:-1], name)
     columns = _scale(scale_b, b.shape[:1], name)
     if bias is not None:
@@ -89,7 +81,20 @@ def scaled_matmul(
     return compute((*a.shape[:-1], b.shape[0]), element, name=name)
 
 
+def _result(dtype: DTypeLike, subject: str) -> DType:
+    to = as_dtype(dtype)
+    if not to.is_float:
+        raise ExprError(
+            f"the result is asked for in {to}",
+            subject=subject,
+            hint='give a float as dtype, e.g. "bfloat16"',
+        )
+    return to
+
+
 def _require_narrow(a: Tensor, b: Tensor, subject: str) -> None:
+    require_rank(a, 2, subject)
+    require_shape(b, (None, a.shape[-1]), subject)
     same = a.dtype is b.dtype or (a.dtype.is_float8 and b.dtype.is_float8)
     if a.dtype not in _NARROW or not same:
         raise ExprError(
