@@ -415,6 +415,7 @@ def test_what_belongs_to_a_scan() -> None:
     first = te.compute((1, 4), lambda _, i: X[0, i], name="first")
     step = te.compute((8, 4), lambda t, i: state[t - 1, i] + X[t, i], name="step")
     R = te.scan(first, step, state, inputs=[X], name="R")
+    assert isinstance(R, te.Tensor)
     D = te.compute((4,), lambda i: R[7, i], name="D")
     s = te.create_schedule(D)
     with refused(s, "scan"):

@@ -266,7 +266,7 @@ class _Tiles:
 
     def read_problem(self) -> Problem | None:
         """Each tile reads what its own programs store."""
-        stored = {
+        stored: dict[Operation, StagePlan] = {
             s.op: s for s in self.plan.stages if self._runs_in(s, (self.leader, *self._beside()))
         }
         found = False
