@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from lowering import agrees
+from lowering import agrees, same_in_any_order
 from refusals import refused
 
 import tedsl as te
@@ -116,6 +116,7 @@ def test_rows(rows: int, columns: int) -> None:
     r = parts(rows, columns)
     r.s[r.D].compute_last(r.s[r.P])
     assert agrees(r.s, bound=1e-5)
+    assert same_in_any_order(r.s)
 
 
 def called(s: te.Schedule, *arrays: Any, target: str = "triton-interpret") -> Any:
@@ -184,6 +185,7 @@ def test_parts_of_dependent_reductions() -> None:
     s[L].compute_last("Z.rf")
     assert len(te.lower(s, "triton-interpret").funcs) == 1
     assert agrees(s, bound=1e-4)
+    assert same_in_any_order(s)
 
 
 def test_an_atomic_sum_and_what_follows() -> None:
@@ -224,6 +226,7 @@ def test_two_results_of_the_same_parts() -> None:
         s[t].compute_last(P)
     assert [f.counter.name for f in finishes(s)] == ["D_count", "E_count"]
     assert agrees(s)
+    assert same_in_any_order(s)
 
 
 # --- legality
