@@ -382,13 +382,13 @@ def test_not_with_stages_beside() -> None:
     s = te.create_schedule([D, B])
     s[P].bind(s[P].op.axis[0], "blockIdx.x")
     s[B].compute_with(s[P])
-    with refused(s, "the grid of P has programs of B as well", "share the loops"):
+    with refused(s, "B runs in the kernel of P without sharing all loops", "share the grid"):
         s[D].compute_last(P)
     s[B].compute_root()
     s[D].compute_last(P)
     with refused(s, "D runs together with B", "s[D].compute_root()"):
         s[B].compute_with(s[D])
-    with refused(s, "the grid of P has programs of B as well"):
+    with refused(s, "B runs in the kernel of P without sharing all loops"):
         s[B].compute_with(s[P])
 
 
@@ -410,6 +410,13 @@ def test_with_stages_in_the_same_loops() -> None:
     s[D].compute_root()
     with refused(s, "Q runs together with P", "name P"):
         s[D].compute_last(Q)
+    s = te.create_schedule(D)
+    for axis in s[P].op.axis:
+        s[P].parallel(axis)
+    s[Q].compute_with(s[P], s[P].op.axis[0])
+    s[D].parallel(s[D].op.axis[0])
+    with refused(s, "Q runs in the kernel of P without sharing all loops", "share the grid"):
+        s[D].compute_last(P)
 
 
 def test_what_belongs_to_a_scan() -> None:
