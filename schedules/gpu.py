@@ -56,7 +56,7 @@ def schedule_group(s: Schedule, group: Group, target: Target, beside: Beside) ->
         partial = split_few(s, group, parts)
         partial.apart = one_launch(s, group.root)
         schedule_group(s, partial, target, beside)
-        stages = s[group.root], group.inner[0], s[partial.root]
+        stages = s[group.root], group.inner, s[partial.root]
         if not (partial.apart and finish_last(s, *stages, group.axes[group.inner[0]])):
             schedule_group(s, group, target, beside)
     elif group.contracts:

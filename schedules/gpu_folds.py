@@ -77,7 +77,7 @@ def reduce_columns(s: Schedule, group: Group) -> None:
         name, known = group.inner[0], group.axes[group.inner[0]]
         apart = one_launch(s, group.root)
         partial = _split_columns(s, name, known, lane, parts, (width, depth), apart)
-        if apart and finish_last(s, stage, name, partial, known):
+        if apart and finish_last(s, stage, [name], partial, known):
             return
         width = min(width, _wide(results, parts))
         depth = min(parts, TILE // width)

@@ -3,12 +3,13 @@ those that feed a tile, in place of a kernel of its own.
 
 It saves the launch of a second kernel and the time until that has its first data; it costs each
 program a barrier and a count in memory, and the last ones of each tile a turn while others have
-ended.  Which is more is for a measurement to say: the knob `one_launch` is off until one has.
+ended.  The static model puts the difference at the launch, some 2 us, and knows nothing of many
+counts that meet at one place: the knob `one_launch` is off until a device has been asked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import prod
 
 from tedsl.expr.nodes import Axis
@@ -33,28 +34,30 @@ def one_launch(s: Schedule, name: str) -> bool:
 
 
 def finish_last(
-    s: Schedule, root: Stage, fold: str, partial: Stage, axes: Mapping[Axis, Axis]
+    s: Schedule, root: Stage, inner: Sequence[str], partial: Stage, axes: Mapping[Axis, Axis]
 ) -> bool:
-    """Compute `root`, which reads the `fold` of parts, in the last programs of `partial`: in the
-    tiles that its programs have.  False, and nothing done, where no loop of that grid is over the
-    parts alone.
+    """Compute `root`, which reads the folds of parts `inner`, in the last programs of `partial`: in
+    the tiles that its programs have.  False, and nothing done, where no loop of that grid is over
+    the parts alone.
 
-    The axes of `partial` are the number of the part, then those of the fold, which `axes` give in
-    terms of those of `root`.
+    The axes of `partial` are the number of the part, then those of the last fold, which `axes` give
+    in terms of those of `root`.
     """
     number, *rest = definitions(s)[partial.name].axes
     found = partial.plan
     if found.mark(number).kind is not LoopKind.PROGRAM or number not in frozenset(found.leaf_axes):
         return False
-    stage = s[fold]
-    own = [axes[axis] for axis in definitions(s)[fold].axes]
+    own = [axes[axis] for axis in definitions(s)[inner[-1]].axes]
     place, tile = _tiles_like(root, found, dict(zip(rest, own, strict=True)))
-    for axis in reduce_axes(stage):
-        depth = AT_ONCE // max(tile, 1)
-        if depth >= FEW:
-            _, piece = stage.split(axis, factor=min(depth, pow2_at_least(volume([axis]) or depth)))
-            stage.vectorize(piece)
-    stage.compute_at(root, place)
+    depth = AT_ONCE // max(tile, 1)
+    for name in reversed(inner):
+        stage = s[name]
+        for axis in reduce_axes(stage):
+            if depth >= FEW:
+                parts = pow2_at_least(volume([axis]) or depth)
+                _, piece = stage.split(axis, factor=min(depth, parts))
+                stage.vectorize(piece)
+        stage.compute_at(root, place)
     root.compute_last(partial)
     return True
 

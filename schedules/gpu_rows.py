@@ -37,7 +37,7 @@ from tedsl.schedules.gpu_lanes import (
     may_have_lanes,
     split_in_lanes,
 )
-from tedsl.schedules.gpu_parts import split_chain, spread
+from tedsl.schedules.gpu_parts import split_chain
 from tedsl.schedules.gpu_tiles import bind_all, pick_warps, staying
 from tedsl.schedules.loops import fused
 from tedsl.scheduling.plan import AttachKind
@@ -257,7 +257,6 @@ def _looped_rows(s: Schedule, group: Group, nest: _Rows) -> None:
         inline_between(s, group.inner)
         group.inner = [name for name in group.inner if reduce_axes(s[name])]
         if nest.crossed is None and not group.beside and split_chain(s, group, ends):
-            spread(s, group)
             return
     each, place = _tile_of_rows(s, nest, None, 0)
     view = definitions(s)

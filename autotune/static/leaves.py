@@ -50,13 +50,14 @@ class Loop:
 @dataclass(frozen=True, slots=True, eq=False)
 class Leaf:
     """One statement: its loops (outermost first), how often a mean program runs it, how often each
-    sampled one does, and the points of its tile."""
+    sampled one does, and the points of its tile.  Only the last of `group` programs runs it."""
 
     stmt: Work
     loops: tuple[Loop, ...]
     times: float
     sampled: Floats
     place: int
+    group: float = 1.0
 
     @property
     def points(self) -> int:
@@ -139,6 +140,7 @@ class _Flattening:
         self.nest = nest
         self.points = Points(env)
         self.counts = counts
+        self.group = 1.0
 
     def visit(self, stmt: Stmt, loops: tuple[Loop, ...], times: Floats) -> None:
         """Add the leaves of `stmt`, which runs `times` in the sampled programs."""
@@ -155,15 +157,18 @@ class _Flattening:
                     share = np.asarray(self.points.value(condition), dtype=np.float64)
                 self.visit(body, loops, times * share)
             case Finish(count=count, body=body):
-                # One program of several does it: a share of it is each one's.
-                self.visit(body, loops, times / np.maximum(self.points.value(count), 1))
+                programs = float(np.max(np.asarray(self.points.value(count))))
+                self.group, before = max(programs, 1.0), self.group
+                self.visit(body, loops, times / self.group)
+                self.group = before
             case Allocate(buffer=buffer, body=body):
                 begin = len(self.nest.leaves)
                 self.visit(body, loops, times)
                 self.nest.scopes[buffer] = (begin, len(self.nest.leaves))
             case Store() | Accumulate() | Dot():
                 place = len(self.nest.leaves)
-                self.nest.leaves.append(Leaf(stmt, loops, float(times.mean()), times, place))
+                mean = float(times.mean())
+                self.nest.leaves.append(Leaf(stmt, loops, mean, times, place, self.group))
             case _:
                 for inner in sub_stmts(stmt):
                     self.visit(inner, loops, times)

@@ -87,8 +87,8 @@ def _simplified(stmt: Stmt, facts: Facts, lanes: frozenset[Axis] = frozenset()) 
             inner = _simplified(body, facts, lanes)
             if is_empty(inner):
                 return inner
-            done = map_own_exprs(stmt, lambda e: simplify(e, facts))
-            return done if inner is body else replace(done, body=inner)
+            done = stmt if inner is body else replace(stmt, body=inner)
+            return map_own_exprs(done, lambda e: simplify(e, facts))
         case Guard():
             return _simplified_guard(stmt, facts, lanes)
         case _:

@@ -58,6 +58,14 @@ def product(m: int, n: int, depth: int, element: str = "bfloat16") -> Tensor:
     return te.compute((m, n), lambda i, j: te.relu(z[i, j] + bias[j]).astype(element), name="y")
 
 
+def log_sum_exp(m: int, n: int) -> Tensor:
+    x = c.p(m, n)
+    k, r = te.reduce_axis((0, n), "k"), te.reduce_axis((0, n), "r")
+    top = te.compute((m,), lambda i: te.max(x[i, k], axis=k), name="top")
+    z = te.compute((m,), lambda i: te.sum(te.exp(x[i, r] - top[i]), axis=r), name="z")
+    return te.compute((m,), lambda i: top[i] + te.log(z[i]), name="y")
+
+
 CASES: dict[str, Callable[[], Tensor]] = {
     "mean squares": lambda: mean_squares(120, 1031),
     "largest": lambda: total(70_000),
@@ -101,6 +109,16 @@ def test_two_folds_with_parts_of_their_own_stay_apart() -> None:
     high = te.compute((), lambda: te.max(x[j], axis=j), name="high")
     y = te.compute((), lambda: high() - low(), name="y")
     assert not chosen(y)
+
+
+def test_dependent_folds_of_long_rows() -> None:
+    """Parts are a choice of their own, and so is who merges them."""
+    case = RuleCase("log_sum_exp", lambda: log_sum_exp(3, 20_000))
+    assert kernels(interpreted(case, "cuda")) == 1, "a program for each row"
+    assert kernels(interpreted(case, "cuda", {"y.parts": 4})) == 2
+    merged = {"y.parts": 4, "y.one_launch": True}
+    assert kernels(interpreted(case, "cuda", merged)) == 1
+    assert kernels(interpreted(case, "cuda", {**merged, "y.part_lanes": False})) == 1
 
 
 @pytest.mark.ptxas

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from lowering import agrees
+from lowering import agrees, same_in_any_order
 from refusals import refused
 
 import tedsl as te
@@ -116,6 +116,7 @@ def test_rows(rows: int, columns: int) -> None:
     r = parts(rows, columns)
     r.s[r.D].compute_last(r.s[r.P])
     assert agrees(r.s, bound=1e-5)
+    assert same_in_any_order(r.s)
 
 
 def called(s: te.Schedule, *arrays: Any, target: str = "triton-interpret") -> Any:
@@ -184,6 +185,7 @@ def test_parts_of_dependent_reductions() -> None:
     s[L].compute_last("Z.rf")
     assert len(te.lower(s, "triton-interpret").funcs) == 1
     assert agrees(s, bound=1e-4)
+    assert same_in_any_order(s)
 
 
 def test_an_atomic_sum_and_what_follows() -> None:
@@ -224,6 +226,7 @@ def test_two_results_of_the_same_parts() -> None:
         s[t].compute_last(P)
     assert [f.counter.name for f in finishes(s)] == ["D_count", "E_count"]
     assert agrees(s)
+    assert same_in_any_order(s)
 
 
 # --- legality
@@ -379,13 +382,13 @@ def test_not_with_stages_beside() -> None:
     s = te.create_schedule([D, B])
     s[P].bind(s[P].op.axis[0], "blockIdx.x")
     s[B].compute_with(s[P])
-    with refused(s, "the grid of P has programs of B as well", "share the loops"):
+    with refused(s, "B runs in the kernel of P without sharing all loops", "share the grid"):
         s[D].compute_last(P)
     s[B].compute_root()
     s[D].compute_last(P)
     with refused(s, "D runs together with B", "s[D].compute_root()"):
         s[B].compute_with(s[D])
-    with refused(s, "the grid of P has programs of B as well"):
+    with refused(s, "B runs in the kernel of P without sharing all loops"):
         s[B].compute_with(s[P])
 
 
@@ -407,6 +410,13 @@ def test_with_stages_in_the_same_loops() -> None:
     s[D].compute_root()
     with refused(s, "Q runs together with P", "name P"):
         s[D].compute_last(Q)
+    s = te.create_schedule(D)
+    for axis in s[P].op.axis:
+        s[P].parallel(axis)
+    s[Q].compute_with(s[P], s[P].op.axis[0])
+    s[D].parallel(s[D].op.axis[0])
+    with refused(s, "Q runs in the kernel of P without sharing all loops", "share the grid"):
+        s[D].compute_last(P)
 
 
 def test_what_belongs_to_a_scan() -> None:
@@ -415,6 +425,7 @@ def test_what_belongs_to_a_scan() -> None:
     first = te.compute((1, 4), lambda _, i: X[0, i], name="first")
     step = te.compute((8, 4), lambda t, i: state[t - 1, i] + X[t, i], name="step")
     R = te.scan(first, step, state, inputs=[X], name="R")
+    assert isinstance(R, te.Tensor)
     D = te.compute((4,), lambda i: R[7, i], name="D")
     s = te.create_schedule(D)
     with refused(s, "scan"):

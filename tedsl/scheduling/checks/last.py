@@ -32,7 +32,14 @@ from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
 from tedsl.scheduling.relations import constant, reached
 from tedsl.scheduling.scans import role, scan_of
 from tedsl.scheduling.separate import separate_axes
-from tedsl.scheduling.together import finishers, followers, grid_loops, group_of, path_between
+from tedsl.scheduling.together import (
+    depth,
+    finishers,
+    followers,
+    grid_loops,
+    group_of,
+    path_between,
+)
 
 _GRID = (LoopKind.PARALLEL, LoopKind.PROGRAM)
 
@@ -155,11 +162,12 @@ def _leader_problem(plan: Plan, stage: StagePlan, leader: StagePlan) -> Problem 
             "they have done so",
             f"compute {stage.name} inside {name} with compute_at, or leave it a kernel of its own",
         )
-    beside = [each.name for each in followers(plan, leader) if each.join and each.join.axis is None]
-    if beside:
+    apart = [s for s in followers(plan, leader) if depth(plan, s) < len(grid_loops(leader))]
+    if apart:
         return Problem(
-            f"the grid of {name} has programs of {beside[0]} as well, which feed no tile",
-            f"give {beside[0]} a kernel of its own, or let it share the loops of {name}",
+            f"{apart[0].name} runs in the kernel of {name} without sharing all loops of its grid: "
+            "not every program feeds a tile",
+            f"give {apart[0].name} a kernel of its own, or let it share the grid of {name}",
         )
     if (leader.launch.num_ctas or 1) > 1:
         return Problem(
@@ -172,8 +180,7 @@ def _leader_problem(plan: Plan, stage: StagePlan, leader: StagePlan) -> Problem 
 def _grid_problem(plan: Plan, stage: StagePlan, leader: StagePlan) -> Problem | None:
     for each in (stage, leader):
         grid, known = grid_loops(each), labels(each)
-        deeper = [a for a in each.leaf_axes[len(grid) :] if each.mark(a).kind in _GRID]
-        deeper = [a for a in deeper if a not in frozenset(grid)]
+        deeper = [a for a in each.loop_order[len(grid) :] if each.mark(a).kind in _GRID]
         if deeper:
             return Problem(
                 f"{known[deeper[0]]} of {each.name} runs in parallel inside another loop: the "
@@ -266,7 +273,7 @@ class _Tiles:
 
     def read_problem(self) -> Problem | None:
         """Each tile reads what its own programs store."""
-        stored = {
+        stored: dict[Operation, StagePlan] = {
             s.op: s for s in self.plan.stages if self._runs_in(s, (self.leader, *self._beside()))
         }
         found = False
