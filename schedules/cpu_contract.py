@@ -28,9 +28,9 @@ from tedsl.schedules.loops import fused
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
 
-# Panels from which each packs its operand once: there are enough for the threads without cutting
-# the rows as well.
-PANELS = 16
+# Tasks that are enough for the threads; with fewer panels the rows are cut as well, and each block
+# of them copies its operand again.
+TASKS = 32
 # Elements along a row of an operand that are turned at a time.
 TURNED = 64
 # Rows of a tile that take as long as all else that a tile costs.
@@ -55,14 +55,15 @@ def contract(s: Schedule, group: Group) -> None:
     # The panel of a copied operand serves all tiles beside each other, whatever axes they are on.
     within = [mapping[a] for a in side[:-1]]
     around = [a for a in root.axes if a is not row and a is not column and not among(a, within)]
-    tiles = [*within, ro]
-    count = volume((*within, row))
+    heights = [extent_of(a) for a in within]
+    heights.append(None if extent_of(row) is None else -(-(extent_of(row) or 0) // tall))
+    longer = next((n for n, height in enumerate(heights) if height != 1), len(heights) - 1)
     panels = None if extent_of(column) is None else -(-(extent_of(column) or 0) // wide)
-    tasks = (volume(around) or 1) * (panels or PANELS)
-    first = extent_of(within[0]) if within else None if count is None else -(-count // tall)
-    blocks = min(8, pow2_at_least(-(-PANELS // tasks)))
-    blocks = pick(s, f"{stage.name}.row_blocks", (1, 2, 4, 8), blocks, first)
-    rb, tiles[0] = stage.split(tiles[0], nparts=blocks)
+    tasks = (volume(around) or 1) * (panels or TASKS)
+    blocks = min(16, pow2_at_least(-(-TASKS // tasks)))
+    blocks = pick(s, f"{stage.name}.row_blocks", (1, 2, 4, 8, 16), blocks, heights[longer])
+    tiles = [*within, ro]
+    rb, tiles[longer] = stage.split(tiles[longer], nparts=blocks)
     stage.reorder(*around, rb, co, *tiles, ri, ci)
     stage.vectorize(ri)
     stage.vectorize(ci)
