@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from tedsl.expr.nodes import Axis, TensorRead
 from tedsl.expr.tensor import ComputeOp
-from tedsl.expr.visit import reads
+from tedsl.expr.visit import axes_of, reads
 from tedsl.runtime.processor import processor
 from tedsl.schedules.analysis import (
     Contraction,
@@ -145,22 +145,36 @@ def _contract_inner(
     operand is at that over panels."""
     op = view[inner.name]
     inner.compute_at(stage, places[0])
-    folded = op.reduce_axes
+    column = next(a for a in op.axes if mapping.get(a) is tile[1])
+    folded = _in_step(op, column)
     inner.reorder(*folded, *op.axes)
     for axis in op.axes:
         if among(mapping.get(axis), tile):
             inner.vectorize(axis)
     length = extent_of(folded[-1])
-    steps = [n for n in (1, 2, 4, 8) if length is not None and length % n == 0]
+    steps = [n for n in (1, 2, 3, 4, 5, 7, 8) if length is not None and length % n == 0]
+    steps = [n for n in steps if n in (1, 2, 4, 8) or n == length]
     unroll = pick(s, f"{stage.name}.unroll", steps, max([n for n in steps if n <= 4], default=1))
     if unroll > 1:
         _, ki = inner.split(folded[-1], factor=unroll)
         inner.reorder(ki, *op.axes)
         inner.unroll(ki)
-    column = next(a for a in op.axes if mapping.get(a) is tile[1])
     found = packable(view, inner, column)
     if volume(folded) is not None and found and flip(s, f"{stage.name}.pack", True):
         pack(s, inner, stage, found, column, places[1])
+
+
+def _in_step(op: ComputeOp, column: Axis) -> tuple[Axis, ...]:
+    """The folded axes in the order in which they lie in the operand that is not in lanes: its
+    elements are taken one by one, those of the lanes a vector at a time."""
+    single = [r for r in reads(*op.bodies) if column not in axes_of(*r.indices)]
+    places: dict[Axis, int] = {}
+    for read in single[:1]:
+        for place, index in enumerate(read.indices):
+            places.update({axis: place for axis in axes_of(index)})
+    if any(axis not in places for axis in op.reduce_axes):
+        return op.reduce_axes
+    return tuple(sorted(op.reduce_axes, key=lambda axis: places[axis]))
 
 
 def packable(view: View, inner: Stage, column: Axis) -> list[TensorRead]:
