@@ -201,9 +201,11 @@ class _Staging:
     def streams(self) -> int:
         """Bytes of what a loop without products loads ahead.
 
-        Where the loop stores too, what stands still is loaded again in each iteration.
+        Where the loop stores too, what stands still is loaded again in each iteration.  What
+        several statements read of the same place is loaded once.  Folds in the loop find it there.
         """
-        total: dict[int, int] = {}
+        total: dict[Loop, int] = {}
+        loaded: set[tuple[Loop, Buffer, int, bytes]] = set()
         storing = {id(m.leaf.loops[-1]) for m in self.moves if m.writes and m.leaf.loops}
         products = {id(n.loops[-1]) for n in self.nest.leaves if _is_product(n)}
         for move in self.moves:
@@ -212,11 +214,15 @@ class _Staging:
                 continue
             inside = move.moving == len(loops) or id(loops[-1]) in storing
             wide = move.layout.vector(move.buffer.dtype.nbytes) >= 4
+            load = (loops[-1], move.buffer, move.first, move.pattern)
+            if load in loaded:
+                continue
             if inside and wide and not move.writes and loops[-1].loop.num_stages:
+                loaded.add(load)
                 copies = max(0, pipelined(self.nest, loops[-1]) - 1)
                 nbytes = max(move.nbytes, move.buffer.dtype.nbytes)
-                total[id(loops[-1])] = total.get(id(loops[-1]), 0) + copies * nbytes
-        return max(total.values(), default=0)
+                total[loops[-1]] = total.get(loops[-1], 0) + copies * nbytes
+        return max((nbytes + self.folds(loop) for loop, nbytes in total.items()), default=0)
 
     def results(self) -> tuple[int, bool]:
         """Bytes of tiles that the copy engine stores, and whether a loop goes on around them."""
@@ -252,12 +258,14 @@ class _Staging:
                 most = max(most, min(size, pieces))
         return most
 
-    def folds(self) -> int:
-        """Bytes through which warps combine what each has folded."""
+    def folds(self, inside: Loop | None = None) -> int:
+        """Bytes through which warps combine what each has folded, in one loop or anywhere."""
         most = 0
         for leaf in self.nest.leaves:
             stmt = leaf.stmt
             if not isinstance(stmt, Accumulate) or self.warps == 1:
+                continue
+            if inside is not None and inside not in leaf.loops:
                 continue
             kept = frozenset(walk(*stmt.indices))
             folded = math.prod(t.extent for t in stmt.tile if t.axis not in kept)

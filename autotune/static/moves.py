@@ -37,6 +37,7 @@ class Move:
         staged: True when the copy engine moves it, not the threads.
         moving: the innermost loop that changes the address, as a number of loops from outside.
         indices, mask: of the access.
+        first: the address of the first element, in elements.
         pattern: equal for accesses whose addresses differ by a constant.
         scattered: True when an index was read from memory.
     """
@@ -52,6 +53,7 @@ class Move:
     moving: int
     indices: tuple[Expr, ...]
     mask: Expr | None
+    first: int
     pattern: bytes
     scattered: bool
 
@@ -193,6 +195,7 @@ class Probe:
             moving,
             tuple(indices),
             mask,
+            base,
             (at - base).tobytes(),
             any(isinstance(node, Load) for node in walk(*indices)),
         )

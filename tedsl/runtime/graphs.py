@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from tedsl.errors import BackendError
 from tedsl.ir.nodes import HostCall, Module
-from tedsl.runtime.forms import TORCH, Address, addresses_like, form_of
+from tedsl.runtime.forms import TORCH, Addresses, addresses_like, form_of
 from tedsl.runtime.order import ArgumentOrder
 from tedsl.target import Target, TargetKind
 
@@ -71,7 +71,7 @@ class GraphedKernel:
         self._graphs: dict[tuple[object, ...], _Captured] = {}
         # What tells inputs like those of the last call, places and addresses of those that are read
         # where they are, and the recording.
-        self._like: tuple[tuple[Address, ...], tuple[tuple[int, int], ...], _Captured] | None = None
+        self._like: tuple[Addresses, tuple[tuple[int, int], ...], _Captured] | None = None
 
     def __repr__(self) -> str:
         return f"<tedsl.GraphedKernel {self._name}, {len(self._graphs)} graphs>"
@@ -111,11 +111,9 @@ class GraphedKernel:
         """The recording for such arguments; captured when there is none."""
         if self._like is not None and not scalars:
             like, read, captured = self._like
-            if len(inputs) == len(like):
-                addresses = [of(each) for of, each in zip(like, inputs, strict=True)]
-                same = all(addresses[place] == at for place, at in read)
-                if same and -1 not in addresses:
-                    return captured
+            known = like(inputs)
+            if known is not None and all(known[place] == at for place, at in read):
+                return captured
         TORCH.find()
         form, addresses, _ = form_of(inputs, (), scalars)
         if form is None or not all(isinstance(each, TORCH.types) for each in inputs):

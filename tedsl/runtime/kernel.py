@@ -21,7 +21,7 @@ from tedsl.ir.nodes import Module
 from tedsl.ir.printer import print_expr, print_module
 from tedsl.runtime.arguments import ArraySpec, Binding, Signature
 from tedsl.runtime.arrays import ArrayView, Device, numpy_pointer
-from tedsl.runtime.forms import TORCH, Address, addresses_like, form_of
+from tedsl.runtime.forms import TORCH, Addresses, addresses_like, form_of
 from tedsl.runtime.graphs import GraphedKernel
 from tedsl.runtime.memory import numpy_allocator, torch_allocator
 from tedsl.runtime.order import ArgumentOrder
@@ -142,7 +142,7 @@ class _Prepared:
 class _Like:
     """What tells arguments, the last `outs` of them results, that have the form of `known`."""
 
-    of: tuple[Address, ...]
+    addresses: Addresses
     known: _Prepared
     outs: int
 
@@ -302,15 +302,15 @@ class Kernel(Viewable):
             outs = self._given(out)
         arguments = (*inputs, *outs) if outs else inputs
         like = self._like
-        if like is None or scalars or len(outs) != like.outs or len(arguments) != len(like.of):
+        if like is None or scalars or len(outs) != like.outs:
             return self._call(inputs, outs, scalars)
-        pointers: list[int] = []
+        pointers = like.addresses(arguments)
+        if pointers is None:
+            return self._call(inputs, outs, scalars)
         low = 0
-        for address_of, array in zip(like.of, arguments, strict=True):
-            pointer = address_of(array)
+        for pointer in pointers:
             low |= pointer
-            pointers.append(pointer)
-        if low < 0 or low % _MAX_ITEM or (outs and like.known.outputs_unfit(pointers, outs)):
+        if low % _MAX_ITEM or (outs and like.known.outputs_unfit(pointers, outs)):
             return self._call(inputs, outs, scalars)
         return self._run(like.known, arguments, outs, pointers)
 

@@ -99,12 +99,22 @@ def kernel_of(plan: Plan, stage: StagePlan) -> StagePlan:
     return stage
 
 
+def runs_beside(plan: Plan, reader: StagePlan, host: StagePlan) -> bool:
+    """True when `reader` is in the kernel of `host`, or runs in the loop that `host` is attached
+    at: what is folded along with `host` is at hand there."""
+    if kernel_of(plan, reader) is kernel_of(plan, host):
+        return True
+    around = enclosing_loops(plan, host)
+    own = frozenset((*enclosing_loops(plan, reader), *running(plan, reader)))
+    return bool(around) and own.issuperset(around)
+
+
 def exported(plan: Plan, stage: StagePlan) -> bool:
     """True when what an online stage has folded is also stored for other kernels or the caller."""
-    kernel = kernel_of(plan, stage)
     if is_output(plan, stage.op):
         return True
-    return any(kernel_of(plan, reader) is not kernel for reader in loop_readers(plan, stage.op))
+    host = plan.stage(stage.attach.stage)
+    return not all(runs_beside(plan, each, host) for each in loop_readers(plan, stage.op))
 
 
 def infer(plan: Plan, only: frozenset[str] | None = None) -> Bounds:
@@ -282,8 +292,7 @@ def _online_regions(
     kernel: some run after the loop, inside the loops around its host."""
     host = plan.stage(stage.attach.stage)
     own = frozenset(enclosing_loops(plan, stage))
-    kernel = kernel_of(plan, host)
-    readers = [(reader, read) for reader, read in readers if kernel_of(plan, reader) is kernel]
+    readers = [(reader, read) for reader, read in readers if runs_beside(plan, reader, host)]
     inside = [
         (reader, read)
         for reader, read in readers
@@ -297,11 +306,11 @@ def _online_regions(
 
 def covered(plan: Plan, stage: StagePlan, bounds: Bounds) -> tuple[Range, ...]:
     """The box of an online stage that the readers in its kernel read in all iterations together."""
-    kernel = kernel_of(plan, stage)
+    host = plan.stage(stage.attach.stage)
     inside = [
         (reader, read)
         for reader, read in _readers(plan)[stage.name]
-        if kernel_of(plan, reader) is kernel
+        if runs_beside(plan, reader, host)
     ]
     return _region(plan, stage, inside, bounds.stages, plan_facts(plan), ())
 

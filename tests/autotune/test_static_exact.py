@@ -13,17 +13,17 @@ from tedsl.backends.triton.emit import emit
 
 pytestmark = [pytest.mark.ptxas, pytest.mark.uncompiled("compiled here, for one device")]
 CASES = {
-    "product": (product(4096, 4096, 4096), 40),
-    "small product": (product(512, 512, 512, "float16"), 20),
-    "softmax": (softmax(16384, 4096), 20),
-    "norm": (norm(16384, 8192), 20),
+    "product": (product(4096, 4096, 4096), 40, 0.45),
+    "small product": (product(512, 512, 512, "float16"), 20, 0.45),
+    "softmax": (softmax(16384, 4096), 20, 0.75),
+    "norm": (norm(16384, 8192), 20, 0.75),
 }
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_shared_memory(name: str) -> None:
-    """Exact for about half, near for nearly all; what is refused cannot launch."""
-    tensor, count = CASES[name]
+    """Exact for a share, near for nearly all; what is refused cannot launch."""
+    tensor, count, share = CASES[name]
     exact = near = total = 0
     for candidate, module in drawn(tensor, count, seed=11):
         (truth,) = early.allocate(emit(module, HOPPER))
@@ -33,7 +33,7 @@ def test_shared_memory(name: str) -> None:
         near += abs(found.shared - truth.shared) <= max(4096, truth.shared // 8)
         if found.cannot_launch is not None:
             assert truth.shared > H200.shared_block, candidate.key
-    assert exact >= 0.45 * total
+    assert exact >= share * total
     assert near >= 0.9 * total
 
 

@@ -33,12 +33,14 @@ PEERS = (
     EAGER, COMPILED, TUNED, AUTOGRAD, FLEX, CUDNN, FLASH, SCALED, FOREACH, FUSED, NUMPY, COPY,
     LIMIT,
 )  # fmt: skip
+CHARTED = (EAGER, COMPILED, TUNED, FLEX, CUDNN, FOREACH, NUMPY, COPY, LIMIT)
 SHORT = 20
 """Rows up to which the README has them all."""
-Report = Mapping[str, Any]
-
-
 MANY_ROWS = 40
+"""Rows from which the chart has their lines instead."""
+BAR, GAP = 0.1, 1.0
+"""Inches of a bar of the chart, and bars between two groups."""
+Report = Mapping[str, Any]
 
 
 def write(results: Path, readme: Path = README) -> None:
@@ -183,61 +185,68 @@ def static_table(report: Report) -> str:
 
 def chart(report: Report, path: Path) -> None:
     """Bars of how many times longer the peers took, as SVG and PNG; they start at 1, on a scale
-    where half and twice are equally far from it.  A group for each row, or where there are many,
-    for each line of the summary, with the geometric mean of its rows."""
+    where half and twice are equally far from it."""
     try:
         pyplot: Any = plotting()
     except ImportError:
         return  # the tables do without
-    rows = [row for row in report["rows"] if "times" in row]
-    peers = [EAGER, COMPILED, TUNED, FLEX, CUDNN, NUMPY, COPY]
-    used = [name for name in peers if any(name in row["times"] for row in rows)]
-    if not rows or not used:
+    groups = grouped(report)
+    if not groups:
         return
-    groups = grouped(report, rows)
-    figure, axes = pyplot.subplots(figsize=(9, 1.2 + 0.16 * len(groups) * len(used)))
-    height = 0.8 / len(used)
-    shown = [1.0]
-    for place, name in enumerate(used):
-        own = [
-            (n, [t[name]["ms"] / t[OURS]["ms"] for t in times if name in t])
-            for n, times in enumerate(groups.values())
-        ]
-        own = [(n, found) for n, found in own if found]
-        ratios = [statistics.geometric_mean(found) for _, found in own]
-        shown += ratios
-        axes.barh(
-            [n + place * height for n, _ in own],
-            [ratio - 1.0 for ratio in ratios],
-            left=1.0,
-            height=height,
-            label=name,
-        )
+    thick = BAR * (sum(map(len, groups.values())) + GAP * len(groups))
+    figure, axes = pyplot.subplots(figsize=(9, 1.3 + thick), layout="constrained")
+    colours = dict(zip(CHARTED, pyplot.get_cmap("tab10").colors, strict=False))
+    middles: list[float] = []
+    y = 0.0
+    for ratios in groups.values():
+        for number, (peer, ratio) in enumerate(ratios.items()):
+            axes.barh(y + number, ratio - 1.0, left=1.0, height=1.0, color=colours[peer])
+        middles.append(y + (len(ratios) - 1) / 2)
+        y += len(ratios) + GAP
     axes.axvline(1.0, color="black", linewidth=0.8)
-    axes.set_yticks([n + 0.4 for n in range(len(groups))], list(groups), fontsize=7)
-    axes.set_ylim(len(groups), -0.5)
+    axes.set_yticks(middles, list(groups), fontsize=7)
+    axes.set_ylim(y - GAP, -1.0)
     axes.set_xscale("log", base=2)
+    shown = [1.0, *(ratio for ratios in groups.values() for ratio in ratios.values())]
     low, high = math.floor(math.log2(min(shown))), math.ceil(math.log2(max(shown)))
-    ticks = [2.0**n for n in range(low, high + 1)]
-    axes.set_xticks(ticks, [f"{tick:g}x" for tick in ticks])
+    ticks = range(low, high + 1)
+    axes.set_xticks(
+        [2.0**n for n in ticks], [f"{2**n}x" if n >= 0 else f"1/{2**-n}x" for n in ticks]
+    )
     axes.set_xlabel("time of a peer over that of tedsl: right of 1x tedsl is faster")
     axes.set_title(where(report).strip(), fontsize=7)
-    axes.legend(fontsize=7)
-    figure.tight_layout()
+    used = [peer for peer in CHARTED if any(peer in ratios for ratios in groups.values())]
+    handles = [pyplot.Rectangle((0, 0), 1, 1, color=colours[peer]) for peer in used]
+    figure.legend(handles, used, fontsize=7, ncols=4, loc="outside lower center")
     # Without the date, so that the same results give the same file.
     figure.savefig(path.with_suffix(".svg"), metadata={"Date": None})
     figure.savefig(path.with_suffix(".png"), dpi=120)
     pyplot.close(figure)
 
 
-def grouped(report: Report, rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """The times of each row under its name, or of many rows under the titles of their lines."""
-    titles = {line["line"]: line["title"] for line in report.get("summary") or []}
-    found: dict[str, list[Any]] = {}
+def grouped(report: Report) -> dict[str, dict[str, float]]:
+    """What to draw: for each row its peers with their times over ours; where there are many rows,
+    for each line of the summary the geometric means over its rows.
+
+    A copy stands only where it is asked for: it says nothing about what computes.
+    """
+    lines = {line["line"]: line for line in report.get("summary") or []}
+    rows = [row for row in report["rows"] if "times" in row]
+    found: dict[str, dict[str, list[float]]] = {}
     for row in rows:
-        many = len(rows) > MANY_ROWS and row.get("line") in titles
-        found.setdefault(titles[row["line"]] if many else row["name"], []).append(row["times"])
-    return found
+        line = lines.get(row.get("line"))
+        many = len(rows) > MANY_ROWS and line is not None
+        asked = {bar["peer"] for bar in line["bars"]} if line else {COPY}
+        own = found.setdefault(line["title"] if line and many else row["name"], {})
+        for peer in CHARTED:
+            if peer in row["times"] and (peer != COPY or peer in asked):
+                ratio = row["times"][peer]["ms"] / row["times"][OURS]["ms"]
+                own.setdefault(peer, []).append(ratio)
+    means = {
+        title: {peer: statistics.geometric_mean(ratios) for peer, ratios in peers.items()}
+        for title, peers in found.items()
+    }
+    return {title: peers for title, peers in means.items() if peers}
 
 
 def plotting() -> Any:

@@ -110,6 +110,15 @@ def test_results_that_are_wanted_themselves_are_stored_by_their_own_kernel() -> 
 # Lanes -----------------------------------------------------------------------------------------
 
 
+def test_what_runs_beside_reads_a_chain_of_one_loop() -> None:
+    """Found by drawn decisions: `loss` runs in the loop of `slope`, and reads what goes along."""
+    case = RuleCase("both", lambda: c.loss_and_slope(6, 700))
+    asked = {"slope.whole_row": False, "slope.lanes": False, "slope.block": 512, "slope.rows": 2}
+    s = interpreted(case, "cuda", asked)
+    assert s["top"].plan.attach.online and kernels(s) == ["slope"]
+    compiled(case, "triton-interpret", asked)
+
+
 def test_lanes_exchange_nothing_in_the_loop() -> None:
     source = printed(schedule_for(c.loss_and_slope(8192, 128256, "bfloat16"), CUDA))
     fold, _ = loops(source)
