@@ -30,6 +30,8 @@ from typing import Any, BinaryIO, NoReturn, Protocol, runtime_checkable
 from tedsl.errors import BackendError, InternalError, LowerError, ScheduleError, TedslError
 
 Message = dict[str, Any]
+END_OF_PRINT = b"\0"
+"""What a keeper prints when the process that worked has ended, before another begins."""
 _PR_SET_PDEATHSIG = 1
 _SESSION = "tedsl.autotune.session"
 
@@ -163,6 +165,8 @@ def _keep(setup: Message, replies: BinaryIO, open_session: Callable[[Message], S
         _, status = os.waitpid(child, 0)
         end_child()  # and what it has left running
         child = 0
+        with suppress(OSError):
+            os.write(2, END_OF_PRINT)
         _write(replies, {"ended": os.waitstatus_to_exitcode(status)})
 
 

@@ -109,9 +109,9 @@ def tiles_with_regions(s: Schedule, group: Group) -> None:
     just before it, into a buffer that stays in the cache."""
     stage, op = s[group.root], definitions(s)[group.root]
     row, column = op.axes[-2:]
-    tall = pick(s, f"{stage.name}.tall", (1, 8, 16, 32, 64, 128), 32, extent_of(row))
-    wide = pick(s, f"{stage.name}.width", (64, 128, 256, 512, 1024, 2048), 256, extent_of(column))
-    lanes = min(wide, pick(s, f"{stage.name}.lanes", (16, 64, 256), 256, wide))
+    tall = pick(s, f"{stage.name}.tall", (1, 8, 16, 32, 64, 128), 128, extent_of(row))
+    wide = pick(s, f"{stage.name}.width", (64, 128, 256, 512, 1024, 2048), 128, extent_of(column))
+    lanes = min(wide, pick(s, f"{stage.name}.lanes", (16, 64, 256), 16, wide))
     ro, ri = stage.split(row, factor=tall)
     co, ci = stage.split(column, factor=wide)
     stage.reorder(*op.axes[:-2], ro, co, ri, ci)

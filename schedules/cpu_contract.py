@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from tedsl.expr.nodes import Axis, TensorRead
 from tedsl.expr.tensor import ComputeOp
-from tedsl.expr.visit import reads
+from tedsl.expr.visit import axes_of, reads
 from tedsl.runtime.processor import processor
 from tedsl.schedules.analysis import (
     Contraction,
@@ -28,9 +28,9 @@ from tedsl.schedules.loops import fused
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
 
-# Panels from which each packs its operand once: there are enough for the threads without cutting
-# the rows as well.
-PANELS = 16
+# Tasks that are enough for the threads; with fewer panels the rows are cut as well, and each block
+# of them copies its operand again.
+TASKS = 32
 # Elements along a row of an operand that are turned at a time.
 TURNED = 64
 # Rows of a tile that take as long as all else that a tile costs.
@@ -55,14 +55,15 @@ def contract(s: Schedule, group: Group) -> None:
     # The panel of a copied operand serves all tiles beside each other, whatever axes they are on.
     within = [mapping[a] for a in side[:-1]]
     around = [a for a in root.axes if a is not row and a is not column and not among(a, within)]
-    tiles = [*within, ro]
-    count = volume((*within, row))
+    heights = [extent_of(a) for a in within]
+    heights.append(None if extent_of(row) is None else -(-(extent_of(row) or 0) // tall))
+    longer = next((n for n, height in enumerate(heights) if height != 1), len(heights) - 1)
     panels = None if extent_of(column) is None else -(-(extent_of(column) or 0) // wide)
-    tasks = (volume(around) or 1) * (panels or PANELS)
-    first = extent_of(within[0]) if within else None if count is None else -(-count // tall)
-    blocks = min(8, pow2_at_least(-(-PANELS // tasks)))
-    blocks = pick(s, f"{stage.name}.row_blocks", (1, 2, 4, 8), blocks, first)
-    rb, tiles[0] = stage.split(tiles[0], nparts=blocks)
+    tasks = (volume(around) or 1) * (panels or TASKS)
+    blocks = min(16, pow2_at_least(-(-TASKS // tasks)))
+    blocks = pick(s, f"{stage.name}.row_blocks", (1, 2, 4, 8, 16), blocks, heights[longer])
+    tiles = [*within, ro]
+    rb, tiles[longer] = stage.split(tiles[longer], nparts=blocks)
     stage.reorder(*around, rb, co, *tiles, ri, ci)
     stage.vectorize(ri)
     stage.vectorize(ci)
@@ -144,22 +145,36 @@ def _contract_inner(
     operand is at that over panels."""
     op = view[inner.name]
     inner.compute_at(stage, places[0])
-    folded = op.reduce_axes
+    column = next(a for a in op.axes if mapping.get(a) is tile[1])
+    folded = _in_step(op, column)
     inner.reorder(*folded, *op.axes)
     for axis in op.axes:
         if among(mapping.get(axis), tile):
             inner.vectorize(axis)
     length = extent_of(folded[-1])
-    steps = [n for n in (1, 2, 4, 8) if length is not None and length % n == 0]
+    steps = [n for n in (1, 2, 3, 4, 5, 7, 8) if length is not None and length % n == 0]
+    steps = [n for n in steps if n in (1, 2, 4, 8) or n == length]
     unroll = pick(s, f"{stage.name}.unroll", steps, max([n for n in steps if n <= 4], default=1))
     if unroll > 1:
         _, ki = inner.split(folded[-1], factor=unroll)
         inner.reorder(ki, *op.axes)
         inner.unroll(ki)
-    column = next(a for a in op.axes if mapping.get(a) is tile[1])
     found = packable(view, inner, column)
     if volume(folded) is not None and found and flip(s, f"{stage.name}.pack", True):
         pack(s, inner, stage, found, column, places[1])
+
+
+def _in_step(op: ComputeOp, column: Axis) -> tuple[Axis, ...]:
+    """The folded axes in the order in which they lie in the operand that is not in lanes: its
+    elements are taken one by one, those of the lanes a vector at a time."""
+    single = [r for r in reads(*op.bodies) if column not in axes_of(*r.indices)]
+    places: dict[Axis, int] = {}
+    for read in single[:1]:
+        for place, index in enumerate(read.indices):
+            places.update({axis: place for axis in axes_of(index)})
+    if any(axis not in places for axis in op.reduce_axes):
+        return op.reduce_axes
+    return tuple(sorted(op.reduce_axes, key=lambda axis: places[axis]))
 
 
 def packable(view: View, inner: Stage, column: Axis) -> list[TensorRead]:
