@@ -28,6 +28,8 @@ from tedsl.scheduling.stage import Stage
 KEPT = 1 << 19
 # Bytes of an input from which reading it twice takes longer than a loop.
 WORTH = 1 << 20
+# What the choice is called; one that a stage was asked for before stands.
+BESIDE = ".beside"
 # Pairs of kernels that are tried.
 TRIED = 64
 
@@ -48,6 +50,7 @@ def share_inputs(s: Schedule, beside: Beside) -> None:
         return
     view = definitions(s)
     joined = {name for name, _, _ in beside.joins}
+    asked = {knob.name.removesuffix(BESIDE) for knob in s.knobs if knob.name.endswith(BESIDE)}
     leaders: list[_Kernel] = []
     tried = 0
     for stage in s.stages:
@@ -55,6 +58,7 @@ def share_inputs(s: Schedule, beside: Beside) -> None:
         if kernel is None:
             continue
         near = [each for each in leaders if _shared(each, kernel)][: TRIED - tried]
+        near = [] if kernel.name in asked else near
         tried += len(near)
         if not any(_join(s, kernel, each) for each in near):
             leaders.append(kernel)
@@ -102,7 +106,7 @@ def _join(s: Schedule, kernel: _Kernel, leader: _Kernel) -> bool:
     turns = math.prod(n for _, n in leader.loops[:alike])
     part = max(_nbytes(t) for t in _shared(leader, kernel)) // turns
     default = "loops" if part <= KEPT else "alone"
-    if s.knob(f"{kernel.name}.beside", ("alone", "loops"), default) == "alone":
+    if s.knob(f"{kernel.name}{BESIDE}", ("alone", "loops"), default) == "alone":
         return False
     s[kernel.name].compute_with(s[leader.name], leader.loops[alike - 1][0])
     return True

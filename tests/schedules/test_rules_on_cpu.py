@@ -163,3 +163,16 @@ def test_parts_too_large_for_a_cache_stay_apart(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(cpu_shared, "KEPT", 1024)
     s = schedule_for(two_folds(640, 2000, (1,)), "cpu")
     assert [k.chosen for k in s.knobs if k.name.endswith(".beside")] == ["alone"]
+
+
+def test_what_was_decided_of_a_kernel_before_stands() -> None:
+    """Elements by themselves have a choice of the same name, with a default of its own."""
+    x = c.p(600, 1000)
+    up = te.compute((600, 1000), lambda i, j: te.exp(x[i, j]), name="up")
+    twice = te.compute((600, 1000), lambda i, j: up[i, j] * 2.0, name="twice")
+    half = te.compute((600, 1000), lambda i, j: up[i, j] * 0.5, name="half")
+    outputs = [up, twice, half]
+    s = schedule_for(outputs, "cpu")
+    assert "half.beside" in {knob.name for knob in s.knobs}
+    again = schedule_for(outputs, "cpu", {knob.name: knob.chosen for knob in s.knobs})
+    assert again.as_python() == s.as_python()
