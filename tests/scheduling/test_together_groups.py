@@ -68,3 +68,16 @@ def test_a_leader_stays_one(by_loops: bool) -> None:
     loops = [s["C"].leaf_iter_vars[0]] if by_loops else []
     with refused(s, "B already run together with A", "s[C].compute_with(s[A], ...)"):
         s["A"].compute_with(s["C"], *loops)
+
+
+def test_a_leader_does_not_read_what_goes_along_with_a_follower() -> None:
+    """Found by drawing chains: the refusal did not know which stage it was about."""
+    x = te.placeholder((4, 9), name="X")
+    j, k = (te.reduce_axis((0, 9), name=name) for name in "jk")
+    m = te.compute((4,), lambda i: te.max(x[i, j], axis=j), name="M")
+    total = te.compute((4,), lambda i: te.sum(te.exp(x[i, k] - m[i]), axis=k), name="L")
+    y = te.compute((4,), lambda i: te.tanh(m[i]), name="Y")
+    s = te.create_schedule([total, y])
+    s[total].online(s[total].op.reduce_axis[0])
+    with refused(s, "Y reads M: the one needs the other finished"):
+        s[total].compute_with(s[y], s[y].op.axis[0])

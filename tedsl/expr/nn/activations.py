@@ -76,13 +76,13 @@ def tanh(x: Tensor, name: str = "tanh") -> Tensor:
 
 
 @operator
-def leaky_relu(x: Tensor, negative_slope: float = 0.01, name: str = "leaky_relu") -> Tensor:
+def leaky_relu(x: Tensor, negative_slope: float | Expr = 0.01, name: str = "leaky_relu") -> Tensor:
     """x above 0, elsewhere `negative_slope` * x; floats of any shape."""
     return pointwise(lambda v: build.select(build.gt(v, 0.0), v, v * negative_slope), x, name)
 
 
 @operator
-def elu(x: Tensor, alpha: float = 1.0, name: str = "elu") -> Tensor:
+def elu(x: Tensor, alpha: float | Expr = 1.0, name: str = "elu") -> Tensor:
     """x above 0, elsewhere `alpha` * (exp(x) - 1) (Clevert and others, arXiv:1511.07289); floats of
     any shape."""
     return pointwise(lambda v: _elu(v, alpha), x, name)
@@ -95,7 +95,7 @@ def selu(x: Tensor, name: str = "selu") -> Tensor:
     return pointwise(lambda v: _elu(v, _SELU_ALPHA) * _SELU_SCALE, x, name)
 
 
-def _elu(v: Expr, alpha: float) -> Expr:
+def _elu(v: Expr, alpha: float | Expr) -> Expr:
     return build.select(build.gt(v, 0.0), v, functions.expm1(v) * alpha)
 
 

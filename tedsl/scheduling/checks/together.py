@@ -169,7 +169,9 @@ def _group_problem(
             start, end = way
             path = path_between(plan, start, end)
             reads = ", which reads ".join(reversed(path[:-1]))
-            return end if end.join is not None else members.get(start.name, end), Problem(
+            # One of the two follows; what goes along with a stage is where that stage is.
+            host = members.get(start.name) or members.get(start.attach.stage, end)
+            return end if end.join is not None else host, Problem(
                 f"{end.name} reads {reads}: the one needs the other finished",
                 f"compute {path[0]} inside {path[1]} with compute_at",
             )
