@@ -349,6 +349,8 @@ def _joinable(
         return None
     root = view[group.root]
     if not is_reduction(op):
+        if len(op.outputs) > 1:
+            return None  # a loop over a row inlines what stands between, which is of one result
         rows = {a for a in axes.values() if among(a, group.rows or ())}
         whole = group.rows is not None and len(rows) == len(group.rows)
         return (group, axes) if whole and not group.contracts else None

@@ -197,6 +197,7 @@ def symbolic() -> list[RuleCase]:
             _case(f"mlp m={m}", lambda: c.mlp(_size(), 33, 70), m=m),
             _case(f"embedding m={m}", lambda: c.embedding(_size(), 33, 5), m=m),
             _case(f"normalise_by_total n={m}", lambda: c.normalise_by_total(_size()), m=m),
+            _case(f"two_between_rows n={m}", lambda: c.two_between_rows(9, _size()), m=m),
             _case(f"middle m={m}", lambda: c.fold((3, _size(), 20), (1,)), m=m),
         ]
     return made
