@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tedsl.autotune.static.points import Points, Values
 from tedsl.expr.nodes import Axis, Expr, Var
 from tedsl.expr.visit import walk
-from tedsl.ir.nodes import For, Guard, Stmt
+from tedsl.ir.nodes import Finish, For, Guard, Stmt
 from tedsl.ir.visit import sub_stmts
 
 MOST = 1 << 21
@@ -69,8 +69,8 @@ class Counts:
             case For(start=start, end=end):
                 self._deciding[id(stmt)] = found
                 found |= _free(start, end)
-            case Guard(condition=condition):
-                found |= _free(condition)
+            case Guard(condition=decides) | Finish(count=decides):
+                found |= _free(decides)
             case _:
                 pass
         return found
@@ -84,6 +84,8 @@ class Counts:
             case Guard(condition=condition):
                 if _free(condition) <= values.keys():
                     weights = weights * np.asarray(Points(values).value(condition), np.float64)
+            case Finish(count=programs):  # one of them does it: a share of it is each one's
+                weights = weights / np.maximum(Points(values).value(programs), 1)
             case _:
                 pass
         count.inside += float(weights.sum())
