@@ -38,6 +38,7 @@ class Problem:
         self.function = function
         self.naming = Naming.of(self.outputs)
         self._last: tuple[str, Schedule] | None = None
+        self._default: tuple[str, Schedule] | None = None
 
     @property
     def name(self) -> str:
@@ -47,6 +48,8 @@ class Problem:
     def schedule(self, decisions: Decisions) -> Schedule:
         """The schedule that `decisions` (by name-free names) lead to."""
         asked = canonical(decisions)
+        if self._default is not None and self._default[0] == asked:
+            return self._default[1].copy()
         if self._last is None or self._last[0] != asked:
             self._last = (asked, self._made(decisions))
         return self._last[1].copy()
@@ -62,6 +65,13 @@ class Problem:
     def realise(self, decisions: Decisions) -> Realised:
         """What `decisions` lead to, in name-free terms."""
         schedule = self.schedule(decisions)
+        realised = self._realised(schedule)
+        if not decisions:  # often what is built in the end, when others have been tried
+            chosen = {knob.name: knob.chosen for knob in realised.knobs}
+            self._default = (canonical(chosen), schedule)
+        return realised
+
+    def _realised(self, schedule: Schedule) -> Realised:
         knobs = tuple(
             Knob(
                 self.naming.anonymous(knob.name),

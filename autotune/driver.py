@@ -23,8 +23,9 @@ from tedsl.autotune.lockfile import DEFAULT, LockFile
 from tedsl.autotune.records import Records, default_path
 from tedsl.autotune.result import TuneResult
 from tedsl.autotune.search.budget import BUDGETS, trials_of
+from tedsl.autotune.settings import DEFAULT_TRIALS, Options
 from tedsl.autotune.sizes import one_size, weighted
-from tedsl.autotune.tuner import DEFAULT_TRIALS, Options, Tuner, finished
+from tedsl.autotune.tuner import Tuner, finished
 from tedsl.autotune.workload import Workload
 from tedsl.build import default_target
 from tedsl.errors import BackendError, TuneError

@@ -11,23 +11,34 @@ Imports `pool`, `timeline`, `outcome` and `space`.
 
 from __future__ import annotations
 
+import math
 import queue
 import statistics
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
-from dataclasses import dataclass, field, replace
-from typing import Protocol
+from dataclasses import dataclass, replace
 
+from tedsl.autotune.jobs import (
+    PASSING,
+    STRIKES,
+    Built,
+    Done,
+    Job,
+    Limits,
+    outcome_of,
+    strikes_of,
+    understood,
+)
 from tedsl.autotune.lock import DeviceLock
 from tedsl.autotune.outcome import Outcome, Status
 from tedsl.autotune.pool import COMMAND, Message, Pool, Reply, Worker
 from tedsl.autotune.space import Candidate
 from tedsl.autotune.timeline import Timeline
-from tedsl.errors import InternalError, TuneError
+from tedsl.errors import TuneError
 
 Encode = Callable[[Candidate], Message]
 DESCRIBED = 8
@@ -43,103 +54,6 @@ WATCH_EVERY = 32
 """Measurements between two looks at whether the device has become faster or slower."""
 TICK = 1.0
 """Seconds without news after which a wait says so."""
-STRIKES = 3
-"""Runs of the tuner in which a candidate may fail in a way that may pass, before it is given up."""
-PASSING = (Status.TIMEOUT, Status.CRASH, Status.DEVICE_FAULT, Status.OUT_OF_MEMORY)
-"""Failures that another try may not meet."""
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Time limits in seconds, how many workers compile, and whether that may overlap measuring."""
-
-    compile: float = 30.0
-    measure: float = 30.0
-    setup: float = 300.0
-    workers: int = 1
-    overlap: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """A candidate of a batch with its outcome; None when the deadline came first.
-
-    `again` is true for a candidate that was done before and was timed anew, since the device had
-    become faster or slower meanwhile.
-    """
-
-    batch: int
-    position: int
-    outcome: Outcome | None
-    again: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Built:
-    """A candidate of a batch that is compiled and waits for the device."""
-
-    batch: int
-    position: int
-    code: str
-    resources: dict[str, float]
-
-
-class Trier(Protocol):
-    """What a search needs of an engine."""
-
-    @property
-    def timeline(self) -> Timeline:
-        """When the device had something to do."""
-        ...
-
-    def begin(
-        self,
-        number: int,
-        candidates: Sequence[Candidate],
-        *,
-        known: Sequence[Outcome | None] = (),
-        deadline: float | None = None,
-        at_least: int = 0,
-    ) -> None:
-        """Take a batch."""
-        ...
-
-    def wait(self) -> Done:
-        """The next candidate that is done."""
-        ...
-
-    def describe(self, candidates: Sequence[Candidate]) -> Sequence[Mapping[str, float] | None]:
-        """What the static model says of candidates."""
-        ...
-
-    def compare(
-        self, candidates: Sequence[Candidate], rounds: int, seconds: float
-    ) -> list[list[float]] | None:
-        """Samples of several candidates taken in turn."""
-        ...
-
-
-@dataclass(slots=True, eq=False)
-class Job:
-    """A candidate on its way."""
-
-    batch: int
-    position: int
-    described: Message
-    deadline: float | None
-    strikes: int = 0
-    code: str = ""
-    resources: dict[str, float] = field(default_factory=dict[str, float])
-
-    @property
-    def problem(self) -> str:
-        """Which of several problems it is of."""
-        return str(self.described.get("problem", ""))
-
-    @property
-    def late(self) -> bool:
-        """True when nothing new may be begun for it."""
-        return self.deadline is not None and time.monotonic() > self.deadline
 
 
 @dataclass(slots=True, eq=False)
@@ -151,6 +65,8 @@ class _Order:
     limit: float
     take: Callable[[Reply], None]
     compiles: bool = False
+    until: float = math.inf
+    """When nobody waits for the reply any more."""
 
 
 class Engine:
@@ -274,7 +190,21 @@ class Engine:
         """
         while True:
             done = self._next()
-            if isinstance(done, Done):
+            if done is not None:
+                return done
+
+    def wait_until(self, until: float | None) -> Done | None:
+        """The next candidate that is done; None when none is by then.
+
+        Raises:
+            As `wait` does.
+        """
+        if until is None:
+            return self.wait()
+        while True:
+            left = until - time.monotonic()
+            done = self._next(min(TICK, max(0.0, left)))
+            if done is not None or left <= 0:
                 return done
 
     def poll(self, seconds: float) -> Done | None:
@@ -328,22 +258,34 @@ class Engine:
         reply = self.ask(request, limit)
         return reply.message["samples"] if reply.message.get("status") == "ok" else None
 
-    def describe(self, candidates: Sequence[Candidate]) -> list[dict[str, float] | None]:
-        """What the static model says of candidates, asked of the compiling workers."""
+    def describe(
+        self, candidates: Sequence[Candidate], until: float | None = None
+    ) -> list[dict[str, float] | None]:
+        """What the static model says of candidates, asked of the compiling workers.
+
+        With `until`, None for those of which nothing is known by then.
+        """
         share = max(1, min(DESCRIBED, -(-len(candidates) // len(self.compilers))))
+        if until is not None:
+            share = 1  # what is cut off takes none of the others along
+        end = math.inf if until is None else until
         parts = [candidates[n : n + share] for n in range(0, len(candidates), share)]
         replies: list[Future[Reply]] = []
         for part in parts:
             replies.append(Future())
             request: Message = {"op": "estimate", "candidates": [self.encode(c) for c in part]}
             limit = len(part) * self.limits.compile
-            self._new.put(_Order(request, limit, replies[-1].set_result, compiles=True))
+            self._new.put(_Order(request, limit, replies[-1].set_result, compiles=True, until=end))
         self._pool.wake()
         found: list[dict[str, float] | None] = []
         for part, reply in zip(parts, replies, strict=True):
-            while not wait_for([reply], 1.0).done:
+            while not wait_for([reply], min(1.0, max(0.0, end - time.monotonic()))).done:
                 self._raise()
-            answers: list[dict[str, float] | None] | None = reply.result().message.get("found")
+                if time.monotonic() >= end:
+                    break
+            answers: list[dict[str, float] | None] | None = None
+            if reply.done():
+                answers = understood(reply.result()).get("found")
             found += answers or [None] * len(part)
         return found
 
@@ -400,7 +342,8 @@ class Engine:
         for worker in self.compilers:
             if self._questions and not worker.busy:
                 order = self._questions.popleft()
-                self._submit(worker, order.request, order.limit, order)
+                limit = min(order.limit, order.until - time.monotonic())
+                self._submit(worker, order.request, limit, order)
             if self._waiting and not worker.busy:
                 job = self._waiting.popleft()
                 request = {"op": "compile", **job.described}
@@ -468,6 +411,8 @@ class Engine:
             for job in [job for job in jobs if job.late]:
                 jobs.remove(job)
                 self._finish(job, None)
+        now = time.monotonic()
+        self._questions = deque(order for order in self._questions if order.until > now)
 
     def _submit(self, worker: Worker, request: Message, limit: float, owner: Job | _Order) -> None:
         self._owners[worker] = owner
@@ -568,32 +513,3 @@ class Engine:
             strikes = {"strikes": float(job.strikes + 1)}
             outcome = replace(outcome, resources={**outcome.resources, **strikes})
         self._done.put(Done(job.batch, job.position, outcome))
-
-
-def strikes_of(outcome: Outcome) -> int:
-    """How often a candidate failed in a way that another try may not meet; 0 for all else."""
-    return int(outcome.resources.get("strikes", 1)) if outcome.status in PASSING else 0
-
-
-def outcome_of(reply: Reply, code: str = "") -> Outcome:
-    """What a worker's answer means.
-
-    Raises:
-        InternalError: the worker met one.
-    """
-    if reply.failure is not None:
-        return Outcome(reply.failure, reason=reply.reason, error=reply.error, code=code)
-    message = reply.message
-    if message["status"] == "internal":
-        raise InternalError(message["reason"], facts=[("worker", str(message["text"]))])
-    status = Status(message["status"])
-    samples = tuple(float(sample) for sample in message.get("samples", ()))
-    return Outcome(
-        status,
-        statistics.median(samples) if status is Status.OK else None,
-        samples,
-        str(message.get("reason", "")),
-        str(message.get("text", "")),
-        code,
-        message.get("resources", {}),
-    )

@@ -10,14 +10,14 @@ import importlib
 import os
 import re
 from collections.abc import Mapping
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from tedsl.autotune.context import Context
 from tedsl.autotune.workload import Workload
 from tedsl.errors import TuneError
-from tedsl.runtime.fingerprint import code_version
+from tedsl.packages import install
+from tedsl.runtime.fingerprint import code_version, package_version
 
 
 def context_of(
@@ -73,7 +73,7 @@ def describe_gpu(index: int | None = None) -> tuple[str, str]:
     except ImportError as error:
         raise TuneError(
             'target="cuda" is measured through PyTorch, which is not installed',
-            hint="pip install 'tedsl[torch]', or tune with target=\"cpu\"",
+            hint=f'{install("torch")}, or tune with target="cpu"',
         ) from error
     if not torch.cuda.is_available():
         raise TuneError(
@@ -111,10 +111,7 @@ def usable_cpus() -> int:
 
 
 def _version(package: str) -> str:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return "unknown"
+    return package_version(package) or "unknown"
 
 
 def _text(path: str) -> str:

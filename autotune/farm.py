@@ -19,8 +19,8 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tedsl.autotune.engine import STRIKES, Done, strikes_of
 from tedsl.autotune.hosts import HOSTS, Place, attend, read_outcome
+from tedsl.autotune.jobs import STRIKES, Done, strikes_of
 from tedsl.autotune.outcome import Outcome, Status
 from tedsl.autotune.pool import Message
 from tedsl.autotune.space import Candidate
@@ -170,10 +170,22 @@ class Farm:
             TuneError: nothing can be tried any more.
             InternalError: a worker met one.
         """
+        while not self._has_come(problem, None):
+            pass
+        return self._boxes[problem].done.popleft()
+
+    def wait_until(self, problem: str, until: float | None) -> tuple[int, Outcome | None] | None:
+        """As `wait`; None when nothing is done by then (`time.monotonic`)."""
+        return self._boxes[problem].done.popleft() if self._has_come(problem, until) else None
+
+    def _has_come(self, problem: str, until: float | None) -> bool:
+        """Whether something of a problem has been done by then."""
         box = self._boxes[problem]
         while not box.done:
+            if until is not None and time.monotonic() > until:
+                return False
             self._pump()
-        return box.done.popleft()
+        return True
 
     def compare(
         self, problem: str, described: Sequence[Message], rounds: int, seconds: float
@@ -184,22 +196,29 @@ class Farm:
         return self._call("compare", self._boxes[problem].setup, described, more).get("samples")
 
     def describe(
-        self, problem: str, described: Sequence[Message]
+        self, problem: str, described: Sequence[Message], until: float | None = None
     ) -> list[Mapping[str, float] | None]:
-        """What the static model says of candidates."""
-        reply = self._call("estimate", self._boxes[problem].setup, described, {})
+        """What the static model says of candidates; nothing when that takes longer."""
+        reply = self._call("estimate", self._boxes[problem].setup, described, {}, until)
         found: list[Mapping[str, float] | None] | None = reply.get("found")
         return found or [None] * len(described)
 
     def _call(
-        self, op: str, setup: Message, described: Sequence[Message], more: Message
+        self,
+        op: str,
+        setup: Message,
+        described: Sequence[Message],
+        more: Message,
+        until: float | None = None,
     ) -> Message:
-        """Ask one host something, and wait for the answer."""
+        """Ask one host something, and wait for the answer; empty when it does not come by then."""
         name = self.add(setup)
         ticket = next(self._tickets)
         self._send(self._chunk(op, name, [ticket], described, more, None))
         box = self._boxes[name]
         while not any(number == ticket for number, _ in box.done):
+            if until is not None and time.monotonic() > until:
+                return {}
             self._pump()
         found = next(pair for pair in box.done if pair[0] == ticket)
         box.done.remove(found)
@@ -415,11 +434,21 @@ class Share:
 
     def wait(self) -> Done:
         """The next candidate that is done."""
+        while True:
+            done = self.wait_until(None)
+            if done is not None:
+                return done
+
+    def wait_until(self, until: float | None) -> Done | None:
+        """The next candidate that is done; None when none is by then."""
         if self._known:
             return self._known.popleft()
-        ticket, outcome = self.farm.wait(self.problem)
-        while ticket not in self._places:
-            ticket, outcome = self.farm.wait(self.problem)
+        found = self.farm.wait_until(self.problem, until)
+        while found is not None and found[0] not in self._places:
+            found = self.farm.wait_until(self.problem, until)
+        if found is None:
+            return None
+        ticket, outcome = found
         number, position, strikes = self._places.pop(ticket)
         if outcome is not None and outcome.seconds is not None:
             self.best = min(self.best or outcome.seconds, outcome.seconds)
@@ -435,6 +464,8 @@ class Share:
         described = [self.encode(candidate) for candidate in candidates]
         return self.farm.compare(self.problem, described, rounds, seconds)
 
-    def describe(self, candidates: Sequence[Candidate]) -> list[Mapping[str, float] | None]:
-        """What the static model says of candidates."""
-        return self.farm.describe(self.problem, [self.encode(c) for c in candidates])
+    def describe(
+        self, candidates: Sequence[Candidate], until: float | None = None
+    ) -> list[Mapping[str, float] | None]:
+        """What the static model says of candidates; nothing when that takes longer."""
+        return self.farm.describe(self.problem, [self.encode(c) for c in candidates], until)

@@ -21,8 +21,9 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tedsl.autotune.engine import Done, Engine, Limits
+from tedsl.autotune.engine import Engine
 from tedsl.autotune.environment import describe_cpu, describe_gpu, facts_of, usable_cpus
+from tedsl.autotune.jobs import Done, Limits
 from tedsl.autotune.lock import DeviceLock
 from tedsl.autotune.outcome import Outcome, Status
 from tedsl.autotune.pool import Message

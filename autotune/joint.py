@@ -36,9 +36,10 @@ from tedsl.autotune.lockfile import LockFile
 from tedsl.autotune.outcome import Outcome, Status
 from tedsl.autotune.records import Records
 from tedsl.autotune.search.portfolio import Batch, Search
+from tedsl.autotune.settings import ENDLESS, Options, Time
 from tedsl.autotune.sizes import spread
 from tedsl.autotune.space import Candidate, Decisions, Rejected, Space
-from tedsl.autotune.tuner import ENDLESS, Options, Tuner
+from tedsl.autotune.tuner import Tuner
 from tedsl.autotune.workload import Workload, digest
 from tedsl.build import build
 from tedsl.errors import TuneError
@@ -378,13 +379,12 @@ class Joint:
         return list(self.records.seeds(case.tuner.context, 1))
 
     def _loop(self) -> None:
-        limit = self.options.seconds
-        deadline = None if limit is None else self.begin + limit
+        clock = Time.of(self.begin, self.options.seconds)
+        deadline = clock.end
         under_way: list[Batch] = []
         while True:
             while len(under_way) < self.search.depth:
-                late = deadline is not None and time.monotonic() > deadline
-                batch = None if late else self.search.ask()
+                batch = None if clock.is_over else self.search.ask(clock.thinking())
                 if batch is None:
                     break
                 self.narrator.proposed(batch, self.search.rejected)

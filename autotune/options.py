@@ -22,7 +22,9 @@ class CommonOptions(TypedDict, total=False):
             when nothing else bounds the search.  With `none` nothing is measured: what is recorded
             wins, else what a model holds for fastest.
         trials: in place of `budget`, how many candidates to try.
-        seconds: how long to search; with `budget` or `trials`, whichever ends first.
+        seconds: how long to search; with `budget` or `trials`, whichever ends first.  What is under
+            way then has some seconds more; where nothing is measured by then, the default schedule
+            is built as it is.
         seed: of the search's random choices; by default it follows from the computation.
         schedule: a function `f(s)` that schedules `s` and calls `s.knob(name, choices)` for what is
             open; without it the default rules are searched.

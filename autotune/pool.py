@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tedsl.autotune.outcome import Status
+from tedsl.autotune.worker import END_OF_PRINT
 from tedsl.errors import TuneError
 
 Message = dict[str, Any]
@@ -335,14 +336,15 @@ class Pool:
 
     def _ended(self, worker: Worker, code: int) -> Reply | None:
         """The process that worked has ended, and its keeper starts another."""
-        if worker.stopping:
-            worker.stopping = False  # as it was asked to
-            return None
         process = worker.process
         if process is not None and process.stderr is not None:
             self._drain_if_watched(process.stderr.fileno())
-        text = _tail(worker)
-        worker.printed.clear()
+        # The next process may have begun to print.
+        printed, _, worker.printed = worker.printed.partition(END_OF_PRINT)
+        if worker.stopping:
+            worker.stopping = False  # as it was asked to
+            return None
+        text = _text(printed)
         reply = Reply(failure=Status.CRASH, reason=exit_reason(code, text), error=text)
         if worker.setting_up:
             self._end(worker)
@@ -379,7 +381,7 @@ class Pool:
             return None
         if process.poll() is not None and self._hung_up(worker):
             code = self._end(worker)
-            text = _tail(worker)
+            text = _text(worker.printed)
             reply = Reply(failure=Status.CRASH, reason=exit_reason(code, text), error=text)
             if not worker.setting_up:
                 return reply
@@ -391,7 +393,7 @@ class Pool:
         if process.stderr is not None:
             self._drain_if_watched(process.stderr.fileno())
         reason = f"longer than {seconds:.3g} s"
-        reply = Reply(failure=Status.TIMEOUT, reason=reason, error=_tail(worker))
+        reply = Reply(failure=Status.TIMEOUT, reason=reason, error=_text(worker.printed))
         if worker.setting_up:
             self._end(worker)
             self._retry(worker, _no_setup(reply))
@@ -462,5 +464,5 @@ def _ended(process: subprocess.Popen[bytes], seconds: float) -> int | None:
         return None
 
 
-def _tail(worker: Worker) -> str:
-    return worker.printed.decode(errors="replace").strip()
+def _text(printed: bytearray) -> str:
+    return printed.replace(END_OF_PRINT, b"").decode(errors="replace").strip()

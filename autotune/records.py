@@ -210,18 +210,27 @@ class Records:
         """The newest record of each candidate tried in exactly this context, by key."""
         return self._known(context.exact)
 
+    def count(self, context: Context) -> int:
+        """How many candidates were tried in exactly this context."""
+        condition, values = _where(context.exact)
+        rows = self._connection.execute(
+            "SELECT COUNT(DISTINCT c.key) FROM candidates c JOIN runs r ON r.id = c.run "
+            f"WHERE {condition}",
+            values,
+        )
+        return int(rows.fetchone()[0])
+
     def recorded(self, context: Context, keys: Collection[str]) -> dict[str, Record]:
         """`known`, for some candidates only."""
         return self._known(context.exact, keys)
 
     def best(self, context: Context) -> Record | None:
         """The winner of the newest finished run of this context, else its fastest candidate."""
-        known = self.known(context)
         for run in self.runs(context):
-            record = known.get(run.winner or "")
+            record = self.recorded(context, [run.winner]).get(run.winner) if run.winner else None
             if record is not None and record.outcome.status is Status.OK:
                 return record
-        ok = [r for r in known.values() if r.outcome.status is Status.OK]
+        ok = [r for r in self.known(context).values() if r.outcome.status is Status.OK]
         return min(ok, key=_by_time, default=None)
 
     def candidates_elsewhere(self, context: Context, limit: int = SEEDS) -> list[Record]:

@@ -31,6 +31,7 @@ _ENDS = {
     Stop.EXHAUSTED: "everything legal was tried",
     Stop.BOUND: "the best is as fast as the device allows",
     Stop.GAIN: "more trials were not expected to pay",
+    Stop.TIME: "the time was used up",
 }
 
 
@@ -50,6 +51,13 @@ def summary(
     notes: Sequence[str] = (),
 ) -> str:
     """The table after a search: the fastest candidates, the default, and how the rest ended."""
+    if winner.outcome.seconds is None:
+        lines = [
+            f"nothing was measured in {seconds:.1f} s: this is the default schedule",
+            *reasons(search),
+            "give more seconds, or tune a part of the computation",
+        ]
+        return "\n".join([*lines, *notes])
     ranked = search.ranking()
     rows = [winner, *(t for t in ranked if t is not winner)][:5]
     default = search.done[0]

@@ -14,6 +14,7 @@ from tedsl.autotune.outcome import Status, Trial
 from tedsl.autotune.result import TuneResult
 from tedsl.autotune.roofline import Roofline
 from tedsl.errors import TuneError
+from tedsl.packages import install
 from tedsl.runtime.timing import format_seconds
 
 FORMATS = (".svg", ".png", ".pdf")
@@ -55,9 +56,7 @@ def check_plot(path: Path) -> None:
             hint="name a file that ends in one of these",
         )
     if importlib.util.find_spec("matplotlib") is None:
-        raise TuneError(
-            "plots need matplotlib, which is not installed", hint="pip install 'tedsl[plot]'"
-        )
+        raise TuneError("plots need matplotlib, which is not installed", hint=install("matplotlib"))
 
 
 def empty_figure(panels: int) -> Any:

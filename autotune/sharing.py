@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tedsl.autotune.context import Context
-from tedsl.autotune.engine import Done, Engine
+from tedsl.autotune.engine import Engine
+from tedsl.autotune.jobs import Done
 from tedsl.autotune.outcome import Outcome
 from tedsl.autotune.records import Records
 from tedsl.autotune.space import Candidate
@@ -61,9 +62,11 @@ class SharedEngine:
         """When the device had something to do for this process."""
         return self.engine.timeline
 
-    def describe(self, candidates: Sequence[Candidate]) -> Sequence[Mapping[str, float] | None]:
-        """What the static model says of candidates."""
-        return self.engine.describe(candidates)
+    def describe(
+        self, candidates: Sequence[Candidate], until: float | None = None
+    ) -> Sequence[Mapping[str, float] | None]:
+        """What the static model says of candidates; see `Engine.describe`."""
+        return self.engine.describe(candidates, until)
 
     def begin(
         self,
@@ -94,16 +97,18 @@ class SharedEngine:
             positions=here,
         )
 
-    def wait(self) -> Done:
-        """The next candidate that is done, here or elsewhere; see `Engine.wait`."""
+    def wait_until(self, until: float | None) -> Done | None:
+        """The next candidate that is done, here or elsewhere; see `Engine.wait_until`."""
         while True:
             if self._ready:
                 return self._ready.popleft()
             if not self._elsewhere:
-                return self.engine.wait()
+                return self.engine.wait_until(until)
             done = self.engine.poll(LOOK_SECONDS)
             if done is not None:
                 return done
+            if until is not None and time.monotonic() > until:
+                return None
             self._look()
 
     def drain(self) -> list[Done]:

@@ -24,8 +24,9 @@ from tedsl.autotune.hosts import Place
 from tedsl.autotune.inputs import Extents
 from tedsl.autotune.records import Records
 from tedsl.autotune.result import TuneResult
+from tedsl.autotune.settings import DEFAULT_TRIALS, ENDLESS, Options, Time
 from tedsl.autotune.sizes import Size
-from tedsl.autotune.tuner import DEFAULT_TRIALS, ENDLESS, Options, Tuner
+from tedsl.autotune.tuner import Tuner
 from tedsl.autotune.workload import Workload
 from tedsl.errors import TuneError
 from tedsl.expr.tensor import Tensor
@@ -110,7 +111,8 @@ class ManyResult(Mapping[str, TuneResult]):
         for name, result in self.found.items():
             trials = "known" if result.replayed else str(len(result.trials))
             gain = f"{result.speedup:.2f}x" if result.speedup else "-"
-            seconds = format_seconds(result.winner.seconds)
+            known = result.winner.outcome.seconds
+            seconds = "unmeasured" if known is None else format_seconds(known)
             lines.append(f"{name:<{width}}  {trials:>6}  {seconds:>10}  {gain}")
         lines += [f"{name:<{width}}  {error.reason}" for name, error in self.failed.items()]
         return "\n".join([*lines, f"{self.seconds:.1f} s"])
@@ -337,7 +339,9 @@ def _tuner(
     Extents(workload, sizes)  # every symbolic size has a value
     text = json.dumps(sizes, sort_keys=True, separators=(",", ":"))
     context = context_of(workload, target, space.name, text, farm.facts)
-    return Tuner(problem, space, workload, context, records, own, sizes, begin)
+    tuner = Tuner(problem, space, workload, context, records, own, sizes, begin)
+    tuner.time = Time.of(begin, options.seconds)
+    return tuner
 
 
 def _replayed(tuners: Sequence[Tuner], total: int | None) -> dict[int, TuneResult] | None:

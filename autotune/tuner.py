@@ -11,78 +11,51 @@ import random
 import time
 from collections import deque
 from collections.abc import Generator, Mapping, Sequence
-from concurrent.futures import Executor
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, replace
+from functools import cached_property
 
-from tedsl.autotune.builders import Problem, ScheduleFunction
+from tedsl.autotune.builders import Problem
 from tedsl.autotune.context import Context
 from tedsl.autotune.display import display_of
-from tedsl.autotune.engine import Built, Done, Engine, Limits, Trier
-from tedsl.autotune.environment import usable_cpus
-from tedsl.autotune.events import Listener, Stage, Started, listener_of
-from tedsl.autotune.farm import Farm, MakeExecutor, Share
+from tedsl.autotune.engine import Engine
+from tedsl.autotune.events import Stage, Started, listener_of
+from tedsl.autotune.farm import Farm, Share
 from tedsl.autotune.finals import Verdict, decide, finalists, retimed
 from tedsl.autotune.inputs import Extents
 from tedsl.autotune.interrupt import Interrupts
+from tedsl.autotune.jobs import Built, Done, Trier
 from tedsl.autotune.lock import DeviceLock
 from tedsl.autotune.narrator import Narrator
 from tedsl.autotune.outcome import Outcome, Status, Trial
-from tedsl.autotune.pool import COMMAND, Message
+from tedsl.autotune.pool import Message
 from tedsl.autotune.records import Record, Records
 from tedsl.autotune.report import failures, reasons, summary
 from tedsl.autotune.result import TuneResult
 from tedsl.autotune.roofline import Roofline, roofline
 from tedsl.autotune.scratch import scratch_folder
-from tedsl.autotune.search.budget import BUDGETS, trials_of
-from tedsl.autotune.search.portfolio import Batch, Search
+from tedsl.autotune.search.portfolio import CHOSEN_FROM, Batch, Search
+from tedsl.autotune.settings import (
+    DEFAULT_TRIALS,
+    ENDLESS,
+    Options,
+    Time,
+    limits_of,
+    pays_to_describe,
+)
 from tedsl.autotune.sharing import SharedEngine
-from tedsl.autotune.sizes import OneSize, Sizes
 from tedsl.autotune.space import Candidate, Decisions, Rejected, Space
 from tedsl.autotune.static.device import GpuFacts, facts_of
 from tedsl.autotune.timeline import Timeline
 from tedsl.autotune.workload import Workload
 from tedsl.build import build
 from tedsl.errors import BackendError, LowerError, ScheduleError, TuneError
-from tedsl.expr.nodes import Var
 from tedsl.target import TargetKind
 
-DEFAULT_TRIALS = BUDGETS["normal"]
-ENDLESS = 1_000_000
+CHOSEN_ON_CPU = 64
+"""Candidates of which the model chooses one: there, looking at one takes as long as building it."""
 WARM = 4
-FEW = 16
-"""Trials below which a CPU has better to do than to look at candidates that are not tried."""
 FINAL_SECONDS = 3.0
 """Seconds that one look of the closing comparison may take."""
-
-
-@dataclass(slots=True)
-class Options:
-    """Everything that `tune` may be told; see `tedsl.autotune.autotune`."""
-
-    budget: str | None = None
-    trials: int | None = None
-    seconds: float | None = None
-    seed: int | None = None
-    schedule: ScheduleFunction | None = None
-    records: str | Path | bool | None = None
-    progress: bool | None = None
-    events: str | Path | Listener | None = None
-    sizes: OneSize | Sizes = field(default_factory=dict[str | Var, int])
-    within: float = 0.05
-    kernels: int = 8
-    devices: Sequence[int] | None = None
-    executor: Executor | MakeExecutor | None = None
-    fresh: bool = False
-    candidate_seconds: float = 30.0
-    lock: str | Path | None = None
-    frozen: bool = False
-    command: Sequence[str] = COMMAND
-
-    @property
-    def asked(self) -> int | None:
-        """The trials that are asked for, by number or by the name of a budget."""
-        return self.trials if self.budget is None else trials_of(self.budget)
 
 
 @dataclass(slots=True, eq=False)
@@ -118,22 +91,13 @@ class Tuner:
         self.begin = begin
         bounded = options.asked is not None or options.seconds is not None
         self.trials = options.asked if bounded else DEFAULT_TRIALS
+        self.time = Time.of(begin, options.seconds)
         self.seed = int(workload.hash[:8], 16) if options.seed is None else options.seed
-        self.known: Mapping[str, Record] = {} if options.fresh else records.known(context)
-        won = () if options.fresh else (run.winner for run in records.runs(context) if run.winner)
-        self.champion = next(iter(won), "")
-        gpu = problem.target == TargetKind.CUDA
-        self.limits = _limits(options, gpu)
+        self.space = space
+        self.gpu = problem.target == TargetKind.CUDA
+        self.limits = limits_of(options, self.gpu)
         self.timeline = Timeline(begin)
         self.engine: Trier | None = None
-        self.search = Search(
-            space,
-            depth=2 if gpu else 1,
-            trials=self.trials or ENDLESS,
-            seed=self.seed,
-            warm=[] if options.fresh else self._warm(),
-            describe=self._describe if _pays_to_describe(options, gpu) else None,
-        )
         self.display = display_of(options.progress)
         heard = () if options.events is None else (listener_of(options.events),)
         self.narrator = Narrator([self.display, *heard], begin, self._show)
@@ -143,6 +107,31 @@ class Tuner:
         self.interrupted = False
         self.interrupts = Interrupts()
         self.searched: tuple[Trial, ...] = ()
+
+    # What a search needs and a replay does not is made when it is first asked for.
+
+    @cached_property
+    def known(self) -> Mapping[str, Record]:
+        """What was recorded in this very context, by candidate."""
+        return {} if self.options.fresh else self.records.known(self.context)
+
+    @cached_property
+    def champion(self) -> str:
+        """The winner of the newest run here that has one."""
+        runs = () if self.options.fresh else self.records.runs(self.context)
+        return next((run.winner for run in runs if run.winner), "")
+
+    @cached_property
+    def search(self) -> Search:
+        """What proposes candidates."""
+        return Search(
+            self.space,
+            depth=2 if self.gpu else 1,
+            trials=self.trials or ENDLESS,
+            seed=self.seed,
+            warm=[] if self.options.fresh else self._warm(),
+            describe=self._describe if pays_to_describe(self.options, self.gpu) else None,
+        )
 
     def replay(self) -> TuneResult | None:
         """The recorded winner, when a run that was long enough is there and it still builds.
@@ -158,7 +147,7 @@ class Tuner:
         record = records.best(self.context) if exact else next(iter(elsewhere), None)
         if record is None:
             return None
-        found = self.search.space.candidate(record.decisions, "record")
+        found = self.space.candidate(record.decisions, "record")
         if isinstance(found, Rejected) or found.key != record.key or found.trace != record.trace:
             return None  # the rules have changed since
         outcome = record.outcome
@@ -241,9 +230,12 @@ class Tuner:
         self.engine = engine
         return engine
 
-    def _describe(self, candidates: Sequence[Candidate]) -> Sequence[Mapping[str, float] | None]:
+    def _describe(
+        self, candidates: Sequence[Candidate], until: float | None
+    ) -> Sequence[Mapping[str, float] | None]:
         """What the static model says of candidates."""
-        return [None] * len(candidates) if self.engine is None else self.engine.describe(candidates)
+        engine = self.engine
+        return [None] * len(candidates) if engine is None else engine.describe(candidates, until)
 
     def choose(self) -> TuneResult:
         """Take what the static model holds for fastest, or what is recorded; measure nothing."""
@@ -252,7 +244,7 @@ class Tuner:
         if isinstance(found, Candidate) and record is not None:
             return self.chosen(found, record.outcome)
         with scratch_folder() as scratch, self._engine(scratch, measures=False):
-            best = self.search.first_choice()
+            best = self.search.first_choice(CHOSEN_FROM if self.gpu else CHOSEN_ON_CPU)
         return replace(self.chosen(best), replayed=False)
 
     def run(self) -> TuneResult:
@@ -276,6 +268,7 @@ class Tuner:
 
         `send(False)` ends the search there, as if its budget had been used up.
         """
+        _ = self.champion, self.search  # of the runs before this one
         self._start()
         self.engine, self.timeline = engine, engine.timeline
         self.roofline = _roofline(
@@ -284,6 +277,7 @@ class Tuner:
         self._announce()
         self.narrator.phase(Stage.SETUP)
         verdict: Verdict | None = None
+        measured = True
         state = "interrupted"
         rounds = self._rounds(engine)
         stopped = False
@@ -294,17 +288,18 @@ class Tuner:
                     if stopped:
                         break
                 rounds.close()
-                verdict = self._finals(engine)
+                verdict = self._finals(engine) or self._unmeasured()
             except (KeyboardInterrupt, TuneError) as error:
                 verdict = self._cut_short(error)
-            if not self.interrupted:
+            measured = verdict is None or verdict.winner.outcome.seconds is not None
+            if measured and not self.interrupted:
                 state = "exhausted" if self.search.exhausted else "done"
             self.narrator.phase(Stage.BUILD)
         finally:
             rounds.close()
             winner = verdict.winner if verdict else None
             done = len(self.search.done)
-            key = winner.candidate if winner else None
+            key = winner.candidate if winner and measured else None
             count = done if stopped or state == "exhausted" else None
             self.records.finish(self.run_id, state, key, count)
             why = self.search.stopped.value if self.search.stopped else ""
@@ -326,7 +321,7 @@ class Tuner:
                 seconds=options.seconds,
                 seed=self.seed,
                 floor=0.0 if self.roofline is None else self.roofline.seconds,
-                known=len(self.known),
+                known=0 if self.options.fresh else self.records.count(self.context),
             )
         )
 
@@ -341,28 +336,33 @@ class Tuner:
             raise error
         return Verdict(self.search.best)
 
+    def _unmeasured(self) -> Verdict | None:
+        """The default, where the time was over before anything is known of it; nothing runs."""
+        tried = any(trial.number == 0 for trial in self.search.done)
+        if tried or not self.time.is_over:
+            return None
+        return Verdict(Trial(0, self.search.space.default(), Outcome(Status.OK)))
+
     def _note_end(self, reason: str) -> None:
         """The search is cut short."""
         self.interrupted = True
         self.narrator.interrupted(reason)
 
     def _rounds(self, engine: Trier) -> Generator[None]:
-        """Keep batches under way until the search or the time is over; the first always runs."""
-        limit = self.options.seconds
-        deadline = None if limit is None else self.begin + limit
+        """Keep batches under way until the search or the time is over.  The first is begun whatever
+        the time; nothing is waited for after the latest."""
         under_way: deque[_Flight] = deque()
         try:
             while True:
                 while len(under_way) < self.search.depth and not (
-                    self.firsts and _is_past(deadline)
+                    self.firsts and self.time.is_over
                 ):
-                    batch = self.search.ask()
+                    batch = self.search.ask(self.time.thinking())
                     if batch is None:
                         break
-                    under_way.append(self._launch(engine, batch, deadline))
-                if not under_way:
+                    under_way.append(self._launch(engine, batch))
+                if not under_way or not self._land(engine, under_way):
                     return
-                self._land(engine, under_way)
                 yield
         finally:
             for done in engine.drain() if isinstance(engine, (Engine, SharedEngine)) else ():
@@ -370,7 +370,7 @@ class Tuner:
             for flight in under_way:
                 self.search.tell(flight.batch, flight.outcomes)
 
-    def _launch(self, engine: Trier, batch: Batch, deadline: float | None) -> _Flight:
+    def _launch(self, engine: Trier, batch: Batch) -> _Flight:
         """Give a batch to the engine; the default is measured whatever the budget."""
         candidates = batch.candidates
         known = self._recorded(candidates)
@@ -380,17 +380,22 @@ class Tuner:
             batch.number,
             candidates,
             known=known,
-            deadline=deadline,
+            deadline=self.time.end,
             at_least=0 if batch.first else 1,
         )
         return _Flight(batch, known, len(candidates), [None] * len(candidates))
 
-    def _land(self, engine: Trier, under_way: deque[_Flight]) -> None:
-        """Take outcomes until the oldest batch is whole, and tell the search."""
+    def _land(self, engine: Trier, under_way: deque[_Flight]) -> bool:
+        """Take outcomes until the oldest batch is whole, and tell the search; false when the time
+        did not suffice."""
         while under_way[0].missing:
-            self._take(engine.wait(), under_way)
+            done = engine.wait_until(self.time.latest)
+            if done is None:
+                return False
+            self._take(done, under_way)
         flight = under_way.popleft()
         self.search.tell(flight.batch, flight.outcomes)
+        return True
 
     def _take(self, done: Done, under_way: deque[_Flight]) -> None:
         """Note and record what became of a candidate."""
@@ -445,7 +450,10 @@ class Tuner:
             try:
                 if self.interrupts.requested:
                     raise KeyboardInterrupt
-                return engine.compare([t.candidate for t in trials], rounds, FINAL_SECONDS)
+                seconds = self.time.left(FINAL_SECONDS)
+                if not seconds:
+                    return None
+                return engine.compare([t.candidate for t in trials], rounds, seconds)
             except KeyboardInterrupt:
                 self._note_end("interrupted")
                 return None  # the samples so far decide
@@ -488,7 +496,7 @@ class Tuner:
         return TuneResult(
             kernel=build(self.problem.schedule(winner.candidate.decisions), self.problem.target),
             winner=winner,
-            trials=tuple(self.search.done),
+            trials=tuple(self.search.done) or (winner,),
             rejected=dict(bad),
             interrupted=self.interrupted,
             exhausted=self.search.exhausted,
@@ -560,13 +568,6 @@ class Tuner:
         return str(replace(candidate, knobs=knobs))
 
 
-def _pays_to_describe(options: Options, gpu: bool) -> bool:
-    """Whether a look at a hundred candidates is little beside what is to be measured: on a CPU it
-    takes the cores that measure."""
-    few = options.trials is not None and options.trials < FEW
-    return gpu or options.budget is not None or not few
-
-
 def _roofline(
     workload: Workload, sizes: Mapping[str, int], target: str, device: str
 ) -> Roofline | None:
@@ -586,15 +587,3 @@ def finished(steps: Generator[None, bool | None, TuneResult]) -> TuneResult:
         except StopIteration as end:
             result: TuneResult = end.value
             return result
-
-
-def _limits(options: Options, gpu: bool) -> Limits:
-    """On a GPU one core is left to whatever feeds the device; on the CPU measuring waits."""
-    each = options.candidate_seconds
-    cores = usable_cpus()
-    workers = max(1, min(32, cores - 1)) if gpu else max(1, min(8, cores))
-    return Limits(compile=each, measure=each, workers=workers, overlap=gpu)
-
-
-def _is_past(deadline: float | None) -> bool:
-    return deadline is not None and time.monotonic() > deadline

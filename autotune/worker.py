@@ -30,6 +30,8 @@ from typing import Any, BinaryIO, NoReturn, Protocol, runtime_checkable
 from tedsl.errors import BackendError, InternalError, LowerError, ScheduleError, TedslError
 
 Message = dict[str, Any]
+END_OF_PRINT = b"\0"
+"""What a keeper prints when the process that worked has ended, before another begins."""
 _PR_SET_PDEATHSIG = 1
 _SESSION = "tedsl.autotune.session"
 
@@ -163,6 +165,8 @@ def _keep(setup: Message, replies: BinaryIO, open_session: Callable[[Message], S
         _, status = os.waitpid(child, 0)
         end_child()  # and what it has left running
         child = 0
+        with suppress(OSError):
+            os.write(2, END_OF_PRINT)
         _write(replies, {"ended": os.waitstatus_to_exitcode(status)})
 
 
@@ -212,12 +216,14 @@ def _answer(session: Session | None, request: Message) -> Message:
             "compare": session.compare,
             "watch": session.watch,
         }
+    if isinstance(session, Estimating):
+        handlers["estimate"] = session.estimate
     if isinstance(session, Opens):
         handlers["open"] = session.open
     handler = handlers.get(request["op"])
-    if handler is None:
-        raise InternalError(f"a worker cannot do {request['op']!r} now")
     try:
+        if handler is None:
+            raise InternalError(f"a worker cannot do {request['op']!r} now")
         return handler(request)
     except InternalError as error:
         return _faulted(session, error) or {"status": "internal", **describe(error)}

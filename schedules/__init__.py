@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tedsl.expr.tensor import Operation, Tensor
-from tedsl.schedules import cpu, gpu
+from tedsl.schedules import cpu, cpu_chain, gpu
 from tedsl.schedules.beside import Beside, join_all
+from tedsl.schedules.cpu_shared import share_inputs
 from tedsl.schedules.fusion import fuse
 from tedsl.schedules.gpu_along import take_along
 from tedsl.schedules.gpu_both import Both, finish_together, reduce_both, share_reads
@@ -51,9 +52,11 @@ def schedule_for(
         taken += schedule_chains(s)
         taken += schedule_products(s, taken)
         taken += schedule_statistics(s, where, taken)
+    else:
+        taken += cpu_chain.schedule_chains(s)
     beside = Beside(launches=where.is_triton)
     busy = gpu.BUSY_ROWS if where.is_triton else cpu.BUSY_ROWS
-    groups = fuse(s, busy, taken, regions=not where.is_triton)
+    groups = fuse(s, busy, taken, loops=not where.is_triton)
     shared: list[Both] = []
     if where.is_triton:
         groups = take_along(s, take_results(s, groups))
@@ -69,6 +72,8 @@ def schedule_for(
     for both in shared:
         finish_together(s, both)
     join_all(s, beside)
+    if not where.is_triton:
+        share_inputs(s, beside)
     return s
 
 

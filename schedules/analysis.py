@@ -138,16 +138,10 @@ class Contraction:
     operands: tuple[Expr, Expr]
 
 
-def contraction(op: ComputeOp) -> Contraction | None:
-    """The contraction that `op` is, if it is one: every element of each operand is used again.
-
-    Points that a condition leaves out are 0 in one operand, if the sum says that they may be.
-    A product of which one operand is used once (a matrix and a vector) is an ordinary fold.
-    """
+def products(op: ComputeOp) -> Contraction | None:
+    """The sum of products that `op` is, if it is one, whatever the extents and the condition."""
     body = op.bodies[0]
     if not isinstance(body, Reduce) or len(op.bodies) > 1:
-        return None
-    if body.where is not None and not body.finite:
         return None
     if body.reducer.operator is not BinaryOp.ADD or body.init is not None:
         return None
@@ -163,14 +157,27 @@ def contraction(op: ComputeOp) -> Contraction | None:
     if not all(k in left and k in right for k in body.axes):
         return None
     data = op.axes
-    if body.where is not None and not _silenced(body.where, (left, right)):
-        return None
     rows = tuple(x for x in data if x in left and x not in right)
     columns = tuple(x for x in data if x in right and x not in left)
-    if volume(rows) == 1 or volume(columns) == 1:
-        return None
     batch = tuple(x for x in data if not among(x, (*rows, *columns)))
     return Contraction(batch, rows, columns, body.axes, (a, b))
+
+
+def contraction(op: ComputeOp, masked: bool = False) -> Contraction | None:
+    """The contraction that `op` is, if it is one: every element of each operand is used again.
+
+    Points that a condition leaves out are 0 in one operand, if the sum says that they may be; with
+    `masked` they may be left out one by one.  A product of which one operand is used once (a matrix
+    and a vector) is an ordinary fold.
+    """
+    shape, body = products(op), op.bodies[0]
+    if shape is None or volume(shape.rows) == 1 or volume(shape.columns) == 1:
+        return None
+    if isinstance(body, Reduce) and body.where is not None and not masked:
+        sides = tuple(_axes(each) for each in shape.operands)
+        if not body.finite or not _silenced(body.where, sides):
+            return None
+    return shape
 
 
 def _silenced(where: Expr, operands: Sequence[set[Axis]]) -> bool:
@@ -206,6 +213,11 @@ def cost(op: ComputeOp) -> int:
         elif isinstance(node, Binary):
             total += 10 if node.op in (BinaryOp.POW, BinaryOp.ATAN2) else 1
     return total
+
+
+def chooses(op: ComputeOp) -> bool:
+    """True when what an element is depends on a condition."""
+    return any(isinstance(node, (Select, IfThenElse)) for node in walk(*op.bodies))
 
 
 def moves(op: ComputeOp) -> bool:
@@ -275,6 +287,7 @@ class Group:
     `beside` are roots of other kernels, of an element for each row, that run in its loops.
     `follows` is true of one that runs in the grid of another kernel, which has the options.
     `in_parts` is true of parts of a fold, and of what merges them: they are not split again.
+    `apart` is true of parts whose number, the first axis of the root, is a loop of the grid alone.
     """
 
     root: str
@@ -286,23 +299,24 @@ class Group:
     beside: list[str] = field(default_factory=list[str])
     follows: bool = False
     in_parts: bool = False
+    apart: bool = False
 
 
-def find_groups(view: View, outputs: Sequence[str]) -> list[Group]:
+def find_groups(view: View, outputs: Sequence[str], masked: bool = False) -> list[Group]:
     """Fuse each reduction into the one kernel that reads it, where their axes line up.
 
     A reduction joins when every reader is in that kernel, reads it at plain axes of the kernel's
     root, and the kernel's other reductions are indexed by the same axes; a contraction joins only
-    a kernel that has no rows, because it fills a tile by itself.
+    a kernel that has no rows, because it fills a tile by itself.  `masked` as for `contraction`.
     """
     readers = readers_of(view)
     groups: dict[str, Group] = {}
     owner: dict[str, str] = {}
     for name in reversed(list(view)):
         op = view[name]
-        joined = (
-            None if name in outputs else _joinable(name, op, readers[name], owner, groups, view)
-        )
+        joined = None
+        if name not in outputs:
+            joined = _joinable(op, readers[name], owner, groups, view, masked)
         if joined is None:
             groups[name] = Group(name, axes={name: {a: a for a in op.axes}})
             owner[name] = name
@@ -312,20 +326,20 @@ def find_groups(view: View, outputs: Sequence[str]) -> list[Group]:
         group.inner.insert(0, name)
         group.axes[name] = axes
         if is_reduction(op):
-            group.contracts = group.contracts or contraction(op) is not None
+            group.contracts = group.contracts or contraction(op, masked) is not None
             group.rows = tuple(a for a in view[group.root].axes if among(a, list(axes.values())))
     return [groups[name] for name in view if name in groups]
 
 
 def _joinable(
-    name: str,
     op: ComputeOp,
     users: Sequence[tuple[str, TensorRead]],
     owner: dict[str, str],
     groups: dict[str, Group],
     view: View,
+    masked: bool,
 ) -> tuple[Group, dict[Axis, Axis]] | None:
-    """The kernel that `name` may join, and its data axes in terms of the root's."""
+    """The kernel that `op` may join, and its data axes in terms of the root's."""
     owners = {owner[user] for user, _ in users}
     if len(owners) != 1:
         return None
@@ -343,11 +357,11 @@ def _joinable(
     if len(axes) != len(op.axes) or not axes:
         return None
     rows = tuple(a for a in root.axes if among(a, list(axes.values())))
-    if contraction(op) is not None:
+    if contraction(op, masked) is not None:
         fits = not is_reduction(root) and len(rows) == len(root.axes)
         fits = fits and (group.rows is None or group.contracts) and _has_root_reader(users, group)
         return (group, axes) if fits else None
-    if group.contracts or contraction(root) is not None:
+    if group.contracts or contraction(root, masked) is not None:
         return None
     agree = group.rows is None or same_axes(group.rows, rows)
     return (group, axes) if agree else None
@@ -375,6 +389,23 @@ def _mapped(
             elif found.setdefault(mine, root) is not root:
                 return None
     return {mine: root for mine, root in found.items() if mine not in loose}
+
+
+def expose_epilogue(s: Schedule, group: Group, masked: bool = False) -> Group:
+    """Make a root reduction the inner stage of a kernel that stores its result; `masked` as for
+    `contraction`."""
+    outputs = list(s[group.root].op.outputs)
+    inner = s[first(s.cache_write(outputs if len(outputs) > 1 else outputs[0], "local"))].name
+    view = definitions(s)
+    root = view[group.root].axes
+    new = Group(group.root, [*group.inner, inner], root)
+    new.contracts = contraction(view[inner], masked) is not None
+    new.in_parts, new.follows, new.apart = group.in_parts, group.follows, group.apart
+    axes = dict(zip(view[inner].axes, root, strict=True))
+    new.axes = {group.root: {a: a for a in root}, inner: axes}
+    for name in group.inner:
+        new.axes[name] = {k: axes.get(v, v) for k, v in group.axes[name].items()}
+    return new
 
 
 def crossed_row(view: View, group: Group) -> Axis | None:

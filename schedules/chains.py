@@ -2,17 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from tedsl.errors import ScheduleError
 from tedsl.expr.nodes import Axis
-from tedsl.schedules.analysis import Group, definitions, is_reduction, reduce_axes
+from tedsl.expr.tensor import ComputeOp
+from tedsl.expr.visit import reads
+from tedsl.schedules.analysis import (
+    Contraction,
+    Group,
+    View,
+    cost,
+    definitions,
+    is_reduction,
+    plain,
+    reduce_axes,
+    same_axes,
+)
+from tedsl.schedules.choices import flip
 from tedsl.scheduling.chain import chain_of
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
 
 # How far a maximum moves before what depends on it is repaired: a factor of e**5.5.
 LAZY = 5.5
+
+
+@dataclass(frozen=True, slots=True)
+class Chained:
+    """A sum of products and what goes along with its loop.
+
+    `members` are the reductions that it depends on, `inner` the sums of products whose elements
+    they fold, `root` the stage that stores the result.
+    """
+
+    last: str
+    root: str
+    members: tuple[str, ...]
+    inner: tuple[str, ...]
+    shape: Contraction
 
 
 def chain_ends(s: Schedule, group: Group) -> list[str]:
@@ -75,3 +104,131 @@ def may_be_lazy(s: Schedule, name: str, axis: Axis) -> bool:
     except ScheduleError:
         return False
     return True
+
+
+def inner_folds(
+    s: Schedule, view: View, chain: tuple[str, ...], fits: Callable[[ComputeOp], bool]
+) -> tuple[str, ...]:
+    """The fitting folds that only stages of the chain read, directly or through pointwise ones."""
+    readers: dict[str, set[str]] = {name: set() for name in view}
+    names = {op: name for name, op in view.items()}
+    for name, op in view.items():
+        for read in reads(*op.bodies):
+            if isinstance(read.tensor.op, ComputeOp) and read.tensor.op in names:
+                readers[names[read.tensor.op]].add(name)
+    outputs = {s[t].name for t in s.outputs}
+    inside = set(chain)
+    found: list[str] = []
+    for name in reversed(list(view)):
+        mine = readers[name]
+        if name in inside or name in outputs or not mine or not mine <= inside:
+            continue
+        folds = is_reduction(view[name])
+        if folds and not fits(view[name]):
+            continue
+        if folds and len(view[name].axes) <= max(len(view[n].axes) for n in chain[:-1]):
+            continue
+        inside.add(name)
+        if folds:
+            found.append(name)
+    return tuple(found)
+
+
+def take_chains(
+    s: Schedule,
+    find: Callable[[Schedule, View, str], Chained | None],
+    rule: Callable[[Schedule, Chained], list[str]],
+) -> list[str]:
+    """Schedule with `rule` the chains that `find` has for a stage, where that is chosen: the
+    default where a fold lies between.  Returns the stages that are scheduled then."""
+    taken: list[str] = []
+    view = definitions(s)
+    for name in reversed(list(view)):
+        found = None if name in taken else find(s, view, name)
+        if found is None or not possible(s, found, rule):
+            continue
+        if flip(s, f"{found.root}.chain", bool(found.inner)):
+            taken += rule(s, found)
+            view = definitions(s)
+    return taken
+
+
+_POSSIBLE: dict[tuple[object, ...], bool] = {}
+"""Chains of schedules without any step so far: a search asks for the same one very often."""
+_REMEMBERED = 64
+
+
+def possible(s: Schedule, found: Chained, rule: Callable[[Schedule, Chained], object]) -> bool:
+    """True when the primitives take the chain as `rule` schedules it."""
+    asked = (rule, s[found.last].op, *(t.op for t in s.outputs))
+    known = _POSSIBLE.get(asked) if not len(s.trace) else None
+    if known is not None:
+        return known
+    trial, legal = s.copy(decided=False), True
+    try:
+        rule(trial, found)
+    except ScheduleError:
+        legal = False
+    if not len(s.trace):
+        if len(_POSSIBLE) >= _REMEMBERED:
+            _POSSIBLE.clear()
+        _POSSIBLE[asked] = legal
+    return legal
+
+
+def root_of(s: Schedule, view: View, name: str) -> str:
+    """The last of the stages that read the result element by element, one after another."""
+    outputs = {s[t].name for t in s.outputs}
+    while name not in outputs:
+        users = [
+            (user, read)
+            for user, op in view.items()
+            for read in reads(*op.bodies)
+            if read.tensor.op is view[name]
+        ]
+        if len(users) != 1:
+            break
+        user, read = users[0]
+        step = view[user]
+        if is_reduction(step) or len(step.bodies) > 1 or not same_axes(plain(read), step.axis):
+            break
+        name = user
+    return name
+
+
+def inline_around(s: Schedule, found: Chained) -> list[str]:
+    """Substitute the pointwise stages of the kernel, but for those that two reductions read: they
+    are computed once, as tiles.  Returns all of them."""
+    inside = {found.last, found.root, *found.members, *found.inner}
+    outputs = {s[t].name for t in s.outputs}
+    met: list[str] = []
+    for name in reversed(list(definitions(s))):
+        view = definitions(s)
+        users = _users(view, name)
+        if name in inside or name in outputs or is_reduction(view[name]) or not users:
+            continue
+        if not users <= inside.union(met) or len(view[name].bodies) > 1:
+            continue
+        after = not _above(view, name).isdisjoint((*found.members, *found.inner, found.last))
+        if after or (cost(view[name]) <= 1 and len(users) == 1):
+            met.append(name)
+            if len(users) < 2 or cost(view[name]) <= 1:
+                s[name].compute_inline()
+    return met
+
+
+def _users(view: View, name: str) -> set[str]:
+    """The stages that read `name`."""
+    op = view[name]
+    return {n for n, each in view.items() if any(r.tensor.op is op for r in reads(*each.bodies))}
+
+
+def _above(view: View, name: str) -> set[str]:
+    """The reductions that `name` reads, directly or through pointwise stages."""
+    names = {op: n for n, op in view.items()}
+    found: set[str] = set()
+    for read in reads(*view[name].bodies):
+        source = names.get(read.tensor.op) if isinstance(read.tensor.op, ComputeOp) else None
+        if source is not None:
+            found |= {source} if is_reduction(view[source]) else _above(view, source)
+    return found

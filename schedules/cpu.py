@@ -15,8 +15,8 @@ from tedsl.schedules.analysis import (
     crossed_row,
     crossing,
     definitions,
+    expose_epilogue,
     extent_of,
-    first,
     is_reduction,
     plain,
     same_axes,
@@ -62,24 +62,13 @@ def _schedule_reduction(s: Schedule, group: Group, root: ComputeOp, beside: Besi
     alone = Group(group.root, [group.root], root.axes)
     alone.axes = {group.root: {a: a for a in root.axes}}
     crossed = crossed_row(definitions(s), alone) is not None and not group.inner
-    if contraction(root) is not None or crossed:
-        schedule_group(s, _expose_epilogue(s, group), beside)
+    spread = group.rows is not None and len(group.rows) < len(root.axes)
+    if contraction(root, masked=True) is not None or crossed or spread:
+        exposed = expose_epilogue(s, group, masked=True)
+        exposed.rows = group.rows if spread else exposed.rows
+        schedule_group(s, exposed, beside)
     else:
         fold_rows(s, group, root)
-
-
-def _expose_epilogue(s: Schedule, group: Group) -> Group:
-    """Make a root reduction the inner stage of a kernel that stores its tiles."""
-    outputs = list(s[group.root].op.outputs)
-    inner = s[first(s.cache_write(outputs if len(outputs) > 1 else outputs[0], "local"))].name
-    view = definitions(s)
-    new = Group(group.root, [inner], view[group.root].axes)
-    new.contracts = contraction(view[inner]) is not None
-    new.axes = {
-        group.root: {a: a for a in view[group.root].axes},
-        inner: dict(zip(view[inner].axes, view[group.root].axes, strict=True)),
-    }
-    return new
 
 
 def pointwise(s: Schedule, stage: Stage, op: ComputeOp, beside: Beside) -> None:
@@ -120,9 +109,9 @@ def tiles_with_regions(s: Schedule, group: Group) -> None:
     just before it, into a buffer that stays in the cache."""
     stage, op = s[group.root], definitions(s)[group.root]
     row, column = op.axes[-2:]
-    tall = pick(s, f"{stage.name}.tall", (1, 8, 16, 32, 64, 128), 32, extent_of(row))
-    wide = pick(s, f"{stage.name}.width", (64, 128, 256, 512, 1024, 2048), 256, extent_of(column))
-    lanes = min(wide, pick(s, f"{stage.name}.lanes", (16, 64, 256), 256, wide))
+    tall = pick(s, f"{stage.name}.tall", (1, 8, 16, 32, 64, 128), 128, extent_of(row))
+    wide = pick(s, f"{stage.name}.width", (64, 128, 256, 512, 1024, 2048), 128, extent_of(column))
+    lanes = min(wide, pick(s, f"{stage.name}.lanes", (16, 64, 256), 16, wide))
     ro, ri = stage.split(row, factor=tall)
     co, ci = stage.split(column, factor=wide)
     stage.reorder(*op.axes[:-2], ro, co, ri, ci)
@@ -142,14 +131,16 @@ def tiles_with_regions(s: Schedule, group: Group) -> None:
 
 
 def _crossed(s: Schedule, stage: Stage, op: ComputeOp, across: Axis, total: int | None) -> None:
-    """Tiles small enough that the lines of memory fetched for one row serve the next rows too."""
+    """Tiles of lanes both ways: what is contiguous along the other axis is loaded along it and
+    turned in registers, and the lines of memory fetched for a tile are used up in it."""
     last = op.axes[-1]
-    tall = pick(s, f"{stage.name}.tall", (4, 8, 16, 32, 64), 16, extent_of(across))
-    wide = pick(s, f"{stage.name}.width", (8, 16, 32, 64), 16, extent_of(last))
+    tall = pick(s, f"{stage.name}.tall", (16, 32, 64, 128), 64, extent_of(across))
+    wide = pick(s, f"{stage.name}.width", (16, 32, 64, 128, 256), 64, extent_of(last))
     ao, ai = stage.split(across, factor=tall)
     lo, li = stage.split(last, factor=wide)
     others = [a for a in op.axes if a is not across and a is not last]
     stage.reorder(*others, ao, lo, ai, li)
+    stage.vectorize(ai)
     stage.vectorize(li)
     if total is None or total > SMALL:
         stage.parallel(fused(stage, (*others, ao)))

@@ -3,9 +3,11 @@ panel by panel."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tedsl.expr.nodes import Axis, TensorRead
 from tedsl.expr.tensor import ComputeOp
-from tedsl.expr.visit import reads
+from tedsl.expr.visit import axes_of, reads
 from tedsl.runtime.processor import processor
 from tedsl.schedules.analysis import (
     Contraction,
@@ -17,6 +19,7 @@ from tedsl.schedules.analysis import (
     extent_of,
     is_reduction,
     plain,
+    pow2_at_least,
     volume,
 )
 from tedsl.schedules.choices import flip, pick
@@ -25,9 +28,13 @@ from tedsl.schedules.loops import fused
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
 
-# Panels from which each packs its operand once: there are enough for the threads without cutting
-# the rows as well.
-PANELS = 16
+# Tasks that are enough for the threads; with fewer panels the rows are cut as well, and each block
+# of them copies its operand again.
+TASKS = 32
+# Elements along a row of an operand that are turned at a time.
+TURNED = 64
+# Rows of a tile that take as long as all else that a tile costs.
+BESIDE = 2
 
 
 def contract(s: Schedule, group: Group) -> None:
@@ -35,30 +42,36 @@ def contract(s: Schedule, group: Group) -> None:
     view = definitions(s)
     stage, root = s[group.root], view[group.root]
     inner = [name for name in group.inner if is_reduction(view[name])]
-    shape = contraction(view[inner[0]])
+    shape = contraction(view[inner[0]], masked=True)
     if shape is None:
         return
     mapping = group.axes[inner[0]]
     lane = _lane(shape, mapping, root)
     side = shape.rows if among(lane, shape.columns) else shape.columns
     row, column = mapping[side[-1]], mapping[lane]
-    tall, wide = _tile(s, stage, view[inner[0]], extent_of(row), extent_of(column))
+    tall, wide = pick_tile(s, stage.name, view[inner[0]], extent_of(row), extent_of(column))
     ro, ri = stage.split(row, factor=tall)
     co, ci = stage.split(column, factor=wide)
-    others = [a for a in root.axes if a is not row and a is not column]
-    tiles = None if extent_of(row) is None else -(-(extent_of(row) or 0) // tall)
+    # The panel of a copied operand serves all tiles beside each other, whatever axes they are on.
+    within = [mapping[a] for a in side[:-1]]
+    around = [a for a in root.axes if a is not row and a is not column and not among(a, within)]
+    heights = [extent_of(a) for a in within]
+    heights.append(None if extent_of(row) is None else -(-(extent_of(row) or 0) // tall))
+    longer = next((n for n, height in enumerate(heights) if height != 1), len(heights) - 1)
     panels = None if extent_of(column) is None else -(-(extent_of(column) or 0) // wide)
-    enough = panels is not None and panels * (volume(others) or 1) >= PANELS
-    blocks = pick(s, f"{stage.name}.row_blocks", (1, 2, 4, 8), 1 if enough else 2, tiles)
-    rb, ro = stage.split(ro, nparts=blocks)
-    stage.reorder(*others, rb, co, ro, ri, ci)
+    tasks = (volume(around) or 1) * (panels or TASKS)
+    blocks = min(16, pow2_at_least(-(-TASKS // tasks)))
+    blocks = pick(s, f"{stage.name}.row_blocks", (1, 2, 4, 8, 16), blocks, heights[longer])
+    tiles = [*within, ro]
+    rb, tiles[longer] = stage.split(tiles[longer], nparts=blocks)
+    stage.reorder(*around, rb, co, *tiles, ri, ci)
     stage.vectorize(ri)
     stage.vectorize(ci)
     for name in inner:
-        _contract_inner(s, view, s[name], stage, ro, co, mapping, (row, column))
+        _contract_inner(s, view, s[name], stage, (tiles[-1], co), mapping, (row, column))
     work = volume((*root.axes, *shape.folded))
     if work is None or work > SMALL:
-        stage.parallel(fused(stage, (*others, rb, co)))
+        stage.parallel(fused(stage, (*around, rb, co)))
 
 
 def _lane(shape: Contraction, mapping: dict[Axis, Axis], root: ComputeOp) -> Axis:
@@ -70,16 +83,53 @@ def _lane(shape: Contraction, mapping: dict[Axis, Axis], root: ComputeOp) -> Axi
     return shape.columns[-1]
 
 
-def _tile(
-    s: Schedule, stage: Stage, op: ComputeOp, m: int | None, n: int | None
+def pick_tile(
+    s: Schedule, name: str, op: ComputeOp, m: int | None, n: int | None, half: bool = False
 ) -> tuple[int, int]:
-    """Two registers wide and as tall as the rest of the registers allow."""
+    """Two registers wide and as tall as the rest of the registers, or `half` of it, allow; wider
+    where there are fewer rows."""
     here = processor()
     lanes = here.lanes(max(t.dtype.nbytes for t in op.outputs))
-    rows = max(4, 3 * here.vector_registers // 8)
-    tall = pick(s, f"{stage.name}.rows", (4, 6, 8, 12, 14), rows, m)
-    wide = pick(s, f"{stage.name}.columns", (lanes, 2 * lanes, 3 * lanes), 2 * lanes, n)
-    return tall, wide
+    rows = max(4, 3 * here.vector_registers // (16 if half else 8))
+    default = rows if half or m is None else _height(rows, (here.vector_registers - 4) // 2, m)
+    tall = pick(s, f"{name}.rows", (4, 6, 8, 12, 14), default, m)
+    spare = 1 if m is None else max(1, min(4, rows // max(m, 1)))
+    widths = [n * lanes for n in (1, 2, 3, 4, 8) if n <= max(3, 2 * spare)]
+    return tall, pick(s, f"{name}.columns", widths, 2 * spare * lanes, n)
+
+
+def _height(rows: int, most: int, extent: int) -> int:
+    """`rows` for a tile, or the height of at most `most` with clearly less computed past the end
+    and in the loops around tiles."""
+
+    def cost(height: int) -> int:
+        return -(-extent // height) * (height + BESIDE)
+
+    best = min(range(4, most + 1), key=cost, default=rows)
+    return best if 20 * cost(best) < 19 * cost(rows) else rows
+
+
+def fold_in_tiles(
+    inner: Stage,
+    tiled: tuple[Axis | None, Axis],
+    tile: tuple[int, int],
+    around: Sequence[Axis],
+    folded: Sequence[Axis],
+) -> Axis:
+    """Register tiles of rows and columns inside of the loops `around` them and around `folded`;
+    returns the loop over panels of columns."""
+    row, column = tiled
+    data = inner.op.axes if isinstance(inner.op, ComputeOp) else ()
+    others = [a for a in data if a is not row and a is not column]
+    panel, ci = inner.split(column, factor=tile[1])
+    loops, lanes = [panel], [ci]
+    if row is not None:
+        ro, ri = inner.split(row, factor=tile[0])
+        loops, lanes = [panel, ro], [ri, ci]
+    inner.reorder(*others, *around, *loops, *folded, *lanes)
+    for lane in lanes:
+        inner.vectorize(lane)
+    return panel
 
 
 def _contract_inner(
@@ -87,33 +137,47 @@ def _contract_inner(
     view: View,
     inner: Stage,
     stage: Stage,
-    place: Axis,
-    panel: Axis,
+    places: tuple[Axis, Axis],
     mapping: dict[Axis, Axis],
     tile: tuple[Axis, Axis],
 ) -> None:
-    """The fold of one tile, `unroll` steps at a time."""
+    """The fold of one tile, `unroll` steps at a time, at the loop over tiles; what is copied of an
+    operand is at that over panels."""
     op = view[inner.name]
-    inner.compute_at(stage, place)
-    folded = op.reduce_axes
+    inner.compute_at(stage, places[0])
+    column = next(a for a in op.axes if mapping.get(a) is tile[1])
+    folded = _in_step(op, column)
     inner.reorder(*folded, *op.axes)
     for axis in op.axes:
         if among(mapping.get(axis), tile):
             inner.vectorize(axis)
     length = extent_of(folded[-1])
-    steps = [n for n in (1, 2, 4, 8) if length is not None and length % n == 0]
+    steps = [n for n in (1, 2, 3, 4, 5, 7, 8) if length is not None and length % n == 0]
+    steps = [n for n in steps if n in (1, 2, 4, 8) or n == length]
     unroll = pick(s, f"{stage.name}.unroll", steps, max([n for n in steps if n <= 4], default=1))
     if unroll > 1:
         _, ki = inner.split(folded[-1], factor=unroll)
         inner.reorder(ki, *op.axes)
         inner.unroll(ki)
-    column = next(a for a in op.axes if mapping.get(a) is tile[1])
-    found = _packable(view, inner, column)
+    found = packable(view, inner, column)
     if volume(folded) is not None and found and flip(s, f"{stage.name}.pack", True):
-        _pack(s, inner, stage, found, column, panel)
+        pack(s, inner, stage, found, column, places[1])
 
 
-def _packable(view: View, inner: Stage, column: Axis) -> list[TensorRead]:
+def _in_step(op: ComputeOp, column: Axis) -> tuple[Axis, ...]:
+    """The folded axes in the order in which they lie in the operand that is not in lanes: its
+    elements are taken one by one, those of the lanes a vector at a time."""
+    single = [r for r in reads(*op.bodies) if column not in axes_of(*r.indices)]
+    places: dict[Axis, int] = {}
+    for read in single[:1]:
+        for place, index in enumerate(read.indices):
+            places.update({axis: place for axis in axes_of(index)})
+    if any(axis not in places for axis in op.reduce_axes):
+        return op.reduce_axes
+    return tuple(sorted(op.reduce_axes, key=lambda axis: places[axis]))
+
+
+def packable(view: View, inner: Stage, column: Axis) -> list[TensorRead]:
     """Reads of the operand that the lanes run over, where the stage reads it itself."""
     op = inner.op
     if not isinstance(op, ComputeOp):
@@ -123,19 +187,31 @@ def _packable(view: View, inner: Stage, column: Axis) -> list[TensorRead]:
     return [r for r in found if among(column, plain(r) or ()) and r.tensor in direct]
 
 
-def _pack(
+def contiguous(read: TensorRead, axis: Axis) -> bool:
+    """True where neighbours along `axis` lie next to each other in memory."""
+    return read.indices[-1] is axis
+
+
+def pack(
     s: Schedule,
     inner: Stage,
     stage: Stage,
-    found: list[TensorRead],
+    found: Sequence[TensorRead],
     column: Axis,
     panel: Axis,
 ) -> None:
-    """Copy the panel of the operand, so that its rows lie one after another."""
+    """Copy the panel of the operand, so that its rows lie one after another; one that is contiguous
+    across the lanes is read along its rows and turned in registers."""
     for read in found:
         packed = s[s.cache_read(read.tensor, "local", [inner.op])]
         packed.compute_at(stage, panel)
         own = packed.op
         if isinstance(own, ComputeOp):
             where = next(n for n, a in enumerate(plain(read) or ()) if a is column)
+            if not contiguous(read, column):
+                last = own.axes[-1]
+                length = extent_of(last)
+                if length is None or length > TURNED:
+                    _, last = packed.split(last, factor=TURNED)
+                packed.vectorize(last)
             packed.vectorize(own.axes[where])

@@ -10,6 +10,7 @@ from tedsl.expr.tensor import ComputeOp
 from tedsl.schedules.analysis import (
     Group,
     View,
+    along,
     among,
     any_order,
     definitions,
@@ -108,7 +109,11 @@ def _inner_row(s: Schedule, view: View, inner: Stage, stage: Stage, row: Axis, w
         for axis in op.axes:
             inner.vectorize(axis)
         return
-    if any_order(op):
+    lane = along(op)
+    if lane is not None and among(lane, op.axes):
+        inner.reorder(*(a for a in op.axes if a is not lane), *op.reduce_axes, lane)
+        inner.vectorize(lane)
+    elif any_order(op):
         for axis in _lanes(s, inner, op.reduce_axes, whole):
             inner.vectorize(axis)
     inner.compute_at(stage, row)

@@ -10,6 +10,7 @@ from tedsl.expr.visit import reads
 from tedsl.schedules.analysis import (
     Group,
     View,
+    chooses,
     contraction,
     cost,
     crossed_row,
@@ -36,14 +37,15 @@ LONG = 8192
 CROSSED = 32
 
 
-def fuse(s: Schedule, busy: int, taken: Collection[str] = (), regions: bool = False) -> list[Group]:
+def fuse(s: Schedule, busy: int, taken: Collection[str] = (), loops: bool = False) -> list[Group]:
     """Inline the pointwise stages and gather the rest into kernels.
 
     Args:
         s: a schedule.
         busy: how many rows that run by themselves keep the device busy.
         taken: the stages that are scheduled already.
-        regions: whether a kernel may compute the region of a stage that a tile of it reads.
+        loops: whether kernels are loops over tiles, which may compute the region of a stage that a
+            tile reads, and leave out points of a contraction one by one.
 
     Returns:
         The kernels, producers first.
@@ -53,7 +55,7 @@ def fuse(s: Schedule, busy: int, taken: Collection[str] = (), regions: bool = Fa
     """
     stored = [*(s[t].name for t in s.outputs), *stored_for_scans(s), *_read_whole(s)]
     outputs = list(dict.fromkeys([*stored, *_read_by(s, taken)]))
-    kept = _candidates(_open(s, taken), outputs)
+    kept = _candidates(_open(s, taken), outputs, loops)
     within: list[str] = []
     for name, op in _open(s, taken).items():
         inlinable = len(op.bodies) == 1 and not is_reduction(op) and name not in outputs
@@ -61,12 +63,12 @@ def fuse(s: Schedule, busy: int, taken: Collection[str] = (), regions: bool = Fa
             s[name].compute_inline()
     while True:
         view = _open(s, taken)
-        groups = find_groups(view, outputs)
+        groups = find_groups(view, outputs, loops)
         alone = [g.root for g in groups if g.root in kept]
         wasted = [n for g in groups for n in g.inner if n in kept and not _shares(view, g, n)]
         settled = not alone and not wasted
         apart = _apart(s, view, groups, busy) if settled else []
-        stored = _stored(s, view, groups, outputs) if settled else []
+        stored = _stored(s, view, groups, outputs, loops) if settled else []
         if settled and not apart and not stored:
             return _with_regions(view, groups, within)
         for name in stored:
@@ -74,8 +76,8 @@ def fuse(s: Schedule, busy: int, taken: Collection[str] = (), regions: bool = Fa
         outputs += [*apart, *stored]
         for name in (*alone, *wasted):
             kept.pop(name)
-            free = regions and _may_be_region(view, name, within)
-            place = _place(s, name, view, free)
+            free = loops and _may_be_region(view, name, within)
+            place = _place(s, name, view, free, loops)
             if place == "inline":
                 s[name].compute_inline()
                 continue
@@ -112,7 +114,9 @@ def _read_whole(s: Schedule) -> list[str]:
     ]
 
 
-def _stored(s: Schedule, view: View, groups: list[Group], outputs: list[str]) -> list[str]:
+def _stored(
+    s: Schedule, view: View, groups: list[Group], outputs: list[str], masked: bool
+) -> list[str]:
     """Inlined stages that a contraction in a kernel of its own should store in place of its sums.
 
     The reader that would have taken them in has rows, so the contraction cannot join it; stored
@@ -121,7 +125,7 @@ def _stored(s: Schedule, view: View, groups: list[Group], outputs: list[str]) ->
     found: list[str] = []
     for group in groups:
         op = view[group.root]
-        if group.root in outputs or not is_reduction(op) or contraction(op) is None:
+        if group.root in outputs or not is_reduction(op) or contraction(op, masked) is None:
             continue
         name = _epilogue(s, group.root)
         if name is not None and name not in found and flip(s, f"{group.root}.epilogue", True):
@@ -168,19 +172,19 @@ def _apart(s: Schedule, view: View, groups: list[Group], busy: int) -> list[str]
     return found
 
 
-def _candidates(view: View, outputs: list[str]) -> dict[str, ComputeOp]:
+def _candidates(view: View, outputs: list[str], masked: bool) -> dict[str, ComputeOp]:
     """Pointwise stages that more than one read uses."""
     readers = readers_of(view)
     return {
         name: op
         for name, op in view.items()
         if not is_reduction(op) and name not in outputs and len(op.bodies) == 1
-        if len(readers[name]) > 1 or _feeds_contraction(view, readers[name])
+        if len(readers[name]) > 1 or _feeds_contraction(view, readers[name], masked)
     }
 
 
-def _feeds_contraction(view: View, users: list[tuple[str, TensorRead]]) -> bool:
-    return any(contraction(view[user]) is not None for user, _ in users)
+def _feeds_contraction(view: View, users: list[tuple[str, TensorRead]], masked: bool) -> bool:
+    return any(contraction(view[user], masked) is not None for user, _ in users)
 
 
 def _shares(view: View, group: Group, name: str) -> bool:
@@ -218,19 +222,22 @@ def _is_plain(view: View, group: Group) -> bool:
     return group.rows is None and not group.inner and not is_reduction(view[group.root])
 
 
-def _place(s: Schedule, name: str, view: View, regions: bool) -> object:
+def _place(s: Schedule, name: str, view: View, regions: bool, loops: bool) -> object:
     """Inline when cheap, or when nothing is computed twice; else a kernel of its own, or with
     `regions` the part that each tile of its one reader needs."""
     users = readers_of(view)[name]
     op = view[name]
     repeated = len(users) > 1 or any(plain(read) is None for _, read in users)
-    again = repeated or _feeds_contraction(view, users)
+    feeds = _feeds_contraction(view, users, loops)
+    again = repeated or feeds
     default = "root" if again and cost(op) * len(users) > CHEAP else "inline"
-    if _feeds_contraction(view, users) and cost(op) > 1:
+    # A condition inside of a loop over products is asked for each of them.
+    asked = loops and feeds and chooses(op)
+    if feeds and cost(op) > 1:
         default = "root"
     if not regions:
         # What only moves elements becomes the address and the mask of a load.
         default = "inline" if moves(op) else default
-        return s.knob(f"{name}.place", ("inline", "root"), default)
+        return s.knob(f"{name}.place", ("inline", "root"), "root" if asked else default)
     default = "tile" if default == "root" else default
     return s.knob(f"{name}.place", ("inline", "root", "tile"), default)

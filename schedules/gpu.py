@@ -10,12 +10,11 @@ from tedsl.expr.tensor import ComputeOp
 from tedsl.expr.visit import reads
 from tedsl.schedules.analysis import (
     Group,
-    contraction,
     crossed_row,
     crossing,
     definitions,
+    expose_epilogue,
     extent_of,
-    first,
     is_reduction,
     plain,
     pow2_at_least,
@@ -26,6 +25,7 @@ from tedsl.schedules.beside import Beside, joined, lead
 from tedsl.schedules.choices import flip, pick
 from tedsl.schedules.gpu_contract import contract
 from tedsl.schedules.gpu_folds import few, fold_few, reduce_columns, reduce_whole
+from tedsl.schedules.gpu_last import finish_last, one_launch
 from tedsl.schedules.gpu_rows import reduce_rows
 from tedsl.schedules.gpu_split import few_parts, split_few
 from tedsl.schedules.gpu_tiles import PROCESSORS, bind_all, pick_warps
@@ -51,11 +51,14 @@ def schedule_group(s: Schedule, group: Group, target: Target, beside: Beside) ->
     if not root.shape and (is_reduction(root) or group.inner):
         reduce_whole(s, group)
     elif is_reduction(root):
-        schedule_group(s, _expose_epilogue(s, group), target, beside)
+        schedule_group(s, expose_epilogue(s, group), target, beside)
     elif (parts := few_parts(s, view, group)) > 1:
         partial = split_few(s, group, parts)
+        partial.apart = one_launch(s, group.root)
         schedule_group(s, partial, target, beside)
-        schedule_group(s, group, target, beside)
+        stages = s[group.root], group.inner, s[partial.root]
+        if not (partial.apart and finish_last(s, *stages, group.axes[group.inner[0]])):
+            schedule_group(s, group, target, beside)
     elif group.contracts:
         contract(s, group, target)
     elif group.rows is None:
@@ -65,21 +68,6 @@ def schedule_group(s: Schedule, group: Group, target: Target, beside: Beside) ->
         rule(s, group)
     else:
         reduce_rows(s, group)
-
-
-def _expose_epilogue(s: Schedule, group: Group) -> Group:
-    """Make a root reduction the inner stage of a kernel that stores its result."""
-    outputs = list(s[group.root].op.outputs)
-    inner = s[first(s.cache_write(outputs if len(outputs) > 1 else outputs[0], "local"))].name
-    view = definitions(s)
-    axes = dict(zip(view[inner].axes, view[group.root].axes, strict=True))
-    new = Group(group.root, [*group.inner, inner], view[group.root].axes)
-    new.contracts = contraction(view[inner]) is not None
-    new.in_parts, new.follows = group.in_parts, group.follows
-    new.axes = {group.root: {a: a for a in view[group.root].axes}, inner: axes}
-    for name in group.inner:
-        new.axes[name] = {k: axes.get(v, v) for k, v in group.axes[name].items()}
-    return new
 
 
 def pointwise(s: Schedule, stage: Stage, op: ComputeOp, beside: Beside) -> None:

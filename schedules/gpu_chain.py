@@ -9,27 +9,31 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tedsl.errors import ScheduleError
 from tedsl.expr.nodes import Axis, Reduce
-from tedsl.expr.tensor import ComputeOp, Operation, Tensor
+from tedsl.expr.tensor import ComputeOp, Tensor
 from tedsl.expr.visit import axes_of, reads
 from tedsl.schedules.analysis import (
     Contraction,
     View,
     any_order,
     contraction,
-    cost,
     definitions,
     extent_of,
     growing,
-    is_reduction,
     plain,
     pow2_at_least,
     reduce_axes,
-    same_axes,
     volume,
 )
-from tedsl.schedules.chains import follow, may_be_lazy
+from tedsl.schedules.chains import (
+    Chained,
+    follow,
+    inline_around,
+    inner_folds,
+    may_be_lazy,
+    root_of,
+    take_chains,
+)
 from tedsl.schedules.choices import flip, pick
 from tedsl.schedules.gpu_contract import LEAST, longest, movable
 from tedsl.schedules.gpu_tiles import SHARED, bind_all, pick_warps
@@ -42,21 +46,6 @@ from tedsl.scheduling.stage import Stage
 WIDEST = 256
 # Pieces of the folded axis from which a loop over them is worth it.
 FEWEST = 32
-
-
-@dataclass(frozen=True, slots=True)
-class Chained:
-    """A contraction and what goes along with its loop.
-
-    `members` are the reductions that it depends on, `inner` the contractions whose elements they
-    fold, `root` the stage that stores the result.
-    """
-
-    last: str
-    root: str
-    members: tuple[str, ...]
-    inner: tuple[str, ...]
-    shape: Contraction
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,16 +63,7 @@ def schedule_chains(s: Schedule) -> list[str]:
     Returns:
         The stages that are scheduled then.
     """
-    taken: list[str] = []
-    view = definitions(s)
-    for name in reversed(list(view)):
-        found = None if name in taken else _found(s, view, name)
-        if found is None or not _possible(s, found):
-            continue
-        if flip(s, f"{found.root}.chain", bool(found.inner)):
-            taken += _reduce_chain(s, found)
-            view = definitions(s)
-    return taken
+    return take_chains(s, _found, _reduce_chain)
 
 
 def _found(s: Schedule, view: View, name: str) -> Chained | None:
@@ -98,7 +78,7 @@ def _found(s: Schedule, view: View, name: str) -> Chained | None:
     if not members or not all(any_order(definitions(s)[m.name]) for m in members):
         return None
     names = tuple(member.name for member in members)
-    inner = _inner(s, view, (*names, name))
+    inner = inner_folds(s, view, (*names, name), lambda each: contraction(each) is not None)
     column, row = longest(shape.columns), longest(shape.rows)
     held = [column] if inner else []
     held += [axis for each in inner for axis in view[each].reduce_axes]
@@ -113,79 +93,10 @@ def _found(s: Schedule, view: View, name: str) -> Chained | None:
     return Chained(name, root_of(s, view, name), names, inner, shape)
 
 
-def _inner(s: Schedule, view: View, chain: tuple[str, ...]) -> tuple[str, ...]:
-    """The contractions that only stages of the chain read, directly or through pointwise ones."""
-    readers: dict[str, set[str]] = {name: set() for name in view}
-    names = {op: name for name, op in view.items()}
-    for name, op in view.items():
-        for read in reads(*op.bodies):
-            if isinstance(read.tensor.op, ComputeOp) and read.tensor.op in names:
-                readers[names[read.tensor.op]].add(name)
-    outputs = {s[t].name for t in s.outputs}
-    inside = set(chain)
-    found: list[str] = []
-    for name in reversed(list(view)):
-        mine = readers[name]
-        if name in inside or name in outputs or not mine or not mine <= inside:
-            continue
-        folds = is_reduction(view[name])
-        if folds and contraction(view[name]) is None:
-            continue
-        if folds and len(view[name].axes) <= max(len(view[n].axes) for n in chain[:-1]):
-            continue
-        inside.add(name)
-        if folds:
-            found.append(name)
-    return tuple(found)
-
-
-def root_of(s: Schedule, view: View, name: str) -> str:
-    """The last of the stages that read the result element by element, one after another."""
-    outputs = {s[t].name for t in s.outputs}
-    while name not in outputs:
-        users = [
-            (user, read)
-            for user, op in view.items()
-            for read in reads(*op.bodies)
-            if read.tensor.op is view[name]
-        ]
-        if len(users) != 1:
-            break
-        user, read = users[0]
-        step = view[user]
-        if is_reduction(step) or len(step.bodies) > 1 or not same_axes(plain(read), step.axis):
-            break
-        name = user
-    return name
-
-
-_POSSIBLE: dict[tuple[Operation, ...], bool] = {}
-"""Chains of schedules without any step so far: a search asks for the same one very often."""
-_REMEMBERED = 64
-
-
-def _possible(s: Schedule, found: Chained) -> bool:
-    """True when the primitives take the chain."""
-    asked = (s[found.last].op, *(t.op for t in s.outputs))
-    known = _POSSIBLE.get(asked) if not len(s.trace) else None
-    if known is not None:
-        return known
-    trial, possible = s.copy(decided=False), True
-    try:
-        _reduce_chain(trial, found)
-    except ScheduleError:
-        possible = False
-    if not len(s.trace):
-        if len(_POSSIBLE) >= _REMEMBERED:
-            _POSSIBLE.clear()
-        _POSSIBLE[asked] = possible
-    return possible
-
-
 def _reduce_chain(s: Schedule, found: Chained) -> list[str]:
     """One kernel; returns the stages in it."""
     known = {stage.name for stage in s.stages}
-    between = _between(s, found)
+    between = inline_around(s, found)
     stage, fold = s[found.root], s[found.last]
     if not isinstance(stage.op, ComputeOp) or not isinstance(fold.op, ComputeOp):
         return []
@@ -210,44 +121,6 @@ def _reduce_chain(s: Schedule, found: Chained) -> list[str]:
     stage.launch(num_warps=pick_warps(s, stage, (1, 2, 4, 8), wide, max(32, held // 8)))
     made = [each.name for each in s.stages if each.name not in known]
     return [found.root, found.last, *found.members, *found.inner, *between, *made]
-
-
-def _between(s: Schedule, found: Chained) -> list[str]:
-    """Substitute the pointwise stages of the kernel, but for those that two reductions read: they
-    are computed once, as tiles.  Returns all of them."""
-    inside = {found.last, found.root, *found.members, *found.inner}
-    outputs = {s[t].name for t in s.outputs}
-    met: list[str] = []
-    for name in reversed(list(definitions(s))):
-        view = definitions(s)
-        users = _users(view, name)
-        if name in inside or name in outputs or is_reduction(view[name]) or not users:
-            continue
-        if not users <= inside.union(met) or len(view[name].bodies) > 1:
-            continue
-        after = not _above(view, name).isdisjoint((*found.members, *found.inner, found.last))
-        if after or (cost(view[name]) <= 1 and len(users) == 1):
-            met.append(name)
-            if len(users) < 2 or cost(view[name]) <= 1:
-                s[name].compute_inline()
-    return met
-
-
-def _users(view: View, name: str) -> set[str]:
-    """The stages that read `name`."""
-    op = view[name]
-    return {n for n, each in view.items() if any(r.tensor.op is op for r in reads(*each.bodies))}
-
-
-def _above(view: View, name: str) -> set[str]:
-    """The reductions that `name` reads, directly or through pointwise stages."""
-    names = {op: n for n, op in view.items()}
-    found: set[str] = set()
-    for read in reads(*view[name].bodies):
-        source = names.get(read.tensor.op) if isinstance(read.tensor.op, ComputeOp) else None
-        if source is not None:
-            found |= {source} if is_reduction(view[source]) else _above(view, source)
-    return found
 
 
 def _sizes(s: Schedule, stage: Stage, found: Chained, row: Axis, column: Axis) -> Sizes:

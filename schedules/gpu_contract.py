@@ -30,7 +30,7 @@ from tedsl.schedules.gpu_aligned import align_operands, rows_aligned
 from tedsl.schedules.gpu_joined import Sides, join, joined_axes, own_programs
 from tedsl.schedules.gpu_model import STEP, Product, best_tile
 from tedsl.schedules.gpu_model import ahead as fetched_ahead
-from tedsl.schedules.gpu_tiles import PROCESSORS, SHARED, pick_warps
+from tedsl.schedules.gpu_tiles import PROCESSORS, SHARED, bind_all, pick_warps
 from tedsl.schedules.loops import fused
 from tedsl.scheduling.plan import AttachKind
 from tedsl.scheduling.schedule import Schedule
@@ -79,8 +79,9 @@ def contract(s: Schedule, group: Group, target: Target) -> None:
         # the copy engine does not store is held in registers while the next one is loaded.
         alone = product is None or not product.shares(bm, bn)
         tiles = _tiles(volume(others), _blocks(m, bm), _blocks(n, bn))
-        stays = _programs_stay(s, stage, tiles, many and alone and staged is not None)
-        place = _grid(s, stage, stage.fuse(*order), stays)
+        if not group.apart:
+            stays = _programs_stay(s, stage, tiles, many and alone and staged is not None)
+        place = _grid(s, stage, order, stays, root.axes[0] if group.apart else None)
     stage.vectorize(ri)
     stage.vectorize(ci)
     turns = None if k is None else -(-k // bk)
@@ -216,11 +217,12 @@ def _blocks(extent: int | None, size: int) -> int | None:
     return None if extent is None else -(-extent // size)
 
 
-def _grid(s: Schedule, stage: Stage, grid: Axis, stays: int) -> Axis:
-    """One tile per program, or programs that stay and take every n-th tile."""
+def _grid(s: Schedule, stage: Stage, order: Sequence[Axis], stays: int, apart: Axis | None) -> Axis:
+    """One tile per program, with the loop `apart` as a dimension of its own; or programs that stay
+    and take every n-th tile."""
     if not stays:
-        stage.bind(grid, "blockIdx.x")
-        return grid
+        return bind_all(stage, order, apart=apart)
+    grid = stage.fuse(*order)
     turn, program = stage.split(grid, factor=stays * PROCESSORS)
     leaves = [a for a in stage.leaf_iter_vars if a is not turn and a is not program]
     stage.reorder(program, turn, *leaves)

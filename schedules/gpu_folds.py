@@ -26,6 +26,7 @@ from tedsl.schedules.analysis import (
     volume,
 )
 from tedsl.schedules.choices import pick
+from tedsl.schedules.gpu_last import finish_last, one_launch
 from tedsl.schedules.gpu_tiles import PROCESSORS, bind_all, pick_warps
 from tedsl.schedules.loops import fused
 from tedsl.scheduling.schedule import Schedule
@@ -73,7 +74,11 @@ def reduce_columns(s: Schedule, group: Group) -> None:
     enough = (4 if aligned else 8) * MANY_PROGRAMS
     parts = _parts(s, view, group, lane, (width, depth), enough)
     if parts > 1:
-        _split_columns(s, group.inner[0], group.axes[group.inner[0]], lane, parts, width, depth)
+        name, known = group.inner[0], group.axes[group.inner[0]]
+        apart = one_launch(s, group.root)
+        partial = _split_columns(s, name, known, lane, parts, (width, depth), apart)
+        if apart and finish_last(s, stage, [name], partial, known):
+            return
         width = min(width, _wide(results, parts))
         depth = min(parts, TILE // width)
     lo, li = stage.split(lane, factor=width)
@@ -211,10 +216,12 @@ def _split_columns(
     known: dict[Axis, Axis],
     lane: Axis,
     parts: int,
-    width: int,
-    depth: int,
-) -> None:
-    """Partial results of `parts` stretches of the fold, in a kernel of their own."""
+    tile: tuple[int, int],
+    apart: bool,
+) -> Stage:
+    """Partial results of `parts` stretches of the fold, in a kernel of their own, with the number
+    of the part `apart` from the other loops of its grid or not."""
+    width, depth = tile
     stage = s[name]
     place = next(n for n, a in enumerate(definitions(s)[name].axes) if known.get(a) is lane)
     axes = reduce_axes(stage)
@@ -228,11 +235,12 @@ def _split_columns(
     lo, li = outer.split(own, factor=width)
     others = [a for a in op.axes if a is not own]
     outer.reorder(*others, lo, li)
-    grid = bind_all(outer, (*others, lo))
+    grid = bind_all(outer, (*others, lo), apart=op.axes[0] if apart else None)
     outer.vectorize(li)
     _fold_inside(s, inner, depth)
     inner.compute_at(outer, grid)
     outer.launch(num_warps=4)
+    return outer
 
 
 def take_results(s: Schedule, groups: Sequence[Group]) -> list[Group]:
@@ -258,31 +266,38 @@ def reduce_whole(s: Schedule, group: Group) -> None:
     the grid, then one program over the parts."""
     stage = s[group.root]
     if not group.inner:
-        _fold_whole(s, stage)
+        partial = _fold_whole(s, stage)
+        if partial and one_launch(s, group.root):
+            stage.compute_last(partial[0])
         return
     place = stage.fuse()
-    stage.bind(place, "blockIdx.x")
+    found: list[tuple[str, Stage]] = []
     for name in group.inner:
-        _fold_whole(s, s[name])
+        found += [(name, partial) for partial in _fold_whole(s, s[name])]
         s[name].compute_at(stage, place)
+    if len(found) == 1 and one_launch(s, found[0][0]):
+        stage.compute_last(found[0][1])
+    else:
+        stage.bind(place, "blockIdx.x")
 
 
-def _fold_whole(s: Schedule, stage: Stage) -> None:
-    """Parts of a fold in programs of their own, and lanes over the parts."""
+def _fold_whole(s: Schedule, stage: Stage) -> list[Stage]:
+    """Parts of a fold in programs of their own, and lanes over the parts; returns the stage of the
+    parts, if there are several."""
     op = stage.op
     if not isinstance(op, ComputeOp):
-        return
+        return []
     axes = op.reduce_axes
     flat = fused(stage, axes)
     if not any_order(op):
-        return
+        return []
     total = volume(axes)
     most = None if total is None else pow2_at_least(total)
     block = pick(s, f"{stage.name}.block", (512, 1024, 2048, 4096), 2048, most)
     if total is not None and total <= 4 * block:
         _, piece = stage.split(flat, factor=block)
         stage.vectorize(piece)
-        return
+        return []
     fitting = 1 << 10 if total is None else pow2_at_least(total // (2 * block))
     choices = (32, 64, 128, 256, 512, 1024, 2048)
     parts = pick(s, f"{stage.name}.parts", choices, min(1024, fitting), max(fitting, 32))
@@ -301,3 +316,4 @@ def _fold_whole(s: Schedule, stage: Stage) -> None:
     partial.launch(num_warps=pick(s, f"{stage.name}.warps", (4, 8, 16), 8))
     for axis in reduce_axes(stage):
         stage.vectorize(axis)
+    return [partial]

@@ -1,5 +1,6 @@
 """The rule for long rows of dependent reductions: parts of a row in programs of their own, and a
-second kernel that merges them in passing."""
+second kernel that merges them in passing; or, where a row has one result, the last of the
+programs."""
 
 from __future__ import annotations
 
@@ -26,6 +27,7 @@ from tedsl.schedules.gpu_lanes import (
     may_have_lanes,
     split_in_lanes,
 )
+from tedsl.schedules.gpu_last import finish_last, one_launch
 from tedsl.schedules.gpu_tiles import PROCESSORS, bind_all, pick_warps
 from tedsl.schedules.loops import fused
 from tedsl.scheduling.chain import chain_of
@@ -47,14 +49,16 @@ def few_rows(rows: int | None) -> bool:
 
 
 def split_chain(s: Schedule, group: Group, ends: Sequence[str]) -> bool:
-    """Fold parts of the rows by themselves; False where that is not for these rows.
+    """Fold parts of the rows by themselves, and merge them; False where that is not for these rows.
 
-    The kernel has one chain of all its reductions, and elements in rows that read it.
+    The kernel has one chain of all its reductions, and elements in rows that read it or a result
+    for each row.
     """
     view = definitions(s)
     folds = [name for name in group.inner if is_reduction(view[name])]
     rows = volume(group.rows or ())
-    if len(ends) != 1 or rows is None or len(group.rows or ()) == len(view[group.root].axes):
+    columns = len(group.rows or ()) < len(view[group.root].axes)
+    if len(ends) != 1 or rows is None or not (columns or len(folds) > 1):
         return False
     last = s[ends[0]]
     length = volume(view[last.name].reduce_axes)
@@ -65,12 +69,16 @@ def split_chain(s: Schedule, group: Group, ends: Sequence[str]) -> bool:
     if len(fitting) > 1 and not _parts_follow(s, last.name):
         return False
     default = 1
-    if few_rows(rows):
+    if few_rows(rows) and columns:  # of rows with one result no time is known
         default = max(n for n in fitting if n == 1 or n * rows <= ENOUGH)
     parts = pick(s, f"{group.root}.parts", fitting, default, max(fitting))
     if parts == 1:
         return False
-    _fold_parts(s, s[_split(s, last.name, parts)], s[group.root], length)
+    partial, root = s[_split(s, last.name, parts)], s[group.root]
+    apart = not columns and one_launch(s, root.name)
+    _fold_parts(s, partial, root, length, apart)
+    if not apart or not finish_last(s, root, group.inner, partial, group.axes[last.name]):
+        _spread(s, group)
     return True
 
 
@@ -98,8 +106,9 @@ def _in_chain(s: Schedule, name: str, last: str) -> bool:
     )
 
 
-def _fold_parts(s: Schedule, partial: Stage, root: Stage, length: int) -> None:
-    """A program for each part of each row of `length` elements: one pass over it."""
+def _fold_parts(s: Schedule, partial: Stage, root: Stage, length: int, apart: bool) -> None:
+    """A program for each part of each row of `length` elements: one pass over it; with the number
+    of the part `apart` from the rows or not."""
     op = definitions(s)[partial.name]
     (folded,) = op.reduce_axes
     part = extent_of(folded) or 1
@@ -112,10 +121,11 @@ def _fold_parts(s: Schedule, partial: Stage, root: Stage, length: int) -> None:
         )
         together = in_one_access(length, nbytes)
         lanes = split_in_lanes(s, partial.name, Piece(block, together, ahead))
-        grid = bind_all(partial, definitions(s)[partial.name].axes)
+        axes = definitions(s)[partial.name].axes
+        grid = bind_all(partial, axes, apart=axes[0] if apart else None)
         fold_lanes(s, lanes, partial, grid)
     else:
-        bind_all(partial, op.axes)
+        bind_all(partial, op.axes, apart=op.axes[0] if apart else None)
         outer, piece = partial.split(folded, factor=block)
         follow(partial, outer)
         partial.vectorize(piece)
@@ -125,18 +135,21 @@ def _fold_parts(s: Schedule, partial: Stage, root: Stage, length: int) -> None:
     partial.launch(num_warps=warps)
 
 
-def spread(s: Schedule, group: Group) -> None:
-    """Pieces of rows over the grid, each of which merges the parts of its row again."""
+def _spread(s: Schedule, group: Group) -> None:
+    """Pieces of rows over the grid, each of which merges the parts of its row again; or rows."""
     stage, view = s[group.root], definitions(s)
     rows = list(group.rows or ())
     columns = [a for a in view[group.root].axes if not among(a, rows)]
     stage.reorder(*rows, *columns)
-    longest = volume(columns)
-    most = None if longest is None else pow2_at_least(longest)
-    block = pick(s, f"{group.root}.block", BLOCKS, 2048, most)
-    outer, piece = stage.split(fused(stage, columns), factor=block)
-    grid = bind_all(stage, (*rows, outer))
-    stage.vectorize(piece)
+    block = 1
+    if columns:
+        longest = volume(columns)
+        most = None if longest is None else pow2_at_least(longest)
+        block = pick(s, f"{group.root}.block", BLOCKS, 2048, most)
+        outer, piece = stage.split(fused(stage, columns), factor=block)
+        rows.append(outer)
+        stage.vectorize(piece)
+    grid = bind_all(stage, rows)
     for name in reversed(group.inner):
         inner = s[name]
         for axis in reduce_axes(inner):

@@ -31,8 +31,9 @@ from tedsl.schedules.analysis import (
     reduce_axes,
     volume,
 )
+from tedsl.schedules.chains import root_of
 from tedsl.schedules.choices import flip, pick
-from tedsl.schedules.gpu_chain import FEWEST, WIDEST, Sizes, longer_last, root_of
+from tedsl.schedules.gpu_chain import FEWEST, WIDEST, Sizes, longer_last
 from tedsl.schedules.gpu_contract import LEAST, longest, movable
 from tedsl.schedules.gpu_tiles import bind_all, pick_warps
 from tedsl.scheduling.plan import AttachKind

@@ -37,8 +37,8 @@ from tedsl.schedules.gpu_lanes import (
     may_have_lanes,
     split_in_lanes,
 )
-from tedsl.schedules.gpu_parts import split_chain, spread
-from tedsl.schedules.gpu_tiles import pick_warps, staying
+from tedsl.schedules.gpu_parts import split_chain
+from tedsl.schedules.gpu_tiles import bind_all, pick_warps, staying
 from tedsl.schedules.loops import fused
 from tedsl.scheduling.plan import AttachKind
 from tedsl.scheduling.schedule import Schedule
@@ -94,7 +94,7 @@ class _Shape:
 @dataclass(frozen=True, slots=True)
 class _Rows:
     """A kernel of rows: its stage, the axes of the rows and of what lies in a row, a row as a tile,
-    and the stages that run in its loops."""
+    the stages that run in its loops, and the axis of rows that is a loop of the grid alone."""
 
     stage: Stage
     rows: tuple[Axis, ...]
@@ -103,6 +103,7 @@ class _Rows:
     free: bool
     shape: _Shape
     beside: tuple[str, ...]
+    apart: Axis | None
 
 
 def reduce_rows(s: Schedule, group: Group) -> None:
@@ -116,7 +117,8 @@ def reduce_rows(s: Schedule, group: Group) -> None:
     free = all(any_order(view[name]) for name in group.inner)
     shape = _shape(view, group, columns)
     beside = tuple(group.beside)
-    nest = _Rows(s[group.root], rows, columns, crossed, free, shape, beside)
+    apart = rows[0] if group.apart else None
+    nest = _Rows(s[group.root], rows, columns, crossed, free, shape, beside, apart)
     length = shape.length
     fewest = 1 if crossed is None else CROSSED_ROWS[0]
     most = MAX_SINGLE if _single(view, group, columns) else MAX_TILE
@@ -145,11 +147,16 @@ def _tile_of_rows(s: Schedule, nest: _Rows, elements: int | None, loaded: int) -
     over pieces.
     """
     stage = nest.stage
-    inner_row = nest.crossed if nest.crossed is not None else _innermost(nest.rows)
+    rows = [a for a in nest.rows if a is not nest.apart]
+    inner_row = nest.crossed if nest.crossed is not None else _innermost(rows)
     each = _rows_per_program(s, nest, inner_row, nest.shape if elements else None)
     outer, inner = stage.split(inner_row, factor=each)
     others = [a for a in nest.rows if a is not inner_row]
     stage.reorder(*others, outer, inner, *nest.columns)
+    if nest.apart is not None and inner_row is not nest.apart:
+        grid = bind_all(stage, (*others, outer), apart=nest.apart)
+        stage.vectorize(inner)
+        return each, grid
     extent, rest = extent_of(inner_row), volume(others)
     tiles = None if extent is None or rest is None else rest * -(-extent // each)
     held = 0 if elements is None else elements * each * loaded
@@ -250,7 +257,6 @@ def _looped_rows(s: Schedule, group: Group, nest: _Rows) -> None:
         inline_between(s, group.inner)
         group.inner = [name for name in group.inner if reduce_axes(s[name])]
         if nest.crossed is None and not group.beside and split_chain(s, group, ends):
-            spread(s, group)
             return
     each, place = _tile_of_rows(s, nest, None, 0)
     view = definitions(s)

@@ -19,8 +19,21 @@ EACH = 256
 PER_PROCESSOR = (0, 1, 2, 4, 8)
 
 
-def bind_all(stage: Stage, axes: Sequence[Axis], descending: bool = False) -> Axis:
-    """Fuse `axes` and make them the grid, whose last programs start first if it is `descending`."""
+def bind_all(
+    stage: Stage, axes: Sequence[Axis], descending: bool = False, apart: Axis | None = None
+) -> Axis:
+    """Fuse `axes` and make them the grid, whose last programs start first if it is `descending`.
+
+    One of them may stay `apart`, as the innermost loop of the grid: its programs start one after
+    the other.
+    """
+    if apart is not None:
+        others = [a for a in axes if a is not apart]
+        if others:
+            stage.reorder(*others, apart)
+            stage.bind(fused(stage, others), "blockIdx.y")
+        stage.bind(apart, "blockIdx.x", descending=descending)
+        return apart
     grid = fused(stage, axes)
     stage.bind(grid, "blockIdx.x", descending=descending)
     return grid

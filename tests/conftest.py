@@ -83,7 +83,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what this machine cannot run, each with the reason; deep runs take their time."""
+    """Skip what this machine cannot run, each with the reason; deep runs take their time.
+
+    Searches wait for their workers most of the time, so their files are spread among the others.
+    """
+    items[:] = spread(items)
     if settings().max_examples > 1000:
         for item in items:
             item.add_marker(pytest.mark.timeout(0))
@@ -96,6 +100,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for marker, reason in missing.items():
             if reason and item.get_closest_marker(marker):
                 item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def spread(items: list[pytest.Item]) -> list[pytest.Item]:
+    """The tests with the files of `tests/autotune` at even distances, each file in one piece."""
+    files: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        files.setdefault(item.path, []).append(item)
+    waiting = [own for path, own in files.items() if path.parent.name == "autotune"]
+    working = [own for path, own in files.items() if path.parent.name != "autotune"]
+    count, total = sum(map(len, working)), len(waiting)
+    found: list[pytest.Item] = []
+    passed = 0
+    for own in working:
+        while waiting and passed * total >= count * (total - len(waiting)):
+            found += waiting.pop(0)
+        found += own
+        passed += len(own)
+    return [*found, *(item for own in waiting for item in own)]
 
 
 @pytest.fixture(autouse=True)

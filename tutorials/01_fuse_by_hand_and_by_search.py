@@ -59,7 +59,7 @@ def has_torch() -> bool:
 
 
 if options.target == "cuda" and not has_torch():
-    parser.error("--target cuda needs PyTorch: pip install 'tedsl[torch]'")
+    parser.error("--target cuda needs PyTorch: python -m pip install torch")
 torch: Any = importlib.import_module("torch") if MEASURED and has_torch() else None
 
 

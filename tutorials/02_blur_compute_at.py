@@ -1,6 +1,6 @@
 """Tutorial 2: what `compute_at` buys, on a photograph.
 
-    python tutorials/02_blur_compute_at.py         # needs matplotlib: pip install 'tedsl[plot]'
+    python tutorials/02_blur_compute_at.py         # needs matplotlib: pip install matplotlib
 
 An unsharp mask is a blur and a pointwise stage; the blur is separable, so it is two stages: along
 rows, then along columns.  Where the first of them is computed is the whole question.  Anywhere
@@ -40,7 +40,7 @@ if options.quick:
     options.copies, options.trials = 1, min(options.trials, 3)
     options.seconds = min(options.seconds, 5.0)
 if importlib.util.find_spec("matplotlib") is None:
-    sys.exit("this tutorial needs matplotlib for its photograph: pip install 'tedsl[plot]'")
+    sys.exit("this tutorial needs matplotlib for its photograph: python -m pip install matplotlib")
 # A folder gets the picture under its usual name.
 saved_as = options.out / "blur_compute_at.png" if options.out.is_dir() else options.out
 begin = time.perf_counter()

@@ -30,6 +30,7 @@ from rich.console import Console
 from rich.table import Table
 
 import tedsl as te
+from tedsl.packages import install
 from tedsl.runtime.timing import Stats, compare, compare_cuda, format_seconds
 
 Arrays = Sequence[Any]
@@ -239,7 +240,7 @@ class Panel:
 def bars(path: Path, heading: str, panels: Sequence[Panel]) -> None:
     """Draw horizontal bars, a panel beside the other, and save them; without matplotlib say so."""
     if not installed("matplotlib"):
-        print("no picture: pip install 'tedsl[plot]'")
+        print(f"no picture: {install('matplotlib')}")
         return
     matplotlib: Any = importlib.import_module("matplotlib")
     matplotlib.use("agg")
@@ -300,7 +301,7 @@ class Lesson:
         parser.add_argument("--out", type=Path, default=Path("pictures"), help="folder of pictures")
         given = parser.parse_args()
         if given.target == "cuda" and not installed("torch"):
-            parser.error("--target cuda needs PyTorch: pip install 'tedsl[torch]'")
+            parser.error(f"--target cuda needs PyTorch: {install('torch')}")
         trials = min(given.trials, 2) if given.quick else given.trials
         return Lesson(given.target, given.quick, trials, given.seconds, given.out)
 

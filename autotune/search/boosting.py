@@ -1,7 +1,7 @@
 """Gradient-boosted trees through LightGBM's native interface, where it is installed.
 
 One thread, a fixed seed and its deterministic mode: equal data give equal trees.  LightGBM comes
-with `pip install tedsl[tune]`; without it the search does with what numpy can do.
+with `pip install lightgbm`; without it the search does with what numpy can do.
 """
 
 from __future__ import annotations

@@ -16,13 +16,14 @@ class Stop(StrEnum):
 
     `BUDGET`: all trials are used.  `EXHAUSTED`: everything legal has been proposed.  `BOUND`: the
     best is as near to the floor as was asked for.  `GAIN`: the next batch is expected to save less
-    than it costs.
+    than it costs.  `TIME`: it was over before anything was found to propose.
     """
 
     BUDGET = "budget"
     EXHAUSTED = "exhausted"
     BOUND = "bound"
     GAIN = "gain"
+    TIME = "time"
 
 
 def trials_of(budget: str) -> int:

@@ -8,6 +8,7 @@ candidates by row and never see the space.  Imports `space`, `encoding` and `rec
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Protocol, TypeAlias
@@ -23,8 +24,9 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 Ints: TypeAlias = npt.NDArray[np.int64]
 Features: TypeAlias = Mapping[str, float]
 """What is known of a candidate's program before it runs, by name."""
-Describe: TypeAlias = Callable[[Sequence[Candidate]], Sequence[Features | None]]
-"""Features of several candidates; None for those that have none."""
+Describe: TypeAlias = Callable[[Sequence[Candidate], "float | None"], Sequence[Features | None]]
+"""Features of several candidates, as far as they are known by a time (`time.monotonic`); None for
+those that have none."""
 
 PREDICTED = "seconds"
 """The feature that is a model's estimate of the time itself."""
@@ -33,7 +35,9 @@ LISTED_MOST = 200_000
 FIRST_POOL = 96
 POOL_STEP = 24
 """How many candidates are drawn for the models to rank, at first and then for each batch."""
-
+MANY_KNOBS = 24
+"""Of a schedule with more, fewer candidates are drawn: each takes longer, by the square."""
+LEAST_POOL = 8
 
 CENTRES = 3
 """How many of the fastest have their surroundings ranked."""
@@ -78,11 +82,14 @@ class Catalogue:
 
     Attributes:
         rejected: what was drawn and is not legal, each once.
+        until: when nothing more is drawn or described, on the clock of `time.monotonic`; None
+            leaves all the time there is.
     """
 
     def __init__(self, space: SearchSpace, describe: Describe | None) -> None:
         self.space = space
         self.describe = describe
+        self.until: float | None = None
         self.rejected: list[Rejected] = []
         self._refused: set[str] = set()
         self._rows: dict[str, int] = {}
@@ -91,6 +98,11 @@ class Catalogue:
 
     def __len__(self) -> int:
         return len(self._candidates)
+
+    @property
+    def is_late(self) -> bool:
+        """True when the time to draw is over."""
+        return self.until is not None and time.monotonic() >= self.until
 
     def add(self, found: Candidate | Rejected) -> int | None:
         """The row of `found`, a new one if need be; None when it was refused."""
@@ -114,7 +126,9 @@ class Catalogue:
         """Knobs and features of all rows, between 0 and 1; NaN where absent."""
         fresh = self._candidates[self._table.count :]
         if fresh:
-            known = self.describe(fresh) if self.describe else [None] * len(fresh)
+            known: Sequence[Features | None] = [None] * len(fresh)
+            if self.describe is not None and not self.is_late:
+                known = self.describe(fresh, self.until)
             self._table.add([encode_knobs(candidate.knobs) for candidate in fresh], known)
         return self._table.scaled()
 
@@ -124,36 +138,42 @@ class Catalogue:
         return self._table.predicted()
 
     def draw(self, rng: random.Random) -> int | None:
-        """A random row."""
-        return self.add(self.space.sample(rng))
+        """A random row; None when there is no time for it."""
+        return None if self.is_late else self.add(self.space.sample(rng))
 
     def vary(self, row: int, rng: random.Random) -> int | None:
         """A random change of a row."""
-        return self.add(self.space.mutate(self._candidates[row], rng))
+        return None if self.is_late else self.add(self.space.mutate(self._candidates[row], rng))
 
     def cross(self, a: int, b: int, rng: random.Random) -> int | None:
         """A mixture of two rows."""
+        if self.is_late:
+            return None
         return self.add(self.space.cross(self._candidates[a], self._candidates[b], rng))
 
     def near(self, row: int) -> Iterator[int]:
-        """Rows that differ in one knob, nearest choices first."""
-        for found in self.space.neighbours(self._candidates[row]):
+        """Rows that differ in one knob, nearest choices first, while there is time."""
+        others = self.space.neighbours(self._candidates[row])
+        while not self.is_late and (found := next(others, None)) is not None:
             known = self.add(found)
             if known is not None:
                 yield known
 
     def wide(self, row: int) -> Sequence[int]:
         """The nearest rows that differ in one knob, as many as are worth drawing for a ranking."""
-        return list(islice(self.near(row), NEAR_MOST))
+        return list(islice(self.near(row), self.pool(NEAR_MOST)))
 
     def unlike(self, row: int, others: Sequence[int]) -> int:
         """In how many knobs a row differs at least from each of the others."""
         own = self._candidates[row]
         return min((difference(own, self._candidates[o]) for o in others), default=0)
 
-    def grow(self, centres: Sequence[int], rng: random.Random) -> None:
-        """Draw more candidates for the models to rank, half of them around `centres`."""
-        want = POOL_STEP if len(self) >= FIRST_POOL else FIRST_POOL - len(self)
+    def grow(self, centres: Sequence[int], rng: random.Random, most: int | None = None) -> None:
+        """Draw more candidates for the models to rank, half of them around `centres`; `most` bounds
+        how many are drawn."""
+        first, step = self.pool(FIRST_POOL), self.pool(POOL_STEP)
+        want = step if len(self) >= first else first - len(self)
+        want = want if most is None else min(want, most)
         for centre in centres[:CENTRES]:
             self.wide(centre)
         for place in range(want):
@@ -161,6 +181,13 @@ class Catalogue:
                 self.vary(centres[place // 2 % len(centres)], rng)
             else:
                 self.draw(rng)
+
+    def pool(self, count: int) -> int:
+        """How many candidates to draw where schedules of few knobs have `count`."""
+        knobs = len(self._candidates[0].knobs) if self._candidates else 0
+        if knobs <= MANY_KNOBS:
+            return count
+        return min(count, max(LEAST_POOL, count * MANY_KNOBS**2 // knobs**2))
 
     def everything(self, tried: Sequence[int]) -> Iterator[int]:
         """Every row that can be reached, so that a small space is covered to the last point."""
@@ -230,7 +257,7 @@ class Listed(Catalogue):
             self._table.fill(named)
             if self.describe:
                 everyone = [self.candidate(row, "listed") for row in range(len(self))]
-                self._table.note(self.describe(everyone))
+                self._table.note(self.describe(everyone, self.until))
             self._scaled = self._table.scaled()
         return self._scaled
 
@@ -271,7 +298,7 @@ class Listed(Catalogue):
             return 0
         return int((self.codes[list(others)] != self.codes[row]).sum(axis=1).min())
 
-    def grow(self, centres: Sequence[int], rng: random.Random) -> None:
+    def grow(self, centres: Sequence[int], rng: random.Random, most: int | None = None) -> None:
         """Nothing to draw: all points are here."""
 
     def everything(self, tried: Sequence[int]) -> Iterator[int]:

@@ -8,7 +8,9 @@ else is known by then.  Imports the rest of this folder, `outcome` and `space`.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -147,16 +149,18 @@ class Search:
         ok = [trial for trial in self.done if trial.outcome.status is Status.OK]
         return sorted(ok, key=lambda trial: (trial.seconds, trial.number))
 
-    def first_choice(self) -> Candidate:
-        """What to take when nothing may be measured: what the static model holds for fastest.
+    def first_choice(self, count: int = CHOSEN_FROM) -> Candidate:
+        """What to take when nothing may be measured: of so many, what the static model holds for
+        fastest.
 
         The default, where no candidate has a predicted time, or none is held for clearly faster:
         the model is not exact.
         """
         default = self.catalogue.add(self.space.default())
-        while len(self.catalogue) < CHOSEN_FROM:
+        count = self.catalogue.pool(count)
+        while len(self.catalogue) < count:
             before = len(self.catalogue)
-            self.catalogue.grow([], self.rng)
+            self.catalogue.grow([], self.rng, count - before)
             if len(self.catalogue) == before:
                 break
         told = self.catalogue.predicted()
@@ -167,8 +171,13 @@ class Search:
             return self.space.default()
         return self.catalogue.candidate(row, "predicted")
 
-    def ask(self) -> Batch | None:
-        """The next batch; None, for good, when the search is over (`stopped` says why)."""
+    def ask(self, until: float | None = None) -> Batch | None:
+        """The next batch; None, for good, when the search is over (`stopped` says why).
+
+        Args:
+            until: when to have thought enough, on the clock of `time.monotonic`; the batch is what
+                has been found by then, and may be small.
+        """
         if len(self._under_way) >= self.depth:
             raise InternalError(f"more than {self.depth} batches under way")
         if self.stopped is not None:
@@ -178,10 +187,15 @@ class Search:
         self.stopped = self._over(room)
         if self.stopped is not None:
             return None
+        begin, self.catalogue.until = time.monotonic(), until
         with one_thread():
-            picks = self._fill(min(self.batch, room)) if self._asked else self._first(room)
+            if self._asked:
+                picks = self._fill(min(self.batch, room), begin)
+            else:
+                picks = self._first(room, begin)
+        late, self.catalogue.until = self.catalogue.is_late, None
         if self.stopped is None and not picks:
-            self.stopped = Stop.EXHAUSTED
+            self.stopped = Stop.TIME if late else Stop.EXHAUSTED
         if self.stopped is not None:
             return None
         batch = Batch(
@@ -249,7 +263,17 @@ class Search:
         view.taken |= self._seen
         return view
 
-    def _first(self, room: int) -> list[tuple[int, str, Candidate]]:
+    @contextmanager
+    def _half(self, begin: float) -> Generator[None]:
+        """Within, the time to think is half of that since `begin`: the rest is for choosing."""
+        until = self.catalogue.until
+        self.catalogue.until = None if until is None else (begin + until) / 2
+        try:
+            yield
+        finally:
+            self.catalogue.until = until
+
+    def _first(self, room: int, begin: float) -> list[tuple[int, str, Candidate]]:
         """Default, earlier winners, what the static model likes, points far from one another."""
         view = self._view()
         picks: list[tuple[int, str, Candidate]] = []
@@ -265,7 +289,8 @@ class Search:
             offer(self.catalogue.add(self.space.candidate(decisions, "record")), "record")
         fill = min(room, len(picks) + min(START, max(2, self.trials // 5)))
         if self.catalogue.describe is not None:
-            self.catalogue.grow([], self.rng)
+            with self._half(begin):
+                self.catalogue.grow([], self.rng)
             for row in self._promising(view, (fill - len(picks)) // 2):
                 offer(row, "predicted")
         misses = 0
@@ -293,10 +318,11 @@ class Search:
             score[row] = np.inf
         return found
 
-    def _fill(self, count: int) -> list[tuple[int, str, Candidate]]:
+    def _fill(self, count: int, begin: float) -> list[tuple[int, str, Candidate]]:
         """What the strategies propose, each as often as the bandit says."""
         view = self._view()
-        self.catalogue.grow([int(row) for row in view.ranked[:ELITE]], self.rng)
+        with self._half(begin):
+            self.catalogue.grow([int(row) for row in view.ranked[:ELITE]], self.rng)
         if self._pays(view, count) is False:
             self.stopped = Stop.GAIN
             return []

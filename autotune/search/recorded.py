@@ -115,7 +115,9 @@ class RecordedSpace:
         """What was recorded for a candidate of this space."""
         return self.outcomes[self.row_of(candidate.decisions)]
 
-    def describe(self, candidates: Sequence[Candidate]) -> list[Features | None]:
+    def describe(
+        self, candidates: Sequence[Candidate], until: float | None = None
+    ) -> list[Features | None]:
         """Recorded features."""
         if not self.features:
             return [None] * len(candidates)

@@ -175,7 +175,7 @@ class _Model:
     def estimate(self, resident: frozenset[Buffer], slots: int) -> KernelEstimate:
         """The figures of the kernel."""
         facts, weights, nest = self.facts, self.weights, self.nest
-        units, alone = self._program()
+        units, alone, tail = self._program()
         occupancy = self._occupancy()
         imbalance = self._imbalance()
         busy = units.busiest() / facts.clock
@@ -189,7 +189,7 @@ class _Model:
         cache = l2 / (facts.l2_bandwidth * weights.l2_share)
         return KernelEstimate(
             name=nest.func.name,
-            seconds=smooth(processor, memory, cache, sharpness=weights.sharpness),
+            seconds=smooth(processor, memory, cache, sharpness=weights.sharpness) + tail,
             held=self.held,
             warps=self.warps,
             stages=nest.func.launch.num_stages or 0,
@@ -230,12 +230,15 @@ class _Model:
 
     # One program.
 
-    def _program(self) -> tuple[Unit, float]:
-        """What a program takes of each unit in all, and seconds when it has a processor alone."""
+    def _program(self) -> tuple[Unit, float, float]:
+        """What a program takes of each unit in all, seconds when it has a processor alone, and
+        seconds that the last one goes on while others have ended."""
         clock = self.facts.clock
         total = Unit()
         chains: dict[int, _Chain] = {}
-        alone = 0.0
+        alone = tail = 0.0
+        if any(leaf.group > 1 for leaf in self.nest.leaves):
+            alone += self.weights.latency + self.weights.barrier  # to be counted
         for leaf, found in self.counted:
             unit = self._unit(leaf, found)
             total.add(unit, leaf.times)
@@ -251,6 +254,8 @@ class _Model:
             else:
                 seconds = max(own, unit.memory) / clock + self._fold(found)
                 alone += (seconds + wait) * leaf.times
+                if leaf.group > 1:
+                    tail += (seconds + wait) * leaf.times * leaf.group
         for loop, begin, _ in self.nest.loops:
             chain = chains.get(id(loop))
             if chain is not None:
@@ -266,7 +271,7 @@ class _Model:
             total.issue += extra / 4
             total.memory += extra * 128 / LINE
             alone += extra * 2 / clock
-        return total, alone
+        return total, alone, tail
 
     def _flattened(self, place: int) -> bool:
         """True when a loop around goes on while the pipeline runs."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from tedsl.autotune.static.counts import Counts
 from tedsl.autotune.static.points import Points, Values
 from tedsl.expr.nodes import Axis, Expr, Var
 from tedsl.ir.nodes import (
@@ -19,6 +20,7 @@ from tedsl.ir.nodes import (
     Allocate,
     Buffer,
     Dot,
+    Finish,
     For,
     Func,
     Guard,
@@ -28,6 +30,8 @@ from tedsl.ir.nodes import (
 )
 from tedsl.ir.visit import sub_stmts, tile_axes
 
+MOST_LOOKED_AT = 1 << 16
+"""Iterations that are gone through where bounds depend on outer loops."""
 SAMPLES = 24
 """Programs that are looked at, spread over the grid: loops may run differently in each."""
 
@@ -46,13 +50,14 @@ class Loop:
 @dataclass(frozen=True, slots=True, eq=False)
 class Leaf:
     """One statement: its loops (outermost first), how often a mean program runs it, how often each
-    sampled one does, and the points of its tile."""
+    sampled one does, and the points of its tile.  Only the last of `group` programs runs it."""
 
     stmt: Work
     loops: tuple[Loop, ...]
     times: float
     sampled: Floats
     place: int
+    group: float = 1.0
 
     @property
     def points(self) -> int:
@@ -113,7 +118,8 @@ def nest_of(func: Func, sizes: Mapping[Expr, Values], parallel: bool = False) ->
     count = min(SAMPLES, total)
     numbers = np.linspace(0, total - 1, count).astype(np.int64)
     env = {**sizes, **nest.coordinates(numbers)}
-    _Flattening(nest, env, parallel).visit(func.body, (), np.ones(count))
+    counts = Counts(func.body, sizes, MOST_LOOKED_AT) if parallel else None
+    _Flattening(nest, env, counts).visit(func.body, (), np.ones(count))
     return nest
 
 
@@ -127,31 +133,42 @@ def _programs(stmt: Stmt) -> Iterator[For]:
 
 class _Flattening:
     """Walks a body once, with the values of outer axes in the sampled programs; a serial loop is
-    looked at in the middle of its iterations."""
+    looked at in the middle of its iterations.  How often anything runs is as counted, where it is
+    counted; else as at these points."""
 
-    def __init__(self, nest: Nest, env: dict[Expr, Values], parallel: bool) -> None:
+    def __init__(self, nest: Nest, env: dict[Expr, Values], counts: Counts | None) -> None:
         self.nest = nest
         self.points = Points(env)
-        self.parallel = parallel
+        self.counts = counts
+        self.group = 1.0
 
     def visit(self, stmt: Stmt, loops: tuple[Loop, ...], times: Floats) -> None:
         """Add the leaves of `stmt`, which runs `times` in the sampled programs."""
         match stmt:
-            case For() if stmt.kind is LoopKind.PROGRAM and not self.parallel:
+            case For() if stmt.kind is LoopKind.PROGRAM and self.counts is None:
                 self.visit(stmt.body, loops, times)
             case For():
                 self._loop(stmt, loops, times)
             case Guard(condition=condition, body=body):
-                holds = np.asarray(self.points.value(condition), dtype=np.float64)
-                share = holds if _known(condition, self.points.memo) else np.ones(1)
+                share = np.ones(1)
+                if self.counts is not None:
+                    share = np.array([self.counts[stmt].share])
+                elif _known(condition, self.points.memo):
+                    share = np.asarray(self.points.value(condition), dtype=np.float64)
                 self.visit(body, loops, times * share)
+            case Finish(count=count, body=body):
+                programs = float(np.max(np.asarray(self.points.value(count))))
+                self.group, before = max(programs, 1.0), self.group
+                self.visit(body, loops, times / self.group)
+                self.group = before
             case Allocate(buffer=buffer, body=body):
                 begin = len(self.nest.leaves)
                 self.visit(body, loops, times)
                 self.nest.scopes[buffer] = (begin, len(self.nest.leaves))
             case Store() | Accumulate() | Dot():
                 place = len(self.nest.leaves)
-                self.nest.leaves.append(Leaf(stmt, loops, float(times.mean()), times, place))
+                mean = float(times.mean())
+                self.nest.leaves.append(Leaf(stmt, loops, mean, times, place, self.group))
             case _:
                 for inner in sub_stmts(stmt):
                     self.visit(inner, loops, times)
@@ -160,6 +177,8 @@ class _Flattening:
         start = np.asarray(self.points.value(stmt.start))
         trips = np.maximum(np.asarray(self.points.value(stmt.end)) - start, 0)
         self.points.memo[stmt.axis] = start + trips // 2
+        if self.counts is not None:
+            trips = np.array([self.counts[stmt].share])
         total = float(times.sum())
         mean = float((trips * times).sum() / total) if total else 0.0
         loop = Loop(stmt, mean)

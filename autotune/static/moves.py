@@ -224,7 +224,7 @@ class Probe:
         times = self.leaf.times
         for loop in loops[moving:]:
             times /= max(loop.trips, 1e-9)
-        different = times
+        different = times * self.leaf.group
         for loop, changed in zip(loops[:moving], changes[:moving], strict=True):
             if not changed:
                 different /= max(loop.trips, 1e-9)

@@ -127,6 +127,20 @@ def operations(
     return found
 
 
+def flops_of(stmt: Store | Accumulate | Dot) -> float:
+    """Operations on floats of one run of a statement; a product and its sum are two."""
+    match stmt:
+        case Dot():
+            points = math.prod(t.extent for t in tile_axes(stmt))
+            return operations(stmt, (stmt.lhs, stmt.rhs)).flops + 2.0 * points
+        case Store():
+            masks = () if stmt.mask is None else (stmt.mask,)
+            return operations(stmt, (stmt.value, *masks)).flops
+        case Accumulate():
+            masks = () if stmt.mask is None else (stmt.mask,)
+            return operations(stmt, (*stmt.values, *masks)).flops
+
+
 class _Counter:
     """Visits each node once; a set of tile axes is the bits of a number."""
 

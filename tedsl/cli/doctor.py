@@ -25,14 +25,15 @@ from tedsl.errors import BackendError, TedslError
 from tedsl.expr import nn
 from tedsl.expr.compute import placeholder
 from tedsl.expr.reference import evaluate
+from tedsl.packages import install
 from tedsl.runtime.cache import disk_cache
 from tedsl.target import Target
 
 EXTRAS = {
-    "torch": ("kernels on a GPU are launched through it", "pip install 'tedsl[torch]'"),
-    "lightgbm": ("searches learn with boosted trees", "pip install 'tedsl[tune]'"),
-    "matplotlib": ("reports are drawn with it", "pip install 'tedsl[plot]'"),
-    "distributed": ("searches may use other hosts", "pip install distributed"),
+    "torch": "kernels on a GPU are launched through it",
+    "lightgbm": "searches learn with boosted trees",
+    "matplotlib": "reports are drawn with it",
+    "distributed": "searches may use other hosts",
 }
 COMPILED = ("cuda:sm_80", "cuda:sm_90", "cuda:sm_100")
 ROWS, COLUMNS, TOLERANCE = 4, 100, 1e-5
@@ -93,13 +94,13 @@ def packages() -> Iterator[Finding]:
     for name in _required():
         version = _version(name)
         state = State.WORKS if version else State.ABSENT
-        yield Finding(name, state, version, "" if version else f"pip install {name}")
-    for name, (purpose, advice) in EXTRAS.items():
+        yield Finding(name, state, version, "" if version else install(name))
+    for name, purpose in EXTRAS.items():
         version = _version(name)
         if version:
             yield Finding(name, State.WORKS, version)
         else:
-            yield Finding(name, State.ABSENT, f"optional: {purpose}", advice)
+            yield Finding(name, State.ABSENT, f"optional: {purpose}", install(name))
 
 
 def machine() -> Iterator[Finding]:

@@ -34,6 +34,7 @@ class Way(StrEnum):
     INLINED = "inlined"
     ATTACHED = "attached"
     WITH = "with"
+    LAST = "last"
     ONLINE = "online"
     SPLIT = "split"
     CACHED = "cached"

@@ -10,15 +10,19 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, assert_never
 
+import numpy as np
+
+from tedsl.autotune.static.counts import Counts
 from tedsl.autotune.static.cpu import CpuEstimate, estimate_on_cpu
 from tedsl.autotune.static.device import WEIGHTS, CpuFacts, DeviceFacts, GpuFacts
 from tedsl.autotune.static.estimate import left_in_cache
 from tedsl.autotune.static.gpu import KernelEstimate, estimate_kernel
+from tedsl.autotune.static.operations import flops_of
 from tedsl.autotune.static.points import Points, Values
 from tedsl.autotune.static.traffic import THOROUGH, Traffic
 from tedsl.explaining.data import Bound, KernelCost, Resources, StagePlace, Way
 from tedsl.expr.nodes import Expr, Var
-from tedsl.ir.nodes import Allocate, Buffer, Func, Module, Scope
+from tedsl.ir.nodes import Accumulate, Allocate, Buffer, Dot, Func, Module, Scope, Store
 from tedsl.ir.visit import buffers_read, buffers_written, walk_stmts
 from tedsl.runtime.sizes import Number, evaluate_shape, launched
 
@@ -42,7 +46,7 @@ def kernel_costs(
     """
     resident: frozenset[Buffer] = frozenset()
     found: list[KernelCost] = []
-    for func, known, times in _launches(module, values):
+    for func, known, every, times in _launches(module, values):
         if func.host_call is not None:
             found.append(_extern(func, values, times))
             continue
@@ -51,11 +55,10 @@ def kernel_costs(
                 one = estimate_kernel(func, known, facts, WEIGHTS, resident, THOROUGH)
                 resident = left_in_cache(module, func, facts)
                 own = (compiled or {}).get(func.name)
-                found.append(_on_gpu(func, values, times, one, facts, own))
+                found.append(_on_gpu(func, values, times, one, facts, own, _flops(func, every)))
             case CpuFacts():
-                found.append(
-                    _on_cpu(func, values, times, estimate_on_cpu(func, known, facts, WEIGHTS))
-                )
+                on_cpu = estimate_on_cpu(func, known, facts, WEIGHTS)
+                found.append(_on_cpu(func, values, times, on_cpu, _flops(func, every)))
             case _ as never:
                 assert_never(never)
     return tuple(found)
@@ -68,19 +71,29 @@ def buffer_bytes(buffers: Sequence[Buffer], values: Mapping[Var, Number]) -> int
 
 def _launches(
     module: Module, values: Mapping[Var, Number]
-) -> Iterator[tuple[Func, dict[Expr, Values], int]]:
-    """The kernels that a call runs, the sizes each sees, and how often it is launched."""
+) -> Iterator[tuple[Func, dict[Expr, Values], dict[Expr, Values], int]]:
+    """The kernels that a call runs, the sizes that it sees in the middle one of its launches and in
+    all of them, and how often it is launched."""
     sizes: dict[Expr, Values] = {
         var: int(value) for var, value in values.items() if not var.dtype.is_float
     }
     for repeat, places in module.launches():
-        known, times = dict(sizes), 1
+        known, every, times = dict(sizes), dict(sizes), 1
         if repeat is not None:
             times = int(Points(sizes).value(repeat.extent))
             known[repeat.step] = times // 2
+            every[repeat.step] = np.arange(times)
         for place in places:
             if launched(module.funcs[place], values):
-                yield module.funcs[place], known, times
+                yield module.funcs[place], known, every, times
+
+
+def _flops(func: Func, every: Mapping[Expr, Values]) -> int:
+    """Operations on floats of all launches, every run of each statement counted."""
+    counts = Counts(func.body, every)
+    work = [s for s in walk_stmts(func.body) if isinstance(s, (Store, Accumulate, Dot))]
+    distinct = {id(stmt): stmt for stmt in work}
+    return round(sum(counts[stmt].entered * flops_of(stmt) for stmt in distinct.values()))
 
 
 def _stages(func: Func) -> tuple[StagePlace, ...]:
@@ -129,6 +142,7 @@ def _on_gpu(
     one: KernelEstimate,
     facts: GpuFacts,
     compiled: Any,
+    flops: int,
 ) -> KernelCost:
     reads, writes = _moved(one.traffic, times)
     memory = max(one.memory, one.cache)
@@ -137,7 +151,7 @@ def _on_gpu(
         stages=_stages(func),
         reads=reads,
         writes=writes,
-        flops=round(one.flops * times),
+        flops=flops,
         seconds=(one.seconds + facts.launch) * times,
         memory_seconds=memory * times,
         compute_seconds=one.processor * times,
@@ -174,14 +188,16 @@ def _resources(one: KernelEstimate, facts: GpuFacts, compiled: Any) -> Resources
     )
 
 
-def _on_cpu(func: Func, values: Mapping[Var, Number], times: int, one: CpuEstimate) -> KernelCost:
+def _on_cpu(
+    func: Func, values: Mapping[Var, Number], times: int, one: CpuEstimate, flops: int
+) -> KernelCost:
     reads, writes = _moved(one.traffic, times)
     return KernelCost(
         name=func.name,
         stages=_stages(func),
         reads=reads,
         writes=writes,
-        flops=round(one.flops * times),
+        flops=flops,
         seconds=one.seconds * times,
         memory_seconds=one.memory_seconds * times,
         compute_seconds=one.core_seconds * times,

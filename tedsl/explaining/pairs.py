@@ -106,7 +106,7 @@ class Judge:
             if isinstance(s.op, ComputeOp)
             and not isinstance(s.op, ScanOp)
             and s.attach.kind is AttachKind.ROOT
-            and s.join is None
+            and leader_of(plan, s) is s
         ]
         for first, second in combinations(roots, 2):
             shared = shared_inputs(plan, first.name, second.name)

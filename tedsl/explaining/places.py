@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from tedsl.explaining.data import StagePlace, Way
 from tedsl.expr.tensor import ExternOp, PlaceholderOp
+from tedsl.scheduling import together
 from tedsl.scheduling.bounds import kernel_of
 from tedsl.scheduling.graph import readers
 from tedsl.scheduling.names import axis_text
@@ -41,8 +42,7 @@ def stage_places(schedule: Schedule, report: ScheduleReport) -> dict[str, list[S
 
 def leader_of(plan: Plan, stage: StagePlan) -> StagePlan:
     """The root stage whose name the kernel of `stage` has."""
-    root = kernel_of(plan, stage)
-    return root if root.join is None else plan.stage(root.join.stage)
+    return together.leader_of(plan, kernel_of(plan, stage))
 
 
 def kernels_with(plan: Plan, stage: StagePlan) -> tuple[str, ...]:
@@ -65,11 +65,12 @@ def _place(plan: Plan, stage: StagePlan, maker: str, factor: float) -> StagePlac
         return StagePlace(stage.name, Way.ONLINE, at, factor)
     if stage.join is not None:
         return StagePlace(stage.name, Way.WITH, stage.join.stage, factor)
+    if stage.last_of:
+        return StagePlace(stage.name, Way.LAST, stage.last_of, factor)
     if maker in SPLITTING:
         return StagePlace(stage.name, Way.SPLIT, at, factor)
     if maker in CACHING and attach.kind is AttachKind.AT:
-        # What is copied again counts as bytes, not as work.
-        return StagePlace(stage.name, Way.CACHED, at, 1.0 if maker == "cache_read" else factor)
+        return StagePlace(stage.name, Way.CACHED, at, factor)
     if attach.kind is AttachKind.AT:
         return StagePlace(stage.name, Way.ATTACHED, at, factor)
     return StagePlace(stage.name, Way.ROOT, "", factor)

@@ -84,7 +84,13 @@ def kernel_lines(kernel: KernelCost, alone: int = 0) -> Iterator[str]:
 
 def stage_text(stage: StagePlace) -> str:
     """`softmax.max (attached at softmax.i, computed 2 times)`."""
-    joint = {Way.ATTACHED: " at ", Way.ONLINE: " along ", Way.WITH: " ", Way.INLINED: " into "}
+    joint = {
+        Way.ATTACHED: " at ",
+        Way.ONLINE: " along ",
+        Way.WITH: " ",
+        Way.LAST: " of ",
+        Way.INLINED: " into ",
+    }
     notes: list[str] = []
     if stage.way is not Way.ROOT:
         notes.append(stage.way.value + (joint.get(stage.way, " at ") * bool(stage.where)))

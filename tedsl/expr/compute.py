@@ -8,8 +8,10 @@ Imports everything of `expr` below it, and `index` through `bounds_check`.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast, overload
+
+import numpy as np
 
 from tedsl.dtypes import DType
 from tedsl.errors import ExprError
@@ -126,13 +128,21 @@ def define(bodies: tuple[Expr, ...], axes: tuple[Axis, ...], name: str, tag: str
     return make_compute(name, axes, bodies, reduce_axes, tag)
 
 
-def as_shape(shape: Shape, subject: str) -> tuple[Expr, ...]:
+def as_shape(shape: object, subject: str) -> tuple[Expr, ...]:
     """Extents as integer expressions.
 
     Raises:
         ExprError: a negative, non-integer or axis-dependent extent.
     """
-    given = [shape] if isinstance(shape, (Expr, int)) else list(shape)
+    one = isinstance(shape, (Expr, int, np.integer))
+    if not one and not isinstance(shape, Iterable):
+        raise ExprError(
+            f"the shape is {shape!r} ({type(shape).__name__})",
+            subject=subject,
+            facts=[("allowed", "a tuple of ints and expressions, or one of these")],
+            hint="give the extent of each dimension: (4, 8), or () for a single number",
+        )
+    given: list[object] = [shape] if one else list(cast("Iterable[object]", shape))
     extents = tuple(as_extent(each, subject) for each in given)
     for position, extent in enumerate(extents):
         if isinstance(extent, Const) and extent.value < 0:

@@ -41,7 +41,7 @@ Number: TypeAlias = "bool | int | float | np.generic[Any]"
 Operand: TypeAlias = "Expr | Tensor | Number"
 """What a scalar operator accepts.  A tensor must be of rank 0; it is read."""
 
-DTypeLike: TypeAlias = "DType | str | type[Any] | np.dtype[Any]"
+DTypeLike: TypeAlias = DType | str | type[Any] | np.dtype[Any]
 """A dtype, its name, or the numpy dtype or type of that name."""
 
 _INT32 = TABLE[DType.int32]

@@ -38,6 +38,7 @@ from tedsl.ir.nodes import (
     Allocate,
     Buffer,
     Dot,
+    Finish,
     For,
     Func,
     Guard,
@@ -74,18 +75,19 @@ def run(
         OutOfBounds: an index outside its buffer.
         Unwritten: a read of a GLOBAL element nobody has stored.
         InternalError: an input that does not fit, a size that is missing or against an assumption,
-            two points that store one place.
+            two points that store one place, a counter that is not 0 after a kernel.
     """
     layout = Layout()
     bodies = [_version(func, layout) for func in module.funcs]
     counts = {repeat: _scalar(repeat.extent, layout) for repeat in module.repeats}
     steps = {repeat: layout.cell(repeat.step) for repeat in module.repeats}
     conditions = [Compiler(layout).visit(c) for c in module.assumptions]
-    buffers = (*module.inputs, *module.outputs, *module.workspaces)
+    buffers = (*module.inputs, *module.outputs, *module.workspaces, *module.counters)
     shapes = {b: _extents(b.shape, layout) for b in buffers}
     held = {b: _extents(b.held, layout) for b in buffers if b.held is not None}
     for buffer in shapes:
         layout.memory(buffer)
+    counters = [layout.memories[buffer] for buffer in module.counters]
     env: Env = [None] * layout.size
     env[ACTIVE] = True
     _set_sizes(env, module, layout, sizes or {})
@@ -96,6 +98,9 @@ def run(
             extents = _constant_shape(shapes[buffer], env)
             if buffer in module.inputs:
                 env[layout.memories[buffer]] = _input(buffer, extents, inputs)
+            elif buffer in module.counters:
+                zeros = np.zeros(extents, numerics.numpy_dtype(buffer.dtype))
+                env[layout.memories[buffer]] = Memory(buffer.name, zeros, None)
             else:
                 part = _constant_shape(held[buffer], env) if buffer in held else None
                 env[layout.memories[buffer]] = Memory.fresh(buffer, extents, part)
@@ -105,7 +110,18 @@ def run(
                     env[steps[repeat]] = numerics.scalar(step or 0, repeat.step.dtype)
                 for place in places:
                     bodies[place](env)
+                    _require_zero(module.funcs[place], [env[m] for m in counters])
     return {buffer: env[layout.memories[buffer]].data for buffer in module.outputs}
+
+
+def _require_zero(func: Func, counters: Sequence[Memory]) -> None:
+    for memory in counters:
+        if memory.data.any():
+            raise InternalError(
+                f"counter {memory.name!r} is not 0 after {func.name}: other programs than `count` "
+                "came to a finish",
+                facts=[("counter", str(memory.data))],
+            )
 
 
 def _set_sizes(env: Env, module: Module, layout: Layout, sizes: Mapping[Var, float]) -> None:
@@ -147,6 +163,8 @@ def _compile(stmt: Stmt, layout: Layout) -> Run:
             return _loop(loop, layout)
         case Guard(condition=condition, body=body):
             return _guard(_scalar(condition, layout), _compile(body, layout))
+        case Finish() as finish:
+            return _finish(finish, layout)
         case Allocate(buffer=buffer, body=body):
             return _allocate(buffer, layout, _compile(body, layout))
         case Store() as store:
@@ -227,6 +245,23 @@ def _guard(condition: Eval, body: Run) -> Run:
     def run(env: Env) -> None:
         if condition(env):
             body(env)
+
+    return run
+
+
+def _finish(stmt: Finish, layout: Layout) -> Run:
+    cell, count = layout.memory(stmt.counter), _scalar(stmt.count, layout)
+    indices = [_scalar(index, layout) for index in stmt.indices]
+    body = _compile(stmt.body, layout)
+
+    def run(env: Env) -> None:
+        memory: Memory = env[cell]
+        place = tuple([int(index(env)) for index in indices])
+        check_place(memory, place, "count outside")
+        memory.data[place] += 1
+        if memory.data[place] == count(env):
+            body(env)
+            memory.data[place] = 0
 
     return run
 

@@ -271,6 +271,23 @@ class Dot(Stmt):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Finish(Stmt):
+    """Run `body` in the last of `count` programs that come here for one element of `counter`.
+
+    Each adds 1 to `counter[indices]`; the one that makes it `count` runs `body`, which sees all
+    that the others stored before they came here, and leaves 0 behind.  Which program that is
+    changes from run to run, so `body` depends on no program axis that `indices` do not name.
+    Requires: only loops of the grid around it, and no guard; `counter` is one of the module's;
+    `count` programs have the same `indices`.
+    """
+
+    counter: Buffer
+    indices: tuple[Expr, ...]
+    count: Expr
+    body: Stmt
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class HostCall(Stmt):
     """`outputs = meaning(inputs)` on whole buffers, between kernels.
 
@@ -350,6 +367,7 @@ class Repeat:
 class Module:
     """Kernels in launch order.  `workspaces` are GLOBAL buffers that live only during a call.
 
+    `counters` are GLOBAL int32 buffers of `Finish` statements, 0 before and after each kernel.
     `repeats` are groups of kernels that are launched again and again, in order; none overlap.
     `promises` are conditions on `sizes` that hold at every call, needed by a kernel or not.
     """
@@ -362,6 +380,7 @@ class Module:
     funcs: tuple[Func, ...]
     repeats: tuple[Repeat, ...] = ()
     promises: tuple[Expr, ...] = ()
+    counters: tuple[Buffer, ...] = ()
 
     @property
     def assumptions(self) -> tuple[Expr, ...]:

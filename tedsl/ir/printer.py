@@ -16,6 +16,7 @@ from tedsl.ir.nodes import (
     Allocate,
     Buffer,
     Dot,
+    Finish,
     For,
     Func,
     Guard,
@@ -66,6 +67,7 @@ def print_module(module: Module, namer: Namer | None = None) -> str:
         ("input", module.inputs),
         ("output", module.outputs),
         ("workspace", module.workspaces),
+        ("counter", module.counters),
     ):
         lines += [f"  {label} {_declaration(b, namer)}" for b in buffers]
     lines += [f"  size {namer.name(v)}: {v.dtype}" for v in module.sizes]
@@ -139,6 +141,10 @@ def _stmt_lines(stmt: Stmt, namer: Namer) -> list[str]:
             return [_loop_head(stmt, namer), *_indent(_stmt_lines(stmt.body, namer))]
         case Guard(condition=condition, body=body):
             return [f"if {_expr(condition, namer)}:", *_indent(_stmt_lines(body, namer))]
+        case Finish(counter=counter, indices=indices, count=count, body=body):
+            place = f"{namer.name(counter)}{_indices(indices, namer)}"
+            head = f"last of {_expr(count, namer)} at {place}:"
+            return [head, *_indent(_stmt_lines(body, namer))]
         case Allocate(buffer=buffer, body=body):
             name, _, rest = _declaration(buffer, namer).partition(": ")
             return [f"alloc {name}: {buffer.scope} {rest}", *_stmt_lines(body, namer)]

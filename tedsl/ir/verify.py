@@ -32,6 +32,7 @@ from tedsl.ir.nodes import (
     Allocate,
     Buffer,
     Dot,
+    Finish,
     For,
     Func,
     Guard,
@@ -48,13 +49,14 @@ from tedsl.ir.nodes import (
     TileAxis,
 )
 from tedsl.ir.printer import print_expr, print_stmt
-from tedsl.ir.visit import closed, own_exprs, tile_axes
+from tedsl.ir.visit import closed, own_exprs, tile_axes, walk_stmts
 
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
     """What is bound at one point of the walk.  `at_once` are the loops around it whose iterations
-    run at the same time, each with the buffers that they share."""
+    run at the same time, each with the buffers that they share.  `counters` are those of the
+    module; `always` where every program comes, once."""
 
     func: str
     level: Level
@@ -62,6 +64,8 @@ class _Scope:
     sizes: frozenset[Var]
     buffers: frozenset[Buffer]
     at_once: tuple[tuple[Axis, frozenset[Buffer]], ...] = ()
+    counters: frozenset[Buffer] = frozenset()
+    always: bool = True
 
     def fail(self, rule: str, stmt: Stmt | None, expr: Expr | None = None) -> InternalError:
         facts = [("level", str(self.level))]
@@ -79,9 +83,10 @@ def verify(ir: Module | Func, level: Level) -> None:
         InternalError: naming the rule, the node and the statement.
     """
     if isinstance(ir, Func):
-        _verify_func(ir, level)
+        counters = (s.counter for s in walk_stmts(ir.body) if isinstance(s, Finish))
+        _verify_func(ir, level, frozenset(counters))
         return
-    known = {*ir.inputs, *ir.outputs, *ir.workspaces}
+    known = {*ir.inputs, *ir.outputs, *ir.workspaces, *ir.counters}
     for place, func in enumerate(ir.funcs):
         for buffer in func.params:
             if buffer not in known:
@@ -96,7 +101,7 @@ def verify(ir: Module | Func, level: Level) -> None:
                     f"size {size.name!r} of {func.name} is no size of the module",
                     subject=f"verify {ir.name}",
                 )
-        _verify_func(func, level)
+        _verify_func(func, level, frozenset(ir.counters))
     for condition in ir.assumptions:
         _check_expr(
             condition,
@@ -105,9 +110,10 @@ def verify(ir: Module | Func, level: Level) -> None:
         )
 
 
-def _verify_func(func: Func, level: Level) -> None:
+def _verify_func(func: Func, level: Level, counters: frozenset[Buffer]) -> None:
     sizes, params = frozenset(func.sizes), frozenset(func.params)
-    scope = _Scope(func.name, level, frozenset(), sizes, params)
+    counters &= params
+    scope = _Scope(func.name, level, frozenset(), sizes, params - counters, counters=counters)
     bound: set[Axis] = set()
     for buffer in func.params:
         if buffer.scope is not Scope.GLOBAL:
@@ -146,12 +152,16 @@ def _check_stmt(stmt: Stmt, scope: _Scope, bound: set[Axis]) -> None:
             if loop.kind in (LoopKind.PARALLEL, LoopKind.PROGRAM):
                 shared = (*scope.at_once, (loop.axis, scope.buffers))
                 inside = replace(inside, at_once=shared)
+            else:
+                inside = replace(inside, always=False)
             _check_stmt(loop.body, inside, bound)
         case Guard(condition=condition, body=body):
             _check_expr(condition, scope, stmt)
             if condition.dtype is not DType.bool:
                 raise scope.fail("the condition of a guard is not bool", stmt, condition)
-            _check_stmt(body, _pinned(condition, scope), bound)
+            _check_stmt(body, replace(_pinned(condition, scope), always=False), bound)
+        case Finish() as finish:
+            _check_stmt(finish.body, _finishing(finish, scope), bound)
         case Allocate(buffer=buffer, body=body):
             _check_allocate(buffer, scope, stmt)
             _check_stmt(body, _inner(scope, buffers=(buffer,)), bound)
@@ -178,6 +188,25 @@ def _pinned(condition: Expr, scope: _Scope) -> _Scope:
     left alone."""
     named = set(variables(condition))
     return replace(scope, at_once=tuple(pair for pair in scope.at_once if pair[0] not in named))
+
+
+def _finishing(finish: Finish, scope: _Scope) -> _Scope:
+    """The scope of what the last program does: axes that tell it from the others are not known
+    there, and iterations of the others do not run."""
+    counter = finish.counter
+    if not scope.always:
+        raise scope.fail("a program may come to a finish not at all, or again and again", finish)
+    if counter not in scope.counters or counter.dtype is not DType.int32:
+        raise scope.fail(f"{counter.name!r} is no counter", finish)
+    _check_access(counter, finish.indices, replace(scope, buffers=scope.counters), finish)
+    for expr in own_exprs(finish):
+        _check_expr(expr, scope, finish)
+    if not finish.count.dtype.is_integer:
+        raise scope.fail("the count of a finish is not an integer", finish, finish.count)
+    known = set(variables(*finish.indices))
+    kept = tuple(pair for pair in scope.at_once if pair[0] in known)
+    axes = scope.axes - {axis for axis, _ in scope.at_once if axis not in known}
+    return replace(scope, axes=axes, at_once=kept, always=False)
 
 
 def _check_loop(loop: For, scope: _Scope) -> None:

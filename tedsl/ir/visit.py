@@ -18,6 +18,7 @@ from tedsl.ir.nodes import (
     Allocate,
     Buffer,
     Dot,
+    Finish,
     For,
     Guard,
     HostCall,
@@ -29,13 +30,14 @@ from tedsl.ir.nodes import (
     TileAxis,
 )
 
-AnyStmt = Seq | For | Guard | Allocate | Store | Accumulate | Dot | HostCall
+AnyStmt = Seq | For | Guard | Allocate | Finish | Store | Accumulate | Dot | HostCall
+_STMTS = (Seq, For, Guard, Allocate, Finish, Store, Accumulate, Dot, HostCall)
 
 
 def closed(stmt: Stmt) -> AnyStmt:
     """`stmt` as the closed union of statements, so that a `match` over it can end in
     `assert_never`."""
-    if isinstance(stmt, (Seq, For, Guard, Allocate, Store, Accumulate, Dot, HostCall)):
+    if isinstance(stmt, _STMTS):
         return stmt
     raise InternalError(f"{type(stmt).__name__} is not a statement of the loop IR")
 
@@ -45,7 +47,7 @@ def sub_stmts(stmt: Stmt) -> tuple[Stmt, ...]:
     match closed(stmt):
         case Seq(stmts=stmts):
             return stmts
-        case For(body=body) | Guard(body=body) | Allocate(body=body):
+        case For(body=body) | Guard(body=body) | Allocate(body=body) | Finish(body=body):
             return (body,)
         case Store() | Accumulate() | Dot() | HostCall():
             return ()
@@ -73,6 +75,8 @@ def own_exprs(stmt: Stmt) -> tuple[Expr, ...]:
             return (start, end, *cuts)
         case Guard(condition=condition):
             return (condition,)
+        case Finish(indices=indices, count=count):
+            return (*indices, count)
         case Store(indices=indices, value=value, mask=mask, call=call):
             return (*indices, value, *_optional(mask), *_operands(call))
         case Accumulate(indices=indices, values=values, mask=mask, call=call):
@@ -103,7 +107,7 @@ def map_sub_stmts(stmt: Stmt, fn: Callable[[Stmt], Stmt]) -> Stmt:
         case Seq(stmts=stmts):
             new = tuple(fn(child) for child in stmts)
             return stmt if all(map(_is, new, stmts)) else Seq(new)
-        case (For() | Guard() | Allocate()) as node:
+        case (For() | Guard() | Allocate() | Finish()) as node:
             body = fn(node.body)
             return node if body is node.body else replace(node, body=body)
         case Store() | Accumulate() | Dot() | HostCall():
@@ -129,6 +133,8 @@ def with_exprs(stmt: Stmt, exprs: tuple[Expr, ...]) -> Stmt:
             return replace(node, start=exprs[0], end=exprs[1])
         case Guard() as node:
             return replace(node, condition=exprs[0])
+        case Finish() as node:
+            return replace(node, indices=exprs[:-1], count=exprs[-1])
         case Store() as node:
             n = len(node.indices)
             mask = exprs[n + 1] if node.mask is not None else None
@@ -203,6 +209,8 @@ def map_buffers(stmt: Stmt, mapping: Mapping[Buffer, Buffer]) -> Stmt:
         match node:
             case Store(buffer=b) | Dot(buffer=b) | Allocate(buffer=b) if b in mapping:
                 return replace(node, buffer=mapping[b])
+            case Finish(counter=counter) if counter in mapping:
+                return replace(node, counter=mapping[counter])
             case Accumulate(buffers=buffers) if any(b in mapping for b in buffers):
                 return replace(node, buffers=tuple(mapping.get(b, b) for b in buffers))
             case HostCall(inputs=inputs, outputs=outputs):
@@ -225,6 +233,8 @@ def buffers_read(stmt: Stmt) -> tuple[Buffer, ...]:
             found.update(dict.fromkeys(node.buffers))
         elif isinstance(node, Dot):
             found[node.buffer] = None
+        elif isinstance(node, Finish):
+            found[node.counter] = None
         elif isinstance(node, HostCall):
             found.update(dict.fromkeys(node.inputs))
     return tuple(found)
@@ -235,7 +245,7 @@ def buffers_written(stmt: Stmt) -> tuple[Buffer, ...]:
     found: dict[Buffer, None] = {}
     for node in walk_stmts(stmt):
         match node:
-            case Store(buffer=buffer) | Dot(buffer=buffer):
+            case Store(buffer=buffer) | Dot(buffer=buffer) | Finish(counter=buffer):
                 found[buffer] = None
             case Accumulate(buffers=buffers) | HostCall(outputs=buffers):
                 found.update(dict.fromkeys(buffers))

@@ -9,7 +9,7 @@ from tedsl.expr.integers import ZERO, add, at_most, both, less, maximum, minimum
 from tedsl.expr.nodes import Axis, Expr
 from tedsl.index.facts import Facts
 from tedsl.index.simplify import simplify
-from tedsl.ir.nodes import For, Func, Guard, LoopKind, Stmt
+from tedsl.ir.nodes import Finish, For, Func, Guard, LoopKind, Seq, Stmt
 from tedsl.ir.visit import map_sub_stmts
 from tedsl.ir.visit import substitute as substitute_stmt
 from tedsl.lower.copy import fresh_copy
@@ -25,7 +25,8 @@ def cut_loops(func: Func) -> Func:
     After:   for i in 0..min(4, n): f(i)
              for i in min(4, n)..n: f(i)
     A loop of the grid, or one that runs in parallel, stays whole; its body, inside the loops of
-    that kind directly in it, stands once for each part behind a guard.
+    that kind directly in it, stands once for each part behind a guard, but for what the last of
+    its programs does.
     Requires: level NEST.   Ensures: no cuts.
     Order: first, so that every pass sees the parts' ranges.
     """
@@ -75,6 +76,11 @@ def _in_turn(loop: For, ends: Sequence[Expr], facts: Facts) -> Stmt:
 def _guarded(body: Stmt, axis: Axis, ends: Sequence[Expr]) -> Stmt:
     if isinstance(body, For) and body.kind in _GRID:
         return replace(body, body=_guarded(body.body, axis, ends))
+    stmts = body.stmts if isinstance(body, Seq) else (body,)
+    last = [s for s in stmts if isinstance(s, Finish)]
+    if last:
+        first = sequence([s for s in stmts if not isinstance(s, Finish)])
+        return sequence([_guarded(first, axis, ends), *last])
     parts: list[Stmt] = []
     for place, end in enumerate(ends):
         own = body if place == 0 else fresh_copy(body)

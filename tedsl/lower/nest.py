@@ -40,6 +40,7 @@ from tedsl.ir.nodes import (
 )
 from tedsl.ir.visit import buffers_read, buffers_written, walk_exprs
 from tedsl.ir.visit import substitute as substitute_stmt
+from tedsl.lower.finish import counter_of, finished
 from tedsl.lower.places import (
     Context,
     carried,
@@ -90,6 +91,10 @@ def build_nests(
         context.buffers[tensor] = context.buffers[home]
     context.bounds = _with_rows(context, _with_loads(context))
     context.buffers.update(context.exports)
+    for stage in plan.stages:
+        if stage.last_of:
+            counter = counter_of(context, stage, plan.stage(stage.last_of))
+            context.counters[stage.name] = counter
     funcs, repeats = _funcs(context, versions or {})
     inputs = [context.buffers[tensor] for tensor in inputs_of(plan)]
     results = [context.buffers[t] for t in outputs]
@@ -97,12 +102,12 @@ def build_nests(
     known = dict.fromkeys(context.buffers.values())
     spaces = [b for b in known if b in used and b not in inputs and b not in results]
     steps = {repeat.step for repeat in repeats}
-    sizes = tuple(
-        v for v in _sizes([*inputs, *results, *spaces], funcs, plan.assumptions) if v not in steps
-    )
+    counters = tuple(context.counters.values())
+    everything = [*inputs, *results, *spaces, *counters]
+    sizes = tuple(v for v in _sizes(everything, funcs, plan.assumptions) if v not in steps)
     name = "_".join(t.op.name for t in outputs)
     given = tuple(inputs), tuple(results), tuple(spaces)
-    return Module(name, *given, sizes, tuple(funcs), tuple(repeats), plan.assumptions)
+    return Module(name, *given, sizes, tuple(funcs), tuple(repeats), plan.assumptions, counters)
 
 
 def _funcs(
@@ -138,13 +143,26 @@ def _funcs(
 
 
 def _group_func(context: Context, group: Sequence[StagePlan], when: Expr | None = None) -> Func:
-    """The kernel of stages that run together."""
+    """The kernel of stages that run together, and of what its last programs do."""
+    together = [stage for stage in group if not stage.last_of]
+    body = _within_kernel(context, together, _kernel_nest)
+    last = [stage for stage in group if stage.last_of]
+    ends = [(stage, _within_kernel(context, [stage], _group_nest)) for stage in last]
+    return _func(context, group[0], finished(context, group[0], body, ends), when)
+
+
+def _within_kernel(
+    context: Context,
+    group: Sequence[StagePlan],
+    nest: Callable[[Context, Sequence[StagePlan]], Stmt],
+) -> Stmt:
+    """A nest of `group`, which reads what its kernel holds where that is."""
     outside = dict(context.buffers)
     for each in group:
         context.buffers.update(context.inside.get(each.name, {}))
-    body = _kernel_nest(context, group)
+    body = nest(context, group)
     context.buffers.update(outside)
-    return _func(context, group[0], body, when)
+    return body
 
 
 def _under(context: Context, version: Version) -> Context:
@@ -366,7 +384,7 @@ def _host_func(context: Context, stage: StagePlan, op: ExternOp) -> Func:
 
 def _func(context: Context, stage: StagePlan, body: Stmt, when: Expr | None = None) -> Func:
     touched = dict.fromkeys((*buffers_read(body), *buffers_written(body)))
-    buffers = dict.fromkeys(context.buffers.values())
+    buffers = dict.fromkeys((*context.buffers.values(), *context.counters.values()))
     params = tuple(b for b in buffers if b in touched and b.scope is Scope.GLOBAL)
     sizes = _scalars(params, body, () if when is None else (when,))
     known = tuple(c for c in context.plan.assumptions if set(sizes).issuperset(variables(c)))

@@ -47,7 +47,7 @@ class Context:
     for sums of which these hold estimates, for results that have a `finish`, and for values that no
     output shows; `moved` (by the buffer of a lazy one) is not 0 where any of it changed in this
     iteration.  `inside` (by kernel) has the buffers that stand for tensors there; others read them
-    in device memory.
+    in device memory.  `counters` (by stage) count the programs that stages in `last_of` wait for.
     """
 
     plan: Plan
@@ -63,6 +63,7 @@ class Context:
     attached: Callable[[Axis, Stmt], Stmt] = lambda axis, body: body
     children: dict[Axis, list[StagePlan]] = field(default_factory=dict[Axis, list[StagePlan]])
     kept: dict[Axis | str, list[Buffer]] = field(default_factory=dict[Axis | str, list[Buffer]])
+    counters: dict[str, Buffer] = field(default_factory=dict[str, Buffer])
 
 
 def tensor_call(

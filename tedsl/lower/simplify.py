@@ -11,7 +11,18 @@ from tedsl.expr.nodes import Axis, Const, Expr
 from tedsl.expr.visit import axes_of
 from tedsl.index.facts import Facts
 from tedsl.index.simplify import simplify
-from tedsl.ir.nodes import Accumulate, Allocate, For, Func, Guard, LoopKind, Seq, Stmt, Store
+from tedsl.ir.nodes import (
+    Accumulate,
+    Allocate,
+    Finish,
+    For,
+    Func,
+    Guard,
+    LoopKind,
+    Seq,
+    Stmt,
+    Store,
+)
 from tedsl.ir.visit import map_own_exprs, tile_axes
 from tedsl.ir.visit import substitute as substitute_stmt
 from tedsl.scheduling.bounds import shape_facts
@@ -72,6 +83,12 @@ def _simplified(stmt: Stmt, facts: Facts, lanes: frozenset[Axis] = frozenset()) 
             return stmt if inner is body else replace(stmt, body=inner)
         case For():
             return _simplified_loop(stmt, facts, lanes)
+        case Finish(body=body):
+            inner = _simplified(body, facts, lanes)
+            if is_empty(inner):
+                return inner
+            done = stmt if inner is body else replace(stmt, body=inner)
+            return map_own_exprs(done, lambda e: simplify(e, facts))
         case Guard():
             return _simplified_guard(stmt, facts, lanes)
         case _:

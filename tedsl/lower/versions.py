@@ -47,7 +47,7 @@ def find_versions(
     for stage in plan.stages:
         if stage.attach.kind is not AttachKind.ROOT or not isinstance(stage.op, ComputeOp):
             continue
-        if stage.name in launches or stage.join is not None:
+        if stage.name in launches or stage.join is not None or stage.last_of:
             continue
         names = kernel_stages(plan, group_of(plan, stage))
         conditions = list(stage.specializations)

@@ -13,6 +13,7 @@ from typing import Any
 
 from tedsl.errors import BackendError
 from tedsl.ir.nodes import HostCall, Module
+from tedsl.packages import install
 from tedsl.runtime.arguments import ArraySpec, Binding
 from tedsl.runtime.arrays import CPU
 from tedsl.runtime.cache import DiskCache, disk_cache
@@ -37,7 +38,7 @@ def check_target(target: Target) -> None:
         if importlib.util.find_spec(package) is None:
             raise BackendError(
                 f"target {target} needs the package {package}",
-                hint=f"pip install {package}, or use another target",
+                hint=f"{install(package)}, or use another target",
             )
     if target.kind is TargetKind.CUDA and target.arch is None:
         torch = importlib.import_module("torch")

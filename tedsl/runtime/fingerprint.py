@@ -13,13 +13,13 @@ import importlib
 import os
 import platform
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from functools import cache
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from tedsl.errors import InternalError
 from tedsl.runtime.cache import disk_cache
@@ -51,58 +51,67 @@ def fingerprint(*roots: object, **facts: str) -> str:
 
 def digest_of(*roots: object, **facts: str) -> Digest:
     """As `fingerprint`, with what was met on the way."""
-    digest = hashlib.sha256()
-    write = _Writer(digest.update)
+    write = _Writer()
     for root in roots:
         write(root)
     for name, value in sorted(facts.items()):
         write(name)
         write(value)
-    return Digest(digest.hexdigest(), write.nodes, write.opaque)
+    text = "\0".join((*write.tokens, ""))
+    return Digest(hashlib.sha256(text.encode()).hexdigest(), write.nodes, write.opaque)
 
 
 class _Writer:
-    """Writes values in a form that no two different values share."""
+    """Writes values in a form that no two different values share, as tokens."""
 
-    def __init__(self, update: Callable[[bytes], object]) -> None:
-        self._update = update
+    def __init__(self) -> None:
         self._numbers: dict[int, int] = {}
+        self.tokens: list[str] = []
         self.nodes: list[object] = []  # kept: an id is only good while its object lives
         self.opaque = False
 
     def __call__(self, value: object) -> None:
+        kind = type(value)
+        if kind is tuple:
+            items = cast("tuple[object, ...]", value)
+            self.tokens.append(f"tuple {len(items)}")
+            for item in items:
+                self(item)
+        elif kind is str:
+            text = cast("str", value)
+            self.tokens.append(f"str {len(text)} {text}")
+        elif kind in _PLAIN:
+            self.tokens.append(f"{kind.__name__} {value!r}")
+        elif is_dataclass(kind):
+            self._node(value)
+        else:
+            self._other(value)
+
+    def _other(self, value: object) -> None:
+        """What is of a type that is derived from a simple one."""
         match value:
-            case None | bool() | int() | float():
-                self._token(f"{type(value).__name__} {value!r}")
             case Enum():
-                self._token(f"{type(value).__name__}.{value.name}")
+                self.tokens.append(f"{type(value).__name__}.{value.name}")
             case str():
-                self._token(f"str {len(value)} {value}")
+                self.tokens.append(f"str {len(value)} {value}")
+            case bool() | int() | float():
+                self.tokens.append(f"{type(value).__name__} {value!r}")
             case tuple():
-                items = cast(tuple[object, ...], value)
-                self._token(f"tuple {len(items)}")
-                for item in items:
-                    self(item)
+                self(tuple(cast("tuple[object, ...]", value)))
             case Mapping():
-                pairs = cast(Mapping[object, object], value)
-                self._token(f"map {len(pairs)}")
+                pairs = cast("Mapping[object, object]", value)
+                self.tokens.append(f"map {len(pairs)}")
                 for key, item in pairs.items():
                     self(key)
                     self(item)
             case _:
-                self._node(value)
-
-    def _token(self, text: str) -> None:
-        self._update(text.encode())
-        self._update(b"\0")
+                raise InternalError(f"{type(value).__name__} has no fingerprint")
 
     def _node(self, node: object) -> None:
         number = self._numbers.get(id(node))
         if number is not None:
-            self._token(f"# {number}")
+            self.tokens.append(f"# {number}")
             return
-        if not is_dataclass(node):
-            raise InternalError(f"{type(node).__name__} has no fingerprint")
         self._numbers[id(node)] = len(self._numbers)
         self.nodes.append(node)
         own = getattr(node, "fingerprint", None)
@@ -110,10 +119,19 @@ class _Writer:
             self.opaque = True
             self(own)
             return
-        specs = fields(cast(Any, node))
-        self._token(f"{type(node).__qualname__} {len(specs)}")
-        for spec in specs:
-            self(getattr(node, spec.name))
+        kind = type(node)
+        names = _field_names(kind)
+        self.tokens.append(f"{kind.__qualname__} {len(names)}")
+        for name in names:
+            self(getattr(node, name))
+
+
+_PLAIN = frozenset((type(None), bool, int, float))
+
+
+@cache
+def _field_names(kind: type) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind))
 
 
 _NOT_CODE = ("runtime/", "cli/")
@@ -171,17 +189,19 @@ def _sources(folder: str, prefix: str = "") -> Iterator[tuple[str, os.stat_resul
 @cache
 def tool_versions(*packages: str) -> str:
     """Versions of Python and of the named distributions; an absent one counts as such."""
-    metadata = importlib.import_module("importlib.metadata")
     found = [f"python {platform.python_version()} {platform.machine()} {platform.system()}"]
-    for package in packages:
-        try:
-            found.append(f"{package} {_version(metadata.distribution(package))}")
-        except metadata.PackageNotFoundError:
-            found.append(f"{package} absent")
+    found += [f"{package} {package_version(package) or 'absent'}" for package in packages]
     return "; ".join(found)
 
 
-def _version(distribution: Any) -> str:
-    """The version of an installed distribution, without a parse of all that is said of it."""
+@cache
+def package_version(package: str) -> str:
+    """The version of an installed distribution, without a parse of all that is said of it; empty
+    when it is not there."""
+    metadata = importlib.import_module("importlib.metadata")
+    try:
+        distribution = metadata.distribution(package)
+    except metadata.PackageNotFoundError:
+        return ""
     found = re.search(r"^Version: *(.+)$", distribution.read_text("METADATA") or "", re.MULTILINE)
     return found[1] if found else str(distribution.version)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tedsl.errors import BackendError
+from tedsl.packages import install
 
 Call = Callable[[], object]
 _FLUSH_BYTES = 256 << 20  # more than the L2 of any GPU so far
@@ -200,9 +201,7 @@ def _torch_with_gpu() -> Any:
     try:
         torch = importlib.import_module("torch")
     except ImportError as error:
-        raise BackendError(
-            "timing on a GPU needs PyTorch", hint="pip install 'tedsl[torch]'"
-        ) from error
+        raise BackendError("timing on a GPU needs PyTorch", hint=install("torch")) from error
     if not torch.cuda.is_available():
         raise BackendError("no GPU to time on", hint="time on the CPU with measure()")
     return torch

@@ -245,5 +245,6 @@ def _code(program: TritonProgram, compiled: Sequence[offline.CompiledInfo]) -> s
         )
         for spec in program.kernels
     )
-    buffers = (module.inputs, module.outputs, module.workspaces, module.sizes, module.repeats)
+    spaces = (module.workspaces, module.counters)
+    buffers = (module.inputs, module.outputs, *spaces, module.sizes, module.repeats)
     return fingerprint(*buffers, launches, tuple(info.code for info in compiled))

@@ -35,11 +35,12 @@ def reduce_of(op: Operation) -> Reduce | None:
     return body if isinstance(body, Reduce) else None
 
 
-def chain_of(plan: Plan, last: StagePlan) -> Chain:
+def chain_of(plan: Plan, last: StagePlan, along: Collection[str] = ()) -> Chain:
     """The chain that ends in the reduction `last`.
 
     A reduction belongs to it when `last` or another member reads it at one value for a whole fold,
-    its one axis has the domain of `last`'s, and it is at root.
+    its one axis has the domain of `last`'s, and it is at root.  The stages named in `along` are
+    members too, and what they depend on in this way.
     """
     end = reduce_of(last.op)
     if end is None:
@@ -52,8 +53,8 @@ def chain_of(plan: Plan, last: StagePlan) -> Chain:
         and stage.attach.kind is AttachKind.ROOT
         and same_domain(own, end)
     }
-    members: set[Operation] = set()
-    waiting: list[Operation] = [last.op]
+    members: set[Operation] = {stage.op for stage in plan.stages if stage.name in along}
+    waiting: list[Operation] = [last.op, *members]
     while waiting:
         for read in tag_reads(waiting.pop(), eligible):
             if read.tensor.op not in members:
@@ -64,7 +65,7 @@ def chain_of(plan: Plan, last: StagePlan) -> Chain:
     return Chain(last, tuple(s for s in plan.stages if s.op in members), between)
 
 
-def finished_inside(plan: Plan, last: StagePlan) -> Plan:
+def finished_inside(plan: Plan, last: StagePlan, along: Collection[str] = ()) -> Plan:
     """The plan in which the chain of `last` applies to each element what an earlier repair let it
     apply at the end.
 
@@ -87,7 +88,7 @@ def finished_inside(plan: Plan, last: StagePlan) -> Plan:
     if not names:
         return plan
     whole = _finished_inside(plan, names)
-    chain = chain_of(whole, whole.stage(last.name))
+    chain = chain_of(whole, whole.stage(last.name), along)
     within = {stage.name for stage in (*chain.members, chain.last)}
     return _finished_inside(plan, [name for name in names if name in within])
 

@@ -156,8 +156,9 @@ class StagePlan:
     `leaf_axes` are the loops, outermost first.  `relations` join root axes (`op.axes +
     op.reduce_axes`) to them, in the order of the calls.  Axes without an entry in `marks` are
     serial.  `scope` is where the result lives when the stage is attached; at root it is GLOBAL.
-    `join` is the stage that it runs together with, `kept` where it is stored when that is not where
-    it is computed.
+    `join` is the stage that it runs together with, `last_of` the one in whose kernel it runs, each
+    of its programs in the last of those there that feed it, and `kept` where it is
+    stored when that is not where it is computed.
     With `atomic` its reduce loops may run in parallel: each iteration adds its part to the result
     in one indivisible step.
     `specializations` are conditions on sizes, each of one more version of the stage's kernel; the
@@ -179,6 +180,7 @@ class StagePlan:
     aligned: tuple[Align, ...] = ()
     kept: Kept | None = None
     env: tuple[str, ...] = ()
+    last_of: str = ""
 
     @property
     def root_axes(self) -> tuple[Axis, ...]:

@@ -22,7 +22,7 @@ from tedsl.scheduling.relations import constant
 from tedsl.scheduling.scans import is_state
 from tedsl.scheduling.separate import separate_axes
 from tedsl.scheduling.together import depth as loops_shared
-from tedsl.scheduling.together import followers
+from tedsl.scheduling.together import finishers, followers
 
 
 def print_plan(plan: Plan) -> str:
@@ -48,7 +48,7 @@ def print_plan(plan: Plan) -> str:
     for stage in shown.stages:
         if isinstance(stage.op, ExternOp):
             lines.append(_extern(shown, stage, stage.op))
-        if stage.join is not None or not isinstance(stage.op, ComputeOp):
+        if stage.join is not None or stage.last_of or not isinstance(stage.op, ComputeOp):
             continue
         if stage.attach.kind is AttachKind.ROOT:
             lines.append(f"kernel {stage.name}: {type_text(stage)}{_launch(stage)}{_atomic(stage)}")
@@ -58,6 +58,10 @@ def print_plan(plan: Plan) -> str:
                 beside = other.join is not None and other.join.axis is None
                 if beside and isinstance(other.op, ComputeOp):
                     lines.append(f"  and in the same grid {other.name}: {type_text(other)}")
+                    lines.extend(_nest(shown, bounds, other, other.op, 2))
+            for other in finishers(shown, stage):
+                if isinstance(other.op, ComputeOp):
+                    lines.append(f"  by the last programs {other.name}: {type_text(other)}")
                     lines.extend(_nest(shown, bounds, other, other.op, 2))
     return "\n".join(lines)
 

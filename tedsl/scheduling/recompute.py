@@ -35,7 +35,8 @@ class Recomputation:
     """How often one stage is computed: `computed` points for `points` of its definition.
 
     `place` says where (`at C.i`, `inlined into C`); `loops` are the loops that repeat work, each
-    with how many times.
+    with how many times.  `copies` names what a stage reads that only moves elements, as those of
+    `cache_read` do: nothing is computed then, however often it is read.
     """
 
     stage: str
@@ -44,10 +45,13 @@ class Recomputation:
     computed: int
     loops: tuple[tuple[str, float], ...]
     advice: str
+    copies: str = ""
 
     @property
     def factor(self) -> float:
-        """How many times an element is computed, on average."""
+        """How many times an element is computed, on average; 1 for a copy."""
+        if self.copies:
+            return 1.0
         return self.computed / self.points if self.points else 0.0
 
     @property
@@ -56,6 +60,8 @@ class Recomputation:
         return self.factor > OFTEN
 
     def __str__(self) -> str:
+        if self.copies:
+            return f"{self.stage} {self.place}: copies {self.copies}"
         text = f"{self.stage} {self.place}: computed {self.factor:.3g} times"
         if not self.too_often:
             return text
@@ -179,6 +185,7 @@ class _Counter:
             tuple(repeats),
             f"attach {stage.name} outside the loop {worst}, compute it at root, or keep what is "
             "computed with store_at",
+            _copied(stage),
         )
 
     def inlined(self, stage: StagePlan) -> Recomputation | None:
@@ -196,6 +203,7 @@ class _Counter:
             self._evaluations(stage),
             tuple(sorted(dict.fromkeys(loops), key=lambda each: -each[1])),
             f"attach {stage.name} to a reader with compute_at, or compute it at root",
+            _copied(stage),
         )
 
     def _evaluations(self, stage: StagePlan) -> int:
@@ -264,3 +272,10 @@ class _Counter:
 
     def _looped(self) -> list[StagePlan]:
         return [self.plan.stage(stage.name) for stage in self.shown.stages]
+
+
+def _copied(stage: StagePlan) -> str:
+    """What a stage reads whose elements are elements of it; empty when it computes something."""
+    bodies = stage.op.bodies if isinstance(stage.op, ComputeOp) else ()
+    read = [body.tensor.name for body in bodies if isinstance(body, TensorRead)]
+    return ", ".join(dict.fromkeys(read)) if bodies and len(read) == len(bodies) else ""

@@ -145,6 +145,26 @@ def positions(stage: StagePlan) -> dict[Axis, Expr]:
     return known
 
 
+def reached(stage: StagePlan, roots: Mapping[Axis, Expr]) -> dict[Axis, Expr]:
+    """The position of each axis that the positions of some root axes decide: where in the loops a
+    point of the domain is.
+    """
+    size = extents(stage)
+    known = dict(roots)
+    for relation in stage.relations:
+        match relation:
+            case Split(parent=parent, outer=outer, inner=inner):
+                if parent in known:
+                    known[outer] = floordiv(known[parent], size[inner])
+                    known[inner] = floormod(known[parent], size[inner])
+            case Fuse(outer=outer, inner=inner, fused=fused):
+                if outer in known and inner in known:
+                    known[fused] = add(multiply(known[outer], size[inner]), known[inner])
+            case Unit(axis=axis):
+                known[axis] = integer(0)
+    return known
+
+
 def overruns(stage: StagePlan, position: Mapping[Axis, Expr]) -> dict[Axis, Expr]:
     """For each split axis whose pieces may reach past its end, the condition `position <
     extent`."""

@@ -32,7 +32,15 @@ from tedsl.shown import Viewable
 if TYPE_CHECKING:
     from tedsl.scheduling import diff as differences
     from tedsl.scheduling import printer, recompute, source
-    from tedsl.scheduling.checks import arguments, atomics, intrinsics, scans, storage, together
+    from tedsl.scheduling.checks import (
+        arguments,
+        atomics,
+        intrinsics,
+        last,
+        scans,
+        storage,
+        together,
+    )
 else:
     differences = late("tedsl.scheduling.diff")
     printer = late("tedsl.scheduling.printer")
@@ -41,6 +49,7 @@ else:
     arguments = late("tedsl.scheduling.checks.arguments")
     atomics = late("tedsl.scheduling.checks.atomics")
     intrinsics = late("tedsl.scheduling.checks.intrinsics")
+    last = late("tedsl.scheduling.checks.last")
     scans = late("tedsl.scheduling.checks.scans")
     storage = late("tedsl.scheduling.checks.storage")
     together = late("tedsl.scheduling.checks.together")
@@ -243,6 +252,7 @@ class Schedule(RewriteMethods, PrecisionMethods, GroupMethods, AssumeMethods, Vi
     def commit(self, call: Call, plan: Plan, made: Made = (), stages: tuple[str, ...] = ()) -> Made:
         """Take over the plan that a primitive made.  Not for users: primitives call it."""
         together.require_joins(self.plan, call, plan)
+        last.require_last(self.plan, call, plan)
         storage.require_storage(self.plan, call, plan)
         atomics.require_atomics(self.plan, call, plan)
         intrinsics.require_match(self.plan, call, plan)
@@ -361,7 +371,8 @@ class Schedule(RewriteMethods, PrecisionMethods, GroupMethods, AssumeMethods, Vi
 
     def explain(self, **sizes: int) -> recompute.ScheduleReport:
         """How often each attached or inlined stage computes the same element, and which loop makes
-        it; more than twice is marked.  Also what pipelined loops do on each target.
+        it; more than twice is marked.  A copy computes nothing: what it reads, `te.explain` says in
+        bytes.  Also what pipelined loops do on each target.
 
         Args:
             sizes: values of runtime sizes to count with, by name; 1024 where not given.

@@ -1,4 +1,5 @@
-"""Stages that run together (`compute_with`): whose loops are shared, and in which order groups run.
+"""Stages that run together: whose loops are shared (`compute_with`), what the last of a kernel's
+programs do (`compute_last`), and in which order groups run.
 
 Imports the plan and the graph.
 """
@@ -10,6 +11,7 @@ from heapq import heappop, heappush
 
 from tedsl.expr.nodes import Axis
 from tedsl.expr.tensor import Operation
+from tedsl.ir.nodes import LoopKind
 from tedsl.scheduling.graph import tensors_read
 from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
 from tedsl.scheduling.relations import ranks
@@ -42,10 +44,31 @@ def followers(plan: Plan, leader: StagePlan) -> tuple[StagePlan, ...]:
     return tuple(s for s in plan.stages if s.join is not None and s.join.stage == leader.name)
 
 
+def finishers(plan: Plan, leader: StagePlan) -> tuple[StagePlan, ...]:
+    """The stages that the last of the programs of `leader` compute, in plan order."""
+    return tuple(s for s in plan.stages if s.last_of == leader.name)
+
+
+def leader_of(plan: Plan, stage: StagePlan) -> StagePlan:
+    """The stage whose kernel a stage at root runs in: itself, or another."""
+    name = stage.last_of if stage.join is None else stage.join.stage
+    return plan.stage(name) if name else stage
+
+
 def group_of(plan: Plan, stage: StagePlan) -> tuple[StagePlan, ...]:
-    """The stages that `stage` runs together with, and itself, the leader first."""
-    leader = stage if stage.join is None else plan.stage(stage.join.stage)
-    return (leader, *followers(plan, leader))
+    """The stages that run in one kernel with `stage`, and itself, the leader first."""
+    leader = leader_of(plan, stage)
+    return (leader, *followers(plan, leader), *finishers(plan, leader))
+
+
+def grid_loops(stage: StagePlan) -> tuple[Axis, ...]:
+    """The outermost loops whose iterations are programs."""
+    found: list[Axis] = []
+    for axis in stage.loop_order:
+        if stage.mark(axis).kind not in (LoopKind.PARALLEL, LoopKind.PROGRAM):
+            break
+        found.append(axis)
+    return tuple(found)
 
 
 def in_order(plan: Plan, level: Sequence[StagePlan]) -> list[tuple[StagePlan, ...]] | None:
@@ -61,9 +84,12 @@ def in_order(plan: Plan, level: Sequence[StagePlan]) -> list[tuple[StagePlan, ..
     for stage in plan.stages:
         if stage.join is not None:
             together.setdefault(stage.join.stage, []).append(stage)
+        elif stage.last_of:
+            together.setdefault(stage.last_of, []).append(stage)
         if stage.attach.kind is AttachKind.AT:
             attached.setdefault(stage.attach.stage, []).append(stage)
-    groups = [(s, *together.get(s.name, ())) for s in level if s.join is None]
+    leaders = [s for s in level if s.join is None and not s.last_of]
+    groups = [(s, *together.get(s.name, ())) for s in leaders]
     inside = {stage: n for n, group in enumerate(groups) for stage in _inside(group, attached)}
     place: dict[Operation, int] = {stage.op: n for stage, n in inside.items()}
     needs: list[set[int]] = [set() for _ in groups]

@@ -8,6 +8,7 @@ from tedsl.scheduling.names import axis_text
 from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
 from tedsl.scheduling.printer import type_text
 from tedsl.scheduling.scans import scan_of
+from tedsl.scheduling.together import leader_of
 from tedsl.view.data import Graph, Node, NodeKind, PlaceKind
 from tedsl.view.texts import Stages
 
@@ -60,6 +61,8 @@ def place_of(plan: Plan, stage: StagePlan) -> tuple[PlaceKind, str]:
         at = stage.join.axis
         place = "in the grid of " + stage.join.stage if at is None else axis_text(plan, at)
         return PlaceKind.WITH, f"with {place}"
+    if stage.last_of:
+        return PlaceKind.WITH, f"by the last programs of {stage.last_of}"
     if attach.kind is AttachKind.ROOT:
         return PlaceKind.KERNEL, "call" if isinstance(stage.op, ExternOp) else "kernel"
     at = "" if attach.axis is None else axis_text(plan, attach.axis)
@@ -77,11 +80,10 @@ def kernel_of(plan: Plan, stage: StagePlan) -> StagePlan | None:
     if stage.attach.kind is AttachKind.INLINE:
         leaders = {kernel_of(plan, reader) for reader in loop_readers(plan, stage.op)}
         return leaders.pop() if len(leaders) == 1 else None
-    if stage.join is not None:
-        return kernel_of(plan, plan.stage(stage.join.stage))
     if stage.attach.kind is AttachKind.AT:
         return kernel_of(plan, plan.stage(stage.attach.stage))
-    return stage
+    leader = leader_of(plan, stage)
+    return stage if leader is stage else kernel_of(plan, leader)
 
 
 def _type(stage: StagePlan) -> str:

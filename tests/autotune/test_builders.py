@@ -82,3 +82,20 @@ def test_a_function_is_known_by_what_it_does():
     assert function_digest(make((1, 2), "a")) != function_digest(schedule)
     with pytest.raises(TuneError, match="is no Python function"):
         function_digest(print)
+
+
+def test_the_default_is_scheduled_once_though_others_come_between():
+    calls: list[int] = []
+
+    def counted(s: Schedule) -> None:
+        calls.append(1)
+        schedule(s)
+
+    problem = Problem([chain()], "cpu", counted)
+    space = problem.space()
+    default = space.default()
+    space.candidate({"#2.width": 4}, "random")
+    again = problem.schedule(default.decisions)
+    assert len(calls) == 2
+    assert number_trace(again.trace.to_json()) == default.trace
+    assert again is not problem.schedule(default.decisions)

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from engine_worker import COMMAND, read_log
 
-from tedsl.autotune.engine import Done, Engine, Limits, strikes_of
+from tedsl.autotune.engine import Engine
+from tedsl.autotune.jobs import Done, Limits, strikes_of
 from tedsl.autotune.lock import DeviceLock
 from tedsl.autotune.outcome import Outcome, Status
 from tedsl.autotune.space import Candidate, Choice, Knob
@@ -228,3 +229,22 @@ def test_a_worker_that_cannot_begin_ends_the_search(tmp_path: Path):
     ):
         engine.begin(0, [candidate(0)])
         engine.wait()
+
+
+def test_workers_say_what_they_expect_of_candidates(make: Make):
+    with make(workers=2) as engine:
+        found = engine.describe([candidate(n) for n in range(5)])
+        assert found == [{"seconds": float(n)} for n in range(5)]
+        slow = [candidate(6, estimate=600.0), candidate(7, estimate=600.0), candidate(8)]
+        cut = engine.describe(slow, time.monotonic() + 0.5)
+        assert cut == [None, None, None]
+        engine.begin(0, [candidate(9)])  # nobody is busy with them any more
+        (outcome,) = take(engine, 1).values()
+        assert outcome is not None
+        assert outcome.status is Status.OK
+
+
+def test_a_wait_ends_when_it_is_told_to(make: Make):
+    with make() as engine:
+        engine.begin(0, [candidate(0, compile=600.0)])
+        assert engine.wait_until(time.monotonic() + 0.1) is None

@@ -13,6 +13,7 @@ from fault_worker import COMMAND
 
 from tedsl.autotune.outcome import Status
 from tedsl.autotune.pool import Pool, Worker, exit_reason
+from tedsl.autotune.worker import END_OF_PRINT
 from tedsl.errors import TuneError
 
 
@@ -167,3 +168,15 @@ def test_exit_reasons():
     assert exit_reason(1) == "exit status 1"
     assert exit_reason(1, "Traceback\nKeyError: 'x'") == "exit status 1: KeyError: 'x'"
     assert exit_reason(-200) == "signal 200"
+
+
+def test_what_the_next_process_prints_is_not_of_the_one_that_ended() -> None:
+    worker = Worker(COMMAND, {}, 1.0)
+    worker.printed = bytearray(b"Error: first\n" + END_OF_PRINT + b"Traceback (most")
+    with Pool([worker]) as pool:
+        reply = pool._ended(worker, 1)
+        assert reply is not None and reply.reason == "exit status 1: Error: first"
+        worker.ready()
+        worker.printed += b" recent call last)\nError: second\n" + END_OF_PRINT
+        reply = pool._ended(worker, 1)
+    assert reply is not None and reply.reason == "exit status 1: Error: second"

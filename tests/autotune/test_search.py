@@ -111,7 +111,7 @@ def test_four_earlier_winners_at_most():
     assert sum(c.origin == "record" for c in batch.candidates) == 4
 
 
-def describe(candidates: Sequence[Candidate]) -> list[dict[str, float]]:
+def describe(candidates: Sequence[Candidate], until: float | None = None) -> list[dict[str, float]]:
     return [{"seconds": tile_cost(c.decisions) ** 0.5} for c in candidates]
 
 

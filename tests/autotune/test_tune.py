@@ -16,10 +16,11 @@ import pytest
 from small_problems import N, chain, pieces
 
 import tedsl as te
-from tedsl.autotune import autotune, tune
+from tedsl.autotune import autotune, tune, tuner
+from tedsl.autotune.events import Started
 from tedsl.autotune.options import SizesOptions, TuneOptions
 from tedsl.autotune.records import Records
-from tedsl.autotune.tuner import Options
+from tedsl.autotune.settings import Options
 from tedsl.errors import TuneError
 from tedsl.runtime.fingerprint import code_version
 from tedsl.scheduling.schedule import Schedule
@@ -62,6 +63,24 @@ def test_a_chain_is_tuned_recorded_and_replayed(tmp_path: Path):
     assert not tune(chain(size=N + 1), "cpu", trials=1, records=path).replayed
 
 
+def test_a_known_winner_costs_no_search_and_no_look_at_the_other_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    path, shape = tmp_path / "r.sqlite", pieces(8, 64, 512)
+    first = tune(chain(), "cpu", records=path, schedule=shape)
+
+    def made(*_: object, **__: object) -> None:
+        raise AssertionError("this is for searches")
+
+    monkeypatch.setattr(tuner, "Search", made)
+    monkeypatch.setattr(Records, "known", made)
+    again = tune(chain(), "cpu", records=path, schedule=shape)
+    assert again.replayed
+    assert again.winner.candidate.key == first.winner.candidate.key
+    started = next(event for event in again.events if isinstance(event, Started))
+    assert started.known == 3
+
+
 def test_winners_are_kept_in_a_text_file_and_replayed(tmp_path: Path):
     path = tmp_path / "deep" / "winners.jsonl"
     shape = pieces(8, 64, 512)
@@ -95,7 +114,7 @@ def test_budgets_by_name(tmp_path: Path):
     assert known.winner.candidate.key == quick.winner.candidate.key
 
 
-def test_a_time_that_is_over_at_once_still_measures_the_default():
+def test_a_time_that_is_over_at_once_gives_the_default():
     found = tune(chain(), "cpu", seconds=1e-6, records=False)
     assert [trial.candidate.origin for trial in found.trials] == ["default"]
     check_chain(found.kernel)

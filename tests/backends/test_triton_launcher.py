@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import triton_irs as t
 
+import tedsl as te
 from tedsl.backends.triton import launcher as launching
 from tedsl.backends.triton.emit import emit
 from tedsl.backends.triton.launcher import CudaProgram, entry
@@ -46,14 +47,23 @@ class FakeTorch:
     """A PyTorch with one GPU that is never touched."""
 
     def __init__(self) -> None:
-        self.cuda = SimpleNamespace(current_device=lambda: 0, is_available=lambda: True)
+        self.cuda = SimpleNamespace(
+            current_device=lambda: 0,
+            is_available=lambda: True,
+            is_current_stream_capturing=lambda: False,
+        )
+        self.cleared: list[FakeTensor] = []
         self._C = SimpleNamespace(_cuda_getCurrentRawStream=lambda device: 77)
-        self.float32 = "float32"
+        self.float32, self.int32, self.uint8 = "float32", "int32", "uint8"
         self._addresses = iter(range(0x10000, 0x20000, 256))
 
     def empty(self, shape: tuple[int, ...], dtype: object, device: int) -> FakeTensor:
         del dtype, device
         return FakeTensor(next(self._addresses), shape)
+
+    def zeros(self, size: int, dtype: object, device: int) -> FakeTensor:
+        self.cleared.append(self.empty((size,), dtype, device))
+        return self.cleared[-1]
 
 
 class FakeLauncher:
@@ -132,6 +142,26 @@ def test_addresses_fill_the_arguments(fakes: list[FakeLauncher]) -> None:
     tail = (None, None, (4, 1, 0), None, None, None)
     head = (4, 4, 1, 77, 5, False, False)
     assert fakes[0].calls == [(*head, *tail, 0x100, 0x200), (*head, *tail, 0x300, 0x400)]
+
+
+def test_counters_are_cleared_once(
+    fakes: list[FakeLauncher], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Calls on one stream count in the same memory, which they leave cleared."""
+    A = te.placeholder((64,), name="A")
+    P = te.compute((64,), lambda p: A[p] * 2.0, name="P")
+    D = te.compute((), lambda: P[0] + P[63], name="D")
+    s = te.create_schedule(D)
+    s[P].bind(P.op.axis[0], "blockIdx.x")
+    s[D].compute_last(P)
+    monkeypatch.setattr(launching, "load_source", lambda source: SimpleNamespace(P_kernel=None))
+    program = started(te.lower(s, "triton-interpret"))
+    program([FakeTensor(0x100), FakeTensor(0x200)])
+    program([FakeTensor(0x300), FakeTensor(0x400)])
+    fake: Any = program._torch
+    assert len(fake.cleared) == 2, "one is spare, for a graph"
+    counted = {call[-1] for call in fakes[0].calls}
+    assert len(counted) == 1 and counted <= {each.address for each in fake.cleared}
 
 
 def test_alignment_and_sizes_choose_the_plan(fakes: list[FakeLauncher]) -> None:

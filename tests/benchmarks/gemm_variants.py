@@ -101,6 +101,8 @@ PRODUCTS: Mapping[tuple[int, int, int], Mapping[str, Knobs]] = {
         "4 parts of 128x64": {"parts": 4, "bm": 128, "bn": 64},
         "16 parts of 128x128": {"parts": 16, "bm": 128, "bn": 128, "stages": 3, "warps": 4},
         "wide last kernel": {"matmul.columns": 512},
+        "one launch": {"matmul.one_launch": True},
+        "one launch, 16 parts": {"matmul.one_launch": True, "parts": 16},
     },
     (512, 512, 8192): {
         "rules": {},
@@ -114,6 +116,8 @@ PRODUCTS: Mapping[tuple[int, int, int], Mapping[str, Knobs]] = {
         "16 parts": {"parts": 16},
         "64 parts": {"parts": 64},
         "wide last kernel": {"matmul.columns": 256},
+        "one launch": {"matmul.one_launch": True},
+        "one launch, 64 parts": {"matmul.one_launch": True, "parts": 64},
     },
     (1024, 1024, 1024): {
         "rules": {},
@@ -129,6 +133,9 @@ PRODUCTS: Mapping[tuple[int, int, int], Mapping[str, Knobs]] = {
         "one kernel, 64x64": {"parts": 1, "bm": 64, "bn": 64},
         "2 parts, 64x64": {"parts": 2, "bm": 64, "bn": 64},
         "4 parts, 128x64": {"parts": 4, "bm": 128, "bn": 64},
+        "one launch": {"matmul.one_launch": True},
+        "one launch, 2 parts": {"matmul.one_launch": True, "parts": 2, "bm": 64, "bn": 64},
+        "one launch, 8 parts": {"matmul.one_launch": True, "parts": 8, "bm": 128, "bn": 64},
     },
     (64, 14336, 4096): {
         "rules": {},
@@ -145,6 +152,8 @@ PRODUCTS: Mapping[tuple[int, int, int], Mapping[str, Knobs]] = {
         "2 parts, 128 deep": {"parts": 2, "bk": 128, "stages": 4},
         "4 parts": {"parts": 4},
         "8 parts": {"parts": 8},
+        "one launch": {"matmul.one_launch": True},
+        "one launch, 4 parts": {"matmul.one_launch": True, "parts": 4},
     },
     (8192, 8192, 128): {
         "rules": {},
@@ -160,6 +169,8 @@ PRODUCTS: Mapping[tuple[int, int, int], Mapping[str, Knobs]] = {
         "64 columns": {"columns": 64},
         "64 parts": {"matmul.parts": 64},
         "16 parts": {"matmul.parts": 16},
+        "one launch": {"matmul.one_launch": True},
+        "one launch, 32 parts": {"matmul.one_launch": True, "matmul.parts": 32},
     },
     (4097, 4096, 4096): {"rules": {}, "tile by tile": {"resident": 0}, "groups of 8": {"group": 8}},
     (1000, 1000, 1000): {

@@ -23,8 +23,9 @@ from tedsl.autotune.environment import context_of
 from tedsl.autotune.outcome import Status
 from tedsl.autotune.records import Records
 from tedsl.autotune.search.recorded import write_space
+from tedsl.autotune.settings import Options
 from tedsl.autotune.space import Candidate, Choice, Space
-from tedsl.autotune.tuner import Options, Tuner
+from tedsl.autotune.tuner import Tuner
 from tedsl.autotune.workload import Workload
 
 sys.path.append(str(Path(__file__).parents[1] / "helpers"))

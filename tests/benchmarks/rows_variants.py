@@ -145,6 +145,11 @@ TOTAL: Choices = tuple(
         (4096, 2048, 8),
     )
 )
+TOTAL_AT_ONCE: Choices = (
+    {"one_launch": True},
+    *({"one_launch": True, **each} for each in TOTAL if each["parts"] != 2048),
+)
+"""Merged by the last program of the parts, in one launch instead of two."""
 COLUMNS: Choices = tuple(
     {"columns": columns, "rows": rows, "parts": parts, "warps": warps}
     for columns, rows, parts, warps in (
@@ -169,6 +174,10 @@ COLUMNS: Choices = tuple(
         (512, 8, 16, 4),
     )
 )
+COLUMNS_AT_ONCE: Choices = (
+    {"one_launch": True},
+    *({"one_launch": True, **each} for each in COLUMNS[::3]),
+)
 
 
 def candidates(load: Workload) -> dict[str, Decisions]:
@@ -187,7 +196,9 @@ def _choices(load: Workload) -> list[Decisions]:
     if load.line == "norms backward":
         return [dict(each) for each in BOTH]
     if load.line == "reductions":
-        return [dict(each) for each in (COLUMNS if load.function == "column_sum" else TOTAL)]
+        if load.function == "column_sum":
+            return [dict(each) for each in (*COLUMNS, *COLUMNS_AT_ONCE)]
+        return [dict(each) for each in (*TOTAL, *TOTAL_AT_ONCE)]
     if n <= 512:
         return [dict(each) for each in SHORT]
     looped: list[Decisions] = [dict(each) for each in LOOPED]

@@ -46,7 +46,10 @@ def test_what_is_missing_is_named(
     cache.joinpath("code").chmod(0o777)
     assert main(["doctor"]) == 1
     text = capsys.readouterr().out
-    assert "  sympy             absent\n                    do      pip install sympy" in text
+    assert (
+        "  sympy             absent\n                    do      python -m pip install sympy"
+        in text
+    )
     assert "  cpu               broken  no code for cpu\n" in text
     assert "  cuda              absent  no code for cuda\n" in text
     assert "others may write it" in text and "chmod 700" in text
@@ -62,4 +65,4 @@ def test_a_missing_package_alone_is_a_failure(
     assert main(["doctor"]) == 1
     monkeypatch.setattr(doctor, "_version", lambda name: "" if name == "torch" else "1")
     assert main(["doctor"]) == 0
-    assert "pip install 'tedsl[torch]'" in capsys.readouterr().out
+    assert "python -m pip install 'torch>=2.6'" in capsys.readouterr().out

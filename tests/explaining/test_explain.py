@@ -168,3 +168,28 @@ def test_html_stands_alone_and_escapes_names() -> None:
     assert any("y<script>" in word for word in reader.words)
     assert "illegal" in reader.words
     assert found._repr_html_() in found.to_html()
+
+
+def test_what_the_last_programs_do_is_done_once() -> None:
+    """Bytes and operations are those of two kernels; a launch is saved, and the end of the last
+    program comes after all others."""
+    x = te.placeholder((1 << 22,), name="x")
+    k = te.reduce_axis((0, 1 << 22), name="k")
+    total = te.compute((), lambda: te.sum(x[k], axis=k), name="total")
+    s = te.create_schedule(total)
+    partial = s[s.rfactor(total, s[total].split(k, nparts=512)[0])]
+    partial.bind(partial.op.axis[0], "blockIdx.x")
+    partial.vectorize(partial.split(partial.op.reduce_axis[0], 1024)[1])
+    s[total].vectorize(s[total].op.reduce_axis[0])
+    two = te.explain(s, "cuda:sm_90")
+    s[total].compute_last(partial)
+    one = te.explain(s, "cuda:sm_90")
+    (kernel,) = one.kernels
+    assert {p.stage: p.way for p in kernel.stages}["total"] is Way.LAST
+    assert "total (last of total.rf)" in str(one)
+    assert kernel.writes == {"total.rf": 2048, "total": 4}
+    assert kernel.reads["total.rf"] == 2048
+    assert kernel.flops == sum(each.flops for each in two.kernels)
+    before = sum(each.seconds for each in two.kernels)
+    launch = two.kernels[1].launch_seconds
+    assert before - launch < kernel.seconds + 1e-6 and kernel.seconds < before

@@ -326,8 +326,11 @@ def fuse_chain(draw: Draw, s: Schedule) -> None:
             call(s, stage.online, axis, **options, **lazy)
             event(f"accepted {'lazy ' if lazy else ''}online")
         else:
-            made: Any = call(s, s.split_online, stage.op.outputs[0], axis, **options)
-            event("accepted split_online")
+            more: dict[str, Any] = {}
+            if draw(st.integers(0, 2)) == 0:
+                more = {"along": [draw(st.sampled_from(reductions))]}
+            made: Any = call(s, s.split_online, stage.op.outputs[0], axis, **options, **more)
+            event(f"accepted split_online{' along' if more else ''}")
             part = s[made[0] if isinstance(made, list) else made]
             for _ in range(draw(st.integers(0, 2))):
                 again(draw, s, draw(st.sampled_from((part, stage))), options)

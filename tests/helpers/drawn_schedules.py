@@ -187,6 +187,14 @@ def compute_with(draw: Draw, s: Schedule, stage: Stage) -> None:
         call(s, stage.compute_with, leader)
 
 
+def compute_last(draw: Draw, s: Schedule, stage: Stage) -> None:
+    """By the last programs of a stage that it reads, or of any."""
+    read = {tensor.op for tensor in tensors_read(stage.op)}
+    near = [o for o in s.stages if o.op in read and isinstance(o.op, ComputeOp)]
+    others = [o for o in s.stages if isinstance(o.op, ComputeOp)]
+    call(s, stage.compute_last, draw(st.sampled_from(near or others)))
+
+
 def compute_inline(draw: Draw, s: Schedule, stage: Stage) -> None:
     call(s, stage.compute_inline)
 
@@ -459,6 +467,7 @@ PRIMITIVES: tuple[Primitive, ...] = (
     compute_at,
     compute_with,
     compute_with,
+    compute_last,
     store_at,
     store_at,
     compute_inline,

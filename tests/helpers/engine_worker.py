@@ -34,6 +34,11 @@ class Timed:
         with Path(self.setup["log"]).open("a") as file:
             file.write(f"{what} {key or '-'} {time.monotonic()} {self.setup['role']}\n")
 
+    def estimate(self, request: Message) -> Message:
+        wishes = [each["decisions"] for each in request["candidates"]]
+        time.sleep(sum(float(wish.get("estimate", 0.0)) for wish in wishes))
+        return {"status": "ok", "found": [{"seconds": float(wish["n"])} for wish in wishes]}
+
     def compile(self, request: Message) -> Message:
         self.note("compile", request["key"])
         wishes = request["decisions"]

@@ -84,7 +84,8 @@ def module(
     body: Stmt,
     sizes: tuple[Var, ...] = (),
     workspaces: tuple[Buffer, ...] = (),
+    counters: tuple[Buffer, ...] = (),
 ) -> Module:
     """A module of one kernel over all buffers."""
-    kernel = func("main", (*inputs, *outputs, *workspaces), body, sizes)
-    return Module("m", inputs, outputs, workspaces, sizes, (kernel,))
+    kernel = func("main", (*inputs, *outputs, *workspaces, *counters), body, sizes)
+    return Module("m", inputs, outputs, workspaces, sizes, (kernel,), counters=counters)

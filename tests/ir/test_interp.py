@@ -31,6 +31,7 @@ from tedsl.ir.nodes import (
     Allocate,
     Buffer,
     Dot,
+    Finish,
     Guard,
     LoopKind,
     Scope,
@@ -310,3 +311,27 @@ def test_bfloat16_buffers() -> None:
     zero = Store(b, (), Const(0.0, DType.bfloat16))
     fold = Accumulate((b,), (), add, (load(a, II),), None, tile((II, 4)))
     assert float(out(Seq((zero, fold)), b, {a: x})) == 10.0
+
+
+def test_the_last_program_sees_what_all_have_stored() -> None:
+    """y[i] = sum(j)(x[i, j]), by the last program of each i, in whatever order they come."""
+    x, y = buffer("X", 3, 4), buffer("Y", 3)
+    parts, count = buffer("parts", 3, 4), buffer("count", 3, dtype=DType.int32)
+    fold = loop(KK, 4, Accumulate((y,), (II,), reducer("+"), (load(parts, II, KK),)))
+    start = Store(y, (II,), float32(0.0))
+    part = Store(parts, (II, JJ), load(x, II, JJ))
+
+    def grid(of: int, counter: Buffer = count) -> Stmt:
+        last = Finish(counter, (II,), int32(of), Seq((start, fold)))
+        inner = loop(JJ, 4, Seq((part, last)), LoopKind.PROGRAM, 1)
+        return loop(II, 3, inner, LoopKind.PROGRAM)
+
+    def found(of: int) -> Array:
+        program = module((x,), (y,), grid(of), workspaces=(parts,), counters=(count,))
+        return run(program, {x: ramp(3, 4)})[y]
+
+    np.testing.assert_array_equal(found(4), ramp(3, 4).sum(1))
+    with pytest.raises(Unwritten, match=r"parts\[0, 3\]"):
+        found(3)
+    with pytest.raises(InternalError, match=r"'count' is not 0 after main"):
+        found(5)

@@ -12,6 +12,7 @@ from tedsl.ir.nodes import (
     Accumulate,
     Allocate,
     Dot,
+    Finish,
     For,
     Func,
     Guard,
@@ -112,6 +113,14 @@ def test_equal_names_are_told_apart_by_first_use() -> None:
     first, second, third = Axis("i"), Axis("i"), Axis("i_1")
     assert print_expr(binary("+", binary("+", second, first), third)) == "i + i_1 + i_1_1"
     assert print_expr(binary("+", first, first)) == "i + i"
+
+
+def test_the_last_of_several_programs() -> None:
+    count, i = buffer("count", 8, dtype=DType.int32), Axis("i")
+    stmt = Finish(count, (i,), binary("+", i, 4), Store(buffer("B", 8), (i,), float32(0.0)))
+    assert print_stmt(stmt) == "last of i + 4 at count[i]:\n  B[i] = 0.0"
+    text = print_module(module((), (), Seq(()), counters=(count,)))
+    assert "  counter count: int32[8]\n" in text
 
 
 def test_empty_sequence() -> None:

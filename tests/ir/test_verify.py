@@ -15,6 +15,7 @@ from tedsl.ir.nodes import (
     Allocate,
     Buffer,
     Dot,
+    Finish,
     Func,
     Guard,
     Level,
@@ -142,3 +143,38 @@ def test_accumulate_and_dot() -> None:
 def test_message_names_the_statement() -> None:
     with pytest.raises(InternalError, match=r"(?s)bug in tedsl.*verify f.*B\[i\] = 0.0"):
         check(store(II))
+
+
+def test_the_last_of_several_programs() -> None:
+    count, wide = buffer("count", 8, dtype=DType.int32), buffer("wide", 8, dtype=DType.int64)
+    grid = LoopKind.PROGRAM
+
+    def last(body: Stmt, counter: Buffer = count) -> Finish:
+        return Finish(counter, (II,), int32(4), body)
+
+    def both(body: Stmt) -> Stmt:
+        return loop(II, 8, loop(JJ, 4, body, grid, 1), grid)
+
+    def bad(body: Stmt, match: str) -> None:
+        with pytest.raises(InternalError, match=match):
+            check(body, params=(A, B, count, wide))
+
+    check(both(last(store(II))), params=(A, B, count))
+    bad(both(last(store(JJ))), r"axis 'j' is not bound here")
+    bad(both(last(store(II), wide)), r"'wide' is no counter")
+    bad(both(Guard(compare("<", JJ, 3), last(store(II)))), r"not at all, or again and again")
+    bad(both(loop(Axis("k"), 2, last(store(II)))), r"not at all, or again and again")
+    bad(both(last(last(store(II)))), r"not at all, or again and again")
+    bad(both(Finish(count, (), int32(4), store(II))), r"0 indices for buffer 'count' of rank 1")
+    bad(both(Finish(count, (II,), ZERO, store(II))), r"count of a finish is not an integer")
+    bad(both(last(Store(count, (II,), int32(0)))), r"'count' is neither a parameter nor allocated")
+    with pytest.raises(InternalError, match=r"'count' is no counter"):
+        check(both(last(store(II))), params=(A, B))
+    fold = Accumulate((B,), (int32(0),), reducer_("+"), (ZERO,))
+    bad(both(last(fold)), r"iterations of 'i' race for one element")
+    check(loop(JJ, 4, Finish(count, (int32(0),), int32(4), fold), grid), params=(B, count))
+    counted = module((A,), (B,), both(last(store(II))), counters=(count,))
+    verify(counted, Level.NEST)
+    as_space = module((A,), (B,), both(last(store(II))), workspaces=(count,))
+    with pytest.raises(InternalError, match=r"'count' is no counter"):
+        verify(as_space, Level.NEST)

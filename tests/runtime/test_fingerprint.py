@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,13 @@ from tedsl.dtypes import DType
 from tedsl.errors import InternalError
 from tedsl.expr.nodes import Axis, Binary, BinaryOp, Const, Var
 from tedsl.ir.nodes import Func, Launch, LoopKind, Module, Store
-from tedsl.runtime.fingerprint import code_version, fingerprint, tool_versions, version_of
+from tedsl.runtime.fingerprint import (
+    code_version,
+    fingerprint,
+    package_version,
+    tool_versions,
+    version_of,
+)
 
 
 def program(
@@ -91,3 +98,8 @@ def test_the_version_follows_the_sources(tmp_path: Path) -> None:
     assert version_of(tmp_path) == first
     (tmp_path / "lower/b.py").write_text("")
     assert version_of(tmp_path) not in (first, second)
+
+
+def test_versions_are_those_of_the_metadata():
+    assert package_version("numpy") == metadata.version("numpy")
+    assert package_version("no such package") == ""

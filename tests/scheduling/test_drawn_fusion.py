@@ -1,5 +1,5 @@
 """Drawn windows and groups: stages stored apart from where they are computed, and stages that run
-together, on graphs made for it.
+together, or by the last programs of each other, on graphs made for it.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from typing import Any
 import hypothesis.strategies as st
 from drawn_schedules import call
 from hypothesis import Phase, event, given, note, settings
-from lowering import agrees
+from lowering import agrees, same_in_any_order
 
 import tedsl as te
 from tedsl.scheduling.replay import replay
 from tedsl.scheduling.trace import Trace
 
 SIZES = st.sampled_from((1, 2, 5, 7, 12, 16, 33))
+GRID = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
 
 
 def _stencil(source: te.Tensor, shifts: list[int], step: int, rows: int, name: str) -> te.Tensor:
@@ -137,3 +138,48 @@ def _on_blocks(s: te.Schedule) -> None:
     except te.LowerError as error:
         assert error.hint
         event("no blocks")
+
+
+@settings(max_examples=40, phases=(Phase.explicit, Phase.generate, Phase.shrink))
+@given(st.data())
+def test_last_programs(data: st.DataObject) -> None:
+    """Reductions in parts over a grid, and what merges them in tiles that fit it or not."""
+    draw = data.draw
+    m, n, k = draw(SIZES), draw(SIZES), draw(SIZES)
+    a = te.placeholder((m, n, k), name="A")
+    r = te.reduce_axis((0, k), name="r")
+    c = te.compute((m, n), lambda i, j: te.sum(a[i, j, r], axis=r), name="C")
+    d = te.compute((m, n), lambda i, j: c[i, j] * 2.0 + 1.0, name="D")
+    s = te.create_schedule(d)
+    rows, columns = draw(st.sampled_from((1, 4, 16))), draw(st.sampled_from((1, 8)))
+    part, _ = s[c].split(r, nparts=draw(st.sampled_from((1, 2, 3, 8))))
+    partial = s[s.rfactor(c, part)]
+    grids: list[list[te.Axis]] = []
+    for stage, axes in ((partial, partial.op.axis[1:]), (s[d], s[d].op.axis)):
+        other = draw(st.sampled_from((0, 0, 0, 0, 1)))
+        io, ii = stage.split(axes[0], factor=rows + other)
+        jo, ji = stage.split(axes[1], factor=columns)
+        outer = [io, jo] if draw(st.integers(0, 4)) else [jo, io]
+        stage.reorder(*outer, *([partial.op.axis[0]] if stage is partial else []), ii, ji)
+        if draw(st.booleans()):
+            outer = [stage.fuse(*outer)]
+        grids.append(outer)
+        if draw(st.booleans()):
+            stage.vectorize(ji)
+    grids[0].append(partial.op.axis[0])
+    try:
+        for stage, loops in zip((partial, s[d]), grids, strict=True):
+            for axis, name in zip(loops, draw(st.permutations(GRID)), strict=False):
+                call(s, stage.bind, axis, name, descending=draw(st.booleans()))
+        if draw(st.integers(0, 3)):
+            call(s, s[c].compute_at, s[d], grids[1][-1])
+            call(s, s[d].compute_last, partial)
+        else:
+            call(s, s[c].compute_last, partial)
+        event("last")
+    except te.ScheduleError:
+        event("refused")
+    note(s.as_python())
+    assert _replayed(s, [d])
+    assert agrees(s, bound=1e-4)
+    assert same_in_any_order(s)

@@ -6,6 +6,7 @@ import pytest
 from computations import chain, matmul
 
 import tedsl as te
+from tedsl.schedules import default_schedule
 
 
 def test_nothing_is_computed_twice_at_root() -> None:
@@ -101,3 +102,40 @@ def test_an_online_chain_is_computed_once() -> None:
     ko, _ = s[e].split(k, 8)
     s[e].online(ko)
     assert s.explain()["M"].factor == 1.0
+
+
+def test_a_copy_computes_nothing() -> None:
+    """Tiles of A and B are read again by each tile of C; what is repeated is no arithmetic."""
+    a, b = (te.placeholder((256, 256), name=name) for name in "AB")
+    k = te.reduce_axis((0, 256), name="k")
+    c = te.compute((256, 256), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="C")
+    s = te.create_schedule(c)
+    outer, _ = s[c].split(k, 64)
+    local = s.cache_read(a, "local", [c])
+    s[local].compute_at(s[c], outer)
+    row = s.explain()["A.local"]
+    assert (row.copies, row.factor, row.too_often) == ("A", 1.0, False)
+    assert row.computed > 100 * row.points
+    assert str(s.explain()) == "A.local at C.k.outer: copies A"
+    (kernel,) = te.explain(s, "cpu").kernels
+    assert kernel.recomputed == 1.0
+
+
+def test_nothing_of_a_product_by_the_rules_for_a_gpu_is_called_redundant() -> None:
+    a, b = (te.placeholder((1024, 1024), "bfloat16", name=name) for name in "AB")
+    s = default_schedule([te.nn.matmul(a, b)], te.Target.parse("cuda:sm_90"))
+    report = s.explain()
+    assert {row.copies for row in report.stages} >= {"A", "B"}
+    assert report.redundant == ()
+    (kernel,) = te.explain(s, "cuda:sm_90", device="NVIDIA H200").kernels
+    found = {place.stage: place.recomputed for place in kernel.stages}
+    assert found == {**dict.fromkeys(found, 1.0), **{r.stage: r.factor for r in report.stages}}
+
+
+def test_a_cast_or_a_sum_is_no_copy() -> None:
+    a = te.placeholder((8, 16), name="A")
+    b = te.compute((8, 16), lambda i, j: a[i, 15 - j].astype("float16"), name="B")
+    c = te.compute((8, 16, 4), lambda i, j, n: b[i, j] + n, name="C")
+    s = te.create_schedule(c)
+    s[b].compute_inline()
+    assert (s.explain()["B"].copies, s.explain()["B"].factor) == ("", 4.0)

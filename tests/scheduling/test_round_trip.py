@@ -200,6 +200,19 @@ def compute_with() -> tuple[te.Schedule, te.Tensor]:
 
 
 @case
+def compute_last() -> tuple[te.Schedule, te.Tensor]:
+    a = te.placeholder((8, 30), name="A")
+    b = te.compute((8, 30), lambda i, j: a[i, j] + 1.0, name="B")
+    c = te.compute((8,), lambda i: b[i, 0] * b[i, 29], name="C")
+    s = te.create_schedule(c)
+    for axis, name in zip(s[b].op.axis, ("blockIdx.x", "blockIdx.y"), strict=True):
+        s[b].bind(axis, name)
+    s[c].bind(s[c].op.axis[0], "blockIdx.x")
+    s[c].compute_last(b)
+    return s, c
+
+
+@case
 def compute_inline() -> tuple[te.Schedule, te.Tensor]:
     c = chain(30)
     s = te.create_schedule(c.D)

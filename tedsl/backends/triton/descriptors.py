@@ -142,6 +142,8 @@ class Descriptors:
         refusal = _unfit(buffer)
         if refusal:
             return refusal
+        if buffer in self.writer.passed_on:
+            return "programs pass it on to one another"
         offsets: list[Expr] = []
         extents: list[int] = []
         places: list[int] = []

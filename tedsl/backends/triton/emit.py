@@ -33,7 +33,7 @@ from tedsl.expr.integers import sub
 from tedsl.expr.nodes import Const, Expr, Var
 from tedsl.expr.visit import axes_of
 from tedsl.index.simplify import simplify
-from tedsl.ir.nodes import Dot, For, Func, Guard, LoopKind, Module, Scope, Stmt
+from tedsl.ir.nodes import Dot, Finish, For, Func, Guard, LoopKind, Module, Scope, Stmt
 from tedsl.ir.visit import buffers_read, buffers_written, walk_stmts
 from tedsl.lower.simplify import func_facts
 from tedsl.target import Target
@@ -106,6 +106,9 @@ class _Kernel:
         self.writer.helpers = helpers
         written = set(buffers_written(func.body))
         self.writer.shared_memory = written.intersection(buffers_read(func.body))
+        for stmt in walk_stmts(func.body):
+            if isinstance(stmt, Finish):
+                self.writer.passed_on |= written.intersection(buffers_read(stmt.body))
         self.descriptors = Descriptors(self.writer, target.arch not in NO_DESCRIPTORS)
         contracts = any(isinstance(stmt, Dot) for stmt in walk_stmts(func.body))
         self.writer.has_float8 = target.arch not in NO_FLOAT8

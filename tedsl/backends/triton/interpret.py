@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from tedsl.backends.triton.files import source_file
 from tedsl.backends.triton.program import KernelSpec, ParamKind, TritonProgram, described, evaluate
-from tedsl.errors import BackendError
+from tedsl.errors import BackendError, InternalError
 from tedsl.expr.nodes import Var
 from tedsl.expr.numerics import numpy_dtype
 from tedsl.ir.nodes import Buffer
@@ -45,6 +45,7 @@ def run(
     Args:
         program: made by `emit`.
         arrays: one contiguous array per buffer that a kernel touches (inputs, outputs, workspaces).
+            Counters are made here.
         sizes: values of the runtime sizes.
         timeout: seconds after which the child is ended.
         places: which of the kernels; by default all.
@@ -53,6 +54,8 @@ def run(
         BackendError: an array or size is missing, or the interpreter failed.
     """
     sizes = sizes or {}
+    counters = _cleared(program.module.counters, sizes)
+    arrays = {**arrays, **counters}
     order = list(arrays)
     kernels: list[dict[str, Any]] = []
     for repeat, group in program.module.launches():
@@ -90,6 +93,20 @@ def run(
         arrays.values(), _CHILD.call(request, contents, timeout), strict=True
     ):
         array[...] = np.frombuffer(content, array.dtype).reshape(array.shape)
+    _require_cleared(counters)
+
+
+def _cleared(counters: Sequence[Buffer], sizes: Mapping[Var, int | float]) -> dict[Buffer, Array]:
+    """Memory for counters, which every launch finds cleared."""
+    return {b: np.zeros([evaluate(n, sizes) for n in b.shape], np.int32) for b in counters}
+
+
+def _require_cleared(counters: Mapping[Buffer, Array]) -> None:
+    for buffer, counter in counters.items():
+        if counter.any():
+            raise InternalError(
+                f"the kernels left {buffer.name!r} at {counter}, where the next call goes on"
+            )
 
 
 def _kernel(

@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from tedsl.backends.triton.counters import Counters
 from tedsl.backends.triton.entry import entry
 from tedsl.backends.triton.offline import load_source
-from tedsl.backends.triton.plans import Described, Plan, Step, packed, picker
+from tedsl.backends.triton.plans import Described, Plan, Step, Workspace, packed, picker
 from tedsl.backends.triton.program import (
     KernelSpec,
     Param,
@@ -29,10 +30,12 @@ from tedsl.errors import BackendError, InternalError
 from tedsl.expr.foreign import PythonFunction, run_on_arrays
 from tedsl.expr.nodes import Var
 from tedsl.ir.nodes import Buffer, HostCall
+from tedsl.packages import install
 
 ALIGNMENT = 16
 MAX_PLANS = 4096
 Sizes = tuple[int | float, ...]
+Shapes = list[tuple[tuple[int, ...], Any, int]]
 
 
 class CudaProgram:
@@ -45,7 +48,8 @@ class CudaProgram:
     def __init__(self, program: TritonProgram) -> None:
         self.program = program
         module = program.module
-        self._buffers: tuple[Buffer, ...] = (*module.inputs, *module.outputs, *module.workspaces)
+        spaces = (*module.workspaces, *module.counters)
+        self._buffers: tuple[Buffer, ...] = (*module.inputs, *module.outputs, *spaces)
         self._count = len(module.inputs) + len(module.outputs)
         self._place = {buffer: place for place, buffer in enumerate(self._buffers)}
         self._described = {
@@ -130,7 +134,7 @@ class CudaProgram:
         except ImportError as error:
             raise BackendError(
                 "running on a GPU needs PyTorch for memory and streams",
-                hint='pip install "tedsl[torch]", or use target="cpu"',
+                hint=f'{install("torch")}, or use target="cpu"',
             ) from error
         if not torch.cuda.is_available():
             raise BackendError(
@@ -149,7 +153,9 @@ class CudaProgram:
         """Compile every kernel for these sizes and alignments."""
         torch = self._torch
         values = self._values(sizes)
-        shapes = self._workspace_shapes(values)
+        module = self.program.module
+        shapes = self._shapes(module.workspaces, values)
+        counts = self._shapes(module.counters, values)
         staged = tuple(
             place
             for place, tensor in enumerate(tensors)
@@ -159,8 +165,9 @@ class CudaProgram:
             self._aligned_like(tensor, device) if place in staged else tensor
             for place, tensor in enumerate(tensors)
         ]
-        everything += [torch.empty(shape, dtype=kind, device=device) for shape, kind, _ in shapes]
-        module = load_source(self.program.source)
+        spaces = [*shapes, *counts]
+        everything += [torch.empty(shape, dtype=kind, device=device) for shape, kind, _ in spaces]
+        source = load_source(self.program.source)
         groups: list[tuple[int, list[Step]]] = []
         for times, known, specs in self._launches(values):
             steps: list[Step] = []
@@ -170,7 +177,7 @@ class CudaProgram:
                     continue
                 grid = spec.grid_for(known)
                 if 0 not in grid:
-                    function = getattr(module, spec.name)
+                    function = getattr(source, spec.name)
                     steps.append(self._step(function, spec, grid, everything, known))
             groups.append((times, steps))
         workspaces, nbytes = packed(shapes)
@@ -178,7 +185,22 @@ class CudaProgram:
         def allocate() -> Any:
             return torch.empty(nbytes, dtype=torch.uint8, device=device)
 
-        return Plan(groups, workspaces, allocate, staged)
+        counters, count = self._counters(counts, device)
+        return Plan(groups, workspaces, allocate, staged, counters, count)
+
+    def _counters(
+        self, shapes: Shapes, device: int
+    ) -> tuple[tuple[Workspace, ...], Callable[[int], Any] | None]:
+        """Where counters lie, and the memory they lie in on each stream."""
+        torch = self._torch
+        found, nbytes = packed(shapes)
+        if not found:
+            return (), None
+
+        def cleared() -> Any:
+            return torch.zeros(nbytes, dtype=torch.uint8, device=device)
+
+        return found, Counters(cleared, torch.cuda.is_current_stream_capturing).on
 
     def _launches(
         self, values: Mapping[Var, int | float]
@@ -254,17 +276,15 @@ class CudaProgram:
     def _values(self, sizes: Sizes) -> dict[Var, int | float]:
         return dict(zip(self.program.module.sizes, sizes, strict=True))
 
-    def _workspace_shapes(
-        self, values: Mapping[Var, int | float]
-    ) -> list[tuple[tuple[int, ...], Any, int]]:
-        """Of each workspace the shape, PyTorch's dtype, and the bytes of an element."""
+    def _shapes(self, buffers: Sequence[Buffer], values: Mapping[Var, int | float]) -> Shapes:
+        """Of each buffer the shape, PyTorch's dtype, and the bytes of an element."""
         return [
             (
                 tuple(evaluate(extent, values) for extent in buffer.shape),
                 getattr(self._torch, buffer.dtype.value),
                 buffer.dtype.nbytes,
             )
-            for buffer in self.program.module.workspaces
+            for buffer in buffers
         ]
 
     def _aligned_like(self, tensor: Any, device: int) -> Any:
@@ -285,11 +305,13 @@ class CudaProgram:
     def _run_safely(self, tensors: Sequence[Any], sizes: Sizes, device: int) -> None:
         """Launch through Triton's documented interface."""
         values = self._values(sizes)
-        everything = list(tensors)
-        for shape, dtype, _ in self._workspace_shapes(values):
+        everything, module = list(tensors), self.program.module
+        for shape, dtype, _ in self._shapes(module.workspaces, values):
             everything.append(self._torch.empty(shape, dtype=dtype, device=device))
-        module = load_source(self.program.source)
-        steps = {repeat.step for repeat in self.program.module.repeats}
+        for shape, dtype, _ in self._shapes(module.counters, values):
+            everything.append(self._torch.zeros(shape, dtype=dtype, device=device))
+        source = load_source(self.program.source)
+        steps = {repeat.step for repeat in module.repeats}
         for times, known, specs in self._launches(values):
             for number in range(times):
                 known = {var: number if var in steps else size for var, size in known.items()}
@@ -297,7 +319,7 @@ class CudaProgram:
                     if spec.call is not None:
                         self._host(spec.call)(everything)
                         continue
-                    self._run_one(getattr(module, spec.name), spec, everything, known)
+                    self._run_one(getattr(source, spec.name), spec, everything, known)
 
     def _run_one(
         self,

@@ -27,6 +27,7 @@ from tedsl.backends.triton.program import KernelSpec, Param, ParamKind, TritonPr
 from tedsl.dtypes import DType
 from tedsl.errors import BackendError
 from tedsl.expr.nodes import Var
+from tedsl.packages import install
 
 _POINTERS: dict[DType, str] = {
     DType.float16: "fp16",
@@ -105,7 +106,7 @@ def load_source(source: str) -> ModuleType:
     except ImportError as error:
         raise BackendError(
             f"generated source does not import: {error}",
-            hint='pip install "triton>=3.6" (Linux), or use target="cpu"',
+            hint=f'{install("triton")} (Linux), or use target="cpu"',
         ) from error
     sys.modules[name] = module
     return module

@@ -2,7 +2,8 @@
 
 A plan knows where in the addresses of a call each argument of each kernel is, so that a call picks
 arguments and enters the launcher, and does nothing else.  All workspaces are one allocation.
-Encoded tensor maps are kept with the arguments they belong to.  Knows neither expressions nor
+Encoded tensor maps are kept with the arguments they belong to.  Counters are memory of their own,
+which stays (`counters`).  Knows neither expressions nor
 Triton; `launcher` makes plans.
 """
 
@@ -101,20 +102,23 @@ class Plan:
 
     `allocate` makes the memory of all workspaces, as a tensor of bytes.  `staged` are the tensors
     that descriptors need at an aligned address and do not have there: such a plan is not run as it
-    is.
+    is.  `counters` lie in the memory that `count` has for a stream, which keeps its contents
+    between calls.
     """
 
     groups: list[tuple[int, list[Step]]]
     workspaces: tuple[Workspace, ...]
     allocate: Callable[[], Any]
     staged: tuple[int, ...] = ()
+    counters: tuple[Workspace, ...] = ()
+    count: Callable[[int], Any] | None = None
     _only: Step | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         """One plain kernel, which most calls are, is launched without looking for more."""
         steps = [step for times, steps in self.groups for step in steps * min(times, 2)]
         plain = len(steps) == 1 and not steps[0].described and steps[0].call is None
-        self._only = steps[0] if plain and not self.workspaces else None
+        self._only = steps[0] if plain and not (self.workspaces or self.counters) else None
 
     def run(self, stream: int, addresses: list[int], tensors: Arguments) -> None:
         """Launch everything.
@@ -139,6 +143,9 @@ class Plan:
             memory = self.allocate()
             base = memory.data_ptr()
             addresses = addresses + [base + each.offset for each in self.workspaces]
+        if self.count is not None:
+            base = self.count(stream).data_ptr()
+            addresses = addresses + [base + each.offset for each in self.counters]
         for times, steps in self.groups:
             for number in range(times):
                 for step in steps:

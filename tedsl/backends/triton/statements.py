@@ -12,13 +12,16 @@ from tedsl.backends.triton.reduction import whole
 from tedsl.backends.triton.values import Printer, block_shape
 from tedsl.backends.triton.writer import Local, Writer
 from tedsl.errors import InternalError, LowerError
+from tedsl.expr.integers import sub
 from tedsl.expr.nodes import Axis, Const
 from tedsl.expr.visit import walk
+from tedsl.index.simplify import simplify
 from tedsl.ir.nodes import (
     Accumulate,
     Allocate,
     Buffer,
     Dot,
+    Finish,
     For,
     Guard,
     HostCall,
@@ -61,6 +64,8 @@ class Statements:
                 self._loop(loop)
             case Guard() as guard:
                 self._guard(guard)
+            case Finish() as finish:
+                self._finish(finish)
             case Allocate() as node:
                 self._allocate(node)
             case Store() as store:
@@ -151,6 +156,28 @@ class Statements:
         written = self._open(guard.body, in_loop=False, rare=rare)
         self.emit(guard.body)
         self._close(f"if {text}:", written, defined)
+
+    def _finish(self, finish: Finish) -> None:
+        """Count the program, and go on in the last one.
+
+        One thread counts, after a barrier behind the stores of all; `acq_rel` orders these before
+        what the last program loads, for which the others are behind that thread.
+        """
+        writer = self.writer
+        writer.comment("the last program to come here finishes the tile")
+        writer.barrier()
+        last = simplify(sub(finish.count, 1), writer.facts)
+        printer = Printer(writer, (), (*finish.indices, last))
+        place = address.pointer(printer, finish.counter, finish.indices).text.text
+        wanted = printer.value(last).text.text
+        ticket = f'tl.atomic_add({place}, 1, sem="acq_rel")'
+        before = writer.define(ticket, writer.depth, None, "before")
+        writer.assigned(buffers_read(finish.body))
+        defined = self._defined()
+        written = self._open(finish.body, in_loop=False, rare=True)
+        self.emit(finish.body)
+        writer.line(f"tl.store({place}, 0)")
+        self._close(f"if {before} == {wanted}:", written, defined)
 
     def _allocate(self, node: Allocate) -> None:
         writer, buffer = self.writer, node.buffer
@@ -257,7 +284,7 @@ def _accumulates(node: Allocate) -> bool:
         match closed(stmt):
             case Seq(stmts=stmts):
                 return any(visit(child) for child in stmts)
-            case For(body=body) | Guard(body=body) | Allocate(body=body):
+            case For(body=body) | Guard(body=body) | Allocate(body=body) | Finish(body=body):
                 return visit(body)
             case Accumulate(buffers=buffers):
                 return node.buffer in buffers
@@ -292,7 +319,7 @@ def needs_definition(body: Stmt, buffer: Buffer) -> bool:
                 return defined
             case Allocate(body=inner):
                 return visit(inner, defined)
-            case For(body=inner) | Guard(body=inner):
+            case For(body=inner) | Guard(body=inner) | Finish(body=inner):
                 missing |= not defined and reads(stmt)
                 visit(inner, defined)
                 return defined

@@ -114,6 +114,9 @@ class Writer:
         self.helpers: dict[str, str] = {}
         self.spans: list[Expr] = []
         self.shared_memory: set[Buffer] = set()
+        # What one program stores and another loads: a count orders plain stores and loads, those
+        # of the copy engine not.
+        self.passed_on: set[Buffer] = set()
         # Layouts of what is made from products are chosen by a pass that in Triton 3.6 fails where
         # it meets a fold of one axis to a scalar.  A fold of all axes begins with a reshape that
         # may move elements, behind which the pass does not look.

@@ -14,10 +14,12 @@ from tedsl.expr.nn.checks import (
     dimension,
     require_float,
     require_multiple,
+    require_number,
     require_rank,
     require_shape,
     wide,
 )
+from tedsl.expr.nn.operator import operator
 from tedsl.expr.nodes import Axis, Expr
 from tedsl.expr.tensor import Tensor, read
 
@@ -38,8 +40,10 @@ def pointwise(function: Callable[[Expr], Expr], x: Tensor, name: str) -> Tensor:
     return compute(x.shape, element, name=name)
 
 
+@operator
 def relu(x: Tensor, name: str = "relu") -> Tensor:
     """max(x, 0), element by element; any shape and dtype but bool."""
+    require_number(x, name)
 
     def element(*i: Axis) -> Expr:
         return build.maximum(read(x, i), 0)
@@ -47,9 +51,11 @@ def relu(x: Tensor, name: str = "relu") -> Tensor:
     return compute(x.shape, element, name=name)
 
 
+@operator
 def relu6(x: Tensor, name: str = "relu6") -> Tensor:
     """min(max(x, 0), 6), element by element; any shape and dtype but bool.  Other limits are
     `te.clip`'s."""
+    require_number(x, name)
 
     def element(*i: Axis) -> Expr:
         return build.minimum(build.maximum(read(x, i), 0), 6)
@@ -57,34 +63,39 @@ def relu6(x: Tensor, name: str = "relu6") -> Tensor:
     return compute(x.shape, element, name=name)
 
 
+@operator
 def sigmoid(x: Tensor, name: str = "sigmoid") -> Tensor:
     """1 / (1 + exp(-x)) of floats of any shape; 16-bit ones are computed in float32."""
     return pointwise(functions.sigmoid, x, name)
 
 
+@operator
 def tanh(x: Tensor, name: str = "tanh") -> Tensor:
     """The hyperbolic tangent of floats of any shape; 16-bit ones are computed in float32."""
     return pointwise(functions.tanh, x, name)
 
 
-def leaky_relu(x: Tensor, negative_slope: float = 0.01, name: str = "leaky_relu") -> Tensor:
+@operator
+def leaky_relu(x: Tensor, negative_slope: float | Expr = 0.01, name: str = "leaky_relu") -> Tensor:
     """x above 0, elsewhere `negative_slope` * x; floats of any shape."""
     return pointwise(lambda v: build.select(build.gt(v, 0.0), v, v * negative_slope), x, name)
 
 
-def elu(x: Tensor, alpha: float = 1.0, name: str = "elu") -> Tensor:
+@operator
+def elu(x: Tensor, alpha: float | Expr = 1.0, name: str = "elu") -> Tensor:
     """x above 0, elsewhere `alpha` * (exp(x) - 1) (Clevert and others, arXiv:1511.07289); floats of
     any shape."""
     return pointwise(lambda v: _elu(v, alpha), x, name)
 
 
+@operator
 def selu(x: Tensor, name: str = "selu") -> Tensor:
     """`elu` with the alpha and the factor that keep mean 0 and variance 1 from layer to layer
     (Klambauer and others, arXiv:1706.02515); floats of any shape."""
     return pointwise(lambda v: _elu(v, _SELU_ALPHA) * _SELU_SCALE, x, name)
 
 
-def _elu(v: Expr, alpha: float) -> Expr:
+def _elu(v: Expr, alpha: float | Expr) -> Expr:
     return build.select(build.gt(v, 0.0), v, functions.expm1(v) * alpha)
 
 
@@ -99,6 +110,7 @@ def softplus_of(v: Expr) -> Expr:
     return tail + build.select(positive, v, 0.0)
 
 
+@operator
 def softplus(x: Tensor, beta: float = 1.0, name: str = "softplus") -> Tensor:
     """log(1 + exp(beta * x)) / beta of floats of any shape.
 
@@ -112,16 +124,19 @@ def softplus(x: Tensor, beta: float = 1.0, name: str = "softplus") -> Tensor:
     return pointwise(lambda v: softplus_of(v * beta) * (1.0 / beta), x, name)
 
 
+@operator
 def mish(x: Tensor, name: str = "mish") -> Tensor:
     """x * tanh(softplus(x)) (Misra, arXiv:1908.08681); floats of any shape."""
     return pointwise(lambda v: v * functions.tanh(softplus_of(v)), x, name)
 
 
+@operator
 def hardsigmoid(x: Tensor, name: str = "hardsigmoid") -> Tensor:
     """min(max(x + 3, 0), 6) / 6: the sigmoid in three straight pieces; floats of any shape."""
     return pointwise(_hardsigmoid, x, name)
 
 
+@operator
 def hardswish(x: Tensor, name: str = "hardswish") -> Tensor:
     """x * hardsigmoid(x) (Howard and others, arXiv:1905.02244); floats of any shape."""
     return pointwise(lambda v: v * _hardsigmoid(v), x, name)
@@ -131,6 +146,7 @@ def _hardsigmoid(v: Expr) -> Expr:
     return build.minimum(build.maximum(v + 3.0, 0.0), 6.0) * (1.0 / 6.0)
 
 
+@operator
 def gelu(x: Tensor, approximate: Approximation = "none", name: str = "gelu") -> Tensor:
     """The Gaussian error linear unit (Hendrycks and Gimpel, arXiv:1606.08415).
 
@@ -156,11 +172,13 @@ def gelu(x: Tensor, approximate: Approximation = "none", name: str = "gelu") -> 
     return pointwise(forms[approximate], x, name)
 
 
+@operator
 def silu(x: Tensor, name: str = "silu") -> Tensor:
     """x * sigmoid(x), also called swish (Elfwing and others, arXiv:1702.03118); any shape."""
     return pointwise(lambda v: v * functions.sigmoid(v), x, name)
 
 
+@operator
 def glu(x: Tensor, axis: int = -1, name: str = "glu") -> Tensor:
     """a * sigmoid(b), where a and b are the first and the second half of `x` along `axis` (Dauphin
     and others, arXiv:1612.08083).
@@ -189,6 +207,7 @@ def glu(x: Tensor, axis: int = -1, name: str = "glu") -> Tensor:
     return compute((*x.shape[:d], half, *x.shape[d + 1 :]), element, name=name)
 
 
+@operator
 def swiglu(gate: Tensor, up: Tensor, name: str = "swiglu") -> Tensor:
     """silu(gate) * up, element by element (Shazeer, arXiv:2002.05202).
 

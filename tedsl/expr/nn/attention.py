@@ -32,6 +32,7 @@ from tedsl.expr.nn.checks import (
     require_shape,
     wide,
 )
+from tedsl.expr.nn.operator import operator
 from tedsl.expr.nodes import Axis, Const, Expr
 from tedsl.expr.reduce import max as max_over
 from tedsl.expr.reduce import sum as sum_over
@@ -77,6 +78,7 @@ class _Operands:
     value: Callable[[Sequence[Expr]], Expr]
 
 
+@operator
 def attention(
     q: Tensor,
     k: Tensor,
@@ -131,6 +133,7 @@ def attention(
     return _attend(q, operands, how, name)
 
 
+@operator
 def paged_attention(
     q: Tensor,
     k_pages: Tensor,

@@ -109,6 +109,15 @@ def require_integer(x: Tensor, subject: str) -> None:
         )
 
 
+def require_number(x: Tensor, subject: str) -> None:
+    if x.dtype.is_bool:
+        raise ExprError(
+            f"{x.name} is {x.dtype}, not a number",
+            subject=subject,
+            hint=f"cast it first: {x.name}.astype('int32')",
+        )
+
+
 def require_scalar(x: Tensor, subject: str) -> None:
     if x.ndim:
         raise ExprError(

@@ -4,22 +4,25 @@
     conv_transpose:  y[o, f] = sum(t, q) x[(o + padding - t * dilation) / stride, q] * w[t, q, f],
                      over the taps t for which that is a whole number
 
-Both gather.  What lies in the padding is a choice in the operand, `if_then_else(inside, x, 0)`, and
-no `where=` of the sum: a sum of products without a condition is a contraction for the rules of both
-targets, which tile it (on a GPU: one `tl.dot` for all taps, with the condition as the mask of a
-load).  A `where=` leaves a term out even where the weight is infinite, which no multiplier of
-matrices does; such a sum is folded element by element.
+Both gather.  What lies in the padding is a choice, `if_then_else(inside, x, 0)`, and no `where=` of
+the sum: a sum of products without a condition is a contraction for the rules of both targets, which
+tile it.  A `where=` leaves a term out even where the weight is infinite, which no multiplier of
+matrices does; such a sum is folded element by element.  The padded input of a convolution is a
+stage of its own: a schedule inlines it (on a GPU: one `tl.dot` for all taps, with the condition as
+the mask of a load), or stores it and reads it without a condition.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal, NamedTuple
 
 from tedsl.errors import ExprError
 from tedsl.expr import build
 from tedsl.expr.axis import reduce_axis
 from tedsl.expr.nn.checks import require_equal, require_float, require_shape, wide
+from tedsl.expr.nn.operator import operator
 from tedsl.expr.nn.windows import (
     Ints,
     Layout,
@@ -68,6 +71,7 @@ class _Kernel(NamedTuple):
         return wide(read(self.weight, (*pair, *taps)))
 
 
+@operator
 def conv1d(
     x: Tensor,
     weight: Tensor,
@@ -85,6 +89,7 @@ def conv1d(
     return _convolve(x, kernel, bias, padding, name)
 
 
+@operator
 def conv2d(
     x: Tensor,
     weight: Tensor,
@@ -128,6 +133,7 @@ def conv2d(
     return _convolve(x, kernel, bias, padding, name)
 
 
+@operator
 def conv3d(
     x: Tensor,
     weight: Tensor,
@@ -145,6 +151,7 @@ def conv3d(
     return _convolve(x, kernel, bias, padding, name)
 
 
+@operator
 def conv_transpose1d(
     x: Tensor,
     weight: Tensor,
@@ -163,6 +170,7 @@ def conv_transpose1d(
     return _convolve_transposed(x, kernel, bias, padding, output_padding, name)
 
 
+@operator
 def conv_transpose2d(
     x: Tensor,
     weight: Tensor,
@@ -205,6 +213,7 @@ def conv_transpose2d(
     return _convolve_transposed(x, kernel, bias, padding, output_padding, name)
 
 
+@operator
 def conv_transpose3d(
     x: Tensor,
     weight: Tensor,
@@ -327,30 +336,44 @@ def _convolve(x: Tensor, kernel: _Kernel, bias: Tensor | None, padding: Pad, nam
     space = kernel.space
     if bias is not None:
         require_shape(bias, (kernel.outputs,), name)
-    place = space.parts(x.shape)
-    dimensions = zip(
-        place.spots,
-        kernel.taps,
-        kernel.stride,
-        _paddings(kernel, padding, name),
-        kernel.dilation,
-        strict=True,
-    )
-    windows = [window(*each, name) for each in dimensions]
+    sizes, paddings = space.parts(x.shape).spots, _paddings(kernel, padding, name)
+    dimensions = zip(sizes, kernel.taps, kernel.stride, paddings, kernel.dilation, strict=True)
+    none = build.as_expr(0)
+    windows = [replace(window(*each, name), before=none) for each in dimensions]
+    source = _padded(x, space, paddings, name)
     taps, inner = tap_axes(kernel.taps), _channel_axis(kernel.inputs)
     each = build.floordiv(kernel.outputs, kernel.groups)
 
     def element(at: Place) -> Expr:
         batch, channel, spots = at
         positions = _positions(windows, spots, taps)
-        source = _in_group(kernel, channel, each, inner, kernel.inputs)
-        value = _guarded(x, Place(batch, source, positions), space, guards(positions, place.spots))
+        group = _in_group(kernel, channel, each, inner, kernel.inputs)
+        value = wide(read(source, space.join(Place(batch, group, positions))))
         # The taps outside and the channels inside: a piece of the folded axes then lies in one
         # piece of memory, at an offset that does not depend on where in the piece it is.
         axes = axes_among((*taps, inner))
         return _total(value * kernel.at(taps, inner, channel), axes, bias, channel, x)
 
     return space.compute(x, kernel.outputs, [each.count for each in windows], element, name)
+
+
+def _padded(x: Tensor, space: Space, paddings: Sequence[Padding], name: str) -> Tensor:
+    """`x` with zeros around it; itself where there are none."""
+    ends = [build.as_expr(end) for pair in paddings for end in pair]
+    if all(isinstance(end, Const) and end.value == 0 for end in ends):
+        return x
+    place = space.parts(x.shape)
+    pairs = list(zip(place.spots, paddings, strict=True))
+    counts = [reduced(build.add(build.add(n, pad.before), pad.after)) for n, pad in pairs]
+
+    def element(at: Place) -> Expr:
+        spots = zip(at.spots, paddings, strict=True)
+        positions = tuple(build.sub(spot, pad.before) for spot, pad in spots)
+        inside = build.conjunction(guards(positions, place.spots))
+        value = read(x, space.join(Place(at.batch, at.channel, positions)))
+        return build.if_then_else(inside, value, Const(0.0, value.dtype))
+
+    return space.compute(x, place.channel, counts, element, f"{name}.padded")
 
 
 def _positions(

@@ -12,6 +12,7 @@ from tedsl.expr import math as functions
 from tedsl.expr.axis import reduce_axis
 from tedsl.expr.compute import compute, placeholder
 from tedsl.expr.nn.checks import dimension, require_integer, require_rank, wide, wide_dtype
+from tedsl.expr.nn.operator import operator
 from tedsl.expr.nodes import Axis, BinaryOp, Const, Expr
 from tedsl.expr.promote import DTypeLike, as_dtype
 from tedsl.expr.reduce import Reduction, comm_reducer, simple_reducer
@@ -19,6 +20,7 @@ from tedsl.expr.scan import scan
 from tedsl.expr.tensor import Tensor, read
 
 
+@operator
 def embedding(input: Tensor, weight: Tensor, name: str = "embedding") -> Tensor:
     """The rows of `weight` that `input` numbers.
 
@@ -48,6 +50,7 @@ def embedding(input: Tensor, weight: Tensor, name: str = "embedding") -> Tensor:
     return compute((*input.shape, weight.shape[1]), element, name=name)
 
 
+@operator
 def one_hot(
     input: Tensor, num_classes: int | Expr, dtype: DTypeLike = DType.int64, name: str = "one_hot"
 ) -> Tensor:
@@ -76,6 +79,7 @@ def one_hot(
     return compute((*input.shape, num_classes), element, name=name)
 
 
+@operator
 def argmax(
     x: Tensor, axis: int | None = None, keepdims: bool = False, name: str = "argmax"
 ) -> Tensor:
@@ -97,6 +101,7 @@ def argmax(
     return _extreme(BinaryOp.MAX, x, axis, keepdims, name)
 
 
+@operator
 def argmin(
     x: Tensor, axis: int | None = None, keepdims: bool = False, name: str = "argmin"
 ) -> Tensor:
@@ -164,6 +169,7 @@ def _first(op: BinaryOp) -> Reduction:
     return comm_reducer(combine, identity, name=f"arg{op.value}")
 
 
+@operator
 def cumsum(
     x: Tensor,
     axis: int = -1,

@@ -27,6 +27,7 @@ from tedsl.expr.nn.checks import (
     wide,
     wide_dtype,
 )
+from tedsl.expr.nn.operator import operator
 from tedsl.expr.nn.softmax import max_and_sum
 from tedsl.expr.nn.statistics import average
 from tedsl.expr.nodes import Axis, Expr
@@ -42,6 +43,7 @@ Indices = Sequence[Expr]
 # Classes ----------------------------------------------------------------------------------------
 
 
+@operator
 def cross_entropy(
     input: Tensor,
     target: Tensor,
@@ -93,6 +95,7 @@ def cross_entropy(
     return classes.loss(element)
 
 
+@operator
 def nll_loss(
     input: Tensor,
     target: Tensor,
@@ -204,6 +207,7 @@ def _sum_all(
 # Elements ---------------------------------------------------------------------------------------
 
 
+@operator
 def mse_loss(
     input: Tensor, target: Tensor, reduction: Reduction = "mean", name: str = "mse_loss"
 ) -> Tensor:
@@ -224,6 +228,7 @@ def mse_loss(
     return _of_pairs(lambda x, y: (x - y) * (x - y), input, target, reduction, name)
 
 
+@operator
 def l1_loss(
     input: Tensor, target: Tensor, reduction: Reduction = "mean", name: str = "l1_loss"
 ) -> Tensor:
@@ -231,6 +236,7 @@ def l1_loss(
     return _of_pairs(lambda x, y: functions.abs(x - y), input, target, reduction, name)
 
 
+@operator
 def huber_loss(
     input: Tensor,
     target: Tensor,
@@ -253,6 +259,7 @@ def huber_loss(
     return _of_pairs(element, input, target, reduction, name)
 
 
+@operator
 def smooth_l1_loss(
     input: Tensor,
     target: Tensor,
@@ -278,6 +285,7 @@ def smooth_l1_loss(
     return _of_pairs(element, input, target, reduction, name)
 
 
+@operator
 def bce_loss(
     input: Tensor,
     target: Tensor,
@@ -312,6 +320,7 @@ def bce_loss(
     return _of_pairs(element, input, target, reduction, name, weight)
 
 
+@operator
 def bce_with_logits(
     input: Tensor,
     target: Tensor,
@@ -350,6 +359,7 @@ def bce_with_logits(
     return _reduced(element, input, target, reduction, name, weight)
 
 
+@operator
 def kl_div(
     input: Tensor,
     target: Tensor,

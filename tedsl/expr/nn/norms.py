@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -9,17 +10,20 @@ from tedsl.expr import build
 from tedsl.expr import math as functions
 from tedsl.expr.compute import compute
 from tedsl.expr.nn.checks import (
+    require_between,
     require_float,
     require_multiple,
     require_rank,
     require_shape,
     wide,
 )
+from tedsl.expr.nn.operator import operator
 from tedsl.expr.nn.statistics import Indices, average
 from tedsl.expr.nodes import Axis, Expr
 from tedsl.expr.tensor import Tensor, read
 
 
+@operator
 def layer_norm(
     x: Tensor,
     weight: Tensor | None = None,
@@ -55,6 +59,7 @@ def layer_norm(
     return _normalised(x, mean, variance, lambda i: i[:-1], affine, eps, name)
 
 
+@operator
 def rms_norm(
     x: Tensor, weight: Tensor | None = None, eps: float = 1e-6, name: str = "rms_norm"
 ) -> Tensor:
@@ -74,6 +79,7 @@ def rms_norm(
     """
     require_float(x, name)
     require_rank(x, 1, name)
+    require_between(eps, 0.0, math.inf, "eps", name)
     affine = _Affine(weight, None, -1).checked(x, name)
 
     def term(i: Indices, k: Indices) -> Expr:
@@ -88,6 +94,7 @@ def rms_norm(
     return compute(x.shape, element, name=name)
 
 
+@operator
 def add_rms_norm(
     x: Tensor,
     residual: Tensor,
@@ -123,6 +130,7 @@ def add_rms_norm(
     return rms_norm(total, weight, eps, name), total
 
 
+@operator
 def batch_norm(
     x: Tensor,
     running_mean: Tensor,
@@ -159,6 +167,7 @@ def batch_norm(
     return _normalised(x, running_mean, running_var, lambda i: i[1:2], affine, eps, name)
 
 
+@operator
 def batch_norm_training(
     x: Tensor,
     weight: Tensor | None = None,
@@ -197,6 +206,7 @@ def batch_norm_training(
     return _normalised(x, mean, variance, lambda i: i[1:2], affine, eps, name), mean, variance
 
 
+@operator
 def group_norm(
     x: Tensor,
     num_groups: int,
@@ -242,6 +252,7 @@ def group_norm(
     return _normalised(x, mean, variance, group, affine, eps, name)
 
 
+@operator
 def instance_norm(
     x: Tensor,
     weight: Tensor | None = None,
@@ -323,6 +334,7 @@ def _normalised(
     name: str,
 ) -> Tensor:
     """(x - mean) / sqrt(variance + eps), scaled and shifted; statistics are those at `place`."""
+    require_between(eps, 0.0, math.inf, "eps", name)
 
     def element(*i: Axis) -> Expr:
         at = place(i)

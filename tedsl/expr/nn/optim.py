@@ -17,6 +17,7 @@ from tedsl.expr import build
 from tedsl.expr import math as functions
 from tedsl.expr.compute import compute
 from tedsl.expr.nn.checks import require_between, require_float, require_scalar, require_shape, wide
+from tedsl.expr.nn.operator import operator
 from tedsl.expr.nodes import Axis, Expr
 from tedsl.expr.tensor import Tensor, read
 
@@ -24,6 +25,7 @@ Number = float | Expr | Tensor
 """A number, an expression, or a tensor without dimensions."""
 
 
+@operator
 def sgd(
     param: Tensor,
     grad: Tensor,
@@ -97,6 +99,7 @@ def _check_momentum(
         )
 
 
+@operator
 def adam(
     param: Tensor,
     grad: Tensor,
@@ -140,6 +143,7 @@ def adam(
     return rule.of((param, grad, exp_avg, exp_avg_sq), rule.corrections(step, (param,)))
 
 
+@operator
 def adamw(
     param: Tensor,
     grad: Tensor,
@@ -165,6 +169,7 @@ def adamw(
 Lists = tuple[list[Tensor], list[Tensor], list[Tensor]]
 
 
+@operator
 def foreach_sgd(
     params: Sequence[Tensor],
     grads: Sequence[Tensor],
@@ -198,6 +203,7 @@ def foreach_sgd(
     return [param for param, _ in made], [kept for _, kept in made if kept is not None]
 
 
+@operator
 def foreach_adam(
     params: Sequence[Tensor],
     grads: Sequence[Tensor],
@@ -220,6 +226,7 @@ def foreach_adam(
     return rule.of_lists([params, grads, exp_avgs, exp_avg_sqs], step)
 
 
+@operator
 def foreach_adamw(
     params: Sequence[Tensor],
     grads: Sequence[Tensor],

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from tedsl.errors import ExprError
 from tedsl.expr import build
 from tedsl.expr.nn.checks import require_float, wide
+from tedsl.expr.nn.operator import operator
 from tedsl.expr.nn.windows import (
     Ints,
     Layout,
@@ -36,6 +37,7 @@ Sizes = int | None | Sequence[int | None]
 """Extents of a result; None keeps that of the input."""
 
 
+@operator
 def max_pool1d(
     x: Tensor,
     kernel_size: Ints,
@@ -50,6 +52,7 @@ def max_pool1d(
     return _max_pool(1, x, (kernel_size, stride, padding, dilation), ceil_mode, layout, name)
 
 
+@operator
 def max_pool2d(
     x: Tensor,
     kernel_size: Ints,
@@ -85,6 +88,7 @@ def max_pool2d(
     return _max_pool(2, x, (kernel_size, stride, padding, dilation), ceil_mode, layout, name)
 
 
+@operator
 def max_pool3d(
     x: Tensor,
     kernel_size: Ints,
@@ -99,6 +103,7 @@ def max_pool3d(
     return _max_pool(3, x, (kernel_size, stride, padding, dilation), ceil_mode, layout, name)
 
 
+@operator
 def avg_pool1d(
     x: Tensor,
     kernel_size: Ints,
@@ -114,6 +119,7 @@ def avg_pool1d(
     return _avg_pool(1, x, how, ceil_mode, count_include_pad, layout, name)
 
 
+@operator
 def avg_pool2d(
     x: Tensor,
     kernel_size: Ints,
@@ -149,6 +155,7 @@ def avg_pool2d(
     return _avg_pool(2, x, how, ceil_mode, count_include_pad, layout, name)
 
 
+@operator
 def avg_pool3d(
     x: Tensor,
     kernel_size: Ints,
@@ -164,6 +171,7 @@ def avg_pool3d(
     return _avg_pool(3, x, how, ceil_mode, count_include_pad, layout, name)
 
 
+@operator
 def adaptive_max_pool1d(
     x: Tensor,
     output_size: Sizes,
@@ -174,6 +182,7 @@ def adaptive_max_pool1d(
     return _adaptive_max(1, x, output_size, layout, name)
 
 
+@operator
 def adaptive_max_pool2d(
     x: Tensor,
     output_size: Sizes,
@@ -199,6 +208,7 @@ def adaptive_max_pool2d(
     return _adaptive_max(2, x, output_size, layout, name)
 
 
+@operator
 def adaptive_max_pool3d(
     x: Tensor,
     output_size: Sizes,
@@ -209,6 +219,7 @@ def adaptive_max_pool3d(
     return _adaptive_max(3, x, output_size, layout, name)
 
 
+@operator
 def adaptive_avg_pool1d(
     x: Tensor,
     output_size: Sizes,
@@ -219,6 +230,7 @@ def adaptive_avg_pool1d(
     return _adaptive_avg(1, x, output_size, layout, name)
 
 
+@operator
 def adaptive_avg_pool2d(
     x: Tensor,
     output_size: Sizes,
@@ -237,6 +249,7 @@ def adaptive_avg_pool2d(
     return _adaptive_avg(2, x, output_size, layout, name)
 
 
+@operator
 def adaptive_avg_pool3d(
     x: Tensor,
     output_size: Sizes,

@@ -7,11 +7,13 @@ from tedsl.expr import build
 from tedsl.expr.axis import reduce_axis
 from tedsl.expr.compute import compute
 from tedsl.expr.nn.checks import require_equal, require_float, require_rank, require_shape, wide
+from tedsl.expr.nn.operator import operator
 from tedsl.expr.nodes import Axis, Expr
 from tedsl.expr.reduce import sum as sum_over
 from tedsl.expr.tensor import Tensor, read
 
 
+@operator
 def matmul(a: Tensor, b: Tensor, name: str = "matmul") -> Tensor:
     """The matrix product over the last two dimensions; with one dimension before them PyTorch's
     `bmm`.
@@ -55,6 +57,7 @@ def matmul(a: Tensor, b: Tensor, name: str = "matmul") -> Tensor:
     return compute((*batch, a.shape[-2], b.shape[-1]), element, name=name)
 
 
+@operator
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, name: str = "linear") -> Tensor:
     """x @ weight.T + bias.
 

@@ -25,6 +25,7 @@ from tedsl.expr.nn.checks import (
     require_scalar,
     wide,
 )
+from tedsl.expr.nn.operator import operator
 from tedsl.expr.nodes import Axis, Const, Expr
 from tedsl.expr.promote import DTypeLike, as_dtype
 from tedsl.expr.tensor import Tensor, read
@@ -40,6 +41,7 @@ _FRACTION_BITS = {DType.float16: 11, DType.bfloat16: 8, DType.float32: 24, DType
 _KEEP_BITS = _FRACTION_BITS[DType.float32]
 
 
+@operator
 def philox(counter: Sequence[Expr | int], key: Sequence[Expr | int]) -> tuple[Expr, ...]:
     """Four random words from a counter and a key: Philox4x32-10, for use in a body.
 
@@ -64,6 +66,7 @@ def philox(counter: Sequence[Expr | int], key: Sequence[Expr | int]) -> tuple[Ex
     return c
 
 
+@operator
 def random_bits(shape: Shape, seed: Whole, offset: Whole = 0, name: str = "random_bits") -> Tensor:
     """Random words: the first that `philox` gives for each element.
 
@@ -84,6 +87,7 @@ def random_bits(shape: Shape, seed: Whole, offset: Whole = 0, name: str = "rando
     return compute(draw.shape, lambda *i: draw.words(i)[0], name=name)
 
 
+@operator
 def random_uniform(
     shape: Shape,
     seed: Whole,
@@ -132,6 +136,7 @@ def random_uniform(
     return compute(draw.shape, element, name=name)
 
 
+@operator
 def dropout(x: Tensor, p: float, seed: Whole, offset: Whole = 0, name: str = "dropout") -> Tensor:
     """x / (1 - p), or 0 with probability `p` (Srivastava and others, JMLR 15, 2014).
 

@@ -20,11 +20,13 @@ from tedsl.expr.nn.checks import (
     wide,
     wide_dtype,
 )
+from tedsl.expr.nn.operator import operator
 from tedsl.expr.nodes import Axis, Expr
 from tedsl.expr.promote import DTypeLike, as_dtype
 from tedsl.expr.tensor import Tensor, read
 
 
+@operator
 def rope(
     x: Tensor,
     cos: Tensor,
@@ -94,6 +96,7 @@ def _checked(x: Tensor, cos: Tensor, sin: Tensor, axis: int, name: str) -> tuple
     return place, half
 
 
+@operator
 def rope_tables(
     positions: Tensor | Expr | int,
     dim: int | Expr,

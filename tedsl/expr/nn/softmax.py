@@ -10,12 +10,14 @@ from tedsl.expr import math as functions
 from tedsl.expr.axis import reduce_axis
 from tedsl.expr.compute import compute
 from tedsl.expr.nn.checks import dimension, require_float, require_rank, wide
+from tedsl.expr.nn.operator import operator
 from tedsl.expr.nodes import Axis, Expr
 from tedsl.expr.reduce import max as max_over
 from tedsl.expr.reduce import sum as sum_over
 from tedsl.expr.tensor import Tensor, read
 
 
+@operator
 def softmax(x: Tensor, axis: int = -1, name: str = "softmax") -> Tensor:
     """exp(x - m) / sum(exp(x - m)) along `axis`, where m is the maximum: no overflow.
 
@@ -34,6 +36,7 @@ def softmax(x: Tensor, axis: int = -1, name: str = "softmax") -> Tensor:
     return _normalised(x, axis, name, lambda v, norm: functions.exp(v) / norm)
 
 
+@operator
 def log_softmax(x: Tensor, axis: int = -1, name: str = "log_softmax") -> Tensor:
     """x - m - log(sum(exp(x - m))) along `axis`, where m is the maximum: the logarithm of the
     softmax, also where that is too small for its dtype.
@@ -53,6 +56,7 @@ def log_softmax(x: Tensor, axis: int = -1, name: str = "log_softmax") -> Tensor:
     return _normalised(x, axis, name, lambda v, norm: v - functions.log(norm))
 
 
+@operator
 def logsumexp(x: Tensor, axis: int = -1, keepdims: bool = False, name: str = "logsumexp") -> Tensor:
     """m + log(sum(exp(x - m))) along `axis`, where m is the maximum; m itself where that is
     infinite.

@@ -9,6 +9,7 @@ from tedsl.expr import math as functions
 from tedsl.expr.axis import reduce_axis
 from tedsl.expr.compute import compute
 from tedsl.expr.nn.checks import dimensions, require_float, wide
+from tedsl.expr.nn.operator import operator
 from tedsl.expr.nodes import Axis, Const, Expr
 from tedsl.expr.reduce import sum as sum_over
 from tedsl.expr.tensor import Tensor, read
@@ -18,6 +19,7 @@ Along = int | Sequence[int] | None
 """One dimension, several, or None for all of them."""
 
 
+@operator
 def mean(x: Tensor, axis: Along = None, keepdims: bool = False, name: str = "mean") -> Tensor:
     """The mean along dimensions.
 
@@ -37,6 +39,7 @@ def mean(x: Tensor, axis: Along = None, keepdims: bool = False, name: str = "mea
     return _Folded(x, axis, keepdims, name).result(lambda v, _: v, name)
 
 
+@operator
 def var(
     x: Tensor,
     axis: Along = None,
@@ -65,6 +68,7 @@ def var(
     return _variance(x, axis, correction, keepdims, name, lambda v: v)
 
 
+@operator
 def std(
     x: Tensor,
     axis: Along = None,

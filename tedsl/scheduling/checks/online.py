@@ -99,6 +99,38 @@ def require_chain(plan: Plan, call: Call, chain: Chain) -> None:
     )
 
 
+def require_along(plan: Plan, call: Call, stage: StagePlan, other: StagePlan) -> None:
+    """Another reduction may be cut like `stage`, which does not need it: over the same range, at
+    root, and independent of `stage`."""
+    first, second = reduce_of(other.op), reduce_of(stage.op)
+    if other.op is stage.op or first is None:
+        what = "the stage itself" if other.op is stage.op else "no reduction"
+        raise call.refuse(
+            plan,
+            f"{other.name}, named in along=, is {what}",
+            hint=f"name other reductions over the range of {stage.name}",
+        )
+    if other.attach.kind is not AttachKind.ROOT:
+        raise call.refuse(
+            plan,
+            f"{other.name}, named in along=, is not at root",
+            hint=f"call s[{other.name}].compute_root() before",
+        )
+    if second is not None and not same_domain(first, second):
+        raise call.refuse(
+            plan,
+            f"{other.name}, named in along=, reduces over another range than {stage.name}",
+            facts=[(s.name, loops_text(s)) for s in (other, stage)],
+            hint="name reductions over the same range; split each of the others by itself",
+        )
+    if _reaches(other, stage):
+        raise call.refuse(
+            plan,
+            f"{other.name}, named in along=, depends on {stage.name}",
+            hint=f"call split_online on {other.name}, the last of the chain",
+        )
+
+
 def _reaches(stage: StagePlan, other: StagePlan) -> bool:
     waiting: list[Operation] = [stage.op]
     seen: set[Operation] = {stage.op}

@@ -19,6 +19,7 @@ from tedsl.scheduling.bounds import exported, kernel_of
 from tedsl.scheduling.call import Call
 from tedsl.scheduling.checks.atomics import inside_problem
 from tedsl.scheduling.checks.extents import all_lanes_constant, has_runtime_sizes
+from tedsl.scheduling.checks.last import last_legal
 from tedsl.scheduling.checks.scans import has_own_launch, scan_problem
 from tedsl.scheduling.checks.stages import Problem, first_fold, guests, has_options
 from tedsl.scheduling.checks.storage import storage_legal
@@ -318,6 +319,7 @@ def legal_attach_points(plan: Plan, name: str) -> tuple[tuple[str, Axis], ...]:
                 place_problem(moved, moved.stage(name)) is None
                 and first_problem(moved) is None
                 and joins_legal(moved)
+                and last_legal(moved)
                 and storage_legal(moved)
                 and (fixed or all_lanes_constant(moved))
             ):
@@ -328,7 +330,7 @@ def legal_attach_points(plan: Plan, name: str) -> tuple[tuple[str, Axis], ...]:
 def attached(plan: Plan, stage: StagePlan, target: str, axis: Axis) -> Plan:
     """The plan with `stage` attached, whether that is legal or not."""
     place = Attach(AttachKind.AT, target, axis)
-    return plan.with_stage(replace(stage, attach=place, join=None, kept=None))
+    return plan.with_stage(replace(stage, attach=place, join=None, kept=None, last_of=""))
 
 
 def can_inline(plan: Plan, stage: StagePlan) -> bool:

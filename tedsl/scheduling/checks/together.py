@@ -48,6 +48,38 @@ def join_problem(plan: Plan) -> tuple[StagePlan, Problem] | None:
     return None
 
 
+def require_no_followers(
+    plan: Plan, call: Call, stage: StagePlan, leader: StagePlan, axis: Axis | None
+) -> None:
+    """A stage whose loops others share is no part of another group."""
+    followers = [each for each in plan.stages if each.join and each.join.stage == stage.name]
+    if not followers:
+        return
+    names = ", ".join(each.name for each in followers)
+    sharing = [each.name for each in followers if each.join and each.join.axis is not None]
+    leads = any(
+        each.join and each.join.stage == leader.name and each.join.axis is not None
+        for each in plan.stages
+    )
+    if axis is not None or not (sharing and leads):
+        raise call.refuse(
+            plan,
+            f"{names} already run together with {stage.name}",
+            hint=f"name {stage.name} as the leader: s[{leader.name}].compute_with(s[{stage.name}], "
+            "...)",
+        )
+    alone = "; ".join(
+        f"s[{name}].compute_root(), s[{name}].compute_with(s[{leader.name}])" for name in sharing
+    )
+    raise call.refuse(
+        plan,
+        f"{', '.join(sharing)} shares the loops of {stage.name}, and only the leader of a grid may "
+        f"have such stages: here {leader.name}",
+        hint=f"let each be a part of the grid by itself ({alone}, then {stage.name} likewise), or "
+        "define them as results of one te.compute",
+    )
+
+
 def extent_problem(plan: Plan, called: str = "") -> tuple[StagePlan, Problem] | None:
     """The first stage whose shared loops are not as long as the leader's; a circle of groups is the
     problem of the stage `called`, or of another."""
@@ -60,7 +92,7 @@ def extent_problem(plan: Plan, called: str = "") -> tuple[StagePlan, Problem] | 
             problem = _extent_problem(plan, stage, shown, bounds)
             if problem is not None:
                 return stage, problem
-    if not joined or _ordered(plan):
+    if not joined or ordered(plan):
         return None
     closing = next((stage for stage in joined if stage.name == called), joined[-1])
     return closing, _cycle(closing)
@@ -82,18 +114,25 @@ def _leader_problem(plan: Plan, stage: StagePlan, leader: StagePlan) -> Problem 
             )
     if leader.join is not None:
         other = leader.join.stage
+        if leader.join.axis is None and stage.join is not None and stage.join.axis is not None:
+            return Problem(
+                f"{leader.name} is a part of the grid of {other}, and such a part is one stage: "
+                "none shares its loops",
+                f"let {stage.name} be a part by itself, s[{stage.name}].compute_with(s[{other}]), "
+                f"or define {stage.name} and {leader.name} as results of one te.compute",
+            )
         return Problem(
             f"{leader.name} itself runs together with {other}", f"name {other}, whose loops run"
         )
     if not _same_place(stage, leader) or stage.attach.online:
         return Problem(
-            f"{stage.name} is {_place(stage)} and {leader.name} is {_place(leader)}",
+            f"{stage.name} is {place_text(stage)} and {leader.name} is {place_text(leader)}",
             "compute both at root, or at one loop of one stage",
         )
     if stage.join is not None and stage.join.axis is None:
         if stage.attach.kind is not AttachKind.ROOT:
             return Problem(
-                f"{stage.name} is {_place(stage)}: only kernels have a grid to share",
+                f"{stage.name} is {place_text(stage)}: only kernels have a grid to share",
                 "give the loop down to which loops are shared",
             )
     elif stage.join is not None and stage.join.axis not in ranks(leader.leaf_axes):
@@ -110,7 +149,7 @@ def _same_place(a: StagePlan, b: StagePlan) -> bool:
     return a.attach.kind is b.attach.kind and a.attach.axis is b.attach.axis
 
 
-def _place(stage: StagePlan) -> str:
+def place_text(stage: StagePlan) -> str:
     if stage.attach.kind is AttachKind.AT and stage.attach.axis is not None:
         how = "goes along with" if stage.attach.online else "attached at"
         return f"{how} {stage.attach.stage}.{stage.attach.axis.name}"
@@ -130,7 +169,9 @@ def _group_problem(
             start, end = way
             path = path_between(plan, start, end)
             reads = ", which reads ".join(reversed(path[:-1]))
-            return end if end.join is not None else members.get(start.name, end), Problem(
+            # One of the two follows; what goes along with a stage is where that stage is.
+            host = members.get(start.name) or members.get(start.attach.stage, end)
+            return end if end.join is not None else host, Problem(
                 f"{end.name} reads {reads}: the one needs the other finished",
                 f"compute {path[0]} inside {path[1]} with compute_at",
             )
@@ -273,7 +314,7 @@ def _label(plan: Plan, name: str, place: int) -> str:
     return labels(stage)[stage.loop_order[place]]
 
 
-def _ordered(plan: Plan) -> bool:
+def ordered(plan: Plan) -> bool:
     """Whether the groups of every level can run one after the other."""
     shown = separate_axes(inline_stages(plan))
     levels: dict[tuple[str, Axis | None], list[StagePlan]] = {}

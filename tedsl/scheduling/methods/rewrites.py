@@ -231,6 +231,7 @@ class RewriteMethods(ScheduleHandle):
         casts: bool = False,
         rounding: bool = False,
         time_limit: float = 2.0,
+        along: Tensor | Stage | str | Sequence[Tensor | Stage | str] = (),
     ) -> Tensor | Any:  # a list only for several totals, which its caller knows
         """Compute parts of a chain of dependent reductions by themselves, then merge them.
 
@@ -240,6 +241,9 @@ class RewriteMethods(ScheduleHandle):
             casts: as for `Stage.online`.
             rounding: as for `Stage.online`.
             time_limit: as for `Stage.online`.
+            along: other reductions over the same range that are cut alike, although `tensor` does
+                not read them: the sum `l` of the weights where `sum(exp(x - m) * v) / l` divides
+                behind the sum.
 
         Returns:
             The partial results of `tensor`, a stage named `<stage>.rf` whose first dimension is the
@@ -262,12 +266,15 @@ class RewriteMethods(ScheduleHandle):
         site = caller(1)
         source = self._tensor(tensor, "split_online", site)
         stage = self.plan.stage_of(source.op).name
+        many = cast("Sequence[object]", along if isinstance(along, (list, tuple)) else [along])
+        names = tuple(self.resolve(each, "split_online", site) for each in many)
         given = consent_options(casts, rounding, time_limit)
+        if names:
+            given["along"] = tuple(StageName(name) for name in names)
         shown = (("", source), ("axis", axis), *given.items())
         call = Call("split_online", stage, (source, axis), given, *site, shown=shown)
-        plan, made = splitting.split_online(
-            self.plan, call, axis, chain_repair.Consent(casts, rounding, time_limit)
-        )
+        consent = chain_repair.Consent(casts, rounding, time_limit)
+        plan, made = splitting.split_online(self.plan, call, axis, consent, names)
         self.commit(call, plan, stages=made)
         outputs = plan.stage(made[-1]).op.outputs
         return outputs[0] if len(outputs) == 1 else list(outputs)

@@ -1,4 +1,4 @@
-"""Horizontal fusion: compute_with."""
+"""Several stages in one kernel: compute_with, compute_last."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ else:
 
 
 class TogetherMethods(StageHandle):
-    """Primitives that let independent stages run together."""
+    """Primitives that let stages run together that are not attached in each other."""
 
     __slots__ = ()
 
@@ -53,3 +53,35 @@ class TogetherMethods(StageHandle):
         shown = shown if axis is None else (*shown, ("axis", axis))
         call = Call("compute_with", self.name, args, {}, file, line, shown)
         self._commit(call, together.compute_with(self.schedule.plan, call, target, axis))
+
+    @primitive
+    def compute_last(self, stage: Stage | Tensor | Operation | str) -> None:
+        """Compute this stage in the kernel of one that it reads, by the last programs to arrive: a
+        reduction in parts and what merges them become one launch.
+
+        Each program of the kernel counts itself, in memory, at the tile of this stage that it feeds
+        (a program of the grid that this stage has now).  The one that completes the count sees what
+        all of them stored and computes the tile; the results do not depend on which it is.  On the
+        CPU both stages stay parallel loops, one after the other.
+
+        Args:
+            stage: the leader, whose kernel it is: the parts.
+
+        Requires: both at root.  The leader's grid has this stage's grid loops, outermost and as
+            long, and further ones, over the programs that feed one tile.  All that this stage
+            reads of the kernel is stored by the programs of its own tile.  Launch options and
+            versions are the leader's.  `compute_root` of this stage takes it back.
+
+        Rewrites:
+            for i in program[0], p in program[1]: P[p, i] = f(p, i)
+            for i in program[0]: S[i] = sum(p)(P[p, i])
+            --> s[S].compute_last(s[P])
+            for i in program[0], p in program[1]:
+                P[p, i] = f(p, i)
+                last of all p at i: S[i] = sum(p)(P[p, i])
+        """
+        file, line = caller(1)
+        target = self.schedule.resolve(stage, "compute_last", (file, line))
+        shown = (("", StageName(self.name)), ("leader", StageName(target)))
+        call = Call("compute_last", self.name, (StageName(target),), {}, file, line, shown)
+        self._commit(call, together.compute_last(self.schedule.plan, call, target))

@@ -70,7 +70,9 @@ def compute_at(plan: Plan, call: Call, target: str, axis: object) -> Plan:
     loop = leaf(plan, call, host, axis)
     scope = Scope.LOCAL if stage.scope is Scope.GLOBAL else stage.scope
     attach = Attach(AttachKind.AT, target, loop)
-    after = plan.with_stage(replace(stage, attach=attach, scope=scope, join=None, kept=None))
+    after = plan.with_stage(
+        replace(stage, attach=attach, scope=scope, join=None, kept=None, last_of="")
+    )
     require_places(plan, call, after)
     require_all_lanes(plan, call, after, stage.name)
     return after
@@ -110,7 +112,9 @@ def compute_inline(plan: Plan, call: Call) -> Plan:
             f"{guest.name} is attached at {at}, a loop that would be gone",
             hint=f"first move {guest.name} (compute_root or compute_at elsewhere)",
         )
-    after = plan.with_stage(replace(stage, attach=Attach(AttachKind.INLINE), join=None, kept=None))
+    after = plan.with_stage(
+        replace(stage, attach=Attach(AttachKind.INLINE), join=None, kept=None, last_of="")
+    )
     require_places(plan, call, after)
     return after
 
@@ -119,7 +123,7 @@ def compute_root(plan: Plan, call: Call) -> Plan:
     """The stage has its own loop nest: its own kernel."""
     stage, _ = computed_stage(plan, call, call.stage)
     require_own_place(plan, call, stage)
-    after = plan.with_stage(replace(stage, attach=Attach(), join=None, kept=None))
+    after = plan.with_stage(replace(stage, attach=Attach(), join=None, kept=None, last_of=""))
     require_places(plan, call, after)
     require_all_lanes(plan, call, after, stage.name)
     return after

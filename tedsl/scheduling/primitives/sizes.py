@@ -9,6 +9,7 @@ from tedsl.scheduling.checks.arguments import looped_stage
 from tedsl.scheduling.checks.loops import require_own_kernel
 from tedsl.scheduling.checks.sizes import require_consistent, require_deciding, size_condition
 from tedsl.scheduling.plan import Plan
+from tedsl.scheduling.together import leader_of
 
 
 def assume(plan: Plan, call: Call, condition: object) -> Plan:
@@ -31,11 +32,12 @@ def specialize(plan: Plan, call: Call, condition: object) -> Plan:
     stage = looped_stage(plan, call, call.stage)
     given = size_condition(plan, call, condition)
     require_own_kernel(plan, call, stage, "it has no kernel of its own to be chosen at a call")
-    if stage.join is not None:
+    leader = leader_of(plan, stage)
+    if leader is not stage:
         raise call.refuse(
             plan,
-            f"{stage.name} runs together with {stage.join.stage}, in one kernel",
-            hint=f"call specialize on s[{stage.join.stage}]",
+            f"{stage.name} runs together with {leader.name}, in one kernel",
+            hint=f"call specialize on s[{leader.name}]",
         )
     if isinstance(given, bool):
         return plan

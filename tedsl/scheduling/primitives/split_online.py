@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tedsl.dtypes import DType
@@ -25,7 +25,7 @@ from tedsl.scheduling.chain_repair import (
     sums,
 )
 from tedsl.scheduling.checks.arguments import leaf, looped_stage
-from tedsl.scheduling.checks.online import require_chain, require_parts
+from tedsl.scheduling.checks.online import require_along, require_chain, require_parts
 from tedsl.scheduling.checks.places import require_places
 from tedsl.scheduling.checks.rewrites import (
     reduction,
@@ -45,10 +45,10 @@ from tedsl.scheduling.relations import integer
 
 
 def split_online(
-    plan: Plan, call: Call, axis: object, consent: Consent
+    plan: Plan, call: Call, axis: object, consent: Consent, along: Sequence[str] = ()
 ) -> tuple[Plan, tuple[str, ...]]:
     """m, l over k --> m.rf[b], l.rf[b] over the part b of k; m = max(b)(m.rf[b]); l = sum(b)(
-    l.rf[b] * exp(m.rf[b] - m))."""
+    l.rf[b] * exp(m.rf[b] - m)).  The parts of the last reduction are named last."""
     stage = looped_stage(plan, call, call.stage)
     require_outside_steps(plan, call, stage)
     reduction(plan, call, stage)
@@ -57,8 +57,10 @@ def split_online(
     require_parts(plan, call, stage, loop)
     require_no_guests(plan, call, stage)
     require_no_marks(plan, call, stage)
-    plan = finished_inside(plan, stage)
-    chain = chain_of(plan, stage := plan.stage(stage.name))
+    for name in along:
+        require_along(plan, call, stage, plan.stage(name))
+    plan = finished_inside(plan, stage, along)
+    chain = chain_of(plan, stage := plan.stage(stage.name), along)
     require_chain(plan, call, chain)
     derived = derive_chain(plan, call, chain, consent, finished=True)
     for member in chain.members:
@@ -193,7 +195,7 @@ def _rewritten(plan: Plan, chain: Chain, parts: _Parts) -> tuple[Plan, tuple[str
     partials: dict[Tensor, Tensor] = {}
     current: dict[Tensor, Tensor] = {}
     stages: list[StagePlan] = []
-    made: list[str] = []
+    made: dict[str, str] = {}
     for stage in plan.stages:
         own, changed = reduce_of(stage.op), stage
         if stage.name in names and own is not None and isinstance(stage.op, ComputeOp):
@@ -202,7 +204,7 @@ def _rewritten(plan: Plan, chain: Chain, parts: _Parts) -> tuple[Plan, tuple[str
             below = replace(fresh_stage(part.name, part), attach=beside(stage), scope=stage.scope)
             below = rebuilt(below, current)
             stages.append(below)
-            made.append(below.name)
+            made[stage.name] = below.name
             for tensor, body in zip(stage.op.outputs, stage.op.bodies, strict=True):
                 place = body.index if isinstance(body, Reduce) else 0
                 partials[tensor] = below.op.outputs[place]
@@ -218,6 +220,7 @@ def _rewritten(plan: Plan, chain: Chain, parts: _Parts) -> tuple[Plan, tuple[str
             if old is not tensor:
                 current[old] = tensor
         stages.append(changed)
+    made[chain.last.name] = made.pop(chain.last.name)
     outputs = tuple(current.get(t, t) for t in plan.outputs)
     after = replace(plan, stages=tuple(stages), outputs=outputs)
     for stage in reversed(chain.between):
@@ -226,4 +229,4 @@ def _rewritten(plan: Plan, chain: Chain, parts: _Parts) -> tuple[Plan, tuple[str
         if unread and stage.attach.kind is AttachKind.ROOT:
             found = after.stage(stage.name)
             after = after.with_stage(replace(found, attach=Attach(AttachKind.INLINE)))
-    return after, tuple(made)
+    return after, tuple(made.values())

@@ -1,4 +1,4 @@
-"""Stages that run together: compute_with."""
+"""Stages that run together: compute_with, compute_last."""
 
 from __future__ import annotations
 
@@ -7,8 +7,14 @@ from dataclasses import replace
 from tedsl.ir.nodes import LoopKind
 from tedsl.scheduling.call import Call
 from tedsl.scheduling.checks.arguments import leaf, looped_stage
+from tedsl.scheduling.checks.last import last_problem, refuse_last
 from tedsl.scheduling.checks.places import require_places
-from tedsl.scheduling.checks.together import join_problem, refuse_join, require_joins
+from tedsl.scheduling.checks.together import (
+    join_problem,
+    refuse_join,
+    require_joins,
+    require_no_followers,
+)
 from tedsl.scheduling.plan import Join, Plan
 from tedsl.scheduling.together import shared_loops
 
@@ -18,13 +24,7 @@ def compute_with(plan: Plan, call: Call, target: str, axis: object) -> Plan:
     stage = looped_stage(plan, call, call.stage)
     leader = looped_stage(plan, call, target)
     at = None if axis is None else leaf(plan, call, leader, axis)
-    followed = [each.name for each in plan.stages if each.join and each.join.stage == stage.name]
-    if followed:
-        raise call.refuse(
-            plan,
-            f"{', '.join(followed)} already run together with {stage.name}",
-            hint=f"name {stage.name} as the leader: s[{target}].compute_with(s[{stage.name}], ...)",
-        )
+    require_no_followers(plan, call, stage, leader, at)
     if target == stage.name:
         raise call.refuse(plan, f"{target} is the stage itself", hint="name another stage")
     joined = replace(stage, join=Join(target, at))
@@ -43,4 +43,16 @@ def compute_with(plan: Plan, call: Call, target: str, axis: object) -> Plan:
         raise refuse_join(plan, call, after, *found)
     require_places(plan, call, after)
     require_joins(plan, call, after)
+    return after
+
+
+def compute_last(plan: Plan, call: Call, target: str) -> Plan:
+    """programs i, p: P[p, i] = f(p, i);  programs i: S[i] = g(P[:, i])
+    -->  programs i, p: { P[p, i] = f(p, i); the last p of i: S[i] = g(P[:, i]) }"""
+    stage = looped_stage(plan, call, call.stage)
+    looped_stage(plan, call, target)
+    after = plan.with_stage(replace(stage, last_of=target))
+    found = last_problem(after)
+    if found is not None:
+        raise refuse_last(plan, call, after, *found)
     return after

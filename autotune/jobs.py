@@ -1,0 +1,157 @@
+"""What an engine takes and gives: jobs, limits, and what it says of candidates that are done.
+
+Imports `outcome`, `pool` and `space`.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from tedsl.autotune.outcome import Outcome, Status
+from tedsl.autotune.pool import Message, Reply
+from tedsl.autotune.space import Candidate
+from tedsl.autotune.timeline import Timeline
+from tedsl.errors import InternalError
+
+STRIKES = 3
+"""Runs of the tuner in which a candidate may fail in a way that may pass, before it is given up."""
+PASSING = (Status.TIMEOUT, Status.CRASH, Status.DEVICE_FAULT, Status.OUT_OF_MEMORY)
+"""Failures that another try may not meet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Time limits in seconds, how many workers compile, and whether that may overlap measuring."""
+
+    compile: float = 30.0
+    measure: float = 30.0
+    setup: float = 300.0
+    workers: int = 1
+    overlap: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A candidate of a batch with its outcome; None when the deadline came first.
+
+    `again` is true for a candidate that was done before and was timed anew, since the device had
+    become faster or slower meanwhile.
+    """
+
+    batch: int
+    position: int
+    outcome: Outcome | None
+    again: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A candidate of a batch that is compiled and waits for the device."""
+
+    batch: int
+    position: int
+    code: str
+    resources: dict[str, float]
+
+
+class Trier(Protocol):
+    """What a search needs of an engine."""
+
+    @property
+    def timeline(self) -> Timeline:
+        """When the device had something to do."""
+        ...
+
+    def begin(
+        self,
+        number: int,
+        candidates: Sequence[Candidate],
+        *,
+        known: Sequence[Outcome | None] = (),
+        deadline: float | None = None,
+        at_least: int = 0,
+    ) -> None:
+        """Take a batch."""
+        ...
+
+    def wait_until(self, until: float | None) -> Done | None:
+        """The next candidate that is done; None when none is by then (`time.monotonic`)."""
+        ...
+
+    def describe(
+        self, candidates: Sequence[Candidate], until: float | None = None
+    ) -> Sequence[Mapping[str, float] | None]:
+        """What the static model says of candidates, as far as it is known by then."""
+        ...
+
+    def compare(
+        self, candidates: Sequence[Candidate], rounds: int, seconds: float
+    ) -> list[list[float]] | None:
+        """Samples of several candidates taken in turn."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """A candidate on its way."""
+
+    batch: int
+    position: int
+    described: Message
+    deadline: float | None
+    strikes: int = 0
+    code: str = ""
+    resources: dict[str, float] = field(default_factory=dict[str, float])
+
+    @property
+    def problem(self) -> str:
+        """Which of several problems it is of."""
+        return str(self.described.get("problem", ""))
+
+    @property
+    def late(self) -> bool:
+        """True when nothing new may be begun for it."""
+        return self.deadline is not None and time.monotonic() > self.deadline
+
+
+def strikes_of(outcome: Outcome) -> int:
+    """How often a candidate failed in a way that another try may not meet; 0 for all else."""
+    return int(outcome.resources.get("strikes", 1)) if outcome.status in PASSING else 0
+
+
+def understood(reply: Reply) -> Message:
+    """What a worker says; empty when it failed.
+
+    Raises:
+        InternalError: the worker met one.
+    """
+    message = reply.message
+    if message.get("status") == "internal":
+        raise InternalError(message["reason"], facts=[("worker", str(message["text"]))])
+    return message
+
+
+def outcome_of(reply: Reply, code: str = "") -> Outcome:
+    """What a worker's answer means.
+
+    Raises:
+        InternalError: the worker met one.
+    """
+    if reply.failure is not None:
+        return Outcome(reply.failure, reason=reply.reason, error=reply.error, code=code)
+    message = understood(reply)
+    status = Status(message["status"])
+    samples = tuple(float(sample) for sample in message.get("samples", ()))
+    return Outcome(
+        status,
+        statistics.median(samples) if status is Status.OK else None,
+        samples,
+        str(message.get("reason", "")),
+        str(message.get("text", "")),
+        code,
+        message.get("resources", {}),
+    )

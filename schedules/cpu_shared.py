@@ -1,0 +1,127 @@
+"""Kernels of any shape that read one input run in the same loops, where they take it in equal
+parts that stay in a core's cache: memory is read once for both.
+
+    parallel for i: a[i] = fold(j)(f(x[i, j]))
+    parallel for i: b[i] = fold(j)(g(x[i, j]))
+    --> parallel for i: (a[i] = ...; b[i] = ...)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tedsl.errors import ScheduleError
+from tedsl.expr.nodes import Axis
+from tedsl.expr.tensor import Tensor
+from tedsl.expr.visit import axes_of, reads
+from tedsl.ir.nodes import LoopKind
+from tedsl.schedules.analysis import View, definitions, size_of
+from tedsl.schedules.beside import MANY, Beside
+from tedsl.scheduling.plan import AttachKind
+from tedsl.scheduling.relations import constant, extents, related
+from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.stage import Stage
+
+# Bytes of a part that a core still has in its cache when the second kernel comes to it.
+KEPT = 1 << 19
+# Bytes of an input from which reading it twice takes longer than a loop.
+WORTH = 1 << 20
+# What the choice is called; one that a stage was asked for before stands.
+BESIDE = ".beside"
+# Pairs of kernels that are tried.
+TRIED = 64
+
+
+@dataclass(frozen=True, slots=True)
+class _Kernel:
+    """The loops of a kernel, a parallel one first, and how often each runs; and which dimensions of
+    each tensor that its root reads move with the parallel one."""
+
+    name: str
+    loops: tuple[tuple[Axis, int], ...]
+    moved: Mapping[Tensor, frozenset[int]]
+
+
+def share_inputs(s: Schedule, beside: Beside) -> None:
+    """Let kernels join the loops of an earlier one that reads the same input."""
+    if len(s.stages) > MANY:
+        return
+    view = definitions(s)
+    joined = {name for name, _, _ in beside.joins}
+    asked = {knob.name.removesuffix(BESIDE) for knob in s.knobs if knob.name.endswith(BESIDE)}
+    leaders: list[_Kernel] = []
+    tried = 0
+    for stage in s.stages:
+        kernel = None if stage.name in joined else _kernel(view, stage)
+        if kernel is None:
+            continue
+        near = [each for each in leaders if _shared(each, kernel)][: TRIED - tried]
+        near = [] if kernel.name in asked else near
+        tried += len(near)
+        if not any(_join(s, kernel, each) for each in near):
+            leaders.append(kernel)
+
+
+def _kernel(view: View, stage: Stage) -> _Kernel | None:
+    """What there is to know of a kernel whose outermost loop is parallel and of known extent."""
+    plan, op = stage.plan, view.get(stage.name)
+    if op is None or plan.attach.kind is not AttachKind.ROOT or not plan.leaf_axes:
+        return None
+    first, size = plan.leaf_axes[0], extents(plan)
+    loops: list[tuple[Axis, int]] = []
+    for axis in plan.leaf_axes:
+        turns, kind = constant(size[axis]), plan.mark(axis).kind
+        if turns is None or kind is not (LoopKind.SERIAL if loops else LoopKind.PARALLEL):
+            break
+        loops.append((axis, turns))
+    moving, moved = related(plan, first), dict[Tensor, frozenset[int]]()
+    for read in reads(*op.bodies):
+        dims = {n for n, index in enumerate(read.indices) if moving & set(axes_of(index))}
+        moved[read.tensor] = moved.get(read.tensor, frozenset()) | dims
+    return _Kernel(stage.name, tuple(loops), moved) if loops else None
+
+
+def _shared(leader: _Kernel, kernel: _Kernel) -> list[Tensor]:
+    """The large tensors that both take in the same parts."""
+    if leader.loops[0][1] != kernel.loops[0][1]:
+        return []
+    both = [t for t, dims in kernel.moved.items() if dims and leader.moved.get(t) == dims]
+    return [t for t in both if _nbytes(t) >= WORTH]
+
+
+def _join(s: Schedule, kernel: _Kernel, leader: _Kernel) -> bool:
+    """Join as many loops as both have, if that is chosen: the default where what one turn of them
+    reads stays in the cache."""
+    alike = 0
+    for (_, mine), (_, theirs) in zip(kernel.loops, leader.loops, strict=False):
+        if mine != theirs:
+            break
+        alike += 1
+    while alike and not _may_join(s, kernel, leader, leader.loops[alike - 1][0]):
+        alike -= 1
+    if not alike:
+        return False
+    turns = math.prod(n for _, n in leader.loops[:alike])
+    part = max(_nbytes(t) for t in _shared(leader, kernel)) // turns
+    default = "loops" if part <= KEPT else "alone"
+    if s.knob(f"{kernel.name}{BESIDE}", ("alone", "loops"), default) == "alone":
+        return False
+    s[kernel.name].compute_with(s[leader.name], leader.loops[alike - 1][0])
+    return True
+
+
+def _may_join(s: Schedule, kernel: _Kernel, leader: _Kernel, loop: Axis) -> bool:
+    """True when the primitives let one run in the loops of the other."""
+    try:
+        s.copy(decided=False)[kernel.name].compute_with(s[leader.name].op, loop)
+    except ScheduleError:
+        return False
+    return True
+
+
+def _nbytes(tensor: Tensor) -> int:
+    """Bytes of a tensor of known shape, else 0."""
+    sizes = [size_of(extent) for extent in tensor.shape]
+    return 0 if None in sizes else math.prod(n or 0 for n in sizes) * tensor.dtype.nbytes

@@ -1,0 +1,96 @@
+"""What the last programs of a kernel compute (`compute_last`): on the GPU inside its grid, behind a
+count of the programs that a tile waits for; on the CPU after its loops.
+
+Part of `build_nests`; imports `places` and `ir`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import reduce
+
+from tedsl.dtypes import DType
+from tedsl.errors import InternalError
+from tedsl.expr.integers import ONE, ZERO, constant, mul
+from tedsl.expr.nodes import Expr
+from tedsl.index.simplify import simplify
+from tedsl.ir.nodes import Buffer, Finish, For, Guard, LoopKind, Seq, Stmt
+from tedsl.ir.visit import substitute, walk_stmts
+from tedsl.lower.places import Context
+from tedsl.scheduling.plan import Plan, StagePlan
+from tedsl.scheduling.together import grid_loops
+
+
+def in_turn(plan: Plan) -> Plan:
+    """The plan with a nest of its own, after that of its leader, for each stage that last programs
+    compute: threads that wait for nothing fold the parts just as well."""
+    if not any(stage.last_of for stage in plan.stages):
+        return plan
+    return replace(plan, stages=tuple(replace(stage, last_of="") for stage in plan.stages))
+
+
+def finished(
+    context: Context, leader: StagePlan, body: Stmt, last: Sequence[tuple[StagePlan, Stmt]]
+) -> Stmt:
+    """The nest of a kernel with what its last programs do, each a stage and its own nest.
+
+    Before:  for i, p in programs: if c: P[p, i] = f(p, i)
+             for i in programs: S[i] = g(P[:, i])
+    After:   for i, p in programs: (if c: P[p, i] = f(p, i)),
+                 last of np at S.count[i]: S[i] = g(P[:, i])
+    Requires: the loops of the leader's grid are its outermost, and those of each stage too.
+    """
+    if not last:
+        return body
+    loops, inside = _peeled(body)
+    ends: list[Stmt] = []
+    for stage, nest in last:
+        pairs = list(zip(grid_loops(stage), grid_loops(leader), strict=False))
+        over: dict[Expr, Expr] = {own: run for own, run in pairs}
+        extents = context.bounds[leader.name].extents
+        place = tuple(ZERO if constant(extents[run]) == 1 else run for _, run in pairs)
+        count = _waited_for(context, leader, len(pairs))
+        _, work = _peeled(nest)
+        ends.append(Finish(context.counters[stage.name], place, count, substitute(work, over)))
+    found: Stmt = Seq((inside, *ends))
+    for loop in reversed(loops):
+        found = replace(loop, body=found)
+    return found
+
+
+def counter_of(context: Context, stage: StagePlan, leader: StagePlan) -> Buffer:
+    """Memory for the counts of a stage: an element for each of its tiles."""
+    extents = context.bounds[leader.name].extents
+    tiles = grid_loops(leader)[: len(grid_loops(stage))]
+    return Buffer(f"{stage.name}_count", DType.int32, tuple(extents[run] for run in tiles))
+
+
+def _waited_for(context: Context, leader: StagePlan, tiles: int) -> Expr:
+    """How many programs of the leader feed one tile."""
+    bounds = context.bounds[leader.name]
+    rest = [bounds.extents[axis] for axis in grid_loops(leader)[tiles:]]
+    return simplify(reduce(mul, rest, ONE), bounds.facts)
+
+
+def _peeled(nest: Stmt) -> tuple[list[For], Stmt]:
+    """The outermost loops of the grid, and what is inside them, under the guards between them.
+
+    for i: if c: for j: body  =  for i: for j: if c: body
+    """
+    loops: list[For] = []
+    guards: list[Guard] = []
+    inside = nest
+    while isinstance(inside, Guard) or (
+        isinstance(inside, For) and inside.kind is LoopKind.PROGRAM
+    ):
+        if isinstance(inside, Guard):
+            guards.append(inside)
+        else:
+            loops.append(inside)
+        inside = inside.body
+    if any(isinstance(s, For) and s.kind is LoopKind.PROGRAM for s in walk_stmts(inside)):
+        raise InternalError("the loops of the grid are not the outermost ones")
+    for guard in reversed(guards):
+        inside = replace(guard, body=inside)
+    return loops, inside
