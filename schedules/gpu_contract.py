@@ -84,8 +84,7 @@ def contract(s: Schedule, group: Group, target: Target) -> None:
         place = _grid(s, stage, order, stays, root.axes[0] if group.apart else None)
     stage.vectorize(ri)
     stage.vectorize(ci)
-    turns = None if k is None else -(-k // bk)
-    ahead = 1 + SHARED // (bk * (bm + bn) * widest(shape))
+    ahead, turns = 1 + SHARED // (bk * (bm + bn) * widest(shape)), _blocks(k, bk)
     ahead = ahead if turns is None else min(ahead, turns)
     deep = 3 if product is None else fetched_ahead(product, bm, bn, SHARED, stays > 0)
     # Pieces so small leave room for one more, and for two programs on a processor.

@@ -73,19 +73,10 @@ def run(
                 f"{'' if array.flags.c_contiguous else ', not contiguous'}",
                 hint=f"pass a C-contiguous array of {buffer.dtype.value}",
             )
-    elements = {p.buffer: p.element for spec in program.compiled for p in spec.params if p.buffer}
     request: dict[str, Any] = {
         "path": str(source_file(program.source)),
         "kernels": kernels,
-        "arrays": [
-            {
-                "name": buffer.name,
-                "dtype": elements.get(buffer, buffer.dtype).value,
-                "shape": array.shape,
-                "nbytes": array.nbytes,
-            }
-            for buffer, array in arrays.items()
-        ],
+        "arrays": _array_entries(program, arrays),
         "results": list(range(len(order))),
     }
     contents = [array.tobytes() for array in arrays.values()]
@@ -107,6 +98,20 @@ def _require_cleared(counters: Mapping[Buffer, Array]) -> None:
             raise InternalError(
                 f"the kernels left {buffer.name!r} at {counter}, where the next call goes on"
             )
+
+
+def _array_entries(program: TritonProgram, arrays: Mapping[Buffer, Array]) -> list[dict[str, Any]]:
+    """The arrays, with the element types that the text takes them to be of."""
+    elements = {p.buffer: p.element for spec in program.compiled for p in spec.params if p.buffer}
+    return [
+        {
+            "name": buffer.name,
+            "dtype": elements.get(buffer, buffer.dtype).value,
+            "shape": array.shape,
+            "nbytes": array.nbytes,
+        }
+        for buffer, array in arrays.items()
+    ]
 
 
 def _kernel(
