@@ -425,3 +425,14 @@ def attend(q: te.Tensor = Q, k: te.Tensor = K, v: te.Tensor = K, **how: Any) -> 
 def test_refusals(call: Callable[[], te.Tensor], message: str) -> None:
     with pytest.raises(te.ExprError, match=message):
         call()
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda:sm_90"])
+@pytest.mark.parametrize(("limits", "share"), [({"causal": True}, 0.6), ({"window": (63, 0)}, 0.3)])
+def test_what_is_not_seen_is_not_computed(target: str, limits: Any, share: float) -> None:
+    """The rules make one kernel, whose loop over the keys is as long as the query sees."""
+    dtype = "float32" if target == "cpu" else "bfloat16"
+    q, k, v = (te.placeholder((2, 1024, 64), dtype, name=name) for name in "qkv")
+    (whole,) = te.explain(te.nn.attention(q, k, v), target).kernels
+    (less,) = te.explain(te.nn.attention(q, k, v, **limits), target).kernels
+    assert less.flops < share * whole.flops

@@ -46,6 +46,11 @@ def calls() -> dict[str, dict[str, Any]]:
     found["batch_norm"] = {**rows, **running, **channels}
     found["matmul"] = {"a": tensor(2, 3, 4), "b": tensor(2, 4, 5)}
     found["linear"] = {"x": x, "weight": tensor(3, 8, name="w"), "bias": tensor(3, name="b")}
+    found["quantize"] = {"x": x}
+    found["scaled_matmul"] = {
+        "a": tensor(4, 8, dtype="int8", name="a"), "b": tensor(3, 8, dtype="int8", name="b"),
+        "scale_a": tensor(4, name="r"), "scale_b": tensor(3, name="c"), "bias": tensor(3, name="o"),
+    }  # fmt: skip
     for name in ["bce_loss", "bce_with_logits"]:
         found[name] = {"input": x, "target": tensor(4, 8, name="t"), "weight": weights}
     found["bce_with_logits"]["pos_weight"] = vector

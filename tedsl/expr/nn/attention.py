@@ -5,9 +5,9 @@
 Each line is a stage of its own, in the form that `online` takes: the reductions m, l and y follow
 one another in one loop over the keys, so that no row of scores is ever stored.
 
-Keys that a query does not see have the score -inf, by a choice and not by `where=`: without a
-condition both sums of products stay contractions for the rules, which make one kernel of all
-stages.  The maximum starts from a finite number, so that a query that sees nothing has weights of
+Keys that a query does not see have the score -inf.  Where the places of a query and a key tell
+whether it is seen, the reductions say so as well (`where=`), which shortens the loop over the keys.
+The maximum starts from a finite number, so that a query that sees nothing has weights of
 exp(-inf - m) = 0, not NaN.
 """
 
@@ -60,8 +60,12 @@ class _Scores:
     @property
     def masked(self) -> bool:
         """True when a query may see no key."""
-        limits = self.causal or self.window != (None, None)
-        return limits or self.bias is not None or self.lengths is not None
+        return self.limited or self.bias is not None or self.lengths is not None
+
+    @property
+    def limited(self) -> bool:
+        """True when a query does not see all keys, wherever it stands."""
+        return self.causal or self.window != (None, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +125,8 @@ def attention(
     Returns:
         `[*lead, heads, n, e]` in the dtype of `q`.  Everything is computed in float32 for 16-bit
         floats; but the weights are rounded to the dtype of `v`, so that the second product is one
-        of 16-bit numbers too.  A query that sees no key gets zeros.
+        of 16-bit numbers too.  A query that sees no key gets zeros.  What `v` holds of keys that
+        are not seen must be finite.
 
     Raises:
         ExprError: shapes that do not match, different dtypes, no floats, or numbers out of range.
@@ -318,10 +323,8 @@ def _require_same_dtype(q: Tensor, others: Sequence[Tensor], subject: str) -> No
 def _score(how: _Scores, product: Expr, i: Sequence[Expr], sizes: tuple[Expr, Expr]) -> Expr:
     """What the softmax takes of `product` at `i`, `[*lead, head, query, key]`; `sizes` are the
     numbers of queries and keys."""
-    *lead, head, query, key = i
-    dtype, (queries, keys) = product.dtype, sizes
-    length = keys if how.lengths is None else build.cast(read(how.lengths, lead), DType.int32)
-    own = build.add(query, build.sub(length, queries))
+    *_, head, _, key = i
+    dtype, own = product.dtype, _own_key(how, i, sizes)
     score = product * how.scale
     if how.cap is not None:
         score = functions.tanh(score * (1.0 / how.cap)) * how.cap
@@ -330,14 +333,31 @@ def _score(how: _Scores, product: Expr, i: Sequence[Expr], sizes: tuple[Expr, Ex
         score = score - build.cast(read(how.slopes, (head,)), dtype) * distance
     if how.bias is not None:
         score = score + build.cast(read_broadcast(how.bias, i), dtype)
+    return build.select(_seen(how, i, sizes), score, Const(-math.inf, dtype))
+
+
+def _length(how: _Scores, i: Sequence[Expr], keys: Expr) -> Expr:
+    """How many keys there are."""
+    return keys if how.lengths is None else build.cast(read(how.lengths, i[:-3]), DType.int32)
+
+
+def _own_key(how: _Scores, i: Sequence[Expr], sizes: tuple[Expr, Expr]) -> Expr:
+    """The key in step with a query."""
+    queries, keys = sizes
+    return build.add(i[-2], build.sub(_length(how, i, keys), queries))
+
+
+def _seen(how: _Scores, i: Sequence[Expr], sizes: tuple[Expr, Expr]) -> Expr:
+    """Whether the query sees the key at `i`, `[*lead, head, query, key]`."""
+    own, key = _own_key(how, i, sizes), i[-1]
     before, after = how.window
     after = 0 if how.causal else after
-    seen = [] if how.lengths is None else [build.lt(key, length)]
+    seen = [] if how.lengths is None else [build.lt(key, _length(how, i, sizes[1]))]
     if before is not None:
         seen.append(build.ge(key, build.sub(own, before)))
     if after is not None:
         seen.append(build.le(key, build.add(own, after)))
-    return build.select(build.conjunction(seen), score, Const(-math.inf, dtype))
+    return build.conjunction(seen)
 
 
 def _attend(q: Tensor, kv: _Operands, how: _Scores, name: str) -> Tensor:
@@ -354,9 +374,14 @@ def _attend(q: Tensor, kv: _Operands, how: _Scores, name: str) -> Tensor:
     def score(*i: Axis) -> Expr:
         return _score(how, read(scores, i), i, (rows[-1], kv.keys))
 
+    def seen(i: Sequence[Axis], j: Axis) -> Expr | None:
+        if not how.limited or how.lengths is not None:  # what is read does not shorten loops
+            return None
+        return _seen(how, (*i, j), (rows[-1], kv.keys))
+
     def largest(*i: Axis) -> Expr:
         start = Const(FLOOR, weighed.dtype) if how.masked else None
-        return max_over(read(weighed, (*i, j0)), axis=j0, init=start)
+        return max_over(read(weighed, (*i, j0)), axis=j0, init=start, where=seen(i, j0))
 
     def share(*i: Axis) -> Expr:
         below = read(total, i[:-1])
@@ -367,7 +392,10 @@ def _attend(q: Tensor, kv: _Operands, how: _Scores, name: str) -> Tensor:
     def result(*i: Axis) -> Expr:
         weight = wide(build.cast(read(shares, (*i[:-1], j2)), q.dtype))
         right = wide(kv.value((*i[:-2], j2, i[-1])))
-        return build.cast(sum_over(weight * right, axis=j2), q.dtype)
+        where = seen(i[:-1], j2)
+        return build.cast(
+            sum_over(weight * right, axis=j2, where=where, finite=where is not None), q.dtype
+        )
 
     scores = compute(whole, product, name=f"{name}.scores")
     weighed = compute(whole, score, name=f"{name}.weighed")
@@ -377,6 +405,10 @@ def _attend(q: Tensor, kv: _Operands, how: _Scores, name: str) -> Tensor:
         lambda *i: functions.exp(read(weighed, i) - read(top, i[:-1])),
         name=f"{name}.powers",
     )
-    total = compute(rows, lambda *i: sum_over(read(powers, (*i, j1)), axis=j1), name=f"{name}.sum")
+    total = compute(
+        rows,
+        lambda *i: sum_over(read(powers, (*i, j1)), axis=j1, where=seen(i, j1)),
+        name=f"{name}.sum",
+    )
     shares = compute(whole, share, name=f"{name}.shares")
     return compute((*rows, kv.columns), result, name=name)

@@ -15,6 +15,7 @@ from tedsl.expr.nn.checks import (
     wide,
     wide_dtype,
 )
+from tedsl.expr.nn.operator import operator
 from tedsl.expr.nodes import Axis, Expr, UnaryOp
 from tedsl.expr.promote import DTypeLike, as_dtype
 from tedsl.expr.reduce import max as max_over
@@ -26,6 +27,7 @@ LEAST_SCALE = 2.0**-126
 _NARROW = (DType.float8_e4m3fn, DType.float8_e5m2, DType.int8)
 
 
+@operator
 def scaled_matmul(
     a: Tensor,
     b: Tensor,
@@ -117,6 +119,7 @@ def _scale(scale: Tensor | None, lead: tuple[Expr, ...], subject: str) -> Tensor
     return scale
 
 
+@operator
 def quantize(
     x: Tensor, dtype: DTypeLike = "float8_e4m3fn", name: str = "quantize"
 ) -> tuple[Tensor, Tensor]:
