@@ -84,7 +84,7 @@ title(
     "what te.gradient returns for w2, and what it makes of the second convolution on the way to w1"
 )
 graph = te.create_schedule(STEP)
-for name in ("d_loss_d_w2", "d_loss_d_h1", "d_loss_d_c1"):
+for name in ("d_loss_d_w2", "d_loss_d_c2.padded", "d_loss_d_c1"):
     print(graph[name].op)
 
 

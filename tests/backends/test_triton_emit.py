@@ -10,6 +10,7 @@ import pytest
 import triton_irs as t
 from irs import float32, int32, tile
 
+import tedsl as te
 from tedsl.backends.triton.emit import emit
 from tedsl.backends.triton.names import Names, sanitise
 from tedsl.backends.triton.program import ParamKind
@@ -19,6 +20,9 @@ from tedsl.expr import build as b
 from tedsl.expr.nodes import Axis, AxisKind, BinaryOp, Unary, UnaryOp
 from tedsl.expr.reduce import simple_reducer
 from tedsl.ir.nodes import Accumulate, Dot, Load, Module, Store
+from tedsl.lower.pipeline import lower
+from tedsl.schedules import default_schedule
+from tedsl.target import Target
 
 Golden = Callable[..., None]
 
@@ -219,3 +223,31 @@ def test_shared_tiles_need_sixteen_bytes() -> None:
     source = emit(module, "cuda").source
     assert "# B_tile by plain loads: rows are no multiple of 16 bytes apart" in source
     assert "A_desc.load" in source
+
+
+# Found by drawn computations --------------------------------------------------------------------
+
+
+def test_a_row_that_a_row_names_is_one_number() -> None:
+    """Under the mask of a tile of columns a scalar is loaded as a scalar, for the next one too."""
+    n = te.var("n")
+    names = [te.placeholder((9,), "int32", name=name) for name in "ABI"]
+    a, b, i = names
+    y = te.compute((9, n), lambda r, c: a[b[i[r]]], name="y")
+    module = lower(default_schedule(y, "cuda").plan, Target.parse("cuda:sm_90"))
+    source = emit(module, "cuda:sm_90").source
+    assert "a = tl.load(A + b)" in source and "mask=m_c)" in source
+
+
+def test_what_the_last_programs_alone_need_is_made_there() -> None:
+    x = te.placeholder((7, 7, 7), name="x")
+    k = te.reduce_axis((0, 7), name="k")
+    y = te.compute((7, 7), lambda i, j: te.sum(x[i, j, k], axis=k), name="y")
+    s = te.create_schedule(y)
+    parts = s[s.rfactor(y, s[y].split(k, nparts=2)[0])]
+    parts.bind(parts.op.axis[0], "blockIdx.x")
+    for axis in s[y].op.axis:
+        s[y].vectorize(axis)
+    s[y].compute_last(parts)
+    source = emit(lower(s.plan, Target.parse("cuda:sm_90")), "cuda:sm_90").source
+    assert source.index("if before == 1:") < source.index("m_i = ") < source.index("m_ij = ")

@@ -195,7 +195,7 @@ def chart(report: Report, path: Path) -> None:
         return
     thick = BAR * (sum(map(len, groups.values())) + GAP * len(groups))
     figure, axes = pyplot.subplots(figsize=(9, 1.3 + thick), layout="constrained")
-    colours = dict(zip(CHARTED, pyplot.get_cmap("tab10").colors, strict=False))
+    colours: dict[str, Any] = dict(zip(CHARTED, pyplot.get_cmap("tab10").colors, strict=False))
     middles: list[float] = []
     y = 0.0
     for ratios in groups.values():

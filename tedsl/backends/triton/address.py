@@ -211,7 +211,8 @@ def _base(printer: Printer, buffer: Buffer, base: Expr) -> Text:
     text = Text(f"{name} + {moved.text.at(math.SUM)}", math.SUM)
     if len(text.text) < LONG:
         return text
-    return Text(printer.writer.define(text.text, info.depth, key, f"{sanitise(buffer.name)}_base"))
+    home = printer.writer.home(info.depth)
+    return Text(printer.writer.define(text.text, home, key, f"{sanitise(buffer.name)}_base"))
 
 
 def load(printer: Printer, expr: Load) -> Value:

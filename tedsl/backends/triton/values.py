@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from tedsl.backends.triton import address, float8, hints, math, powers
-from tedsl.backends.triton.masks import conjuncts
+from tedsl.backends.triton.masks import conjunction, conjuncts
 from tedsl.backends.triton.math import Text
 from tedsl.backends.triton.names import sanitise
 from tedsl.backends.triton.writer import Value, Writer
@@ -72,11 +72,13 @@ class Printer:
         self.place = {tile.axis: n for n, tile in enumerate(self.tiles)}
         self.units = {tile.axis for tile in order if tile.extent == 1}
         self._info: dict[Expr, Info] = {}
+        self.holds: frozenset[int] = frozenset()
+        self.holds = frozenset(self.info(part).number for part in holds)
+        self._info.clear()  # what is loaded for the conditions was seen without them
         self.uses: Counter[int] = Counter()
         seen: set[int] = set()
         for root in roots:
             self._count(root, seen)
-        self.holds = {self.info(part).number for part in holds}
 
     def _count(self, expr: Expr, seen: set[int]) -> None:
         number = self.info(expr).number
@@ -153,6 +155,7 @@ class Printer:
 
     def _load_info(self, expr: Load) -> Info:
         buffer, writer = expr.buffer, self.writer
+        expr = self._needed(expr)
         if buffer.scope is Scope.GLOBAL:
             base = self._operator_info(expr, id(buffer), writer.stores.get(buffer, 0))
             return Info(base.number, base.dims, writer.depth, base.size + 1, False)
@@ -160,6 +163,20 @@ class Printer:
         axes = self.block_axes(buffer, expr.indices)
         base = self._operator_info(expr, id(buffer), local.version)
         return Info(base.number, union(axes, base.dims), local.depth, 0, False)
+
+    def _needed(self, expr: Load) -> Load:
+        """The load without the conditions that `zero_outside` drops: as another value, since where
+        they do not hold, it is not the 0 that it has to be elsewhere."""
+        parts = conjuncts(expr.mask)
+        here: frozenset[int] = frozenset()
+        if expr.buffer.scope is Scope.GLOBAL:  # of which a load has its own in any case
+            here = frozenset(place for index in expr.indices for place in self.info(index).dims)
+        own = [bool(here) and here.issuperset(self.info(part).dims) for part in parts]
+        kept = [p for p, is_own in zip(parts, own, strict=True) if is_own or not self._held(p)]
+        return expr if len(kept) == len(parts) else replace(expr, mask=conjunction(kept))
+
+    def _held(self, part: Expr) -> bool:
+        return self.info(part).number in self.holds
 
     def block_axes(self, buffer: Buffer, indices: Sequence[Expr]) -> tuple[int, ...]:
         """The place in the tile of the axis that indexes each non-unit dimension of a tile value.
@@ -288,7 +305,7 @@ class Printer:
 
     def zero_outside(self, value: Value, parts: Sequence[Expr]) -> Value:
         """`value` where all `parts` hold, else 0; parts that hold where it matters are dropped."""
-        parts = [part for part in parts if self.info(part).number not in self.holds]
+        parts = [part for part in parts if not self._held(part)]
         if not parts:
             return value
         return self.otherwise(value, parts, Const(0, value.dtype))
@@ -330,7 +347,7 @@ class Printer:
         number = self.writer.number(key)
         name = self.writer.lookup(number)
         if name is None:
-            depth = max(fact.depth for fact in facts)
+            depth = self.writer.home(max(fact.depth for fact in facts))
             axes = "".join(n.split(".")[0] for n in self.names(union(*(f.dims for f in facts))))
             name = self.writer.define(text, depth, number, f"m_{axes}", "mask")
         return Text(name)

@@ -174,7 +174,8 @@ def precision(plan: Plan, call: Call, op: ComputeOp, dtype: object) -> DType:
         raise call.refuse(
             plan, error.reason, facts=error.facts, hint="give the name of an element type"
         ) from error
-    if chosen.is_float8 and isinstance(op.bodies[0], Reduce):
+    folds = isinstance(op.bodies[0], Reduce)
+    if chosen.is_float8 and folds:
         raise call.refuse(
             plan,
             f"{op.name} is a reduction, and nothing is computed in {chosen.value}",
@@ -192,7 +193,7 @@ def precision(plan: Plan, call: Call, op: ComputeOp, dtype: object) -> DType:
             allowed = [
                 each.value
                 for each in DType
-                if (each.is_float and old.is_float)
+                if (each.is_float and old.is_float and not (each.is_float8 and folds))
                 or (
                     each.is_integer
                     and old.is_integer
