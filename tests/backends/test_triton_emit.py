@@ -230,10 +230,10 @@ def test_shared_tiles_need_sixteen_bytes() -> None:
 
 def test_a_row_that_a_row_names_is_one_number() -> None:
     """Under the mask of a tile of columns a scalar is loaded as a scalar, for the next one too."""
-    n = te.var("n")
-    names = [te.placeholder((9,), "int32", name=name) for name in "ABI"]
-    a, b, i = names
-    y = te.compute((9, n), lambda r, c: a[b[i[r]]], name="y")
+    m, n = te.var("m"), te.var("n")
+    a, b = (te.placeholder((9,), "int32", name=name) for name in "AB")
+    i = te.placeholder((m,), "int32", name="I")
+    y = te.compute((m, n), lambda r, c: a[b[i[r]]] + te.if_then_else(i[r] > 2, 1, 2), name="y")
     module = lower(default_schedule(y, "cuda").plan, Target.parse("cuda:sm_90"))
     source = emit(module, "cuda:sm_90").source
     assert "a = tl.load(A + b)" in source and "mask=m_c)" in source
