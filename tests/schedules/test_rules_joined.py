@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
+import every_kernel
 import pytest
 import rule_cases as c
 from rule_cases import RuleCase
@@ -58,4 +59,5 @@ def test_drawn_decisions(name: str) -> None:
     make, knob = CASES[name]
     case, rng = RuleCase(name, make, SIZES.get(name, {})), random.Random(3)
     for _ in range(4):
+        every_kernel.forget()  # ptxas takes what the last one makes
         interpreted(case, "cuda", drawn(case, "cuda", rng, {knob: True}))
