@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
 
 from tedsl.autotune.builders import Problem
@@ -62,13 +62,16 @@ def tune(
             return tuner.chosen(pinned)
         if options.budget is not None and not trials_of(options.budget):
             return tuner.choose()
-        replayed = None if options.fresh else tuner.replay()
-        found = _search(tuner, options) if replayed is None else replayed
-        if tuner.run_id:
-            keep(records, options.records)
-    if lock is not None:
-        names = ", ".join(tensor.name for tensor in workload.outputs)
-        lock.pin(context, names, found.winner.candidate, found.winner.seconds)
+        found = None if options.fresh else tuner.replay()
+        with tuner.interrupts if found is None else nullcontext():  # until all of it is kept
+            if found is None:
+                found = _search(tuner, options)
+            if tuner.run_id:
+                keep(records, options.records)
+            records.close()
+            if lock is not None:
+                names = ", ".join(tensor.name for tensor in workload.outputs)
+                lock.pin(context, names, found.winner.candidate, found.winner.seconds)
     return found
 
 

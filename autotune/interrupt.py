@@ -15,7 +15,7 @@ INSISTENT = 3
 
 
 class Interrupts:
-    """Takes Ctrl-C for as long as it is a context.
+    """Takes Ctrl-C for as long as it is a context; contexts of one may be nested.
 
     The first press asks the search to end, which it does at its next step; a second one changes
     nothing, since it is ending already; the third raises KeyboardInterrupt wherever the program is.
@@ -30,6 +30,7 @@ class Interrupts:
         self.presses = 0
         self.wake: Callable[[], object] | None = None
         self._installed = False
+        self._depth = 0
 
     @property
     def requested(self) -> bool:
@@ -37,6 +38,7 @@ class Interrupts:
         return self.presses > 0
 
     def __enter__(self) -> Interrupts:
+        self._depth += 1
         main = threading.current_thread() is threading.main_thread()
         if main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGINT, self._pressed)
@@ -44,7 +46,8 @@ class Interrupts:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._installed:
+        self._depth -= 1
+        if self._installed and not self._depth:
             signal.signal(signal.SIGINT, signal.default_int_handler)
             self._installed = False
 

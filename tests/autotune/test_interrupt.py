@@ -25,6 +25,16 @@ def press(times: int = 1) -> None:
         time.sleep(0.01)
 
 
+def test_contexts_may_be_nested():
+    with Interrupts() as interrupts:
+        with interrupts:
+            press()
+        press()
+        assert interrupts.presses == 2
+    with pytest.raises(KeyboardInterrupt):
+        press()
+
+
 def test_a_press_is_a_request_and_the_third_is_no_longer():
     woken: list[int] = []
     with Interrupts() as interrupts:

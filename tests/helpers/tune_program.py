@@ -4,6 +4,7 @@ tune_program.py RECORDS TRIALS [EVENTS]
 """
 
 import json
+import signal
 import sys
 from pathlib import Path
 
@@ -32,6 +33,7 @@ def main(path: str, trials: int, events: str | None = None) -> None:
     found = tune(
         y, "cpu", trials=trials, seed=5, records=Path(path), schedule=schedule, events=events
     )
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # what comes now is no longer for the search
     data = np.linspace(-3, 3, N, dtype=np.float32)
     right = np.allclose(found.kernel(data), data * data + 1)
     facts = {
