@@ -13,6 +13,7 @@ from tedsl.schedules.analysis import (
     Contraction,
     Group,
     View,
+    any_order,
     cost,
     definitions,
     is_reduction,
@@ -64,6 +65,13 @@ def chain_ends(s: Schedule, group: Group) -> list[str]:
             found.append(name)
             taken.update((name, *members))
     return found
+
+
+def depended_on(s: Schedule, view: View, name: str) -> tuple[str, ...]:
+    """The reductions that one depends on, if all of them combine in any order; else none."""
+    members = chain_of(s.plan, s[name].plan).members
+    free = all(any_order(view[member.name]) for member in members)
+    return tuple(member.name for member in members) if free else ()
 
 
 def follows(s: Schedule, name: str) -> bool:

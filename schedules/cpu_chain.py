@@ -23,6 +23,7 @@ from tedsl.schedules.analysis import (
 )
 from tedsl.schedules.chains import (
     Chained,
+    depended_on,
     follow,
     inline_around,
     inner_folds,
@@ -33,7 +34,6 @@ from tedsl.schedules.choices import flip, pick
 from tedsl.schedules.cpu_contract import contiguous, fold_in_tiles, pack, packable, pick_tile
 from tedsl.schedules.cpu_tasks import SMALL
 from tedsl.schedules.loops import fused
-from tedsl.scheduling.chain import chain_of
 from tedsl.scheduling.plan import AttachKind
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
@@ -64,10 +64,9 @@ def _found(s: Schedule, view: View, name: str) -> Chained | None:
     shape = products(op)
     if shape is None or len(shape.folded) != 1 or len(shape.columns) != 1 or not any_order(op):
         return None
-    members = chain_of(s.plan, s[name].plan).members
-    if not members or not all(any_order(view[m.name]) for m in members):
+    names = depended_on(s, view, name)
+    if not names:
         return None
-    names = tuple(member.name for member in members)
     inner = inner_folds(
         s, view, (*names, name), lambda each: products(each) is not None and any_order(each)
     )

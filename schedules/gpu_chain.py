@@ -17,7 +17,6 @@ from tedsl.schedules.analysis import (
     View,
     any_order,
     contraction,
-    definitions,
     extent_of,
     growing,
     plain,
@@ -27,6 +26,7 @@ from tedsl.schedules.analysis import (
 )
 from tedsl.schedules.chains import (
     Chained,
+    depended_on,
     follow,
     inline_around,
     inner_folds,
@@ -37,7 +37,6 @@ from tedsl.schedules.chains import (
 from tedsl.schedules.choices import flip, pick
 from tedsl.schedules.gpu_contract import LEAST, longest, movable
 from tedsl.schedules.gpu_tiles import SHARED, bind_all, pick_warps
-from tedsl.scheduling.chain import chain_of
 from tedsl.scheduling.plan import AttachKind
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
@@ -74,10 +73,9 @@ def _found(s: Schedule, view: View, name: str) -> Chained | None:
     shape = contraction(op)
     if shape is None or len(shape.folded) != 1 or not any_order(op):
         return None
-    members = chain_of(s.plan, s[name].plan).members
-    if not members or not all(any_order(definitions(s)[m.name]) for m in members):
+    names = depended_on(s, view, name)
+    if not names:
         return None
-    names = tuple(member.name for member in members)
     inner = inner_folds(s, view, (*names, name), lambda each: contraction(each) is not None)
     column, row = longest(shape.columns), longest(shape.rows)
     held = [column] if inner else []
