@@ -14,11 +14,11 @@ import importlib
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
 from tedsl.errors import BackendError
+from tedsl.runtime.recording import recording
 from tedsl.runtime.timing import Stats
 
 Call = Callable[[], object]
@@ -191,14 +191,11 @@ class DeviceClock:
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
             try:
-                graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
-                for place in range(count):
-                    rotation[place % len(rotation)]()
-                graph.capture_end()
+                with recording(torch, graph, pool=self._pool, capture_error_mode="thread_local"):
+                    for place in range(count):
+                        rotation[place % len(rotation)]()
                 graph.replay()
             except (RuntimeError, BackendError):
-                with suppress(RuntimeError):
-                    graph.capture_end()
                 return None
         torch.cuda.current_stream().wait_stream(self._stream)
         torch.cuda.synchronize()

@@ -115,21 +115,22 @@ def _found(s: Schedule, view: View, name: str, taken: Collection[str]) -> Folded
     chained = False
     for user, reader in view.items():
         read = reads(*reader.bodies)
+        after = any(r.tensor.op is each for r in read for each in late)
         mine = [r for r in read if any(r.tensor.op is link for link in links)]
+        late += [reader] if after else []
         if not mine:
             continue
         if user in taken or s[user].plan.attach.kind is not AttachKind.ROOT:
             return None
-        after = any(r.tensor.op in (*late, *(view[n] for n in folds)) for r in read)
         whole = not is_reduction(reader) and all(same_axes(plain(r), reader.axes) for r in mine)
         if whole and user not in outputs and len(reader.bodies) == 1:
             links.append(reader)
-            late += [reader] if after else []
         elif whole and not after:
             stored.append(user)
         elif (axis := _along(reader, mine, links)) is not None and among(axis, tiled):
             folds[user] = axis
             chained = chained or after
+            late += [] if after else [reader]
         else:
             return None
     ways = {id(axis) for axis in folds.values()}

@@ -3,7 +3,7 @@
 A graph is a recording of launches, addresses included.  So each call of one copies its inputs to
 the addresses of the recording, or, for inputs that are not to be copied, there is a recording for
 each combination of their addresses.  Imports `runtime.arguments`, `runtime.forms`,
-`runtime.order`.
+`runtime.order`, `runtime.recording`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from tedsl.errors import BackendError
 from tedsl.ir.nodes import HostCall, Module
 from tedsl.runtime.forms import TORCH, Addresses, addresses_like, form_of
 from tedsl.runtime.order import ArgumentOrder
+from tedsl.runtime.recording import recording
 from tedsl.target import Target, TargetKind
 
 Call = Callable[[tuple[Any, ...], tuple[Any, ...], Mapping[str, Any]], Any]
@@ -174,7 +175,8 @@ class GraphedKernel:
             if any(each.numel() for each in _tuple(results)):
                 graph = torch.cuda.CUDAGraph()
                 try:
-                    with torch.cuda.graph(graph):
+                    torch.cuda.synchronize()
+                    with torch.cuda.stream(aside), recording(torch, graph):
                         results = self._call(held, (), scalars)
                 except RuntimeError as error:
                     raise BackendError(

@@ -3,6 +3,7 @@ replays compute."""
 
 from __future__ import annotations
 
+import gc
 import importlib
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ from tedsl.runtime import graphs
 from tedsl.runtime.forms import TORCH
 from tedsl.runtime.graphs import GraphedKernel
 from tedsl.runtime.order import ArgumentOrder
+from tedsl.runtime.recording import recording
 from tedsl.target import Target
 
 
@@ -64,13 +66,14 @@ class FakeTorch:
     def __init__(self) -> None:
         self.recording: list[Any] | None = None
         self.capturing = False
+        self.begun = self.ended = 0
         stream = SimpleNamespace(wait_stream=lambda other: None)
         self.cuda = SimpleNamespace(
             current_stream=lambda: stream,
             Stream=lambda: stream,
             stream=self.within,
             device=self.within,
-            graph=self.graph,
+            synchronize=lambda: None,
             is_current_stream_capturing=lambda: self.capturing,
             CUDAGraph=self.new_graph,
         )
@@ -79,15 +82,20 @@ class FakeTorch:
     def within(self, what: object) -> Generator[None]:
         yield
 
-    @contextmanager
-    def graph(self, made: Any) -> Generator[None]:
-        self.recording = made.recorded
-        yield
-        self.recording = None
-
     def new_graph(self) -> Any:
         recorded: list[Any] = []
-        return SimpleNamespace(recorded=recorded, replay=lambda: [f() for f in recorded])
+
+        def begin() -> None:
+            self.recording = recorded
+            self.begun += 1
+
+        def end() -> None:
+            self.recording = None
+            self.ended += 1
+
+        return SimpleNamespace(
+            replay=lambda: [f() for f in recorded], capture_begin=begin, capture_end=end
+        )
 
 
 class Doubler:
@@ -211,6 +219,21 @@ def test_what_the_device_cannot_capture_is_said(torch: FakeTorch) -> None:
 
     with pytest.raises(BackendError, match=r"cannot capture the call: operation not permitted"):
         graphed(call)(FakeTensor(1, 2), FakeTensor(0, 0))
+    assert gc.isenabled()
+    assert (torch.begun, torch.ended) == (2, 2)  # the second time nothing, to mend the generator
+
+
+@pytest.mark.gpu
+def test_random_numbers_can_be_drawn_after_a_recording_that_failed() -> None:
+    torch: Any = pytest.importorskip("torch")
+    x = torch.ones(4, device="cuda")
+    fails = pytest.raises(RuntimeError)
+    with torch.cuda.stream(torch.cuda.Stream()), fails, recording(torch, torch.cuda.CUDAGraph()):
+        x.sum().item()
+    assert torch.rand(4, device="cuda").max() < 1
+    with torch.cuda.stream(torch.cuda.Stream()), recording(torch, torch.cuda.CUDAGraph()):
+        y = x + 1
+    assert y.shape == x.shape
 
 
 def test_names_that_are_no_inputs_are_refused() -> None:
