@@ -7,9 +7,9 @@ Draws computations of two to five stages of several kinds, with arrays of tens o
 schedules each in two ways: by the default rules, and with every stage by itself.  For each pair of
 kernels that `te.explain` judges, the best way to fuse it is forced, checked against the schedule as
 it is, and both are timed in turn with cold caches.  Every graph runs in a child process with a
-limit of its own.  Writes FOLDER/fusions-FIRST.json after each, and prints what share of the fusions
-judged not worth it is slower; those judged worth it, and those without a difference, are counted
-too.
+limit of its own; several runs beside each other (`--first`) measure one at a time.  Writes
+FOLDER/fusions-FIRST.json after each, and prints what share of the fusions judged not worth it is
+slower; those judged worth it, and those without a difference, are counted too.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import os
 import random
 import sys
 import time
@@ -29,6 +30,7 @@ sys.path.append(str(Path(__file__).parent))
 from limited import run_limited
 
 import tedsl as te
+from tedsl.autotune.lock import FileLock
 from tedsl.errors import TedslError
 from tedsl.explaining.data import Verdict
 from tedsl.explaining.running import calls_of
@@ -275,7 +277,12 @@ def times(before: Schedule, after: Schedule) -> dict[str, Any]:
         float((a.float() - b.float()).abs().max() / b.float().abs().max().clamp(min=1.0))
         for a, b in zip(*results, strict=True)
     )
-    stats = compare_cuda(calls, repeats=25, max_seconds=8.0)
+    alone = FileLock(f"fusions on device {os.environ.get('CUDA_VISIBLE_DEVICES', '')}")
+    alone.acquire()
+    try:
+        stats = compare_cuda(calls, repeats=25, max_seconds=8.0)
+    finally:
+        alone.close()
     seconds = {name: each.median for name, each in stats.items()}
     return {
         "seconds": seconds,
