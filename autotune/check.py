@@ -5,15 +5,17 @@ Imports `expr`, `inputs` and numpy.
 
 Tolerance: an element passes when |got - want| <= absolute + relative * |want|, with
 
-    relative = 4 * eps(output) + 32 * eps(compute)        (8-bit floats: once eps(output))
-    absolute = eps(compute) * (8 + 2 * sqrt(L)) * max|want| + 4 * noise
+    relative = 4 * eps(output) + 8 * eps(stages) + 32 * eps(sums)  (8-bit floats: eps(output) once)
+    absolute = (8 * eps(stages) + (8 + 2 * sqrt(L)) * eps(sums)) * max|want| + 4 * noise
 
-where eps(output) is the spacing of the output's element type, eps(compute) that of the coarsest
-float type any stage produces or adds in, and L the longest chain of summed elements.  The scale is
-that of the whole output because reassociating a sum changes it by a share of its largest partial
-sums, not of its final value.  `noise` is how far the outputs move when every float input moves by
-a rounding of the finest type in use (`oracle`): where large values cancel into a small result, no
-order of operations is closer than that.  NaN must meet NaN; infinity must meet infinity, or a
+where eps(output) is the spacing of the output's element type, eps(sums) that of the coarsest float
+type that any stage computes or adds in, eps(stages) that of the coarsest one to which anything is
+rounded before the last step, and L the most elements that are summed one after the other on a path
+from an input to an output.  The scale is that of the whole output because reassociating a sum
+changes it by a share of its largest partial sums, not of its final value.  `noise` is how far the
+outputs move when every float input moves by a rounding of its own type, or of the finest type in
+use where that is coarser (`oracle`): where large values cancel into a small result, no order of
+operations is closer than that.  NaN must meet NaN; infinity must meet infinity, or a
 value within the tolerance of the largest finite number.  Integers and booleans must be equal;
 where they come from floats (a comparison or a conversion of a computed value) one element in ten
 thousand may differ, since a rounding may fall on the other side.
@@ -22,7 +24,7 @@ thousand may differ, since a rounding may fall on the other side.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -78,12 +80,39 @@ class Tolerance:
             if axis.domain is not None
         }
         length = longest_reduction(size.workload, extents)
-        kinds = _float_stages(size)
-        compute = max((min(epsilon(dtype), COARSEST) for dtype in kinds), default=0.0)
+        sums = _coarsest(_sum_dtypes(size))
+        stages = _coarsest(_rounded_dtypes(size))
         spacings = 1 if output.dtype.is_float8 else 4
-        relative = spacings * epsilon(output.dtype) + 32 * compute
+        relative = spacings * epsilon(output.dtype) + 8 * stages + 32 * sums
         flips = FLIPS if has_steps(size) else 0.0
-        return Tolerance(relative, compute * (8 + 2 * math.sqrt(length)), flips)
+        return Tolerance(relative, 8 * stages + (8 + 2 * math.sqrt(length)) * sums, flips)
+
+
+def _coarsest(dtypes: Iterable[DType]) -> float:
+    """Spacing of the coarsest of some types; 0 where there is none."""
+    return max((min(epsilon(dtype), COARSEST) for dtype in dtypes), default=0.0)
+
+
+def _sum_dtypes(size: Extents) -> list[DType]:
+    """Float types of reductions, and of what is computed to be rounded only when it is stored."""
+    found: list[DType] = []
+    for op in size.workload.computes:
+        for body in op.bodies:
+            last = body.a if isinstance(body, Cast) and body.dtype.is_float else body
+            found += [last.dtype, *(n.dtype for n in walk(last) if isinstance(n, Reduce))]
+    return [dtype for dtype in found if dtype.is_float]
+
+
+def _rounded_dtypes(size: Extents) -> list[DType]:
+    """Float types to which anything is rounded that is computed further: those of stages that
+    others read, and of casts within one."""
+    outputs = {t.op for t in size.workload.outputs}
+    found: list[DType] = []
+    for op in size.workload.computes:
+        found += [t.dtype for t in op.outputs if op not in outputs]
+        for body in op.bodies:
+            found += [n.dtype for n in walk(body) if isinstance(n, Cast) and n is not body]
+    return [dtype for dtype in found if dtype.is_float]
 
 
 def noise_between(found: Array, moved: Array) -> float:

@@ -14,7 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from tedsl.autotune.check import Tolerance, finest_epsilon, has_steps, mismatch, noise_between
+from tedsl.autotune.check import (
+    Tolerance,
+    epsilon,
+    finest_epsilon,
+    has_steps,
+    mismatch,
+    noise_between,
+)
 from tedsl.autotune.inputs import Array, Extents
 from tedsl.autotune.sample import affordable, evaluate_samples, sample_points
 from tedsl.errors import BackendError, LowerError, ScheduleError, TuneError
@@ -94,13 +101,14 @@ class Oracle:
         found = self._evaluate(inputs) if whole else kernel
         if not all(_is_finite(array) for array in found):
             return None
-        if not whole:
-            wrong = self._check(inputs, found, seed)
-            return None if wrong is not None else (found, [0.0 for _ in found])
+        if not whole and self._check(inputs, found, seed) is not None:
+            return None
         noises = self.noise(inputs, found, seed, keep_equal=True)
         for noise, want in zip(noises, found, strict=True):
             if noise > SHAKEN * float(np.abs(want.astype(np.float64)).max(initial=0.0)):
                 return None
+        if not whole:
+            return found, noises
         plain = evaluate(self.size.workload.outputs, inputs, self.size.values)
         for reached in (plain, kernel):
             for got, want, tolerance, noise in zip(reached, found, tolerances, noises, strict=True):
@@ -115,7 +123,8 @@ class Oracle:
         seed: int,
         keep_equal: bool = False,
     ) -> list[float]:
-        """How far each output moves when every float input moves by a rounding of itself.
+        """How far each output moves when every float input moves by a rounding: of its own type, or
+        of the finest in use where that is coarser.
 
         0 where a small change may flip a result (a comparison or a conversion of a computed float).
         With `keep_equal`, elements that are equal move alike.
@@ -125,7 +134,9 @@ class Oracle:
             return [0.0 for _ in found]
         rng = np.random.default_rng(seed)
         moved = {
-            t: _moved(a, step, _signs_of(a) if keep_equal else _drawn_signs(a, rng))
+            t: _moved(
+                a, max(step, epsilon(t.dtype)), _signs_of(a) if keep_equal else _drawn_signs(a, rng)
+            )
             if t.dtype.is_float
             else a
             for t, a in inputs.items()

@@ -381,17 +381,17 @@ def _producers(op: Operation) -> list[Operation]:
 
 
 def longest_reduction(workload: Workload, extent_of: dict[Axis, int]) -> int:
-    """The largest product of extents of reductions and scans along a path from an input to an
-    output (at least 1)."""
+    """The most elements that reductions and scans go through along a path from an input to an
+    output, one after the other (at least 1)."""
     length: dict[Operation, int] = {}
     for op in workload.computes:
-        below = max((length.get(p, 1) for p in _producers(op)), default=1)
+        below = max((length.get(p, 0) for p in _producers(op)), default=0)
         own = 1
         steps = op.axes[:1] if isinstance(op, ScanOp) else ()
         for axis in (*op.reduce_axes, *steps):
             own *= max(1, extent_of[axis])
-        length[op] = below * own
-    return max((length[t.op] for t in workload.outputs if t.op in length), default=1)
+        length[op] = below + (own if own > 1 else 0)
+    return max((max(1, length[t.op]) for t in workload.outputs if t.op in length), default=1)
 
 
 def nodes_of(workload: Workload) -> Iterator[Expr]:

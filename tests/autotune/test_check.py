@@ -226,3 +226,31 @@ def test_what_cancels_has_noise() -> None:
     off = found + np.float32(2 * noise)
     assert mismatch(off, found, replace(plain, noise=noise), "small") is None
     assert mismatch(found + 1, found, replace(plain, noise=noise), "small") is not None
+
+
+def chain(rows: int, keys: int) -> Tensor:
+    """Attention in bf16: sums of 64, of `keys`, and of `keys` again."""
+    q, k, v = (
+        te.placeholder((1, 1, n, 64), "bfloat16", name=name)
+        for n, name in ((rows, "q"), (keys, "k"), (keys, "v"))
+    )
+    return te.nn.attention(q, k, v)
+
+
+def test_a_chain_of_reductions_is_not_held_to_less_than_its_parts() -> None:
+    out = chain(256, 2048)
+    size = extents(out)
+    tolerance = Tolerance.of(size, out)
+    assert tolerance.scaled < 0.1
+    assert tolerance.relative < 0.15
+    inputs = make_inputs(size, 0, "random")
+    oracle = Oracle(size, "cpu")
+    (found,) = oracle.outputs(inputs, 0)
+    (noise,) = oracle.noise(inputs, [found], 0)
+    largest = float(np.abs(found.astype(np.float64)).max())
+    assert 0 < noise < 0.05 * largest
+    bound = replace(tolerance, noise=noise)
+    assert mismatch(found, found, bound, "out") is None
+    lost = found.astype(np.float64)
+    lost[..., 7, :] += 0.5 * largest  # as if keys of one row had been left out
+    assert mismatch(lost.astype(found.dtype), found, bound, "out") is not None
