@@ -178,6 +178,9 @@ def record(name: str, part: Part, options: argparse.Namespace) -> None:
     took = time.monotonic() - begin
     print(f"{name}: {len(rows)} of {len(found)} points in {took:.0f} s", flush=True)
     print(Counter(outcome.status.value for _, outcome, _ in rows))
+    errors = {o.reason: o.error for _, o, _ in rows if o.status is not Status.OK}
+    for reason, error in list(errors.items())[:5]:
+        print(f"  {reason}: {error[:300]}")
     times = [o.seconds for _, o, _ in rows if o.status is Status.OK and o.seconds is not None]
     print(f"best {min(times, default=0.0) * 1e6:.1f} us, the default first: {times[:3]}")
 
