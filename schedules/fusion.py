@@ -68,11 +68,12 @@ def fuse(s: Schedule, busy: int, taken: Collection[str] = (), loops: bool = Fals
         wasted = [n for g in groups for n in g.inner if n in kept and not _shares(view, g, n)]
         settled = not alone and not wasted
         apart = _apart(s, view, groups, busy) if settled else []
-        stored = _stored(s, view, groups, outputs, loops) if settled else []
+        stored = _stored(s, view, groups, outputs, kept, loops) if settled else []
         if settled and not apart and not stored:
             return _with_regions(view, groups, within)
         for name in stored:
             s[name].compute_root()
+            kept.pop(name, None)
         outputs += [*apart, *stored]
         for name in (*alone, *wasted):
             kept.pop(name)
@@ -115,9 +116,15 @@ def _read_whole(s: Schedule) -> list[str]:
 
 
 def _stored(
-    s: Schedule, view: View, groups: list[Group], outputs: list[str], masked: bool
+    s: Schedule,
+    view: View,
+    groups: list[Group],
+    outputs: list[str],
+    kept: Collection[str],
+    masked: bool,
 ) -> list[str]:
-    """Inlined stages that a contraction in a kernel of its own should store in place of its sums.
+    """Stages, inlined or kept as tiles, that a contraction in a kernel of its own should store in
+    place of its sums.
 
     The reader that would have taken them in has rows, so the contraction cannot join it; stored
     after its epilogue, the result is no wider, and is read by whoever read the epilogue.
@@ -127,14 +134,15 @@ def _stored(
         op = view[group.root]
         if group.root in outputs or not is_reduction(op) or contraction(op, masked) is None:
             continue
-        name = _epilogue(s, group.root)
-        if name is not None and name not in found and flip(s, f"{group.root}.epilogue", True):
+        name = _epilogue(s, group.root, kept)
+        if name is not None and name not in (*found, *outputs) and flip(s, f"{group.root}.epilogue", True):
             found.append(name)
     return found
 
 
-def _epilogue(s: Schedule, name: str) -> str | None:
-    """The one inlined stage that reads `name`, element by element, into no wider elements."""
+def _epilogue(s: Schedule, name: str, kept: Collection[str]) -> str | None:
+    """The one stage, inlined or in `kept`, that reads `name`, element by element, into no wider
+    elements."""
     source = s[name].op
     readers: dict[str, TensorRead] = {}
     for stage in s.plan.stages:
@@ -146,9 +154,9 @@ def _epilogue(s: Schedule, name: str) -> str | None:
         return None
     ((reader, read),) = readers.items()
     stage = s.plan.stage(reader)
-    inlined = stage.attach.kind is AttachKind.INLINE
+    free = stage.attach.kind is AttachKind.INLINE or reader in kept
     narrow = stage.op.output_dtypes[0].nbytes <= source.output_dtypes[0].nbytes
-    return reader if inlined and narrow and same_axes(plain(read), stage.op.axis) else None
+    return reader if free and narrow and same_axes(plain(read), stage.op.axis) else None
 
 
 def _apart(s: Schedule, view: View, groups: list[Group], busy: int) -> list[str]:

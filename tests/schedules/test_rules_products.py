@@ -295,3 +295,32 @@ def test_a_residual_leaves_room_for_the_operands(arch: str) -> None:
     for info in compile_offline(program(out, f"cuda:{arch}"), arch):
         assert not info.stack
         assert info.shared <= 227 << 10
+
+
+# A norm of a product ---------------------------------------------------------------------------
+
+
+def normed(m: int, n: int, k: int) -> Tensor:
+    """A residual added to a product, and the norm of the rows of that."""
+    x, scale, shift = (
+        te.placeholder(shape, B, name=name)
+        for shape, name in (((m, n), "x"), ((n,), "scale"), ((n,), "shift"))
+    )
+    first = product(m, n, k)
+    total = te.compute(
+        (m, n), lambda i, j: (first[i, j] + x[i, j].astype("float32")).astype(B), name="total"
+    )
+    return te.nn.layer_norm(total, scale, shift, name="norm")
+
+
+def test_the_product_stores_what_the_norm_of_its_rows_reads() -> None:
+    found = program(normed(1024, 512, 256))
+    assert [spec.name for spec in found.kernels] == ["total_kernel", "norm_kernel"]
+    (between,) = found.module.workspaces
+    assert (between.name, between.dtype.value) == ("total", B)
+
+
+def test_the_norm_of_a_product_gives_the_same_numbers() -> None:
+    case = RuleCase("normed", lambda: normed(48, 64, 32))
+    interpreted(case, "cuda", {})
+    compiled(case, "triton-interpret", {})
