@@ -38,7 +38,7 @@ from tedsl.index.interval import interval
 from tedsl.index.prove import prove
 from tedsl.index.simplify import simplify
 from tedsl.scheduling.graph import is_output, loop_readers
-from tedsl.scheduling.plan import AttachKind, Fuse, Plan, Relation, Split, StagePlan, Unit
+from tedsl.scheduling.plan import Across, AttachKind, Fuse, Plan, Relation, Split, StagePlan, Unit
 from tedsl.scheduling.sliding import Slide, slide_of
 from tedsl.scheduling.together import running, shared_loops
 
@@ -144,6 +144,8 @@ def infer(plan: Plan, only: frozenset[str] | None = None) -> Bounds:
         if stage.kept is not None:
             readings = readers[stage.name]
             region, stored, folds = _kept_regions(plan, stage, region, readings, found, facts)
+        if stage.across is not None:
+            region, stored = _across_regions(stage.across, stage.op, region)
         bounds = _stage_bounds(plan, stage, stage.op, region, stored, found, facts)
         found[stage.name] = _folded(bounds, stage.op, folds) if any(folds) else bounds
     return Bounds(found)
@@ -205,6 +207,16 @@ def _kept_regions(
     window = Range(ZERO, Const(slid.window, region[slid.dimension].extent.dtype))
     stored = tuple(box if size is None else window for box, size in zip(stored, folds, strict=True))
     return slid.remaining(region), stored, folds
+
+
+def _across_regions(
+    across: Across, op: ComputeOp, region: tuple[Range, ...]
+) -> tuple[tuple[Range, ...], tuple[Range, ...]]:
+    """What one program computes of a stage that several compute together; all of it is stored."""
+    own = Range(across.program, ONE)
+    boxes = zip(op.axes, region, strict=True)
+    mine = tuple(own if axis is across.part else box for axis, box in boxes)
+    return mine, tuple(Range(ZERO, extent) for extent in op.shape)
 
 
 def _folded(bounds: StageBounds, op: ComputeOp, folds: tuple[int | None, ...]) -> StageBounds:

@@ -1,4 +1,5 @@
-"""Several stages in one kernel: compute_with, compute_last."""
+"""Several stages in one kernel: compute_with, compute_last; several programs for one stage:
+compute_across."""
 
 from __future__ import annotations
 
@@ -85,3 +86,39 @@ class TogetherMethods(StageHandle):
         shown = (("", StageName(self.name)), ("leader", StageName(target)))
         call = Call("compute_last", self.name, (StageName(target),), {}, file, line, shown)
         self._commit(call, together.compute_last(self.schedule.plan, call, target))
+
+    @primitive
+    def compute_across(self, part: Axis, program: Axis) -> None:
+        """Let the programs of a loop compute this attached stage together, each one part of it, and
+        wait for one another: rows that several programs share, in one launch.
+
+        Each program stores its part in device memory, counts itself and waits until all programs
+        that differ in `program` alone have done so; then it reads the parts of all.  What it holds
+        in registers stays there meanwhile: a row is read once.  The kernel is launched so that the
+        device refuses it unless all its programs run at the same time (a cooperative launch).
+        Several such stages that do not need each other's results share one wait.  On the CPU, where
+        nothing waits, each iteration computes all parts itself.
+
+        Args:
+            part: an axis of this stage, over the parts.
+            program: the loop of the grid, of the stage that this one is attached in, whose
+                iterations compute one part each.
+
+        Requires: this stage is attached and no reduction (`cache_read` of one passes its results
+            on).  As many programs as parts.  The grid has a constant size, small enough for the
+            device: the other loops around the place are serial and not pipelined, and neither
+            their lengths nor any condition depend on `program`.  What is read of this stage does
+            not either.  `compute_at` takes it back.
+
+        Rewrites:
+            for g in program[0], p in program[1]: for t: { for q: P[q, t] = f(q, t); S = g(P) }
+            --> s[P].compute_across(q, p)
+            for g in program[0], p in program[1]: for t:
+                P[p, t] = f(p, t)
+                meet all p at g
+                S = g(P)
+        """
+        file, line = caller(1)
+        shown = (("", StageName(self.name)), ("part", part), ("program", program))
+        call = Call("compute_across", self.name, (part, program), {}, file, line, shown)
+        self._commit(call, together.compute_across(self.schedule.plan, call, part, program))
