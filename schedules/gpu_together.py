@@ -46,6 +46,8 @@ LONG = 32768
 FEWEST, MOST = 2048, 32768
 # Parts begin at multiples of so many elements: accesses of 16 bytes stay whole.
 STEP = 64
+# Rows of a tile of what has an element for each.
+RESULTS = 32
 # Registers and warps of a processor, and the most registers of a thread.
 REGISTERS, WARPS = 65536, 64
 EACH = 255
@@ -103,7 +105,7 @@ def _fold(s: Schedule, group: Group, columns: Sequence[Axis]) -> str | None:
             return None
         if extent_of(op.reduce_axes[0]) != length or len(op.axes) > len(group.rows):
             return None
-    if group.apart or group.beside or group.regions or group.contracts:
+    if group.apart or group.regions or group.contracts:
         return None
     if len(folds) == 1:
         return folds[0]
@@ -118,17 +120,18 @@ def _fold(s: Schedule, group: Group, columns: Sequence[Axis]) -> str | None:
 
 def _share(s: Schedule, group: Group, columns: Sequence[Axis], row: _Row) -> None:
     stage = s[group.root]
-    inline_between(s, group.inner)
+    inside = group.inner
+    inline_between(s, inside)
     group.inner = [name for name in group.inner if reduce_axes(s[name])]
     held = [source for source, _ in shared_inputs(definitions(s), group, s)]
     partial = _partials(s, row)
     passed = [name for each in partial for name in _passed_on(s, each, group.inner)]
+    again = _merged_again(s, group, inside)
     turn, program = _grid(stage, group, columns, row)
     for name in reversed(group.inner):
         _at_once(s[name], stage, turn)
     for name in passed:
-        s[name].compute_at(stage, turn)
-        s[name].compute_across(s[name].op.axis[0], program)
+        s[name].compute_across(stage, turn, s[name].op.axis[0], program)
     for name in reversed(partial):
         _at_once(s[name], stage, turn)
     for source in held:
@@ -138,6 +141,39 @@ def _share(s: Schedule, group: Group, columns: Sequence[Axis], row: _Row) -> Non
             staged = s.cache_read(tensor, "local", [s[user].op for user in users])
             s[staged].compute_at(stage, turn)
     _launch(s, stage, row)
+    for name, inner in again.items():
+        _results(s[name], [s[each] for each in inner])
+
+
+def _merged_again(s: Schedule, group: Group, inside: Sequence[str]) -> dict[str, list[str]]:
+    """Let what has an element for each row merge the parts by itself, in a kernel of its own: a
+    program of a row's many would store it once more.  Returns who does, and the folds it is done
+    with, producers first."""
+    found: dict[str, list[str]] = {}
+    for name in group.beside:
+        readers, made = [name], list[str]()
+        for each in reversed(inside):
+            users = [reader for reader in readers if _reads(s, reader, each)]
+            if not users:
+                continue
+            copy = s[s.recompute(s[each].op.outputs[0], [s[user].op for user in users])].name
+            readers.append(copy)
+            if reduce_axes(s[copy]):
+                made.insert(0, copy)
+            else:
+                s[copy].compute_inline()
+        found[name] = made
+    return found
+
+
+def _results(stage: Stage, inner: Sequence[Stage]) -> None:
+    """Tiles of rows over the grid, each of which merges the parts of its rows."""
+    grid, lanes = stage.split(fused(stage, stage.op.axis), factor=RESULTS)
+    stage.bind(grid, "blockIdx.x")
+    stage.vectorize(lanes)
+    for each in reversed(inner):
+        _at_once(each, stage, grid)
+    stage.launch(num_warps=1)
 
 
 def _partials(s: Schedule, row: _Row) -> list[str]:
@@ -155,7 +191,9 @@ def _partials(s: Schedule, row: _Row) -> list[str]:
 def _passed_on(s: Schedule, name: str, merging: Sequence[str]) -> list[str]:
     """Give what merges the parts copies of them, that all programs see."""
     users = [s[each].op for each in merging if _reads(s, each, name)]
-    return [s.cache_read(s[name].op.outputs[0], "local", users)] if users else []
+    if not users:
+        return []
+    return [s[s.cache_read(s[name].op.outputs[0], "local", users)].name]
 
 
 def _reads(s: Schedule, name: str, source: str) -> bool:

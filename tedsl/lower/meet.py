@@ -10,10 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tedsl.dtypes import DType
+from tedsl.errors import LowerError
 from tedsl.expr.integers import ZERO, constant
 from tedsl.expr.nodes import Axis
 from tedsl.ir.nodes import Buffer, Meet
 from tedsl.lower.places import Context
+from tedsl.scheduling.bounds import kernel_of
+from tedsl.scheduling.graph import loop_readers
 from tedsl.scheduling.plan import Across, Plan, StagePlan
 from tedsl.scheduling.together import grid_loops
 
@@ -23,9 +26,24 @@ Phased = tuple[int, Group]
 
 def each_by_itself(plan: Plan) -> Plan:
     """The plan in which every program computes all parts of what it would compute with others:
-    threads that run when they can must not wait for one another."""
+    threads that run when they can must not wait for one another.
+
+    Raises:
+        LowerError: other kernels read such a stage.
+    """
     if all(stage.across is None for stage in plan.stages):
         return plan
+    for stage in plan.stages:
+        here = kernel_of(plan, stage)
+        for reader in loop_readers(plan, stage.op) if stage.across is not None else ():
+            if kernel_of(plan, reader) is not here:
+                raise LowerError(
+                    f"{stage.name} is computed across the programs of {here.name}, and "
+                    f"{reader.name} reads it in another kernel: on the CPU no program waits for "
+                    "others, and each has a copy of its own",
+                    subject=f"compute_across({stage.name})",
+                    hint=f"compute {reader.name} in {here.name}, or build for a GPU",
+                )
     return replace(plan, stages=tuple(replace(stage, across=None) for stage in plan.stages))
 
 

@@ -136,10 +136,13 @@ def infer(plan: Plan, only: frozenset[str] | None = None) -> Bounds:
         if not isinstance(stage.op, ComputeOp) or (only is not None and stage.name not in only):
             continue
         facts = _loop_facts(plan, stage, found, sizes)
-        if stage.attach.online:  # which readers in other kernels may have
-            region, stored = _online_regions(plan, stage, readers[stage.name], found, facts)
+        users = readers[stage.name]
+        if stage.across is not None:  # as online stages, it may have readers in other kernels
+            users = [each for each in users if _in_kernel(plan, each[0], stage)]
+        if stage.attach.online:
+            region, stored = _online_regions(plan, stage, users, found, facts)
         else:
-            region = stored = _region(plan, stage, readers[stage.name], found, facts)
+            region = stored = _region(plan, stage, users, found, facts)
         folds: tuple[int | None, ...] = ()
         if stage.kept is not None:
             readings = readers[stage.name]
@@ -149,6 +152,10 @@ def infer(plan: Plan, only: frozenset[str] | None = None) -> Bounds:
         bounds = _stage_bounds(plan, stage, stage.op, region, stored, found, facts)
         found[stage.name] = _folded(bounds, stage.op, folds) if any(folds) else bounds
     return Bounds(found)
+
+
+def _in_kernel(plan: Plan, reader: StagePlan, stage: StagePlan) -> bool:
+    return kernel_of(plan, reader) is kernel_of(plan, stage)
 
 
 def loops_between(plan: Plan, stage: StagePlan) -> tuple[Axis, ...]:
@@ -317,7 +324,7 @@ def _online_regions(
 
 
 def covered(plan: Plan, stage: StagePlan, bounds: Bounds) -> tuple[Range, ...]:
-    """The box of an online stage that the readers in its kernel read in all iterations together."""
+    """The box of a stage that the readers in its kernel read in all iterations together."""
     host = plan.stage(stage.attach.stage)
     inside = [
         (reader, read)

@@ -19,7 +19,7 @@ import struct
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -338,13 +338,14 @@ class Turns:
 
     running: Turns | None = None
 
-    def __init__(self, builder: Any, places: list[tuple[int, int, int]]) -> None:
+    def __init__(self, builder: Any, places: Sequence[tuple[int, ...]]) -> None:
         self._builder = builder
         self._places = places
         self._turn = [threading.Event() for _ in places]
         self._left = list(range(len(places)))
         self._current = 0
         self._failed: list[BaseException] = []
+        self._failure: type[Exception] = importlib.import_module("triton").InterpreterError
 
     def run(self, program: Callable[[], object]) -> None:
         """Run `program` in every place.
@@ -379,7 +380,7 @@ class Turns:
         try:
             self._take(number)
             program()
-        except Exception as error:  # noqa: BLE001  raised again in the thread that asked
+        except (*FAILURES, self._failure) as error:
             self._failed.append(error)
         place = self._left.index(number)
         self._left.remove(number)
@@ -416,9 +417,9 @@ def _launch_together(kernel: Any, grid: tuple[int, ...], given: list[Any]) -> No
     builder, program = module.interpreter_builder, kernel.rewrite()
     scope = module._patch_lang(program)
     try:
-        args = list(map(module._implicit_cvt, given))
+        args: list[Any] = [module._implicit_cvt(arg) for arg in given]
         builder.set_grid_dim(*grid)
-        places = [tuple(map(int, place)) for place in np.ndindex(*grid)]
+        places = list(np.ndindex(*grid))
         Turns(builder, places).run(lambda: program(*args))
     finally:
         scope.restore()

@@ -19,10 +19,11 @@ from tedsl.expr.nodes import Axis
 from tedsl.expr.printer import print_expr
 from tedsl.expr.tensor import ComputeOp
 from tedsl.expr.visit import axes_of
-from tedsl.scheduling.bounds import Bounds, infer
+from tedsl.index.prove import equal
+from tedsl.scheduling.bounds import Bounds, covered, infer, kernel_of
 from tedsl.scheduling.call import Call
 from tedsl.scheduling.checks.stages import Problem
-from tedsl.scheduling.graph import is_reduction
+from tedsl.scheduling.graph import is_reduction, loop_readers
 from tedsl.scheduling.inline import inline_stages
 from tedsl.scheduling.names import labels
 from tedsl.scheduling.plan import Across, AttachKind, Plan, StagePlan
@@ -49,8 +50,10 @@ def across_problem(plan: Plan) -> tuple[StagePlan, Problem] | None:
     for stage, _ in found:
         now = shown.stage(stage.name)
         if now.across is not None:
-            problem = _size_problem(shown, bounds, now, now.across) or _meeting_problem(
-                shown, bounds, now, now.across
+            problem = (
+                _size_problem(shown, bounds, now, now.across)
+                or _meeting_problem(shown, bounds, now, now.across)
+                or _whole_problem(shown, bounds, now, now.across)
             )
             if problem is not None:
                 return stage, problem
@@ -79,8 +82,8 @@ def refuse_across(before: Plan, call: Call, stage: StagePlan, problem: Problem) 
     return call.refuse(
         before,
         f"{stage.name} is computed across programs: {problem.reason}",
-        hint=f"first call compute_at for s[{stage.name}], which takes that back, and "
-        "compute_across again afterwards",
+        hint=f"first call s[{stage.name}].compute_root(), or compute_at, which takes that back, "
+        "and compute_across again afterwards",
     )
 
 
@@ -88,14 +91,12 @@ def _stage_problem(plan: Plan, stage: StagePlan, across: Across) -> Problem | No
     name = stage.name
     if stage.attach.kind is not AttachKind.AT or stage.attach.online:
         return Problem(
-            f"{name} is not computed inside a loop of its reader",
-            f"first call s[{name}].compute_at with a loop inside the grid",
+            f"{name} is not computed inside a loop of its reader", f"call s[{name}].compute_at"
         )
     if not isinstance(stage.op, ComputeOp) or is_reduction(stage.op):
         return Problem(
             f"{name} is a reduction, whose accumulators are registers of one program",
-            "pass on its results: c = s.cache_read(..., 'local', readers), compute_at and "
-            "compute_across of s[c]",
+            "pass on its results: c = s.cache_read(..., 'local', readers), s[c].compute_across",
         )
     if role(plan, stage.op) is not None or scan_of(plan, stage.op):
         return Problem(f"{name} belongs to a scan", "name a stage outside scans")
@@ -153,6 +154,24 @@ def _host_problem(plan: Plan, stage: StagePlan, across: Across) -> Problem | Non
         if mark.cuts.points and axis in frozenset(grid):
             return Problem(
                 f"{known[axis]} of {host.name} runs in parts", "take back loop_partition"
+            )
+    return None
+
+
+def _whole_problem(plan: Plan, bounds: Bounds, stage: StagePlan, across: Across) -> Problem | None:
+    """Where other kernels read the stage, its own computes all of it."""
+    here = kernel_of(plan, stage)
+    others = [r for r in loop_readers(plan, stage.op) if kernel_of(plan, r) is not here]
+    if not others or not isinstance(stage.op, ComputeOp):
+        return None
+    sizes = zip(stage.op.axes, covered(plan, stage, bounds), stage.op.shape, strict=True)
+    for axis, box, size in sizes:
+        whole = constant(box.min) == 0 and equal(box.extent, size, bounds[stage.name].facts)
+        if axis is not across.part and not whole:
+            return Problem(
+                f"{others[0].name} reads all of {stage.name} in a kernel of its own, and the "
+                f"programs of {here.name} are not known to compute all of it along {axis.name}",
+                f"give {others[0].name} another source, or compute it in {here.name}",
             )
     return None
 
@@ -216,7 +235,8 @@ def _meeting_problem(
                 "and the others would wait for them forever",
                 f"split so that {name} has work in each iteration",
             )
-    for axis, box in zip(stage.op.axes, bounds[stage.name].region, strict=True):
+    axes = stage.op.axes if isinstance(stage.op, ComputeOp) else ()
+    for axis, box in zip(axes, bounds[stage.name].region, strict=True):
         if axis is not across.part and program in axes_of(box.min, box.extent):
             return Problem(
                 f"the programs of {name} do not read the same elements of {stage.name} along "

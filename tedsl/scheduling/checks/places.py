@@ -200,11 +200,10 @@ def _reader_problem(plan: Plan, stage: StagePlan, target: StagePlan, axis: Axis)
             return rank[own] >= at
         if _in_shared_loop(plan, reader, around or {}, target, axis):
             return True
-        if not stage.attach.online:
-            return False
-        return _beside(plan, reader, target) or kernel_of(plan, reader) is not kernel_of(
-            plan, target
-        )
+        elsewhere = kernel_of(plan, reader) is not kernel_of(plan, target)
+        if stage.across is not None:
+            return elsewhere  # in memory, all of it: see `across`
+        return stage.attach.online and (elsewhere or _beside(plan, reader, target))
 
     if not readers and not is_output(plan, stage.op) and role(plan, stage.op) is None:
         return Problem(

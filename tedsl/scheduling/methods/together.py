@@ -88,9 +88,11 @@ class TogetherMethods(StageHandle):
         self._commit(call, together.compute_last(self.schedule.plan, call, target))
 
     @primitive
-    def compute_across(self, part: Axis, program: Axis) -> None:
-        """Let the programs of a loop compute this attached stage together, each one part of it, and
-        wait for one another: rows that several programs share, in one launch.
+    def compute_across(
+        self, stage: Stage | Tensor | Operation | str, axis: Axis, part: Axis, program: Axis
+    ) -> None:
+        """Compute this stage inside a loop of another, each part of it by one of the programs of
+        that one, which wait for one another: rows that several programs share, in one launch.
 
         Each program stores its part in device memory, counts itself and waits until all programs
         that differ in `program` alone have done so; then it reads the parts of all.  What it holds
@@ -100,25 +102,30 @@ class TogetherMethods(StageHandle):
         nothing waits, each iteration computes all parts itself.
 
         Args:
+            stage: the stage in whose loop it is computed, as for `compute_at`; its programs run.
+            axis: a loop of it, inside those of the grid.
             part: an axis of this stage, over the parts.
-            program: the loop of the grid, of the stage that this one is attached in, whose
-                iterations compute one part each.
+            program: the loop of the grid whose iterations compute one part each.
 
-        Requires: this stage is attached and no reduction (`cache_read` of one passes its results
-            on).  As many programs as parts.  The grid has a constant size, small enough for the
-            device: the other loops around the place are serial and not pipelined, and neither
-            their lengths nor any condition depend on `program`.  What is read of this stage does
-            not either.  `compute_at` takes it back.
+        Requires: as for `compute_at`, but that other kernels may read this stage where all of it is
+            computed.  It is no reduction (`cache_read` of one passes its results on).  As many
+            programs as parts.  The grid has a constant size, small enough for the device: the other
+            loops around the place are serial and not pipelined, and neither their lengths nor any
+            condition depend on `program`.  What is read of this stage does not either.
 
         Rewrites:
-            for g in program[0], p in program[1]: for t: { for q: P[q, t] = f(q, t); S = g(P) }
-            --> s[P].compute_across(q, p)
+            for g in program[0], p in program[1]: for t: S[t, p] = f(P[:, t])
+            --> s[P].compute_across(s[S], t, q, p)
             for g in program[0], p in program[1]: for t:
                 P[p, t] = f(p, t)
                 meet all p at g
-                S = g(P)
+                S[t, p] = f(P[:, t])
         """
         file, line = caller(1)
-        shown = (("", StageName(self.name)), ("part", part), ("program", program))
-        call = Call("compute_across", self.name, (part, program), {}, file, line, shown)
-        self._commit(call, together.compute_across(self.schedule.plan, call, part, program))
+        target = self.schedule.resolve(stage, "compute_across", (file, line))
+        args = (StageName(target), axis, part, program)
+        shown = (("", StageName(self.name)), ("at", axis), ("part", part), ("program", program))
+        call = Call("compute_across", self.name, args, {}, file, line, shown)
+        self._commit(
+            call, together.compute_across(self.schedule.plan, call, target, axis, part, program)
+        )

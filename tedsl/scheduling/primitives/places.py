@@ -54,6 +54,14 @@ def _require_not_output(plan: Plan, call: Call, stage: StagePlan) -> None:
 
 def compute_at(plan: Plan, call: Call, target: str, axis: object) -> Plan:
     """The stage is computed inside a loop of `target`, only as much as is read there."""
+    after = plan.with_stage(placed(plan, call, target, axis))
+    require_places(plan, call, after)
+    require_all_lanes(plan, call, after, call.stage)
+    return after
+
+
+def placed(plan: Plan, call: Call, target: str, axis: object) -> StagePlan:
+    """The stage, attached at a loop of `target`, whether its readers are inside or not."""
     stage, _ = computed_stage(plan, call, call.stage)
     _require_not_output(plan, call, stage)
     require_not_read_whole(plan, call, stage)
@@ -70,10 +78,7 @@ def compute_at(plan: Plan, call: Call, target: str, axis: object) -> Plan:
     loop = leaf(plan, call, host, axis)
     scope = Scope.LOCAL if stage.scope is Scope.GLOBAL else stage.scope
     attach = Attach(AttachKind.AT, target, loop)
-    after = plan.with_stage(replace(apart(stage), attach=attach, scope=scope))
-    require_places(plan, call, after)
-    require_all_lanes(plan, call, after, stage.name)
-    return after
+    return replace(apart(stage), attach=attach, scope=scope)
 
 
 def compute_inline(plan: Plan, call: Call) -> Plan:

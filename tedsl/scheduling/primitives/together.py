@@ -7,7 +7,7 @@ from dataclasses import replace
 from tedsl.ir.nodes import LoopKind
 from tedsl.scheduling.call import Call
 from tedsl.scheduling.checks.across import across_problem, refuse_across
-from tedsl.scheduling.checks.arguments import computed_stage, leaf, looped_stage
+from tedsl.scheduling.checks.arguments import leaf, looped_stage
 from tedsl.scheduling.checks.last import last_problem, refuse_last
 from tedsl.scheduling.checks.places import require_places
 from tedsl.scheduling.checks.together import (
@@ -16,7 +16,8 @@ from tedsl.scheduling.checks.together import (
     require_joins,
     require_no_followers,
 )
-from tedsl.scheduling.plan import Across, AttachKind, Join, Plan
+from tedsl.scheduling.plan import Across, Join, Plan
+from tedsl.scheduling.primitives.places import placed
 from tedsl.scheduling.together import shared_loops
 
 
@@ -59,19 +60,16 @@ def compute_last(plan: Plan, call: Call, target: str) -> Plan:
     return after
 
 
-def compute_across(plan: Plan, call: Call, part: object, program: object) -> Plan:
+def compute_across(
+    plan: Plan, call: Call, target: str, axis: object, part: object, program: object
+) -> Plan:
     """programs p: { for q: P[q] = f(q); S = g(P) }
     -->  programs p: { P[p] = f(p); wait for all p; S = g(P) }"""
-    stage, _ = computed_stage(plan, call, call.stage)
-    if stage.attach.kind is not AttachKind.AT:
-        raise call.refuse(
-            plan,
-            f"{stage.name} is not computed inside a loop of its reader",
-            hint=f"first call s[{stage.name}].compute_at with a loop inside the grid",
-        )
-    host = looped_stage(plan, call, stage.attach.stage)
+    stage = placed(plan, call, target, axis)
+    host = looped_stage(plan, call, target)
     across = Across(leaf(plan, call, stage, part), leaf(plan, call, host, program))
     after = plan.with_stage(replace(stage, across=across))
+    require_places(plan, call, after)
     found = across_problem(after)
     if found is not None:
         raise refuse_across(plan, call, *found)
