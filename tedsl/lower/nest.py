@@ -168,7 +168,8 @@ def _within_kernel(
 
 
 def _under(context: Context, version: Version) -> Context:
-    """The context of one version of a kernel: its attached stages have registers of their own."""
+    """The context of one version of a kernel: its attached stages have registers of their own, and
+    what its programs pass on lies where that of all versions does."""
     other = replace(
         context,
         bounds=version.bounds,
@@ -181,7 +182,7 @@ def _under(context: Context, version: Version) -> Context:
     other.attached = partial(_with_children, other)
     for stage in context.plan.stages:
         attached = stage.attach.kind is AttachKind.AT and stage.name in version.stages
-        if attached and not _is_workspace(context, stage):
+        if attached and stage.across is None and not _is_workspace(context, stage):
             _place(other, stage)
     other.exports = dict(context.exports)  # in memory, which all versions share
     for tensor, home in context.aliases.items():
