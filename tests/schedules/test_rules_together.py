@@ -52,7 +52,7 @@ def of_three(a: int, b: int, n: int) -> Tensor:
     x = c.p(a, b, n)
     k = te.reduce_axis((0, n), "k")
     z = te.compute((a, b), lambda i, j: te.max(x[i, j, k], axis=k), name="z")
-    return te.compute((a, b, n), lambda i, j, l: x[i, j, l] - z[i, j], name="y")
+    return te.compute((a, b, n), lambda i, j, h: x[i, j, h] - z[i, j], name="y")
 
 
 def slopes(m: int, n: int) -> list[Tensor]:
@@ -151,6 +151,5 @@ def test_no_more_programs_than_a_processor_takes() -> None:
         grid = spec.grid_for({})
         assert grid[0] * grid[1] <= resident * PROCESSORS
         assert resident * spec.num_warps * 32 <= 2048
-        assert (spec.launch.maxnreg or 255) * spec.num_warps * 32 * resident <= 65536 or not (
-            spec.launch.maxnreg
-        )
+        most = spec.launch.maxnreg or 255
+        assert most * spec.num_warps * 32 * resident <= 65536, "registers of a processor"
