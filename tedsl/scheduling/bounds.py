@@ -136,9 +136,7 @@ def infer(plan: Plan, only: frozenset[str] | None = None) -> Bounds:
         if not isinstance(stage.op, ComputeOp) or (only is not None and stage.name not in only):
             continue
         facts = _loop_facts(plan, stage, found, sizes)
-        users = readers[stage.name]
-        if stage.across is not None:  # as online stages, it may have readers in other kernels
-            users = [each for each in users if _in_kernel(plan, each[0], stage)]
+        users = _users(plan, stage, readers[stage.name])
         if stage.attach.online:
             region, stored = _online_regions(plan, stage, users, found, facts)
         else:
@@ -154,8 +152,15 @@ def infer(plan: Plan, only: frozenset[str] | None = None) -> Bounds:
     return Bounds(found)
 
 
-def _in_kernel(plan: Plan, reader: StagePlan, stage: StagePlan) -> bool:
-    return kernel_of(plan, reader) is kernel_of(plan, stage)
+def _users(
+    plan: Plan, stage: StagePlan, readers: Sequence[tuple[StagePlan, TensorRead]]
+) -> list[tuple[StagePlan, TensorRead]]:
+    """The readers that decide what is computed at a time: what programs compute together may also
+    have readers in other kernels."""
+    if stage.across is None:
+        return list(readers)
+    here = kernel_of(plan, stage)
+    return [(reader, read) for reader, read in readers if kernel_of(plan, reader) is here]
 
 
 def loops_between(plan: Plan, stage: StagePlan) -> tuple[Axis, ...]:
@@ -339,7 +344,7 @@ def region_inside(
 ) -> tuple[Expr, ...]:
     """How much of an attached stage all its readers read while only the loops `around` stand
     still."""
-    readers = _readers(plan)[stage.name]
+    readers = _users(plan, stage, _readers(plan)[stage.name])
     facts = _loop_facts(plan, stage, bounds.stages, plan_facts(plan))
     return tuple(box.extent for box in _region(plan, stage, readers, bounds.stages, facts, around))
 
