@@ -193,7 +193,7 @@ def compute_last(draw: Draw, s: Schedule, stage: Stage) -> None:
     read = {tensor.op for tensor in tensors_read(stage.op)}
     near = [o for o in s.stages if o.op in read and isinstance(o.op, ComputeOp)]
     others = [o for o in s.stages if isinstance(o.op, ComputeOp)]
-    call(s, stage.compute_last, draw(st.sampled_from(near or others)))
+    call(s, stage.compute_last, draw(st.sampled_from(near or others or [stage])))
 
 
 def compute_across(draw: Draw, s: Schedule, stage: Stage) -> None:

@@ -138,8 +138,10 @@ def test_a_row_is_read_once(arch: str) -> None:
     assert info.stack == 0, "nothing is spilled"
     assert info.registers is not None
     assert info.registers <= 64, "two programs of 512 threads fit"
-    order = re.findall(r"red\.global[\w.]*|ld\.global\.gpu\.acquire|bar\.sync", info.ptx)
-    count = order.index("red.global.gpu.release.add.u32")
+    order = re.findall(
+        r"(?:red|atom)\.global\.gpu\.release\.add|ld\.global\.gpu\.acquire|bar\.sync", info.ptx
+    )
+    (count,) = [n for n, each in enumerate(order) if each.endswith(".release.add")]
     assert order[count - 1] == "bar.sync", "the stores of all threads are behind it"
     assert order[order.index("ld.global.gpu.acquire") + 1] == "bar.sync"
 
