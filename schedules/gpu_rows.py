@@ -2,7 +2,7 @@
 
 A program takes some neighbouring rows: whole rows in one tile where they fit into registers, else
 it loops over pieces of them, in one pass for all reductions where one can follow the other.  Parts
-of long rows can be programs of their own, which a second kernel merges.
+of long rows can be programs of their own, which a second kernel merges, or wait for each other.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from tedsl.schedules.gpu_lanes import (
 )
 from tedsl.schedules.gpu_parts import split_chain
 from tedsl.schedules.gpu_tiles import bind_all, pick_warps, staying
+from tedsl.schedules.gpu_together import share_rows
 from tedsl.schedules.loops import fused
 from tedsl.scheduling.plan import AttachKind
 from tedsl.scheduling.schedule import Schedule
@@ -122,6 +123,8 @@ def reduce_rows(s: Schedule, group: Group) -> None:
     length = shape.length
     fewest = 1 if crossed is None else CROSSED_ROWS[0]
     most = MAX_SINGLE if _single(view, group, columns) else MAX_TILE
+    if crossed is None and free and share_rows(s, group, columns):
+        return
     whole = free and length is not None and length * fewest <= most
     # What only reads a row once has no use for all of it at hand, nor do threads without room.
     limit = MAX_TILE if columns else LOOPED - 1

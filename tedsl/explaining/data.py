@@ -35,6 +35,7 @@ class Way(StrEnum):
     ATTACHED = "attached"
     WITH = "with"
     LAST = "last"
+    ACROSS = "across"
     ONLINE = "online"
     SPLIT = "split"
     CACHED = "cached"

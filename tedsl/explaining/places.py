@@ -67,6 +67,9 @@ def _place(plan: Plan, stage: StagePlan, maker: str, factor: float) -> StagePlac
         return StagePlace(stage.name, Way.WITH, stage.join.stage, factor)
     if stage.last_of:
         return StagePlace(stage.name, Way.LAST, stage.last_of, factor)
+    if stage.across is not None:
+        over = axis_text(plan, stage.across.program)
+        return StagePlace(stage.name, Way.ACROSS, over, factor)
     if maker in SPLITTING:
         return StagePlace(stage.name, Way.SPLIT, at, factor)
     if maker in CACHING and attach.kind is AttachKind.AT:

@@ -89,6 +89,7 @@ def stage_text(stage: StagePlace) -> str:
         Way.ONLINE: " along ",
         Way.WITH: " ",
         Way.LAST: " of ",
+        Way.ACROSS: " programs ",
         Way.INLINED: " into ",
     }
     notes: list[str] = []

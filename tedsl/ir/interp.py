@@ -33,6 +33,7 @@ from tedsl.ir.evaluate import (
     check_places,
     shape,
 )
+from tedsl.ir.meet import Compile, meets, run_meeting
 from tedsl.ir.nodes import (
     Accumulate,
     Allocate,
@@ -43,6 +44,7 @@ from tedsl.ir.nodes import (
     Func,
     Guard,
     HostCall,
+    Meet,
     Module,
     Seq,
     Stmt,
@@ -165,8 +167,10 @@ def _compile(stmt: Stmt, layout: Layout) -> Run:
             return _guard(_scalar(condition, layout), _compile(body, layout))
         case Finish() as finish:
             return _finish(finish, layout)
+        case Meet():
+            raise InternalError("programs meet in a statement that is run by one")
         case Allocate(buffer=buffer, body=body):
-            return _allocate(buffer, layout, _compile(body, layout))
+            return _seq([_allocation(buffer, layout), _compile(body, layout)])
         case Store() as store:
             return _store(replace(store, call=None), layout)  # an intrinsic does what it declares
         case Accumulate() as accumulate:
@@ -237,8 +241,18 @@ def _loop(loop: For, layout: Layout) -> Run:
 
 
 def _version(func: Func, layout: Layout) -> Run:
-    body = _compile(func.body, layout)
+    waits = meets(func.body)
+    body = run_meeting(func, _compiler(layout)) if waits else _compile(func.body, layout)
     return body if func.when is None else _guard(_scalar(func.when, layout), body)
+
+
+def _compiler(layout: Layout) -> Compile:
+    return Compile(
+        layout,
+        lambda stmt: _compile(stmt, layout),
+        lambda expr: _scalar(expr, layout),
+        lambda node: _allocation(node.buffer, layout),
+    )
 
 
 def _guard(condition: Eval, body: Run) -> Run:
@@ -266,12 +280,11 @@ def _finish(stmt: Finish, layout: Layout) -> Run:
     return run
 
 
-def _allocate(buffer: Buffer, layout: Layout, body: Run) -> Run:
+def _allocation(buffer: Buffer, layout: Layout) -> Run:
     cell, extents = layout.memory(buffer), _extents(buffer.shape, layout)
 
     def run(env: Env) -> None:
         env[cell] = Memory.fresh(buffer, _constant_shape(extents, env))
-        body(env)
 
     return run
 

@@ -288,6 +288,22 @@ class Finish(Stmt):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Meet(Stmt):
+    """Wait until `count` programs, this one among them, have come here for one element of
+    `counter`, each as often as this one.
+
+    Behind it each of them sees all that the others stored before they came.
+    Requires: all of them run at the same time; whether and how often a program comes here depends
+    on no program axis that `indices` do not name; `counter` is one of the module's; `count`
+    programs have the same `indices`.
+    """
+
+    counter: Buffer
+    indices: tuple[Expr, ...]
+    count: Expr
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class HostCall(Stmt):
     """`outputs = meaning(inputs)` on whole buffers, between kernels.
 
@@ -367,7 +383,8 @@ class Repeat:
 class Module:
     """Kernels in launch order.  `workspaces` are GLOBAL buffers that live only during a call.
 
-    `counters` are GLOBAL int32 buffers of `Finish` statements, 0 before and after each kernel.
+    `counters` are GLOBAL int32 buffers of `Finish` and `Meet` statements, 0 before and after each
+    kernel.
     `repeats` are groups of kernels that are launched again and again, in order; none overlap.
     `promises` are conditions on `sizes` that hold at every call, needed by a kernel or not.
     """

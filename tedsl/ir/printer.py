@@ -24,6 +24,7 @@ from tedsl.ir.nodes import (
     Launch,
     Load,
     LoopKind,
+    Meet,
     Module,
     Precision,
     Seq,
@@ -145,6 +146,9 @@ def _stmt_lines(stmt: Stmt, namer: Namer) -> list[str]:
             place = f"{namer.name(counter)}{_indices(indices, namer)}"
             head = f"last of {_expr(count, namer)} at {place}:"
             return [head, *_indent(_stmt_lines(body, namer))]
+        case Meet(counter=counter, indices=indices, count=count):
+            place = f"{namer.name(counter)}{_indices(indices, namer)}"
+            return [f"meet {_expr(count, namer)} at {place}"]
         case Allocate(buffer=buffer, body=body):
             name, _, rest = _declaration(buffer, namer).partition(": ")
             return [f"alloc {name}: {buffer.scope} {rest}", *_stmt_lines(body, namer)]

@@ -40,6 +40,7 @@ from tedsl.ir.nodes import (
     Level,
     Load,
     LoopKind,
+    Meet,
     Module,
     Scope,
     Seq,
@@ -55,8 +56,9 @@ from tedsl.ir.visit import closed, own_exprs, tile_axes, walk_stmts
 @dataclass(frozen=True, slots=True)
 class _Scope:
     """What is bound at one point of the walk.  `at_once` are the loops around it whose iterations
-    run at the same time, each with the buffers that they share.  `counters` are those of the
-    module; `always` where every program comes, once."""
+    run at the same time, each with the buffers that they share, `programs` all such loops.
+    `counters` are those of the module; `always` where every program comes, once; `deciding` is what
+    else decides that."""
 
     func: str
     level: Level
@@ -66,6 +68,8 @@ class _Scope:
     at_once: tuple[tuple[Axis, frozenset[Buffer]], ...] = ()
     counters: frozenset[Buffer] = frozenset()
     always: bool = True
+    programs: tuple[Axis, ...] = ()
+    deciding: frozenset[Expr] = frozenset()
 
     def fail(self, rule: str, stmt: Stmt | None, expr: Expr | None = None) -> InternalError:
         facts = [("level", str(self.level))]
@@ -83,7 +87,7 @@ def verify(ir: Module | Func, level: Level) -> None:
         InternalError: naming the rule, the node and the statement.
     """
     if isinstance(ir, Func):
-        counters = (s.counter for s in walk_stmts(ir.body) if isinstance(s, Finish))
+        counters = (s.counter for s in walk_stmts(ir.body) if isinstance(s, (Finish, Meet)))
         _verify_func(ir, level, frozenset(counters))
         return
     known = {*ir.inputs, *ir.outputs, *ir.workspaces, *ir.counters}
@@ -151,17 +155,23 @@ def _check_stmt(stmt: Stmt, scope: _Scope, bound: set[Axis]) -> None:
             inside = _inner(scope, axes=(loop.axis,))
             if loop.kind in (LoopKind.PARALLEL, LoopKind.PROGRAM):
                 shared = (*scope.at_once, (loop.axis, scope.buffers))
-                inside = replace(inside, at_once=shared)
+                running = (*scope.programs, loop.axis)
+                inside = replace(inside, at_once=shared, programs=running)
             else:
-                inside = replace(inside, always=False)
+                deciding = scope.deciding.union(variables(loop.start, loop.end))
+                inside = replace(inside, always=False, deciding=deciding)
             _check_stmt(loop.body, inside, bound)
         case Guard(condition=condition, body=body):
             _check_expr(condition, scope, stmt)
             if condition.dtype is not DType.bool:
                 raise scope.fail("the condition of a guard is not bool", stmt, condition)
-            _check_stmt(body, replace(_pinned(condition, scope), always=False), bound)
+            deciding = scope.deciding.union(variables(condition))
+            inside = replace(_pinned(condition, scope), always=False, deciding=deciding)
+            _check_stmt(body, inside, bound)
         case Finish() as finish:
             _check_stmt(finish.body, _finishing(finish, scope), bound)
+        case Meet() as meet:
+            _check_meet(meet, scope)
         case Allocate(buffer=buffer, body=body):
             _check_allocate(buffer, scope, stmt)
             _check_stmt(body, _inner(scope, buffers=(buffer,)), bound)
@@ -193,20 +203,39 @@ def _pinned(condition: Expr, scope: _Scope) -> _Scope:
 def _finishing(finish: Finish, scope: _Scope) -> _Scope:
     """The scope of what the last program does: axes that tell it from the others are not known
     there, and iterations of the others do not run."""
-    counter = finish.counter
     if not scope.always:
         raise scope.fail("a program may come to a finish not at all, or again and again", finish)
-    if counter not in scope.counters or counter.dtype is not DType.int32:
-        raise scope.fail(f"{counter.name!r} is no counter", finish)
-    _check_access(counter, finish.indices, replace(scope, buffers=scope.counters), finish)
-    for expr in own_exprs(finish):
-        _check_expr(expr, scope, finish)
+    _check_counter(finish, scope)
     if not finish.count.dtype.is_integer:
         raise scope.fail("the count of a finish is not an integer", finish, finish.count)
     known = set(variables(*finish.indices))
     kept = tuple(pair for pair in scope.at_once if pair[0] in known)
     axes = scope.axes - {axis for axis, _ in scope.at_once if axis not in known}
     return replace(scope, axes=axes, at_once=kept, always=False)
+
+
+def _check_counter(stmt: Finish | Meet, scope: _Scope) -> None:
+    counter = stmt.counter
+    if counter not in scope.counters or counter.dtype is not DType.int32:
+        raise scope.fail(f"{counter.name!r} is no counter", stmt)
+    _check_access(counter, stmt.indices, replace(scope, buffers=scope.counters), stmt)
+    for expr in own_exprs(stmt):
+        _check_expr(expr, scope, stmt)
+
+
+def _check_meet(meet: Meet, scope: _Scope) -> None:
+    """The programs that meet differ in the axes that the indices do not name: no such axis decides
+    whether they come."""
+    _check_counter(meet, scope)
+    if not meet.count.dtype.is_integer:
+        raise scope.fail("the count of a meeting is not an integer", meet, meet.count)
+    named = set(variables(*meet.indices))
+    apart = [axis for axis in scope.programs if axis not in named]
+    if not apart:
+        raise scope.fail("every program meets itself alone", meet)
+    for axis in apart:
+        if axis in scope.deciding:
+            raise scope.fail(f"only some iterations of {axis.name!r} come to a meeting", meet)
 
 
 def _check_loop(loop: For, scope: _Scope) -> None:

@@ -23,6 +23,7 @@ from tedsl.ir.nodes import (
     Guard,
     HostCall,
     Load,
+    Meet,
     Seq,
     Stmt,
     Store,
@@ -30,8 +31,8 @@ from tedsl.ir.nodes import (
     TileAxis,
 )
 
-AnyStmt = Seq | For | Guard | Allocate | Finish | Store | Accumulate | Dot | HostCall
-_STMTS = (Seq, For, Guard, Allocate, Finish, Store, Accumulate, Dot, HostCall)
+AnyStmt = Seq | For | Guard | Allocate | Finish | Meet | Store | Accumulate | Dot | HostCall
+_STMTS = (Seq, For, Guard, Allocate, Finish, Meet, Store, Accumulate, Dot, HostCall)
 
 
 def closed(stmt: Stmt) -> AnyStmt:
@@ -49,7 +50,7 @@ def sub_stmts(stmt: Stmt) -> tuple[Stmt, ...]:
             return stmts
         case For(body=body) | Guard(body=body) | Allocate(body=body) | Finish(body=body):
             return (body,)
-        case Store() | Accumulate() | Dot() | HostCall():
+        case Meet() | Store() | Accumulate() | Dot() | HostCall():
             return ()
         case _ as never:
             assert_never(never)
@@ -75,7 +76,7 @@ def own_exprs(stmt: Stmt) -> tuple[Expr, ...]:
             return (start, end, *cuts)
         case Guard(condition=condition):
             return (condition,)
-        case Finish(indices=indices, count=count):
+        case Finish(indices=indices, count=count) | Meet(indices=indices, count=count):
             return (*indices, count)
         case Store(indices=indices, value=value, mask=mask, call=call):
             return (*indices, value, *_optional(mask), *_operands(call))
@@ -110,7 +111,7 @@ def map_sub_stmts(stmt: Stmt, fn: Callable[[Stmt], Stmt]) -> Stmt:
         case (For() | Guard() | Allocate() | Finish()) as node:
             body = fn(node.body)
             return node if body is node.body else replace(node, body=body)
-        case Store() | Accumulate() | Dot() | HostCall():
+        case Meet() | Store() | Accumulate() | Dot() | HostCall():
             return stmt
         case _ as never:
             assert_never(never)
@@ -133,7 +134,7 @@ def with_exprs(stmt: Stmt, exprs: tuple[Expr, ...]) -> Stmt:
             return replace(node, start=exprs[0], end=exprs[1])
         case Guard() as node:
             return replace(node, condition=exprs[0])
-        case Finish() as node:
+        case (Finish() | Meet()) as node:
             return replace(node, indices=exprs[:-1], count=exprs[-1])
         case Store() as node:
             n = len(node.indices)
@@ -209,7 +210,7 @@ def map_buffers(stmt: Stmt, mapping: Mapping[Buffer, Buffer]) -> Stmt:
         match node:
             case Store(buffer=b) | Dot(buffer=b) | Allocate(buffer=b) if b in mapping:
                 return replace(node, buffer=mapping[b])
-            case Finish(counter=counter) if counter in mapping:
+            case Finish(counter=counter) | Meet(counter=counter) if counter in mapping:
                 return replace(node, counter=mapping[counter])
             case Accumulate(buffers=buffers) if any(b in mapping for b in buffers):
                 return replace(node, buffers=tuple(mapping.get(b, b) for b in buffers))
@@ -233,7 +234,7 @@ def buffers_read(stmt: Stmt) -> tuple[Buffer, ...]:
             found.update(dict.fromkeys(node.buffers))
         elif isinstance(node, Dot):
             found[node.buffer] = None
-        elif isinstance(node, Finish):
+        elif isinstance(node, (Finish, Meet)):
             found[node.counter] = None
         elif isinstance(node, HostCall):
             found.update(dict.fromkeys(node.inputs))
@@ -245,7 +246,9 @@ def buffers_written(stmt: Stmt) -> tuple[Buffer, ...]:
     found: dict[Buffer, None] = {}
     for node in walk_stmts(stmt):
         match node:
-            case Store(buffer=buffer) | Dot(buffer=buffer) | Finish(counter=buffer):
+            case Store(buffer=buffer) | Dot(buffer=buffer):
+                found[buffer] = None
+            case Finish(counter=buffer) | Meet(counter=buffer):
                 found[buffer] = None
             case Accumulate(buffers=buffers) | HostCall(outputs=buffers):
                 found.update(dict.fromkeys(buffers))

@@ -41,6 +41,7 @@ from tedsl.ir.nodes import (
 from tedsl.ir.visit import buffers_read, buffers_written, walk_exprs
 from tedsl.ir.visit import substitute as substitute_stmt
 from tedsl.lower.finish import counter_of, finished
+from tedsl.lower.meet import meeting_counters, meetings_after
 from tedsl.lower.places import (
     Context,
     carried,
@@ -58,7 +59,7 @@ from tedsl.scheduling.bounds import Bounds, StageBounds, exported, kernel_of
 from tedsl.scheduling.checks.scans import has_own_launch
 from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
 from tedsl.scheduling.scans import inputs_of, scan_stages, step_loop, stored_as
-from tedsl.scheduling.together import in_order, running
+from tedsl.scheduling.together import in_order, in_phases, running
 
 
 def build_nests(
@@ -95,6 +96,7 @@ def build_nests(
         if stage.last_of:
             counter = counter_of(context, stage, plan.stage(stage.last_of))
             context.counters[stage.name] = counter
+    context.counters.update(meeting_counters(context))
     funcs, repeats = _funcs(context, versions or {})
     inputs = [context.buffers[tensor] for tensor in inputs_of(plan)]
     results = [context.buffers[t] for t in outputs]
@@ -102,7 +104,7 @@ def build_nests(
     known = dict.fromkeys(context.buffers.values())
     spaces = [b for b in known if b in used and b not in inputs and b not in results]
     steps = {repeat.step for repeat in repeats}
-    counters = tuple(context.counters.values())
+    counters = tuple(dict.fromkeys(context.counters.values()))
     everything = [*inputs, *results, *spaces, *counters]
     sizes = tuple(v for v in _sizes(everything, funcs, plan.assumptions) if v not in steps)
     name = "_".join(t.op.name for t in outputs)
@@ -166,7 +168,8 @@ def _within_kernel(
 
 
 def _under(context: Context, version: Version) -> Context:
-    """The context of one version of a kernel: its attached stages have registers of their own."""
+    """The context of one version of a kernel: its attached stages have registers of their own, and
+    what its programs pass on lies where that of all versions does."""
     other = replace(
         context,
         bounds=version.bounds,
@@ -179,7 +182,7 @@ def _under(context: Context, version: Version) -> Context:
     other.attached = partial(_with_children, other)
     for stage in context.plan.stages:
         attached = stage.attach.kind is AttachKind.AT and stage.name in version.stages
-        if attached and not _is_workspace(context, stage):
+        if attached and stage.across is None and not _is_workspace(context, stage):
             _place(other, stage)
     other.exports = dict(context.exports)  # in memory, which all versions share
     for tensor, home in context.aliases.items():
@@ -226,7 +229,9 @@ def _place(context: Context, stage: StagePlan) -> None:
     shapes, scope = stage.op.output_shapes, Scope.GLOBAL
     if all(tensor in context.aliases for tensor in stage.op.outputs):
         return
-    if stage.attach.kind is AttachKind.AT and _is_workspace(context, stage):
+    if stage.across is not None:
+        pass
+    elif stage.attach.kind is AttachKind.AT and _is_workspace(context, stage):
         shapes = (tuple(r.extent for r in context.bounds[stage.name].stored),) * len(shapes)
     elif stage.attach.kind is AttachKind.AT:
         shape = tuple(r.extent for r in context.bounds[stage.name].stored)
@@ -452,7 +457,11 @@ def _with_children(context: Context, axis: Axis, body: Stmt) -> Stmt:
 
     What an online stage has folded outlives the iteration: its host allocates it.
     """
-    for group in reversed(_groups(context.plan, context.children.get(axis, []))):
+    order = in_phases(context.plan, _groups(context.plan, context.children.get(axis, [])))
+    meetings = meetings_after(context, order)
+    for _, group in reversed(order):
+        if group in meetings:
+            body = Seq((meetings[group], body))
         buffers = [context.buffers[tensor] for stage in group for tensor in stage.op.outputs]
         if group[0].attach.online:
             body = Seq((reduction_of(context, group[0]).step(), body))

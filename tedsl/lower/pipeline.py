@@ -17,6 +17,7 @@ from tedsl.lower.carry import carry_states
 from tedsl.lower.cut import cut_loops
 from tedsl.lower.dots import find_dots
 from tedsl.lower.finish import in_turn
+from tedsl.lower.meet import each_by_itself
 from tedsl.lower.nest import build_nests
 from tedsl.lower.partition import partition_loops
 from tedsl.lower.registers import check_registers
@@ -102,7 +103,7 @@ def lower(plan: Plan, target: Target, *, dump: Dump | None = None, check: bool =
     if target.is_triton:
         plan = complete_for_blocks(keep_order(plan), launches)
     else:
-        plan = complete_for_loops(in_turn(plan))
+        plan = complete_for_loops(each_by_itself(in_turn(plan)))
     bounds = infer(plan)
     versions = find_versions(plan, bounds, launches, tiles=target.is_triton)
     module = choose_functions(build_nests(plan, bounds, launches, versions, starts), target)

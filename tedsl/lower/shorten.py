@@ -40,6 +40,7 @@ from tedsl.ir.nodes import (
     Guard,
     Load,
     LoopKind,
+    Meet,
     Stmt,
     Store,
 )
@@ -209,6 +210,8 @@ class _Walker:
             case Store(buffer=buffer) | Dot(buffer=buffer):
                 solved = self._solved(guards, inner, facts, True)
                 self.effects.append(_Effect(solved, False, buffer not in private))
+            case Meet():
+                self.effects.append(_Effect(self._solved(guards, inner, facts, True), False, True))
             case _:
                 for child in sub_stmts(stmt):
                     self.visit(child, inner, facts, guards, private)

@@ -38,7 +38,7 @@ from tedsl.index.interval import interval
 from tedsl.index.prove import prove
 from tedsl.index.simplify import simplify
 from tedsl.scheduling.graph import is_output, loop_readers
-from tedsl.scheduling.plan import AttachKind, Fuse, Plan, Relation, Split, StagePlan, Unit
+from tedsl.scheduling.plan import Across, AttachKind, Fuse, Plan, Relation, Split, StagePlan, Unit
 from tedsl.scheduling.sliding import Slide, slide_of
 from tedsl.scheduling.together import running, shared_loops
 
@@ -136,17 +136,31 @@ def infer(plan: Plan, only: frozenset[str] | None = None) -> Bounds:
         if not isinstance(stage.op, ComputeOp) or (only is not None and stage.name not in only):
             continue
         facts = _loop_facts(plan, stage, found, sizes)
-        if stage.attach.online:  # which readers in other kernels may have
-            region, stored = _online_regions(plan, stage, readers[stage.name], found, facts)
+        users = _users(plan, stage, readers[stage.name])
+        if stage.attach.online:
+            region, stored = _online_regions(plan, stage, users, found, facts)
         else:
-            region = stored = _region(plan, stage, readers[stage.name], found, facts)
+            region = stored = _region(plan, stage, users, found, facts)
         folds: tuple[int | None, ...] = ()
         if stage.kept is not None:
             readings = readers[stage.name]
             region, stored, folds = _kept_regions(plan, stage, region, readings, found, facts)
+        if stage.across is not None:
+            region, stored = _across_regions(stage.across, stage.op, region)
         bounds = _stage_bounds(plan, stage, stage.op, region, stored, found, facts)
         found[stage.name] = _folded(bounds, stage.op, folds) if any(folds) else bounds
     return Bounds(found)
+
+
+def _users(
+    plan: Plan, stage: StagePlan, readers: Sequence[tuple[StagePlan, TensorRead]]
+) -> list[tuple[StagePlan, TensorRead]]:
+    """The readers that decide what is computed at a time: what programs compute together may also
+    have readers in other kernels."""
+    if stage.across is None:
+        return list(readers)
+    here = kernel_of(plan, stage)
+    return [(reader, read) for reader, read in readers if kernel_of(plan, reader) is here]
 
 
 def loops_between(plan: Plan, stage: StagePlan) -> tuple[Axis, ...]:
@@ -205,6 +219,16 @@ def _kept_regions(
     window = Range(ZERO, Const(slid.window, region[slid.dimension].extent.dtype))
     stored = tuple(box if size is None else window for box, size in zip(stored, folds, strict=True))
     return slid.remaining(region), stored, folds
+
+
+def _across_regions(
+    across: Across, op: ComputeOp, region: tuple[Range, ...]
+) -> tuple[tuple[Range, ...], tuple[Range, ...]]:
+    """What one program computes of a stage that several compute together; all of it is stored."""
+    own = Range(across.program, ONE)
+    boxes = zip(op.axes, region, strict=True)
+    mine = tuple(own if axis is across.part else box for axis, box in boxes)
+    return mine, tuple(Range(ZERO, extent) for extent in op.shape)
 
 
 def _folded(bounds: StageBounds, op: ComputeOp, folds: tuple[int | None, ...]) -> StageBounds:
@@ -305,7 +329,7 @@ def _online_regions(
 
 
 def covered(plan: Plan, stage: StagePlan, bounds: Bounds) -> tuple[Range, ...]:
-    """The box of an online stage that the readers in its kernel read in all iterations together."""
+    """The box of a stage that the readers in its kernel read in all iterations together."""
     host = plan.stage(stage.attach.stage)
     inside = [
         (reader, read)
@@ -320,7 +344,7 @@ def region_inside(
 ) -> tuple[Expr, ...]:
     """How much of an attached stage all its readers read while only the loops `around` stand
     still."""
-    readers = _readers(plan)[stage.name]
+    readers = _users(plan, stage, _readers(plan)[stage.name])
     facts = _loop_facts(plan, stage, bounds.stages, plan_facts(plan))
     return tuple(box.extent for box in _region(plan, stage, readers, bounds.stages, facts, around))
 

@@ -139,6 +139,15 @@ class Kept:
     rolling: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Across:
+    """The elements of an attached stage along its axis `part` are computed by the programs of the
+    loop `program` around it, one by each."""
+
+    part: Axis
+    program: Axis
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Align:
     """Elements that follow each other along `axis` stand a multiple of `factor` plus `offset` apart
@@ -163,6 +172,7 @@ class StagePlan:
     in one indivisible step.
     `specializations` are conditions on sizes, each of one more version of the stage's kernel; the
     first that holds at a call decides.  `aligned` is how it lies in memory.
+    `across` says which programs compute it together, in memory that all of them read.
     `env` are the threads that a scan launches around its steps, by their tags.
     """
 
@@ -181,6 +191,7 @@ class StagePlan:
     kept: Kept | None = None
     env: tuple[str, ...] = ()
     last_of: str = ""
+    across: Across | None = None
 
     @property
     def root_axes(self) -> tuple[Axis, ...]:
@@ -209,6 +220,12 @@ class StagePlan:
         at_once = (LoopKind.PARALLEL, LoopKind.PROGRAM)
         reduce_loops = (a for a in self.leaf_axes if a.kind is AxisKind.REDUCE)
         return tuple(a for a in reduce_loops if self.mark(a).kind in at_once)
+
+
+def apart(stage: StagePlan) -> StagePlan:
+    """The stage by itself, as it is before a call says otherwise: run with no other, by no other's
+    programs, and stored where it is computed."""
+    return replace(stage, join=None, kept=None, last_of="", across=None)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -145,6 +145,8 @@ def _nest(
 
 def _memory(plan: Plan, stage: StagePlan) -> str:
     """Where a stage lives: its scope, and the loop that it is stored in when that is another."""
+    if stage.across is not None:
+        return f"passed on by the programs {axis_text(plan, stage.across.program)}"
     if stage.kept is None:
         return stage.scope.value
     axis = stage.kept.axis

@@ -159,6 +159,8 @@ class _Counter:
             host = self.shown.stage(own.attach.stage)
             along = frozenset(host.loop_order[first_fold(host) :])
             loops = tuple(axis for axis in loops if axis not in along)
+        if own.across is not None:  # its iterations compute one part each
+            loops = tuple(axis for axis in loops if axis is not own.across.program)
         points = [
             self._points(region_inside(self.shown, own, self.bounds, loops[:n]))
             for n in range(len(loops) + 1)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from tedsl.scheduling import diff as differences
     from tedsl.scheduling import printer, recompute, source
     from tedsl.scheduling.checks import (
+        across,
         arguments,
         atomics,
         intrinsics,
@@ -46,6 +47,7 @@ else:
     printer = late("tedsl.scheduling.printer")
     recompute = late("tedsl.scheduling.recompute")
     source = late("tedsl.scheduling.source")
+    across = late("tedsl.scheduling.checks.across")
     arguments = late("tedsl.scheduling.checks.arguments")
     atomics = late("tedsl.scheduling.checks.atomics")
     intrinsics = late("tedsl.scheduling.checks.intrinsics")
@@ -253,6 +255,7 @@ class Schedule(RewriteMethods, PrecisionMethods, GroupMethods, AssumeMethods, Vi
         """Take over the plan that a primitive made.  Not for users: primitives call it."""
         together.require_joins(self.plan, call, plan)
         last.require_last(self.plan, call, plan)
+        across.require_across(self.plan, call, plan)
         storage.require_storage(self.plan, call, plan)
         atomics.require_atomics(self.plan, call, plan)
         intrinsics.require_match(self.plan, call, plan)

@@ -13,7 +13,7 @@ from tedsl.expr.nodes import Axis, Expr, Reduce
 from tedsl.expr.tensor import ComputeOp, ExternOp, Operation
 from tedsl.expr.visit import rewrite
 from tedsl.scheduling.inline import reading, reading_whole
-from tedsl.scheduling.plan import AttachKind, Fuse, Plan, Relation, Split, StagePlan, Unit
+from tedsl.scheduling.plan import Across, AttachKind, Fuse, Plan, Relation, Split, StagePlan, Unit
 
 
 def separate_axes(plan: Plan) -> Plan:
@@ -46,6 +46,11 @@ def separate_axes(plan: Plan) -> Plan:
         if stage.kept is not None and stage.kept.axis is not None:
             own = _kept_clone(plan, stage, clones).get(stage.kept.axis, stage.kept.axis)
             moved = replace(moved, kept=replace(stage.kept, axis=own))
+        if stage.across is not None:
+            own, around = clones.get(stage.name, {}), clones.get(stage.attach.stage, {})
+            part, program = stage.across.part, stage.across.program
+            across = Across(own.get(part, part), around.get(program, program))
+            moved = replace(moved, across=across)
         if stage.join is not None and stage.join.axis is not None:
             axis = clones.get(stage.join.stage, {}).get(stage.join.axis, stage.join.axis)
             moved = replace(moved, join=replace(stage.join, axis=axis))

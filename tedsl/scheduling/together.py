@@ -101,6 +101,43 @@ def in_order(plan: Plan, level: Sequence[StagePlan]) -> list[tuple[StagePlan, ..
     return None if order is None else [groups[n] for n in order]
 
 
+def in_phases(
+    plan: Plan, level: Sequence[tuple[StagePlan, ...]]
+) -> list[tuple[int, tuple[StagePlan, ...]]]:
+    """The groups of one level, each with its phase, in their order but for this: what needs no
+    result that programs pass on to each other comes before what does, and what they pass on comes
+    last of its phase.
+
+    Programs then wait once between two phases, and not behind each result.
+    """
+    if not any(map(_is_across, level)):
+        return [(0, group) for group in level]
+    numbers = _phases(plan, level)
+    found = sorted(level, key=lambda group: (numbers[group], _is_across(group)))
+    return [(numbers[group], group) for group in found]
+
+
+def _is_across(group: Sequence[StagePlan]) -> bool:
+    return any(stage.across is not None for stage in group)
+
+
+def _phases(plan: Plan, level: Sequence[tuple[StagePlan, ...]]) -> dict[tuple[StagePlan, ...], int]:
+    """How often programs have waited before each group of one level, which are in order."""
+    attached: dict[str, list[StagePlan]] = {}
+    for stage in plan.stages:
+        if stage.attach.kind is AttachKind.AT:
+            attached.setdefault(stage.attach.stage, []).append(stage)
+    after: dict[Operation, int] = {}
+    numbers: dict[tuple[StagePlan, ...], int] = {}
+    for group in level:
+        inside = _inside(group, attached)
+        needed = (tensor.op for stage in inside for tensor in tensors_read(stage.op))
+        numbers[group] = max((after[op] for op in needed if op in after), default=0)
+        found = numbers[group] + _is_across(group)
+        after.update((stage.op, found) for stage in inside)
+    return numbers
+
+
 def _inside(
     group: Sequence[StagePlan], attached: Mapping[str, Sequence[StagePlan]]
 ) -> list[StagePlan]:

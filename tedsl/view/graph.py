@@ -66,6 +66,8 @@ def place_of(plan: Plan, stage: StagePlan) -> tuple[PlaceKind, str]:
     if attach.kind is AttachKind.ROOT:
         return PlaceKind.KERNEL, "call" if isinstance(stage.op, ExternOp) else "kernel"
     at = "" if attach.axis is None else axis_text(plan, attach.axis)
+    if stage.across is not None:
+        return PlaceKind.AT, f"at {at}, across {axis_text(plan, stage.across.program)}"
     return PlaceKind.AT, f"{'online' if attach.online else 'at'} {at}, {stage.scope.value}"
 
 

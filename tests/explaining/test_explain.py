@@ -193,3 +193,19 @@ def test_what_the_last_programs_do_is_done_once() -> None:
     before = sum(each.seconds for each in two.kernels)
     launch = two.kernels[1].launch_seconds
     assert before - launch < kernel.seconds + 1e-6 and kernel.seconds < before
+
+
+def test_what_programs_pass_on_to_each_other() -> None:
+    a = te.placeholder((8, 4), name="A")
+    b = te.compute((8, 4), lambda i, p: a[i, p] + 1.0, name="B")
+    c = te.compute((8, 4), lambda i, p: b[i, p] * b[i, 3 - p], name="C")
+    s = te.create_schedule(c)
+    i, p = s[c].op.axis
+    s[c].reorder(p, i)
+    s[c].bind(p, "blockIdx.x")
+    s[b].compute_across(s[c], i, s[b].op.axis[1], p)
+    found = te.explain(s, "cuda:sm_90")
+    (kernel,) = found.kernels
+    assert {each.stage: each.way for each in kernel.stages}["B"] is Way.ACROSS
+    assert "B (across programs C.p)" in str(found)
+    assert kernel.writes == {"B": 128, "C": 128}

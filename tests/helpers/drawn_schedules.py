@@ -19,6 +19,7 @@ import tedsl as te
 from tedsl.errors import ScheduleError
 from tedsl.expr.nodes import Axis, Expr, Var
 from tedsl.expr.tensor import ComputeOp, ExternOp, ScanOp, Tensor
+from tedsl.ir.nodes import LoopKind
 from tedsl.runtime.sizes import evaluate
 from tedsl.scheduling.graph import runtime_sizes, tensors_read
 from tedsl.scheduling.replay import replay
@@ -192,7 +193,18 @@ def compute_last(draw: Draw, s: Schedule, stage: Stage) -> None:
     read = {tensor.op for tensor in tensors_read(stage.op)}
     near = [o for o in s.stages if o.op in read and isinstance(o.op, ComputeOp)]
     others = [o for o in s.stages if isinstance(o.op, ComputeOp)]
-    call(s, stage.compute_last, draw(st.sampled_from(near or others)))
+    call(s, stage.compute_last, draw(st.sampled_from(near or others or [stage])))
+
+
+def compute_across(draw: Draw, s: Schedule, stage: Stage) -> None:
+    """By the programs of a loop around where it is read, or of any loop."""
+    places = stage.legal_places()
+    host, at = draw(st.sampled_from(places)) if places else (stage.name, _axis(draw, stage))
+    loops = s[host].leaf_iter_vars
+    programs = [a for a in loops if s[host].plan.mark(a).kind is LoopKind.PROGRAM] or loops
+    if programs:
+        over = draw(st.sampled_from(programs))
+        call(s, stage.compute_across, host, at, _axis(draw, stage), over)
 
 
 def compute_inline(draw: Draw, s: Schedule, stage: Stage) -> None:
@@ -468,6 +480,7 @@ PRIMITIVES: tuple[Primitive, ...] = (
     compute_with,
     compute_with,
     compute_last,
+    compute_across,
     store_at,
     store_at,
     compute_inline,

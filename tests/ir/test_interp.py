@@ -34,6 +34,7 @@ from tedsl.ir.nodes import (
     Finish,
     Guard,
     LoopKind,
+    Meet,
     Scope,
     Seq,
     Stmt,
@@ -334,4 +335,30 @@ def test_the_last_program_sees_what_all_have_stored() -> None:
     with pytest.raises(Unwritten, match=r"parts\[0, 3\]"):
         found(3)
     with pytest.raises(InternalError, match=r"'count' is not 0 after main"):
+        found(5)
+
+
+def test_programs_wait_until_all_have_come() -> None:
+    """y[i, j] = sum of row i, of which each of four programs stored one element; twice."""
+    x, y = buffer("X", 3, 4), buffer("Y", 3, 4)
+    parts, count = buffer("parts", 2, 3, 4), buffer("count", 3, dtype=DType.int32)
+    turn = Axis("turn")
+    part = Store(parts, (turn, II, JJ), load(x, II, JJ))
+    start = Store(y, (II, JJ), float32(0.0))
+    fold = loop(KK, 4, Accumulate((y,), (II, JJ), reducer("+"), (load(parts, turn, II, KK),)))
+
+    def grid(of: int, body: Stmt, skip: int = 9) -> Stmt:
+        meet = Meet(count, (II,), int32(of))
+        turns = loop(turn, 2, Seq((part, Guard(compare("<", JJ, skip), meet), body)))
+        return loop(II, 3, loop(JJ, 4, turns, LoopKind.PROGRAM, 1), LoopKind.PROGRAM)
+
+    def found(of: int, skip: int = 9) -> Array:
+        body = grid(of, Seq((start, fold)), skip)
+        program = module((x,), (y,), body, workspaces=(parts,), counters=(count,))
+        return run(program, {x: ramp(3, 4)})[y]
+
+    np.testing.assert_array_equal(found(4), np.repeat(ramp(3, 4).sum(1, keepdims=True), 4, 1))
+    with pytest.raises(Unwritten, match=r"parts\[0, 0, 2\]"):
+        found(2)
+    with pytest.raises(InternalError, match=r"the programs of main wait for each other forever"):
         found(5)

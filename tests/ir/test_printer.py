@@ -18,6 +18,7 @@ from tedsl.ir.nodes import (
     Guard,
     Launch,
     LoopKind,
+    Meet,
     Precision,
     Scope,
     Seq,
@@ -119,6 +120,7 @@ def test_the_last_of_several_programs() -> None:
     count, i = buffer("count", 8, dtype=DType.int32), Axis("i")
     stmt = Finish(count, (i,), binary("+", i, 4), Store(buffer("B", 8), (i,), float32(0.0)))
     assert print_stmt(stmt) == "last of i + 4 at count[i]:\n  B[i] = 0.0"
+    assert print_stmt(Meet(count, (i,), binary("+", i, 4))) == "meet i + 4 at count[i]"
     text = print_module(module((), (), Seq(()), counters=(count,)))
     assert "  counter count: int32[8]\n" in text
 

@@ -16,10 +16,12 @@ from tedsl.ir.nodes import (
     Buffer,
     Dot,
     Finish,
+    For,
     Func,
     Guard,
     Level,
     LoopKind,
+    Meet,
     Module,
     Scope,
     Seq,
@@ -178,3 +180,27 @@ def test_the_last_of_several_programs() -> None:
     as_space = module((A,), (B,), both(last(store(II))), workspaces=(count,))
     with pytest.raises(InternalError, match=r"'count' is no counter"):
         verify(as_space, Level.NEST)
+
+
+def test_programs_that_meet() -> None:
+    count, wide = buffer("count", 8, dtype=DType.int32), buffer("wide", 8, dtype=DType.int64)
+    grid, turn = LoopKind.PROGRAM, Axis("turn")
+
+    def meet(counter: Buffer = count) -> Stmt:
+        return Meet(counter, (II,), int32(4))
+
+    def both(body: Stmt) -> Stmt:
+        return loop(II, 8, loop(JJ, 4, body, grid, 1), grid)
+
+    def bad(body: Stmt, match: str) -> None:
+        with pytest.raises(InternalError, match=match):
+            check(body, params=(A, B, count, wide))
+
+    check(both(meet()), params=(A, B, count))
+    check(both(loop(turn, 3, Guard(compare("<", II, turn), meet()))), params=(A, B, count))
+    bad(both(meet(wide)), r"'wide' is no counter")
+    bad(both(Meet(count, (II,), ZERO)), r"count of a meeting is not an integer")
+    bad(both(Meet(count, (), int32(4))), r"0 indices for buffer 'count' of rank 1")
+    bad(both(Guard(compare("<", JJ, 3), meet())), r"only some iterations of 'j' come")
+    bad(both(For(turn, JJ, LoopKind.SERIAL, meet())), r"only some iterations of 'j' come")
+    bad(loop(II, 8, meet(), grid), r"every program meets itself alone")

@@ -1,72 +1,158 @@
-"""Kernels that run together, and regions of one stage inside the tiles of another."""
+"""Rows that several programs share: one read and one write of each, in programs that wait for each
+other, where that is chosen."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 
 import pytest
 import rule_cases as c
 from rule_cases import RuleCase
-from rule_checks import interpreted
+from rule_checks import compiled, interpreted
 
 import tedsl as te
+from tedsl.backends.triton.emit import emit
+from tedsl.backends.triton.offline import compile_offline
 from tedsl.expr.tensor import Tensor
+from tedsl.ir.nodes import Meet, Module
+from tedsl.ir.visit import walk_stmts
 from tedsl.lower.pipeline import lower
-from tedsl.scheduling.schedule import Schedule
+from tedsl.schedules import schedule_for
+from tedsl.schedules.gpu_tiles import PROCESSORS
 from tedsl.target import Target
 
-
-def step(size: int, n: int) -> list[Tensor]:
-    x, y = c.p(size, name=f"x{n}"), c.p(size, name=f"y{n}")
-    first = te.compute((size,), lambda i: x[i] * 0.5 + y[i], name=f"first{n}")
-    return [first, te.compute((size,), lambda i: x[i] - first[i], name=f"second{n}")]
+CUDA = Target.parse("cuda:sm_90")
 
 
-def steps(count: int, same: bool) -> Sequence[Tensor]:
-    """Two results for each of several inputs, the second of which reads the first."""
-    return [made for n in range(count) for made in step(40 if same else 40 + 33 * n, n)]
+def softmax(m: int, n: int, dtype: str = "float32") -> Tensor:
+    x = te.placeholder((m, n), dtype, name="x")
+    k, r = te.reduce_axis((0, n), "k"), te.reduce_axis((0, n), "r")
+
+    def wide(i: te.Expr, j: te.Expr) -> te.Expr:
+        return x[i, j].astype("float32")
+
+    top = te.compute((m,), lambda i: te.max(wide(i, k), axis=k), name="top")
+    z = te.compute((m,), lambda i: te.sum(te.exp(wide(i, r) - top[i]), axis=r), name="z")
+    return te.compute(
+        (m, n), lambda i, j: (te.exp(wide(i, j) - top[i]) / z[i]).astype(dtype), name="y"
+    )
 
 
-def both(m: int, n: int) -> Sequence[Tensor]:
-    """Two results of one input."""
+def scaled(m: int, n: int) -> Tensor:
+    """One fold: rows over the root of their mean square."""
     x = c.p(m, n)
-    return [
-        te.compute((m, n), lambda i, j: te.exp(x[i, j]), name="up"),
-        te.compute((m, n), lambda i, j: x[i, j] * 2.0, name="twice"),
-    ]
+    k = te.reduce_axis((0, n), "k")
+    z = te.compute((m,), lambda i: te.sum(x[i, k] * x[i, k], axis=k), name="z")
+    return te.compute((m, n), lambda i, j: x[i, j] * te.rsqrt(z[i] / float(n) + 1e-6), name="y")
 
 
-def kernels(s: Schedule, target: str) -> int:
-    return len(lower(s.plan, Target.parse(target)).funcs)
+def of_three(a: int, b: int, n: int) -> Tensor:
+    """Rows by two axes."""
+    x = c.p(a, b, n)
+    k = te.reduce_axis((0, n), "k")
+    z = te.compute((a, b), lambda i, j: te.max(x[i, j, k], axis=k), name="z")
+    return te.compute((a, b, n), lambda i, j, h: x[i, j, h] - z[i, j], name="y")
 
 
-@pytest.mark.parametrize("same", [False, True])
-def test_small_kernels_share_a_launch(same: bool) -> None:
-    case = RuleCase("steps", lambda: steps(4, same))
-    assert kernels(interpreted(case, "cuda"), "cuda") == 2
-    alone = {f"{name}{n}.beside": "alone" for name in ("first", "second") for n in range(1, 4)}
-    assert kernels(interpreted(case, "cuda", alone), "cuda") == 8
+def slopes(m: int, n: int) -> list[Tensor]:
+    """Losses of rows, and their slopes: a result for each row beside the rows."""
+    x, target = c.p(m, n), te.placeholder((m,), "int64", name="target")
+    k, r = te.reduce_axis((0, n), "k"), te.reduce_axis((0, n), "r")
+    top = te.compute((m,), lambda i: te.max(x[i, k], axis=k), name="top")
+    z = te.compute((m,), lambda i: te.sum(te.exp(x[i, r] - top[i]), axis=r), name="z")
+    lse = te.compute((m,), lambda i: top[i] + te.log(z[i]), name="lse")
+    first = te.compute((m,), lambda i: lse[i] - x[i, 3], name="loss")
+
+    def slope(i: te.Axis, j: te.Axis) -> te.Expr:
+        hit = te.select(te.equal(j.astype("int64"), target[i]), 1.0, 0.0)
+        return te.exp(x[i, j] - lse[i]) - hit
+
+    return [first, te.compute((m, n), slope, name="y")]
 
 
-@pytest.mark.parametrize("target", ["cuda", "cpu"])
-def test_results_of_one_input_share_a_loop(target: str) -> None:
-    case = RuleCase("both", lambda: both(33, 1025))
-    s = interpreted(case, target)
-    assert kernels(s, target) == 1
-    assert {k.name: k.chosen for k in s.knobs}["twice.beside"] == "loops"
-    assert kernels(interpreted(case, target, {"twice.beside": "alone"}), target) == 2
-
-
-REGIONS: dict[str, Callable[[], Tensor]] = {
-    "small": lambda: c.heavy_rows(7, 9),
-    "tiles": lambda: c.heavy_rows(70, 530),
+CASES: dict[str, Callable[[], Tensor | Sequence[Tensor]]] = {
+    "softmax": lambda: softmax(5, 40_000),
+    "parts that end early": lambda: softmax(3, 33_333),
+    "one fold": lambda: scaled(3, 40_001),
+    "rows by two axes": lambda: of_three(2, 3, 33_000),
+    "losses and slopes": lambda: slopes(37, 32_768),
 }
 
 
-@pytest.mark.parametrize("place", ["inline", "root", "tile"])
-@pytest.mark.parametrize("name", REGIONS)
-def test_regions_of_a_stage_in_tiles_of_its_reader(name: str, place: str) -> None:
-    s = interpreted(RuleCase(name, REGIONS[name]), "cpu", {"rows.place": place})
-    assert kernels(s, "cpu") == (2 if place == "root" else 1)
-    default = interpreted(RuleCase(name, REGIONS[name]), "cpu")
-    assert {k.name: k.chosen for k in default.knobs}["rows.place"] == "tile"
+def shared(programs: int, resident: int = 2) -> dict[str, object]:
+    return {"y.share": programs, "y.share_resident": resident}
+
+
+def meetings(module: Module) -> int:
+    return sum(isinstance(s, Meet) for func in module.funcs for s in walk_stmts(func.body))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_programs_share_rows(name: str) -> None:
+    """Of the loop IR: each program runs until it waits, in turn."""
+    case = RuleCase(name, CASES[name])  # pyright: ignore[reportArgumentType]
+    s = interpreted(case, "cuda", shared(4))
+    module = lower(s.plan, CUDA)
+    assert meetings(module) == 1, "one wait for all that is passed on"
+    assert len(module.funcs) == (2 if name == "losses and slopes" else 1)
+
+
+@pytest.mark.parametrize("name, programs", [("softmax", 8), ("losses and slopes", 4)])
+def test_in_tritons_interpreter(name: str, programs: int) -> None:
+    case = RuleCase(name, CASES[name])  # pyright: ignore[reportArgumentType]
+    compiled(case, "triton-interpret", shared(programs))
+
+
+def test_more_rows_than_groups() -> None:
+    """A group goes from row to row, and the last turn is not all groups'."""
+    programs = 2 * PROCESSORS // 16
+    case = RuleCase("turns", lambda: softmax(2 * programs + 3, 32_768))
+    s = interpreted(case, "cuda", shared(16, 1))
+    assert meetings(lower(s.plan, CUDA)) == 1
+
+
+def test_it_is_a_choice_for_long_rows_alone() -> None:
+    def offered(y: Tensor) -> list[str]:
+        return [k.name for k in schedule_for([y], CUDA).knobs if ".share" in k.name]
+
+    assert offered(softmax(64, 131_072)) == ["y.share"], "1 by default"
+    assert not offered(softmax(64, 8192))
+    x = c.p(64, 131_072)
+    k = te.reduce_axis((0, 131_072), "k")
+    assert not offered(te.compute((64,), lambda i: te.sum(x[i, k], axis=k), name="y"))
+
+
+@pytest.mark.ptxas
+@pytest.mark.uncompiled("compiled here")
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_100"])
+def test_a_row_is_read_once(arch: str) -> None:
+    """Parts stay in registers while programs wait: 8 of 16384 elements, two on a processor."""
+    target = Target.parse(f"cuda:{arch}")
+    y = softmax(1024, 131_072, "bfloat16")
+    s = schedule_for([y], target, {**shared(8), "y.share_warps": 16})
+    program = emit(lower(s.plan, target), target)
+    assert program.source.count("tl.load(x") == 1
+    assert program.kernels[0].options()["launch_cooperative_grid"] is True
+    (info,) = compile_offline(program, arch)
+    assert info.stack == 0, "nothing is spilled"
+    assert info.registers is not None
+    assert info.registers <= 64, "two programs of 512 threads fit"
+    order = re.findall(
+        r"(?:red|atom)\.global\.gpu\.release\.add|ld\.global\.gpu\.acquire|bar\.sync", info.ptx
+    )
+    (count,) = [n for n, each in enumerate(order) if each.endswith(".release.add")]
+    assert order[count - 1] == "bar.sync", "the stores of all threads are behind it"
+    assert order[order.index("ld.global.gpu.acquire") + 1] == "bar.sync"
+
+
+def test_no_more_programs_than_a_processor_takes() -> None:
+    y = softmax(1024, 131_072, "bfloat16")
+    for resident in (1, 2, 4, 8):
+        s = schedule_for([y], CUDA, shared(16, resident))
+        (spec,) = emit(lower(s.plan, CUDA), CUDA).kernels
+        grid = spec.grid_for({})
+        assert 0 < grid[0] * grid[1] <= resident * PROCESSORS
+        assert resident * spec.num_warps * 32 <= 2048
+        most = spec.launch.maxnreg or 255
+        assert most * spec.num_warps * 32 * resident <= 65536, "registers of a processor"

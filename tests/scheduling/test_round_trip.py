@@ -213,6 +213,19 @@ def compute_last() -> tuple[te.Schedule, te.Tensor]:
 
 
 @case
+def compute_across() -> tuple[te.Schedule, te.Tensor]:
+    a = te.placeholder((8, 4, 30), name="A")
+    b = te.compute((8, 4), lambda i, p: a[i, p, 0] + 1.0, name="B")
+    c = te.compute((8, 4), lambda i, p: b[i, p] * b[i, 3 - p], name="C")
+    s = te.create_schedule(c)
+    i, p = s[c].op.axis
+    s[c].reorder(p, i)
+    s[c].bind(p, "blockIdx.x")
+    s[b].compute_across(s[c], i, s[b].op.axis[1], p)
+    return s, c
+
+
+@case
 def compute_inline() -> tuple[te.Schedule, te.Tensor]:
     c = chain(30)
     s = te.create_schedule(c.D)

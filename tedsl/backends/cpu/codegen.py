@@ -182,7 +182,7 @@ class Emitter:
             case ir.Accumulate():
                 self.frame.fn.comment(stmt.buffers[0].name)
                 emit_accumulate(self.frame, stmt)
-            case ir.Dot() | ir.Finish():
+            case ir.Dot() | ir.Finish() | ir.Meet():
                 raise InternalError(f"a {type(stmt).__name__} statement reached the CPU backend")
             case _:
                 raise InternalError(f"{type(stmt).__name__} is not a statement")

@@ -33,7 +33,7 @@ from tedsl.expr.integers import sub
 from tedsl.expr.nodes import Const, Expr, Var
 from tedsl.expr.visit import axes_of
 from tedsl.index.simplify import simplify
-from tedsl.ir.nodes import Dot, Finish, For, Func, Guard, LoopKind, Module, Scope, Stmt
+from tedsl.ir.nodes import Dot, Finish, For, Func, Guard, LoopKind, Meet, Module, Scope, Stmt
 from tedsl.ir.visit import buffers_read, buffers_written, walk_stmts
 from tedsl.lower.simplify import func_facts
 from tedsl.target import Target
@@ -109,6 +109,9 @@ class _Kernel:
         for stmt in walk_stmts(func.body):
             if isinstance(stmt, Finish):
                 self.writer.passed_on |= written.intersection(buffers_read(stmt.body))
+        self.cooperative = any(isinstance(stmt, Meet) for stmt in walk_stmts(func.body))
+        if self.cooperative:
+            self.writer.passed_on |= self.writer.shared_memory
         self.descriptors = Descriptors(self.writer, target.arch not in NO_DESCRIPTORS)
         contracts = any(isinstance(stmt, Dot) for stmt in walk_stmts(func.body))
         self.writer.has_float8 = target.arch not in NO_FLOAT8
@@ -134,7 +137,7 @@ class _Kernel:
         loops, body = _peel(func.body)
         self._programs(loops)
         statements = Statements(writer, self.descriptors, tuple(loop.axis for loop in loops))
-        statements.emit(body)
+        statements.kernel(body)
         lines = complete(writer.blocks[-1].lines, INDENT)
         used = set(re.findall(r"\w+", re.sub(r"#.*", "", "\n".join(lines))))
         self._finish_params(used)
@@ -149,7 +152,8 @@ class _Kernel:
         spans, assumptions = tuple(self.writer.spans), self.func.assumptions
         params = tuple(self.params)
         launch, when = self.func.launch, self.func.when
-        return KernelSpec(self.name, params, self.grid, launch, spans, assumptions, when)
+        spec = KernelSpec(self.name, params, self.grid, launch, spans, assumptions, when)
+        return replace(spec, cooperative=self.cooperative)
 
     def _size_hints(self, used: set[str]) -> list[str]:
         """What the assumptions say of the sizes in the text."""

@@ -130,7 +130,8 @@ def _kernel(
         arg = {"kind": param.kind.value, "array": places[0], "block": list(param.block)}
         held = described(param.buffer) if param.kind is ParamKind.DESCRIPTOR else []
         args.append({**arg, "held": held})
-    return {"name": spec.name, "grid": list(spec.grid_for(sizes)), "args": args}
+    grid = list(spec.grid_for(sizes))
+    return {"name": spec.name, "grid": grid, "args": args, "together": spec.cooperative}
 
 
 class _Child:

@@ -17,8 +17,9 @@ import json
 import os
 import struct
 import sys
+import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -316,8 +317,112 @@ def install() -> None:
             compare = getattr(module.InterpreterBuilder, name)
             setattr(module.InterpreterBuilder, name, _truth_values(module, tl, compare))
     module.InterpreterBuilder.get_all_ones_value = _all_ones(module)
+    atomic = module.InterpreterBuilder.create_atomic_rmw
+    module.InterpreterBuilder.create_atomic_rmw = _waiting(atomic)
     if not hasattr(module.InterpreterBuilder, "get_bf16"):  # Triton 3.6
         module.InterpreterBuilder.get_bf16 = _bfloat16_constant(tl)
+
+
+class Stopped(RuntimeError):
+    """Another program of the launch failed."""
+
+
+class Turns:
+    """Runs the programs of a launch that wait for each other: each has a thread, one of which runs
+    at a time, until it asks what others have counted.
+
+    Args:
+        builder: the interpreter's, which knows which program runs.
+        places: the programs.
+    """
+
+    running: Turns | None = None
+
+    def __init__(self, builder: Any, places: Sequence[tuple[int, ...]]) -> None:
+        self._builder = builder
+        self._places = places
+        self._turn = [threading.Event() for _ in places]
+        self._left = list(range(len(places)))
+        self._current = 0
+        self._failed: list[BaseException] = []
+        self._failure: type[Exception] = importlib.import_module("triton").InterpreterError
+
+    def run(self, program: Callable[[], object]) -> None:
+        """Run `program` in every place.
+
+        Raises:
+            whatever the first of them raised.
+        """
+        Turns.running = self
+        threads = [
+            threading.Thread(target=self._one, args=(number, program), daemon=True)
+            for number in range(len(self._places))
+        ]
+        for thread in threads:
+            thread.start()
+        self._give(0)
+        for thread in threads:
+            thread.join()
+        Turns.running = None
+        if self._failed:
+            raise self._failed[0]
+
+    def wait(self) -> None:
+        """Let the other programs go on."""
+        own = self._current
+        if len(self._left) > 1:
+            place = self._left.index(own)
+            self._give(self._left[(place + 1) % len(self._left)])
+            self._take(own)
+
+    def _one(self, number: int, program: Callable[[], object]) -> None:
+        np.seterr(all="ignore")
+        try:
+            self._take(number)
+            program()
+        except (*FAILURES, self._failure) as error:
+            self._failed.append(error)
+        place = self._left.index(number)
+        self._left.remove(number)
+        if self._left:
+            self._give(self._left[place % len(self._left)])
+
+    def _give(self, number: int) -> None:
+        self._turn[number].set()
+
+    def _take(self, number: int) -> None:
+        self._turn[number].wait()
+        self._turn[number].clear()
+        if self._failed:
+            raise Stopped("another program failed")
+        self._current = number
+        self._builder.set_grid_idx(*self._places[number])
+
+
+def _waiting(atomic: Callable[..., Any]) -> Callable[..., Any]:
+    """An atomic update before which, where it only asks, other programs run."""
+
+    def create_atomic_rmw(builder: Any, kind: Any, ptr: Any, val: Any, mask: Any, sem: Any,
+                          scope: Any) -> Any:  # fmt: skip
+        if Turns.running is not None and str(sem).endswith(".ACQUIRE"):
+            Turns.running.wait()
+        return atomic(builder, kind, ptr, val, mask, sem, scope)
+
+    return create_atomic_rmw
+
+
+def _launch_together(kernel: Any, grid: tuple[int, ...], given: list[Any]) -> None:
+    """Run a kernel whose programs wait for each other."""
+    module: Any = importlib.import_module("triton.runtime.interpreter")
+    builder, program = module.interpreter_builder, kernel.rewrite()
+    scope = module._patch_lang(program)
+    try:
+        args: list[Any] = [module._implicit_cvt(arg) for arg in given]
+        builder.set_grid_dim(*grid)
+        places = list(np.ndindex(*grid))
+        Turns(builder, places).run(lambda: program(*args))
+    finally:
+        scope.restore()
 
 
 class Server:
@@ -380,8 +485,11 @@ class Server:
                     strides = list(base.stride())
                     shape = arg["held"] or list(base.shape)
                     args.append(descriptor(base, shape, strides, arg["block"]))
-            if 0 not in kernel["grid"]:
-                getattr(module, kernel["name"])[tuple(kernel["grid"])](*args)
+            function, grid = getattr(module, kernel["name"]), tuple(kernel["grid"])
+            if 0 not in grid and kernel["together"]:
+                _launch_together(function, grid, args)
+            elif 0 not in grid:
+                function[grid](*args)
 
 
 def main() -> None:

@@ -203,6 +203,13 @@ def _keep(known: dict[Any, Any], key: Any, value: Any) -> None:
 
 
 def _launch_error(error: RuntimeError) -> BackendError:
+    if "cooperative" in str(error):
+        return BackendError(
+            f"the GPU refused the launch: {error}",
+            hint="programs that wait for each other must all run at the same time, and this device "
+            "takes fewer: give compute_across a smaller grid, each program fewer warps, or fewer "
+            "registers (launch(maxnreg=)); a schedule for fewer processors runs on all",
+        )
     return BackendError(
         f"the GPU refused the launch: {error}",
         hint="an earlier kernel may have failed: set CUDA_LAUNCH_BLOCKING=1 and run again; a "

@@ -65,6 +65,7 @@ class KernelSpec:
     2**31: the farthest element from its program's base that a 32-bit offset has to reach.
     `assumptions` are conditions on the sizes that the text relies on; `when` is one that decides
     whether the kernel is launched.
+    The programs of a `cooperative` one wait for each other: the device must run all at once.
     With a `call` it is no kernel: a function of the host is called in its place.
     """
 
@@ -76,6 +77,7 @@ class KernelSpec:
     assumptions: tuple[Expr, ...] = ()
     when: Expr | None = None
     call: HostCall | None = None
+    cooperative: bool = False
 
     @property
     def num_warps(self) -> int:
@@ -90,6 +92,7 @@ class KernelSpec:
             "num_stages": self.launch.num_stages,
             "num_ctas": self.launch.num_ctas,
             "maxnreg": self.launch.maxnreg,
+            "launch_cooperative_grid": True if self.cooperative else None,
         }
         return {name: value for name, value in known.items() if value is not None}
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import assert_never
 
 from tedsl.backends.triton import address, dots, intrinsics, reduction
 from tedsl.backends.triton.descriptors import Descriptors
 from tedsl.backends.triton.masks import conjuncts, guard_loads
+from tedsl.backends.triton.math import UNARY
 from tedsl.backends.triton.reduction import whole
 from tedsl.backends.triton.values import Printer, block_shape
-from tedsl.backends.triton.writer import Local, Writer
+from tedsl.backends.triton.writer import INDENT, Local, Writer
 from tedsl.errors import InternalError, LowerError
 from tedsl.expr.integers import sub
 from tedsl.expr.nodes import Axis, Const
@@ -27,13 +29,24 @@ from tedsl.ir.nodes import (
     HostCall,
     Load,
     LoopKind,
+    Meet,
     Scope,
     Seq,
     Stmt,
     Store,
     TensorCall,
 )
-from tedsl.ir.visit import buffers_read, buffers_written, closed, own_exprs
+from tedsl.ir.visit import buffers_read, buffers_written, closed, own_exprs, walk_stmts
+
+
+@dataclass(frozen=True, slots=True)
+class _Meeting:
+    """What programs count in, how many a group has, and the variable for how often they have to
+    have come."""
+
+    place: str
+    count: str
+    wanted: str
 
 
 class Statements:
@@ -53,6 +66,49 @@ class Statements:
         self.descriptors = descriptors
         self.programs = programs
         self._commented: set[Buffer] = set()
+        self._meetings: dict[Buffer, _Meeting] = {}
+
+    def kernel(self, body: Stmt) -> None:
+        """Print a whole kernel inside its grid: with what its programs need to wait for each other,
+        and to leave the counts as they found them."""
+        writer = self.writer
+        for meet in (stmt for stmt in walk_stmts(body) if isinstance(stmt, Meet)):
+            if meet.counter not in self._meetings:
+                self._meetings[meet.counter] = self._meeting(meet)
+        self.emit(body)
+        for each in self._meetings.values():
+            writer.comment("the last program of a group to leave clears its count")
+            leaving = f'tl.atomic_add({each.place}, 1, sem="relaxed")'
+            before = writer.define(leaving, writer.depth, None, "before")
+            writer.line(f"if {before} == {each.wanted} + ({each.count} - 1):")
+            writer.line(f"{INDENT}tl.store({each.place}, 0)")
+
+    def _meeting(self, meet: Meet) -> _Meeting:
+        """The variables of the meetings that count in one memory."""
+        writer = self.writer
+        printer = Printer(writer, (), (*meet.indices, meet.count))
+        place = address.pointer(printer, meet.counter, meet.indices).text.text
+        count = printer.value(meet.count).text.at(UNARY)
+        met, wanted = writer.names.fresh("met"), writer.names.fresh("wanted")
+        writer.comment("programs of a group that have come to a meeting, and have to have come")
+        writer.line(f"{met} = {place}")
+        writer.line(f"{wanted} = 0")
+        return _Meeting(met, count, wanted)
+
+    def _meet(self, meet: Meet) -> None:
+        """Count the program, and wait for the others.
+
+        One thread counts, after a barrier behind the stores of all; `release` orders these before
+        the count, and `acquire` what is loaded from here on behind it.
+        """
+        writer, each = self.writer, self._meetings[meet.counter]
+        writer.comment("wait for the other programs of the group")
+        writer.barrier()
+        writer.line(f"{each.wanted} += {each.count}")
+        writer.line(f'tl.atomic_add({each.place}, 1, sem="release")')
+        writer.line(f'while tl.atomic_add({each.place}, 0, sem="acquire") < {each.wanted}:')
+        writer.line(f"{INDENT}pass")
+        writer.assigned(writer.passed_on)
 
     def emit(self, stmt: Stmt) -> None:
         """Print one statement and all inside it."""
@@ -66,6 +122,8 @@ class Statements:
                 self._guard(guard)
             case Finish() as finish:
                 self._finish(finish)
+            case Meet() as meet:
+                self._meet(meet)
             case Allocate() as node:
                 self._allocate(node)
             case Store() as store:
@@ -290,7 +348,7 @@ def _accumulates(node: Allocate) -> bool:
                 return node.buffer in buffers
             case Dot(buffer=buffer):
                 return buffer is node.buffer
-            case Store() | HostCall():
+            case Store() | Meet() | HostCall():
                 return False
             case _ as never:
                 assert_never(never)
@@ -323,7 +381,7 @@ def needs_definition(body: Stmt, buffer: Buffer) -> bool:
                 missing |= not defined and reads(stmt)
                 visit(inner, defined)
                 return defined
-            case Store() | Accumulate() | Dot() | HostCall():
+            case Store() | Accumulate() | Dot() | Meet() | HostCall():
                 missing |= not defined and reads(stmt)
                 return defined or (isinstance(stmt, Store) and stmt.buffer is buffer)
             case _ as never:

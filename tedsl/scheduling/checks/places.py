@@ -17,6 +17,7 @@ from tedsl.expr.tensor import ComputeOp, ExternOp, ScanOp
 from tedsl.ir.nodes import LoopKind
 from tedsl.scheduling.bounds import exported, kernel_of
 from tedsl.scheduling.call import Call
+from tedsl.scheduling.checks.across import across_legal
 from tedsl.scheduling.checks.atomics import inside_problem
 from tedsl.scheduling.checks.extents import all_lanes_constant, has_runtime_sizes
 from tedsl.scheduling.checks.last import last_legal
@@ -32,7 +33,7 @@ from tedsl.scheduling.graph import (
     tensors_of_init,
 )
 from tedsl.scheduling.names import axis_text, labels, loops_text
-from tedsl.scheduling.plan import Attach, AttachKind, Plan, StagePlan
+from tedsl.scheduling.plan import Attach, AttachKind, Plan, StagePlan, apart
 from tedsl.scheduling.relations import ranks
 from tedsl.scheduling.scans import role
 from tedsl.scheduling.together import shared_loops
@@ -199,11 +200,10 @@ def _reader_problem(plan: Plan, stage: StagePlan, target: StagePlan, axis: Axis)
             return rank[own] >= at
         if _in_shared_loop(plan, reader, around or {}, target, axis):
             return True
-        if not stage.attach.online:
-            return False
-        return _beside(plan, reader, target) or kernel_of(plan, reader) is not kernel_of(
-            plan, target
-        )
+        elsewhere = kernel_of(plan, reader) is not kernel_of(plan, target)
+        if stage.across is not None:
+            return elsewhere  # in memory, all of it: see `across`
+        return stage.attach.online and (elsewhere or _beside(plan, reader, target))
 
     if not readers and not is_output(plan, stage.op) and role(plan, stage.op) is None:
         return Problem(
@@ -320,6 +320,7 @@ def legal_attach_points(plan: Plan, name: str) -> tuple[tuple[str, Axis], ...]:
                 and first_problem(moved) is None
                 and joins_legal(moved)
                 and last_legal(moved)
+                and across_legal(moved)
                 and storage_legal(moved)
                 and (fixed or all_lanes_constant(moved))
             ):
@@ -330,7 +331,7 @@ def legal_attach_points(plan: Plan, name: str) -> tuple[tuple[str, Axis], ...]:
 def attached(plan: Plan, stage: StagePlan, target: str, axis: Axis) -> Plan:
     """The plan with `stage` attached, whether that is legal or not."""
     place = Attach(AttachKind.AT, target, axis)
-    return plan.with_stage(replace(stage, attach=place, join=None, kept=None, last_of=""))
+    return plan.with_stage(replace(apart(stage), attach=place))
 
 
 def can_inline(plan: Plan, stage: StagePlan) -> bool:

@@ -1,4 +1,5 @@
-"""Several stages in one kernel: compute_with, compute_last."""
+"""Several stages in one kernel: compute_with, compute_last; several programs for one stage:
+compute_across."""
 
 from __future__ import annotations
 
@@ -85,3 +86,46 @@ class TogetherMethods(StageHandle):
         shown = (("", StageName(self.name)), ("leader", StageName(target)))
         call = Call("compute_last", self.name, (StageName(target),), {}, file, line, shown)
         self._commit(call, together.compute_last(self.schedule.plan, call, target))
+
+    @primitive
+    def compute_across(
+        self, stage: Stage | Tensor | Operation | str, axis: Axis, part: Axis, program: Axis
+    ) -> None:
+        """Compute this stage inside a loop of another, each part of it by one of the programs of
+        that one, which wait for one another: rows that several programs share, in one launch.
+
+        Each program stores its part in device memory, counts itself and waits until all programs
+        that differ in `program` alone have done so; then it reads the parts of all.  What it holds
+        in registers stays there meanwhile: a row is read once.  The kernel is launched so that the
+        device refuses it unless all its programs run at the same time (a cooperative launch).
+        Several such stages that do not need each other's results share one wait.  On the CPU, where
+        nothing waits, each iteration computes all parts itself.
+
+        Args:
+            stage: the stage in whose loop it is computed, as for `compute_at`; its programs run.
+            axis: a loop of it, inside those of the grid.
+            part: an axis of this stage, over the parts.
+            program: the loop of the grid whose iterations compute one part each.
+
+        Requires: as for `compute_at`, but that other kernels may read this stage where all of it is
+            computed.  It is no reduction (`cache_read` of one passes its results on).  As many
+            programs as parts.  The grid has a constant size, small enough for the device: the other
+            loops around the place are serial and not pipelined, and neither their lengths nor any
+            condition depend on `program`.  What is read of this stage does not either.
+
+        Rewrites:
+            for g in program[0], p in program[1]: for t: S[t, p] = f(P[:, t])
+            --> s[P].compute_across(s[S], t, q, p)
+            for g in program[0], p in program[1]: for t:
+                P[p, t] = f(p, t)
+                meet all p at g
+                S[t, p] = f(P[:, t])
+        """
+        file, line = caller(1)
+        target = self.schedule.resolve(stage, "compute_across", (file, line))
+        args = (StageName(target), axis, part, program)
+        shown = (("", StageName(self.name)), ("at", axis), ("part", part), ("program", program))
+        call = Call("compute_across", self.name, args, {}, file, line, shown)
+        self._commit(
+            call, together.compute_across(self.schedule.plan, call, target, axis, part, program)
+        )

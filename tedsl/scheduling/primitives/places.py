@@ -21,7 +21,7 @@ from tedsl.scheduling.checks.places import (
 from tedsl.scheduling.checks.scans import require_no_scan
 from tedsl.scheduling.graph import is_output, is_reduction
 from tedsl.scheduling.names import axis_text
-from tedsl.scheduling.plan import Attach, AttachKind, Kept, Plan, StagePlan
+from tedsl.scheduling.plan import Attach, AttachKind, Kept, Plan, StagePlan, apart
 
 SCOPES = tuple(scope.value for scope in Scope)
 # Memories of one warp, or of the tensor cores: registers of the program that holds the tile.
@@ -54,6 +54,14 @@ def _require_not_output(plan: Plan, call: Call, stage: StagePlan) -> None:
 
 def compute_at(plan: Plan, call: Call, target: str, axis: object) -> Plan:
     """The stage is computed inside a loop of `target`, only as much as is read there."""
+    after = plan.with_stage(placed(plan, call, target, axis))
+    require_places(plan, call, after)
+    require_all_lanes(plan, call, after, call.stage)
+    return after
+
+
+def placed(plan: Plan, call: Call, target: str, axis: object) -> StagePlan:
+    """The stage, attached at a loop of `target`, whether its readers are inside or not."""
     stage, _ = computed_stage(plan, call, call.stage)
     _require_not_output(plan, call, stage)
     require_not_read_whole(plan, call, stage)
@@ -70,12 +78,7 @@ def compute_at(plan: Plan, call: Call, target: str, axis: object) -> Plan:
     loop = leaf(plan, call, host, axis)
     scope = Scope.LOCAL if stage.scope is Scope.GLOBAL else stage.scope
     attach = Attach(AttachKind.AT, target, loop)
-    after = plan.with_stage(
-        replace(stage, attach=attach, scope=scope, join=None, kept=None, last_of="")
-    )
-    require_places(plan, call, after)
-    require_all_lanes(plan, call, after, stage.name)
-    return after
+    return replace(apart(stage), attach=attach, scope=scope)
 
 
 def compute_inline(plan: Plan, call: Call) -> Plan:
@@ -112,9 +115,7 @@ def compute_inline(plan: Plan, call: Call) -> Plan:
             f"{guest.name} is attached at {at}, a loop that would be gone",
             hint=f"first move {guest.name} (compute_root or compute_at elsewhere)",
         )
-    after = plan.with_stage(
-        replace(stage, attach=Attach(AttachKind.INLINE), join=None, kept=None, last_of="")
-    )
+    after = plan.with_stage(replace(apart(stage), attach=Attach(AttachKind.INLINE)))
     require_places(plan, call, after)
     return after
 
@@ -123,7 +124,7 @@ def compute_root(plan: Plan, call: Call) -> Plan:
     """The stage has its own loop nest: its own kernel."""
     stage, _ = computed_stage(plan, call, call.stage)
     require_own_place(plan, call, stage)
-    after = plan.with_stage(replace(stage, attach=Attach(), join=None, kept=None, last_of=""))
+    after = plan.with_stage(replace(apart(stage), attach=Attach()))
     require_places(plan, call, after)
     require_all_lanes(plan, call, after, stage.name)
     return after

@@ -1,4 +1,4 @@
-"""Stages that run together: compute_with, compute_last."""
+"""Stages that run together: compute_with, compute_last, compute_across."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from tedsl.ir.nodes import LoopKind
 from tedsl.scheduling.call import Call
+from tedsl.scheduling.checks.across import across_problem, refuse_across
 from tedsl.scheduling.checks.arguments import leaf, looped_stage
 from tedsl.scheduling.checks.last import last_problem, refuse_last
 from tedsl.scheduling.checks.places import require_places
@@ -15,7 +16,8 @@ from tedsl.scheduling.checks.together import (
     require_joins,
     require_no_followers,
 )
-from tedsl.scheduling.plan import Join, Plan
+from tedsl.scheduling.plan import Across, Join, Plan
+from tedsl.scheduling.primitives.places import placed
 from tedsl.scheduling.together import shared_loops
 
 
@@ -55,4 +57,20 @@ def compute_last(plan: Plan, call: Call, target: str) -> Plan:
     found = last_problem(after)
     if found is not None:
         raise refuse_last(plan, call, after, *found)
+    return after
+
+
+def compute_across(
+    plan: Plan, call: Call, target: str, axis: object, part: object, program: object
+) -> Plan:
+    """programs p: { for q: P[q] = f(q); S = g(P) }
+    -->  programs p: { P[p] = f(p); wait for all p; S = g(P) }"""
+    stage = placed(plan, call, target, axis)
+    host = looped_stage(plan, call, target)
+    across = Across(leaf(plan, call, stage, part), leaf(plan, call, host, program))
+    after = plan.with_stage(replace(stage, across=across))
+    require_places(plan, call, after)
+    found = across_problem(after)
+    if found is not None:
+        raise refuse_across(plan, call, *found)
     return after

@@ -1,0 +1,239 @@
+"""The rule for rows that several programs share: each holds its part of a row in registers, passes
+on what it has folded, waits for the others, and finishes its part.
+
+    for i: m[i] = max(k)(x[i, k]);  z[i] = sum(k)(exp(x[i, k] - m[i]));  y[i, k] = f(x[i, k], m, z)
+    --> programs g, p: for rows i of g:
+            part = x[i, p * L ..];  m' = max(part);  z' = sum(exp(part - m'))
+            pass on m', z' and wait for all p
+            m, z = merged;  y[i, p * L ..] = f(part, m, z)
+
+A row is read once and written once, however long it is.  All programs must run at the same time, so
+that there are as many as the processors take at once, each of which goes through rows.  What a
+meeting costs is known of no device: the knob `share` is 1 until one has been asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tedsl.expr.nodes import Axis
+from tedsl.expr.tensor import ComputeOp
+from tedsl.expr.visit import reads
+from tedsl.schedules.analysis import (
+    Group,
+    any_order,
+    definitions,
+    extent_of,
+    is_reduction,
+    pow2_at_least,
+    reduce_axes,
+    shared_inputs,
+    volume,
+)
+from tedsl.schedules.chains import chain_ends, inline_between
+from tedsl.schedules.choices import pick
+from tedsl.schedules.gpu_tiles import PROCESSORS
+from tedsl.schedules.loops import fused
+from tedsl.scheduling.chain import chain_of
+from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.stage import Stage
+
+SHARE = (2, 4, 8, 16, 32, 64, 128)
+RESIDENT = (1, 2, 3, 4, 6, 8)
+# Elements of a row that are worth sharing, and of a part that are worth a program and fit into one.
+LONG = 32768
+FEWEST, MOST = 2048, 32768
+# Parts begin at multiples of so many elements: accesses of 16 bytes stay whole.
+STEP = 64
+# Rows of a tile of what has an element for each.
+RESULTS = 32
+# Registers and warps of a processor, and the most registers of a thread.
+REGISTERS, WARPS = 65536, 64
+EACH = 255
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """How rows are shared: the fold whose parts carry all others along, programs of a row, elements
+    of a part, and programs of a processor."""
+
+    fold: str
+    programs: int
+    part: int
+    resident: int
+
+
+def share_rows(s: Schedule, group: Group, columns: Sequence[Axis]) -> bool:
+    """Let several programs share each row; False, and nothing done, where that is not chosen, or
+    not for these rows.
+
+    The kernel has one fold, or one chain of all its folds, and elements in rows, all as long.
+    """
+    root, fold = s[group.root], _fold(s, group, columns)
+    length = volume(columns)
+    if fold is None or length is None:
+        return False
+    fitting = [n for n in SHARE if FEWEST <= _part(length, n) <= MOST]
+    fitting = [n for n in fitting if -(-length // _part(length, n)) == n]
+    if not fitting:
+        return False
+    programs = pick(s, f"{root.name}.share", fitting, 1, max(fitting))
+    if programs == 1:
+        return False
+    resident = [n for n in RESIDENT if n * PROCESSORS >= programs]
+    each = pick(s, f"{root.name}.share_resident", resident, 2, max(resident))
+    _share(s, group, columns, _Row(fold, programs, _part(length, programs), each))
+    return True
+
+
+def _part(length: int, programs: int) -> int:
+    """Elements of a part, the last of which may be shorter."""
+    return -(-length // (programs * STEP)) * STEP
+
+
+def _fold(s: Schedule, group: Group, columns: Sequence[Axis]) -> str | None:
+    """The fold whose parts carry all others along; None where there is none."""
+    view = definitions(s)
+    folds = [name for name in group.inner if is_reduction(view[name])]
+    length = volume(columns)
+    if length is None or length < LONG or len(columns) != 1 or not group.rows or not folds:
+        return None
+    for name in folds:
+        op = view[name]
+        if len(op.bodies) > 1 or len(op.reduce_axes) != 1 or not any_order(op):
+            return None
+        if extent_of(op.reduce_axes[0]) != length or len(op.axes) > len(group.rows):
+            return None
+    if group.apart or group.regions or group.contracts:
+        return None
+    if len(folds) == 1:
+        return folds[0]
+    ends = chain_ends(s, group)
+    if len(ends) != 1:
+        return None
+    trial = s.copy()
+    inline_between(trial, group.inner)
+    chain = {stage.name for stage in chain_of(trial.plan, trial[ends[0]].plan).members}
+    return ends[0] if {*chain, ends[0]} == set(folds) else None
+
+
+def _share(s: Schedule, group: Group, columns: Sequence[Axis], row: _Row) -> None:
+    stage = s[group.root]
+    inside = group.inner
+    inline_between(s, inside)
+    group.inner = [name for name in group.inner if reduce_axes(s[name])]
+    held = [source for source, _ in shared_inputs(definitions(s), group, s)]
+    partial = _partials(s, row)
+    passed = [name for each in partial for name in _passed_on(s, each, group.inner)]
+    again = _merged_again(s, group, inside)
+    turn, program = _grid(stage, group, columns, row)
+    for name in reversed(group.inner):
+        _at_once(s[name], stage, turn)
+    for name in passed:
+        s[name].compute_across(stage, turn, s[name].op.axis[0], program)
+    for name in reversed(partial):
+        _at_once(s[name], stage, turn)
+    for source in held:
+        users = [name for name in (*partial, stage.name) if _reads(s, name, source)]
+        if len(users) > 1:
+            tensor = s[source].op.outputs[0]
+            staged = s.cache_read(tensor, "local", [s[user].op for user in users])
+            s[staged].compute_at(stage, turn)
+    _launch(s, stage, row)
+    for name, inner in again.items():
+        _results(s[name], [s[each] for each in inner])
+
+
+def _merged_again(s: Schedule, group: Group, inside: Sequence[str]) -> dict[str, list[str]]:
+    """Let what has an element for each row merge the parts by itself, in a kernel of its own: a
+    program of a row's many would store it once more.  Returns who does, and the folds it is done
+    with, producers first."""
+    found: dict[str, list[str]] = {}
+    for name in group.beside:
+        readers, made = [name], list[str]()
+        for each in reversed(inside):
+            users = [reader for reader in readers if _reads(s, reader, each)]
+            if not users:
+                continue
+            copy = s[s.recompute(s[each].op.outputs[0], [s[user].op for user in users])].name
+            readers.append(copy)
+            if reduce_axes(s[copy]):
+                made.insert(0, copy)
+            else:
+                s[copy].compute_inline()
+        found[name] = made
+    return found
+
+
+def _results(stage: Stage, inner: Sequence[Stage]) -> None:
+    """Tiles of rows over the grid, each of which merges the parts of its rows."""
+    grid, lanes = stage.split(fused(stage, stage.op.axis), factor=RESULTS)
+    stage.bind(grid, "blockIdx.x")
+    stage.vectorize(lanes)
+    for each in reversed(inner):
+        _at_once(each, stage, grid)
+    stage.launch(num_warps=1)
+
+
+def _partials(s: Schedule, row: _Row) -> list[str]:
+    """Make the folds of parts stages of their own; returns them, producers first."""
+    stage, before = s[row.fold], {each.name for each in s.plan.stages}
+    (axis,) = reduce_axes(stage)
+    part, _ = stage.split(axis, factor=row.part)
+    if chain_of(s.plan, stage.plan).members:
+        s.split_online(stage.op.outputs[0], part, casts=True)
+    else:
+        s.rfactor(stage.op.outputs[0], part)
+    return [each.name for each in s.plan.stages if each.name not in before]
+
+
+def _passed_on(s: Schedule, name: str, merging: Sequence[str]) -> list[str]:
+    """Give what merges the parts copies of them, that all programs see."""
+    users = [s[each].op for each in merging if _reads(s, each, name)]
+    if not users:
+        return []
+    return [s[s.cache_read(s[name].op.outputs[0], "local", users)].name]
+
+
+def _reads(s: Schedule, name: str, source: str) -> bool:
+    """True when the body of a stage itself reads another."""
+    op, read = s[name].op, s[source].op
+    bodies = op.bodies if isinstance(op, ComputeOp) else ()
+    return any(each.tensor.op is read for each in reads(*bodies))
+
+
+def _grid(stage: Stage, group: Group, columns: Sequence[Axis], row: _Row) -> tuple[Axis, Axis]:
+    """Groups of programs over the rows, turn after turn; returns the loop of a turn and that of the
+    programs of a row, which start one after the other."""
+    rows, count = fused(stage, list(group.rows or ())), volume(group.rows or ())
+    groups = max(1, row.resident * PROCESSORS // row.programs)
+    if count is not None:  # as many rows for each
+        groups = -(-count // -(-count // groups))
+    turn, own = stage.split(rows, factor=groups)
+    program, lanes = stage.split(columns[0], factor=row.part)
+    stage.reorder(own, program, turn, lanes)
+    stage.bind(own, "blockIdx.y")
+    stage.bind(program, "blockIdx.x")
+    stage.vectorize(lanes)
+    return turn, program
+
+
+def _at_once(inner: Stage, stage: Stage, place: Axis) -> None:
+    for axis in reduce_axes(inner):
+        inner.vectorize(axis)
+    inner.compute_at(stage, place)
+
+
+def _launch(s: Schedule, stage: Stage, row: _Row) -> None:
+    """Warps that hold a part, with registers for as many programs as a processor is to have."""
+    tile = pow2_at_least(row.part)
+    fitting = [n for n in (4, 8, 16, 32) if n * row.resident <= WARPS and n * 32 <= tile]
+    fitting = fitting or [4]
+    default = max((n for n in fitting if n * 1024 <= tile), default=min(fitting))
+    warps = pick(s, f"{stage.name}.share_warps", fitting, default, max(fitting))
+    each = REGISTERS // (32 * warps * row.resident) // 8 * 8
+    if each < EACH:
+        stage.launch(num_warps=warps, maxnreg=each)
+    else:
+        stage.launch(num_warps=warps)

@@ -1,0 +1,112 @@
+"""Programs that wait for each other, on a GPU.  Each test is a process of its own with a time
+limit: where a wait has no end, the process is killed and nothing else."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tedsl as te
+from tedsl.errors import BackendError
+from tedsl.schedules import schedule_for
+from tedsl.target import Target
+
+pytestmark = pytest.mark.gpu
+torch: Any = pytest.importorskip("torch")
+
+LIMIT = 300.0
+"""Seconds, nearly all of them for compilers."""
+SHAPES = ((1024, 131_072, 8, 2), (1000, 40_001, 4, 2), (128, 1 << 20, 64, 2), (3, 65_536, 16, 1))
+
+
+def softmax(m: int, n: int, dtype: str) -> te.Tensor:
+    x = te.placeholder((m, n), dtype, name="x")
+    k, r = te.reduce_axis((0, n), "k"), te.reduce_axis((0, n), "r")
+
+    def wide(i: te.Expr, j: te.Expr) -> te.Expr:
+        return x[i, j].astype("float32")
+
+    top = te.compute((m,), lambda i: te.max(wide(i, k), axis=k), name="top")
+    z = te.compute((m,), lambda i: te.sum(te.exp(wide(i, r) - top[i]), axis=r), name="z")
+    return te.compute(
+        (m, n), lambda i, j: (te.exp(wide(i, j) - top[i]) / z[i]).astype(dtype), name="y"
+    )
+
+
+def built(m: int, n: int, programs: int, resident: int, dtype: str = "bfloat16") -> Any:
+    given = {"y.share": programs, "y.share_resident": resident}
+    s = schedule_for([softmax(m, n, dtype)], Target.parse("cuda"), given)
+    return te.build(s, "cuda")
+
+
+def rows() -> None:
+    for m, n, programs, resident in SHAPES:
+        for dtype, name in ((torch.bfloat16, "bfloat16"), (torch.float32, "float32")):
+            kernel = built(m, n, programs, resident, name)
+            x = torch.randn(m, n, device="cuda", dtype=dtype)
+            want = torch.softmax(x.float(), 1)
+            first = kernel(x).clone()
+            close = {"rtol": 1e-2, "atol": 1e-6} if name == "bfloat16" else {"rtol": 1e-4}
+            torch.testing.assert_close(first.float(), want, **{"atol": 1e-7, **close})
+            for _ in range(100):
+                assert torch.equal(kernel(x), first), "the same bits whoever comes last"
+
+
+def streams_and_graphs() -> None:
+    kernel = built(64, 65_536, 16, 2)
+    inputs = [torch.randn(64, 65_536, device="cuda", dtype=torch.bfloat16) for _ in range(4)]
+    wanted = [kernel(x).clone() for x in inputs]
+    replayed = kernel.graphed()
+    replayed(inputs[0])
+    torch.cuda.synchronize()
+    streams = [torch.cuda.Stream() for _ in inputs]
+    results: list[list[Any]] = [[] for _ in inputs]
+    for _ in range(50):
+        for x, stream, found in zip(inputs, streams, results, strict=True):
+            with torch.cuda.stream(stream):
+                found.append(kernel(x))
+        assert torch.equal(replayed(inputs[0]), wanted[0])
+    torch.cuda.synchronize()
+    for found, want in zip(results, wanted, strict=True):
+        assert all(torch.equal(each, want) for each in found)
+
+
+def refusal() -> None:
+    """More programs than the device runs at once: refused at the launch, and not run for ever."""
+    A = te.placeholder((4096, 4), name="A")
+    B = te.compute((4096, 4), lambda i, p: A[i, p] + 1.0, name="B")
+    C = te.compute((4096, 4), lambda i, p: B[i, p] * B[i, 3 - p], name="C")
+    s = te.create_schedule(C)
+    i, p = s[C].op.axis
+    t, g = s[C].split(i, factor=1024)
+    s[C].reorder(g, p, t)
+    s[C].bind(g, "blockIdx.y")
+    s[C].bind(p, "blockIdx.x")
+    s[B].compute_across(s[C], t, s[B].op.axis[1], p)
+    s[C].launch(num_warps=32)
+    kernel = te.build(s, "cuda")
+    with pytest.raises(BackendError, match=r"(?s)cooperative.*must all run at the same time"):
+        kernel(torch.randn(4096, 4, device="cuda"))
+
+
+CHECKS: dict[str, Callable[[], None]] = {
+    "rows": rows,
+    "streams and graphs": streams_and_graphs,
+    "refusal": refusal,
+}
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_in_a_process_of_its_own(name: str) -> None:
+    command = [sys.executable, str(Path(__file__)), name]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+
+
+if __name__ == "__main__":
+    CHECKS[sys.argv[1]]()
