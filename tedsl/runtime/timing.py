@@ -21,7 +21,7 @@ Call = Callable[[], object]
 _FLUSH_BYTES = 256 << 20  # more than the L2 of any GPU so far
 _WAIT_CYCLES = 180_000
 _GLANCE = 0.02  # seconds of a look; the clock of all threads moves by ticks of up to 10 ms
-_AWAKE = 0.02  # seconds after which processors that have slept run at their full speed
+AWAKE = 0.04  # seconds after which processors that have slept work, at full speed
 _BUSY_LIMIT = 0.5  # seconds after which threads that are busy are not waiting for work
 
 
@@ -124,7 +124,7 @@ def compare(
         for name, fn in candidates.items():
             if len(candidates) > 1:
                 wait_until_quiet()
-                _wake(fn)
+                wake(fn)
             samples[name].append(_sample(fn, batches[name]))
     return {name: Stats(tuple(taken)) for name, taken in samples.items()}
 
@@ -146,12 +146,12 @@ def wait_until_quiet(limit: float = _BUSY_LIMIT) -> bool:
             return False
 
 
-def _wake(fn: Call) -> None:
-    """Call until the candidate's threads and processors are as in the middle of many calls."""
+def wake(fn: Call, seconds: float = AWAKE) -> None:
+    """Call until the threads and processors that `fn` uses are as in the middle of many calls."""
     start = time.perf_counter()
     while True:
         fn()
-        if time.perf_counter() - start > _AWAKE:
+        if time.perf_counter() - start > seconds:
             return
 
 

@@ -50,7 +50,7 @@ def test_candidates_are_interleaved() -> None:
 
     def call(name: str) -> None:
         order.append(name)
-        time.sleep(0.03)
+        time.sleep(0.05)
 
     both = compare({"a": lambda: call("a"), "b": lambda: call("b")}, repeats=4, warmup=0)
     assert set(both) == {"a", "b"}
