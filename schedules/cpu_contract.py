@@ -28,8 +28,9 @@ from tedsl.schedules.loops import fused
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
 
-# Tasks that are enough for the threads; with fewer panels the rows are cut as well, and each block
-# of them copies its operand again.
+# Tasks for a thread, so that all end at about the same time, and how many are enough of them unless
+# the threads are more than half as many.
+TASKS_EACH = 4
 TASKS = 32
 # Elements along a row of an operand that are turned at a time.
 TURNED = 64
@@ -59,8 +60,7 @@ def contract(s: Schedule, group: Group) -> None:
     heights.append(None if extent_of(row) is None else -(-(extent_of(row) or 0) // tall))
     longer = next((n for n, height in enumerate(heights) if height != 1), len(heights) - 1)
     panels = None if extent_of(column) is None else -(-(extent_of(column) or 0) // wide)
-    tasks = (volume(around) or 1) * (panels or TASKS)
-    blocks = min(16, pow2_at_least(-(-TASKS // tasks)))
+    blocks = _row_blocks((volume(around) or 1) * panels if panels else None)
     blocks = pick(s, f"{stage.name}.row_blocks", (1, 2, 4, 8, 16), blocks, heights[longer])
     tiles = [*within, ro]
     rb, tiles[longer] = stage.split(tiles[longer], nparts=blocks)
@@ -72,6 +72,14 @@ def contract(s: Schedule, group: Group) -> None:
     work = volume((*root.axes, *shape.folded))
     if work is None or work > SMALL:
         stage.parallel(fused(stage, (*around, rb, co)))
+
+
+def _row_blocks(tasks: int | None) -> int:
+    """Into how many blocks the rows are cut where there are `tasks` without that: as few as keep
+    the threads busy, since each copies the panel of its operand again."""
+    threads = processor().threads
+    wanted = max(min(TASKS, TASKS_EACH * threads), 2 * threads)
+    return 1 if tasks is None else min(16, pow2_at_least(-(-wanted // tasks)))
 
 
 def _lane(shape: Contraction, mapping: dict[Axis, Axis], root: ComputeOp) -> Axis:

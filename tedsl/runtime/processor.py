@@ -10,10 +10,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Processor:
-    """The vector registers that generated code may use: bits of one, and how many there are."""
+    """The vector registers that generated code may use (bits of one, and how many there are), and
+    how many threads may run."""
 
     vector_bits: int
     vector_registers: int
+    threads: int = 8
 
     def lanes(self, nbytes: int) -> int:
         """Elements of `nbytes` bytes in one register."""
@@ -29,4 +31,5 @@ def processor() -> Processor:
     if importlib.util.find_spec("llvmlite") is None:
         return COMMON
     here = importlib.import_module("tedsl.backends.cpu.machine").machine()
-    return Processor(here.vector_bits, here.vector_registers)
+    threads = importlib.import_module("tedsl.backends.cpu.threads").available()
+    return Processor(here.vector_bits, here.vector_registers, threads)
