@@ -34,6 +34,8 @@ from tedsl.scheduling.stage import Stage
 # the threads are more than half as many.
 TASKS_EACH = 4
 TASKS = 32
+# Rows of a block for which it does not matter that it copies its operand again.
+ROWS = 1024
 # Elements along a row of an operand that are turned at a time.
 TURNED = 64
 # Rows of a tile that take as long as all else that a tile costs.
@@ -62,7 +64,8 @@ def contract(s: Schedule, group: Group) -> None:
     heights.append(None if extent_of(row) is None else -(-(extent_of(row) or 0) // tall))
     longer = next((n for n, height in enumerate(heights) if height != 1), len(heights) - 1)
     panels = None if extent_of(column) is None else -(-(extent_of(column) or 0) // wide)
-    beside = _beside(view[inner[0]], lane, wide, volume(around), panels)
+    rows = volume([mapping[a] for a in side])
+    beside = _beside(view[inner[0]], lane, wide, (volume(around), rows, panels))
     beside = pick(s, f"{stage.name}.panels", (1, 2, 4, 8), beside, panels or 1)
     blocks = _row_blocks((volume(around) or 1) * -(-panels // beside) if panels else None)
     blocks = pick(s, f"{stage.name}.row_blocks", (1, 2, 4, 8, 16), blocks, heights[longer])
@@ -94,19 +97,24 @@ def _tasks_wanted() -> int:
     return max(min(TASKS, TASKS_EACH * threads), 2 * threads)
 
 
-def _beside(op: ComputeOp, lane: Axis, wide: int, around: int | None, panels: int | None) -> int:
-    """How many panels, side by side in the second cache, each tile of rows meets in turn.
+def _beside(
+    op: ComputeOp, lane: Axis, wide: int, counts: tuple[int | None, int | None, int | None]
+) -> int:
+    """How many panels, side by side in the second cache, each tile of rows meets in turn; `counts`
+    are the parts around, the rows and the panels.
 
     One after the other would fetch the rows again for each, which costs something only where they
     do not stay in the second cache themselves.
     """
+    around, rows, panels = counts
     half = processor().cache // 2
     single = [r.tensor for r in reads(*op.bodies) if lane not in axes_of(*r.indices)]
-    rows = max((nbytes_of(tensor) for tensor in single), default=0)
+    fetched = max((nbytes_of(tensor) for tensor in single), default=0)
     folded, size = volume(op.reduce_axes), max(t.dtype.nbytes for t in op.outputs)
-    if not rows or not around or not panels or not folded or rows // around <= half:
+    if not around or not rows or not panels or not folded or fetched // around <= half:
         return 1
-    most = min(8, half // (wide * folded * size), panels * around // _tasks_wanted())
+    tasks = around * panels * max(1, rows // ROWS)
+    most = min(8, panels, half // (wide * folded * size), tasks // _tasks_wanted())
     return pow2_at_least(most + 1) // 2 if most > 1 else 1
 
 

@@ -7,7 +7,6 @@ from collections.abc import Callable
 import pytest
 from rule_shapes import SHAPES
 
-import tedsl as te
 from tedsl.backends.triton.emit import emit
 from tedsl.lower.pipeline import lower
 from tedsl.runtime.processor import Processor
@@ -40,14 +39,3 @@ def test_register_tiles_follow_the_machine(
     monkeypatch.setattr(cpu_contract, "processor", lambda: Processor(bits, registers))
     knobs = {k.name: k.chosen for k in schedule_for(SHAPES["exact_contraction"](), "cpu").knobs}
     assert (knobs["matmul.rows"], knobs["matmul.columns"]) == tile
-
-
-@pytest.mark.parametrize(("threads", "blocks"), [(1, 1), (2, 2), (8, 8), (24, 16)])
-def test_rows_are_cut_as_often_as_the_threads_need(
-    threads: int, blocks: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each block of rows copies the panel of the other operand again."""
-    monkeypatch.setattr(cpu_contract, "processor", lambda: Processor(512, 32, threads))
-    out = te.nn.matmul(te.placeholder((512, 64), name="a"), te.placeholder((64, 128), name="b"))
-    (knob,) = [k for k in schedule_for(out, "cpu").knobs if k.name.endswith(".row_blocks")]
-    assert knob.chosen == blocks
