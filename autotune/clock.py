@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from tedsl.errors import BackendError
 from tedsl.runtime.recording import recording
-from tedsl.runtime.timing import Stats
+from tedsl.runtime.timing import AWAKE, Stats, wake
 
 Call = Callable[[], object]
 Rotation = Sequence[Call]
@@ -28,6 +28,8 @@ LEAST = 3
 """Rounds that are taken whatever the time limit."""
 SHORT = 2e-4
 """Seconds below which a call is too short to be timed alone without care."""
+ASLEEP = 2e-3
+"""Seconds without work after which processors sleep."""
 TRIES = 9
 MIN_SAMPLE = 1e-4
 GRAPH_SAMPLE = 1e-3
@@ -70,28 +72,38 @@ def in_turn(
 
 
 class HostClock:
-    """The clock of the host: short calls are batched until a sample lasts 0.1 ms."""
+    """The clock of the host: short calls are batched until a sample lasts 0.1 ms.
+
+    Between two measurements the processors sleep, and the second thread of a call may have to wait
+    for its processor for longer than the call lasts: they are kept busy before the first sample.
+    """
+
+    def __init__(self) -> None:
+        self._busy = -math.inf
 
     def time(self, rotations: Mapping[str, Rotation], repeats: int, limit: float) -> Times:
-        turns = {name: _HostTurn(rotation) for name, rotation in rotations.items()}
+        turns: dict[str, _HostTurn] = {}
+        for name, rotation in rotations.items():
+            asleep = not turns and time.monotonic() - self._busy > ASLEEP
+            turns[name] = _HostTurn(rotation, asleep)
         in_turn({name: turn.sample for name, turn in turns.items()}, repeats, limit, _nothing)
+        self._busy = time.monotonic()
         return {name: tuple(turn.samples) for name, turn in turns.items()}
 
     def warm_up(self, rotation: Rotation) -> None:
-        end = time.perf_counter() + 0.05
-        while time.perf_counter() < end:
-            rotation[0]()
+        wake(rotation[0])
+        self._busy = time.monotonic()
 
 
 class _HostTurn:
     """One rotation on the host: where it is, how many calls a sample has, the samples so far."""
 
-    def __init__(self, rotation: Rotation) -> None:
+    def __init__(self, rotation: Rotation, asleep: bool) -> None:
         self.rotation = rotation
         self.samples: list[float] = []
         self._next = 0
         self.batch = 1
-        self._run()
+        wake(self._run, AWAKE if asleep else 0.0)
         while self.batch < 1 << 20:
             taken = self._run() * self.batch
             if taken >= MIN_SAMPLE:

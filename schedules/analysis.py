@@ -83,6 +83,12 @@ def volume(axes: Sequence[Axis]) -> int | None:
     return total
 
 
+def nbytes_of(tensor: Tensor) -> int:
+    """Bytes of a tensor of known shape, else 0."""
+    sizes = [size_of(extent) for extent in tensor.shape]
+    return 0 if None in sizes else math.prod(n or 0 for n in sizes) * tensor.dtype.nbytes
+
+
 def pow2_at_least(size: int) -> int:
     """The smallest power of two that is at least `size`."""
     return 1 << max(0, size - 1).bit_length()

@@ -3,7 +3,8 @@ panel by panel."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from tedsl.expr.nodes import Axis, TensorRead
 from tedsl.expr.tensor import ComputeOp
@@ -18,6 +19,7 @@ from tedsl.schedules.analysis import (
     definitions,
     extent_of,
     is_reduction,
+    nbytes_of,
     plain,
     pow2_at_least,
     volume,
@@ -28,9 +30,12 @@ from tedsl.schedules.loops import fused
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
 
-# Tasks that are enough for the threads; with fewer panels the rows are cut as well, and each block
-# of them copies its operand again.
+# Tasks for a thread, so that all end at about the same time, and how many are enough of them unless
+# the threads are more than half as many.
+TASKS_EACH = 4
 TASKS = 32
+# Rows of a block for which it does not matter that it copies its operand again.
+ROWS = 1024
 # Elements along a row of an operand that are turned at a time.
 TURNED = 64
 # Rows of a tile that take as long as all else that a tile costs.
@@ -59,19 +64,58 @@ def contract(s: Schedule, group: Group) -> None:
     heights.append(None if extent_of(row) is None else -(-(extent_of(row) or 0) // tall))
     longer = next((n for n, height in enumerate(heights) if height != 1), len(heights) - 1)
     panels = None if extent_of(column) is None else -(-(extent_of(column) or 0) // wide)
-    tasks = (volume(around) or 1) * (panels or TASKS)
-    blocks = min(16, pow2_at_least(-(-TASKS // tasks)))
+    rows = volume([mapping[a] for a in side])
+    beside = _beside(view[inner[0]], lane, wide, (volume(around), rows, panels))
+    beside = pick(s, f"{stage.name}.panels", (1, 2, 4, 8), beside, panels or 1)
+    blocks = _row_blocks((volume(around) or 1) * -(-panels // beside) if panels else None)
     blocks = pick(s, f"{stage.name}.row_blocks", (1, 2, 4, 8, 16), blocks, heights[longer])
     tiles = [*within, ro]
     rb, tiles[longer] = stage.split(tiles[longer], nparts=blocks)
+    if beside > 1:
+        co, panel = stage.split(co, factor=beside)
+        tiles.append(panel)
     stage.reorder(*around, rb, co, *tiles, ri, ci)
     stage.vectorize(ri)
     stage.vectorize(ci)
+    several = wide if beside > 1 else None
     for name in inner:
-        _contract_inner(s, view, s[name], stage, (tiles[-1], co), mapping, (row, column))
+        places = (tiles[-1], co)
+        _contract_inner(s, view, s[name], stage, places, mapping, (row, column), several)
     work = volume((*root.axes, *shape.folded))
     if work is None or work > SMALL:
         stage.parallel(fused(stage, (*around, rb, co)))
+
+
+def _row_blocks(tasks: int | None) -> int:
+    """Into how many blocks the rows are cut where there are `tasks` without that: as few as keep
+    the threads busy, since each copies the panel of its operand again."""
+    return 1 if tasks is None else min(16, pow2_at_least(-(-_tasks_wanted() // tasks)))
+
+
+def _tasks_wanted() -> int:
+    threads = processor().threads
+    return max(min(TASKS, TASKS_EACH * threads), 2 * threads)
+
+
+def _beside(
+    op: ComputeOp, lane: Axis, wide: int, counts: tuple[int | None, int | None, int | None]
+) -> int:
+    """How many panels, side by side in the second cache, each tile of rows meets in turn; `counts`
+    are the parts around, the rows and the panels.
+
+    One after the other would fetch the rows again for each, which costs something only where they
+    do not stay in the second cache themselves.
+    """
+    around, rows, panels = counts
+    half = processor().cache // 2
+    single = [r.tensor for r in reads(*op.bodies) if lane not in axes_of(*r.indices)]
+    fetched = max((nbytes_of(tensor) for tensor in single), default=0)
+    folded, size = volume(op.reduce_axes), max(t.dtype.nbytes for t in op.outputs)
+    if not around or not rows or not panels or not folded or fetched // around <= half:
+        return 1
+    tasks = around * panels * max(1, rows // ROWS)
+    most = min(8, panels, half // (wide * folded * size), tasks // _tasks_wanted())
+    return pow2_at_least(most + 1) // 2 if most > 1 else 1
 
 
 def _lane(shape: Contraction, mapping: dict[Axis, Axis], root: ComputeOp) -> Axis:
@@ -140,9 +184,10 @@ def _contract_inner(
     places: tuple[Axis, Axis],
     mapping: dict[Axis, Axis],
     tile: tuple[Axis, Axis],
+    wide: int | None,
 ) -> None:
     """The fold of one tile, `unroll` steps at a time, at the loop over tiles; what is copied of an
-    operand is at that over panels."""
+    operand is at that over panels, or over several of them that are `wide` each."""
     op = view[inner.name]
     inner.compute_at(stage, places[0])
     column = next(a for a in op.axes if mapping.get(a) is tile[1])
@@ -161,7 +206,7 @@ def _contract_inner(
         inner.unroll(ki)
     found = packable(view, inner, column)
     if volume(folded) is not None and found and flip(s, f"{stage.name}.pack", True):
-        pack(s, inner, stage, found, column, places[1])
+        pack(s, inner, stage, found, column, places[1], wide)
 
 
 def _in_step(op: ComputeOp, column: Axis) -> tuple[Axis, ...]:
@@ -199,19 +244,34 @@ def pack(
     found: Sequence[TensorRead],
     column: Axis,
     panel: Axis,
+    wide: int | None = None,
 ) -> None:
-    """Copy the panel of the operand, so that its rows lie one after another; one that is contiguous
-    across the lanes is read along its rows and turned in registers."""
+    """Copy the panel of the operand, or several that are `wide` each, so that its rows lie one
+    after another; one that is contiguous across the lanes is read along its rows and turned in
+    registers."""
     for read in found:
         packed = s[s.cache_read(read.tensor, "local", [inner.op])]
+        where = next(n for n, a in enumerate(plain(read) or ()) if a is column)
+        if wide is not None:
+            packed.transform_layout(_in_panels(where, wide))
+            where = -1
         packed.compute_at(stage, panel)
         own = packed.op
         if isinstance(own, ComputeOp):
-            where = next(n for n, a in enumerate(plain(read) or ()) if a is column)
             if not contiguous(read, column):
-                last = own.axes[-1]
+                last = own.axes[-1 if wide is None else -2]
                 length = extent_of(last)
                 if length is None or length > TURNED:
                     _, last = packed.split(last, factor=TURNED)
                 packed.vectorize(last)
             packed.vectorize(own.axes[where])
+
+
+def _in_panels(where: int, wide: int) -> Callable[..., list[Any]]:
+    """The layout in which panels of `wide` along the index `where` follow each other."""
+
+    def layout(*index: Any) -> list[Any]:
+        others = [i for n, i in enumerate(index) if n != where]
+        return [index[where] // wide, *others, index[where] % wide]
+
+    return layout

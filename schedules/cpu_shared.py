@@ -17,7 +17,7 @@ from tedsl.expr.nodes import Axis
 from tedsl.expr.tensor import Tensor
 from tedsl.expr.visit import axes_of, reads
 from tedsl.ir.nodes import LoopKind
-from tedsl.schedules.analysis import View, definitions, size_of
+from tedsl.schedules.analysis import View, definitions, nbytes_of
 from tedsl.schedules.beside import MANY, Beside
 from tedsl.scheduling.plan import AttachKind
 from tedsl.scheduling.relations import constant, extents, related
@@ -88,7 +88,7 @@ def _shared(leader: _Kernel, kernel: _Kernel) -> list[Tensor]:
     if leader.loops[0][1] != kernel.loops[0][1]:
         return []
     both = [t for t, dims in kernel.moved.items() if dims and leader.moved.get(t) == dims]
-    return [t for t in both if _nbytes(t) >= WORTH]
+    return [t for t in both if nbytes_of(t) >= WORTH]
 
 
 def _join(s: Schedule, kernel: _Kernel, leader: _Kernel) -> bool:
@@ -104,7 +104,7 @@ def _join(s: Schedule, kernel: _Kernel, leader: _Kernel) -> bool:
     if not alike:
         return False
     turns = math.prod(n for _, n in leader.loops[:alike])
-    part = max(_nbytes(t) for t in _shared(leader, kernel)) // turns
+    part = max(nbytes_of(t) for t in _shared(leader, kernel)) // turns
     default = "loops" if part <= KEPT else "alone"
     if s.knob(f"{kernel.name}{BESIDE}", ("alone", "loops"), default) == "alone":
         return False
@@ -119,9 +119,3 @@ def _may_join(s: Schedule, kernel: _Kernel, leader: _Kernel, loop: Axis) -> bool
     except ScheduleError:
         return False
     return True
-
-
-def _nbytes(tensor: Tensor) -> int:
-    """Bytes of a tensor of known shape, else 0."""
-    sizes = [size_of(extent) for extent in tensor.shape]
-    return 0 if None in sizes else math.prod(n or 0 for n in sizes) * tensor.dtype.nbytes

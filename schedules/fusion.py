@@ -135,7 +135,8 @@ def _stored(
         if group.root in outputs or not is_reduction(op) or contraction(op, masked) is None:
             continue
         name = _epilogue(s, group.root, kept)
-        if name is not None and name not in (*found, *outputs) and flip(s, f"{group.root}.epilogue", True):
+        known = name is None or name in found or name in outputs
+        if name is not None and not known and flip(s, f"{group.root}.epilogue", True):
             found.append(name)
     return found
 

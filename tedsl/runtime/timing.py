@@ -20,6 +20,9 @@ from tedsl.packages import install
 Call = Callable[[], object]
 _FLUSH_BYTES = 256 << 20  # more than the L2 of any GPU so far
 _WAIT_CYCLES = 180_000
+_GLANCE = 0.02  # seconds of a look; the clock of all threads moves by ticks of up to 10 ms
+AWAKE = 0.04  # seconds after which processors that have slept work, at full speed
+_BUSY_LIMIT = 0.5  # seconds after which threads that are busy are not waiting for work
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +103,11 @@ def compare(
 ) -> dict[str, Stats]:
     """Time several calls on the CPU, one sample of each in turn, so that drift hits all alike.
 
+    Threads of other libraries wait busily for some time after a call (OpenMP's, OpenBLAS's for
+    0.1 s) and would take a processor from the next candidate, and processors that have slept are
+    slow at first.  So every sample of several begins when the process is quiet, with calls that are
+    not timed and wake the candidate's own threads.
+
     Args:
         candidates: the calls by name.
         repeats: samples of each.
@@ -114,8 +122,37 @@ def compare(
         if done >= 3 and time.perf_counter() - start > max_seconds:
             break
         for name, fn in candidates.items():
+            if len(candidates) > 1:
+                wait_until_quiet()
+                wake(fn)
             samples[name].append(_sample(fn, batches[name]))
     return {name: Stats(tuple(taken)) for name, taken in samples.items()}
+
+
+def wait_until_quiet(limit: float = _BUSY_LIMIT) -> bool:
+    """Sleep until no other thread of this process computes or waits busily.
+
+    Returns:
+        False where some thread was still busy after `limit` seconds.
+    """
+    start = time.perf_counter()
+    while True:
+        begin, used = time.perf_counter(), time.process_time()
+        time.sleep(_GLANCE)
+        now = time.perf_counter()
+        if time.process_time() - used < (now - begin) / 4:
+            return True
+        if now - start > limit:
+            return False
+
+
+def wake(fn: Call, seconds: float = AWAKE) -> None:
+    """Call until the threads and processors that `fn` uses are as in the middle of many calls."""
+    start = time.perf_counter()
+    while True:
+        fn()
+        if time.perf_counter() - start > seconds:
+            return
 
 
 def _sample(fn: Call, batch: int) -> float:

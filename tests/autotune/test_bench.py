@@ -1,5 +1,6 @@
 """The bench on real CPU kernels that are spoilt in one way each: every way is found and named."""
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,13 +9,14 @@ import numpy as np
 import pytest
 
 import tedsl as te
-from tedsl.autotune import arena
+from tedsl.autotune import arena, clock
 from tedsl.autotune.arena import HostArena
 from tedsl.autotune.bench import Bench
 from tedsl.autotune.clock import HostClock, in_turn
 from tedsl.autotune.inputs import ADVERSE, KINDS, Extents, make_inputs
 from tedsl.autotune.workload import Workload
 from tedsl.expr.tensor import Tensor
+from tedsl.runtime.timing import AWAKE
 
 pytestmark = pytest.mark.cpu
 MASKED = np.float32(-1.2345678e9)
@@ -192,6 +194,23 @@ def test_a_rotation_uses_every_copy_in_turn():
     calls = [lambda n=n: seen.append(n) for n in range(3)]
     HostClock().time({"": calls}, 3, 1.0)
     assert seen == [n % 3 for n in range(len(seen))]
+
+
+def test_processors_that_slept_are_woken_before_the_first_sample(monkeypatch: pytest.MonkeyPatch):
+    host = HostClock()
+    seen: list[float] = []
+    begin = time.perf_counter()
+
+    def call() -> None:
+        seen.append(time.perf_counter() - begin)
+        time.sleep(0.001)
+
+    host.time({"": [call]}, 3, 1.0)
+    assert seen[-4] > AWAKE  # before the three samples a call says how many a sample has
+    seen.clear()
+    monkeypatch.setattr(clock, "ASLEEP", 1e3)
+    host.time({"": [call]}, 3, 1.0)
+    assert len(seen) == 5  # so soon after the last, nothing has to be woken
 
 
 def test_rounds_go_forth_and_back():

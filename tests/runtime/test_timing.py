@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import importlib.util
+import threading
 import time
 
 import pytest
 
 from tedsl.errors import BackendError
-from tedsl.runtime.timing import Stats, compare, format_seconds, measure, measure_cuda
+from tedsl.runtime.timing import (
+    Stats,
+    compare,
+    format_seconds,
+    measure,
+    measure_cuda,
+    wait_until_quiet,
+)
 
 
 def test_statistics() -> None:
@@ -42,11 +50,52 @@ def test_candidates_are_interleaved() -> None:
 
     def call(name: str) -> None:
         order.append(name)
-        time.sleep(0.0002)
+        time.sleep(0.05)
 
     both = compare({"a": lambda: call("a"), "b": lambda: call("b")}, repeats=4, warmup=0)
     assert set(both) == {"a", "b"}
-    assert order[-8:] == ["a", "b"] * 4
+    assert order[-16:] == ["a", "a", "b", "b"] * 4  # the first of two is not timed
+
+
+def test_a_sample_waits_for_threads_that_spin() -> None:
+    """What a candidate leaves behind takes no processor from the next one."""
+    spinning: list[bool] = []
+    seen: list[bool] = []
+    threads: list[threading.Thread] = []
+
+    def spin() -> None:
+        end = time.thread_time() + 0.05
+        while time.thread_time() < end:
+            pass
+        spinning.clear()
+
+    def leaves_a_thread() -> None:
+        if not spinning:
+            spinning.append(True)
+            threads.append(threading.Thread(target=spin))
+            threads[-1].start()
+
+    compare({"noisy": leaves_a_thread, "next": lambda: seen.append(bool(spinning))}, repeats=3)
+    assert seen[-3:] == [False] * 3
+    for thread in threads:
+        thread.join()
+
+
+def test_waiting_ends_where_a_thread_has_work() -> None:
+    stop = threading.Event()
+
+    def work() -> None:
+        while not stop.is_set():
+            pass
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        assert not wait_until_quiet(limit=0.01)
+    finally:
+        stop.set()
+        thread.join()
+    assert wait_until_quiet(limit=60)
 
 
 def test_time_is_bounded() -> None:

@@ -31,7 +31,7 @@ class Pool:
     forked: Any
 
 
-def _available() -> int:
+def available() -> int:
     """Processors this process may run on."""
     if hasattr(os, "sched_getaffinity"):
         return min(len(os.sched_getaffinity(0)), MOST_THREADS)
@@ -102,8 +102,8 @@ def _start(code: bytes) -> Pool:
         symbol("tedsl_pool_stop", ctypes.c_int64),
         symbol("tedsl_pool_forked", None),
     )
-    pool.resize(_available())
-    _SIZE[0] = _available()
+    pool.resize(available())
+    _SIZE[0] = available()
     engine.detach()
     atexit.register(_at_exit, pool)
     if hasattr(os, "register_at_fork"):
