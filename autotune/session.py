@@ -25,13 +25,14 @@ from tedsl.autotune.space import freeze
 from tedsl.autotune.static.tiers import Tiers, estimates
 from tedsl.autotune.worker import Message
 from tedsl.autotune.workload import Workload
-from tedsl.build import build, lower
+from tedsl.build import build, build_unseen, lower
 from tedsl.errors import BackendError, InternalError, LowerError, ScheduleError
 from tedsl.ir.nodes import Module
 from tedsl.runtime.kernel import Kernel
 from tedsl.scheduling.replay import replay
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.trace import Trace
+from tedsl.target import TargetKind
 
 KEPT = 48
 FIGURES = (
@@ -41,8 +42,10 @@ FIGURES = (
 """Of what a kernel's resources say, what is recorded."""
 _MODULES = {
     "cpu": ("tedsl.build", "tedsl.backends.cpu", "tedsl.runtime.executors"),
-    "cuda": ("torch", "triton", "tedsl.build", "tedsl.runtime.triton_executors"),
+    "cuda": ("triton", "tedsl.build", "tedsl.runtime.triton_executors"),
 }
+_DEVICE_MODULES = {"cpu": (), "cuda": ("torch",)}
+"""What a process needs besides that sees the device: it takes seconds to load."""
 
 
 class TuneSession:
@@ -51,7 +54,8 @@ class TuneSession:
     Args:
         setup: `workload` (JSON), `target`, `sizes` by name, `seed`, `scratch` (a folder), `role`
             (`compile` or `measure`), `trace` (whether candidates come as traces, not decisions),
-            `device` (the name of the GPU).
+            `device` (the name of the GPU), `arch` (its architecture; where a compiling worker is
+            told it does not touch the device).
         like: the session of the same computation at other sizes, whose kernels serve here too.
     """
 
@@ -60,6 +64,7 @@ class TuneSession:
         self.setup = setup
         self.target = str(setup["target"])
         self.device = str(setup.get("device", ""))
+        self.unseen = _unseen(setup)
         self.by_trace = bool(setup["trace"])
         self.problem = Problem(self.workload.outputs, self.target)
         self.size = Extents(self.workload, setup["sizes"])
@@ -191,7 +196,9 @@ class TuneSession:
             if kernel is None:
                 while len(self.kernels) >= KEPT:
                     del self.kernels[next(iter(self.kernels))]
-                kernel = build(self.schedule(request), self.target)
+                schedule = self.schedule(request)
+                arch = self.unseen
+                kernel = build_unseen(schedule, arch) if arch else build(schedule, self.target)
             self.kernels[key] = kernel
         return kernel
 
@@ -215,8 +222,15 @@ def open_session(setup: Message) -> TuneSession:
 
 def preload(setup: Message) -> None:
     """Import what every session of a target needs.  Touches no device."""
-    for name in _MODULES["cpu" if setup["target"] == "cpu" else "cuda"]:
+    kind = "cpu" if setup["target"] == "cpu" else "cuda"
+    for name in (*_MODULES[kind], *(() if _unseen(setup) else _DEVICE_MODULES[kind])):
         importlib.import_module(name)
+
+
+def _unseen(setup: Message) -> str:
+    """The architecture of a GPU for which a worker compiles without looking at it, or nothing."""
+    alone = setup["target"] == TargetKind.CUDA and setup["role"] == "compile"
+    return str(setup.get("arch", "")) if alone else ""
 
 
 def _pruned(reason: str, seconds: float) -> Message:

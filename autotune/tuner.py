@@ -549,6 +549,7 @@ class Tuner:
             "workload": self.workload.to_json(),
             "target": self.problem.target,
             "device": self.context.device,
+            "arch": self.context.features.partition(",")[0] if self.gpu else "",
             "sizes": self.sizes,
             "seed": random.Random(self.seed).getrandbits(31),
             "scratch": scratch,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from triton_irs import matmul
 import tedsl as te
 from tedsl.autotune import tune
 from tedsl.autotune.outcome import Status
-from tedsl.autotune.session import TuneSession
+from tedsl.autotune.session import TuneSession, preload
 from tedsl.autotune.static.device import H200
 from tedsl.autotune.static.tiers import Tiers
 from tedsl.autotune.workload import Workload
@@ -82,3 +83,22 @@ def test_what_cannot_launch_is_told_before_it_is_compiled() -> None:
     assert "shared memory" in reason
     fits = te.lower(product(4096, 4096, 4096), HOPPER)
     assert tiers.refusal(fits) is None, "as Triton says, though it takes nearly all there is"
+
+
+@pytest.mark.ptxas
+def test_a_worker_that_compiles_for_a_gpu_needs_no_pytorch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)  # importing it fails
+    row = te.nn.softmax(te.placeholder((64, 256), "float32", name="x"))
+    told = {**session(row, tmp_path, "cuda").setup, "arch": "sm_90"}
+    preload(told)
+    with pytest.raises(ImportError, match="torch"):
+        preload({**told, "role": "measure"})
+    request = {"key": "one", "decisions": {}}
+    reply = TuneSession(told).compile(request)
+    assert reply["status"] == "ok"
+    assert reply["resources"]["registers"] > 0
+    worker = TuneSession(told)
+    same = te.build(worker.schedule(request), "cuda:sm_90")
+    assert reply["code"] == same.code
