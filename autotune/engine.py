@@ -36,7 +36,7 @@ from tedsl.autotune.jobs import (
 from tedsl.autotune.lock import DeviceLock
 from tedsl.autotune.outcome import Outcome, Status
 from tedsl.autotune.pool import COMMAND, Message, Pool, Reply, Worker
-from tedsl.autotune.space import Candidate
+from tedsl.autotune.space import Candidate, Decisions, Rejected, read_found
 from tedsl.autotune.timeline import Timeline
 from tedsl.errors import TuneError
 
@@ -129,6 +129,7 @@ class Engine:
         self._compile_times: list[float] = []
         self._measure_times: dict[str, list[float]] = {}
         self._stop = threading.Event()
+        self._roused = threading.Event()
         self._threads = ThreadPoolExecutor(1, "tedsl-engine")
         self._thread: Future[None] | None = None
 
@@ -268,26 +269,54 @@ class Engine:
         share = max(1, min(DESCRIBED, -(-len(candidates) // len(self.compilers))))
         if until is not None:
             share = 1  # what is cut off takes none of the others along
+        described = [self.encode(candidate) for candidate in candidates]
+        return self._shared("estimate", "candidates", described, share, until)
+
+    @property
+    def width(self) -> int:
+        """How many compiling workers have begun to work."""
+        if self._stop.is_set():
+            return 0
+        return sum(worker.has_served for worker in self.compilers)
+
+    def realise(self, wanted: Sequence[Decisions]) -> list[Candidate | Rejected | None]:
+        """What decisions lead to, asked of the compiling workers; None for what they could not say.
+
+        Only for the rules: of a user's function workers know nothing.
+        """
+        share = max(1, -(-len(wanted) // max(1, self.width)))
+        found = self._shared("realise", "wanted", [dict(each) for each in wanted], share, None)
+        return [None if one is None else read_found(one) for one in found]
+
+    def _shared(
+        self, op: str, name: str, items: Sequence[Message], share: int, until: float | None
+    ) -> list[Message | None]:
+        """What the compiling workers answer to items, `share` of which make a request."""
         end = math.inf if until is None else until
-        parts = [candidates[n : n + share] for n in range(0, len(candidates), share)]
+        parts = [items[n : n + share] for n in range(0, len(items), share)]
         replies: list[Future[Reply]] = []
         for part in parts:
             replies.append(Future())
-            request: Message = {"op": "estimate", "candidates": [self.encode(c) for c in part]}
+            request: Message = {"op": op, name: part}
             limit = len(part) * self.limits.compile
             self._new.put(_Order(request, limit, replies[-1].set_result, compiles=True, until=end))
         self._pool.wake()
-        found: list[dict[str, float] | None] = []
+        found: list[Message | None] = []
         for part, reply in zip(parts, replies, strict=True):
             while not wait_for([reply], min(1.0, max(0.0, end - time.monotonic()))).done:
                 self._raise()
                 if time.monotonic() >= end:
                     break
-            answers: list[dict[str, float] | None] | None = None
+            answers: list[Message | None] | None = None
             if reply.done():
                 answers = understood(reply.result()).get("found")
             found += answers or [None] * len(part)
         return found
+
+    def rouse(self) -> None:
+        """Start all compiling workers before there is work for them."""
+        self._roused.set()
+        self._pool.wake()
 
     def ask(self, request: Message, limit: float) -> Reply:
         """What the measuring worker answers to a request of another kind, in `limit` seconds.
@@ -327,6 +356,10 @@ class Engine:
 
     def _take(self) -> None:
         """What was asked for since."""
+        if self._roused.is_set():
+            self._roused.clear()
+            for worker in self.compilers:
+                self._pool.start(worker)
         while not self._new.empty():
             new = self._new.get()
             if isinstance(new, Job):
@@ -339,7 +372,7 @@ class Engine:
     def _begin(self) -> bool:
         """Hand out work to idle workers; True when only the device's lock stands in the way."""
         self._drop_late()
-        for worker in self.compilers:
+        for worker in sorted(self.compilers, key=lambda w: w.process is None or w.setting_up):
             if self._questions and not worker.busy:
                 order = self._questions.popleft()
                 limit = min(order.limit, order.until - time.monotonic())

@@ -21,7 +21,7 @@ from typing import Any
 from tedsl.autotune.bench import NEAR, Bench
 from tedsl.autotune.builders import Problem
 from tedsl.autotune.inputs import Extents
-from tedsl.autotune.space import freeze
+from tedsl.autotune.space import freeze, written
 from tedsl.autotune.static.tiers import Tiers, estimates
 from tedsl.autotune.worker import Message
 from tedsl.autotune.workload import Workload
@@ -108,6 +108,13 @@ class TuneSession:
     def estimate(self, request: Message) -> Message:
         """What the static model says of some candidates."""
         return {"status": "ok", "found": estimates(self.tiers, request["candidates"], self.lowered)}
+
+    def realise(self, request: Message) -> Message:
+        """What the rules make of some decisions."""
+        space = self.problem.space()
+        asked = ({n: freeze(v, n) for n, v in each.items()} for each in request["wanted"])
+        found = [written(space.candidate(decisions, "random")) for decisions in asked]
+        return {"status": "ok", "found": found}
 
     def lowered(self, request: Message) -> Module:
         """The program of a request; the last is kept, since it is built next."""
