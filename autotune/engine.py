@@ -4,8 +4,8 @@ The engine runs in a thread of its own and takes batches as they are proposed, s
 candidates of one batch are compiled while those of the batch before are measured and the search
 thinks about the next.  Compiling workers fill the on-disk cache and report a hash of the lowered
 code; candidates with equal code share one measurement.  One measuring worker per device checks and
-times the rest under the device's lock; on a GPU another stands by, set up, to take its place when
-it dies.  On the CPU measuring waits until compiling is done, since both want the same cores.
+times the rest under the device's lock; on a GPU others stand by, set up, to take its place when it
+dies.  On the CPU measuring waits until compiling is done, since both want the same cores.
 Imports `pool`, `timeline`, `outcome` and `space`.
 """
 
@@ -22,6 +22,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from dataclasses import dataclass, replace
 
+from tedsl.autotune.environment import pressure
 from tedsl.autotune.jobs import (
     PASSING,
     STRIKES,
@@ -48,8 +49,12 @@ FEW = 8
 COMPILE_FLOOR = 5.0
 STALL_FLOOR = 2.0
 """The least that a compilation gets when everything waits for it."""
-MEASURE_FLOOR = 1.0
+MEASURE_FLOOR = 0.5
+"""The least that a measurement gets on a machine that is not overloaded."""
 FIRST_FLOOR = 10.0
+MOST_MEASURERS = 4
+LATELY = 16
+"""Measurements whose deaths say how many workers should stand by."""
 WATCH_EVERY = 32
 """Measurements between two looks at whether the device has become faster or slower."""
 TICK = 1.0
@@ -106,7 +111,7 @@ class Engine:
         ]
         self.measurers = [
             Worker(command, {**setup, "role": "measure"}, limits.setup)
-            for _ in range(2 if limits.overlap else 1)
+            for _ in range(MOST_MEASURERS if limits.overlap else 1)
         ]
         self.measurer = self.measurers[0]
         self._timeline = Timeline(time.monotonic())
@@ -128,6 +133,7 @@ class Engine:
         self._watched: list[tuple[Job, Outcome]] = []
         self._compile_times: list[float] = []
         self._measure_times: dict[str, list[float]] = {}
+        self._died: deque[int] = deque([0], LATELY)
         self._stop = threading.Event()
         self._roused = threading.Event()
         self._threads = ThreadPoolExecutor(1, "tedsl-engine")
@@ -414,8 +420,12 @@ class Engine:
             self.measurer = ready[0]
 
     def _stand_by(self) -> None:
-        """Start the worker that stands by, once the first has made what both need."""
-        for worker in self.measurers:
+        """Start workers that stand by, once the first has made what all need: one, and one more for
+        each that died lately, since it takes longer to set one up than to measure."""
+        died = sum(max(0, worker.starts - 1) for worker in self.measurers)
+        self._died.append(died)
+        wanted = 2 + died - self._died[0]
+        for worker in self.measurers[:wanted]:
             if worker.process is None and not worker.failures:
                 self._pool.start(worker)
 
@@ -479,7 +489,7 @@ class Engine:
         if len(times) < FEW or not self.measurer.settled:
             return min(self.limits.measure, max(FIRST_FLOOR, 10 * max(times)))
         usual = statistics.quantiles(times, n=10)[-1]
-        floor = MEASURE_FLOOR if self.limits.overlap else 2 * MEASURE_FLOOR
+        floor = MEASURE_FLOOR * pressure() * (1 if self.limits.overlap else 2)
         return min(self.limits.measure, max(floor, 5 * usual))
 
     def _answered(self, worker: Worker, request: Message, reply: Reply) -> None:

@@ -7,6 +7,8 @@ the next; it rests while something is timed.  Imports `bench` and `build`.
 from __future__ import annotations
 
 import importlib
+import json
+import os
 import re
 import statistics
 import threading
@@ -21,6 +23,7 @@ from typing import Any
 from tedsl.autotune.bench import NEAR, Bench
 from tedsl.autotune.builders import Problem
 from tedsl.autotune.inputs import Extents
+from tedsl.autotune.scratch import is_alive
 from tedsl.autotune.space import freeze, written
 from tedsl.autotune.static.tiers import Tiers, estimates
 from tedsl.autotune.worker import Message
@@ -35,6 +38,8 @@ from tedsl.scheduling.trace import Trace
 from tedsl.target import TargetKind
 
 KEPT = 48
+RIGHT = "right.json"
+"""The file that describes a candidate that ran correctly."""
 FIGURES = (
     *("registers", "stack", "shared", "num_warps"),
     *("instructions", "vectors", "fused", "spills"),
@@ -78,6 +83,7 @@ class TuneSession:
         self.bench: Bench | None = None
         if setup["role"] == "measure":
             self.bench = Bench(self.workload, self.size, self.target, self.seed, self.scratch)
+            self._take_over(self.bench)
 
     @cached_property
     def tiers(self) -> Tiers:
@@ -142,7 +148,28 @@ class TuneSession:
         if finding is not None:
             found = {"status": finding.status, "reason": finding.reason, "text": finding.text}
             return {**found, "parts": parts}
+        self._keep_right(request)
         return {"status": "ok", "samples": samples, "parts": parts}
+
+    def _keep_right(self, request: Message) -> None:
+        """Note the first candidate that ran correctly, for a process that takes over."""
+        path = self.scratch / RIGHT
+        if not path.exists():
+            partial = path.with_suffix(f".{os.getpid()}")
+            partial.write_text(json.dumps(request))
+            partial.replace(path)
+
+    def _take_over(self, bench: Bench) -> None:
+        """Where another process measured before: do what it did first, before there is a candidate
+        that waits for it.  Once a process has died of that, none tries it again."""
+        right = self.scratch / RIGHT
+        died = [p for p in self.scratch.glob(f"{RIGHT}.by*") if not is_alive(int(p.suffix[3:]))]
+        if not right.exists() or died:
+            return
+        mark = self.scratch / f"{RIGHT}.by{os.getpid()}"
+        mark.touch()
+        bench.take_over(self.kernel(json.loads(right.read_text())))
+        mark.unlink()
 
     def compare(self, request: Message) -> Message:
         kernels = [self.kernel(item) for item in request["candidates"]]
