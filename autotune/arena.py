@@ -104,6 +104,10 @@ class Arena(Protocol):
         them in the largest cache; 1 where they had better find it."""
         ...
 
+    def has_room(self, nbytes: int) -> bool:
+        """Whether `nbytes` more are little beside what is free."""
+        ...
+
     def clock(self, nbytes: int, note: Path) -> Clock:
         """What times calls that touch `nbytes` in all their copies."""
         ...
@@ -174,6 +178,9 @@ class HostArena:
         if not cache or nbytes < cache // 4:
             return 1
         return max(1, min(_some_copies(nbytes, cache), _HOST_BYTES // nbytes))
+
+    def has_room(self, nbytes: int) -> bool:
+        return nbytes <= _HOST_BYTES
 
     def clock(self, nbytes: int, note: Path) -> Clock:
         return HostClock()
@@ -253,6 +260,10 @@ class DeviceArena:
         free, _ = self.torch.cuda.mem_get_info()
         room = max(1, int(free * _SHARE) // max(nbytes, 1))
         return min(_some_copies(nbytes, self._cache()), room, _MOST_COPIES)
+
+    def has_room(self, nbytes: int) -> bool:
+        free, _ = self.torch.cuda.mem_get_info()
+        return nbytes <= int(free * _SHARE)
 
     def clock(self, nbytes: int, note: Path) -> Clock:
         cold = nbytes > self._cache()

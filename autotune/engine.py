@@ -4,8 +4,8 @@ The engine runs in a thread of its own and takes batches as they are proposed, s
 candidates of one batch are compiled while those of the batch before are measured and the search
 thinks about the next.  Compiling workers fill the on-disk cache and report a hash of the lowered
 code; candidates with equal code share one measurement.  One measuring worker per device checks and
-times the rest under the device's lock; on a GPU another stands by, set up, to take its place when
-it dies.  On the CPU measuring waits until compiling is done, since both want the same cores.
+times the rest under the device's lock; on a GPU others stand by, set up, to take its place when it
+dies.  On the CPU measuring waits until compiling is done, since both want the same cores.
 Imports `pool`, `timeline`, `outcome` and `space`.
 """
 
@@ -22,6 +22,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from dataclasses import dataclass, replace
 
+from tedsl.autotune.environment import pressure
 from tedsl.autotune.jobs import (
     PASSING,
     STRIKES,
@@ -36,7 +37,7 @@ from tedsl.autotune.jobs import (
 from tedsl.autotune.lock import DeviceLock
 from tedsl.autotune.outcome import Outcome, Status
 from tedsl.autotune.pool import COMMAND, Message, Pool, Reply, Worker
-from tedsl.autotune.space import Candidate
+from tedsl.autotune.space import Candidate, Decisions, Rejected, read_found
 from tedsl.autotune.timeline import Timeline
 from tedsl.errors import TuneError
 
@@ -48,8 +49,12 @@ FEW = 8
 COMPILE_FLOOR = 5.0
 STALL_FLOOR = 2.0
 """The least that a compilation gets when everything waits for it."""
-MEASURE_FLOOR = 1.0
+MEASURE_FLOOR = 0.5
+"""The least that a measurement gets on a machine that is not overloaded."""
 FIRST_FLOOR = 10.0
+MOST_MEASURERS = 4
+LATELY = 16
+"""Measurements whose deaths say how many workers should stand by."""
 WATCH_EVERY = 32
 """Measurements between two looks at whether the device has become faster or slower."""
 TICK = 1.0
@@ -106,7 +111,7 @@ class Engine:
         ]
         self.measurers = [
             Worker(command, {**setup, "role": "measure"}, limits.setup)
-            for _ in range(2 if limits.overlap else 1)
+            for _ in range(MOST_MEASURERS if limits.overlap else 1)
         ]
         self.measurer = self.measurers[0]
         self._timeline = Timeline(time.monotonic())
@@ -128,7 +133,9 @@ class Engine:
         self._watched: list[tuple[Job, Outcome]] = []
         self._compile_times: list[float] = []
         self._measure_times: dict[str, list[float]] = {}
+        self._died: deque[int] = deque([0], LATELY)
         self._stop = threading.Event()
+        self._roused = threading.Event()
         self._threads = ThreadPoolExecutor(1, "tedsl-engine")
         self._thread: Future[None] | None = None
 
@@ -268,26 +275,54 @@ class Engine:
         share = max(1, min(DESCRIBED, -(-len(candidates) // len(self.compilers))))
         if until is not None:
             share = 1  # what is cut off takes none of the others along
+        described = [self.encode(candidate) for candidate in candidates]
+        return self._shared("estimate", "candidates", described, share, until)
+
+    @property
+    def width(self) -> int:
+        """How many compiling workers have begun to work."""
+        if self._stop.is_set():
+            return 0
+        return sum(worker.has_served for worker in self.compilers)
+
+    def realise(self, wanted: Sequence[Decisions]) -> list[Candidate | Rejected | None]:
+        """What decisions lead to, asked of the compiling workers; None for what they could not say.
+
+        Only for the rules: of a user's function workers know nothing.
+        """
+        share = max(1, -(-len(wanted) // max(1, self.width)))
+        found = self._shared("realise", "wanted", [dict(each) for each in wanted], share, None)
+        return [None if one is None else read_found(one) for one in found]
+
+    def _shared(
+        self, op: str, name: str, items: Sequence[Message], share: int, until: float | None
+    ) -> list[Message | None]:
+        """What the compiling workers answer to items, `share` of which make a request."""
         end = math.inf if until is None else until
-        parts = [candidates[n : n + share] for n in range(0, len(candidates), share)]
+        parts = [items[n : n + share] for n in range(0, len(items), share)]
         replies: list[Future[Reply]] = []
         for part in parts:
             replies.append(Future())
-            request: Message = {"op": "estimate", "candidates": [self.encode(c) for c in part]}
+            request: Message = {"op": op, name: part}
             limit = len(part) * self.limits.compile
             self._new.put(_Order(request, limit, replies[-1].set_result, compiles=True, until=end))
         self._pool.wake()
-        found: list[dict[str, float] | None] = []
+        found: list[Message | None] = []
         for part, reply in zip(parts, replies, strict=True):
             while not wait_for([reply], min(1.0, max(0.0, end - time.monotonic()))).done:
                 self._raise()
                 if time.monotonic() >= end:
                     break
-            answers: list[dict[str, float] | None] | None = None
+            answers: list[Message | None] | None = None
             if reply.done():
                 answers = understood(reply.result()).get("found")
             found += answers or [None] * len(part)
         return found
+
+    def rouse(self) -> None:
+        """Start all compiling workers before there is work for them."""
+        self._roused.set()
+        self._pool.wake()
 
     def ask(self, request: Message, limit: float) -> Reply:
         """What the measuring worker answers to a request of another kind, in `limit` seconds.
@@ -327,6 +362,10 @@ class Engine:
 
     def _take(self) -> None:
         """What was asked for since."""
+        if self._roused.is_set():
+            self._roused.clear()
+            for worker in self.compilers:
+                self._pool.start(worker)
         while not self._new.empty():
             new = self._new.get()
             if isinstance(new, Job):
@@ -339,7 +378,7 @@ class Engine:
     def _begin(self) -> bool:
         """Hand out work to idle workers; True when only the device's lock stands in the way."""
         self._drop_late()
-        for worker in self.compilers:
+        for worker in sorted(self.compilers, key=lambda w: w.process is None or w.setting_up):
             if self._questions and not worker.busy:
                 order = self._questions.popleft()
                 limit = min(order.limit, order.until - time.monotonic())
@@ -381,8 +420,12 @@ class Engine:
             self.measurer = ready[0]
 
     def _stand_by(self) -> None:
-        """Start the worker that stands by, once the first has made what both need."""
-        for worker in self.measurers:
+        """Start workers that stand by, once the first has made what all need: one, and one more for
+        each that died lately, since it takes longer to set one up than to measure."""
+        died = sum(max(0, worker.starts - 1) for worker in self.measurers)
+        self._died.append(died)
+        wanted = 2 + died - self._died[0]
+        for worker in self.measurers[:wanted]:
             if worker.process is None and not worker.failures:
                 self._pool.start(worker)
 
@@ -446,7 +489,7 @@ class Engine:
         if len(times) < FEW or not self.measurer.settled:
             return min(self.limits.measure, max(FIRST_FLOOR, 10 * max(times)))
         usual = statistics.quantiles(times, n=10)[-1]
-        floor = MEASURE_FLOOR if self.limits.overlap else 2 * MEASURE_FLOOR
+        floor = MEASURE_FLOOR * pressure() * (1 if self.limits.overlap else 2)
         return min(self.limits.measure, max(floor, 5 * usual))
 
     def _answered(self, worker: Worker, request: Message, reply: Reply) -> None:

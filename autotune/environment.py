@@ -110,6 +110,14 @@ def usable_cpus() -> int:
     return os.cpu_count() or 1
 
 
+def pressure() -> float:
+    """By how much processes here wait for a processor: 1 where none does, 2 where half of those
+    that would run wait."""
+    if not hasattr(os, "getloadavg"):
+        return 1.0
+    return max(1.0, os.getloadavg()[0] / usable_cpus())
+
+
 def _version(package: str) -> str:
     return package_version(package) or "unknown"
 

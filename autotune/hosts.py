@@ -76,7 +76,8 @@ class Host:
 
     def __init__(self, place: Place) -> None:
         self.place = place
-        self.device = describe_cpu()[0] if place.target == "cpu" else describe_gpu(place.index)[0]
+        gpu = place.target != "cpu"
+        self.device, features = describe_gpu(place.index) if gpu else describe_cpu()
         self._opened: list[str] = []
         self._boxes: dict[int, queue.SimpleQueue[Done | TuneError | InternalError]] = {}
         self._numbers = itertools.count()
@@ -87,6 +88,7 @@ class Host:
             "target": place.target,
             "scratch": self.scratch,
             "device": self.device,
+            "arch": features.partition(",")[0] if gpu else "",
         }
         alone = self.device if not place.index else f"{self.device} #{place.index}"
         lock = DeviceLock(alone)

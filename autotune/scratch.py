@@ -27,13 +27,13 @@ def clear_left_over() -> int:
         owner = path.name.removeprefix(_PREFIX).partition("-")[0]
         with suppress(OSError):
             own = not hasattr(os, "getuid") or path.lstat().st_uid == os.getuid()
-            if owner.isdigit() and own and not path.is_symlink() and not _alive(int(owner)):
+            if owner.isdigit() and own and not path.is_symlink() and not is_alive(int(owner)):
                 shutil.rmtree(path, ignore_errors=True)
                 removed += 1
     return removed
 
 
-def _alive(pid: int) -> bool:
+def is_alive(pid: int) -> bool:
     """True when a process of this number runs."""
     try:
         os.kill(pid, 0)

@@ -7,6 +7,8 @@ the next; it rests while something is timed.  Imports `bench` and `build`.
 from __future__ import annotations
 
 import importlib
+import json
+import os
 import re
 import statistics
 import threading
@@ -21,19 +23,23 @@ from typing import Any
 from tedsl.autotune.bench import NEAR, Bench
 from tedsl.autotune.builders import Problem
 from tedsl.autotune.inputs import Extents
-from tedsl.autotune.space import freeze
+from tedsl.autotune.scratch import is_alive
+from tedsl.autotune.space import freeze, written
 from tedsl.autotune.static.tiers import Tiers, estimates
 from tedsl.autotune.worker import Message
 from tedsl.autotune.workload import Workload
-from tedsl.build import build, lower
+from tedsl.build import build, build_unseen, lower
 from tedsl.errors import BackendError, InternalError, LowerError, ScheduleError
 from tedsl.ir.nodes import Module
 from tedsl.runtime.kernel import Kernel
 from tedsl.scheduling.replay import replay
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.trace import Trace
+from tedsl.target import TargetKind
 
 KEPT = 48
+RIGHT = "right.json"
+"""The file that describes a candidate that ran correctly."""
 FIGURES = (
     *("registers", "stack", "shared", "num_warps"),
     *("instructions", "vectors", "fused", "spills"),
@@ -41,8 +47,10 @@ FIGURES = (
 """Of what a kernel's resources say, what is recorded."""
 _MODULES = {
     "cpu": ("tedsl.build", "tedsl.backends.cpu", "tedsl.runtime.executors"),
-    "cuda": ("torch", "triton", "tedsl.build", "tedsl.runtime.triton_executors"),
+    "cuda": ("triton", "tedsl.build", "tedsl.runtime.triton_executors"),
 }
+_DEVICE_MODULES = {"cpu": (), "cuda": ("torch",)}
+"""What a process needs besides that sees the device: it takes seconds to load."""
 
 
 class TuneSession:
@@ -51,7 +59,8 @@ class TuneSession:
     Args:
         setup: `workload` (JSON), `target`, `sizes` by name, `seed`, `scratch` (a folder), `role`
             (`compile` or `measure`), `trace` (whether candidates come as traces, not decisions),
-            `device` (the name of the GPU).
+            `device` (the name of the GPU), `arch` (its architecture; where a compiling worker is
+            told it does not touch the device).
         like: the session of the same computation at other sizes, whose kernels serve here too.
     """
 
@@ -60,6 +69,7 @@ class TuneSession:
         self.setup = setup
         self.target = str(setup["target"])
         self.device = str(setup.get("device", ""))
+        self.unseen = _unseen(setup)
         self.by_trace = bool(setup["trace"])
         self.problem = Problem(self.workload.outputs, self.target)
         self.size = Extents(self.workload, setup["sizes"])
@@ -73,6 +83,7 @@ class TuneSession:
         self.bench: Bench | None = None
         if setup["role"] == "measure":
             self.bench = Bench(self.workload, self.size, self.target, self.seed, self.scratch)
+            self._take_over(self.bench)
 
     @cached_property
     def tiers(self) -> Tiers:
@@ -104,6 +115,13 @@ class TuneSession:
         """What the static model says of some candidates."""
         return {"status": "ok", "found": estimates(self.tiers, request["candidates"], self.lowered)}
 
+    def realise(self, request: Message) -> Message:
+        """What the rules make of some decisions."""
+        space = self.problem.space()
+        asked = ({n: freeze(v, n) for n, v in each.items()} for each in request["wanted"])
+        found = [written(space.candidate(decisions, "random")) for decisions in asked]
+        return {"status": "ok", "found": found}
+
     def lowered(self, request: Message) -> Module:
         """The program of a request; the last is kept, since it is built next."""
         key = str(request["key"])
@@ -130,7 +148,28 @@ class TuneSession:
         if finding is not None:
             found = {"status": finding.status, "reason": finding.reason, "text": finding.text}
             return {**found, "parts": parts}
+        self._keep_right(request)
         return {"status": "ok", "samples": samples, "parts": parts}
+
+    def _keep_right(self, request: Message) -> None:
+        """Note the first candidate that ran correctly, for a process that takes over."""
+        path = self.scratch / RIGHT
+        if not path.exists():
+            partial = path.with_suffix(f".{os.getpid()}")
+            partial.write_text(json.dumps(request))
+            partial.replace(path)
+
+    def _take_over(self, bench: Bench) -> None:
+        """Where another process measured before: do what it did first, before there is a candidate
+        that waits for it.  Once a process has died of that, none tries it again."""
+        right = self.scratch / RIGHT
+        died = [p for p in self.scratch.glob(f"{RIGHT}.by*") if not is_alive(int(p.suffix[3:]))]
+        if not right.exists() or died:
+            return
+        mark = self.scratch / f"{RIGHT}.by{os.getpid()}"
+        mark.touch()
+        bench.take_over(self.kernel(json.loads(right.read_text())))
+        mark.unlink()
 
     def compare(self, request: Message) -> Message:
         kernels = [self.kernel(item) for item in request["candidates"]]
@@ -191,7 +230,9 @@ class TuneSession:
             if kernel is None:
                 while len(self.kernels) >= KEPT:
                     del self.kernels[next(iter(self.kernels))]
-                kernel = build(self.schedule(request), self.target)
+                schedule = self.schedule(request)
+                arch = self.unseen
+                kernel = build_unseen(schedule, arch) if arch else build(schedule, self.target)
             self.kernels[key] = kernel
         return kernel
 
@@ -215,8 +256,15 @@ def open_session(setup: Message) -> TuneSession:
 
 def preload(setup: Message) -> None:
     """Import what every session of a target needs.  Touches no device."""
-    for name in _MODULES["cpu" if setup["target"] == "cpu" else "cuda"]:
+    kind = "cpu" if setup["target"] == "cpu" else "cuda"
+    for name in (*_MODULES[kind], *(() if _unseen(setup) else _DEVICE_MODULES[kind])):
         importlib.import_module(name)
+
+
+def _unseen(setup: Message) -> str:
+    """The architecture of a GPU for which a worker compiles without looking at it, or nothing."""
+    alone = setup["target"] == TargetKind.CUDA and setup["role"] == "compile"
+    return str(setup.get("arch", "")) if alone else ""
 
 
 def _pruned(reason: str, seconds: float) -> Message:

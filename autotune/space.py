@@ -12,9 +12,10 @@ import hashlib
 import json
 import math
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias, cast
+from itertools import islice
+from typing import Any, Protocol, TypeAlias, cast
 
 from tedsl.errors import BackendError, LowerError, ScheduleError, TuneError
 
@@ -22,6 +23,8 @@ Choice: TypeAlias = "bool | int | float | str | tuple[Choice, ...] | None"
 Decisions: TypeAlias = Mapping[str, Choice]
 MAX_ROUNDS = 64
 """How often a sample is refined before its space is called endless."""
+ROUNDS_AHEAD = 2
+"""How many candidates each of the others is given to make at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +99,11 @@ class Rejected:
     error: str
 
 
+Asked: TypeAlias = "tuple[Decisions, str]"
+Drawing: TypeAlias = "Generator[Asked, Candidate | Rejected, Candidate | Rejected]"
+"""Asks for what decisions lead to, step by step, and comes to a candidate."""
+
+
 def crossed(a: Candidate, b: Candidate, rng: random.Random) -> dict[str, Choice]:
     """Answers taken at random from two candidates."""
     mixed = a.decisions
@@ -118,6 +126,19 @@ def changes(centre: Candidate) -> Iterator[dict[str, Choice]]:
         yield decisions
 
 
+class Elsewhere(Protocol):
+    """Other processes that run the schedule function, too."""
+
+    @property
+    def width(self) -> int:
+        """How many of them would answer at once; 0 while there are none."""
+        ...
+
+    def realise(self, wanted: Sequence[Decisions]) -> Sequence[Candidate | Rejected | None]:
+        """What decisions lead to; None for what they could not say."""
+        ...
+
+
 class Space:
     """All candidates of one schedule function.
 
@@ -125,6 +146,9 @@ class Space:
         builder: runs the function under some decisions.
         name: identifies the function, so that records of another function are never mixed in.
         named: what the function itself calls a knob.
+
+    Attributes:
+        elsewhere: who runs the function besides; what comes of it is the same, only sooner.
     """
 
     def __init__(
@@ -133,6 +157,7 @@ class Space:
         self.builder = builder
         self.name = name
         self.named = named
+        self.elsewhere: Elsewhere | None = None
         self._known: dict[str, Candidate | Rejected] = {}
 
     def default(self) -> Candidate:
@@ -163,20 +188,32 @@ class Space:
 
     def sample(self, rng: random.Random) -> Candidate | Rejected:
         """A random candidate: knobs are drawn as they appear, until no new one does."""
-        return self._complete({}, rng, "random")
+        return self._ended(self._completion({}, rng, "random"))
 
     def mutate(self, parent: Candidate, rng: random.Random) -> Candidate | Rejected:
         """`parent` with one knob (now and then two) changed, mostly to a near choice."""
-        open_knobs = [knob for knob in parent.knobs if len(knob.choices) > 1]
-        if not open_knobs:
-            return parent
-        count = 2 if len(open_knobs) > 1 and rng.random() < 0.35 else 1
-        decisions = parent.decisions
-        for knob in rng.sample(open_knobs, count):
-            decisions[knob.name] = _step(knob, rng)
-        if rng.random() < 0.5:
-            return self.candidate(decisions, "mutation")
-        return self._complete(decisions, rng, "mutation")
+        return self._ended(self._mutation(parent, rng))
+
+    def draws(
+        self, parents: Sequence[Candidate | None], rng: random.Random
+    ) -> Iterator[Candidate | Rejected]:
+        """For each parent a mutation of it, for each None a random candidate.
+
+        Each has random numbers of its own, so that it does not matter how many of them are made
+        together, nor where.
+        """
+        waiting = [(parent, random.Random(rng.getrandbits(64))) for parent in parents]
+        while waiting:
+            count = self._together
+            yield from self._ended_together(
+                [
+                    self._completion({}, own, "random")
+                    if parent is None
+                    else self._mutation(parent, own)
+                    for parent, own in waiting[:count]
+                ]
+            )
+            del waiting[:count]
 
     def cross(self, a: Candidate, b: Candidate, rng: random.Random) -> Candidate | Rejected:
         """Answers taken at random from two candidates."""
@@ -184,8 +221,11 @@ class Space:
 
     def neighbours(self, centre: Candidate) -> Iterator[Candidate | Rejected]:
         """Every change of one knob, nearest choices of every knob first."""
-        for decisions in changes(centre):
-            yield self.candidate(decisions, "local")
+        wanted = changes(centre)
+        while some := list(islice(wanted, self._together)):
+            self._learn(some)
+            for decisions in some:
+                yield self.candidate(decisions, "local")
 
     def points(self) -> None:
         """None: what a function's whole space holds is known only by running it everywhere."""
@@ -218,9 +258,68 @@ class Space:
                 return Rejected(asked, reason_of(error), str(error))
             return Candidate(realised.knobs, realised.trace, origin)
 
-    def _complete(
-        self, decisions: Decisions, rng: random.Random, origin: str
-    ) -> Candidate | Rejected:
+    @property
+    def _together(self) -> int:
+        """How many candidates are worth making at a time."""
+        width = 0 if self.elsewhere is None else self.elsewhere.width
+        return max(1, ROUNDS_AHEAD * width)
+
+    def _learn(self, wanted: Sequence[Decisions]) -> None:
+        """Have others say what decisions lead to that are not known yet; what they leave out is
+        made here when it is asked for."""
+        fresh = {canonical(d): d for d in wanted if canonical(d) not in self._known}
+        if self.elsewhere is None or len(fresh) < 2:
+            return
+        found = self.elsewhere.realise(list(fresh.values()))
+        pairs = zip(fresh, found, strict=True)
+        self._known |= {asked: one for asked, one in pairs if one is not None}
+
+    def _ended(self, drawing: Drawing) -> Candidate | Rejected:
+        """What a drawing comes to."""
+        return self._ended_together([drawing])[0]
+
+    def _ended_together(self, drawings: Sequence[Drawing]) -> list[Candidate | Rejected]:
+        """What each of several drawings comes to; they go on step by step."""
+        ended: dict[int, Candidate | Rejected] = {}
+        asked: dict[int, Asked] = {}
+        for place, drawing in enumerate(drawings):
+            self._go_on(place, drawing, None, asked, ended)
+        while asked:
+            self._learn([decisions for decisions, _ in asked.values()])
+            for place, (decisions, origin) in list(asked.items()):
+                found = self.candidate(decisions, origin)
+                self._go_on(place, drawings[place], found, asked, ended)
+        return [ended[place] for place in range(len(drawings))]
+
+    @staticmethod
+    def _go_on(
+        place: int,
+        drawing: Drawing,
+        found: Candidate | Rejected | None,
+        asked: dict[int, Asked],
+        ended: dict[int, Candidate | Rejected],
+    ) -> None:
+        """Tell a drawing what it asked for; note what it asks next, or what it came to."""
+        try:
+            asked[place] = next(drawing) if found is None else drawing.send(found)
+        except StopIteration as end:
+            asked.pop(place, None)
+            ended[place] = end.value
+
+    def _mutation(self, parent: Candidate, rng: random.Random) -> Drawing:
+        """The steps of `mutate`."""
+        open_knobs = [knob for knob in parent.knobs if len(knob.choices) > 1]
+        if not open_knobs:
+            return parent
+        count = 2 if len(open_knobs) > 1 and rng.random() < 0.35 else 1
+        decisions = parent.decisions
+        for knob in rng.sample(open_knobs, count):
+            decisions[knob.name] = _step(knob, rng)
+        if rng.random() < 0.5:
+            return (yield decisions, "mutation")
+        return (yield from self._completion(decisions, rng, "mutation"))
+
+    def _completion(self, decisions: Decisions, rng: random.Random, origin: str) -> Drawing:
         """Draw every knob that `decisions` leave open; choices of the ones they name are kept.
 
         All open knobs are drawn at once; where an earlier draw changed the choices of a later knob,
@@ -228,7 +327,7 @@ class Space:
         """
         taken = dict(decisions)
         drawn: dict[str, tuple[Choice, ...]] = {}
-        found = self.candidate(taken, origin)
+        found = yield dict(taken), origin
         for _ in range(MAX_ROUNDS):
             if isinstance(found, Rejected):
                 return found
@@ -245,12 +344,12 @@ class Space:
             for knob in first:
                 taken[knob.name] = rng.choice(knob.choices)
                 drawn[knob.name] = knob.choices
-            following = self.candidate(taken, origin)
+            following = yield dict(taken), origin
             if isinstance(following, Rejected) and len(first) > 1:
                 # a combination of draws that does not exist: settle the first alone
                 for knob in first[1:]:
                     del taken[knob.name], drawn[knob.name]
-                following = self.candidate(taken, origin)
+                following = yield dict(taken), origin
             found = following
         raise TuneError(
             f"the schedule function still meets new knobs after {MAX_ROUNDS} rounds",
@@ -313,6 +412,26 @@ def freeze(value: object, knob: str = "") -> Choice:
         f"knob {knob!r} has the choice {value!r} of type {type(value).__name__}",
         hint="choices are bool, int, float, str, None, or tuples of these",
     )
+
+
+def written(found: Candidate | Rejected) -> dict[str, object]:
+    """What decisions lead to, as JSON."""
+    if isinstance(found, Rejected):
+        return {"decisions": found.decisions, "reason": found.reason, "error": found.error}
+    knobs = [(knob.name, knob.choices, knob.chosen) for knob in found.knobs]
+    return {"knobs": knobs, "trace": found.trace}
+
+
+def read_found(data: Mapping[str, Any], origin: str = "default") -> Candidate | Rejected:
+    """What `written` wrote."""
+    if "reason" in data:
+        asked = {name: freeze(value, name) for name, value in data["decisions"].items()}
+        return Rejected(asked, data["reason"], data["error"])
+    knobs: list[Knob] = []
+    for name, choices, chosen in data["knobs"]:
+        offered = tuple(freeze(choice, name) for choice in choices)
+        knobs.append(Knob(name, offered, freeze(chosen, name)))
+    return Candidate(tuple(knobs), data["trace"], origin)
 
 
 def read_decisions(text: str) -> dict[str, Choice]:

@@ -228,6 +228,8 @@ class Tuner:
         engine.interrupted = lambda: self.interrupts.requested
         self.interrupts.wake = engine.nudge
         self.engine = engine
+        if self.problem.function is None:
+            self.space.elsewhere = engine
         return engine
 
     def _describe(
@@ -243,7 +245,9 @@ class Tuner:
         found = None if record is None else self.search.space.candidate(record.decisions, "record")
         if isinstance(found, Candidate) and record is not None:
             return self.chosen(found, record.outcome)
-        with scratch_folder() as scratch, self._engine(scratch, measures=False):
+        with scratch_folder() as scratch, self._engine(scratch, measures=False) as engine:
+            if self.gpu:
+                engine.rouse()
             best = self.search.first_choice(CHOSEN_FROM if self.gpu else CHOSEN_ON_CPU)
         return replace(self.chosen(best), replayed=False)
 
@@ -259,6 +263,8 @@ class Tuner:
             scratch_folder() as scratch,
             self._engine(scratch) as engine,
         ):
+            if self.gpu:  # on a CPU what starts would disturb what is measured
+                engine.rouse()
             shared = self.records.path is not None and not self.options.fresh
             whole = SharedEngine(engine, self.records, self.context, lambda: self.run_id)
             return finished(self.steps(whole if shared else engine))
@@ -549,6 +555,7 @@ class Tuner:
             "workload": self.workload.to_json(),
             "target": self.problem.target,
             "device": self.context.device,
+            "arch": self.context.features.partition(",")[0] if self.gpu else "",
             "sizes": self.sizes,
             "seed": random.Random(self.seed).getrandbits(31),
             "scratch": scratch,

@@ -71,6 +71,15 @@ class Estimating(Protocol):
 
 
 @runtime_checkable
+class Realising(Protocol):
+    """A session that can say what decisions lead to."""
+
+    def realise(self, request: Message) -> Message:
+        """The candidate, or the refusal, of each of `wanted`, as `found`."""
+        ...
+
+
+@runtime_checkable
 class Device(Protocol):
     """A session on a device that can stop to work for this process."""
 
@@ -218,6 +227,8 @@ def _answer(session: Session | None, request: Message) -> Message:
         }
     if isinstance(session, Estimating):
         handlers["estimate"] = session.estimate
+    if isinstance(session, Realising):
+        handlers["realise"] = session.realise
     if isinstance(session, Opens):
         handlers["open"] = session.open
     handler = handlers.get(request["op"])

@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from tedsl.errors import BackendError
 from tedsl.expr.nodes import Var
@@ -85,6 +85,32 @@ def build(
         executor = executors.make_executor(module, chosen, cache=cache, digest=digest)
     return kernel.Kernel(
         module, chosen, executor, schedule=schedule, build_seconds=seconds, order=places
+    )
+
+
+def build_unseen(schedule: Schedule, arch: str) -> kernel.Kernel:
+    """What `build(schedule, "cuda")` makes where the device is of `arch`, without asking for it.
+
+    The kernel has the code and the resources of the other and cannot be called.  PyTorch is not
+    loaded, and what was compiled is found again on disk by a process that has the device.
+
+    Args:
+        schedule: of what is to be compiled.
+        arch: `sm_90`; not one of those that `build` knows alone.
+
+    Raises:
+        LowerError: the schedule cannot be carried out on the target.
+        BackendError: Triton refused.
+    """
+    chosen = Target(TargetKind.CUDA)
+    seconds: dict[str, float] = {}
+    with _timed(seconds, "lower"):
+        module, _ = _found(schedule, chosen, None, True)
+    with _timed(seconds, "compile"):
+        compilers: Any = importlib.import_module("tedsl.runtime.triton_executors")
+        executor = compilers.compile_unseen(module, arch)
+    return kernel.Kernel(
+        module, chosen, executor, schedule=schedule.copy(), build_seconds=seconds, order=None
     )
 
 

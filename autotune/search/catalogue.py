@@ -64,6 +64,12 @@ class SearchSpace(Protocol):
         """A random change."""
         ...
 
+    def draws(
+        self, parents: Sequence[Candidate | None], rng: random.Random
+    ) -> Iterator[Candidate | Rejected]:
+        """For each parent a random change of it, for each None a random candidate."""
+        ...
+
     def cross(self, a: Candidate, b: Candidate, rng: random.Random) -> Candidate | Rejected:
         """Something of both."""
         ...
@@ -141,6 +147,18 @@ class Catalogue:
         """A random row; None when there is no time for it."""
         return None if self.is_late else self.add(self.space.sample(rng))
 
+    def several(self, rng: random.Random, count: int) -> list[int | None]:
+        """Random rows; fewer when there is no time for more."""
+        return self._take([None] * count, rng)
+
+    def _take(self, parents: Sequence[Candidate | None], rng: random.Random) -> list[int | None]:
+        """Rows drawn anew, or changed at random from `parents`, while there is time."""
+        found: list[int | None] = []
+        drawn = self.space.draws(parents, rng)
+        while not self.is_late and (one := next(drawn, None)) is not None:
+            found.append(self.add(one))
+        return found
+
     def vary(self, row: int, rng: random.Random) -> int | None:
         """A random change of a row."""
         return None if self.is_late else self.add(self.space.mutate(self._candidates[row], rng))
@@ -176,11 +194,15 @@ class Catalogue:
         want = want if most is None else min(want, most)
         for centre in centres[:CENTRES]:
             self.wide(centre)
-        for place in range(want):
-            if centres and place % 2:
-                self.vary(centres[place // 2 % len(centres)], rng)
-            else:
-                self.draw(rng)
+        self._take(
+            [
+                self._candidates[centres[place // 2 % len(centres)]]
+                if centres and place % 2
+                else None
+                for place in range(want)
+            ],
+            rng,
+        )
 
     def pool(self, count: int) -> int:
         """How many candidates to draw where schedules of few knobs have `count`."""
@@ -263,6 +285,9 @@ class Listed(Catalogue):
 
     def draw(self, rng: random.Random) -> int | None:
         return rng.randrange(len(self))
+
+    def several(self, rng: random.Random, count: int) -> list[int | None]:
+        return [self.draw(rng) for _ in range(count)]
 
     def vary(self, row: int, rng: random.Random) -> int | None:
         near = self._neighbours(row)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections import deque
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -40,6 +41,9 @@ PATIENCE = 2
 """How many batches in a row must promise less than they cost."""
 MISSES = 40
 """Fruitless proposals in a row before what is left is taken in order."""
+KNOWN, FAR, LIKED = "known", "far", "liked"
+"""Parts of the start: the default and earlier winners, points that fill the space, and what the
+static model holds for fast."""
 
 PRIORS: Mapping[str, float] = {
     "process": 0.5,
@@ -122,6 +126,7 @@ class Search:
         self._told: list[tuple[Batch, list[Outcome | None]]] = []
         self._learnt: list[tuple[int, Outcome]] = []
         self._scales: Scales | None = None
+        self._starts = deque(_starts(depth, describes=describe is not None))
         self._seen: set[int] = set()
         self._asked = 0
         self._proposed = 0
@@ -189,10 +194,11 @@ class Search:
             return None
         begin, self.catalogue.until = time.monotonic(), until
         with one_thread():
-            if self._asked:
+            picks: list[tuple[int, str, Candidate]] = []
+            while self._starts and not picks:
+                picks = self._first(self._starts.popleft(), room, begin)
+            if not picks:
                 picks = self._fill(min(self.batch, room), begin)
-            else:
-                picks = self._first(room, begin)
         late, self.catalogue.until = self.catalogue.is_late, None
         if self.stopped is None and not picks:
             self.stopped = Stop.TIME if late else Stop.EXHAUSTED
@@ -273,8 +279,11 @@ class Search:
         finally:
             self.catalogue.until = until
 
-    def _first(self, room: int, begin: float) -> list[tuple[int, str, Candidate]]:
-        """Default, earlier winners, what the static model likes, points far from one another."""
+    def _first(
+        self, parts: frozenset[str], room: int, begin: float
+    ) -> list[tuple[int, str, Candidate]]:
+        """Of the start what `parts` names: what is known already (the default and earlier winners),
+        what the static model likes, points far from one another."""
         view = self._view()
         picks: list[tuple[int, str, Candidate]] = []
 
@@ -284,15 +293,20 @@ class Search:
                 self._seen.add(row)
                 picks.append((row, "", self.catalogue.candidate(row, origin)))
 
-        offer(self.catalogue.add(self.space.default()), "default")
-        for decisions in self._warm:
-            offer(self.catalogue.add(self.space.candidate(decisions, "record")), "record")
-        fill = min(room, len(picks) + min(START, max(2, self.trials // 5)))
-        if self.catalogue.describe is not None:
+        if KNOWN in parts:
+            offer(self.catalogue.add(self.space.default()), "default")
+            for decisions in self._warm:
+                offer(self.catalogue.add(self.space.candidate(decisions, "record")), "record")
+        count = min(START, max(2, self.trials // 5))
+        liked = count // 2 if self.catalogue.describe is not None else 0
+        fill = len(picks)
+        if LIKED in parts:
+            fill += liked
             with self._half(begin):
                 self.catalogue.grow([], self.rng)
-            for row in self._promising(view, (fill - len(picks)) // 2):
+            for row in self._promising(view, min(fill, room) - len(picks)):
                 offer(row, "predicted")
+        fill = min(room, fill + (count - liked if FAR in parts else 0))
         misses = 0
         while len(picks) < fill and misses < MISSES:
             before = len(picks)
@@ -366,6 +380,16 @@ class Search:
         cost = count * sum(cost_of(o) for _, o in self._learnt) / len(self._learnt)
         self._poor = 0 if promised > cost else self._poor + 1
         return self._poor < PATIENCE
+
+
+def _starts(depth: int, *, describes: bool) -> list[frozenset[str]]:
+    """The parts of the start, batch by batch.
+
+    Where several batches may be under way what is known is a batch of its own and what the model
+    likes comes last, so that the device has work while the others are drawn and looked at.
+    """
+    parts = [KNOWN, FAR, *([LIKED] if describes else [])]
+    return [frozenset(parts)] if depth == 1 else [frozenset({part}) for part in parts]
 
 
 def seconds_of(outcome: Outcome) -> float:

@@ -163,6 +163,13 @@ class RecordedSpace:
         decisions[knob.name] = rng.choice(knob.nearest())
         return self.candidate(decisions, "mutation")
 
+    def draws(
+        self, parents: Sequence[Candidate | None], rng: random.Random
+    ) -> Iterator[Candidate | Rejected]:
+        """For each parent a neighbour, for each None a random point."""
+        for parent in parents:
+            yield self.sample(rng) if parent is None else self.mutate(parent, rng)
+
     def cross(self, a: Candidate, b: Candidate, rng: random.Random) -> Candidate | Rejected:
         """Choices taken at random from two points."""
         return self.candidate(crossed(a, b, rng), "cross")

@@ -81,7 +81,7 @@ def evolve(view: View) -> int | None:
 
 def far(view: View) -> int | None:
     """Of a few random rows, the one that differs most from all tried."""
-    drawn = [view.catalogue.draw(view.rng) for _ in range(DRAWS)]
+    drawn = view.catalogue.several(view.rng, DRAWS)
     rows = [row for row in drawn if row is not None and row not in view.taken]
     if not rows:
         return None

@@ -23,6 +23,25 @@ from tedsl.runtime.memory import numpy_at
 from tedsl.target import Target, TargetKind
 
 
+def compile_unseen(module: Module, arch: str) -> OfflineExecutor:
+    """Compile what `make_triton_executor` would for a device of `arch` that is there, without it.
+
+    Args:
+        module: lowered for the target `cuda`.
+        arch: `sm_90`.
+
+    Raises:
+        BackendError: Triton or ptxas refused a kernel.
+    """
+    return OfflineExecutor(module, _text_for(Target(TargetKind.CUDA), arch), arch)
+
+
+def _text_for(target: Target, arch: str) -> Target:
+    """What the text for a device that is there is written for."""
+    # Devices before Hopper have no tensor descriptors: the text for sm_80 does without.
+    return target if int(arch.removeprefix("sm_")) >= 90 else Target(TargetKind.CUDA, "sm_80")
+
+
 def make_triton_executor(module: Module, target: Target) -> Executor:
     """Triton source for `module`, and what runs or compiles it.
 
@@ -177,9 +196,7 @@ class CudaExecutor:
         self._torch: Any = importlib.import_module("torch")
         major, minor = self._torch.cuda.get_device_capability()
         self._arch = f"sm_{major}{minor}"
-        # Devices before Hopper have no tensor descriptors: the text for sm_80 does without.
-        device_target = target if major >= 9 else Target(TargetKind.CUDA, "sm_80")
-        self._program = emitter.emit(module, device_target)
+        self._program = emitter.emit(module, _text_for(target, self._arch))
         self._launcher = launcher.CudaProgram(self._program)
         self._compiled: list[offline.CompiledInfo] | None = None
 

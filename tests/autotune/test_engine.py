@@ -1,5 +1,6 @@
 """The engine with real processes: overlap, limits that follow what was seen, faults by kind."""
 
+import os
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -11,10 +12,11 @@ import pytest
 from engine_worker import COMMAND, read_log
 
 from tedsl.autotune.engine import Engine
+from tedsl.autotune.environment import usable_cpus
 from tedsl.autotune.jobs import Done, Limits, strikes_of
 from tedsl.autotune.lock import DeviceLock
 from tedsl.autotune.outcome import Outcome, Status
-from tedsl.autotune.space import Candidate, Choice, Knob
+from tedsl.autotune.space import Candidate, Choice, Knob, Rejected
 from tedsl.errors import TuneError
 
 Make = Callable[..., Any]
@@ -120,7 +122,11 @@ def test_a_dead_worker_is_replaced_in_a_moment(make: Make):
         assert engine.measurer.starts == 6
 
 
-def test_a_hang_costs_little_once_times_are_known(make: Make):
+@pytest.mark.parametrize(("load", "reason"), [(0.0, "longer than 1 s"), (2.0, "longer than 2 s")])
+def test_a_hang_costs_little_once_times_are_known(
+    make: Make, monkeypatch: pytest.MonkeyPatch, load: float, reason: str
+):
+    monkeypatch.setattr(os, "getloadavg", lambda: (load * usable_cpus(), 0.0, 0.0))
     with make() as engine:
         engine.begin(0, [candidate(n) for n in range(10)])
         take(engine, 10)
@@ -130,7 +136,7 @@ def test_a_hang_costs_little_once_times_are_known(make: Make):
         assert time.monotonic() - begin < 6.0
         assert bad is not None
         assert bad.status is Status.TIMEOUT
-        assert bad.reason == "longer than 2 s"
+        assert bad.reason == reason
 
 
 def test_a_compilation_is_bounded_by_those_before(make: Make):
@@ -158,6 +164,32 @@ def test_another_stands_by_where_measuring_overlaps(make: Make):
         assert [o.status for o in found.values() if o is not None].count(Status.OK) == 1
         assert engine.measurer is not first
         assert engine.measurers[1].starts == 1
+
+
+def test_more_stand_by_when_more_die(make: Make):
+    with make(overlap=True) as engine:
+        engine.begin(0, [candidate(n) for n in range(20)])
+        take(engine, 20)
+        assert [worker.starts for worker in engine.measurers] == [1, 1, 0, 0]
+        engine.begin(1, [candidate(n, fault="segfault" if n % 2 else "") for n in range(20, 28)])
+        take(engine, 8)
+        begun = [worker.process is not None for worker in engine.measurers]
+        assert begun == [True] * 4
+        assert sum(worker.starts - 1 for worker in engine.measurers) == 4
+
+
+def test_compiling_workers_make_candidates(make: Make):
+    with make(workers=2) as engine:
+        assert engine.width == 0
+        engine.begin(0, [candidate(n, compile=0.1) for n in range(4)])
+        take(engine, 4)
+        assert engine.width == 2
+        found = engine.realise([{"n": n} for n in range(5)])
+        names = [each.decisions["n"] for each in found if isinstance(each, Candidate)]
+        assert names == [0, 1, 2, 4]
+        assert isinstance(found[3], Rejected)
+        assert engine.realise([{"n": 9, "fault": "segfault"}]) == [None]
+    assert engine.width == 0
 
 
 def test_equal_code_is_measured_once(make: Make, tmp_path: Path):

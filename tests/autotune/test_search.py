@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 import pytest
-from toy_spaces import Recorder, drive, judge, tile_cost, tiles, toy
+from toy_spaces import Others, Recorder, drive, judge, tile_cost, tiles, toy
 
 from tedsl.autotune.outcome import Outcome, Status
 from tedsl.autotune.search.budget import Stop, trials_of
@@ -135,6 +135,45 @@ def test_a_static_model_that_orders_well_helps():
     seeds = range(6)
     blind = math.prod(best_of(s, None) for s in seeds)
     assert math.prod(best_of(s, describe) for s in seeds) < blind
+
+
+def test_the_default_waits_for_nothing_and_the_model_comes_last():
+    asked: list[int] = []
+
+    def counted(candidates: Sequence[Candidate], until: float | None = None):
+        asked.append(len(candidates))
+        return describe(candidates)
+
+    warm = [{"tile_x": 32, "tile_y": 64}]
+    search = Search(toy(tiles), trials=64, seed=0, warm=warm, depth=2, describe=counted)
+    known, far = search.ask(), search.ask()
+    assert known is not None
+    assert far is not None
+    assert [c.origin for c in known.candidates] == ["default", "record"]
+    assert {c.origin for c in far.candidates} == {"random"}
+    assert not asked
+    search.tell(known, [judge(c) for c in known.candidates])
+    liked = search.ask()
+    assert liked is not None
+    assert len(liked.candidates) == len(far.candidates)
+    assert asked
+    mean = [
+        sum(tile_cost(c.decisions) for c in batch.candidates) / len(batch.candidates)
+        for batch in (liked, far)
+    ]
+    assert mean[0] < mean[1]
+
+
+def test_candidates_made_elsewhere_change_nothing_but_who_makes_them():
+    def order(elsewhere: Others | None) -> list[str]:
+        space = toy(tiles)
+        space.elsewhere = elsewhere
+        return drive(Search(space, trials=60, seed=7, describe=describe), judge)
+
+    here = order(None)
+    for others in (Others(3), Others(8, silent=3), Others(0)):
+        assert order(others) == here
+        assert bool(others.asked) == bool(others.width)
 
 
 def test_named_budgets():

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import random
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,8 +13,10 @@ from triton_irs import matmul
 
 import tedsl as te
 from tedsl.autotune import tune
+from tedsl.autotune.builders import Problem
 from tedsl.autotune.outcome import Status
-from tedsl.autotune.session import TuneSession
+from tedsl.autotune.session import TuneSession, preload
+from tedsl.autotune.space import Candidate, read_found
 from tedsl.autotune.static.device import H200
 from tedsl.autotune.static.tiers import Tiers
 from tedsl.autotune.workload import Workload
@@ -82,3 +87,38 @@ def test_what_cannot_launch_is_told_before_it_is_compiled() -> None:
     assert "shared memory" in reason
     fits = te.lower(product(4096, 4096, 4096), HOPPER)
     assert tiers.refusal(fits) is None, "as Triton says, though it takes nearly all there is"
+
+
+@pytest.mark.uncompiled("looked at, not compiled")
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+def test_a_worker_makes_the_candidates_that_the_search_would(tmp_path: Path, target: str) -> None:
+    one, other = (te.placeholder((96, 96), "float32", name=name) for name in "ab")
+    row = te.nn.softmax(te.nn.matmul(one, other))
+    space = Problem([row], target).space()
+    drawn = list(space.draws([None] * 6, random.Random(3)))
+    refused = space.candidate({space.default().knobs[0].name: "no such choice"}, "random")
+    asked = [one.decisions for one in (*drawn, refused)]
+    request = json.loads(json.dumps({"wanted": asked}))
+    reply = session(row, tmp_path, target).realise(request)
+    found = [read_found(one, "random") for one in json.loads(json.dumps(reply["found"]))]
+    assert found == [space.candidate(decisions, "random") for decisions in asked]
+    assert any(isinstance(one, Candidate) and one.trace for one in found)
+
+
+@pytest.mark.ptxas
+def test_a_worker_that_compiles_for_a_gpu_needs_no_pytorch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)  # importing it fails
+    row = te.nn.softmax(te.placeholder((64, 256), "float32", name="x"))
+    told = {**session(row, tmp_path, "cuda").setup, "arch": "sm_90"}
+    preload(told)
+    with pytest.raises(ImportError, match="torch"):
+        preload({**told, "role": "measure"})
+    request = {"key": "one", "decisions": {}}
+    reply = TuneSession(told).compile(request)
+    assert reply["status"] == "ok"
+    assert reply["resources"]["registers"] > 0
+    worker = TuneSession(told)
+    same = te.build(worker.schedule(request), "cuda:sm_90")
+    assert reply["code"] == same.code

@@ -39,6 +39,17 @@ class Timed:
         time.sleep(sum(float(wish.get("estimate", 0.0)) for wish in wishes))
         return {"status": "ok", "found": [{"seconds": float(wish["n"])} for wish in wishes]}
 
+    def realise(self, request: Message) -> Message:
+        for each in request["wanted"]:
+            Faults({"fault": each.get("fault", "")})
+        knobs = [[[name, [v], v] for name, v in each.items()] for each in request["wanted"]]
+        found = [{"knobs": k, "trace": ""} for k in knobs]
+        refused = {"decisions": {"n": 3}, "reason": "not three", "error": "not three"}
+        return {
+            "status": "ok",
+            "found": [refused if k[0][2] == 3 else f for k, f in zip(knobs, found, strict=True)],
+        }
+
     def compile(self, request: Message) -> Message:
         self.note("compile", request["key"])
         wishes = request["decisions"]

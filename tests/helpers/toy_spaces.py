@@ -8,7 +8,17 @@ from collections.abc import Callable, Sequence
 
 from tedsl.autotune.outcome import Outcome, Status
 from tedsl.autotune.search.portfolio import Search
-from tedsl.autotune.space import Candidate, Choice, Decisions, Knob, Realised, Space
+from tedsl.autotune.space import (
+    Candidate,
+    Choice,
+    Decisions,
+    Knob,
+    Realised,
+    Rejected,
+    Space,
+    read_found,
+    written,
+)
 from tedsl.errors import ScheduleError
 
 POWERS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -41,6 +51,28 @@ def toy(function: Callable[[Recorder], object], name: str = "toy") -> Space:
         return Realised(tuple(recorder.knobs), "" if result is None else json.dumps(result))
 
     return Space(build, name)
+
+
+class Others:
+    """Stand-ins for other processes that make candidates of `tiles`, which travel as text; of every
+    `silent` asked for nothing is heard of one."""
+
+    def __init__(self, width: int, silent: int = 0) -> None:
+        self.width = width
+        self.silent = silent
+        self.asked = 0
+
+    def realise(self, wanted: Sequence[Decisions]) -> list[Candidate | Rejected | None]:
+        """What they answer."""
+        found: list[Candidate | Rejected | None] = []
+        for decisions in json.loads(json.dumps([dict(each) for each in wanted])):
+            self.asked += 1
+            if self.silent and self.asked % self.silent == 0:
+                found.append(None)
+                continue
+            made = toy(tiles).candidate(decisions, "random")
+            found.append(read_found(json.loads(json.dumps(written(made)))))
+        return found
 
 
 def tiles(s: Recorder) -> None:

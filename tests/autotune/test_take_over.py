@@ -1,0 +1,103 @@
+"""A process that takes over from one that ended: what it finds made, and what it makes at once."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tedsl as te
+from tedsl.autotune.bench import Bench
+from tedsl.autotune.inputs import ADVERSE, Extents
+from tedsl.autotune.oracle import Oracle
+from tedsl.autotune.session import RIGHT, TuneSession
+from tedsl.autotune.workload import Workload
+
+pytestmark = pytest.mark.cpu
+
+
+def row() -> te.Tensor:
+    return te.nn.softmax(te.placeholder((24, 40), "float32", name="x"))
+
+
+def logarithm() -> te.Tensor:
+    """Has no finite outputs for difficult inputs."""
+    x = te.placeholder((64,), "float32", name="x")
+    return te.compute((64,), lambda i: te.log(x[i] * 0.0), name="y")
+
+
+def bench_in(folder: Path, output: te.Tensor) -> Bench:
+    workload = Workload.of(output)
+    return Bench(workload, Extents(workload, {}), "cpu", 3, folder)
+
+
+def session_in(folder: Path) -> TuneSession:
+    return TuneSession(
+        {
+            "workload": Workload.of(row()).to_json(),
+            "target": "cpu",
+            "sizes": {},
+            "seed": 1,
+            "scratch": str(folder),
+            "role": "measure",
+            "trace": False,
+        }
+    )
+
+
+@pytest.mark.parametrize("make", [row, logarithm])
+def test_references_are_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Any):
+    first = bench_in(tmp_path, make())
+    first.make_ready()
+
+    def never(*_: object) -> None:
+        raise AssertionError("made again")
+
+    for name in ("adverse", "outputs", "noise"):
+        monkeypatch.setattr(Oracle, name, never)
+    second = bench_in(tmp_path, make())
+    second.take_over(te.build(list(second.workload.outputs), "cpu"))
+    for kind in ("random", "extreme", *ADVERSE):
+        one, other = first.stand.wanted[kind], second.stand.wanted[kind]
+        assert (one is None) == (other is None)
+        for a, b in zip(one or (), other or (), strict=True):
+            np.testing.assert_array_equal(a.host, b.host)
+            assert a.bound == b.bound
+    assert first.stand.wanted["rows"] is not None or make is logarithm
+
+
+def test_what_takes_over_begins_with_what_ran(tmp_path: Path):
+    first = session_in(tmp_path)
+    assert first.bench is not None
+    assert not set(ADVERSE) & set(first.bench.stand.wanted)
+    assert first.measure({"key": "one", "decisions": {}})["status"] == "ok"
+    assert (tmp_path / RIGHT).exists()
+    second = session_in(tmp_path)
+    assert second.bench is not None
+    assert set(ADVERSE) <= set(second.bench.stand.wanted)
+    assert set(second.kernels) == {"one"}
+    assert not list(tmp_path.glob(f"{RIGHT}.by*"))
+
+
+def test_once_a_process_has_died_of_that_none_tries_it_again(tmp_path: Path):
+    first = session_in(tmp_path)
+    first.measure({"key": "one", "decisions": {}})
+    (tmp_path / f"{RIGHT}.by{os.getpid()}").touch()  # this one still tries
+    assert session_in(tmp_path).kernels
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    (tmp_path / f"{RIGHT}.by{gone.pid}").touch()
+    assert not session_in(tmp_path).kernels
+
+
+def test_nothing_is_made_ahead_where_memory_is_short(tmp_path: Path):
+    first = bench_in(tmp_path, row())
+    kernel = te.build(list(first.workload.outputs), "cpu")
+    first.arena.has_room = lambda nbytes: False
+    first.take_over(kernel)
+    assert not set(ADVERSE) & set(first.stand.wanted)
+    assert first.check(kernel) is None
