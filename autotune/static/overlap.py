@@ -93,7 +93,8 @@ def _touched(group: Sequence[Move], room: float) -> float | None:
         inner = loops[kept:]
         if inner:
             times /= max(inner[0].trips, 1e-9)
-        extents = {**tile, **{loop.loop.axis: max(1, round(loop.trips)) for loop in inner}}
+        extents: dict[Expr, int] = {**tile}
+        extents |= {loop.loop.axis: max(1, round(loop.trips)) for loop in inner}
         nbytes = _box(forms, extents, move.buffer.dtype.nbytes)
         if nbytes <= room:
             best = min(best, nbytes * times)

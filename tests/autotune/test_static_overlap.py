@@ -15,12 +15,13 @@ from tedsl.autotune.static.overlap import Range, range_of
 from tedsl.autotune.static.traffic import THOROUGH
 from tedsl.ir.nodes import Accumulate, Func
 from tedsl.ir.visit import tile_axes, walk_stmts
+from tedsl.schedules import default_schedule
 
 pytestmark = pytest.mark.uncompiled("looked at, not compiled")
 
 
 def kernel(tensor: te.Tensor) -> Func:
-    (func,) = te.lower(te.schedules.default_schedule(tensor, HOPPER), HOPPER).funcs
+    (func,) = te.lower(default_schedule(tensor, HOPPER), HOPPER).funcs
     return func
 
 
