@@ -38,8 +38,8 @@ SFU_LANES = 16
 LINE = 64
 """Bytes that a processor takes from the second-level cache in a cycle."""
 FIRST_LINE = 128
-"""Bytes of a line of a processor's own cache, which gives one in a cycle on sm_80, sm_90 and sm_100
-(CUDA C++ best practices guide; the tuning guides of these architectures)."""
+"""Bytes of a line of a processor's own cache, which gives one in a cycle on sm_80, sm_90 and
+sm_100."""
 
 
 @dataclass(slots=True)
