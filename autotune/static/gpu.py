@@ -24,8 +24,9 @@ from tedsl.autotune.static.held import (
 from tedsl.autotune.static.leaves import Leaf, Nest, nest_of
 from tedsl.autotune.static.moves import Move, Mover
 from tedsl.autotune.static.operations import Operations, operations
+from tedsl.autotune.static.overlap import asked
 from tedsl.autotune.static.points import Values
-from tedsl.autotune.static.traffic import QUICK, Traffic, total, traffic_of
+from tedsl.autotune.static.traffic import MASKED, QUICK, Traffic, total, traffic_of
 from tedsl.dtypes import DType
 from tedsl.expr.nodes import Expr
 from tedsl.ir.nodes import Accumulate, Buffer, Dot, Func, Scope, Store
@@ -36,6 +37,9 @@ LARGEST = 1 << 20
 SFU_LANES = 16
 LINE = 64
 """Bytes that a processor takes from the second-level cache in a cycle."""
+FIRST_LINE = 128
+"""Bytes of a line of a processor's own cache, which gives one in a cycle on sm_80, sm_90 and
+sm_100."""
 
 
 @dataclass(slots=True)
@@ -47,6 +51,7 @@ class Unit:
     matrix: float = 0.0
     wide: float = 0.0
     memory: float = 0.0
+    first: float = 0.0
 
     def add(self, other: Unit, times: float) -> None:
         """Count `other` so many times."""
@@ -55,10 +60,15 @@ class Unit:
         self.matrix += other.matrix * times
         self.wide += other.wide * times
         self.memory += other.memory * times
+        self.first += other.first * times
+
+    def loading(self) -> float:
+        """Cycles until memory has been moved, through the cache of the processor."""
+        return max(self.memory, self.first)
 
     def busiest(self) -> float:
         """Cycles of the unit that takes longest."""
-        return max(self.issue, self.special, self.matrix, self.wide, self.memory)
+        return max(self.issue, self.special, self.matrix, self.wide, self.loading())
 
 
 @dataclass(slots=True)
@@ -128,9 +138,8 @@ def estimate_kernel(
     counted = [(leaf, _operations(leaf, warps * THREADS)) for leaf in nest.leaves]
     moves = [m for leaf, found in counted for m in mover.moves(leaf, found)]
     figures = held(nest, moves, warps, facts)
-    return _Model(nest, counted, moves, mover, figures, warps, facts, weights).estimate(
-        resident, slots
-    )
+    model = _Model(nest, counted, moves, mover, figures, warps, facts, weights, slots)
+    return model.estimate(resident)
 
 
 def _operations(leaf: Leaf, threads: int) -> Operations:
@@ -159,6 +168,7 @@ class _Model:
         warps: int,
         facts: GpuFacts,
         weights: Weights,
+        slots: int,
     ) -> None:
         self.nest = nest
         self.counted = counted
@@ -168,23 +178,26 @@ class _Model:
         self.warps = warps
         self.facts = facts
         self.weights = weights
+        self.slots = slots
+        self.occupancy = self._occupancy()
+        self.asked = self._asked()
         self.by_leaf: dict[int, list[Move]] = {}
         for move in moves:
             self.by_leaf.setdefault(move.leaf.place, []).append(move)
 
-    def estimate(self, resident: frozenset[Buffer], slots: int) -> KernelEstimate:
+    def estimate(self, resident: frozenset[Buffer]) -> KernelEstimate:
         """The figures of the kernel."""
         facts, weights, nest = self.facts, self.weights, self.nest
         units, alone, tail = self._program()
-        occupancy = self._occupancy()
+        occupancy = self.occupancy
         imbalance = self._imbalance()
         busy = units.busiest() / facts.clock
         each = -(-nest.programs // facts.processors)
         rounds = -(-each // occupancy)
         chain = alone * (rounds - 1 + imbalance)
         processor = smooth((each - 1 + imbalance) * busy, chain, sharpness=weights.sharpness)
-        traffic = self._traffic(occupancy, resident, slots)
-        dram, l2 = total(traffic), self._requests(occupancy)
+        traffic = self._traffic(resident)
+        dram, l2 = total(traffic), self._requests()
         memory = dram / (facts.bandwidth * weights.dram_share)
         cache = l2 / (facts.l2_bandwidth * weights.l2_share)
         return KernelEstimate(
@@ -249,10 +262,10 @@ class _Model:
             if inner is not None and pipelined(self.nest, inner) >= 2:
                 chain = chains.setdefault(id(inner), _Chain())
                 chain.work += own / clock + self._fold(found)
-                chain.copies += unit.memory / clock
+                chain.copies += unit.loading() / clock
                 chain.wait = max(chain.wait, wait)
             else:
-                seconds = max(own, unit.memory) / clock + self._fold(found)
+                seconds = max(own, unit.loading()) / clock + self._fold(found)
                 alone += (seconds + wait) * leaf.times
                 if leaf.group > 1:
                     tail += (seconds + wait) * leaf.times * leaf.group
@@ -288,7 +301,8 @@ class _Model:
             if not move.staged:
                 vector = move.layout.vector(move.buffer.dtype.nbytes)
                 count += 2 * runs * max(move.nbytes / vector, self.warps * THREADS)
-            unit.memory += runs * move.moved / LINE
+                unit.first += runs * self._lines(move) * self._let_through(move)
+            unit.memory += self.asked[move] / share / LINE
         unit.issue = count / THREADS / 4
         unit.special = found.special / SFU_LANES
         ratio = facts.fma[DType.float64] / facts.fma[DType.float32]
@@ -299,6 +313,41 @@ class _Model:
         elif found.folded > 1:
             unit.issue += 10 * max(found.results, self.warps) / THREADS
         return unit
+
+    def _lines(self, move: Move) -> float:
+        """Lines of the processor's own cache that the warps ask for in one run.
+
+        A thread has elements side by side, as many as the widest access to a tile of this kind
+        moves at once.  One that moves fewer at once skips those of the same thread, and asks for
+        each line once more for every part.
+        """
+        item = move.buffer.dtype.nbytes
+        at_once = move.layout.vector(item) // item
+        widest = max(
+            each.layout.vector(each.buffer.dtype.nbytes) // each.buffer.dtype.nbytes
+            for each in self.moves
+            if each.leaf.points == move.leaf.points and each.along == move.along
+        )
+        held_by_thread = max(1, move.layout.elements // (self.warps * THREADS))
+        parts = max(1.0, min(widest, held_by_thread) / at_once)
+        return min(move.moved / FIRST_LINE * parts, max(1.0, move.layout.elements / at_once))
+
+    def _let_through(self, move: Move) -> float:
+        """The share of an access that its mask leaves; into shared memory go zeros for the rest."""
+        if self._ahead(move):
+            return 1.0
+        return self.mover.share(move, min(self.slots // 8, MASKED))
+
+    def _asked(self) -> dict[Move, float]:
+        """Bytes of each access of the mean program that the second-level cache has to move."""
+        free = self.facts.shared_processor / self.occupancy - self.held.shared
+        found = asked(self.moves, free / 2, self._ahead)
+        return {move: nbytes * self._let_through(move) for move, nbytes in found.items()}
+
+    def _ahead(self, move: Move) -> bool:
+        """True when a pipeline loads it into shared memory, past the processor's own cache."""
+        loops = move.leaf.loops
+        return bool(loops and move.moving) and pipelined(self.nest, loops[-1]) >= 2
 
     def _rate(self, dot: Dot) -> float:
         """Operations of a product per cycle of a processor."""
@@ -324,9 +373,15 @@ class _Model:
         return self.weights.barrier * (1.0 if across and self.warps > 1 else 0.4)
 
     def _wait(self, leaf: Leaf) -> float:
-        """Seconds until what a statement loads is there."""
-        loads = [m for m in self.by_leaf.get(leaf.place, []) if not m.writes]
-        runs = max((m.times / (leaf.times or 1.0) for m in loads), default=0.0)
+        """Seconds until what a statement loads is there: once at least, and then as often as
+        something is not in the processor's own cache."""
+        share = leaf.times or 1.0
+        runs = 0.0
+        for move in self.by_leaf.get(leaf.place, []):
+            loaded = move.moved * move.times * self._let_through(move)
+            if not move.writes and loaded:
+                missed = max(1.0, move.times * self.asked[move] / loaded)
+                runs = max(runs, min(move.times, missed) / share)
         return self.weights.latency * runs
 
     # All programs.
@@ -369,20 +424,18 @@ class _Model:
             most = sampled if most is None else most + sampled
         return 1.0 if most is None or not total else max(1.0, float(most.max()) / total)
 
-    def _traffic(
-        self, occupancy: int, resident: frozenset[Buffer], slots: int
-    ) -> dict[Buffer, Traffic]:
+    def _traffic(self, resident: frozenset[Buffer]) -> dict[Buffer, Traffic]:
         """Bytes from and to device memory."""
-        running = max(1, min(self.nest.programs, self.facts.processors * occupancy))
+        running = max(1, min(self.nest.programs, self.facts.processors * self.occupancy))
         return traffic_of(
-            self.moves, self.mover, resident, wave=running, cache=self.facts.l2, slots=slots
+            self.moves, self.mover, resident, wave=running, cache=self.facts.l2, slots=self.slots
         )
 
-    def _requests(self, occupancy: int) -> float:
+    def _requests(self) -> float:
         """Bytes from and to the second-level cache: what stays in a processor's own is asked for
         once."""
         facts, programs = self.facts, self.nest.programs
-        first = facts.shared_processor - self.held.shared * occupancy
+        first = facts.shared_processor - self.held.shared * self.occupancy
         unique: dict[Buffer, float] = {}
         for move in self.moves:
             whole = math.prod(self.mover.shape(move.buffer)) * move.buffer.dtype.nbytes
@@ -391,7 +444,7 @@ class _Model:
         small = {b for b, n in unique.items() if n < first / 2}
         total = 0.0
         for move in self.moves:
-            need = move.moved * move.times * programs
+            need = self.asked[move] * programs
             if move.buffer in small and not move.writes and not move.staged:
                 need = min(need, unique[move.buffer] * facts.processors)
             total += need

@@ -35,6 +35,7 @@ class Move:
         steps: runs that touch other elements than each other.
         shared_by: programs of a wave that touch the same elements, in the mean.
         staged: True when the copy engine moves it, not the threads.
+        along: the tile axis that steps least, as a number of axes from outside; -1 for none.
         moving: the innermost loop that changes the address, as a number of loops from outside.
         indices, mask: of the access.
         first: the address of the first element, in elements.
@@ -50,6 +51,7 @@ class Move:
     steps: float
     shared_by: float
     staged: bool
+    along: int
     moving: int
     indices: tuple[Expr, ...]
     mask: Expr | None
@@ -85,6 +87,7 @@ class Mover:
         first = min(first, max(0, nest.programs - count))
         self.wave = np.arange(first, first + count, dtype=np.int64)
         self.strides: dict[Buffer, tuple[int, ...]] = {}
+        self.shares: dict[tuple[int, Expr, int], float] = {}
 
     def shape(self, buffer: Buffer) -> tuple[int, ...]:
         """The extents of a buffer."""
@@ -112,6 +115,39 @@ class Mover:
             if isinstance(stmt, Accumulate):
                 result.append(probe.move(target, stmt.indices, mask, writes=False, staged=False))
         return result
+
+    def share(self, move: Move, count: int) -> float:
+        """The share of the points of a tile that the mask of an access lets through, in the mean
+        over programs and iterations: masked points move nothing.
+
+        Args:
+            move: the access.
+            count: points to look at.
+        """
+        if move.mask is None:
+            return 1.0
+        key = (move.leaf.place, move.mask, count)
+        if key not in self.shares:
+            self.shares[key] = self._share(move.leaf, move.mask, count)
+        return self.shares[key]
+
+    def _share(self, leaf: Leaf, mask: Expr, count: int) -> float:
+        if any(isinstance(node, Load) for node in walk(mask)):
+            return 1.0
+        rng = np.random.default_rng(0)
+        env: dict[Expr, Values] = dict(self.nest.values)
+        programs = rng.integers(0, max(1, self.nest.programs), count)
+        env.update(self.nest.coordinates(programs))
+        points = Points(env)
+        for loop in leaf.loops:
+            start = np.asarray(points.value(loop.loop.start))
+            trips = np.maximum(np.asarray(points.value(loop.loop.end)) - start, 1)
+            points.memo[loop.loop.axis] = start + rng.integers(0, trips, count)
+        for tile in tile_axes(leaf.stmt):
+            points.memo[tile.axis] = rng.integers(0, tile.extent, count)
+        if any(isinstance(n, Axis) and n not in points.memo for n in walk(mask)):
+            return 1.0
+        return float(np.mean(np.broadcast_to(np.asarray(points.value(mask)) != 0, count)))
 
     def row_major(self, buffer: Buffer) -> tuple[int, ...]:
         """Its strides in elements, remembered."""
@@ -192,6 +228,7 @@ class Probe:
             different,
             (self.size - self.rows) / max(distinct, 1),
             staged,
+            _along(steps[: len(self.tile)]),
             moving,
             tuple(indices),
             mask,
@@ -229,6 +266,12 @@ class Probe:
             if not changed:
                 different /= max(loop.trips, 1e-9)
         return moving, times, different
+
+
+def _along(steps: Sequence[int]) -> int:
+    """Where the least step is that is one."""
+    moved = [(abs(step), place) for place, step in enumerate(steps) if step]
+    return min(moved, default=(0, -1))[1]
 
 
 def total_bytes(mover: Mover, buffers: Sequence[Buffer]) -> Mapping[Buffer, int]:

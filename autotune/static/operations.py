@@ -152,6 +152,7 @@ class _Counter:
         self.cpu = cpu
         self.known: dict[Expr, int] = {}
         self.sizes: dict[int, int] = {}
+        self.seen: set[Expr] = set()
 
     def size(self, bits: int) -> int:
         """Points of the axes."""
@@ -172,14 +173,14 @@ class _Counter:
         return known
 
     def visit(self, root: Expr) -> None:
-        """Count the nodes of a value."""
-        seen: set[Expr] = set()
+        """Count the nodes of a value that no value before had: a mask of a load is that of its
+        statement."""
         stack = [root]
         while stack:
             node = stack.pop()
-            if node in seen or _is_leaf(node):
+            if node in self.seen or _is_leaf(node):
                 continue
-            seen.add(node)
+            self.seen.add(node)
             size = self.size(self.mask(node))
             if isinstance(node, Load):
                 self.found.loads.append((node, size))

@@ -24,8 +24,7 @@ from tedsl.autotune.static.leaves import Loop
 from tedsl.autotune.static.moves import Move, Mover
 from tedsl.autotune.static.points import Points, Values
 from tedsl.expr.nodes import Axis, Expr
-from tedsl.expr.visit import walk
-from tedsl.ir.nodes import Buffer, Load
+from tedsl.ir.nodes import Buffer
 from tedsl.ir.visit import tile_axes
 
 FETCHED = 64
@@ -147,7 +146,7 @@ def _stream(
     move = max(by_leaf.values(), key=lambda each: each.steps)
     inside = 1.0 if loop is None or not move.moving else max(loop.trips, 1e-9)
     size = _size(move, mover, exact=slots > QUICK)
-    each = size * _share(move, mover, min(slots // 8, MASKED)) / inside
+    each = size * mover.share(move, min(slots // 8, MASKED)) / inside
     counted = _count(move, mover, loop, wave, slots)
     whole = _bytes(mover, move.buffer)
     repeats = sum(m.times for m in by_leaf.values()) / max(move.steps, 1e-9) - 1
@@ -257,27 +256,6 @@ def _addresses(
         env[loop.loop.axis] = numbers // programs
     found = Points(env).address(mover.row_major(move.buffer), move.indices)
     return np.broadcast_to(np.asarray(found, dtype=np.int64), (len(numbers),))
-
-
-def _share(move: Move, mover: Mover, count: int) -> float:
-    """The share of the points of a tile that its mask lets through, in the mean."""
-    mask = move.mask
-    if mask is None or any(isinstance(node, Load) for node in walk(mask)):
-        return 1.0
-    rng = np.random.default_rng(0)
-    env: dict[Expr, Values] = dict(mover.nest.values)
-    env.update(mover.nest.coordinates(rng.integers(0, max(1, mover.nest.programs), count)))
-    points = Points(env)
-    for loop in move.leaf.loops:
-        start = np.asarray(points.value(loop.loop.start))
-        trips = np.maximum(np.asarray(points.value(loop.loop.end)) - start, 1)
-        points.memo[loop.loop.axis] = start + rng.integers(0, trips, count)
-    for tile in tile_axes(move.leaf.stmt):
-        points.memo[tile.axis] = rng.integers(0, tile.extent, count)
-    unknown = [n for n in walk(mask) if isinstance(n, Axis) and n not in points.memo]
-    if unknown:
-        return 1.0
-    return float(np.mean(np.broadcast_to(np.asarray(points.value(mask)) != 0, count)))
 
 
 def _bytes(mover: Mover, buffer: Buffer) -> float:
