@@ -263,11 +263,11 @@ def take_results(s: Schedule, groups: Sequence[Group]) -> list[Group]:
 
 def reduce_whole(s: Schedule, group: Group) -> None:
     """A fold into one element, or some of them and what is computed of their results: parts over
-    the grid, then one program over the parts."""
+    the grid, then the last program, or one of a second kernel, over the parts."""
     stage = s[group.root]
     if not group.inner:
         partial = _fold_whole(s, stage)
-        if partial and one_launch(s, group.root):
+        if partial and one_launch(s, group.root, default=True):
             stage.compute_last(partial[0])
         return
     place = stage.fuse()
@@ -275,7 +275,7 @@ def reduce_whole(s: Schedule, group: Group) -> None:
     for name in group.inner:
         found += [(name, partial) for partial in _fold_whole(s, s[name])]
         s[name].compute_at(stage, place)
-    if len(found) == 1 and one_launch(s, found[0][0]):
+    if len(found) == 1 and one_launch(s, found[0][0], default=True):
         stage.compute_last(found[0][1])
     else:
         stage.bind(place, "blockIdx.x")

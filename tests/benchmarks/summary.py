@@ -10,6 +10,8 @@ from expected import bars_of
 from workload import LINES, OURS, TOGETHER, Bar, Workload
 
 Row = Mapping[str, Any]
+DISTURBED = 0.1
+"""Spread of samples from which something else has had a part in them."""
 
 
 def seconds_of(times: Mapping[str, Mapping[str, float]], peer: str) -> float | None:
@@ -22,6 +24,13 @@ def ratio(times: Mapping[str, Mapping[str, float]], peer: str) -> float | None:
     """How many times as fast as a peer we are."""
     theirs = seconds_of(times, peer)
     return None if theirs is None else theirs / times[OURS]["ms"]
+
+
+def is_steady(times: Mapping[str, Mapping[str, float]], peer: str) -> bool:
+    """True when the samples of ours and of a peer (of the fastest of several) agree."""
+    names = [name for name in TOGETHER.get(peer, (peer,)) if name in times]
+    fastest = min(names, key=lambda name: times[name]["ms"], default=OURS)
+    return all(times[name].get("spread", 0.0) <= DISTURBED for name in (OURS, fastest))
 
 
 def bars(load: Workload, times: Mapping[str, Mapping[str, float]]) -> list[dict[str, Any]]:
@@ -51,6 +60,11 @@ def lines(rows: Sequence[Row]) -> list[dict[str, Any]]:
                 "rows": len(own),
                 "failed": sum("failed" in row for row in own),
                 "lacking": sum("lacks" in row for row in own),
+                "disturbed": sum(
+                    not all(is_steady(row["times"], bar.peer) for bar in line.bars)
+                    for row in own
+                    if "times" in row
+                ),
                 "bars": [_judged(bar, own) for bar in line.bars],
             }
         )
@@ -58,11 +72,13 @@ def lines(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 def _judged(bar: Bar, rows: Sequence[Row]) -> dict[str, Any]:
-    """A bar over the rows of its line; a row that failed is a bar that is missed."""
+    """A bar over the rows of its line that were not disturbed, undecided where these are fewer than
+    half; a row that failed is a bar that is missed."""
     ratios = {
         row["name"]: got
         for row in rows
-        if "times" in row and (got := ratio(row["times"], bar.peer)) is not None
+        if "times" in row and is_steady(row["times"], bar.peer)
+        if (got := ratio(row["times"], bar.peer)) is not None
     }
     found: dict[str, Any] = {"peer": bar.peer, "asked": bar.geomean, "least": bar.least}
     if not ratios:
@@ -71,10 +87,12 @@ def _judged(bar: Bar, rows: Sequence[Row]) -> dict[str, Any]:
     mean = math.exp(sum(math.log(r) for r in ratios.values()) / len(ratios))
     met = mean >= bar.geomean and ratios[worst] >= bar.least
     met = met and all("times" in row for row in rows)
+    timed = sum(ratio(row["times"], bar.peer) is not None for row in rows if "times" in row)
+    verdict = "disturbed" if 2 * len(ratios) < timed else "met" if met else "missed"
     return {
         **found,
         "geomean": round(mean, 4),
         "worst": round(ratios[worst], 4),
         "worst_row": worst,
-        "verdict": "met" if met else "missed",
+        "verdict": verdict,
     }

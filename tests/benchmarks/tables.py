@@ -119,6 +119,7 @@ def summary_table(lines: Sequence[Mapping[str, Any]]) -> str:
     for line in lines:
         count = str(line["rows"]) + (f", {line['failed']} failed" if line["failed"] else "")
         count += f", {line['lacking']} lacking" if line["lacking"] else ""
+        count += f", {line['disturbed']} disturbed" if line.get("disturbed") else ""
         for bar in line["bars"]:
             asked = f"{bar['asked']}x" + (f", each {bar['least']}x" if bar["least"] else "")
             got = f"{bar['geomean']:.2f}x" if "geomean" in bar else ""

@@ -108,3 +108,15 @@ def test_the_static_table() -> None:
         in found
     )
     assert "| b |" in found and "LowerError: no" in found
+
+
+def test_rows_that_were_disturbed_are_not_judged() -> None:
+    rows = report()["rows"]
+    judged = {line["line"]: line for line in summary.lines(rows)}
+    key = next(k for k, line in judged.items() if any("geomean" in b for b in line["bars"]))
+    for row in rows:
+        if row["line"] == key and "times" in row:
+            row["times"]["tedsl"]["spread"] = 0.3
+    (line,) = [line for line in summary.lines(rows) if line["line"] == key]
+    assert line["disturbed"] > 0
+    assert all(bar["verdict"] == "not measured" for bar in line["bars"])
