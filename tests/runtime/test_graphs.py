@@ -227,7 +227,7 @@ def test_what_the_device_cannot_capture_is_said(torch: FakeTorch) -> None:
 def test_random_numbers_can_be_drawn_after_a_recording_that_failed() -> None:
     torch: Any = pytest.importorskip("torch")
     x = torch.ones(4, device="cuda")
-    fails = pytest.raises(RuntimeError)
+    fails = pytest.raises(RuntimeError, match="captur")
     with torch.cuda.stream(torch.cuda.Stream()), fails, recording(torch, torch.cuda.CUDAGraph()):
         x.sum().item()
     assert torch.rand(4, device="cuda").max() < 1
