@@ -35,7 +35,7 @@ from tedsl.autotune.workload import longest_reduction, nodes_of
 from tedsl.dtypes import DType
 from tedsl.expr.nodes import Cast, Compare, Expr, Reduce, TensorRead, Unary, UnaryOp
 from tedsl.expr.tensor import PlaceholderOp, Tensor
-from tedsl.expr.visit import walk
+from tedsl.expr.visit import reads, walk
 
 FLIPS = 1e-4
 NOISES = 4.0
@@ -106,10 +106,11 @@ def _sum_dtypes(size: Extents) -> list[DType]:
 def _rounded_dtypes(size: Extents) -> list[DType]:
     """Float types to which anything is rounded that is computed further: those of stages that
     others read, and of casts within one."""
-    outputs = {t.op for t in size.workload.outputs}
+    computes = size.workload.computes
+    read = {r.tensor for op in computes for r in reads(*op.bodies)}
     found: list[DType] = []
-    for op in size.workload.computes:
-        found += [t.dtype for t in op.outputs if op not in outputs]
+    for op in computes:
+        found += [t.dtype for t in op.outputs if t in read]
         for body in op.bodies:
             found += [n.dtype for n in walk(body) if isinstance(n, Cast) and n is not body]
     return [dtype for dtype in found if dtype.is_float]

@@ -8,8 +8,9 @@ on what it has folded, waits for the others, and finishes its part.
             m, z = merged;  y[i, p * L ..] = f(part, m, z)
 
 A row is read once and written once, however long it is.  All programs must run at the same time, so
-that there are as many as the processors take at once, each of which goes through rows.  What a
-meeting costs is known of no device: the knob `share` is 1 until one has been asked.
+that there are as many as the processors take at once, each of which goes through rows.  Nothing is
+loaded while programs wait: on an H200 that costs more than a second read of the row saves (softmax
+of 131072 columns 0.219 ms, read twice 0.208; `rows_variants.py`), so that the knob `share` is 1.
 """
 
 from __future__ import annotations

@@ -254,3 +254,12 @@ def test_a_chain_of_reductions_is_not_held_to_less_than_its_parts() -> None:
     lost = found.astype(np.float64)
     lost[..., 7, :] += 0.5 * largest  # as if keys of one row had been left out
     assert mismatch(lost.astype(found.dtype), found, bound, "out") is not None
+
+
+def test_an_output_that_is_read_is_rounded_on_the_way() -> None:
+    x = te.placeholder((64,), name="x")
+    low = te.compute((64,), lambda i: te.cast(x[i] * 3.0, "bfloat16"), name="low")
+    out = te.compute((64,), lambda i: te.cast(low[i], "float32") * 2.0, name="out")
+    size = extents(low, out)
+    assert Tolerance.of(size, out).scaled > 8 * 2.0**-8
+    assert Tolerance.of(extents(low), low).scaled < 1e-4
