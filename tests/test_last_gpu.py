@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from streams import check_streams_and_graphs
 
 import tedsl as te
 
@@ -47,17 +48,4 @@ def test_one_launch_is_two_bit_by_bit(m: int, n: int, parts: int) -> None:
 def test_streams_and_graphs_do_not_count_in_each_others_memory() -> None:
     kernel = te.build(rows(64, 1 << 16, 32, last=True), "cuda")
     inputs = [torch.randn(64, 1 << 16, device="cuda") for _ in range(4)]
-    wanted = [kernel(x).clone() for x in inputs]
-    replayed = kernel.graphed()
-    replayed(inputs[0])
-    torch.cuda.synchronize()
-    streams = [torch.cuda.Stream() for _ in inputs]
-    results: list[list[Any]] = [[] for _ in inputs]
-    for _ in range(50):
-        for x, stream, found in zip(inputs, streams, results, strict=True):
-            with torch.cuda.stream(stream):
-                found.append(kernel(x))
-        assert torch.equal(replayed(inputs[0]), wanted[0])
-    torch.cuda.synchronize()
-    for found, want in zip(results, wanted, strict=True):
-        assert all(torch.equal(each, want) for each in found)
+    check_streams_and_graphs(kernel, inputs)

@@ -3,6 +3,7 @@ limit: where a wait has no end, the process is killed and nothing else."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from shared_rows import softmax
+from streams import check_streams_and_graphs
 
 import tedsl as te
 from tedsl.errors import BackendError
@@ -22,20 +25,6 @@ torch: Any = pytest.importorskip("torch")
 LIMIT = 300.0
 """Seconds, nearly all of them for compilers."""
 SHAPES = ((1024, 131_072, 8, 2), (1000, 40_001, 4, 2), (128, 1 << 20, 64, 2), (3, 65_536, 16, 1))
-
-
-def softmax(m: int, n: int, dtype: str) -> te.Tensor:
-    x = te.placeholder((m, n), dtype, name="x")
-    k, r = te.reduce_axis((0, n), "k"), te.reduce_axis((0, n), "r")
-
-    def wide(i: te.Expr, j: te.Expr) -> te.Expr:
-        return x[i, j].astype("float32")
-
-    top = te.compute((m,), lambda i: te.max(wide(i, k), axis=k), name="top")
-    z = te.compute((m,), lambda i: te.sum(te.exp(wide(i, r) - top[i]), axis=r), name="z")
-    return te.compute(
-        (m, n), lambda i, j: (te.exp(wide(i, j) - top[i]) / z[i]).astype(dtype), name="y"
-    )
 
 
 def built(m: int, n: int, programs: int, resident: int, dtype: str = "bfloat16") -> Any:
@@ -60,20 +49,7 @@ def rows() -> None:
 def streams_and_graphs() -> None:
     kernel = built(64, 65_536, 16, 2)
     inputs = [torch.randn(64, 65_536, device="cuda", dtype=torch.bfloat16) for _ in range(4)]
-    wanted = [kernel(x).clone() for x in inputs]
-    replayed = kernel.graphed()
-    replayed(inputs[0])
-    torch.cuda.synchronize()
-    streams = [torch.cuda.Stream() for _ in inputs]
-    results: list[list[Any]] = [[] for _ in inputs]
-    for _ in range(50):
-        for x, stream, found in zip(inputs, streams, results, strict=True):
-            with torch.cuda.stream(stream):
-                found.append(kernel(x))
-        assert torch.equal(replayed(inputs[0]), wanted[0])
-    torch.cuda.synchronize()
-    for found, want in zip(results, wanted, strict=True):
-        assert all(torch.equal(each, want) for each in found)
+    check_streams_and_graphs(kernel, inputs)
 
 
 def refusal() -> None:
@@ -104,7 +80,10 @@ CHECKS: dict[str, Callable[[], None]] = {
 @pytest.mark.parametrize("name", CHECKS)
 def test_in_a_process_of_its_own(name: str) -> None:
     command = [sys.executable, str(Path(__file__)), name]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=LIMIT, check=False, env=env
+    )
     assert done.returncode == 0, done.stderr[-4000:]
 
 

@@ -10,6 +10,7 @@ import pytest
 import rule_cases as c
 from rule_cases import RuleCase
 from rule_checks import compiled, interpreted
+from shared_rows import softmax
 
 import tedsl as te
 from tedsl.backends.triton.emit import emit
@@ -23,20 +24,6 @@ from tedsl.schedules.gpu_tiles import PROCESSORS
 from tedsl.target import Target
 
 CUDA = Target.parse("cuda:sm_90")
-
-
-def softmax(m: int, n: int, dtype: str = "float32") -> Tensor:
-    x = te.placeholder((m, n), dtype, name="x")
-    k, r = te.reduce_axis((0, n), "k"), te.reduce_axis((0, n), "r")
-
-    def wide(i: te.Expr, j: te.Expr) -> te.Expr:
-        return x[i, j].astype("float32")
-
-    top = te.compute((m,), lambda i: te.max(wide(i, k), axis=k), name="top")
-    z = te.compute((m,), lambda i: te.sum(te.exp(wide(i, r) - top[i]), axis=r), name="z")
-    return te.compute(
-        (m, n), lambda i, j: (te.exp(wide(i, j) - top[i]) / z[i]).astype(dtype), name="y"
-    )
 
 
 def scaled(m: int, n: int) -> Tensor:
