@@ -399,7 +399,7 @@ def kernels_of(
             options.target,
             trials=options.trials,
             seconds=options.seconds,
-            candidate_seconds=30.0 if GPU or options.quick else 15.0,  # a busy machine takes its time
+            candidate_seconds=30.0 if GPU or options.quick else 15.0,
         )
     return kernels
 
