@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     import sqlite3
 
 BUSY_SECONDS = 60.0
+_RETRY_SECONDS = 0.01
 SEEDS = 4
 """How many winners of similar problems seed a search."""
 NEAREST = 4
@@ -369,17 +370,33 @@ class Records:
         return connection
 
     def _unusable(self, error: Exception) -> TuneError:
+        held = "locked" in str(error)
+        do = "wait for the process that holds it" if held else "move the file away"
         return TuneError(
             f"{self.path} cannot be used as a record file: {error}",
-            hint="move the file away, or name another with records=...",
+            hint=f"{do}, or name another with records=...",
         )
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
         """Set up the connection, and the tables of a new file."""
         connection.row_factory = self._sql.Row
-        connection.execute("PRAGMA journal_mode = WAL")
+        self._log_ahead(connection)
         connection.execute("PRAGMA synchronous = NORMAL")
         prepare(connection, self.path)
+
+    def _log_ahead(self, connection: sqlite3.Connection) -> None:
+        """Turn on the write-ahead log.  Where several processes do so in a new file, SQLite says
+        "locked" at once to all but one, whatever the connection's time limit."""
+        deadline = time.monotonic() + BUSY_SECONDS
+        while True:
+            try:
+                connection.execute("PRAGMA journal_mode = WAL")
+            except self._sql.OperationalError as error:
+                if "locked" not in str(error) or time.monotonic() > deadline:
+                    raise
+                time.sleep(_RETRY_SECONDS)
+            else:
+                return
 
 
 def default_path() -> Path:

@@ -9,8 +9,8 @@ on what it has folded, waits for the others, and finishes its part.
 
 A row is read once and written once, however long it is.  All programs must run at the same time, so
 that there are as many as the processors take at once, each of which goes through rows.  Nothing is
-loaded while programs wait: on an H200 that costs more than a second read of the row saves (softmax
-of 131072 columns 0.219 ms, read twice 0.208; `rows_variants.py`), so that the knob `share` is 1.
+loaded while programs wait: on an H200 that costs more than a second read of the row saves (rows of
+131072 numbers 0.219 ms, read twice 0.208; `rows_variants.py`), so that the knob `share` is 1.
 """
 
 from __future__ import annotations

@@ -5,8 +5,10 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -278,6 +280,18 @@ def test_four_processes_write_one_file(tmp_path: Path):
     with closing(Records(path)) as records:
         assert len(records.runs(context())) == 4
         assert len(records.known(context())) == 160
+
+
+def test_a_new_file_is_opened_by_many_at_once(tmp_path: Path):
+    for number in range(200):  # one opening of 400 met the others' locks
+        path, together = tmp_path / f"{number}.sqlite", threading.Barrier(8)
+
+        def opened(_: int, path: Path = path, together: threading.Barrier = together) -> None:
+            together.wait()
+            Records(path).close()
+
+        with ThreadPoolExecutor(8) as threads:
+            list(threads.map(opened, range(8)))
 
 
 def test_a_killed_writer_leaves_every_finished_row(tmp_path: Path):

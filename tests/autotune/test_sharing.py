@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -102,8 +103,9 @@ def test_a_search_killed_a_hundred_times_goes_on(tmp_path: Path, undisturbed: di
 
 def test_four_searches_share_the_work(tmp_path: Path, undisturbed: dict[str, Any]):
     records = tmp_path / "r.sqlite"
-    running = [start(tmp_path, records) for _ in range(4)]
-    found = [finish(process) for process in running]
+    with ExitStack() as until_all_end:
+        running = [until_all_end.enter_context(start(tmp_path, records)) for _ in range(4)]
+        found = [finish(process) for process in running]
     assert [each["winner"] for each in found] == [undisturbed["winner"]] * 4
     times = Counter(measured(tmp_path))
     assert set(times.values()) == {1}
@@ -112,11 +114,11 @@ def test_four_searches_share_the_work(tmp_path: Path, undisturbed: dict[str, Any
 
 def test_what_a_dead_search_had_claimed_is_taken_over(tmp_path: Path, undisturbed: dict[str, Any]):
     records = tmp_path / "r.sqlite"
-    first, second = start(tmp_path, records), start(tmp_path, records)
-    while len(measured(tmp_path)) < 4:
-        assert first.poll() is None
-        time.sleep(0.01)
-    os.kill(first.pid, signal.SIGKILL)
-    first.communicate(timeout=30)
-    assert finish(second)["winner"] == undisturbed["winner"]
+    with start(tmp_path, records) as first, start(tmp_path, records) as second:
+        while len(measured(tmp_path)) < 4:
+            assert first.poll() is None
+            time.sleep(0.01)
+        os.kill(first.pid, signal.SIGKILL)
+        first.communicate(timeout=30)
+        assert finish(second)["winner"] == undisturbed["winner"]
     assert len(measured(tmp_path)) - len(set(measured(tmp_path))) <= 1
