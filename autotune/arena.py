@@ -22,12 +22,12 @@ from tedsl.autotune.check import (
     Bound,
     Tolerance,
     complaint,
-    parts,
     wrong_elements,
     wrong_floats,
 )
 from tedsl.autotune.clock import Clock, DeviceClock, HostClock
 from tedsl.autotune.inputs import Array
+from tedsl.autotune.pieces import parts
 from tedsl.dtypes import DType
 from tedsl.runtime.arrays import NUMPY_DTYPES, numpy_pointer
 

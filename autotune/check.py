@@ -24,13 +24,14 @@ thousand may differ, since a rounding may fall on the other side.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from tedsl.autotune.inputs import Array, Extents
+from tedsl.autotune.pieces import by_pieces, parts
 from tedsl.autotune.workload import longest_reduction, nodes_of
 from tedsl.dtypes import DType
 from tedsl.expr.nodes import Cast, Compare, Expr, Reduce, TensorRead, Unary, UnaryOp
@@ -120,12 +121,18 @@ def noise_between(found: Array, moved: Array) -> float:
     """The largest finite difference of two float outputs; 0 for integers."""
     if found.dtype.kind in "iub":
         return 0.0
-    largest = 0.0
-    for piece, other in zip(parts(found.reshape(-1)), parts(moved.reshape(-1)), strict=True):
+
+    def apart(piece: Array, other: Array) -> float:
         with np.errstate(all="ignore"):
-            apart = np.abs(piece.astype(np.float64) - other.astype(np.float64))
-        largest = max(largest, float(np.max(apart, where=np.isfinite(apart), initial=0.0)))
-    return largest
+            return _largest_finite(piece.astype(np.float64) - other.astype(np.float64))
+
+    return max(by_pieces(apart, found.reshape(-1), moved.reshape(-1)), default=0.0)
+
+
+def _largest_finite(values: Array) -> float:
+    """The largest magnitude among finite numbers; 0 where there are none."""
+    wide = np.abs(values.astype(np.float64, copy=False))
+    return float(np.max(wide, where=np.isfinite(wide), initial=0.0))
 
 
 def finest_epsilon(size: Extents) -> float:
@@ -178,10 +185,7 @@ class Bound:
         allowed = int(tolerance.flips * want.size)
         if want.dtype.kind in "iub":
             return Bound(0.0, 0.0, 0.0, allowed)
-        scale = 0.0
-        for part in parts(want.reshape(-1)):
-            wide = np.abs(part.astype(np.float64))
-            scale = max(scale, float(np.max(wide, where=np.isfinite(wide), initial=0.0)))
+        scale = max(by_pieces(_largest_finite, want.reshape(-1)), default=0.0)
         largest = _largest(want.dtype)
         absolute = tolerance.scaled * scale + NOISES * tolerance.noise
         return Bound(absolute, tolerance.relative, largest, allowed)
@@ -195,12 +199,6 @@ def wrong_floats(xp: Any, got: Any, want: Any, bound: Bound) -> Any:
     near = edge & (xp.sign(got) == xp.sign(want))
     finite = xp.isfinite(want) & xp.isfinite(got)
     return ~xp.where(finite, close, same | near)
-
-
-def parts(flat: Any, size: int = 1 << 18) -> Iterator[Any]:
-    """Pieces of a flat array that stay in the caches."""
-    for start in range(0, len(flat), size):
-        yield flat[start : start + size]
 
 
 def wrong_elements(got: Array, want: Array, bound: Bound) -> tuple[int, int]:

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tedsl.autotune.pieces import drawn
 from tedsl.autotune.workload import Workload, nodes_of
 from tedsl.dtypes import DType, Kind
 from tedsl.errors import TuneError
@@ -30,6 +32,8 @@ ADVERSE = ("rows", "masked")
 MASK = {DType.float16: -1.0037e4, DType.float8_e4m3fn: -448.0, DType.float8_e5m2: -40960.0}
 """What stands for minus infinity: its square is still finite in what sums are made in.  The digits
 make its sums inexact."""
+TINY_EVERY = 16
+"""Of so many rows that could be tiny, one is."""
 _DIVISIONS = (BinaryOp.FLOORDIV, BinaryOp.FLOORMOD, BinaryOp.TRUNCDIV, BinaryOp.TRUNCMOD)
 _TINY_BINARY = (BinaryOp.DIV, BinaryOp.POW, BinaryOp.ATAN2, *_DIVISIONS)
 _TINY_UNARY = (UnaryOp.LOG, UnaryOp.LOG2, UnaryOp.LOG10, UnaryOp.RSQRT, UnaryOp.SIGN)
@@ -86,42 +90,64 @@ def make_inputs(size: Extents, seed: int, kind: str) -> dict[Tensor, Array]:
     bounds = index_bounds(size)
     made: dict[Tensor, Array] = {}
     for number, op in enumerate(workload.placeholders):
-        rng = np.random.default_rng([seed & 0xFFFFFFFF, number, (*KINDS, *ADVERSE).index(kind)])
+        seeds = [seed & 0xFFFFFFFF, number, (*KINDS, *ADVERSE).index(kind)]
         tensor = op.outputs[0]
         shape = size.shape(tensor)
-        bound = bounds.get(op)
-        if bound is not None:
-            raw: Array = rng.integers(0, max(1, bound), shape)
-        else:
-            raw = _draw(rng, op.dtype, shape, kind == "extreme", plain)
-            if kind == "rows" and not plain:
-                raw = _rows_of_kinds(raw, op.dtype, number, tiny)
-            elif kind == "masked" and op.dtype.is_float:
-                raw = _masked(raw, op.dtype, rng)
-        made[tensor] = np.asarray(raw).astype(NUMPY_DTYPES[op.dtype]).reshape(shape)
+        draw = partial(_draw, dtype=op.dtype, extreme=kind == "extreme", plain=plain)
+        if op in bounds:
+            draw = partial(_draw_indices, bound=bounds[op])
+        elif kind == "masked" and op.dtype.is_float:
+            draw = partial(_draw_masked, dtype=op.dtype)
+        of_kinds = kind == "rows" and not plain and op not in bounds
+        stored = NUMPY_DTYPES[op.dtype]
+        drawn_as = np.dtype(np.float32) if of_kinds and op.dtype.is_float else stored
+        raw = drawn(draw, math.prod(shape), drawn_as, seeds).reshape(shape)
+        if of_kinds:
+            raw = _rows_of_kinds(raw, op.dtype, number, tiny)
+        elif kind == "masked" and op.dtype.is_float and raw.ndim > 1:
+            raw.reshape(-1, shape[-1])[3::4] = _mask(op.dtype)
+        made[tensor] = raw.astype(stored, copy=False)
     return made
 
 
 def _draw(
-    rng: np.random.Generator, dtype: DType, shape: tuple[int, ...], extreme: bool, plain: bool
+    rng: np.random.Generator, count: int, dtype: DType, extreme: bool, plain: bool
 ) -> Array:
     """Random numbers of one element type."""
     if dtype.kind is Kind.BOOL:
-        return rng.integers(0, 2, shape)
+        return rng.integers(0, 2, count)
     if dtype.kind is Kind.FLOAT:
         scale = (30.0 if dtype.info.highest < 1e5 else 1000.0) if extreme else 1.0
-        drawn: Array = rng.standard_normal(shape, dtype=np.float32)
-        return drawn * np.float32(scale)
+        return rng.standard_normal(count, dtype=np.float32) * np.float32(scale)
     if plain:
-        return rng.integers(1, 11, shape)
+        return rng.integers(1, 11, count)
     if extreme:
         kind = NUMPY_DTYPES[dtype]
-        return rng.integers(int(dtype.info.lowest), int(dtype.info.highest), shape, kind, True)
-    return rng.integers(0 if dtype.kind is Kind.UINT else -10, 11, shape)
+        return rng.integers(int(dtype.info.lowest), int(dtype.info.highest), count, kind, True)
+    return rng.integers(0 if dtype.kind is Kind.UINT else -10, 11, count)
+
+
+def _draw_indices(rng: np.random.Generator, count: int, bound: int) -> Array:
+    """Random numbers below `bound`."""
+    return rng.integers(0, max(1, bound), count)
+
+
+def _draw_masked(rng: np.random.Generator, count: int, dtype: DType) -> Array:
+    """Random floats, of which a third are at the value of a mask."""
+    raw = rng.standard_normal(count, dtype=np.float32)
+    raw[rng.random(count, dtype=np.float32) < 1 / 3] = _mask(dtype)
+    return raw
+
+
+def _mask(dtype: DType) -> np.float32:
+    return np.float32(MASK.get(dtype, -1.2345678e9))
 
 
 def _rows_of_kinds(raw: Array, dtype: DType, shift: int, tiny: bool) -> Array:
-    """Each row of one kind, the kinds in turn; what has one dimension is cut into short rows."""
+    """Each row of one kind, the kinds in turn; what has one dimension is cut into short rows.
+
+    Rows of tiny numbers are few: a processor may take a hundred times as long over each.
+    """
     if dtype.kind is Kind.BOOL or not raw.size:
         return raw
     flat = raw.reshape(-1, raw.shape[-1] if raw.ndim > 1 else 1).copy()
@@ -136,16 +162,10 @@ def _rows_of_kinds(raw: Array, dtype: DType, shift: int, tiny: bool) -> Array:
     flat[kind == 3] = flat[kind == 3] // 4 if dtype.is_integer else flat[kind == 3] / 64
     flat[spike, flat.shape[1] // 2] = 10
     if dtype.is_float and tiny:
-        flat[kind == 4] = flat[kind == 4] * (6e-6 if dtype is DType.float16 else 1e-39)
+        small = np.flatnonzero(kind == 4)
+        small = small[small // (6 * per_row) % TINY_EVERY == 0]
+        flat[small] = flat[small] * (6e-6 if dtype is DType.float16 else 1e-39)
     return flat.reshape(raw.shape)
-
-
-def _masked(raw: Array, dtype: DType, rng: np.random.Generator) -> Array:
-    """A third of the elements, and every fourth row, at the value of a mask."""
-    mask = rng.random(raw.shape) < 1 / 3
-    if raw.ndim > 1:
-        mask.reshape(-1, raw.shape[-1])[3::4] = True
-    return np.where(mask, np.float32(MASK.get(dtype, -1.2345678e9)), raw)
 
 
 def _feels_tiny(node: Expr) -> bool:

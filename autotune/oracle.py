@@ -23,6 +23,7 @@ from tedsl.autotune.check import (
     noise_between,
 )
 from tedsl.autotune.inputs import Array, Extents
+from tedsl.autotune.pieces import by_pieces, drawn
 from tedsl.autotune.sample import affordable, evaluate_samples, sample_points
 from tedsl.errors import BackendError, LowerError, ScheduleError, TuneError
 from tedsl.expr.nodes import Binary, BinaryOp, Cast, Expr, Reduce, TensorRead
@@ -132,15 +133,11 @@ class Oracle:
         step = finest_epsilon(self.size)
         if has_steps(self.size) or not step:
             return [0.0 for _ in found]
-        rng = np.random.default_rng(seed)
-        moved = {
-            t: _moved(
-                a, max(step, epsilon(t.dtype)), _signs_of(a) if keep_equal else _drawn_signs(a, rng)
-            )
-            if t.dtype.is_float
-            else a
-            for t, a in inputs.items()
-        }
+        moved = dict(inputs)
+        for number, (t, a) in enumerate(inputs.items()):
+            if t.dtype.is_float:
+                signs = _signs_of(a) if keep_equal else _drawn_signs(a, [seed, number])
+                moved[t] = _moved(a, max(step, epsilon(t.dtype)), signs)
         whole = self.source == "numpy oracle"
         other = self._evaluate(moved) if whole else run_kernel(self.size, moved)
         return [noise_between(a, b) for a, b in zip(found, other, strict=True)]
@@ -165,25 +162,45 @@ class Oracle:
         return None
 
 
-def _moved(array: Array, step: float, sign: Array) -> Array:
-    """Every element times 1 + step or 1 - step."""
-    return (array.astype(np.float64) * (1.0 + step * sign)).astype(array.dtype)
+def _moved(array: Array, step: float, signs: Array) -> Array:
+    """Every element times 1 + step or 1 - step, by its sign."""
+    made = np.empty(array.shape, array.dtype)
+
+    def move(to: Array, of: Array, sign: Array) -> None:
+        to[...] = (of.astype(np.float64) * (1.0 + step * sign)).astype(of.dtype)
+
+    by_pieces(move, made.reshape(-1), array.reshape(-1), signs)
+    return made
 
 
-def _drawn_signs(array: Array, rng: np.random.Generator) -> Array:
+def _drawn_signs(array: Array, seed: Sequence[int]) -> Array:
     """1 or -1 for each element."""
-    return rng.integers(0, 2, array.shape, dtype=np.int8) * 2 - 1
+
+    def draw(rng: np.random.Generator, count: int) -> Array:
+        return rng.integers(0, 2, count, np.int8) * 2 - 1
+
+    return drawn(draw, array.size, np.dtype(np.int8), seed)
 
 
 def _signs_of(array: Array) -> Array:
     """1 or -1 for each element, the same for equal ones: a bit of a product of its bits."""
-    bits = np.ascontiguousarray(array.astype(np.float64)).view(np.uint64)
-    mixed = (bits >> np.uint64(29)) * np.uint64(0x9E3779B97F4A7C15)
-    return ((mixed >> np.uint64(62)) & np.uint64(1)).astype(np.int8).reshape(array.shape) * 2 - 1
+    signs = np.empty(array.size, np.int8)
+
+    def sign(to: Array, of: Array) -> None:
+        bits = of.astype(np.float64).view(np.uint64)
+        mixed = (bits >> np.uint64(29)) * np.uint64(0x9E3779B97F4A7C15)
+        to[...] = ((mixed >> np.uint64(62)) & np.uint64(1)).astype(np.int8) * 2 - 1
+
+    by_pieces(sign, signs, array.reshape(-1))
+    return signs
 
 
 def _is_finite(array: Array) -> bool:
-    return array.dtype.kind in "iub" or bool(np.isfinite(array.astype(np.float64)).all())
+    if array.dtype.kind in "iub":
+        return True
+    return all(
+        by_pieces(lambda piece: bool(np.isfinite(piece.astype(np.float64)).all()), array.reshape(-1))
+    )
 
 
 def run_kernel(size: Extents, inputs: dict[Tensor, Array]) -> list[Array]:
