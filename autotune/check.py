@@ -124,12 +124,12 @@ def noise_between(found: Array, moved: Array) -> float:
 
     def apart(piece: Array, other: Array) -> float:
         with np.errstate(all="ignore"):
-            return _largest_finite(piece.astype(np.float64) - other.astype(np.float64))
+            return largest_finite(piece.astype(np.float64) - other.astype(np.float64))
 
     return max(by_pieces(apart, found.reshape(-1), moved.reshape(-1)), default=0.0)
 
 
-def _largest_finite(values: Array) -> float:
+def largest_finite(values: Array) -> float:
     """The largest magnitude among finite numbers; 0 where there are none."""
     wide = np.abs(values.astype(np.float64, copy=False))
     return float(np.max(wide, where=np.isfinite(wide), initial=0.0))
@@ -185,7 +185,7 @@ class Bound:
         allowed = int(tolerance.flips * want.size)
         if want.dtype.kind in "iub":
             return Bound(0.0, 0.0, 0.0, allowed)
-        scale = max(by_pieces(_largest_finite, want.reshape(-1)), default=0.0)
+        scale = max(by_pieces(largest_finite, want.reshape(-1)), default=0.0)
         largest = _largest(want.dtype)
         absolute = tolerance.scaled * scale + NOISES * tolerance.noise
         return Bound(absolute, tolerance.relative, largest, allowed)

@@ -21,7 +21,7 @@ from tedsl.autotune.workload import Workload, nodes_of
 from tedsl.dtypes import DType, Kind
 from tedsl.errors import TuneError
 from tedsl.expr.evaluate import evaluate_scalar
-from tedsl.expr.nodes import Binary, BinaryOp, Expr, TensorRead, Unary, UnaryOp, Var
+from tedsl.expr.nodes import Binary, BinaryOp, Expr, Reduce, TensorRead, Unary, UnaryOp, Var
 from tedsl.expr.tensor import ComputeOp, Operation, PlaceholderOp, Tensor
 from tedsl.expr.visit import reads, walk
 from tedsl.runtime.arrays import NUMPY_DTYPES
@@ -29,9 +29,13 @@ from tedsl.runtime.arrays import NUMPY_DTYPES
 Array = NDArray[Any]
 KINDS = ("random", "extreme")
 ADVERSE = ("rows", "masked")
-MASK = {DType.float16: -1.0037e4, DType.float8_e4m3fn: -448.0, DType.float8_e5m2: -40960.0}
-"""What stands for minus infinity: its square is still finite in what sums are made in.  The digits
-make its sums inexact."""
+MASK = -1.2345678e9
+"""What stands for minus infinity.  The digits make its sums inexact."""
+SMALL_MASK = -1.0037e4
+"""The same where it is multiplied and added, or an element holds no more: in a sum of its squares
+other terms still count, so that no order of additions makes another element the largest."""
+LEAST = {DType.float8_e4m3fn: -448.0}
+"""What ends above it."""
 TINY_EVERY = 16
 """Of so many rows that could be tiny, one is."""
 _DIVISIONS = (BinaryOp.FLOORDIV, BinaryOp.FLOORMOD, BinaryOp.TRUNCDIV, BinaryOp.TRUNCMOD)
@@ -88,6 +92,7 @@ def make_inputs(size: Extents, seed: int, kind: str) -> dict[Tensor, Array]:
     )
     tiny = not any(_feels_tiny(node) for node in nodes_of(workload))
     bounds = index_bounds(size)
+    multiplied = _has_products(workload)
     made: dict[Tensor, Array] = {}
     for number, op in enumerate(workload.placeholders):
         seeds = [seed & 0xFFFFFFFF, number, (*KINDS, *ADVERSE).index(kind)]
@@ -97,7 +102,7 @@ def make_inputs(size: Extents, seed: int, kind: str) -> dict[Tensor, Array]:
         if op in bounds:
             draw = partial(_draw_indices, bound=bounds[op])
         elif kind == "masked" and op.dtype.is_float:
-            draw = partial(_draw_masked, dtype=op.dtype)
+            draw = partial(_draw_masked, mask=_mask(op.dtype, multiplied=multiplied))
         of_kinds = kind == "rows" and not plain and op not in bounds
         stored = NUMPY_DTYPES[op.dtype]
         drawn_as = np.dtype(np.float32) if of_kinds and op.dtype.is_float else stored
@@ -105,7 +110,7 @@ def make_inputs(size: Extents, seed: int, kind: str) -> dict[Tensor, Array]:
         if of_kinds:
             raw = _rows_of_kinds(raw, op.dtype, number, tiny)
         elif kind == "masked" and op.dtype.is_float and raw.ndim > 1:
-            raw.reshape(-1, shape[-1])[3::4] = _mask(op.dtype)
+            raw.reshape(-1, shape[-1])[3::4] = _mask(op.dtype, multiplied=multiplied)
         made[tensor] = raw.astype(stored, copy=False)
     return made
 
@@ -132,15 +137,32 @@ def _draw_indices(rng: np.random.Generator, count: int, bound: int) -> Array:
     return rng.integers(0, max(1, bound), count)
 
 
-def _draw_masked(rng: np.random.Generator, count: int, dtype: DType) -> Array:
+def _draw_masked(rng: np.random.Generator, count: int, mask: np.float32) -> Array:
     """Random floats, of which a third are at the value of a mask."""
     raw = rng.standard_normal(count, dtype=np.float32)
-    raw[rng.random(count, dtype=np.float32) < 1 / 3] = _mask(dtype)
+    raw[rng.random(count, dtype=np.float32) < 1 / 3] = mask
     return raw
 
 
-def _mask(dtype: DType) -> np.float32:
-    return np.float32(MASK.get(dtype, -1.2345678e9))
+def _mask(dtype: DType, *, multiplied: bool) -> np.float32:
+    """What stands for minus infinity in an element type."""
+    small = multiplied or dtype.info.highest < -MASK
+    return np.float32(LEAST.get(dtype, SMALL_MASK if small else MASK))
+
+
+def _has_products(workload: Workload) -> bool:
+    """True where anything adds up products of two computed or given floats."""
+
+    def is_product(node: Expr) -> bool:
+        if not isinstance(node, Binary) or node.op is not BinaryOp.MUL or not node.dtype.is_float:
+            return False
+        return all(any(isinstance(n, TensorRead) for n in walk(side)) for side in (node.a, node.b))
+
+    return any(
+        node.reducer.operator is BinaryOp.ADD and any(map(is_product, walk(*node.sources)))
+        for node in nodes_of(workload)
+        if isinstance(node, Reduce)
+    )
 
 
 def _rows_of_kinds(raw: Array, dtype: DType, shift: int, tiny: bool) -> Array:

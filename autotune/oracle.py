@@ -19,6 +19,7 @@ from tedsl.autotune.check import (
     epsilon,
     finest_epsilon,
     has_steps,
+    largest_finite,
     mismatch,
     noise_between,
 )
@@ -39,7 +40,9 @@ MOST = 3_000_000_000
 SAMPLED = 20_000_000
 """Points that checking samples may cost."""
 SHAKEN = 1e-2
-"""Of the largest output: what a rounding of the inputs may move where inputs are difficult."""
+"""Of the largest output: what a rounding may move where inputs are difficult."""
+ROUNDINGS = 4.0
+"""The same as so many roundings of the inputs, where those are coarse."""
 PRODUCT_GAIN = 60
 """How much faster the oracle is at a plain sum of products, which it leaves to numpy.matmul."""
 
@@ -90,9 +93,9 @@ class Oracle:
     ) -> tuple[list[Array], list[float]] | None:
         """The wanted outputs for inputs made to be difficult, and their noise.
 
-        None where they ask for what has no one answer: outputs that are not finite, or that either
-        the definition itself, evaluated in the types it says, or the default CPU kernel does not
-        reach.
+        None where they ask for what has no one answer: outputs that are not finite, that roundings
+        of the inputs or of the terms of sums change by much, or that either the definition itself,
+        evaluated in the types it says, or the default CPU kernel does not reach.
         """
         try:
             kernel = run_kernel(self.size, inputs)
@@ -105,15 +108,19 @@ class Oracle:
         if not whole and self._check(inputs, found, seed) is not None:
             return None
         noises = self.noise(inputs, found, seed, keep_equal=True)
+        noises = [max(pair) for pair in zip(noises, self._order_noise(inputs, seed), strict=True)]
+        shaken = max(SHAKEN, ROUNDINGS * max((epsilon(t.dtype) for t in inputs), default=0.0))
         for noise, want in zip(noises, found, strict=True):
-            if noise > SHAKEN * float(np.abs(want.astype(np.float64)).max(initial=0.0)):
+            if noise > shaken * max(by_pieces(largest_finite, want.reshape(-1)), default=0.0):
                 return None
+        noisy = [replace(t, noise=n) for t, n in zip(tolerances, noises, strict=True)]
         if not whole:
-            return found, noises
+            wrong = self._check(inputs, found, seed, noisy)
+            return None if wrong else (found, noises)
         plain = evaluate(self.size.workload.outputs, inputs, self.size.values)
         for reached in (plain, kernel):
-            for got, want, tolerance, noise in zip(reached, found, tolerances, noises, strict=True):
-                if mismatch(np.asarray(got), want, replace(tolerance, noise=noise), ""):
+            for got, want, tolerance in zip(reached, found, noisy, strict=True):
+                if mismatch(np.asarray(got), want, tolerance, ""):
                     return None
         return found, noises
 
@@ -142,21 +149,47 @@ class Oracle:
         other = self._evaluate(moved) if whole else run_kernel(self.size, moved)
         return [noise_between(a, b) for a, b in zip(found, other, strict=True)]
 
+    def _order_noise(self, inputs: dict[Tensor, Array], seed: int) -> list[float]:
+        """How far sampled elements of each output move when the terms of sums do."""
+        noises: list[float] = []
+        for tensor in self.size.workload.outputs:
+            count = affordable(self.size, tensor, SAMPLED)
+            if has_steps(self.size) or not count or not tensor.dtype.is_float:
+                noises.append(0.0)
+                continue
+            points = sample_points(self.size.shape(tensor), count, seed)
+            still, moved = (
+                evaluate_samples(self.size, inputs, tensor, points, shaken=shaken)
+                for shaken in (False, True)
+            )
+            noises.append(noise_between(still, moved))
+        return noises
+
     def _evaluate(self, inputs: dict[Tensor, Array]) -> list[Array]:
         found = evaluate(self.size.workload.outputs, inputs, self.size.values, precise=True)
         return [np.asarray(array) for array in found]
 
-    def _check(self, inputs: dict[Tensor, Array], found: list[Array], seed: int) -> str | None:
-        """What is wrong with the kernel's outputs at sampled elements."""
-        for tensor, array in zip(self.size.workload.outputs, found, strict=True):
+    def _check(
+        self,
+        inputs: dict[Tensor, Array],
+        found: list[Array],
+        seed: int,
+        plainly: Sequence[Tolerance] = (),
+    ) -> str | None:
+        """What is wrong with the kernel's outputs at sampled elements: against sums in float64, or,
+        with a tolerance for each output, against the definition in the types it says."""
+        for number, (tensor, array) in enumerate(
+            zip(self.size.workload.outputs, found, strict=True)
+        ):
             count = affordable(self.size, tensor, SAMPLED)
             if not count:
                 self.source = "default CPU kernel"
                 continue
             points = sample_points(array.shape, count, seed)
-            want = evaluate_samples(self.size, inputs, tensor, points)
+            tolerance = plainly[number] if plainly else Tolerance.of(self.size, tensor)
+            want = evaluate_samples(self.size, inputs, tensor, points, precise=not plainly)
             got = np.asarray(array[tuple(points)]).reshape(want.shape)
-            wrong = mismatch(got, want, Tolerance.of(self.size, tensor), f"sample of {tensor.name}")
+            wrong = mismatch(got, want, tolerance, f"sample of {tensor.name}")
             if wrong is not None:
                 return wrong
         return None

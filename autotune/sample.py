@@ -8,19 +8,26 @@ depend on, and so on down to the inputs:
     before  C[i] = sum(k) P[i, k] * V[k]          P[i, j] = exp(S[i, j])
     after   C'[p] = sum(k) P'[p, k] * V[k]        P'[p, k] = exp(S[rows[p], k])
 
-The result is a computation like any other, which the oracle evaluates as written.  Imports `expr`.
+The result is a computation like any other, which the oracle evaluates as written.  It may be shaken:
+
+    sum(k) P[i, k] * V[k]   ->   sum(k) P[i, k] * V[k] * (1 +- a few roundings, by a hash of i and k)
+
+which says what any other order of additions may come to.  Imports `expr`.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace as replace_fields
 
 import numpy as np
 
 from tedsl.autotune.inputs import Array, Extents
 from tedsl.autotune.workload import Workload
+from tedsl.dtypes import DType
 from tedsl.expr import build
-from tedsl.expr.nodes import Axis, AxisKind, Const, Expr, Range, TensorRead
+from tedsl.expr.nodes import Axis, AxisKind, BinaryOp, Const, Expr, Range, Reduce, TensorRead
 from tedsl.expr.printer import operations
 from tedsl.expr.reference import evaluate
 from tedsl.expr.tensor import ComputeOp, PlaceholderOp, ScanOp, Tensor
@@ -28,6 +35,9 @@ from tedsl.expr.visit import rewrite, substitute, walk
 from tedsl.runtime.arrays import NUMPY_DTYPES
 
 Points = list[Array]
+ROUNDINGS = 4
+"""By how many roundings the terms of a shaken sum move: some hardware cuts off where it adds."""
+_ODD = 0x2545F491
 
 
 def sample_points(shape: tuple[int, ...], count: int, seed: int) -> Points:
@@ -54,23 +64,39 @@ def sample_work(size: Extents, output: Tensor, count: int) -> int:
 
 
 def evaluate_samples(
-    size: Extents, inputs: dict[Tensor, Array], output: Tensor, points: Points
+    size: Extents,
+    inputs: dict[Tensor, Array],
+    output: Tensor,
+    points: Points,
+    *,
+    precise: bool = True,
+    shaken: bool = False,
 ) -> Array:
-    """The elements of `output` at `points`, by the oracle with sums in float64."""
-    sampled = _Sampled(size, output, len(points[0]) if points else 1)
+    """The elements of `output` at `points`, by the oracle.
+
+    Args:
+        size: the sizes.
+        inputs: an array for every placeholder.
+        output: of which elements are wanted.
+        points: their indices, an array for each dimension.
+        precise: sums in float64; otherwise in the types that the definition says.
+        shaken: the terms of all float sums are moved by a few roundings.
+    """
+    sampled = _Sampled(size, output, len(points[0]) if points else 1, shaken)
     rows: dict[Tensor, Array] = {
         index.outputs[0]: at.astype(NUMPY_DTYPES[index.dtype])
         for index, at in zip(sampled.indices, points, strict=True)
     }
-    (found,) = evaluate([sampled.output], {**inputs, **rows}, size.values, precise=True)
+    (found,) = evaluate([sampled.output], {**inputs, **rows}, size.values, precise=precise)
     return np.asarray(found)
 
 
 class _Sampled:
     """The computation of samples of one output."""
 
-    def __init__(self, size: Extents, output: Tensor, count: int) -> None:
+    def __init__(self, size: Extents, output: Tensor, count: int, shaken: bool = False) -> None:
         self.size = size
+        self.shaken = shaken
         self.made: dict[tuple[object, ...], tuple[ComputeOp, tuple[Axis, ...]]] = {}
         op = output.op
         axes = op.axes if isinstance(op, ComputeOp) else ()
@@ -92,7 +118,8 @@ class _Sampled:
                 return self._read(node, node.tensor.op)
             return None
 
-        bodies = [rewrite(substitute(body, at), replace) for body in op.bodies]
+        bodies = [_shaken(body, op.axes) if self.shaken else body for body in op.bodies]
+        bodies = [rewrite(substitute(body, at), replace) for body in bodies]
         shape = tuple(a.domain.extent for a in axes if a.domain is not None)
         return ComputeOp(op.name, axes, tuple(bodies), shape, op.reduce_axes)
 
@@ -123,6 +150,24 @@ class _Sampled:
 
     def _extent(self, axis: Axis) -> int:
         return 1 if axis.domain is None else max(0, self.size.extent(axis.domain.extent))
+
+
+def _shaken(body: Expr, axes: Sequence[Axis]) -> Expr:
+    """A float sum with each term moved by `ROUNDINGS` roundings, up or down by the term's place."""
+    if not isinstance(body, Reduce) or body.reducer.operator is not BinaryOp.ADD:
+        return body
+    (term,) = body.sources
+    if not term.dtype.is_float:
+        return body
+    mixed: Expr = Const(1, DType.int32)
+    for axis in (*axes, *body.axes):
+        mixed = build.mul(build.add(mixed, build.cast(axis, DType.int32)), _ODD)
+        mixed = build.bitwise_xor(mixed, build.right_shift(mixed, 15))
+    step = ROUNDINGS * (2.0**-52 if term.dtype is DType.float64 else 2.0**-23)
+    up = build.eq(build.bitwise_and(mixed, 1), 0)
+    wide = build.cast(term, DType.float64)
+    moved = build.mul(wide, build.select(up, 1.0 + step, 1.0 - step))
+    return replace_fields(body, sources=(build.cast(moved, term.dtype),))
 
 
 def _fresh(name: str, extent: int) -> Axis:

@@ -4,13 +4,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from attentions import attention
 
 import tedsl as te
-from tedsl.autotune import oracle
+from tedsl.autotune import oracle, pieces
 from tedsl.autotune.arena import POISON, HostArena
 from tedsl.autotune.check import Tolerance, mismatch
-from tedsl.autotune.inputs import Extents, index_bounds, make_inputs
+from tedsl.autotune.inputs import ADVERSE, KINDS, Extents, index_bounds, make_inputs
 from tedsl.autotune.oracle import Oracle
+from tedsl.autotune.sample import evaluate_samples
 from tedsl.autotune.workload import Workload
 from tedsl.dtypes import DType
 from tedsl.errors import TuneError
@@ -254,6 +256,49 @@ def test_a_chain_of_reductions_is_not_held_to_less_than_its_parts() -> None:
     lost = found.astype(np.float64)
     lost[..., 7, :] += 0.5 * largest  # as if keys of one row had been left out
     assert mismatch(lost.astype(found.dtype), found, bound, "out") is not None
+
+
+def causal(heads: int, rows: int, depth: int, dtype: str) -> Tensor:
+    return attention(heads, rows, rows, depth, dtype, causal=True).result
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("kind", ADVERSE)
+def test_no_order_of_additions_makes_another_key_the_largest(dtype: str, kind: str) -> None:
+    out = causal(24, 16, 32, dtype)
+    size = extents(out)
+    points = [at.reshape(-1) for at in np.indices(size.shape(out))]
+    inputs = make_inputs(size, 0, kind)
+    still, moved = (
+        evaluate_samples(size, inputs, out, points, shaken=shaken).astype(np.float64)
+        for shaken in (False, True)
+    )
+    assert np.abs(still - moved).max() < 0.02 * np.abs(still).max()
+    assert Oracle(size, "cpu").adverse(inputs, [Tolerance.of(size, out)], 0) is not None
+
+
+def test_a_difference_that_any_order_of_additions_makes_is_no_answer() -> None:
+    x = te.placeholder((4, 64), "float32", name="x")
+    k = te.reduce_axis((0, 64), name="k")
+    total = te.compute((4,), lambda i: te.sum(x[i, k], axis=k), name="total")
+    sharp = te.compute((4,), lambda i: te.sigmoid(total[i] * 1e7), name="sharp")
+    size = extents(sharp)
+    row = np.tile(np.float32([1000.1, -1000.1]), 32)  # its own sum, of equal numbers, is 0
+    data = {op.outputs[0]: np.tile(row, (4, 1)) for op in size.workload.placeholders}
+    assert Oracle(size, "cpu").adverse(data, [Tolerance.of(size, sharp)], 0) is None
+
+
+def test_numbers_do_not_depend_on_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = te.placeholder((3, 1000), "bfloat16", name="x")
+    size = extents(te.compute((3, 1000), lambda i, j: x[i, j] * 2.0, name="y"))
+    monkeypatch.setattr(pieces, "PIECE", 256)
+    for kind in (*KINDS, *ADVERSE):
+        monkeypatch.setattr(pieces, "MOST_THREADS", 1)
+        (alone,) = make_inputs(size, 5, kind).values()
+        monkeypatch.setattr(pieces, "MOST_THREADS", 4)
+        (shared,) = make_inputs(size, 5, kind).values()
+        assert alone.tobytes() == shared.tobytes()
+        assert len(np.unique(alone)) > 50
 
 
 def test_an_output_that_is_read_is_rounded_on_the_way() -> None:
