@@ -3,23 +3,22 @@
 Every candidate: two kinds of inputs, outputs poisoned before and red zones looked at after each
 run, inputs that must not change, and a second run whose outputs must have the same bits.  One that
 may win, being about as fast as the best so far, goes through more: rows of zeros, of equal, tiny,
-negative or masked values, and small odd sizes where sizes are symbolic.  Imports `arena`, `oracle`.
+negative or masked values, and small odd sizes where sizes are symbolic.  Imports `arena`
+and `references`.
 """
 
 from __future__ import annotations
 
-import json
 import statistics
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
-
 from tedsl.autotune.arena import Arena, Guarded, Wanted, open_arena
-from tedsl.autotune.check import Tolerance
-from tedsl.autotune.inputs import ADVERSE, KINDS, Array, Extents, make_inputs
-from tedsl.autotune.oracle import Oracle, argument_order, scalars_of
+from tedsl.autotune.inputs import ADVERSE, KINDS, Extents
+from tedsl.autotune.oracle import argument_order, scalars_of
+from tedsl.autotune.references import References
 from tedsl.autotune.workload import Workload
 from tedsl.errors import ExprError, TuneError
 from tedsl.expr.evaluate import evaluate_scalar
@@ -67,25 +66,15 @@ class Stand:
         self.arena = arena
         self.size = size
         self.workload = size.workload
-        self.seed = seed
-        self.folder = folder
-        self.oracle = Oracle(size, target)
-        self.tolerances = [
-            Tolerance.of(size, t).times(self.oracle.factor) for t in self.workload.outputs
-        ]
+        self.references = References(size, target, seed, folder)
         self.inputs: dict[str, dict[Tensor, Guarded]] = {}
         self.sums: dict[str, dict[Tensor, int]] = {}
         self.wanted: dict[str, list[Wanted] | None] = {}
         self.outputs = self.empty_outputs()
 
-    @property
-    def label(self) -> str:
-        """`n=7, m=33`; nothing where all sizes are known."""
-        return ", ".join(f"{var.name}={value}" for var, value in self.size.values.items())
-
     def put(self, kind: str) -> dict[Tensor, Guarded]:
         """One more copy of the inputs of a kind."""
-        host = make_inputs(self.size, self.seed, kind)
+        host = self.references.inputs(kind)
         return {t: self.arena.put(a, t.dtype) for t, a in host.items()}
 
     def empty_outputs(self) -> list[Guarded]:
@@ -95,15 +84,17 @@ class Stand:
     def ready(self, kind: str) -> bool:
         """Make inputs and reference of a kind; False where it asks for what has no one answer."""
         if kind not in self.wanted:
-            host = make_inputs(self.size, self.seed, kind)
-            made = self._reference(kind, host)
+            host = self.references.inputs(kind)
+            made = self.references.get(kind, host)
             if made is None:
                 self.wanted[kind] = None
                 return False
             found, noises = made
             self.wanted[kind] = [
                 self.arena.want(array, replace(tolerance, noise=noise))
-                for array, tolerance, noise in zip(found, self.tolerances, noises, strict=True)
+                for array, tolerance, noise in zip(
+                    found, self.references.tolerances, noises, strict=True
+                )
             ]
             self.inputs[kind] = {t: self.arena.put(a, t.dtype) for t, a in host.items()}
             self.sums[kind] = {t: self.arena.checksum(g) for t, g in self.inputs[kind].items()}
@@ -146,7 +137,8 @@ class Stand:
         return Finding("wrong", outside, self._placed(text))
 
     def _placed(self, text: str) -> str:
-        return f"at {self.label}: {text}" if self.label else text
+        label = self.references.label
+        return f"at {label}: {text}" if label else text
 
     def _run(self, kernel: Kernel, kind: str) -> str | None:
         """Run once on poisoned outputs; what is wrong then."""
@@ -177,35 +169,6 @@ class Stand:
         if any(changed):
             self.inputs[kind] = self.put(kind)
 
-    def _reference(
-        self, kind: str, inputs: dict[Tensor, Array]
-    ) -> tuple[list[Array], list[float]] | None:
-        """The wanted outputs and their noise, from the folder when a process made them before;
-        None where there are none."""
-        stem = f"{kind}{self.label.replace(', ', '.').replace('=', '')}"
-        paths = [self.folder / f"{stem}.{n}.npy" for n in range(len(self.workload.outputs))]
-        noted = self.folder / f"{stem}.noise.json"
-        if noted.exists():  # it is written last
-            noises: list[float] | None = json.loads(noted.read_text())
-            if noises is None:
-                return None
-            pairs = zip(paths, self.workload.outputs, strict=True)
-            return [_load(path, t, self.size.shape(t)) for path, t in pairs], noises
-        if kind in ADVERSE:
-            made = self.oracle.adverse(inputs, self.tolerances, self.seed)
-        else:
-            found = self.oracle.outputs(inputs, self.seed)
-            made = found, self.oracle.noise(inputs, found, self.seed)
-        for path, array in zip(paths, made[0] if made else (), strict=False):
-            partial = path.with_suffix(".part")
-            with partial.open("wb") as file:
-                np.save(file, array.reshape(-1).view(np.uint8), allow_pickle=False)
-            partial.replace(path)
-        partial = noted.with_suffix(".part")
-        partial.write_text(json.dumps(None if made is None else made[1]))
-        partial.replace(noted)
-        return made
-
 
 class Bench:
     """Checks and times the kernels of one problem.
@@ -216,6 +179,9 @@ class Bench:
         target: `cpu` or `cuda`.
         seed: of the inputs.
         folder: where to keep what a process that takes over needs.
+
+    Attributes:
+        device_seconds: that it took to open the device.
     """
 
     def __init__(
@@ -225,7 +191,10 @@ class Bench:
         self.target = target
         self.seed = seed
         self.folder = folder
+        begin = time.perf_counter()
         self.arena = open_arena(target)
+        self.arena.finish()
+        self.device_seconds = time.perf_counter() - begin
         self.stand = Stand(self.arena, size, target, seed, folder)
         for kind in KINDS:
             self.stand.ready(kind)
@@ -368,8 +337,3 @@ def _serves(kernel: Kernel, size: Extents) -> bool:
     named = {var.name: var for var in size.workload.variables}
     scalars = {named[name]: NUMPY_DTYPES[named[name].dtype].type(v) for name, v in known.items()}
     return all(bool(evaluate_scalar(condition, scalars)) for condition in plan.assumptions)
-
-
-def _load(path: Path, tensor: Tensor, shape: tuple[int, ...]) -> Array:
-    raw: Array = np.load(path, allow_pickle=False)
-    return raw.view(NUMPY_DTYPES[tensor.dtype]).reshape(shape)

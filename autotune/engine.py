@@ -30,6 +30,7 @@ from tedsl.autotune.jobs import (
     Done,
     Job,
     Limits,
+    Ready,
     outcome_of,
     strikes_of,
     understood,
@@ -53,6 +54,8 @@ MEASURE_FLOOR = 0.5
 """The least that a measurement gets on a machine that is not overloaded."""
 FIRST_FLOOR = 10.0
 MOST_MEASURERS = 4
+AHEAD = 2
+"""Compiling workers for each of those that first make references."""
 LATELY = 16
 """Measurements whose deaths say how many workers should stand by."""
 WATCH_EVERY = 32
@@ -68,7 +71,7 @@ class _Order:
 
     request: Message
     limit: float
-    take: Callable[[Reply], None]
+    take: Callable[[Reply], object]
     compiles: bool = False
     until: float = math.inf
     """When nobody waits for the reply any more."""
@@ -87,6 +90,7 @@ class Engine:
 
     Attributes:
         on_built: called by `wait`, in its thread, when a candidate is compiled.
+        on_ready: called by `wait`, in its thread, when a worker has begun to work.
         on_tick: called by a wait, in its thread, when nothing has happened for a second.
         interrupted: asked by a wait; when it says so, KeyboardInterrupt is raised there.
     """
@@ -118,17 +122,19 @@ class Engine:
         self.by_code: dict[str, Outcome] = {}
         self.best: float | None = None
         self.on_built: Callable[[Built], object] | None = None
+        self.on_ready: Callable[[Ready], object] | None = None
         self.on_tick: Callable[[], object] | None = None
         self.interrupted: Callable[[], bool] | None = None
         self._pool = Pool([*self.compilers, *self.measurers])
         self._new: queue.SimpleQueue[Job | _Order] = queue.SimpleQueue()
-        self._done: queue.SimpleQueue[Done | Built | None] = queue.SimpleQueue()
+        self._done: queue.SimpleQueue[Done | Built | Ready | None] = queue.SimpleQueue()
         self._waiting: deque[Job] = deque()
         self._compiled: deque[Job] = deque()
         self._orders: deque[_Order] = deque()
         self._questions: deque[_Order] = deque()
         self._owners: dict[Worker, Job | _Order] = {}
         self._prepared: Job | None = None
+        self._ready: set[Worker] = set()
         self._begun = 0.0
         self._watched: list[tuple[Job, Outcome]] = []
         self._compile_times: list[float] = []
@@ -243,13 +249,20 @@ class Engine:
             if self.on_tick is not None:
                 self.on_tick()
             return None
-        if isinstance(done, Built):
-            if self.on_built is not None:
-                self.on_built(done)
+        if isinstance(done, (Built, Ready)):
+            self._tell(done)
             return None
         if done is None:
             self._raise()
         return done
+
+    def _tell(self, news: Built | Ready) -> None:
+        """Pass on what is no candidate's outcome."""
+        if isinstance(news, Ready):
+            if self.on_ready is not None:
+                self.on_ready(news)
+        elif self.on_built is not None:
+            self.on_built(news)
 
     def compare(
         self, candidates: Sequence[Candidate], rounds: int, seconds: float
@@ -319,8 +332,13 @@ class Engine:
             found += answers or [None] * len(part)
         return found
 
-    def rouse(self) -> None:
-        """Start all compiling workers before there is work for them."""
+    def rouse(self, kinds: Sequence[str] = ()) -> None:
+        """Start all compiling workers before there is work for them; where they are many, some
+        first make the references of these kinds of inputs."""
+        if len(self.compilers) >= AHEAD * len(kinds):
+            for kind in kinds:
+                request: Message = {"op": "refer", "kind": kind}
+                self._new.put(_Order(request, self.limits.setup, understood, compiles=True))
         self._roused.set()
         self._pool.wake()
 
@@ -356,9 +374,18 @@ class Engine:
                 blocked = self._begin()
                 for worker, request, reply in self._pool.wait(0.02 if blocked else 1.0, idle=True):
                     self._answered(worker, request, reply)
+                self._tell_ready()
         finally:
             self._pool.kill_all()
             self._done.put(None)
+
+    def _tell_ready(self) -> None:
+        """Tell which workers have begun to work."""
+        for worker in (*self.compilers, *self.measurers):
+            if worker.has_served and worker not in self._ready:
+                self._ready.add(worker)
+                seconds = worker.facts.get("seconds", {})
+                self._done.put(Ready(str(worker.setup["role"]), seconds))
 
     def _take(self) -> None:
         """What was asked for since."""
@@ -470,8 +497,7 @@ class Engine:
         a killed kernel that the device has not let go of."""
         if any(worker.stopping for worker in self.measurers):
             return False
-        busy = [worker for worker in self.compilers if worker.busy]
-        return not busy or (self.limits.overlap and all(worker.settled for worker in busy))
+        return self.limits.overlap or not any(worker.busy for worker in self.compilers)
 
     def _compile_limit(self, worker: Worker) -> float:
         """Three times what nearly all compilations took, once some have been seen."""

@@ -1,6 +1,7 @@
 """What happens in a search, as it happens: one small frozen object per event, and its JSON line.
 
-    started, phase, proposed, refused, compiled, tried, new_best, compared, interrupted, finished
+    started, ready, phase, proposed, refused, compiled, tried, new_best, compared, interrupted,
+    finished
 
 The tuner calls every listener with every event, in its own thread and in order.  Displays, files
 and tests are listeners.  `at` is in seconds since the search began.  Imports `errors`.
@@ -67,6 +68,20 @@ class Started(Event):
     seed: int
     floor: float = 0.0
     known: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerReady(Event):
+    """A worker has begun to work.
+
+    Attributes:
+        role: `compile` or `measure`.
+        seconds: that each part of its set-up took.
+    """
+
+    kind = "ready"
+    role: str
+    seconds: _Numbers = field(default_factory=dict[str, float])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,7 +207,7 @@ Listener: TypeAlias = Callable[[Event], object]
 KINDS: Mapping[str, type[Event]] = {
     kind.kind: kind
     for kind in (
-        *(Started, Phase, Proposed, Refused, Compiled),
+        *(Started, WorkerReady, Phase, Proposed, Refused, Compiled),
         *(Tried, NewBest, Compared, Interrupted, Finished),
     )
 }

@@ -115,9 +115,7 @@ def make_inputs(size: Extents, seed: int, kind: str) -> dict[Tensor, Array]:
     return made
 
 
-def _draw(
-    rng: np.random.Generator, count: int, dtype: DType, extreme: bool, plain: bool
-) -> Array:
+def _draw(rng: np.random.Generator, count: int, dtype: DType, extreme: bool, plain: bool) -> Array:
     """Random numbers of one element type."""
     if dtype.kind is Kind.BOOL:
         return rng.integers(0, 2, count)

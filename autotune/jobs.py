@@ -58,6 +58,14 @@ class Built:
     resources: dict[str, float]
 
 
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A worker has begun to work; `seconds` of each part of its set-up, as far as it told."""
+
+    role: str
+    seconds: Mapping[str, float]
+
+
 class Trier(Protocol):
     """What a search needs of an engine."""
 

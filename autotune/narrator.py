@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from tedsl.autotune.events import (
     Compared,
@@ -18,6 +18,7 @@ from tedsl.autotune.events import (
     Refused,
     Stage,
     Tried,
+    WorkerReady,
 )
 from tedsl.autotune.finals import Verdict
 from tedsl.autotune.outcome import Outcome, Status, Trial
@@ -68,6 +69,11 @@ class Narrator:
     def phase(self, stage: Stage) -> None:
         """Something else begins."""
         self.tell(Phase(at=self.at, stage=stage))
+
+    def ready(self, role: str, seconds: Mapping[str, float]) -> None:
+        """A worker has begun to work."""
+        rounded = {name: round(value, 3) for name, value in seconds.items()}
+        self.tell(WorkerReady(at=self.at, role=role, seconds=rounded))
 
     def proposed(self, batch: Batch, rejected: Sequence[Rejected]) -> None:
         """A batch was thought of; on the way some choices were found not to be legal."""

@@ -231,9 +231,11 @@ def _signs_of(array: Array) -> Array:
 def _is_finite(array: Array) -> bool:
     if array.dtype.kind in "iub":
         return True
-    return all(
-        by_pieces(lambda piece: bool(np.isfinite(piece.astype(np.float64)).all()), array.reshape(-1))
-    )
+
+    def is_finite(piece: Array) -> bool:
+        return bool(np.isfinite(piece.astype(np.float64)).all())
+
+    return all(by_pieces(is_finite, array.reshape(-1)))
 
 
 def run_kernel(size: Extents, inputs: dict[Tensor, Array]) -> list[Array]:

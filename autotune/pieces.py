@@ -55,7 +55,8 @@ def drawn(
         piece, own = each
         np.copyto(piece, draw(np.random.default_rng(own), len(piece)), casting="unsafe")
 
-    in_threads(fill, list(zip(pieces, np.random.SeedSequence(seed).spawn(len(pieces)), strict=True)))
+    seeds = np.random.SeedSequence(seed).spawn(len(pieces))
+    in_threads(fill, list(zip(pieces, seeds, strict=True)))
     return made
 
 

@@ -8,9 +8,10 @@ depend on, and so on down to the inputs:
     before  C[i] = sum(k) P[i, k] * V[k]          P[i, j] = exp(S[i, j])
     after   C'[p] = sum(k) P'[p, k] * V[k]        P'[p, k] = exp(S[rows[p], k])
 
-The result is a computation like any other, which the oracle evaluates as written.  It may be shaken:
+The result is a computation like any other, which the oracle evaluates as written.  It may be
+shaken by a few roundings of each term, up or down by a hash of i and k,
 
-    sum(k) P[i, k] * V[k]   ->   sum(k) P[i, k] * V[k] * (1 +- a few roundings, by a hash of i and k)
+    before  sum(k) P[i, k] * V[k]             after  sum(k) P[i, k] * V[k] * (1 +- d)
 
 which says what any other order of additions may come to.  Imports `expr`.
 """

@@ -23,13 +23,14 @@ from typing import Any
 from tedsl.autotune.bench import NEAR, Bench
 from tedsl.autotune.builders import Problem
 from tedsl.autotune.inputs import Extents
+from tedsl.autotune.references import References
 from tedsl.autotune.scratch import is_alive
 from tedsl.autotune.space import freeze, written
 from tedsl.autotune.static.tiers import Tiers, estimates
 from tedsl.autotune.worker import Message
 from tedsl.autotune.workload import Workload
 from tedsl.build import build, build_unseen, lower
-from tedsl.errors import BackendError, InternalError, LowerError, ScheduleError
+from tedsl.errors import BackendError, InternalError, LowerError, ScheduleError, TuneError
 from tedsl.ir.nodes import Module
 from tedsl.runtime.kernel import Kernel
 from tedsl.scheduling.replay import replay
@@ -51,6 +52,8 @@ _MODULES = {
 }
 _DEVICE_MODULES = {"cpu": (), "cuda": ("torch",)}
 """What a process needs besides that sees the device: it takes seconds to load."""
+_loading: dict[str, float] = {}
+"""Seconds that `preload` took in this process or its parent, by target."""
 
 
 class TuneSession:
@@ -65,6 +68,7 @@ class TuneSession:
     """
 
     def __init__(self, setup: Message, like: TuneSession | None = None) -> None:
+        begin = time.perf_counter()
         self.workload = Workload.from_json(setup["workload"]) if like is None else like.workload
         self.setup = setup
         self.target = str(setup["target"])
@@ -81,9 +85,15 @@ class TuneSession:
         self.threads = ThreadPoolExecutor(1, "tedsl-build")
         self.builder: Future[None] | None = None
         self.bench: Bench | None = None
+        opened = time.perf_counter()
+        self.seconds = {"import": _loading.get(self.target, 0.0), "open": opened - begin}
         if setup["role"] == "measure":
             self.bench = Bench(self.workload, self.size, self.target, self.seed, self.scratch)
+            checked = time.perf_counter()
             self._take_over(self.bench)
+            took = time.perf_counter() - checked
+            self.seconds |= {"device": self.bench.device_seconds, "take over": took}
+            self.seconds["inputs"] = checked - opened - self.bench.device_seconds
 
     @cached_property
     def tiers(self) -> Tiers:
@@ -93,8 +103,10 @@ class TuneSession:
 
     @property
     def facts(self) -> Message:
-        """How the reference was made."""
-        return {} if self.bench is None else {"reference": self.bench.stand.oracle.source}
+        """How the reference was made, and the seconds that each part of the set-up took."""
+        if self.bench is None:
+            return {"seconds": self.seconds}
+        return {"reference": self.bench.stand.references.oracle.source, "seconds": self.seconds}
 
     def compile(self, request: Message) -> Message:
         begin = time.perf_counter()
@@ -121,6 +133,12 @@ class TuneSession:
         asked = ({n: freeze(v, n) for n, v in each.items()} for each in request["wanted"])
         found = [written(space.candidate(decisions, "random")) for decisions in asked]
         return {"status": "ok", "found": found}
+
+    def refer(self, request: Message) -> Message:
+        """Make what the outputs must be for a kind of inputs, before the measuring worker asks."""
+        with suppress(TuneError):  # the measuring worker meets it too, and says so
+            References(self.size, self.target, self.seed, self.scratch).get(str(request["kind"]))
+        return {"status": "ok"}
 
     def lowered(self, request: Message) -> Module:
         """The program of a request; the last is kept, since it is built next."""
@@ -256,9 +274,11 @@ def open_session(setup: Message) -> TuneSession:
 
 def preload(setup: Message) -> None:
     """Import what every session of a target needs.  Touches no device."""
+    begin = time.perf_counter()
     kind = "cpu" if setup["target"] == "cpu" else "cuda"
     for name in (*_MODULES[kind], *(() if _unseen(setup) else _DEVICE_MODULES[kind])):
         importlib.import_module(name)
+    _loading[kind] = time.perf_counter() - begin
 
 
 def _unseen(setup: Message) -> str:

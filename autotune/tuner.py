@@ -21,7 +21,7 @@ from tedsl.autotune.engine import Engine
 from tedsl.autotune.events import Stage, Started, listener_of
 from tedsl.autotune.farm import Farm, Share
 from tedsl.autotune.finals import Verdict, decide, finalists, retimed
-from tedsl.autotune.inputs import Extents
+from tedsl.autotune.inputs import ADVERSE, KINDS, Extents
 from tedsl.autotune.interrupt import Interrupts
 from tedsl.autotune.jobs import Built, Done, Trier
 from tedsl.autotune.lock import DeviceLock
@@ -224,6 +224,7 @@ class Tuner:
             setup, self._encode, self.limits, lock, self.options.command, measures=measures
         )
         engine.on_built = self._built
+        engine.on_ready = lambda worker: self.narrator.ready(worker.role, worker.seconds)
         engine.on_tick = self.display.tick
         engine.interrupted = lambda: self.interrupts.requested
         self.interrupts.wake = engine.nudge
@@ -264,7 +265,7 @@ class Tuner:
             self._engine(scratch) as engine,
         ):
             if self.gpu:  # on a CPU what starts would disturb what is measured
-                engine.rouse()
+                engine.rouse((*KINDS, *ADVERSE))
             shared = self.records.path is not None and not self.options.fresh
             whole = SharedEngine(engine, self.records, self.context, lambda: self.run_id)
             return finished(self.steps(whole if shared else engine))

@@ -80,6 +80,15 @@ class Realising(Protocol):
 
 
 @runtime_checkable
+class Referring(Protocol):
+    """A session that can make ahead what candidates are checked against."""
+
+    def refer(self, request: Message) -> Message:
+        """Make the reference of the inputs of `kind`, for whoever asks for it."""
+        ...
+
+
+@runtime_checkable
 class Device(Protocol):
     """A session on a device that can stop to work for this process."""
 
@@ -229,6 +238,8 @@ def _answer(session: Session | None, request: Message) -> Message:
         handlers["estimate"] = session.estimate
     if isinstance(session, Realising):
         handlers["realise"] = session.realise
+    if isinstance(session, Referring):
+        handlers["refer"] = session.refer
     if isinstance(session, Opens):
         handlers["open"] = session.open
     handler = handlers.get(request["op"])

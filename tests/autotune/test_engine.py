@@ -13,7 +13,7 @@ from engine_worker import COMMAND, read_log
 
 from tedsl.autotune.engine import Engine
 from tedsl.autotune.environment import usable_cpus
-from tedsl.autotune.jobs import Done, Limits, strikes_of
+from tedsl.autotune.jobs import Done, Limits, Ready, strikes_of
 from tedsl.autotune.lock import DeviceLock
 from tedsl.autotune.outcome import Outcome, Status
 from tedsl.autotune.space import Candidate, Choice, Knob, Rejected
@@ -176,6 +176,40 @@ def test_more_stand_by_when_more_die(make: Make):
         begun = [worker.process is not None for worker in engine.measurers]
         assert begun == [True] * 4
         assert sum(worker.starts - 1 for worker in engine.measurers) == 4
+
+
+def test_references_are_made_while_the_first_candidates_are_tried(make: Make, tmp_path: Path):
+    with make(workers=4, overlap=True) as engine:
+        engine.rouse(("random", "rows"))
+        engine.begin(0, [candidate(n) for n in range(2)])
+        take(engine, 2)
+        log = read_log(tmp_path / "log")
+    assert {(key, role) for what, key, _, role in log if what == "refer"} == {
+        ("random", "compile"),
+        ("rows", "compile"),
+    }
+    begun = max(when for what, _, when, _ in log if what == "refer")
+    assert all(when < begun + 1.0 for what, _, when, _ in log if what == "measured")
+
+
+def test_few_workers_have_no_time_for_references(make: Make, tmp_path: Path):
+    with make(workers=3, overlap=True) as engine:
+        engine.rouse(("random", "rows"))
+        engine.begin(0, [candidate(0)])
+        take(engine, 1)
+        assert not [what for what, *_ in read_log(tmp_path / "log") if what == "refer"]
+
+
+def test_workers_say_when_they_begin_and_what_took_how_long(make: Make):
+    with make(workers=2, overlap=True) as engine:
+        told: list[Ready] = []
+        engine.on_ready = told.append
+        engine.rouse()
+        engine.begin(0, [candidate(n) for n in range(4)])
+        take(engine, 4)
+    assert sorted(each.role for each in told)[:2] == ["compile", "compile"]
+    assert "measure" in {each.role for each in told}
+    assert all(each.seconds == {"import": 0.5} for each in told)
 
 
 def test_compiling_workers_make_candidates(make: Make):

@@ -39,7 +39,7 @@ def test_what_is_no_event_is_refused(line: str):
 
 def test_every_kind_has_its_name():
     assert all(kind.kind == name for name, kind in KINDS.items())
-    assert len(KINDS) == 10
+    assert len(KINDS) == 11
 
 
 @pytest.mark.cpu

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ import pytest
 
 import tedsl as te
 from tedsl.autotune.bench import Bench
-from tedsl.autotune.inputs import ADVERSE, Extents
+from tedsl.autotune.inputs import ADVERSE, KINDS, Extents
 from tedsl.autotune.oracle import Oracle
+from tedsl.autotune.references import References
 from tedsl.autotune.session import RIGHT, TuneSession
 from tedsl.autotune.workload import Workload
 
@@ -35,7 +37,7 @@ def bench_in(folder: Path, output: te.Tensor) -> Bench:
     return Bench(workload, Extents(workload, {}), "cpu", 3, folder)
 
 
-def session_in(folder: Path) -> TuneSession:
+def session_in(folder: Path, role: str = "measure") -> TuneSession:
     return TuneSession(
         {
             "workload": Workload.of(row()).to_json(),
@@ -43,7 +45,7 @@ def session_in(folder: Path) -> TuneSession:
             "sizes": {},
             "seed": 1,
             "scratch": str(folder),
-            "role": "measure",
+            "role": role,
             "trace": False,
         }
     )
@@ -68,6 +70,40 @@ def test_references_are_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             np.testing.assert_array_equal(a.host, b.host)
             assert a.bound == b.bound
     assert first.stand.wanted["rows"] is not None or make is logarithm
+
+
+def test_what_compiles_makes_references_for_what_measures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    helper = session_in(tmp_path, "compile")
+    for kind in (*KINDS, *ADVERSE):
+        assert helper.refer({"kind": kind}) == {"status": "ok"}
+    monkeypatch.setattr(Oracle, "outputs", None)
+    monkeypatch.setattr(Oracle, "adverse", None)
+    session = session_in(tmp_path)
+    assert session.measure({"key": "one", "decisions": {}})["status"] == "ok"
+    assert session.bench is not None
+    session.bench.make_ready()
+    assert all(session.bench.stand.wanted[kind] for kind in (*KINDS, *ADVERSE))
+
+
+def test_a_reference_that_another_process_makes_is_waited_for(tmp_path: Path):
+    workload = Workload.of(row())
+    size = Extents(workload, {})
+    other = subprocess.Popen(["sleep", "60"])
+    claim = tmp_path / f"random.by{other.pid}"
+    claim.touch()
+    with ThreadPoolExecutor(1) as threads:
+        mine = threads.submit(References(size, "cpu", 3, tmp_path).get, "random")
+        assert not wait([mine], timeout=0.5).done
+        other.kill()
+        other.wait()  # it made nothing, and is taken over
+        made = mine.result(timeout=60)
+    assert made is not None
+    assert (tmp_path / "random.noise.json").exists()
+    (want,) = made[0]
+    (again,) = (References(size, "cpu", 3, tmp_path).get("random") or made)[0]
+    np.testing.assert_array_equal(want, again)
 
 
 def test_what_takes_over_begins_with_what_ran(tmp_path: Path):

@@ -27,7 +27,7 @@ class Timed:
 
     @property
     def facts(self) -> Message:
-        return {"pid": os.getpid()}
+        return {"pid": os.getpid(), "seconds": {"import": 0.5}}
 
     def note(self, what: str, key: str) -> None:
         """One line: what, which, when, by whom."""
@@ -49,6 +49,11 @@ class Timed:
             "status": "ok",
             "found": [refused if k[0][2] == 3 else f for k, f in zip(knobs, found, strict=True)],
         }
+
+    def refer(self, request: Message) -> Message:
+        self.note("refer", request["kind"])
+        time.sleep(1.0)
+        return {"status": "ok"}
 
     def compile(self, request: Message) -> Message:
         self.note("compile", request["key"])

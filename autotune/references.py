@@ -1,0 +1,128 @@
+"""What the outputs must be for each kind of inputs, made once for all processes of a search.
+
+Every process that wants a reference looks for it in the search's folder.  Where it is not there yet
+it says that it makes it; the others wait until it has, or has ended.  Imports `oracle`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+
+from tedsl.autotune.check import Tolerance
+from tedsl.autotune.inputs import ADVERSE, Array, Extents, make_inputs
+from tedsl.autotune.oracle import Oracle
+from tedsl.autotune.scratch import is_alive
+from tedsl.expr.tensor import Tensor
+from tedsl.runtime.arrays import NUMPY_DTYPES
+
+Made: TypeAlias = tuple[list[Array], list[float]]
+"""The wanted outputs, and how far roundings of the inputs move each."""
+LOOK_SECONDS = 0.01
+
+
+class References:
+    """The references of one problem at one size.
+
+    Args:
+        size: the sizes.
+        target: for the oracle.
+        seed: of the inputs.
+        folder: where references are kept for other processes.
+    """
+
+    def __init__(self, size: Extents, target: str, seed: int, folder: Path) -> None:
+        self.size = size
+        self.seed = seed
+        self.folder = folder
+        self.oracle = Oracle(size, target)
+        self.tolerances = [
+            Tolerance.of(size, t).times(self.oracle.factor) for t in size.workload.outputs
+        ]
+
+    @property
+    def label(self) -> str:
+        """`n=7, m=33`; nothing where all sizes are known."""
+        return ", ".join(f"{var.name}={value}" for var, value in self.size.values.items())
+
+    def inputs(self, kind: str) -> dict[Tensor, Array]:
+        """The inputs of a kind."""
+        return make_inputs(self.size, self.seed, kind)
+
+    def get(self, kind: str, inputs: dict[Tensor, Array] | None = None) -> Made | None:
+        """The reference of a kind, made here unless another process has made it or does so now.
+
+        None where the inputs of that kind ask for what has no one answer.
+
+        Args:
+            kind: of the inputs.
+            inputs: they themselves, where the caller has them.
+
+        Raises:
+            TuneError: there is nothing to check candidates against.
+        """
+        noted = self._path(kind, "noise.json")
+        while not noted.exists():
+            if self._claim(kind):
+                made = self._make(kind, self.inputs(kind) if inputs is None else inputs)
+                self._keep(kind, made)
+                return made
+            time.sleep(LOOK_SECONDS)
+        noises: list[float] | None = json.loads(noted.read_text())
+        if noises is None:
+            return None
+        outputs = self.size.workload.outputs
+        return [self._load(kind, n, t) for n, t in enumerate(outputs)], noises
+
+    def _make(self, kind: str, inputs: dict[Tensor, Array]) -> Made | None:
+        if kind in ADVERSE:
+            return self.oracle.adverse(inputs, self.tolerances, self.seed)
+        found = self.oracle.outputs(inputs, self.seed)
+        return found, self.oracle.noise(inputs, found, self.seed)
+
+    def _claim(self, kind: str) -> bool:
+        """Say that this process makes a reference; false where another one that runs has said so.
+
+        Of two that say so at the same moment the one with the lower number goes on.
+        """
+        own = self._path(kind, f"by{os.getpid()}")
+        if self._makers(kind):
+            return False
+        own.touch()
+        if min(self._makers(kind), default=os.getpid()) < os.getpid():
+            own.unlink()
+            return False
+        return True
+
+    def _makers(self, kind: str) -> list[int]:
+        """Other processes that make a reference now."""
+        names = [path.suffix[3:] for path in self.folder.glob(self._path(kind, "by*").name)]
+        found = [int(name) for name in names if name.isdigit()]
+        return [pid for pid in found if pid != os.getpid() and is_alive(pid)]
+
+    def _keep(self, kind: str, made: Made | None) -> None:
+        """Write a reference to the folder; the noise comes last, since others look for it."""
+        for number, array in enumerate(made[0] if made else ()):
+            path = self._path(kind, f"{number}.npy")
+            partial = path.with_suffix(f".part{os.getpid()}")
+            with partial.open("wb") as file:
+                np.save(file, array.reshape(-1).view(np.uint8), allow_pickle=False)
+            partial.replace(path)
+        noted = self._path(kind, "noise.json")
+        partial = noted.with_suffix(f".part{os.getpid()}")
+        partial.write_text(json.dumps(None if made is None else made[1]))
+        partial.replace(noted)
+        self._path(kind, f"by{os.getpid()}").unlink()
+
+    def _load(self, kind: str, number: int, tensor: Tensor) -> Array:
+        raw: Array = np.load(self._path(kind, f"{number}.npy"), allow_pickle=False)
+        return raw.view(NUMPY_DTYPES[tensor.dtype]).reshape(self.size.shape(tensor))
+
+    def _path(self, kind: str, end: str) -> Path:
+        sizes = self.label.replace(", ", ".").replace("=", "")
+        return self.folder / f"{kind}{sizes}.{end}"
