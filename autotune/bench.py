@@ -72,10 +72,10 @@ class Stand:
         self.wanted: dict[str, list[Wanted] | None] = {}
         self.outputs = self.empty_outputs()
 
-    def put(self, kind: str) -> dict[Tensor, Guarded]:
-        """One more copy of the inputs of a kind."""
-        host = self.references.inputs(kind)
-        return {t: self.arena.put(a, t.dtype) for t, a in host.items()}
+    def put(self, kind: str, count: int = 1) -> list[dict[Tensor, Guarded]]:
+        """So many more copies of the inputs of a kind."""
+        host = self.references.inputs(kind) if count else {}
+        return [{t: self.arena.put(a, t.dtype) for t, a in host.items()} for _ in range(count)]
 
     def empty_outputs(self) -> list[Guarded]:
         """One more set of outputs."""
@@ -167,7 +167,7 @@ class Stand:
             for tensor, given in self.inputs[kind].items()
         )
         if any(changed):
-            self.inputs[kind] = self.put(kind)
+            (self.inputs[kind],) = self.put(kind)
 
 
 class Bench:
@@ -290,9 +290,9 @@ class Bench:
     def rotation(self, kernel: Kernel) -> list[Callable[[], object]]:
         """The call of a kernel over every copy of the arrays."""
         if not self._copies:
-            self._copies.append((self.stand.inputs["random"], self.stand.outputs))
-            while len(self._copies) < self._count:
-                self._copies.append((self.stand.put("random"), self.stand.empty_outputs()))
+            more = self.stand.put("random", self._count - 1)
+            self._copies = [(self.stand.inputs["random"], self.stand.outputs)]
+            self._copies += [(inputs, self.stand.empty_outputs()) for inputs in more]
         self._copies[0] = self.stand.inputs["random"], self.stand.outputs
         return [self.stand.call(kernel, inputs, out) for inputs, out in self._copies]
 

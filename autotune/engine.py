@@ -53,10 +53,10 @@ STALL_FLOOR = 2.0
 MEASURE_FLOOR = 0.5
 """The least that a measurement gets on a machine that is not overloaded."""
 FIRST_FLOOR = 10.0
-MOST_MEASURERS = 4
+MOST_MEASURERS = 6
 AHEAD = 2
 """Compiling workers for each of those that first make references."""
-LATELY = 16
+LATELY = 48
 """Measurements whose deaths say how many workers should stand by."""
 WATCH_EVERY = 32
 """Measurements between two looks at whether the device has become faster or slower."""

@@ -12,14 +12,17 @@ import argparse
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import cache, partial
+from multiprocessing import get_context
 from pathlib import Path
 
 import tedsl as te
 from tedsl.autotune.builders import Problem
-from tedsl.autotune.environment import context_of
+from tedsl.autotune.environment import context_of, usable_cpus
 from tedsl.autotune.outcome import Status
 from tedsl.autotune.records import Records
 from tedsl.autotune.search.recorded import write_space
@@ -136,26 +139,42 @@ PARTS = {
 }
 
 
-def points(space: Space, only: Choices) -> Iterator[Candidate]:
-    """Every candidate that `only` allows: knobs are answered in the order in which they are met."""
-    waiting: list[dict[str, Choice]] = [{}]
-    seen: set[str] = set()
-    while waiting:
-        answers = waiting.pop()
-        found = space.candidate(answers, "record")
-        if not isinstance(found, Candidate):
+def points(name: str) -> list[Candidate]:
+    """Every candidate that a part allows, made by all processors: knobs are answered in the order
+    in which they are met."""
+    found: dict[str, Candidate] = {}
+    with ProcessPoolExecutor(usable_cpus(), mp_context=get_context("fork")) as processes:
+        waiting: list[dict[str, Choice]] = [{}]
+        while waiting:
+            looks = processes.map(partial(look, name), waiting, chunksize=4)
+            waiting = []
+            for candidate, further in looks:
+                waiting += further
+                if candidate is not None:
+                    found.setdefault(candidate.identity, candidate)
+    return list(found.values())
+
+
+def look(name: str, answers: dict[str, Choice]) -> tuple[Candidate | None, list[dict[str, Choice]]]:
+    """What some answers lead to: a candidate, or the answers to the next knob."""
+    only = PARTS[name].only
+    found = space_of(name).candidate(answers, "record")
+    if not isinstance(found, Candidate):
+        return None, []
+    for knob in found.knobs:
+        short = knob.name.rpartition(".")[2]
+        if knob.name in answers or short not in only:
             continue
-        for knob in found.knobs:
-            name = knob.name.rpartition(".")[2]
-            if knob.name in answers or name not in only:
-                continue
-            allowed = [c for c in knob.choices if not only[name] or c in only[name]]
-            waiting += [{**answers, knob.name: c} for c in reversed(allowed or [knob.chosen])]
-            break
-        else:
-            if found.identity not in seen:
-                seen.add(found.identity)
-                yield found
+        allowed = [c for c in knob.choices if not only[short] or c in only[short]]
+        return None, [{**answers, knob.name: c} for c in allowed or [knob.chosen]]
+    return found, []
+
+
+@cache
+def space_of(name: str) -> Space:
+    """The space of a part, made once in each process."""
+    part = PARTS[name]
+    return Problem(Workload.of(part.make()).outputs, part.target, part.schedule).space()
 
 
 def record(name: str, part: Part, options: argparse.Namespace) -> None:
@@ -165,7 +184,7 @@ def record(name: str, part: Part, options: argparse.Namespace) -> None:
     problem = Problem(workload.outputs, part.target, part.schedule)
     space = problem.space()
     default = space.default()
-    found = [default, *(c for c in points(space, part.only) if c.identity != default.identity)]
+    found = [default, *(c for c in points(name) if c.identity != default.identity)]
     print(f"{name}: {len(found)} points in {time.monotonic() - begin:.0f} s", flush=True)
     context = context_of(workload, part.target, space.name, "{}")
     ignored = Options(schedule=problem.function, records=False, progress=False)
