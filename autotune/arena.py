@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import importlib
 import math
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -30,6 +29,7 @@ from tedsl.autotune.inputs import Array
 from tedsl.autotune.pieces import parts
 from tedsl.dtypes import DType
 from tedsl.runtime.arrays import NUMPY_DTYPES, numpy_pointer
+from tedsl.runtime.processor import cache_sizes
 
 ZONE = 512
 POISON = 0xFF
@@ -174,7 +174,7 @@ class HostArena:
 
     def copies(self, nbytes: int) -> int:
         """Arrays well below the size of the cache are left in it, as whatever made them would."""
-        cache = last_level_cache()
+        cache = max(cache_sizes().values(), default=0)
         if not cache or nbytes < cache // 4:
             return 1
         return max(1, min(_some_copies(nbytes, cache), _HOST_BYTES // nbytes))
@@ -284,16 +284,6 @@ class DeviceArena:
 
     def finish(self) -> None:
         self.torch.cuda.synchronize()
-
-
-def last_level_cache() -> int:
-    """Bytes of the processor's largest cache; 0 where the system does not tell."""
-    sizes: list[int] = []
-    for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
-        with suppress(OSError, ValueError):
-            text = path.read_text().strip()
-            sizes.append(int(text.rstrip("KMG")) << {"K": 10, "M": 20, "G": 30}.get(text[-1], 0))
-    return max(sizes, default=0)
 
 
 def _some_copies(nbytes: int, cache: int) -> int:

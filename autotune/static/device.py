@@ -160,13 +160,14 @@ def _alike(known: str, device: str) -> bool:
 @cache
 def processor_facts() -> CpuFacts:
     """The figures of this processor; the bandwidth is measured once and kept on disk."""
-    here: Any = importlib.import_module("tedsl.runtime.processor").processor()
+    machine: Any = importlib.import_module("tedsl.runtime.processor")
+    here = machine.processor()
     text = _text("/proc/cpuinfo")
     names = re.findall(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
     rates = [float(rate) for rate in re.findall(r"^cpu MHz\s*:\s*([\d.]+)", text, re.MULTILINE)]
     clock = (max(rates) if rates else 2500.0) * 1e6
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    sizes = _caches()
+    sizes = machine.cache_sizes()
     lanes = max(1, here.vector_bits // 32)
     return CpuFacts(
         name=names[0].strip() if names else "processor",
@@ -180,17 +181,6 @@ def processor_facts() -> CpuFacts:
         bandwidth=_kept_bandwidth(cores or 1),
         clock=clock,
     )
-
-
-def _caches() -> dict[int, int]:
-    """Bytes of the data caches by level."""
-    found: dict[int, int] = {}
-    for folder in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
-        size = re.fullmatch(r"(\d+)([KM])", _text(folder / "size").strip())
-        level = _text(folder / "level").strip()
-        if size and level.isdigit() and _text(folder / "type").strip() != "Instruction":
-            found[int(level)] = int(size[1]) * (KIB if size[2] == "K" else MIB)
-    return found
 
 
 def _kept_bandwidth(cores: int) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,14 +37,24 @@ def processor() -> Processor:
         return COMMON
     here = importlib.import_module("tedsl.backends.cpu.machine").machine()
     threads = importlib.import_module("tedsl.backends.cpu.threads").available()
-    return Processor(here.vector_bits, here.vector_registers, threads, second_cache())
+    cache = cache_sizes().get(2, COMMON.cache)
+    return Processor(here.vector_bits, here.vector_registers, threads, cache)
 
 
-def second_cache(folder: Path = CACHES) -> int:
-    """Bytes of the second cache; what is common where the system does not tell."""
-    path = folder / "index2" / "size"
-    text = path.read_text().strip() if path.exists() else ""
-    digits, unit = text.rstrip("KM"), text[-1:]
-    if not digits.isdigit():
-        return COMMON.cache
-    return int(digits) << {"K": 10, "M": 20}.get(unit, 0)
+def cache_sizes(folder: Path = CACHES) -> dict[int, int]:
+    """Bytes of the data caches of a processor by level; empty where the system does not tell."""
+    found: dict[int, int] = {}
+    for cache in sorted(folder.glob("index*")):
+        size = re.fullmatch(r"(\d+)([KMG]?)", _text(cache / "size"))
+        level = _text(cache / "level")
+        if size and level.isdigit() and _text(cache / "type") != "Instruction":
+            found[int(level)] = int(size[1]) << {"K": 10, "M": 20, "G": 30}.get(size[2], 0)
+    return found
+
+
+def _text(path: Path) -> str:
+    """The text of a system file; empty where there is none."""
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""

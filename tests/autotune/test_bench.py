@@ -181,7 +181,7 @@ def test_kinds_of_rows():
 
 
 def test_arrays_of_a_fair_size_are_rotated(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(arena, "last_level_cache", lambda: 32 << 20)
+    monkeypatch.setattr(arena, "cache_sizes", lambda: {1: 48 << 10, 3: 32 << 20})
     host = HostArena()
     assert host.copies(1 << 20) == 1
     assert host.copies(8 << 20) == 6

@@ -283,7 +283,7 @@ def test_a_difference_that_any_order_of_additions_makes_is_no_answer() -> None:
     total = te.compute((4,), lambda i: te.sum(x[i, k], axis=k), name="total")
     sharp = te.compute((4,), lambda i: te.sigmoid(total[i] * 1e7), name="sharp")
     size = extents(sharp)
-    row = np.tile(np.array([1000.1, -1000.1], np.float32), 32)  # its own sum, of equal numbers, is 0
+    row = np.tile(np.array([1000.1, -1000.1], np.float32), 32)  # adds up to 0, exactly
     data = {op.outputs[0]: np.tile(row, (4, 1)) for op in size.workload.placeholders}
     assert Oracle(size, "cpu").adverse(data, [Tolerance.of(size, sharp)], 0) is None
 

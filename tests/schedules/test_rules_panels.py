@@ -10,7 +10,7 @@ import pytest
 
 import tedsl as te
 from tedsl.expr.tensor import Tensor
-from tedsl.runtime.processor import COMMON, Processor, second_cache
+from tedsl.runtime.processor import Processor, cache_sizes
 from tedsl.schedules import cpu_contract, schedule_for
 
 
@@ -106,9 +106,12 @@ def test_several_panels_are_turned_in_registers(panels: int) -> None:
     assert "gather" not in te.build(s, "cpu").source
 
 
-def test_the_second_cache(tmp_path: Path) -> None:
-    assert second_cache(tmp_path) == COMMON.cache
-    (tmp_path / "index2").mkdir()
-    for text, size in (("512K\n", 512 << 10), ("2M\n", 2 << 20), ("unknown\n", COMMON.cache)):
-        (tmp_path / "index2" / "size").write_text(text)
-        assert second_cache(tmp_path) == size
+def test_sizes_of_the_caches(tmp_path: Path) -> None:
+    assert cache_sizes(tmp_path) == {}
+    told = [("1", "Data", "48K"), ("1", "Instruction", "32K"), ("2", "Unified", "2M")]
+    for number, (level, kind, size) in enumerate([*told, ("3", "Unified", "unknown")]):
+        cache = tmp_path / f"index{number}"
+        cache.mkdir()
+        for name, text in (("level", level), ("type", kind), ("size", size)):
+            (cache / name).write_text(f"{text}\n")
+    assert cache_sizes(tmp_path) == {1: 48 << 10, 2: 2 << 20}
