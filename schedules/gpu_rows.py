@@ -163,7 +163,8 @@ def _tile_of_rows(s: Schedule, nest: _Rows, elements: int | None, loaded: int) -
     extent, rest = extent_of(inner_row), volume(others)
     tiles = None if extent is None or rest is None else rest * -(-extent // each)
     held = 0 if elements is None else elements * each * loaded
-    place = staying(s, stage, (*others, outer), tiles, held)
+    alone = elements is not None and elements * each >= MAX_TILE
+    place = staying(s, stage, (*others, outer), tiles, held, alone=alone)
     stage.vectorize(inner)
     run_beside(s, nest.beside, stage, each, place)
     return each, place

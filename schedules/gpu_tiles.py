@@ -40,7 +40,13 @@ def bind_all(
 
 
 def staying(
-    s: Schedule, stage: Stage, axes: Sequence[Axis], tiles: int | None, loaded: int = 0
+    s: Schedule,
+    stage: Stage,
+    axes: Sequence[Axis],
+    tiles: int | None,
+    loaded: int = 0,
+    *,
+    alone: bool = False,
 ) -> Axis:
     """Fuse `axes` and make them the grid: a program for each tile, or a few programs for each
     processor that stay and take every n-th tile.
@@ -51,12 +57,15 @@ def staying(
         axes: over the tiles.
         tiles: how many there are; None when that is symbolic.
         loaded: bytes that one tile loads; 0 where a tile is a loop by itself.
+        alone: a processor has room for one program only, so that nothing is loaded while that one
+            computes and stores, unless it loads ahead itself.
 
     Returns:
         The loop around one tile.
     """
     fitting = [n for n in PER_PROCESSOR if tiles is None or n * PROCESSORS * 2 <= tiles]
-    each = pick(s, f"{stage.name}.resident", fitting, 0, max(fitting))
+    usual = 1 if alone and loaded and 1 in fitting else 0
+    each = pick(s, f"{stage.name}.resident", fitting, usual, max(fitting))
     grid = fused(stage, axes)
     if each == 0:
         stage.bind(grid, "blockIdx.x")
@@ -68,7 +77,7 @@ def staying(
     if loaded:
         turns = 4 if tiles is None else -(-tiles // (each * PROCESSORS))
         most = min(turns, 1 + SHARED // (each * loaded))
-        ahead = pick(s, f"{stage.name}.ahead", (1, 2, 3, 4), 1, most)
+        ahead = pick(s, f"{stage.name}.ahead", (1, 2, 3, 4), min(3, most) if alone else 1, most)
         if ahead > 1:
             stage.pipeline(turn, num_stages=ahead)
     return turn
