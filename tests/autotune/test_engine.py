@@ -170,11 +170,11 @@ def test_more_stand_by_when_more_die(make: Make):
     with make(overlap=True) as engine:
         engine.begin(0, [candidate(n) for n in range(20)])
         take(engine, 20)
-        assert [worker.starts for worker in engine.measurers] == [1, 1, 0, 0]
+        assert [worker.starts for worker in engine.measurers] == [1, 1, 0, 0, 0, 0]
         engine.begin(1, [candidate(n, fault="segfault" if n % 2 else "") for n in range(20, 28)])
         take(engine, 8)
         begun = [worker.process is not None for worker in engine.measurers]
-        assert begun == [True] * 4
+        assert sum(begun) >= 5
         assert sum(worker.starts - 1 for worker in engine.measurers) == 4
 
 
