@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -34,7 +34,7 @@ import triton_peers
 import tedsl as te
 from tedsl.autotune import tune
 from tedsl.autotune.builders import Problem
-from tedsl.autotune.events import Phase, Tried
+from tedsl.autotune.events import Event, Phase, Tried, WorkerReady
 from tedsl.autotune.search.recorded import read_space
 from tedsl.expr.nodes import Const
 from tedsl.runtime.timing import compare_cuda
@@ -147,6 +147,7 @@ def searched(
             "measuring": round(found.measure_seconds, 1),
             "rejected": dict(found.rejected),
             "phases": {e.stage.value: round(e.at, 1) for e in found.events if isinstance(e, Phase)},
+            "workers ready": _ready(found.events),
             "outcomes after": [round(e.at, 1) for e in found.events if isinstance(e, Tried)][::8],
         }
         kernels[budget] = found.kernel
@@ -157,6 +158,21 @@ def searched(
         schedule = Problem([output], "cuda").schedule(decisions)
         kernels["best recorded"] = te.build(schedule, "cuda")
     return kernels, measured
+
+
+def _ready(events: Sequence[Event]) -> dict[str, Any]:
+    """When the first and the last worker of each role had begun, and what took how long there."""
+    ready: dict[str, list[WorkerReady]] = {}
+    for event in events:
+        if isinstance(event, WorkerReady):
+            ready.setdefault(event.role, []).append(event)
+    return {
+        role: {
+            "at": [round(found[0].at, 1), round(found[-1].at, 1)],
+            "seconds": dict(found[0].seconds),
+        }
+        for role, found in ready.items()
+    }
 
 
 def main() -> None:
