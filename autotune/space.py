@@ -222,10 +222,18 @@ class Space:
     def neighbours(self, centre: Candidate) -> Iterator[Candidate | Rejected]:
         """Every change of one knob, nearest choices of every knob first."""
         wanted = changes(centre)
-        while some := list(islice(wanted, self._together)):
-            self._learn(some)
-            for decisions in some:
-                yield self.candidate(decisions, "local")
+        for decisions in wanted:
+            some = [decisions]
+            if canonical(decisions) not in self._known:
+                some += islice(wanted, self._together - 1)
+                self._learn(some)
+            for each in some:
+                yield self.candidate(each, "local")
+
+    def look_around(self, centres: Sequence[Candidate], count: int) -> None:
+        """Find out what the first `count` neighbours of several candidates are, all together,
+        before they are asked for one by one."""
+        self._learn([d for centre in centres for d in islice(changes(centre), count)])
 
     def points(self) -> None:
         """None: what a function's whole space holds is known only by running it everywhere."""
@@ -268,7 +276,7 @@ class Space:
         """Have others say what decisions lead to that are not known yet; what they leave out is
         made here when it is asked for."""
         fresh = {canonical(d): d for d in wanted if canonical(d) not in self._known}
-        if self.elsewhere is None or len(fresh) < 2:
+        if self.elsewhere is None or not self.elsewhere.width or len(fresh) < 2:
             return
         found = self.elsewhere.realise(list(fresh.values()))
         pairs = zip(fresh, found, strict=True)

@@ -33,7 +33,7 @@ PREDICTED = "seconds"
 LISTED_MOST = 200_000
 """Spaces of more points are drawn from, not listed."""
 FIRST_POOL = 96
-POOL_STEP = 24
+POOL_STEP = 16
 """How many candidates are drawn for the models to rank, at first and then for each batch."""
 MANY_KNOBS = 24
 """Of a schedule with more, fewer candidates are drawn: each takes longer, by the square."""
@@ -41,7 +41,7 @@ LEAST_POOL = 8
 
 CENTRES = 3
 """How many of the fastest have their surroundings ranked."""
-NEAR_MOST = 32
+NEAR_MOST = 16
 """How many neighbours of a candidate are drawn for the models to rank."""
 
 
@@ -76,6 +76,10 @@ class SearchSpace(Protocol):
 
     def neighbours(self, centre: Candidate) -> Iterator[Candidate | Rejected]:
         """Every change of one knob, nearest choices first."""
+        ...
+
+    def look_around(self, centres: Sequence[Candidate], count: int) -> None:
+        """The first `count` neighbours of each are going to be asked for."""
         ...
 
     def points(self) -> Points | None:
@@ -192,7 +196,10 @@ class Catalogue:
         first, step = self.pool(FIRST_POOL), self.pool(POOL_STEP)
         want = step if len(self) >= first else first - len(self)
         want = want if most is None else min(want, most)
-        for centre in centres[:CENTRES]:
+        around = centres[:CENTRES]
+        if around and not self.is_late:
+            self.space.look_around([self._candidates[c] for c in around], self.pool(NEAR_MOST))
+        for centre in around:
             self.wide(centre)
         self._take(
             [

@@ -181,6 +181,9 @@ class RecordedSpace:
             if row >= 0:
                 yield self.at(row, "local")
 
+    def look_around(self, centres: Sequence[Candidate], count: int) -> None:
+        """All points are known already."""
+
 
 def read_space(path: Path) -> RecordedSpace:
     """The recorded space of a file.
