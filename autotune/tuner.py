@@ -1,8 +1,8 @@
 """One search from its first batch to its result: ask, try, record, tell, compare, build.
 
-On a GPU two batches are under way at once: while one is measured the next is compiled, and the one
-after is thought of as soon as the first is done.  On the CPU one batch follows the other, since
-compiling and measuring want the same cores.  Imports everything else of `autotune` but `driver`.
+On a GPU three batches are under way at once: one is measured, the next is compiled, and the one
+after is thought of.  On the CPU one batch follows the other, since compiling and measuring want the
+same cores.  Imports everything else of `autotune` but `driver`.
 """
 
 from __future__ import annotations
@@ -53,6 +53,8 @@ from tedsl.target import TargetKind
 
 CHOSEN_ON_CPU = 64
 """Candidates of which the model chooses one: there, looking at one takes as long as building it."""
+DEPTH = 3
+"""Batches under way at once on a GPU: one is measured, one is compiled, one is thought of."""
 WARM = 4
 FINAL_SECONDS = 3.0
 """Seconds that one look of the closing comparison may take."""
@@ -126,7 +128,7 @@ class Tuner:
         """What proposes candidates."""
         return Search(
             self.space,
-            depth=2 if self.gpu else 1,
+            depth=DEPTH if self.gpu else 1,
             trials=self.trials or ENDLESS,
             seed=self.seed,
             warm=[] if self.options.fresh else self._warm(),

@@ -29,6 +29,8 @@ from tedsl.autotune.space import Candidate, Decisions, Rejected
 from tedsl.errors import InternalError
 
 MAX_BATCH = 8
+UNDER_WAY = 18
+"""How many candidates may be under way at once, of which nothing has been learnt yet."""
 CHOSEN_FROM = 200
 """Candidates of which the model chooses one where nothing is measured."""
 CLEARLY = 1.1
@@ -111,7 +113,7 @@ class Search:
         self.space = space
         self.trials = trials
         self.rng = random.Random(seed)
-        self.batch = max(1, min(MAX_BATCH, trials // 8))
+        self.batch = max(1, min(MAX_BATCH, UNDER_WAY // depth, trials // 8))
         self.depth = depth
         self.floor = floor
         self.horizon = horizon

@@ -17,7 +17,7 @@ from tedsl.autotune.search.strategies import NEED_TREES
 WITHOUT_TREES = {name: share for name, share in PRIORS.items() if name not in NEED_TREES}
 STRATEGIES: dict[str, tuple[Mapping[str, float], int]] = {
     "portfolio": (PRIORS, 1),
-    "portfolio two deep": (PRIORS, 2),
+    "portfolio three deep": (PRIORS, 3),
     "portfolio without trees": (WITHOUT_TREES, 1),
     "process only": ({"process": 1.0}, 1),
     "trees only": ({"trees": 1.0}, 1),
@@ -56,7 +56,7 @@ def replay(
 ) -> Run:
     """One search; it ends early, after `least` evaluations, once within `target` of the best.
 
-    With a depth of two a batch is told only when the one after it has been asked for, as on a GPU.
+    With a depth of three a batch is told only when two after it have been asked for, as on a GPU.
     """
     describe = space.describe if space.features else None
     search = Search(

@@ -12,6 +12,7 @@ from replaying import SPACES, STRATEGIES, WITHOUT_TREES, figures, replay
 from tedsl.autotune.search import boosting
 from tedsl.autotune.search.portfolio import PRIORS
 from tedsl.autotune.search.recorded import RecordedSpace, read_space
+from tedsl.autotune.tuner import DEPTH
 
 FILES = sorted(path.name for path in SPACES.glob("*.csv.gz"))
 HARD = ("convolution_milo_MI250X.csv.gz", "gemm_RTX_3060_laptop.csv.gz")
@@ -26,7 +27,7 @@ def space_of(name: str) -> RecordedSpace:
 
 
 @pytest.mark.parametrize("name", FILES)
-@pytest.mark.parametrize("depth", [1, 2])
+@pytest.mark.parametrize("depth", [1, DEPTH])
 def test_near_the_best_within_400_evaluations(name: str, depth: int):
     runs = [replay(space_of(name), s, depth=depth, target=1.05) for s in range(4)]
     found = figures(runs)
@@ -36,7 +37,7 @@ def test_near_the_best_within_400_evaluations(name: str, depth: int):
 
 @pytest.mark.parametrize("name", OURS)
 def test_within_3_percent_after_48_and_1_after_120(name: str):
-    runs = [replay(space_of(name), seed, depth=2, trials=120) for seed in range(4)]
+    runs = [replay(space_of(name), seed, depth=DEPTH, trials=120) for seed in range(4)]
     assert np.median([run.after(48) for run in runs]) <= 1.03
     assert np.median([run.after(120) for run in runs]) <= 1.01
 
@@ -72,7 +73,7 @@ def test_better_than_both_without_trees(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_the_same_seed_gives_the_same_search():
-    one, two = (replay(space_of(HARD[0]), 3, trials=80, depth=2) for _ in range(2))
+    one, two = (replay(space_of(HARD[0]), 3, trials=80, depth=DEPTH) for _ in range(2))
     assert one == two
 
 
