@@ -370,6 +370,7 @@ class Lesson:
         tolerance: float | None = None,
         repeats: int | None = None,
         count: bool = False,
+        others: Mapping[str, Reference] | None = None,
     ) -> Comparison:
         """Check every kernel against NumPy, then time all in turn.
 
@@ -387,6 +388,7 @@ class Lesson:
             tolerance: what rounding may do; by default that of the narrowest input.
             repeats: samples of each.
             count: count the bytes of NumPy's ufuncs as well.
+            others: more peers that take NumPy arrays, by name: checked and timed on the CPU.
 
         Raises:
             AssertionError: a candidate disagrees with NumPy.
@@ -407,13 +409,17 @@ class Lesson:
         if not self.measured:
             print(f"{heading}: {', '.join(kernels)} agree with NumPy")
             return Comparison(heading, {}, base, 1, 1, self.pictures)
+        if not self.gpu:
+            for name, peer in (others or {}).items():
+                check(name, peer(*exact), wanted, allowed)
+                calls[name] = lambda peer=peer: peer(*exact)
         alone = self._peers(calls, arrays, exact, wanted, numpy, torch, allowed)
         many = repeats or (5 if self.quick else 50 if self.gpu else 40)
         timed = (compare_cuda if self.gpu else compare)(calls, repeats=many, max_seconds=5.0)
         rows = {name: _row(name, stats, kernels) for name, stats in {**timed, **alone}.items()}
         if count:
-            peer = NUMPY_ELSEWHERE if self.gpu else NUMPY
-            rows[peer] = replace(rows[peer], nbytes=bytes_of_numpy(numpy, exact))
+            where = NUMPY_ELSEWHERE if self.gpu else NUMPY
+            rows[where] = replace(rows[where], nbytes=bytes_of_numpy(numpy, exact))
         costs = [kernel.explain() for kernel in kernels.values()]
         flops = min(cost.flops for cost in costs)
         return Comparison(heading, rows, base, costs[0].least_bytes, flops, self.pictures)
