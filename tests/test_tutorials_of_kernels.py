@@ -1,4 +1,4 @@
-"""Tutorials 3 to 8, their exercises, and what all tutorials share.
+"""Tutorials 3 to 8 and their exercises, 2 and 11 for a GPU, and what all tutorials share.
 
 Each script checks its results against NumPy itself; here it runs to its end, prints a row for every
 schedule that it speaks of, and leaves its pictures.
@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
 from tutorial import TUTORIALS, rows_of, run_tutorial
+
+import tedsl as te
+from tedsl.runtime.timing import Stats, compare
 
 SCRIPTS = {
     "03_counting_bytes": {
@@ -56,13 +61,20 @@ PICTURES = {
     "08_horizontal_fusion": ("08_two_results", "08_two_sums", "08_adam"),
 }
 INTERPRETED = {
+    "02_blur_compute_at": ("unsharp mask, 192 x 256 float32",),
     "03_counting_bytes": ("chain, float16", "x + x.T", "embedding"),
     "04_reductions": ("sum of squares of columns, 256 x 64 float32",),
     "05_matmul_step_by_step": ("128 x 128 x 128, float32",),
     "06_epilogues_and_prologues": ("(silu(g) * u) @ B, 64 x 64 x 64 float32",),
     "07_conv_scale_relu": ("conv 3x3, 1x8x8x16 -> 32 float32",),
     "08_horizontal_fusion": ("Adam, 3 tensors, 3111 parameters",),
+    "11_from_tvm": ("matrix product, 128 x 128 x 128 float32",),
 }
+COMPILED = {
+    "02_blur_compute_at": ("at root", "inlined", "at blocks, a product", "default rules"),
+    "11_from_tvm": ("blocked", "packed", "thread blocks", "default rules"),
+}
+"""Tables of what kernels ask of a GPU, by tutorial: the schedules that are in it."""
 
 
 def load(path: Path) -> ModuleType:
@@ -99,6 +111,11 @@ def test_gpu_schedules_agree_with_numpy_in_the_interpreter(name: str, tmp_path: 
         assert said and said[0].endswith("agree with NumPy"), text[-2000:]
     if name.startswith("05"):
         assert "tl.dot(" in text and "_desc.load(" in text
+    if name.startswith("02"):
+        assert 'tl.dot(band, rows, input_precision="ieee")' in text
+        assert "a tile cannot be read at a shift" in text.split("refused ---")[1]
+    if name.startswith("11"):
+        assert text.count("agrees with NumPy") == 14
 
 
 @pytest.mark.ptxas
@@ -109,8 +126,17 @@ def test_gpu_schedules_of_products_compile_at_full_size_without_spills(tmp_path:
     assert {row.split("│")[4].strip() for row in rows.values()} == {"0"}
 
 
+@pytest.mark.ptxas
+@pytest.mark.parametrize("name", COMPILED)
+def test_gpu_schedules_compile_at_full_size_without_spills(name: str, tmp_path: Path) -> None:
+    text = run_tutorial(f"{name}.py", tmp_path, "--target", "cuda:sm_90")
+    rows = rows_of(text, "compiled for cuda:sm_90  ")
+    assert set(COMPILED[name]) <= set(rows), sorted(rows)
+    assert {row.split("│")[4].strip() for row in rows.values()} == {"0"}
+
+
 @pytest.mark.gpu
-@pytest.mark.parametrize("name", SCRIPTS)
+@pytest.mark.parametrize("name", [*COMPILED, *SCRIPTS])
 def test_every_tutorial_runs_on_a_gpu(name: str, tmp_path: Path) -> None:
     text = run_tutorial(f"{name}.py", tmp_path, "--target", "cuda", "--quick")
     assert " default rules " in text and "--- done in" in text
@@ -125,6 +151,33 @@ def test_solutions_of_exercises_run(name: str, tmp_path: Path) -> None:
     script = (TUTORIALS / f"{name}.py").read_text(encoding="utf-8")
     exercises = script.split(f"# %% Exercises (solutions/{name}.py)")[1]
     assert all(f"# {number}. " in exercises for number in (1, 2, 3))
+
+
+@pytest.mark.cpu
+@pytest.mark.parametrize("limit", [0.0, 60.0], ids=["slow", "quick"])
+def test_beside_a_gpu_numpy_is_timed_again_only_where_that_is_quick(
+    limit: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a GPU's host computes for the check alone may take half a minute."""
+
+    def clock(calls: dict[str, Callable[[], object]], **given: Any) -> dict[str, Stats]:
+        return compare(calls, repeats=3, warmup=0, max_seconds=given["max_seconds"])
+
+    monkeypatch.setattr(lesson, "to_torch", lambda array, device: array)
+    monkeypatch.setattr(lesson, "compare_cuda", clock)
+    monkeypatch.setattr(lesson, "QUICK_ENOUGH", limit)
+    x = te.placeholder((64,), "float32", name="x")
+    kernel = te.build(te.compute((64,), lambda i: x[i] * 2.0, name="y"), "cpu")
+    calls: list[int] = []
+
+    def doubled(x: np.ndarray) -> np.ndarray:
+        calls.append(1)
+        return x * 2
+
+    here = lesson.Lesson("cuda", True, 1, 1.0, tmp_path)
+    found = here.compare("doubled", {"unfused": kernel}, [here.normal(64)], doubled)
+    assert list(found.rows) == ["unfused", "NumPy (on the CPU)"]
+    assert (len(calls) == 1) is (limit == 0.0)
 
 
 @pytest.mark.parametrize(

@@ -118,6 +118,8 @@ def in_torch(padded: Any) -> Any:
 # The schedules differ in one line, the place of `rows`.  All else is common to them: `blur` is
 # inlined into `sharp`, the outer loop runs on all threads, and the inner loop is SIMD lanes.
 LANES = 256
+
+
 def at_root(s: te.Schedule) -> None:
     """A pass of its own over the whole photograph: nothing twice, but all of it goes to memory."""
     s["blur"].compute_inline()
@@ -431,12 +433,17 @@ if compared:
     draw(importlib.import_module("matplotlib.pyplot"))
     best = compared.fastest()
     work = line_of(best).work or 0.0
-    print(f"Fastest: {best}, {compared.speedup(best):.2f}x as fast as at root, {work:.2f}x its work.")
+    print(
+        f"Fastest: {best}, {compared.speedup(best):.2f}x as fast as at root, {work:.2f}x its work."
+    )
     if lesson.gpu:
         cost = {name: kernel.explain() for name, kernel in kernels.items()}
         moved = cost["at root"].nbytes / cost["inlined"].nbytes
-        print(f"Stored, {moved:.2f}x the bytes of inlined move; inlined, the operations are")
-        print(f"{line_of('inlined').work or 0:.2f}x.  Which of them weighs more is the table's answer.")
+        more = line_of("inlined").work or 0.0
+        print(
+            f"Stored, {moved:.2f}x the bytes of inlined move; inlined, {more:.2f}x the operations"
+        )
+        print("are done.  Which of them weighs more is the table's answer.")
 
 # %% Exercises (solutions/02_blur_compute_at.py)
 # 1. Write the blur as one stage of 9 x 9 taps, without the separation.  Predict its work in the

@@ -221,8 +221,8 @@ agrees("packed, with a write cache", kernels["packed"], p @ q, p, q)
 
 # Thread blocks: a program computes a tile, and what its threads do is the compiler's business.
 # Block axes take the place of thread axes, of shared memory and of synchronization; a
-# multiply-accumulate over three of them is a product of tiles.  TVM's lines for the copies to shared
-# memory, which every thread takes its part of, have nothing in their place but `pipeline`.
+# multiply-accumulate over three of them is a product of tiles.  TVM's lines for the copies to
+# shared memory, of which every thread makes a part, have nothing in their place but `pipeline`.
 # tvm: AA = s.cache_read(P, "shared", [GL]); s[AA].compute_at(s[GL], ko)
 # tvm: ty, tx = s[AA].split(...); s[AA].bind(ty, thread_y); s[AA].bind(tx, thread_x); ... and for Q
 s = te.create_schedule(G)
