@@ -142,6 +142,17 @@ def bytes_of_numpy(function: Reference, arrays: Arrays) -> int:
 # --- one comparison -------------------------------------------------------------------------
 
 
+def asked_of_gpu(heading: str, kernels: Mapping[str, te.Kernel], target: str) -> None:
+    """A table of what each kernel, compiled for a GPU that need not be there, asks of it."""
+    lines: list[tuple[str, ...]] = []
+    for name, kernel in kernels.items():
+        for part, info in kernel.resources.items():
+            asked = (info.registers, info.stack, info.shared, info.num_warps)
+            lines.append((name, part, *map(str, asked)))
+    columns = ("schedule", "kernel", "registers", "spilled bytes", "shared bytes", "warps")
+    table(f"{heading}, compiled for {target}", columns, lines)
+
+
 @dataclass(frozen=True)
 class Row:
     """One candidate: its time, and, where tedsl built it, what it moves and computes."""
@@ -335,9 +346,13 @@ class Lesson:
         return cpu if self.target == "cpu" else cuda
 
     def normal(self, *shape: int, dtype: str = "float32", scale: float = 1.0) -> Any:
-        """Random numbers, as a NumPy array of that dtype (rounded from float32)."""
+        """Random numbers, as a NumPy array of that dtype (rounded from float32); zeros that take no
+        memory where nothing runs."""
+        wanted = ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype
+        if not self.runs:
+            return np.broadcast_to(np.zeros((), wanted), shape)
         drawn = self.random.standard_normal(shape, dtype=np.float32) * np.float32(scale)
-        return drawn.astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
+        return drawn.astype(wanted)
 
     def build(self, computed: te.Schedule | te.Tensor | Sequence[te.Tensor]) -> te.Kernel:
         """A kernel for the target: of a schedule, or of tensors by the default rules."""
@@ -397,7 +412,7 @@ class Lesson:
             AssertionError: a candidate disagrees with NumPy.
         """
         if not self.runs:
-            self._compiled(heading, kernels)
+            asked_of_gpu(heading, kernels, self.target)
             return Comparison(heading, {}, base, 1, 1, self.pictures)
         names = [str(array.dtype) for array in arrays]
         allowed = tolerance or max(TOLERANCE.get(name, 0.0) for name in names)
@@ -459,16 +474,6 @@ class Lesson:
             alone = measure(lambda: numpy(*exact), repeats=3, warmup=0)
         timed = compare_cuda(calls, repeats=many, max_seconds=5.0)
         return {**timed, NUMPY_ELSEWHERE: alone}
-
-    def _compiled(self, heading: str, kernels: Mapping[str, te.Kernel]) -> None:
-        """What each kernel asks of the GPU."""
-        lines: list[tuple[str, ...]] = []
-        for name, kernel in kernels.items():
-            for part, info in kernel.resources.items():
-                asked = (info.registers, info.stack, info.shared, info.num_warps)
-                lines.append((name, part, *map(str, asked)))
-        columns = ("schedule", "kernel", "registers", "spilled bytes", "shared bytes", "warps")
-        table(f"{heading}, compiled for {self.target}", columns, lines)
 
     def done(self) -> None:
         """The closing line."""
