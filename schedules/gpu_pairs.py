@@ -46,6 +46,9 @@ from tedsl.scheduling.stage import Stage
 # fewer columns as many loads for fewer results.
 TALL, WIDE = 8, 256
 COLUMNS = 128
+# Results from which every processor has a tile; fewer of them are folded a row of terms at a time,
+# which keeps more threads busy.
+ENOUGH = PROCESSORS * TALL * LEAST
 SIDES = (4, 8, 16, 32, 64, 128, 256)
 
 
@@ -80,8 +83,8 @@ def pairs(view: View, group: Group) -> tuple[Axis, Axis] | None:
     if len(group.inner) != 1 or not same_axes(group.rows, view[group.root].axes):
         return None
     (name,) = group.inner
-    found = sides(view[name])
-    if found is None or not _worth_a_tile(found):
+    found, results = sides(view[name]), volume(view[name].axes)
+    if found is None or not _worth_a_tile(found) or (results is not None and results < ENOUGH):
         return None
     row, column = (group.axes[name].get(axis) for axis in found)
     return None if row is None or column is None else (row, column)

@@ -76,8 +76,8 @@ def tropical(m: int, n: int, batch: int = 2) -> Tensor:
 
 
 CASES: dict[str, tuple[Callable[[], Any], list[str]]] = {
-    "distances": (lambda: far(70, 100, 33), ["far"]),
-    "ways": (lambda: tropical(40, 30), ["twice"]),
+    "distances": (lambda: far(150, 130, 33), ["far"]),
+    "ways": (lambda: tropical(100, 90), ["twice"]),
     "nearest of few": (lambda: nearest(300, 100, 5), ["far", "near"]),
     "nearest of many": (lambda: nearest(1100, 40, 5), ["near"]),
     "nearest point": (lambda: nearest_of_columns(40, 1100, 5), ["more"]),
@@ -88,7 +88,9 @@ CASES: dict[str, tuple[Callable[[], Any], list[str]]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_folds_over_pairs(name: str) -> None:
     make, names = CASES[name]
-    assert kernels(interpreted(RuleCase(name, make), "cuda")) == names
+    s = interpreted(RuleCase(name, make), "cuda")
+    assert kernels(s) == names
+    assert any(knob.name.endswith(".tall") for knob in s.knobs)
 
 
 @pytest.mark.ptxas
@@ -144,6 +146,12 @@ def test_what_is_no_fold_over_pairs() -> None:
         assert sides(definitions(te.create_schedule(made))["made"]) is None
 
 
-def test_a_side_too_short_to_be_used_again_has_no_tile() -> None:
-    s = schedule_for(far(5000, 3, 32), CUDA)
+@pytest.mark.parametrize(
+    ("points", "centres", "depth"),
+    [pytest.param(50_000, 3, 32, id="short side"), pytest.param(64, 64, 1 << 16, id="few")],
+)
+def test_sides_that_are_short_and_few_results_have_no_tile(
+    points: int, centres: int, depth: int
+) -> None:
+    s = schedule_for(far(points, centres, depth), CUDA)
     assert not any(knob.name.endswith((".tall", ".wide")) for knob in s.knobs)
