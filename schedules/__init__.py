@@ -19,6 +19,7 @@ from tedsl.schedules.gpu_along import take_along
 from tedsl.schedules.gpu_both import Both, finish_together, reduce_both, share_reads
 from tedsl.schedules.gpu_chain import schedule_chains
 from tedsl.schedules.gpu_folds import take_results
+from tedsl.schedules.gpu_pairs import take_pairs
 from tedsl.schedules.gpu_products import schedule_products
 from tedsl.schedules.gpu_statistics import schedule_statistics
 from tedsl.schedules.scans import schedule_scans
@@ -59,7 +60,7 @@ def schedule_for(
     groups = fuse(s, busy, taken, loops=not where.is_triton)
     shared: list[Both] = []
     if where.is_triton:
-        groups = take_along(s, take_results(s, groups))
+        groups = take_along(s, take_results(s, take_pairs(s, groups)))
         shared = share_reads(s, groups)
     for both in shared:
         reduce_both(s, both)

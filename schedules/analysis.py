@@ -57,6 +57,11 @@ def among(axis: Axis | None, axes: Sequence[Axis]) -> bool:
     return any(axis is a for a in axes)
 
 
+def innermost(axes: Sequence[Axis]) -> Axis:
+    """The last axis that has more than one element."""
+    return next((a for a in reversed(axes) if extent_of(a) != 1), axes[-1])
+
+
 def same_axes(a: Sequence[Axis] | None, b: Sequence[Axis]) -> bool:
     """True when both hold the same axes in the same order."""
     return a is not None and len(a) == len(b) and all(x is y for x, y in zip(a, b, strict=True))
@@ -294,6 +299,7 @@ class Group:
     `follows` is true of one that runs in the grid of another kernel, which has the options.
     `in_parts` is true of parts of a fold, and of what merges them: they are not split again.
     `apart` is true of parts whose number, the first axis of the root, is a loop of the grid alone.
+    `pairs` is the fold over pairs that is computed where its results are folded.
     """
 
     root: str
@@ -306,6 +312,7 @@ class Group:
     follows: bool = False
     in_parts: bool = False
     apart: bool = False
+    pairs: str = ""
 
 
 def find_groups(view: View, outputs: Sequence[str], masked: bool = False) -> list[Group]:
@@ -407,6 +414,7 @@ def expose_epilogue(s: Schedule, group: Group, masked: bool = False) -> Group:
     new = Group(group.root, [*group.inner, inner], root)
     new.contracts = contraction(view[inner], masked) is not None
     new.in_parts, new.follows, new.apart = group.in_parts, group.follows, group.apart
+    new.pairs = group.pairs
     axes = dict(zip(view[inner].axes, root, strict=True))
     new.axes = {group.root: {a: a for a in root}, inner: axes}
     for name in group.inner:

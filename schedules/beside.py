@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tedsl.errors import ScheduleError
-from tedsl.expr.tensor import ComputeOp, ExternOp, PlaceholderOp, ScanOp
+from tedsl.expr.tensor import ComputeOp, ExternOp, PlaceholderOp, ScanOp, Tensor
 from tedsl.expr.visit import reads
 from tedsl.schedules.analysis import View, definitions, volume
 from tedsl.schedules.loops import fused
@@ -21,6 +21,9 @@ MANY = 1024
 class Leader:
     """A kernel that others may join: its stage, the elements of a tile of it, whether it is small,
     so that it leaves most of the device idle; what those that run with it are, and what they need.
+
+    One of whole rows has `tile` of them in a program, the extents of its `rows`, and what it reads
+    along them, with how long those are.
     """
 
     name: str
@@ -28,11 +31,13 @@ class Leader:
     small: bool
     inside: set[str]
     needed: set[str]
+    rows: tuple[int | None, ...] | None = None
+    folded: set[tuple[Tensor, int | None]] = field(default_factory=set[tuple[Tensor, int | None]])
 
 
 @dataclass(slots=True)
 class Beside:
-    """The flat kernels scheduled so far.
+    """The kernels scheduled so far that others may join: flat ones, and those of whole rows.
 
     Attributes:
         launches: whether kernels of different elements may share a launch.
@@ -69,11 +74,16 @@ def joined(s: Schedule, name: str, beside: Beside, small: bool) -> bool:
 
     The default is one loop where both read the same input, and one launch where both are small.
     """
-    if not beside.leaders or len(s.stages) > MANY or not _all_computed(s):
+    if (
+        all(each.rows is not None for each in beside.leaders)
+        or len(s.stages) > MANY
+        or not all_computed(s)
+    ):
         return False
     view = definitions(s)
     needed = _needed(view, name)
-    free = [each for each in beside.leaders if beside.may_join(each, needed)]
+    flat = [each for each in beside.leaders if each.rows is None]
+    free = [each for each in flat if beside.may_join(each, needed)]
     loops = _loops(view, name, free)
     grid = next(iter([e for e in free if e.small is small] or free), None)
     choices = ["alone"]
@@ -96,7 +106,7 @@ def joined(s: Schedule, name: str, beside: Beside, small: bool) -> bool:
     return leader is not None
 
 
-def _all_computed(s: Schedule) -> bool:
+def all_computed(s: Schedule) -> bool:
     """True without scans and externs, through which one kernel may need another unseen here."""
     return not any(isinstance(stage.op, (ScanOp, ExternOp)) for stage in s.plan.stages)
 
@@ -135,7 +145,7 @@ def _joins(s: Schedule, name: str, leader: Leader) -> bool:
     try:
         trial = s.copy(decided=False)
         _split(trial, name, leader.tile, loops=True)
-        _join(trial, name, leader.name, loops=True)
+        join(trial, name, leader.name, loops=True)
     except ScheduleError:
         return False
     return True
@@ -150,7 +160,8 @@ def _split(s: Schedule, name: str, tile: int, *, loops: bool) -> None:
         stage.bind(outer, "blockIdx.x")
 
 
-def _join(s: Schedule, name: str, leader: str, *, loops: bool) -> None:
+def join(s: Schedule, name: str, leader: str, *, loops: bool) -> None:
+    """Let a kernel run in the outermost loop of another, or in its launch."""
     if loops:
         s[name].compute_with(s[leader], s[leader].leaf_iter_vars[0])
     else:
@@ -160,4 +171,4 @@ def _join(s: Schedule, name: str, leader: str, *, loops: bool) -> None:
 def join_all(s: Schedule, beside: Beside) -> None:
     """Let the kernels run together that are to."""
     for name, leader, loops in beside.joins:
-        _join(s, name, leader, loops=loops)
+        join(s, name, leader, loops=loops)

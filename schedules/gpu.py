@@ -26,6 +26,7 @@ from tedsl.schedules.choices import flip, pick
 from tedsl.schedules.gpu_contract import contract
 from tedsl.schedules.gpu_folds import few, fold_few, reduce_columns, reduce_whole
 from tedsl.schedules.gpu_last import finish_last, one_launch
+from tedsl.schedules.gpu_pairs import fold_of_pairs, fold_pairs, pairs
 from tedsl.schedules.gpu_rows import reduce_rows
 from tedsl.schedules.gpu_split import few_parts, split_few
 from tedsl.schedules.gpu_tiles import PROCESSORS, bind_all, pick_warps
@@ -52,6 +53,8 @@ def schedule_group(s: Schedule, group: Group, target: Target, beside: Beside) ->
         reduce_whole(s, group)
     elif is_reduction(root):
         schedule_group(s, expose_epilogue(s, group), target, beside)
+    elif group.pairs:
+        fold_of_pairs(s, group)
     elif (parts := few_parts(s, view, group)) > 1:
         partial = split_few(s, group, parts)
         partial.apart = one_launch(s, group.root)
@@ -63,11 +66,13 @@ def schedule_group(s: Schedule, group: Group, target: Target, beside: Beside) ->
         contract(s, group, target)
     elif group.rows is None:
         pointwise(s, s[group.root], root, beside)
+    elif (sides := pairs(view, group)) is not None:
+        fold_pairs(s, group, sides)
     elif same_axes(group.rows, root.axes) and crossed_row(view, group) is not None:
         rule = fold_few if few(view, group) else reduce_columns
         rule(s, group)
     else:
-        reduce_rows(s, group)
+        reduce_rows(s, group, beside)
 
 
 def pointwise(s: Schedule, stage: Stage, op: ComputeOp, beside: Beside) -> None:

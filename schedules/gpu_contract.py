@@ -267,7 +267,7 @@ def _tile_sizes(
         if joined and n is not None:
             bn = _little_idle(n, bn)
         if m is not None and n is not None:
-            bm, bn = _busy(batch, m, n, min(bm, most[0]), min(bn, most[1]), joined)
+            bm, bn = busy(batch, m, n, min(bm, most[0]), min(bn, most[1]), joined)
     choices = (16, 32, 64, 128, 256)
     bm = pick(s, f"{stage.name}.bm", choices[:3] if thin(m, n, k) else choices, bm, most[0])
     bn = pick(s, f"{stage.name}.bn", choices[:3] if thin(m, n, k) else choices, bn, most[1])
@@ -308,7 +308,7 @@ def thin(*extents: int | None) -> bool:
     return any(extent is not None and extent < LEAST for extent in extents)
 
 
-def _busy(others: int, m: int, n: int, bm: int, bn: int, joined: bool) -> tuple[int, int]:
+def busy(others: int, m: int, n: int, bm: int, bn: int, joined: bool = False) -> tuple[int, int]:
     """Halve the longer side of a tile while there are fewer tiles than processors; `others` points
     of the axes that are not tiled have tiles of their own.  Of two alike it is the columns, or
     where axes are `joined` the rows, which are fetched lane by lane."""

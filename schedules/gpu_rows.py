@@ -20,15 +20,18 @@ from tedsl.schedules.analysis import (
     crossed_row,
     definitions,
     extent_of,
+    innermost,
     is_reduction,
     pow2_at_least,
     reduce_axes,
     shared_inputs,
     volume,
 )
+from tedsl.schedules.beside import Beside
 from tedsl.schedules.chains import chain_ends, follow, inline_between
 from tedsl.schedules.choices import flip, pick
 from tedsl.schedules.gpu_along import run_beside
+from tedsl.schedules.gpu_beside import lead_rows, rows_joined
 from tedsl.schedules.gpu_lanes import (
     ACCESS,
     Piece,
@@ -107,19 +110,20 @@ class _Rows:
     apart: Axis | None
 
 
-def reduce_rows(s: Schedule, group: Group) -> None:
+def reduce_rows(s: Schedule, group: Group, beside: Beside) -> None:
     """Rows of reductions and what reads them: whole rows in a tile, or a loop over pieces of
     them."""
     view = definitions(s)
+    if crossed_row(view, group) is None and rows_joined(s, group, beside):
+        return
     root = view[group.root]
     rows = tuple(group.rows or ())
     columns = tuple(a for a in root.axes if not among(a, rows))
     crossed = crossed_row(view, group)
     free = all(any_order(view[name]) for name in group.inner)
     shape = _shape(view, group, columns)
-    beside = tuple(group.beside)
     apart = rows[0] if group.apart else None
-    nest = _Rows(s[group.root], rows, columns, crossed, free, shape, beside, apart)
+    nest = _Rows(s[group.root], rows, columns, crossed, free, shape, tuple(group.beside), apart)
     length = shape.length
     fewest = 1 if crossed is None else CROSSED_ROWS[0]
     most = MAX_SINGLE if _single(view, group, columns) else MAX_TILE
@@ -130,7 +134,9 @@ def reduce_rows(s: Schedule, group: Group) -> None:
     limit = MAX_TILE if columns else LOOPED - 1
     held = length is None or length <= limit or not chain_ends(s, group)
     if whole and length is not None and flip(s, f"{group.root}.whole_row", held):
-        _whole_rows(s, group, nest, length)
+        each, place = _whole_rows(s, group, nest, length)
+        if crossed is None:
+            lead_rows(s, beside, group, each, place)
     else:
         _looped_rows(s, group, nest)
 
@@ -151,7 +157,7 @@ def _tile_of_rows(s: Schedule, nest: _Rows, elements: int | None, loaded: int) -
     """
     stage = nest.stage
     rows = [a for a in nest.rows if a is not nest.apart]
-    inner_row = nest.crossed if nest.crossed is not None else _innermost(rows)
+    inner_row = nest.crossed if nest.crossed is not None else innermost(rows)
     each = _rows_per_program(s, nest, inner_row, nest.shape if elements else None)
     outer, inner = stage.split(inner_row, factor=each)
     others = [a for a in nest.rows if a is not inner_row]
@@ -210,11 +216,6 @@ def _padded(axes: Sequence[Axis]) -> int | None:
     return total
 
 
-def _innermost(rows: Sequence[Axis]) -> Axis:
-    """The last row axis that has more than one row."""
-    return next((a for a in reversed(rows) if extent_of(a) != 1), rows[-1])
-
-
 def _rows_per_program(s: Schedule, nest: _Rows, row: Axis, shape: _Shape | None) -> int:
     """Enough short rows to fill a tile; where rows are neighbours in memory, a transaction."""
     extent, length = extent_of(row), None if shape is None else shape.length
@@ -229,8 +230,9 @@ def _rows_per_program(s: Schedule, nest: _Rows, row: Axis, shape: _Shape | None)
     return pick(s, f"{nest.stage.name}.rows", choices, pow2_at_least(default), most)
 
 
-def _whole_rows(s: Schedule, group: Group, nest: _Rows, length: int) -> None:
-    """All lanes of a row at once; what several stages read is loaded into registers first."""
+def _whole_rows(s: Schedule, group: Group, nest: _Rows, length: int) -> tuple[int, Axis]:
+    """All lanes of a row at once; what several stages read is loaded into registers first.
+    Returns the rows of a tile and the loop around it."""
     stage = nest.stage
     loaded = sum(_read_along(definitions(s), group, nest.columns))
     each, place = _tile_of_rows(s, nest, length, loaded)
@@ -248,6 +250,7 @@ def _whole_rows(s: Schedule, group: Group, nest: _Rows, length: int) -> None:
     elements = length * each
     chosen = pick_warps(s, stage, (1, 2, 4, 8, 16, 32), nest.shape.warps(elements), elements)
     stage.launch(num_warps=chosen)
+    return each, place
 
 
 def _looped_rows(s: Schedule, group: Group, nest: _Rows) -> None:

@@ -51,21 +51,26 @@ def test_gpu_schedules_agree_in_the_interpreter(tmp_path: Path) -> None:
 @pytest.mark.cpu
 def test_blur_compute_at(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    text = run("02_blur_compute_at.py", tmp_path, "--quick", "--out", "picture.png")
-    for place in ("at root", "inlined", "at each row", "at strips of 64 rows", "found by search"):
-        assert any(f" {place} " in row and " ms " in row for row in text.splitlines()), place
+    text = run("02_blur_compute_at.py", tmp_path, "--quick", "--out", "pictures")
+    rows = text.split("memory of rows")[1].splitlines()
+    places = ("at root", "inlined", "at each row", "at strips of 64 rows", "at tiles of 32 x 256")
+    for place in (*places, "default rules", "found by search", "NumPy"):
+        assert timed(place, rows), place
     assert "rows: float32[40, 256], local" in text
-    assert (tmp_path / "picture.png").stat().st_size > 10_000
+    assert (tmp_path / "pictures" / "02_blur.png").stat().st_size > 10_000
 
 
 @pytest.mark.cpu
 def test_from_tvm(tmp_path: Path) -> None:
-    text = run("11_from_tvm.py", tmp_path, "--quick")
+    text = run("11_from_tvm.py", tmp_path, "--quick", "--out", "pictures")
     assert text.count("agrees with NumPy") == 14, text
     for part in ("race", "give factor", "told apart", "is missing", '"llvm" is "cpu" here'):
         assert part in text.split("what is refused")[1], part
     assert "te.runtime.measure(lambda" in text.split("names that are gone")[1]
     assert "step 2, vectorize(G.y.inner): cpu, triton-interpret (a smaller copy)" in text
+    rows = text.split("vs blocked")[1].splitlines()
+    for name in ("blocked", "packed", "default rules", "search", "NumPy"):
+        assert timed(name, rows), name
 
 
 def timed(name: str, rows: list[str]) -> bool:

@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from lesson import bytes_of_numpy
+from lesson import asked_of_gpu, bytes_of_numpy
 from rich.console import Console
 from rich.table import Table
 
@@ -31,9 +31,10 @@ from tedsl.runtime.timing import compare, compare_cuda
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
 parser.add_argument(
     "--target",
-    choices=("cpu", "cuda", "triton-interpret"),
+    choices=("cpu", "cuda", "triton-interpret", "cuda:sm_80", "cuda:sm_90", "cuda:sm_100"),
     default="cpu",
-    help="triton-interpret: the GPU schedules in Triton's interpreter, no times",
+    help="triton-interpret: the GPU schedules in Triton's interpreter, no times; cuda:sm_90 and the"
+    " like: compiled, and not run",
 )
 parser.add_argument("--tokens", type=int, help="rows of both problems (256; 4096 on a GPU)")
 parser.add_argument("--trials", type=int, default=32, help="candidates of each search")
@@ -42,13 +43,13 @@ parser.add_argument("--quick", action="store_true", help="few tokens, short sear
 options = parser.parse_args()
 
 GPU = options.target != "cpu"
-MEASURED = options.target != "triton-interpret"  # the interpreter computes; its times say nothing
+MEASURED = options.target in ("cpu", "cuda")  # the interpreter computes; its times say nothing
 if options.quick or not MEASURED:
     options.trials, options.seconds = min(options.trials, 2), min(options.seconds, 5.0)
-DEFAULT_TOKENS = {"cpu": 256, "cuda": 4096, "triton-interpret": 16}[options.target]
+DEFAULT_TOKENS = {"cpu": 256, "triton-interpret": 16}.get(options.target, 4096)
 TOKENS: int = options.tokens or (min(DEFAULT_TOKENS, 32) if options.quick else DEFAULT_TOKENS)
 WIDTH, HIDDEN, VOCABULARY = 768, 3072, 50257
-DTYPE = "bfloat16" if options.target == "cuda" else "float32"
+DTYPE = "bfloat16" if options.target.startswith("cuda") else "float32"
 console = Console(highlight=False, markup=False, width=96)
 begin = time.perf_counter()
 
@@ -345,6 +346,9 @@ def report(
     in_torch: Callable[..., Any],
 ) -> str:
     """Check, measure and tabulate; returns the name of the fastest kernel."""
+    if options.target.startswith("cuda:"):
+        asked_of_gpu(f"{problem}, {TOKENS} tokens, {DTYPE}", kernels, options.target)
+        return "by hand"
     here = [to_target(array) for array in arrays]
     exact = [to_numpy(array) for array in here]
     wanted = in_numpy(*exact)

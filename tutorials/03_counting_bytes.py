@@ -211,10 +211,10 @@ turned.draw("03_transpose")
 remember(turned, "along rows", f"blocks of {blocks[1]} x {blocks[1]}")
 if turned:
     best = turned.fastest()
-    line, element = 64, 4
+    what, line, element = ("sector", 32, 4) if lesson.gpu else ("line", 64, 4)
     print(f"Equal counts; `{best}` is {turned.speedup(best):.2f}x as fast as along rows.")
-    print(f"A line of {line} bytes holds {line // element} numbers: the count assumes that all")
-    print("are used before the line is lost.  A schedule has to make that assumption true.")
+    print(f"A {what} of {line} bytes holds {line // element} numbers: the count assumes that all")
+    print(f"are used before the {what} is lost.  A schedule has to make that assumption true.")
 
 # %% 4. A gather: rows of a table, chosen by indices
 # The first layer of a language model: row `ids[t]` of a table, scaled, plus a position.  Unfused,

@@ -17,7 +17,7 @@ import importlib
 from typing import Any
 
 import numpy as np
-from lesson import Lesson, installed, table, title
+from lesson import Lesson, installed, table, title, to_torch
 
 import tedsl as te
 
@@ -180,8 +180,15 @@ whole.print()
 whole.draw("04_everything")
 if whole:
     print(f"In {PARTS} parts it is {whole.speedup(f'rfactor, {PARTS} parts'):.2f}x as fast as one")
-    print("thread: at most the number of cores, and less where one core can already take a good")
-    print("part of the bandwidth of the memory.")
+    if lesson.gpu:
+        print(
+            "thread, which is one program here: a hundredth of the device, waiting for each load."
+        )
+    else:
+        print(
+            "thread: at most the number of cores, and less where one core can already take a good"
+        )
+        print("part of the bandwidth of the memory.")
 
 # %% 3. Down columns: what is summed lies far apart
 # sum_k x[k, j]: with lanes along k, as above, each of them fetches a line of memory for 4 bytes.
@@ -266,27 +273,31 @@ if down:
     print(f"Turning the lanes gains {turned:.1f}x, parts another {parts:.2f}x.")
     if parts < 1.1:
         print(f"Parts gain little here: {ACROSS // WIDE} groups of columns already keep "
-              "all cores busy.")  # fmt: skip
+              f"{'the device' if lesson.gpu else 'all cores'} busy.")  # fmt: skip
 
 # %% What regrouping does to the result
 # Every schedule above computed the same sum in another order, and float32 rounds each time.  One
 # long chain rounds worst: late additions put a small number on a large sum.  Lanes and parts are
 # many short chains, so the fast schedules are the accurate ones too.  Against a sum in float64:
 title("4. how far off")
-if lesson.runs and lesson.target != "cuda":
+if lesson.runs:
     exact = float(np.square(values, dtype=np.float64).sum())
     regrouped = {
         "as written": te.create_schedule(everything),
         "one thread": single(everything),
         f"rfactor, {PARTS} parts": in_parts(everything),
     }
-    sums = {name: float(lesson.build(s)(values)) for name, s in regrouped.items()}
+    here = values
+    if lesson.target == "cuda":
+        del regrouped["as written"]
+        here = to_torch(values, "cuda")
+    sums = {name: float(lesson.build(s)(here)) for name, s in regrouped.items()}
     sums["NumPy, pairwise"] = float(np.square(values).sum())
     sums["one chain (np.cumsum)"] = float(np.cumsum(np.square(values))[-1])
     off = [(name, f"{abs(found / exact - 1):.1e}") for name, found in sums.items()]
     table("relative error of the sum", ("order", "error"), off)
 else:
-    print("on the CPU only")
+    print("nothing runs here, so nothing is off")
 
 # %% Exercises (solutions/04_reductions.py)
 # 1. The largest element of each row and where it is: a `te.comm_reducer` of pairs.  Give it lanes;

@@ -242,9 +242,11 @@ if result:
               f"{result.speedup(place):.2f}x as fast.")  # fmt: skip
     best = result.fastest()
     print(f"Fastest: {best}.")
-    print("An exponential counts as one operation above and costs as much as many: on a CPU the")
-    print("inlined prologue loses more than its count says.  On a GPU a block has 128 columns, so")
-    print("fewer blocks repeat it, and there the copy through memory may be the dearer one.")
+    print("An exponential counts as one operation above and costs as much as many: the inlined")
+    print("prologue loses more than its count says.")
+    if lesson.gpu:
+        print(f"Here {-(-COLUMNS // 128)} blocks repeat it, while the tensor cores wait for their")
+        print("operand: the copy through memory is the cheaper one, unless B has few columns.")
 
 # %% Exercises (solutions/06_epilogues_and_prologues.py)
 # 1. Begin with the schedule of the product and pull the epilogue in from the other side:

@@ -154,8 +154,8 @@ read.print()
 read.draw("08_two_sums")
 if read:
     print(f"Reading x once instead of twice: {read.speedup('by hand'):.2f}x.")
-    if (read.rows["default rules"].kernels or 0) > 1:
-        print("The rules leave the two apart: they join pointwise stages, not yet reductions.")
+    if read.rows["default rules"].kernels == 1:
+        print("The rules see by themselves that the two fold the same rows of one input.")
 
 # %% 3. One step of Adam on many tensors
 # For each tensor: new first moment, new second moment, new parameter.  Written as three results

@@ -204,11 +204,14 @@ def attention(
 
 
 def attention_numpy(q: Any, k: Any, v: Any, causal: bool = False) -> Any:
-    """The same in NumPy."""
-    scores = q @ k.transpose(0, 2, 1) * np.float32(DEPTH**-0.5)
-    if causal:
-        scores = np.where(np.tri(*scores.shape[1:], dtype=bool), scores, np.float32(-np.inf))
-    return softmax_numpy(scores.reshape(-1, scores.shape[-1])).reshape(scores.shape) @ v
+    """The same in NumPy, a head at a time: the scores of all would be gigabytes."""
+    results: list[Any] = []
+    for head, keys, values in zip(q, k, v, strict=True):
+        scores = head @ keys.T * np.float32(DEPTH**-0.5)
+        if causal:
+            scores[~np.tri(*scores.shape, dtype=bool)] = -np.inf
+        results.append(softmax_numpy(scores) @ values)
+    return np.stack(results)
 
 
 def attention_torch(q: Any, k: Any, v: Any, causal: bool = False) -> Any:

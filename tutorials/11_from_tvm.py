@@ -1,50 +1,56 @@
 """Tutorial 11: coming from TVM's tensor expressions, line by line.
 
-    python tutorials/11_from_tvm.py
+    python tutorials/11_from_tvm.py                   # CPU, a few seconds
+    python tutorials/11_from_tvm.py --target cuda     # an NVIDIA GPU and PyTorch
 
 TVM removed its tensor-expression schedules in v0.20.  A script written for them needs another
 import and other build and run lines; the lines between stay.  Each cell has TVM's line as a comment
 (`# tvm:`) where ours differs, and only there.  What cannot be said in TVM's way is refused with
 what to write instead: the last cells print such messages.  Every result is compared with NumPy.
+
+The same lines serve a GPU, where TVM wants other schedules: `blockIdx` is a program, `threadIdx`
+and `vectorize` are axes of the tile that it holds, and how threads share that tile is for the
+compiler to say.
 """
 
 # %% Imports.  One package: `te` holds what TVM spread over `tvm`, `te`, `topi` and `tir`.
 from __future__ import annotations
 
-import argparse
-import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from lesson import Lesson, check, title, to_torch
 
 # tvm: import tvm; from tvm import te
 import tedsl as te
 
-parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-parser.add_argument("--quick", action="store_true", help="as every tutorial; this one is quick")
-parser.parse_args()
-# tvm: tgt = "llvm"          ("cuda" is the same word here)
-target = "cpu"
-rng = np.random.default_rng(0)
-begin = time.perf_counter()
+lesson = Lesson.begin(__doc__)
+# tvm: tgt = "llvm", or "cuda"
+target = lesson.target  # "cpu", or "cuda"
+THREADS = 128 if lesson.gpu else 64
 
 
 def array(*shape: int) -> Any:
-    """Random float32.  A kernel takes NumPy arrays, PyTorch tensors, or anything with DLPack."""
-    # tvm: tvm.nd.array(np.random.uniform(size=shape).astype("float32"), tvm.cpu(0))
-    return rng.standard_normal(shape).astype("float32")
+    """Random float32, on the host."""
+    return lesson.normal(*shape)
 
 
-def title(text: str) -> None:
-    """A heading in the output."""
-    print(f"\n--- {text} {'-' * (90 - len(text))}")
+def here(array: Any) -> Any:
+    """The array where kernels want it.  They take NumPy arrays, PyTorch tensors, or anything with
+    DLPack."""
+    # tvm: tvm.nd.array(array, tvm.cpu(0)), tvm.nd.array(array, tvm.cuda(0))
+    return to_torch(array, "cuda") if target == "cuda" else array
 
 
-def close(got: Any, want: Any, what: str) -> None:
-    """Compare with NumPy."""
-    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
-    print(f"{what}: agrees with NumPy")
+def agrees(what: str, kernel: te.Kernel, want: Any, *inputs: Any) -> None:
+    """Run a kernel and compare with NumPy; where there is no GPU to run it, say what it asks."""
+    if lesson.runs:
+        check(what, kernel(*map(here, inputs)), want, 1e-4)
+        print(f"{what}: agrees with NumPy")
+        return
+    asked = ", ".join(f"{name} {info.registers}" for name, info in kernel.resources.items())
+    print(f"{what}: compiled for {target}; registers of a thread: {asked}")
 
 
 def refused(call: Callable[[], object]) -> None:
@@ -64,8 +70,10 @@ A = te.placeholder((n,), name="A")
 B = te.placeholder((n,), name="B")
 C = te.compute(A.shape, lambda i: A[i] + B[i], name="C")
 s = te.create_schedule(C.op)
-bx, tx = s[C].split(C.op.axis[0], factor=64)
-# On the CPU the grid is a parallel loop and the threads of a block are SIMD lanes.
+bx, tx = s[C].split(C.op.axis[0], factor=THREADS)
+# On the CPU the grid is a parallel loop and the threads of a block are SIMD lanes.  On a GPU the
+# grid is the grid; the block of THREADS elements is a tile, and how many threads hold it is a
+# launch option, 4 warps unless `s[C].launch(num_warps=...)` says otherwise.
 s[C].bind(bx, te.thread_axis("blockIdx.x"))
 s[C].bind(tx, te.thread_axis("threadIdx.x"))
 # tvm: print(tvm.lower(s, [A, B, C], simple_mode=True))
@@ -73,18 +81,22 @@ print(te.lower(s, [A, B, C], target, simple_mode=True))
 # tvm: fadd = tvm.build(s, [A, B, C], tgt, name="add")
 fadd = te.build(s, [A, B, C], target, name="add")
 a, b = array(1000), array(1000)
-# tvm: c = tvm.nd.array(np.zeros(1000, "float32"), dev); fadd(a, b, c); c.numpy()
-c = np.zeros(1000, "float32")
-fadd(a, b, c)
-close(c, a + b, "a list of arguments, results included")
+if lesson.runs:
+    # tvm: c = tvm.nd.array(np.zeros(1000, "float32"), dev); fadd(a, b, c); c.numpy()
+    c = here(np.zeros(1000, "float32"))
+    fadd(here(a), here(b), c)
+    check("a list of arguments", c, a + b, 1e-6)
+    print("a list of arguments, results included: agrees with NumPy")
 # Without the list a kernel takes the inputs and returns the results.
 add = te.build(s, target=target)
-close(add(a, b), a + b, "inputs in, results out")
+agrees("inputs in, results out", add, a + b, a, b)
 # tvm: print(fadd.get_source()); fadd.imported_modules[0].get_source()
 print(f"{len(add.source.splitlines())} lines of generated code in kernel.source")
 # tvm: fadd.time_evaluator(fadd.entry_name, dev, number=10)(a, b, c).mean
-stats = te.runtime.measure(lambda: add(a, b))
-print(f"te.runtime.measure: {stats.median * 1e6:.1f} us")
+if lesson.measured:
+    inputs = here(a), here(b)
+    clock = te.runtime.measure_cuda if lesson.gpu else te.runtime.measure
+    print(f"te.runtime.{clock.__name__}: {clock(lambda: add(*inputs)).median * 1e6:.1f} us")
 
 # %% Math functions and casts
 title("math functions")
@@ -95,7 +107,7 @@ E = te.compute((n,), lambda i: te.if_then_else(A[i] > 0, te.exp(-A[i]), 1.0), na
 F = te.compute((n,), lambda i: te.tanh(E[i]).astype("float64") * te.const(0.5, "float64"), name="F")
 s = te.create_schedule(F.op)
 s[E].compute_inline()
-close(te.build(s, target=target)(a), np.tanh(np.where(a > 0, np.exp(-a), 1)) / 2, "inlined")
+agrees("inlined", te.build(s, target=target), np.tanh(np.where(a > 0, np.exp(-a), 1)) / 2, a)
 
 # %% Reductions: serial, factored, across threads
 title("reductions")
@@ -109,7 +121,7 @@ ko, ki = s[R].split(R.op.reduce_axis[0], factor=16)
 xo, xi = s[R].split(R.op.axis[0], factor=32)
 s[R].bind(xo, te.thread_axis("blockIdx.x"))
 s[R].bind(xi, te.thread_axis("threadIdx.x"))
-close(te.build(s, target=target)(x), x.sum(1), "row sums")
+agrees("row sums", te.build(s, target=target), x.sum(1), x)
 
 # Across threads: TVM factors the reduction, binds what is left to threads, computes the factored
 # part inside and lets one thread store.  A block axis may be a reduction here, and its lanes are
@@ -124,14 +136,14 @@ s[R].bind(xi, te.thread_axis("threadIdx.y"))
 s[R].bind(ki, te.thread_axis("threadIdx.x"))
 # tvm: s[RF].compute_at(s[R], s[R].op.reduce_axis[0])
 # tvm: s[R].set_store_predicate(tx.var.equal(0))
-close(te.build(s, target=target)(x), x.sum(1), "row sums, lanes of a reduction")
+agrees("row sums, lanes of a reduction", te.build(s, target=target), x.sum(1), x)
 
 # Factored into partial sums that several programs make: as in TVM.
 s = te.create_schedule(R.op)
 ko, ki = s[R].split(R.op.reduce_axis[0], factor=16)
 RF = s.rfactor(R, ko)
 s[RF].parallel(s[RF].op.axis[0])
-close(te.build(s, target=target)(x), x.sum(1), "row sums of partial sums")
+agrees("row sums of partial sums", te.build(s, target=target), x.sum(1), x)
 
 # %% Reducers of tuples: argmax
 title("argmax")
@@ -154,26 +166,29 @@ s = te.create_schedule(T0.op)
 ko, ki = s[T0].split(T0.op.reduce_axis[0], factor=8)
 # The reducer is proved to combine in any order, so its loop may be vectorized.
 s[T0].vectorize(ki)
-place, value = te.build(s, target=target)(x)
-np.testing.assert_array_equal(place, x.argmax(1))
-close(value, x.max(1), "argmax")
+agrees("argmax", te.build(s, target=target), (x.argmax(1), x.max(1)), x)
 
 # %% Matrix product: blocks, vectors, packing, a write cache
 title("matrix product")
-M = N = K = 128
+M = N = K = lesson.size(cpu=512, cuda=2048, quick=128)
 P = te.placeholder((M, K), name="P")
 Q = te.placeholder((K, N), name="Q")
 k = te.reduce_axis((0, K), "k")
 G = te.compute((M, N), lambda x, y: te.sum(P[x, k] * Q[k, y], axis=k), name="G")
 p, q = array(M, K), array(K, N)
+kernels: dict[str, te.Kernel] = {}
 s = te.create_schedule(G)
 mo, no, mi, ni = s[G].tile(G.op.axis[0], G.op.axis[1], 32, 32)
 (kaxis,) = s[G].op.reduce_axis
 ko, ki = s[G].split(kaxis, factor=4)
 s[G].reorder(mo, no, ko, ki, mi, ni)
 s[G].vectorize(ni)
-s[G].parallel(mo)
-close(te.build(s, target=target)(p, q), p @ q, "blocked")
+if lesson.gpu:
+    # TVM binds mi and ni to threads, which a CPU has not; here both are axes of a tile.
+    s[G].vectorize(mi)
+s[G].parallel(s[G].fuse(mo, no) if lesson.gpu else mo)
+kernels["blocked"] = te.build(s, target=target)
+agrees("blocked", kernels["blocked"], p @ q, p, q)
 
 # Array packing: TVM writes the packed operand as a stage of its own.  So it may stand here; or the
 # layout of a cached copy is changed, and the definition stays a matrix product.
@@ -181,21 +196,35 @@ s = te.create_schedule(G)
 # tvm: packedQ = te.compute((N // 32, K, 32), lambda bigN, k, littleN: Q[k, bigN * 32 + littleN])
 packed = s.cache_read(Q, "global", [G])
 s[packed].transform_layout(lambda k, j: [j // 32, k, j % 32])
+# tvm: bigN, _, littleN = s[packedQ].op.axis; s[packedQ].vectorize(littleN)
+*panels, littleN = s[packed].leaf_iter_vars
+s[packed].vectorize(littleN)
+s[packed].parallel(s[packed].fuse(*panels))
 GG = s.cache_write(G, "global")
 mo, no, mi, ni = s[G].tile(G.op.axis[0], G.op.axis[1], 32, 32)
 s[GG].compute_at(s[G], no)
 mc, nc = s[GG].op.axis
 (kaxis,) = s[GG].op.reduce_axis
 ko, ki = s[GG].split(kaxis, factor=4)
-s[GG].reorder(ko, mc, ki, nc)
+s[GG].reorder(ko, *((ki, mc) if lesson.gpu else (mc, ki)), nc)
 s[GG].vectorize(nc)
 s[GG].unroll(ki)
-s[G].parallel(mo)
-close(te.build(s, target=target)(p, q), p @ q, "packed, with a write cache")
+if lesson.gpu:
+    for axis in (mi, ni, mc):
+        (s[GG] if axis is mc else s[G]).vectorize(axis)
+    s[G].bind(mo, te.thread_axis("blockIdx.y"))
+    s[G].bind(no, te.thread_axis("blockIdx.x"))
+else:
+    s[G].parallel(mo)
+kernels["packed"] = te.build(s, target=target)
+agrees("packed, with a write cache", kernels["packed"], p @ q, p, q)
 
-# On the GPU a program computes a tile, and what its threads do is the compiler's business: block
-# axes take the place of thread axes, shared memory and synchronization.
-# tvm: AA = s.cache_read(P, "shared", [GL]); s[AA].compute_at(s[GL], ko); ... threadIdx.x, .y
+# Thread blocks: a program computes a tile, and what its threads do is the compiler's business.
+# Block axes take the place of thread axes, of shared memory and of synchronization; a
+# multiply-accumulate over three of them is a product of tiles.  TVM's lines for the copies to
+# shared memory, of which every thread makes a part, have nothing in their place but `pipeline`.
+# tvm: AA = s.cache_read(P, "shared", [GL]); s[AA].compute_at(s[GL], ko)
+# tvm: ty, tx = s[AA].split(...); s[AA].bind(ty, thread_y); s[AA].bind(tx, thread_x); ... and for Q
 s = te.create_schedule(G)
 GL = s.cache_write(G, "local")
 mo, no, mi, ni = s[G].tile(*s[G].op.axis, 64, 64)
@@ -205,9 +234,36 @@ s[G].bind(mi, te.thread_axis("threadIdx.y"))
 s[G].bind(ni, te.thread_axis("threadIdx.x"))
 s[GL].compute_at(s[G], no)
 ko, ki = s[GL].split(s[GL].op.reduce_axis[0], factor=32)
+if lesson.gpu:
+    s[GL].vectorize(ki)
 s[GL].pipeline(ko, num_stages=3)
 print(te.lower(s, [P, Q, G], "cuda"))
-close(te.build(s, target=target)(p, q), p @ q, "the same schedule on the CPU")
+block = te.build(s, target=target)
+agrees("thread blocks, on either machine", block, p @ q, p, q)
+if lesson.gpu:  # a CPU computes the tile element by element: what its lanes are was not said
+    kernels["thread blocks"] = block
+
+# %% What these lines are worth, and what you get for none
+# The schedule is the part of a TVM script that took the longest to write.  `te.build(G)` without
+# one asks the rules, `te.autotune(G)` searches; both give schedules, which print as such lines.
+# TVM has its own search (`auto_scheduler`); its records do not carry over, your templates do: a
+# function of the schedule with `s.knob(name, choices)` where `cfg.define_knob` stood.
+kernels["default rules"] = te.build(G, target)
+# tvm: task = auto_scheduler.SearchTask(func=..., target=tgt); task.tune(...); task.apply_best(...)
+kernels |= lesson.search(G)
+compared = lesson.compare(
+    f"matrix product, {M} x {N} x {K} float32",
+    kernels,
+    [p, q],
+    lambda p, q: p @ q,
+    lambda p, q: p @ q,
+    base="blocked",
+    tolerance=1e-3,
+)
+compared.print("Gflop/s")
+compared.draw("11_matrix_product")
+title("the rules' schedule of the product")
+print(kernels["default rules"].schedule.as_python())
 
 # %% Convolution: padding, shared copies of both operands
 title("convolution")
@@ -242,15 +298,23 @@ s[conv].reorder(y, fo, xx, fi)
 s[conv].bind(fo, te.thread_axis("blockIdx.x"))
 s[conv].bind(fi, te.thread_axis("threadIdx.x"))
 s[L].compute_at(s[conv], fo)
+rc, ry, rx = s[L].op.reduce_axis
+_, lx, lf = s[L].op.axis
+s[L].reorder(ry, rx, rc, lx, lf)
 # A shared copy is made at a loop of the grid or of a reduction; threads are not named for it.
-# tvm: s[WW].compute_at(s[L], rx); ...; s[WW].bind(tx, thread_x)
-s[WW].compute_at(s[conv], fo)
+# tvm: ...; s[WW].bind(tx, thread_x)
+s[WW].compute_at(s[L], rx)
+if lesson.gpu:
+    # What a program holds is read as it is, so the loops over it are axes of its tile.
+    s[conv].vectorize(xx)
+    for axis in (rc, lx, lf):
+        s[L].vectorize(axis)
 want = np.zeros((size, size, filters), "float32")
 padded = np.pad(z, ((1, 1), (1, 1), (0, 0)))
 for dy in range(window):
     for dx in range(window):
         want += padded[dy : dy + size, dx : dx + size] @ w[dy, dx]
-close(te.build(s, target=target)(z, w), want, "convolution")
+agrees("convolution", te.build(s, target=target), want, z, w)
 
 # %% Softmax: five stages as they are written, or one pass
 title("softmax")
@@ -269,7 +333,7 @@ row = s[soft].op.axis[0]
 s[soft].bind(row, te.thread_axis("blockIdx.x"))
 s[total].compute_at(s[soft], row)
 ex = np.exp(x - x.max(1, keepdims=True))
-close(te.build(s, target=target)(x), ex / ex.sum(1, keepdims=True), "softmax")
+agrees("softmax", te.build(s, target=target), ex / ex.sum(1, keepdims=True), x)
 
 # %% Scans: a recurrence, as in TVM
 title("scan")
@@ -279,18 +343,23 @@ update = te.compute((n, m), lambda t, i: state[t - 1, i] + X[t, i], name="update
 sums = te.scan(first, update, state, inputs=[X], name="sums")
 assert isinstance(sums, te.Tensor)
 s = te.create_schedule(sums.op)
-close(te.build(s, target=target)(x), x.cumsum(0), "running sums")
+agrees("running sums", te.build(s, target=target), x.cumsum(0), x)
 
 # %% What the language cannot say: a function from outside
 title("extern")
 # tvm: te.extern((n, m), [X], lambda ins, outs: tvm.tir.call_packed("my.sort", ins[0], outs[0]))
+# The one function gets NumPy arrays; the other one, PyTorch tensors on the GPU and on its stream.
 rows: Any = te.extern(
-    (n, m), [X], lambda ins, outs: outs[0].__setitem__(..., np.sort(ins[0], axis=1)), name="rows"
+    (n, m),
+    [X],
+    lambda ins, outs: outs[0].__setitem__(..., np.sort(ins[0], axis=1)),
+    gpu=lambda ins, outs: outs[0].copy_(ins[0].sort(dim=1).values),
+    name="rows",
 )
 falling = te.compute((n, m), lambda i, j: rows[i, m - 1 - j], name="falling")
 s = te.create_schedule(falling.op)
 s[falling].parallel(falling.op.axis[0])
-close(te.build(s, target=target)(x), np.sort(x, 1)[:, ::-1], "a Python function, then a loop")
+agrees("a Python function, then a loop", te.build(s, target=target), np.sort(x, 1)[:, ::-1], x)
 
 # %% What is refused, and what to write instead
 title("what is refused")
@@ -332,4 +401,4 @@ print(checks)
 # 2. Write argmin as a reducer that may be split over several programs with `rfactor`.
 # 3. Schedule a reduction inside `te.checked()` and make a mistake.  What is printed, and what does
 #    the schedule look like after it?
-print(f"\n{time.perf_counter() - begin:.1f} s")
+lesson.done()

@@ -31,7 +31,7 @@ from rich.table import Table
 
 import tedsl as te
 from tedsl.packages import install
-from tedsl.runtime.timing import Stats, compare, compare_cuda, format_seconds
+from tedsl.runtime.timing import Stats, compare, compare_cuda, format_seconds, measure
 
 Arrays = Sequence[Any]
 Reference = Callable[..., Any]
@@ -140,6 +140,17 @@ def bytes_of_numpy(function: Reference, arrays: Arrays) -> int:
 
 
 # --- one comparison -------------------------------------------------------------------------
+
+
+def asked_of_gpu(heading: str, kernels: Mapping[str, te.Kernel], target: str) -> None:
+    """A table of what each kernel, compiled for a GPU that need not be there, asks of it."""
+    lines: list[tuple[str, ...]] = []
+    for name, kernel in kernels.items():
+        for part, info in kernel.resources.items():
+            asked = (info.registers, info.stack, info.shared, info.num_warps)
+            lines.append((name, part, *map(str, asked)))
+    columns = ("schedule", "kernel", "registers", "spilled bytes", "shared bytes", "warps")
+    table(f"{heading}, compiled for {target}", columns, lines)
 
 
 @dataclass(frozen=True)
@@ -275,6 +286,9 @@ def bars(path: Path, heading: str, panels: Sequence[Panel]) -> None:
 NUMPY, TORCH = "NumPy", "PyTorch eager"
 NUMPY_ELSEWHERE = "NumPy (on the CPU)"
 PEERS = (NUMPY, TORCH, NUMPY_ELSEWHERE)
+QUICK_ENOUGH = 1.0
+"""Seconds up to which NumPy is timed again beside a GPU, and not only while it makes the results
+that all others are compared with."""
 
 
 @dataclass
@@ -332,9 +346,13 @@ class Lesson:
         return cpu if self.target == "cpu" else cuda
 
     def normal(self, *shape: int, dtype: str = "float32", scale: float = 1.0) -> Any:
-        """Random numbers, as a NumPy array of that dtype (rounded from float32)."""
+        """Random numbers, as a NumPy array of that dtype (rounded from float32); zeros that take no
+        memory where nothing runs."""
+        wanted = ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype
+        if not self.runs:
+            return np.broadcast_to(np.zeros((), wanted), shape)
         drawn = self.random.standard_normal(shape, dtype=np.float32) * np.float32(scale)
-        return drawn.astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
+        return drawn.astype(wanted)
 
     def build(self, computed: te.Schedule | te.Tensor | Sequence[te.Tensor]) -> te.Kernel:
         """A kernel for the target: of a schedule, or of tensors by the default rules."""
@@ -370,6 +388,7 @@ class Lesson:
         tolerance: float | None = None,
         repeats: int | None = None,
         count: bool = False,
+        others: Mapping[str, Reference] | None = None,
     ) -> Comparison:
         """Check every kernel against NumPy, then time all in turn.
 
@@ -387,18 +406,19 @@ class Lesson:
             tolerance: what rounding may do; by default that of the narrowest input.
             repeats: samples of each.
             count: count the bytes of NumPy's ufuncs as well.
+            others: more peers that take NumPy arrays, by name: checked and timed on the CPU.
 
         Raises:
             AssertionError: a candidate disagrees with NumPy.
         """
         if not self.runs:
-            self._compiled(heading, kernels)
+            asked_of_gpu(heading, kernels, self.target)
             return Comparison(heading, {}, base, 1, 1, self.pictures)
         names = [str(array.dtype) for array in arrays]
         allowed = tolerance or max(TOLERANCE.get(name, 0.0) for name in names)
         here = [to_torch(a, "cuda") if self.target == "cuda" else a for a in arrays]
         exact = [wide(array) for array in arrays]
-        wanted = numpy(*exact)
+        wanted, alone = _clocked(numpy, exact)
         calls: dict[str, Callable[[], object]] = {}
         for name, kernel in kernels.items():
             results = kernel(*here)
@@ -407,13 +427,12 @@ class Lesson:
         if not self.measured:
             print(f"{heading}: {', '.join(kernels)} agree with NumPy")
             return Comparison(heading, {}, base, 1, 1, self.pictures)
-        alone = self._peers(calls, arrays, exact, wanted, numpy, torch, allowed)
-        many = repeats or (5 if self.quick else 50 if self.gpu else 40)
-        timed = (compare_cuda if self.gpu else compare)(calls, repeats=many, max_seconds=5.0)
-        rows = {name: _row(name, stats, kernels) for name, stats in {**timed, **alone}.items()}
+        self._peers(calls, arrays, exact, wanted, torch, others or {}, allowed)
+        timed = self._time(calls, numpy, exact, alone, repeats)
+        rows = {name: _row(name, stats, kernels) for name, stats in timed.items()}
         if count:
-            peer = NUMPY_ELSEWHERE if self.gpu else NUMPY
-            rows[peer] = replace(rows[peer], nbytes=bytes_of_numpy(numpy, exact))
+            where = NUMPY_ELSEWHERE if self.gpu else NUMPY
+            rows[where] = replace(rows[where], nbytes=bytes_of_numpy(numpy, exact))
         costs = [kernel.explain() for kernel in kernels.values()]
         flops = min(cost.flops for cost in costs)
         return Comparison(heading, rows, base, costs[0].least_bytes, flops, self.pictures)
@@ -424,33 +443,48 @@ class Lesson:
         arrays: Arrays,
         exact: Arrays,
         wanted: Any,
-        numpy: Reference,
         torch: Reference | None,
+        others: Mapping[str, Reference],
         allowed: float,
-    ) -> dict[str, Stats]:
-        """Add PyTorch, checked, and NumPy to what is timed; on a GPU NumPy is timed here, alone."""
+    ) -> None:
+        """Add to what is timed the peers that are there and agree."""
+        for name, peer in ({} if self.gpu else others).items():
+            check(name, peer(*exact), wanted, allowed)
+            calls[name] = lambda peer=peer: peer(*exact)
         if torch is not None and installed("torch"):
             there = [to_torch(a, "cuda" if self.gpu else "cpu") for a in arrays]
             check(TORCH, torch(*there), wanted, allowed)
             calls[TORCH] = lambda: torch(*there)
-        if self.gpu:
-            return compare({NUMPY_ELSEWHERE: lambda: numpy(*exact)}, repeats=3, warmup=0)
-        calls[NUMPY] = lambda: numpy(*exact)
-        return {}
 
-    def _compiled(self, heading: str, kernels: Mapping[str, te.Kernel]) -> None:
-        """What each kernel asks of the GPU."""
-        lines: list[tuple[str, ...]] = []
-        for name, kernel in kernels.items():
-            for part, info in kernel.resources.items():
-                asked = (info.registers, info.stack, info.shared, info.num_warps)
-                lines.append((name, part, *map(str, asked)))
-        columns = ("schedule", "kernel", "registers", "spilled bytes", "shared bytes", "warps")
-        table(f"{heading}, compiled for {self.target}", columns, lines)
+    def _time(
+        self,
+        calls: Mapping[str, Callable[[], object]],
+        numpy: Reference,
+        exact: Arrays,
+        alone: Stats,
+        repeats: int | None,
+    ) -> dict[str, Stats]:
+        """Time all in turn.  NumPy beside a GPU has the time `alone` of its one call for the check,
+        or is timed by itself where that is quick."""
+        many = repeats or (5 if self.quick else 50 if self.gpu else 40)
+        if not self.gpu:
+            everything = {**calls, NUMPY: lambda: numpy(*exact)}
+            return compare(everything, repeats=many, max_seconds=5.0)
+        if alone.median < QUICK_ENOUGH:
+            alone = measure(lambda: numpy(*exact), repeats=3, warmup=0)
+        timed = compare_cuda(calls, repeats=many, max_seconds=5.0)
+        return {**timed, NUMPY_ELSEWHERE: alone}
 
     def done(self) -> None:
         """The closing line."""
         title(f"done in {time.perf_counter() - self.began:.0f} s")
+
+
+def _clocked(function: Reference, arrays: Arrays) -> tuple[Any, Stats]:
+    """What a function returns, and how long this one call took."""
+    begin = time.perf_counter()
+    found = function(*arrays)
+    return found, Stats((time.perf_counter() - begin,))
 
 
 def _row(name: str, stats: Stats, kernels: Mapping[str, te.Kernel]) -> Row:

@@ -111,9 +111,25 @@ print(f"exercise 2: {held[0]} bytes of a strip, {held[1]} of the rows in the win
 assert held[1] < held[0]
 
 # %% 3. Where may `rows` stand?
-# `legal_places` says it without trying: root, and every loop of the stage that reads it.
+# `legal_places` says it without trying: root, and every loop of the stage that reads it.  All of
+# these are schedules; a GPU can carry out none of them, since at each `rows` is a tile in registers
+# of which the reader wants parts: neighbours at a shift.  At root it is memory.
 s = te.create_schedule(blur)
 s[blur].split(blur.op.axis[0], factor=10)
 places = [f"{stage.name}.{axis.name}" for stage, axis in s[rows].legal_places()]
 print("exercise 3:", ", ".join(places))
 assert places == ["blur.y.outer", "blur.y.inner", "blur.x"]
+for place in range(len(places)):
+    s = te.create_schedule(blur)
+    s[blur].split(blur.op.axis[0], factor=10)
+    stage, axis = s[rows].legal_places()[place]
+    s[rows].compute_at(stage, axis)
+    te.lower(s, target="cpu")
+    try:
+        te.lower(s, target="cuda:sm_90")
+    except te.TedslError as error:
+        print(f"at {places[place]}, on a GPU: {str(error).splitlines()[0]}")
+    else:
+        raise SystemExit(f"a GPU was expected to refuse {places[place]}")
+te.lower(te.create_schedule(blur), target="cuda:sm_90")
+print("at root, on a GPU: two kernels")
