@@ -62,8 +62,9 @@ def contract(s: Schedule, group: Group, target: Target) -> None:
     others = [a for a in root.axes if not among(a, (*rows, *columns))]
     m, n, k = volume(rows), volume(columns), volume(shape.folded)
     kernel = [group.root, *group.inner, *([] if staged is None else [s[staged].name])]
-    sums = len(inner) * (2 if by_steps(shape) and not older else 1)
-    half = older or sums > 1 or _reads_tiles(view, kernel, root, (rows, columns))
+    # The sums of a step are beside the results; two small programs multiply and add in turn.
+    half = older or len(inner) > 1 or by_steps(shape)
+    half = half or _reads_tiles(view, kernel, root, (rows, columns))
     extents = volume(others) or 1, m, n, k
     product = None if joined or older else _product(stage, extents, shape, len(inner))
     bm, bn, bk = _tile_sizes(s, stage, extents, shape, half, product, bool(joined))
@@ -99,7 +100,7 @@ def contract(s: Schedule, group: Group, target: Target) -> None:
     # Masks and offsets of lanes that cross rows are held in registers, beside the results.
     most = 128 if older else 256
     most = 64 if joined and older else most
-    warps = 8 if bm * bn * sums >= 128 * most else 4
+    warps = 8 if bm * bn * len(inner) >= 128 * most else 4
     each = 1 if thin(m, n, k) else 8
     chosen = pick_warps(s, stage, (1, 2, 4, 8), warps, bm * bn // each)
     stage.launch(num_warps=chosen, num_stages=stages)

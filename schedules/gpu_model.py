@@ -32,6 +32,9 @@ MEMORY = 19
 STORED = 32
 # What one multiprocessor gets of the memory's bytes where others are idle.
 ALONE = 30
+# Additions per clock, and clocks until a program that waits for its products has the next ones.
+ADDED = 128
+WAIT = 150
 # Units that take 16 rows at a time are slower, and wait for each step.
 FEW_ROWS = 1.7
 # Clocks: to fill the pipeline, to turn to the next step, to launch a second kernel.
@@ -44,7 +47,7 @@ LAUNCH = 3500
 class Product:
     """Extents of a product, bytes of an element of its operands and of its result, how many such
     results a program holds at once, and the most elements of a tile of them.  `by_steps`: each
-    step is added up by itself first, so that a program holds twice as many."""
+    step is added up by itself first, and a program waits for that before it multiplies the next."""
 
     batch: int
     m: int
@@ -63,7 +66,7 @@ class Product:
 
     def shares(self, bm: int, bn: int) -> bool:
         """True when two programs with such tiles share a multiprocessor."""
-        return bm * bn * self.held * (2 if self.by_steps else 1) <= TWO_FIT
+        return bm * bn * self.held <= TWO_FIT
 
 
 def tiles(p: Product) -> Iterator[tuple[int, int]]:
@@ -83,6 +86,8 @@ def clocks(p: Product, bm: int, bn: int) -> float:
     each = -(-count // PROCESSORS)
     multiplied = bm * bn * LINE * p.held / OPERATIONS
     multiplied *= FEW_ROWS if bm < 64 else 1
+    if p.by_steps and not p.shares(bm, bn):  # else another program multiplies meanwhile
+        multiplied += bm * bn * p.held / ADDED + WAIT
     turn = TURN * FEW_ROWS if bm < 64 else TURN
     fetched = (bm + p.held * bn) * LINE / CACHED
     body = -(-p.k // p.step) * max(multiplied, fetched, turn)

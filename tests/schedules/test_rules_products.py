@@ -178,13 +178,30 @@ def test_the_best_tile_fits_and_none_is_quicker(m: int, n: int) -> None:
     assert clocks(asked, bm, bn) == min(clocks(asked, *tile) for tile in tiles(asked))
 
 
-def test_8_bits_take_half_the_steps_and_twice_the_registers() -> None:
+def test_8_bits_take_half_the_steps_and_wait_for_each_where_a_program_is_alone() -> None:
     half, eight = Product(1, 4096, 4096, 4096), Product(1, 4096, 4096, 8192, nbytes=1)
     assert (half.step, eight.step) == (64, 128)
     assert clocks(half, 128, 256) == clocks(eight, 128, 256)
     by_steps = Product(1, 4096, 4096, 8192, nbytes=1, by_steps=True)
-    assert eight.shares(128, 128) and not by_steps.shares(128, 128)
-    assert by_steps.shares(64, 128)
+    assert clocks(by_steps, 256, 128) > clocks(eight, 256, 128)
+    assert by_steps.shares(128, 128)
+    assert clocks(by_steps, 128, 128) == clocks(eight, 128, 128)
+
+
+@pytest.mark.ptxas
+@pytest.mark.parametrize("shape", [(4096, 4096, 4096), (1000, 8192, 8192), (2047, 8191, 1024)])
+def test_two_programs_that_add_up_steps_of_8_bits_fit_one_processor(
+    shape: tuple[int, int, int],
+) -> None:
+    """While one adds up a step, the other multiplies."""
+    m, n, k = shape
+    kind = "float8_e4m3fn"
+    a, b = te.placeholder((m, k), kind, name="a"), te.placeholder((n, k), kind, name="b")
+    scales = te.placeholder((m,), name="sa"), te.placeholder((n,), name="sb")
+    (info,) = compile_offline(program(te.nn.scaled_matmul(a, b, *scales)), "sm_90")
+    assert info.stack == 0 and info.num_warps == 4
+    assert info.registers is not None and 2 * 32 * info.num_warps * info.registers <= 1 << 16
+    assert 2 * (info.shared + 1024) <= 228 << 10
 
 
 def test_the_last_wave_counts_in_full() -> None:
