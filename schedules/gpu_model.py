@@ -37,6 +37,8 @@ ADDED = 128
 WAIT = 150
 # Units that take 16 rows at a time are slower, and wait for each step.
 FEW_ROWS = 1.7
+# Steps of a fold from which deeper ones still overlap.
+DEEP = 16
 # Clocks: to fill the pipeline, to turn to the next step, to launch a second kernel.
 START = 2000
 TURN = 300
@@ -80,17 +82,32 @@ def tiles(p: Product) -> Iterator[tuple[int, int]]:
                 yield bm, bn
 
 
-def clocks(p: Product, bm: int, bn: int) -> float:
-    """The time of a product in tiles of `bm` by `bn`."""
-    count = p.batch * -(-p.m // bm) * -(-p.n // bn)
-    each = -(-count // PROCESSORS)
+def depth(p: Product, bm: int, bn: int) -> int:
+    """How much of the folded axis a step multiplies: of 16 bits twice as much where that is all of
+    it, so that everything is fetched at once, or where a step would be shorter than its turn."""
+    if p.nbytes != 2 or bm < 64 or not p.shares(bm, bn):
+        return p.step
+    whole = p.step < p.k <= 2 * p.step
+    short = _turned(p, bm, bn) <= TURN and p.k >= DEEP * p.step
+    return 2 * p.step if whole or short else p.step
+
+
+def _turned(p: Product, bm: int, bn: int) -> float:
+    """The time of a step of 128 bytes, but for the turn to the next."""
     multiplied = bm * bn * LINE * p.held / OPERATIONS
     multiplied *= FEW_ROWS if bm < 64 else 1
     if p.by_steps and not p.shares(bm, bn):  # else another program multiplies meanwhile
         multiplied += bm * bn * p.held / ADDED + WAIT
+    return max(multiplied, (bm + p.held * bn) * LINE / CACHED)
+
+
+def clocks(p: Product, bm: int, bn: int) -> float:
+    """The time of a product in tiles of `bm` by `bn`."""
+    count = p.batch * -(-p.m // bm) * -(-p.n // bn)
+    each = -(-count // PROCESSORS)
     turn = TURN * FEW_ROWS if bm < 64 else TURN
-    fetched = (bm + p.held * bn) * LINE / CACHED
-    body = -(-p.k // p.step) * max(multiplied, fetched, turn)
+    deep = depth(p, bm, bn)
+    body = -(-p.k // deep) * max(deep // p.step * _turned(p, bm, bn), turn)
     end = bm * bn * p.stored / STORED
     time = START + each * (body + (0 if p.shares(bm, bn) else end / 2)) + end
     operands = p.batch * p.k * (p.m + p.held * p.n) * p.nbytes
@@ -100,8 +117,9 @@ def clocks(p: Product, bm: int, bn: int) -> float:
 
 
 def best_tile(p: Product) -> tuple[int, int]:
-    """The rows and columns of the quickest tile; of equal ones the largest."""
-    return min(tiles(p), key=lambda tile: (clocks(p, *tile), -tile[0] * tile[1]))
+    """The rows and columns of the quickest tile; of equal ones the largest, then the one that
+    fetches least."""
+    return min(tiles(p), key=lambda tile: (clocks(p, *tile), -tile[0] * tile[1], sum(tile)))
 
 
 def in_parts(p: Product, parts: int) -> float:
@@ -114,11 +132,12 @@ def in_parts(p: Product, parts: int) -> float:
     return clocks(part, *best_tile(part)) + LAUNCH + passed
 
 
-def ahead(p: Product, bm: int, bn: int, shared: int, stays: bool) -> int:
-    """Steps to fetch ahead: what fits beside a second program where there is one, and beside the
-    result of the tile before where the program `stays` for the next."""
+def ahead(p: Product, bm: int, bn: int, shared: int, stays: bool, bk: int | None = None) -> int:
+    """Steps of `bk` to fetch ahead: what fits beside a second program where there is one, and
+    beside the result of the tile before where the program `stays` for the next."""
     count = p.batch * -(-p.m // bm) * -(-p.n // bn)
     alone = not p.shares(bm, bn) or count <= PROCESSORS
     room = shared if alone else shared // 2
     room -= bm * bn * p.stored if stays else 0
-    return max(2, min(5, room // (LINE * (bm + p.held * bn))))
+    step = (bk or p.step) * p.nbytes * (bm + p.held * bn)
+    return max(2, min(5, room // step))
