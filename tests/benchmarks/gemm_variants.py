@@ -1,6 +1,7 @@
 """Candidate schedules of matrix products by name, each timed in turn with PyTorch.
 
     python tests/benchmarks/gemm_variants.py --out FOLDER --seconds 240
+    python tests/benchmarks/gemm_variants.py --out FOLDER --only float8 int8 8192x8192x128
 
 A candidate is the default rules with some knobs decided.  Each is built and checked in a process of
 its own that may hang or die; one at a time has the device.  Prints a table and writes
@@ -360,7 +361,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--out", type=Path, required=True, help="folder for gemm_variants.json")
     parser.add_argument("--seconds", type=float, default=240.0, help="end after so long")
-    parser.add_argument("--only", default="", help="candidates whose name contains this")
+    parser.add_argument("--only", nargs="+", default=[""], help="names that contain one of these")
     parser.add_argument("--jobs", type=int, default=0, help="child processes at a time")
     options = parser.parse_args()
     found: list[Row] = []
@@ -379,7 +380,8 @@ def main() -> None:
         measure=20.0,
         seconds=options.seconds,
     )
-    names = [load.name for load in workloads() if options.only in load.name]
+    every = [load.name for load in workloads()]
+    names = [name for name in every if any(part in name for part in options.only)]
     left = Runner(plan, add).run(names)
     order = {name: place for place, name in enumerate(names)}
     sys.stdout.write(table(sorted(found, key=lambda row: order[row["name"]])) + "\n")

@@ -226,6 +226,15 @@ def test_the_last_wave_counts_in_full() -> None:
     assert clocks(more, 128, 256) > 1.8 * clocks(one, 128, 256)
 
 
+@pytest.mark.parametrize("k", [1024, 1100])
+def test_deeper_steps_give_the_same_numbers(k: int) -> None:
+    case = RuleCase("deep", lambda: matmul(70, 40, k, B))
+    schedule = interpreted(case, "cuda", {"matmul.parts": 1})
+    (deep,) = (knob.chosen for knob in schedule.knobs if knob.name == "matmul.bk")
+    assert deep == 128
+    compiled(case, "triton-interpret", {"matmul.parts": 1})
+
+
 # Shallow folds ----------------------------------------------------------------------------------
 
 
