@@ -97,14 +97,21 @@ def contract(s: Schedule, group: Group, target: Target) -> None:
     join(s[inner[0]], mapping, joined)
     for name in inner:
         contract_inner(s, s[name], stage, place, bk, stages, older)
-    # Masks and offsets of lanes that cross rows are held in registers, beside the results.  A
-    # program that stays by itself has two groups of four warps for a tile.
-    most = 128 if older or (whole and stays == 1) else 256
+    # Masks and offsets of lanes that cross rows are held in registers, beside the results.
+    most = 128 if older or _by_itself(product, (bm, bn), whole, stays) else 256
     most = 64 if joined and older else most
     warps = 8 if bm * bn * len(inner) >= 128 * most else 4
     each = 1 if thin(m, n, k) else 8
     chosen = pick_warps(s, stage, (1, 2, 4, 8), warps, bm * bn // each)
     stage.launch(num_warps=chosen, num_stages=stages)
+
+
+def _by_itself(product: Product | None, tile: tuple[int, int], whole: bool, stays: int) -> bool:
+    """True when a program waits for its products, and no other multiplies meanwhile: it has two
+    groups of four warps for a tile that one could hold."""
+    if product is None:
+        return False
+    return stays == 1 if whole else product.by_steps and product.alone(*tile)
 
 
 def _steps_ahead(

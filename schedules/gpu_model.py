@@ -70,6 +70,14 @@ class Product:
         """True when two programs with such tiles share a multiprocessor."""
         return bm * bn * self.held <= TWO_FIT
 
+    def count(self, bm: int, bn: int) -> int:
+        """How many such tiles there are."""
+        return self.batch * -(-self.m // bm) * -(-self.n // bn)
+
+    def alone(self, bm: int, bn: int) -> bool:
+        """True when a program with such a tile has a multiprocessor to itself."""
+        return not self.shares(bm, bn) or self.count(bm, bn) <= PROCESSORS
+
 
 def tiles(p: Product) -> Iterator[tuple[int, int]]:
     """Rows and columns of the tiles that fit: no side far beyond the product's, no few rows or
@@ -96,14 +104,14 @@ def _turned(p: Product, bm: int, bn: int) -> float:
     """The time of a step of 128 bytes, but for the turn to the next."""
     multiplied = bm * bn * LINE * p.held / OPERATIONS
     multiplied *= FEW_ROWS if bm < 64 else 1
-    if p.by_steps and not p.shares(bm, bn):  # else another program multiplies meanwhile
+    if p.by_steps and p.alone(bm, bn):  # else another program multiplies meanwhile
         multiplied += bm * bn * p.held / ADDED + WAIT
     return max(multiplied, (bm + p.held * bn) * LINE / CACHED)
 
 
 def clocks(p: Product, bm: int, bn: int) -> float:
     """The time of a product in tiles of `bm` by `bn`."""
-    count = p.batch * -(-p.m // bm) * -(-p.n // bn)
+    count = p.count(bm, bn)
     each = -(-count // PROCESSORS)
     turn = TURN * FEW_ROWS if bm < 64 else TURN
     deep = depth(p, bm, bn)
@@ -135,9 +143,7 @@ def in_parts(p: Product, parts: int) -> float:
 def ahead(p: Product, bm: int, bn: int, shared: int, stays: bool, bk: int | None = None) -> int:
     """Steps of `bk` to fetch ahead: what fits beside a second program where there is one, and
     beside the result of the tile before where the program `stays` for the next."""
-    count = p.batch * -(-p.m // bm) * -(-p.n // bn)
-    alone = not p.shares(bm, bn) or count <= PROCESSORS
-    room = shared if alone else shared // 2
+    room = shared if p.alone(bm, bn) else shared // 2
     room -= bm * bn * p.stored if stays else 0
     step = (bk or p.step) * p.nbytes * (bm + p.held * bn)
     return max(2, min(5, room // step))

@@ -206,6 +206,18 @@ def test_two_programs_that_add_up_steps_of_8_bits_fit_one_processor(
     assert 2 * (info.shared + 1024) <= 228 << 10
 
 
+@pytest.mark.parametrize(("rows", "warps"), [(1000, 8), (4096, 4)])
+def test_a_program_that_waits_by_itself_has_eight_warps(rows: int, warps: int) -> None:
+    """64 tiles of 128 by 128 leave each a processor to itself; where two share one, they take
+    turns."""
+    named = ((rows, "a"), (1024, "b"))
+    a, b = (te.placeholder((n, 2048), "float8_e4m3fn", name=name) for n, name in named)
+    made = te.nn.scaled_matmul(a, b, name="out")
+    stage = schedule_for(made, HOPPER, {"out.bm": 128, "out.bn": 128})["out"]
+    assert stage.plan.launch.num_warps == warps
+    assert Product(1, rows, 1024, 2048, nbytes=1).alone(128, 128) == (warps == 8)
+
+
 def test_equal_tiles_fetch_as_little_as_they_can() -> None:
     """A product that waits for its operands has a square tile."""
     part = Product(2, 4096, 64, 2048, stored=4, most=128 * 128)
