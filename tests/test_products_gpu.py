@@ -65,8 +65,8 @@ def test_products_of_8_bits(shape: tuple[int, int, int], kind: str) -> None:
     m, n, k = shape
     left, right = operands(m, 16, k)[0], operands(n, 16, k, 2)[0]
     given = [(4 * x.float()).to(getattr(torch, kind)) for x in (left, right)]
-    named = [te.placeholder(tuple(x.shape), kind, name=y) for x, y in zip(given, "ab", strict=True)]
-    kernel = te.build(te.nn.scaled_matmul(*named), "cuda")
+    a, b = te.placeholder((m, k), kind, name="a"), te.placeholder((n, k), kind, name="b")
+    kernel = te.build(te.nn.scaled_matmul(a, b), "cuda")
     near(kernel(*given), given[0].float() @ given[1].float().t(), 1e-2)
 
 
