@@ -28,7 +28,7 @@ from tedsl.schedules.analysis import (
 from tedsl.schedules.choices import flip, pick
 from tedsl.schedules.gpu_aligned import align_operands, rows_aligned
 from tedsl.schedules.gpu_joined import Sides, join, joined_axes, own_programs
-from tedsl.schedules.gpu_model import STEP, Product, best_tile
+from tedsl.schedules.gpu_model import STEP, Product, best_tile, depth
 from tedsl.schedules.gpu_model import ahead as fetched_ahead
 from tedsl.schedules.gpu_tiles import PROCESSORS, SHARED, bind_all, pick_warps
 from tedsl.schedules.loops import fused
@@ -41,6 +41,8 @@ from tedsl.target import Target
 LEAST = 16
 # Products that a program without matrix units holds at once.
 THIN_TILE = 8192
+# Bytes for an element of a vector that is fetched ahead with the operands, for three tiles.
+VECTORS = 3 * 4
 
 
 def contract(s: Schedule, group: Group, target: Target) -> None:
@@ -62,14 +64,16 @@ def contract(s: Schedule, group: Group, target: Target) -> None:
     others = [a for a in root.axes if not among(a, (*rows, *columns))]
     m, n, k = volume(rows), volume(columns), volume(shape.folded)
     kernel = [group.root, *group.inner, *([] if staged is None else [s[staged].name])]
-    sums = len(inner) * (2 if by_steps(shape) and not older else 1)
-    half = older or sums > 1 or _reads_tiles(view, kernel, root, (rows, columns))
+    # The sums of a step are beside the results: two small programs multiply and add in turn.
+    tiled = _reads_tiles(view, kernel, root, (rows, columns))
+    half = older or len(inner) > 1 or by_steps(shape) or tiled
     extents = volume(others) or 1, m, n, k
     product = None if joined or older else _product(stage, extents, shape, len(inner))
     bm, bn, bk = _tile_sizes(s, stage, extents, shape, half, product, bool(joined))
     ro, ri = stage.split(fused(stage, rows), factor=bm)
     co, ci = stage.split(fused(stage, columns), factor=bn)
-    stays = 0
+    turns, stays = _blocks(k, bk), 0
+    whole = product is not None and turns == 1 and not tiled
     if joined:
         place = own_programs(stage, others, co, ro, (ri, ci))
     else:
@@ -77,32 +81,58 @@ def contract(s: Schedule, group: Group, target: Target) -> None:
         stage.reorder(*order, ri, ci)
         # Where two programs fit, one's stores overlap the other's products anyway; and a tile that
         # the copy engine does not store is held in registers while the next one is loaded.
-        alone = product is None or not product.shares(bm, bn)
+        alone = product is None or not product.shares(bm, bn) or whole
         tiles = _tiles(volume(others), _blocks(m, bm), _blocks(n, bn))
         if not group.apart:
             stays = _programs_stay(s, stage, tiles, many and alone and staged is not None)
-        place = _grid(s, stage, order, stays, root.axes[0] if group.apart else None)
+        room = SHARED // max(stays, 1) - bm * bn * stage.op.outputs[0].dtype.nbytes
+        room -= VECTORS * (bm + bn) * len(_beside(view, kernel))
+        fitting = room // (bk * (bm + len(inner) * bn) * widest(shape)) if whole else 0
+        place = _grid(s, stage, order, stays, root.axes[0] if group.apart else None, fitting)
     stage.vectorize(ri)
     stage.vectorize(ci)
-    ahead, turns = 1 + SHARED // (bk * (bm + bn) * widest(shape)), _blocks(k, bk)
-    ahead = ahead if turns is None else min(ahead, turns)
-    deep = 3 if product is None else fetched_ahead(product, bm, bn, SHARED, stays > 0)
-    # Pieces so small leave room for one more, and for two programs on a processor.
-    if joined and _narrow(shape) and bk * (bm + bn) * widest(shape) <= SHARED // 9:
-        deep = 4
-    stages = pick(s, f"{stage.name}.stages", (1, 2, 3, 4, 5), deep, ahead)
+    stages = _steps_ahead(s, stage, product, shape, (bm, bn, bk), turns, (bool(joined), stays > 0))
     if staged is not None:
         s[staged].compute_at(stage, place)
     join(s[inner[0]], mapping, joined)
     for name in inner:
         contract_inner(s, s[name], stage, place, bk, stages, older)
     # Masks and offsets of lanes that cross rows are held in registers, beside the results.
-    most = 128 if older else 256
+    most = 128 if older or _by_itself(product, (bm, bn), whole, stays) else 256
     most = 64 if joined and older else most
-    warps = 8 if bm * bn * sums >= 128 * most else 4
+    warps = 8 if bm * bn * len(inner) >= 128 * most else 4
     each = 1 if thin(m, n, k) else 8
     chosen = pick_warps(s, stage, (1, 2, 4, 8), warps, bm * bn // each)
     stage.launch(num_warps=chosen, num_stages=stages)
+
+
+def _by_itself(product: Product | None, tile: tuple[int, int], whole: bool, stays: int) -> bool:
+    """True when a program waits for its products, and no other multiplies meanwhile: it has two
+    groups of four warps for a tile that one could hold."""
+    if product is None:
+        return False
+    return stays == 1 if whole else product.by_steps and product.alone(*tile)
+
+
+def _steps_ahead(
+    s: Schedule,
+    stage: Stage,
+    product: Product | None,
+    shape: Contraction,
+    tile: tuple[int, int, int],
+    turns: int | None,
+    how: tuple[bool, bool],
+) -> int:
+    """How many steps of the fold to fetch ahead, of a `tile` of rows, columns and depth, where
+    there are so many `turns`; `how` says whether axes are joined, and whether programs stay."""
+    (bm, bn, bk), (joined, stay) = tile, how
+    ahead = 1 + SHARED // (bk * (bm + bn) * widest(shape))
+    ahead = ahead if turns is None else min(ahead, turns)
+    deep = 3 if product is None else fetched_ahead(product, bm, bn, SHARED, stay, bk)
+    # Pieces so small leave room for one more, and for two programs on a processor.
+    if joined and _narrow(shape) and bk * (bm + bn) * widest(shape) <= SHARED // 9:
+        deep = 4
+    return pick(s, f"{stage.name}.stages", (1, 2, 3, 4, 5), deep, ahead)
 
 
 def _reads_tiles(
@@ -122,6 +152,13 @@ def _reads_tiles(
             ):
                 return True
     return False
+
+
+def _beside(view: View, kernel: Sequence[str]) -> set[Tensor]:
+    """What is read of memory by a kernel, but for what it folds."""
+    pointwise = [view[name] for name in kernel if not is_reduction(view[name])]
+    found = {read.tensor for op in pointwise for read in reads(*op.bodies)}
+    return {tensor for tensor in found if tensor.op.name not in kernel}
 
 
 def _joined(s: Schedule, group: Group) -> Sides:
@@ -216,9 +253,17 @@ def _blocks(extent: int | None, size: int) -> int | None:
     return None if extent is None else -(-extent // size)
 
 
-def _grid(s: Schedule, stage: Stage, order: Sequence[Axis], stays: int, apart: Axis | None) -> Axis:
+def _grid(
+    s: Schedule,
+    stage: Stage,
+    order: Sequence[Axis],
+    stays: int,
+    apart: Axis | None,
+    fitting: int,
+) -> Axis:
     """One tile per program, with the loop `apart` as a dimension of its own; or programs that stay
-    and take every n-th tile."""
+    and take every n-th tile.  They fetch ahead through the loop over the fold, or where a tile is
+    one step, the operands of the next tiles: as many as are `fitting`."""
     if not stays:
         return bind_all(stage, order, apart=apart)
     grid = stage.fuse(*order)
@@ -226,7 +271,9 @@ def _grid(s: Schedule, stage: Stage, order: Sequence[Axis], stays: int, apart: A
     leaves = [a for a in stage.leaf_iter_vars if a is not turn and a is not program]
     stage.reorder(program, turn, *leaves)
     stage.bind(program, "blockIdx.x")
-    if flip(s, f"{stage.name}.flatten", True):
+    if fitting > 1:
+        stage.pipeline(turn, num_stages=pick(s, f"{stage.name}.ahead", (1, 2, 3), 3, fitting))
+    elif flip(s, f"{stage.name}.flatten", True):
         stage.pipeline(turn, num_stages=1, flatten=True)
     return turn
 
@@ -258,6 +305,7 @@ def _tile_sizes(
     most = [1 << 8 if e is None else pow2_at_least(e) for e in (m, n, k)]
     if product is not None:
         bm, bn = best_tile(replace(product, most=bm * bn))
+        bk = depth(product, bm, bn)
     else:
         if joined and k is not None and _narrow(shape) and not thin(m, n, k):
             if k <= bk:

@@ -32,8 +32,13 @@ MEMORY = 19
 STORED = 32
 # What one multiprocessor gets of the memory's bytes where others are idle.
 ALONE = 30
+# Additions per clock, and clocks until a program that waits for its products has the next ones.
+ADDED = 128
+WAIT = 150
 # Units that take 16 rows at a time are slower, and wait for each step.
 FEW_ROWS = 1.7
+# Steps of a fold from which deeper ones still overlap.
+DEEP = 16
 # Clocks: to fill the pipeline, to turn to the next step, to launch a second kernel.
 START = 2000
 TURN = 300
@@ -44,7 +49,7 @@ LAUNCH = 3500
 class Product:
     """Extents of a product, bytes of an element of its operands and of its result, how many such
     results a program holds at once, and the most elements of a tile of them.  `by_steps`: each
-    step is added up by itself first, so that a program holds twice as many."""
+    step is added up by itself first, and a program waits for that before it multiplies the next."""
 
     batch: int
     m: int
@@ -63,7 +68,15 @@ class Product:
 
     def shares(self, bm: int, bn: int) -> bool:
         """True when two programs with such tiles share a multiprocessor."""
-        return bm * bn * self.held * (2 if self.by_steps else 1) <= TWO_FIT
+        return bm * bn * self.held <= TWO_FIT
+
+    def count(self, bm: int, bn: int) -> int:
+        """How many such tiles there are."""
+        return self.batch * -(-self.m // bm) * -(-self.n // bn)
+
+    def alone(self, bm: int, bn: int) -> bool:
+        """True when a program with such a tile has a multiprocessor to itself."""
+        return not self.shares(bm, bn) or self.count(bm, bn) <= PROCESSORS
 
 
 def tiles(p: Product) -> Iterator[tuple[int, int]]:
@@ -77,15 +90,32 @@ def tiles(p: Product) -> Iterator[tuple[int, int]]:
                 yield bm, bn
 
 
-def clocks(p: Product, bm: int, bn: int) -> float:
-    """The time of a product in tiles of `bm` by `bn`."""
-    count = p.batch * -(-p.m // bm) * -(-p.n // bn)
-    each = -(-count // PROCESSORS)
+def depth(p: Product, bm: int, bn: int) -> int:
+    """How much of the folded axis a step multiplies: of 16 bits twice as much where that is all of
+    it, so that everything is fetched at once, or where a step would be shorter than its turn."""
+    if p.nbytes != 2 or bm < 64 or not p.shares(bm, bn):
+        return p.step
+    whole = p.step < p.k <= 2 * p.step
+    short = _turned(p, bm, bn) <= TURN and p.k >= DEEP * p.step
+    return 2 * p.step if whole or short else p.step
+
+
+def _turned(p: Product, bm: int, bn: int) -> float:
+    """The time of a step of 128 bytes, but for the turn to the next."""
     multiplied = bm * bn * LINE * p.held / OPERATIONS
     multiplied *= FEW_ROWS if bm < 64 else 1
+    if p.by_steps and p.alone(bm, bn):  # else another program multiplies meanwhile
+        multiplied += bm * bn * p.held / ADDED + WAIT
+    return max(multiplied, (bm + p.held * bn) * LINE / CACHED)
+
+
+def clocks(p: Product, bm: int, bn: int) -> float:
+    """The time of a product in tiles of `bm` by `bn`."""
+    count = p.count(bm, bn)
+    each = -(-count // PROCESSORS)
     turn = TURN * FEW_ROWS if bm < 64 else TURN
-    fetched = (bm + p.held * bn) * LINE / CACHED
-    body = -(-p.k // p.step) * max(multiplied, fetched, turn)
+    deep = depth(p, bm, bn)
+    body = -(-p.k // deep) * max(deep // p.step * _turned(p, bm, bn), turn)
     end = bm * bn * p.stored / STORED
     time = START + each * (body + (0 if p.shares(bm, bn) else end / 2)) + end
     operands = p.batch * p.k * (p.m + p.held * p.n) * p.nbytes
@@ -95,8 +125,9 @@ def clocks(p: Product, bm: int, bn: int) -> float:
 
 
 def best_tile(p: Product) -> tuple[int, int]:
-    """The rows and columns of the quickest tile; of equal ones the largest."""
-    return min(tiles(p), key=lambda tile: (clocks(p, *tile), -tile[0] * tile[1]))
+    """The rows and columns of the quickest tile; of equal ones the largest, then the one that
+    fetches least."""
+    return min(tiles(p), key=lambda tile: (clocks(p, *tile), -tile[0] * tile[1], sum(tile)))
 
 
 def in_parts(p: Product, parts: int) -> float:
@@ -109,11 +140,10 @@ def in_parts(p: Product, parts: int) -> float:
     return clocks(part, *best_tile(part)) + LAUNCH + passed
 
 
-def ahead(p: Product, bm: int, bn: int, shared: int, stays: bool) -> int:
-    """Steps to fetch ahead: what fits beside a second program where there is one, and beside the
-    result of the tile before where the program `stays` for the next."""
-    count = p.batch * -(-p.m // bm) * -(-p.n // bn)
-    alone = not p.shares(bm, bn) or count <= PROCESSORS
-    room = shared if alone else shared // 2
+def ahead(p: Product, bm: int, bn: int, shared: int, stays: bool, bk: int | None = None) -> int:
+    """Steps of `bk` to fetch ahead: what fits beside a second program where there is one, and
+    beside the result of the tile before where the program `stays` for the next."""
+    room = shared if p.alone(bm, bn) else shared // 2
     room -= bm * bn * p.stored if stays else 0
-    return max(2, min(5, room // (LINE * (bm + p.held * bn))))
+    step = (bk or p.step) * p.nbytes * (bm + p.held * bn)
+    return max(2, min(5, room // step))

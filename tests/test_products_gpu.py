@@ -26,10 +26,10 @@ def product(m: int, n: int, k: int) -> Tensor:
     return te.compute((m, n), body, name="product")
 
 
-def operands(m: int, n: int, k: int) -> tuple[Any, Any]:
+def operands(m: int, n: int, k: int, seed: int = 1) -> tuple[Any, Any]:
     """Two matrices on the device."""
     torch: Any = importlib.import_module("torch")
-    torch.manual_seed(1)
+    torch.manual_seed(seed)
     a, b = torch.randn(m, k, device="cuda"), torch.randn(k, n, device="cuda")
     return a.to(torch.bfloat16), b.to(torch.bfloat16)
 
@@ -45,6 +45,29 @@ def test_products_of_odd_sizes(shape: tuple[int, int, int]) -> None:
     kernel = te.build(te.cast(product(*shape), B), "cuda")
     for _ in range(2):
         near(kernel(a, b), a.float() @ b.float(), 1e-2)
+
+
+@pytest.mark.parametrize("shape", [(4096, 4096, 128), (4100, 4104, 72), (8192, 2056, 64)])
+def test_shallow_products_fetch_tiles_ahead(shape: tuple[int, int, int]) -> None:
+    """What is stored of one tile is not overwritten by the next; operands change between calls."""
+    for seed in range(3):
+        a, b = operands(*shape, seed)
+        kernel = te.build(te.cast(product(*shape), B), "cuda")
+        want = a.float() @ b.float()
+        for _ in range(3):
+            near(kernel(a, b), want, 1e-2)
+
+
+@pytest.mark.parametrize("kind", ["float8_e4m3fn", "float8_e5m2", "int8"])
+@pytest.mark.parametrize("shape", [(512, 512, 4096), (1000, 1104, 2000), (4096, 4096, 128)])
+def test_products_of_8_bits(shape: tuple[int, int, int], kind: str) -> None:
+    torch: Any = importlib.import_module("torch")
+    m, n, k = shape
+    left, right = operands(m, 16, k)[0], operands(n, 16, k, 2)[0]
+    given = [(4 * x.float()).to(getattr(torch, kind)) for x in (left, right)]
+    a, b = te.placeholder((m, k), kind, name="a"), te.placeholder((n, k), kind, name="b")
+    kernel = te.build(te.nn.scaled_matmul(a, b), "cuda")
+    near(kernel(*given), given[0].float() @ given[1].float().t(), 1e-2)
 
 
 @pytest.mark.parametrize("shape", [(1023, 1025, 512), (4095, 4095, 4095)])

@@ -240,6 +240,7 @@ class Weights:
         barrier: seconds of a reduction across the threads of a program.
         issue: instructions that a warp issues per cycle by itself.
         sharpness: of the maximum over units that work side by side; infinite is perfect overlap.
+        step: seconds from products that a program waits for to its next ones.
         spill: instructions for each register that is put away and fetched again, over two.
         enter: seconds until all threads of a processor have begun a parallel loop.
     """
@@ -253,6 +254,7 @@ class Weights:
     barrier: float = 0.15e-6
     issue: float = 0.45
     sharpness: float = 6.0
+    step: float = 0.1e-6
     spill: float = 1.0
     enter: float = 5e-6
 

@@ -16,6 +16,7 @@ from tedsl.autotune.static.device import GpuFacts, Weights
 from tedsl.autotune.static.held import (
     THREADS,
     Held,
+    adds_steps,
     held,
     pipelined,
     uses_groups,
@@ -261,7 +262,7 @@ class _Model:
             inner = leaf.loops[-1] if leaf.loops else None
             if inner is not None and pipelined(self.nest, inner) >= 2:
                 chain = chains.setdefault(id(inner), _Chain())
-                chain.work += own / clock + self._fold(found)
+                chain.work += own / clock + self._fold(found) + self._idle(leaf)
                 chain.copies += unit.loading() / clock
                 chain.wait = max(chain.wait, wait)
             else:
@@ -310,6 +311,8 @@ class _Model:
         if isinstance(leaf.stmt, Dot):
             unit.matrix = 2 * leaf.points / self._rate(leaf.stmt)
             unit.issue += leaf.points / self._rate(leaf.stmt) * 0.2
+            if adds_steps(leaf.stmt, facts):
+                unit.issue += leaf.points / leaf.stmt.contract.extent / THREADS / 4
         elif found.folded > 1:
             unit.issue += 10 * max(found.results, self.warps) / THREADS
         return unit
@@ -363,6 +366,18 @@ class _Model:
         share = weights.mma_share if facts.wgmma else weights.tensor_share
         tile = dot.row.extent * dot.column.extent / self.warps
         return peak * share * min(1.0, math.sqrt(tile / 1024) * 0.5 + 0.5)
+
+    def _idle(self, leaf: Leaf) -> float:
+        """Seconds of a step in which nothing is multiplied: Triton waits for products that are no
+        float32, and for those that are added up by steps, and adds these."""
+        if not isinstance(leaf.stmt, Dot) or not uses_groups(leaf.stmt, self.warps, self.facts):
+            return 0.0
+        stmt, added = leaf.stmt, 0.0
+        if adds_steps(stmt, self.facts):
+            added = leaf.points / stmt.contract.extent / THREADS / 4 / self.facts.clock
+        elif stmt.buffer.dtype is DType.float32:
+            return 0.0
+        return self.weights.step + added
 
     def _fold(self, found: Operations) -> float:
         """Seconds until threads have combined what each has folded."""

@@ -384,11 +384,18 @@ def _temporaries(
     return loaded + min(8.0, 2 * vectors)
 
 
+def adds_steps(dot: Dot, facts: GpuFacts) -> bool:
+    """True when the products of each step are added up by themselves first."""
+    return dot.lhs.dtype.is_float8 and facts.arch == "sm_90"
+
+
 def _sums_of_step(dot: Dot, threads: int, facts: GpuFacts) -> float:
-    """Registers of the products of one step, where they are added up by themselves first."""
-    if not dot.lhs.dtype.is_float8 or facts.arch != "sm_90":
+    """Registers of the products of one step, where they are added up by themselves first: those of
+    64 rows for each four warps, of which the next are made while the last are added."""
+    if not adds_steps(dot, facts):
         return 0.0
-    return dot.row.extent * dot.column.extent / threads
+    pieces = max(1.0, dot.row.extent / (threads / 2))
+    return dot.row.extent * dot.column.extent / threads / pieces * min(pieces, 1.5)
 
 
 def _loaded(move: Move, threads: int) -> float:

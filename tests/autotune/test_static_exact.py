@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.ptxas, pytest.mark.uncompiled("compiled here, for one 
 CASES = {
     "product": (product(4096, 4096, 4096), 40, 0.45),
     "small product": (product(512, 512, 512, "float16"), 20, 0.45),
-    "8-bit product": (scaled(4096, 4096, 4096), 12, 0.45),
+    "8-bit product": (scaled(4096, 4096, 4096), 40, 0.45),
     "softmax": (softmax(16384, 4096), 20, 0.75),
     "norm": (norm(16384, 8192), 20, 0.75),
 }

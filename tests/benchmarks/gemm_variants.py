@@ -1,6 +1,7 @@
 """Candidate schedules of matrix products by name, each timed in turn with PyTorch.
 
     python tests/benchmarks/gemm_variants.py --out FOLDER --seconds 240
+    python tests/benchmarks/gemm_variants.py --out FOLDER --only float8 int8 8192x8192x128
 
 A candidate is the default rules with some knobs decided.  Each is built and checked in a process of
 its own that may hang or die; one at a time has the device.  Prints a table and writes
@@ -22,7 +23,7 @@ from typing import Any
 
 import written
 from runner import Plan, Row, Runner
-from workload import COMPILED, COPY, EAGER, OURS, TUNED, B, Workload
+from workload import COMPILED, COPY, EAGER, OURS, SCALED, TUNED, B, F, Workload
 
 import tedsl as te
 from tedsl.schedules import schedule_for
@@ -85,6 +86,7 @@ PRODUCTS: Mapping[tuple[int, int, int], Mapping[str, Knobs]] = {
         "256x128": {"bm": 256, "bn": 128, "stages": 4},
         "64x256": {"bm": 64, "bn": 256, "stages": 4, "warps": 4},
         "128x64": {"bm": 128, "bn": 64, "stages": 4, "warps": 4},
+        "stores of the copy engine": {"descriptor_store": True},
     },
     (2048, 11008, 4096): {
         "rules": {},
@@ -93,6 +95,8 @@ PRODUCTS: Mapping[tuple[int, int, int], Mapping[str, Knobs]] = {
         "128x128, two programs": {"bm": 128, "bn": 128, "resident": 2, "stages": 3, "warps": 4},
         "128x128, tile by tile": {"bm": 128, "bn": 128, "resident": 0, "stages": 3, "warps": 4},
         "256x128": {"bm": 256, "bn": 128, "stages": 3, "warps": 8},
+        "groups of 16": {"group": 16},
+        "plain stores": {"descriptor_store": False},
     },
     (512, 512, 32768): {
         "rules": {},
@@ -100,7 +104,6 @@ PRODUCTS: Mapping[tuple[int, int, int], Mapping[str, Knobs]] = {
         "16 parts of 128x256": {"parts": 16, "bm": 128, "bn": 256, "warps": 8, "stages": 4},
         "4 parts of 128x64": {"parts": 4, "bm": 128, "bn": 64},
         "16 parts of 128x128": {"parts": 16, "bm": 128, "bn": 128, "stages": 3, "warps": 4},
-        "wide last kernel": {"matmul.columns": 512},
         "one launch": {"matmul.one_launch": True},
         "one launch, 16 parts": {"matmul.one_launch": True, "parts": 16},
     },
@@ -109,13 +112,11 @@ PRODUCTS: Mapping[tuple[int, int, int], Mapping[str, Knobs]] = {
         "4 parts": {"parts": 4},
         "8 parts of 128x64": {"parts": 8, "bm": 128, "bn": 64},
         "one kernel": {"parts": 1},
-        "wide last kernel": {"matmul.columns": 512},
     },
     (256, 256, 65536): {
         "rules": {},
         "16 parts": {"parts": 16},
         "64 parts": {"parts": 64},
-        "wide last kernel": {"matmul.columns": 256},
         "one launch": {"matmul.one_launch": True},
         "one launch, 64 parts": {"matmul.one_launch": True, "parts": 64},
     },
@@ -125,17 +126,19 @@ PRODUCTS: Mapping[tuple[int, int, int], Mapping[str, Knobs]] = {
         "64x128": {"bm": 64, "bn": 128},
         "64x64": {"bm": 64, "bn": 64},
         "128x128": {"bm": 128, "bn": 128, "stages": 4},
-        "2 parts": {"parts": 2},
+        "128 deep": {"bk": 128, "stages": 4},
+        "stores of the copy engine": {"descriptor_store": True},
     },
     (4096, 64, 4096): {
         "rules": {},
-        "one kernel, 64x32": {"parts": 1, "bm": 64, "bn": 32},
+        "one kernel, 64x32, 64 deep": {"parts": 1, "bm": 64, "bn": 32, "bk": 64, "stages": 5},
+        "one kernel, 32x64": {"parts": 1, "bm": 32, "bn": 64, "bk": 128, "stages": 4},
         "one kernel, 64x64": {"parts": 1, "bm": 64, "bn": 64},
         "2 parts, 64x64": {"parts": 2, "bm": 64, "bn": 64},
+        "2 parts, 128x32 (before)": {"parts": 2, "bm": 128, "bn": 32},
         "4 parts, 128x64": {"parts": 4, "bm": 128, "bn": 64},
-        "one launch": {"matmul.one_launch": True},
         "one launch, 2 parts": {"matmul.one_launch": True, "parts": 2, "bm": 64, "bn": 64},
-        "one launch, 8 parts": {"matmul.one_launch": True, "parts": 8, "bm": 128, "bn": 64},
+        "one launch, 4 parts": {"matmul.one_launch": True, "parts": 4, "bm": 128, "bn": 64},
     },
     (64, 14336, 4096): {
         "rules": {},
@@ -143,7 +146,6 @@ PRODUCTS: Mapping[tuple[int, int, int], Mapping[str, Knobs]] = {
         "64x128": {"bm": 64, "bn": 128, "stages": 5},
         "64x64, 128 deep": {"bm": 64, "bn": 64, "bk": 128, "stages": 4},
         "64x128, 128 deep": {"bm": 64, "bn": 128, "bk": 128, "stages": 4},
-        "2 parts": {"parts": 2},
     },
     (16, 8192, 8192): {
         "rules": {},
@@ -157,11 +159,16 @@ PRODUCTS: Mapping[tuple[int, int, int], Mapping[str, Knobs]] = {
     },
     (8192, 8192, 128): {
         "rules": {},
-        "128x128, tile by tile": {"bm": 128, "bn": 128, "resident": 0, "stages": 2, "warps": 4},
-        "128x128, one program": {"bm": 128, "bn": 128, "resident": 1, "stages": 2, "warps": 8},
-        "128x256, one program": {"bm": 128, "bn": 256, "resident": 1, "stages": 2, "warps": 8},
-        "128x256, tile by tile": {"bm": 128, "bn": 256, "resident": 0, "stages": 2, "warps": 8},
-        "plain stores": {"descriptor_store": False},
+        "2 tiles at a time": {"ahead": 2},
+        "4 warps": {"warps": 4},
+        "tile by tile": {"resident": 0, "warps": 4},
+        "two programs": {"resident": 2, "warps": 4},
+        "two programs of 128x64": {"bn": 64, "resident": 2, "warps": 4},
+        "two programs of 64x128": {"bm": 64, "resident": 2, "warps": 4},
+        "across": {"across": True},
+        "tile by tile, 64 deep (before)": {"bk": 64, "resident": 0, "stages": 2, "warps": 4},
+        "128x256, 64 deep": {"bn": 256, "bk": 64, "resident": 1, "stages": 2, "warps": 8},
+        "plain stores": {"descriptor_store": False, "resident": 0, "warps": 4},
     },
     (1, 8192, 8192): {
         "rules": {},
@@ -223,23 +230,79 @@ AROUND: Mapping[tuple[str, int, int, int], Mapping[str, Knobs]] = {
         "rules": {},
         "128x128, two programs": {"bm": 128, "bn": 128, "stages": 3, "product.warps": 4},
         "groups of 16": {"group": 16},
-        "apart": {"product.statistics": False},
     },
 }
 """Products with work around them."""
 
 
+TYPES: Mapping[tuple[str, str, int, int, int], Mapping[str, Knobs]] = {
+    ("float8_e4m3fn", "scaled_matmul", 4096, 4096, 4096): {
+        "rules": {},
+        "8 warps that stay, 5 ahead (before)": {"resident": 1, "stages": 5, "warps": 8},
+        "256x128": {"bm": 256, "bn": 128, "resident": 0, "stages": 4, "warps": 8},
+        "256x128 that stay": {"bm": 256, "bn": 128, "resident": 1, "stages": 3, "warps": 8},
+        "two programs that stay": {"resident": 2, "stages": 2},
+        "8 warps": {"stages": 3, "warps": 8},
+        "64x256": {"bm": 64, "bn": 256, "resident": 0, "stages": 4, "warps": 8},
+        "plain stores": {"descriptor_store": False},
+        "groups of 16": {"group": 16},
+    },
+    ("float8_e4m3fn", "scaled_matmul", 1000, 8192, 8192): {
+        "rules": {},
+        "8 warps, 5 ahead (before)": {"stages": 5, "warps": 8},
+        "256x128": {"bm": 256, "bn": 128, "resident": 0, "stages": 4, "warps": 8},
+        "stores of the copy engine": {"descriptor_store": True},
+        "across": {"across": True},
+    },
+    ("float8_e4m3fn", "scaled_matmul", 8192, 8192, 8192): {
+        "rules": {},
+        "256x128": {"bm": 256, "bn": 128, "resident": 0, "stages": 4, "warps": 8},
+        "256x128 that stay": {"bm": 256, "bn": 128, "resident": 1, "stages": 3, "warps": 8},
+    },
+    ("int8", "scaled_matmul", 4096, 4096, 4096): {
+        "rules": {},
+        "two programs of 128x128": {"bm": 128, "bn": 128, "resident": 0, "stages": 3, "warps": 4},
+        "256x128": {"bm": 256, "bn": 128},
+        "tile by tile, 4 ahead": {"resident": 0, "stages": 4},
+    },
+    (F, "matmul", 2048, 2048, 2048): {
+        "rules": {},
+        "128x128, 8 warps": {"bm": 128, "bn": 128, "warps": 8},
+        "128x64": {"bm": 128, "bn": 64},
+        "64x64, 2 warps": {"warps": 2},
+        "64x64, 32 deep": {"bk": 32},
+        "64x64, 8 warps": {"warps": 8},
+        "no copy engine, 128x128": {"bm": 128, "bn": 128, "warps": 8, "descriptors": False},
+    },
+}
+"""Products of other numbers than bfloat16."""
+
+INT_MM = "torch._int_mm, no scales"
+PEERS: Mapping[str, Mapping[str, str]] = {
+    "float8_e4m3fn": {SCALED: "prepare_scaled"},
+    "int8": {INT_MM: "prepare_integers"},
+}
+"""What PyTorch has for 8 bits, where its matmul takes none."""
+
+
 def decided(function: str, decisions: Knobs, **sizes: Any) -> te.Schedule:
     """The rules' schedule where the knobs that are named have these values."""
-    made = list(getattr(written, function)(**sizes))
-    knobs = [k.name for k in schedule_for(made, "cuda").knobs]
+
+    def scheduled(chosen: Knobs) -> te.Schedule:
+        return schedule_for(list(getattr(written, function)(**sizes)), "cuda", chosen)
+
+    parts = next((k.name for k in scheduled({}).knobs if k.name.endswith(".parts")), "")
+    whole = {parts: decisions["parts"]} if "parts" in decisions else {}
+    knobs = [k.name for k in scheduled(whole).knobs]
     tiles = [k for k in knobs if k.endswith(".bn")] or [k for k in knobs if k.endswith(".columns")]
-    parts = next((k for k in knobs if k.endswith(".parts")), "")
-    whole = decisions.get("parts") == 1
-    prefix = (parts if whole else tiles[0]).rpartition(".")[0]
+    prefix = tiles[0].rpartition(".")[0]
     named = {parts if k == "parts" else k: v for k, v in decisions.items()}
     named = {k if "." in k else f"{prefix}.{k}": v for k, v in named.items()}
-    return schedule_for(list(getattr(written, function)(**sizes)), "cuda", named)
+    made = scheduled(named)
+    lost = set(named) - {k.name for k in made.knobs}
+    if lost:
+        raise ValueError(f"{function} {sizes} has no knobs {sorted(lost)}: rename them here")
+    return made
 
 
 def workloads() -> list[Workload]:
@@ -249,26 +312,28 @@ def workloads() -> list[Workload]:
         rows.append([_row("matmul", m, n, k, v, kn) for v, kn in variants.items()])
     for (function, m, n, k), variants in AROUND.items():
         rows.append([_row(function, m, n, k, v, kn) for v, kn in variants.items()])
+    for (dtype, function, m, n, k), variants in TYPES.items():
+        rows.append([_row(function, m, n, k, v, kn, dtype) for v, kn in variants.items()])
     longest = max(map(len, rows))
     return [row[n] for n in range(longest) for row in rows if n < len(row)]
 
 
-def _row(function: str, m: int, n: int, k: int, variant: str, knobs: Knobs) -> Workload:
+def _row(
+    function: str, m: int, n: int, k: int, variant: str, knobs: Knobs, dtype: str = B
+) -> Workload:
     sizes = {"m": m, "n": n, "k": k}
-    return _load(function, variant, sizes, partial(decided, function, knobs))
-
-
-def _load(function: str, variant: str, sizes: Mapping[str, int], make: Make) -> Workload:
-    m, n, k = sizes.values()
+    peers = PEERS.get(dtype, {})
+    kind = "" if dtype == B else f"{dtype} "
     return Workload(
-        name=f"{function} {m}x{n}x{k} | {variant}",
+        name=f"{function} {kind}{m}x{n}x{k} | {variant}",
         line="gemm",
         function=function,
-        make=make,
-        sizes={**sizes, "dtype": B},
-        small={"m": 192, "n": 256, "k": 192, "dtype": B},
+        make=partial(decided, function, knobs),
+        sizes={**sizes, "dtype": dtype},
+        small={"m": 192, "n": 256, "k": 192, "dtype": dtype},
         flops=2 * m * n * k * (2 if function == "swiglu" else 1),
-        without=(COPY, COMPILED, TUNED),
+        peers=peers,
+        without=(COPY, COMPILED, TUNED, *([EAGER] if peers else [])),
         uses_dot=min(m, n, k) >= 16,
     )
 
@@ -285,7 +350,8 @@ def table(rows: Sequence[Row]) -> str:
             if "times" not in row:
                 lines.append(f"  {variant:32} {row.get('failed', 'no time')[:90]}")
                 continue
-            ours, peer = (row["times"][each]["ms"] for each in (OURS, EAGER))
+            beside = next(each for each in row["times"] if each != OURS)
+            ours, peer = (row["times"][each]["ms"] for each in (OURS, beside))
             lines.append(f"  {variant:32} {ours:9.4f} ms, torch {peer:9.4f} ms {peer / ours:6.3f}x")
     return "\n".join(lines)
 
@@ -295,7 +361,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--out", type=Path, required=True, help="folder for gemm_variants.json")
     parser.add_argument("--seconds", type=float, default=240.0, help="end after so long")
-    parser.add_argument("--only", default="", help="candidates whose name contains this")
+    parser.add_argument("--only", nargs="+", default=[""], help="names that contain one of these")
     parser.add_argument("--jobs", type=int, default=0, help="child processes at a time")
     options = parser.parse_args()
     found: list[Row] = []
@@ -314,7 +380,8 @@ def main() -> None:
         measure=20.0,
         seconds=options.seconds,
     )
-    names = [load.name for load in workloads() if options.only in load.name]
+    every = [load.name for load in workloads()]
+    names = [name for name in every if any(part in name for part in options.only)]
     left = Runner(plan, add).run(names)
     order = {name: place for place, name in enumerate(names)}
     sys.stdout.write(table(sorted(found, key=lambda row: order[row["name"]])) + "\n")

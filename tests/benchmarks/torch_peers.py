@@ -324,6 +324,12 @@ def prepare_scaled(a: Any, b: Any, sa: Any, sb: Any) -> Call:
     )
 
 
+def prepare_integers(a: Any, b: Any, **scales: Any) -> Call:
+    """The sums alone, in int32."""
+    del scales
+    return lambda: torch._int_mm(a, b.t())
+
+
 def _lists(tensors: dict[str, Any]) -> tuple[list[Any], ...]:
     count = len(tensors) // 4
     return tuple([tensors[f"{name}{place}"] for place in range(count)] for name in "pgmv")

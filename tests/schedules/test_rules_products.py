@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from rule_cases import RuleCase, matmul
@@ -16,7 +18,7 @@ from tedsl.expr.numerics import numpy_dtype
 from tedsl.expr.tensor import Tensor
 from tedsl.lower.pipeline import lower
 from tedsl.schedules import schedule_for
-from tedsl.schedules.gpu_model import Product, best_tile, clocks, in_parts, tiles
+from tedsl.schedules.gpu_model import Product, best_tile, clocks, depth, in_parts, tiles
 from tedsl.target import Target
 
 B = "bfloat16"
@@ -178,18 +180,106 @@ def test_the_best_tile_fits_and_none_is_quicker(m: int, n: int) -> None:
     assert clocks(asked, bm, bn) == min(clocks(asked, *tile) for tile in tiles(asked))
 
 
-def test_8_bits_take_half_the_steps_and_twice_the_registers() -> None:
+def test_8_bits_take_half_the_steps_and_wait_for_each_where_a_program_is_alone() -> None:
     half, eight = Product(1, 4096, 4096, 4096), Product(1, 4096, 4096, 8192, nbytes=1)
     assert (half.step, eight.step) == (64, 128)
     assert clocks(half, 128, 256) == clocks(eight, 128, 256)
     by_steps = Product(1, 4096, 4096, 8192, nbytes=1, by_steps=True)
-    assert eight.shares(128, 128) and not by_steps.shares(128, 128)
-    assert by_steps.shares(64, 128)
+    assert clocks(by_steps, 256, 128) > clocks(eight, 256, 128)
+    assert by_steps.shares(128, 128)
+    assert clocks(by_steps, 128, 128) == clocks(eight, 128, 128)
+
+
+@pytest.mark.ptxas
+@pytest.mark.parametrize("shape", [(4096, 4096, 4096), (1000, 8192, 8192), (2047, 8191, 1024)])
+def test_two_programs_that_add_up_steps_of_8_bits_fit_one_processor(
+    shape: tuple[int, int, int],
+) -> None:
+    """While one adds up a step, the other multiplies."""
+    m, n, k = shape
+    kind = "float8_e4m3fn"
+    a, b = te.placeholder((m, k), kind, name="a"), te.placeholder((n, k), kind, name="b")
+    scales = te.placeholder((m,), name="sa"), te.placeholder((n,), name="sb")
+    (info,) = compile_offline(program(te.nn.scaled_matmul(a, b, *scales)), "sm_90")
+    assert info.stack == 0 and info.num_warps == 4
+    assert info.registers is not None and 2 * 32 * info.num_warps * info.registers <= 1 << 16
+    assert 2 * (info.shared + 1024) <= 228 << 10
+
+
+@pytest.mark.parametrize(("rows", "warps"), [(1000, 8), (4096, 4)])
+def test_a_program_that_waits_by_itself_has_eight_warps(rows: int, warps: int) -> None:
+    """64 tiles of 128 by 128 leave each a processor to itself; where two share one, they take
+    turns."""
+    named = ((rows, "a"), (1024, "b"))
+    a, b = (te.placeholder((n, 2048), "float8_e4m3fn", name=name) for n, name in named)
+    made = te.nn.scaled_matmul(a, b, name="out")
+    stage = schedule_for(made, HOPPER, {"out.bm": 128, "out.bn": 128})["out"]
+    assert stage.plan.launch.num_warps == warps
+    assert Product(1, rows, 1024, 2048, nbytes=1).alone(128, 128) == (warps == 8)
+
+
+def test_equal_tiles_fetch_as_little_as_they_can() -> None:
+    """A product that waits for its operands has a square tile."""
+    part = Product(2, 4096, 64, 2048, stored=4, most=128 * 128)
+    assert clocks(part, 64, 64) == clocks(part, 128, 32)
+    assert best_tile(part) == (64, 64)
+
+
+def test_short_steps_are_deeper() -> None:
+    """A step of 64 by 32 is over before the next has its turn; one of 128 by 128 is not."""
+    few = Product(1, 4096, 64, 4096)
+    assert [depth(few, bm, bn) for bm, bn in ((64, 32), (128, 128))] == [128, 64]
+    assert [depth(replace(few, k=k), 128, 128) for k in (64, 100, 128, 129)] == [64, 128, 128, 64]
+    assert depth(replace(few, nbytes=1), 64, 32) == 128  # of 8 bits they are
 
 
 def test_the_last_wave_counts_in_full() -> None:
     one, more = Product(1, 128 * 132, 256, 4096), Product(1, 128 * 133, 256, 4096)
     assert clocks(more, 128, 256) > 1.8 * clocks(one, 128, 256)
+
+
+@pytest.mark.parametrize("k", [1024, 1100])
+def test_deeper_steps_give_the_same_numbers(k: int) -> None:
+    case = RuleCase("deep", lambda: matmul(70, 40, k, B))
+    schedule = interpreted(case, "cuda", {"matmul.parts": 1})
+    (deep,) = (knob.chosen for knob in schedule.knobs if knob.name == "matmul.bk")
+    assert deep == 128
+    compiled(case, "triton-interpret", {"matmul.parts": 1})
+
+
+# Shallow folds ----------------------------------------------------------------------------------
+
+
+@pytest.mark.ptxas
+@pytest.mark.parametrize("folded", [64, 100, 128])
+def test_shallow_products_fetch_the_next_tiles_while_one_is_stored(folded: int) -> None:
+    """The loop is over tiles, each of which is one step."""
+    found = program(matmul(8192, 8192, folded, B))
+    source = found.source.rpartition("@triton.jit")[2]
+    assert source.count("tl.range(") == 1 and "num_stages=3" in source
+    info = compile_offline(found, "sm_90")[-1]
+    assert info.stack == 0 and info.shared <= 227 << 10
+    assert "wgmma.wait_group" in info.ptx and info.num_warps == 8
+
+
+@pytest.mark.ptxas
+def test_a_shallow_product_and_a_residual_fit_the_shared_memory() -> None:
+    """A tile of the residual would be fetched ahead with the operands: programs do not stay."""
+    shape = (8192, 8192)
+    p, x = product(*shape, 128), te.placeholder(shape, B, name="x")
+    out = te.compute(shape, lambda i, j: (p[i, j] + x[i, j].astype("float32")).astype(B), name="o")
+    found = program(out)
+    (info,) = compile_offline(found, "sm_90")
+    assert "num_stages=" not in found.source
+    assert info.stack == 0 and info.shared <= 227 << 10
+
+
+@pytest.mark.parametrize("shape", [(200, 216, 40), (201, 220, 33)])
+def test_tiles_fetched_ahead_give_the_same_numbers(shape: tuple[int, int, int]) -> None:
+    case = RuleCase("shallow", lambda: matmul(*shape, B))
+    decisions = {"matmul.bm": 16, "matmul.bn": 16, "matmul.resident": 1, "matmul.ahead": 2}
+    interpreted(case, "cuda", decisions)
+    compiled(case, "triton-interpret", decisions)
 
 
 # Folds of a product ---------------------------------------------------------------------------
