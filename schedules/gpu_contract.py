@@ -30,6 +30,7 @@ from tedsl.schedules.gpu_aligned import align_operands, rows_aligned
 from tedsl.schedules.gpu_joined import Sides, join, joined_axes, own_programs
 from tedsl.schedules.gpu_model import STEP, Product, best_tile
 from tedsl.schedules.gpu_model import ahead as fetched_ahead
+from tedsl.schedules.gpu_shared import loops_of
 from tedsl.schedules.gpu_tiles import PROCESSORS, SHARED, bind_all, pick_warps
 from tedsl.schedules.loops import fused
 from tedsl.scheduling.plan import AttachKind
@@ -94,8 +95,8 @@ def contract(s: Schedule, group: Group, target: Target) -> None:
     if staged is not None:
         s[staged].compute_at(stage, place)
     join(s[inner[0]], mapping, joined)
-    for name in inner:
-        contract_inner(s, s[name], stage, place, bk, stages, older)
+    for names in loops_of(s, view, stage.name, inner, group.axes):
+        contract_inner(s, [s[name] for name in names], stage, place, bk, stages, older)
     # Masks and offsets of lanes that cross rows are held in registers, beside the results.
     most = 128 if older else 256
     most = 64 if joined and older else most
@@ -351,32 +352,49 @@ def _wide_products(shape: Contraction) -> bool:
 
 
 def contract_inner(
-    s: Schedule, inner: Stage, stage: Stage, place: Axis, bk: int, stages: int, older: bool
+    s: Schedule, folds: Sequence[Stage], stage: Stage, place: Axis, bk: int, stages: int, older: bool
 ) -> None:
-    """Attach a contraction at the loop `place` around a tile of `stage`: a pipelined loop in steps
+    """Attach contractions at the loop `place` around a tile of `stage`: one pipelined loop in steps
     of `bk`, whose operands the copy engine moves where the device is not `older` than that."""
-    axes = reduce_axes(inner)
-    flat = fused(inner, axes)
-    ko, ki = inner.split(flat, factor=bk)
-    inner.vectorize(ki)
-    inner.pipeline(ko, num_stages=stages)
-    inner.compute_at(stage, place)
-    operands = movable(s, inner)
+    lead, *others = folds
+    axes = reduce_axes(lead)
+    ko = _stepped(lead, bk)
+    lead.pipeline(ko, num_stages=stages)
+    lead.compute_at(stage, place)
+    for each in others:
+        own = _stepped(each, bk)
+        each.compute_at(stage, place)
+        for fold, loop in ((lead, ko), (each, own)):
+            fold.reorder(loop, *(a for a in fold.leaf_iter_vars if a is not loop))
+        each.compute_with(lead, ko)
+    operands: dict[Tensor, list[Stage]] = {}
+    for fold in folds:
+        for tensor in movable(s, fold):
+            operands.setdefault(tensor, []).append(fold)
     extent = extent_of(axes[-1])
     if not operands or (len(axes) > 1 and (extent is None or extent % bk)):
         return  # a piece of several folded axes is no box
     # What is added up one by one is read into registers: the parts of such a fold gain nothing.
-    whole = all(plain(r) is not None for r in reads(*definitions(s)[inner.name].bodies))
-    used = [extent_of(a) for a in inner.op.axes] if isinstance(inner.op, ComputeOp) else []
+    found = [r for fold in folds for r in reads(*definitions(s)[fold.name].bodies)]
+    whole = all(plain(r) is not None for r in found)
+    used = [extent_of(a) for a in lead.op.axes] if isinstance(lead.op, ComputeOp) else []
     usual = len(axes) == 1 and (whole or not thin(*used[1:]))
     if not flip(s, f"{stage.name}.descriptors", usual):
         return
-    for tensor in operands:
-        staged = s.cache_read(tensor, "shared", [inner.op])
-        s[staged].compute_at(inner, ko)
-    if not older and _all_moved(s, inner, operands):
+    for tensor, readers in operands.items():
+        staged = s.cache_read(tensor, "shared", [reader.op for reader in readers])
+        s[staged].compute_at(lead, ko)
+    copies = sum(map(len, operands.values()))
+    if not older and copies == sum(_read_by(s, fold) for fold in folds):
         # The copy engine fills with 0 what lies outside: the last step is like the others.
-        inner.partition(ko, "never")
+        lead.partition(ko, "never")
+
+
+def _stepped(fold: Stage, bk: int) -> Axis:
+    """The loop over steps of `bk` of what a stage folds, each of them lanes."""
+    outer, inner = fold.split(fused(fold, reduce_axes(fold)), factor=bk)
+    fold.vectorize(inner)
+    return outer
 
 
 def movable(s: Schedule, inner: Stage) -> list[Tensor]:
@@ -384,12 +402,10 @@ def movable(s: Schedule, inner: Stage) -> list[Tensor]:
     op = inner.op
     if not isinstance(op, ComputeOp):
         return []
-    direct = {r.tensor for r in reads(*op.bodies)}
     known = {stage.op for stage in s.plan.stages}
-    found = reads(*definitions(s)[inner.name].bodies)
-    fine = [r for r in found if is_box(r) and len(r.indices) >= 2 and rows_aligned(s, r)]
-    there = [r.tensor for r in fine if r.tensor.op in known and r.tensor in direct]
-    return [t for t in there if s[t].plan.attach.kind is AttachKind.ROOT]
+    found = [r for r in reads(*op.bodies) if r.tensor.op in known and len(r.indices) >= 2]
+    fine = [r.tensor for r in found if is_box(r) and rows_aligned(s, r)]
+    return [t for t in fine if s[t].plan.attach.kind is AttachKind.ROOT]
 
 
 def is_box(read: TensorRead) -> bool:
@@ -410,6 +426,6 @@ def is_box(read: TensorRead) -> bool:
     return len(set(axes)) == len(axes)
 
 
-def _all_moved(s: Schedule, inner: Stage, moved: Sequence[Tensor]) -> bool:
-    """True when the stage reads nothing but copies of the tensors in `moved`."""
-    return len(moved) == len(set(reads(*definitions(s)[inner.name].bodies)))
+def _read_by(s: Schedule, fold: Stage) -> int:
+    """How many different elements a stage reads, itself or through what is inlined in it."""
+    return len(set(reads(*definitions(s)[fold.name].bodies)))
