@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tedsl.expr.nodes import Axis, Reduce
-from tedsl.expr.tensor import ComputeOp, Tensor
+from tedsl.expr.tensor import ComputeOp, Operation, Tensor
 from tedsl.expr.visit import axes_of, reads
 from tedsl.schedules.analysis import (
     Contraction,
@@ -190,11 +190,24 @@ def _operands(
     before = not descriptors and bool(fixed) and flip(s, f"{stage.name}.before", True)
     kept = {tensor for tensor, _ in fixed}
     for tensor, reader in staged if descriptors else fixed if before else []:
-        copy = s.cache_read(tensor, "shared" if descriptors else "local", [reader.op])
+        readers = [reader.op, *_along(s, found, fold, reader, tensor)]
+        copy = s.cache_read(tensor, "shared" if descriptors else "local", readers)
         if tensor in kept:
             s[copy].compute_at(stage, place)
         else:
             s[copy].compute_at(fold, loop)
+
+
+def _along(
+    s: Schedule, found: Chained, fold: Stage, reader: Stage, tensor: Tensor
+) -> list[Operation]:
+    """The reductions that go along with the loop and fold the tile of an operand that `fold`
+    multiplies: they find it where the copy engine has brought it."""
+    if reader.name != fold.name:
+        return []
+    ops = [s[name].op for name in found.members]
+    direct = [(op, reads(*op.bodies)) for op in ops if isinstance(op, ComputeOp)]
+    return [op for op, all_read in direct if any(r.tensor is tensor for r in all_read)]
 
 
 def _fixed(s: Schedule, inner: Stage) -> list[Tensor]:
