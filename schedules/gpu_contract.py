@@ -28,7 +28,7 @@ from tedsl.schedules.analysis import (
 from tedsl.schedules.choices import flip, pick
 from tedsl.schedules.gpu_aligned import align_operands, rows_aligned
 from tedsl.schedules.gpu_joined import Sides, join, joined_axes, own_programs
-from tedsl.schedules.gpu_model import STEP, Product, best_tile
+from tedsl.schedules.gpu_model import STEP, TWO_FIT, Product, best_tile
 from tedsl.schedules.gpu_model import ahead as fetched_ahead
 from tedsl.schedules.gpu_shared import loops_of
 from tedsl.schedules.gpu_tiles import PROCESSORS, SHARED, bind_all, pick_warps
@@ -61,7 +61,7 @@ def contract(s: Schedule, group: Group, target: Target) -> None:
     mapping = group.axes[inner[0]]
     rows, columns = joined or tuple((mapping[longest(e)],) for e in (shape.rows, shape.columns))
     others = [a for a in root.axes if not among(a, (*rows, *columns))]
-    m, n, k = volume(rows), volume(columns), volume(shape.folded)
+    m, n, k = (volume(axes) for axes in (rows, columns, shape.folded))
     kernel = [group.root, *group.inner, *([] if staged is None else [s[staged].name])]
     sums = len(inner) * (2 if by_steps(shape) and not older else 1)
     half = older or sums > 1 or _reads_tiles(view, kernel, root, (rows, columns))
@@ -85,25 +85,41 @@ def contract(s: Schedule, group: Group, target: Target) -> None:
         place = _grid(s, stage, order, stays, root.axes[0] if group.apart else None)
     stage.vectorize(ri)
     stage.vectorize(ci)
-    ahead, turns = 1 + SHARED // (bk * (bm + bn) * widest(shape)), _blocks(k, bk)
-    ahead = ahead if turns is None else min(ahead, turns)
     deep = 3 if product is None else fetched_ahead(product, bm, bn, SHARED, stays > 0)
-    # Pieces so small leave room for one more, and for two programs on a processor.
-    if joined and _narrow(shape) and bk * (bm + bn) * widest(shape) <= SHARED // 9:
-        deep = 4
-    stages = pick(s, f"{stage.name}.stages", (1, 2, 3, 4, 5), deep, ahead)
+    stages = _stages(s, stage, shape, (bm, bn, bk), k, deep, bool(joined))
     if staged is not None:
         s[staged].compute_at(stage, place)
     join(s[inner[0]], mapping, joined)
-    for names in loops_of(s, view, stage.name, inner, group.axes):
+    ragged = _ragged(s, inner)
+    for names in loops_of(s, view, stage.name, inner, group.axes, not older):
         contract_inner(s, [s[name] for name in names], stage, place, bk, stages, older)
-    # Masks and offsets of lanes that cross rows are held in registers, beside the results.
-    most = 128 if older else 256
-    most = 64 if joined and older else most
-    warps = 8 if bm * bn * sums >= 128 * most else 4
-    each = 1 if thin(m, n, k) else 8
-    chosen = pick_warps(s, stage, (1, 2, 4, 8), warps, bm * bn // each)
+    # Masks and offsets of lanes that cross rows are held in registers, beside the results, and
+    # elements of ragged rows are fetched one by one.
+    most = TWO_FIT // 2 if older or ragged else TWO_FIT
+    most = TWO_FIT // 4 if joined and older else most
+    warps = 8 if bm * bn * sums > most else 4
+    chosen = pick_warps(s, stage, (1, 2, 4, 8), warps, bm * bn // (1 if thin(m, n, k) else 8))
     stage.launch(num_warps=chosen, num_stages=stages)
+
+
+def _stages(
+    s: Schedule,
+    stage: Stage,
+    shape: Contraction,
+    tile: tuple[int, int, int],
+    extent: int | None,
+    deep: int,
+    joined: bool,
+) -> int:
+    """Steps of a tile to fetch ahead, `deep` by default; `extent` is how much is folded."""
+    bm, bn, bk = tile
+    step, turns = bk * (bm + bn) * widest(shape), _blocks(extent, bk)
+    ahead = 1 + SHARED // step
+    # Pieces so small leave room for one more, and for two programs on a processor.
+    if joined and _narrow(shape) and step <= SHARED // 9:
+        deep = 4
+    most = ahead if turns is None else min(ahead, turns)
+    return pick(s, f"{stage.name}.stages", (1, 2, 3, 4, 5), deep, most)
 
 
 def _reads_tiles(
@@ -123,6 +139,13 @@ def _reads_tiles(
             ):
                 return True
     return False
+
+
+def _ragged(s: Schedule, inner: Sequence[str]) -> bool:
+    """True when rows of an operand start off multiples of 16 bytes."""
+    found = (s[name].op for name in inner)
+    direct = [r for op in found if isinstance(op, ComputeOp) for r in reads(*op.bodies)]
+    return any(len(r.indices) >= 2 and not rows_aligned(s, r) for r in direct)
 
 
 def _joined(s: Schedule, group: Group) -> Sides:
@@ -352,7 +375,13 @@ def _wide_products(shape: Contraction) -> bool:
 
 
 def contract_inner(
-    s: Schedule, folds: Sequence[Stage], stage: Stage, place: Axis, bk: int, stages: int, older: bool
+    s: Schedule,
+    folds: Sequence[Stage],
+    stage: Stage,
+    place: Axis,
+    bk: int,
+    stages: int,
+    older: bool,
 ) -> None:
     """Attach contractions at the loop `place` around a tile of `stage`: one pipelined loop in steps
     of `bk`, whose operands the copy engine moves where the device is not `older` than that."""

@@ -22,7 +22,7 @@ Places = Mapping[str, Mapping[Axis, Axis]]
 
 
 def loops_of(
-    s: Schedule, view: View, root: str, inner: Sequence[str], known: Places
+    s: Schedule, view: View, root: str, inner: Sequence[str], known: Places, pays: bool
 ) -> list[list[str]]:
     """The contractions of a kernel, together those whose loops run as one.
 
@@ -32,6 +32,8 @@ def loops_of(
         root: the kernel's root, which stores what they give.
         inner: the contractions in it.
         known: for each of them, the axis of the root that each of its own stands for.
+        pays: whether one loop is the default: where operands of several products are not held in
+            registers, beside the sums.
     """
     together: list[list[str]] = []
     for name in inner:
@@ -40,7 +42,7 @@ def loops_of(
             together.append([name])
         else:
             group.append(name)
-    if len(together) == len(inner) or flip(s, f"{root}.one_loop", True):
+    if len(together) == len(inner) or flip(s, f"{root}.one_loop", pays):
         return together
     return [[name] for name in inner]
 
@@ -60,8 +62,7 @@ def _fold_alike(a: ComputeOp, b: ComputeOp) -> bool:
     pairs = zip(a.reduce_axes, b.reduce_axes, strict=True)
     domains = [(x.domain, y.domain) for x, y in pairs]
     return all(
-        x is not None and y is not None and structural_equal(x.extent, y.extent)
-        for x, y in domains
+        x is not None and y is not None and structural_equal(x.extent, y.extent) for x, y in domains
     )
 
 

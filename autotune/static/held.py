@@ -161,7 +161,7 @@ class _Staging:
             nbytes, direct, staged, loop = self._operand(dot, operand, leaf)
             engine = engine or staged
             count = 0 if loop is None else self._count(loop, groups)
-            brought = _staged_in(operand) if staged and count else frozenset()
+            brought: frozenset[Buffer] = _staged_in(operand) if staged and count else frozenset()
             if brought and brought <= known:
                 shared = True  # it arrives at the barrier of the other product
                 continue
