@@ -48,7 +48,7 @@ def contract(s: Schedule, group: Group, target: Target) -> None:
     """Tiles of the result over a grouped grid, operands staged through a pipelined loop."""
     older = target.arch == "sm_80"
     joined = _joined(s, group)
-    many = _many(volume(definitions(s)[group.root].axes), older)
+    many = many_tiles(volume(definitions(s)[group.root].axes), older)
     staged = None if joined else _staged_result(s, group, many)
     view = definitions(s)
     stage, root = s[group.root], view[group.root]
@@ -81,8 +81,8 @@ def contract(s: Schedule, group: Group, target: Target) -> None:
         alone = product is None or not product.shares(bm, bn)
         tiles = _tiles(volume(others), _blocks(m, bm), _blocks(n, bn))
         if not group.apart:
-            stays = _programs_stay(s, stage, tiles, many and alone and staged is not None)
-        place = _grid(s, stage, order, stays, root.axes[0] if group.apart else None)
+            stays = programs_stay(s, stage, tiles, many and alone and staged is not None)
+        place = grid_of(s, stage, order, stays, root.axes[0] if group.apart else None)
     stage.vectorize(ri)
     stage.vectorize(ci)
     deep = 3 if product is None else fetched_ahead(product, bm, bn, SHARED, stays > 0)
@@ -168,12 +168,12 @@ def longest(axes: tuple[Axis, ...]) -> Axis:
     return max(reversed(axes), key=lambda a: extent_of(a) or LEAST)
 
 
-def _many(points: int | None, older: bool) -> bool:
+def many_tiles(points: int | None, older: bool) -> bool:
     """True when every processor has several tiles of a result of so many points."""
     return points is not None and points >= 2 * PROCESSORS * 128 * 256 and not older
 
 
-def _programs_stay(s: Schedule, stage: Stage, tiles: int | None, many: bool) -> int:
+def programs_stay(s: Schedule, stage: Stage, tiles: int | None, many: bool) -> int:
     """Programs for each processor that stay, which pays when each has several tiles: one's stores
     overlap the next's loads; 0 for a program for each tile."""
     fitting = [n for n in (0, 1, 2) if tiles is None or n * PROCESSORS < tiles]
@@ -192,14 +192,9 @@ def _tiles(*counts: int | None) -> int | None:
 
 def _staged_result(s: Schedule, group: Group, many: bool) -> Tensor | None:
     """With the knob `descriptor_store`, the tile is staged so that the copy engine stores it."""
-    out = s[group.root].op.outputs[0]
-    size = size_of(out.shape[-1])
-    aligned = size is not None and size * out.dtype.nbytes % 16 == 0 and len(out.shape) >= 2
-    alone = len(s[group.root].op.outputs) == 1
-    pays = many and out.dtype.nbytes <= 2  # wider tiles leave no memory for the operands
-    if not aligned or not alone or not flip(s, f"{group.root}.descriptor_store", pays):
+    staged = stored_by_engine(s, group.root, many)
+    if staged is None:
         return None
-    staged = first(s.cache_write(out, "shared"))
     old, new = s[staged].op, s[group.root].op
     if isinstance(old, ComputeOp) and isinstance(new, ComputeOp):
         axes = dict(zip(group.axes[group.root], new.axes, strict=True))
@@ -208,6 +203,19 @@ def _staged_result(s: Schedule, group: Group, many: bool) -> Tensor | None:
         group.axes[s[staged].name] = dict(zip(old.axes, new.axes, strict=True))
         group.axes[group.root] = {a: a for a in new.axes}
     return staged
+
+
+def stored_by_engine(s: Schedule, root: str, many: bool) -> Tensor | None:
+    """The tile in shared memory from which the copy engine stores what `root` computes, if it can
+    and that is chosen: by default where processors have `many` tiles."""
+    out = s[root].op.outputs[0]
+    size = size_of(out.shape[-1])
+    aligned = size is not None and size * out.dtype.nbytes % 16 == 0 and len(out.shape) >= 2
+    alone = len(s[root].op.outputs) == 1
+    pays = many and out.dtype.nbytes <= 2  # wider tiles leave no memory for the operands
+    if not aligned or not alone or not flip(s, f"{root}.descriptor_store", pays):
+        return None
+    return first(s.cache_write(out, "shared"))
 
 
 def _order(
@@ -240,7 +248,9 @@ def _blocks(extent: int | None, size: int) -> int | None:
     return None if extent is None else -(-extent // size)
 
 
-def _grid(s: Schedule, stage: Stage, order: Sequence[Axis], stays: int, apart: Axis | None) -> Axis:
+def grid_of(
+    s: Schedule, stage: Stage, order: Sequence[Axis], stays: int, apart: Axis | None
+) -> Axis:
     """One tile per program, with the loop `apart` as a dimension of its own; or programs that stay
     and take every n-th tile."""
     if not stays:

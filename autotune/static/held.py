@@ -160,7 +160,9 @@ class _Staging:
         for place, operand in enumerate((dot.lhs, dot.rhs)):
             nbytes, direct, staged, loop = self._operand(dot, operand, leaf)
             engine = engine or staged
-            count = 0 if loop is None else self._count(loop, groups)
+            # What is computed in registers from a tile frees its place at once.
+            waits = groups and (direct or place == 1 or not staged)
+            count = 0 if loop is None else self._count(loop, waits)
             brought: frozenset[Buffer] = _staged_in(operand) if staged and count else frozenset()
             if brought and brought <= known:
                 shared = True  # it arrives at the barrier of the other product
@@ -170,7 +172,7 @@ class _Staging:
             if count:
                 total += count * nbytes
                 # One copy less than there are stages is what every pipeline keeps.
-                surely += (count - groups) * nbytes if staged else 0
+                surely += (count - waits) * nbytes if staged else 0
             elif groups:
                 total += nbytes if direct or place == 1 else 0
             elif uses_matrix_units(dot) or staged or self.warps > 1:
@@ -199,7 +201,10 @@ class _Staging:
             if (fills or own) and not move.writes:
                 inner = leaf.loops[move.moving - 1] if move.moving else None
                 inside = inner is not None and move.moving == len(leaf.loops)
-                return nbytes, isinstance(source, Load), move.staged, inner if inside else None
+                direct = isinstance(source, Load)
+                if move.staged and not direct:
+                    nbytes = move.nbytes
+                return nbytes, direct, move.staged, inner if inside else None
         return nbytes, False, False, None
 
     def _count(self, loop: Loop, groups: bool) -> int:
