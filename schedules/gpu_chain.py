@@ -117,7 +117,8 @@ def _reduce_chain(s: Schedule, found: Chained) -> list[str]:
     row, column = axes[longest(found.shape.rows)], axes[longest(found.shape.columns)]
     sizes = _sizes(s, stage, found, row, column)
     longer = longer_last(fold.op, found.shape)
-    place = _grid(s, stage, (row, column), sizes, longer, many if alone else None)
+    stays = (many and staged is not None) if alone else None
+    place = _grid(s, stage, (row, column), sizes, longer, stays)
     if staged is not None:
         s[staged].compute_at(stage, place)
     if fold.name != stage.name:

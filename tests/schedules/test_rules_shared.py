@@ -1,0 +1,227 @@
+"""Products that multiply one operand, and products of what an earlier kernel computes: what the
+rules move, how often, and what the programs ask of a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from rule_cases import RuleCase
+from rule_checks import interpreted
+
+import tedsl as te
+from tedsl.autotune.static.device import facts_of
+from tedsl.autotune.static.estimate import estimate
+from tedsl.backends.triton.emit import emit
+from tedsl.backends.triton.offline import CompiledInfo, compile_offline
+from tedsl.expr.tensor import ComputeOp, Tensor
+from tedsl.lower.pipeline import lower
+from tedsl.schedules import schedule_for
+from tedsl.scheduling.plan import AttachKind
+from tedsl.scheduling.schedule import Schedule
+from tedsl.target import Target
+
+HOPPER = Target.parse("cuda:sm_90")
+SHARED = 227 << 10
+Decisions = Mapping[str, object]
+
+
+def product(a: Tensor, b: Tensor, name: str) -> Tensor:
+    """a @ b, in float32."""
+    (m, k), (_, n) = a.shape, b.shape
+    fold = te.reduce_axis((0, k), name="k")
+    return te.compute(
+        (m, n),
+        lambda i, j: te.sum(a[i, fold].astype("float32") * b[fold, j].astype("float32"), axis=fold),
+        name=name,
+    )
+
+
+def gated(m: object, n: object, k: object, dtype: str = "bfloat16") -> list[Tensor]:
+    """silu(a @ g) * (a @ u): two products of one operand."""
+    a = te.placeholder((m, k), dtype, name="a")
+    gate, up = (product(a, te.placeholder((k, n), dtype, name=x), f"{x}p") for x in "gu")
+    return [
+        te.compute(
+            (m, n),
+            lambda i, j: (gate[i, j] * te.sigmoid(gate[i, j]) * up[i, j]).astype(dtype),
+            name="out",
+        )
+    ]
+
+
+def combined(names: tuple[str, str, str, str], depths: tuple[int, int]) -> list[Tensor]:
+    """The sum of two products of operands with these names and depths."""
+    made: dict[str, Tensor] = {}
+    parts: list[Tensor] = []
+    for number, depth in enumerate(depths):
+        left, right = names[2 * number : 2 * number + 2]
+        a = made.setdefault(left, te.placeholder((48, depth), "float16", name=left))
+        b = made.setdefault(right, te.placeholder((depth, 64), "float16", name=right))
+        parts.append(product(a, b, f"p{number}"))
+    p, q = parts
+    return [te.compute((48, 64), lambda i, j: p[i, j] + q[i, j], name="out")]
+
+
+def normed(m: int, n: int, k: int, dtype: str = "bfloat16") -> list[Tensor]:
+    """rms_norm(x) @ b."""
+    x, w = te.placeholder((m, k), dtype, name="x"), te.placeholder((k,), dtype, name="w")
+    b = te.placeholder((k, n), dtype, name="b")
+    return [te.nn.matmul(te.nn.rms_norm(x, w, eps=1e-5), b)]
+
+
+def compiled(s: Schedule) -> tuple[str, list[CompiledInfo], int]:
+    """The source, what each kernel asks for, and the shared memory that the model expects."""
+    module = lower(s.plan, HOPPER)
+    program = emit(module, HOPPER)
+    expected = estimate(module, facts_of(HOPPER, "NVIDIA H200")).shared
+    return program.source, compile_offline(program, "sm_90"), expected
+
+
+def kernels(s: Schedule) -> int:
+    stages = [stage for stage in s.plan.stages if isinstance(stage.op, ComputeOp)]
+    return sum(stage.attach.kind is AttachKind.ROOT for stage in stages)
+
+
+@pytest.mark.parametrize("sizes", [(64, 64, 128), (40, 72, 100), (33, 17, 70)])
+@pytest.mark.parametrize(
+    "decisions",
+    [
+        {},
+        {"out.one_loop": False},
+        {"out.bm": 16, "out.bn": 16, "out.bk": 32},
+        {"out.descriptors": False},
+    ],
+)
+def test_products_of_one_operand(sizes: tuple[int, int, int], decisions: Decisions) -> None:
+    offered = {k.name for k in schedule_for(gated(*sizes), "cuda").knobs}
+    known = {name: value for name, value in decisions.items() if name in offered}
+    s = interpreted(RuleCase("gated", lambda: gated(*sizes)), "cuda", known)
+    assert (s["up"].plan.join is not None) is (decisions.get("out.one_loop") is not False)
+
+
+def test_products_of_any_size() -> None:
+    m, n, k = te.size_var("m"), te.size_var("n"), te.size_var("k")
+    case = RuleCase("gated", lambda: gated(m, n, k, "float16"), {"m": 20, "n": 40, "k": 70})
+    assert interpreted(case, "cuda")["up"].plan.join is not None
+
+
+@pytest.mark.parametrize(
+    ("names", "depths", "together"),
+    [
+        (("a", "b", "a", "c"), (96, 96), True),
+        (("a", "c", "b", "c"), (96, 96), True),
+        (("a", "b", "c", "d"), (96, 96), False),
+        (("a", "b", "c", "d"), (96, 64), False),
+    ],
+)
+def test_only_what_shares_an_operand_shares_a_loop(
+    names: tuple[str, str, str, str], depths: tuple[int, int], together: bool
+) -> None:
+    s = interpreted(RuleCase("sum", lambda: combined(names, depths)), "cuda")
+    assert (s["p1"].plan.join is not None) is together
+    assert ("out.one_loop" in {k.name for k in s.knobs}) is together
+
+
+def test_an_operand_that_is_turned_is_another() -> None:
+    """a @ b + a.T @ c reads other elements of a at each step."""
+
+    def made() -> list[Tensor]:
+        a = te.placeholder((64, 64), "float16", name="a")
+        b, c = (te.placeholder((64, 64), "float16", name=x) for x in "bc")
+        k = te.reduce_axis((0, 64), name="k")
+        turned = te.compute(
+            (64, 64),
+            lambda i, j: te.sum(a[k, i].astype("float32") * c[k, j].astype("float32"), axis=k),
+            name="turned",
+        )
+        p = product(a, b, "plain")
+        return [te.compute((64, 64), lambda i, j: p[i, j] + turned[i, j], name="out")]
+
+    s = interpreted(RuleCase("turned", made), "cuda")
+    assert s["turned"].plan.join is None and s["plain"].plan.join is None
+
+
+@pytest.mark.ptxas
+@pytest.mark.parametrize("sizes", [(4096, 14336, 4096), (1000, 5000, 2000)])
+def test_one_loop_moves_the_operand_once(sizes: tuple[int, int, int]) -> None:
+    s = schedule_for(gated(*sizes), HOPPER)
+    source, (info,), expected = compiled(s)
+    assert source.count("a_desc.load") == 1
+    assert source.count("for k_outer") == 1
+    # Two groups of products are on their way while the next tiles are.
+    assert "wgmma.wait_group.sync.aligned 2" in info.ptx
+    assert "cp.async.c" not in info.ptx
+    assert info.stack in (None, 0)
+    assert info.shared == expected <= SHARED
+
+
+@pytest.mark.ptxas
+def test_three_products_have_smaller_tiles() -> None:
+    def made() -> list[Tensor]:
+        a = te.placeholder((4096, 4096), "bfloat16", name="a")
+        b = [te.placeholder((4096, 4096), "bfloat16", name=f"b{n}") for n in range(3)]
+        p, q, r = (product(a, each, f"p{n}") for n, each in enumerate(b))
+        return [te.compute((4096, 4096), lambda i, j: p[i, j] * q[i, j] + r[i, j], name="out")]
+
+    source, (info,), _ = compiled(schedule_for(made(), HOPPER))
+    assert source.count("tl.dot(") == 3 and source.count("for k_outer") == 1
+    assert info.stack in (None, 0)
+    assert info.num_warps == 8
+
+
+@pytest.mark.parametrize("sizes", [(40, 48, 96), (33, 17, 70), (70, 40, 333)])
+@pytest.mark.parametrize("decisions", [{}, {"matmul.chain": True}])
+def test_a_norm_before_a_product(sizes: tuple[int, int, int], decisions: Decisions) -> None:
+    s = interpreted(RuleCase("norm", lambda: normed(*sizes)), "cuda", decisions)
+    assert kernels(s) == (1 if decisions else 2)
+
+
+def test_a_norm_before_a_product_in_programs_that_stay() -> None:
+    """More tiles than programs, the last turn of which is not full."""
+    decisions = {
+        "matmul.chain": True,
+        "matmul.bm": 16,
+        "matmul.bn": 16,
+        "matmul.bk": 32,
+        "matmul.resident": 1,
+        "matmul.descriptor_store": True,
+    }
+    s = interpreted(RuleCase("norm", lambda: normed(200, 208, 48)), "cuda", decisions)
+    assert kernels(s) == 1
+
+
+@pytest.mark.ptxas
+@pytest.mark.parametrize("sizes", [(4096, 4096, 4096), (2047, 5000, 4096), (2047, 4999, 4095)])
+def test_what_an_earlier_kernel_computes_is_moved_by_the_copy_engine(
+    sizes: tuple[int, int, int],
+) -> None:
+    """Rows that start off multiples of 16 bytes are stored longer."""
+    source, infos, expected = compiled(schedule_for(normed(*sizes), HOPPER))
+    assert "rms_norm_desc.load" in source
+    assert all("cp.async.c" not in info.ptx for info in infos)
+    assert all(info.stack in (None, 0) for info in infos)
+    assert max(info.shared for info in infos) == expected
+
+
+@pytest.mark.ptxas
+@pytest.mark.parametrize("sizes", [(4096, 4096, 4096), (2047, 5000, 4096)])
+def test_a_fold_before_a_product_reads_the_tile_of_the_product(
+    sizes: tuple[int, int, int],
+) -> None:
+    s = schedule_for(normed(*sizes), HOPPER, {"matmul.chain": True})
+    source, (info,), expected = compiled(s)
+    assert source.count("x_desc.load") == 1 and "tl.load(x " not in source
+    assert "wgmma.mma_async" in info.ptx
+    assert info.stack in (None, 0)
+    # What the model leaves out are barriers and the piece of the weights.
+    assert expected <= info.shared <= min(expected + 1024, SHARED)
+
+
+@pytest.mark.ptxas
+@pytest.mark.parametrize("name", ["gated", "normed"])
+def test_ragged_operands_do_not_spill(name: str) -> None:
+    """Operands too small for a copy, whose elements the threads fetch one by one."""
+    made = gated if name == "gated" else normed
+    _, infos, _ = compiled(schedule_for(made(1001, 777, 333), HOPPER))
+    assert all(info.stack in (None, 0) for info in infos)
