@@ -30,7 +30,7 @@ from tedsl.schedules.gpu_aligned import align_operands, rows_aligned
 from tedsl.schedules.gpu_joined import Sides, join, joined_axes, own_programs
 from tedsl.schedules.gpu_model import STEP, TWO_FIT, Product, best_tile
 from tedsl.schedules.gpu_model import ahead as fetched_ahead
-from tedsl.schedules.gpu_shared import loops_of
+from tedsl.schedules.gpu_shared import loops_of, turn
 from tedsl.schedules.gpu_tiles import PROCESSORS, SHARED, bind_all, pick_warps
 from tedsl.schedules.loops import fused
 from tedsl.scheduling.plan import AttachKind
@@ -91,7 +91,11 @@ def contract(s: Schedule, group: Group, target: Target) -> None:
         s[staged].compute_at(stage, place)
     join(s[inner[0]], mapping, joined)
     ragged = _ragged(s, inner)
-    for names in loops_of(s, view, stage.name, inner, group.axes, not older):
+    loops = loops_of(s, view, stage.name, inner, group.axes, not older)
+    if not joined and not older and _turned(s, stage, view, inner, (bm, bn)):
+        for name in inner:
+            turn(s[name], group.axes[name], rows[0], columns[0])
+    for names in loops:
         contract_inner(s, [s[name] for name in names], stage, place, bk, stages, older)
     # Masks and offsets of lanes that cross rows are held in registers, beside the results, and
     # elements of ragged rows are fetched one by one.
@@ -139,6 +143,23 @@ def _reads_tiles(
             ):
                 return True
     return False
+
+
+def _turned(
+    s: Schedule, stage: Stage, view: View, inner: Sequence[str], tile: tuple[int, int]
+) -> bool:
+    """Whether the columns of a tile are multiplied by its rows.
+
+    The matrix units multiply 64 rows by up to 256 columns, and read the columns once for each 64
+    rows: the shorter side of a tile is the better one to take 64 of.  Fewer than 64 rows would be
+    multiplied by the older units.  Only operands of 16 bits lie either way.
+    """
+    bm, bn = tile
+    shapes = [contraction(view[name]) for name in inner]
+    found = [r for shape in shapes if shape is not None for e in shape.operands for r in reads(e)]
+    if any(r.dtype.nbytes != 2 for r in found) or bn < 64 or 64 <= bm <= bn:
+        return False
+    return flip(s, f"{stage.name}.turned", bm > bn)
 
 
 def _ragged(s: Schedule, inner: Sequence[str]) -> bool:

@@ -17,6 +17,7 @@ from tedsl.expr.visit import reads, structural_equal
 from tedsl.schedules.analysis import View, plain
 from tedsl.schedules.choices import flip
 from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.stage import Stage
 
 Places = Mapping[str, Mapping[Axis, Axis]]
 
@@ -77,3 +78,17 @@ def _operands(op: ComputeOp, known: Mapping[Axis, Axis]) -> set[tuple[Tensor, tu
         if axes is not None and len(axes) >= 2:
             found.add((read.tensor, tuple(places[axis] for axis in axes)))
     return found
+
+
+def turn(fold: Stage, known: Mapping[Axis, Axis], row: Axis, column: Axis) -> None:
+    """Store the result of a contraction with its columns in front of its rows; `row` and `column`
+    are axes of the root, `known` those of the root that its own stand for."""
+    own = [known[axis] for axis in fold.op.axes] if isinstance(fold.op, ComputeOp) else []
+    places = [n for axis in (row, column) for n, each in enumerate(own) if each is axis]
+
+    def turned(*axes: Axis) -> tuple[Axis, ...]:
+        order = list(axes)
+        order[places[0]], order[places[1]] = order[places[1]], order[places[0]]
+        return tuple(order)
+
+    fold.transform_layout(turned)

@@ -121,6 +121,7 @@ PRODUCTS: Mapping[tuple[int, int, int], Mapping[str, Knobs]] = {
     },
     (1024, 1024, 1024): {
         "rules": {},
+        "rows by columns": {"turned": False},
         "128x64": {"bm": 128, "bn": 64},
         "64x128": {"bm": 64, "bn": 128},
         "64x64": {"bm": 64, "bn": 64},
@@ -154,6 +155,8 @@ PRODUCTS: Mapping[tuple[int, int, int], Mapping[str, Knobs]] = {
         "8 parts": {"parts": 8},
         "one launch": {"matmul.one_launch": True},
         "one launch, 4 parts": {"matmul.one_launch": True, "parts": 4},
+        "turned": {"turned": True},
+        "turned, one kernel": {"parts": 1, "bn": 64, "stages": 5, "turned": True},
     },
     (8192, 8192, 128): {
         "rules": {},
@@ -197,6 +200,7 @@ AROUND: Mapping[tuple[str, int, int, int], Mapping[str, Knobs]] = {
         "rules": {},
         "two loops": {"one_loop": False},
         "128x128, 4 ahead": {"bm": 128, "bn": 128, "stages": 4, "warps": 8},
+        "rows by columns": {"turned": False},
         "8 warps": {"warps": 8},
         "two programs stay": {"resident": 2},
         "stores by the copy engine": {"descriptor_store": True},

@@ -3,7 +3,7 @@ rules move, how often, and what the programs ask of a GPU."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import pytest
 from rule_cases import RuleCase
@@ -24,6 +24,7 @@ from tedsl.target import Target
 HOPPER = Target.parse("cuda:sm_90")
 SHARED = 227 << 10
 Decisions = Mapping[str, object]
+Made = Callable[..., list[Tensor]]
 
 
 def product(a: Tensor, b: Tensor, name: str) -> Tensor:
@@ -154,6 +155,77 @@ def test_one_loop_moves_the_operand_once(sizes: tuple[int, int, int]) -> None:
     assert "cp.async.c" not in info.ptx
     assert info.stack in (None, 0)
     assert info.shared == expected <= SHARED
+
+
+def matmul(m: int, n: int, k: int) -> list[Tensor]:
+    a = te.placeholder((m, k), "bfloat16", name="a")
+    return [te.nn.matmul(a, te.placeholder((k, n), "bfloat16", name="b"))]
+
+
+def biased(m: int, n: int, k: int) -> list[Tensor]:
+    """A product of each batch, a bias for each column, a residual."""
+    a = te.placeholder((2, m, k), "float16", name="a")
+    b = te.placeholder((2, k, n), "float16", name="b")
+    bias, more = te.placeholder((n,), "float16", name="bias"), te.placeholder((2, m, n), "float16")
+    p = te.nn.matmul(a, b)
+    return [te.compute((2, m, n), lambda z, i, j: p[z, i, j] + bias[j] + more[z, i, j], name="out")]
+
+
+@pytest.mark.parametrize("sizes", [(128, 64, 64), (100, 72, 70)])
+@pytest.mark.parametrize("made", [gated, biased, matmul])
+@pytest.mark.parametrize("turned", [False, True])
+def test_columns_times_rows(made: Made, sizes: tuple[int, int, int], turned: bool) -> None:
+    name = "matmul" if made is matmul else "out"
+    case = RuleCase("turned", lambda: made(*sizes))
+    tall = {f"{name}.bm": 128, f"{name}.bn": 64, f"{name}.turned": turned}
+    interpreted(case, "cuda", tall)
+    low = {f"{name}.bm": 32, f"{name}.bn": 64, f"{name}.turned": turned}
+    interpreted(case, "cuda", low)
+
+
+@pytest.mark.ptxas
+def test_the_shorter_side_of_a_tile_is_taken_in_pieces_of_64() -> None:
+    """As many products by half as many instructions, which read a quarter less."""
+    tile = {"out.bm": 128, "out.bn": 64}
+    counts: list[int] = []
+    for turned, kind in ((True, "m64n128k16"), (False, "m64n64k16")):
+        s = schedule_for(gated(1000, 5000, 2000), HOPPER, {**tile, "out.turned": turned})
+        _, (info,), _ = compiled(s)
+        assert f"wgmma.mma_async.sync.aligned.{kind}" in info.ptx
+        assert info.stack in (None, 0)
+        counts.append(info.ptx.count("wgmma.mma_async"))
+    assert counts[1] == 2 * counts[0]
+    default = schedule_for(gated(1000, 5000, 2000), HOPPER, tile).knobs
+    assert next(k.chosen for k in default if k.name == "out.turned") is True
+
+
+@pytest.mark.ptxas
+def test_few_rows_may_be_columns_of_the_matrix_units() -> None:
+    kinds: dict[bool, bool] = {}
+    for turned in (False, True):
+        decisions = {"matmul.parts": 1, "matmul.bn": 64, "matmul.turned": turned}
+        _, (info,), _ = compiled(schedule_for(matmul(16, 8192, 8192), HOPPER, decisions))
+        kinds[turned] = "wgmma.mma_async.sync.aligned.m64n16k16" in info.ptx
+        assert info.stack in (None, 0)
+    assert kinds == {False: False, True: True}
+
+
+def test_bytes_are_not_turned() -> None:
+    """The matrix units take 8-bit operands in one order only."""
+
+    def made() -> list[Tensor]:
+        a, b = (te.placeholder((128, 128), "int8", name=x) for x in "ab")
+        k = te.reduce_axis((0, 128), name="k")
+        return [
+            te.compute(
+                (128, 128),
+                lambda i, j: te.sum(a[i, k].astype("int32") * b[k, j].astype("int32"), axis=k),
+                name="out",
+            )
+        ]
+
+    knobs = schedule_for(made(), HOPPER, {"out.bm": 128, "out.bn": 64}).knobs
+    assert "out.turned" not in {k.name for k in knobs}
 
 
 @pytest.mark.ptxas
