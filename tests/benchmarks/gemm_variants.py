@@ -212,7 +212,11 @@ AROUND: Mapping[tuple[str, int, int, int], Mapping[str, Knobs]] = {
         "128x128, two programs": {"bm": 128, "bn": 128, "resident": 2, "stages": 3, "warps": 4},
         "no flatten": {"flatten": False},
     },
-    ("matmul_gelu", 4095, 4097, 1000): {"rules": {}, "tile by tile": {"resident": 0}},
+    ("matmul_gelu", 4095, 4097, 1000): {
+        "rules": {},
+        "rows by columns": {"turned": False},
+        "tile by tile": {"resident": 0},
+    },
     ("norm_matmul", 4096, 4096, 4096): {
         "rules": {},
         "4 ahead, plain stores": {"stages": 4, "descriptor_store": False},
