@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import pytest
-from rule_cases import RuleCase
+from rule_cases import RuleCase, gated, product
+from rule_checks import compiled as on_the_cpu
 from rule_checks import interpreted
 
 import tedsl as te
@@ -25,30 +26,6 @@ HOPPER = Target.parse("cuda:sm_90")
 SHARED = 227 << 10
 Decisions = Mapping[str, object]
 Made = Callable[..., list[Tensor]]
-
-
-def product(a: Tensor, b: Tensor, name: str) -> Tensor:
-    """a @ b, in float32."""
-    (m, k), (_, n) = a.shape, b.shape
-    fold = te.reduce_axis((0, k), name="k")
-    return te.compute(
-        (m, n),
-        lambda i, j: te.sum(a[i, fold].astype("float32") * b[fold, j].astype("float32"), axis=fold),
-        name=name,
-    )
-
-
-def gated(m: object, n: object, k: object, dtype: str = "bfloat16") -> list[Tensor]:
-    """silu(a @ g) * (a @ u): two products of one operand."""
-    a = te.placeholder((m, k), dtype, name="a")
-    gate, up = (product(a, te.placeholder((k, n), dtype, name=x), f"{x}p") for x in "gu")
-    return [
-        te.compute(
-            (m, n),
-            lambda i, j: (gate[i, j] * te.sigmoid(gate[i, j]) * up[i, j]).astype(dtype),
-            name="out",
-        )
-    ]
 
 
 def combined(names: tuple[str, str, str, str], depths: tuple[int, int]) -> list[Tensor]:
@@ -99,6 +76,15 @@ def test_products_of_one_operand(sizes: tuple[int, int, int], decisions: Decisio
     known = {name: value for name, value in decisions.items() if name in offered}
     s = interpreted(RuleCase("gated", lambda: gated(*sizes)), "cuda", known)
     assert (s["up"].plan.join is not None) is (decisions.get("out.one_loop") is not False)
+
+
+@pytest.mark.cpu
+@pytest.mark.parametrize("sizes", [(40, 72, 100), (33, 17, 70)])
+def test_products_of_one_operand_on_the_cpu(sizes: tuple[int, int, int]) -> None:
+    """The axes of each product are its own."""
+    case = RuleCase("gated", lambda: gated(*sizes))
+    interpreted(case, "cpu")
+    on_the_cpu(case, "cpu")
 
 
 def test_products_of_any_size() -> None:
