@@ -80,7 +80,8 @@ def contract(s: Schedule, group: Group) -> None:
     several = wide if beside > 1 else None
     for name in inner:
         places = (tiles[-1], co)
-        _contract_inner(s, view, s[name], stage, places, mapping, (row, column), several)
+        known = group.axes[name]
+        _contract_inner(s, view, s[name], stage, places, known, (row, column), several)
     work = volume((*root.axes, *shape.folded))
     if work is None or work > SMALL:
         stage.parallel(fused(stage, (*around, rb, co)))

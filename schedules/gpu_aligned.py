@@ -10,7 +10,7 @@ a copy, made in a kernel of its own, where the product takes longer than that.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tedsl.expr.nodes import TensorRead
 from tedsl.expr.tensor import ComputeOp, Tensor
@@ -49,11 +49,14 @@ def align_operands(s: Schedule, name: str, inner: Sequence[str]) -> None:
         inner: the contractions of one kernel.
     """
     view = definitions(s)
+    names = {op: each for each, op in view.items()}
     readers: dict[Tensor, list[str]] = {}
     for each in inner:
         for read in reads(*view[each].bodies):
-            if plain(read) is not None and len(read.indices) >= 2 and not rows_aligned(s, read):
-                readers.setdefault(read.tensor, []).append(each)
+            if plain(read) is not None and len(read.indices) >= 2:
+                tensor = _stored(s, names, read.tensor)
+                if not rows_aligned(s, TensorRead(tensor, read.indices)):
+                    readers.setdefault(tensor, []).append(each)
     for tensor, users in readers.items():
         direct = [n for n in users if tensor in _direct(s, n)]
         size = size_of(tensor.shape[-1])
@@ -62,6 +65,13 @@ def align_operands(s: Schedule, name: str, inner: Sequence[str]) -> None:
         if not any(stage.op is tensor.op for stage in s.plan.stages):
             continue
         _align(s, name, tensor, users, sum(_operations(s, n) for n in users))
+
+
+def _stored(s: Schedule, names: Mapping[ComputeOp, str], tensor: Tensor) -> Tensor:
+    """The tensor of the schedule for one of its definitions, in which more is substituted."""
+    op = tensor.op
+    name = names.get(op) if isinstance(op, ComputeOp) else None
+    return tensor if name is None else s[name].op.outputs[tensor.index]
 
 
 def rows_aligned(s: Schedule, read: TensorRead) -> bool:

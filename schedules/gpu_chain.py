@@ -7,16 +7,18 @@ of them, in a kernel whose programs hold a tile of the last result.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tedsl.expr.nodes import Axis, Reduce
-from tedsl.expr.tensor import ComputeOp, Tensor
+from tedsl.expr.tensor import ComputeOp, Operation, Tensor
 from tedsl.expr.visit import axes_of, reads
 from tedsl.schedules.analysis import (
     Contraction,
     View,
     any_order,
     contraction,
+    definitions,
     extent_of,
     growing,
     plain,
@@ -35,7 +37,17 @@ from tedsl.schedules.chains import (
     take_chains,
 )
 from tedsl.schedules.choices import flip, pick
-from tedsl.schedules.gpu_contract import LEAST, longest, movable
+from tedsl.schedules.gpu_contract import (
+    LEAST,
+    grid_of,
+    longest,
+    many_tiles,
+    movable,
+    product_of,
+    programs_stay,
+    stored_by_engine,
+)
+from tedsl.schedules.gpu_model import best_tile
 from tedsl.schedules.gpu_tiles import SHARED, bind_all, pick_warps
 from tedsl.scheduling.plan import AttachKind
 from tedsl.scheduling.schedule import Schedule
@@ -95,13 +107,20 @@ def _reduce_chain(s: Schedule, found: Chained) -> list[str]:
     """One kernel; returns the stages in it."""
     known = {stage.name for stage in s.stages}
     between = inline_around(s, found)
+    many = many_tiles(volume(definitions(s)[found.root].axes), False)
+    alone = not found.inner and found.last != found.root
+    staged = stored_by_engine(s, found.root, many) if alone else None
     stage, fold = s[found.root], s[found.last]
     if not isinstance(stage.op, ComputeOp) or not isinstance(fold.op, ComputeOp):
         return []
     axes = dict(zip(fold.op.axes, stage.op.axes, strict=True))
     row, column = axes[longest(found.shape.rows)], axes[longest(found.shape.columns)]
     sizes = _sizes(s, stage, found, row, column)
-    place = _grid(s, stage, row, column, sizes, longer_last(fold.op, found.shape))
+    longer = longer_last(fold.op, found.shape)
+    stays = (many and staged is not None) if alone else None
+    place = _grid(s, stage, (row, column), sizes, longer, stays)
+    if staged is not None:
+        s[staged].compute_at(stage, place)
     if fold.name != stage.name:
         fold.compute_at(stage, place)
     outer, piece = fold.split(reduce_axes(fold)[0], factor=sizes.depth)
@@ -131,12 +150,25 @@ def _sizes(s: Schedule, stage: Stage, found: Chained, row: Axis, column: Axis) -
     loaded = [t for name in found.inner for t in movable(s, s[name])]
     # Single products of float32 numbers are held beside the tiles: there is no unit for them.
     tile = 32 if any(t.dtype.nbytes >= 4 for t in loaded) else 64
-    rows = pick(s, f"{stage.name}.bm", choices[:-1], tile, most[0])
-    columns = most[1]
+    tall, wide = tile, most[1]
     if not found.inner:
-        columns = pick(s, f"{stage.name}.bn", choices, 128, most[1])
+        tall, wide = _alone(s, found) or (tile, 128)
+    rows = pick(s, f"{stage.name}.bm", choices[:-1], tall, most[0])
+    columns = most[1] if found.inner else pick(s, f"{stage.name}.bn", choices, wide, most[1])
     depth = pick(s, f"{stage.name}.bk", choices[:-1], tile, most[2])
     return Sizes(rows, columns, depth)
+
+
+def _alone(s: Schedule, found: Chained) -> tuple[int, int] | None:
+    """The tile of a product before which nothing is multiplied: what is folded of its operand is
+    folded again for every tile of columns, so that they are wide; None where the model of its time
+    does not know it."""
+    fold = s[found.last]
+    product = product_of(fold, fold.op, found.shape) if isinstance(fold.op, ComputeOp) else None
+    if product is None:
+        return None
+    bm, bn = best_tile(product)
+    return min(bm, WIDEST // 2), max(bn, min(WIDEST, pow2_at_least(product.n)))
 
 
 def longer_last(op: ComputeOp, shape: Contraction) -> bool | None:
@@ -150,10 +182,17 @@ def longer_last(op: ComputeOp, shape: Contraction) -> bool | None:
 
 
 def _grid(
-    s: Schedule, stage: Stage, row: Axis, column: Axis, sizes: Sizes, longer: bool | None
+    s: Schedule,
+    stage: Stage,
+    sides: tuple[Axis, Axis],
+    sizes: Sizes,
+    longer: bool | None,
+    many: bool | None,
 ) -> Axis:
     """Tiles over the grid: all of one batch together, or the same rows of all of them; those that
-    take longest first."""
+    take longest first.  Where tiles are all alike, programs may stay: `many` is whether each has
+    several; None where that is not asked."""
+    row, column = sides
     data = stage.op.axes if isinstance(stage.op, ComputeOp) else ()
     others = [a for a in data if a is not row and a is not column]
     outer, inner = stage.split(row, factor=sizes.rows)
@@ -168,8 +207,20 @@ def _grid(
     stage.reorder(*order, *lanes)
     for lane in lanes:
         stage.vectorize(lane)
+    if many is not None and longer is None:
+        count = _count(others, (row, sizes.rows), (column, sizes.columns))
+        return grid_of(s, stage, order, programs_stay(s, stage, count, many), None)
     last_first = longer is not None and flip(s, f"{stage.name}.descending", longer)
     return bind_all(stage, order, last_first)
+
+
+def _count(others: Sequence[Axis], *sides: tuple[Axis, int]) -> int | None:
+    """How many tiles there are, of so many elements along each side; None for symbolic extents."""
+    total = volume(others)
+    for axis, size in sides:
+        extent = extent_of(axis)
+        total = None if total is None or extent is None else total * -(-extent // size)
+    return total
 
 
 def _operands(
@@ -190,11 +241,24 @@ def _operands(
     before = not descriptors and bool(fixed) and flip(s, f"{stage.name}.before", True)
     kept = {tensor for tensor, _ in fixed}
     for tensor, reader in staged if descriptors else fixed if before else []:
-        copy = s.cache_read(tensor, "shared" if descriptors else "local", [reader.op])
+        readers = [reader.op, *_along(s, found, fold, reader, tensor)]
+        copy = s.cache_read(tensor, "shared" if descriptors else "local", readers)
         if tensor in kept:
             s[copy].compute_at(stage, place)
         else:
             s[copy].compute_at(fold, loop)
+
+
+def _along(
+    s: Schedule, found: Chained, fold: Stage, reader: Stage, tensor: Tensor
+) -> list[Operation]:
+    """The reductions that go along with the loop and fold the tile of an operand that `fold`
+    multiplies: they find it where the copy engine has brought it."""
+    if reader.name != fold.name:
+        return []
+    ops = [s[name].op for name in found.members]
+    direct = [(op, reads(*op.bodies)) for op in ops if isinstance(op, ComputeOp)]
+    return [op for op, all_read in direct if any(r.tensor is tensor for r in all_read)]
 
 
 def _fixed(s: Schedule, inner: Stage) -> list[Tensor]:

@@ -28,8 +28,9 @@ from tedsl.schedules.analysis import (
 from tedsl.schedules.choices import flip, pick
 from tedsl.schedules.gpu_aligned import align_operands, rows_aligned
 from tedsl.schedules.gpu_joined import Sides, join, joined_axes, own_programs
-from tedsl.schedules.gpu_model import STEP, Product, best_tile, depth
+from tedsl.schedules.gpu_model import STEP, TWO_FIT, Product, best_tile, depth
 from tedsl.schedules.gpu_model import ahead as fetched_ahead
+from tedsl.schedules.gpu_shared import loops_of, turn
 from tedsl.schedules.gpu_tiles import PROCESSORS, SHARED, bind_all, pick_warps
 from tedsl.schedules.loops import fused
 from tedsl.scheduling.plan import AttachKind
@@ -49,7 +50,7 @@ def contract(s: Schedule, group: Group, target: Target) -> None:
     """Tiles of the result over a grouped grid, operands staged through a pipelined loop."""
     older = target.arch == "sm_80"
     joined = _joined(s, group)
-    many = _many(volume(definitions(s)[group.root].axes), older)
+    many = many_tiles(volume(definitions(s)[group.root].axes), older)
     staged = None if joined else _staged_result(s, group, many)
     view = definitions(s)
     stage, root = s[group.root], view[group.root]
@@ -62,12 +63,12 @@ def contract(s: Schedule, group: Group, target: Target) -> None:
     mapping = group.axes[inner[0]]
     rows, columns = joined or tuple((mapping[longest(e)],) for e in (shape.rows, shape.columns))
     others = [a for a in root.axes if not among(a, (*rows, *columns))]
-    m, n, k = volume(rows), volume(columns), volume(shape.folded)
+    m, n, k = (volume(axes) for axes in (rows, columns, shape.folded))
+    extents = volume(others) or 1, m, n, k
     kernel = [group.root, *group.inner, *([] if staged is None else [s[staged].name])]
     # The sums of a step are beside the results: two small programs multiply and add in turn.
     tiled = _reads_tiles(view, kernel, root, (rows, columns))
     half = older or len(inner) > 1 or by_steps(shape) or tiled
-    extents = volume(others) or 1, m, n, k
     product = None if joined or older else _product(stage, extents, shape, len(inner))
     bm, bn, bk = _tile_sizes(s, stage, extents, shape, half, product, bool(joined))
     ro, ri = stage.split(fused(stage, rows), factor=bm)
@@ -82,28 +83,37 @@ def contract(s: Schedule, group: Group, target: Target) -> None:
         # Where two programs fit, one's stores overlap the other's products anyway; and a tile that
         # the copy engine does not store is held in registers while the next one is loaded.
         alone = product is None or not product.shares(bm, bn) or whole
-        tiles = _tiles(volume(others), _blocks(m, bm), _blocks(n, bn))
         if not group.apart:
-            stays = _programs_stay(s, stage, tiles, many and alone and staged is not None)
-        room = SHARED // max(stays, 1) - bm * bn * stage.op.outputs[0].dtype.nbytes
-        room -= VECTORS * (bm + bn) * len(_beside(view, kernel))
-        fitting = room // (bk * (bm + len(inner) * bn) * widest(shape)) if whole else 0
-        place = _grid(s, stage, order, stays, root.axes[0] if group.apart else None, fitting)
+            tiles = _tiles(volume(others), _blocks(m, bm), _blocks(n, bn))
+            stays = programs_stay(s, stage, tiles, many and alone and staged is not None)
+        step = bk * (bm + len(inner) * bn) * widest(shape)
+        fitting = _room(stage, (bm, bn), stays, _beside(view, kernel)) // step if whole else 0
+        place = grid_of(s, stage, order, stays, root.axes[0] if group.apart else None, fitting)
     stage.vectorize(ri)
     stage.vectorize(ci)
     stages = _steps_ahead(s, stage, product, shape, (bm, bn, bk), turns, (bool(joined), stays > 0))
     if staged is not None:
         s[staged].compute_at(stage, place)
     join(s[inner[0]], mapping, joined)
-    for name in inner:
-        contract_inner(s, s[name], stage, place, bk, stages, older)
-    # Masks and offsets of lanes that cross rows are held in registers, beside the results.
-    most = 128 if older or _by_itself(product, (bm, bn), whole, stays) else 256
-    most = 64 if joined and older else most
-    warps = 8 if bm * bn * len(inner) >= 128 * most else 4
-    each = 1 if thin(m, n, k) else 8
-    chosen = pick_warps(s, stage, (1, 2, 4, 8), warps, bm * bn // each)
+    # Masks of lanes that cross rows, and elements of ragged rows, are in registers beside results.
+    spread = older or _ragged(s, inner) or _by_itself(product, (bm, bn), whole, stays)
+    most = TWO_FIT // (4 if joined and older else 1 + spread)
+    turned = not joined and not older and _turned(s, stage, view, inner, (bm, bn))
+    for name in inner if turned else ():
+        turn(s[name], group.axes[name], rows[0], columns[0])
+    for names in loops_of(s, view, stage.name, inner, group.axes, not older):
+        contract_inner(s, [s[name] for name in names], stage, place, bk, stages, older)
+    warps = 8 if bm * bn * len(inner) > most else 4
+    chosen = pick_warps(s, stage, (1, 2, 4, 8), warps, bm * bn // (1 if thin(m, n, k) else 8))
     stage.launch(num_warps=chosen, num_stages=stages)
+
+
+def _room(stage: Stage, tile: tuple[int, int], stays: int, vectors: set[Tensor]) -> int:
+    """Bytes of shared memory for the operands of a program, of which `stays` are on a processor:
+    beside its result, and the rows and columns of `vectors` that are fetched with them."""
+    bm, bn = tile
+    room = SHARED // max(stays, 1) - bm * bn * stage.op.outputs[0].dtype.nbytes
+    return room - VECTORS * (bm + bn) * len(vectors)
 
 
 def _by_itself(product: Product | None, tile: tuple[int, int], whole: bool, stays: int) -> bool:
@@ -161,6 +171,30 @@ def _beside(view: View, kernel: Sequence[str]) -> set[Tensor]:
     return {tensor for tensor in found if tensor.op.name not in kernel}
 
 
+def _turned(
+    s: Schedule, stage: Stage, view: View, inner: Sequence[str], tile: tuple[int, int]
+) -> bool:
+    """Whether the columns of a tile are multiplied by its rows.
+
+    The matrix units multiply 64 rows by up to 256 columns, and read the columns once for each 64
+    rows: the shorter side of a tile is the better one to take 64 of.  Fewer than 64 rows would be
+    multiplied by the older units.  Only operands of 16 bits lie either way.
+    """
+    bm, bn = tile
+    shapes = [contraction(view[name]) for name in inner]
+    found = [r for shape in shapes if shape is not None for e in shape.operands for r in reads(e)]
+    if any(r.dtype.nbytes != 2 for r in found) or bn < 64 or 64 <= bm <= bn:
+        return False
+    return flip(s, f"{stage.name}.turned", bm > bn)
+
+
+def _ragged(s: Schedule, inner: Sequence[str]) -> bool:
+    """True when rows of an operand start off multiples of 16 bytes."""
+    found = (s[name].op for name in inner)
+    direct = [r for op in found if isinstance(op, ComputeOp) for r in reads(*op.bodies)]
+    return any(len(r.indices) >= 2 and not rows_aligned(s, r) for r in direct)
+
+
 def _joined(s: Schedule, group: Group) -> Sides:
     """The axes of the root that are taken as one, for the rows and the columns of a tile; nothing
     when each is one axis."""
@@ -181,12 +215,12 @@ def longest(axes: tuple[Axis, ...]) -> Axis:
     return max(reversed(axes), key=lambda a: extent_of(a) or LEAST)
 
 
-def _many(points: int | None, older: bool) -> bool:
+def many_tiles(points: int | None, older: bool) -> bool:
     """True when every processor has several tiles of a result of so many points."""
     return points is not None and points >= 2 * PROCESSORS * 128 * 256 and not older
 
 
-def _programs_stay(s: Schedule, stage: Stage, tiles: int | None, many: bool) -> int:
+def programs_stay(s: Schedule, stage: Stage, tiles: int | None, many: bool) -> int:
     """Programs for each processor that stay, which pays when each has several tiles: one's stores
     overlap the next's loads; 0 for a program for each tile."""
     fitting = [n for n in (0, 1, 2) if tiles is None or n * PROCESSORS < tiles]
@@ -205,14 +239,9 @@ def _tiles(*counts: int | None) -> int | None:
 
 def _staged_result(s: Schedule, group: Group, many: bool) -> Tensor | None:
     """With the knob `descriptor_store`, the tile is staged so that the copy engine stores it."""
-    out = s[group.root].op.outputs[0]
-    size = size_of(out.shape[-1])
-    aligned = size is not None and size * out.dtype.nbytes % 16 == 0 and len(out.shape) >= 2
-    alone = len(s[group.root].op.outputs) == 1
-    pays = many and out.dtype.nbytes <= 2  # wider tiles leave no memory for the operands
-    if not aligned or not alone or not flip(s, f"{group.root}.descriptor_store", pays):
+    staged = stored_by_engine(s, group.root, many)
+    if staged is None:
         return None
-    staged = first(s.cache_write(out, "shared"))
     old, new = s[staged].op, s[group.root].op
     if isinstance(old, ComputeOp) and isinstance(new, ComputeOp):
         axes = dict(zip(group.axes[group.root], new.axes, strict=True))
@@ -221,6 +250,19 @@ def _staged_result(s: Schedule, group: Group, many: bool) -> Tensor | None:
         group.axes[s[staged].name] = dict(zip(old.axes, new.axes, strict=True))
         group.axes[group.root] = {a: a for a in new.axes}
     return staged
+
+
+def stored_by_engine(s: Schedule, root: str, many: bool) -> Tensor | None:
+    """The tile in shared memory from which the copy engine stores what `root` computes, if it can
+    and that is chosen: by default where processors have `many` tiles."""
+    out = s[root].op.outputs[0]
+    size = size_of(out.shape[-1])
+    aligned = size is not None and size * out.dtype.nbytes % 16 == 0 and len(out.shape) >= 2
+    alone = len(s[root].op.outputs) == 1
+    pays = many and out.dtype.nbytes <= 2  # wider tiles leave no memory for the operands
+    if not aligned or not alone or not flip(s, f"{root}.descriptor_store", pays):
+        return None
+    return first(s.cache_write(out, "shared"))
 
 
 def _order(
@@ -253,13 +295,13 @@ def _blocks(extent: int | None, size: int) -> int | None:
     return None if extent is None else -(-extent // size)
 
 
-def _grid(
+def grid_of(
     s: Schedule,
     stage: Stage,
     order: Sequence[Axis],
     stays: int,
     apart: Axis | None,
-    fitting: int,
+    fitting: int = 0,
 ) -> Axis:
     """One tile per program, with the loop `apart` as a dimension of its own; or programs that stay
     and take every n-th tile.  They fetch ahead through the loop over the fold, or where a tile is
@@ -399,32 +441,55 @@ def _wide_products(shape: Contraction) -> bool:
 
 
 def contract_inner(
-    s: Schedule, inner: Stage, stage: Stage, place: Axis, bk: int, stages: int, older: bool
+    s: Schedule,
+    folds: Sequence[Stage],
+    stage: Stage,
+    place: Axis,
+    bk: int,
+    stages: int,
+    older: bool,
 ) -> None:
-    """Attach a contraction at the loop `place` around a tile of `stage`: a pipelined loop in steps
+    """Attach contractions at the loop `place` around a tile of `stage`: one pipelined loop in steps
     of `bk`, whose operands the copy engine moves where the device is not `older` than that."""
-    axes = reduce_axes(inner)
-    flat = fused(inner, axes)
-    ko, ki = inner.split(flat, factor=bk)
-    inner.vectorize(ki)
-    inner.pipeline(ko, num_stages=stages)
-    inner.compute_at(stage, place)
-    operands = movable(s, inner)
+    lead, *others = folds
+    axes = reduce_axes(lead)
+    ko = _stepped(lead, bk)
+    lead.pipeline(ko, num_stages=stages)
+    lead.compute_at(stage, place)
+    for each in others:
+        own = _stepped(each, bk)
+        each.compute_at(stage, place)
+        for fold, loop in ((lead, ko), (each, own)):
+            fold.reorder(loop, *(a for a in fold.leaf_iter_vars if a is not loop))
+        each.compute_with(lead, ko)
+    operands: dict[Tensor, list[Stage]] = {}
+    for fold in folds:
+        for tensor in movable(s, fold):
+            operands.setdefault(tensor, []).append(fold)
     extent = extent_of(axes[-1])
     if not operands or (len(axes) > 1 and (extent is None or extent % bk)):
         return  # a piece of several folded axes is no box
     # What is added up one by one is read into registers: the parts of such a fold gain nothing.
-    whole = all(plain(r) is not None for r in reads(*definitions(s)[inner.name].bodies))
-    used = [extent_of(a) for a in inner.op.axes] if isinstance(inner.op, ComputeOp) else []
+    found = [r for fold in folds for r in reads(*definitions(s)[fold.name].bodies)]
+    whole = all(plain(r) is not None for r in found)
+    used = [extent_of(a) for a in lead.op.axes] if isinstance(lead.op, ComputeOp) else []
     usual = len(axes) == 1 and (whole or not thin(*used[1:]))
     if not flip(s, f"{stage.name}.descriptors", usual):
         return
-    for tensor in operands:
-        staged = s.cache_read(tensor, "shared", [inner.op])
-        s[staged].compute_at(inner, ko)
-    if not older and _all_moved(s, inner, operands):
+    for tensor, readers in operands.items():
+        staged = s.cache_read(tensor, "shared", [reader.op for reader in readers])
+        s[staged].compute_at(lead, ko)
+    copies = sum(map(len, operands.values()))
+    if not older and copies == sum(_read_by(s, fold) for fold in folds):
         # The copy engine fills with 0 what lies outside: the last step is like the others.
-        inner.partition(ko, "never")
+        lead.partition(ko, "never")
+
+
+def _stepped(fold: Stage, bk: int) -> Axis:
+    """The loop over steps of `bk` of what a stage folds, each of them lanes."""
+    outer, inner = fold.split(fused(fold, reduce_axes(fold)), factor=bk)
+    fold.vectorize(inner)
+    return outer
 
 
 def movable(s: Schedule, inner: Stage) -> list[Tensor]:
@@ -432,12 +497,10 @@ def movable(s: Schedule, inner: Stage) -> list[Tensor]:
     op = inner.op
     if not isinstance(op, ComputeOp):
         return []
-    direct = {r.tensor for r in reads(*op.bodies)}
     known = {stage.op for stage in s.plan.stages}
-    found = reads(*definitions(s)[inner.name].bodies)
-    fine = [r for r in found if is_box(r) and len(r.indices) >= 2 and rows_aligned(s, r)]
-    there = [r.tensor for r in fine if r.tensor.op in known and r.tensor in direct]
-    return [t for t in there if s[t].plan.attach.kind is AttachKind.ROOT]
+    found = [r for r in reads(*op.bodies) if r.tensor.op in known and len(r.indices) >= 2]
+    fine = [r.tensor for r in found if is_box(r) and rows_aligned(s, r)]
+    return [t for t in fine if s[t].plan.attach.kind is AttachKind.ROOT]
 
 
 def is_box(read: TensorRead) -> bool:
@@ -458,6 +521,6 @@ def is_box(read: TensorRead) -> bool:
     return len(set(axes)) == len(axes)
 
 
-def _all_moved(s: Schedule, inner: Stage, moved: Sequence[Tensor]) -> bool:
-    """True when the stage reads nothing but copies of the tensors in `moved`."""
-    return len(moved) == len(set(reads(*definitions(s)[inner.name].bodies)))
+def _read_by(s: Schedule, fold: Stage) -> int:
+    """How many different elements a stage reads, itself or through what is inlined in it."""
+    return len(set(reads(*definitions(s)[fold.name].bodies)))

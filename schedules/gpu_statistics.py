@@ -186,7 +186,7 @@ def _schedule(s: Schedule, found: Folded, older: bool) -> list[str]:
         lead, place = _chain_parts(s, found, tiles)
     else:
         lead, place = _parts(s, found, tiles)
-    contract_inner(s, s[found.name], lead, place, bk, stages, older)
+    contract_inner(s, [s[found.name]], lead, place, bk, stages, older)
     elements = tiles.bm * tiles.bn
     warps = pick_warps(s, s[found.name], (4, 8), 8 if elements > TWO_FIT else 4, elements // 8)
     lead.launch(num_warps=warps, num_stages=stages)

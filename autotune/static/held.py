@@ -139,30 +139,40 @@ class _Staging:
         total, piped = 0, False
         for dots in _by_loops(self.nest.leaves).values():
             here = 0
+            known: set[Buffer] = set()
             for leaf in dots:
-                nbytes, deep = self._of(leaf)
+                nbytes, deep = self._of(leaf, known)
                 here += nbytes
                 piped = piped or deep
             total = max(total, here)
         return total, piped
 
-    def _of(self, leaf: Leaf) -> tuple[int, bool]:
+    def _of(self, leaf: Leaf, known: set[Buffer]) -> tuple[int, bool]:
+        """Bytes of the operands of one product, and whether a pipeline keeps them; those that the
+        copy engine has brought for other products of the loop are `known`."""
         dot = leaf.stmt
         if not isinstance(dot, Dot):
             return 0, False
         groups = uses_groups(dot, self.warps, self.facts)
         sizes: list[int] = []
         total = copies = surely = 0
-        engine = False
+        engine = shared = False
         for place, operand in enumerate((dot.lhs, dot.rhs)):
             nbytes, direct, staged, loop = self._operand(dot, operand, leaf)
             engine = engine or staged
-            count = 0 if loop is None else self._count(loop, groups)
+            # What is computed in registers from a tile frees its place at once.
+            waits = groups and (direct or place == 1 or not staged)
+            count = 0 if loop is None else self._count(loop, waits)
+            brought: frozenset[Buffer] = _staged_in(operand) if staged and count else frozenset()
+            if brought and brought <= known:
+                shared = True  # it arrives at the barrier of the other product
+                continue
+            known |= brought
             copies = max(copies, count)
             if count:
                 total += count * nbytes
                 # One copy less than there are stages is what every pipeline keeps.
-                surely += (count - groups) * nbytes if staged else 0
+                surely += (count - waits) * nbytes if staged else 0
             elif groups:
                 total += nbytes if direct or place == 1 else 0
             elif uses_matrix_units(dot) or staged or self.warps > 1:
@@ -171,7 +181,8 @@ class _Staging:
         self.least = max(self.least, surely)
         # Threads that add up products themselves change the layout of results beside them.
         self.beside = self.beside or (copies > 0 and not engine and not uses_matrix_units(dot))
-        return total + alone + (BARRIER * max(copies, 1) if engine else 0), copies > 0
+        barriers = BARRIER * max(copies, 1) if engine and not shared else 0
+        return total + alone + barriers, copies > 0 or shared
 
     def _operand(self, dot: Dot, operand: Expr, leaf: Leaf) -> tuple[int, bool, bool, Loop | None]:
         """Bytes of an operand, whether it comes from memory as it is, whether the copy engine
@@ -190,7 +201,10 @@ class _Staging:
             if (fills or own) and not move.writes:
                 inner = leaf.loops[move.moving - 1] if move.moving else None
                 inside = inner is not None and move.moving == len(leaf.loops)
-                return nbytes, isinstance(source, Load), move.staged, inner if inside else None
+                direct = isinstance(source, Load)
+                if move.staged and not direct:
+                    nbytes = move.nbytes
+                return nbytes, direct, move.staged, inner if inside else None
         return nbytes, False, False, None
 
     def _count(self, loop: Loop, groups: bool) -> int:
@@ -284,6 +298,12 @@ class _Staging:
         )
         each = max(1, min(wide, points // (self.warps * THREADS)))
         return max(1, min(self.warps, folded // (THREADS * each)))
+
+
+def _staged_in(operand: Expr) -> frozenset[Buffer]:
+    """The buffers in shared memory that an operand is read from."""
+    found = (n.buffer for n in walk(operand) if isinstance(n, Load))
+    return frozenset(b for b in found if b.scope is Scope.SHARED)
 
 
 def _is_product(leaf: Leaf) -> bool:

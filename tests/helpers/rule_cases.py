@@ -190,6 +190,30 @@ def matmul(m: Any, n: Any, k: Any, dtype: str = "float32") -> Tensor:
     return te.nn.matmul(p(m, k, dtype=dtype, name="a"), p(k, n, dtype=dtype, name="b"))
 
 
+def product(a: Tensor, b: Tensor, name: str) -> Tensor:
+    """a @ b, in float32."""
+    (m, k), (_, n) = a.shape, b.shape
+    fold = te.reduce_axis((0, k), name="k")
+    return te.compute(
+        (m, n),
+        lambda i, j: te.sum(a[i, fold].astype("float32") * b[fold, j].astype("float32"), axis=fold),
+        name=name,
+    )
+
+
+def gated(m: Any, n: Any, k: Any, dtype: str = "bfloat16") -> list[Tensor]:
+    """silu(a @ g) * (a @ u): two products of one operand."""
+    a = te.placeholder((m, k), dtype, name="a")
+    gate, up = (product(a, te.placeholder((k, n), dtype, name=x), f"{x}p") for x in "gu")
+    return [
+        te.compute(
+            (m, n),
+            lambda i, j: (gate[i, j] * te.sigmoid(gate[i, j]) * up[i, j]).astype(dtype),
+            name="out",
+        )
+    ]
+
+
 def batched(b: Any, m: Any, n: Any, k: Any) -> Tensor:
     return te.nn.matmul(p(b, m, k, name="a"), p(b, k, n, name="b"))
 

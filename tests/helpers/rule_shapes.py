@@ -46,6 +46,7 @@ SHAPES: dict[str, Callable[[], Outputs]] = {
     "one_order": lambda: c.welford(4096, 4096),
     "contraction": lambda: c.matmul(4096, 4096, 4096, B),
     "contraction_with_epilogue": product_with_epilogue,
+    "products_of_one_operand": lambda: c.gated(1000, 5000, 2000),
     "exact_contraction": lambda: c.matmul(1024, 1024, 1024),
     "batch": lambda: c.batched(64, 128, 128, 64),
     "thin_contraction": lambda: c.matmul(8, 4096, 4096, B),
