@@ -69,8 +69,11 @@ class References:
         noted = self._path(kind, "noise.json")
         while not noted.exists():
             if self._claim(kind):
-                made = self._make(kind, self.inputs(kind) if inputs is None else inputs)
-                self._keep(kind, made)
+                try:
+                    made = self._make(kind, self.inputs(kind) if inputs is None else inputs)
+                    self._keep(kind, made)
+                finally:  # nobody waits for what could not be made
+                    self._path(kind, f"by{os.getpid()}").unlink()
                 return made
             time.sleep(LOOK_SECONDS)
         noises: list[float] | None = json.loads(noted.read_text())
@@ -117,7 +120,6 @@ class References:
         partial = noted.with_suffix(f".part{os.getpid()}")
         partial.write_text(json.dumps(None if made is None else made[1]))
         partial.replace(noted)
-        self._path(kind, f"by{os.getpid()}").unlink()
 
     def _load(self, kind: str, number: int, tensor: Tensor) -> Array:
         raw: Array = np.load(self._path(kind, f"{number}.npy"), allow_pickle=False)

@@ -286,12 +286,13 @@ def test_a_new_file_is_opened_by_many_at_once(tmp_path: Path):
     for number in range(200):  # one opening of 400 met the others' locks
         path, together = tmp_path / f"{number}.sqlite", threading.Barrier(8)
 
-        def opened(_: int, path: Path = path, together: threading.Barrier = together) -> None:
+        def opened(_: int, path: Path = path, together: threading.Barrier = together) -> int:
             together.wait()
-            Records(path).close()
+            with closing(Records(path)) as records:
+                return len(records.runs(context()))
 
         with ThreadPoolExecutor(8) as threads:
-            list(threads.map(opened, range(8)))
+            assert list(threads.map(opened, range(8))) == [0] * 8
 
 
 def test_a_killed_writer_leaves_every_finished_row(tmp_path: Path):

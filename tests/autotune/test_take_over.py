@@ -18,6 +18,7 @@ from tedsl.autotune.oracle import Oracle
 from tedsl.autotune.references import References
 from tedsl.autotune.session import RIGHT, TuneSession
 from tedsl.autotune.workload import Workload
+from tedsl.errors import TuneError
 
 pytestmark = pytest.mark.cpu
 
@@ -104,6 +105,19 @@ def test_a_reference_that_another_process_makes_is_waited_for(tmp_path: Path):
     (want,) = made[0]
     (again,) = (References(size, "cpu", 3, tmp_path).get("random") or made)[0]
     np.testing.assert_array_equal(want, again)
+
+
+def test_nobody_waits_for_a_reference_that_could_not_be_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def refuse(*_: object) -> None:
+        raise TuneError("there is nothing to check with")
+
+    monkeypatch.setattr(Oracle, "outputs", refuse)
+    assert session_in(tmp_path, "compile").refer({"kind": "random"}) == {"status": "ok"}
+    assert not list(tmp_path.glob("random*"))
+    with pytest.raises(TuneError, match="nothing to check with"):
+        session_in(tmp_path)
 
 
 def test_what_takes_over_begins_with_what_ran(tmp_path: Path):
