@@ -6,7 +6,7 @@ Nothing here knows an operator: a stage is described by its axes, its reads and 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from tedsl.expr.integers import conjuncts
@@ -274,6 +274,12 @@ def readers_of(view: View) -> dict[str, list[tuple[str, TensorRead]]]:
             if producer is not None:
                 found[producer].append((name, read))
     return found
+
+
+def sole_readers(view: View, outputs: Collection[str]) -> dict[str, str]:
+    """For each stage that exactly one other reads, and that is no output, who that is."""
+    users = {name: {user for user, _ in found} for name, found in readers_of(view).items()}
+    return {n: next(iter(u)) for n, u in users.items() if len(u) == 1 and n not in outputs}
 
 
 def needed(view: View, name: str) -> set[str]:

@@ -21,8 +21,8 @@ from tedsl.schedules.analysis import (
     first,
     is_reduction,
     pow2_at_least,
-    readers_of,
     reduce_axes,
+    sole_readers,
     volume,
 )
 from tedsl.schedules.choices import pick
@@ -247,14 +247,13 @@ def take_results(s: Schedule, groups: Sequence[Group]) -> list[Group]:
     """The kernels, where one of a single element takes in the folds into one element that only it
     reads: their last step is done there."""
     view = definitions(s)
-    readers, outputs = readers_of(view), {s[t].name for t in s.outputs}
+    users = sole_readers(view, {s[t].name for t in s.outputs})
     kept = {group.root: group for group in groups}
     for group in groups:
         op = view[group.root]
-        users = {user for user, _ in readers[group.root]}
-        if op.axes or not is_reduction(op) or group.root in outputs or len(users) != 1:
+        if op.axes or not is_reduction(op) or group.root not in users:
             continue
-        taker = kept.get(next(iter(users)))
+        taker = kept.get(users[group.root])
         if taker is not None and not view[taker.root].axes and not is_reduction(view[taker.root]):
             taker.inner.append(group.root)
             del kept[group.root]

@@ -30,9 +30,9 @@ from tedsl.schedules.analysis import (
     is_reduction,
     plain,
     pow2_at_least,
-    readers_of,
     reduce_axes,
     same_axes,
+    sole_readers,
     volume,
 )
 from tedsl.schedules.choices import flip, pick
@@ -143,14 +143,12 @@ def take_pairs(s: Schedule, groups: Sequence[Group]) -> list[Group]:
     """The kernels, where a fold of the results of a fold over pairs takes that in, if it is chosen:
     the default where there are rows enough to keep a device busy without the columns."""
     view = definitions(s)
-    readers, outputs = readers_of(view), {s[t].name for t in s.outputs}
+    users = sole_readers(view, {s[t].name for t in s.outputs})
     kept = {group.root: group for group in groups}
     for group in groups:
-        op = view[group.root]
-        users = {user for user, _ in readers[group.root]}
-        if group.inner or group.root in outputs or len(users) != 1 or len(op.bodies) > 1:
+        user = users.get(group.root)
+        if user is None or group.inner or len(view[group.root].bodies) > 1:
             continue
-        user = next(iter(users))
         taker = next((g for g in kept.values() if user in (g.root, *g.inner)), None)
         if taker is None or taker is group or not _takes(view, taker, user, group.root):
             continue
