@@ -385,7 +385,7 @@ class Engine:
             if worker.has_served and worker not in self._ready:
                 self._ready.add(worker)
                 seconds = worker.facts.get("seconds", {})
-                self._done.put(Ready(str(worker.setup["role"]), seconds))
+                self._done.put(Ready(time.monotonic(), str(worker.setup["role"]), seconds))
 
     def _take(self) -> None:
         """What was asked for since."""

@@ -76,11 +76,13 @@ class WorkerReady(Event):
 
     Attributes:
         role: `compile` or `measure`.
+        since: when it had begun, in seconds since the search did; it is told when the search looks.
         seconds: that each part of its set-up took.
     """
 
     kind = "ready"
     role: str
+    since: float = 0.0
     seconds: _Numbers = field(default_factory=dict[str, float])
 
 

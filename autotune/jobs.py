@@ -60,8 +60,10 @@ class Built:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """A worker has begun to work; `seconds` of each part of its set-up, as far as it told."""
+    """A worker has begun to work, at a time of the clock of `time.monotonic`; `seconds` of each
+    part of its set-up, as far as it told."""
 
+    at: float
     role: str
     seconds: Mapping[str, float]
 

@@ -1,9 +1,9 @@
-"""Tells listeners what a search does.  Imports `events`, `outcome` and `search`."""
+"""Tells listeners what a search does.  Imports `events`, `jobs`, `outcome` and `search`."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from tedsl.autotune.events import (
     Compared,
@@ -21,6 +21,7 @@ from tedsl.autotune.events import (
     WorkerReady,
 )
 from tedsl.autotune.finals import Verdict
+from tedsl.autotune.jobs import Ready
 from tedsl.autotune.outcome import Outcome, Status, Trial
 from tedsl.autotune.search.portfolio import Batch
 from tedsl.autotune.space import Candidate, Rejected
@@ -70,10 +71,11 @@ class Narrator:
         """Something else begins."""
         self.tell(Phase(at=self.at, stage=stage))
 
-    def ready(self, role: str, seconds: Mapping[str, float]) -> None:
-        """A worker has begun to work."""
-        rounded = {name: round(value, 3) for name, value in seconds.items()}
-        self.tell(WorkerReady(at=self.at, role=role, seconds=rounded))
+    def ready(self, worker: Ready) -> None:
+        """A worker has begun to work, perhaps some time ago."""
+        rounded = {name: round(value, 3) for name, value in worker.seconds.items()}
+        since = worker.at - self.begin
+        self.tell(WorkerReady(at=self.at, role=worker.role, since=since, seconds=rounded))
 
     def proposed(self, batch: Batch, rejected: Sequence[Rejected]) -> None:
         """A batch was thought of; on the way some choices were found not to be legal."""

@@ -238,11 +238,13 @@ class Pool:
             os.write(self._wake[1], b".")
 
     def wait(self, seconds: float, idle: bool = False) -> list[tuple[Worker, Message, Reply]]:
-        """Replies that came within `seconds` (returns at the first), each with its request.
+        """Replies that came within `seconds`, each with its request; returns at the first, or when
+        a worker has been set up.
 
         With `idle`, wait for `wake` even when no worker is busy.
         """
         end = time.monotonic() + seconds
+        new = {worker for worker in self.workers if worker.setting_up}
         while True:
             busy = [worker for worker in self.workers if worker.busy]
             if not busy and not idle:
@@ -259,7 +261,8 @@ class Pool:
                 else:
                     self._drain(key.fd)
             done = [found for worker in active if (found := self._outcome(worker)) is not None]
-            if done or woken or time.monotonic() >= end:
+            ready = any(not worker.setting_up for worker in new)
+            if done or woken or ready or time.monotonic() >= end:
                 return done
 
     def call(self, worker: Worker, request: Message, limit: float) -> Reply:

@@ -226,7 +226,7 @@ class Tuner:
             setup, self._encode, self.limits, lock, self.options.command, measures=measures
         )
         engine.on_built = self._built
-        engine.on_ready = lambda worker: self.narrator.ready(worker.role, worker.seconds)
+        engine.on_ready = self.narrator.ready
         engine.on_tick = self.display.tick
         engine.interrupted = lambda: self.interrupts.requested
         self.interrupts.wake = engine.nudge

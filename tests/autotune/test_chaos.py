@@ -1,6 +1,7 @@
 """The short form of `tests/benchmarks/chaos.py`: one candidate of each fault, real workers."""
 
 import importlib.util
+import os
 from pathlib import Path
 from typing import Any
 
@@ -43,4 +44,5 @@ def test_faults_change_nothing_but_the_time() -> None:
 def test_faults_of_a_real_device() -> None:
     report = load().compare("cuda", 1)
     check(report, 1)
-    assert abs(report["GPU memory left (MiB)"]) < 64
+    if os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1") == "1":  # else other tests take memory too
+        assert abs(report["GPU memory left (MiB)"]) < 64

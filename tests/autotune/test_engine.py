@@ -178,12 +178,20 @@ def test_more_stand_by_when_more_die(make: Make):
         assert sum(worker.starts - 1 for worker in engine.measurers) == 4
 
 
+def refers(folder: Path) -> list[str]:
+    """The kinds of inputs whose references have been made."""
+    return [key for what, key, *_ in read_log(folder / "log") if what == "refer"]
+
+
 def test_references_are_made_while_the_first_candidates_are_tried(make: Make, tmp_path: Path):
     with make(workers=4, overlap=True) as engine:
         engine.rouse(("random", "rows"))
         engine.begin(0, [candidate(n) for n in range(2)])
         take(engine, 2)
-        log = read_log(tmp_path / "log")
+        end = time.monotonic() + 20.0
+        while len(refers(tmp_path)) < 2 and time.monotonic() < end:
+            time.sleep(0.05)
+    log = read_log(tmp_path / "log")
     assert {(key, role) for what, key, _, role in log if what == "refer"} == {
         ("random", "compile"),
         ("rows", "compile"),
@@ -197,7 +205,7 @@ def test_few_workers_have_no_time_for_references(make: Make, tmp_path: Path):
         engine.rouse(("random", "rows"))
         engine.begin(0, [candidate(0)])
         take(engine, 1)
-        assert not [what for what, *_ in read_log(tmp_path / "log") if what == "refer"]
+        assert not refers(tmp_path)
 
 
 def test_workers_say_when_they_begin_and_what_took_how_long(make: Make):

@@ -168,7 +168,7 @@ def _ready(events: Sequence[Event]) -> dict[str, Any]:
             ready.setdefault(event.role, []).append(event)
     return {
         role: {
-            "at": [round(found[0].at, 1), round(found[-1].at, 1)],
+            "since": [round(found[0].since, 1), round(found[-1].since, 1)],
             "seconds": dict(found[0].seconds),
         }
         for role, found in ready.items()
