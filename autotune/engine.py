@@ -48,7 +48,7 @@ DESCRIBED = 8
 FEW = 8
 """Measurements and compilations after which their own times bound the next."""
 COMPILE_FLOOR = 5.0
-STALL_FLOOR = 2.0
+STALL_FLOOR = 1.0
 """The least that a compilation gets when everything waits for it."""
 MEASURE_FLOOR = 0.5
 """The least that a measurement gets on a machine that is not overloaded."""

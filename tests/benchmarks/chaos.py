@@ -31,12 +31,15 @@ import chaos_faults
 
 import tedsl as te
 from tedsl.autotune import tune
+from tedsl.autotune.events import Tried
 from tedsl.autotune.outcome import Status
 from tedsl.autotune.result import TuneResult
 
 SIZE = {"cpu": 40_000, "cuda": 1 << 25}
 """Elements; on a GPU a candidate then takes as long to measure as in a search for a real kernel."""
 MARK = "TEDSL_CHAOS"
+LONG = 0.3
+"""Seconds without an outcome that are worth a word."""
 Options = argparse.Namespace
 
 
@@ -83,6 +86,7 @@ def compare(target: str, per_kind: int) -> dict[str, Any]:
         "GPU memory left (MiB)": round((memory - after) / 2**20, 1),
         "device idle": [round(sound.idle, 3), round(faulty.idle, 3)],
         "compile seconds": [round(sound.compile_seconds, 1), round(faulty.compile_seconds, 1)],
+        "waits": [waits_of(sound), waits_of(faulty)],
         "measure seconds": [round(sound.measure_seconds, 1), round(faulty.measure_seconds, 1)],
     }
 
@@ -123,6 +127,22 @@ def reasons_of(found: TuneResult) -> dict[int, str]:
         for t in found.trials
         if t.outcome.status is not Status.OK
     }
+
+
+def waits_of(found: TuneResult) -> dict[str, list[float]]:
+    """Times without an outcome that were longer than `LONG`: how many and how long in all, by the
+    outcome that ended them.  The first is that of the workers' start."""
+    waits: dict[str, list[float]] = {}
+    last = 0.0
+    for event in found.events:
+        if not isinstance(event, Tried):
+            continue
+        wait = event.at - last
+        if wait > LONG:
+            count, total = waits.get(event.status if last else "start", (0, 0.0))
+            waits[event.status if last else "start"] = [count + 1, round(total + wait, 2)]
+        last = event.at
+    return waits
 
 
 def recorded_kinds(found: TuneResult) -> dict[str, dict[str, int]]:

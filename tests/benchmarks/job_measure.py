@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import job_check
+import job_tune
 import numpy as np
 import references
 import torch_peers
@@ -150,20 +151,15 @@ def timed(seconds: dict[str, float], name: str) -> Generator[None]:
 
 
 def kernel_for(load: Workload, settings: Settings) -> tuple[te.Kernel, str]:
-    """The searched schedule, a recorded winner, or the rules' default."""
+    """The winner of a search, now or one that is kept, or the rules' default."""
     outputs = load.outputs()
     if isinstance(outputs, te.Schedule):
         return te.build(outputs, load.target), "written schedule"
     if settings.get("trials") or settings.get("seconds"):
-        kernel = te.autotune(
-            list(outputs),
-            load.target,
-            trials=settings.get("trials") or None,
-            seconds=settings.get("seconds"),
-            records=Path(settings["records"]) / f"{load.target}.sqlite",
-            progress=False,
-        )
-        return kernel, "search"
+        job_tune.run(load, settings, lambda: None)
+    winner = job_tune.kept(load, settings)
+    if winner is not None:
+        return winner, "search"
     return te.build(buildable(outputs), load.target), "default rules"
 
 

@@ -2,13 +2,16 @@
 
     python tests/benchmarks/run.py --target cuda --seconds-total 1200    all rows, at most so long
     python tests/benchmarks/run.py --target cuda --class rows --quick    one class, a quick look
+    python tests/benchmarks/run.py --target cuda --tune --seconds 40 --only GEMM   search some, keep
     python tests/benchmarks/run.py --check      build and run small sizes, without GPU and PyTorch
     python tests/benchmarks/run.py --static     compile real sizes for sm_90, without a GPU
     python tests/benchmarks/run.py --table      only write the tables and the chart again
 
 Every row runs in a child process that may hang or die.  Outputs are verified first; then all
 candidates are timed in turn (medians, L2 flushed on the GPU).  The result is written after each row
-to `results/<target>.json`, `results/check.json` or `results/static_sm_90.json`.
+to `results/<target>.json`, `results/check.json` or `results/static_sm_90.json`.  Winners of searches
+are kept in `records/<target>.lock`; rows that have one there are measured with it, all others with
+the default schedule of the rules.
 """
 
 from __future__ import annotations
@@ -36,6 +39,8 @@ RESULTS = HERE / "results"
 STATIC = "static_sm_90"
 SHARE = 0.7
 """Of the processors, that children which compile may use."""
+SEARCH = 300.0
+"""Seconds that a search may take for which none are given."""
 
 
 def main() -> None:
@@ -44,7 +49,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--target", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--only", default="", help="rows whose name contains this")
+    parser.add_argument("--only", nargs="+", default=[], help="rows whose name contains one of")
     parser.add_argument("--class", dest="families", nargs="+", default=[], help="of these classes")
     parser.add_argument("--rows", type=int, default=0, help="at most so many of each class")
     parser.add_argument("--quick", action="store_true", help="few samples, no torch.compile")
@@ -56,9 +61,10 @@ def main() -> None:
     parser.add_argument("--check", action="store_true", help="run small sizes against NumPy")
     parser.add_argument("--check-target", default="", help="cpu or triton-interpret")
     parser.add_argument("--static", action="store_true", help="compile for sm_90, run nothing")
+    parser.add_argument("--tune", action="store_true", help="search and keep, measure nothing")
     parser.add_argument("--trials", type=int, default=0, help="search so many candidates a row")
     parser.add_argument("--seconds", type=float, default=None, help="search so long a row")
-    parser.add_argument("--records", type=Path, default=HERE / "records")
+    parser.add_argument("--records", type=Path, default=HERE / "records", help="winners kept")
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--commit", default="", help="what is measured, where git cannot tell")
     parser.add_argument("--table", action="store_true", help="only write the tables and the chart")
@@ -67,22 +73,22 @@ def main() -> None:
     failed = 0
     if not options.table:
         failed = run(options)
-    if options.out == RESULTS and not (options.check or options.static):
+    if options.out == RESULTS and not (options.check or options.static or options.tune):
         tables.write(RESULTS)
     sys.exit(1 if failed else 0)
 
 
 def run(options: argparse.Namespace) -> int:
     """Every chosen row; returns how many of a check failed."""
-    mode = "check" if options.check else "static" if options.static else "measure"
+    mode = mode_of(options)
     chosen: Any = importlib.import_module(options.suite)
     everything: list[Workload] = chosen.workloads()
-    target = options.target if mode == "measure" else "cuda"
+    target = options.target if mode in ("measure", "tune") else "cuda"
     rows = suite.chosen(everything, target, options.only, options.families)
     if mode == "check":
         rows += suite.chosen(everything, "cpu", options.only, options.families)
     rows = suite.in_turn(limited(rows, options.rows))
-    names = {"check": "check", "static": STATIC, "measure": target}
+    names = {"check": "check", "static": STATIC, "measure": target, "tune": f"tuned_{target}"}
     path = options.out / f"{names[mode]}.json"
     where = machine(mode, target, options.commit)
     if options.devices > 1:
@@ -91,6 +97,12 @@ def run(options: argparse.Namespace) -> int:
     runner = Runner(plan_of(options, mode), report.add)
     report.end(runner.run([load.name for load in rows]))
     return report.failed if mode == "check" else 0
+
+
+def mode_of(options: argparse.Namespace) -> str:
+    """The job of the children."""
+    chosen = (name for name in ("check", "static", "tune") if getattr(options, name))
+    return next(chosen, "measure")
 
 
 def limited(rows: list[Workload], most: int) -> list[Workload]:
@@ -108,14 +120,15 @@ def limited(rows: list[Workload], most: int) -> list[Workload]:
 def plan_of(options: argparse.Namespace, mode: str) -> Plan:
     """How the children are run."""
     cores = len(os.sched_getaffinity(0))
-    jobs = options.jobs or (
-        max(1, int(SHARE * cores)) if mode == "measure" and options.target == "cuda" else 1
-    )
+    several = options.target == "cuda" and mode in ("measure", "tune")
+    most = max(1, int(SHARE * cores)) if mode == "measure" else 2 * options.devices
+    jobs = options.jobs or (most if several else 1)
     settings: dict[str, Any] = {
         "quick": options.quick,
         "trials": options.trials,
         "seconds": options.seconds,
         "records": str(options.records),
+        "devices": options.devices,
         "target": options.check_target or "triton-interpret",
     }
     # A child compiles by itself: rows beside each other keep the processors busy, and a child that
@@ -127,7 +140,7 @@ def plan_of(options: argparse.Namespace, mode: str) -> Plan:
         suite=options.suite,
         jobs=jobs,
         prepare=options.prepare,
-        measure=options.measure,
+        measure=options.measure + (options.seconds or SEARCH if mode == "tune" else 0.0),
         seconds=options.seconds_total,
         devices=[str(n) for n in range(options.devices)] if options.devices > 1 else (),
         variables=variables,
@@ -194,6 +207,10 @@ def line(row: Row) -> str:
         bars = ", ".join(f"{b['peer']} {b['got']:.2f} (>= {b['ratio']})" for b in row["bars"])
         verdict = "ok" if all(b["met"] for b in row["bars"]) else "MISSED"
         return f"{verdict:6} {row['name']}: {times} ms | {bars} | {row['how']}"
+    if "tuned" in row:
+        found = row["tuned"]
+        times = f"{found['default_us']} -> {found['winner_us']} us"
+        return f"tuned  {row['name']}: {times}, {found['measured']} in {found['seconds']} s"
     if "error" in row:
         return f"ok     {row['name']}: error {row['error']:.1e}, {row['kernels']} kernels"
     remarks = "; ".join(row.get("remarks", [])) or "nothing against it"
@@ -205,7 +222,7 @@ def machine(mode: str, target: str, commit: str) -> dict[str, str]:
     names = ["tedsl", "numpy", "llvmlite", "triton", "torch"]
     found = {name: installed(name) for name in names}
     where = {"python": platform.python_version(), "commit": commit or current(), **found}
-    if mode == "measure" and target == "cuda":
+    if mode in ("measure", "tune") and target == "cuda":
         where["gpu"] = gpu_name()
     elif mode != "static":
         where["cpu"] = cpu_name()

@@ -39,14 +39,17 @@ def family_of(load: Workload) -> str:
 
 
 def chosen(
-    rows: Iterable[Workload], target: str, only: str = "", families: Sequence[str] = ()
+    rows: Iterable[Workload],
+    target: str,
+    only: Sequence[str] = (),
+    families: Sequence[str] = (),
 ) -> list[Workload]:
-    """The rows of a target whose name contains `only`, of some classes."""
+    """The rows of a target whose name contains one of `only`, of some classes."""
     return [
         load
         for load in rows
         if load.target == target
-        and only in load.name
+        and (not only or any(part in load.name for part in only))
         and (not families or family_of(load) in families)
     ]
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import inspect
 import math
 from pathlib import Path
 
 import child
 import expected
+import job_tune
+import numpy as np
 import pytest
 import references
 import suite
@@ -28,6 +31,7 @@ from workload import (
     F,
     Workload,
     nbytes,
+    shape_of,
 )
 
 import tedsl as te
@@ -140,7 +144,8 @@ def test_rows_are_taken_in_turn() -> None:
     lines = {load.line for load in ordered}
     assert sorted(names(ordered)) == sorted(names(suite.chosen(ROWS, "cuda")))
     assert {load.line for load in ordered[: len(lines)]} == lines
-    assert len(suite.chosen(ROWS, "cuda", "softmax", ["rows"])) > 5
+    assert len(suite.chosen(ROWS, "cuda", ["softmax"], ["rows"])) > 5
+    assert len(suite.chosen(ROWS, "cuda", ["SwiGLU", "fp8"])) == 4
     assert {suite.family_of(load) for load in suite.chosen(ROWS, "cpu")} == {"cpu"}
 
 
@@ -162,3 +167,19 @@ def test_the_first_row_of_each_line_is_right(load: Workload) -> None:
     pytest.importorskip("triton")
     row = child.answer(load, "check", {"target": "triton-interpret"}, lambda: None)
     assert "failed" not in row, row
+
+
+@pytest.mark.cpu
+def test_winners_of_searches_are_kept(tmp_path: Path) -> None:
+    large = next(load for load in ROWS if load.target == "cpu" and load.small and load.flops)
+    load = dataclasses.replace(large, sizes=large.small)
+    settings = {"trials": 2, "records": str(tmp_path)}
+    assert job_tune.kept(load, settings) is None
+    found = job_tune.run(load, settings, lambda: None)["tuned"]
+    assert found["measured"] >= 1 and found["winner_us"] > 0
+    kernel = job_tune.kept(load, settings)
+    assert kernel is not None
+    given = [np.ones(shape_of(t), t.dtype.value) for t in load.inputs().values()]
+    kernel(*given)
+    other = dataclasses.replace(load, sizes={**load.sizes, "m": load.sizes["m"] + 1})
+    assert job_tune.kept(other, settings) is None

@@ -58,7 +58,7 @@ def main(doc: str | None, script: str, families: Sequence[str], summary: Summary
     )
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seconds", type=float, default=200.0)
-    parser.add_argument("--only", default="", help="rows whose name contains this")
+    parser.add_argument("--only", nargs="+", default=[], help="rows whose name contains one of")
     parser.add_argument("--jobs", type=int, default=max(1, len(os.sched_getaffinity(0)) - 2))
     parser.add_argument("--tuned", action="store_true", help="torch.compile max-autotune, too")
     options = parser.parse_args()
