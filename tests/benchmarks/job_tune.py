@@ -31,14 +31,14 @@ TAIL = 300
 
 def run(load: Workload, settings: Settings, wait: Callable[[], None]) -> dict[str, Any]:
     """What was tried, how fast the default and the winner were, and what was decided."""
-    outputs = load.outputs()
+    outputs = buildable(load.outputs())
     if isinstance(outputs, te.Schedule):
         raise ValueError(f"{load.name} has a written schedule: there is nothing to search")
     wait()
     take_cores(settings)
     begin = time.monotonic()
     found = tune(
-        buildable(outputs),
+        outputs,
         load.target,
         trials=settings.get("trials") or None,
         seconds=settings.get("seconds"),

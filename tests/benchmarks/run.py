@@ -9,9 +9,9 @@
 
 Every row runs in a child process that may hang or die.  Outputs are verified first; then all
 candidates are timed in turn (medians, L2 flushed on the GPU).  The result is written after each row
-to `results/<target>.json`, `results/check.json` or `results/static_sm_90.json`.  Winners of searches
-are kept in `records/<target>.lock`; rows that have one there are measured with it, all others with
-the default schedule of the rules.
+to `results/<target>.json`, `results/check.json` or `results/static_sm_90.json`.  Winners of
+searches are kept in `records/<target>.lock`; rows that have one there are measured with it, all
+others with the default schedule of the rules.
 """
 
 from __future__ import annotations
