@@ -1,4 +1,4 @@
-"""Which programs start first where rows differ in length: groups of heads, the same rows of each."""
+"""Which programs start first where rows differ in length: groups of heads, a row of each."""
 
 from __future__ import annotations
 
