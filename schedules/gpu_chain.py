@@ -48,6 +48,7 @@ from tedsl.schedules.gpu_contract import (
     stored_by_engine,
 )
 from tedsl.schedules.gpu_model import best_tile
+from tedsl.schedules.gpu_order import ordered, together, walked
 from tedsl.schedules.gpu_tiles import SHARED, bind_all, pick_warps
 from tedsl.scheduling.plan import AttachKind
 from tedsl.scheduling.schedule import Schedule
@@ -118,7 +119,7 @@ def _reduce_chain(s: Schedule, found: Chained) -> list[str]:
     sizes = _sizes(s, stage, found, row, column)
     longer = longer_last(fold.op, found.shape)
     stays = (many and staged is not None) if alone else None
-    place = _grid(s, stage, (row, column), sizes, longer, stays)
+    place = _grid(s, stage, (row, column), sizes, longer, stays, _walked(s, found, between))
     if staged is not None:
         s[staged].compute_at(stage, place)
     if fold.name != stage.name:
@@ -188,10 +189,11 @@ def _grid(
     sizes: Sizes,
     longer: bool | None,
     many: bool | None,
+    nbytes: int,
 ) -> Axis:
-    """Tiles over the grid: all of one batch together, or the same rows of all of them; those that
-    take longest first.  Where tiles are all alike, programs may stay: `many` is whether each has
-    several; None where that is not asked."""
+    """Tiles over the grid: all of one batch together, or the same rows of some of them, which walk
+    along `nbytes` in all; those that take longest first.  Where tiles are all alike, programs may
+    stay: `many` is whether each has several; None where that is not asked."""
     row, column = sides
     data = stage.op.axes if isinstance(stage.op, ComputeOp) else ()
     others = [a for a in data if a is not row and a is not column]
@@ -201,9 +203,8 @@ def _grid(
     if width is None or width > sizes.columns:
         across, lanes[1] = stage.split(column, factor=sizes.columns)
         tiles.append(across)
-    order = [*others, *tiles]
-    if others and volume(others) != 1 and flip(s, f"{stage.name}.across", False):
-        order = [*tiles, *others]
+    group = together(s, stage.name, others, nbytes, longer is not None)
+    order = ordered(stage, others, tiles, group)
     stage.reorder(*order, *lanes)
     for lane in lanes:
         stage.vectorize(lane)
@@ -212,6 +213,15 @@ def _grid(
         return grid_of(s, stage, order, programs_stay(s, stage, count, many), None)
     last_first = longer is not None and flip(s, f"{stage.name}.descending", longer)
     return bind_all(stage, order, last_first)
+
+
+def _walked(s: Schedule, found: Chained, between: Sequence[str]) -> int:
+    """Bytes of the operands along which the loop goes, of all batches."""
+    view = definitions(s)
+    inside = {found.root, found.last, *found.members, *found.inner, *between}
+    row, along = longest(found.shape.rows), found.shape.folded[0]
+    inner = [(view[name], view[name].axes[-1], None) for name in found.inner]
+    return walked(view, inside, [(view[found.last], along, row), *inner])
 
 
 def _count(others: Sequence[Axis], *sides: tuple[Axis, int]) -> int | None:

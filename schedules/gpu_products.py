@@ -20,6 +20,7 @@ from tedsl.expr.visit import axes_of, reads
 from tedsl.schedules.analysis import (
     Contraction,
     View,
+    among,
     any_order,
     contraction,
     cost,
@@ -35,6 +36,7 @@ from tedsl.schedules.chains import root_of
 from tedsl.schedules.choices import flip, pick
 from tedsl.schedules.gpu_chain import FEWEST, WIDEST, Sizes, longer_last
 from tedsl.schedules.gpu_contract import LEAST, longest, movable
+from tedsl.schedules.gpu_order import ordered, together, walked
 from tedsl.schedules.gpu_tiles import bind_all, pick_warps
 from tedsl.scheduling.plan import AttachKind
 from tedsl.scheduling.schedule import Schedule
@@ -196,7 +198,8 @@ def _one_kernel(s: Schedule, group: Sequence[Product]) -> list[str]:
             _turn(s[name], row, fold)
         row, fold = fold, row
     lead, sizes = group[0], _sizes(s, group)
-    (place, loop), *_ = [_tiles(s, each, sizes) for each in group]
+    heads = _together(s, group, (*inner, *between), (row, fold))
+    (place, loop), *_ = [_tiles(s, each, lead.root, sizes, heads) for each in group]
     for each in group[1:]:
         s[each.root].compute_with(s[lead.root], place)
         s[each.last].compute_with(s[lead.last], loop)
@@ -266,19 +269,39 @@ def _sizes(s: Schedule, group: Sequence[Product]) -> Sizes:
     return Sizes(rows, most[1], depth)
 
 
-def _tiles(s: Schedule, product: Product, sizes: Sizes) -> tuple[Axis, Axis]:
-    """The grid over the result's tiles, and the loop over pieces of the folded axis."""
+def _together(
+    s: Schedule, group: Sequence[Product], within: Sequence[str], places: tuple[int, int]
+) -> int:
+    """How many batches run the same rows side by side, by what all loops of a group walk along:
+    `places` are those of the rows and of the folded axis in the stages `within`."""
+    lead, (row, fold), view = group[0], places, definitions(s)
+    inside = {*within, *(name for each in group for name in (each.root, each.last))}
+    readers = [(view[n], view[n].axes[fold], view[n].axes[row]) for n in within]
+    for each in group:
+        own = longest(each.shape.rows)
+        readers.append((view[each.last], each.shape.folded[0], own))
+    op, sides = view[lead.last], (longest(lead.shape.rows), longest(lead.shape.columns))
+    axes = zip(op.axes, _data(s[lead.root]), strict=True)
+    heads = [own for axis, own in axes if not among(axis, sides)]
+    uneven = longer_last(op, lead.shape) is not None
+    return together(s, lead.root, heads, walked(view, inside, readers), uneven)
+
+
+def _tiles(s: Schedule, product: Product, lead: str, sizes: Sizes, heads: int) -> tuple[Axis, Axis]:
+    """The grid over the result's tiles, the same ones of so many `heads` side by side, and the loop
+    over pieces of the folded axis; the kernel is called after the stage `lead`."""
     stage, fold = s[product.root], s[product.last]
     axes = dict(zip(_data(fold), _data(stage), strict=True))
     row, column = axes[longest(product.shape.rows)], axes[longest(product.shape.columns)]
     others = [axis for axis in _data(stage) if axis is not row and axis is not column]
     outer, inner = stage.split(row, factor=sizes.rows)
-    stage.reorder(*others, outer, inner, column)
+    order = ordered(stage, others, [outer], heads)
+    stage.reorder(*order, inner, column)
     stage.vectorize(inner)
     stage.vectorize(column)
     longer = longer_last(fold.op, product.shape) if isinstance(fold.op, ComputeOp) else None
-    last_first = longer is not None and flip(s, f"{product.root}.descending", longer)
-    place = bind_all(stage, [*others, outer], last_first)
+    last_first = longer is not None and flip(s, f"{lead}.descending", longer)
+    place = bind_all(stage, order, last_first)
     if fold.name != stage.name:
         fold.compute_at(stage, place)
     loop, piece = fold.split(reduce_axes(fold)[0], factor=sizes.depth)

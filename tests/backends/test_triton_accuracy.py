@@ -207,3 +207,130 @@ def test_the_instructions_are_those_of_the_table() -> None:
     assert "tanh.approx.f32" in ptx(stored(te.tanh, B))
     assert "div.approx" in ptx(stored(te.sigmoid, B))
     assert "div.full" not in ptx(stored(te.sigmoid, B))
+
+
+WAVES = [(te.sin, np.sin, "short_sin"), (te.cos, np.cos, "short_cos")]
+
+
+def near_zeros(steps: int, low: int, high: int) -> np.ndarray[Any, Any]:
+    """Float32 numbers around each multiple of pi / 2 in a range, some of both signs."""
+    near = (np.arange(low, high) * (np.pi / 2)).astype(np.float32)
+    bits = near.view(np.int32)[:, None] + np.arange(-steps, steps + 1, dtype=np.int32)
+    found = bits.astype(np.int32).view(np.float32).ravel()
+    return np.concatenate([found, -found])
+
+
+def waves(function: Function, dtype: str, x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The function of any number of elements, as float64."""
+    n = len(x)
+    given = te.placeholder((n,), F, name="x")
+    y = te.compute((n,), lambda i: function(given[i]).astype(dtype), name="y")
+    kernel = te.build(y, "triton-interpret")
+    return np.asarray(kernel(x)).astype(np.float64)
+
+
+@pytest.mark.parametrize(("function", "exact", "form"), WAVES)
+@pytest.mark.parametrize("dtype", [B, H])
+def test_waves_of_16_bits(function: Function, exact: Function, form: str, dtype: str) -> None:
+    """Relative to the value, zeros and signed zeros included: of float32 numbers near all zeros up
+    to where the form ends, of small ones, and of all bfloat16 numbers, whose tiles are mixed."""
+    assert f"{form}(x_tile" in source(stored(function, dtype))
+    every = (np.arange(1 << 16, dtype=np.uint32) << 16).view(np.float32)
+    every = every[np.isfinite(every)]
+    for x in (
+        near_zeros(2, 1, 8149),
+        numbers(-12799.0, 12799.0),
+        numbers(-0.01, 0.01),
+        every[np.abs(every) < 12800.0],
+        every,
+    ):
+        want, got = exact(x.astype(np.float64)), waves(function, dtype, x)
+        smallest = 2.0**-133 if dtype == B else 2.0**-25
+        assert np.all(np.abs(got - want) <= 1.01 * share(dtype) * np.abs(want) + smallest)
+    zeros = np.array([0.0, -0.0], np.float32)
+    assert np.array_equal(np.signbit(waves(te.sin, dtype, zeros)), [False, True])
+
+
+@pytest.mark.parametrize(("function", "exact", "form"), WAVES)
+def test_the_short_form_of_waves_is_as_accurate_as_stated(
+    function: Function, exact: Function, form: str
+) -> None:
+    """2^-18 of the value: float16 does not hide a small difference from what it should be."""
+    x = near_zeros(3, 1, 8149)
+    n = len(x)
+    given, wanted = (te.placeholder((n,), F, name=name) for name in "xw")
+    y = te.compute((n,), lambda i: (function(given[i]) / wanted[i] - 1.0).astype(H), name="y")
+    assert form in source(y)
+    want = exact(x.astype(np.float64)).astype(np.float32)
+    error = np.asarray(te.build(y, "triton-interpret")(x, want)).astype(np.float64)
+    assert np.all(np.abs(error) <= 2.0**-18)
+
+
+@pytest.mark.parametrize(("function", "exact", "form"), WAVES)
+def test_waves_of_what_is_no_number(function: Function, exact: Function, form: str) -> None:
+    x = np.array([np.inf, -np.inf, np.nan, 1.0], np.float32)
+    got = waves(function, B, x)
+    assert np.isnan(got[:3]).all()
+    assert abs(got[3] - exact(1.0)) <= 2.0**-8
+
+
+@pytest.mark.parametrize(("function", "exact", "form"), WAVES)
+def test_waves_of_32_bits_and_of_few_numbers_are_the_library_s(
+    function: Function, exact: Function, form: str
+) -> None:
+    assert form not in source(stored(function, F))
+    few = te.compute((64,), lambda i: function(i.astype(F)).astype(B), name="y")
+    assert form not in source(few)
+    x, k = te.placeholder((1,), F, name="x"), te.placeholder((N,), B, name="k")
+    y = te.compute((N,), lambda i: (k[i].astype(F) * function(x[0])).astype(B), name="y")
+    assert form not in source(y)
+
+
+@pytest.mark.ptxas
+@pytest.mark.parametrize("arch", ["sm_90", "sm_100"])
+@pytest.mark.parametrize(("function", "exact", "form"), WAVES)
+def test_waves_in_loops_and_products_compile(
+    function: Function, exact: Function, form: str, arch: str
+) -> None:
+    """The branch may stand in a loop that loads ahead, and before the multipliers."""
+    a, b = (te.placeholder((512, 512), B, name=name) for name in "ab")
+    k = te.reduce_axis((0, 512), name="k")
+    turned = te.compute((512, 512), lambda i, j: function(a[i, j].astype(F)).astype(B), name="t")
+    total = te.compute(
+        (512, 512),
+        lambda i, j: te.sum(turned[i, k].astype(F) * b[k, j].astype(F), axis=k),
+        name="total",
+    )
+    c = te.cast(total, B)
+    s = te.create_schedule(c)
+    s[turned].compute_inline()
+    io, jo, ii, ji = s[c].tile(*s[c].op.axis, 64, 64)
+    grid = s[c].fuse(io, jo)
+    s[c].bind(grid, "blockIdx.x")
+    s[c].vectorize(ii)
+    s[c].vectorize(ji)
+    s[total].compute_at(s[c], grid)
+    outer, inner = s[total].split(k, factor=32)
+    s[total].vectorize(inner)
+    s[total].pipeline(outer, num_stages=3)
+    target = Target.parse(f"cuda:{arch}")
+    program = emit(lower(s.plan, target), target)
+    assert form in program.source
+    assert all("mma" in info.ptx for info in compile_offline(program, arch))
+
+
+@pytest.mark.parametrize(("function", "exact", "form"), WAVES)
+def test_waves_of_large_tiles_take_no_branch(
+    function: Function, exact: Function, form: str
+) -> None:
+    """Its results would all be held in registers at once."""
+    x = te.placeholder((64, 16384), B, name="x")
+    y = te.compute((64, 16384), lambda i, j: function(x[i, j].astype(F)).astype(B), name="y")
+    s = te.create_schedule(y)
+    i, j = s[y].op.axis
+    s[y].bind(i, "blockIdx.x")
+    s[y].vectorize(j)
+    target = Target.parse("cuda:sm_90")
+    assert form not in emit(lower(s.plan, target), target).source
+    s[y].launch(num_warps=16)
+    assert f"{form}(x_tile" in emit(lower(s.plan, target), target).source

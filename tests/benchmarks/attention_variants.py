@@ -74,6 +74,11 @@ def _computations() -> list[Workload]:
         "attention, causal, bf16 64x4096x128",
         "attention, bf16 128x4096x64",
         "attention, causal, bf16 128x4096x64",
+        "attention, causal, bf16 256x2048x64",
+        "attention, causal, bf16 128x2048x128",
+        "attention, causal, bf16 32x8192x128",
+        "attention, causal, bf16 64x8192x64",
+        "attention, causal, bf16 32x16384x64",
         "attention backward, causal, bf16 64x4096x128",
         "attention backward, bf16 128x4096x64",
         "attention, window 1024, bf16 32x8192x128",
@@ -101,19 +106,29 @@ Make = Callable[..., te.Schedule]
 
 def _forward(load: Workload) -> dict[str, Make]:
     """One kernel, in sizes of tiles."""
-    made: dict[str, Make] = {"default": _decided(load, {})}
+    made = _orders(load, ("out",))
     for sizes in DEEP if load.sizes["depth"] > 64 else FLAT:
         made[_tile(sizes)] = _decided(load, _named("out", sizes))
     if load.sizes["causal"]:
         small = _named("out", (64, 64, 4, 3))
-        for more in ({"out.descending": False}, {"out.across": True}):
-            made[f"{_tile((64, 64, 4, 3))} {more}"] = _decided(load, {**small, **more})
+        more = {"out.descending": False}
+        made[f"{_tile((64, 64, 4, 3))} {more}"] = _decided(load, {**small, **more})
+    return made
+
+
+def _orders(load: Workload, kernels: Sequence[str]) -> dict[str, Make]:
+    """The default; where rows differ in length, also one head after another and the same rows of
+    all heads, between which the default lies."""
+    made: dict[str, Make] = {"default": _decided(load, {})}
+    for heads in (1, load.sizes["heads"]) if load.sizes["causal"] else ():
+        decisions = {f"{kernel}.together": heads for kernel in kernels}
+        made[f"default {decisions}"] = _decided(load, decisions)
     return made
 
 
 def _backward(load: Workload) -> dict[str, Make]:
     """Two kernels, each in sizes of its own."""
-    made: dict[str, Make] = {"default": _decided(load, {})}
+    made = _orders(load, ("dq", "dk"))
     for dq, dkv in BACKWARD[load.sizes["depth"]]:
         decisions = {**_named("dq", dq), **_named("dk", dkv)}
         made[f"dq {_tile(dq)}, dk dv {_tile(dkv)}"] = _decided(load, decisions)

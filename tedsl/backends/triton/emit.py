@@ -18,6 +18,7 @@ from tedsl.backends.triton.hints import size_hint
 from tedsl.backends.triton.math import SUM, UNARY, triton_type
 from tedsl.backends.triton.names import Names, sanitise
 from tedsl.backends.triton.program import (
+    DEFAULT_WARPS,
     GRID_LIMITS,
     KernelSpec,
     Param,
@@ -117,6 +118,7 @@ class _Kernel:
         self.writer.has_float8 = target.arch not in NO_FLOAT8
         self.writer.has_tensor_memory = contracts and target.arch in TENSOR_MEMORY
         self.writer.accuracy = analyse(func)
+        self.writer.threads = 32 * (func.launch.num_warps or DEFAULT_WARPS)
         self.params: list[Param] = []
         self.grid: tuple[Expr, ...] = ()
 

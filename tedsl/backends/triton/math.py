@@ -26,6 +26,8 @@ or absolute; u is 2^-24:
     tanh                                     2^-11 of the value   1   (tanh.approx; bfloat16)
     tanh                                     2^-20, absolute      5   in a sum, a bound, an exponent
     erf                                      2^-20, absolute     14   in a sum, as in 1 + erf(x)
+    sin cos                                  2^-18 of the value  17   8 to 32 elements a thread; a
+                                             tile with an argument beyond 12800 has libdevice's
 
 An absolute error of 2^-20 beside a 1 shows where both nearly cancel: x * (1 + erf(x)) has it |x|
 times.
@@ -106,6 +108,35 @@ _INFIX: dict[BinaryOp, tuple[str, int]] = {
     BinaryOp.SHL: ("<<", SHIFT),
     BinaryOp.SHR: (">>", SHIFT),
 }
+
+
+def _waves(name: str, nearest: str, turns: str, sign: str) -> str:
+    """The text of `short_sin` or `short_cos`: sin(r) of what is left of x beside `turns` times pi,
+    negated where `turns` is odd (rounded down, and with the `sign` ~ where it is even).
+
+    pi is taken off in four pieces (Cody and Waite): the first three have 11 bits, so that their
+    products with up to 2^12 half turns are exact, fused or not; of float32 numbers below 12800 none
+    is so near to a multiple of pi that the fourth, with 24 bits, leaves an error that shows.
+    Adding 3 * 2^22 rounds to an integer, which is in the last bits then.
+    """
+    return f'''
+@triton.jit
+def short_{name}(x):
+    """{name}(x) with a relative error of 2^-18."""
+    if tl.max(x.to(tl.int32, bitcast=True) & 0x7FFFFFFF) > 0x46480000:  # 12800, infinity and NaN
+        y = tl.{name}(x)
+    else:
+        t = {nearest}
+        n = {turns}
+        r = x - n * 3.140625 - n * 0.0009675025939941406 - n * 1.5099067240953445e-07
+        r = r - n * 5.126688136514179e-12
+        s = r * r
+        p = (((s * -0.0001853973 + 0.0083142007) * s - 0.16665849) * s + 1.0) * r
+        turned = {sign}t.to(tl.int32, bitcast=True) << 31
+        y = (p.to(tl.int32, bitcast=True) ^ turned).to(tl.float32, bitcast=True)
+    return y
+'''
+
 
 HELPERS: dict[str, str] = {
     "floor_div": '''
@@ -201,6 +232,10 @@ def bounded_erf(x):
     far = 1.0 - p * t * tl.exp2(size * size * -1.4426950408889634)
     return tl.where(x < 0.0, -far, far)
 ''',
+    "short_sin": _waves("sin", "x * 0.3183098861837907 + 12582912.0", "t - 12582912.0", ""),
+    "short_cos": _waves(
+        "cos", "(x * 0.3183098861837907 - 0.5) + 12582912.0", "(t - 12582912.0) + 0.5", "~"
+    ),
     "product": '''
 @triton.jit
 def product(a, b):
@@ -274,15 +309,22 @@ _FORMS: dict[UnaryOp, tuple[tuple[str, Allowance], ...]] = {
     ),
     UnaryOp.SIGMOID: (("fast_sigmoid", Allowance(math.inf, 2.0**-20, math.inf)),),
     UnaryOp.ERF: (("bounded_erf", Allowance(math.inf, math.inf, 2.0**-20)),),
+    UnaryOp.SIN: (("short_sin", Allowance(2.0**-18, 2.0**-18, 2.0**-18)),),
+    UnaryOp.COS: (("short_cos", Allowance(2.0**-18, 2.0**-18, 2.0**-18)),),
 }
+# Forms that ask about all elements of a tile at once: how many a thread has for which that is worth
+# it, and the results of a branch stay in registers.
+_OF_TILES = frozenset({"short_sin", "short_cos"})
+_EACH = range(8, 33)
 
 
-def cheaper(op: UnaryOp, dtype: DType, allowed: Allowance) -> str | None:
-    """The helper that computes a function of float32 as accurately as is needed, at less cost."""
+def cheaper(op: UnaryOp, dtype: DType, allowed: Allowance, each: int) -> str | None:
+    """The helper that computes a function of float32 as accurately as is needed, at less cost;
+    a thread has `each` elements."""
     if dtype is not DType.float32:
         return None
     for name, needs in _FORMS.get(op, ()):
-        if allowed.covers(needs):
+        if allowed.covers(needs) and (each in _EACH or name not in _OF_TILES):
             return name
     return None
 

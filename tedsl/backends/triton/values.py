@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 import numpy as np
 
@@ -415,7 +416,9 @@ class Printer:
             depth = self.info(expr.a).depth
             name = self.writer.define(value.text.text, depth, None, "t")
             value = Value(Text(name), value.dims, value.dtype)
-        form = math.cheaper(expr.op, value.dtype, self.writer.accuracy.of(expr))
+        allowed = self.writer.accuracy.of(expr)
+        each = prod(self.shape(value.dims)) // self.writer.threads
+        form = math.cheaper(expr.op, value.dtype, allowed, each)
         if form is not None:
             self.writer.helpers[form] = math.HELPERS[form]
             text = Text(f"{form}({value.text.text})")

@@ -124,6 +124,7 @@ class Writer:
         # Where it has not, 8-bit floats are bytes.
         self.has_float8 = True
         self.accuracy = Accuracy()
+        self.threads = 32
         self._written: set[Buffer] = set()
         self._read: set[Buffer] = set()
         self._numbers: dict[Hashable, int] = {}
