@@ -177,12 +177,8 @@ def _large(s: Schedule, group: Sequence[Product]) -> bool:
 
 def _possible(s: Schedule, group: Sequence[Product]) -> bool:
     """True when the primitives take the group."""
-    trial = s.copy(decided=False)
-    try:
-        _one_kernel(trial, group)
-    except ScheduleError:
-        return False
-    return True
+    names = tuple(each.last for each in group)
+    return takes(s, (_possible, names), lambda trial: _one_kernel(trial, group))
 
 
 def _one_kernel(s: Schedule, group: Sequence[Product]) -> list[str]:

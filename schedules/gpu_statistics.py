@@ -167,11 +167,7 @@ def _possible(s: Schedule, found: Folded, older: bool) -> bool:
     members = [m.name for m in chain_of(trial.plan, trial[last].plan).members]
     if sorted([*members, last]) != sorted(found.folds):
         return False
-    try:
-        _schedule(s.copy(decided=False), found, older)
-    except ScheduleError:
-        return False
-    return True
+    return takes(s, (_possible, found.name, last, older), lambda each: _schedule(each, found, older))
 
 
 def _schedule(s: Schedule, found: Folded, older: bool) -> list[str]:
