@@ -291,7 +291,7 @@ def _region(
         return whole
     fixed = frozenset(enclosing_loops(plan, stage) if around is None else around)
     boxes: list[tuple[Range, ...]] = []
-    for reader, read in readers:
+    for reader, read in _at_other_places(readers):
         bounds = found[reader.name]
         index_of: Mapping[Expr, Expr] = {**bounds.index}
         loops = (*enclosing_loops(plan, reader), *running(plan, reader))
@@ -303,6 +303,16 @@ def _region(
             )
         )
     return tuple(_union(list(dims), full, facts) for *dims, full in zip(*boxes, whole, strict=True))
+
+
+def _at_other_places(
+    readers: Sequence[tuple[StagePlan, TensorRead]],
+) -> Iterable[tuple[StagePlan, TensorRead]]:
+    """The reads less those of a stage at a place where an earlier one of it is."""
+    found: dict[tuple[object, ...], tuple[StagePlan, TensorRead]] = {}
+    for reader, read in readers:
+        found.setdefault((reader, *map(id, read.indices)), (reader, read))
+    return found.values()
 
 
 def _online_regions(

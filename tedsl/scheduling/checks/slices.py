@@ -67,9 +67,18 @@ def _changed_hosts(before: Plan, after: Plan) -> tuple[str, ...]:
             if within.name in moved:
                 found[stage.attach.stage] = None
             within = new[within.attach.stage]
-        if stage.attach.online and within.name in moved:
+        if stage.attach.online and within.name in moved and not _same_loops(before, after, stage):
             found[stage.attach.stage] = None
     return tuple(found)
+
+
+def _same_loops(before: Plan, after: Plan, stage: StagePlan) -> bool:
+    """True when the loops around an attached stage are the same, and so how often each runs."""
+    host = after.stage(stage.attach.stage)
+    if host.attach.kind is not AttachKind.AT or stage not in before.stages:
+        return False
+    old, new = enclosing_loops(before, stage), enclosing_loops(after, stage)
+    return len(old) == len(new) and all(a is b for a, b in zip(old, new, strict=True))
 
 
 def _is_piece(plan: Plan, bounds: Bounds, host: StagePlan, guest: StagePlan) -> bool:
