@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tedsl.errors import ScheduleError
 from tedsl.expr.nodes import Axis
 from tedsl.expr.tensor import ComputeOp, Tensor
 from tedsl.expr.visit import axes_of, reads
@@ -36,6 +35,7 @@ from tedsl.schedules.choices import flip, pick
 from tedsl.schedules.gpu_chain import FEWEST, WIDEST, Sizes, longer_last
 from tedsl.schedules.gpu_contract import LEAST, longest, movable
 from tedsl.schedules.gpu_tiles import bind_all, pick_warps
+from tedsl.schedules.trials import takes
 from tedsl.scheduling.plan import AttachKind
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage

@@ -37,6 +37,7 @@ from tedsl.schedules.gpu_aligned import align_operands
 from tedsl.schedules.gpu_contract import contract_inner, depths, longest, product_of
 from tedsl.schedules.gpu_model import TWO_FIT, ahead, best_tile
 from tedsl.schedules.gpu_tiles import SHARED, pick_warps
+from tedsl.schedules.trials import takes
 from tedsl.scheduling.chain import chain_of
 from tedsl.scheduling.plan import AttachKind
 from tedsl.scheduling.schedule import Schedule
@@ -167,7 +168,8 @@ def _possible(s: Schedule, found: Folded, older: bool) -> bool:
     members = [m.name for m in chain_of(trial.plan, trial[last].plan).members]
     if sorted([*members, last]) != sorted(found.folds):
         return False
-    return takes(s, (_possible, found.name, last, older), lambda each: _schedule(each, found, older))
+    question = (_possible, found.name, last, older)
+    return takes(s, question, lambda each: _schedule(each, found, older))
 
 
 def _schedule(s: Schedule, found: Folded, older: bool) -> list[str]:
