@@ -12,7 +12,7 @@ from tedsl.expr.nodes import Axis, AxisKind, Expr
 from tedsl.expr.tensor import ComputeOp
 from tedsl.expr.visit import axes_of, structural_equal
 from tedsl.index.prove import prove
-from tedsl.scheduling.bounds import Bounds, StageBounds, enclosing_loops, infer
+from tedsl.scheduling.bounds import Bounds, StageBounds, enclosing_loops, infer_again
 from tedsl.scheduling.call import Call
 from tedsl.scheduling.checks.places import guests
 from tedsl.scheduling.inline import inline_stages
@@ -27,7 +27,7 @@ def whole_bounds(plan: Plan) -> tuple[Plan, Bounds]:
     """The plan as it is lowered and the bounds of all its stages, once for all that ask for
     them."""
     own = separate_axes(inline_stages(plan))
-    return own, infer(own)
+    return own, infer_again(own)
 
 
 def require_slices(before: Plan, call: Call, after: Plan) -> None:

@@ -14,7 +14,7 @@ from tedsl.expr.nodes import Axis, AxisKind, Compare, CompareOp
 from tedsl.expr.tensor import ComputeOp, ExternOp, Operation, ScanOp
 from tedsl.index.prove import counterexample, equal
 from tedsl.ir.nodes import LoopKind
-from tedsl.scheduling.bounds import Bounds, infer, kernel_of
+from tedsl.scheduling.bounds import Bounds, infer_again, kernel_of
 from tedsl.scheduling.call import Call
 from tedsl.scheduling.checks.loops import PLAIN, mark_text
 from tedsl.scheduling.checks.stages import Problem, first_fold, guests, has_options
@@ -87,7 +87,7 @@ def extent_problem(plan: Plan, called: str = "") -> tuple[StagePlan, Problem] | 
     sharing = [stage for stage in joined if stage.join is not None and stage.join.axis is not None]
     if sharing:
         shown = separate_axes(inline_stages(plan))
-        bounds = infer(shown, _in_kernels_of(shown, sharing))
+        bounds = infer_again(shown, _in_kernels_of(shown, sharing))
         for stage in sharing:
             problem = _extent_problem(plan, stage, shown, bounds)
             if problem is not None:
