@@ -104,9 +104,10 @@ def _found(s: Schedule, view: View, name: str, taken: Collection[str]) -> Folded
     """The contraction `name` and its readers, if they are such."""
     op = view[name]
     shape = contraction(op) if is_reduction(op) else None
+    if shape is None or len(shape.folded) != 1:
+        return None
     outputs = {s[t].name for t in s.outputs}
-    at_root = s[name].plan.attach.kind is AttachKind.ROOT
-    if shape is None or name in outputs or not at_root or len(shape.folded) != 1:
+    if name in outputs or s[name].plan.attach.kind is not AttachKind.ROOT:
         return None
     if product_of(s[name], op, shape) is None:
         return None

@@ -7,6 +7,7 @@ primitive can make another's loops differ.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 from tedsl.errors import ScheduleError
 from tedsl.expr.integers import same_width
@@ -28,6 +29,7 @@ from tedsl.scheduling.separate import separate_axes
 from tedsl.scheduling.together import depth, in_order, path_between, shared_loops
 
 
+@lru_cache(maxsize=4)
 def join_problem(plan: Plan) -> tuple[StagePlan, Problem] | None:
     """The first stage that may not run together with its leader, and why, as far as the loops say.
 
@@ -314,6 +316,7 @@ def _label(plan: Plan, name: str, place: int) -> str:
     return labels(stage)[stage.loop_order[place]]
 
 
+@lru_cache(maxsize=4)
 def ordered(plan: Plan) -> bool:
     """Whether the groups of every level can run one after the other."""
     shown = separate_axes(inline_stages(plan))
