@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from tedsl.expr.integers import conjuncts
 from tedsl.expr.nodes import (
@@ -30,6 +31,7 @@ from tedsl.expr.tensor import ComputeOp, PlaceholderOp, ScanOp, Tensor
 from tedsl.expr.visit import axes_of, reads, walk
 from tedsl.scheduling.algebra import Verdict, combines_in_any_order
 from tedsl.scheduling.inline import inline_stages
+from tedsl.scheduling.plan import Plan
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
 
@@ -39,7 +41,13 @@ View = dict[str, ComputeOp]
 def definitions(s: Schedule) -> View:
     """The computed stages by name, producers first, with inlined stages substituted; scans and
     their steps have a rule of their own."""
-    plan = inline_stages(s.plan)
+    return dict(_definitions(s.plan))
+
+
+@lru_cache(maxsize=4)
+def _definitions(plan: Plan) -> View:
+    """The same, once for all that ask before the next step."""
+    plan = inline_stages(plan)
     found = {stage.name: stage.op for stage in plan.stages if isinstance(stage.op, ComputeOp)}
     steps = within_scans(found.values())
     return {

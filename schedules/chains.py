@@ -22,6 +22,7 @@ from tedsl.schedules.analysis import (
     same_axes,
 )
 from tedsl.schedules.choices import flip
+from tedsl.schedules.trials import remembered, takes
 from tedsl.scheduling.chain import chain_of
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
@@ -50,21 +51,26 @@ def chain_ends(s: Schedule, group: Group) -> list[str]:
 
     Each is the end of a chain for which a repair was derived and proved; no reduction is in two.
     """
+    inner = tuple(group.inner)
+    return list(remembered(s, (chain_ends, inner), lambda trial: _chain_ends(trial, inner)))
+
+
+def _chain_ends(s: Schedule, inner: Sequence[str]) -> tuple[str, ...]:
+    """The ends of chains among some stages, in a schedule for trials."""
     view = definitions(s)
-    trial = s.copy()
-    inline_between(trial, group.inner)
+    inline_between(s, inner)
     found: list[str] = []
     taken: set[str] = set()
-    for name in reversed(group.inner):
+    for name in reversed(inner):
         if name in taken or not is_reduction(view[name]):
             continue
-        members = [stage.name for stage in chain_of(trial.plan, trial[name].plan).members]
-        if not members or not taken.isdisjoint(members) or not set(members) <= set(group.inner):
+        members = [stage.name for stage in chain_of(s.plan, s[name].plan).members]
+        if not members or not taken.isdisjoint(members) or not set(members) <= set(inner):
             continue
-        if follows(trial, name):
+        if follows(s, name):
             found.append(name)
             taken.update((name, *members))
-    return found
+    return tuple(found)
 
 
 def depended_on(s: Schedule, view: View, name: str) -> tuple[str, ...]:
@@ -76,17 +82,15 @@ def depended_on(s: Schedule, view: View, name: str) -> tuple[str, ...]:
 
 def follows(s: Schedule, name: str) -> bool:
     """True when the reductions that one depends on can go along with its loop."""
-    trial = s.copy()
-    stage = trial[name]
-    axes = reduce_axes(stage)
+    axes = reduce_axes(s[name])
     if len(axes) != 1:
         return False
-    outer, _ = stage.split(axes[0], factor=2)
-    try:
-        follow(stage, outer)
-    except ScheduleError:
-        return False
-    return True
+
+    def pieces(trial: Schedule) -> None:
+        outer, _ = trial[name].split(axes[0], factor=2)
+        follow(trial[name], outer)
+
+    return takes(s, (follows, name), pieces)
 
 
 def inline_between(s: Schedule, names: Sequence[str]) -> None:
@@ -161,27 +165,9 @@ def take_chains(
     return taken
 
 
-_POSSIBLE: dict[tuple[object, ...], bool] = {}
-"""Chains of schedules without any step so far: a search asks for the same one very often."""
-_REMEMBERED = 64
-
-
 def possible(s: Schedule, found: Chained, rule: Callable[[Schedule, Chained], object]) -> bool:
     """True when the primitives take the chain as `rule` schedules it."""
-    asked = (rule, s[found.last].op, *(t.op for t in s.outputs))
-    known = _POSSIBLE.get(asked) if not len(s.trace) else None
-    if known is not None:
-        return known
-    trial, legal = s.copy(decided=False), True
-    try:
-        rule(trial, found)
-    except ScheduleError:
-        legal = False
-    if not len(s.trace):
-        if len(_POSSIBLE) >= _REMEMBERED:
-            _POSSIBLE.clear()
-        _POSSIBLE[asked] = legal
-    return legal
+    return takes(s, (rule, found.last), lambda trial: rule(trial, found))
 
 
 def root_of(s: Schedule, view: View, name: str) -> str:

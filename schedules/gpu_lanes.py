@@ -13,10 +13,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from tedsl.errors import ScheduleError
 from tedsl.expr.nodes import Axis
 from tedsl.schedules.analysis import extent_of, first, reduce_axes
 from tedsl.schedules.chains import follow
+from tedsl.schedules.trials import takes
 from tedsl.scheduling.chain import chain_of
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
@@ -58,13 +58,12 @@ def may_have_lanes(s: Schedule, name: str, block: int) -> bool:
     length = extent_of(axes[0]) if len(axes) == 1 else None
     if length is None or length < 2 * block:
         return False
-    trial = s.copy(decided=False)
-    try:
+
+    def lanes(trial: Schedule) -> None:
         partial = trial[_split(trial, name, block, 1)]
         follow(partial, partial.split(reduce_axes(partial)[0], factor=2)[0])
-    except ScheduleError:
-        return False
-    return True
+
+    return takes(s, (may_have_lanes, name, block), lanes)
 
 
 def split_in_lanes(s: Schedule, name: str, piece: Piece) -> Lanes:

@@ -30,6 +30,7 @@ from tedsl.schedules.gpu_lanes import (
 from tedsl.schedules.gpu_last import finish_last, one_launch
 from tedsl.schedules.gpu_tiles import PROCESSORS, bind_all, pick_warps
 from tedsl.schedules.loops import fused
+from tedsl.schedules.trials import remembered
 from tedsl.scheduling.chain import chain_of
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
@@ -96,8 +97,7 @@ def _split(s: Schedule, name: str, parts: int) -> str:
 
 def _parts_follow(s: Schedule, name: str) -> bool:
     """True when a part of the chain is one loop too."""
-    trial = s.copy()
-    return follows(trial, _split(trial, name, 2))
+    return remembered(s, (_parts_follow, name), lambda t: follows(t, _split(t, name, 2)))
 
 
 def _in_chain(s: Schedule, name: str, last: str) -> bool:

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tedsl.errors import ScheduleError
 from tedsl.expr.nodes import Axis
 from tedsl.expr.tensor import ComputeOp, Tensor
 from tedsl.expr.visit import axes_of, reads
@@ -38,6 +37,7 @@ from tedsl.schedules.gpu_chain import FEWEST, WIDEST, Sizes, longer_last
 from tedsl.schedules.gpu_contract import LEAST, longest, movable
 from tedsl.schedules.gpu_order import ordered, together, walked
 from tedsl.schedules.gpu_tiles import bind_all, pick_warps
+from tedsl.schedules.trials import takes
 from tedsl.scheduling.plan import AttachKind
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
@@ -179,12 +179,8 @@ def _large(s: Schedule, group: Sequence[Product]) -> bool:
 
 def _possible(s: Schedule, group: Sequence[Product]) -> bool:
     """True when the primitives take the group."""
-    trial = s.copy(decided=False)
-    try:
-        _one_kernel(trial, group)
-    except ScheduleError:
-        return False
-    return True
+    names = tuple(each.last for each in group)
+    return takes(s, (_possible, names), lambda trial: _one_kernel(trial, group))
 
 
 def _one_kernel(s: Schedule, group: Sequence[Product]) -> list[str]:

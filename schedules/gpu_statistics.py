@@ -37,6 +37,7 @@ from tedsl.schedules.gpu_aligned import align_operands
 from tedsl.schedules.gpu_contract import contract_inner, depths, longest, product_of
 from tedsl.schedules.gpu_model import TWO_FIT, ahead, best_tile
 from tedsl.schedules.gpu_tiles import SHARED, pick_warps
+from tedsl.schedules.trials import takes
 from tedsl.scheduling.chain import chain_of
 from tedsl.scheduling.plan import AttachKind
 from tedsl.scheduling.schedule import Schedule
@@ -103,9 +104,10 @@ def _found(s: Schedule, view: View, name: str, taken: Collection[str]) -> Folded
     """The contraction `name` and its readers, if they are such."""
     op = view[name]
     shape = contraction(op) if is_reduction(op) else None
+    if shape is None or len(shape.folded) != 1:
+        return None
     outputs = {s[t].name for t in s.outputs}
-    at_root = s[name].plan.attach.kind is AttachKind.ROOT
-    if shape is None or name in outputs or not at_root or len(shape.folded) != 1:
+    if name in outputs or s[name].plan.attach.kind is not AttachKind.ROOT:
         return None
     if product_of(s[name], op, shape) is None:
         return None
@@ -167,11 +169,8 @@ def _possible(s: Schedule, found: Folded, older: bool) -> bool:
     members = [m.name for m in chain_of(trial.plan, trial[last].plan).members]
     if sorted([*members, last]) != sorted(found.folds):
         return False
-    try:
-        _schedule(s.copy(decided=False), found, older)
-    except ScheduleError:
-        return False
-    return True
+    question = (_possible, found.name, last, older)
+    return takes(s, question, lambda each: _schedule(each, found, older))
 
 
 def _schedule(s: Schedule, found: Folded, older: bool) -> list[str]:

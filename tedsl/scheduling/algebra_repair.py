@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from tedsl.expr import build
 from tedsl.expr.nodes import Axis, BinaryOp, Cast, Expr, Reducer, Unary, Var
@@ -33,6 +34,8 @@ from tedsl.scheduling.repair import Condition, Refusal, Repair, Sign, Tag
 
 _MEMO_SIZE = 512
 
+Known = TypeVar("Known")
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Solved:
@@ -44,6 +47,7 @@ class _Solved:
 
 
 _memo: dict[tuple[object, ...], _Solved | Mixed] = {}
+_zeros: dict[tuple[object, ...], bool] = {}
 
 
 def derive_repair(
@@ -98,9 +102,7 @@ def derive_repair(
                 f"{stopped}; nothing is known about this value",
                 hint="raise time_limit=, or write the value with fewer terms",
             )
-        if len(_memo) >= _MEMO_SIZE:
-            _memo.clear()
-        _memo[key] = found
+        _keep(_memo, key, found)
     if isinstance(found, Mixed):
         return _refused(found, problem.restored, problem.guarded)
     return _repair(value, tuple(tags), problem, found)
@@ -112,11 +114,32 @@ def same_value(
     """True when `a` and `b` are proved to be equal over the real numbers, for all tags."""
     try:
         problem = pose(build.sub(a, b), tags, BinaryOp.ADD, over, {})
-        reader = Reader(problem.roles, problem.signs, Symbols(), False, False)
+    except Mixed:
+        return False
+    known = _zeros.get(problem.key)
+    if known is None:
+        try:
+            known = _is_zero(problem, time_limit)
+        except Stopped:
+            return False
+        _keep(_zeros, problem.key, known)
+    return known
+
+
+def _is_zero(problem: Problem, time_limit: float) -> bool:
+    reader = Reader(problem.roles, problem.signs, Symbols(), False, False)
+    try:
         with Clock(time_limit).watching():
             return is_zero(reader(problem.value), reader.symbols)
-    except (Mixed, Stopped):
+    except Mixed:
         return False
+
+
+def _keep(memo: dict[tuple[object, ...], Known], key: tuple[object, ...], found: Known) -> None:
+    """Remember a solution; a full memory starts again."""
+    if len(memo) >= _MEMO_SIZE:
+        memo.clear()
+    memo[key] = found
 
 
 def _wrong_reducer(reducer: Reducer | BinaryOp, operator: BinaryOp | None) -> Refusal:

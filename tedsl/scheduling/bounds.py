@@ -18,16 +18,11 @@ from tedsl.expr.integers import (
     ZERO,
     add,
     at_most,
-    ceil_div,
     constant,
-    floordiv,
     floormod,
-    less,
     maximum,
     minimum,
-    mul,
     sub,
-    widened,
 )
 from tedsl.expr.nodes import Axis, Const, Expr, Range, TensorRead
 from tedsl.expr.tensor import ComputeOp, Operation, ScanOp
@@ -38,7 +33,9 @@ from tedsl.index.interval import interval
 from tedsl.index.prove import prove
 from tedsl.index.simplify import simplify
 from tedsl.scheduling.graph import is_output, loop_readers
-from tedsl.scheduling.plan import Across, AttachKind, Fuse, Plan, Relation, Split, StagePlan, Unit
+from tedsl.scheduling.loop_bounds import guards_of, pass_down, pass_up
+from tedsl.scheduling.memory import NONE, Memory
+from tedsl.scheduling.plan import Across, AttachKind, Plan, StagePlan
 from tedsl.scheduling.sliding import Slide, slide_of
 from tedsl.scheduling.together import running, shared_loops
 
@@ -117,7 +114,20 @@ def exported(plan: Plan, stage: StagePlan) -> bool:
     return not all(runs_beside(plan, each, host) for each in loop_readers(plan, stage.op))
 
 
-def infer(plan: Plan, only: frozenset[str] | None = None) -> Bounds:
+_REMEMBERED = Memory(512)
+
+
+def infer_again(plan: Plan, only: frozenset[str] | None = None) -> Bounds:
+    """`infer` for checks, which are made of one plan after the other: what does not differ from
+    plans before is taken from them.
+
+    Facts keep what was concluded from them, so terms may stand in another order than in bounds that
+    are inferred anew: ask what holds, and print nothing of it.
+    """
+    return infer(plan, only, _REMEMBERED)
+
+
+def infer(plan: Plan, only: frozenset[str] | None = None, memory: Memory = NONE) -> Bounds:
     """Bounds of all stages of a plan without inlined stages; of the stages of some kernels, all of
     each, when `only` names them.
 
@@ -131,23 +141,24 @@ def infer(plan: Plan, only: frozenset[str] | None = None) -> Bounds:
             name: [(reader, read) for reader, read in found_in if reader.name in only]
             for name, found_in in readers.items()
         }
-    sizes = plan_facts(plan)
+    extents = tuple(e for s in plan.stages for e in s.op.extents if constant(e) is None)
+    sizes = memory.get(("sizes", extents, plan.assumptions), lambda: plan_facts(plan))
     for stage in _outside_in(plan, readers):
         if not isinstance(stage.op, ComputeOp) or (only is not None and stage.name not in only):
             continue
-        facts = _loop_facts(plan, stage, found, sizes)
+        facts = _loop_facts(plan, stage, found, sizes, memory)
         users = _users(plan, stage, readers[stage.name])
         if stage.attach.online:
-            region, stored = _online_regions(plan, stage, users, found, facts)
+            region, stored = _online_regions(plan, stage, users, found, facts, memory)
         else:
-            region = stored = _region(plan, stage, users, found, facts)
+            region = stored = _region(plan, stage, users, found, facts, memory=memory)
         folds: tuple[int | None, ...] = ()
         if stage.kept is not None:
             readings = readers[stage.name]
             region, stored, folds = _kept_regions(plan, stage, region, readings, found, facts)
         if stage.across is not None:
             region, stored = _across_regions(stage.across, stage.op, region)
-        bounds = _stage_bounds(plan, stage, stage.op, region, stored, found, facts)
+        bounds = _stage_bounds(plan, stage, stage.op, region, stored, found, facts, memory)
         found[stage.name] = _folded(bounds, stage.op, folds) if any(folds) else bounds
     return Bounds(found)
 
@@ -279,30 +290,62 @@ def _region(
     found: dict[str, StageBounds],
     facts: Facts,
     around: Sequence[Axis] | None = None,
+    memory: Memory = NONE,
 ) -> tuple[Range, ...]:
     """The box of `stage`'s output that `readers` need inside the loops `around`, by default those
     of its attach point."""
-    whole = tuple(Range(ZERO, extent) for extent in stage.op.shape)
-    if isinstance(stage.op, ScanOp):
+    alone = stage.attach.kind is not AttachKind.AT or not readers
+    if alone or isinstance(stage.op, ScanOp):
+        return memory.get(("whole", stage.op), lambda: _whole(stage.op))
+    fixed = enclosing_loops(plan, stage) if around is None else tuple(around)
+    readings = tuple(
+        (found[reader.name], (*enclosing_loops(plan, reader), *running(plan, reader)), read.indices)
+        for reader, read in _at_other_places(readers)
+    )
+    key = ("region", stage.op, fixed, readings, facts)
+    return memory.get(key, lambda: _box(stage.op, frozenset(fixed), readings, facts))
+
+
+def _whole(op: Operation) -> tuple[Range, ...]:
+    """All of a definition that is computed."""
+    whole = tuple(Range(ZERO, extent) for extent in op.shape)
+    if isinstance(op, ScanOp):
         # Its first rows are stored by the init; the loops are those of the steps.
-        steps = simplify(sub(whole[0].extent, stage.op.first), Facts.EMPTY)
-        return (Range(stage.op.first, steps), *whole[1:])
-    if stage.attach.kind is not AttachKind.AT or not readers:
-        return whole
-    fixed = frozenset(enclosing_loops(plan, stage) if around is None else around)
+        steps = simplify(sub(whole[0].extent, op.first), Facts.EMPTY)
+        return (Range(op.first, steps), *whole[1:])
+    return whole
+
+
+def _box(
+    op: Operation,
+    fixed: frozenset[Axis],
+    readings: Sequence[tuple[StageBounds, tuple[Axis, ...], tuple[Expr, ...]]],
+    facts: Facts,
+) -> tuple[Range, ...]:
+    """The elements of `op` read at indices of stages with these bounds, in these loops, while
+    those in `fixed` stand still."""
+    whole = tuple(Range(ZERO, extent) for extent in op.shape)
     boxes: list[tuple[Range, ...]] = []
-    for reader, read in readers:
-        bounds = found[reader.name]
+    for bounds, loops, indices in readings:
         index_of: Mapping[Expr, Expr] = {**bounds.index}
-        loops = (*enclosing_loops(plan, reader), *running(plan, reader))
         moving = [axis for axis in loops if axis not in fixed]
         boxes.append(
             tuple(
                 _dimension(substitute(index, index_of), moving, full, bounds.facts)
-                for index, full in zip(read.indices, whole, strict=True)
+                for index, full in zip(indices, whole, strict=True)
             )
         )
     return tuple(_union(list(dims), full, facts) for *dims, full in zip(*boxes, whole, strict=True))
+
+
+def _at_other_places(
+    readers: Sequence[tuple[StagePlan, TensorRead]],
+) -> Iterable[tuple[StagePlan, TensorRead]]:
+    """The reads less those of a stage at a place where an earlier one of it is."""
+    found: dict[tuple[object, ...], tuple[StagePlan, TensorRead]] = {}
+    for reader, read in readers:
+        found.setdefault((reader, *map(id, read.indices)), (reader, read))
+    return found.values()
 
 
 def _online_regions(
@@ -311,6 +354,7 @@ def _online_regions(
     readers: Sequence[tuple[StagePlan, TensorRead]],
     found: dict[str, StageBounds],
     facts: Facts,
+    memory: Memory,
 ) -> tuple[tuple[Range, ...], tuple[Range, ...]]:
     """What an online stage computes in one iteration, and what is kept for all its readers in the
     kernel: some run after the loop, inside the loops around its host."""
@@ -322,10 +366,11 @@ def _online_regions(
         for reader, read in readers
         if reader is host or own <= frozenset(enclosing_loops(plan, reader))
     ]
-    region = _region(plan, stage, inside, found, facts)
+    region = _region(plan, stage, inside, found, facts, memory=memory)
     if len(inside) == len(readers):
         return region, region
-    return region, _region(plan, stage, readers, found, facts, enclosing_loops(plan, host))
+    around = enclosing_loops(plan, host)
+    return region, _region(plan, stage, readers, found, facts, around, memory)
 
 
 def covered(plan: Plan, stage: StagePlan, bounds: Bounds) -> tuple[Range, ...]:
@@ -402,27 +447,51 @@ def _stage_bounds(
     stored: tuple[Range, ...],
     found: dict[str, StageBounds],
     facts: Facts,
+    memory: Memory,
 ) -> StageBounds:
     """The loops of a stage that computes `region`; `facts` are those of the loops around it."""
+    names = shared_loops(plan, stage)
+    host: tuple[object, ...] = ()
+    if stage.attach.online:
+        leader = plan.stage(stage.attach.stage)
+        loops = enclosing_loops(plan, stage)
+        host = (found[leader.name], leader.op, leader.leaf_axes, loops)
+    shape = (op, stage.relations, stage.leaf_axes, tuple(names.items()))
+    return memory.get(
+        ("stage", shape, region, stored, facts, host),
+        lambda: _computed(
+            stage, op, region, stored, _slices(plan, stage, op, facts, found), names, facts
+        ),
+    )
+
+
+def _computed(
+    stage: StagePlan,
+    op: ComputeOp,
+    region: tuple[Range, ...],
+    stored: tuple[Range, ...],
+    slices: dict[Axis, Range],
+    names: Mapping[Axis, Axis],
+    facts: Facts,
+) -> StageBounds:
+    """The same, for loops that go by `names` and fold `slices`."""
     extents: dict[Axis, Expr] = {}
     starts: dict[Axis, Expr] = {}
     for axis, box in zip(op.axes, region, strict=True):
         extents[axis], starts[axis] = box.extent, box.min
-    slices = _slices(plan, stage, op, facts, found)
     for axis in op.reduce_axes:
         part = slices.get(axis, axis.domain)
         if part is None:
             raise InternalError(f"reduce axis {axis.name} of {op.name} has no domain")
         extents[axis], starts[axis] = part.extent, part.min
     for relation in stage.relations:
-        _pass_down(relation, extents, facts)
-    names = shared_loops(plan, stage)
+        pass_down(relation, extents, facts)
     for axis in stage.leaf_axes:
         run = names.get(axis, axis)
         extents[run] = extents[axis]
         facts = facts.with_axis(run, 0, extents[axis])
-    values = _pass_up(stage, extents, names)
-    guards = _guards(stage, op, extents, values, starts, facts)
+    values = pass_up(stage, extents, names)
+    guards = guards_of(stage, op, extents, values, starts, facts)
     local = {axis: simplify(values[axis], facts) for axis in stage.root_axes}
     index = {axis: simplify(add(starts[axis], local[axis]), facts) for axis in stage.root_axes}
     for axis, box, kept in zip(op.axes, region, stored, strict=True):
@@ -451,17 +520,30 @@ def _slices(
     return parts
 
 
-def _loop_facts(plan: Plan, stage: StagePlan, found: dict[str, StageBounds], facts: Facts) -> Facts:
+def _loop_facts(
+    plan: Plan,
+    stage: StagePlan,
+    found: dict[str, StageBounds],
+    facts: Facts,
+    memory: Memory = NONE,
+) -> Facts:
     """`facts` and the ranges of the loops around `stage`."""
     if stage.attach.kind is not AttachKind.AT:
         return facts
-    parent = found.get(stage.attach.stage)
-    if parent is None:
+    if stage.attach.stage not in found:
         raise InternalError(f"stage {stage.name} is attached to {stage.attach.stage}, no reader")
-    for axis in enclosing_loops(plan, stage):
-        owner = next(b for b in found.values() if axis in b.extents)
-        facts = facts.with_axis(axis, 0, owner.extents[axis])
-    return facts
+    extents = tuple(
+        (axis, next(b for b in found.values() if axis in b.extents).extents[axis])
+        for axis in enclosing_loops(plan, stage)
+    )
+
+    def ranges() -> Facts:
+        inside = facts
+        for axis, extent in extents:
+            inside = inside.with_axis(axis, 0, extent)
+        return inside
+
+    return memory.get(("loops", facts, extents), ranges)
 
 
 def plan_facts(plan: Plan) -> Facts:
@@ -479,92 +561,3 @@ def shape_facts(shapes: Iterable[tuple[Expr, ...]]) -> Facts:
     for extent in symbolic:
         facts = facts.assume(at_most(ZERO, extent))
     return facts
-
-
-def _pass_down(relation: Relation, extents: dict[Axis, Expr], facts: Facts) -> None:
-    """Extents of the axes a relation makes, from those it takes.
-
-    Split:  inner = min(factor, parent), outer = ceil(parent / inner)   (nparts: the other way
-    round) Fuse:   fused = outer * inner
-    """
-    if isinstance(relation, Unit):
-        extents[relation.axis] = ONE
-        return
-    if isinstance(relation, Fuse):
-        outer, inner = extents[relation.outer], extents[relation.inner]
-        wide = relation.fused.dtype
-        extents[relation.fused] = simplify(mul(widened(outer, wide), widened(inner, wide)), facts)
-        return
-    parent = extents[relation.parent]
-    given = relation.factor if relation.factor is not None else relation.nparts
-    if given is None:
-        raise InternalError(f"split of {relation.parent.name} has neither factor nor nparts")
-    fixed = _tightened(given, parent, facts)
-    other = simplify(ceil_div(parent, fixed), facts)
-    outer, inner = (other, fixed) if relation.factor is not None else (fixed, other)
-    extents[relation.outer], extents[relation.inner] = outer, inner
-
-
-def _tightened(given: Expr, parent: Expr, facts: Facts) -> Expr:
-    """min(given, parent) where that is a constant, and at least 1."""
-    known, size = interval(given, facts), interval(parent, facts)
-    if known.lo == known.hi and size.lo == size.hi and known.lo is not None and size.lo is not None:
-        return Const(max(1, min(known.lo, size.lo)), given.dtype)
-    return given
-
-
-def _pass_up(
-    stage: StagePlan, extents: dict[Axis, Expr], names: Mapping[Axis, Axis]
-) -> dict[Axis, Expr]:
-    """Every axis of the stage over its leaf axes (relative to the start of the region), those that
-    another stage runs under its names."""
-    values: dict[Axis, Expr] = {
-        a: ZERO if constant(extents[a]) == 1 else names.get(a, a) for a in stage.leaf_axes
-    }
-    for relation in reversed(stage.relations):
-        match relation:
-            case Split(parent=parent, outer=outer, inner=inner):
-                values[parent] = add(mul(values[outer], extents[inner]), values[inner])
-            case Fuse(outer=outer, inner=inner, fused=fused):
-                values[outer] = floordiv(values[fused], extents[inner])
-                values[inner] = floormod(values[fused], extents[inner])
-            case Unit():
-                pass
-    return values
-
-
-def _guards(
-    stage: StagePlan,
-    op: ComputeOp,
-    extents: dict[Axis, Expr],
-    values: dict[Axis, Expr],
-    starts: dict[Axis, Expr],
-    facts: Facts,
-) -> tuple[Expr, ...]:
-    """Conditions for a point of the loops to be a point of the definition, less those that are
-    proved."""
-    needed = [
-        less(simplify(values[r.parent], facts), extents[r.parent])
-        for r in stage.relations
-        if isinstance(r, Split)
-    ]
-    for axis, size in zip(op.axes, op.shape, strict=True):
-        if not _is_whole(starts[axis], extents[axis], size):
-            index = simplify(add(starts[axis], values[axis]), facts)
-            needed += [less(index, size), at_most(ZERO, index)]
-    for axis in op.reduce_axes:
-        if axis.domain is not None and not _is_domain(axis.domain, starts[axis], extents[axis]):
-            end = add(axis.domain.min, axis.domain.extent)
-            needed.append(less(simplify(add(starts[axis], values[axis]), facts), end))
-    return tuple(condition for condition in needed if not prove(condition, facts))
-
-
-def _is_domain(domain: Range, start: Expr, extent: Expr) -> bool:
-    """True when a reduce axis runs over its whole domain."""
-    return start is domain.min and extent is domain.extent
-
-
-def _is_whole(start: Expr, extent: Expr, size: Expr) -> bool:
-    """True when the region is the whole dimension."""
-    equal = extent is size or (constant(extent) is not None and constant(extent) == constant(size))
-    return constant(start) == 0 and equal

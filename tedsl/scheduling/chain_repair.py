@@ -47,7 +47,7 @@ from tedsl.scheduling.checks.online import (
 )
 from tedsl.scheduling.checks.rewrites import reduction
 from tedsl.scheduling.joint import adds, joined
-from tedsl.scheduling.plan import Plan
+from tedsl.scheduling.plan import AttachKind, Plan
 from tedsl.scheduling.repair import Kind, Refusal, Repair, Sign, Tag
 from tedsl.scheduling.signs import fold_sign, sign_of
 
@@ -83,14 +83,38 @@ class Derived:
         return first + self.full.explain()
 
 
+_derived: dict[tuple[object, ...], Mapping[str, Derived]] = {}
+_MEMO_SIZE = 64
+
+
 def derive_chain(
     plan: Plan, call: Call, chain: Chain, consent: Consent, *, finished: bool
-) -> dict[str, Derived]:
+) -> Mapping[str, Derived]:
     """The repairs of the reductions of a chain that depend on others, by stage.
 
     With `finished` all of them are read when they are finished; otherwise the members are read
-    while they are folded, and nothing of theirs can be left for the end.
+    while they are folded, and nothing of theirs can be left for the end.  What was derived for the
+    same operations before, in whatever schedule, is not derived again.
     """
+    key = (
+        tuple((stage.name, stage.op) for stage in (*chain.members, chain.last)),
+        frozenset(s.op for s in plan.stages if s.attach.kind is AttachKind.INLINE),
+        (consent.casts, consent.rounding, consent.time_limit),
+        finished,
+    )
+    found = _derived.get(key)
+    if found is None:
+        found = _derive_chain(plan, call, chain, consent, finished)
+        if len(_derived) >= _MEMO_SIZE:
+            _derived.clear()
+        _derived[key] = found
+    return found
+
+
+def _derive_chain(
+    plan: Plan, call: Call, chain: Chain, consent: Consent, finished: bool
+) -> Mapping[str, Derived]:
+    """The same, of operations that are new."""
     members = {stage.op for stage in chain.members}
     signs: dict[Tensor, Sign] = {}
     found: dict[str, Derived] = {}

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
+from operator import attrgetter, is_
 from typing import TYPE_CHECKING
 
 from tedsl.expr.nodes import Axis, Expr, Reduce, TensorRead, Var
@@ -251,6 +252,8 @@ def rebuilt(stage: StagePlan, tensors: Mapping[Tensor, Tensor]) -> StagePlan:
 
 def retiring(before: Plan, after: Plan, primitive: str) -> Plan:
     """`after` with a note of the axes that its stages no longer have."""
+    if same_operations(before, after):
+        return after
     known = {stage.name: stage for stage in after.stages}
     gone: dict[Axis, tuple[str, str]] = {}
     for old in before.stages:
@@ -262,6 +265,13 @@ def retiring(before: Plan, after: Plan, primitive: str) -> Plan:
         for axis in labels(stage):
             gone.pop(axis, None)  # another stage took it over
     return replace(after, retired={**before.retired, **gone}) if gone else after
+
+
+def same_operations(before: Plan, after: Plan) -> bool:
+    """True when the stages compute the same operations, in one order."""
+    operation = attrgetter("op")
+    old, new = map(operation, before.stages), map(operation, after.stages)
+    return len(before.stages) == len(after.stages) and all(map(is_, old, new))
 
 
 def runtime_sizes(plan: Plan) -> dict[str, Var]:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache
 
 from tedsl.expr.nodes import Expr, TensorRead
 from tedsl.expr.tensor import ComputeOp, ExternOp, Operation, Tensor
-from tedsl.expr.visit import reads, rewrite, substitute
+from tedsl.expr.visit import rewrite, substitute
+from tedsl.scheduling.graph import tensors_read
 from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
 
 
@@ -50,8 +52,20 @@ def reading(
 ) -> ComputeOp:
     """`op` reading the finished bodies and the rebuilt operations; the same object when it reads
     neither."""
-    if not any(r.tensor in bodies or r.tensor.op in renamed for r in reads(*op.bodies)):
-        return op
+    read = tensors_read(op)
+    within = tuple((t, bodies[t]) for t in read if t in bodies)
+    moved = tuple((t.op, renamed[t.op]) for t in read if t not in bodies and t.op in renamed)
+    return _reading(op, within, moved) if within or moved else op
+
+
+@lru_cache(maxsize=512)
+def _reading(
+    op: ComputeOp,
+    within: tuple[tuple[Tensor, ComputeOp], ...],
+    moved: tuple[tuple[Operation, Operation], ...],
+) -> ComputeOp:
+    """The same object for the same operations: plans of one schedule differ in few of them."""
+    bodies, renamed = dict(within), dict(moved)
 
     def replaced(node: Expr) -> Expr | None:
         if not isinstance(node, TensorRead):

@@ -52,9 +52,27 @@ def labels(stage: StagePlan) -> dict[Axis, str]:
 def owner(plan: Plan, axis: Axis) -> StagePlan | None:
     """The stage that `axis` belongs to now, as a root axis or through relations."""
     for stage in plan.stages:
-        if axis in labels(stage):
+        for root in stage.root_axes:
+            if root is axis:
+                return stage
+        if stage.relations and _is_made(stage, axis):
             return stage
     return None
+
+
+def _is_made(stage: StagePlan, axis: Axis) -> bool:
+    """True when a relation of the stage made `axis`."""
+    for relation in stage.relations:
+        match relation:
+            case Split(outer=outer, inner=inner):
+                found = outer is axis or inner is axis
+            case Fuse(fused=fused):
+                found = fused is axis
+            case Unit(axis=unit):
+                found = unit is axis
+        if found:
+            return True
+    return False
 
 
 def axis_text(plan: Plan, axis: Axis) -> str:

@@ -16,7 +16,13 @@ from tedsl.expr.nodes import Var
 from tedsl.expr.tensor import Operation, PlaceholderOp, Tensor
 from tedsl.late import late
 from tedsl.scheduling.call import Call, caller, kind_of
-from tedsl.scheduling.graph import initial_plan, producers_first, retiring, runtime_sizes
+from tedsl.scheduling.graph import (
+    initial_plan,
+    producers_first,
+    retiring,
+    runtime_sizes,
+    same_operations,
+)
 from tedsl.scheduling.methods.groups import GroupMethods
 from tedsl.scheduling.methods.handle import Made, primitives_of
 from tedsl.scheduling.methods.layouts import PrecisionMethods
@@ -266,7 +272,9 @@ class Schedule(RewriteMethods, PrecisionMethods, GroupMethods, AssumeMethods, Vi
         before = self._state
         plan = retiring(before.plan, plan, call.primitive)
         step = record(before.plan, call, results)
-        names = {**before.names, **{stage.op: stage.name for stage in plan.stages}}
+        names = before.names
+        if not same_operations(before.plan, plan):
+            names = {**names, **{stage.op: stage.name for stage in plan.stages}}
         self._before = (*self._before, before)
         self._steps = (*self._steps, step)
         self._state = State(plan, names, before.knobs)

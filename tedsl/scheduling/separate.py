@@ -8,6 +8,7 @@ loop nests an axis is bound once.  Used before `bounds` and the lowering; import
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 
 from tedsl.expr.nodes import Axis, Expr, Reduce
 from tedsl.expr.tensor import ComputeOp, ExternOp, Operation
@@ -27,7 +28,7 @@ def separate_axes(plan: Plan) -> Plan:
     for stage in plan.stages:
         shared = [a for a in stage.root_axes if owner.setdefault(a, stage.name) != stage.name]
         if shared:
-            clones[stage.name] = {a: Axis(a.name, a.kind, a.domain, a.dtype) for a in shared}
+            clones[stage.name] = {a: _clone(stage.name, a) for a in shared}
     if not clones:
         return plan
     renamed: dict[Operation, Operation] = {}
@@ -59,6 +60,12 @@ def separate_axes(plan: Plan) -> Plan:
     return replace(plan, stages=tuple(stages), outputs=outputs)
 
 
+@lru_cache(maxsize=512)
+def _clone(stage: str, axis: Axis) -> Axis:
+    """The axis of its own that a stage has for a shared one, the same in all plans."""
+    return Axis(axis.name, axis.kind, axis.domain, axis.dtype)
+
+
 def _kept_clone(
     plan: Plan, stage: StagePlan, clones: dict[str, dict[Axis, Axis]]
 ) -> dict[Axis, Axis]:
@@ -77,31 +84,43 @@ def _renamed(stage: StagePlan, clones: dict[Axis, Axis]) -> StagePlan:
     if not clones or not isinstance(op, ComputeOp):
         return stage
 
+    moves = tuple(clones.items())
+
     def own(axis: Axis) -> Axis:
         return clones.get(axis, axis)
+
+    return replace(
+        stage,
+        op=_renamed_op(op, moves),
+        leaf_axes=tuple(own(a) for a in stage.leaf_axes),
+        marks={own(a): mark for a, mark in stage.marks.items()},
+        relations=tuple(_relation(r, moves) for r in stage.relations),
+    )
+
+
+@lru_cache(maxsize=512)
+def _renamed_op(op: ComputeOp, moves: tuple[tuple[Axis, Axis], ...]) -> ComputeOp:
+    """`op` over the clones of some of its axes."""
+    clones = dict(moves)
 
     def replaced(node: Expr) -> Expr | None:
         if isinstance(node, Axis):
             return clones.get(node)
         if isinstance(node, Reduce):
-            return replace(node, axes=tuple(own(a) for a in node.axes))
+            return replace(node, axes=tuple(clones.get(a, a) for a in node.axes))
         return None
 
     memo: dict[Expr, Expr] = {}
     return replace(
-        stage,
-        op=replace(
-            op,
-            bodies=tuple(rewrite(body, replaced, memo) for body in op.bodies),
-            reduce_axes=tuple(own(a) for a in op.reduce_axes),
-        ),
-        leaf_axes=tuple(own(a) for a in stage.leaf_axes),
-        marks={own(a): mark for a, mark in stage.marks.items()},
-        relations=tuple(_relation(r, clones) for r in stage.relations),
+        op,
+        bodies=tuple(rewrite(body, replaced, memo) for body in op.bodies),
+        reduce_axes=tuple(clones.get(a, a) for a in op.reduce_axes),
     )
 
 
-def _relation(relation: Relation, clones: dict[Axis, Axis]) -> Relation:
+@lru_cache(maxsize=2048)
+def _relation(relation: Relation, moves: tuple[tuple[Axis, Axis], ...]) -> Relation:
+    clones = dict(moves)
     match relation:
         case Split(parent=parent):
             return replace(relation, parent=clones.get(parent, parent))

@@ -335,13 +335,13 @@ def test_bounds_are_inferred_once_however_many_stages_share_loops(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     inferred: list[int] = []
-    infer = together_checks.infer
+    infer = together_checks.infer_again
 
     def counted(plan: Plan, names: frozenset[str] | None = None) -> Bounds:
         inferred.append(1)
         return infer(plan, names)
 
-    monkeypatch.setattr(together_checks, "infer", counted)
+    monkeypatch.setattr(together_checks, "infer_again", counted)
     x = te.placeholder((64,), name="x")
     results = [te.compute((64,), lambda i: x[i] + 1.0, name=f"y{n}") for n in range(6)]
     s = te.create_schedule(results)

@@ -11,7 +11,7 @@ from tedsl.expr.nodes import Axis, Var
 from tedsl.expr.tensor import ComputeOp
 from tedsl.expr.visit import walk
 from tedsl.ir.nodes import LoopKind
-from tedsl.scheduling.bounds import Bounds, infer, kernel_of
+from tedsl.scheduling.bounds import Bounds, infer_again, kernel_of
 from tedsl.scheduling.call import Call
 from tedsl.scheduling.inline import inline_stages
 from tedsl.scheduling.names import labels, loops_text
@@ -51,7 +51,7 @@ def _inferred(plan: Plan, root: str) -> tuple[Plan, Bounds]:
     own = separate_axes(inline_stages(plan))
     roots = {stage.name for stage in group_of(own, own.stage(root))}
     kernel = frozenset(s.name for s in own.stages if kernel_of(own, s).name in roots)
-    return own, infer(own, kernel)
+    return own, infer_again(own, kernel)
 
 
 def require_constant_lanes(

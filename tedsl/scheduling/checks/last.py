@@ -22,7 +22,7 @@ from tedsl.expr.tensor import ComputeOp, Operation, ScanOp
 from tedsl.expr.visit import reads, substitute
 from tedsl.index.prove import counterexample, equal, prove
 from tedsl.ir.nodes import LoopKind
-from tedsl.scheduling.bounds import Bounds, infer, kernel_of
+from tedsl.scheduling.bounds import Bounds, infer_again, kernel_of
 from tedsl.scheduling.call import Call
 from tedsl.scheduling.checks.stages import Problem, guests, has_options
 from tedsl.scheduling.checks.together import ordered, place_text
@@ -60,7 +60,7 @@ def last_problem(plan: Plan, called: str = "") -> tuple[StagePlan, Problem] | No
     if not found:
         return None
     shown = separate_axes(inline_stages(plan))
-    bounds = infer(shown, _in_kernels_of(shown, [stage.name for stage, _ in found]))
+    bounds = infer_again(shown, _in_kernels_of(shown, [stage.name for stage, _ in found]))
     for stage, leader in found:
         tiles = _Tiles(shown, bounds, shown.stage(stage.name), shown.stage(leader.name))
         problem = tiles.extent_problem() or tiles.read_problem()

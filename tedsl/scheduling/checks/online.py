@@ -10,16 +10,15 @@ from tedsl.expr.nodes import Axis, AxisKind, Reduce
 from tedsl.expr.printer import print_expr
 from tedsl.expr.tensor import Operation
 from tedsl.index.prove import prove
-from tedsl.scheduling.bounds import Bounds, covered, exported, infer
+from tedsl.scheduling.bounds import covered, exported
 from tedsl.scheduling.call import Call
 from tedsl.scheduling.chain import Chain, TagReads, reduce_of, same_domain
 from tedsl.scheduling.checks.places import guests
+from tedsl.scheduling.checks.slices import whole_bounds
 from tedsl.scheduling.graph import is_output, is_reduction, readers, tensors_read
-from tedsl.scheduling.inline import inline_stages
 from tedsl.scheduling.names import axis_text, labels, loops_text
 from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
 from tedsl.scheduling.repair import Refusal
-from tedsl.scheduling.separate import separate_axes
 
 
 def require_host(plan: Plan, call: Call, stage: StagePlan, axis: Axis) -> None:
@@ -248,13 +247,11 @@ def require_own_place(plan: Plan, call: Call, stage: StagePlan) -> None:
 
 def require_whole(plan: Plan, call: Call, after: Plan, name: str) -> None:
     """What is stored for other kernels or the caller is computed for every element."""
-    own = separate_axes(inline_stages(after))
+    own, bounds = whole_bounds(after)
     host = own.stage(name)
-    bounds: Bounds | None = None
     for guest in guests(own, host):
         if not guest.attach.online or not exported(own, guest):
             continue
-        bounds = infer(own) if bounds is None else bounds
         for needed, extent in zip(covered(own, guest, bounds), guest.op.shape, strict=True):
             whole = both(at_most(needed.min, 0), at_most(extent, add(needed.min, needed.extent)))
             if not prove(whole, bounds[guest.name].facts):

@@ -35,7 +35,7 @@ from tedsl.scheduling.graph import (
 from tedsl.scheduling.names import axis_text, labels, loops_text
 from tedsl.scheduling.plan import Attach, AttachKind, Plan, StagePlan, apart
 from tedsl.scheduling.relations import ranks
-from tedsl.scheduling.scans import role
+from tedsl.scheduling.scans import role, scan_stages
 from tedsl.scheduling.together import shared_loops
 
 
@@ -277,7 +277,10 @@ def _beside(plan: Plan, reader: StagePlan, host: StagePlan) -> bool:
 
 def first_problem(plan: Plan) -> tuple[StagePlan, Problem] | None:
     """The first attached stage whose place is illegal."""
+    fixed = bool(scan_stages(plan))  # what belongs to a scan may not even be at root anywhere
     for stage in plan.stages:
+        if stage.attach.kind is AttachKind.ROOT and not fixed:
+            continue
         problem = place_problem(plan, stage)
         if problem is not None:
             return stage, problem

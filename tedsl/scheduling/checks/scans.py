@@ -19,6 +19,7 @@ from tedsl.scheduling.scans import (
     outside_steps,
     role,
     scan_of,
+    scan_stages,
     step_loop,
 )
 
@@ -55,6 +56,8 @@ def _escaping(op: Operation, scan: ScanOp, what: str) -> ScheduleError:
 
 def scan_problem(plan: Plan, stage: StagePlan) -> tuple[str, str] | None:
     """Why a scan, or a part of one, may not be where it is, and what to do."""
+    if not scan_stages(plan):
+        return None
     kind = stage.attach.kind
     if isinstance(stage.op, ScanOp):
         if kind is AttachKind.ROOT:

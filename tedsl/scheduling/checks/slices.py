@@ -5,29 +5,38 @@ Asked of the plan as it would be after a call that makes or changes loops; impor
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from tedsl.expr.integers import at_most, less, mul, sub
 from tedsl.expr.nodes import Axis, AxisKind, Expr
 from tedsl.expr.tensor import ComputeOp
 from tedsl.expr.visit import axes_of, structural_equal
 from tedsl.index.prove import prove
-from tedsl.scheduling.bounds import Bounds, StageBounds, enclosing_loops, infer
+from tedsl.scheduling.bounds import Bounds, StageBounds, enclosing_loops, infer_again
 from tedsl.scheduling.call import Call
 from tedsl.scheduling.checks.places import guests
 from tedsl.scheduling.inline import inline_stages
 from tedsl.scheduling.names import axis_text, loops_text
-from tedsl.scheduling.plan import Plan, StagePlan
+from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
 from tedsl.scheduling.relations import integer
 from tedsl.scheduling.separate import separate_axes
+
+
+@lru_cache(maxsize=4)
+def whole_bounds(plan: Plan) -> tuple[Plan, Bounds]:
+    """The plan as it is lowered and the bounds of all its stages, once for all that ask for
+    them."""
+    own = separate_axes(inline_stages(plan))
+    return own, infer_again(own)
 
 
 def require_slices(before: Plan, call: Call, after: Plan) -> None:
     """Each iteration of a loop that online stages go along with covers a piece of the reduce axis
     without gaps, and no other covers any of it."""
-    hosts = {stage.attach.stage for stage in after.stages if stage.attach.online}
+    hosts = _changed_hosts(before, after)
     if not hosts:
         return
-    own = separate_axes(inline_stages(after))
-    bounds = infer(own)
+    own, bounds = whole_bounds(after)
     for name in hosts:
         host = own.stage(name)
         for guest in guests(own, host):
@@ -43,6 +52,33 @@ def require_slices(before: Plan, call: Call, after: Plan) -> None:
                 hint="name the outer loop of a split, with the loops it was split into inside it; "
                 "split those by factors that divide them",
             )
+
+
+def _changed_hosts(before: Plan, after: Plan) -> tuple[str, ...]:
+    """The stages with online ones in their loops, less those of which nothing has changed: the
+    stage, its online ones and the stages around it were found right before."""
+    old = {stage.name: stage for stage in before.stages}
+    new = {stage.name: stage for stage in after.stages}
+    moved = {name for name, stage in new.items() if old.get(name) is not stage}
+    found: dict[str, None] = {}
+    for stage in after.stages:
+        within = stage
+        while stage.attach.online and within.attach.kind is AttachKind.AT:
+            if within.name in moved:
+                found[stage.attach.stage] = None
+            within = new[within.attach.stage]
+        if stage.attach.online and within.name in moved and not _same_loops(before, after, stage):
+            found[stage.attach.stage] = None
+    return tuple(found)
+
+
+def _same_loops(before: Plan, after: Plan, stage: StagePlan) -> bool:
+    """True when the loops around an attached stage are the same, and so how often each runs."""
+    host = after.stage(stage.attach.stage)
+    if host.attach.kind is not AttachKind.AT or stage not in before.stages:
+        return False
+    old, new = enclosing_loops(before, stage), enclosing_loops(after, stage)
+    return len(old) == len(new) and all(a is b for a, b in zip(old, new, strict=True))
 
 
 def _is_piece(plan: Plan, bounds: Bounds, host: StagePlan, guest: StagePlan) -> bool:

@@ -7,6 +7,7 @@ primitive can make another's loops differ.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 from tedsl.errors import ScheduleError
 from tedsl.expr.integers import same_width
@@ -14,7 +15,7 @@ from tedsl.expr.nodes import Axis, AxisKind, Compare, CompareOp
 from tedsl.expr.tensor import ComputeOp, ExternOp, Operation, ScanOp
 from tedsl.index.prove import counterexample, equal
 from tedsl.ir.nodes import LoopKind
-from tedsl.scheduling.bounds import Bounds, infer, kernel_of
+from tedsl.scheduling.bounds import Bounds, infer_again, kernel_of
 from tedsl.scheduling.call import Call
 from tedsl.scheduling.checks.loops import PLAIN, mark_text
 from tedsl.scheduling.checks.stages import Problem, first_fold, guests, has_options
@@ -28,6 +29,7 @@ from tedsl.scheduling.separate import separate_axes
 from tedsl.scheduling.together import depth, in_order, path_between, shared_loops
 
 
+@lru_cache(maxsize=4)
 def join_problem(plan: Plan) -> tuple[StagePlan, Problem] | None:
     """The first stage that may not run together with its leader, and why, as far as the loops say.
 
@@ -87,7 +89,7 @@ def extent_problem(plan: Plan, called: str = "") -> tuple[StagePlan, Problem] | 
     sharing = [stage for stage in joined if stage.join is not None and stage.join.axis is not None]
     if sharing:
         shown = separate_axes(inline_stages(plan))
-        bounds = infer(shown, _in_kernels_of(shown, sharing))
+        bounds = infer_again(shown, _in_kernels_of(shown, sharing))
         for stage in sharing:
             problem = _extent_problem(plan, stage, shown, bounds)
             if problem is not None:
@@ -314,6 +316,7 @@ def _label(plan: Plan, name: str, place: int) -> str:
     return labels(stage)[stage.loop_order[place]]
 
 
+@lru_cache(maxsize=4)
 def ordered(plan: Plan) -> bool:
     """Whether the groups of every level can run one after the other."""
     shown = separate_axes(inline_stages(plan))

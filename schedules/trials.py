@@ -1,0 +1,53 @@
+"""What trials came to: whether the primitives take a step is found out on a copy of a schedule.
+
+A search runs the rules for very many decisions, and most of them ask the same of the same state: of
+equal outputs after equal steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar, cast
+
+from tedsl.errors import ScheduleError
+from tedsl.scheduling.schedule import Schedule
+
+Answer = TypeVar("Answer")
+
+_ANSWERS: dict[tuple[object, ...], object] = {}
+_REMEMBERED = 256
+
+
+def remembered(
+    s: Schedule, question: tuple[object, ...], find: Callable[[Schedule], Answer]
+) -> Answer:
+    """What `find` makes of a copy of the schedule, in which knobs take their defaults.
+
+    Args:
+        s: the schedule; it stays as it is.
+        question: what is asked, equal for equal answers of schedules after the same steps.
+        find: gives the answer, and changes the copy as it likes.
+
+    Returns:
+        The answer, found now or before; not to be changed.
+    """
+    key = (question, s.definition, s.trace.steps)
+    if key not in _ANSWERS:
+        found = find(s.copy(decided=False))
+        if len(_ANSWERS) >= _REMEMBERED:
+            _ANSWERS.clear()
+        _ANSWERS[key] = found
+    return cast("Answer", _ANSWERS[key])
+
+
+def takes(s: Schedule, question: tuple[object, ...], steps: Callable[[Schedule], object]) -> bool:
+    """True when the primitives take `steps`, done to a copy of the schedule (see `remembered`)."""
+
+    def taken(trial: Schedule) -> bool:
+        try:
+            steps(trial)
+        except ScheduleError:
+            return False
+        return True
+
+    return remembered(s, question, taken)
