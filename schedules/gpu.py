@@ -104,7 +104,10 @@ def pointwise(s: Schedule, stage: Stage, op: ComputeOp, beside: Beside) -> None:
         lead(s, beside, stage.name, tile, small)
     else:
         tile = _pointwise_2d(s, stage, op, across)
-    stage.launch(num_warps=pick_warps(s, stage, (2, 4, 8), 4, tile))
+    # Elements that are fetched one by one: more threads have more of them on their way.
+    single = last is not None and last % ACCESS != 0 and not in_step
+    usual = 8 if single and all(plain(r) is not None for r in everything) else 4
+    stage.launch(num_warps=pick_warps(s, stage, (2, 4, 8), usual, tile))
 
 
 def _pointwise_2d(s: Schedule, stage: Stage, op: ComputeOp, across: Axis | None) -> int:

@@ -52,7 +52,13 @@ def test_whole_accesses_need_no_part_of_their_own(shape: tuple[int, int]) -> Non
 
 
 @pytest.mark.ptxas
-@pytest.mark.parametrize("name", CASES)
-def test_odd_sizes_are_fetched_in_whole_accesses(name: str) -> None:
+@pytest.mark.parametrize(("name", "words"), [("chain", 4), ("row vectors", 2), ("gathered", 4)])
+def test_odd_sizes_are_fetched_in_whole_accesses(name: str, words: int) -> None:
     ptx = te.build(CASES[name](8191, 8193), "cuda:sm_90").asm
-    assert "ld.global.v4.b32" in ptx and "st.global.v4.b32" in ptx
+    assert f"ld.global.v{words}.b32" in ptx and f"st.global.v{words}.b32" in ptx
+
+
+@pytest.mark.parametrize(("columns", "warps"), [(8192, 4), (8193, 8)])
+def test_elements_fetched_one_by_one_have_more_threads(columns: int, warps: int) -> None:
+    schedule = schedule_for(row_vectors(8191, columns), "cuda:sm_90")
+    assert f"num_warps={warps})" in schedule.as_python()
