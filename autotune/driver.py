@@ -69,7 +69,7 @@ def tune(
             if tuner.run_id:
                 keep(records, options.records)
             records.close()
-            if lock is not None:
+            if lock is not None and found.winner.outcome.seconds is not None:
                 names = ", ".join(tensor.name for tensor in workload.outputs)
                 lock.pin(context, names, found.winner.candidate, found.winner.seconds)
     return found

@@ -105,7 +105,9 @@ def test_what_compiles_for_ever_gives_the_default_unmeasured(
     worker.write_text(STUCK)
     command = (sys.executable, "-P", str(worker))
     path = tmp_path / "r.sqlite"
-    found = tune(chain(), "cpu", seconds=0.2, records=path, command=command)
+    lock = tmp_path / "tedsl.lock"
+    found = tune(chain(), "cpu", seconds=0.2, records=path, command=command, lock=lock)
+    assert not lock.exists()
     assert found.winner.candidate.origin == "default"
     assert found.winner.outcome.seconds is None
     assert not found.replayed
