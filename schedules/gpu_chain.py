@@ -209,7 +209,8 @@ def _grid(
         stage.vectorize(lane)
     if many is not None and longer is None:
         count = _count(others, (row, sizes.rows), (column, sizes.columns))
-        return grid_of(s, stage, order, programs_stay(s, stage, count, many), None)
+        stays = programs_stay(s, stage, count, many)
+        return grid_of(s, stage, order, stays, None, alike=False)
     last_first = longer is not None and flip(s, f"{stage.name}.descending", longer)
     return bind_all(stage, order, last_first)
 

@@ -28,8 +28,9 @@ from tedsl.schedules.analysis import (
 from tedsl.schedules.choices import flip, pick
 from tedsl.schedules.gpu_aligned import align_operands, rows_aligned
 from tedsl.schedules.gpu_joined import Sides, join, joined_axes, own_programs
-from tedsl.schedules.gpu_model import STEP, TWO_FIT, Product, best_tile, depth
+from tedsl.schedules.gpu_model import LINE, STEP, TWO_FIT, Product, best_tile, depth
 from tedsl.schedules.gpu_model import ahead as fetched_ahead
+from tedsl.schedules.gpu_operands import across, ragged
 from tedsl.schedules.gpu_shared import loops_of, turn
 from tedsl.schedules.gpu_tiles import PROCESSORS, SHARED, bind_all, pick_warps
 from tedsl.schedules.loops import fused
@@ -86,9 +87,9 @@ def contract(s: Schedule, group: Group, target: Target) -> None:
         if not group.apart:
             tiles = _tiles(volume(others), _blocks(m, bm), _blocks(n, bn))
             stays = programs_stay(s, stage, tiles, many and alone and staged is not None)
-        step = bk * (bm + len(inner) * bn) * widest(shape)
-        fitting = _room(stage, (bm, bn), stays, _beside(view, kernel)) // step if whole else 0
-        place = grid_of(s, stage, order, stays, root.axes[0] if group.apart else None, fitting)
+        fitting = _fitting(product, (bm, bn, bk), stays, _beside(view, kernel)) if whole else 0
+        apart = root.axes[0] if group.apart else None
+        place = grid_of(s, stage, order, stays, apart, fitting, alike=len(inner) == 1)
     stage.vectorize(ri)
     stage.vectorize(ci)
     stages = _steps_ahead(s, stage, product, shape, (bm, bn, bk), turns, (bool(joined), stays > 0))
@@ -108,12 +109,17 @@ def contract(s: Schedule, group: Group, target: Target) -> None:
     stage.launch(num_warps=chosen, num_stages=stages)
 
 
-def _room(stage: Stage, tile: tuple[int, int], stays: int, vectors: set[Tensor]) -> int:
-    """Bytes of shared memory for the operands of a program, of which `stays` are on a processor:
-    beside its result, and the rows and columns of `vectors` that are fetched with them."""
-    bm, bn = tile
-    room = SHARED // max(stays, 1) - bm * bn * stage.op.outputs[0].dtype.nbytes
-    return room - VECTORS * (bm + bn) * len(vectors)
+def _fitting(
+    product: Product | None, tile: tuple[int, int, int], stays: int, vectors: set[Tensor]
+) -> int:
+    """For how many tiles, of rows, columns and depth, a program has room for the operands, where
+    `stays` are on a processor: beside its result, and the rows and columns of `vectors` that are
+    fetched with them."""
+    if product is None:
+        return 0
+    bm, bn, bk = tile
+    room = SHARED // max(stays, 1) - bm * bn * product.stored - VECTORS * (bm + bn) * len(vectors)
+    return room // (bk * (bm + product.held * bn) * product.nbytes)
 
 
 def _by_itself(product: Product | None, tile: tuple[int, int], whole: bool, stays: int) -> bool:
@@ -302,10 +308,13 @@ def grid_of(
     stays: int,
     apart: Axis | None,
     fitting: int = 0,
+    alike: bool = True,
 ) -> Axis:
     """One tile per program, with the loop `apart` as a dimension of its own; or programs that stay
     and take every n-th tile.  They fetch ahead through the loop over the fold, or where a tile is
-    one step, the operands of the next tiles: as many as are `fitting`."""
+    one step, the operands of the next tiles: as many as are `fitting`.  The loop over tiles and
+    that over the fold are one by default where a step is `alike` to the others: one product, whose
+    sums are all that is carried from step to step."""
     if not stays:
         return bind_all(stage, order, apart=apart)
     grid = stage.fuse(*order)
@@ -315,7 +324,7 @@ def grid_of(
     stage.bind(program, "blockIdx.x")
     if fitting > 1:
         stage.pipeline(turn, num_stages=pick(s, f"{stage.name}.ahead", (1, 2, 3), 3, fitting))
-    elif flip(s, f"{stage.name}.flatten", True):
+    elif flip(s, f"{stage.name}.flatten", alike):
         stage.pipeline(turn, num_stages=1, flatten=True)
     return turn
 
@@ -343,7 +352,7 @@ def _tile_sizes(
     bm, bn = 128, 128 if half or stored > 2 else 256
     bk = STEP if product is None else product.step
     if not _narrow(shape) or thin(m, n, k):
-        bm, bn, bk = 64, 64, 16 if _wide_products(shape) else 32
+        bm, bn, bk = 64, 64, _exact_depth(s, shape, joined or thin(m, n, k))
     most = [1 << 8 if e is None else pow2_at_least(e) for e in (m, n, k)]
     if product is not None:
         bm, bn = best_tile(replace(product, most=bm * bn))
@@ -390,7 +399,12 @@ def _product(
     if m is None or n is None or k is None or thin(m, n, k) or not _narrow(shape):
         return None
     stored = stage.op.outputs[0].dtype.nbytes
-    return Product(batch, m, n, k, widest(shape), stored, held, by_steps=by_steps(shape))
+    return Product(
+        *(batch, m, n, k, widest(shape), stored, held),
+        by_steps=by_steps(shape),
+        across=across(shape),
+        ragged=ragged(shape),
+    )
 
 
 def thin(*extents: int | None) -> bool:
@@ -435,9 +449,13 @@ def widest(shape: Contraction) -> int:
     return max((r.dtype.nbytes for each in shape.operands for r in reads(each)), default=4)
 
 
-def _wide_products(shape: Contraction) -> bool:
-    """True when an operand is read in 32 bits or more: exact products are held in registers."""
-    return any(r.dtype.nbytes > 2 for operand in shape.operands for r in reads(operand))
+def _exact_depth(s: Schedule, shape: Contraction, by_lanes: bool) -> int:
+    """How deep a step is of products that are added up one by one: a line of memory where that is
+    fetched as a whole, 16 where wide elements are fetched `by_lanes` into registers."""
+    nbytes, found = widest(shape), [r for operand in shape.operands for r in reads(operand)]
+    if nbytes <= 2:
+        return LINE // 4
+    return LEAST if by_lanes or not all(rows_aligned(s, r) for r in found) else LINE // nbytes
 
 
 def contract_inner(
