@@ -39,14 +39,12 @@ from tedsl.schedules.chains import (
 from tedsl.schedules.choices import flip, pick
 from tedsl.schedules.gpu_contract import (
     LEAST,
-    grid_of,
     longest,
-    many_tiles,
     movable,
     product_of,
-    programs_stay,
     stored_by_engine,
 )
+from tedsl.schedules.gpu_grid import grid_of, many_tiles, programs_stay
 from tedsl.schedules.gpu_model import best_tile
 from tedsl.schedules.gpu_tiles import SHARED, bind_all, pick_warps
 from tedsl.scheduling.plan import AttachKind
