@@ -39,14 +39,12 @@ from tedsl.schedules.chains import (
 from tedsl.schedules.choices import flip, pick
 from tedsl.schedules.gpu_contract import (
     LEAST,
-    grid_of,
     longest,
-    many_tiles,
     movable,
     product_of,
-    programs_stay,
     stored_by_engine,
 )
+from tedsl.schedules.gpu_grid import grid_of, many_tiles, programs_stay
 from tedsl.schedules.gpu_model import best_tile
 from tedsl.schedules.gpu_order import ordered, together, walked
 from tedsl.schedules.gpu_tiles import SHARED, bind_all, pick_warps
@@ -210,7 +208,8 @@ def _grid(
         stage.vectorize(lane)
     if many is not None and longer is None:
         count = _count(others, (row, sizes.rows), (column, sizes.columns))
-        return grid_of(s, stage, order, programs_stay(s, stage, count, many), None)
+        stays = programs_stay(s, stage, count, many)
+        return grid_of(s, stage, order, stays, None, alike=False)
     last_first = longer is not None and flip(s, f"{stage.name}.descending", longer)
     return bind_all(stage, order, last_first)
 

@@ -27,11 +27,14 @@ from tedsl.schedules.analysis import (
 )
 from tedsl.schedules.choices import flip, pick
 from tedsl.schedules.gpu_aligned import align_operands, rows_aligned
+from tedsl.schedules.gpu_grid import Programs, Tiling, blocks, many_tiles, programs_of
 from tedsl.schedules.gpu_joined import Sides, join, joined_axes, own_programs
-from tedsl.schedules.gpu_model import STEP, TWO_FIT, Product, best_tile, depth
+from tedsl.schedules.gpu_kept import of_rows
+from tedsl.schedules.gpu_model import LINE, STEP, TWO_FIT, Product, best_tile, depth
 from tedsl.schedules.gpu_model import ahead as fetched_ahead
+from tedsl.schedules.gpu_operands import across, ragged
 from tedsl.schedules.gpu_shared import loops_of, turn
-from tedsl.schedules.gpu_tiles import PROCESSORS, SHARED, bind_all, pick_warps
+from tedsl.schedules.gpu_tiles import PROCESSORS, SHARED, pick_warps
 from tedsl.schedules.loops import fused
 from tedsl.scheduling.plan import AttachKind
 from tedsl.scheduling.schedule import Schedule
@@ -42,8 +45,6 @@ from tedsl.target import Target
 LEAST = 16
 # Products that a program without matrix units holds at once.
 THIN_TILE = 8192
-# Bytes for an element of a vector that is fetched ahead with the operands, for three tiles.
-VECTORS = 3 * 4
 
 
 def contract(s: Schedule, group: Group, target: Target) -> None:
@@ -73,22 +74,17 @@ def contract(s: Schedule, group: Group, target: Target) -> None:
     bm, bn, bk = _tile_sizes(s, stage, extents, shape, half, product, bool(joined))
     ro, ri = stage.split(fused(stage, rows), factor=bm)
     co, ci = stage.split(fused(stage, columns), factor=bn)
-    turns, stays = _blocks(k, bk), 0
+    turns = blocks(k, bk)
     whole = product is not None and turns == 1 and not tiled
     if joined:
-        place = own_programs(stage, others, co, ro, (ri, ci))
+        made = Programs(own_programs(stage, others, co, ro, (ri, ci)))
     else:
-        order = [*others, *_order(s, stage, (m, ro, bm), (n, co, bn))]
-        stage.reorder(*order, ri, ci)
-        # Where two programs fit, one's stores overlap the other's products anyway; and a tile that
-        # the copy engine does not store is held in registers while the next one is loaded.
-        alone = product is None or not product.shares(bm, bn) or whole
-        if not group.apart:
-            tiles = _tiles(volume(others), _blocks(m, bm), _blocks(n, bn))
-            stays = programs_stay(s, stage, tiles, many and alone and staged is not None)
-        step = bk * (bm + len(inner) * bn) * widest(shape)
-        fitting = _room(stage, (bm, bn), stays, _beside(view, kernel)) // step if whole else 0
-        place = grid_of(s, stage, order, stays, root.axes[0] if group.apart else None, fitting)
+        stage.reorder(*others, ro, co, ri, ci)
+        tiling = Tiling(product, others, (m, ro, bm), (n, co, bn), bk, whole)
+        apart = root.axes[0] if group.apart else None
+        may_stay = many and staged is not None
+        made = programs_of(s, stage, tiling, apart, may_stay, _beside(view, kernel), len(inner))
+    place, stays = made.place, made.stays
     stage.vectorize(ri)
     stage.vectorize(ci)
     stages = _steps_ahead(s, stage, product, shape, (bm, bn, bk), turns, (bool(joined), stays > 0))
@@ -102,18 +98,11 @@ def contract(s: Schedule, group: Group, target: Target) -> None:
     for name in inner if turned else ():
         turn(s[name], group.axes[name], rows[0], columns[0])
     for names in loops_of(s, view, stage.name, inner, group.axes, not older):
-        contract_inner(s, [s[name] for name in names], stage, place, bk, stages, older)
+        folds = [s[name] for name in names]
+        contract_inner(s, folds, stage, place, bk, stages, older, made.kept)
     warps = 8 if bm * bn * len(inner) > most else 4
     chosen = pick_warps(s, stage, (1, 2, 4, 8), warps, bm * bn // (1 if thin(m, n, k) else 8))
     stage.launch(num_warps=chosen, num_stages=stages)
-
-
-def _room(stage: Stage, tile: tuple[int, int], stays: int, vectors: set[Tensor]) -> int:
-    """Bytes of shared memory for the operands of a program, of which `stays` are on a processor:
-    beside its result, and the rows and columns of `vectors` that are fetched with them."""
-    bm, bn = tile
-    room = SHARED // max(stays, 1) - bm * bn * stage.op.outputs[0].dtype.nbytes
-    return room - VECTORS * (bm + bn) * len(vectors)
 
 
 def _by_itself(product: Product | None, tile: tuple[int, int], whole: bool, stays: int) -> bool:
@@ -215,28 +204,6 @@ def longest(axes: tuple[Axis, ...]) -> Axis:
     return max(reversed(axes), key=lambda a: extent_of(a) or LEAST)
 
 
-def many_tiles(points: int | None, older: bool) -> bool:
-    """True when every processor has several tiles of a result of so many points."""
-    return points is not None and points >= 2 * PROCESSORS * 128 * 256 and not older
-
-
-def programs_stay(s: Schedule, stage: Stage, tiles: int | None, many: bool) -> int:
-    """Programs for each processor that stay, which pays when each has several tiles: one's stores
-    overlap the next's loads; 0 for a program for each tile."""
-    fitting = [n for n in (0, 1, 2) if tiles is None or n * PROCESSORS < tiles]
-    return pick(s, f"{stage.name}.resident", fitting, int(many), max(fitting, default=0))
-
-
-def _tiles(*counts: int | None) -> int | None:
-    """The product of counts; None when one is symbolic."""
-    total = 1
-    for count in counts:
-        if count is None:
-            return None
-        total *= count
-    return total
-
-
 def _staged_result(s: Schedule, group: Group, many: bool) -> Tensor | None:
     """With the knob `descriptor_store`, the tile is staged so that the copy engine stores it."""
     staged = stored_by_engine(s, group.root, many)
@@ -265,61 +232,6 @@ def stored_by_engine(s: Schedule, root: str, many: bool) -> Tensor | None:
     return first(s.cache_write(out, "shared"))
 
 
-def _order(
-    s: Schedule,
-    stage: Stage,
-    down: tuple[int | None, Axis, int],
-    across: tuple[int | None, Axis, int],
-) -> list[Axis]:
-    """The tiles in the order of the programs: down some tiles of a column before the next column
-    (or across some of a row before the next row), so that programs share operands in the cache.
-
-    `down` and `across` are an extent of the result, the loop over its tiles, and theirs.
-    """
-    counts = [_blocks(extent, size) for extent, _, size in (down, across)]
-    if all(n is None or n > 1 for n in counts) and flip(s, f"{stage.name}.across", False):
-        down, across = across, down
-    extent, tiles, size = down
-    limit = max(1, _blocks(extent, size) or 1)
-    # Groups that are not whole would leave programs without a tile.
-    default = next((n for n in (8, 4) if extent is not None and limit % n == 0), 1)
-    grouped = pick(s, f"{stage.name}.group", (1, 2, 4, 8, 16), default, limit)
-    if grouped == 1:
-        return [tiles, across[1]]
-    outer, inner = stage.split(tiles, factor=grouped)
-    return [outer, across[1], inner]
-
-
-def _blocks(extent: int | None, size: int) -> int | None:
-    """How many tiles lie along an extent."""
-    return None if extent is None else -(-extent // size)
-
-
-def grid_of(
-    s: Schedule,
-    stage: Stage,
-    order: Sequence[Axis],
-    stays: int,
-    apart: Axis | None,
-    fitting: int = 0,
-) -> Axis:
-    """One tile per program, with the loop `apart` as a dimension of its own; or programs that stay
-    and take every n-th tile.  They fetch ahead through the loop over the fold, or where a tile is
-    one step, the operands of the next tiles: as many as are `fitting`."""
-    if not stays:
-        return bind_all(stage, order, apart=apart)
-    grid = stage.fuse(*order)
-    turn, program = stage.split(grid, factor=stays * PROCESSORS)
-    leaves = [a for a in stage.leaf_iter_vars if a is not turn and a is not program]
-    stage.reorder(program, turn, *leaves)
-    stage.bind(program, "blockIdx.x")
-    if fitting > 1:
-        stage.pipeline(turn, num_stages=pick(s, f"{stage.name}.ahead", (1, 2, 3), 3, fitting))
-    elif flip(s, f"{stage.name}.flatten", True):
-        stage.pipeline(turn, num_stages=1, flatten=True)
-    return turn
-
-
 def _tile_sizes(
     s: Schedule,
     stage: Stage,
@@ -343,7 +255,7 @@ def _tile_sizes(
     bm, bn = 128, 128 if half or stored > 2 else 256
     bk = STEP if product is None else product.step
     if not _narrow(shape) or thin(m, n, k):
-        bm, bn, bk = 64, 64, 16 if _wide_products(shape) else 32
+        bm, bn, bk = 64, 64, _exact_depth(s, shape, joined or thin(m, n, k))
     most = [1 << 8 if e is None else pow2_at_least(e) for e in (m, n, k)]
     if product is not None:
         bm, bn = best_tile(replace(product, most=bm * bn))
@@ -390,7 +302,12 @@ def _product(
     if m is None or n is None or k is None or thin(m, n, k) or not _narrow(shape):
         return None
     stored = stage.op.outputs[0].dtype.nbytes
-    return Product(batch, m, n, k, widest(shape), stored, held, by_steps=by_steps(shape))
+    return Product(
+        *(batch, m, n, k, widest(shape), stored, held),
+        by_steps=by_steps(shape),
+        across=across(shape),
+        ragged=ragged(shape),
+    )
 
 
 def thin(*extents: int | None) -> bool:
@@ -411,9 +328,9 @@ def busy(others: int, m: int, n: int, bm: int, bn: int, joined: bool = False) ->
 def _little_idle(extent: int, size: int) -> int:
     """Half of `size`, and again, while that leaves less idle of the tiles along an extent, and more
     than a quarter would be."""
-    while size > 4 * LEAST and 4 * (_blocks(extent, size) or 1) * size > 5 * extent:
+    while size > 4 * LEAST and 4 * (blocks(extent, size) or 1) * size > 5 * extent:
         half = size // 2
-        if (_blocks(extent, half) or 1) * half >= (_blocks(extent, size) or 1) * size:
+        if (blocks(extent, half) or 1) * half >= (blocks(extent, size) or 1) * size:
             break
         size = half
     return size
@@ -435,9 +352,13 @@ def widest(shape: Contraction) -> int:
     return max((r.dtype.nbytes for each in shape.operands for r in reads(each)), default=4)
 
 
-def _wide_products(shape: Contraction) -> bool:
-    """True when an operand is read in 32 bits or more: exact products are held in registers."""
-    return any(r.dtype.nbytes > 2 for operand in shape.operands for r in reads(operand))
+def _exact_depth(s: Schedule, shape: Contraction, by_lanes: bool) -> int:
+    """How deep a step is of products that are added up one by one: a line of memory where that is
+    fetched as a whole, 16 where wide elements are fetched `by_lanes` into registers."""
+    nbytes, found = widest(shape), [r for operand in shape.operands for r in reads(operand)]
+    if nbytes <= 2:
+        return LINE // 4
+    return LEAST if by_lanes or not all(rows_aligned(s, r) for r in found) else LINE // nbytes
 
 
 def contract_inner(
@@ -448,9 +369,11 @@ def contract_inner(
     bk: int,
     stages: int,
     older: bool,
+    kept: Axis | None = None,
 ) -> None:
     """Attach contractions at the loop `place` around a tile of `stage`: one pipelined loop in steps
-    of `bk`, whose operands the copy engine moves where the device is not `older` than that."""
+    of `bk`, whose operands the copy engine moves where the device is not `older` than that; those
+    of the rows alone at the loop `kept`, if there is one."""
     lead, *others = folds
     axes = reduce_axes(lead)
     ko = _stepped(lead, bk)
@@ -476,9 +399,13 @@ def contract_inner(
     usual = len(axes) == 1 and (whole or not thin(*used[1:]))
     if not flip(s, f"{stage.name}.descriptors", usual):
         return
+    fixed = set[Tensor]() if kept is None else of_rows(definitions(s)[lead.name])
     for tensor, readers in operands.items():
         staged = s.cache_read(tensor, "shared", [reader.op for reader in readers])
-        s[staged].compute_at(lead, ko)
+        if kept is not None and tensor in fixed:
+            s[staged].compute_at(stage, kept)
+        else:
+            s[staged].compute_at(lead, ko)
     copies = sum(map(len, operands.values()))
     if not older and copies == sum(_read_by(s, fold) for fold in folds):
         # The copy engine fills with 0 what lies outside: the last step is like the others.

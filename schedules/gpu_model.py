@@ -30,6 +30,8 @@ OPERATIONS = 3300
 CACHED = 48
 MEMORY = 19
 STORED = 32
+# As much longer the operands are on their way whose rows start off the lines of memory.
+RAGGED = 1.4
 # What one multiprocessor gets of the memory's bytes where others are idle.
 ALONE = 30
 # Additions per clock, and clocks until a program that waits for its products has the next ones.
@@ -39,17 +41,20 @@ WAIT = 150
 FEW_ROWS = 1.7
 # Steps of a fold from which deeper ones still overlap.
 DEEP = 16
-# Clocks: to fill the pipeline, to turn to the next step, to launch a second kernel.
+# Clocks: to fill the pipeline, to turn to the next step, to launch a second kernel and until that
+# has what it reads.
 START = 2000
 TURN = 300
-LAUNCH = 3500
+LAUNCH = 6500
 
 
 @dataclass(frozen=True, slots=True)
 class Product:
     """Extents of a product, bytes of an element of its operands and of its result, how many such
     results a program holds at once, and the most elements of a tile of them.  `by_steps`: each
-    step is added up by itself first, and a program waits for that before it multiplies the next."""
+    step is added up by itself first, and a program waits for that before it multiplies the next.
+    `across`: whether the rows in memory of the two operands run across the folded axis; `ragged`:
+    whether some start off the lines of memory."""
 
     batch: int
     m: int
@@ -60,6 +65,8 @@ class Product:
     held: int = 1
     most: int = LARGEST
     by_steps: bool = False
+    across: tuple[bool, bool] = (False, False)
+    ragged: bool = False
 
     @property
     def step(self) -> int:
@@ -92,12 +99,23 @@ def tiles(p: Product) -> Iterator[tuple[int, int]]:
 
 def depth(p: Product, bm: int, bn: int) -> int:
     """How much of the folded axis a step multiplies: of 16 bits twice as much where that is all of
-    it, so that everything is fetched at once, or where a step would be shorter than its turn."""
-    if p.nbytes != 2 or bm < 64 or not p.shares(bm, bn):
+    it, so that everything is fetched at once, or where a step would be shorter than its turn.
+
+    The turn weighs twice where no other program multiplies meanwhile and memory could go faster.
+    """
+    if p.nbytes != 2 or not p.shares(bm, bn):
         return p.step
-    whole = p.step < p.k <= 2 * p.step
-    short = _turned(p, bm, bn) <= TURN and p.k >= DEEP * p.step
-    return 2 * p.step if whole or short else p.step
+    if bm >= 64 and p.step < p.k <= 2 * p.step:
+        return 2 * p.step
+    step, turn = _turned(p, bm, bn), _turn(bm)
+    held_up = p.alone(bm, bn) and p.k * step > p.step * _moved(p, bm, bn)
+    short = step <= (2 * turn if held_up else turn) and p.k >= DEEP * p.step
+    return 2 * p.step if short else p.step
+
+
+def _turn(bm: int) -> float:
+    """The time to turn to the next step."""
+    return TURN * FEW_ROWS if bm < 64 else TURN
 
 
 def _turned(p: Product, bm: int, bn: int) -> float:
@@ -106,22 +124,36 @@ def _turned(p: Product, bm: int, bn: int) -> float:
     multiplied *= FEW_ROWS if bm < 64 else 1
     if p.by_steps and p.alone(bm, bn):  # else another program multiplies meanwhile
         multiplied += bm * bn * p.held / ADDED + WAIT
-    return max(multiplied, (bm + p.held * bn) * LINE / CACHED)
+    return max(multiplied, _lines(p, bm, bn) * LINE / CACHED)
+
+
+def _lines(p: Product, bm: int, bn: int) -> float:
+    """The lines of memory that a step of 128 bytes fetches: one for each row of a tile, or where
+    the rows of an operand run across the step, at least one for each element of the step."""
+    rows, columns = (
+        max(side, p.step) if across else side
+        for side, across in zip((bm, bn), p.across, strict=True)
+    )
+    return (rows + p.held * columns) * (RAGGED if p.ragged else 1)
+
+
+def _moved(p: Product, bm: int, bn: int) -> float:
+    """The time in which memory delivers the operands and takes the result.  Few programs ask for
+    less than it has, and for less still where they ask for parts of lines."""
+    operands = p.batch * p.k * (p.m + p.held * p.n) * p.nbytes
+    moved = operands + p.batch * p.m * p.n * p.stored
+    part = min(1.0, bn / p.step) if p.across[1] else 1.0
+    return moved / min(MEMORY * PROCESSORS, ALONE * part * p.count(bm, bn))
 
 
 def clocks(p: Product, bm: int, bn: int) -> float:
     """The time of a product in tiles of `bm` by `bn`."""
-    count = p.count(bm, bn)
-    each = -(-count // PROCESSORS)
-    turn = TURN * FEW_ROWS if bm < 64 else TURN
+    each = -(-p.count(bm, bn) // PROCESSORS)
     deep = depth(p, bm, bn)
-    body = -(-p.k // deep) * max(deep // p.step * _turned(p, bm, bn), turn)
-    end = bm * bn * p.stored / STORED
+    body = -(-p.k // deep) * max(deep // p.step * _turned(p, bm, bn), _turn(bm))
+    end = bm * max(bn * p.stored, LINE) / STORED
     time = START + each * (body + (0 if p.shares(bm, bn) else end / 2)) + end
-    operands = p.batch * p.k * (p.m + p.held * p.n) * p.nbytes
-    moved = operands + p.batch * p.m * p.n * p.stored
-    rate = min(MEMORY * PROCESSORS, ALONE * count)
-    return max(time, START + moved / rate)
+    return max(time, START + _moved(p, bm, bn))
 
 
 def best_tile(p: Product) -> tuple[int, int]:

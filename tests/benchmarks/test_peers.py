@@ -50,3 +50,14 @@ def test_peers_can_be_prepared(load: Workload) -> None:
             continue
         narrow = {k: t.float() if t.is_floating_point() else t for k, t in tensors.items()}
         getattr(peers, prepare)(**narrow, **load.settings)()
+
+
+def test_sums_of_8_bit_products_are_wider() -> None:
+    """What a row of integers is checked by: the sums do not fit 8 bits."""
+    torch: Any = importlib.import_module("torch")
+    peers: Any = importlib.import_module("torch_peers")
+    numbers = 20 * torch.arange(-6, 6, dtype=torch.int8).reshape(3, 4)
+    scales = torch.ones(3)
+    got = peers.scaled_matmul(numbers, numbers, scales, scales)
+    wide = numbers.to(torch.float64)
+    assert torch.equal(got.to(torch.float64), wide @ wide.t())

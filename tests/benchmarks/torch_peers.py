@@ -47,6 +47,11 @@ def _floats(x: Any) -> Any:
     return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
 
 
+def _wide(x: Any) -> Any:
+    """8-bit numbers as float32, which PyTorch multiplies; wider ones as `_floats`."""
+    return x.float() if x.dtype.itemsize == 1 else _floats(x)
+
+
 def mean_squares(x: Any, y: Any) -> Any:
     return (_floats(x) - _floats(y)).square().mean()
 
@@ -135,7 +140,7 @@ def matmul_lse(a: Any, b: Any) -> Any:
 
 
 def scaled_matmul(a: Any, b: Any, sa: Any, sb: Any) -> Any:
-    return (_floats(a) @ _floats(b).t()) * sa[:, None] * sb
+    return (_wide(a) @ _wide(b).t()) * sa[:, None] * sb
 
 
 def _seen(rows: int, keys: int, device: Any, causal: bool, window: int) -> Any:

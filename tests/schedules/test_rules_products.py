@@ -148,7 +148,7 @@ def test_terms_left_out_are_zero_though_their_operands_are_staged() -> None:
 # Parts ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("shape", [(512, 512, 8192), (256, 256, 65536), (16, 8192, 8192)])
+@pytest.mark.parametrize("shape", [(512, 512, 8192), (256, 256, 65536), (2048, 64, 8192)])
 def test_parts_of_a_fold_are_moved_by_the_copy_engine(shape: tuple[int, int, int]) -> None:
     found = program(matmul(*shape, B))
     assert len(found.kernels) == 2
@@ -236,6 +236,65 @@ def test_short_steps_are_deeper() -> None:
 def test_the_last_wave_counts_in_full() -> None:
     one, more = Product(1, 128 * 132, 256, 4096), Product(1, 128 * 133, 256, 4096)
     assert clocks(more, 128, 256) > 1.8 * clocks(one, 128, 256)
+
+
+def chosen(outputs: Tensor | list[Tensor], *names: str) -> tuple[object, ...]:
+    """What the rules choose by default for some knobs; None for one that is not asked for."""
+    found = {knob.name: knob.chosen for knob in schedule_for(outputs, HOPPER).knobs}
+    return tuple(found.get(name) for name in names)
+
+
+TILE = ("matmul.bm", "matmul.bn", "matmul.bk")
+
+
+def test_a_turn_weighs_twice_where_nobody_else_multiplies() -> None:
+    """With 128 tiles each has a processor to itself; with 256 two share one; and what memory holds
+    up is not held up by the turns."""
+    alone, shared = Product(1, 1024, 1024, 1024), Product(1, 2048, 1024, 1024)
+    assert alone.alone(128, 64) and not shared.alone(128, 64)
+    assert (depth(alone, 128, 64), depth(shared, 128, 64)) == (128, 64)
+    assert depth(Product(1, 64, 14336, 4096), 64, 128) == 64
+    assert chosen(matmul(1024, 1024, 1024, B), "matmul.bk") == (128,)
+
+
+def test_a_row_of_a_tile_shorter_than_a_line_takes_as_long_as_one() -> None:
+    along = Product(1, 4096, 64, 4096)
+    across = replace(along, across=(False, True))
+    assert clocks(across, 64, 32) == clocks(across, 64, 64)
+    assert clocks(along, 64, 32) < clocks(across, 64, 32)
+    assert clocks(along, 64, 64) == clocks(across, 64, 64)
+    assert chosen(matmul(4096, 64, 4096, B), "matmul.parts", *TILE) == (1, 64, 64, 128)
+
+
+@pytest.mark.parametrize("shape", [(16, 8192, 8192), (16, 4096, 4096), (32, 4096, 4096)])
+def test_few_rows_are_one_kernel_of_deep_steps(shape: tuple[int, int, int]) -> None:
+    """Tiles of 64 columns are enough for memory; deep steps keep enough bytes on their way."""
+    product = matmul(*shape, B)
+    assert chosen(product, "matmul.parts", *TILE[1:]) == (1, 64, 128)
+    assert len(program(product).kernels) == 1
+
+
+@pytest.mark.parametrize(("columns", "wide"), [(5000, 256), (4992, 128)])
+def test_rows_off_the_lines_of_memory_have_tiles_that_fetch_less(columns: int, wide: int) -> None:
+    """39 lines of 128 bytes and a part of one: two small tiles would fetch the rows more often."""
+    assert chosen(matmul(2047, columns, 4096, B), *TILE) == (128, wide, 64)
+    lying = Product(1, 2047, columns, 4096)
+    assert best_tile(replace(lying, ragged=True)) == (128, 256)
+
+
+@pytest.mark.parametrize(
+    ("kind", "deep"), [("float32", 32), ("float64", 16), ("bfloat16", 64), ("int8", 128)]
+)
+def test_a_step_is_a_line_of_memory_deep(kind: str, deep: int) -> None:
+    a, b = (te.placeholder((2048, 2048), kind, name=name) for name in "ab")
+    r = te.reduce_axis((0, 2048), name="r")
+    wide = {"bfloat16": "float32", "int8": "int32"}.get(kind, kind)
+    out = te.compute(
+        (2048, 2048),
+        lambda i, j: te.sum(a[i, r].astype(wide) * b[j, r].astype(wide), axis=r),
+        name="out",
+    )
+    assert chosen(out, "out.bk") == (deep,)
 
 
 @pytest.mark.parametrize("k", [1024, 1100])

@@ -283,3 +283,29 @@ def test_ragged_operands_do_not_spill(name: str) -> None:
     made = gated if name == "gated" else normed
     _, infos, _ = compiled(schedule_for(made(1001, 777, 333), HOPPER))
     assert all(info.stack in (None, 0) for info in infos)
+
+
+# What the rules choose -------------------------------------------------------------------------
+
+
+def chosen(made: list[Tensor], decisions: Decisions, *names: str) -> list[object]:
+    """What is decided for some knobs where others have these values."""
+    found = {knob.name: knob.chosen for knob in schedule_for(made, HOPPER, decisions).knobs}
+    return [found[name] for name in names]
+
+
+def test_the_loop_over_tiles_is_one_with_the_steps_of_one_product_only() -> None:
+    """Two sums, and what a fold carries besides, are held at the end of a tile: it is a loop of its
+    own."""
+    sizes = (4096, 8192, 4096)
+    assert chosen(gated(*sizes), {}, "out.resident", "out.flatten") == [1, False]
+    assert chosen(matmul(*sizes), {}, "matmul.resident", "matmul.flatten") == [1, True]
+    chain = {"matmul.chain": True, "matmul.resident": 1}
+    assert chosen(normed(*sizes), chain, "matmul.flatten") == [False]
+
+
+def test_a_pair_of_products_of_ragged_rows_has_large_tiles() -> None:
+    """Rows of 4000 and 10000 bytes; those of a few elements more are whole lines."""
+    names = [f"out.{name}" for name in ("bm", "bn", "stages", "warps")]
+    assert chosen(gated(1000, 5000, 2000), {}, *names) == [128, 128, 4, 8]
+    assert chosen(gated(1000, 5056, 2048), {}, *names) == [128, 64, 3, 4]

@@ -1,0 +1,174 @@
+"""Which program computes which tiles of a product: in what order, whether programs stay for several
+tiles, and what they keep for those."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tedsl.expr.nodes import Axis
+from tedsl.expr.tensor import Tensor
+from tedsl.schedules.analysis import among, volume
+from tedsl.schedules.choices import flip, pick
+from tedsl.schedules.gpu_kept import keep_rows
+from tedsl.schedules.gpu_model import Product
+from tedsl.schedules.gpu_tiles import PROCESSORS, SHARED, bind_all
+from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.stage import Stage
+
+# Bytes for an element of a vector that is fetched ahead with the operands, for three tiles.
+VECTORS = 3 * 4
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """The tiles of a product: what is beside them, and down and across an extent of the result, the
+    loop over its tiles and theirs; how deep a step is, and whether that is the `whole` fold."""
+
+    product: Product | None
+    others: list[Axis]
+    down: tuple[int | None, Axis, int]
+    across: tuple[int | None, Axis, int]
+    step: int
+    whole: bool
+
+    def count(self) -> int | None:
+        """How many tiles there are."""
+        sides = (blocks(extent, size) for extent, _, size in (self.down, self.across))
+        return _tiles(volume(self.others), *sides)
+
+
+@dataclass(frozen=True, slots=True)
+class Programs:
+    """The loop around one tile, how many programs of a processor stay, and the loop over programs
+    that are there for several tiles of the same rows."""
+
+    place: Axis
+    stays: int = 0
+    kept: Axis | None = None
+
+
+def programs_of(
+    s: Schedule,
+    stage: Stage,
+    tiling: Tiling,
+    apart: Axis | None,
+    may_stay: bool,
+    vectors: set[Tensor],
+    held: int,
+) -> Programs:
+    """Which program computes which tiles, of `held` products each."""
+    product, bm, bn = tiling.product, tiling.down[2], tiling.across[2]
+    tile, wide = (bm, bn, tiling.step), blocks(tiling.across[0], bn)
+    if tiling.whole and apart is None and held == 1 and wide is not None:
+        rows, columns = [*tiling.others, tiling.down[1]], tiling.across[1]
+        kept = keep_rows(s, stage, rows, columns, wide, _fitting(product, tile, 1, vectors, True))
+        if kept is not None:
+            return Programs(kept[1], 1, kept[0])
+    order = [*tiling.others, *_order(s, stage, tiling.down, tiling.across)]
+    stage.reorder(*order, *(a for a in stage.leaf_iter_vars if not among(a, order)))
+    # Where two programs fit, one's stores overlap the other's products anyway; and a tile that the
+    # copy engine does not store is held in registers while the next one is loaded.
+    alone = product is None or not product.shares(bm, bn) or tiling.whole
+    one = apart is not None
+    stays = 0 if one else programs_stay(s, stage, tiling.count(), may_stay and alone)
+    fitting = _fitting(product, tile, stays, vectors) if tiling.whole else 0
+    return Programs(grid_of(s, stage, order, stays, apart, fitting, alike=held == 1), stays)
+
+
+def _fitting(
+    product: Product | None,
+    tile: tuple[int, int, int],
+    stays: int,
+    vectors: set[Tensor],
+    kept: bool = False,
+) -> int:
+    """For how many tiles, of rows, columns and depth, a program has room for the operands, where
+    `stays` are on a processor: beside its result, and the rows and columns of `vectors` that are
+    fetched with them.  The operand of the rows may be `kept` for all of them."""
+    if product is None:
+        return 0
+    bm, bn, bk = tile
+    rows, columns = (bk * side * product.nbytes for side in (bm, product.held * bn))
+    room = SHARED // max(stays, 1) - bm * bn * product.stored - VECTORS * (bm + bn) * len(vectors)
+    return (room - rows) // columns if kept else room // (rows + columns)
+
+
+def many_tiles(points: int | None, older: bool) -> bool:
+    """True when every processor has several tiles of a result of so many points."""
+    return points is not None and points >= 2 * PROCESSORS * 128 * 256 and not older
+
+
+def programs_stay(s: Schedule, stage: Stage, tiles: int | None, many: bool) -> int:
+    """Programs for each processor that stay, which pays when each has several tiles: one's stores
+    overlap the next's loads; 0 for a program for each tile."""
+    fitting = [n for n in (0, 1, 2) if tiles is None or n * PROCESSORS < tiles]
+    return pick(s, f"{stage.name}.resident", fitting, int(many), max(fitting, default=0))
+
+
+def _tiles(*counts: int | None) -> int | None:
+    """The product of counts; None when one is symbolic."""
+    total = 1
+    for count in counts:
+        if count is None:
+            return None
+        total *= count
+    return total
+
+
+def _order(
+    s: Schedule,
+    stage: Stage,
+    down: tuple[int | None, Axis, int],
+    across: tuple[int | None, Axis, int],
+) -> list[Axis]:
+    """The tiles in the order of the programs: down some tiles of a column before the next column
+    (or across some of a row before the next row), so that programs share operands in the cache.
+
+    `down` and `across` are an extent of the result, the loop over its tiles, and theirs.
+    """
+    counts = [blocks(extent, size) for extent, _, size in (down, across)]
+    if all(n is None or n > 1 for n in counts) and flip(s, f"{stage.name}.across", False):
+        down, across = across, down
+    extent, tiles, size = down
+    limit = max(1, blocks(extent, size) or 1)
+    # Groups that are not whole would leave programs without a tile.
+    default = next((n for n in (8, 4) if extent is not None and limit % n == 0), 1)
+    grouped = pick(s, f"{stage.name}.group", (1, 2, 4, 8, 16), default, limit)
+    if grouped == 1:
+        return [tiles, across[1]]
+    outer, inner = stage.split(tiles, factor=grouped)
+    return [outer, across[1], inner]
+
+
+def blocks(extent: int | None, size: int) -> int | None:
+    """How many tiles lie along an extent."""
+    return None if extent is None else -(-extent // size)
+
+
+def grid_of(
+    s: Schedule,
+    stage: Stage,
+    order: Sequence[Axis],
+    stays: int,
+    apart: Axis | None,
+    fitting: int = 0,
+    alike: bool = True,
+) -> Axis:
+    """One tile per program, with the loop `apart` as a dimension of its own; or programs that stay
+    and take every n-th tile.  They fetch ahead through the loop over the fold, or where a tile is
+    one step, the operands of the next tiles: as many as are `fitting`.  The loop over tiles and
+    that over the fold are one by default where a step is `alike` to the others: one product, whose
+    sums are all that is carried from step to step."""
+    if not stays:
+        return bind_all(stage, order, apart=apart)
+    grid = stage.fuse(*order)
+    turn, program = stage.split(grid, factor=stays * PROCESSORS)
+    leaves = [a for a in stage.leaf_iter_vars if a is not turn and a is not program]
+    stage.reorder(program, turn, *leaves)
+    stage.bind(program, "blockIdx.x")
+    if fitting > 1:
+        stage.pipeline(turn, num_stages=pick(s, f"{stage.name}.ahead", (1, 2, 3), 3, fitting))
+    elif flip(s, f"{stage.name}.flatten", alike):
+        stage.pipeline(turn, num_stages=1, flatten=True)
+    return turn

@@ -1,0 +1,36 @@
+"""How the operands of a product lie in memory, for the model of its time."""
+
+from __future__ import annotations
+
+from tedsl.expr.nodes import Axis, TensorRead
+from tedsl.expr.visit import reads
+from tedsl.schedules.analysis import Contraction, among, size_of
+from tedsl.schedules.gpu_aligned import SIXTEEN
+from tedsl.schedules.gpu_model import LINE
+
+
+def across(shape: Contraction) -> tuple[bool, bool]:
+    """Of the operand of the rows and that of the columns: whether its rows in memory run across the
+    folded axis, along the rows or the columns of the result."""
+    first, second = (reads(operand) for operand in shape.operands)
+    return (
+        any(_last_among(read, shape.rows) for read in first),
+        any(_last_among(read, shape.columns) for read in second),
+    )
+
+
+def ragged(shape: Contraction) -> bool:
+    """True when rows of an operand start at multiples of 16 bytes, but off the lines of memory: a
+    piece of a row that is as long as a line lies in two of them."""
+    return any(_off_lines(read) for operand in shape.operands for read in reads(operand))
+
+
+def _last_among(read: TensorRead, axes: tuple[Axis, ...]) -> bool:
+    last = read.indices[-1] if read.indices else None
+    return isinstance(last, Axis) and among(last, axes)
+
+
+def _off_lines(read: TensorRead) -> bool:
+    size = size_of(read.tensor.shape[-1]) if len(read.indices) >= 2 else None
+    length = 0 if size is None else size * read.dtype.nbytes
+    return length > LINE and length % SIXTEEN == 0 and length % LINE != 0
