@@ -53,9 +53,9 @@ def together(s: Schedule, name: str, heads: Sequence[Axis], nbytes: int, uneven:
     By default one where all tiles take as long.  Where they are `uneven`, a group is as many heads
     as have their operands in the cache at once, so that the longest tiles of all of them start
     first and the kernel ends with short ones: handing out 32 to 256 heads, whose loops end at the
-    diagonal, to 132 processors, two or three programs on each, ends 1.03 to 1.07 times later than
-    it could with one head after another, and at most 1.01 times later in such groups (32 heads of
-    2048 rows are too few programs: 1.25 and 1.13; measured, these took 6% less).
+    diagonal, to 132 processors, two to four programs on each, ends 1.03 to 1.08 times later than it
+    could with one head after another, and at most 1.01 times later in such groups.  (32 heads of
+    2048 rows are few programs: 1.3 times later or more by the same count, 1.06 when measured.)
 
     Args:
         s: the schedule.
