@@ -10,6 +10,7 @@ import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 from tedsl.dtypes import DType, Kind
@@ -190,8 +191,13 @@ def counterexample(reducer: Reducer, sources: Sequence[Expr], tries: int = 400) 
         sources: what is reduced.
         tries: how many triples to draw; the same ones every time.
     """
+    return _counterexample(reducer, tuple(_constant(source) for source in sources), tries)
+
+
+@lru_cache(maxsize=64)
+def _counterexample(reducer: Reducer, fixed: tuple[Number | None, ...], tries: int) -> str | None:
+    """The same, once for all sources that are constants in the same places."""
     rng = random.Random(0)
-    fixed = [_constant(source) for source in sources]
     for _ in range(tries):
         try:
             a, b, c = (_draw(reducer, fixed, rng) for _ in range(3))
