@@ -204,7 +204,7 @@ def _one_kernel(s: Schedule, group: Sequence[Product]) -> list[str]:
         for axis in reduce_axes(s[name]):
             s[name].vectorize(axis)
     folds = [s[each.last] for each in group]
-    ahead = 2 if sizes.depth >= 128 else 3
+    ahead = 2 if sizes.depth * sizes.columns >= 64 * 128 else 3
     s[lead.last].pipeline(loop, pick(s, f"{lead.root}.stages", (1, 2, 3, 4), ahead, 4))
     _operands(s, lead, folds, [s[name] for name in inner], fold, (place, loop))
     for name in between:
@@ -259,7 +259,7 @@ def _sizes(s: Schedule, group: Sequence[Product]) -> Sizes:
     most = [WIDEST if n is None else pow2_at_least(n) for n in limits]
     choices = (32, 64, 128)
     wide = most[1] > NARROW
-    piece = 64 if not wide else 128 // len(group) ** 2
+    piece = 64 if not wide else 128 // len(group)
     rows = pick(s, f"{product.root}.bm", choices, 128 if wide else 64, most[0])
     depth = pick(s, f"{product.root}.bk", choices, max(32, piece), most[2])
     return Sizes(rows, most[1], depth)

@@ -66,6 +66,34 @@ def test_a_group_has_its_operands_in_the_cache(name: str) -> None:
     assert chosen(schedule_for(make(), "cuda")) == {"out.together": expected}
 
 
+def windowed(heads: int, rows: int, depth: int) -> Tensor:
+    q, k, v = (te.placeholder((heads, rows, depth), B, name=name) for name in "qkv")
+    return te.nn.attention(q, k, v, window=(1023, 0), name="out")
+
+
+def capped(heads: int, rows: int, depth: int) -> Tensor:
+    q, k, v = (te.placeholder((heads, rows, depth), B, name=name) for name in "qkv")
+    return te.nn.attention(q, k, v, causal=True, cap=50.0, name="out")
+
+
+TILES: dict[str, tuple[Callable[[], Tensor], int]] = {
+    "many long rows": (lambda: causal(64, 4096, 128), 128),
+    "few tiles": (lambda: causal(32, 2048, 64), 64),
+    "short rows": (lambda: causal(2048, 1024, 64), 64),
+    "rows of one length": (lambda: attention(64, 4096, 4096, 128, B).result, 64),
+    "two bounds": (lambda: windowed(64, 4096, 128), 64),
+    "much work between": (lambda: capped(64, 4096, 128), 64),
+}
+
+
+@pytest.mark.parametrize("name", TILES)
+def test_many_rows_of_different_lengths_have_large_tiles(name: str) -> None:
+    make, expected = TILES[name]
+    s = schedule_for(make(), "cuda")
+    tile = {k.name: k.chosen for k in s.knobs if k.name in ("out.bm", "out.bk")}
+    assert tile == {"out.bm": expected, "out.bk": expected}
+
+
 def test_each_kernel_of_the_gradients_has_its_own_groups() -> None:
     """dK and dV share a kernel, and so its order."""
     s = schedule_for(gradients(32, 4096, 4096, 128, B, causal=True), "cuda")
@@ -200,4 +228,4 @@ def test_groups_compile_for_hopper(backward: bool) -> None:
     for info in compile_offline(emit(lower(s.plan, target), target), "sm_90"):
         assert "wgmma.mma_async" in info.ptx
         assert "cp.async.bulk.tensor" in info.ptx
-        assert info.stack is None or info.stack <= 32
+        assert info.stack is None or info.stack <= 96  # dk in steps of 64: 6% faster for all that
