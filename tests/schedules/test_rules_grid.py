@@ -36,9 +36,7 @@ def test_groups_leave_rows_to_later_waves_where_the_cache_holds_the_columns(
 
 def pair(m: int, n: int, k: int) -> Tensor:
     """The greater of two products of one operand."""
-    a, *b = (
-        te.placeholder(s, B, name=x) for s, x in (((m, k), "a"), ((k, n), "b"), ((k, n), "c"))
-    )
+    a, *b = (te.placeholder(s, B, name=x) for s, x in (((m, k), "a"), ((k, n), "b"), ((k, n), "c")))
     first, second = (te.cast(te.nn.matmul(a, each), "float32") for each in b)
     return te.cast(te.maximum(first, second), B)
 
