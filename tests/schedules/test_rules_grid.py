@@ -12,6 +12,7 @@ from tedsl.target import Target
 
 B = "bfloat16"
 HOPPER = Target.parse("cuda:sm_90")
+OPERANDS = ((1024, 2048), "a"), ((2048, 1024), "b")
 
 
 def knobs(output: Tensor) -> dict[str, object]:
@@ -32,6 +33,11 @@ def test_groups_leave_rows_to_later_waves_where_the_cache_holds_the_columns(
     shape: tuple[int, int, int], group: int
 ) -> None:
     assert knobs(matmul(*shape, B))["group"] == group
+
+
+def test_products_that_share_a_wave_have_groups_of_all_rows() -> None:
+    a, b = (te.placeholder((16, *side), B, name=name) for side, name in OPERANDS)
+    assert knobs(te.nn.matmul(a, b))["group"] == 8
 
 
 def pair(m: int, n: int, k: int) -> Tensor:
