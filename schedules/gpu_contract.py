@@ -27,7 +27,7 @@ from tedsl.schedules.analysis import (
 )
 from tedsl.schedules.choices import flip, pick
 from tedsl.schedules.gpu_aligned import align_operands, rows_aligned
-from tedsl.schedules.gpu_grid import Programs, Tiling, blocks, many_tiles, programs_of
+from tedsl.schedules.gpu_grid import Programs, Tiling, blocks, many_tiles, programs_of, shallow_tile
 from tedsl.schedules.gpu_joined import Sides, join, joined_axes, own_programs
 from tedsl.schedules.gpu_kept import of_rows
 from tedsl.schedules.gpu_model import LINE, STEP, TWO_FIT, Product, best_tile, depth
@@ -51,8 +51,10 @@ def contract(s: Schedule, group: Group, target: Target) -> None:
     """Tiles of the result over a grouped grid, operands staged through a pipelined loop."""
     older = target.arch == "sm_80"
     joined = _joined(s, group)
-    many = many_tiles(volume(definitions(s)[group.root].axes), older)
-    staged = None if joined else _staged_result(s, group, many)
+    view = definitions(s)
+    points, held = volume(view[group.root].axes), sum(is_reduction(view[n]) for n in group.inner)
+    staged = None if joined else _staged_result(s, group, many_tiles(points, older, held))
+    may_stay = many_tiles(points, older) and staged is not None
     view = definitions(s)
     stage, root = s[group.root], view[group.root]
     inner = [name for name in group.inner if is_reduction(view[name])]
@@ -71,7 +73,9 @@ def contract(s: Schedule, group: Group, target: Target) -> None:
     tiled = _reads_tiles(view, kernel, root, (rows, columns))
     half = older or len(inner) > 1 or by_steps(shape) or tiled
     product = None if joined or older else _product(stage, extents, shape, len(inner))
-    bm, bn, bk = _tile_sizes(s, stage, extents, shape, half, product, bool(joined))
+    vectors, keeps = _beside(view, kernel), may_stay and not tiled and not group.apart
+    given = shallow_tile(product, vectors) if keeps else None
+    bm, bn, bk = _tile_sizes(s, stage, extents, shape, half, product, bool(joined), given)
     ro, ri = stage.split(fused(stage, rows), factor=bm)
     co, ci = stage.split(fused(stage, columns), factor=bn)
     turns = blocks(k, bk)
@@ -82,8 +86,7 @@ def contract(s: Schedule, group: Group, target: Target) -> None:
         stage.reorder(*others, ro, co, ri, ci)
         tiling = Tiling(product, others, (m, ro, bm), (n, co, bn), bk, whole)
         apart = root.axes[0] if group.apart else None
-        may_stay = many and staged is not None
-        made = programs_of(s, stage, tiling, apart, may_stay, _beside(view, kernel), len(inner))
+        made = programs_of(s, stage, tiling, apart, may_stay, vectors, len(inner))
     place, stays = made.place, made.stays
     stage.vectorize(ri)
     stage.vectorize(ci)
@@ -240,9 +243,10 @@ def _tile_sizes(
     half: bool,
     product: Product | None,
     joined: bool,
+    given: tuple[int, int] | None,
 ) -> tuple[int, int, int]:
     """Rows, columns and depth of a tile, none of them larger than the padded extent; `extents` are
-    how often there are such rows and columns, and theirs.
+    how often there are such rows and columns, and theirs; some rows and columns may be `given`.
 
     Multipliers that read operands from shared memory leave the registers to a large tile of
     results; it is `half` as wide where registers hold the operands too, or several results.
@@ -258,7 +262,7 @@ def _tile_sizes(
         bm, bn, bk = 64, 64, _exact_depth(s, shape, joined or thin(m, n, k))
     most = [1 << 8 if e is None else pow2_at_least(e) for e in (m, n, k)]
     if product is not None:
-        bm, bn = best_tile(replace(product, most=bm * bn))
+        bm, bn = given or best_tile(replace(product, most=bm * bn))
         bk = depth(product, bm, bn)
     else:
         if joined and k is not None and _narrow(shape) and not thin(m, n, k):

@@ -54,7 +54,7 @@ class Product:
     results a program holds at once, and the most elements of a tile of them.  `by_steps`: each
     step is added up by itself first, and a program waits for that before it multiplies the next.
     `across`: whether the rows in memory of the two operands run across the folded axis; `ragged`:
-    whether some start off the lines of memory."""
+    whether they start off the lines of memory."""
 
     batch: int
     m: int
@@ -66,7 +66,7 @@ class Product:
     most: int = LARGEST
     by_steps: bool = False
     across: tuple[bool, bool] = (False, False)
-    ragged: bool = False
+    ragged: tuple[bool, bool] = (False, False)
 
     @property
     def step(self) -> int:
@@ -131,10 +131,10 @@ def _lines(p: Product, bm: int, bn: int) -> float:
     """The lines of memory that a step of 128 bytes fetches: one for each row of a tile, or where
     the rows of an operand run across the step, at least one for each element of the step."""
     rows, columns = (
-        max(side, p.step) if across else side
-        for side, across in zip((bm, bn), p.across, strict=True)
+        (max(side, p.step) if across else side) * (RAGGED if ragged else 1)
+        for side, across, ragged in zip((bm, bn), p.across, p.ragged, strict=True)
     )
-    return (rows + p.held * columns) * (RAGGED if p.ragged else 1)
+    return rows + p.held * columns
 
 
 def _moved(p: Product, bm: int, bn: int) -> float:

@@ -19,10 +19,12 @@ def across(shape: Contraction) -> tuple[bool, bool]:
     )
 
 
-def ragged(shape: Contraction) -> bool:
-    """True when rows of an operand start at multiples of 16 bytes, but off the lines of memory: a
-    piece of a row that is as long as a line lies in two of them."""
-    return any(_off_lines(read) for operand in shape.operands for read in reads(operand))
+def ragged(shape: Contraction) -> tuple[bool, bool]:
+    """Of the operand of the rows and that of the columns: whether its rows in memory start at
+    multiples of 16 bytes, but off the lines of memory: a piece of a row that is as long as a line
+    lies in two of them."""
+    first, second = (any(map(_off_lines, reads(operand))) for operand in shape.operands)
+    return first, second
 
 
 def _last_among(read: TensorRead, axes: tuple[Axis, ...]) -> bool:

@@ -10,6 +10,8 @@ from tedsl.backends.triton.emit import emit
 from tedsl.backends.triton.offline import compile_offline
 from tedsl.lower.pipeline import lower
 from tedsl.schedules import schedule_for
+from tedsl.schedules.gpu_kept import run_of
+from tedsl.schedules.gpu_model import Product
 from tedsl.target import Target
 
 B = "bfloat16"
@@ -58,3 +60,38 @@ def test_rows_are_kept_only_where_a_step_is_the_whole_fold() -> None:
     assert offered(8192, 8192, 128)
     assert not offered(8192, 8192, 256)
     assert not offered(8192, 128, 128)
+
+
+def chosen(m: int, n: int, k: int, **decided: object) -> list[object]:
+    """Rows and columns of a tile, and the run of tiles and warps of a program, by default or where
+    some are decided."""
+    s = schedule_for(
+        matmul(m, n, k, B), HOPPER, {f"matmul.{knob}": each for knob, each in decided.items()}
+    )
+    found = {knob.name: knob.chosen for knob in s.knobs}
+    return [found.get(f"matmul.{knob}") for knob in ("bm", "bn", "kept", "warps")]
+
+
+def test_large_results_of_shallow_folds_keep_the_rows_of_their_tiles() -> None:
+    """By default, in tiles of which two programs share a processor; a larger one has it alone."""
+    assert chosen(8192, 8192, 128) == [128, 64, 32, 4]
+    assert chosen(4096, 4096, 128) == [128, 64, 8, 4]
+    assert chosen(8192, 8192, 64) == [128, 64, 32, 4]
+    assert chosen(8192, 8192, 128, bn=128) == [128, 128, 1, 8]
+    assert chosen(8192, 8192, 128, descriptor_store=False)[1:] == [128, 1, 4]
+    assert chosen(2048, 2048, 128)[2] == 1
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "run"),
+    [
+        (8192, 8192, 32),
+        (4096, 4096, 8),
+        (65536, 1024, 16),
+        (5000, 5000, 1),  # 79 tiles of columns: no runs of them are whole
+        (6144, 6144, 1),  # a sixth of the programs would be idle
+        (8192, 256, 1),  # four tiles
+    ],
+)
+def test_runs_are_whole_and_fill_the_waves(m: int, n: int, run: int) -> None:
+    assert run_of(Product(1, m, n, 128), 128, 64) == run
