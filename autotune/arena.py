@@ -38,6 +38,8 @@ _PIECE = 1 << 25
 _MOST_COPIES = 512
 _SHARE = 0.2
 """Of a GPU's free memory that the copies of a rotation may take."""
+_MUCH = 0.25
+"""Of a GPU's memory, that the arrays of the problems of one process take."""
 _HOST_BYTES = 2 << 30
 _L2_BYTES = 64 << 20
 
@@ -106,6 +108,10 @@ class Arena(Protocol):
 
     def has_room(self, nbytes: int) -> bool:
         """Whether `nbytes` more are little beside what is free."""
+        ...
+
+    def is_crowded(self) -> bool:
+        """Whether what this process holds is much of all there is."""
         ...
 
     def clock(self, nbytes: int, note: Path) -> Clock:
@@ -181,6 +187,9 @@ class HostArena:
 
     def has_room(self, nbytes: int) -> bool:
         return nbytes <= _HOST_BYTES
+
+    def is_crowded(self) -> bool:
+        return False
 
     def clock(self, nbytes: int, note: Path) -> Clock:
         return HostClock()
@@ -264,6 +273,10 @@ class DeviceArena:
     def has_room(self, nbytes: int) -> bool:
         free, _ = self.torch.cuda.mem_get_info()
         return nbytes <= int(free * _SHARE)
+
+    def is_crowded(self) -> bool:
+        _, whole = self.torch.cuda.mem_get_info()
+        return int(self.torch.cuda.memory_allocated()) > int(whole * _MUCH)
 
     def clock(self, nbytes: int, note: Path) -> Clock:
         cold = nbytes > self._cache()

@@ -255,10 +255,14 @@ class TuneSession:
                 while len(self.kernels) >= KEPT:
                     del self.kernels[next(iter(self.kernels))]
                 schedule = self.schedule(request)
-                arch = self.unseen
-                kernel = build_unseen(schedule, arch) if arch else build(schedule, self.target)
+                kernel = self._unseen(schedule) if self.unseen else build(schedule, self.target)
             self.kernels[key] = kernel
         return kernel
+
+    def _unseen(self, schedule: Schedule) -> Kernel:
+        """What the device will run at these sizes, without it."""
+        sizes = {var.name: value for var, value in self.size.values.items()}
+        return build_unseen(schedule, self.unseen, sizes)
 
     def schedule(self, request: Message) -> Schedule:
         """The schedule that a request describes."""

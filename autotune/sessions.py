@@ -18,8 +18,8 @@ from tedsl.autotune.workload import digest
 from tedsl.errors import TuneError
 
 COMMAND = (sys.executable, "-P", "-m", "tedsl.autotune.sessions")
-OPEN = {"cpu": 16, "cuda": 3}
-"""How many problems a process keeps open: on a GPU their arrays take its memory."""
+FEWEST, MOST = 3, 16
+"""How many problems a process keeps open; fewer than most where their arrays crowd its memory."""
 FOLDER = "problems"
 
 
@@ -120,10 +120,18 @@ class Sessions:
         folder = Path(self.setup["scratch"]) / FOLDER / problem
         told: Message = json.loads((folder / "setup.json").read_text(encoding="utf-8"))
         setup = {**self.setup, **told, "scratch": str(folder)}
-        others = [s for s in self.opened.values() if s.is_like(setup)]
-        while len(self.opened) >= OPEN[setup["target"]]:
+        while not self.has_room():
             self.opened.pop(next(iter(self.opened))).close()
+        others = [s for s in self.opened.values() if s.is_like(setup)]
         return TuneSession(setup, others[-1] if others else None)
+
+    def has_room(self) -> bool:
+        """Whether one more problem may be open."""
+        count = len(self.opened)
+        if not FEWEST <= count < MOST:
+            return count < FEWEST
+        benches = [session.bench for session in self.opened.values()]
+        return not any(bench is not None and bench.arena.is_crowded() for bench in benches)
 
     def _guarded(
         self, request: Message, work: Callable[[TuneSession, Message], Message]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -88,7 +88,9 @@ def build(
     )
 
 
-def build_unseen(schedule: Schedule, arch: str) -> kernel.Kernel:
+def build_unseen(
+    schedule: Schedule, arch: str, sizes: Mapping[str, int] | None = None
+) -> kernel.Kernel:
     """What `build(schedule, "cuda")` makes where the device is of `arch`, without asking for it.
 
     The kernel has the code and the resources of the other and cannot be called.  PyTorch is not
@@ -97,6 +99,7 @@ def build_unseen(schedule: Schedule, arch: str) -> kernel.Kernel:
     Args:
         schedule: of what is to be compiled.
         arch: `sm_90`; not one of those that `build` knows alone.
+        sizes: values of symbolic sizes, by name, of the calls that it is compiled for.
 
     Raises:
         LowerError: the schedule cannot be carried out on the target.
@@ -108,7 +111,7 @@ def build_unseen(schedule: Schedule, arch: str) -> kernel.Kernel:
         module, _ = _found(schedule, chosen, None, True)
     with _timed(seconds, "compile"):
         compilers: Any = importlib.import_module("tedsl.runtime.triton_executors")
-        executor = compilers.compile_unseen(module, arch)
+        executor = compilers.compile_unseen(module, arch, sizes)
     return kernel.Kernel(
         module, chosen, executor, schedule=schedule.copy(), build_seconds=seconds, order=None
     )

@@ -6,7 +6,7 @@ Loaded when such a target is first used.  Imports `backends.triton` and `runtime
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NoReturn
 
 from tedsl.backends.triton import emit as emitter
@@ -14,6 +14,7 @@ from tedsl.backends.triton import interpret, launcher, offline
 from tedsl.backends.triton.program import TritonProgram
 from tedsl.errors import BackendError
 from tedsl.expr.foreign import run_on_host
+from tedsl.expr.nodes import Var
 from tedsl.ir.nodes import Buffer, HostCall, Module
 from tedsl.runtime.arguments import ArraySpec, Binding
 from tedsl.runtime.arrays import CPU, Device, is_torch
@@ -23,17 +24,24 @@ from tedsl.runtime.memory import numpy_at
 from tedsl.target import Target, TargetKind
 
 
-def compile_unseen(module: Module, arch: str) -> OfflineExecutor:
+def compile_unseen(
+    module: Module, arch: str, sizes: Mapping[str, int] | None = None
+) -> OfflineExecutor:
     """Compile what `make_triton_executor` would for a device of `arch` that is there, without it.
 
     Args:
         module: lowered for the target `cuda`.
         arch: `sm_90`.
+        sizes: values of symbolic sizes in a call, by name: Triton compiles anew where others are
+            multiples of 16.
 
     Raises:
         BackendError: Triton or ptxas refused a kernel.
     """
-    return OfflineExecutor(module, _text_for(Target(TargetKind.CUDA), arch), arch)
+    known = {} if sizes is None else sizes
+    whole = [size for size in module.sizes if not size.dtype.is_float and size.name in known]
+    divisible = [size for size in whole if known[size.name] % launcher.ALIGNMENT == 0]
+    return OfflineExecutor(module, _text_for(Target(TargetKind.CUDA), arch), arch, divisible)
 
 
 def _text_for(target: Target, arch: str) -> Target:
@@ -136,11 +144,13 @@ class OfflineExecutor:
     device = Device("cuda")
     from_cache = False
 
-    def __init__(self, module: Module, target: Target, arch: str) -> None:
+    def __init__(
+        self, module: Module, target: Target, arch: str, divisible: Collection[Var] = ()
+    ) -> None:
         self._program = emitter.emit(module, target)
         self._name = module.name
         self._arch = arch
-        self._compiled = offline.compile_offline(self._program, arch)
+        self._compiled = offline.compile_offline(self._program, arch, divisible)
 
     @property
     def source(self) -> str:

@@ -20,16 +20,17 @@ from tedsl.autotune.space import Candidate, read_found
 from tedsl.autotune.static.device import H200
 from tedsl.autotune.static.tiers import Tiers
 from tedsl.autotune.workload import Workload
+from tedsl.build import build_unseen
 from tedsl.errors import TuneError
 from tedsl.ir.nodes import Launch
 
 
-def session(tensor: te.Tensor, folder: Path, target: str = "cpu") -> TuneSession:
+def session(tensor: te.Tensor, folder: Path, target: str = "cpu", **sizes: int) -> TuneSession:
     setup = {
         "workload": Workload.of(tensor).to_json(),
         "target": target,
         "device": "NVIDIA H200",
-        "sizes": {},
+        "sizes": sizes,
         "seed": 1,
         "scratch": str(folder),
         "role": "compile",
@@ -122,3 +123,24 @@ def test_a_worker_that_compiles_for_a_gpu_needs_no_pytorch(
     worker = TuneSession(told)
     same = te.build(worker.schedule(request), "cuda:sm_90")
     assert reply["code"] == same.code
+
+
+@pytest.mark.ptxas
+@pytest.mark.parametrize(("rows", "divisible"), [(1000, False), (1024, True)])
+def test_a_worker_compiles_what_is_launched_at_its_sizes(
+    rows: int, divisible: bool, tmp_path: Path
+) -> None:
+    """Triton compiles anew where a size is a multiple of 16: the measuring worker must find it."""
+    m, n = te.size_var("m"), te.size_var("n")
+    x = te.placeholder((m, n), "float32", name="x")
+    y = te.compute((m, n), lambda i, j: x[i, j] * 2.0, name="y")
+    told = session(y, tmp_path, "cuda", m=rows, n=rows).setup
+    worker = TuneSession({**told, "arch": "sm_90"})
+    request = {"key": "one", "decisions": {}}
+    schedule = worker.schedule(request)
+    codes = {
+        known: build_unseen(schedule, "sm_90", {"m": size, "n": size}).code
+        for known, size in ((False, 1000), (True, 1024))
+    }
+    assert codes[False] != codes[True]
+    assert worker.compile(request)["code"] == codes[divisible]

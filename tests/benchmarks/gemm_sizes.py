@@ -174,26 +174,33 @@ def main() -> None:
         records=False,
     )
     together = time.monotonic() - begin
-    sys.stdout.write(f"{dispatch}\n\n{dispatch.source}\n")
-    rows = [beside_single(dispatch, options, point) for point in points]
-    mean = math.exp(statistics.fmean(math.log(row["ratio"]) for row in rows))
+    sys.stdout.write(f"{dispatch}\n\n{dispatch.source}\n{together:.0f} s for all\n")
     cost = dispatch_cost(dispatch, target, min(points, key=math.prod))
-    alone = sum(row["search"] for row in rows)
+    rows: list[dict[str, Any]] = []
+    for point in points:
+        rows.append(beside_single(dispatch, options, point))
+        if options.out is not None:
+            result = {**summary(rows, dispatch, cost, together), "rows": rows}
+            options.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    found = summary(rows, dispatch, cost, together)
     sys.stdout.write(
-        f"{len(dispatch.kernels)} kernels, {mean:.3f}x the time of a search for each size "
-        f"(geometric mean); {together:.0f} s for all, {alone:.0f} s one by one; "
-        f"a dispatch costs {cost * 1e6:.2f} us\n"
+        f"{found['kernels']} kernels, {found['geomean']:.3f}x the time of a search for each size "
+        f"(geometric mean); {together:.0f} s for all, {found['seconds_alone']:.0f} s one by one; "
+        f"a dispatch costs {found['dispatch_us']:.2f} us\n"
     )
-    if options.out is not None:
-        result = {
-            "kernels": len(dispatch.kernels),
-            "geomean": mean,
-            "dispatch_us": cost * 1e6,
-            "seconds_together": together,
-            "seconds_alone": alone,
-            "rows": rows,
-        }
-        options.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+
+
+def summary(
+    rows: list[dict[str, Any]], dispatch: Any, cost: float, together: float
+) -> dict[str, float]:
+    """What the rows so far come to."""
+    return {
+        "kernels": len(dispatch.kernels),
+        "geomean": math.exp(statistics.fmean(math.log(row["ratio"]) for row in rows)),
+        "dispatch_us": cost * 1e6,
+        "seconds_together": together,
+        "seconds_alone": sum(row["search"] for row in rows),
+    }
 
 
 if __name__ == "__main__":

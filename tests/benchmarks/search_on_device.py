@@ -85,7 +85,7 @@ CASES = {
 }
 
 
-def one(name: str) -> dict[str, Any]:
+def one(name: str, peers: bool) -> dict[str, Any]:
     """All searches for one computation; the caches of this process are new and empty."""
     torch: Any = importlib.import_module("torch")
     case = CASES[name]
@@ -104,6 +104,25 @@ def one(name: str) -> dict[str, Any]:
         label: partial(kernel, *(given[b.name] for b in kernel.signature.inputs))
         for label, kernel in kernels.items()
     }
+    if peers:
+        calls |= searched_by_others(torch, case, name, inputs, measured, report)
+    stats = compare_cuda(calls, repeats=ROUNDS, warmup=3, max_seconds=20.0)
+    times = {label: found.median for label, found in stats.items()}
+    best = min(times[label] for label in kernels)
+    report["microseconds"] = {label: round(t * 1e6, 2) for label, t in times.items()}
+    report["of the best"] = {label: round(best / t, 3) for label, t in times.items()}
+    return report
+
+
+def searched_by_others(
+    torch: Any,
+    case: Case,
+    name: str,
+    inputs: Sequence[Any],
+    measured: Sequence[Mapping[str, object]],
+    report: dict[str, Any],
+) -> Calls:
+    """What torch.compile and `triton.autotune` find, and the seconds that took."""
     begin = time.monotonic()
     twin = torch.compile(case.twin(torch), mode="max-autotune-no-cudagraphs")
     wanted = twin(*inputs).float()
@@ -117,14 +136,10 @@ def one(name: str) -> dict[str, Any]:
     seconds = round(time.monotonic() - begin, 1)
     error = float((got - wanted).norm() / wanted.norm())
     report["triton.autotune"] = {"seconds": seconds, "tried": count, "error": error}
-    calls["torch.compile"] = lambda: twin(*inputs)
-    calls["triton.autotune"] = lambda: peer(*inputs)
-    stats = compare_cuda(calls, repeats=ROUNDS, warmup=3, max_seconds=20.0)
-    times = {label: found.median for label, found in stats.items()}
-    best = min(times[label] for label in kernels)
-    report["microseconds"] = {label: round(t * 1e6, 2) for label, t in times.items()}
-    report["of the best"] = {label: round(best / t, 3) for label, t in times.items()}
-    return report
+    return {
+        "torch.compile": lambda: twin(*inputs),
+        "triton.autotune": lambda: peer(*inputs),
+    }
 
 
 def searched(
@@ -179,13 +194,15 @@ def main() -> None:
     """Run each computation in a process of its own with empty caches."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--only", nargs="*", choices=sorted(CASES), default=sorted(CASES))
+    parser.add_argument("--alone", action="store_true", help="leave out what others search")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--here", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.here:
-        print(json.dumps(one(options.here)))
+        print(json.dumps(one(options.here, not options.alone)))
         return
     reports: list[dict[str, Any]] = []
+    alone = ["--alone"] if options.alone else []
     for name in options.only:
         with tempfile.TemporaryDirectory() as cache:
             empty = {
@@ -194,7 +211,7 @@ def main() -> None:
                 "TORCHINDUCTOR_CACHE_DIR": f"{cache}/inductor",
             }
             done = subprocess.run(
-                [sys.executable, __file__, "--here", name],
+                [sys.executable, __file__, "--here", name, *alone],
                 env={**os.environ, **empty},
                 stdout=subprocess.PIPE,
                 text=True,
@@ -203,8 +220,8 @@ def main() -> None:
         lines = done.stdout.strip().splitlines()
         reports.append(json.loads(lines[-1]) if lines else {"name": name, "failed": True})
         print(json.dumps(reports[-1]), flush=True)
-    if options.out:
-        options.out.write_text(json.dumps(reports, indent=1) + "\n")
+        if options.out:
+            options.out.write_text(json.dumps(reports, indent=1) + "\n")
 
 
 if __name__ == "__main__":
