@@ -238,13 +238,12 @@ class Pool:
             os.write(self._wake[1], b".")
 
     def wait(self, seconds: float, idle: bool = False) -> list[tuple[Worker, Message, Reply]]:
-        """Replies that came within `seconds`, each with its request; returns at the first, or when
-        a worker has been set up.
+        """Replies that came within `seconds` (returns at the first), each with its request.
 
-        With `idle`, wait for `wake` even when no worker is busy.
+        With `idle`, wait for `wake` even when no worker is busy, and return when one is set up.
         """
         end = time.monotonic() + seconds
-        new = {worker for worker in self.workers if worker.setting_up}
+        new = {worker for worker in self.workers if worker.setting_up and idle}
         while True:
             busy = [worker for worker in self.workers if worker.busy]
             if not busy and not idle:

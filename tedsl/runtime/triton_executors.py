@@ -38,7 +38,7 @@ def compile_unseen(
     Raises:
         BackendError: Triton or ptxas refused a kernel.
     """
-    known = {} if sizes is None else sizes
+    known: Mapping[str, int] = {} if sizes is None else sizes
     whole = [size for size in module.sizes if not size.dtype.is_float and size.name in known]
     divisible = [size for size in whole if known[size.name] % launcher.ALIGNMENT == 0]
     return OfflineExecutor(module, _text_for(Target(TargetKind.CUDA), arch), arch, divisible)

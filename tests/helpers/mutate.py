@@ -37,6 +37,7 @@ class Fault:
 
 LOOPS = "scheduling/checks/loops.py"
 PLACES = "scheduling/checks/places.py"
+EXTENTS = "scheduling/loop_bounds.py"
 BOUNDS = "scheduling/bounds.py"
 REFUSED = "tests/scheduling/test_illegal_requests.py"
 MEANING = ("tests/scheduling/test_meaning.py", "tests/lower/test_meaning.py")
@@ -137,7 +138,7 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "split rounds the outer extent down: the tail is lost",
-        BOUNDS,
+        EXTENTS,
         "    other = simplify(ceil_div(parent, fixed), facts)",
         "    other = simplify(floordiv(parent, fixed), facts)",
         MEANING,
