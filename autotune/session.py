@@ -17,7 +17,7 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +73,7 @@ class TuneSession:
 
     def __init__(self, setup: Message, like: TuneSession | None = None) -> None:
         begin = time.perf_counter()
-        self.workload = Workload.from_json(setup["workload"]) if like is None else like.workload
+        self.workload = _workload(str(setup["workload"])) if like is None else like.workload
         self.setup = setup
         self.target = str(setup["target"])
         self.device = str(setup.get("device", ""))
@@ -255,11 +255,11 @@ class TuneSession:
                 while len(self.kernels) >= KEPT:
                     del self.kernels[next(iter(self.kernels))]
                 schedule = self.schedule(request)
-                kernel = self._unseen(schedule) if self.unseen else build(schedule, self.target)
+                kernel = self._alone(schedule) if self.unseen else build(schedule, self.target)
             self.kernels[key] = kernel
         return kernel
 
-    def _unseen(self, schedule: Schedule) -> Kernel:
+    def _alone(self, schedule: Schedule) -> Kernel:
         """What the device will run at these sizes, without it."""
         sizes = {var.name: value for var, value in self.size.values.items()}
         return build_unseen(schedule, self.unseen, sizes)
@@ -294,10 +294,17 @@ def preload(setup: Message) -> None:
     _loading[kind] = time.perf_counter() - begin
 
 
+@lru_cache(maxsize=1)
+def _workload(text: str) -> Workload:
+    """The workload of a set-up: of the same tensors for what runs ahead of a session and for the
+    session, since what is derived is kept for tensors."""
+    return Workload.from_json(text)
+
+
 def _warm_up(setup: Message) -> None:
     """Run the rules and the lowering on the problem: they import much of what they need when it is
     first used, and keep what they derive, for all that is forked after this."""
-    problem = Problem(Workload.from_json(setup["workload"]).outputs, str(setup["target"]))
+    problem = Problem(_workload(str(setup["workload"])).outputs, str(setup["target"]))
     space, rng = problem.space(), random.Random(0)
     with suppress(ScheduleError, LowerError, BackendError):  # whoever asks for it is told
         lower(problem.schedule({}), problem.target)

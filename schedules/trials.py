@@ -7,15 +7,15 @@ equal outputs after equal steps.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar, cast
+from typing import TypeVar
 
 from tedsl.errors import ScheduleError
+from tedsl.scheduling.memory import Memory
 from tedsl.scheduling.schedule import Schedule
 
 Answer = TypeVar("Answer")
 
-_ANSWERS: dict[tuple[object, ...], object] = {}
-_REMEMBERED = 256
+_ANSWERS = Memory(256)
 
 
 def remembered(
@@ -32,12 +32,7 @@ def remembered(
         The answer, found now or before; not to be changed.
     """
     key = (question, s.definition, s.trace.steps)
-    if key not in _ANSWERS:
-        found = find(s.copy(decided=False))
-        if len(_ANSWERS) >= _REMEMBERED:
-            _ANSWERS.clear()
-        _ANSWERS[key] = found
-    return cast("Answer", _ANSWERS[key])
+    return _ANSWERS.get(key, lambda: find(s.copy(decided=False)))
 
 
 def takes(s: Schedule, question: tuple[object, ...], steps: Callable[[Schedule], object]) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 from tedsl.expr import build
 from tedsl.expr.nodes import Axis, BinaryOp, Cast, Expr, Reducer, Unary, Var
@@ -30,11 +29,10 @@ from tedsl.scheduling.algebra_terms import (
     sympy,
 )
 from tedsl.scheduling.algebra_text import proof_text
+from tedsl.scheduling.memory import Memory
 from tedsl.scheduling.repair import Condition, Refusal, Repair, Sign, Tag
 
 _MEMO_SIZE = 512
-
-Known = TypeVar("Known")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,8 +44,8 @@ class _Solved:
     error: float
 
 
-_memo: dict[tuple[object, ...], _Solved | Mixed] = {}
-_zeros: dict[tuple[object, ...], bool] = {}
+_solutions = Memory(_MEMO_SIZE)
+_zeros = Memory(_MEMO_SIZE)
 
 
 def derive_repair(
@@ -92,17 +90,16 @@ def derive_repair(
     except Mixed as mixed:
         return _refused(mixed, lambda expr: expr)
     key = (problem.key, consent_casts, consent_rounding, defer)
-    found = _memo.get(key)
-    if found is None:
-        try:
-            found = _solve(problem, consent_casts, consent_rounding, defer, time_limit)
-        except Stopped as stopped:
-            sympy().core.cache.clear_cache()  # it may hold answers that were being worked out
-            return Refusal(
-                f"{stopped}; nothing is known about this value",
-                hint="raise time_limit=, or write the value with fewer terms",
-            )
-        _keep(_memo, key, found)
+    try:
+        found = _solutions.get(
+            key, lambda: _solve(problem, consent_casts, consent_rounding, defer, time_limit)
+        )
+    except Stopped as stopped:
+        sympy().core.cache.clear_cache()  # it may hold answers that were being worked out
+        return Refusal(
+            f"{stopped}; nothing is known about this value",
+            hint="raise time_limit=, or write the value with fewer terms",
+        )
     if isinstance(found, Mixed):
         return _refused(found, problem.restored, problem.guarded)
     return _repair(value, tuple(tags), problem, found)
@@ -116,14 +113,10 @@ def same_value(
         problem = pose(build.sub(a, b), tags, BinaryOp.ADD, over, {})
     except Mixed:
         return False
-    known = _zeros.get(problem.key)
-    if known is None:
-        try:
-            known = _is_zero(problem, time_limit)
-        except Stopped:
-            return False
-        _keep(_zeros, problem.key, known)
-    return known
+    try:
+        return _zeros.get(problem.key, lambda: _is_zero(problem, time_limit))
+    except Stopped:
+        return False
 
 
 def _is_zero(problem: Problem, time_limit: float) -> bool:
@@ -133,13 +126,6 @@ def _is_zero(problem: Problem, time_limit: float) -> bool:
             return is_zero(reader(problem.value), reader.symbols)
     except Mixed:
         return False
-
-
-def _keep(memo: dict[tuple[object, ...], Known], key: tuple[object, ...], found: Known) -> None:
-    """Remember a solution; a full memory starts again."""
-    if len(memo) >= _MEMO_SIZE:
-        memo.clear()
-    memo[key] = found
 
 
 def _wrong_reducer(reducer: Reducer | BinaryOp, operator: BinaryOp | None) -> Refusal:

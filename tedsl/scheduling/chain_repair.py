@@ -47,6 +47,7 @@ from tedsl.scheduling.checks.online import (
 )
 from tedsl.scheduling.checks.rewrites import reduction
 from tedsl.scheduling.joint import adds, joined
+from tedsl.scheduling.memory import Memory
 from tedsl.scheduling.plan import AttachKind, Plan
 from tedsl.scheduling.repair import Kind, Refusal, Repair, Sign, Tag
 from tedsl.scheduling.signs import fold_sign, sign_of
@@ -83,8 +84,7 @@ class Derived:
         return first + self.full.explain()
 
 
-_derived: dict[tuple[object, ...], Mapping[str, Derived]] = {}
-_MEMO_SIZE = 64
+_derived = Memory(64)
 
 
 def derive_chain(
@@ -102,13 +102,7 @@ def derive_chain(
         (consent.casts, consent.rounding, consent.time_limit),
         finished,
     )
-    found = _derived.get(key)
-    if found is None:
-        found = _derive_chain(plan, call, chain, consent, finished)
-        if len(_derived) >= _MEMO_SIZE:
-            _derived.clear()
-        _derived[key] = found
-    return found
+    return _derived.get(key, lambda: _derive_chain(plan, call, chain, consent, finished))
 
 
 def _derive_chain(

@@ -1,4 +1,4 @@
-"""What was found for plans before, kept for those that follow them: a step changes few stages."""
+"""What was found before, for a plan or a formula, kept for what follows: a step changes little."""
 
 from __future__ import annotations
 
@@ -20,10 +20,9 @@ class Memory:
         self._known: dict[tuple[object, ...], object] = {}
 
     def get(self, key: tuple[object, ...], find: Callable[[], Found]) -> Found:
-        """What `find` gives, or gave for the same key."""
-        known = self._known.get(key)
-        if known is not None:
-            return cast("Found", known)
+        """What `find` gives, or gave for the same key; what it raises is not kept."""
+        if key in self._known:
+            return cast("Found", self._known[key])
         found = find()
         if self._size:
             if len(self._known) >= self._size:

@@ -144,3 +144,11 @@ def test_a_worker_compiles_what_is_launched_at_its_sizes(
     }
     assert codes[False] != codes[True]
     assert worker.compile(request)["code"] == codes[divisible]
+
+
+def test_what_runs_ahead_of_a_session_is_of_its_tensors(tmp_path: Path) -> None:
+    """What the rules derive is kept for tensors: others of the same workload would find nothing."""
+    row = te.nn.softmax(te.placeholder((64, 256), "float32", name="x"))
+    told = {**session(row, tmp_path, "cuda").setup, "arch": "sm_90"}
+    first, second = TuneSession(told), TuneSession(told)
+    assert first.workload.outputs[0] is second.workload.outputs[0]

@@ -10,6 +10,7 @@ import pytest
 import tedsl as te
 from tedsl.schedules import trials
 from tedsl.schedules.trials import remembered, takes
+from tedsl.scheduling.memory import Memory
 from tedsl.scheduling.schedule import Schedule
 
 
@@ -78,12 +79,13 @@ def test_a_refusal_is_remembered_and_other_errors_are_not() -> None:
 
 
 def test_no_schedule_is_kept_and_few_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trials, "_REMEMBERED", 4)
+    answers = Memory(4)
+    monkeypatch.setattr(trials, "_ANSWERS", answers)
     s = te.create_schedule(rows())
     copies: list[weakref.ref[Schedule]] = []
     for number in range(9):
         remembered(s, ("nothing", number), lambda trial: copies.append(weakref.ref(trial)))
-    assert len(trials._ANSWERS) <= 4  # pyright: ignore[reportPrivateUsage]
+    assert len(answers._known) <= 4  # pyright: ignore[reportPrivateUsage]
     gc.collect()
     assert len(copies) == 9
     assert all(each() is None for each in copies)

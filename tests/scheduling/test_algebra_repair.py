@@ -18,6 +18,7 @@ from tedsl.dtypes import DType
 from tedsl.expr.nodes import Axis, BinaryOp, Var
 from tedsl.scheduling import algebra_repair
 from tedsl.scheduling.algebra_repair import derive_repair
+from tedsl.scheduling.memory import NONE
 from tedsl.scheduling.repair import Kind, Refusal, Repair, Sign, Tag
 
 N = 64
@@ -550,7 +551,7 @@ def test_drawn_values_are_repaired_or_refused(seed: int) -> None:
 
 @pytest.mark.parametrize("name", [*ACCEPTED, *MATRIX])
 def test_derivations_are_quick(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(algebra_repair, "_memo", {})
+    monkeypatch.setattr(algebra_repair, "_solutions", NONE)
     g, tags, operator = (*MATRIX[name][:2], ADD) if name in MATRIX else ACCEPTED[name][:3]
     started = time.thread_time()
     derived(g, tags, operator)

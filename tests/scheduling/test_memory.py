@@ -81,6 +81,8 @@ def test_a_memory_is_bounded() -> None:
         assert memory.get(("square", number), lambda n=number: n * n) == number * number
         assert memory.get(("square", number), lambda: -1) == number * number
         assert len(memory._known) <= 3  # pyright: ignore[reportPrivateUsage]
+    assert memory.get(("none",), lambda: None) is None
+    assert memory.get(("none",), lambda: 1) is None
     nothing = Memory(0)
     assert [nothing.get(("a",), lambda n=n: n) for n in (1, 2)] == [1, 2]
     assert bounds.NONE.get(("a",), lambda: 5) == 5
