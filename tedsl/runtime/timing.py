@@ -9,9 +9,13 @@ from __future__ import annotations
 
 import importlib
 import math
+import os
+import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from tedsl.errors import BackendError
@@ -21,6 +25,7 @@ Call = Callable[[], object]
 _FLUSH_BYTES = 256 << 20  # more than the L2 of any GPU so far
 _WAIT_CYCLES = 180_000
 _GLANCE = 0.02  # seconds of a look; the clock of all threads moves by ticks of up to 10 ms
+_THREADS = Path("/proc/self/task")
 AWAKE = 0.04  # seconds after which processors that have slept work, at full speed
 _BUSY_LIMIT = 0.5  # seconds after which threads that are busy are not waiting for work
 
@@ -132,6 +137,9 @@ def compare(
 def wait_until_quiet(limit: float = _BUSY_LIMIT) -> bool:
     """Sleep until no other thread of this process computes or waits busily.
 
+    Where other processes take the processors, a thread that waits for its turn uses none of them
+    and is busy nevertheless: Linux tells of each thread whether it could run.
+
     Returns:
         False where some thread was still busy after `limit` seconds.
     """
@@ -140,10 +148,27 @@ def wait_until_quiet(limit: float = _BUSY_LIMIT) -> bool:
         begin, used = time.perf_counter(), time.process_time()
         time.sleep(_GLANCE)
         now = time.perf_counter()
-        if time.process_time() - used < (now - begin) / 4:
+        if time.process_time() - used < (now - begin) / 4 and not _others_could_run():
             return True
         if now - start > limit:
             return False
+
+
+def _others_could_run() -> bool:
+    """Whether a thread of this process but the caller's runs, or would if there were a processor
+    for it.  False where the system does not say.
+
+    A thread of Python that waits for the interpreter's lock gets it while a file is read.
+    """
+    own = str(threading.get_native_id())
+    with suppress(OSError):
+        for thread in os.listdir(_THREADS):
+            with suppress(OSError):  # it has ended meanwhile
+                told = (_THREADS / thread / "stat").read_text()
+                state = told.rpartition(") ")[2][0]  # what stands before is a name
+                if state == "R" and thread != own:
+                    return True
+    return False
 
 
 def wake(fn: Call, seconds: float = AWAKE) -> None:

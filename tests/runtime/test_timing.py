@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import subprocess
+import sys
 import threading
 import time
 
@@ -96,6 +98,36 @@ def test_waiting_ends_where_a_thread_has_work() -> None:
         stop.set()
         thread.join()
     assert wait_until_quiet(limit=60)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not tell")
+def test_a_thread_without_a_processor_is_busy() -> None:
+    """Where others take the processor, a thread that wants it uses little of it."""
+    script = """
+import os, subprocess, sys, threading
+from tedsl.runtime.timing import wait_until_quiet
+os.sched_setaffinity(0, list(os.sched_getaffinity(0))[:1])
+spin = [sys.executable, "-c", "while True: pass"]
+others = [subprocess.Popen(spin) for _ in range(8)]
+stop = threading.Event()
+def work():
+    while not stop.is_set():
+        pass
+thread = threading.Thread(target=work)
+thread.start()
+try:
+    print([wait_until_quiet(limit=0.01) for _ in range(5)])
+finally:
+    stop.set()
+    thread.join()
+    for each in others:
+        each.kill()
+        each.wait()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.strip() == str([False] * 5)
 
 
 def test_time_is_bounded() -> None:
