@@ -89,6 +89,8 @@ class Engine:
         measures: False starts no measuring worker until something is to be measured.
 
     Attributes:
+        on_done: called in the engine's thread with an outcome, before another candidate is tried:
+            what it keeps outlives a kill of this process.
         on_built: called by `wait`, in its thread, when a candidate is compiled.
         on_ready: called by `wait`, in its thread, when a worker has begun to work.
         on_tick: called by a wait, in its thread, when nothing has happened for a second.
@@ -121,6 +123,7 @@ class Engine:
         self._timeline = Timeline(time.monotonic())
         self.by_code: dict[str, Outcome] = {}
         self.best: float | None = None
+        self.on_done: Callable[[Done], object] | None = None
         self.on_built: Callable[[Built], object] | None = None
         self.on_ready: Callable[[Ready], object] | None = None
         self.on_tick: Callable[[], object] | None = None
@@ -581,4 +584,7 @@ class Engine:
         if outcome is not None and outcome.status in PASSING:
             strikes = {"strikes": float(job.strikes + 1)}
             outcome = replace(outcome, resources={**outcome.resources, **strikes})
-        self._done.put(Done(job.batch, job.position, outcome))
+        done = Done(job.batch, job.position, outcome)
+        if self.on_done is not None:
+            self.on_done(done)
+        self._done.put(done)

@@ -72,6 +72,8 @@ class Case:
     Attributes:
         times: seconds of each candidate that ran correctly, by the key of the shared candidate.
         own: the candidate that a shared one is at this size, by the same key.
+        waits: number and key of the candidates of a batch that are tried here, by batch.
+        missing: how many of them are not done yet.
     """
 
     sizes: dict[str, int]
@@ -85,7 +87,9 @@ class Case:
     times: dict[str, float] = field(default_factory=dict[str, float])
     own: dict[str, Candidate] = field(default_factory=dict[str, Candidate])
     outcomes: dict[str, Outcome] = field(default_factory=dict[str, Outcome])
-    waits: dict[int, list[str]] = field(default_factory=dict[int, list[str]])
+    waits: dict[int, list[tuple[int, str]]] = field(
+        default_factory=dict[int, list[tuple[int, str]]]
+    )
     missing: dict[int, int] = field(default_factory=dict[int, int])
 
     @property
@@ -405,7 +409,8 @@ class Joint:
     ) -> None:
         """Have candidates of a batch tried at a size, where they may run there."""
         own: list[Candidate] = []
-        waits = case.waits[batch.number] = list[str]()
+        waits = case.waits[batch.number] = list[tuple[int, str]]()
+        numbers = {c.key: batch.first + n for n, c in enumerate(batch.candidates)}
         for candidate in candidates:
             self.candidates.setdefault(candidate.key, candidate)
             found = self._at(case, candidate)
@@ -414,26 +419,25 @@ class Joint:
             else:
                 case.own[candidate.key] = found
                 own.append(found)
-                waits.append(candidate.key)
+                waits.append((numbers[candidate.key], candidate.key))
         case.missing[batch.number] = len(own)
         known = [case.known(candidate) for candidate in own]
         first = 0 if batch.first else 1
         case.share.begin(batch.number, own, known=known, deadline=deadline, at_least=first)
 
     def _finish(self, case: Case, batch: Batch) -> None:
-        """Wait until all of a batch is done at a size, and record it."""
-        numbers = {c.key: batch.first + n for n, c in enumerate(batch.candidates)}
+        """Wait until all of a batch is done at a size; record each outcome as it comes."""
         while case.missing[batch.number]:
             done = case.share.wait()
             case.missing[done.batch] -= 1
+            number, key = case.waits[done.batch][done.position]
             if done.outcome is not None:
-                case.outcomes[case.waits[done.batch][done.position]] = done.outcome
-        for key in case.waits[batch.number]:
+                case.outcomes[key] = done.outcome
+                self.records.add(case.run, number, case.own[key], done.outcome)
+        for _, key in case.waits[batch.number]:
             outcome = case.outcomes.get(key)
-            if outcome is not None:
-                self.records.add(case.run, numbers[key], case.own[key], outcome)
-                if outcome.status is Status.OK and outcome.seconds is not None:
-                    case.times[key] = outcome.seconds
+            if outcome is not None and outcome.status is Status.OK and outcome.seconds is not None:
+                case.times[key] = outcome.seconds
 
     def _complete(self, batch: Batch, deadline: float | None) -> list[Outcome | None]:
         """Try a batch at all sizes, except what is cut on the way; what the search is told."""

@@ -14,6 +14,7 @@ import json
 import math
 import os
 import platform
+import threading
 import time
 import uuid
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
@@ -75,7 +76,7 @@ class Record:
 
 
 class Records:
-    """The file of records.
+    """The file of records.  Several threads may use it.
 
     Args:
         path: the file; made with its folder when absent.  None keeps everything in memory.
@@ -86,6 +87,7 @@ class Records:
 
     def __init__(self, path: Path | None) -> None:
         self.path = path
+        self._turn = threading.RLock()
         self._sql = importlib.import_module("sqlite3")
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -190,21 +192,19 @@ class Records:
     def runs(self, context: Context, *, near: bool = False) -> list[Run]:
         """Runs of exactly this context, newest first; with `near`, of other tools too."""
         condition, values = _where(context.near if near else context.exact)
-        rows = self._connection.execute(
+        rows = self._rows(
             f"SELECT * FROM runs r WHERE {condition} ORDER BY started DESC, id", values
         )
         return [_run(row) for row in rows]
 
     def all_runs(self) -> list[Run]:
         """Every run in the file, newest first."""
-        rows = self._connection.execute("SELECT * FROM runs ORDER BY started DESC, id")
+        rows = self._rows("SELECT * FROM runs ORDER BY started DESC, id")
         return [_run(row) for row in rows]
 
     def candidates(self, run: str) -> list[Record]:
         """What one run recorded, in the order tried."""
-        rows = self._connection.execute(
-            "SELECT * FROM candidates WHERE run = ? ORDER BY number, key", (run,)
-        )
+        rows = self._rows("SELECT * FROM candidates WHERE run = ? ORDER BY number, key", (run,))
         return [_record(row) for row in rows]
 
     def known(self, context: Context) -> dict[str, Record]:
@@ -214,12 +214,12 @@ class Records:
     def count(self, context: Context) -> int:
         """How many candidates were tried in exactly this context."""
         condition, values = _where(context.exact)
-        rows = self._connection.execute(
+        rows = self._rows(
             "SELECT COUNT(DISTINCT c.key) FROM candidates c JOIN runs r ON r.id = c.run "
             f"WHERE {condition}",
             values,
         )
-        return int(rows.fetchone()[0])
+        return int(rows[0][0])
 
     def recorded(self, context: Context, keys: Collection[str]) -> dict[str, Record]:
         """`known`, for some candidates only."""
@@ -258,13 +258,13 @@ class Records:
         They differ from one another as much as those on record can.  Their times mean nothing
         here; only their decisions are worth a try.
         """
-        rows = self._connection.execute(
+        rows = self._rows(
             "SELECT c.decisions, r.sizes, r.workload = ? AS same, r.device = ? AS here FROM runs r "
             "JOIN candidates c ON c.run = r.id AND c.key = r.winner "
             "WHERE r.family = ? AND r.target = ? AND r.space = ? AND c.status = 'ok' "
             "ORDER BY r.started DESC, r.id",
             (context.workload, context.device, context.family, context.target, context.space),
-        ).fetchall()
+        )
         far = {row["sizes"]: size_distance(row["sizes"], context.sizes) for row in rows}
         rows.sort(key=lambda row: (-row["same"], -row["here"], far[row["sizes"]]))
         texts = list(dict.fromkeys(str(row["decisions"]) for row in rows))[: NEAREST * limit]
@@ -316,9 +316,9 @@ class Records:
     def lines(self, *, winners_only: bool = False) -> Iterator[tuple[str, dict[str, Any]]]:
         """The kind and the columns of every row: a run, then its candidates."""
         condition = "WHERE winner IS NOT NULL" if winners_only else ""
-        for run in self._connection.execute(f"SELECT * FROM runs {condition} ORDER BY started, id"):
+        for run in self._rows(f"SELECT * FROM runs {condition} ORDER BY started, id"):
             yield "run", dict(run)
-            rows = self._connection.execute(
+            rows = self._rows(
                 "SELECT * FROM candidates WHERE run = ? AND (? OR key = ?) ORDER BY number, key",
                 (run["id"], not winners_only, run["winner"]),
             )
@@ -332,30 +332,36 @@ class Records:
         if keys is not None:
             condition += f" AND c.key IN ({', '.join('?' * len(keys))})"
             values += keys
-        rows = self._connection.execute(
+        rows = self._rows(
             f"SELECT c.* FROM candidates c JOIN runs r ON r.id = c.run WHERE {condition} "
             "ORDER BY c.time",
             values,
         )
         return {row["key"]: _record(row) for row in rows}
 
+    def _rows(self, query: str, values: Sequence[object] = ()) -> list[sqlite3.Row]:
+        """What a query finds."""
+        with self._turn:
+            return self._connection.execute(query, values).fetchall()
+
     @contextmanager
     def _write(self) -> Generator[sqlite3.Connection, None, None]:
         """One transaction: all of it is written, or nothing."""
         connection = self._connection
-        connection.execute("BEGIN IMMEDIATE")
-        try:
-            yield connection
-        except BaseException:
-            connection.execute("ROLLBACK")
-            raise
-        connection.execute("COMMIT")
+        with self._turn:
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield connection
+            except BaseException:
+                connection.execute("ROLLBACK")
+                raise
+            connection.execute("COMMIT")
 
     def _open(self) -> sqlite3.Connection:
         place = ":memory:" if self.path is None else self.path
         try:
             connection: sqlite3.Connection = self._sql.connect(
-                place, timeout=BUSY_SECONDS, isolation_level=None
+                place, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
             )
         except self._sql.DatabaseError as error:
             raise self._unusable(error) from error

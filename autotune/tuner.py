@@ -104,7 +104,8 @@ class Tuner:
         heard = () if options.events is None else (listener_of(options.events),)
         self.narrator = Narrator([self.display, *heard], begin, self._show)
         self.roofline: Roofline | None = None
-        self.firsts: dict[int, int] = {}
+        self.batches: dict[int, Batch] = {}
+        self._kept: set[tuple[int, int]] = set()
         self.run_id = ""
         self.interrupted = False
         self.interrupts = Interrupts()
@@ -268,6 +269,7 @@ class Tuner:
         ):
             if self.gpu:  # on a CPU what starts would disturb what is measured
                 engine.rouse((*KINDS, *ADVERSE))
+            engine.on_done = self._keep
             shared = self.records.path is not None and not self.options.fresh
             whole = SharedEngine(engine, self.records, self.context, lambda: self.run_id)
             return finished(self.steps(whole if shared else engine))
@@ -364,7 +366,7 @@ class Tuner:
         try:
             while True:
                 while len(under_way) < self.search.depth and not (
-                    self.firsts and self.time.is_over
+                    self.batches and self.time.is_over
                 ):
                     batch = self.search.ask(self.time.thinking())
                     if batch is None:
@@ -383,7 +385,7 @@ class Tuner:
         """Give a batch to the engine; the default is measured whatever the budget."""
         candidates = batch.candidates
         known = self._recorded(candidates)
-        self.firsts[batch.number] = batch.first
+        self.batches[batch.number] = batch
         self.narrator.proposed(batch, self.search.rejected)
         engine.begin(
             batch.number,
@@ -407,24 +409,35 @@ class Tuner:
         return True
 
     def _take(self, done: Done, under_way: deque[_Flight]) -> None:
-        """Note and record what became of a candidate."""
+        """Note what became of a candidate."""
         if done.again:
             self._correct(done, under_way)
             return
+        self._keep(done)
         flight = next(f for f in under_way if f.batch.number == done.batch)
         flight.missing -= 1
         flight.outcomes[done.position] = done.outcome
         if done.outcome is not None:
             candidate = flight.batch.candidates[done.position]
             number = flight.batch.first + done.position
-            self.records.add(self.run_id, number, candidate, done.outcome)
             recorded = done.outcome is flight.known[done.position]
             self.narrator.tried(number, candidate, done.outcome, self.timeline, recorded=recorded)
 
+    def _keep(self, done: Done) -> None:
+        """Record an outcome, unless that has been done: an engine asks for it in its own thread
+        while the search thinks."""
+        place = done.batch, done.position
+        if done.outcome is None or place in self._kept:
+            return
+        batch = self.batches[done.batch]
+        candidate = batch.candidates[done.position]
+        self.records.add(self.run_id, batch.first + done.position, candidate, done.outcome)
+        self._kept.add(place)
+
     def _built(self, built: Built) -> None:
         """A candidate is compiled."""
-        if built.batch in self.firsts:
-            number = self.firsts[built.batch] + built.position
+        if built.batch in self.batches:
+            number = self.batches[built.batch].first + built.position
             self.narrator.compiled(number, built.code, built.resources)
 
     def _correct(self, done: Done, under_way: deque[_Flight]) -> None:
@@ -432,19 +445,16 @@ class Tuner:
         outcome = done.outcome
         if outcome is None:
             return
-        number = self.firsts[done.batch] + done.position
-        found: Candidate | None = None
+        batch = self.batches[done.batch]
+        number, candidate = batch.first + done.position, batch.candidates[done.position]
         for flight in under_way:
-            if flight.batch.number == done.batch:
+            if flight.batch is batch:
                 flight.outcomes[done.position] = outcome
-                found = flight.batch.candidates[done.position]
         for place, trial in enumerate(self.search.done):
             if trial.number == number:
                 self.search.done[place] = replace(trial, outcome=outcome)
-                found = trial.candidate
-        if found is not None:
-            self.records.add(self.run_id, number, found, outcome)
-            self.narrator.tried(number, found, outcome, self.timeline, again=True)
+        self.records.add(self.run_id, number, candidate, outcome)
+        self.narrator.tried(number, candidate, outcome, self.timeline, again=True)
 
     def _finals(self, engine: Trier) -> Verdict | None:
         """The fastest few and the incumbent, in turn; new times for all of them."""

@@ -21,9 +21,10 @@ pytestmark = pytest.mark.cpu
 TRIALS = 40
 
 
-def start(folder: Path, records: Path) -> subprocess.Popen[str]:
+def start(folder: Path, records: Path, thinks: float = 0.0) -> subprocess.Popen[str]:
     paths = os.pathsep.join(path for path in sys.path if path)
     env = {**os.environ, known_times.LOG: str(folder / "measured"), "PYTHONPATH": paths}
+    env[known_times.THINKS] = str(thinks)
     command = [sys.executable, "-P", known_times.__file__, str(records), str(TRIALS)]
     return subprocess.Popen(
         command, env=env, stdout=subprocess.PIPE, text=True, start_new_session=True
@@ -99,6 +100,22 @@ def test_a_killed_search_goes_on(tmp_path: Path, undisturbed: dict[str, Any]):
 @pytest.mark.timeout(1800)
 def test_a_search_killed_a_hundred_times_goes_on(tmp_path: Path, undisturbed: dict[str, Any]):
     kill_and_resume(tmp_path, 100, undisturbed, 6.0)
+
+
+def test_outcomes_are_on_record_before_the_search_has_thought_about_them(
+    tmp_path: Path, undisturbed: dict[str, Any]
+):
+    records = tmp_path / "r.sqlite"
+    with start(tmp_path, records, thinks=60.0) as process:
+        while len(measured(tmp_path)) < 6:  # of a batch of eight
+            assert process.poll() is None
+            time.sleep(0.01)
+        os.kill(process.pid, signal.SIGKILL)
+        process.communicate(timeout=30)
+    time.sleep(0.05)  # its workers end with it
+    assert len(recorded(records)) >= len(measured(tmp_path)) - 1
+    assert finish(start(tmp_path, records))["winner"] == undisturbed["winner"]
+    assert len(measured(tmp_path)) - len(set(measured(tmp_path))) <= 1
 
 
 def test_four_searches_share_the_work(tmp_path: Path, undisturbed: dict[str, Any]):

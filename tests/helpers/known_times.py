@@ -3,7 +3,8 @@
     python known_times.py RECORDS TRIALS      with the log in $KNOWN_TIMES_LOG
 
 As a worker it answers with a time that follows from the decisions, and writes one line for each
-candidate that it measures.  As a program it tunes with such workers and prints the winner.
+candidate that it measures.  As a program it tunes with such workers and prints the winner; it takes
+$KNOWN_TIMES_THINKS seconds to think about each outcome, where that is set.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 LOG = "KNOWN_TIMES_LOG"
+THINKS = "KNOWN_TIMES_THINKS"
 CHOICES = tuple(range(8, 8 + 2 * 60, 2))
 ROWS = (1, 2, 4, 8)
 
@@ -75,6 +77,11 @@ def main(path: str, trials: int) -> None:
 
     x = te.placeholder((64, 5000), "float32", name="x")
     y = te.compute((64, 5000), lambda i, j: x[i, j] * x[i, j] + 1.0, name="y")
+
+    def think(event: Any) -> None:
+        if type(event).__name__ == "Tried":
+            time.sleep(float(os.environ.get(THINKS, "0")))
+
     found = tune(
         y,
         "cpu",
@@ -83,6 +90,7 @@ def main(path: str, trials: int) -> None:
         records=Path(path),
         schedule=schedule,
         progress=False,
+        events=think,
         command=(sys.executable, "-P", str(Path(__file__).resolve()), "--worker"),
     )
     done = {"winner": found.winner.candidate.decisions, "tried": len(found.trials)}
