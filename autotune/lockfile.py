@@ -16,7 +16,7 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from tedsl.autotune.context import Context
 from tedsl.autotune.lock import FileLock
@@ -159,18 +159,34 @@ def _read(path: Path) -> dict[tuple[str, ...], dict[str, Any]]:
     except (OSError, UnicodeDecodeError) as error:
         raise _unreadable(path, str(error)) from error
     try:
-        data: dict[str, Any] = json.loads(text)
-        rows: list[dict[str, Any]] = data["schedules"]
-        good = data["format"] == FORMAT and all(
-            row.keys() == _TYPES.keys()
-            and all(isinstance(row[name], kind) for name, kind in _TYPES.items())
-            for row in rows
-        )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise _unreadable(path, f"{type(error).__name__}: {error}") from error
-    if not good:
-        raise _unreadable(path, "its entries are not those of this version")
+        data: Any = json.loads(text)
+    except ValueError as error:
+        raise _unreadable(path, f"not JSON: {error}") from error
+    fault = _fault(data)
+    if fault:
+        raise _unreadable(path, fault)
+    rows: list[dict[str, Any]] = data["schedules"]
     return {tuple(str(row[name]) for name in _KEY): row for row in rows}
+
+
+def _fault(data: Any) -> str:
+    """What keeps the contents of a file from being those of a lock file; nothing where nothing
+    does."""
+    if not isinstance(data, dict) or not {"format", "schedules"} <= data.keys():
+        return 'it has no "format" and "schedules"'
+    held = cast("dict[str, Any]", data)
+    if held["format"] != FORMAT:
+        return f"its format is {held['format']!r}, this version reads {FORMAT}"
+    if not isinstance(held["schedules"], list):
+        return '"schedules" is no list'
+    for number, row in enumerate(cast("list[Any]", held["schedules"]), 1):
+        if not isinstance(row, dict) or row.keys() != _TYPES.keys():
+            return f"entry {number} has not exactly the fields {', '.join(sorted(_TYPES))}"
+        entry = cast("dict[str, Any]", row)
+        for name, kind in _TYPES.items():
+            if not isinstance(entry[name], kind):
+                return f"{name!r} of entry {number} is {entry[name]!r}"
+    return ""
 
 
 def _unreadable(path: Path, why: str) -> TuneError:

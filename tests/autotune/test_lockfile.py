@@ -1,9 +1,11 @@
 """tedsl.lock: what it pins is taken, what it does not know is an error under frozen=True."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sources import run_python
@@ -74,13 +76,35 @@ def test_a_schedule_that_cannot_be_made_again(tmp_path: Path):
             lock.pinned(CONTEXT, changed, frozen=True)
 
 
+WHOLE: dict[str, Any] = {
+    **dict.fromkeys(
+        ("workload", "sizes", "target", "device", "space", "layout", "name", "trace", "tools"), ""
+    ),
+    "decisions": {},
+    "seconds": 1.0,
+}
+
+
 @pytest.mark.parametrize(
-    "text", ["<<<<<<< ours", "[]", '{"format": 1, "schedules": [{"name": 1}]}', '{"format": 9}']
+    ("text", "why"),
+    [
+        ("<<<<<<< ours", "not JSON"),
+        ("[]", 'no "format" and "schedules"'),
+        ('{"format": 1}', 'no "format" and "schedules"'),
+        ('{"format": 9, "schedules": []}', "its format is 9, this version reads 1"),
+        ('{"format": 1, "schedules": {}}', '"schedules" is no list'),
+        ('{"format": 1, "schedules": [7]}', "entry 1 has not exactly the fields decisions"),
+        ('{"format": 1, "schedules": [{"name": 1}]}', "entry 1 has not exactly the fields"),
+        (
+            json.dumps({"format": 1, "schedules": [WHOLE, {**WHOLE, "seconds": "1"}]}),
+            "'seconds' of entry 2 is '1'",
+        ),
+    ],
 )
-def test_another_file_is_refused(tmp_path: Path, text: str):
+def test_another_file_is_refused(tmp_path: Path, text: str, why: str):
     path = tmp_path / "tedsl.lock"
     path.write_text(text)
-    with pytest.raises(TuneError, match="is no lock file"):
+    with pytest.raises(TuneError, match=f"is no lock file: .*{re.escape(why)}"):
         LockFile(path)
     assert path.read_text() == text
 
