@@ -20,7 +20,13 @@ def variants() -> dict[str, Machine]:
     if not here.is_x86:
         return {}
     plain = replace(
-        here, cpu="x86-64", features="", vector_bits=128, has_fma=False, has_masks=False
+        here,
+        cpu="x86-64",
+        features="",
+        vector_bits=128,
+        has_fma=False,
+        has_masks=False,
+        has_half=False,
     )
     if not here.has_fma:
         return {"plain": plain}

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from tedsl.backends.cpu.builder import Function, Value
+from tedsl.backends.cpu.machine import machine
 from tedsl.backends.cpu.num import Num
 from tedsl.backends.cpu.types import is_short_float, is_signed, register_type
 from tedsl.dtypes import DType
@@ -21,63 +23,103 @@ def round_bfloat16(x: Num) -> Num:
     return x.isnan().where(quiet.floats(), nearest.floats())
 
 
-def round_float8(x: Num, dtype: DType) -> Num:
-    """float32 to the nearest value of an 8-bit float type, halves to even; still as float32.
+@dataclass(frozen=True, slots=True)
+class _Format:
+    """A float type that is converted by integer arithmetic.
+
+    Attributes:
+        memory: what it is in memory, as an integer.
+        kept: bits of the fraction.
+        least: the exponent of the smallest normal number.
+        beyond: from where on the bits, without the sign, are no finite number.
+        limit: magnitudes from here on round to infinity; above it to NaN where there is none.
+        nan: the bits of a NaN.
+        has_infinity: false where what is too large is NaN.
+    """
+
+    memory: str
+    kept: int
+    least: int
+    beyond: int
+    limit: float
+    nan: int
+    has_infinity: bool = True
+
+    @property
+    def sign(self) -> int:
+        """How far left of its place here the sign is in a float32."""
+        return 24 if self.memory == "i8" else 16
+
+
+_FORMATS = {
+    DType.float8_e4m3fn: _Format("i8", 3, -6, 0x7F, 464.0, 0x7F, has_infinity=False),
+    DType.float8_e5m2: _Format("i8", 2, -14, 0x7C, 61440.0, 0x7F),
+    DType.float16: _Format("i16", 10, -14, 0x7C00, 65520.0, 0x7E00),
+}
+_NAN = 0x7FC00000
+
+
+def _round_by_hand(x: Num, form: _Format) -> Num:
+    """float32 to the nearest value of the format, halves to even; still as float32.
 
     Adding and subtracting 1.5 * 2^23 steps of the type, whose size the exponent of `x` gives,
     leaves a whole number of steps.
     """
-    kept, least = _FLOAT8[dtype]
-    exponent = (x.bits() & 0x7F800000).call("umax", (127 + least) << 23)
-    steps = ((exponent + ((23 - kept) << 23)) | 0x400000).floats()
+    exponent = (x.bits() & 0x7F800000).call("umax", (127 + form.least) << 23)
+    steps = ((exponent + ((23 - form.kept) << 23)) | 0x400000).floats()
     nearest = ((x + steps) - steps).copysign(x)
-    if not dtype.info.has_infinity:
-        return (x.abs() <= 464.0).where(nearest, math.nan)
-    beyond = x.abs().compare("uge", 61440.0)
+    if not form.has_infinity:
+        return (x.abs() <= form.limit).where(nearest, math.nan)
+    beyond = x.abs().compare("uge", form.limit)
     return beyond.where((x * math.inf), nearest)
 
 
-_FLOAT8 = {DType.float8_e4m3fn: (3, -6), DType.float8_e5m2: (2, -14)}
-"""Bits of the fraction, and the exponent of the smallest normal number."""
-_BEYOND = {DType.float8_e4m3fn: 0x7F, DType.float8_e5m2: 0x7C}
-"""From where on the byte, its sign left out, is no finite number."""
-_NAN = 0x7FC00000
+def unpack(raw: Num, dtype: DType) -> Num:
+    """The memory of a float of 8 or 16 bits as float32, exactly."""
+    if dtype is DType.bfloat16:
+        return (raw.cast("zext", "i32") << 16).floats()
+    if dtype is DType.float16:
+        if machine().has_half:
+            return raw.cast("fpext", "float")
+        raw = raw.bits()
+    form = _FORMATS[dtype]
+    packed, shift = raw.cast("zext", "i32"), 23 - form.kept
+    sign = 1 << (31 - form.sign)
+    size = packed & (sign - 1)
+    normal = (size << shift) + ((126 + form.least) << 23)
+    steps = size.cast("uitofp", "float") * 2.0 ** (form.least - form.kept)
+    bits = (size < 1 << form.kept).where(steps.bits(), normal)
+    beyond = (size << shift) | 0x7F800000 if form.has_infinity else bits.const(_NAN)
+    bits = (size > form.beyond - 1).where(beyond, bits)
+    return (bits | ((packed & sign) << form.sign)).floats()
 
 
-def unpack_float8(raw: Num, dtype: DType) -> Num:
-    """A byte of memory as float32, exactly."""
-    kept, least = _FLOAT8[dtype]
-    byte = raw.cast("zext", "i32")
-    size, shift = byte & 0x7F, 23 - kept
-    normal = (size << shift) + ((126 + least) << 23)
-    steps = size.cast("uitofp", "float") * 2.0 ** (least - kept)
-    bits = (size < 1 << kept).where(steps.bits(), normal)
-    first = _BEYOND[dtype]
-    beyond = (size << shift) | 0x7F800000 if dtype.info.has_infinity else bits.const(_NAN)
-    bits = (size > first - 1).where(beyond, bits)
-    return (bits | ((byte & 0x80) << 24)).floats()
-
-
-def pack_float8(x: Num, dtype: DType) -> Num:
-    """float32 that is a value of the type as the byte of memory."""
-    kept, least = _FLOAT8[dtype]
+def pack(x: Num, dtype: DType) -> Num:
+    """float32 that is a value of a float type of 8 or 16 bits as its memory."""
+    if dtype is DType.bfloat16:
+        return (x.bits() >> 16).cast("trunc", "i16")
+    if dtype is DType.float16 and machine().has_half:
+        return x.cast("fptrunc", "half")
+    form = _FORMATS[dtype]
     bits, size = x.bits(), x.abs()
-    normal = ((bits & 0x7FFFFFFF) >> (23 - kept)) - ((126 + least) << kept)
-    steps = (size * 2.0 ** (kept - least)).cast("fptoui", "i32")
-    byte = (size < 2.0**least).where(steps, normal)
-    if dtype.info.has_infinity:
-        byte = size.eq(math.inf).where(byte.const(_BEYOND[dtype]), byte)
-    byte = x.isnan().where(byte.const(0x7F), byte)
-    return (byte | ((bits >> 24) & 0x80)).cast("trunc", "i8")
+    normal = ((bits & 0x7FFFFFFF) >> (23 - form.kept)) - ((126 + form.least) << form.kept)
+    steps = (size * 2.0 ** (form.kept - form.least)).cast("fptoui", "i32")
+    packed = (size < 2.0**form.least).where(steps, normal)
+    if form.has_infinity:
+        packed = size.eq(math.inf).where(packed.const(form.beyond), packed)
+    packed = x.isnan().where(packed.const(form.nan), packed)
+    packed = packed | ((bits >> form.sign) & (1 << (31 - form.sign)))
+    found = packed.cast("trunc", form.memory)
+    return found.floats() if dtype is DType.float16 else found
 
 
 def round_short(x: Num, dtype: DType) -> Num:
     """float32 to the nearest value of a float type of 8 or 16 bits, still as float32."""
-    if dtype.is_float8:
-        return round_float8(x, dtype)
     if dtype is DType.bfloat16:
         return round_bfloat16(x)
-    return x.cast("fptrunc", "half").cast("fpext", "float")
+    if dtype is DType.float16 and machine().has_half:
+        return x.cast("fptrunc", "half").cast("fpext", "float")
+    return _round_by_hand(x, _FORMATS[dtype])
 
 
 def round_odd(x: Num) -> Num:

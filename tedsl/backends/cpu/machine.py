@@ -54,6 +54,8 @@ class Machine:
     has_fma: bool
     has_masks: bool
     is_x86: bool
+    has_half: bool = True
+    """Whether there are instructions that convert float16."""
 
     def lanes(self, bits: int) -> int:
         """Elements of `bits` bits in one native vector."""
@@ -133,7 +135,15 @@ def detect() -> Machine:
     cpu = _x86_name(features, cpu)
     text = ",".join(f"{'+' if on else '-'}{name}" for name, on in sorted(features.items()))
     return Machine(
-        triple, cpu, text, bits, 32 if wide else 16, bool(features.get("fma")), wide, True
+        triple,
+        cpu,
+        text,
+        bits,
+        32 if wide else 16,
+        bool(features.get("fma")),
+        wide,
+        is_x86,
+        bool(features.get("f16c")),
     )
 
 

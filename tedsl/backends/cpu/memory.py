@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from tedsl.backends.cpu import arith
 from tedsl.backends.cpu.affine import Poly, add, const_poly, step_along
 from tedsl.backends.cpu.builder import I1, I32, I64, PTR, Type, Value, const, const_vector
-from tedsl.backends.cpu.casts import pack_float8, unpack_float8
+from tedsl.backends.cpu.casts import pack, unpack
 from tedsl.backends.cpu.frame import Memory
 from tedsl.backends.cpu.machine import machine
 from tedsl.backends.cpu.num import Num, splat
@@ -311,23 +311,15 @@ class Accessor(Evaluator):
     def arrive(self, raw: Value, dtype: DType) -> Value:
         """Memory representation to registers."""
         x = Num(self.fn, raw)
-        if dtype.is_float8:
-            return unpack_float8(x, dtype).value
-        if dtype is DType.bfloat16:
-            return (x.cast("zext", "i32") << 16).floats().value
-        if dtype is DType.float16:
-            return x.cast("fpext", "float").value
+        if is_short_float(dtype):
+            return unpack(x, dtype).value
         return x.ne(0).value if dtype.is_bool else raw
 
     def depart(self, value: Value, dtype: DType) -> Value:
         """Registers to memory representation; short floats are already rounded."""
         x = Num(self.fn, value)
-        if dtype.is_float8:
-            return pack_float8(x, dtype).value
-        if dtype is DType.bfloat16:
-            return (x.bits() >> 16).cast("trunc", "i16").value
-        if dtype is DType.float16:
-            return x.cast("fptrunc", "half").value
+        if is_short_float(dtype):
+            return pack(x, dtype).value
         return x.cast("zext", "i8").value if dtype.is_bool else value
 
     # --- writing
