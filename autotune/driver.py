@@ -66,7 +66,7 @@ def tune(
         with tuner.interrupts if found is None else nullcontext():  # until all of it is kept
             if found is None:
                 found = _search(tuner, options)
-            if tuner.run_id:
+            if tuner.ledger.run:
                 keep(records, options.records)
             records.close()
             if lock is not None and found.winner.outcome.seconds is not None:

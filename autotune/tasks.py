@@ -229,7 +229,7 @@ class _Work:
         except KeyboardInterrupt:
             pass  # what has been found by now is the result
         for place in self._live():
-            if self.tuners[place].run_id:
+            if self.tuners[place].ledger.run:
                 self._step(place, ends=True)
             else:
                 self.steps[place].close()

@@ -24,6 +24,7 @@ from tedsl.autotune.finals import Verdict, decide, finalists, retimed
 from tedsl.autotune.inputs import ADVERSE, KINDS, Extents
 from tedsl.autotune.interrupt import Interrupts
 from tedsl.autotune.jobs import Built, Done, Trier
+from tedsl.autotune.ledger import Ledger
 from tedsl.autotune.lock import DeviceLock
 from tedsl.autotune.narrator import Narrator
 from tedsl.autotune.outcome import Outcome, Status, Trial
@@ -104,9 +105,7 @@ class Tuner:
         heard = () if options.events is None else (listener_of(options.events),)
         self.narrator = Narrator([self.display, *heard], begin, self._show)
         self.roofline: Roofline | None = None
-        self.batches: dict[int, Batch] = {}
-        self._kept: set[tuple[int, int]] = set()
-        self.run_id = ""
+        self.ledger = Ledger(records)
         self.interrupted = False
         self.interrupts = Interrupts()
         self.searched: tuple[Trial, ...] = ()
@@ -196,9 +195,9 @@ class Tuner:
         (outcome,) = self.measure([candidate])
         if outcome is None:
             raise TuneError("a candidate without a deadline was not tried")
-        self.records.add(self.run_id, 0, candidate, outcome)
+        self.records.add(self.ledger.run, 0, candidate, outcome)
         right = outcome.status is Status.OK
-        self.records.finish(self.run_id, "done" if right else "interrupted", candidate)
+        self.records.finish(self.ledger.run, "done" if right else "interrupted", candidate)
         return outcome
 
     def measure(
@@ -216,7 +215,7 @@ class Tuner:
         return outcomes
 
     def _start(self) -> None:
-        self.run_id = self.records.start(
+        self.ledger.run = self.records.start(
             self.context, seed=self.seed, trials=self.trials, seconds=self.options.seconds
         )
 
@@ -269,9 +268,9 @@ class Tuner:
         ):
             if self.gpu:  # on a CPU what starts would disturb what is measured
                 engine.rouse((*KINDS, *ADVERSE))
-            engine.on_done = self._keep
+            engine.on_done = self.ledger.hear
             shared = self.records.path is not None and not self.options.fresh
-            whole = SharedEngine(engine, self.records, self.context, lambda: self.run_id)
+            whole = SharedEngine(engine, self.records, self.context, lambda: self.ledger.run)
             return finished(self.steps(whole if shared else engine))
 
     def steps(self, engine: Trier) -> Generator[None, bool | None, TuneResult]:
@@ -312,7 +311,7 @@ class Tuner:
             done = len(self.search.done)
             key = winner.candidate if winner and measured else None
             count = done if stopped or state == "exhausted" else None
-            self.records.finish(self.run_id, state, key, count)
+            self.records.finish(self.ledger.run, state, key, count)
             why = self.search.stopped.value if self.search.stopped else ""
             self.narrator.finished(state, why, done, winner, self.timeline)
         return self._result(verdict)
@@ -366,7 +365,7 @@ class Tuner:
         try:
             while True:
                 while len(under_way) < self.search.depth and not (
-                    self.batches and self.time.is_over
+                    self.time.is_over and not self.ledger.is_empty
                 ):
                     batch = self.search.ask(self.time.thinking())
                     if batch is None:
@@ -376,7 +375,9 @@ class Tuner:
                     return
                 yield
         finally:
-            for done in engine.drain() if isinstance(engine, (Engine, SharedEngine)) else ():
+            kept = self.ledger.close()
+            come = engine.drain() if isinstance(engine, (Engine, SharedEngine)) else []
+            for done in (*come, *kept):
                 self._take(done, under_way)
             for flight in under_way:
                 self.search.tell(flight.batch, flight.outcomes)
@@ -385,7 +386,7 @@ class Tuner:
         """Give a batch to the engine; the default is measured whatever the budget."""
         candidates = batch.candidates
         known = self._recorded(candidates)
-        self.batches[batch.number] = batch
+        self.ledger.begin(batch)
         self.narrator.proposed(batch, self.search.rejected)
         engine.begin(
             batch.number,
@@ -409,12 +410,14 @@ class Tuner:
         return True
 
     def _take(self, done: Done, under_way: deque[_Flight]) -> None:
-        """Note what became of a candidate."""
+        """Note and record what became of a candidate."""
+        self.ledger.keep(done)
         if done.again:
             self._correct(done, under_way)
             return
-        self._keep(done)
-        flight = next(f for f in under_way if f.batch.number == done.batch)
+        flight = next((f for f in under_way if f.batch.number == done.batch), None)
+        if flight is None or flight.outcomes[done.position] is not None:
+            return
         flight.missing -= 1
         flight.outcomes[done.position] = done.outcome
         if done.outcome is not None:
@@ -423,37 +426,24 @@ class Tuner:
             recorded = done.outcome is flight.known[done.position]
             self.narrator.tried(number, candidate, done.outcome, self.timeline, recorded=recorded)
 
-    def _keep(self, done: Done) -> None:
-        """Record an outcome, unless that has been done: an engine asks for it in its own thread
-        while the search thinks."""
-        place = done.batch, done.position
-        if done.outcome is None or place in self._kept:
-            return
-        batch = self.batches[done.batch]
-        candidate = batch.candidates[done.position]
-        self.records.add(self.run_id, batch.first + done.position, candidate, done.outcome)
-        self._kept.add(place)
-
     def _built(self, built: Built) -> None:
         """A candidate is compiled."""
-        if built.batch in self.batches:
-            number = self.batches[built.batch].first + built.position
-            self.narrator.compiled(number, built.code, built.resources)
+        found = self.ledger.find(built.batch, built.position)
+        if found is not None:
+            self.narrator.compiled(found[0], built.code, built.resources)
 
     def _correct(self, done: Done, under_way: deque[_Flight]) -> None:
         """Take a second outcome of a candidate in place of its first."""
-        outcome = done.outcome
-        if outcome is None:
+        outcome, found = done.outcome, self.ledger.find(done.batch, done.position)
+        if outcome is None or found is None:
             return
-        batch = self.batches[done.batch]
-        number, candidate = batch.first + done.position, batch.candidates[done.position]
+        number, candidate = found
         for flight in under_way:
-            if flight.batch is batch:
+            if flight.batch.number == done.batch:
                 flight.outcomes[done.position] = outcome
         for place, trial in enumerate(self.search.done):
             if trial.number == number:
                 self.search.done[place] = replace(trial, outcome=outcome)
-        self.records.add(self.run_id, number, candidate, outcome)
         self.narrator.tried(number, candidate, outcome, self.timeline, again=True)
 
     def _finals(self, engine: Trier) -> Verdict | None:
@@ -482,7 +472,7 @@ class Tuner:
         retaken: list[Trial] = []
         for trial, taken in zip(chosen, verdict.samples, strict=False):
             again = retimed(trial, taken)
-            self.records.refine(self.run_id, trial.candidate.key, taken, again.seconds)
+            self.records.refine(self.ledger.run, trial.candidate.key, taken, again.seconds)
             self.search.done[self.search.done.index(trial)] = again
             if trial is winner:
                 verdict = replace(verdict, winner=again)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from tedsl.autotune.static.device import CpuFacts, Weights
 from tedsl.autotune.static.gpu import smooth
 from tedsl.autotune.static.leaves import Leaf, Loop, Nest, nest_of
-from tedsl.autotune.static.moves import Mover, Probe
+from tedsl.autotune.static.moves import Digits, Mover, Probe
 from tedsl.autotune.static.operations import Operations, operations
 from tedsl.autotune.static.points import Values, layout
 from tedsl.autotune.static.traffic import Traffic
@@ -90,7 +90,7 @@ class _Access:
     buffer: Buffer
     base: int
     tile: Mapping[TileAxis, int]
-    loops: tuple[int, ...]
+    loops: tuple[Digits, ...]
     writes: bool
 
     def nbytes(self, depth: int, extra: Mapping[TileAxis, int]) -> float:
@@ -116,7 +116,7 @@ class _CpuModel:
             if b.scope is not Scope.GLOBAL and _size(mover, b) * b.dtype.bits / bits <= room
         }
         self.accesses = [a for leaf in nest.leaves for a in self._accesses(leaf)]
-        self.fakes: dict[int, TileAxis] = {}
+        self.fakes: dict[tuple[int, int, int], TileAxis] = {}
 
     def estimate(self) -> CpuEstimate:
         """The figures."""
@@ -300,24 +300,26 @@ class _CpuModel:
         leaf, loops = access.leaf, access.leaf.loops
         inside = math.prod(max(loop.trips, 1e-9) for loop in loops[depth:])
         entries = leaf.times / inside
-        if depth and not access.loops[depth - 1]:
-            entries /= max(loops[depth - 1].trips, 1e-9)
+        if depth:
+            step, stands = access.loops[depth - 1][0]
+            if not step:
+                entries /= min(stands, max(loops[depth - 1].trips, 1e-9))
         return access.nbytes(depth, self._extra(access, depth)) * max(entries, 1.0)
 
     def _extra(self, access: _Access, depth: int) -> Mapping[TileAxis, int]:
         found: dict[TileAxis, int] = {}
-        for loop, step in list(zip(access.leaf.loops, access.loops, strict=True))[depth:]:
-            if step:
-                found[self._fake(loop)] = step
+        for loop, digits in list(zip(access.leaf.loops, access.loops, strict=True))[depth:]:
+            for place, (step, count) in enumerate(digits):
+                if step:
+                    found[self._fake(loop, place, count)] = step
         return found
 
-    def _fake(self, loop: Loop) -> TileAxis:
-        """A loop as an axis of a tile."""
-        known = self.fakes.get(id(loop))
-        if known is None:
-            known = TileAxis(Axis(loop.loop.axis.name), max(1, round(loop.trips)))
-            self.fakes[id(loop)] = known
-        return known
+    def _fake(self, loop: Loop, place: int, count: int) -> TileAxis:
+        """A loop, or a part of one, as an axis of a tile."""
+        key = (id(loop), place, count)
+        if key not in self.fakes:
+            self.fakes[key] = TileAxis(Axis(loop.loop.axis.name), count)
+        return self.fakes[key]
 
     def _needs(self, inside: int = 0) -> dict[int, float]:
         """Bytes that one run of each loop touches, or one iteration, by the loop's identity."""

@@ -8,11 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tedsl.autotune.static.leaves import Leaf, Nest
+from tedsl.autotune.static.leaves import Leaf, Loop, Nest
 from tedsl.autotune.static.operations import Operations
 from tedsl.autotune.static.points import Layout, Points, Values, layout, row_major
 from tedsl.expr.nodes import Axis, Expr
@@ -20,8 +21,13 @@ from tedsl.expr.visit import walk
 from tedsl.ir.nodes import Accumulate, Buffer, Dot, Load, Scope, Store, TileAxis
 from tedsl.ir.visit import tile_axes
 
+Digits: TypeAlias = tuple[tuple[int, int], ...]
+"""How a loop steps through memory: elements between iterations, and how many follow at that
+distance; then the same of the next larger step."""
 WAVE = 1024
 """Programs that are looked at to see what neighbours share."""
+WALKED = 4096
+"""Iterations of a loop that are looked at where it does not step evenly."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -237,17 +243,32 @@ class Probe:
             any(isinstance(node, Load) for node in walk(*indices)),
         )
 
-    def steps(self, buffer: Buffer, indices: Sequence[Expr]) -> tuple[int, list[int], list[int]]:
-        """The first element, and how far apart elements are along each tile axis and each loop."""
+    def steps(self, buffer: Buffer, indices: Sequence[Expr]) -> tuple[int, list[int], list[Digits]]:
+        """The first element, how far apart elements are along each tile axis, and how each loop
+        steps through them."""
         at = self._addresses(buffer, indices)
         base = int(at[0])
         moved = [int(a) - base for a in at[1 : self.rows]]
         first = len(self.tile)
-        loops = [
-            moved[first + 2 * n] or -(-moved[first + 2 * n + 1] // max(1, int(loop.trips) - 1))
-            for n, loop in enumerate(self.leaf.loops)
-        ]
+        loops: list[Digits] = []
+        for n, loop in enumerate(self.leaf.loops):
+            step, last = moved[first + 2 * n : first + 2 * n + 2]
+            trips = max(1, round(loop.trips))
+            if last == step * max(1, int(loop.trips) - 1):
+                loops.append(((step, trips),))
+            else:
+                loops.append(digits(self._walked(buffer, indices, loop), trips))
         return base, moved[:first], loops
+
+    def _walked(self, buffer: Buffer, indices: Sequence[Expr], loop: Loop) -> NDArray[np.int64]:
+        """The addresses of the iterations of one loop, from the first on; the others stand."""
+        count = min(max(2, round(loop.trips)), WALKED)
+        env: dict[Expr, Values] = {**self.mover.nest.values}
+        env.update(self.mover.nest.coordinates(self.mover.wave[:1]))
+        env.update({axis: 0 for axis, _ in self.axes})
+        env[loop.loop.axis] = np.arange(count, dtype=np.int64)
+        found = Points(env).address(self.mover.row_major(buffer), indices)
+        return np.broadcast_to(np.asarray(found, dtype=np.int64), (count,))
 
     def _addresses(self, buffer: Buffer, indices: Sequence[Expr]) -> NDArray[np.int64]:
         found = self.points.address(self.mover.row_major(buffer), indices)
@@ -266,6 +287,26 @@ class Probe:
             if not changed:
                 different /= max(loop.trips, 1e-9)
         return moving, times, different
+
+
+def digits(addresses: NDArray[np.int64], trips: int) -> Digits:
+    """Steps and their counts, innermost first, by which a loop comes to its addresses: of a loop
+    that was fused from several, those of each, as digits of a number are.
+
+    Args:
+        addresses: of the first iterations; what comes after them goes on alike.
+        trips: how many iterations there are.
+    """
+    found: list[tuple[int, int]] = []
+    left = trips
+    while left > 1 and len(addresses) > 1:
+        steps = np.diff(addresses)
+        step = int(steps[0])
+        others = np.flatnonzero(steps != step)
+        run = int(others[0]) + 1 if len(others) else left
+        found.append((step, min(run, left)))
+        addresses, left = addresses[::run], -(-left // run)
+    return tuple(found) or ((0, trips),)
 
 
 def _along(steps: Sequence[int]) -> int:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from model_cases import HOPPER, drawn, lowered, norm, product, scaled, softmax
 from triton_irs import matmul
@@ -23,6 +25,7 @@ from tedsl.autotune.static.device import (
     facts_of,
 )
 from tedsl.autotune.static.estimate import Estimate, estimate
+from tedsl.autotune.static.moves import digits
 from tedsl.autotune.static.points import layout
 from tedsl.expr.nodes import Axis
 from tedsl.ir.nodes import Launch, TileAxis
@@ -60,6 +63,21 @@ def test_layout_of_a_tile() -> None:
     assert layout({row: 1, column: 1}, 0).elements == 23, "windows overlap"
     assert layout({row: 65, column: 1}, 0).vector(2) == 2, "odd rows start anywhere"
     assert layout({row: 64, column: 1}, 0).vector(2) == 16
+
+
+@pytest.mark.parametrize(
+    ("extents", "steps"),
+    [((4, 8), (64, 1)), ((4, 8), (1, 64)), ((3, 5, 7), (100, 7, 1)), ((4, 8), (0, 1))],
+)
+def test_a_fused_loop_is_taken_apart(extents: tuple[int, ...], steps: tuple[int, ...]) -> None:
+    at = np.tensordot(np.asarray(steps), np.indices(extents), 1).ravel()
+    found = digits(at, at.size)
+    again = np.zeros(1, np.int64)
+    for step, count in found:
+        again = (again[None, :] + step * np.arange(count)[:, None]).ravel()
+    np.testing.assert_array_equal(again, at)
+    assert len(found) <= len(extents)
+    assert math.prod(count for _, count in digits(at, 10 * at.size)) == 10 * at.size
 
 
 def test_figures_of_a_product() -> None:

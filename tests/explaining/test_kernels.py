@@ -104,6 +104,31 @@ def test_masked_lanes_of_odd_rows_move_nothing(rows: int, columns: int) -> None:
     assert told.bound is Bound.MEMORY
 
 
+@pytest.mark.parametrize("order", ["rows", "columns", "three"])
+def test_loops_that_were_fused_move_what_they_moved_before(order: str) -> None:
+    """Their one index is taken apart again by divisions and remainders."""
+    a, b = te.placeholder((1024, 512), name="a"), te.placeholder((1024, 512), name="b")
+    out = te.compute((1024, 512), lambda i, j: a[i, j] + 2.0 * b[i, j], name="out")
+
+    def told(fused: bool) -> KernelCost:
+        s = te.create_schedule(out)
+        io, jo, ii, ji = s[out].tile(*out.op.axis, 32, 64)
+        inner = s[out].split(ji, factor=8) if order == "three" else (ji,)
+        loops = [jo, io] if order == "columns" else [io, jo]
+        s[out].reorder(*loops, ii, *inner)
+        s[out].vectorize(inner[-1])
+        if fused:
+            loops += [ii] if order == "three" else []
+            loops = [s[out].fuse(*loops)]
+        s[out].parallel(loops[0])
+        return kernel_costs(te.lower(s, "cpu"), CPU, {})[0]
+
+    before, after = told(fused=False), told(fused=True)
+    whole = 4.0 * 1024 * 512
+    assert before.reads == after.reads == {"a": whole, "b": whole}
+    assert before.writes == after.writes == {"out": whole}
+
+
 def test_windows_that_overlap_are_read_once() -> None:
     x, w = te.placeholder((8194, 4098), name="x"), te.placeholder((3, 3), name="w")
     a, b = te.reduce_axis((0, 3), name="a"), te.reduce_axis((0, 3), name="b")
