@@ -19,6 +19,14 @@ from tedsl.autotune.events import Event, Tried, event_of
 from tedsl.autotune.interrupt import INSISTENT, Interrupts
 
 
+@pytest.fixture(autouse=True)
+def _heard() -> Iterator[None]:
+    """What a shell starts in the background ignores Ctrl-C, and so does what that starts."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def press(times: int = 1) -> None:
     for _ in range(times):
         os.kill(os.getpid(), signal.SIGINT)
