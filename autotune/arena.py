@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import importlib
 import math
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -122,8 +123,8 @@ class Arena(Protocol):
         """What is wrong with the device, if it takes no more work from this process."""
         ...
 
-    def finish(self) -> None:
-        """Wait for all queued work."""
+    def finish(self, limit: float | None = None) -> bool:
+        """Wait for all queued work, at most `limit` seconds; False when it has not ended then."""
         ...
 
 
@@ -197,8 +198,9 @@ class HostArena:
     def fault(self) -> str | None:
         return None
 
-    def finish(self) -> None:
+    def finish(self, limit: float | None = None) -> bool:
         """Calls on the host have ended when they return."""
+        return True
 
 
 class DeviceArena:
@@ -295,8 +297,17 @@ class DeviceArena:
         found = self.torch.cuda.get_device_properties(self.torch.cuda.current_device())
         return int(getattr(found, "L2_cache_size", 0)) or _L2_BYTES
 
-    def finish(self) -> None:
-        self.torch.cuda.synchronize()
+    def finish(self, limit: float | None = None) -> bool:
+        if limit is None:
+            self.torch.cuda.synchronize()
+            return True
+        queued = self.torch.cuda.Event()
+        queued.record()
+        end = time.monotonic() + limit
+        while not queued.query():
+            if time.monotonic() > end:
+                return False
+        return True
 
 
 def _some_copies(nbytes: int, cache: int) -> int:

@@ -30,6 +30,9 @@ RACE = 5
 """Samples after which a clearly slower candidate is dropped."""
 HOPELESS = 1.5
 """What is this many times slower than the best, in its fastest sample, is dropped."""
+RUN_FACTOR, RUN_SECONDS = 100.0, 0.1
+"""What a single run may take on a device before it is given up: so many times the best, and at
+least so long."""
 NEAR = 1.1
 """What is within this factor of the best may win."""
 REPEATS = 15
@@ -49,6 +52,14 @@ class Finding:
     status: str
     reason: str
     text: str
+
+
+class UnfinishedError(Exception):
+    """A run has not ended in `seconds`; the device goes on with it until this process ends."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(seconds)
+        self.seconds = seconds
 
 
 class Stand:
@@ -100,12 +111,18 @@ class Stand:
             self.sums[kind] = {t: self.arena.checksum(g) for t, g in self.inputs[kind].items()}
         return self.wanted[kind] is not None
 
-    def check(self, kernel: Kernel, kinds: Sequence[str], twice: bool) -> Finding | None:
-        """What is wrong with a kernel's results, or None.  What it spoilt is made again."""
+    def check(
+        self, kernel: Kernel, kinds: Sequence[str], twice: bool, limit: float | None = None
+    ) -> Finding | None:
+        """What is wrong with a kernel's results, or None.  What it spoilt is made again.
+
+        Raises:
+            UnfinishedError: a run takes longer than `limit` seconds.
+        """
         for number, kind in enumerate(kinds):
             if not self.ready(kind):
                 continue
-            finding = self._check(kernel, kind, twice and number == 0)
+            finding = self._check(kernel, kind, twice and number == 0, limit)
             if finding is not None:
                 self._restore(kind)
                 return finding
@@ -120,11 +137,11 @@ class Stand:
         scalars = scalars_of(kernel, self.size)
         return lambda: kernel(*arguments, out=out, **scalars)
 
-    def _check(self, kernel: Kernel, kind: str, twice: bool) -> Finding | None:
-        text = self._run(kernel, kind)
+    def _check(self, kernel: Kernel, kind: str, twice: bool, limit: float | None) -> Finding | None:
+        text = self._run(kernel, kind, limit)
         if text is None and twice:
             before = [self.arena.snapshot(output) for output in self.outputs]
-            text = self._run(kernel, kind)
+            text = self._run(kernel, kind, limit)
             pairs = zip(self.outputs, before, strict=True)
             if text is None and not all(self.arena.same(o, b) for o, b in pairs):
                 if consents(kernel):
@@ -140,13 +157,14 @@ class Stand:
         label = self.references.label
         return f"at {label}: {text}" if label else text
 
-    def _run(self, kernel: Kernel, kind: str) -> str | None:
+    def _run(self, kernel: Kernel, kind: str, limit: float | None) -> str | None:
         """Run once on poisoned outputs; what is wrong then."""
         arena = self.arena
         for output in self.outputs:
             arena.poison(output)
         self.call(kernel, self.inputs[kind], self.outputs)()
-        arena.finish()
+        if not arena.finish(limit):
+            raise UnfinishedError(limit or 0.0)
         for tensor, output, wanted in zip(
             self.workload.outputs, self.outputs, self.wanted[kind] or (), strict=True
         ):
@@ -206,9 +224,14 @@ class Bench:
         self._count = self.arena.copies(each)
         self.clock = self.arena.clock(each * self._count, folder / "clock")
 
-    def check(self, kernel: Kernel) -> Finding | None:
-        """What every candidate goes through."""
-        return self.stand.check(kernel, KINDS, twice=True)
+    def check(self, kernel: Kernel, best: float | None = None) -> Finding | None:
+        """What every candidate goes through.
+
+        Raises:
+            UnfinishedError: a run takes far longer than `best` seconds.
+        """
+        limit = None if best is None else max(RUN_SECONDS, RUN_FACTOR * best)
+        return self.stand.check(kernel, KINDS, twice=True, limit=limit)
 
     def check_closely(self, kernel: Kernel) -> Finding | None:
         """What one that may win goes through besides."""

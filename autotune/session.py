@@ -21,7 +21,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-from tedsl.autotune.bench import NEAR, Bench
+from tedsl.autotune.bench import NEAR, Bench, UnfinishedError
 from tedsl.autotune.builders import Problem
 from tedsl.autotune.inputs import Extents
 from tedsl.autotune.references import References
@@ -156,7 +156,13 @@ class TuneSession:
         kernel = self.kernel(request)
         bench = self._bench()
         built = time.perf_counter()
-        finding = bench.check(kernel)
+        try:
+            finding = bench.check(kernel, request.get("bound"))
+        except UnfinishedError as error:  # the device is busy with it until this process ends
+            parts = {"build": built - begin, "device": time.perf_counter() - built}
+            reason = f"longer than {error.seconds:.3g} s"
+            failed = {"status": "timeout", "fatal": True, "reason": reason}
+            return {**failed, "text": "a single run has not ended", "parts": parts}
         checked = resumed = time.perf_counter()
         samples: list[float] = []
         if finding is None:

@@ -10,10 +10,11 @@ import pytest
 
 import tedsl as te
 from tedsl.autotune import arena, clock
-from tedsl.autotune.arena import HostArena
+from tedsl.autotune.arena import DeviceArena, HostArena
 from tedsl.autotune.bench import Bench
 from tedsl.autotune.clock import HostClock, in_turn
 from tedsl.autotune.inputs import ADVERSE, KINDS, Extents, make_inputs
+from tedsl.autotune.session import TuneSession
 from tedsl.autotune.workload import Workload
 from tedsl.expr.tensor import Tensor
 from tedsl.runtime.timing import AWAKE
@@ -62,6 +63,62 @@ def test_a_right_kernel_passes_everything(tmp_path: Path):
     assert len(bench.time(kernel, 1e-12)) == 5
     assert [len(taken) for taken in bench.compare([kernel, kernel], 4, 1.0)] == [4, 4]
     assert bench.drift() >= 0.0
+
+
+class Queue:
+    """What `DeviceArena` asks of PyTorch: an event that has run once it was asked so often."""
+
+    def __init__(self, asked: int) -> None:
+        self.left = asked
+        self.cuda = self
+
+    def Event(self) -> "Queue":
+        return self
+
+    def record(self) -> None:
+        """Nothing was queued but what is waited for."""
+
+    def query(self) -> bool:
+        self.left -= 1
+        return self.left < 0
+
+
+@pytest.mark.parametrize(("asked", "ended"), [(0, True), (3, True), (1 << 60, False)])
+def test_a_device_is_waited_for_a_limited_time(asked: int, ended: bool):
+    device = DeviceArena.__new__(DeviceArena)
+    device.torch = Queue(asked)
+    begin = time.monotonic()
+    assert device.finish(0.05) is ended
+    assert ended or 0.05 <= time.monotonic() - begin < 5.0
+
+
+def test_a_run_that_does_not_end_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    x = softmax()
+    setup = {
+        "workload": Workload.of(x).to_json(),
+        "target": "cpu",
+        "sizes": {},
+        "seed": 3,
+        "scratch": str(tmp_path),
+        "trace": False,
+        "role": "measure",
+    }
+    session = TuneSession(setup)
+    request: dict[str, Any] = {"key": "default", "decisions": {}}
+    limits: list[float | None] = []
+
+    def finish(_: HostArena, limit: float | None = None) -> bool:
+        limits.append(limit)
+        return limit is None
+
+    monkeypatch.setattr(HostArena, "finish", finish)
+    first = session.measure({**request, "bound": None})
+    assert first["status"] == "ok"
+    assert set(limits) == {None}, "nothing is known of what a run may take"
+    for best, limit in ((1e-5, "0.1"), (0.02, "2")):
+        reply = session.measure({**request, "bound": best})
+        assert (reply["status"], reply["fatal"]) == ("timeout", True)
+        assert reply["reason"] == f"longer than {limit} s"
 
 
 def test_two_runs_that_differ(tmp_path: Path):

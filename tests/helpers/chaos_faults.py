@@ -81,6 +81,13 @@ class Wrong:
         out[0].reshape(-1)[-1] += 1.0
 
 
+class Endless(Wrong):
+    """A kernel of the GPU that never ends; the host goes on."""
+
+    def __call__(self, *inputs: Any, out: Any, **scalars: Any) -> Any:
+        importlib.import_module("device_faults").spin()
+
+
 class ChaosSession(TuneSession):
     """The real session, with faults, and with times that are known."""
 
@@ -98,8 +105,10 @@ class ChaosSession(TuneSession):
                 ctypes.string_at(0)
             case "device":
                 self._break_device()
+            case "hang" if self._hangs_on_device:
+                return super().measure(request)
             case "hang":
-                self._hang()
+                _hang()
             case "memory":
                 self._exhaust()
             case _:
@@ -122,8 +131,10 @@ class ChaosSession(TuneSession):
         return {**reply, "again": again}
 
     def kernel(self, request: Message) -> Any:
-        kernel = super().kernel(request)
-        return Wrong(kernel) if self._fault(request) == "wrong" else kernel
+        kernel, fault = super().kernel(request), self._fault(request)
+        if fault == "hang" and self._hangs_on_device:
+            return Endless(kernel)
+        return Wrong(kernel) if fault == "wrong" else kernel
 
     def fault(self) -> str | None:
         return "a device fault in name only" if self.broken else super().fault()
@@ -137,17 +148,21 @@ class ChaosSession(TuneSession):
         self.broken = True
         raise RuntimeError("the device is said to take no more work")
 
-    def _hang(self) -> None:
-        if self.target == "cuda" and os.getpid() % 2:
-            importlib.import_module("device_faults").spin()
-        hold: Any = ctypes.PyDLL(None).sleep  # keeps the interpreter's lock
-        hold(3600)
+    @property
+    def _hangs_on_device(self) -> bool:
+        """Whether it is the device that hangs, not the host: about every second time."""
+        return self.target == "cuda" and os.getpid() % 2 == 1
 
     def _exhaust(self) -> None:
         if self.target == "cuda":
             torch: Any = importlib.import_module("torch")
             torch.empty(1 << 50, dtype=torch.uint8, device="cuda")
         raise MemoryError("no more")
+
+
+def _hang() -> None:
+    hold: Any = ctypes.PyDLL(None).sleep  # keeps the interpreter's lock
+    hold(3600)
 
 
 def _piece(request: Message) -> int:

@@ -31,7 +31,6 @@ def write_nowhere() -> None:
 
 
 def spin() -> None:
-    """A kernel that waits for what never happens."""
+    """A kernel that waits for what never happens; returns once it is queued."""
     flag = torch.zeros(1, dtype=torch.int32, device="cuda")
     _wait_for[(1,)](flag)
-    torch.cuda.synchronize()
