@@ -26,8 +26,9 @@ or absolute; u is 2^-24:
     tanh                                     2^-11 of the value   1   (tanh.approx; bfloat16)
     tanh                                     2^-20, absolute      5   in a sum, a bound, an exponent
     erf                                      2^-20, absolute     14   in a sum, as in 1 + erf(x)
-    sin cos                                  2^-18 of the value  17   8 to 32 elements a thread; a
-                                             tile with an argument beyond 12800 has libdevice's
+    sin cos                                  2^-15 of the value  17   23 for both of one argument; 8
+                                             to 32 elements a thread; a tile with an argument beyond
+                                             12800 asks libdevice
 
 An absolute error of 2^-20 beside a 1 shows where both nearly cancel: x * (1 + erf(x)) has it |x|
 times.
@@ -110,31 +111,20 @@ _INFIX: dict[BinaryOp, tuple[str, int]] = {
 }
 
 
-def _waves(name: str, nearest: str, turns: str, sign: str) -> str:
-    """The text of `short_sin` or `short_cos`: sin(r) of what is left of x beside `turns` times pi,
-    negated where `turns` is odd (rounded down, and with the `sign` ~ where it is even).
-
-    pi is taken off in four pieces (Cody and Waite): the first three have 11 bits, so that their
-    products with up to 2^12 half turns are exact, fused or not; of float32 numbers below 12800 none
-    is so near to a multiple of pi that the fourth, with 24 bits, leaves an error that shows.
-    Adding 3 * 2^22 rounds to an integer, which is in the last bits then.
-    """
+def _wave(name: str, odd: str, even: str, quarter: str) -> str:
+    """The text of `short_sin` or `short_cos`: of polynomials of r the one for odd or for even
+    quarter turns, negated where the second bit of `quarter` is set."""
     return f'''
 @triton.jit
-def short_{name}(x):
-    """{name}(x) with a relative error of 2^-18."""
-    if tl.max(x.to(tl.int32, bitcast=True) & 0x7FFFFFFF) > 0x46480000:  # 12800, infinity and NaN
-        y = tl.{name}(x)
-    else:
-        t = {nearest}
-        n = {turns}
-        r = x - n * 3.140625 - n * 0.0009675025939941406 - n * 1.5099067240953445e-07
-        r = r - n * 5.126688136514179e-12
-        s = r * r
-        p = (((s * -0.0001853973 + 0.0083142007) * s - 0.16665849) * s + 1.0) * r
-        turned = {sign}t.to(tl.int32, bitcast=True) << 31
-        y = (p.to(tl.int32, bitcast=True) ^ turned).to(tl.float32, bitcast=True)
-    return y
+def short_{name}(turn):
+    """{name} with a relative error of 2^-15, by `quarter_turns`."""
+    r, q = turn
+    s = r * r
+    sine = ((s * 0.008163067512214184 - 0.16663381457328796) * s + 1.0) * r
+    cosine = (s * 0.04045690596103668 - 0.4997599422931671) * s + 1.0
+    y = tl.where((q & 1) != 0, {odd}, {even})
+    turned = ({quarter} << 30) & -2147483648
+    return (y.to(tl.int32, bitcast=True) ^ turned).to(tl.float32, bitcast=True)
 '''
 
 
@@ -232,10 +222,30 @@ def bounded_erf(x):
     far = 1.0 - p * t * tl.exp2(size * size * -1.4426950408889634)
     return tl.where(x < 0.0, -far, far)
 ''',
-    "short_sin": _waves("sin", "x * 0.3183098861837907 + 12582912.0", "t - 12582912.0", ""),
-    "short_cos": _waves(
-        "cos", "(x * 0.3183098861837907 - 0.5) + 12582912.0", "(t - 12582912.0) + 0.5", "~"
-    ),
+    # pi / 2 is taken off in four pieces (Cody and Waite): the first three have 11 bits, so that
+    # their products with up to 2^13 quarter turns are exact, fused or not; of float32 numbers below
+    # 12800 none is so near to a multiple of pi / 2 that the fourth, with 24 bits, leaves an error
+    # that shows.  Adding 3 * 2^22 rounds to an integer, which is in the last bits then.
+    "quarter_turns": '''
+@triton.jit
+def quarter_turns(x):
+    """r and q for which x is r more than a multiple of 2 pi and q quarter turns, |r| <= pi / 4."""
+    if tl.max(tl.abs(x)) > 12800.0:  # and infinity; NaN goes through either branch
+        s = tl.sin(x)
+        c = tl.cos(x)
+        odd = tl.abs(s) > tl.abs(c)
+        r = libdevice.atan(tl.where(odd, -c, s) / tl.where(odd, s, c))
+        q = tl.where(odd, tl.where(s > 0.0, 1, 3), tl.where(c > 0.0, 0, 2))
+    else:
+        t = x * 0.6366197723675814 + 12582912.0
+        n = t - 12582912.0
+        r = x - n * 1.5703125 - n * 0.0004837512969970703 - n * 7.549533620476723e-08
+        r = r - n * 2.5633440682570895e-12
+        q = t.to(tl.int32, bitcast=True)
+    return r, q
+''',
+    "short_sin": _wave("sin", "cosine", "sine", "q"),
+    "short_cos": _wave("cos", "sine", "cosine", "(q + 1)"),
     "product": '''
 @triton.jit
 def product(a, b):
@@ -309,12 +319,14 @@ _FORMS: dict[UnaryOp, tuple[tuple[str, Allowance], ...]] = {
     ),
     UnaryOp.SIGMOID: (("fast_sigmoid", Allowance(math.inf, 2.0**-20, math.inf)),),
     UnaryOp.ERF: (("bounded_erf", Allowance(math.inf, math.inf, 2.0**-20)),),
-    UnaryOp.SIN: (("short_sin", Allowance(2.0**-18, 2.0**-18, 2.0**-18)),),
-    UnaryOp.COS: (("short_cos", Allowance(2.0**-18, 2.0**-18, 2.0**-18)),),
+    UnaryOp.SIN: (("short_sin", Allowance(2.0**-15, 2.0**-15, 2.0**-15)),),
+    UnaryOp.COS: (("short_cos", Allowance(2.0**-15, 2.0**-15, 2.0**-15)),),
 }
+# What a form takes in place of the argument: made of it once for all functions that ask for it.
+SHARED = {"short_sin": "quarter_turns", "short_cos": "quarter_turns"}
 # Forms that ask about all elements of a tile at once: how many a thread has for which that is worth
 # it, and the results of a branch stay in registers.
-_OF_TILES = frozenset({"short_sin", "short_cos"})
+_OF_TILES = frozenset(SHARED)
 _EACH = range(8, 33)
 
 

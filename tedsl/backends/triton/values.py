@@ -420,11 +420,23 @@ class Printer:
         each = prod(self.shape(value.dims)) // self.writer.threads
         form = math.cheaper(expr.op, value.dtype, allowed, each)
         if form is not None:
-            self.writer.helpers[form] = math.HELPERS[form]
-            text = Text(f"{form}({value.text.text})")
+            given = value.text.text
+            if form in math.SHARED:
+                given = self._made_once(math.SHARED[form], expr.a, given)
+            text = Text(f"{self.writer.helper(form, math.HELPERS[form])}({given})")
         else:
             text = math.unary(expr.op, value.text, value.dtype)
         return self._rounded(text, value.dims, expr.dtype)
+
+    def _made_once(self, helper: str, of: Expr, text: str) -> str:
+        """The name of what a helper makes of a value, which several functions take."""
+        info = self.info(of)
+        number = self.writer.number((helper, info.number))
+        known = self.writer.lookup(number)
+        if known is not None:
+            return known
+        call = f"{self.writer.helper(helper, math.HELPERS[helper])}({text})"
+        return self.writer.define(call, self.writer.home(info.depth), number, "turn")
 
     def apply(self, op: BinaryOp, a: Value, b: Value) -> Value:
         """`a op b` of two blocks, rounded to their element type."""
