@@ -27,6 +27,7 @@ from tedsl.schedules.gpu_contract import contract
 from tedsl.schedules.gpu_folds import few, fold_few, reduce_columns, reduce_whole
 from tedsl.schedules.gpu_last import finish_last, one_launch
 from tedsl.schedules.gpu_pairs import fold_of_pairs, fold_pairs, pairs
+from tedsl.schedules.gpu_periods import periods_of, tile_periods
 from tedsl.schedules.gpu_rows import reduce_rows
 from tedsl.schedules.gpu_split import few_parts, split_few
 from tedsl.schedules.gpu_tiles import PROCESSORS, bind_all, pick_warps
@@ -94,20 +95,30 @@ def pointwise(s: Schedule, stage: Stage, op: ComputeOp, beside: Beside) -> None:
         flat = fused(stage, op.axes)
         most = None if total is None else max(32, pow2_at_least(total))
         tile = pick(s, f"{stage.name}.block", (256, 512, 1024, 2048, 4096), 1024, most)
-        outer, inner = stage.split(flat, factor=tile)
-        stage.bind(outer, "blockIdx.x")
-        stage.vectorize(inner)
-        # A mask that ends within an access has each of its elements fetched alone.
-        uneven = total is not None and total % ACCESS != 0 and total > tile
-        if total is not None and uneven and flip(s, f"{stage.name}.whole", not small):
-            stage.cut(outer, total // tile)  # no mask in all programs but the last
-        lead(s, beside, stage.name, tile, small)
+        period = (0, 1) if in_step else periods_of(s, stage, op, everything)
+        if total is not None and period[1] > 1:
+            tile_periods(stage, flat, period, tile, total)
+            tile *= period[1]
+        else:
+            _flat(s, stage, flat, tile, total, whole=not small)
+            lead(s, beside, stage.name, tile, small)
     else:
         tile = _pointwise_2d(s, stage, op, across)
     # Elements that are fetched one by one: more threads have more of them on their way.
     single = last is not None and last % ACCESS != 0 and not in_step
     usual = 8 if single and all(plain(r) is not None for r in everything) else 4
     stage.launch(num_warps=pick_warps(s, stage, (2, 4, 8), usual, tile))
+
+
+def _flat(s: Schedule, stage: Stage, flat: Axis, tile: int, total: int | None, whole: bool) -> None:
+    """A tile of neighbours for each program."""
+    outer, inner = stage.split(flat, factor=tile)
+    stage.bind(outer, "blockIdx.x")
+    stage.vectorize(inner)
+    # A mask that ends within an access has each of its elements fetched alone.
+    uneven = total is not None and total % ACCESS != 0 and total > tile
+    if total is not None and uneven and flip(s, f"{stage.name}.whole", whole):
+        stage.cut(outer, total // tile)  # no mask in all programs but the last
 
 
 def _pointwise_2d(s: Schedule, stage: Stage, op: ComputeOp, across: Axis | None) -> int:

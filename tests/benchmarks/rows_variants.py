@@ -9,6 +9,8 @@ row and prints the times of each.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import variants
 from runner import Row
 from workload import COMPILED, COPY, EAGER, OURS, TUNED, Workload
@@ -196,12 +198,16 @@ COLUMNS_AT_ONCE: Choices = (
 
 def candidates(load: Workload) -> dict[str, Decisions]:
     """Decisions of the rules by name; those that a row does not offer are refused there."""
-    prefix = ROOTS[load.function]
+    return named(ROOTS[load.function], _choices(load))
+
+
+def named(root: str, choices: Sequence[Decisions]) -> dict[str, Decisions]:
+    """Decisions about the stage `root`, by what they are."""
     return {
         ", ".join(f"{key} {value}" for key, value in each.items()): {
-            f"{prefix}.{key}": value for key, value in each.items()
+            f"{root}.{key}": value for key, value in each.items()
         }
-        for each in _choices(load)
+        for each in choices
     }
 
 

@@ -11,7 +11,7 @@ from rule_checks import interpreted
 
 import tedsl as te
 from tedsl.expr.tensor import Tensor
-from tedsl.schedules import gpu, schedule_for
+from tedsl.schedules import gpu, gpu_periods, schedule_for
 
 B = "bfloat16"
 
@@ -62,3 +62,56 @@ def test_odd_sizes_are_fetched_in_whole_accesses(name: str, words: int) -> None:
 def test_elements_fetched_one_by_one_have_more_threads(columns: int, warps: int) -> None:
     schedule = schedule_for(row_vectors(8191, columns), "cuda:sm_90")
     assert f"num_warps={warps})" in schedule.as_python()
+
+
+def biased(rows: int, columns: int) -> Tensor:
+    """Three axes, and vectors of two types."""
+    x, w = c.p(2, rows, columns, dtype=B), c.p(columns, dtype=B, name="w")
+    b = c.p(columns, name="b")
+    return te.compute(
+        (2, rows, columns),
+        lambda h, i, j: x[h, i, j] * w[j] + b[j].astype(B),
+        name="y",
+    )
+
+
+@pytest.mark.parametrize("periods", [2, 4, 8])
+@pytest.mark.parametrize(("make", "shape"), [(row_vectors, (67, 33)), (biased, (41, 36))])
+def test_periods_agree(
+    make: Callable[[int, int], Tensor],
+    shape: tuple[int, int],
+    periods: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The last program has some rows of a period, the last but one all of them."""
+    monkeypatch.setattr(gpu_periods, "LONG", 1)
+    case = RuleCase("periods", lambda: make(*shape))
+    schedule = interpreted(case, "cuda", {"y.periods": periods, "y.block": 256})
+    assert f"factor={periods})" in schedule.as_python()
+    assert ".cut(" in schedule.as_python()
+
+
+@pytest.mark.ptxas
+def test_what_is_the_same_for_each_row_is_fetched_once_for_several() -> None:
+    output = row_vectors(8191, 8193)
+    loads: dict[int, int] = {}
+    for periods in (1, 4):
+        decisions = {"y.periods": periods, "y.warps": 4}
+        asm = te.build(schedule_for(output, "cuda:sm_90", decisions), "cuda:sm_90").asm
+        assert "ld.global.v4.b32" in asm and "st.global.v4.b32" in asm
+        loads[periods] = asm.partition("st.global.v4")[0].count("ld.global.b16")
+    assert loads[4] <= 2 * loads[1], "for four times the elements"
+
+
+@pytest.mark.parametrize(
+    ("output", "offered"),
+    [
+        (row_vectors(8191, 8193), True),
+        (row_vectors(8191, 8192), False),  # a row is a period
+        (row_vectors(5, 8193), False),  # there is one period
+        (chain(8191, 8193), False),  # nothing is the same for every row
+    ],
+)
+def test_periods_are_offered_where_they_change_something(output: Tensor, offered: bool) -> None:
+    names = [knob.name for knob in schedule_for(output, "cuda:sm_90").knobs]
+    assert ("y.periods" in names) is offered

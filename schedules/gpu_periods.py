@@ -1,0 +1,78 @@
+"""Rows that do not start at accesses to memory, and operands that are the same for every row.
+
+    for i, j: y[i, j] = x[i, j] * w[j]           with rows of 8193 elements of two bytes
+    --> for f: y[f] = x[f] * w[f % 8193]         one flat row, in accesses of 8 elements
+    --> for k, g: y[k * 8 * 8193 + g] = x[k * 8 * 8193 + g] * w[g % 8193]
+
+Of the flat row each access to x is whole, but w is fetched element by element: 8193 is odd, so that
+an access to w would start anywhere.  Every 8 rows, which are a period, x starts as it did before;
+what was fetched of w for some places of a period serves the same places of the others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from tedsl.expr.nodes import Axis, TensorRead
+from tedsl.expr.tensor import ComputeOp
+from tedsl.schedules.analysis import extent_of, plain, volume
+from tedsl.schedules.choices import pick
+from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.stage import Stage
+
+# Bytes of one access to memory.
+ACCESS = 16
+# Elements of a period at least: its last tile is not whole.
+LONG = 1 << 14
+
+
+def periods_of(
+    s: Schedule, stage: Stage, op: ComputeOp, everything: Sequence[TensorRead]
+) -> tuple[int, int]:
+    """Elements of a period, which may be several of the shortest, and for how many periods a
+    program takes what it has fetched for one: 1 where nothing is the same for every row, or a row
+    is a period."""
+    last, total = extent_of(op.axes[-1]), volume(op.axes)
+    if last is None or total is None or len(op.axes) < 2:
+        return 0, 1
+    if not any(_is_of_columns(read, op.axes[-1]) for read in everything):
+        return 0, 1
+    access = max(1, ACCESS // max(body.dtype.nbytes for body in op.bodies))
+    rows = access // math.gcd(access, last)
+    if rows == 1:
+        return 0, 1
+    period = rows * last
+    period *= -(-LONG // period)
+    return period, pick(s, f"{stage.name}.periods", (1, 2, 4, 8), 1, total // period)
+
+
+def _is_of_columns(read: TensorRead, last: Axis) -> bool:
+    """True for what only the place in a row decides."""
+    axes = plain(read)
+    return axes is not None and len(axes) == 1 and axes[0] is last
+
+
+def tile_periods(stage: Stage, flat: Axis, period: tuple[int, int], tile: int, total: int) -> None:
+    """Programs of `tile` neighbours in each of some periods.
+
+    Args:
+        stage: what is computed.
+        flat: the loop over all elements.
+        period: its elements, and how many periods a program takes.
+        tile: elements, a power of two.
+        total: how many elements there are.
+    """
+    length, count = period
+    turns, place = stage.split(flat, factor=length)
+    outer, inner = stage.split(turns, factor=count)
+    blocks, elements = stage.split(place, factor=tile)
+    stage.reorder(outer, blocks, inner, elements)
+    grid = stage.fuse(outer, blocks)
+    stage.bind(grid, "blockIdx.x")
+    stage.vectorize(inner)
+    stage.vectorize(elements)
+    # A mask that ends within an access has each of its elements fetched alone.
+    whole = total // (length * count) * -(-length // tile)
+    if whole and total % (length * count):
+        stage.cut(grid, whole)
