@@ -1,6 +1,7 @@
 """Searches from cold caches on this device, against what an exhaustive search found.
 
     python tests/benchmarks/search_on_device.py [--only gemm softmax norm] [--out FILE]
+        [--budgets none normal full] [--alone]
 
 Each computation is searched four times over: with nothing measured, with the normal budget (64
 measurements), by torch.compile in its max-autotune mode, and by `triton.autotune` over a kernel
@@ -35,6 +36,7 @@ import tedsl as te
 from tedsl.autotune import tune
 from tedsl.autotune.builders import Problem
 from tedsl.autotune.events import Event, Phase, Tried, WorkerReady
+from tedsl.autotune.search.budget import BUDGETS
 from tedsl.autotune.search.recorded import read_space
 from tedsl.expr.nodes import Const
 from tedsl.runtime.timing import compare_cuda
@@ -85,12 +87,12 @@ CASES = {
 }
 
 
-def one(name: str, peers: bool) -> dict[str, Any]:
+def one(name: str, budgets: Sequence[str], peers: bool) -> dict[str, Any]:
     """All searches for one computation; the caches of this process are new and empty."""
     torch: Any = importlib.import_module("torch")
     case = CASES[name]
     report: dict[str, Any] = {"name": name, "device": torch.cuda.get_device_name()}
-    kernels, measured = searched(case, report)
+    kernels, measured = searched(case, budgets, report)
     given = {
         buffer.name: torch.randn(
             [int(extent.value) for extent in buffer.shape if isinstance(extent, Const)],
@@ -143,14 +145,14 @@ def searched_by_others(
 
 
 def searched(
-    case: Case, report: dict[str, Any]
+    case: Case, budgets: Sequence[str], report: dict[str, Any]
 ) -> tuple[dict[str, te.Kernel], list[Mapping[str, object]]]:
-    """The kernels of the default, of both searches and of the recorded space's best point, and the
-    choices of what the longer search measured."""
+    """The kernels of the default, of the searches and of the recorded space's best point, and the
+    choices of what the last search measured."""
     output = case.make()
     kernels = {"default": te.build(case.make(), "cuda")}
     measured: list[Mapping[str, object]] = []
-    for budget in ("none", "normal"):
+    for budget in budgets:
         begin = time.monotonic()
         found = tune(output, "cuda", budget=budget, records=False, progress=False)
         measured = [t.candidate.decisions for t in found.trials if t.outcome.samples]
@@ -194,15 +196,16 @@ def main() -> None:
     """Run each computation in a process of its own with empty caches."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--only", nargs="*", choices=sorted(CASES), default=sorted(CASES))
+    parser.add_argument("--budgets", nargs="+", choices=list(BUDGETS), default=["none", "normal"])
     parser.add_argument("--alone", action="store_true", help="leave out what others search")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--here", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.here:
-        print(json.dumps(one(options.here, not options.alone)))
+        print(json.dumps(one(options.here, options.budgets, not options.alone)))
         return
     reports: list[dict[str, Any]] = []
-    alone = ["--alone"] if options.alone else []
+    more = ["--budgets", *options.budgets, *(["--alone"] if options.alone else [])]
     for name in options.only:
         with tempfile.TemporaryDirectory() as cache:
             empty = {
@@ -211,7 +214,7 @@ def main() -> None:
                 "TORCHINDUCTOR_CACHE_DIR": f"{cache}/inductor",
             }
             done = subprocess.run(
-                [sys.executable, __file__, "--here", name, *alone],
+                [sys.executable, __file__, "--here", name, *more],
                 env={**os.environ, **empty},
                 stdout=subprocess.PIPE,
                 text=True,
