@@ -107,7 +107,8 @@ def pointwise(s: Schedule, stage: Stage, op: ComputeOp, beside: Beside) -> None:
     # Elements that are fetched one by one: more threads have more of them on their way.
     single = last is not None and last % ACCESS != 0 and not in_step
     usual = 8 if single and all(plain(r) is not None for r in everything) else 4
-    stage.launch(num_warps=pick_warps(s, stage, (2, 4, 8), usual, tile))
+    warps = (2, 4, 8) if across is None else (2, 4, 8, 16)
+    stage.launch(num_warps=pick_warps(s, stage, warps, usual, tile))
 
 
 def _flat(s: Schedule, stage: Stage, flat: Axis, tile: int, total: int | None, whole: bool) -> None:
@@ -132,7 +133,9 @@ def _pointwise_2d(s: Schedule, stage: Stage, op: ComputeOp, across: Axis | None)
     tall = 64 if across is not None else 1024 // wide
     columns = pick(s, f"{stage.name}.columns", (16, 32, 64, 128, 256, 512, 1024), wide, widest)
     most = None if high is None else pow2_at_least(high)
-    rows = pick(s, f"{stage.name}.rows", (1, 2, 4, 8, 16, 32, 64), min(64, tall), most)
+    # Where rows start anywhere, a tile twice as large fetches half as much that lies beside it.
+    heights = (1, 2, 4, 8, 16, 32, 64) if across is None else (16, 32, 64, 128)
+    rows = pick(s, f"{stage.name}.rows", heights, min(64, tall), most)
     po, pi = stage.split(partner, factor=rows)
     lo, li = stage.split(last, factor=columns)
     others = [a for a in op.axes if a is not last and a is not partner]
