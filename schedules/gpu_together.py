@@ -191,17 +191,24 @@ def _partials(s: Schedule, row: _Row) -> list[str]:
 
 def _passed_on(s: Schedule, name: str, merging: Sequence[str]) -> list[str]:
     """Give what merges the parts copies of them, that all programs see."""
-    users = [s[each].op for each in merging if _reads(s, each, name)]
-    if not users:
-        return []
-    return [s[s.cache_read(s[name].op.outputs[0], "local", users)].name]
+    copies: list[str] = []
+    for place in range(len(s[name].op.outputs)):
+        users = [s[each].op for each in merging if place in _read_of(s, each, name)]
+        if users:
+            copies.append(s[s.cache_read(s[name].op.outputs[place], "local", users)].name)
+    return copies
 
 
 def _reads(s: Schedule, name: str, source: str) -> bool:
     """True when the body of a stage itself reads another."""
+    return bool(_read_of(s, name, source))
+
+
+def _read_of(s: Schedule, name: str, source: str) -> set[int]:
+    """The outputs of a stage, by number, that the body of another itself reads."""
     op, read = s[name].op, s[source].op
     bodies = op.bodies if isinstance(op, ComputeOp) else ()
-    return any(each.tensor.op is read for each in reads(*bodies))
+    return {each.tensor.index for each in reads(*bodies) if each.tensor.op is read}
 
 
 def _grid(stage: Stage, group: Group, columns: Sequence[Axis], row: _Row) -> tuple[Axis, Axis]:

@@ -58,9 +58,15 @@ def slopes(m: int, n: int) -> list[Tensor]:
     return [first, te.compute((m, n), slope, name="y")]
 
 
+def norm(rows: int, columns: int) -> Tensor:
+    """Squares about a mean: sums of three kinds for each part."""
+    return te.nn.layer_norm(c.p(rows, columns), c.p(columns, name="w"), name="y")
+
+
 CASES: dict[str, Callable[[], Tensor | Sequence[Tensor]]] = {
     "softmax": lambda: softmax(5, 40_000),
     "parts that end early": lambda: softmax(3, 33_333),
+    "parts of several results": lambda: norm(3, 40_000),
     "one fold": lambda: scaled(3, 40_001),
     "rows by two axes": lambda: of_three(2, 3, 33_000),
     "losses and slopes": lambda: slopes(37, 32_768),
@@ -85,7 +91,9 @@ def test_programs_share_rows(name: str) -> None:
     assert len(module.funcs) == (2 if name == "losses and slopes" else 1)
 
 
-@pytest.mark.parametrize("name, programs", [("softmax", 8), ("losses and slopes", 4)])
+@pytest.mark.parametrize(
+    "name, programs", [("softmax", 8), ("parts of several results", 8), ("losses and slopes", 4)]
+)
 def test_in_tritons_interpreter(name: str, programs: int) -> None:
     case = RuleCase(name, CASES[name])  # pyright: ignore[reportArgumentType]
     compiled(case, "triton-interpret", shared(programs))
