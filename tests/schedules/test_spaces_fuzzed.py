@@ -68,6 +68,9 @@ def test_many_draws(name: str, target: str) -> None:
     assert not fuzzed(shape(name), target, draws=150, lowered=5, seed=4)
 
 
+# Triton 3.9 ends the process over one of them for sm_90: column sums in two parts of 8 rows by 512
+# columns, merged by the last program.  3.6 compiles it.
+@pytest.mark.uncompiled("Triton does not survive one of them")
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("target", ["cuda:sm_90", "cpu"])
