@@ -36,6 +36,7 @@ ZONE = 512
 POISON = 0xFF
 ALIGNMENT = 128
 _PIECE = 1 << 25
+_LOOK_SECONDS = 1e-4
 _MOST_COPIES = 512
 _SHARE = 0.2
 """Of a GPU's free memory that the copies of a rotation may take."""
@@ -307,6 +308,7 @@ class DeviceArena:
         while not queued.query():
             if time.monotonic() > end:
                 return False
+            time.sleep(_LOOK_SECONDS)  # another thread builds the next candidate meanwhile
         return True
 
 

@@ -95,10 +95,9 @@ def pointwise(s: Schedule, stage: Stage, op: ComputeOp, beside: Beside) -> None:
         flat = fused(stage, op.axes)
         most = None if total is None else max(32, pow2_at_least(total))
         tile = pick(s, f"{stage.name}.block", (256, 512, 1024, 2048, 4096), 1024, most)
-        period = (0, 1) if in_step else periods_of(s, stage, op, everything)
-        if total is not None and period[1] > 1:
-            tile_periods(stage, flat, period, tile, total)
-            tile *= period[1]
+        periods = None if in_step else periods_of(s, stage, op, everything)
+        if periods is not None:
+            tile = tile_periods(stage, flat, periods, tile)
         else:
             _flat(s, stage, flat, tile, total, whole=not small)
             lead(s, beside, stage.name, tile, small)

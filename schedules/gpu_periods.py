@@ -11,40 +11,48 @@ what was fetched of w for some places of a period serves the same places of the 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tedsl.expr.nodes import Axis, TensorRead
 from tedsl.expr.tensor import ComputeOp
 from tedsl.schedules.analysis import extent_of, plain, volume
 from tedsl.schedules.choices import pick
+from tedsl.schedules.gpu_lanes import ACCESS, in_one_access
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
 
-# Bytes of one access to memory.
-ACCESS = 16
 # Elements of a period at least: its last tile is not whole.
 LONG = 1 << 14
 
 
+@dataclass(frozen=True, slots=True)
+class Periods:
+    """Elements of a period, which may be several of the shortest; for how many periods a program
+    takes what it has fetched for one; and all elements."""
+
+    length: int
+    count: int
+    total: int
+
+
 def periods_of(
     s: Schedule, stage: Stage, op: ComputeOp, everything: Sequence[TensorRead]
-) -> tuple[int, int]:
-    """Elements of a period, which may be several of the shortest, and for how many periods a
-    program takes what it has fetched for one: 1 where nothing is the same for every row, or a row
-    is a period."""
+) -> Periods | None:
+    """The periods of a flat tile; None where a program takes one, nothing is the same for every
+    row, or a row is a period."""
     last, total = extent_of(op.axes[-1]), volume(op.axes)
     if last is None or total is None or len(op.axes) < 2:
-        return 0, 1
+        return None
     if not any(_is_of_columns(read, op.axes[-1]) for read in everything):
-        return 0, 1
-    access = max(1, ACCESS // max(body.dtype.nbytes for body in op.bodies))
-    rows = access // math.gcd(access, last)
-    if rows == 1:
-        return 0, 1
-    period = rows * last
-    period *= -(-LONG // period)
-    return period, pick(s, f"{stage.name}.periods", (1, 2, 4, 8), 1, total // period)
+        return None
+    nbytes = min(each.dtype.nbytes for each in (*op.bodies, *everything))
+    rows = ACCESS // nbytes // in_one_access(last, nbytes)
+    if rows <= 1:
+        return None
+    length = rows * last * -(-LONG // (rows * last))
+    count = pick(s, f"{stage.name}.periods", (1, 2, 4, 8), 1, total // length)
+    return Periods(length, count, total) if count > 1 else None
 
 
 def _is_of_columns(read: TensorRead, last: Axis) -> bool:
@@ -53,19 +61,17 @@ def _is_of_columns(read: TensorRead, last: Axis) -> bool:
     return axes is not None and len(axes) == 1 and axes[0] is last
 
 
-def tile_periods(stage: Stage, flat: Axis, period: tuple[int, int], tile: int, total: int) -> None:
-    """Programs of `tile` neighbours in each of some periods.
+def tile_periods(stage: Stage, flat: Axis, periods: Periods, tile: int) -> int:
+    """Programs of `tile` neighbours in each of some periods; returns the elements of a program.
 
     Args:
         stage: what is computed.
         flat: the loop over all elements.
-        period: its elements, and how many periods a program takes.
-        tile: elements, a power of two.
-        total: how many elements there are.
+        periods: what a program takes together.
+        tile: elements of one period, a power of two.
     """
-    length, count = period
-    turns, place = stage.split(flat, factor=length)
-    outer, inner = stage.split(turns, factor=count)
+    turns, place = stage.split(flat, factor=periods.length)
+    outer, inner = stage.split(turns, factor=periods.count)
     blocks, elements = stage.split(place, factor=tile)
     stage.reorder(outer, blocks, inner, elements)
     grid = stage.fuse(outer, blocks)
@@ -73,6 +79,8 @@ def tile_periods(stage: Stage, flat: Axis, period: tuple[int, int], tile: int, t
     stage.vectorize(inner)
     stage.vectorize(elements)
     # A mask that ends within an access has each of its elements fetched alone.
-    whole = total // (length * count) * -(-length // tile)
-    if whole and total % (length * count):
+    together = periods.length * periods.count
+    whole = periods.total // together * -(-periods.length // tile)
+    if whole and periods.total % together:
         stage.cut(grid, whole)
+    return tile * periods.count

@@ -9,16 +9,12 @@ row and prints the times of each.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import variants
 from runner import Row
 from workload import COMPILED, COPY, EAGER, OURS, TUNED, Workload
 
 PEERS = (EAGER, COMPILED, TUNED, COPY)
 FAMILIES = ("rows", "reductions")
-Decisions = dict[str, object]
-Choices = tuple[Decisions, ...]
 
 ROOTS = {
     "softmax": "softmax",
@@ -35,7 +31,7 @@ ROOTS = {
 }
 """The stage whose name the knobs of a computation begin with."""
 
-WHOLE: Choices = (
+WHOLE: variants.Choices = (
     {"warps": 2},
     {"warps": 4},
     {"warps": 8},
@@ -50,14 +46,14 @@ WHOLE: Choices = (
     {"resident": 8, "ahead": 3, "warps": 4},
     {"resident": 8, "ahead": 3, "warps": 2},
 )
-ALONE: Choices = (
+ALONE: variants.Choices = (
     {"warps": 16},
     {"warps": 32},
     {"resident": 1, "ahead": 3, "warps": 16},
     {"resident": 1, "ahead": 3, "warps": 32},
 )
 """Rows that fill a processor."""
-SHORT: Choices = (
+SHORT: variants.Choices = (
     {"rows": 4, "warps": 1},
     {"rows": 4, "warps": 2},
     {"rows": 8, "warps": 1},
@@ -68,7 +64,7 @@ SHORT: Choices = (
     {"rows": 2, "warps": 1},
     {"resident": 8, "rows": 8, "warps": 2},
 )
-LOOPED: Choices = (
+LOOPED: variants.Choices = (
     {"block": 512, "warps": 2},
     {"block": 1024, "warps": 4},
     {"block": 1024, "warps": 4, "stages": 3},
@@ -82,31 +78,28 @@ LOOPED: Choices = (
     {"block": 1024, "warps": 4, "online": False},
     {"block": 2048, "warps": 8, "online": False},
 )
-NEAR: Choices = tuple(
-    {"block": block, "resident": resident, "warps": warps, "stages": stages}
-    for block, resident, warps, stages in (
-        (8192, 1, 32, 1),
-        (8192, 1, 32, 3),
-        (8192, 1, 16, 3),
-        (4096, 1, 16, 4),
-        (8192, 2, 16, 3),
-        (4096, 2, 16, 3),
-    )
+NEAR: variants.Choices = variants.listed(
+    "block resident warps stages",
+    (8192, 1, 32, 1),
+    (8192, 1, 32, 3),
+    (8192, 1, 16, 3),
+    (4096, 1, 16, 4),
+    (8192, 2, 16, 3),
+    (4096, 2, 16, 3),
 )
 """Few rows at a time, which stay near until they are read again."""
-IN_PARTS: Choices = tuple(
-    {"online": True, "parts": parts, "part_block": block, "warps": warps, "block": store}
-    for parts, block, warps, store in (
-        (2, 2048, 8, 2048),
-        (4, 2048, 8, 2048),
-        (8, 2048, 8, 2048),
-        (16, 2048, 8, 2048),
-        (32, 2048, 8, 2048),
-        (8, 4096, 8, 4096),
-        (16, 4096, 8, 4096),
-        (16, 1024, 4, 1024),
-        (16, 8192, 16, 8192),
-    )
+IN_PARTS: variants.Choices = variants.listed(
+    "parts part_block warps block",
+    (2, 2048, 8, 2048),
+    (4, 2048, 8, 2048),
+    (8, 2048, 8, 2048),
+    (16, 2048, 8, 2048),
+    (32, 2048, 8, 2048),
+    (8, 4096, 8, 4096),
+    (16, 4096, 8, 4096),
+    (16, 1024, 4, 1024),
+    (16, 8192, 16, 8192),
+    online=True,
 )
 SHARED = (
     (32768, 1, 32),
@@ -122,96 +115,80 @@ SHARED = (
 )
 """Rows that several programs share, which wait for each other: one read and one write.  Elements of
 a part, programs of a processor, warps."""
-BOTH: Choices = tuple(
-    {"rows": rows, "resident": resident, "ahead": ahead, "warps": warps}
-    for rows, resident, ahead, warps in (
-        (1, 1, 3, 8),
-        (1, 1, 3, 16),
-        (1, 1, 3, 32),
-        (1, 1, 4, 16),
-        (1, 1, 4, 8),
-        (1, 2, 3, 8),
-        (1, 2, 3, 16),
-        (2, 1, 3, 16),
-        (2, 2, 3, 8),
-        (4, 1, 3, 16),
-        (4, 2, 3, 8),
-        (8, 1, 3, 16),
-        (8, 1, 3, 8),
-        (2, 4, 3, 4),
-        (2, 4, 4, 4),
-        (1, 4, 4, 4),
-        (1, 8, 3, 4),
-        (4, 4, 3, 4),
-        (4, 4, 3, 8),
-    )
+BOTH: variants.Choices = variants.listed(
+    "rows resident ahead warps",
+    (1, 1, 3, 8),
+    (1, 1, 3, 16),
+    (1, 1, 3, 32),
+    (1, 1, 4, 16),
+    (1, 1, 4, 8),
+    (1, 2, 3, 8),
+    (1, 2, 3, 16),
+    (2, 1, 3, 16),
+    (2, 2, 3, 8),
+    (4, 1, 3, 16),
+    (4, 2, 3, 8),
+    (8, 1, 3, 16),
+    (8, 1, 3, 8),
+    (2, 4, 3, 4),
+    (2, 4, 4, 4),
+    (1, 4, 4, 4),
+    (1, 8, 3, 4),
+    (4, 4, 3, 4),
+    (4, 4, 3, 8),
 )
-TOTAL: Choices = tuple(
-    {"block": block, "parts": parts, "warps": warps}
-    for block, parts, warps in (
-        (1024, 512, 8),
-        (1024, 1024, 4),
-        (2048, 512, 8),
-        (2048, 1024, 4),
-        (2048, 2048, 8),
-        (2048, 2048, 4),
-        (4096, 512, 8),
-        (4096, 1024, 8),
-        (4096, 1024, 16),
-        (4096, 2048, 8),
-    )
+TOTAL: variants.Choices = variants.listed(
+    "block parts warps",
+    (1024, 512, 8),
+    (1024, 1024, 4),
+    (2048, 512, 8),
+    (2048, 1024, 4),
+    (2048, 2048, 8),
+    (2048, 2048, 4),
+    (4096, 512, 8),
+    (4096, 1024, 8),
+    (4096, 1024, 16),
+    (4096, 2048, 8),
 )
-TOTAL_AT_ONCE: Choices = (
+TOTAL_AT_ONCE: variants.Choices = (
     {"one_launch": True},
     *({"one_launch": True, **each} for each in TOTAL if each["parts"] != 2048),
 )
 """Merged by the last program of the parts, in one launch instead of two."""
-COLUMNS: Choices = tuple(
-    {"columns": columns, "rows": rows, "parts": parts, "warps": warps}
-    for columns, rows, parts, warps in (
-        (64, 16, 32, 4),
-        (64, 64, 128, 4),
-        (64, 64, 256, 4),
-        (64, 64, 256, 8),
-        (64, 64, 1024, 8),
-        (64, 64, 512, 4),
-        (64, 32, 1024, 4),
-        (64, 128, 1024, 8),
-        (32, 64, 512, 4),
-        (128, 16, 8, 4),
-        (128, 16, 32, 4),
-        (128, 32, 16, 8),
-        (128, 64, 16, 8),
-        (256, 16, 16, 4),
-        (256, 16, 32, 4),
-        (256, 16, 32, 8),
-        (512, 16, 32, 4),
-        (512, 16, 32, 8),
-        (512, 8, 16, 4),
-    )
+COLUMNS: variants.Choices = variants.listed(
+    "columns rows parts warps",
+    (64, 16, 32, 4),
+    (64, 64, 128, 4),
+    (64, 64, 256, 4),
+    (64, 64, 256, 8),
+    (64, 64, 1024, 8),
+    (64, 64, 512, 4),
+    (64, 32, 1024, 4),
+    (64, 128, 1024, 8),
+    (32, 64, 512, 4),
+    (128, 16, 8, 4),
+    (128, 16, 32, 4),
+    (128, 32, 16, 8),
+    (128, 64, 16, 8),
+    (256, 16, 16, 4),
+    (256, 16, 32, 4),
+    (256, 16, 32, 8),
+    (512, 16, 32, 4),
+    (512, 16, 32, 8),
+    (512, 8, 16, 4),
 )
-COLUMNS_AT_ONCE: Choices = (
+COLUMNS_AT_ONCE: variants.Choices = (
     {"one_launch": True},
     *({"one_launch": True, **each} for each in COLUMNS[::3]),
 )
 
 
-def candidates(load: Workload) -> dict[str, Decisions]:
+def candidates(load: Workload) -> dict[str, variants.Decisions]:
     """Decisions of the rules by name; those that a row does not offer are refused there."""
-    return named(ROOTS[load.function], _choices(load))
+    return variants.named(ROOTS[load.function], _choices(load))
 
 
-def named(root: str, choices: Sequence[Decisions]) -> dict[str, Decisions]:
-    """Decisions about the stage `root`, by what they are."""
-    return {
-        ", ".join(f"{key} {value}" for key, value in each.items()): {
-            f"{root}.{key}": value for key, value in each.items()
-        }
-        for each in choices
-    }
-
-
-def _choices(load: Workload) -> list[Decisions]:
+def _choices(load: Workload) -> list[variants.Decisions]:
     n = load.sizes["n"]
     if load.line == "norms backward":
         return [dict(each) for each in BOTH]
@@ -221,7 +198,7 @@ def _choices(load: Workload) -> list[Decisions]:
         return [dict(each) for each in (*TOTAL, *TOTAL_AT_ONCE)]
     if n <= 512:
         return [dict(each) for each in SHORT]
-    looped: list[Decisions] = [dict(each) for each in LOOPED]
+    looped: list[variants.Decisions] = [dict(each) for each in LOOPED]
     shared = _shared(n) if n >= 32768 else []
     if load.line == "cross entropy both":
         return [*looped, *(dict(each) for each in NEAR), *shared]
@@ -230,13 +207,13 @@ def _choices(load: Workload) -> list[Decisions]:
         return looped + parts + (shared if load.line != "cross entropy" else [])
     if load.line == "cross entropy":
         return [{"whole_row": False, **each} for each in looped]
-    whole: list[Decisions] = [dict(each) for each in WHOLE]
+    whole: list[variants.Decisions] = [dict(each) for each in WHOLE]
     if n > 8192:
         whole = [dict(each) for each in ALONE]
     return whole + [{"whole_row": False, **each} for each in looped] + shared
 
 
-def _shared(n: int) -> list[Decisions]:
+def _shared(n: int) -> list[variants.Decisions]:
     """Parts of about so many elements, a power of two of them to a row."""
     return [
         {"share": share, "share_resident": resident, "share_warps": warps}

@@ -18,6 +18,23 @@ import suite
 from runner import Plan, Row, Runner
 
 Summary = Callable[[Row], str]
+Decisions = dict[str, object]
+Choices = tuple[Decisions, ...]
+
+
+def listed(names: str, *values: tuple[int, ...], **more: object) -> Choices:
+    """Decisions about knobs of these names, a tuple of choices each, with `more` that all share."""
+    return tuple(more | dict(zip(names.split(), each, strict=True)) for each in values)
+
+
+def named(root: str, choices: Sequence[Decisions]) -> dict[str, Decisions]:
+    """Decisions about the stage `root`, by what they are."""
+    return {
+        ", ".join(f"{key} {value}" for key, value in each.items()): {
+            f"{root}.{key}": value for key, value in each.items()
+        }
+        for each in choices
+    }
 
 
 class Report:

@@ -67,8 +67,8 @@ def scheduled(count: int, target: str) -> Any:
     return schedule
 
 
-class Wrong:
-    """A kernel that does its work and then spoils the last element."""
+class Faulty:
+    """A kernel but for its calls."""
 
     def __init__(self, kernel: Any) -> None:
         self.kernel = kernel
@@ -76,13 +76,17 @@ class Wrong:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.kernel, name)
 
+
+class Wrong(Faulty):
+    """It does its work and then spoils the last element."""
+
     def __call__(self, *inputs: Any, out: Any, **scalars: Any) -> Any:
         self.kernel(*inputs, out=out, **scalars)
         out[0].reshape(-1)[-1] += 1.0
 
 
-class Endless(Wrong):
-    """A kernel of the GPU that never ends; the host goes on."""
+class Endless(Faulty):
+    """It never ends on the GPU; the host goes on."""
 
     def __call__(self, *inputs: Any, out: Any, **scalars: Any) -> Any:
         importlib.import_module("device_faults").spin()

@@ -115,3 +115,14 @@ def test_what_is_the_same_for_each_row_is_fetched_once_for_several() -> None:
 def test_periods_are_offered_where_they_change_something(output: Tensor, offered: bool) -> None:
     names = [knob.name for knob in schedule_for(output, "cuda:sm_90").knobs]
     assert ("y.periods" in names) is offered
+
+
+@pytest.mark.ptxas
+def test_tiles_of_what_is_read_across_may_be_large() -> None:
+    """Held in registers, of rows that start anywhere."""
+    x, y = c.p(8191, 8193, dtype=B), c.p(8193, 8191, dtype=B, name="y")
+    output = te.compute((8191, 8193), lambda i, j: x[i, j] + y[j, i], name="z")
+    decisions = {"z.rows": 128, "z.columns": 128, "z.warps": 16}
+    kernel = te.build(schedule_for(output, "cuda:sm_90", decisions), "cuda:sm_90")
+    (info,) = kernel.resources.values()
+    assert info.num_warps == 16 and info.stack == 0
