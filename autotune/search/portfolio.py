@@ -312,7 +312,7 @@ class Search:
         misses = 0
         while len(picks) < fill and misses < MISSES:
             before = len(picks)
-            offer(far(view), "random")
+            offer(far(view, fill - len(picks)), "random")
             misses = 0 if len(picks) > before else misses + 1
         return picks
 
@@ -350,20 +350,25 @@ class Search:
             picks.append((row, arm, self.catalogue.candidate(row, arm or "rest")))
 
         barred: set[str] = set()
+        hopeless: set[int] = set()
         misses = 0
         while len(picks) < count and misses < MISSES:
             arm = self.bandit.choose(frozenset(barred))
             if arm is None:
                 break
             row = self._strategies[arm.name](view)
-            if row is None or row in view.taken:
+            if row is None or row in view.taken or not view.promises(row):
                 misses += 1
                 if row is None:
                     barred.add(arm.name)
+                elif row not in view.taken:
+                    hopeless.add(row)
+                    view.taken.add(row)
                 continue
             misses = 0
             arm.waiting += 1
             accept(row, arm.name)
+        view.taken -= hopeless
         if len(picks) < count:
             for row in self.catalogue.everything(sorted(view.taken)):
                 if row not in view.taken:

@@ -79,10 +79,9 @@ def evolve(view: View) -> int | None:
     return child
 
 
-def far(view: View) -> int | None:
-    """Of a few random rows, the one that differs most from all tried."""
-    drawn = view.catalogue.several(view.rng, DRAWS)
-    rows = [row for row in drawn if row is not None and row not in view.taken]
+def far(view: View, picks: int = 1) -> int | None:
+    """Of a few random rows, the one that differs most from all tried; with `picks` to come."""
+    rows = [row for row in view.draw(DRAWS, picks * DRAWS) if row not in view.taken]
     if not rows:
         return None
     known = [*view.tried[-RECENT:].tolist(), *view.waiting]

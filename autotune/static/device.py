@@ -242,6 +242,7 @@ class Weights:
         sharpness: of the maximum over units that work side by side; infinite is perfect overlap.
         step: seconds from products that a program waits for to its next ones.
         spill: instructions for each register that is put away and fetched again, over two.
+        evicted: how many of those a register counts of an accumulator that does not fit by itself.
         enter: seconds until all threads of a processor have begun a parallel loop.
     """
 
@@ -256,6 +257,7 @@ class Weights:
     sharpness: float = 6.0
     step: float = 0.1e-6
     spill: float = 1.0
+    evicted: float = 2.0
     enter: float = 5e-6
 
 

@@ -408,7 +408,10 @@ class _Model:
         return max(16, min(own, self.facts.registers_thread, fits))
 
     def _spilled(self) -> float:
-        return max(0.0, self.held.registers - self.limit())
+        """Registers put away and fetched again in an iteration.  An accumulator that does not fit
+        by itself is moved around each product, which waits for it."""
+        moved = self.held.moved if self.held.moved > self.limit() else 0.0
+        return max(0.0, self.held.registers - self.limit()) + self.weights.evicted * moved
 
     def _occupancy(self) -> int:
         """Programs on one processor."""

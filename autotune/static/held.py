@@ -15,8 +15,8 @@ from tedsl.autotune.static.leaves import Leaf, Loop, Nest
 from tedsl.autotune.static.moves import Move
 from tedsl.expr.nodes import Cast, Expr
 from tedsl.expr.visit import walk
-from tedsl.ir.nodes import Accumulate, Buffer, Dot, Load, Precision, Scope, Store
-from tedsl.ir.visit import own_exprs
+from tedsl.ir.nodes import Accumulate, Buffer, Dot, Guard, Load, Precision, Scope, Store
+from tedsl.ir.visit import own_exprs, walk_stmts
 
 THREADS = 32
 DEFAULT_STAGES = 3
@@ -42,13 +42,15 @@ def uses_matrix_units(dot: Dot) -> bool:
 @dataclass(frozen=True, slots=True)
 class Held:
     """Closed-form figures: registers a thread would need (above the limit they spill), bytes of
-    shared memory and what it takes at least, registers of accumulators alone, and the largest tile
-    in elements."""
+    shared memory and what it takes at least, registers of the largest accumulator, and of the
+    largest that is moved around each product where it does not fit, and the largest tile in
+    elements."""
 
     registers: float
     shared: int
     least: int
     accumulators: float
+    moved: float
     largest: int
 
 
@@ -56,20 +58,29 @@ def held(nest: Nest, moves: Sequence[Move], warps: int, facts: GpuFacts) -> Held
     """The figures of one kernel."""
     threads = warps * THREADS
     shared, least = _shared(nest, moves, warps, facts)
+    sums = {leaf.stmt.buffer: leaf for leaf in nest.leaves if isinstance(leaf.stmt, Dot)}
+    each = {buffer: nest_size(buffer) / threads * _words(buffer) for buffer in sums}
     return Held(
         registers=_registers(nest, moves, warps, facts),
         shared=shared,
         least=least,
-        accumulators=max(
-            (
-                nest_size(leaf.stmt.buffer) / threads * _words(leaf.stmt.buffer)
-                for leaf in nest.leaves
-                if isinstance(leaf.stmt, Dot)
-            ),
+        accumulators=max(each.values(), default=0.0),
+        moved=max(
+            (each[b] for b, leaf in sums.items() if _is_moved(nest, leaf, warps, facts)),
             default=0.0,
         ),
         largest=_largest(nest),
     )
+
+
+def _is_moved(nest: Nest, product: Leaf, warps: int, facts: GpuFacts) -> bool:
+    """True when products follow one another with one accumulator: it was there before the loop, or
+    warps multiply it step by step."""
+    if not isinstance(product.stmt, Dot) or not product.loops:
+        return False
+    starts = (begin for loop, begin, _ in nest.loops if loop is product.loops[-1])
+    carried = nest.scopes[product.stmt.buffer][0] < min(starts)
+    return carried or not uses_groups(product.stmt, warps, facts)
 
 
 def nest_size(buffer: Buffer) -> int:
@@ -249,7 +260,7 @@ class _Staging:
                 total = max(total, nest_size(stmt.buffer) * stmt.buffer.dtype.nbytes)
         for leaf in self.nest.leaves:
             stored = isinstance(leaf.stmt, Store) and leaf.stmt.buffer.scope is Scope.GLOBAL
-            around = around or (stored and any(loop.trips > 1 for loop in leaf.loops))
+            around = around or (stored and any(_keeps(loop, leaf) for loop in leaf.loops))
         return total, around
 
     def conversions(self) -> int:
@@ -308,6 +319,16 @@ def _staged_in(operand: Expr) -> frozenset[Buffer]:
 
 def _is_product(leaf: Leaf) -> bool:
     return isinstance(leaf.stmt, Dot) and bool(leaf.loops)
+
+
+def _keeps(loop: Loop, leaf: Leaf) -> bool:
+    """True when a loop keeps the tile that its iterations store.  One that is made one with the
+    loop in it does not where a guard stands between: it stores as if there were no loop."""
+    if loop.trips <= 1:
+        return False
+    guards = (stmt for stmt in walk_stmts(loop.loop.body) if isinstance(stmt, Guard))
+    guarded = any(leaf.stmt in tuple(walk_stmts(guard.body)) for guard in guards)
+    return not (loop.loop.flatten and guarded)
 
 
 def _by_loops(leaves: Iterable[Leaf]) -> dict[tuple[int, ...], list[Leaf]]:

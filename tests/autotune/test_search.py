@@ -137,7 +137,7 @@ def test_a_static_model_that_orders_well_helps():
     assert math.prod(best_of(s, describe) for s in seeds) < blind
 
 
-def test_the_default_waits_for_nothing_and_the_model_comes_last():
+def test_the_default_waits_for_nothing_and_what_the_model_likes_comes_last():
     asked: list[int] = []
 
     def counted(candidates: Sequence[Candidate], until: float | None = None):
@@ -146,12 +146,13 @@ def test_the_default_waits_for_nothing_and_the_model_comes_last():
 
     warm = [{"tile_x": 32, "tile_y": 64}]
     search = Search(toy(tiles), trials=64, seed=0, warm=warm, depth=2, describe=counted)
-    known, far = search.ask(), search.ask()
+    known = search.ask()
     assert known is not None
-    assert far is not None
     assert [c.origin for c in known.candidates] == ["default", "record"]
-    assert {c.origin for c in far.candidates} == {"random"}
     assert not asked
+    far = search.ask()
+    assert far is not None
+    assert {c.origin for c in far.candidates} == {"random"}
     search.tell(known, [judge(c) for c in known.candidates])
     liked = search.ask()
     assert liked is not None
@@ -162,6 +163,18 @@ def test_the_default_waits_for_nothing_and_the_model_comes_last():
         for batch in (liked, far)
     ]
     assert mean[0] < mean[1]
+
+
+def test_what_the_static_model_holds_for_hopeless_comes_later():
+    def told(candidates: Sequence[Candidate], until: float | None = None):
+        return [{"seconds": 1.0 if c.decisions["tile_x"] == 16 else 5.0} for c in candidates]
+
+    search = Search(toy(tiles), trials=400, seed=0, describe=told)
+    drive(search, judge)
+    hopeful = [trial.candidate.decisions["tile_x"] == 16 for trial in search.done[1:]]
+    first = hopeful.index(False)
+    assert first > 20, "one in nine is not hopeless: by chance there would be two or three"
+    assert len(search.done) == 400, "the search goes on with what is hopeless"
 
 
 def test_candidates_made_elsewhere_change_nothing_but_who_makes_them():

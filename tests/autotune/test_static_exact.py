@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from model_cases import HOPPER, drawn, norm, product, scaled, softmax
+from model_cases import HOPPER, drawn, lowered, norm, product, scaled, softmax
 
 import tedsl as te
 from tedsl.autotune.static.device import H200
@@ -36,6 +36,17 @@ def test_shared_memory(name: str) -> None:
             assert truth.shared > H200.shared_block, candidate.key
     assert exact >= share * total
     assert near >= 0.9 * total
+
+
+@pytest.mark.parametrize(("group", "flatten"), [(4, True), (4, False), (8, True), (8, False)])
+def test_a_guard_keeps_loops_apart(group: int, flatten: bool) -> None:
+    """Programs that stay share 1,024 tiles unevenly in groups of 4: a guard stands around the inner
+    loop.  Then Triton does not make one loop of both, nor keep the tile that is stored."""
+    tile = {"bm": 128, "bn": 128, "bk": 64, "warps": 4, "descriptor_store": True}
+    stays = {"group": group, "resident": 1, "flatten": flatten}
+    module = lowered(product(4096, 4096, 4096), **tile, **stays)
+    (truth,) = early.allocate(emit(module, HOPPER))
+    assert abs(estimate(module, H200).shared - truth.shared) <= 1024
 
 
 @pytest.mark.parametrize("tensor", [product(512, 512, 512), softmax(4096, 2048), norm(4096, 2048)])
