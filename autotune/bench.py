@@ -95,11 +95,11 @@ class Stand:
     def ready(self, kind: str) -> bool:
         """Make inputs and reference of a kind; False where it asks for what has no one answer."""
         if kind not in self.wanted:
-            host = self.references.inputs(kind)
-            made = self.references.get(kind, host)
+            made = self.references.get(kind)
             if made is None:
                 self.wanted[kind] = None
                 return False
+            host = self.references.inputs(kind)
             found, noises = made
             self.wanted[kind] = [
                 self.arena.want(array, replace(tolerance, noise=noise))

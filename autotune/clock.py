@@ -135,20 +135,21 @@ class DeviceClock:
     """The clock of the current GPU.
 
     Which of the two ways is steadier for short calls here is found out with the first of them, and
-    noted in a file so that a process that takes over does the same.
+    noted in a file so that a process that takes over does the same.  When the device was last busy
+    is the time of another file: one that another process has just kept busy is awake.
 
     Args:
-        note: that file.
+        note: the first file; the other lies beside it.
         flush: bytes to overwrite before each single call; 0 where the rotation makes it needless.
     """
 
     def __init__(self, note: Path, flush: int) -> None:
         self.torch: Any = importlib.import_module("torch")
         self._note = note
+        self._last = note.with_suffix(".busy")
         self._scratch = self.torch.empty(flush, dtype=self.torch.uint8, device="cuda")
         self._stream = self.torch.cuda.Stream()
         self._pool = self.torch.cuda.graph_pool_handle()
-        self._busy = -math.inf
 
     @property
     def way(self) -> str:
@@ -156,9 +157,8 @@ class DeviceClock:
         return self._note.read_text() if self._note.exists() else ""
 
     def time(self, rotations: Mapping[str, Rotation], repeats: int, limit: float) -> Times:
-        idle = time.monotonic() - self._busy
         first = next(iter(rotations.values()))
-        self._keep_busy(first, 0.3 if idle > 1.0 else 0.005)
+        self._keep_busy(first, 0.3 if self._is_asleep() else 0.005)
         single = {name: _Single(self, rotation) for name, rotation in rotations.items()}
         self._take(single, LEAST, limit)
         turns: dict[str, _Turn] = dict(single)
@@ -167,8 +167,15 @@ class DeviceClock:
         for turn in turns.values():
             turn.samples.clear()
         self._take(turns, repeats, limit)
-        self._busy = time.monotonic()
+        self._last.touch()
         return {name: tuple(turn.samples) for name, turn in turns.items()}
+
+    def _is_asleep(self) -> bool:
+        """True when nothing was timed for a second, by this process or another of the search."""
+        try:
+            return not 0.0 <= time.time() - self._last.stat().st_mtime < 1.0
+        except FileNotFoundError:
+            return True
 
     def warm_up(self, rotation: Rotation) -> None:
         self._keep_busy(rotation, 0.3)

@@ -240,10 +240,12 @@ class Pool:
     def wait(self, seconds: float, idle: bool = False) -> list[tuple[Worker, Message, Reply]]:
         """Replies that came within `seconds` (returns at the first), each with its request.
 
-        With `idle`, wait for `wake` even when no worker is busy, and return when one is set up.
+        With `idle`, wait for `wake` even when no worker is busy, and return when one is set up, or
+        what was told to stop has ended.
         """
         end = time.monotonic() + seconds
         new = {worker for worker in self.workers if worker.setting_up and idle}
+        killed = {worker for worker in self.workers if worker.stopping and idle}
         while True:
             busy = [worker for worker in self.workers if worker.busy]
             if not busy and not idle:
@@ -261,7 +263,8 @@ class Pool:
                     self._drain(key.fd)
             done = [found for worker in active if (found := self._outcome(worker)) is not None]
             ready = any(not worker.setting_up for worker in new)
-            if done or woken or ready or time.monotonic() >= end:
+            ended = any(not worker.stopping for worker in killed)
+            if done or woken or ready or ended or time.monotonic() >= end:
                 return done
 
     def call(self, worker: Worker, request: Message, limit: float) -> Reply:

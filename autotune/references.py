@@ -1,7 +1,9 @@
-"""What the outputs must be for each kind of inputs, made once for all processes of a search.
+"""Each kind of inputs and what the outputs must be for it, made once for all processes of a search.
 
 Every process that wants a reference looks for it in the search's folder.  Where it is not there yet
-it says that it makes it; the others wait until it has, or has ended.  Imports `oracle`.
+it says that it makes it; the others wait until it has, or has ended.  Inputs are kept beside their
+reference unless they are very large: to draw them takes longer than to read them.  Imports
+`oracle`.
 """
 
 from __future__ import annotations
@@ -21,9 +23,12 @@ from tedsl.autotune.scratch import is_alive
 from tedsl.expr.tensor import Tensor
 from tedsl.runtime.arrays import NUMPY_DTYPES
 
+Inputs: TypeAlias = dict[Tensor, Array]
 Made: TypeAlias = tuple[list[Array], list[float]]
 """The wanted outputs, and how far roundings of the inputs move each."""
 LOOK_SECONDS = 0.01
+KEPT_BYTES = 1 << 29
+"""Inputs of one kind that take more are drawn anew by each process."""
 
 
 class References:
@@ -50,39 +55,40 @@ class References:
         """`n=7, m=33`; nothing where all sizes are known."""
         return ", ".join(f"{var.name}={value}" for var, value in self.size.values.items())
 
-    def inputs(self, kind: str) -> dict[Tensor, Array]:
+    def inputs(self, kind: str) -> Inputs:
         """The inputs of a kind."""
+        if self._noted(kind).exists():
+            places = [op.outputs[0] for op in self.size.workload.placeholders]
+            paths = [self._path(kind, f"in{number}.npy") for number in range(len(places))]
+            if all(path.exists() for path in paths):
+                return {t: self._load(path, t) for t, path in zip(places, paths, strict=True)}
         return make_inputs(self.size, self.seed, kind)
 
-    def get(self, kind: str, inputs: dict[Tensor, Array] | None = None) -> Made | None:
+    def get(self, kind: str) -> Made | None:
         """The reference of a kind, made here unless another process has made it or does so now.
 
         None where the inputs of that kind ask for what has no one answer.
 
-        Args:
-            kind: of the inputs.
-            inputs: they themselves, where the caller has them.
-
         Raises:
             TuneError: there is nothing to check candidates against.
         """
-        noted = self._path(kind, "noise.json")
-        while not noted.exists():
+        while not self._noted(kind).exists():
             if self._claim(kind):
                 try:
-                    made = self._make(kind, self.inputs(kind) if inputs is None else inputs)
-                    self._keep(kind, made)
+                    inputs = self.inputs(kind)
+                    made = self._make(kind, inputs)
+                    self._keep(kind, inputs, made)
                 finally:  # nobody waits for what could not be made
                     self._path(kind, f"by{os.getpid()}").unlink()
                 return made
             time.sleep(LOOK_SECONDS)
-        noises: list[float] | None = json.loads(noted.read_text())
+        noises: list[float] | None = json.loads(self._noted(kind).read_text())
         if noises is None:
             return None
-        outputs = self.size.workload.outputs
-        return [self._load(kind, n, t) for n, t in enumerate(outputs)], noises
+        outputs = enumerate(self.size.workload.outputs)
+        return [self._load(self._path(kind, f"{n}.npy"), t) for n, t in outputs], noises
 
-    def _make(self, kind: str, inputs: dict[Tensor, Array]) -> Made | None:
+    def _make(self, kind: str, inputs: Inputs) -> Made | None:
         if kind in ADVERSE:
             return self.oracle.adverse(inputs, self.tolerances, self.seed)
         found = self.oracle.outputs(inputs, self.seed)
@@ -108,22 +114,31 @@ class References:
         found = [int(name) for name in names if name.isdigit()]
         return [pid for pid in found if pid != os.getpid() and is_alive(pid)]
 
-    def _keep(self, kind: str, made: Made | None) -> None:
+    def _keep(self, kind: str, inputs: Inputs, made: Made | None) -> None:
         """Write a reference to the folder; the noise comes last, since others look for it."""
         for number, array in enumerate(made[0] if made else ()):
-            path = self._path(kind, f"{number}.npy")
-            partial = path.with_suffix(f".part{os.getpid()}")
-            with partial.open("wb") as file:
-                np.save(file, array.reshape(-1).view(np.uint8), allow_pickle=False)
-            partial.replace(path)
-        noted = self._path(kind, "noise.json")
+            self._write(self._path(kind, f"{number}.npy"), array)
+        if made and sum(array.nbytes for array in inputs.values()) <= KEPT_BYTES:
+            for number, array in enumerate(inputs.values()):
+                self._write(self._path(kind, f"in{number}.npy"), array)
+        noted = self._noted(kind)
         partial = noted.with_suffix(f".part{os.getpid()}")
         partial.write_text(json.dumps(None if made is None else made[1]))
         partial.replace(noted)
 
-    def _load(self, kind: str, number: int, tensor: Tensor) -> Array:
-        raw: Array = np.load(self._path(kind, f"{number}.npy"), allow_pickle=False)
+    def _write(self, path: Path, array: Array) -> None:
+        partial = path.with_suffix(f".part{os.getpid()}")
+        with partial.open("wb") as file:
+            np.save(file, array.reshape(-1).view(np.uint8), allow_pickle=False)
+        partial.replace(path)
+
+    def _load(self, path: Path, tensor: Tensor) -> Array:
+        raw: Array = np.load(path, allow_pickle=False)
         return raw.view(NUMPY_DTYPES[tensor.dtype]).reshape(self.size.shape(tensor))
+
+    def _noted(self, kind: str) -> Path:
+        """What is there once a reference is whole."""
+        return self._path(kind, "noise.json")
 
     def _path(self, kind: str, end: str) -> Path:
         sizes = self.label.replace(", ", ".").replace("=", "")

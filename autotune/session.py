@@ -42,7 +42,9 @@ from tedsl.target import TargetKind
 KEPT = 48
 WARM_UP = 8
 WARM_UP_SECONDS = 0.4
-"""Random candidates that a process makes before it is ready, and for how long at most."""
+"""Random candidates that a compiling process makes before it is ready, and for how long at most."""
+YIELDING = 10
+"""How far compiling processes stand back for what feeds a GPU."""
 RIGHT = "right.json"
 """The file that describes a candidate that ran correctly."""
 FIGURES = (
@@ -293,10 +295,13 @@ def preload(setup: Message) -> None:
     device."""
     begin = time.perf_counter()
     kind = "cpu" if setup["target"] == "cpu" else "cuda"
+    compiles = setup.get("role") == "compile"
+    if compiles and kind == "cuda" and hasattr(os, "nice"):
+        os.nice(YIELDING)
     for name in (*_MODULES[kind], *(() if _unseen(setup) else _DEVICE_MODULES[kind])):
         importlib.import_module(name)
     if "workload" in setup and not setup["trace"]:
-        _warm_up(setup)
+        _warm_up(setup, WARM_UP if compiles else 0)
     _loading[kind] = time.perf_counter() - begin
 
 
@@ -307,15 +312,16 @@ def _workload(text: str) -> Workload:
     return Workload.from_json(text)
 
 
-def _warm_up(setup: Message) -> None:
-    """Run the rules and the lowering on the problem: they import much of what they need when it is
-    first used, and keep what they derive, for all that is forked after this."""
+def _warm_up(setup: Message, candidates: int) -> None:
+    """Run the lowering on the problem, and the rules on so many candidates: they import much of
+    what they need when it is first used, and keep what they derive, for all that is forked after
+    this."""
     problem = Problem(_workload(str(setup["workload"])).outputs, str(setup["target"]))
     space, rng = problem.space(), random.Random(0)
     with suppress(ScheduleError, LowerError, BackendError):  # whoever asks for it is told
         lower(problem.schedule({}), problem.target)
     end = time.monotonic() + WARM_UP_SECONDS
-    for _ in range(WARM_UP):
+    for _ in range(candidates):
         if time.monotonic() >= end:
             break
         space.sample(rng)

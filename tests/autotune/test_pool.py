@@ -126,6 +126,21 @@ def test_several_workers_answer_as_they_finish():
         assert workers[0].busy
 
 
+def test_a_wait_ends_when_what_was_killed_has_ended(tmp_path: Path):
+    """Nothing may be measured until then, whereas its successor may take long to be set up."""
+    worker = Worker(COMMAND, {"once": str(tmp_path / "once")}, 60.0)
+    with Pool([worker]) as pool:
+        pool.submit(worker, {"op": "measure", "fault": "hang"}, 0.5)
+        while worker.busy:
+            pool.wait(20)
+        assert worker.stopping
+        begin = time.monotonic()
+        while worker.stopping:
+            pool.wait(20, idle=True)
+        assert time.monotonic() - begin < 15
+        assert worker.setting_up
+
+
 @pytest.mark.parametrize(
     ("fault", "text"),
     [("backend", "cannot start: ptxas said no"), ("abort", "set up: signal 6"), ("hang", "longer")],

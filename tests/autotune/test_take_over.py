@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import tedsl as te
+from tedsl.autotune import references
 from tedsl.autotune.bench import Bench
 from tedsl.autotune.inputs import ADVERSE, KINDS, Extents
 from tedsl.autotune.oracle import Oracle
@@ -105,6 +106,27 @@ def test_a_reference_that_another_process_makes_is_waited_for(tmp_path: Path):
     (want,) = made[0]
     (again,) = (References(size, "cpu", 3, tmp_path).get("random") or made)[0]
     np.testing.assert_array_equal(want, again)
+
+
+@pytest.mark.parametrize("kind", [*KINDS, *ADVERSE])
+def test_inputs_are_drawn_once_for_all_processes(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    size = Extents(Workload.of(row()), {})
+    drawn = References(size, "cpu", 3, tmp_path).inputs(kind)
+    assert References(size, "cpu", 3, tmp_path).get(kind)
+    monkeypatch.setattr(references, "make_inputs", None)
+    for tensor, array in References(size, "cpu", 3, tmp_path).inputs(kind).items():
+        np.testing.assert_array_equal(array, drawn[tensor])
+
+
+def test_very_large_inputs_are_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    size = Extents(Workload.of(row()), {})
+    monkeypatch.setattr(references, "KEPT_BYTES", 8)
+    found = References(size, "cpu", 3, tmp_path)
+    assert found.get("random")
+    assert not list(tmp_path.glob("*.in*"))
+    assert found.inputs("random")
 
 
 def test_nobody_waits_for_a_reference_that_could_not_be_made(

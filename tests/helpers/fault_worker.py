@@ -21,10 +21,18 @@ COMMAND = (sys.executable, "-P", __file__)
 
 
 class Faults:
-    """Carries out `request["fault"]`; without one, answers with `request["seconds"]`."""
+    """Carries out `request["fault"]`; without one, answers with `request["seconds"]`.
+
+    Set up again after it has made the file `setup["once"]`, it hangs.
+    """
 
     def __init__(self, setup: Message) -> None:
         self.setup = setup
+        if "once" in setup:
+            try:
+                os.close(os.open(setup["once"], os.O_CREAT | os.O_EXCL))
+            except FileExistsError:
+                self.act("hang")
         if setup.get("fault"):
             self.act(str(setup["fault"]))
 
