@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tedsl.autotune.environment import pressure
 from tedsl.autotune.jobs import (
@@ -30,6 +30,7 @@ from tedsl.autotune.jobs import (
     Done,
     Job,
     Limits,
+    Order,
     Ready,
     outcome_of,
     strikes_of,
@@ -54,27 +55,14 @@ MEASURE_FLOOR = 0.5
 """The least that a measurement gets on a machine that is not overloaded."""
 FIRST_FLOOR = 10.0
 MOST_MEASURERS = 6
-AHEAD = 2
-"""Compiling workers for each of those that first make references."""
+ASIDE = 3
+"""Of so many compiling workers one may make references."""
 LATELY = 48
 """Measurements whose deaths say how many workers should stand by."""
 WATCH_EVERY = 32
 """Measurements between two looks at whether the device has become faster or slower."""
 TICK = 1.0
 """Seconds without news after which a wait says so."""
-
-
-@dataclass(slots=True, eq=False)
-class _Order:
-    """A request as it is, and what takes the reply: to the measuring worker, or to any that
-    compiles."""
-
-    request: Message
-    limit: float
-    take: Callable[[Reply], object]
-    compiles: bool = False
-    until: float = math.inf
-    """When nobody waits for the reply any more."""
 
 
 class Engine:
@@ -129,13 +117,14 @@ class Engine:
         self.on_tick: Callable[[], object] | None = None
         self.interrupted: Callable[[], bool] | None = None
         self._pool = Pool([*self.compilers, *self.measurers])
-        self._new: queue.SimpleQueue[Job | _Order] = queue.SimpleQueue()
+        self._new: queue.SimpleQueue[Job | Order] = queue.SimpleQueue()
         self._done: queue.SimpleQueue[Done | Built | Ready | None] = queue.SimpleQueue()
         self._waiting: deque[Job] = deque()
         self._compiled: deque[Job] = deque()
-        self._orders: deque[_Order] = deque()
-        self._questions: deque[_Order] = deque()
-        self._owners: dict[Worker, Job | _Order] = {}
+        self._orders: deque[Order] = deque()
+        self._questions: deque[Order] = deque()
+        self._asides: deque[Order] = deque()
+        self._owners: dict[Worker, Job | Order] = {}
         self._prepared: Job | None = None
         self._ready: set[Worker] = set()
         self._begun = 0.0
@@ -321,7 +310,7 @@ class Engine:
             replies.append(Future())
             request: Message = {"op": op, name: part}
             limit = len(part) * self.limits.compile
-            self._new.put(_Order(request, limit, replies[-1].set_result, compiles=True, until=end))
+            self._new.put(Order(request, limit, replies[-1].set_result, compiles=True, until=end))
         self._pool.wake()
         found: list[Message | None] = []
         for part, reply in zip(parts, replies, strict=True):
@@ -335,14 +324,17 @@ class Engine:
             found += answers or [None] * len(part)
         return found
 
-    def rouse(self, kinds: Sequence[str] = ()) -> None:
-        """Start all compiling workers before there is work for them; where they are many, some
-        first make the references of these kinds of inputs."""
-        if len(self.compilers) >= AHEAD * len(kinds):
-            for kind in kinds:
-                request: Message = {"op": "refer", "kind": kind}
-                self._new.put(_Order(request, self.limits.setup, understood, compiles=True))
+    def rouse(self) -> None:
+        """Start all compiling workers before there is work for them."""
         self._roused.set()
+        self._pool.wake()
+
+    def refer(self, kinds: Sequence[str], **problem: str) -> None:
+        """Have compiling workers make the references of these kinds of inputs beside their work,
+        where the device is another: on the CPU that would disturb what is measured."""
+        for kind in kinds if self.limits.overlap else ():
+            request: Message = {"op": "refer", "kind": kind, **problem}
+            self._new.put(Order(request, self.limits.setup, understood, aside=True))
         self._pool.wake()
 
     def ask(self, request: Message, limit: float) -> Reply:
@@ -351,7 +343,7 @@ class Engine:
         Batches may be under way meanwhile; the request comes before what waits to be measured.
         """
         found: Future[Reply] = Future()
-        self._new.put(_Order(request, limit, found.set_result))
+        self._new.put(Order(request, limit, found.set_result))
         self._pool.wake()
         while not wait_for([found], 1.0).done:
             self._raise()
@@ -400,6 +392,8 @@ class Engine:
             new = self._new.get()
             if isinstance(new, Job):
                 self._waiting.append(new)
+            elif new.aside:
+                self._asides.append(new)
             elif new.compiles:
                 self._questions.append(new)
             else:
@@ -417,6 +411,9 @@ class Engine:
                 job = self._waiting.popleft()
                 request = {"op": "compile", **job.described}
                 self._submit(worker, request, self._compile_limit(worker), job)
+            if self._asides and not worker.busy and self._aside() < len(self.compilers) // ASIDE:
+                order = self._asides.popleft()
+                self._submit(worker, order.request, order.limit, order)
         self._change_measurer()
         while (self._compiled or self._orders) and not self.measurer.busy and self._quiet():
             if self._orders:
@@ -440,6 +437,11 @@ class Engine:
         self._prepare()
         self._hurry()
         return False
+
+    def _aside(self) -> int:
+        """How many workers make references now."""
+        owners = self._owners.values()
+        return sum(isinstance(owner, Order) and owner.aside for owner in owners)
 
     def _change_measurer(self) -> None:
         """Let the one that stands by measure when the other is being set up again."""
@@ -487,11 +489,11 @@ class Engine:
         now = time.monotonic()
         self._questions = deque(order for order in self._questions if order.until > now)
 
-    def _submit(self, worker: Worker, request: Message, limit: float, owner: Job | _Order) -> None:
+    def _submit(self, worker: Worker, request: Message, limit: float, owner: Job | Order) -> None:
         self._owners[worker] = owner
         self._pool.submit(worker, request, limit)
 
-    def _measure(self, request: Message, limit: float, owner: Job | _Order) -> None:
+    def _measure(self, request: Message, limit: float, owner: Job | Order) -> None:
         self._begun = time.monotonic()
         self._submit(self.measurer, request, limit, owner)
 
@@ -529,7 +531,7 @@ class Engine:
             self.lock.release()
             self._stand_by()
             self._timeline.add(request["op"], self._begun, now, reply.message.get("parts", {}))
-        if isinstance(owner, _Order):
+        if isinstance(owner, Order):
             owner.take(reply)
         elif measured:
             self._measured(owner, reply, now - worker.sent)
@@ -578,7 +580,7 @@ class Engine:
                 self._done.put(Done(job.batch, job.position, fresh, again=True))
 
         limit = self.limits.measure + 2.0 * len(asked)
-        self._orders.append(_Order({"op": "watch", "candidates": asked}, limit, take))
+        self._orders.append(Order({"op": "watch", "candidates": asked}, limit, take))
 
     def _finish(self, job: Job, outcome: Outcome | None) -> None:
         if outcome is not None and outcome.status in PASSING:

@@ -134,6 +134,10 @@ class Farm:
         self._boxes.setdefault(name, _Box(setup))
         return name
 
+    def announce(self, problem: str) -> None:
+        """Tell a host of a problem whose candidates are going to come: it may make references."""
+        self._call("announce", self._boxes[problem].setup, [], {})
+
     def begin(
         self,
         problem: str,

@@ -23,6 +23,7 @@ from typing import Any
 
 from tedsl.autotune.engine import Engine
 from tedsl.autotune.environment import describe_cpu, describe_gpu, facts_of, usable_cpus
+from tedsl.autotune.inputs import ADVERSE, KINDS
 from tedsl.autotune.jobs import Done, Limits
 from tedsl.autotune.lock import DeviceLock
 from tedsl.autotune.outcome import Outcome, Status
@@ -79,6 +80,7 @@ class Host:
         gpu = place.target != "cpu"
         self.device, features = describe_gpu(place.index) if gpu else describe_cpu()
         self._opened: list[str] = []
+        self._referred: set[str] = set()
         self._boxes: dict[int, queue.SimpleQueue[Done | TuneError | InternalError]] = {}
         self._numbers = itertools.count()
         self._opening = threading.Lock()
@@ -105,8 +107,10 @@ class Host:
         """Do what is asked; `other` names the device where it is not the one that was wanted."""
         if request["wanted"] not in ("", self.device):
             return {"other": self.device}
-        with self._opening:
-            problem = self._open(request["problem"])
+        problem = self._known(request["problem"])
+        if request["op"] in ("measure", "compare"):
+            with self._opening:
+                self._open(problem)
         described: list[Message] = [
             {**item, "key": f"{problem}:{item['key']}", "problem": problem, "best": request["best"]}
             for item in request["candidates"]
@@ -119,12 +123,22 @@ class Host:
                 rounds, seconds = int(request["rounds"]), float(request["seconds"])
                 found = self.engine.compare([_travelled(d) for d in described], rounds, seconds)
                 return {"samples": found}
-            case _:
+            case "estimate":
                 return {"found": self.engine.describe([_travelled(d) for d in described])}
+            case _:  # it is enough that the problem is known now
+                return {}
 
-    def _open(self, setup: Message) -> str:
-        """Have the measuring process make what the problem needs."""
+    def _known(self, setup: Message) -> str:
+        """The name of a problem, whose references are begun where there are processors to spare."""
         problem = write_problem(self.scratch, setup)
+        with self._opening:
+            if problem not in self._referred:
+                self._referred.add(problem)
+                self.engine.refer((*KINDS, *ADVERSE), problem=problem)
+        return problem
+
+    def _open(self, problem: str) -> None:
+        """Have the measuring process make what the problem needs."""
         if problem not in self._opened[-RECENT:]:
             limit = self.engine.limits.setup
             reply = self.engine.ask({"op": "open", "problem": problem, "key": ""}, limit)
@@ -138,7 +152,6 @@ class Host:
         if problem in self._opened:
             self._opened.remove(problem)
         self._opened.append(problem)
-        return problem
 
     def _measure(self, described: Sequence[Message], left: float | None, first: int) -> list[Any]:
         """Outcomes as JSON, in order; None for what the time did not suffice for."""

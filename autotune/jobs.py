@@ -1,13 +1,14 @@
-"""What an engine takes and gives: jobs, limits, and what it says of candidates that are done.
+"""What an engine takes and gives: jobs, orders, limits, and what it says of those that are done.
 
 Imports `outcome`, `pool` and `space`.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -126,6 +127,20 @@ class Job:
     def late(self) -> bool:
         """True when nothing new may be begun for it."""
         return self.deadline is not None and time.monotonic() > self.deadline
+
+
+@dataclass(slots=True, eq=False)
+class Order:
+    """A request as it is, and what takes the reply: to the measuring worker, or to any that
+    compiles; `aside`, to one of few when there is nothing to compile."""
+
+    request: Message
+    limit: float
+    take: Callable[[Reply], object]
+    compiles: bool = False
+    aside: bool = False
+    until: float = math.inf
+    """When nobody waits for the reply any more."""
 
 
 def strikes_of(outcome: Outcome) -> int:

@@ -375,14 +375,14 @@ class Joint:
         for case in [self.lead, *self.cases]:
             ok = [r for r in case.tuner.known.values() if r.outcome.status is Status.OK]
             ok.sort(key=lambda r: (r.outcome.seconds or 0.0, r.key))
-            for decisions in [*(r.decisions for r in ok[:1]), *self._seeds(case)]:
+            near = self.records.seeds(case.tuner.context, 1)
+            for decisions in [*(r.decisions for r in ok[:1]), *near]:
                 found.setdefault(json.dumps(decisions, sort_keys=True), decisions)
         return list(found.values())
 
-    def _seeds(self, case: Case) -> list[Decisions]:
-        return list(self.records.seeds(case.tuner.context, 1))
-
     def _loop(self) -> None:
+        for place in self.order:
+            self.farm.announce(self.cases[place].share.problem)
         clock = Time.of(self.begin, self.options.seconds)
         deadline = clock.end
         under_way: list[Batch] = []

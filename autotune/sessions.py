@@ -80,6 +80,10 @@ class Sessions:
         first = {**request["candidates"][0], **request, "key": "", "candidates": candidates}
         return self._guarded(first, TuneSession.estimate)
 
+    def refer(self, request: Message) -> Message:
+        """Make what the outputs of a problem must be for one kind of inputs."""
+        return self._guarded({**request, "key": ""}, TuneSession.refer)
+
     def watch(self, request: Message) -> Message:
         """Look whether the device has changed, by the problem measured last; time all candidates
         anew if so."""

@@ -267,7 +267,8 @@ class Tuner:
             self._engine(scratch) as engine,
         ):
             if self.gpu:  # on a CPU what starts would disturb what is measured
-                engine.rouse((*KINDS, *ADVERSE))
+                engine.rouse()
+                engine.refer((*KINDS, *ADVERSE))
             engine.on_done = self.ledger.hear
             shared = self.records.path is not None and not self.options.fresh
             whole = SharedEngine(engine, self.records, self.context, lambda: self.ledger.run)

@@ -184,8 +184,8 @@ def refers(folder: Path) -> list[str]:
 
 
 def test_references_are_made_while_the_first_candidates_are_tried(make: Make, tmp_path: Path):
-    with make(workers=4, overlap=True) as engine:
-        engine.rouse(("random", "rows"))
+    with make(workers=6, overlap=True) as engine:
+        engine.refer(("random", "rows"))
         engine.begin(0, [candidate(n) for n in range(2)])
         take(engine, 2)
         end = time.monotonic() + 20.0
@@ -201,10 +201,18 @@ def test_references_are_made_while_the_first_candidates_are_tried(make: Make, tm
 
 
 def test_few_workers_have_no_time_for_references(make: Make, tmp_path: Path):
-    with make(workers=3, overlap=True) as engine:
-        engine.rouse(("random", "rows"))
+    with make(workers=2, overlap=True) as engine:
+        engine.refer(("random", "rows"))
         engine.begin(0, [candidate(0)])
         take(engine, 1)
+        assert not refers(tmp_path)
+
+
+def test_on_a_cpu_references_would_disturb_what_is_measured(make: Make, tmp_path: Path):
+    with make(workers=6) as engine:
+        engine.refer(("random", "rows"))
+        engine.begin(0, [candidate(n) for n in range(3)])
+        take(engine, 3)
         assert not refers(tmp_path)
 
 
