@@ -94,18 +94,35 @@ def guard_of(arguments: tuple[Any, ...]) -> Guard | None:
     if not plain or not hasattr(guards, "TensorGuards"):
         return None
     try:
-        with torch.enable_grad():  # the guard keeps the mode: only in this one it compares the flag
-            made = guards.TensorGuards(
-                *arguments,
-                dynamic_dims_sizes=[list(a.shape) for a in arguments],
-                dynamic_dims_strides=[list(a.stride()) for a in arguments],
-            )
+        check = _check_like(torch, guards, arguments)
+        if not check(*arguments):  # such a guard takes no tensor twice
+            check = _each_like([_check_like(torch, guards, (each,)) for each in arguments])
     except TypeError:
         return None
-    check: Callable[..., bool] = made.check
     if not check(*arguments):
         return None
     return Guard(check, any(each.requires_grad for each in arguments), TORCH.records)
+
+
+def _check_like(torch: Any, guards: Any, tensors: tuple[Any, ...]) -> Callable[..., bool]:
+    """What compares as many tensors with these, which are all different ones."""
+    with torch.enable_grad():  # the guard keeps the mode: only in this one it compares the flag
+        made = guards.TensorGuards(
+            *tensors,
+            dynamic_dims_sizes=[list(a.shape) for a in tensors],
+            dynamic_dims_strides=[list(a.stride()) for a in tensors],
+        )
+    check: Callable[..., bool] = made.check
+    return check
+
+
+def _each_like(checks: list[Callable[..., bool]]) -> Callable[..., bool]:
+    """What compares each tensor by itself."""
+
+    def check(*tensors: Any) -> bool:
+        return all(like(tensor) for like, tensor in zip(checks, tensors, strict=True))
+
+    return check
 
 
 def _guarded(arguments: tuple[Any, ...]) -> Addresses | None:

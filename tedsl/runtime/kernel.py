@@ -386,8 +386,8 @@ class Kernel(Viewable):
     def _seek(self, like: _Like, arguments: tuple[Any, ...]) -> None:
         """Write the function for calls like one that has just been made, with aligned addresses."""
         known = like.known
-        guard = None if known.binding.empty else guard_of(arguments)
-        launches = self._executor.inlined(known.binding) if guard is not None else None
+        launches = self._executor.inlined(known.binding)
+        guard = guard_of(arguments) if launches is not None else None
         like.sought = True
         if guard is None or launches is None:
             return
@@ -404,7 +404,7 @@ class Kernel(Viewable):
         )
         found = direct(call)
         if found is not None:
-            like.direct, like.alone = found, not like.outs and self.order is None
+            like.direct, like.alone = found, not like.outs
 
     def _given(self, out: Any) -> tuple[Any, ...]:
         """The arrays of `out=`, at least one."""

@@ -119,7 +119,9 @@ def test_nothing_is_launched_where_something_is_not_as_it_was(
 
 
 @pytest.mark.parametrize(
-    "given", [(), (X,), (X, Y, OUT), (X, Memory(0x2008)), (Memory(0x1001), Y)], ids=str
+    "given",
+    [(), (X,), (X, Y, OUT), (X, Memory(0x2008)), (Memory(0x1001), Y)],
+    ids=["none", "one", "three", "second at 8", "first at 1"],
 )
 def test_other_arguments_are_left_to_the_checks(given: tuple[Memory, ...]) -> None:
     told = Told()
@@ -167,7 +169,7 @@ def torch() -> Any:
 
 
 def state(kernel: te.Kernel) -> tuple[bool, bool]:
-    """Whether a function was looked for, and whether it takes inputs like those of the last call."""
+    """Whether a function was looked for, and whether it takes inputs like the last ones."""
     like = kernel._like
     return (like.sought, like.alone) if like is not None else (False, False)
 
@@ -326,6 +328,37 @@ def test_weights_are_refused_where_gradients_are_recorded(torch: Any) -> None:
             assert state(run) == (True, True)
         with pytest.raises(BackendError, match="requires grad"):
             run(x, weight)
+
+
+def test_the_function_follows_tensors_of_another_kind(torch: Any) -> None:
+    """What a tensor records is no part of its form, and the comparison tells it."""
+    with fake_cuda(lambda *_: None) as build, torch.no_grad():
+        run = build(chain(64))
+        x, weight = torch.ones(64), torch.nn.Parameter(torch.ones(64))
+        for given in ((x, x), (x, weight), (weight, x), (x, x)):
+            for _ in range(4):
+                run(*given)
+            assert run._like is not None and run._like.direct(given) is not MISS
+
+
+def test_what_is_kept_of_calls_is_bounded(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tedsl.runtime.kernel._KEPT", 3)
+    with fake_cuda(lambda *_: None) as build:
+        run = build(chain(te.size_var("n")))
+        for size in range(1, 20):
+            for _ in range(4):
+                run(torch.ones(size), torch.ones(size))
+            assert len(run._known) <= 3 and len(run._likes) <= 3
+            assert state(run) == (True, True)
+
+
+def test_calls_without_elements_launch_nothing(torch: Any) -> None:
+    launched: list[tuple[Any, ...]] = []
+    with fake_cuda(lambda *given: launched.append(given)) as build:
+        run = build(chain(te.size_var("n")))
+        for _ in range(6):
+            assert run(torch.ones(0), torch.ones(0)).shape == (0,)
+        assert not launched and not state(run)[1]
 
 
 def test_arrays_of_numpy_are_called_as_before() -> None:
