@@ -163,6 +163,9 @@ class CpuExecutor:
 
         return launch
 
+    def inlined(self, binding: Binding) -> None:
+        """Calls are made through `prepare`'s function."""
+
     def _with_host(self, binding: Binding) -> Launch:
         """The parts of the program, with calls of the host between them."""
         host, sizes = HostSteps(self._module, binding), binding.sizes

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -73,7 +74,17 @@ def _compared(arguments: tuple[Any, ...]) -> Addresses:
     return addresses
 
 
-def _guarded(arguments: tuple[Any, ...]) -> Addresses | None:
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """What tells tensors that are like those it was made for: as many as they were, by `check`, and
+    where there are `weights` among them only while nothing `records` what they are used for."""
+
+    check: Callable[..., bool]
+    weights: bool
+    records: Callable[[], bool]
+
+
+def guard_of(arguments: tuple[Any, ...]) -> Guard | None:
     """All tensors compared at once, by what code of `torch.compile` guards its calls with: a third
     of the time.  None where not all are tensors, or this PyTorch has it not in this form.
     """
@@ -83,21 +94,43 @@ def _guarded(arguments: tuple[Any, ...]) -> Addresses | None:
     if not plain or not hasattr(guards, "TensorGuards"):
         return None
     try:
-        with torch.enable_grad():  # the guard keeps the mode: only in this one it compares the flag
-            made = guards.TensorGuards(
-                *arguments,
-                dynamic_dims_sizes=[list(a.shape) for a in arguments],
-                dynamic_dims_strides=[list(a.stride()) for a in arguments],
-            )
+        check = _check_like(torch, guards, arguments)
+        if not check(*arguments):  # such a guard takes no tensor twice
+            check = _each_like([_check_like(torch, guards, (each,)) for each in arguments])
     except TypeError:
         return None
-    check: Callable[..., bool] = made.check
-    weights = any(each.requires_grad for each in arguments)
-    records = TORCH.records
     if not check(*arguments):
         return None
+    return Guard(check, any(each.requires_grad for each in arguments), TORCH.records)
 
-    count = len(arguments)
+
+def _check_like(torch: Any, guards: Any, tensors: tuple[Any, ...]) -> Callable[..., bool]:
+    """What compares as many tensors with these, which are all different ones."""
+    with torch.enable_grad():  # the guard keeps the mode: only in this one it compares the flag
+        made = guards.TensorGuards(
+            *tensors,
+            dynamic_dims_sizes=[list(a.shape) for a in tensors],
+            dynamic_dims_strides=[list(a.stride()) for a in tensors],
+        )
+    check: Callable[..., bool] = made.check
+    return check
+
+
+def _each_like(checks: list[Callable[..., bool]]) -> Callable[..., bool]:
+    """What compares each tensor by itself."""
+
+    def check(*tensors: Any) -> bool:
+        return all(like(tensor) for like, tensor in zip(checks, tensors, strict=True))
+
+    return check
+
+
+def _guarded(arguments: tuple[Any, ...]) -> Addresses | None:
+    """Compared by a guard, where there is one."""
+    guard = guard_of(arguments)
+    if guard is None:
+        return None
+    count, check, weights, records = len(arguments), guard.check, guard.weights, guard.records
 
     def addresses(found: tuple[Any, ...]) -> list[int] | None:
         if len(found) != count or not check(*found) or (weights and records()):

@@ -2,7 +2,8 @@
 
 A call does the full argument check once per combination of shapes, strides, dtypes and devices;
 what it found is kept, and later calls like it only read pointers.  A call like the last one is
-told by a few comparisons, others by a look-up.  Imports the other files of `runtime`.
+told by a few comparisons, others by a look-up; on a GPU it becomes one function (`direct`).
+Imports the other files of `runtime`.
 """
 
 from __future__ import annotations
@@ -15,13 +16,15 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 
+from tedsl.backends.inlined import Inlined
 from tedsl.errors import BackendError
 from tedsl.expr.nodes import Var
 from tedsl.ir.nodes import Module
 from tedsl.ir.printer import print_expr, print_module
 from tedsl.runtime.arguments import ArraySpec, Binding, Signature
 from tedsl.runtime.arrays import ArrayView, Device, numpy_pointer
-from tedsl.runtime.forms import TORCH, Addresses, addresses_like, form_of
+from tedsl.runtime.direct import MISS, Direct, TensorCall, direct, missed
+from tedsl.runtime.forms import TORCH, Addresses, addresses_like, form_of, guard_of
 from tedsl.runtime.graphs import GraphedKernel
 from tedsl.runtime.memory import numpy_allocator, torch_allocator
 from tedsl.runtime.order import ArgumentOrder
@@ -38,6 +41,7 @@ Launch = Callable[[list[int], Sequence[Any]], None]
 _KEPT = 512  # bindings a kernel keeps before it forgets them all
 _FEW = 8  # arrays of which every pair is compared
 _MAX_ITEM = 8  # bytes of the widest element
+_VECTOR = 16  # bytes that a GPU reads at once
 _torch_pointer: Callable[[Any], int] = methodcaller("data_ptr")
 
 
@@ -90,6 +94,11 @@ class Executor(Protocol):
         """A function that runs the kernels on (addresses, arrays): inputs, outputs, workspaces."""
         ...
 
+    def inlined(self, binding: Binding) -> Inlined | None:
+        """What that function launches as text, once it has been called with aligned addresses; None
+        where it does more."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Prepared:
@@ -138,13 +147,18 @@ class _Prepared:
         return False
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class _Like:
-    """What tells arguments, the last `outs` of them results, that have the form of `known`."""
+    """What tells arguments, the last `outs` of them results, that have the form of `known`; and
+    once it was `sought` a function for calls with them, which takes inputs `alone` if no result is
+    given."""
 
     addresses: Addresses
     known: _Prepared
     outs: int
+    direct: Direct = missed
+    alone: bool = False
+    sought: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,8 +204,9 @@ class Kernel(Viewable):
         self.order = order
         self._executor = executor
         self._known: dict[tuple[object, ...], _Prepared] = {}
-        self._like: _Like | None = None  # the last call that was found in `_known`
-        self._last: Binding | None = None
+        self._likes: dict[_Prepared, _Like] = {}
+        self._like: _Like | None = None  # that of the last call that was found in `_known`
+        self._last: list[Binding | None] = [None]  # that of the last call
         self._hits = [0] * len(module.funcs)
 
     @property
@@ -254,7 +269,8 @@ class Kernel(Viewable):
     @property
     def last_sizes(self) -> Mapping[Var, Number]:
         """The values of the runtime scalars in the last call; none before the first."""
-        return self._last.values if self._last is not None else {}
+        (last,) = self._last
+        return last.values if last is not None else {}
 
     def explain(self, **sizes: int) -> Explanation:
         """What is fused, the memory each kernel moves, what it waits for, and why the rest is not
@@ -295,15 +311,21 @@ class Kernel(Viewable):
         Raises:
             BackendError: an argument that does not fit; nothing has run.
         """
+        like = self._like
+        if like is not None and like.alone and out is None and not scalars:
+            result = like.direct(inputs)
+            if result is not MISS:
+                return result
         outs: tuple[Any, ...] = ()
         if self.order is not None:
             inputs, outs, scalars = self.order.spread(self.name, inputs, out, scalars)
         elif out is not None:
             outs = self._given(out)
         arguments = (*inputs, *outs) if outs else inputs
-        like = self._like
         if like is None or scalars or len(outs) != like.outs:
             return self._call(inputs, outs, scalars)
+        if outs and like.direct(arguments) is not MISS:
+            return outs[0] if like.outs == 1 else outs
         pointers = like.addresses(arguments)
         if pointers is None:
             return self._call(inputs, outs, scalars)
@@ -312,7 +334,10 @@ class Kernel(Viewable):
             low |= pointer
         if low % _MAX_ITEM or (outs and like.known.outputs_unfit(pointers, outs)):
             return self._call(inputs, outs, scalars)
-        return self._run(like.known, arguments, outs, pointers)
+        result = self._run(like.known, arguments, outs, pointers)
+        if not like.sought and not low % _VECTOR:
+            self._seek(like, arguments)
+        return result
 
     def graphed(self, *, copied: Sequence[str] | None = None) -> GraphedKernel:
         """The kernel as a CUDA graph: all its launches in one, which costs the host less.
@@ -352,8 +377,34 @@ class Kernel(Viewable):
             return self._checked(inputs, outs, scalars, form)
         arguments = (*inputs, *outs)
         if not scalars:
-            self._like = _Like(addresses_like(arguments), known, len(outs))
+            like = self._likes.get(known)
+            if like is None or (like is self._like and like.addresses(arguments) is None):
+                like = self._likes[known] = _Like(addresses_like(arguments), known, len(outs))
+            self._like = like
         return self._run(known, arguments, outs, pointers)
+
+    def _seek(self, like: _Like, arguments: tuple[Any, ...]) -> None:
+        """Write the function for calls like one that has just been made, with aligned addresses."""
+        known = like.known
+        launches = self._executor.inlined(known.binding)
+        guard = guard_of(arguments) if launches is not None else None
+        like.sought = True
+        if guard is None or launches is None:
+            return
+        noted = ["last[0] = binding", *(f"hits[{place}] += 1" for place in known.versions)]
+        call = TensorCall(
+            guard=guard,
+            given=len(arguments),
+            outs=like.outs,
+            makers=() if like.outs else known.allocators,
+            nbytes=known.nbytes,
+            launches=launches,
+            noted=tuple(noted),
+            names={"last": self._last, "binding": known.binding, "hits": self._hits},
+        )
+        found = direct(call)
+        if found is not None:
+            like.direct, like.alone = found, not like.outs
 
     def _given(self, out: Any) -> tuple[Any, ...]:
         """The arrays of `out=`, at least one."""
@@ -370,7 +421,7 @@ class Kernel(Viewable):
         pointers: list[int],
     ) -> Any:
         """Allocate what is missing and launch."""
-        self._last = known.binding
+        self._last[0] = known.binding
         for place in known.versions:
             self._hits[place] += 1
         pointer_of, count = known.pointer_of, known.count
@@ -409,6 +460,7 @@ class Kernel(Viewable):
         if form is not None:
             if len(self._known) >= _KEPT:
                 self._known.clear()
+                self._likes.clear()
             self._known[form] = known
         TORCH.find()
         arrays = tuple(self._executor.adopt(array) for array in (*inputs, *outs))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import importlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -58,8 +59,33 @@ def torch_allocator(spec: ArraySpec, device: Device) -> Callable[[], Any]:
     quick = _quick_cuda(torch) if device.kind == "cuda" else None
     if quick is None:
         return own
-    steps, current, index = _row_major(shape), torch._C._cuda_getDevice, device.index
-    return lambda: quick(shape, steps, dtype) if current() == index else own()
+    return QuickCuda(quick, shape, _row_major(shape), dtype, device.index, _device_of(torch), own)
+
+
+@dataclass(frozen=True, slots=True)
+class QuickCuda:
+    """Makes tensors by `empty` of (shape, strides, dtype), which takes the current device; by `own`
+    where that is another."""
+
+    empty: Callable[..., Any]
+    shape: tuple[int, ...]
+    steps: tuple[int, ...]
+    dtype: Any
+    index: int
+    current: Callable[[], int]
+    own: Callable[[], Any]
+
+    def __call__(self) -> Any:
+        """A tensor that holds anything."""
+        if self.current() != self.index:
+            return self.own()
+        return self.empty(self.shape, self.steps, self.dtype)
+
+
+def _device_of(torch: Any) -> Callable[[], int]:
+    """What tells the current device."""
+    found: Callable[[], int] = torch._C._cuda_getDevice
+    return found
 
 
 def _quick_cuda(torch: Any) -> Callable[..., Any] | None:

@@ -9,6 +9,7 @@ import importlib
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NoReturn
 
+from tedsl.backends.inlined import Inlined
 from tedsl.backends.triton import emit as emitter
 from tedsl.backends.triton import interpret, launcher, offline
 from tedsl.backends.triton.program import TritonProgram
@@ -137,6 +138,9 @@ class InterpretExecutor:
 
         return launch
 
+    def inlined(self, binding: Binding) -> None:
+        """A call does more than a line says."""
+
 
 class OfflineExecutor:
     """Compiled for an architecture, without a device: to be looked at, not to be run."""
@@ -196,6 +200,9 @@ class OfflineExecutor:
         """Refuse, as `check_runnable`."""
         self.check_runnable()
 
+    def inlined(self, binding: Binding) -> None:
+        """There are no calls."""
+
 
 class CudaExecutor:
     """Launches on NVIDIA GPUs, with PyTorch's memory and current stream."""
@@ -254,6 +261,10 @@ class CudaExecutor:
     def prepare(self, binding: Binding) -> Launch:
         """Bind the sizes of one call."""
         return self._launcher.bound(binding.sizes, binding.device.index)
+
+    def inlined(self, binding: Binding) -> Inlined | None:
+        """The C launcher's calls, after a call with every address aligned."""
+        return self._launcher.inlined(binding.sizes, binding.device.index)
 
 
 def _code(program: TritonProgram, compiled: Sequence[offline.CompiledInfo]) -> str:

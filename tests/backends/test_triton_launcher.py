@@ -172,6 +172,19 @@ def test_alignment_and_sizes_choose_the_plan(fakes: list[FakeLauncher]) -> None:
     assert [launcher.calls[0][-2:] for launcher in fakes] == [(7, 200), (7, 200), (8, 200)]
 
 
+def test_the_text_of_launches_follows_an_aligned_call(fakes: list[FakeLauncher]) -> None:
+    program = started(t.symbolic_scale())
+    x, y = FakeTensor(0x100), FakeTensor(0x200)
+    program([FakeTensor(0x104), y], (7, 200))
+    assert program.inlined((7, 200), 0) is None, "no call was aligned"
+    program([x, y], (7, 200))
+    assert program.inlined((8, 200), 0) is None and program.inlined((7, 200), 1) is None
+    found = program.inlined((7, 200), 0)
+    assert found is not None and found.alignment == 16
+    exec("\n".join(found.lines), {**found.names, "p0": 0x100, "p1": 0x200})
+    assert fakes[-1].calls[0] == fakes[-1].calls[1]
+
+
 def test_an_empty_grid_launches_nothing(fakes: list[FakeLauncher]) -> None:
     started(t.symbolic_scale())([FakeTensor(0x100), FakeTensor(0x200)], (0, 200))
     assert not fakes
@@ -195,12 +208,16 @@ def test_misaligned_descriptor_tensors_are_copied(
 @pytest.mark.parametrize("kind", [FakeLauncher, NewLauncher, OtherLauncher])
 def test_every_form_of_launcher_gets_its_arguments(kind: type[FakeLauncher]) -> None:
     launcher = kind()
-    enter, encode = entry(fake_kernel(launcher), (2, 3, 1), described=False)
+    enter, encode, raw = entry(fake_kernel(launcher), (2, 3, 1), described=False)
     enter(9, [1, 2])
     assert encode is None
     (call,) = launcher.calls
     assert call[:5] == (2, 3, 1, 9, 5)
     assert call[-1] == ([1, 2] if kind is NewLauncher else 2)
+    assert (raw is None) == (kind is OtherLauncher)
+    if raw is not None:
+        last = ([1, 2],) if raw.listed else (1, 2)
+        assert call == (*raw.grid, 9, *raw.rest, *last)
 
 
 def test_the_forms_are_those_of_the_installed_triton() -> None:

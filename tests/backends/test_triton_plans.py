@@ -6,7 +6,16 @@ from typing import Any
 
 import pytest
 
-from tedsl.backends.triton.plans import Described, Plan, Step, packed, picker
+from tedsl.backends.triton.entry import Raw
+from tedsl.backends.triton.plans import (
+    MAX_INLINED,
+    Described,
+    Plan,
+    Step,
+    inlined,
+    packed,
+    picker,
+)
 from tedsl.errors import BackendError
 
 
@@ -102,3 +111,74 @@ def test_a_refused_launch_is_a_backend_error() -> None:
     plan = Plan([(1, [Step(enter, picker((0,)), [])])], (), no_memory)
     with pytest.raises(BackendError, match=r"(?s)refused the launch: out of memory.*BLOCKING"):
         plan.run(9, [16], ())
+
+
+def entered(launched: list[Any], *places: int, listed: bool = False, **more: Any) -> Step:
+    """A step that enters a C launcher, whose name is in the first of its other arguments."""
+    raw = Raw(lambda *args: launched.append(args), (4, 1, 1), ("kernel", None), listed)
+    options: dict[str, Any] = {"values": [], "raw": raw, "places": places, **more}
+    return Step(raw.enter, picker(places), **options)
+
+
+def run_text(
+    text: tuple[list[str], dict[str, Any]] | None, stream: int, addresses: list[int]
+) -> None:
+    assert text is not None
+    lines, names = text
+    given = {f"p{place}": address for place, address in enumerate(addresses)}
+    exec("\n".join(lines), {**names, "stream": stream, **given})
+
+
+@pytest.mark.parametrize("listed", [False, True])
+@pytest.mark.parametrize("times", [1, 3])
+@pytest.mark.parametrize("spaces", [0, 2])
+@pytest.mark.parametrize("counted", [0, 1])
+def test_the_text_of_a_plan_launches_what_the_plan_does(
+    listed: bool, times: int, spaces: int, counted: int
+) -> None:
+    launched: list[Any] = []
+    workspaces, _ = packed([((100,), "f32", 4)] * spaces)
+    counters, _ = packed([((2,), "i32", 4)] * counted)
+    held, number = 2 + spaces + counted, 2 + spaces + counted + 2
+    steps = [
+        entered(launched, 1, 0, *range(2, held), listed=listed),
+        entered(launched, held, 0, held + 1, number, listed=listed, values=[40, 0.5]),
+    ]
+    plan = Plan(
+        [(1, steps[:1]), (times, steps[1:])],
+        workspaces,
+        lambda: Bytes(0x1000),
+        (),
+        counters,
+        (lambda stream: Bytes(0x7000 + stream)) if counted else None,
+    )
+    # What stands behind the last value in a plan is the number of the repetition.
+    steps[0].values = [0, 0]
+    plan.run(9, [0x100, 0x200], ())
+    wanted = list(launched)
+    launched.clear()
+    run_text(inlined(plan, 2), 9, [0x100, 0x200])
+    assert launched == wanted and len(launched) == 1 + times
+
+
+def test_what_is_more_than_launches_has_no_text() -> None:
+    launched: list[Any] = []
+    plain, slow = entered(launched, 0), step(launched, 0)
+    described = entered(launched, 0, described=(Described(0, 0, str),))
+    call = Step(lambda stream, args: None, tuple, [], call=launched.extend)
+    groups: list[list[Step]] = [[plain, slow], [described], [plain, call], [], [plain] * 17]
+    assert len(groups[-1]) > MAX_INLINED
+    for steps in groups:
+        assert inlined(Plan([(1, steps)], (), no_memory), 1) is None
+    assert inlined(Plan([(1, [plain])], (), no_memory, staged=(0,)), 1) is None
+    assert inlined(Plan([(1, [plain])], (), no_memory), 1) is not None
+
+
+def test_a_refused_launch_of_a_text_is_a_backend_error() -> None:
+    def refuse(*_: object) -> None:
+        raise RuntimeError("too many cooperative programs")
+
+    raw = Raw(refuse, (1, 1, 1), (), listed=False)
+    plan = Plan([(1, [Step(raw.enter, picker((0,)), [], raw=raw, places=(0,))])], (), no_memory)
+    with pytest.raises(BackendError, match=r"(?s)refused the launch.*smaller grid"):
+        run_text(inlined(plan, 1), 9, [16])

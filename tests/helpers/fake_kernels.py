@@ -66,6 +66,9 @@ class FakeExecutor:
 
         return launch
 
+    def inlined(self, binding: Binding) -> None:
+        pass
+
 
 def kernel(module: Module, fn: Callable[..., object], device_kind: str = "cpu") -> Kernel:
     return Kernel(module, Target.parse("cpu"), FakeExecutor(module, fn, device_kind))

@@ -11,16 +11,53 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 Enter = Callable[[int, Sequence[Any]], object]
 Encode = Callable[[Any, int], list[Any]]
 
 
-def entry(kernel: Any, grid: tuple[int, int, int], described: bool) -> tuple[Enter, Encode | None]:
-    """How to launch a compiled kernel: (enter, encode of a descriptor).
+@dataclass(frozen=True, slots=True)
+class Raw:
+    """A C launcher and its arguments: the grid, the stream, `rest`, and those of the kernel, in a
+    row or with `listed` as one sequence."""
 
-    Without an `encode`, `enter` takes descriptor objects.
+    launch: Callable[..., object]
+    grid: tuple[int, int, int]
+    rest: tuple[Any, ...]
+    listed: bool
+
+    @property
+    def enter(self) -> Enter:
+        """A function of (stream, arguments)."""
+        launch, grid, rest = self.launch, self.grid, self.rest
+
+        def enter_list(stream: int, args: Sequence[Any]) -> object:
+            return launch(*grid, stream, *rest, args)
+
+        def enter_flat(stream: int, args: Sequence[Any]) -> object:
+            return launch(*grid, stream, *rest, *args)
+
+        return enter_list if self.listed else enter_flat
+
+
+class Entry(NamedTuple):
+    """How to launch a compiled kernel.  Without an `encode`, `enter` takes descriptor objects;
+    `raw` is what it enters, where that is the C launcher."""
+
+    enter: Enter
+    encode: Encode | None = None
+    raw: Raw | None = None
+
+
+def entry(kernel: Any, grid: tuple[int, int, int], described: bool) -> Entry:
+    """The quickest way into a kernel.
+
+    Args:
+        kernel: compiled, and loaded on the device.
+        grid: its programs.
+        described: whether it has tensor descriptors among its arguments.
     """
     launcher, function, metadata = kernel.run, kernel.function, kernel.packed_metadata
     raw = getattr(launcher, "launch", None)
@@ -31,28 +68,18 @@ def entry(kernel: Any, grid: tuple[int, int, int], described: bool) -> tuple[Ent
         launcher, "profile_scratch_size", 1
     )
     if raw is None or scratch or getattr(launcher, "gsan_enabled", False):
-        return _slow_entry(launcher, grid, function, metadata), None
+        return Entry(_slow_entry(launcher, grid, function, metadata))
     head = (function, launcher.launch_cooperative_grid, launcher.launch_pdl)
     if hasattr(launcher, "arg_annotations") and hasattr(launcher, "kernel_signature"):
         tail = (metadata, None, None, None, None, None)
-        notes, types = launcher.arg_annotations, launcher.kernel_signature
-
-        rest = (*head, *tail, notes, types)
-
-        def enter_list(stream: int, args: Sequence[Any]) -> object:
-            return raw(*grid, stream, *rest, args)
-
-        return enter_list, encode
+        types = (launcher.arg_annotations, launcher.kernel_signature)
+        found = Raw(raw, grid, (*head, *tail, *types), listed=True)
+        return Entry(found.enter, encode, found)
     if len(inspect.signature(type(launcher).__call__).parameters) == 7:
         tail = (None, None, metadata, None, None, None)
-
-        rest = (*head, *tail)
-
-        def enter_flat(stream: int, args: Sequence[Any]) -> object:
-            return raw(*grid, stream, *rest, *args)
-
-        return enter_flat, encode
-    return _slow_entry(launcher, grid, function, metadata), None
+        found = Raw(raw, grid, (*head, *tail), listed=False)
+        return Entry(found.enter, encode, found)
+    return Entry(_slow_entry(launcher, grid, function, metadata))
 
 
 def _slow_entry(launcher: Any, grid: tuple[int, int, int], function: Any, metadata: Any) -> Enter:

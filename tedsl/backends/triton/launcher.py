@@ -14,10 +14,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from tedsl.backends.inlined import Inlined
 from tedsl.backends.triton.counters import Counters
 from tedsl.backends.triton.entry import entry
 from tedsl.backends.triton.offline import load_source
-from tedsl.backends.triton.plans import Described, Plan, Step, Workspace, packed, picker
+from tedsl.backends.triton.plans import (
+    Described,
+    Plan,
+    Step,
+    Workspace,
+    inlined,
+    packed,
+    picker,
+)
 from tedsl.backends.triton.program import (
     KernelSpec,
     Param,
@@ -111,6 +120,21 @@ class CudaProgram:
             return plan.run(stream_of(device), addresses, tensors)
 
         return launch
+
+    def inlined(self, sizes: Sizes, device: int) -> Inlined | None:
+        """What `bound` does as text, after a call with these sizes and every address aligned; None
+        without such a call, and where it is more than entering the C launcher.
+        """
+        aligned = (1 << self._count) - 1
+        plan = self._plans.get((sizes, aligned, device))
+        found = inlined(plan, self._count) if plan is not None else None
+        if found is None:
+            return None
+        lines, names = found
+        names.update(current=self._current, stream_of=self._stream_of, device=device)
+        return Inlined(
+            "current() != device", ("stream = stream_of(device)", *lines), ALIGNMENT, names
+        )
 
     def _plan(
         self, tensors: Sequence[Any], addresses: Sequence[int], sizes: Sizes, device: int
@@ -259,9 +283,17 @@ class CudaProgram:
             if param.kind is not ParamKind.POINTER:
                 make = partial(_descriptor, buffer=param.buffer, block=param.block)
                 maps.append(Described(place, source, make))
-        enter, encode = entry(kernel, grid, bool(maps))
+        enter, encode, raw = entry(kernel, grid, bool(maps))
         constants = [args[place] for place in numbers]
-        return Step(enter, picker(places), constants, tuple(maps), encode)
+        return Step(
+            enter,
+            picker(places),
+            constants,
+            tuple(maps),
+            encode,
+            raw=raw,
+            places=tuple(places),
+        )
 
     def _argument(
         self, param: Param, tensors: Sequence[Any], values: Mapping[Var, int | float]

@@ -14,11 +14,13 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any
 
-from tedsl.backends.triton.entry import Encode, Enter
+from tedsl.backends.inlined import shown
+from tedsl.backends.triton.entry import Encode, Enter, Raw
 from tedsl.errors import BackendError
 
 MAX_MAPS = 64
 ALIGNMENT = 256  # of each workspace
+MAX_INLINED = 16  # launches
 
 Arguments = Sequence[Any]
 Pick = Callable[[Arguments], tuple[Any, ...]]
@@ -41,7 +43,8 @@ class Step:
 
     `pick` takes a kernel's arguments from the addresses of all buffers followed by `values` and the
     number of the repetition; a descriptor is the address of its buffer there.  `enter` launches
-    with (stream, arguments), in which `encode` stands for a descriptor as launchers want it.
+    with (stream, arguments), in which `encode` stands for a descriptor as launchers want it.  `raw`
+    is the C launcher that `enter` enters, and `places` are those that `pick` picks, where known.
     """
 
     enter: Enter
@@ -50,6 +53,8 @@ class Step:
     described: tuple[Described, ...] = ()
     encode: Encode | None = None
     call: Callable[[Arguments], None] | None = None
+    raw: Raw | None = None
+    places: tuple[int, ...] = ()
     _maps: dict[tuple[int, int], list[Any]] = field(
         default_factory=dict[tuple[int, int], list[Any]]
     )
@@ -169,6 +174,51 @@ class Plan:
             for each in self.workspaces
         ]
         return (*tensors, *made)
+
+
+def inlined(plan: Plan, count: int) -> tuple[list[str], dict[str, Any]] | None:
+    """What `Plan.run` does as text of Python, of `stream` and of the addresses p0, p1, ... of
+    `count` inputs and outputs; and the names in it.  None for what is not text of few launches.
+    """
+    launches = [
+        (number, step) for times, steps in plan.groups for number in range(times) for step in steps
+    ]
+    plain = all(step.raw is not None and not step.described for _, step in launches)
+    if plan.staged or not plain or len(launches) > MAX_INLINED:
+        return None
+    names: dict[str, Any] = {"refused": _launch_error}
+    lines: list[str] = []
+    if plan.workspaces:
+        names["allocate"] = plan.allocate
+        lines += ["memory = allocate()", "space = memory.data_ptr()"]
+    if plan.count is not None:
+        names["count"] = plan.count
+        lines += ["counted = count(stream).data_ptr()"]
+    addresses = [f"p{place}" for place in range(count)]
+    for space, held in (("space", plan.workspaces), ("counted", plan.counters)):
+        addresses += [
+            f"{space} + {shown(each.offset, f'{space}{place}', names)}"
+            for place, each in enumerate(held)
+        ]
+    lines += ["try:"]
+    for place, (number, step) in enumerate(launches):
+        values = [shown(each, f"value{place}_{n}", names) for n, each in enumerate(step.values)]
+        given = [*addresses, *values, str(number)]
+        lines += [f"    {_launch_text(step, place, [given[at] for at in step.places], names)}"]
+    lines += ["except RuntimeError as error:", "    raise refused(error) from error"]
+    return (lines, names) if launches else None
+
+
+def _launch_text(step: Step, place: int, args: list[str], names: dict[str, Any]) -> str:
+    """The call of a step's C launcher."""
+    assert step.raw is not None
+    raw = step.raw
+    names[f"launch{place}"] = raw.launch
+    head = [shown(each, f"grid{place}_{n}", names) for n, each in enumerate(raw.grid)]
+    head += ["stream"]
+    head += [shown(each, f"option{place}_{n}", names) for n, each in enumerate(raw.rest)]
+    last = [f"({''.join(f'{arg}, ' for arg in args)})"] if raw.listed else args
+    return f"launch{place}({', '.join([*head, *last])})"
 
 
 def packed(shapes: Sequence[tuple[tuple[int, ...], Any, int]]) -> tuple[tuple[Workspace, ...], int]:
