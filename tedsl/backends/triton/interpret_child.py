@@ -229,7 +229,8 @@ def _assembly(module: Any, tl: Any) -> Callable[..., Any]:
     ) -> Any:
         del constraints, is_pure
         operands = [module.interpreter_semantic.to_tensor(arg) for arg in args]
-        kinds: list[Any] = [plain(k) for k in dtype] if isinstance(dtype, tuple) else [dtype]
+        several = hasattr(dtype, "__len__")  # types are given as one or as a tuple
+        kinds: list[Any] = [plain(kind) for kind in (dtype if several else (dtype,))]
         results = [module._get_np_dtype(kind) for kind in kinds]
         found = elementwise(plain(asm), [t.handle.data for t in operands], results, plain(pack))
         parts: list[Any] = []
@@ -237,7 +238,7 @@ def _assembly(module: Any, tl: Any) -> Callable[..., Any]:
             block = operands[0].type
             wide = tl.block_type(kind, list(data.shape)) if block.is_block() else kind
             parts.append(tl.tensor(module.TensorHandle(data, kind), wide))
-        return tuple(parts) if isinstance(dtype, tuple) else parts[0]
+        return tuple(parts) if several else parts[0]
 
     return inline_asm_elementwise
 

@@ -74,8 +74,26 @@ def _packed(dtype: Any) -> Callable[[Array, Array], Array]:
     return pack
 
 
-def _wide(a: Array, b: Array) -> Array:
-    return a.astype(np.uint64) * b.astype(np.uint64)
+def _wide(a: Array, b: Array, c: Array | int = 0) -> Array:
+    product: Array = a.astype(np.uint64) * b.astype(np.uint64)
+    return product + np.asarray(c, np.uint64)
+
+
+def _mad(a: Array, b: Array, c: Array) -> Array:
+    return a * b + c
+
+
+def _selected(a: Array, b: Array, chosen: Array) -> Array:
+    found = np.array(b)
+    found[chosen] = a[chosen]
+    return found
+
+
+def _converted(dtype: Any) -> Callable[[Array], Array]:
+    def convert(a: Array) -> Array:
+        return a.astype(dtype)
+
+    return convert
 
 
 # By name: the types of operands and the function.
@@ -97,21 +115,21 @@ INSTRUCTIONS: dict[str, Instruction] = {
     "shl.b32": ("b32 u32", np.left_shift),
     "shr.u32": ("u32 u32", np.right_shift),
     "mul.lo.u32": ("u32 u32", np.multiply),
-    "mad.lo.u32": ("u32 u32 u32", lambda a, b, c: a * b + c),
+    "mad.lo.u32": ("u32 u32 u32", _mad),
     "mul.wide.u32": ("u32 u32", _wide),
-    "mad.wide.u32": ("u32 u32 u64", lambda a, b, c: _wide(a, b) + c),
+    "mad.wide.u32": ("u32 u32 u64", _wide),
     "add.u64": ("u64 u64", np.add),
     "shl.b64": ("b64 u64", np.left_shift),
     "shr.u64": ("u64 u64", np.right_shift),
     "shf.l.wrap.b32": ("b32 b32 u32", _shifted),
     "prmt.b32": ("b32 b32 b32", _prmt),
     "lop3.b32": ("b32 b32 b32 u32", _lop3),
-    "cvt.rn.f32.s64": ("s64", lambda a: a.astype(np.float32)),
-    "cvt.u32.u64": ("u64", lambda a: a.astype(np.uint32)),
+    "cvt.rn.f32.s64": ("s64", _converted(np.float32)),
+    "cvt.u32.u64": ("u64", _converted(np.uint32)),
     "cvt.rn.bf16x2.f32": ("f32 f32", _packed(ML.bfloat16)),
     "cvt.rn.f16x2.f32": ("f32 f32", _packed(np.float16)),
-    "selp.b32": ("b32 b32 pred", lambda a, b, p: np.where(p, a, b)),
-    "selp.f32": ("f32 f32 pred", lambda a, b, p: np.where(p, a, b)),
+    "selp.b32": ("b32 b32 pred", _selected),
+    "selp.f32": ("f32 f32 pred", _selected),
 }
 
 

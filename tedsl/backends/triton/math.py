@@ -26,9 +26,10 @@ or absolute; u is 2^-24:
     tanh                                     2^-11 of the value   1   (tanh.approx; bfloat16)
     tanh                                     2^-20, absolute      5   in a sum, a bound, an exponent
     erf                                      2^-20, absolute     14   in a sum, as in 1 + erf(x)
-    sin cos                                  2^-15 of the value  17   23 for both of one argument; 8
-                                             to 32 elements a thread; a tile with an argument beyond
-                                             12800 asks libdevice
+    sin cos                                  2^-15 of the value  17   of bfloat16 numbers, rounded at
+                                             once; 19 for both of one argument; 8 to 32 elements a
+                                             thread, which takes a way around where one of eight
+                                             arguments is beyond 12800
 
 An absolute error of 2^-20 beside a 1 shows where both nearly cancel: x * (1 + erf(x)) has it |x|
 times.
@@ -285,15 +286,16 @@ _FORMS: dict[UnaryOp, tuple[tuple[str, Allowance], ...]] = {
 }
 # What a form takes in place of the argument, made of it once for all functions that ask for it; of
 # float32 numbers, or of bfloat16 ones.
-SHARED = dict.fromkeys(("short_sin", "short_cos"), ("quarter_turns", "quarter_turns_16"))
+_TURNS = ("quarter_turns", "quarter_turns_16")
+SHARED: dict[str, tuple[str, str]] = {"short_sin": _TURNS, "short_cos": _TURNS}
 # The forms of what is rounded at once: both functions of a SHARED one, and which of them it is.
 ROUNDED = {
     (op, dtype): (f"turned_{dtype.value}", place)
     for place, op in enumerate((UnaryOp.SIN, UnaryOp.COS))
     for dtype in (DType.bfloat16, DType.float16)
 }
-# Forms that ask about all elements of a tile at once: how many a thread has for which that is worth
-# it, and the results of a branch stay in registers.
+# Forms that ask about eight elements of a thread at once, with as much code for each eight as makes
+# large tiles take long to compile: how many a thread has for which they are used.
 _OF_TILES = frozenset(SHARED)
 _EACH = range(8, 33)
 

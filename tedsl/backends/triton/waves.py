@@ -13,8 +13,8 @@ from __future__ import annotations
 
 # Of one element: x is (g + q) quarter turns of pi / 2.  The last bits of t are an integer, since
 # 3 * 2^22 is in it.  2 / pi is a sum of two float32 numbers; x times the first, less n, is rounded
-# once.  Of float32 numbers below 12800 none is so near to a multiple of pi / 2 that what is left out
-# of the sum shows: g is off by 2^-15.1 of itself at most.
+# once.  No float32 number below 12800 is so near to a multiple of pi / 2 that what is left out of
+# the sum shows: g is off by 2^-15.1 of itself at most.
 _NEAR = """
     fma.rn.f32 t, x@, 0f3F22F983, 0f4B400000;
     sub.rn.f32 n, t, 0f4B400000;
@@ -90,6 +90,7 @@ def _quarter_turns(name: str, words: int, even: str, odd: str) -> str:
         odd: the same of an odd one.
     """
     constant = name.upper()
+    registers = ",".join(["=f"] * 8 + ["=r"] * 8 + ["f" if words == 8 else "r"] * words)
     return f'''
 # Of the element number @: x is (g + q) quarter turns of pi / 2.
 {constant}_NEAR = """{_NEAR}"""
@@ -98,9 +99,8 @@ def _quarter_turns(name: str, words: int, even: str, odd: str) -> str:
 {constant} = tl.constexpr(
     "{{ .reg .b32 t, n, b, e, m, k, a0, a1, a2, a3, a4; .reg .b64 v, w; .reg .pred p, far;"
     + "".join(f".reg .b32 x{{i}}, g{{i}}, q{{i}};" for i in range(8))
-    + "".join(
-        ("{even}", "{odd}")[i % 2].format(i=i, word=16 + i * {words} // 8) for i in range(8)
-    )
+    + "".join(f"{even}" for i in range(0, 8, 2))
+    + "".join(f"{odd}" for i in range(1, 8, 2))
     + "".join({constant}_NEAR.replace("@", str(i)) for i in range(8))
     + "abs.f32 m, x0;"
     + "".join(f"abs.f32 t, x{{i}}; max.f32 m, m, t;" for i in range(1, 8))
@@ -110,17 +110,13 @@ def _quarter_turns(name: str, words: int, even: str, odd: str) -> str:
     + "".join(f"mov.b32 ${{i}}, g{{i}}; mov.b32 ${{8 + i}}, q{{i}};" for i in range(8))
     + "}}"
 )
-{constant}_REGISTERS = tl.constexpr(
-    ",".join(["=f"] * 8 + ["=r"] * 8 + ["{"f" if words == 8 else "r"}"] * {words})
-)
 
 
 @triton.jit
 def {name}(x):
     """g and q for which x is g + q quarter turns, |g| <= 1/2; q is taken modulo 4."""
-    return tl.inline_asm_elementwise(
-        {constant}, {constant}_REGISTERS, [x], (tl.float32, tl.int32), True, 8
-    )
+    kinds: tl.constexpr = "{registers}"
+    return tl.inline_asm_elementwise({constant}, kinds, [x], (tl.float32, tl.int32), True, 8)
 '''
 
 
@@ -183,9 +179,12 @@ def turned_{dtype}(turn):
 
 
 HELPERS: dict[str, str] = {
-    "quarter_turns": _quarter_turns("quarter_turns", 8, *(2 * ["mov.b32 x{i}, ${word};"])),
+    "quarter_turns": _quarter_turns("quarter_turns", 8, *(2 * ["mov.b32 x{i}, ${16 + i};"])),
     "quarter_turns_16": _quarter_turns(
-        "quarter_turns_16", 4, "shl.b32 x{i}, ${word}, 16;", "and.b32 x{i}, ${word}, 0xffff0000;"
+        "quarter_turns_16",
+        4,
+        "shl.b32 x{i}, ${16 + i // 2}, 16;",
+        "and.b32 x{i}, ${16 + i // 2}, 0xffff0000;",
     ),
     "short_sin": _wave("sin", "cosine", "sine", "q"),
     "short_cos": _wave("cos", "sine", "cosine", "(q + 1)"),
