@@ -164,8 +164,10 @@ class _Run:
         if name.startswith("setp."):
             _, relation, kind = name.split(".")
             kinds, function = f"{kind} {kind}", COMPARE[relation]
-        else:
+        elif name in INSTRUCTIONS:
             kinds, function = INSTRUCTIONS[name]
+        else:
+            raise LookupError(f"the interpreter does not know the instruction {name}")
         values = [self._value(v, k) for v, k in zip(given[1:], kinds.split(), strict=True)]
         result = np.asarray(function(*values))
         if result.dtype != bool:
