@@ -26,9 +26,9 @@ or absolute; u is 2^-24:
     tanh                                     2^-11 of the value   1   (tanh.approx; bfloat16)
     tanh                                     2^-20, absolute      5   in a sum, a bound, an exponent
     erf                                      2^-20, absolute     14   in a sum, as in 1 + erf(x)
-    sin cos                                  2^-15 of the value  17   of bfloat16 numbers, rounded at
-                                             once; 19 for both of one argument; 8 to 32 elements a
-                                             thread, which takes a way around where one of eight
+    sin cos                                  2^-15 of the value  17   of bfloat16 numbers, rounded
+                                             at once; 19 for both of one argument; 8 to 32 elements
+                                             a thread, which takes a way around where one of eight
                                              arguments is beyond 12800
 
 An absolute error of 2^-20 beside a 1 shows where both nearly cancel: x * (1 + erf(x)) has it |x|
