@@ -69,6 +69,15 @@ def lead(s: Schedule, beside: Beside, name: str, tile: int, small: bool) -> None
     beside.leaders.append(Leader(name, tile, small, {name}, needed))
 
 
+def may_lead(s: Schedule, name: str) -> bool:
+    """True where another kernel has as many elements, and an input in common: it may run in the
+    loops of `name`."""
+    view = definitions(s)
+    size = volume(view[name].axes)
+    others = [n for n in view if n != name and volume(view[n].axes) == size]
+    return any(not _inputs(view[name]).isdisjoint(_inputs(view[n])) for n in others)
+
+
 def joined(s: Schedule, name: str, beside: Beside, small: bool) -> bool:
     """Let a flat kernel join an earlier one, if that is chosen; True when it has.
 

@@ -5,7 +5,9 @@ Each rule is a function for one shape of loop nest, and each of its choices a na
 
 from __future__ import annotations
 
-from tedsl.expr.nodes import Axis
+from collections.abc import Sequence
+
+from tedsl.expr.nodes import Axis, TensorRead
 from tedsl.expr.tensor import ComputeOp
 from tedsl.expr.visit import reads
 from tedsl.schedules.analysis import (
@@ -21,7 +23,7 @@ from tedsl.schedules.analysis import (
     same_axes,
     volume,
 )
-from tedsl.schedules.beside import Beside, joined, lead
+from tedsl.schedules.beside import Beside, joined, lead, may_lead
 from tedsl.schedules.choices import flip, pick
 from tedsl.schedules.gpu_contract import contract
 from tedsl.schedules.gpu_folds import few, fold_few, reduce_columns, reduce_whole
@@ -42,6 +44,11 @@ NARROW = 16
 SMALL = 4096
 # Elements of the longest access to memory, of one byte each.
 ACCESS = 16
+# Bytes of a row of a tile that is read across, elements of it that a warp turns, and tiles for each
+# processor without which smaller ones keep more of a device busy.
+RUN = 256
+TURNED = 1024
+TILES = 8
 # Programs with a row each that keep most of a device busy.
 BUSY_ROWS = PROCESSORS // 4
 
@@ -87,6 +94,8 @@ def pointwise(s: Schedule, stage: Stage, op: ComputeOp, beside: Beside) -> None:
     last = extent_of(op.axes[-1])
     # Rows that do not start at accesses are no tile: accesses of a flat one cross their ends.
     ragged = last is not None and (last < NARROW or last % ACCESS != 0) and across is None
+    # Elements that are fetched one by one: more threads have more of them on their way.
+    single = last is not None and last % ACCESS != 0 and not in_step
     if in_step or ragged or len(op.axes) == 1:
         total = volume(op.axes)
         small = total is not None and total <= PROCESSORS * SMALL
@@ -95,17 +104,19 @@ def pointwise(s: Schedule, stage: Stage, op: ComputeOp, beside: Beside) -> None:
         flat = fused(stage, op.axes)
         most = None if total is None else max(32, pow2_at_least(total))
         tile = pick(s, f"{stage.name}.block", (256, 512, 1024, 2048, 4096), 1024, most)
-        periods = None if in_step else periods_of(s, stage, op, everything)
+        led = not in_step and may_lead(s, stage.name)
+        periods = None if in_step else periods_of(s, stage, op, everything, led)
+        single = single and periods is None
         if periods is not None:
             tile = tile_periods(stage, flat, periods, tile)
         else:
             _flat(s, stage, flat, tile, total, whole=not small)
             lead(s, beside, stage.name, tile, small)
     else:
-        tile = _pointwise_2d(s, stage, op, across)
-    # Elements that are fetched one by one: more threads have more of them on their way.
-    single = last is not None and last % ACCESS != 0 and not in_step
+        side = 64 if across is None else _side(op, everything, across)
+        tile = _pointwise_2d(s, stage, op, across, side)
     usual = 8 if single and all(plain(r) is not None for r in everything) else 4
+    usual = usual if across is None else max(usual, min(16, tile // TURNED))
     warps = (2, 4, 8) if across is None else (2, 4, 8, 16)
     stage.launch(num_warps=pick_warps(s, stage, warps, usual, tile))
 
@@ -121,20 +132,32 @@ def _flat(s: Schedule, stage: Stage, flat: Axis, tile: int, total: int | None, w
         stage.cut(outer, total // tile)  # no mask in all programs but the last
 
 
-def _pointwise_2d(s: Schedule, stage: Stage, op: ComputeOp, across: Axis | None) -> int:
-    """A tile of the last axis and of the one that crosses it; returns its elements."""
+def _side(op: ComputeOp, everything: Sequence[TensorRead], across: Axis) -> int:
+    """Elements of a side of a tile that is read across: a row of it is a row of one tensor and a
+    column of another, and memory is the faster the more neighbours are asked for at a time."""
+    sides, total = [extent_of(axis) for axis in (across, op.axes[-1])], volume(op.axes)
+    if total is None or any(n is None or n % ACCESS != 0 for n in sides):
+        return 64  # rows that start anywhere: what lies beside the tile is fetched anyhow
+    side = RUN // max(each.dtype.nbytes for each in (*op.bodies, *everything))
+    side = max(64, min(128, side))
+    return side if total >= PROCESSORS * TILES * side * side else 64
+
+
+def _pointwise_2d(s: Schedule, stage: Stage, op: ComputeOp, across: Axis | None, side: int) -> int:
+    """A tile of the last axis and of the one that crosses it, of which it has `side` elements by
+    default; returns its elements."""
     last = op.axes[-1]
     partner = across if across is not None else op.axes[-2]
     high, limit = (extent_of(axis) for axis in (partner, last))
     widest = None if limit is None else max(NARROW, pow2_at_least(limit))
-    wide = 64 if across is not None else 1024
+    wide = side if across is not None else 1024
     wide = wide if widest is None else min(wide, widest)
-    tall = 64 if across is not None else 1024 // wide
+    tall = side if across is not None else 1024 // wide
     columns = pick(s, f"{stage.name}.columns", (16, 32, 64, 128, 256, 512, 1024), wide, widest)
     most = None if high is None else pow2_at_least(high)
     # Where rows start anywhere, a tile twice as large fetches half as much that lies beside it.
     heights = (1, 2, 4, 8, 16, 32, 64) if across is None else (16, 32, 64, 128)
-    rows = pick(s, f"{stage.name}.rows", heights, min(64, tall), most)
+    rows = pick(s, f"{stage.name}.rows", heights, min(side, tall), most)
     po, pi = stage.split(partner, factor=rows)
     lo, li = stage.split(last, factor=columns)
     others = [a for a in op.axes if a is not last and a is not partner]

@@ -16,14 +16,20 @@ from dataclasses import dataclass
 
 from tedsl.expr.nodes import Axis, TensorRead
 from tedsl.expr.tensor import ComputeOp
+from tedsl.expr.visit import axes_of
 from tedsl.schedules.analysis import extent_of, plain, volume
 from tedsl.schedules.choices import pick
 from tedsl.schedules.gpu_lanes import ACCESS, in_one_access
+from tedsl.schedules.gpu_model import LINE, MEMORY
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
 
 # Elements of a period at least: its last tile is not whole.
 LONG = 1 << 14
+# Clocks for what one instruction fetches for the lanes of a warp, which are an access apart: a line
+# of the first-level cache in each.
+APART = 32 * ACCESS // LINE
+CHOICES = (1, 2, 4, 8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +43,14 @@ class Periods:
 
 
 def periods_of(
-    s: Schedule, stage: Stage, op: ComputeOp, everything: Sequence[TensorRead]
+    s: Schedule, stage: Stage, op: ComputeOp, everything: Sequence[TensorRead], led: bool
 ) -> Periods | None:
     """The periods of a flat tile; None where a program takes one, nothing is the same for every
-    row, or a row is a period."""
+    row, or a row is a period.
+
+    By default a program takes as many as it needs for its fetches to take no longer than memory
+    does; it takes one where other kernels may join it (`led`), which saves more.
+    """
     last, total = extent_of(op.axes[-1]), volume(op.axes)
     if last is None or total is None or len(op.axes) < 2:
         return None
@@ -51,8 +61,28 @@ def periods_of(
     if rows <= 1:
         return None
     length = rows * last * -(-LONG // (rows * last))
-    count = pick(s, f"{stage.name}.periods", (1, 2, 4, 8), 1, total // length)
+    usual = 1 if led else _enough(op, everything, rows)
+    count = pick(s, f"{stage.name}.periods", CHOICES, usual, total // length)
     return Periods(length, count, total) if count > 1 else None
+
+
+def _enough(op: ComputeOp, everything: Sequence[TensorRead], pieces: int) -> int:
+    """Periods from which on what is the same for all of them is fetched in the time that memory
+    takes for the rest.
+
+    Args:
+        op: what is computed.
+        everything: that is read.
+        pieces: in which what one access spans of a row is fetched.
+    """
+    last = op.axes[-1]
+    fetched = {read.tensor for read in everything if _is_of_columns(read, last)}
+    along = {read.tensor for read in everything if last in axes_of(*read.indices)}
+    moved = [*op.bodies, *along.difference(fetched)]
+    clocks = len(fetched) * pieces * APART
+    elements = 32 * ACCESS // min(each.dtype.nbytes for each in (*moved, *fetched))
+    memory = elements * sum(each.dtype.nbytes for each in moved) // MEMORY
+    return next((n for n in CHOICES if clocks <= n * memory), max(CHOICES))
 
 
 def _is_of_columns(read: TensorRead, last: Axis) -> bool:

@@ -54,3 +54,33 @@ def test_exp_of_a_product(scale: float) -> None:
     got = te.build(y, "cuda")(given).double()
     allowed = ((given.double() * factor).abs() + 2.0) * 2.0**-23
     assert ((got / want - 1.0).abs() / allowed).max().item() <= 1.0
+
+
+@pytest.mark.parametrize("dtype", ROUNDING)
+@pytest.mark.parametrize("source", ["bfloat16", "float32"])
+@pytest.mark.parametrize("factor", [1.0, 0.75], ids=["at once", "later"])
+@pytest.mark.parametrize(("function", "exact"), [(te.sin, torch.sin), (te.cos, torch.cos)])
+def test_waves_of_all_bfloat16_numbers(
+    function: Callable[[Any], Any],
+    exact: Callable[[Any], Any],
+    factor: float,
+    source: str,
+    dtype: str,
+) -> None:
+    """The far ones among them; rounded at once, and after something else."""
+
+    def body(i: Any) -> te.Expr:
+        wave = function(x[i].astype("float32"))
+        return (wave if factor == 1.0 else wave * factor).astype(dtype)
+
+    x = te.placeholder((N,), source, name="x")
+    kernel = te.build(te.compute((N,), body, name="y"), "cuda")
+    assert "quarter_turns" in kernel.source
+    bits = (torch.arange(N, dtype=torch.int64, device="cuda") << 16).to(torch.int32)
+    given = bits.view(torch.float32)
+    given = torch.where(given.isfinite(), given, torch.ones_like(given))
+    want = exact(given.double()) * factor
+    got = kernel(given.to(getattr(torch, source))).double()
+    allowed = 1.01 * ROUNDING[dtype] * want.abs() + (2.0**-133 if dtype == "bfloat16" else 2.0**-25)
+    worst = ((got - want).abs() / allowed).max().item()
+    assert worst <= 1.0, f"{worst:.3f} of what is allowed"

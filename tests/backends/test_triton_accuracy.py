@@ -209,6 +209,7 @@ def test_the_instructions_are_those_of_the_table() -> None:
     assert "div.full" not in ptx(stored(te.sigmoid, B))
 
 
+NEAR = 12800.0
 WAVES = [(te.sin, np.sin, "short_sin"), (te.cos, np.cos, "short_cos")]
 
 
@@ -234,14 +235,15 @@ def waves(function: Function, dtype: str, x: np.ndarray[Any, Any]) -> np.ndarray
 def test_waves_of_16_bits(function: Function, exact: Function, form: str, dtype: str) -> None:
     """Relative to the value, zeros and signed zeros included: of float32 numbers near all zeros up
     to where the form ends, of small ones, and of all bfloat16 numbers, whose tiles are mixed."""
-    assert f"{form}(turn)" in source(stored(function, dtype))
+    text = source(stored(function, dtype))
+    assert f"turned_{dtype}(turn)" in text and form not in text
     every = (np.arange(1 << 16, dtype=np.uint32) << 16).view(np.float32)
     every = every[np.isfinite(every)]
     for x in (
         near_zeros(2, 1, 8149),
         numbers(-12799.0, 12799.0),
         numbers(-0.01, 0.01),
-        every[np.abs(every) < 12800.0],
+        every[np.abs(every) < NEAR],
         every,
     ):
         want, got = exact(x.astype(np.float64)), waves(function, dtype, x)
@@ -251,12 +253,24 @@ def test_waves_of_16_bits(function: Function, exact: Function, form: str, dtype:
     assert np.array_equal(np.signbit(waves(te.sin, dtype, zeros)), [False, True])
 
 
+def far_numbers() -> np.ndarray[Any, Any]:
+    """Of each exponent from the last near ones on: the first and the last float32 numbers, some
+    between, and the one nearest to a multiple of pi / 2."""
+    exponents = np.arange(127 + 13, 255, dtype=np.uint32)[:, None] << 23
+    rng = np.random.default_rng(7)
+    inside = rng.integers(0, 1 << 23, (len(exponents), 64), dtype=np.uint32)
+    inside[:, :4] = (0, 1, (1 << 23) - 2, (1 << 23) - 1)
+    found = (exponents | inside).view(np.float32).ravel()
+    nearest = np.array([16367173.0 * 2.0**72], np.float32)
+    return np.concatenate([found, -found, nearest, -nearest])
+
+
 @pytest.mark.parametrize(("function", "exact", "form"), WAVES)
+@pytest.mark.parametrize("x", [near_zeros(3, 1, 8149), far_numbers()], ids=["near", "far"])
 def test_the_short_form_of_waves_is_as_accurate_as_stated(
-    function: Function, exact: Function, form: str
+    function: Function, exact: Function, form: str, x: np.ndarray[Any, Any]
 ) -> None:
     """2^-15 of the value: float16 does not hide a small difference from what it should be."""
-    x = near_zeros(3, 1, 8149)
     n = len(x)
     given, wanted = (te.placeholder((n,), F, name=name) for name in "xw")
     y = te.compute((n,), lambda i: (function(given[i]) / wanted[i] - 1.0).astype(H), name="y")
@@ -264,6 +278,30 @@ def test_the_short_form_of_waves_is_as_accurate_as_stated(
     want = exact(x.astype(np.float64)).astype(np.float32)
     error = np.asarray(te.build(y, "triton-interpret")(x, want)).astype(np.float64)
     assert np.all(np.abs(error) <= 2.0**-15)
+
+
+@pytest.mark.parametrize(("function", "exact", "form"), WAVES)
+@pytest.mark.parametrize("cast", [True, False], ids=["cast", "own"])
+def test_waves_of_all_bfloat16_numbers(
+    function: Function, exact: Function, form: str, cast: bool
+) -> None:
+    """Those that are not cast first, too; where results are rounded at once, and where not."""
+    every = (np.arange(1 << 16, dtype=np.uint32) << 16).view(np.float32)
+    every = every[np.isfinite(every)]
+    n = len(every)
+    x = te.placeholder((n,), B, name="x")
+    rounded = te.compute(
+        (n,), lambda i: function(x[i].astype(F) if cast else x[i]).astype(B), name="y"
+    )
+    text = source(rounded)
+    assert "quarter_turns_16(x_tile)" in text and "turned_bfloat16(turn)" in text
+    scaled = te.compute((n,), lambda i: (function(x[i].astype(F)) * 0.75).astype(B), name="y")
+    assert "quarter_turns_16(x_tile)" in source(scaled) and f"{form}(turn)" in source(scaled)
+    want = exact(every.astype(np.float64))
+    for y, factor in ((rounded, 1.0), (scaled, 0.75)):
+        kernel = te.build(y, "triton-interpret")
+        got = np.asarray(kernel(every.astype(numpy_dtype(te.DType.bfloat16)))).astype(np.float64)
+        assert np.all(np.abs(got - want * factor) <= 1.01 * share(B) * np.abs(want) + 2.0**-133)
 
 
 def test_waves_of_one_argument_are_turned_back_once() -> None:
@@ -276,11 +314,13 @@ def test_waves_of_one_argument_are_turned_back_once() -> None:
     both = te.compute(
         (N,), lambda i: (te.sin(wide(x, i)).astype(B), te.cos(wide(x, i)).astype(B)), name="both"
     )
-    text = source(list(both))
-    assert text.count("quarter_turns(") == 2  # where it is made, and where it is called
-    assert "short_sin(turn)" in text and "short_cos(turn)" in text
+    text = source(list(both)).partition("def both(")[2]
+    assert text.count("quarter_turns_16(") == text.count("turned_bfloat16(") == 1
+    assert "waves[0])" in text and "waves[1])" in text
     two = te.compute((N,), lambda i: (te.sin(wide(x, i)) * te.cos(wide(y, i))).astype(B), name="t")
-    assert source(two).count("quarter_turns(") == 3
+    text = source(two).partition("def t_kernel(")[2]
+    assert text.count("quarter_turns_16(") == 2
+    assert "short_sin(turn)" in text and "short_cos(turn_1)" in text
 
 
 @pytest.mark.parametrize(("function", "exact", "form"), WAVES)
@@ -295,12 +335,12 @@ def test_waves_of_what_is_no_number(function: Function, exact: Function, form: s
 def test_waves_of_32_bits_and_of_few_numbers_are_the_library_s(
     function: Function, exact: Function, form: str
 ) -> None:
-    assert form not in source(stored(function, F))
+    assert "turn" not in source(stored(function, F))
     few = te.compute((64,), lambda i: function(i.astype(F)).astype(B), name="y")
-    assert form not in source(few)
+    assert "turn" not in source(few)
     x, k = te.placeholder((1,), F, name="x"), te.placeholder((N,), B, name="k")
     y = te.compute((N,), lambda i: (k[i].astype(F) * function(x[0])).astype(B), name="y")
-    assert form not in source(y)
+    assert "turn" not in source(y)
 
 
 @pytest.mark.ptxas
@@ -332,15 +372,15 @@ def test_waves_in_loops_and_products_compile(
     s[total].pipeline(outer, num_stages=3)
     target = Target.parse(f"cuda:{arch}")
     program = emit(lower(s.plan, target), target)
-    assert form in program.source
+    assert "turned_bfloat16(turn)" in program.source
     assert all("mma" in info.ptx for info in compile_offline(program, arch))
 
 
 @pytest.mark.parametrize(("function", "exact", "form"), WAVES)
-def test_waves_of_large_tiles_take_no_branch(
+def test_waves_of_large_tiles_are_the_library_s(
     function: Function, exact: Function, form: str
 ) -> None:
-    """Its results would all be held in registers at once."""
+    """Each eight elements would have the way of far arguments written out once more."""
     x = te.placeholder((64, 16384), B, name="x")
     y = te.compute((64, 16384), lambda i, j: function(x[i, j].astype(F)).astype(B), name="y")
     s = te.create_schedule(y)
@@ -348,6 +388,6 @@ def test_waves_of_large_tiles_take_no_branch(
     s[y].bind(i, "blockIdx.x")
     s[y].vectorize(j)
     target = Target.parse("cuda:sm_90")
-    assert form not in emit(lower(s.plan, target), target).source
+    assert "turn" not in emit(lower(s.plan, target), target).source
     s[y].launch(num_warps=16)
-    assert f"{form}(turn)" in emit(lower(s.plan, target), target).source
+    assert "turned_bfloat16(turn)" in emit(lower(s.plan, target), target).source

@@ -126,3 +126,54 @@ def test_tiles_of_what_is_read_across_may_be_large() -> None:
     kernel = te.build(schedule_for(output, "cuda:sm_90", decisions), "cuda:sm_90")
     (info,) = kernel.resources.values()
     assert info.num_warps == 16 and info.stack == 0
+
+
+def affine(dtype: str, vectors: int, columns: int = 8193) -> Tensor:
+    """Rows with `vectors` that are the same for each of them added."""
+    x = c.p(8191, columns, dtype=dtype)
+    rest = [c.p(columns, dtype=dtype, name=f"v{n}") for n in range(vectors)]
+    return te.compute((8191, columns), lambda i, j: sum((v[j] for v in rest), x[i, j]), name="y")
+
+
+def defaults(output: Tensor | list[Tensor]) -> dict[str, object]:
+    return {k.name: k.chosen for k in schedule_for(output, "cuda:sm_90").knobs}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "vectors", "periods"), [(B, 1, 1), (B, 2, 2), (B, 6, 4), ("float32", 2, 1)]
+)
+def test_a_program_takes_the_periods_that_its_fetches_need(
+    dtype: str, vectors: int, periods: int
+) -> None:
+    """More vectors take more fetches; those of longer elements come to the same bytes in fewer."""
+    assert defaults(affine(dtype, vectors))["y.periods"] == periods
+    assert defaults(affine(dtype, vectors))["y.warps"] == (8 if periods == 1 else 4)
+
+
+def test_what_another_kernel_may_join_takes_one_period() -> None:
+    x, v = c.p(8191, 8193, dtype=B), [c.p(8193, dtype=B, name=name) for name in "vw"]
+    both = [
+        te.compute((8191, 8193), lambda i, j: x[i, j] + v[0][j] + v[1][j], name="y"),
+        te.compute((8191, 8193), lambda i, j: x[i, j] * v[0][j] - v[1][j], name="z"),
+    ]
+    found = defaults(both)
+    assert (found["y.periods"], found["z.beside"]) == (1, "loops")
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "dtype", "side", "warps"),
+    [
+        (8192, 8192, B, 128, 16),
+        (8192, 8192, "float32", 64, 4),  # as many bytes
+        (8192, 8192, "int8", 128, 16),
+        (8191, 8193, B, 64, 8),  # rows start anywhere
+        (1024, 1024, B, 64, 4),  # fewer programs than keep a device busy
+    ],
+)
+def test_tiles_of_what_is_read_across(
+    rows: int, columns: int, dtype: str, side: int, warps: int
+) -> None:
+    x, y = c.p(rows, columns, dtype=dtype), c.p(columns, rows, dtype=dtype, name="y")
+    z = te.compute((rows, columns), lambda i, j: x[i, j] + y[j, i], name="z")
+    found = defaults(z)
+    assert (found["z.rows"], found["z.columns"], found["z.warps"]) == (side, side, warps)

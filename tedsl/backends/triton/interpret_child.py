@@ -20,6 +20,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -217,17 +218,40 @@ def _numpy_libdevice(module: Any, tl: Any, libdevice: Any) -> None:
     libdevice.popc = elementwise(_popcount, tl.int32)
 
 
-ASSEMBLY = {"tanh.approx.f32 $0, $1;": np.tanh}
-"""What the instructions that generated source writes out compute, but for their accuracy."""
-
-
 def _assembly(module: Any, tl: Any) -> Callable[..., Any]:
-    def inline_asm_elementwise(text: str, _constraints: str, args: list[Any], *_: Any) -> Any:
-        (operand,) = (module.interpreter_semantic.to_tensor(arg) for arg in args)
-        data = ASSEMBLY[text](operand.handle.data).astype(operand.handle.data.dtype)
-        return tl.tensor(module.TensorHandle(data, operand.handle.dtype), operand.type)
+    elementwise = _beside("interpret_ptx").elementwise
+
+    def plain(value: Any) -> Any:
+        return getattr(value, "value", value)
+
+    def inline_asm_elementwise(
+        asm: Any, constraints: str, args: Any, dtype: Any, is_pure: bool, pack: Any
+    ) -> Any:
+        del constraints, is_pure
+        operands = [module.interpreter_semantic.to_tensor(arg) for arg in args]
+        several = hasattr(dtype, "__len__")  # types are given as one or as a tuple
+        kinds: list[Any] = [plain(kind) for kind in (dtype if several else (dtype,))]
+        results = [module._get_np_dtype(kind) for kind in kinds]
+        found = elementwise(plain(asm), [t.handle.data for t in operands], results, plain(pack))
+        parts: list[Any] = []
+        for data, kind in zip(found, kinds, strict=True):
+            block = operands[0].type
+            wide = tl.block_type(kind, list(data.shape)) if block.is_block() else kind
+            parts.append(tl.tensor(module.TensorHandle(data, kind), wide))
+        return tuple(parts) if several else parts[0]
 
     return inline_asm_elementwise
+
+
+def _beside(name: str) -> Any:
+    """A module of this folder, which is not where modules are looked for."""
+    path = Path(__file__).with_name(f"{name}.py")
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(str(path))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def _popcount(data: Any) -> Any:

@@ -26,9 +26,10 @@ or absolute; u is 2^-24:
     tanh                                     2^-11 of the value   1   (tanh.approx; bfloat16)
     tanh                                     2^-20, absolute      5   in a sum, a bound, an exponent
     erf                                      2^-20, absolute     14   in a sum, as in 1 + erf(x)
-    sin cos                                  2^-15 of the value  17   23 for both of one argument; 8
-                                             to 32 elements a thread; a tile with an argument beyond
-                                             12800 asks libdevice
+    sin cos                                  2^-15 of the value  17   of bfloat16 numbers, rounded
+                                             at once; 19 for both of one argument; 8 to 32 elements
+                                             a thread, which takes a way around where one of eight
+                                             arguments is beyond 12800
 
 An absolute error of 2^-20 beside a 1 shows where both nearly cancel: x * (1 + erf(x)) has it |x|
 times.
@@ -43,6 +44,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tedsl.backends.triton import waves
 from tedsl.backends.triton.accuracy import Allowance
 from tedsl.dtypes import DType, Kind
 from tedsl.errors import BackendError
@@ -109,23 +111,6 @@ _INFIX: dict[BinaryOp, tuple[str, int]] = {
     BinaryOp.SHL: ("<<", SHIFT),
     BinaryOp.SHR: (">>", SHIFT),
 }
-
-
-def _wave(name: str, odd: str, even: str, quarter: str) -> str:
-    """The text of `short_sin` or `short_cos`: of polynomials of r the one for odd or for even
-    quarter turns, negated where the second bit of `quarter` is set."""
-    return f'''
-@triton.jit
-def short_{name}(turn):
-    """{name} with a relative error of 2^-15, by `quarter_turns`."""
-    r, q = turn
-    s = r * r
-    sine = ((s * 0.008163067512214184 - 0.16663381457328796) * s + 1.0) * r
-    cosine = (s * 0.04045690596103668 - 0.4997599422931671) * s + 1.0
-    y = tl.where((q & 1) != 0, {odd}, {even})
-    turned = ({quarter} << 30) & -2147483648
-    return (y.to(tl.int32, bitcast=True) ^ turned).to(tl.float32, bitcast=True)
-'''
 
 
 HELPERS: dict[str, str] = {
@@ -222,30 +207,7 @@ def bounded_erf(x):
     far = 1.0 - p * t * tl.exp2(size * size * -1.4426950408889634)
     return tl.where(x < 0.0, -far, far)
 ''',
-    # pi / 2 is taken off in four pieces (Cody and Waite): the first three have 11 bits, so that
-    # their products with up to 2^13 quarter turns are exact, fused or not; of float32 numbers below
-    # 12800 none is so near to a multiple of pi / 2 that the fourth, with 24 bits, leaves an error
-    # that shows.  Adding 3 * 2^22 rounds to an integer, which is in the last bits then.
-    "quarter_turns": '''
-@triton.jit
-def quarter_turns(x):
-    """r and q for which x is r more than a multiple of 2 pi and q quarter turns, |r| <= pi / 4."""
-    if tl.max(tl.abs(x)) > 12800.0:  # and infinity; NaN goes through either branch
-        s = tl.sin(x)
-        c = tl.cos(x)
-        odd = tl.abs(s) > tl.abs(c)
-        r = libdevice.atan(tl.where(odd, -c, s) / tl.where(odd, s, c))
-        q = tl.where(odd, tl.where(s > 0.0, 1, 3), tl.where(c > 0.0, 0, 2))
-    else:
-        t = x * 0.6366197723675814 + 12582912.0
-        n = t - 12582912.0
-        r = x - n * 1.5703125 - n * 0.0004837512969970703 - n * 7.549533620476723e-08
-        r = r - n * 2.5633440682570895e-12
-        q = t.to(tl.int32, bitcast=True)
-    return r, q
-''',
-    "short_sin": _wave("sin", "cosine", "sine", "q"),
-    "short_cos": _wave("cos", "sine", "cosine", "(q + 1)"),
+    **waves.HELPERS,
     "product": '''
 @triton.jit
 def product(a, b):
@@ -322,10 +284,18 @@ _FORMS: dict[UnaryOp, tuple[tuple[str, Allowance], ...]] = {
     UnaryOp.SIN: (("short_sin", Allowance(2.0**-15, 2.0**-15, 2.0**-15)),),
     UnaryOp.COS: (("short_cos", Allowance(2.0**-15, 2.0**-15, 2.0**-15)),),
 }
-# What a form takes in place of the argument: made of it once for all functions that ask for it.
-SHARED = {"short_sin": "quarter_turns", "short_cos": "quarter_turns"}
-# Forms that ask about all elements of a tile at once: how many a thread has for which that is worth
-# it, and the results of a branch stay in registers.
+# What a form takes in place of the argument, made of it once for all functions that ask for it; of
+# float32 numbers, or of bfloat16 ones.
+_TURNS = ("quarter_turns", "quarter_turns_16")
+SHARED: dict[str, tuple[str, str]] = {"short_sin": _TURNS, "short_cos": _TURNS}
+# The forms of what is rounded at once: both functions of a SHARED one, and which of them it is.
+ROUNDED = {
+    (op, dtype): (f"turned_{dtype.value}", place)
+    for place, op in enumerate((UnaryOp.SIN, UnaryOp.COS))
+    for dtype in (DType.bfloat16, DType.float16)
+}
+# Forms that ask about eight elements of a thread at once, with as much code for each eight as makes
+# large tiles take long to compile: how many a thread has for which they are used.
 _OF_TILES = frozenset(SHARED)
 _EACH = range(8, 33)
 

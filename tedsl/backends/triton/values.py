@@ -393,6 +393,9 @@ class Printer:
         return self.expand(left, info.dims), self.expand(right, info.dims)
 
     def _cast(self, expr: Cast, info: Info) -> Value:
+        rounded = self._rounded_wave(expr.a, expr.dtype)
+        if rounded is not None:
+            return rounded
         value = self.value(expr.a, depth=info.depth)
         if isinstance(expr.a, Const):
             return self._build(Const(_convert(expr.a, expr.dtype), expr.dtype), info)
@@ -411,24 +414,55 @@ class Printer:
             power = powers.in_base_2(expr, self.writer.accuracy, self._dims)
             if power is not None:
                 return self._unary(power, info)
+        rounded = self._rounded_wave(expr, expr.dtype)
+        if rounded is not None:
+            return rounded
         value = self.typed(self._operand(expr.a, info))
         if expr.op in math.TWICE and value.text.level != math.ATOM:
             depth = self.info(expr.a).depth
             name = self.writer.define(value.text.text, depth, None, "t")
             value = Value(Text(name), value.dims, value.dtype)
-        allowed = self.writer.accuracy.of(expr)
-        each = prod(self.shape(value.dims)) // self.writer.threads
-        form = math.cheaper(expr.op, value.dtype, allowed, each)
+        form = self._form(expr, value)
         if form is not None:
             given = value.text.text
             if form in math.SHARED:
-                given = self._made_once(math.SHARED[form], expr.a, given)
+                given = self._shared(form, expr, value)
             text = Text(f"{self.writer.helper(form, math.HELPERS[form])}({given})")
         else:
             text = math.unary(expr.op, value.text, value.dtype)
         return self._rounded(text, value.dims, expr.dtype)
 
-    def _made_once(self, helper: str, of: Expr, text: str) -> str:
+    def _form(self, expr: Unary, of: Value) -> str | None:
+        """The helper that computes a function of `of` as accurately as is needed, if there is one
+        that costs less."""
+        each = prod(self.shape(of.dims)) // self.writer.threads
+        return math.cheaper(expr.op, of.dtype, self.writer.accuracy.of(expr), each)
+
+    def _rounded_wave(self, wave: Expr, dtype: DType) -> Value | None:
+        """A function that is computed together with another, both rounded to `dtype`; None where
+        it has no such form."""
+        if not isinstance(wave, Unary) or (wave.op, dtype) not in math.ROUNDED:
+            return None
+        value = self.typed(self._operand(wave.a, self.info(wave)))
+        form = self._form(wave, value)
+        if form not in math.SHARED:
+            return None
+        both, place = math.ROUNDED[wave.op, dtype]
+        turn = self._shared(form, wave, value)
+        text = f"{self._made_once(both, wave.a, turn, 'waves')}[{place}]"
+        return Value(Text(text), value.dims, dtype)
+
+    def _shared(self, form: str, wave: Unary, value: Value) -> str:
+        """The name of what a form takes in place of the argument `value`, or of the bfloat16
+        numbers that it is a cast of."""
+        helper, short = math.SHARED[form]
+        source = wave.a.a if isinstance(wave.a, Cast) else wave.a
+        plain = self.typed(self.value(source)) if source.dtype is DType.bfloat16 else value
+        if plain.dtype is DType.bfloat16:
+            return self._made_once(short, wave.a, plain.text.text, "turn")
+        return self._made_once(helper, wave.a, value.text.text, "turn")
+
+    def _made_once(self, helper: str, of: Expr, text: str, wish: str) -> str:
         """The name of what a helper makes of a value, which several functions take."""
         info = self.info(of)
         number = self.writer.number((helper, info.number))
@@ -436,7 +470,7 @@ class Printer:
         if known is not None:
             return known
         call = f"{self.writer.helper(helper, math.HELPERS[helper])}({text})"
-        return self.writer.define(call, self.writer.home(info.depth), number, "turn")
+        return self.writer.define(call, self.writer.home(info.depth), number, wish)
 
     def apply(self, op: BinaryOp, a: Value, b: Value) -> Value:
         """`a op b` of two blocks, rounded to their element type."""
