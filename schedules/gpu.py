@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tedsl.expr.nodes import Axis, TensorRead
-from tedsl.expr.tensor import ComputeOp
-from tedsl.expr.visit import reads
+from tedsl.expr.printer import print_expr
+from tedsl.expr.tensor import ComputeOp, Tensor
+from tedsl.expr.visit import axes_of, reads
 from tedsl.schedules.analysis import (
     Group,
     crossed_row,
@@ -44,11 +45,17 @@ NARROW = 16
 SMALL = 4096
 # Elements of the longest access to memory, of one byte each.
 ACCESS = 16
+# Elements of a tile that a warp takes.
+TAKEN = 512
 # Bytes of a row of a tile that is read across, elements of it that a warp turns, and tiles for each
 # processor without which smaller ones keep more of a device busy.
 RUN = 256
 TURNED = 1024
 TILES = 8
+# Neighbours in the next row that are read of one tensor, from which on a tile has several rows; and
+# how many of how many elements, so that most of the neighbours are its own.
+NEIGHBOURS = 3
+STENCIL = (8, 512)
 # Programs with a row each that keep most of a device busy.
 BUSY_ROWS = PROCESSORS // 4
 
@@ -96,6 +103,7 @@ def pointwise(s: Schedule, stage: Stage, op: ComputeOp, beside: Beside) -> None:
     ragged = last is not None and (last < NARROW or last % ACCESS != 0) and across is None
     # Elements that are fetched one by one: more threads have more of them on their way.
     single = last is not None and last % ACCESS != 0 and not in_step
+    more = 1
     if in_step or ragged or len(op.axes) == 1:
         total = volume(op.axes)
         small = total is not None and total <= PROCESSORS * SMALL
@@ -114,9 +122,10 @@ def pointwise(s: Schedule, stage: Stage, op: ComputeOp, beside: Beside) -> None:
             lead(s, beside, stage.name, tile, small)
     else:
         side = 64 if across is None else _side(op, everything, across)
-        tile = _pointwise_2d(s, stage, op, across, side)
+        tile = _pointwise_2d(s, stage, op, everything, across, side)
+        more = min(8, tile // TAKEN) if across is None else min(16, tile // TURNED)
     usual = 8 if single and all(plain(r) is not None for r in everything) else 4
-    usual = usual if across is None else max(usual, min(16, tile // TURNED))
+    usual = max(usual, more)
     warps = (2, 4, 8) if across is None else (2, 4, 8, 16)
     stage.launch(num_warps=pick_warps(s, stage, warps, usual, tile))
 
@@ -143,16 +152,43 @@ def _side(op: ComputeOp, everything: Sequence[TensorRead], across: Axis) -> int:
     return side if total >= PROCESSORS * TILES * side * side else 64
 
 
-def _pointwise_2d(s: Schedule, stage: Stage, op: ComputeOp, across: Axis | None, side: int) -> int:
+def _neighbours(everything: Sequence[TensorRead], axis: Axis) -> int:
+    """At how many places along an axis the most of one tensor are read."""
+    places: dict[Tensor, set[str]] = {}
+    for read in everything:
+        along = [print_expr(index) for index in read.indices if axis in axes_of(index)]
+        if len(along) == 1:
+            places.setdefault(read.tensor, set()).add(along[0])
+    return max(map(len, places.values()), default=0)
+
+
+def _pointwise_2d(
+    s: Schedule,
+    stage: Stage,
+    op: ComputeOp,
+    everything: Sequence[TensorRead],
+    across: Axis | None,
+    side: int,
+) -> int:
     """A tile of the last axis and of the one that crosses it, of which it has `side` elements by
-    default; returns its elements."""
+    default; returns its elements.
+
+    Args:
+        s: the schedule.
+        stage: of the loops.
+        op: what it computes.
+        everything: that is read.
+        across: the axis that crosses the last one in what is read, if any.
+        side: of a tile that is read across.
+    """
     last = op.axes[-1]
     partner = across if across is not None else op.axes[-2]
     high, limit = (extent_of(axis) for axis in (partner, last))
     widest = None if limit is None else max(NARROW, pow2_at_least(limit))
-    wide = side if across is not None else 1024
+    stencil = across is None and _neighbours(everything, partner) >= NEIGHBOURS
+    wide = side if across is not None else STENCIL[1] if stencil else 1024
     wide = wide if widest is None else min(wide, widest)
-    tall = side if across is not None else 1024 // wide
+    tall = side if across is not None else STENCIL[0] if stencil else 1024 // wide
     columns = pick(s, f"{stage.name}.columns", (16, 32, 64, 128, 256, 512, 1024), wide, widest)
     most = None if high is None else pow2_at_least(high)
     # Where rows start anywhere, a tile twice as large fetches half as much that lies beside it.
