@@ -48,7 +48,7 @@ def finish_last(
     if found.mark(number).kind is not LoopKind.PROGRAM or number not in frozenset(found.leaf_axes):
         return False
     own = [axes[axis] for axis in definitions(s)[inner[-1]].axes]
-    place, tile = _tiles_like(root, found, dict(zip(rest, own, strict=True)))
+    place, tile = tiles_like(root, found, dict(zip(rest, own, strict=True)))
     depth = AT_ONCE // max(tile, 1)
     for name in reversed(inner):
         stage = s[name]
@@ -62,7 +62,7 @@ def finish_last(
     return True
 
 
-def _tiles_like(stage: Stage, like: StagePlan, axes: Mapping[Axis, Axis]) -> tuple[Axis, int]:
+def tiles_like(stage: Stage, like: StagePlan, axes: Mapping[Axis, Axis]) -> tuple[Axis, int]:
     """Give `stage` the loops and marks of another, whose axes stand for its own as `axes` say.
 
     Returns:
