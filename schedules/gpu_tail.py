@@ -20,7 +20,7 @@ from tedsl.expr.tensor import ComputeOp
 from tedsl.expr.visit import axes_of, reads
 from tedsl.schedules.analysis import Group, among, first, reduce_axes
 from tedsl.schedules.choices import knobs_of, pick
-from tedsl.schedules.gpu_last import finish_last, tiles_like
+from tedsl.schedules.gpu_last import AT_ONCE, finish_last, tiles_like
 from tedsl.schedules.gpu_model import clocks, tails, with_tail
 from tedsl.schedules.gpu_shared import turn
 from tedsl.schedules.gpu_steps import Loops, Work, contract_inner
@@ -197,7 +197,7 @@ def fold_tail(s: Schedule, tail: Tail, like: Loops) -> Stage:
     for numbers, engine in zip(like.together, like.engine, strict=True):
         ours, bk = [owns[n] for n in numbers], tail.others.tile[2]
         contract_inner(s, ours, lead, place, bk, like.stages, older=False, engine=engine)
-    finish_last(s, s[tail.root], tail.folds, lead, tail.axes)
+    finish_last(s, s[tail.root], tail.folds, lead, tail.axes, most=AT_ONCE)
     return lead
 
 

@@ -26,6 +26,7 @@ from tedsl.expr.nodes import (
     Var,
 )
 from tedsl.expr.visit import variables, walk
+from tedsl.ir.counted import comes_short
 from tedsl.ir.nodes import (
     ATOMIC_OPERATORS,
     Accumulate,
@@ -49,7 +50,6 @@ from tedsl.ir.nodes import (
     TensorCall,
     TileAxis,
 )
-from tedsl.ir.counted import comes_short
 from tedsl.ir.printer import print_expr, print_stmt
 from tedsl.ir.visit import closed, own_exprs, tile_axes, walk_stmts
 
