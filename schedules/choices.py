@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tedsl.scheduling.graph import whole_of
 from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.stage import Stage
 
 
 def pick(
@@ -21,6 +23,12 @@ def pick(
     if len(kept) == 1:
         return default
     return s.knob(name, kept, default)
+
+
+def knobs_of(s: Schedule, stage: Stage) -> str:
+    """What names of a kernel's knobs begin with: its root, or what that is a piece of."""
+    whole = whole_of(s.plan, stage.name)
+    return stage.name if whole is None else whole.name
 
 
 def flip(s: Schedule, name: str, default: bool) -> bool:

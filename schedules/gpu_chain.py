@@ -40,16 +40,11 @@ from tedsl.schedules.chains import (
     take_chains,
 )
 from tedsl.schedules.choices import flip, pick
-from tedsl.schedules.gpu_contract import (
-    LEAST,
-    longest,
-    movable,
-    product_of,
-    stored_by_engine,
-)
+from tedsl.schedules.gpu_contract import longest, product_of, stored_by_engine
 from tedsl.schedules.gpu_grid import grid_of, many_tiles, programs_stay
 from tedsl.schedules.gpu_model import best_tile
 from tedsl.schedules.gpu_order import ordered, together, walked
+from tedsl.schedules.gpu_steps import LEAST, movable
 from tedsl.schedules.gpu_tiles import PROCESSORS, SHARED, bind_all, pick_warps
 from tedsl.scheduling.plan import AttachKind
 from tedsl.scheduling.schedule import Schedule

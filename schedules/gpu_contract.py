@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tedsl.expr.nodes import Axis, Binary, BinaryOp, Const, TensorRead
+from tedsl.expr.nodes import Axis
 from tedsl.expr.tensor import ComputeOp, Tensor
 from tedsl.expr.visit import axes_of, reads
 from tedsl.schedules.analysis import (
@@ -19,30 +19,26 @@ from tedsl.schedules.analysis import (
     extent_of,
     first,
     is_reduction,
-    plain,
     pow2_at_least,
-    reduce_axes,
     size_of,
     volume,
 )
-from tedsl.schedules.choices import flip, pick
+from tedsl.schedules.choices import flip, knobs_of, pick
 from tedsl.schedules.gpu_aligned import align_operands, rows_aligned
 from tedsl.schedules.gpu_grid import Programs, Tiling, blocks, many_tiles, programs_of, shallow_tile
 from tedsl.schedules.gpu_joined import Sides, join, joined_axes, own_programs
-from tedsl.schedules.gpu_kept import of_rows
 from tedsl.schedules.gpu_model import LINE, STEP, TWO_FIT, Product, best_tile, depth
 from tedsl.schedules.gpu_model import ahead as fetched_ahead
 from tedsl.schedules.gpu_operands import across, ragged
 from tedsl.schedules.gpu_shared import loops_of, turn
+from tedsl.schedules.gpu_steps import LEAST, Loops, Work, contract_inner, thin
+from tedsl.schedules.gpu_tail import divide_tail, fold_tail
 from tedsl.schedules.gpu_tiles import PROCESSORS, SHARED, pick_warps
 from tedsl.schedules.loops import fused
-from tedsl.scheduling.plan import AttachKind
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
 from tedsl.target import Target
 
-# The smallest extent that the matrix units multiply.
-LEAST = 16
 # Products that a program without matrix units holds at once.
 THIN_TILE = 8192
 
@@ -75,37 +71,63 @@ def contract(s: Schedule, group: Group, target: Target) -> None:
     product = None if joined or older else _product(stage, extents, shape, len(inner))
     vectors, keeps = _beside(view, kernel), may_stay and not tiled and not group.apart
     given = shallow_tile(product, vectors) if keeps else None
-    bm, bn, bk = _tile_sizes(s, stage, extents, shape, half, product, bool(joined), given)
-    ro, ri = stage.split(fused(stage, rows), factor=bm)
-    co, ci = stage.split(fused(stage, columns), factor=bn)
+    tile = _tile_sizes(s, stage, extents, shape, half, product, bool(joined), given)
+    sides = rows, columns, joined
+    work = Work(shape, *sides, product, tile, staged, tiled, may_stay, older, vectors)
+    tail = None if group.in_parts else divide_tail(s, group, inner, work)
+    if tail is None:
+        made = _make_loops(s, group, work)
+    else:
+        made = _make_loops(s, group, tail.others)
+        stage = fold_tail(s, tail, made)
+        s[group.root].compute_with(stage)
+    stage.launch(num_warps=made.warps, num_stages=made.stages)
+
+
+def _make_loops(s: Schedule, group: Group, work: Work) -> Loops:
+    """The loops of a kernel; returns what was chosen for them."""
+    view = definitions(s)
+    stage, root, mapping = s[group.root], view[group.root], group.axes[group.inner[0]]
+    inner = [name for name in group.inner if is_reduction(view[name])]
+    joined, product, (bm, bn, bk) = work.joined, work.product, work.tile
+    others = [a for a in root.axes if not among(a, (*work.rows, *work.columns))]
+    m, n, k = (volume(axes) for axes in (work.rows, work.columns, work.shape.folded))
+    ro, ri = stage.split(fused(stage, work.rows), factor=bm)
+    co, ci = stage.split(fused(stage, work.columns), factor=bn)
     turns = blocks(k, bk)
-    whole = product is not None and turns == 1 and not tiled
+    whole = product is not None and turns == 1 and not work.tiled
     if joined:
         made = Programs(own_programs(stage, others, co, ro, (ri, ci)))
     else:
         stage.reorder(*others, ro, co, ri, ci)
         tiling = Tiling(product, others, (m, ro, bm), (n, co, bn), bk, whole)
         apart = root.axes[0] if group.apart else None
-        made = programs_of(s, stage, tiling, apart, may_stay, vectors, len(inner))
+        made = programs_of(s, stage, tiling, apart, work.may_stay, work.vectors, len(inner))
     place, stays = made.place, made.stays
     stage.vectorize(ri)
     stage.vectorize(ci)
-    stages = _steps_ahead(s, stage, product, shape, (bm, bn, bk), turns, (bool(joined), stays > 0))
-    if staged is not None:
-        s[staged].compute_at(stage, place)
+    how = bool(joined), stays > 0
+    stages = _steps_ahead(s, stage, product, work.shape, work.tile, turns, how)
+    if work.staged is not None:
+        s[work.staged].compute_at(stage, place)
     join(s[inner[0]], mapping, joined)
     # Masks of lanes that cross rows, and elements of ragged rows, are in registers beside results.
-    spread = older or _ragged(s, inner) or _by_itself(product, (bm, bn), whole, stays)
-    most = TWO_FIT // (4 if joined and older else 1 + spread)
-    turned = not joined and not older and _turned(s, stage, view, inner, (bm, bn))
+    spread = work.older or _ragged(s, inner) or _by_itself(product, (bm, bn), whole, stays)
+    most = TWO_FIT // (4 if joined and work.older else 1 + spread)
+    turned = not joined and not work.older and _turned(s, stage, view, inner, (bm, bn))
     for name in inner if turned else ():
-        turn(s[name], group.axes[name], rows[0], columns[0])
-    for names in loops_of(s, view, stage.name, inner, group.axes, not older):
+        turn(s[name], group.axes[name], work.rows[0], work.columns[0])
+    loops = loops_of(s, view, knobs_of(s, stage), inner, group.axes, not work.older)
+    engine: list[bool] = []
+    for names in loops:
         folds = [s[name] for name in names]
-        contract_inner(s, folds, stage, place, bk, stages, older, made.kept)
+        by = contract_inner(s, folds, stage, place, bk, stages, work.older, made.kept)
+        engine.append(by)
     warps = 8 if bm * bn * len(inner) > most else 4
-    chosen = pick_warps(s, stage, (1, 2, 4, 8), warps, bm * bn // (1 if thin(m, n, k) else 8))
-    stage.launch(num_warps=chosen, num_stages=stages)
+    least = bm * bn // (1 if thin(m, n, k) else 8)
+    chosen = pick_warps(s, stage, (1, 2, 4, 8), warps, least)
+    numbers = [[inner.index(name) for name in names] for names in loops]
+    return Loops(turned, numbers, engine, stages, chosen)
 
 
 def _by_itself(product: Product | None, tile: tuple[int, int], whole: bool, stays: int) -> bool:
@@ -134,7 +156,7 @@ def _steps_ahead(
     # Pieces so small leave room for one more, and for two programs on a processor.
     if joined and _narrow(shape) and bk * (bm + bn) * widest(shape) <= SHARED // 9:
         deep = 4
-    return pick(s, f"{stage.name}.stages", (1, 2, 3, 4, 5), deep, ahead)
+    return pick(s, f"{knobs_of(s, stage)}.stages", (1, 2, 3, 4, 5), deep, ahead)
 
 
 def _reads_tiles(
@@ -177,7 +199,7 @@ def _turned(
     found = [r for shape in shapes if shape is not None for e in shape.operands for r in reads(e)]
     if any(r.dtype.nbytes != 2 for r in found) or bn < 64 or 64 <= bm <= bn:
         return False
-    return flip(s, f"{stage.name}.turned", bm > bn)
+    return flip(s, f"{knobs_of(s, stage)}.turned", bm > bn)
 
 
 def _ragged(s: Schedule, inner: Sequence[str]) -> bool:
@@ -314,11 +336,6 @@ def _product(
     )
 
 
-def thin(*extents: int | None) -> bool:
-    """True when a side is too short for the matrix units: products are added up one by one."""
-    return any(extent is not None and extent < LEAST for extent in extents)
-
-
 def busy(others: int, m: int, n: int, bm: int, bn: int, joined: bool = False) -> tuple[int, int]:
     """Halve the longer side of a tile while there are fewer tiles than processors; `others` points
     of the axes that are not tiled have tiles of their own.  Of two alike it is the columns, or
@@ -363,95 +380,3 @@ def _exact_depth(s: Schedule, shape: Contraction, by_lanes: bool) -> int:
     if nbytes <= 2:
         return LINE // 4
     return LEAST if by_lanes or not all(rows_aligned(s, r) for r in found) else LINE // nbytes
-
-
-def contract_inner(
-    s: Schedule,
-    folds: Sequence[Stage],
-    stage: Stage,
-    place: Axis,
-    bk: int,
-    stages: int,
-    older: bool,
-    kept: Axis | None = None,
-) -> None:
-    """Attach contractions at the loop `place` around a tile of `stage`: one pipelined loop in steps
-    of `bk`, whose operands the copy engine moves where the device is not `older` than that; those
-    of the rows alone at the loop `kept`, if there is one."""
-    lead, *others = folds
-    axes = reduce_axes(lead)
-    ko = _stepped(lead, bk)
-    lead.pipeline(ko, num_stages=stages)
-    lead.compute_at(stage, place)
-    for each in others:
-        own = _stepped(each, bk)
-        each.compute_at(stage, place)
-        for fold, loop in ((lead, ko), (each, own)):
-            fold.reorder(loop, *(a for a in fold.leaf_iter_vars if a is not loop))
-        each.compute_with(lead, ko)
-    operands: dict[Tensor, list[Stage]] = {}
-    for fold in folds:
-        for tensor in movable(s, fold):
-            operands.setdefault(tensor, []).append(fold)
-    extent = extent_of(axes[-1])
-    if not operands or (len(axes) > 1 and (extent is None or extent % bk)):
-        return  # a piece of several folded axes is no box
-    # What is added up one by one is read into registers: the parts of such a fold gain nothing.
-    found = [r for fold in folds for r in reads(*definitions(s)[fold.name].bodies)]
-    whole = all(plain(r) is not None for r in found)
-    used = [extent_of(a) for a in lead.op.axes] if isinstance(lead.op, ComputeOp) else []
-    usual = len(axes) == 1 and (whole or not thin(*used[1:]))
-    if not flip(s, f"{stage.name}.descriptors", usual):
-        return
-    fixed = set[Tensor]() if kept is None else of_rows(definitions(s)[lead.name])
-    for tensor, readers in operands.items():
-        staged = s.cache_read(tensor, "shared", [reader.op for reader in readers])
-        if kept is not None and tensor in fixed:
-            s[staged].compute_at(stage, kept)
-        else:
-            s[staged].compute_at(lead, ko)
-    copies = sum(map(len, operands.values()))
-    if not older and copies == sum(_read_by(s, fold) for fold in folds):
-        # The copy engine fills with 0 what lies outside: the last step is like the others.
-        lead.partition(ko, "never")
-
-
-def _stepped(fold: Stage, bk: int) -> Axis:
-    """The loop over steps of `bk` of what a stage folds, each of them lanes."""
-    outer, inner = fold.split(fused(fold, reduce_axes(fold)), factor=bk)
-    fold.vectorize(inner)
-    return outer
-
-
-def movable(s: Schedule, inner: Stage) -> list[Tensor]:
-    """The operands that the copy engine can move: in memory, and read by the stage itself."""
-    op = inner.op
-    if not isinstance(op, ComputeOp):
-        return []
-    known = {stage.op for stage in s.plan.stages}
-    found = [r for r in reads(*op.bodies) if r.tensor.op in known and len(r.indices) >= 2]
-    fine = [r.tensor for r in found if is_box(r) and rows_aligned(s, r)]
-    return [t for t in fine if s[t].plan.attach.kind is AttachKind.ROOT]
-
-
-def is_box(read: TensorRead) -> bool:
-    """True when each index is an axis of its own, from where parts of a fold start."""
-    axes: list[Axis] = []
-    for index in read.indices:
-        match index:
-            case Axis():
-                axes.append(index)
-            case Binary(
-                op=BinaryOp.ADD,
-                a=Binary(op=BinaryOp.MUL, a=Axis(), b=Const()),
-                b=Axis() as inside,
-            ):
-                axes.append(inside)
-            case _:
-                return False
-    return len(set(axes)) == len(axes)
-
-
-def _read_by(s: Schedule, fold: Stage) -> int:
-    """How many different elements a stage reads, itself or through what is inlined in it."""
-    return len(set(reads(*definitions(s)[fold.name].bodies)))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tedsl.expr.nodes import Axis
 from tedsl.expr.tensor import Tensor
 from tedsl.schedules.analysis import among, volume
-from tedsl.schedules.choices import flip, pick
+from tedsl.schedules.choices import flip, knobs_of, pick
 from tedsl.schedules.gpu_kept import TILE, keep_rows, run_of
 from tedsl.schedules.gpu_model import LARGEST, Product, depth
 from tedsl.schedules.gpu_order import CACHED
@@ -126,7 +126,7 @@ def programs_stay(s: Schedule, stage: Stage, tiles: int | None, many: bool) -> i
     """Programs for each processor that stay, which pays when each has several tiles: one's stores
     overlap the next's loads; 0 for a program for each tile."""
     fitting = [n for n in (0, 1, 2) if tiles is None or n * PROCESSORS < tiles]
-    return pick(s, f"{stage.name}.resident", fitting, int(many), max(fitting, default=0))
+    return pick(s, f"{knobs_of(s, stage)}.resident", fitting, int(many), max(fitting, default=0))
 
 
 def _tiles(*counts: int | None) -> int | None:
@@ -152,7 +152,7 @@ def _order(
     `down` and `across` are an extent of the result, the loop over its tiles, and theirs.
     """
     counts = [blocks(extent, size) for extent, _, size in (down, across)]
-    if all(n is None or n > 1 for n in counts) and flip(s, f"{stage.name}.across", False):
+    if all(n is None or n > 1 for n in counts) and flip(s, f"{knobs_of(s, stage)}.across", False):
         down, across = across, down
     extent, tiles, size = down
     limit = max(1, blocks(extent, size) or 1)
@@ -160,7 +160,7 @@ def _order(
     default = next((n for n in (8, 4) if extent is not None and limit % n == 0), 1)
     if default == limit == 8 and _stay_cached(product, down[2], across[2]):
         default = 4
-    grouped = pick(s, f"{stage.name}.group", (1, 2, 4, 8, 16), default, limit)
+    grouped = pick(s, f"{knobs_of(s, stage)}.group", (1, 2, 4, 8, 16), default, limit)
     if grouped == 1:
         return [tiles, across[1]]
     outer, inner = stage.split(tiles, factor=grouped)
@@ -208,7 +208,9 @@ def grid_of(
     stage.reorder(program, turn, *leaves)
     stage.bind(program, "blockIdx.x")
     if fitting > 1:
-        stage.pipeline(turn, num_stages=pick(s, f"{stage.name}.ahead", (1, 2, 3), 3, fitting))
-    elif flip(s, f"{stage.name}.flatten", alike):
+        stage.pipeline(
+            turn, num_stages=pick(s, f"{knobs_of(s, stage)}.ahead", (1, 2, 3), 3, fitting)
+        )
+    elif flip(s, f"{knobs_of(s, stage)}.flatten", alike):
         stage.pipeline(turn, num_stages=1, flatten=True)
     return turn

@@ -34,11 +34,16 @@ def one_launch(s: Schedule, name: str, default: bool = False) -> bool:
 
 
 def finish_last(
-    s: Schedule, root: Stage, inner: Sequence[str], partial: Stage, axes: Mapping[Axis, Axis]
+    s: Schedule,
+    root: Stage,
+    inner: Sequence[str],
+    partial: Stage,
+    axes: Mapping[Axis, Axis],
+    most: int | None = None,
 ) -> bool:
     """Compute `root`, which reads the folds of parts `inner`, in the last programs of `partial`: in
-    the tiles that its programs have.  False, and nothing done, where no loop of that grid is over
-    the parts alone.
+    the tiles that its programs have, in pieces of `most` elements where that is given.  False, and
+    nothing done, where no loop of that grid is over the parts alone.
 
     The axes of `partial` are the number of the part, then those of the last fold, which `axes` give
     in terms of those of `root`.
@@ -48,8 +53,10 @@ def finish_last(
     if found.mark(number).kind is not LoopKind.PROGRAM or number not in frozenset(found.leaf_axes):
         return False
     own = [axes[axis] for axis in definitions(s)[inner[-1]].axes]
-    place, tile = _tiles_like(root, found, dict(zip(rest, own, strict=True)))
+    place, tile = tiles_like(root, found, dict(zip(rest, own, strict=True)))
     depth = AT_ONCE // max(tile, 1)
+    if most is not None and tile > most:
+        place = _in_pieces(root, tile // most)
     for name in reversed(inner):
         stage = s[name]
         for axis in reduce_axes(stage):
@@ -62,7 +69,21 @@ def finish_last(
     return True
 
 
-def _tiles_like(stage: Stage, like: StagePlan, axes: Mapping[Axis, Axis]) -> tuple[Axis, int]:
+def _in_pieces(stage: Stage, pieces: int) -> Axis:
+    """Cut the last lanes of a tile in pieces, one after the other; returns the loop over them."""
+    found = stage.plan
+    lanes = [a for a in stage.leaf_iter_vars if found.mark(a).kind is LoopKind.VECTORIZED]
+    loops = [a for a in stage.leaf_iter_vars if found.mark(a).kind is not LoopKind.VECTORIZED]
+    *rest, last = lanes
+    size = constant(extents(found)[last]) or pieces
+    stage.serial(last)
+    turn, piece = stage.split(last, factor=max(1, size // pieces))
+    stage.vectorize(piece)
+    stage.reorder(*loops, turn, *rest, piece)
+    return turn
+
+
+def tiles_like(stage: Stage, like: StagePlan, axes: Mapping[Axis, Axis]) -> tuple[Axis, int]:
     """Give `stage` the loops and marks of another, whose axes stand for its own as `axes` say.
 
     Returns:

@@ -46,6 +46,8 @@ DEEP = 16
 START = 2000
 TURN = 300
 LAUNCH = 6500
+# Clocks of a program that folds a part: to count itself, and for the last one to know that it is.
+MERGE = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,11 +151,48 @@ def _moved(p: Product, bm: int, bn: int) -> float:
 def clocks(p: Product, bm: int, bn: int) -> float:
     """The time of a product in tiles of `bm` by `bn`."""
     each = -(-p.count(bm, bn) // PROCESSORS)
+    time = START + each * _tile(p, bm, bn) + _end(p, bm, bn)
+    return max(time, START + _moved(p, bm, bn))
+
+
+def _tile(p: Product, bm: int, bn: int) -> float:
+    """The time of a tile of several that a processor has, one after the other."""
     deep = depth(p, bm, bn)
     body = -(-p.k // deep) * max(deep // p.step * _turned(p, bm, bn), _turn(bm))
-    end = bm * max(bn * p.stored, LINE) / STORED
-    time = START + each * (body + (0 if p.shares(bm, bn) else end / 2)) + end
-    return max(time, START + _moved(p, bm, bn))
+    return body + (0 if p.shares(bm, bn) else _end(p, bm, bn) / 2)
+
+
+def _end(p: Product, bm: int, bn: int) -> float:
+    """The time to store a tile."""
+    return bm * max(bn * p.stored, LINE) / STORED
+
+
+def tails(p: Product, bm: int, bn: int) -> Iterator[tuple[bool, int, int]]:
+    """Where the tiles of a last wave that leaves processors idle may be divided from the others:
+    whether across the rows, from which row or column on, and how many tiles these are."""
+    count, sides = p.count(bm, bn), ((False, p.n, bn), (True, p.m, bm))
+    left = count % PROCESSORS
+    for down, extent, size in sides:
+        lines = -(-extent // size)
+        each = count // lines
+        cut = -(-left // each)
+        if left < count and 0 < cut < lines:
+            yield down, (lines - cut) * size, cut * each
+
+
+def with_tail(p: Product, bm: int, bn: int, tail: int, parts: int) -> float:
+    """The time of a product of which so many tiles are folded in parts, each by a program of its
+    own, before the others."""
+    whole, values = _tile(p, bm, bn), bm * bn * p.held * 4
+    part = whole / parts + values / STORED + MERGE + (1 + 1 / parts) * values / CACHED
+    turns, last = divmod(p.count(bm, bn) - tail, PROCESSORS)
+    least, more = divmod(tail * parts, PROCESSORS)
+    late = least + (more > 0)
+    if last > PROCESSORS - more:
+        busiest = (turns + 1) * whole + late * part
+    else:
+        busiest = max((turns + (last > 0)) * whole + least * part, turns * whole + late * part)
+    return max(START + busiest + _end(p, bm, bn), START + _moved(p, bm, bn))
 
 
 def best_tile(p: Product) -> tuple[int, int]:

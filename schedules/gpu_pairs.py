@@ -36,7 +36,8 @@ from tedsl.schedules.analysis import (
     volume,
 )
 from tedsl.schedules.choices import flip, pick
-from tedsl.schedules.gpu_contract import LEAST, busy, longest
+from tedsl.schedules.gpu_contract import busy, longest
+from tedsl.schedules.gpu_steps import LEAST
 from tedsl.schedules.gpu_tiles import PROCESSORS, bind_all, pick_warps
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage

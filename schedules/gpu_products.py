@@ -34,8 +34,9 @@ from tedsl.schedules.analysis import (
 from tedsl.schedules.chains import root_of
 from tedsl.schedules.choices import flip, pick
 from tedsl.schedules.gpu_chain import FEWEST, WIDEST, Sizes, longer_last
-from tedsl.schedules.gpu_contract import LEAST, longest, movable
+from tedsl.schedules.gpu_contract import longest
 from tedsl.schedules.gpu_order import ordered, together, walked
+from tedsl.schedules.gpu_steps import LEAST, movable
 from tedsl.schedules.gpu_tiles import bind_all, pick_warps
 from tedsl.schedules.trials import takes
 from tedsl.scheduling.plan import AttachKind

@@ -34,8 +34,9 @@ from tedsl.schedules.analysis import (
 from tedsl.schedules.chains import follow
 from tedsl.schedules.choices import flip, pick
 from tedsl.schedules.gpu_aligned import align_operands
-from tedsl.schedules.gpu_contract import contract_inner, depths, longest, product_of
+from tedsl.schedules.gpu_contract import depths, longest, product_of
 from tedsl.schedules.gpu_model import TWO_FIT, ahead, best_tile
+from tedsl.schedules.gpu_steps import contract_inner
 from tedsl.schedules.gpu_tiles import SHARED, pick_warps
 from tedsl.schedules.trials import takes
 from tedsl.scheduling.chain import chain_of

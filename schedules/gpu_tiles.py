@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tedsl.expr.nodes import Axis
-from tedsl.schedules.choices import pick
+from tedsl.schedules.choices import knobs_of, pick
 from tedsl.schedules.loops import fused
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
@@ -90,4 +90,5 @@ def pick_warps(
     a thread cannot hold its part."""
     least = min(max(choices), -(-elements // (32 * EACH)))
     kept = [n for n in choices if n >= least]
-    return pick(s, f"{stage.name}.warps", kept, max(default, least), max(1, elements // 32))
+    name = f"{knobs_of(s, stage)}.warps"
+    return pick(s, name, kept, max(default, least), max(1, elements // 32))

@@ -277,8 +277,8 @@ class Finish(Stmt):
     Each adds 1 to `counter[indices]`; the one that makes it `count` runs `body`, which sees all
     that the others stored before they came here, and leaves 0 behind.  Which program that is
     changes from run to run, so `body` depends on no program axis that `indices` do not name.
-    Requires: only loops of the grid around it, and no guard; `counter` is one of the module's;
-    `count` programs have the same `indices`.
+    Requires: only loops of the grid around it, and guards on iterations of these; `counter` is one
+    of the module's; `count` programs that come here have the same `indices`.
     """
 
     counter: Buffer

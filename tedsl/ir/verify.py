@@ -26,6 +26,7 @@ from tedsl.expr.nodes import (
     Var,
 )
 from tedsl.expr.visit import variables, walk
+from tedsl.ir.counted import comes_short
 from tedsl.ir.nodes import (
     ATOMIC_OPERATORS,
     Accumulate,
@@ -57,8 +58,8 @@ from tedsl.ir.visit import closed, own_exprs, tile_axes, walk_stmts
 class _Scope:
     """What is bound at one point of the walk.  `at_once` are the loops around it whose iterations
     run at the same time, each with the buffers that they share, `programs` all such loops.
-    `counters` are those of the module; `always` where every program comes, once; `deciding` is what
-    else decides that."""
+    `counters` are those of the module; `always` where every program comes, once, that is in the
+    iterations of the grid that `chosen` conditions name; `deciding` is what else decides that."""
 
     func: str
     level: Level
@@ -69,6 +70,8 @@ class _Scope:
     counters: frozenset[Buffer] = frozenset()
     always: bool = True
     programs: tuple[Axis, ...] = ()
+    extents: tuple[Expr, ...] = ()
+    chosen: tuple[Expr, ...] = ()
     deciding: frozenset[Expr] = frozenset()
 
     def fail(self, rule: str, stmt: Stmt | None, expr: Expr | None = None) -> InternalError:
@@ -155,8 +158,8 @@ def _check_stmt(stmt: Stmt, scope: _Scope, bound: set[Axis]) -> None:
             inside = _inner(scope, axes=(loop.axis,))
             if loop.kind in (LoopKind.PARALLEL, LoopKind.PROGRAM):
                 shared = (*scope.at_once, (loop.axis, scope.buffers))
-                running = (*scope.programs, loop.axis)
-                inside = replace(inside, at_once=shared, programs=running)
+                running, extents = (*scope.programs, loop.axis), (*scope.extents, loop.extent)
+                inside = replace(inside, at_once=shared, programs=running, extents=extents)
             else:
                 deciding = scope.deciding.union(variables(loop.start, loop.end))
                 inside = replace(inside, always=False, deciding=deciding)
@@ -165,8 +168,12 @@ def _check_stmt(stmt: Stmt, scope: _Scope, bound: set[Axis]) -> None:
             _check_expr(condition, scope, stmt)
             if condition.dtype is not DType.bool:
                 raise scope.fail("the condition of a guard is not bool", stmt, condition)
-            deciding = scope.deciding.union(variables(condition))
-            inside = replace(_pinned(condition, scope), always=False, deciding=deciding)
+            named = frozenset(variables(condition))
+            inside = replace(_pinned(condition, scope), deciding=scope.deciding | named)
+            if named <= {*scope.programs, *scope.sizes} and not _loads(condition):
+                inside = replace(inside, chosen=(*scope.chosen, condition))
+            else:
+                inside = replace(inside, always=False)
             _check_stmt(body, inside, bound)
         case Finish() as finish:
             _check_stmt(finish.body, _finishing(finish, scope), bound)
@@ -203,7 +210,8 @@ def _pinned(condition: Expr, scope: _Scope) -> _Scope:
 def _finishing(finish: Finish, scope: _Scope) -> _Scope:
     """The scope of what the last program does: axes that tell it from the others are not known
     there, and iterations of the others do not run."""
-    if not scope.always:
+    grid = tuple(zip(scope.programs, scope.extents, strict=True))
+    if not scope.always or (scope.chosen and comes_short(finish, grid, scope.chosen)):
         raise scope.fail("a program may come to a finish not at all, or again and again", finish)
     _check_counter(finish, scope)
     if not finish.count.dtype.is_integer:
@@ -212,6 +220,10 @@ def _finishing(finish: Finish, scope: _Scope) -> _Scope:
     kept = tuple(pair for pair in scope.at_once if pair[0] in known)
     axes = scope.axes - {axis for axis, _ in scope.at_once if axis not in known}
     return replace(scope, axes=axes, at_once=kept, always=False)
+
+
+def _loads(condition: Expr) -> bool:
+    return any(isinstance(node, Load) for node in walk(condition))
 
 
 def _check_counter(stmt: Finish | Meet, scope: _Scope) -> None:

@@ -21,6 +21,9 @@ from tedsl.lower.places import Context
 from tedsl.scheduling.plan import Plan, StagePlan
 from tedsl.scheduling.together import grid_loops
 
+Last = tuple[StagePlan, Stmt]
+"""A stage that last programs compute, and its own nest."""
+
 
 def in_turn(plan: Plan) -> Plan:
     """The plan with a nest of its own, after that of its leader, for each stage that last programs
@@ -30,9 +33,7 @@ def in_turn(plan: Plan) -> Plan:
     return replace(plan, stages=tuple(replace(stage, last_of="") for stage in plan.stages))
 
 
-def finished(
-    context: Context, leader: StagePlan, body: Stmt, last: Sequence[tuple[StagePlan, Stmt]]
-) -> Stmt:
+def finished(context: Context, leader: StagePlan, body: Stmt, last: Sequence[Last]) -> Stmt:
     """The nest of a kernel with what its last programs do, each a stage and its own nest.
 
     Before:  for i, p in programs: if c: P[p, i] = f(p, i)

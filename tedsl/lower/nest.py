@@ -40,8 +40,9 @@ from tedsl.ir.nodes import (
 )
 from tedsl.ir.visit import buffers_read, buffers_written, walk_exprs
 from tedsl.ir.visit import substitute as substitute_stmt
-from tedsl.lower.finish import counter_of, finished
+from tedsl.lower.finish import Last, counter_of, finished
 from tedsl.lower.meet import meeting_counters, meetings_after
+from tedsl.lower.pieces import in_whole
 from tedsl.lower.places import (
     Context,
     carried,
@@ -125,6 +126,8 @@ def _funcs(
     ]
     for group in _groups(context.plan, roots):
         stage = group[0]
+        if stage.pieces is not None:
+            continue  # stored by others
         if isinstance(stage.op, ExternOp):
             funcs.append(_host_func(context, stage, stage.op))
             continue
@@ -147,10 +150,13 @@ def _funcs(
 def _group_func(context: Context, group: Sequence[StagePlan], when: Expr | None = None) -> Func:
     """The kernel of stages that run together, and of what its last programs do."""
     together = [stage for stage in group if not stage.last_of]
-    body = _within_kernel(context, together, _kernel_nest)
-    last = [stage for stage in group if stage.last_of]
-    ends = [(stage, _within_kernel(context, [stage], _group_nest)) for stage in last]
-    return _func(context, group[0], finished(context, group[0], body, ends), when)
+    ends: dict[str, list[Last]] = {}
+    for stage in group:
+        if stage.last_of:
+            nest = _within_kernel(context, [stage], _group_nest)
+            ends.setdefault(stage.last_of, []).append((stage, nest))
+    body = _within_kernel(context, together, partial(_kernel_nest, ends=ends))
+    return _func(context, group[0], body, when)
 
 
 def _within_kernel(
@@ -388,6 +394,7 @@ def _host_func(context: Context, stage: StagePlan, op: ExternOp) -> Func:
 
 
 def _func(context: Context, stage: StagePlan, body: Stmt, when: Expr | None = None) -> Func:
+    body = in_whole(context, body)
     touched = dict.fromkeys((*buffers_read(body), *buffers_written(body)))
     buffers = dict.fromkeys((*context.buffers.values(), *context.counters.values()))
     params = tuple(b for b in buffers if b in touched and b.scope is Scope.GLOBAL)
@@ -410,11 +417,17 @@ def _sizes(
     return tuple(dict.fromkeys([*shapes, *(v for f in funcs for v in f.sizes), *assumed]))
 
 
-def _kernel_nest(context: Context, group: Sequence[StagePlan]) -> Stmt:
-    """The nests of a kernel: those that share loops as one, the others beside it in the grid."""
+def _kernel_nest(
+    context: Context, group: Sequence[StagePlan], ends: Mapping[str, Sequence[Last]]
+) -> Stmt:
+    """The nests of a kernel: those that share loops as one, the others beside it in the grid; each
+    with its `ends`, what the last of its programs do."""
     beside = [s for s in group if s.join is not None and s.join.axis is None]
     joined = [s for s in group if s.join is None or s.join.axis is not None]
-    nests = [_group_nest(context, joined), *(_group_nest(context, [s]) for s in beside)]
+    nests = [
+        finished(context, each[0], _group_nest(context, each), ends.get(each[0].name, ()))
+        for each in (joined, *([stage] for stage in beside))
+    ]
     body = one_grid(nests) if beside else nests[0]
     for stage in group:
         body = _with_kept(context, stage.name, body)

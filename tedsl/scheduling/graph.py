@@ -153,6 +153,14 @@ def extern_readers(plan: Plan, op: Operation) -> tuple[StagePlan, ...]:
     return tuple(stage for stage in readers(plan, op) if isinstance(stage.op, ExternOp))
 
 
+def whole_of(plan: Plan, name: str) -> StagePlan | None:
+    """The stage of whose result the stage `name` stores a piece (divide)."""
+    for stage in plan.stages:
+        if stage.pieces is not None and name in (stage.pieces.head, stage.pieces.tail):
+            return stage
+    return None
+
+
 def insert_before(plan: Plan, name: str, stage: StagePlan) -> Plan:
     """The plan with `stage` just before the one called `name`."""
     at = plan.stages.index(plan.stage(name))

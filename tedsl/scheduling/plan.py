@@ -148,6 +148,17 @@ class Across:
     program: Axis
 
 
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """A stage that two others store: `head` what lies before the position `at` of its data axis
+    number `dim`, `tail` the rest."""
+
+    dim: int
+    at: Expr
+    head: str
+    tail: str
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Align:
     """Elements that follow each other along `axis` stand a multiple of `factor` plus `offset` apart
@@ -174,6 +185,7 @@ class StagePlan:
     first that holds at a call decides.  `aligned` is how it lies in memory.
     `across` says which programs compute it together, in memory that all of them read.
     `env` are the threads that a scan launches around its steps, by their tags.
+    `pieces` are the stages that store it: it has no loops of its own then.
     """
 
     name: str
@@ -192,6 +204,7 @@ class StagePlan:
     env: tuple[str, ...] = ()
     last_of: str = ""
     across: Across | None = None
+    pieces: Pieces | None = None
 
     @property
     def root_axes(self) -> tuple[Axis, ...]:

@@ -17,7 +17,7 @@ from tedsl.scheduling.checks.loops import PLAIN, mark_text
 from tedsl.scheduling.checks.places import guests
 from tedsl.scheduling.inline import inline_stages
 from tedsl.scheduling.names import axis_text, labels
-from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
+from tedsl.scheduling.plan import AttachKind, Pieces, Plan, StagePlan
 from tedsl.scheduling.relations import constant
 from tedsl.scheduling.scans import is_state
 from tedsl.scheduling.separate import separate_axes
@@ -50,6 +50,9 @@ def print_plan(plan: Plan) -> str:
             lines.append(_extern(shown, stage, stage.op))
         if stage.join is not None or stage.last_of or not isinstance(stage.op, ComputeOp):
             continue
+        if stage.pieces is not None:
+            lines.append(_pieces(stage, stage.op, stage.pieces))
+            continue
         if stage.attach.kind is AttachKind.ROOT:
             lines.append(f"kernel {stage.name}: {type_text(stage)}{_launch(stage)}{_atomic(stage)}")
             lines.extend(f"  version when {print_expr(c)}" for c in stage.specializations)
@@ -59,11 +62,24 @@ def print_plan(plan: Plan) -> str:
                 if beside and isinstance(other.op, ComputeOp):
                     lines.append(f"  and in the same grid {other.name}: {type_text(other)}")
                     lines.extend(_nest(shown, bounds, other, other.op, 2))
-            for other in finishers(shown, stage):
-                if isinstance(other.op, ComputeOp):
-                    lines.append(f"  by the last programs {other.name}: {type_text(other)}")
-                    lines.extend(_nest(shown, bounds, other, other.op, 2))
+                    lines.extend(_last(shown, bounds, other, 2))
+            lines.extend(_last(shown, bounds, stage, 1))
     return "\n".join(lines)
+
+
+def _last(plan: Plan, bounds: Bounds, leader: StagePlan, depth: int) -> Iterator[str]:
+    """What the last programs of a stage compute."""
+    for stage in finishers(plan, leader):
+        if isinstance(stage.op, ComputeOp):
+            yield f"{'  ' * depth}by the last programs {stage.name}: {type_text(stage)}"
+            yield from _nest(plan, bounds, stage, stage.op, depth + 1)
+
+
+def _pieces(stage: StagePlan, op: ComputeOp, pieces: Pieces) -> str:
+    """`C: float32[64] is stored by C.head, and from i = 48 on by C.tail`."""
+    where = f"{labels(stage)[op.axes[pieces.dim]]} = {print_expr(pieces.at)}"
+    made = f"{stage.name}: {type_text(stage)}"
+    return f"{made} is stored by {pieces.head}, and from {where} on by {pieces.tail}"
 
 
 def type_text(stage: StagePlan) -> str:

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         atomics,
         intrinsics,
         last,
+        pieces,
         scans,
         storage,
         together,
@@ -58,6 +59,7 @@ else:
     atomics = late("tedsl.scheduling.checks.atomics")
     intrinsics = late("tedsl.scheduling.checks.intrinsics")
     last = late("tedsl.scheduling.checks.last")
+    pieces = late("tedsl.scheduling.checks.pieces")
     scans = late("tedsl.scheduling.checks.scans")
     storage = late("tedsl.scheduling.checks.storage")
     together = late("tedsl.scheduling.checks.together")
@@ -265,6 +267,7 @@ class Schedule(RewriteMethods, PrecisionMethods, GroupMethods, AssumeMethods, Vi
         storage.require_storage(self.plan, call, plan)
         atomics.require_atomics(self.plan, call, plan)
         intrinsics.require_match(self.plan, call, plan)
+        pieces.require_pieces(self.plan, call, plan)
         results = stages
         if made:
             known = labels(plan.stage(call.stage))

@@ -49,16 +49,24 @@ def finishers(plan: Plan, leader: StagePlan) -> tuple[StagePlan, ...]:
     return tuple(s for s in plan.stages if s.last_of == leader.name)
 
 
+def sharing(plan: Plan, leader: StagePlan) -> tuple[StagePlan, ...]:
+    """The stages that share loops of `leader`, in plan order."""
+    return tuple(s for s in followers(plan, leader) if s.join and s.join.axis is not None)
+
+
 def leader_of(plan: Plan, stage: StagePlan) -> StagePlan:
     """The stage whose kernel a stage at root runs in: itself, or another."""
-    name = stage.last_of if stage.join is None else stage.join.stage
-    return plan.stage(name) if name else stage
+    while stage.last_of or stage.join is not None:
+        stage = plan.stage(stage.last_of if stage.join is None else stage.join.stage)
+    return stage
 
 
 def group_of(plan: Plan, stage: StagePlan) -> tuple[StagePlan, ...]:
-    """The stages that run in one kernel with `stage`, and itself, the leader first."""
+    """The stages that run in one kernel with `stage`, and itself, the leader first, and what last
+    programs compute last."""
     leader = leader_of(plan, stage)
-    return (leader, *followers(plan, leader), *finishers(plan, leader))
+    programs = (leader, *followers(plan, leader))
+    return (*programs, *(last for each in programs for last in finishers(plan, each)))
 
 
 def grid_loops(stage: StagePlan) -> tuple[Axis, ...]:
@@ -85,7 +93,7 @@ def in_order(plan: Plan, level: Sequence[StagePlan]) -> list[tuple[StagePlan, ..
         if stage.join is not None:
             together.setdefault(stage.join.stage, []).append(stage)
         elif stage.last_of:
-            together.setdefault(stage.last_of, []).append(stage)
+            together.setdefault(leader_of(plan, stage).name, []).append(stage)
         if stage.attach.kind is AttachKind.AT:
             attached.setdefault(stage.attach.stage, []).append(stage)
     leaders = [s for s in level if s.join is None and not s.last_of]

@@ -249,6 +249,11 @@ def cache_write(draw: Draw, s: Schedule, stage: Stage) -> None:
         call(s, copy.compute_at, *draw(st.sampled_from(places)))
 
 
+def divide(draw: Draw, s: Schedule, stage: Stage) -> None:
+    at = draw(st.sampled_from((0, 1, 1, 2, 3, 4, 5, 8)))
+    call(s, s.divide, stage.op.outputs[0], _axis(draw, stage), at)
+
+
 def rfactor(draw: Draw, s: Schedule, stage: Stage) -> None:
     axes = [a for a in stage.leaf_iter_vars if a.kind == "reduce"] or [_axis(draw, stage)]
     axis = draw(st.sampled_from(axes))
@@ -490,6 +495,8 @@ PRIMITIVES: tuple[Primitive, ...] = (
     cache_read,
     recompute,
     cache_write,
+    divide,
+    divide,
     rfactor,
     reverse_compute_at,
     reverse_compute_inline,

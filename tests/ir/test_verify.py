@@ -162,6 +162,11 @@ def test_the_last_of_several_programs() -> None:
             check(body, params=(A, B, count, wide))
 
     check(both(last(store(II))), params=(A, B, count))
+    check(both(Guard(compare("<", II, 3), last(store(II)))), params=(A, B, count))
+    bad(
+        both(Guard(compare("<", load(A, II), Const(3.0, DType.float32)), last(store(II)))),
+        r"not at all, or again",
+    )
     bad(both(last(store(JJ))), r"axis 'j' is not bound here")
     bad(both(last(store(II), wide)), r"'wide' is no counter")
     bad(both(Guard(compare("<", JJ, 3), last(store(II)))), r"not at all, or again and again")

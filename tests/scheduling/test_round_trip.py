@@ -277,6 +277,14 @@ def cache_write() -> tuple[te.Schedule, te.Tensor]:
 
 
 @case
+def divide() -> tuple[te.Schedule, te.Tensor]:
+    s, C, D = product()
+    s.divide(D, s[D].op.axis[1], 3)
+    s.divide(C, s[C].op.axis[1], 3)
+    return s, D
+
+
+@case
 def rfactor() -> tuple[te.Schedule, te.Tensor]:
     s, C, D = product()
     ko, _ = s[C].split(s[C].op.reduce_axis[0], 4)

@@ -209,6 +209,8 @@ def _summands(expr: Expr) -> list[Expr]:
     match expr:
         case Binary(op=BinaryOp.ADD, a=a, b=b):
             return [*_summands(a), *_summands(b)]
+        case Binary(op=BinaryOp.SUB, a=a, b=Const(value=value)):
+            return [*_summands(a), Const(-int(value), expr.dtype)]
         case _:
             return [expr]
 
@@ -227,14 +229,28 @@ def _divisor(expr: Expr) -> int:
 
 
 def _is_bound(printer: Printer, part: Expr, buffer: Buffer, indices: Sequence[Expr]) -> bool:
-    """True for `index < extent` of one dimension, which the copy engine checks by itself."""
+    """True for `index < extent` of one dimension, which the copy engine checks by itself; also
+    where the same number is missing on both sides."""
     if not (isinstance(part, Compare) and part.op is CompareOp.LT and isinstance(part.b, Const)):
         return False
-    number = printer.info(part.a).number
+    asked, less = _without_constant(part.a)
+    end = int(part.b.value) - less
+    moved = (_without_constant(index) for index in indices)
     return any(
-        printer.info(index).number == number
-        and printer.info(index).dims == printer.info(part.a).dims
+        printer.info(index).number == printer.info(asked).number
+        and printer.info(index).dims == printer.info(asked).dims
         and isinstance(extent, Const)
-        and extent.value == part.b.value
-        for index, extent in zip(indices, buffer.held or buffer.shape, strict=True)
+        and extent.value == end + more
+        for (index, more), extent in zip(moved, buffer.held or buffer.shape, strict=True)
     )
+
+
+def _without_constant(expr: Expr) -> tuple[Expr, int]:
+    """An index as something plus a number."""
+    match expr:
+        case Binary(op=BinaryOp.ADD, a=a, b=Const(value=value)):
+            return a, int(value)
+        case Binary(op=BinaryOp.SUB, a=a, b=Const(value=value)):
+            return a, -int(value)
+        case _:
+            return expr, 0

@@ -54,6 +54,13 @@ def computed_stage(plan: Plan, call: Call, name: str) -> tuple[StagePlan, Comput
             f"{name} is an input of the computation and has no loops",
             hint=f"stage a copy of it with s.cache_read({name}, scope, readers) and schedule that",
         )
+    if stage.pieces is not None:
+        head, tail = stage.pieces.head, stage.pieces.tail
+        raise call.refuse(
+            plan,
+            f"{name} is stored by {head} and {tail} (divide) and has no loops of its own",
+            hint=f"schedule s[{head}] and s[{tail}]",
+        )
     return stage, stage.op
 
 

@@ -39,6 +39,7 @@ from tedsl.scheduling.together import (
     grid_loops,
     group_of,
     path_between,
+    sharing,
 )
 
 _GRID = (LoopKind.PARALLEL, LoopKind.PROGRAM)
@@ -153,7 +154,7 @@ def _leader_problem(plan: Plan, stage: StagePlan, leader: StagePlan) -> Problem 
         return Problem(
             f"{name} belongs to a scan, whose steps are launched one by one", "name another stage"
         )
-    if leader.join is not None:
+    if leader.join is not None and leader.join.axis is not None:
         other = leader.join.stage
         return Problem(f"{name} runs together with {other}", f"name {other}, whose loops run")
     if leader.last_of:
@@ -162,7 +163,7 @@ def _leader_problem(plan: Plan, stage: StagePlan, leader: StagePlan) -> Problem 
             "they have done so",
             f"compute {stage.name} inside {name} with compute_at, or leave it a kernel of its own",
         )
-    apart = [s for s in followers(plan, leader) if depth(plan, s) < len(grid_loops(leader))]
+    apart = [s for s in sharing(plan, leader) if depth(plan, s) < len(grid_loops(leader))]
     if apart:
         return Problem(
             f"{apart[0].name} runs in the kernel of {name} without sharing all loops of its grid: "
@@ -276,12 +277,19 @@ class _Tiles:
         stored: dict[Operation, StagePlan] = {
             s.op: s for s in self.plan.stages if self._runs_in(s, (self.leader, *self._beside()))
         }
+        others = self._elsewhere()
         found = False
         for reader in self.plan.stages:
             if not self._runs_in(reader, (self.stage,)) or not isinstance(reader.op, ComputeOp):
                 continue
             for read in reads(*reader.op.bodies):
                 writer = stored.get(read.tensor.op)
+                if read.tensor.op in others:
+                    return Problem(
+                        f"{reader.name} reads {_text(read)}, which other programs of the kernel "
+                        "compute, and they may not have come so far",
+                        f"give {others[read.tensor.op].name} a kernel of its own",
+                    )
                 if writer is not None:
                     found = True
                     problem = self._problem_of(reader, read, writer)
@@ -295,7 +303,14 @@ class _Tiles:
         )
 
     def _beside(self) -> tuple[StagePlan, ...]:
-        return followers(self.plan, self.leader)
+        return sharing(self.plan, self.leader)
+
+    def _elsewhere(self) -> dict[Operation, StagePlan]:
+        """What programs of the kernel compute that do not feed a tile."""
+        near = {self.leader.name, self.stage.name, *(each.name for each in self._beside())}
+        kernel = group_of(self.plan, self.leader)
+        roots = tuple(root for root in kernel if root.name not in near)
+        return {s.op: s for s in self.plan.stages if self._runs_in(s, roots)}
 
     def _runs_in(self, stage: StagePlan, roots: tuple[StagePlan, ...]) -> bool:
         kernel = kernel_of(self.plan, stage).name

@@ -31,6 +31,7 @@ from tedsl.scheduling.graph import (
     is_reduction,
     loop_readers,
     tensors_of_init,
+    whole_of,
 )
 from tedsl.scheduling.names import axis_text, labels, loops_text
 from tedsl.scheduling.plan import Attach, AttachKind, Plan, StagePlan, apart
@@ -311,10 +312,12 @@ def legal_attach_points(plan: Plan, name: str) -> tuple[tuple[str, Axis], ...]:
     stage = plan.stage(name)
     if not isinstance(stage.op, ComputeOp) or is_output(plan, stage.op):
         return ()
+    if stage.pieces or whole_of(plan, name):
+        return ()
     found: list[tuple[str, Axis]] = []
     fixed = not has_runtime_sizes(plan)
     for target in plan.stages:
-        if target.name == name or target.attach.kind is AttachKind.INLINE:
+        if target.name == name or target.attach.kind is AttachKind.INLINE or target.pieces:
             continue
         for axis in target.leaf_axes:
             moved = attached(plan, stage, target.name, axis)
@@ -348,6 +351,8 @@ def can_inline(plan: Plan, stage: StagePlan) -> bool:
         and not isinstance(stage.op, ScanOp)
         and role(plan, stage.op) is None
         and not extern_readers(plan, stage.op)
+        and stage.pieces is None
+        and whole_of(plan, stage.name) is None
     )
 
 

@@ -1,13 +1,13 @@
 """Primitives of the whole schedule that rewrite its graph: cache_read, recompute, cache_write,
-rfactor, decompose_reduction, split_online.
+divide, rfactor, decompose_reduction, split_online.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, cast, overload
+from typing import TYPE_CHECKING, Any, SupportsIndex, cast, overload
 
-from tedsl.expr.nodes import Axis
+from tedsl.expr.nodes import Axis, Expr
 from tedsl.expr.tensor import Operation, Tensor
 from tedsl.late import late
 from tedsl.scheduling.call import Call, StageName, caller
@@ -18,6 +18,7 @@ from tedsl.scheduling.methods.schedule_handle import ScheduleHandle
 if TYPE_CHECKING:
     from tedsl.scheduling import chain_repair
     from tedsl.scheduling.primitives import cache, copies, moves
+    from tedsl.scheduling.primitives import divide as dividing
     from tedsl.scheduling.primitives import online as chains
     from tedsl.scheduling.primitives import rfactor as factoring
     from tedsl.scheduling.primitives import split_online as splitting
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 else:
     cache = late("tedsl.scheduling.primitives.cache")
     copies = late("tedsl.scheduling.primitives.copies")
+    dividing = late("tedsl.scheduling.primitives.divide")
     chain_repair = late("tedsl.scheduling.chain_repair")
     factoring = late("tedsl.scheduling.primitives.rfactor")
     moves = late("tedsl.scheduling.primitives.moves")
@@ -152,6 +154,45 @@ class RewriteMethods(ScheduleHandle):
         self.commit(call, plan, stages=(made,))
         outputs = plan.stage(made).op.outputs
         return list(outputs) if many else outputs[0]
+
+    @primitive
+    def divide(
+        self, tensor: Tensor | Stage, axis: Axis, at: SupportsIndex | Expr
+    ) -> tuple[Tensor, Tensor]:
+        """Let two stages compute a result, each by a schedule of its own: what lies before a
+        position of an axis, and the rest.
+
+        Both store into the result, at its places; nothing is copied.  A reader that surely reads
+        one of them reads that from then on; when none is left that reads the result, it is gone.
+
+        Args:
+            tensor: a computed tensor.
+            axis: a data axis of its stage.
+            at: where the second one starts, an integer or an expression over runtime sizes.
+
+        Returns:
+            The tensors of the two stages, named `<stage>.head` and `<stage>.tail`, which are at
+            root, or inlined like the stage was.
+
+        Requires: `0 < at <` the extent of the axis.  Nothing else has been said of the stage, and
+            nothing is attached at its loops.  While the result itself is read, the two stay at
+            root.  Divide a stage before those that it reads: these are then read in pieces.
+
+        Rewrites:
+            for i in 0..n: C[i] = f(i)
+            --> s.divide(C, i, at)
+            for i in 0..at: C[i] = f(i)                  (C.head)
+            for i in 0..n - at: C[i + at] = f(i + at)    (C.tail)
+        """
+        site = caller(1)
+        source = self._tensor(tensor, "divide", site)
+        stage = self.plan.stage_of(source.op).name
+        shown = (("", source), ("axis", axis), ("at", at))
+        call = Call("divide", stage, (source, axis, at), {}, *site, shown=shown)
+        plan, made = dividing.divide(self.plan, call, axis, at)
+        self.commit(call, plan, stages=made)
+        head, tail = (plan.stage(name).op.outputs[source.index] for name in made)
+        return head, tail
 
     @primitive
     def rfactor(

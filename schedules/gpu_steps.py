@@ -1,0 +1,165 @@
+"""The loop over the steps of contractions, which the kernels of tiles have: what is known of such a
+kernel, what is chosen for it, and the operands of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tedsl.expr.nodes import Axis, Binary, BinaryOp, Const, TensorRead
+from tedsl.expr.tensor import ComputeOp, Tensor
+from tedsl.expr.visit import reads
+from tedsl.schedules.analysis import Contraction, definitions, extent_of, plain, reduce_axes
+from tedsl.schedules.choices import flip, knobs_of
+from tedsl.schedules.gpu_aligned import rows_aligned
+from tedsl.schedules.gpu_joined import Sides
+from tedsl.schedules.gpu_kept import of_rows
+from tedsl.schedules.gpu_model import Product
+from tedsl.schedules.loops import fused
+from tedsl.scheduling.plan import AttachKind
+from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.stage import Stage
+
+# The smallest extent that the matrix units multiply.
+LEAST = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What is known of a kernel before its loops are made.
+
+    The contraction, the axes of its root that are the rows and the columns of a tile, which of
+    these are `joined`; the product of the model, the rows, columns and depth of a tile, from what
+    the copy engine stores one; whether `tiled` elements are read after the fold, programs
+    `may_stay`, the device is `older`; and what is read beside the operands.
+    """
+
+    shape: Contraction
+    rows: tuple[Axis, ...]
+    columns: tuple[Axis, ...]
+    joined: Sides
+    product: Product | None
+    tile: tuple[int, int, int]
+    staged: Tensor | None
+    tiled: bool
+    may_stay: bool
+    older: bool
+    vectors: set[Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Loops:
+    """What was chosen for the loops of a kernel: whether its products are `turned`, which of them
+    are in one loop, by their numbers, whether the copy engine brings the operands of each such
+    loop, how many steps are in flight, and the warps of a program."""
+
+    turned: bool
+    together: list[list[int]]
+    engine: list[bool]
+    stages: int
+    warps: int
+
+
+def thin(*extents: int | None) -> bool:
+    """True when a side is too short for the matrix units: products are added up one by one."""
+    return any(extent is not None and extent < LEAST for extent in extents)
+
+
+def contract_inner(
+    s: Schedule,
+    folds: Sequence[Stage],
+    stage: Stage,
+    place: Axis,
+    bk: int,
+    stages: int,
+    older: bool,
+    kept: Axis | None = None,
+    engine: bool | None = None,
+) -> bool:
+    """Attach contractions at the loop `place` around a tile of `stage`: one pipelined loop in steps
+    of `bk`, whose operands the copy engine moves where the device is not `older` than that; those
+    of the rows alone at the loop `kept`, if there is one.  Returns whether it is to move them,
+    which is chosen here unless `engine` says it."""
+    lead, *others = folds
+    axes = reduce_axes(lead)
+    ko = _stepped(lead, bk)
+    lead.pipeline(ko, num_stages=stages)
+    lead.compute_at(stage, place)
+    for each in others:
+        own = _stepped(each, bk)
+        each.compute_at(stage, place)
+        for fold, loop in ((lead, ko), (each, own)):
+            fold.reorder(loop, *(a for a in fold.leaf_iter_vars if a is not loop))
+        each.compute_with(lead, ko)
+    operands: dict[Tensor, list[Stage]] = {}
+    for fold in folds:
+        for tensor in movable(s, fold):
+            operands.setdefault(tensor, []).append(fold)
+    extent = extent_of(axes[-1])
+    if not operands or (len(axes) > 1 and (extent is None or extent % bk)):
+        return False  # a piece of several folded axes is no box
+    # What is added up one by one is read into registers: the parts of such a fold gain nothing.
+    found = [r for fold in folds for r in reads(*definitions(s)[fold.name].bodies)]
+    whole = all(plain(r) is not None for r in found)
+    used = [extent_of(a) for a in lead.op.axes] if isinstance(lead.op, ComputeOp) else []
+    usual = len(axes) == 1 and (whole or not thin(*used[1:]))
+    if engine is None:
+        engine = flip(s, f"{knobs_of(s, stage)}.descriptors", usual)
+    if not engine:
+        return False
+    fixed = set[Tensor]() if kept is None else of_rows(definitions(s)[lead.name])
+    for tensor, readers in operands.items():
+        staged = s.cache_read(tensor, "shared", [reader.op for reader in readers])
+        if kept is not None and tensor in fixed:
+            s[staged].compute_at(stage, kept)
+        else:
+            s[staged].compute_at(lead, ko)
+    copies = sum(map(len, operands.values()))
+    if not older and copies == sum(_read_by(s, fold) for fold in folds):
+        # The copy engine fills with 0 what lies outside: the last step is like the others.
+        lead.partition(ko, "never")
+    return True
+
+
+def _stepped(fold: Stage, bk: int) -> Axis:
+    """The loop over steps of `bk` of what a stage folds, each of them lanes."""
+    outer, inner = fold.split(fused(fold, reduce_axes(fold)), factor=bk)
+    fold.vectorize(inner)
+    return outer
+
+
+def movable(s: Schedule, inner: Stage) -> list[Tensor]:
+    """The operands that the copy engine can move: in memory, and read by the stage itself."""
+    op = inner.op
+    if not isinstance(op, ComputeOp):
+        return []
+    known = {stage.op for stage in s.plan.stages}
+    found = [r for r in reads(*op.bodies) if r.tensor.op in known and len(r.indices) >= 2]
+    fine = [r.tensor for r in found if is_box(r) and rows_aligned(s, r)]
+    return [t for t in fine if s[t].plan.attach.kind is AttachKind.ROOT]
+
+
+def is_box(read: TensorRead) -> bool:
+    """True when each index is an axis of its own, from where parts of a fold or a piece of a result
+    start."""
+    axes: list[Axis] = []
+    for index in read.indices:
+        match index:
+            case Axis():
+                axes.append(index)
+            case Binary(op=BinaryOp.ADD, a=Axis() as inside, b=Const()):
+                axes.append(inside)
+            case Binary(
+                op=BinaryOp.ADD,
+                a=Binary(op=BinaryOp.MUL, a=Axis(), b=Const()),
+                b=Axis() as inside,
+            ):
+                axes.append(inside)
+            case _:
+                return False
+    return len(set(axes)) == len(axes)
+
+
+def _read_by(s: Schedule, fold: Stage) -> int:
+    """How many different elements a stage reads, itself or through what is inlined in it."""
+    return len(set(reads(*definitions(s)[fold.name].bodies)))
