@@ -103,7 +103,7 @@ def _operations(s: Schedule, name: str) -> int:
 def _align(s: Schedule, name: str, tensor: Tensor, users: Sequence[str], operations: int) -> None:
     """Longer rows for one tensor: its own where it is computed, else those of a copy."""
     source, factor = s[tensor], LINE // tensor.dtype.nbytes
-    if source.plan.attach.kind is not AttachKind.ROOT:
+    if source.plan.attach.kind is not AttachKind.ROOT or source.plan.pieces is not None:
         return
     outputs = [t.op for t in s.outputs]
     if isinstance(tensor.op, ComputeOp) and tensor.op not in outputs and len(source.op.outputs) < 2:

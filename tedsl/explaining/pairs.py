@@ -85,7 +85,7 @@ class Judge:
 
     def _readers(self) -> Iterator[Pair]:
         for reader in self.plan.stages:
-            if isinstance(reader.op, PlaceholderOp):
+            if isinstance(reader.op, PlaceholderOp) or reader.pieces is not None:
                 continue
             for producer in dict.fromkeys(tensor.op for tensor in tensors_read(reader.op)):
                 stage = self.plan.stage_of(producer)
@@ -106,6 +106,7 @@ class Judge:
             if isinstance(s.op, ComputeOp)
             and not isinstance(s.op, ScanOp)
             and s.attach.kind is AttachKind.ROOT
+            and s.pieces is None
             and leader_of(plan, s) is s
         ]
         for first, second in combinations(roots, 2):

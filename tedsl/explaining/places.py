@@ -32,7 +32,7 @@ def stage_places(schedule: Schedule, report: ScheduleReport) -> dict[str, list[S
     factors = {row.stage: row.factor for row in report.stages}
     found: dict[str, list[StagePlace]] = {}
     for stage in plan.stages:
-        if isinstance(stage.op, PlaceholderOp):
+        if isinstance(stage.op, PlaceholderOp) or stage.pieces is not None:
             continue
         place = _place(plan, stage, made.get(stage.name, ""), factors.get(stage.name, 1.0))
         for name in kernels_with(plan, stage):

@@ -57,6 +57,8 @@ def place_of(plan: Plan, stage: StagePlan) -> tuple[PlaceKind, str]:
         return PlaceKind.NONE, ""
     if attach.kind is AttachKind.INLINE:
         return PlaceKind.INLINE, "inlined"
+    if stage.pieces is not None:
+        return PlaceKind.NONE, f"stored by {stage.pieces.head} and {stage.pieces.tail}"
     if stage.join is not None:
         at = stage.join.axis
         place = "in the grid of " + stage.join.stage if at is None else axis_text(plan, at)
@@ -74,8 +76,11 @@ def place_of(plan: Plan, stage: StagePlan) -> tuple[PlaceKind, str]:
 def kernel_of(plan: Plan, stage: StagePlan) -> StagePlan | None:
     """The stage at root in whose kernel `stage` is computed.
 
-    None for inputs, and for a stage that is inlined into several kernels or into none.
+    None for inputs, for a stage that is inlined into several kernels or into none, and for one that
+    others store.
     """
+    if stage.pieces is not None:
+        return None
     if isinstance(stage.op, PlaceholderOp):
         scan = scan_of(plan, stage.op)
         return None if scan is None else kernel_of(plan, scan)

@@ -19,6 +19,7 @@ from tedsl.lower.pipeline import lower
 from tedsl.schedules import gpu_grid, gpu_model, schedule_for
 from tedsl.scheduling.schedule import Schedule
 from tedsl.target import Target
+from tedsl.view.graph import kernel_of, place_of
 
 CUDA = Target.parse("cuda:sm_90")
 SMALL = {"y.bm": 16, "y.bn": 16, "y.bk": 16}
@@ -143,6 +144,23 @@ def test_numbers(name: str) -> None:
     kernels = [func.name for func in lower(s.plan, CUDA).funcs]
     assert len(kernels) == (2 if name == "after a norm" else 1)
     assert same_in_any_order(s)
+
+
+@pytest.mark.usefixtures("few_processors")
+def test_another_kernel_reads_the_result() -> None:
+    """The second product reads what the pieces of the first have stored, in rows of 130 bytes."""
+
+    def make() -> list[Tensor]:
+        y = product(20, 65, 136)
+        c = te.placeholder((65, 40), "bfloat16", name="c")
+        return [summed(y, c, "v")]
+
+    s = rule_checks.interpreted(RuleCase("two", make), "cuda:sm_90", {**SMALL, "y.tail": 2})
+    assert [func.name for func in lower(s.plan, CUDA).funcs] == ["z.tail.rf", "v"]
+    found = te.explain(s, "cuda:sm_90")
+    assert [(pair.first, pair.second) for pair in found.pairs] == [("y", "v.local")]
+    assert place_of(s.plan, s["y"].plan)[1] == "stored by y.head and y.tail"
+    assert kernel_of(s.plan, s["y"].plan) is None
 
 
 @pytest.mark.usefixtures("few_processors")
