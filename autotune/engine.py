@@ -55,7 +55,7 @@ MEASURE_FLOOR = 0.5
 """The least that a measurement gets on a machine that is not overloaded."""
 FIRST_FLOOR = 10.0
 MOST_MEASURERS = 6
-ASIDE = 3
+ASIDE = 6
 """Of so many compiling workers one may make references."""
 LATELY = 48
 """Measurements whose deaths say how many workers should stand by."""
@@ -110,7 +110,7 @@ class Engine:
         self.measurer = self.measurers[0]
         self._timeline = Timeline(time.monotonic())
         self.by_code: dict[str, Outcome] = {}
-        self.best: float | None = None
+        self._bests: dict[str, float] = {}
         self.on_done: Callable[[Done], object] | None = None
         self.on_built: Callable[[Built], object] | None = None
         self.on_ready: Callable[[Ready], object] | None = None
@@ -375,10 +375,12 @@ class Engine:
             self._done.put(None)
 
     def _tell_ready(self) -> None:
-        """Tell which workers have begun to work."""
+        """Tell which workers have begun to work; behind the first that measures another stands."""
         for worker in (*self.compilers, *self.measurers):
             if worker.has_served and worker not in self._ready:
                 self._ready.add(worker)
+                if worker is self.measurers[0]:
+                    self._stand_by()
                 seconds = worker.facts.get("seconds", {})
                 self._done.put(Ready(time.monotonic(), str(worker.setup["role"]), seconds))
 
@@ -430,7 +432,8 @@ class Engine:
                 self._finish(job, replace(same, reason=reason))
             elif self.lock.try_acquire():
                 self._compiled.remove(job)
-                request = {"op": "measure", **job.described, "bound": self.best}
+                bound = self._bests.get(job.problem)
+                request = {"op": "measure", **job.described, "bound": bound}
                 self._measure(request, self._measure_limit(job), job)
             else:
                 return True
@@ -452,8 +455,8 @@ class Engine:
             self.measurer = ready[0]
 
     def _stand_by(self) -> None:
-        """Start workers that stand by, once the first has made what all need: one, and one more for
-        each that died lately, since it takes longer to set one up than to measure."""
+        """Start workers that stand by: one, and one more for each that died lately, since it takes
+        longer to set one up than to measure."""
         died = sum(max(0, worker.starts - 1) for worker in self.measurers)
         self._died.append(died)
         wanted = 2 + died - self._died[0]
@@ -557,7 +560,8 @@ class Engine:
             self.by_code[outcome.code] = outcome
         if outcome.status is Status.OK and outcome.seconds is not None:
             self._measure_times.setdefault(job.problem, []).append(seconds)
-            self.best = min(self.best or outcome.seconds, outcome.seconds)
+            best = self._bests.get(job.problem, outcome.seconds)
+            self._bests[job.problem] = min(best, outcome.seconds)
             self._watched.append((job, outcome))
             if len(self._watched) >= WATCH_EVERY:
                 self._watch()

@@ -65,8 +65,10 @@ class Sessions:
         return reply
 
     def measure(self, request: Message) -> Message:
-        """Check and time a candidate; the bound is that of its problem."""
-        return self._guarded({**request, "bound": request.get("best")}, TuneSession.measure)
+        """Check and time a candidate; the bound is that of its problem, as who asks or this device
+        knows it."""
+        known = [each for each in (request.get("best"), request.get("bound")) if each is not None]
+        return self._guarded({**request, "bound": min(known, default=None)}, TuneSession.measure)
 
     def compare(self, request: Message) -> Message:
         """Time several candidates of one problem in turn."""

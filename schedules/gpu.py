@@ -111,9 +111,10 @@ def pointwise(s: Schedule, stage: Stage, op: ComputeOp, beside: Beside) -> None:
             return
         flat = fused(stage, op.axes)
         most = None if total is None else max(32, pow2_at_least(total))
-        tile = pick(s, f"{stage.name}.block", (256, 512, 1024, 2048, 4096), 1024, most)
         led = not in_step and may_lead(s, stage.name)
         periods = None if in_step else periods_of(s, stage, op, everything, led)
+        usual = max(256, 1024 // (1 if periods is None else periods.count))
+        tile = pick(s, f"{stage.name}.block", (256, 512, 1024, 2048, 4096), usual, most)
         single = single and periods is None
         if periods is not None:
             tile = tile_periods(stage, flat, periods, tile)

@@ -32,7 +32,7 @@ from tedsl.schedules.gpu_model import ahead as fetched_ahead
 from tedsl.schedules.gpu_operands import across, ragged
 from tedsl.schedules.gpu_shared import loops_of, turn
 from tedsl.schedules.gpu_steps import LEAST, Loops, Work, contract_inner, thin
-from tedsl.schedules.gpu_tail import divide_tail, fold_tail
+from tedsl.schedules.gpu_tail import Chains, chains_of, divide_tail, fold_tail
 from tedsl.schedules.gpu_tiles import PROCESSORS, SHARED, pick_warps
 from tedsl.schedules.loops import fused
 from tedsl.scheduling.schedule import Schedule
@@ -71,10 +71,11 @@ def contract(s: Schedule, group: Group, target: Target) -> None:
     product = None if joined or older else _product(stage, extents, shape, len(inner))
     vectors, keeps = _beside(view, kernel), may_stay and not tiled and not group.apart
     given = shallow_tile(product, vectors) if keeps else None
-    tile = _tile_sizes(s, stage, extents, shape, half, product, bool(joined), given)
+    chains = {} if product is None else chains_of(s, group, inner, rows[0], columns[0])
+    tile = _tile_sizes(s, stage, extents, shape, half, product, bool(joined), given, chains)
     sides = rows, columns, joined
     work = Work(shape, *sides, product, tile, staged, tiled, may_stay, older, vectors)
-    tail = None if group.in_parts else divide_tail(s, group, inner, work)
+    tail = divide_tail(s, group, inner, work, chains)
     if tail is None:
         made = _make_loops(s, group, work)
     else:
@@ -266,9 +267,11 @@ def _tile_sizes(
     product: Product | None,
     joined: bool,
     given: tuple[int, int] | None,
+    chains: Chains,
 ) -> tuple[int, int, int]:
     """Rows, columns and depth of a tile, none of them larger than the padded extent; `extents` are
-    how often there are such rows and columns, and theirs; some rows and columns may be `given`.
+    how often there are such rows and columns, and theirs; some rows and columns may be `given`, and
+    those of the last wave may be divided as `chains` says.
 
     Multipliers that read operands from shared memory leave the registers to a large tile of
     results; it is `half` as wide where registers hold the operands too, or several results.
@@ -284,7 +287,7 @@ def _tile_sizes(
         bm, bn, bk = 64, 64, _exact_depth(s, shape, joined or thin(m, n, k))
     most = [1 << 8 if e is None else pow2_at_least(e) for e in (m, n, k)]
     if product is not None:
-        bm, bn = given or best_tile(replace(product, most=bm * bn))
+        bm, bn = given or best_tile(replace(product, most=bm * bn), chains)
         bk = depth(product, bm, bn)
     else:
         if joined and k is not None and _narrow(shape) and not thin(m, n, k):

@@ -9,7 +9,7 @@ a limit below it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from tedsl.schedules.analysis import pow2_at_least
@@ -46,8 +46,17 @@ DEEP = 16
 START = 2000
 TURN = 300
 LAUNCH = 6500
-# Clocks of a program that folds a part: to count itself, and for the last one to know that it is.
+# Clocks of a program that folds a part, to count itself and for the last one to know that it is;
+# and the bytes that this one reads and adds up per clock, one part after the other.
 MERGE = 2000
+MERGED = 16
+# Numbers of parts of a tile of the last wave, the steps of a part that are worth a program, and how
+# much shorter a product with them has to be.
+PARTS = (2, 3, 4, 6, 8)
+STEPS = 4
+SHORTER = 0.97
+# What is so much longer by this model may still be shorter on a device.
+PERHAPS = 1.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,17 +176,50 @@ def _end(p: Product, bm: int, bn: int) -> float:
     return bm * max(bn * p.stored, LINE) / STORED
 
 
-def tails(p: Product, bm: int, bn: int) -> Iterator[tuple[bool, int, int]]:
-    """Where the tiles of a last wave that leaves processors idle may be divided from the others:
-    whether across the rows, from which row or column on, and how many tiles these are."""
-    count, sides = p.count(bm, bn), ((False, p.n, bn), (True, p.m, bm))
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Where the tiles of a last wave are divided from the others: whether across the rows (`down`),
+    from which row or column on, and how many tiles these are."""
+
+    down: bool
+    at: int
+    tiles: int
+
+
+def tails(p: Product, bm: int, bn: int, sides: Collection[bool]) -> Iterator[Cut]:
+    """Where the tiles of a last wave that leaves processors idle may be divided from the others,
+    across the `sides` that may be divided: columns (False) and rows (True)."""
+    count, extents = p.count(bm, bn), ((False, p.n, bn), (True, p.m, bm))
     left = count % PROCESSORS
-    for down, extent, size in sides:
+    for down, extent, size in extents:
+        if down not in sides:
+            continue
         lines = -(-extent // size)
         each = count // lines
         cut = -(-left // each)
         if left < count and 0 < cut < lines:
-            yield down, (lines - cut) * size, cut * each
+            yield Cut(down, (lines - cut) * size, cut * each)
+
+
+def in_tails(
+    p: Product, bm: int, bn: int, bk: int, sides: Collection[bool]
+) -> dict[int, tuple[float, Cut]]:
+    """The numbers of parts in which folding the tiles of the last wave may be quicker, each with
+    the time of the product and where it is divided."""
+    usual, cuts = clocks(p, bm, bn), list(tails(p, bm, bn, sides))
+    found: dict[int, tuple[float, Cut]] = {}
+    for parts in PARTS if cuts else ():
+        times = [(with_tail(p, bm, bn, cut.tiles, parts), cut) for cut in cuts]
+        least = min(times, key=lambda each: each[0])
+        if least[0] < PERHAPS * usual and p.k >= parts * STEPS * bk:
+            found[parts] = least
+    return found
+
+
+def best_parts(usual: float, found: Mapping[int, tuple[float, Cut]]) -> int:
+    """Of numbers of parts the quickest, or 1 where it is hardly quicker than the `usual` time."""
+    least = min(found, key=lambda parts: found[parts][0], default=1)
+    return least if least in found and found[least][0] < SHORTER * usual else 1
 
 
 def with_tail(p: Product, bm: int, bn: int, tail: int, parts: int) -> float:
@@ -185,6 +227,7 @@ def with_tail(p: Product, bm: int, bn: int, tail: int, parts: int) -> float:
     own, before the others."""
     whole, values = _tile(p, bm, bn), bm * bn * p.held * 4
     part = whole / parts + values / STORED + MERGE + (1 + 1 / parts) * values / CACHED
+    part += parts * values / MERGED
     turns, last = divmod(p.count(bm, bn) - tail, PROCESSORS)
     least, more = divmod(tail * parts, PROCESSORS)
     late = least + (more > 0)
@@ -195,10 +238,17 @@ def with_tail(p: Product, bm: int, bn: int, tail: int, parts: int) -> float:
     return max(START + busiest + _end(p, bm, bn), START + _moved(p, bm, bn))
 
 
-def best_tile(p: Product) -> tuple[int, int]:
+def best_tile(p: Product, sides: Collection[bool] = ()) -> tuple[int, int]:
     """The rows and columns of the quickest tile; of equal ones the largest, then the one that
-    fetches least."""
-    return min(tiles(p), key=lambda tile: (clocks(p, *tile), -tile[0] * tile[1], sum(tile)))
+    fetches least.  Those of the last wave may be divided across `sides`."""
+
+    def time(bm: int, bn: int) -> float:
+        usual = clocks(p, bm, bn)
+        found = in_tails(p, bm, bn, depth(p, bm, bn), sides)
+        parts = best_parts(usual, found)
+        return usual if parts == 1 else found[parts][0]
+
+    return min(tiles(p), key=lambda tile: (time(*tile), -tile[0] * tile[1], sum(tile)))
 
 
 def in_parts(p: Product, parts: int) -> float:

@@ -21,7 +21,7 @@ from tedsl.expr.visit import axes_of, reads
 from tedsl.schedules.analysis import Group, among, first, reduce_axes
 from tedsl.schedules.choices import knobs_of, pick
 from tedsl.schedules.gpu_last import AT_ONCE, finish_last, tiles_like
-from tedsl.schedules.gpu_model import clocks, tails, with_tail
+from tedsl.schedules.gpu_model import best_parts, clocks, in_tails
 from tedsl.schedules.gpu_shared import turn
 from tedsl.schedules.gpu_steps import Loops, Work, contract_inner
 from tedsl.schedules.gpu_tiles import bind_all
@@ -29,10 +29,6 @@ from tedsl.scheduling.graph import readers, tensors_read
 from tedsl.scheduling.plan import AttachKind, Plan
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
-
-PARTS = (2, 3, 4, 6, 8)
-# Steps of a part that are worth a program.
-STEPS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +49,25 @@ class Tail:
     others: Work
 
 
-def divide_tail(s: Schedule, group: Group, folds: Sequence[str], work: Work) -> Tail | None:
+Chains = Mapping[bool, Mapping[str, int]]
+"""By whether a result is divided across its rows: the stages that are, with which dimension."""
+
+
+def chains_of(
+    s: Schedule, group: Group, folds: Sequence[str], rows: Axis, columns: Axis
+) -> dict[bool, dict[str, int]]:
+    """Across which sides the stages of a kernel may be divided; none where it is a part already."""
+    found: dict[bool, dict[str, int]] = {}
+    for down, side in ((False, columns), (True, rows)):
+        chain = None if group.in_parts else _chain(s, group, folds, side)
+        if chain is not None:
+            found[down] = chain
+    return found
+
+
+def divide_tail(
+    s: Schedule, group: Group, folds: Sequence[str], work: Work, chains: Chains
+) -> Tail | None:
     """With the knob `tail`, the number of parts, divide the stages of a kernel, which is that of
     the other tiles then.
 
@@ -62,6 +76,7 @@ def divide_tail(s: Schedule, group: Group, folds: Sequence[str], work: Work) -> 
         group: the kernel.
         folds: the contractions in it.
         work: what is known of it.
+        chains: what may be divided.
 
     Returns:
         What computes the rest; None where nothing is divided.
@@ -69,25 +84,14 @@ def divide_tail(s: Schedule, group: Group, folds: Sequence[str], work: Work) -> 
     product, (bm, bn, bk) = work.product, work.tile
     if product is None:
         return None
-    found: dict[tuple[bool, int, int], dict[str, int]] = {}
-    for cut in tails(product, bm, bn):
-        chain = _chain(s, group, folds, work.rows[0] if cut[0] else work.columns[0])
-        if chain is not None:
-            found[cut] = chain
-    usual = clocks(product, bm, bn)
-    best: dict[int, tuple[bool, int, int]] = {}
-    for parts in PARTS if found else ():
-        times = {cut: with_tail(product, bm, bn, cut[2], parts) for cut in found}
-        cut = min(times, key=lambda each: times[each])
-        if times[cut] < usual and product.k >= parts * STEPS * bk:
-            best[parts] = cut
-    # It is not known yet what a device makes of it: nothing is divided by default.
+    found = in_tails(product, bm, bn, bk, chains)
+    usual = best_parts(clocks(product, bm, bn), found)
     name = f"{knobs_of(s, s[group.root])}.tail"
-    parts = pick(s, name, (1, *best), 1, max(best, default=1))
+    parts = pick(s, name, (1, *found), usual, max(found, default=1))
     if parts == 1:
         return None
-    part = -(-product.k // (parts * bk)) * bk
-    return _divided(s, group, folds, work, found[best[parts]], best[parts][1], part)
+    part, (_, cut) = -(-product.k // (parts * bk)) * bk, found[parts]
+    return _divided(s, group, folds, work, chains[cut.down], cut.at, part)
 
 
 def _chain(s: Schedule, group: Group, folds: Sequence[str], side: Axis) -> dict[str, int] | None:

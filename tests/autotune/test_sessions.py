@@ -33,3 +33,24 @@ def test_problems_that_only_compile_take_no_memory() -> None:
     session = cast("TuneSession", SimpleNamespace(bench=None))
     worker.opened = {str(number): session for number in range(FEWEST + 1)}
     assert worker.has_room()
+
+
+@pytest.mark.parametrize(
+    ("best", "bound", "asked"),
+    [(None, None, None), (2.0, None, 2.0), (None, 3.0, 3.0), (2.0, 3.0, 2.0), (3.0, 2.0, 2.0)],
+)
+def test_the_least_time_known_is_the_bound(
+    best: float | None, bound: float | None, asked: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who asks knows what was found before, and elsewhere; the device what it has found since."""
+    bounds: list[float | None] = []
+
+    def measure(_: object, request: dict[str, float | None]) -> dict[str, str]:
+        bounds.append(request["bound"])
+        return {"status": "ok"}
+
+    monkeypatch.setattr(TuneSession, "measure", measure)
+    worker = Sessions({})
+    worker.opened = {"p": cast("TuneSession", SimpleNamespace(bench=None))}
+    worker.measure({"problem": "p", "key": "p:k", "best": best, "bound": bound})
+    assert bounds == [asked]

@@ -75,17 +75,28 @@ def few_processors(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (gpu_model, gpu_grid):
         monkeypatch.setattr(module, "PROCESSORS", 4)
     monkeypatch.setattr(gpu_model, "MERGE", 0)
-    for speed in ("STORED", "CACHED", "MEMORY", "ALONE"):
+    for speed in ("STORED", "CACHED", "MEMORY", "ALONE", "MERGED"):
         monkeypatch.setattr(gpu_model, speed, 1e9)
 
 
 # --- the choice
 
 
-def test_whole_tiles_by_default() -> None:
+def test_whole_tiles_where_parts_would_hardly_be_quicker() -> None:
+    """On an H200 0.0334 ms in two parts, 0.0327 without."""
     s = schedule_for([product(1000, 3000, 2000)], CUDA, {"y.bm": 128, "y.bn": 128})
-    assert choices(s) == (1, 2, 4)
+    assert choices(s) == (1, 2)
     assert not [stage.name for stage in s.stages if "tail" in stage.name]
+
+
+def test_the_tile_is_chosen_with_its_tail() -> None:
+    """On an H200 0.253 ms, for 0.264 without a tail and 0.276 by tiles of 128x128, of which the
+    last wave is fuller."""
+    s = schedule_for([product(2048, 11008, 4096)], CUDA, {})
+    chosen = {knob.name: knob.chosen for knob in s.knobs}
+    assert (chosen["y.bm"], chosen["y.bn"]) == (128, 256)
+    assert chosen["y.tail"] in (3, 4)
+    assert [stage.name for stage in s.stages if "tail" in stage.name]
 
 
 @pytest.mark.parametrize(
@@ -103,14 +114,16 @@ def test_nothing_to_choose(make: Callable[[], Tensor]) -> None:
 
 def test_the_model_knows_the_last_wave() -> None:
     p = gpu_model.Product(1, 2048, 11008, 4096)
-    cuts = {down: (at, count) for down, at, count in gpu_model.tails(p, 128, 256)}
+    sides = (False, True)
+    cuts = {cut.down: (cut.at, cut.tiles) for cut in gpu_model.tails(p, 128, 256, sides)}
     assert cuts == {False: (41 * 256, 32), True: (15 * 128, 43)}
+    assert [cut.down for cut in gpu_model.tails(p, 128, 256, [True])] == [True]
     whole = gpu_model.clocks(p, 128, 256)
-    assert gpu_model.with_tail(p, 128, 256, 32, 4) < 0.92 * whole
+    assert gpu_model.with_tail(p, 128, 256, 32, 4) < 0.97 * whole
     least = gpu_model.with_tail(p, 128, 256, 32, 4)
     assert least < gpu_model.with_tail(p, 128, 256, 32, 6), "a wave of parts more"
     full = gpu_model.Product(1, 1024, 4224, 4096)
-    assert not list(gpu_model.tails(full, 128, 128))
+    assert not list(gpu_model.tails(full, 128, 128, sides))
 
 
 # --- what is made of it
@@ -199,7 +212,7 @@ def test_both_bodies_share_what_one_has(
 ) -> None:
     """As much shared memory as without a tail, no spills, all operands by the copy engine, and as
     many programs on a processor."""
-    before = compiled(make, decisions)
+    before = compiled(make, {**decisions, "y.tail": 1})
     after = compiled(make, {**decisions, "y.tail": parts})
     assert after.shared <= before.shared
     assert after.stack == 0
