@@ -245,17 +245,18 @@ class Bench:
                     return finding
         return None
 
-    def take_over(self, kernel: Kernel) -> None:
+    def take_over(self, kernel: Kernel) -> bool:
         """Make now what the first measurement would make, with a kernel that is known to be right:
-        the process before this one has ended, or may.  Nothing where that would take memory that
-        the process that measures may need."""
+        the process before this one has ended, or may.  Nothing, and False, where that would take
+        memory that the process that measures may need."""
         arrays = [*self.stand.inputs["random"].values(), *self.stand.outputs]
         each = sum(guarded.nbytes for guarded in arrays)
         if not self.arena.has_room((self._count + 2 * len(ADVERSE)) * each):
-            return
+            return False
         self.make_ready()
         self.check(kernel)
         self.rotation(kernel)
+        return True
 
     def make_ready(self) -> None:
         """Make now what the closer checks need."""

@@ -503,7 +503,7 @@ class Engine:
     def _quiet(self) -> bool:
         """True when nothing disturbs a measurement: neither what the compiling workers do now, nor
         a killed kernel that the device has not let go of."""
-        if any(worker.stopping for worker in self.measurers):
+        if any(worker.lingers for worker in self.measurers):
             return False
         return self.limits.overlap or not any(worker.busy for worker in self.compilers)
 

@@ -56,9 +56,11 @@ class Worker:
         setup: the request sent first after every start.
         setup_seconds: time limit for it.
 
-    `settled` is true once it has answered since its last start: all it loads is loaded.  `sent` is
-    when the last request was sent, set-ups apart, on the clock of `time.monotonic`.  `starts`
-    counts how often a process began to work, as the first or in place of one that ended.
+    `settled` is true once it has answered since its last start, or has taken over from one that
+    did: all it loads is loaded.  `stopping` is true until a process has ended that is to end, and
+    `lingers` as long as its device may still run what it began.  `sent` is when the last request
+    was sent, set-ups apart, on the clock of `time.monotonic`.  `starts` counts how often a process
+    began to work, as the first or in place of one that ended.
     """
 
     def __init__(self, command: Sequence[str], setup: Message, setup_seconds: float) -> None:
@@ -76,6 +78,7 @@ class Worker:
         self.setting_up = False
         self.settled = False
         self.stopping = False
+        self.lingers = False
         self.fresh = False
         self.received = bytearray()
         self.printed = bytearray()
@@ -130,6 +133,7 @@ class Worker:
     def ready(self) -> None:
         """The set-up is done: send the request that waited for it."""
         self.setting_up = False
+        self.settled = bool(self.facts.get("took over"))
         self.failures = 0
         if self.request is not None:
             self._send(self.request, self.limit)
@@ -335,7 +339,7 @@ class Pool:
             return None
         worker.settled = True
         if message.get("fatal"):
-            worker.stopping = True
+            worker.stopping, worker.lingers = True, bool(message.get("running"))
             worker.expect_again()
         return Reply(message)
 
@@ -347,7 +351,7 @@ class Pool:
         # The next process may have begun to print.
         printed, _, worker.printed = worker.printed.partition(END_OF_PRINT)
         if worker.stopping:
-            worker.stopping = False  # as it was asked to
+            worker.stopping = worker.lingers = False  # as it was asked to
             return None
         text = _text(printed)
         reply = Reply(failure=Status.CRASH, reason=exit_reason(code, text), error=text)
@@ -405,7 +409,7 @@ class Pool:
             return None
         worker.stop_working()
         worker.printed.clear()
-        worker.stopping = True
+        worker.stopping = worker.lingers = True
         worker.expect_again()
         return reply
 
@@ -430,7 +434,7 @@ class Pool:
             for stream in (process.stderr, process.stdout):
                 if stream is not None and self._watched.pop(stream.fileno(), None):
                     self._selector.unregister(stream.fileno())
-        worker.stopping = False
+        worker.stopping = worker.lingers = False
         return worker.kill()
 
 

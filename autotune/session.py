@@ -91,12 +91,13 @@ class TuneSession:
         self.threads = ThreadPoolExecutor(1, "tedsl-build")
         self.builder: Future[None] | None = None
         self.bench: Bench | None = None
+        self.took_over = False
         opened = time.perf_counter()
         self.seconds = {"import": _loading.get(self.target, 0.0), "open": opened - begin}
         if setup["role"] == "measure":
             self.bench = Bench(self.workload, self.size, self.target, self.seed, self.scratch)
             checked = time.perf_counter()
-            self._take_over(self.bench)
+            self.took_over = self._take_over(self.bench)
             took = time.perf_counter() - checked
             self.seconds |= {"device": self.bench.device_seconds, "take over": took}
             self.seconds["inputs"] = checked - opened - self.bench.device_seconds
@@ -109,10 +110,12 @@ class TuneSession:
 
     @property
     def facts(self) -> Message:
-        """How the reference was made, and the seconds that each part of the set-up took."""
+        """How the reference was made, the seconds that each part of the set-up took, and whether
+        this process has done what another did first."""
         if self.bench is None:
             return {"seconds": self.seconds}
-        return {"reference": self.bench.stand.references.oracle.source, "seconds": self.seconds}
+        source = self.bench.stand.references.oracle.source
+        return {"reference": source, "seconds": self.seconds, "took over": self.took_over}
 
     def compile(self, request: Message) -> Message:
         begin = time.perf_counter()
@@ -163,7 +166,7 @@ class TuneSession:
         except UnfinishedError as error:  # the device is busy with it until this process ends
             parts = {"build": built - begin, "device": time.perf_counter() - built}
             reason = f"longer than {error.seconds:.3g} s"
-            failed = {"status": "timeout", "fatal": True, "reason": reason}
+            failed = {"status": "timeout", "fatal": True, "running": True, "reason": reason}
             return {**failed, "text": "a single run has not ended", "parts": parts}
         checked = resumed = time.perf_counter()
         samples: list[float] = []
@@ -191,17 +194,19 @@ class TuneSession:
             partial.write_text(json.dumps(request))
             partial.replace(path)
 
-    def _take_over(self, bench: Bench) -> None:
+    def _take_over(self, bench: Bench) -> bool:
         """Where another process measured before: do what it did first, before there is a candidate
-        that waits for it.  Once a process has died of that, none tries it again."""
+        that waits for it.  False where there is nothing to do yet, or no room; once a process has
+        died of that, none tries it again."""
         right = self.scratch / RIGHT
         died = [p for p in self.scratch.glob(f"{RIGHT}.by*") if not is_alive(int(p.suffix[3:]))]
         if not right.exists() or died:
-            return
+            return False
         mark = self.scratch / f"{RIGHT}.by{os.getpid()}"
         mark.touch()
-        bench.take_over(self.kernel(json.loads(right.read_text())))
+        done = bench.take_over(self.kernel(json.loads(right.read_text())))
         mark.unlink()
+        return done
 
     def compare(self, request: Message) -> Message:
         kernels = [self.kernel(item) for item in request["candidates"]]

@@ -117,7 +117,7 @@ def test_a_run_that_does_not_end_is_given_up(tmp_path: Path, monkeypatch: pytest
     assert set(limits) == {None}, "nothing is known of what a run may take"
     for best, limit in ((1e-5, "0.1"), (0.02, "2")):
         reply = session.measure({**request, "bound": best})
-        assert (reply["status"], reply["fatal"]) == ("timeout", True)
+        assert (reply["status"], reply["fatal"], reply["running"]) == ("timeout", True, True)
         assert reply["reason"] == f"longer than {limit} s"
 
 

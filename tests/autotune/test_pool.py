@@ -141,6 +141,17 @@ def test_a_wait_ends_when_what_was_killed_has_ended(tmp_path: Path):
         assert worker.setting_up
 
 
+@pytest.mark.parametrize("running", [True, False])
+def test_a_device_is_waited_for_only_while_it_runs_something(worker: Worker, running: bool):
+    with Pool([worker]) as pool:
+        pool.call(worker, {"op": "measure", "last": {"running": running}}, 20)
+        assert worker.stopping
+        assert worker.lingers is running
+        while worker.stopping:
+            pool.wait(20, idle=True)
+        assert not worker.lingers
+
+
 @pytest.mark.parametrize(
     ("fault", "text"),
     [("backend", "cannot start: ptxas said no"), ("abort", "set up: signal 6"), ("hang", "longer")],

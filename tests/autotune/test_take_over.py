@@ -152,6 +152,7 @@ def test_what_takes_over_begins_with_what_ran(tmp_path: Path):
     assert second.bench is not None
     assert set(ADVERSE) <= set(second.bench.stand.wanted)
     assert set(second.kernels) == {"one"}
+    assert [each.facts["took over"] for each in (first, second)] == [False, True]
     assert not list(tmp_path.glob(f"{RIGHT}.by*"))
 
 
@@ -170,6 +171,6 @@ def test_nothing_is_made_ahead_where_memory_is_short(tmp_path: Path):
     first = bench_in(tmp_path, row())
     kernel = te.build(list(first.workload.outputs), "cpu")
     first.arena.has_room = lambda nbytes: False
-    first.take_over(kernel)
+    assert not first.take_over(kernel)
     assert not set(ADVERSE) & set(first.stand.wanted)
     assert first.check(kernel) is None

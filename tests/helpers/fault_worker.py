@@ -46,6 +46,8 @@ class Faults:
         return {"status": "ok", "code": str(request.get("code", request.get("trace", "")))}
 
     def measure(self, request: Message) -> Message:
+        if "last" in request:  # the reply after which this process ends
+            return {"status": "device_fault", "fatal": True, **request["last"]}
         self.act(str(request.get("fault") or ""))
         seconds = float(request.get("seconds", 1.0))
         return {"status": "ok", "samples": [seconds] * 3, "code": ""}
