@@ -120,3 +120,11 @@ def test_rows_that_were_disturbed_are_not_judged() -> None:
     (line,) = [line for line in summary.lines(rows) if line["line"] == key]
     assert line["disturbed"] > 0
     assert all(bar["verdict"] == "not measured" for bar in line["bars"])
+
+
+@pytest.mark.parametrize(("peer", "other"), [("copy", "tedsl"), ("cuDNN", "SDPA flash")])
+def test_a_peer_that_was_not_itself_is_not_judged(peer: str, other: str) -> None:
+    times = {name: {"ms": 1.0, "spread": 0.001} for name in ("tedsl", peer, other)}
+    assert summary.is_steady(times, peer)
+    times[peer]["ms"] = 14.0
+    assert not summary.is_steady(times, peer)
