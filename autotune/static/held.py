@@ -192,7 +192,9 @@ class _Staging:
         self.least = max(self.least, surely)
         # Threads that add up products themselves change the layout of results beside them.
         self.beside = self.beside or (copies > 0 and not engine and not uses_matrix_units(dot))
-        barriers = BARRIER * max(copies, 1) if engine and not shared else 0
+        # Warps that multiply 8 bits by themselves wait for each operand by itself.
+        waited = 2 if dot.lhs.dtype.nbytes == 1 and not groups else 1
+        barriers = waited * BARRIER * max(copies, 1) if engine and not shared else 0
         return total + alone + barriers, copies > 0 or shared
 
     def _operand(self, dot: Dot, operand: Expr, leaf: Leaf) -> tuple[int, bool, bool, Loop | None]:
