@@ -125,8 +125,10 @@ class Host:
                 return {"samples": found}
             case "estimate":
                 return {"found": self.engine.describe([_travelled(d) for d in described])}
-            case _:  # it is enough that the problem is known now
+            case "announce":  # it is enough that the problem is known now
                 return {}
+            case op:
+                raise InternalError(f"a host cannot do {op!r}")
 
     def _known(self, setup: Message) -> str:
         """The name of a problem, whose references are begun where there are processors to spare."""

@@ -357,7 +357,7 @@ class Search:
             if arm is None:
                 break
             row = self._strategies[arm.name](view)
-            if row is None or row in view.taken or not view.promises(row):
+            if row is None or row in view.taken or not view.promising([row]):
                 misses += 1
                 if row is None:
                     barred.add(arm.name)

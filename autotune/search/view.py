@@ -101,12 +101,13 @@ class View:
         self.taken.add(row)
         self.waiting.append(row)
 
-    def promises(self, row: int) -> bool:
-        """Whether a row is worth a trial, as far as the static model can say."""
+    def promising(self, rows: Sequence[int]) -> list[int]:
+        """Those rows that are worth a trial, as far as the static model can say."""
         told = self.catalogue.predicted()
-        if np.isnan(told[row]):
-            return True
-        return bool(told[row] <= np.nanmin(told) + np.log(HOPELESS))
+        if not np.isfinite(told).any():
+            return list(rows)
+        bar = np.nanmin(told) + np.log(HOPELESS)
+        return [row for row in rows if not told[row] > bar]
 
     def draw(self, count: int, ahead: int = 0) -> list[int]:
         """Random rows that are worth a trial; fewer when most are not, or there is no time.
@@ -117,8 +118,7 @@ class View:
         """
         if len(self._drawn) < count:
             fresh = self.catalogue.several(self.rng, max(count, ahead))
-            rows = [row for row in fresh if row is not None]
-            self._drawn += [row for row in rows if self.promises(row)]
+            self._drawn += self.promising([row for row in fresh if row is not None])
         found, self._drawn = self._drawn[:count], self._drawn[count:]
         return found
 

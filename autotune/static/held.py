@@ -326,11 +326,10 @@ def _is_product(leaf: Leaf) -> bool:
 def _keeps(loop: Loop, leaf: Leaf) -> bool:
     """True when a loop keeps the tile that its iterations store.  One that is made one with the
     loop in it does not where a guard stands between: it stores as if there were no loop."""
-    if loop.trips <= 1:
-        return False
+    if loop.trips <= 1 or not loop.loop.flatten:
+        return loop.trips > 1
     guards = (stmt for stmt in walk_stmts(loop.loop.body) if isinstance(stmt, Guard))
-    guarded = any(leaf.stmt in tuple(walk_stmts(guard.body)) for guard in guards)
-    return not (loop.loop.flatten and guarded)
+    return not any(leaf.stmt is stmt for guard in guards for stmt in walk_stmts(guard.body))
 
 
 def _by_loops(leaves: Iterable[Leaf]) -> dict[tuple[int, ...], list[Leaf]]:
