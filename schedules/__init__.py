@@ -17,6 +17,7 @@ from tedsl.schedules.cpu_shared import share_inputs
 from tedsl.schedules.fusion import fuse
 from tedsl.schedules.gpu_along import take_along
 from tedsl.schedules.gpu_both import Both, finish_together, reduce_both, share_reads
+from tedsl.schedules.gpu_caches import keep_inputs
 from tedsl.schedules.gpu_chain import schedule_chains
 from tedsl.schedules.gpu_folds import take_results
 from tedsl.schedules.gpu_pairs import take_pairs
@@ -73,7 +74,9 @@ def schedule_for(
     for both in shared:
         finish_together(s, both)
     join_all(s, beside)
-    if not where.is_triton:
+    if where.is_triton:
+        keep_inputs(s)
+    else:
         share_inputs(s, beside)
     return s
 

@@ -42,12 +42,22 @@ class Scope(StrEnum):
     SHARED = "shared"
 
 
+class Evict(StrEnum):
+    """Which lines of the caches make room first: those of what it is said of, or others before
+    them."""
+
+    FIRST = "first"
+    NORMAL = "normal"
+    LAST = "last"
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Buffer:
     """Row-major memory.  Contents are undefined (NaN in the interpreter) until stored.
 
     `held` are the extents of what has a meaning, where rows are longer than that to be aligned:
-    idle lanes may read or overwrite the rest, and nothing may come of it.
+    idle lanes may read or overwrite the rest, and nothing may come of it.  `evict` is a wish about
+    the caches of a GPU.
     """
 
     name: str
@@ -55,6 +65,7 @@ class Buffer:
     shape: tuple[Expr, ...]
     scope: Scope = Scope.GLOBAL
     held: tuple[Expr, ...] | None = None
+    evict: Evict = Evict.NORMAL
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -256,7 +256,9 @@ def _place(context: Context, stage: StagePlan) -> None:
         shape = shapes[tensor.index]
         rows = _aligned(stage, shape)
         held = None if rows is shape else shape
-        buffer = context.buffers[tensor] = Buffer(name, tensor.dtype, rows, scope, held)
+        buffer = context.buffers[tensor] = Buffer(
+            name, tensor.dtype, rows, scope, held, stage.evict
+        )
         if stage.kept is not None:
             axis = stage.kept.axis
             home = kernel_of(context.plan, stage).name if axis is None else axis
@@ -267,7 +269,7 @@ def _place(context: Context, stage: StagePlan) -> None:
         if stage.attach.online and exported(context.plan, stage):
             kernel = kernel_of(context.plan, stage).name
             context.inside.setdefault(kernel, {})[tensor] = buffer
-            context.exports[tensor] = Buffer(name, tensor.dtype, stage.op.shape)
+            context.exports[tensor] = Buffer(name, tensor.dtype, stage.op.shape, evict=stage.evict)
     if stage.attach.online and isinstance(stage.op, ComputeOp):
         context.folded[stage.name] = _folded(context, stage, stage.op)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from tedsl.errors import InternalError
 from tedsl.expr.nodes import Axis, AxisKind, Expr
 from tedsl.expr.tensor import ComputeOp, ExternOp, Operation, PlaceholderOp, Tensor
-from tedsl.ir.nodes import DEFAULT_LAUNCH, Launch, LoopKind, PartPolicy, Products, Scope
+from tedsl.ir.nodes import DEFAULT_LAUNCH, Evict, Launch, LoopKind, PartPolicy, Products, Scope
 
 if TYPE_CHECKING:
     from tedsl.expr.intrin import TensorIntrin
@@ -186,6 +186,7 @@ class StagePlan:
     `across` says which programs compute it together, in memory that all of them read.
     `env` are the threads that a scan launches around its steps, by their tags.
     `pieces` are the stages that store it: it has no loops of its own then.
+    `evict` says when the caches of a GPU give up what is read and stored of it.
     """
 
     name: str
@@ -205,6 +206,7 @@ class StagePlan:
     last_of: str = ""
     across: Across | None = None
     pieces: Pieces | None = None
+    evict: Evict = Evict.NORMAL
 
     @property
     def root_axes(self) -> tuple[Axis, ...]:

@@ -12,6 +12,7 @@ from tedsl.expr.integers import add
 from tedsl.expr.nodes import Axis, AxisKind, BinaryOp, Expr, Reduce, Var
 from tedsl.expr.printer import print_expr
 from tedsl.expr.tensor import ComputeOp, ExternOp, Operation, PlaceholderOp, ScanOp, Tensor
+from tedsl.ir.nodes import Evict
 from tedsl.scheduling.bounds import Bounds, infer
 from tedsl.scheduling.checks.loops import PLAIN, mark_text
 from tedsl.scheduling.checks.places import guests
@@ -40,7 +41,7 @@ def print_plan(plan: Plan) -> str:
     for stage in plan.stages:
         if isinstance(stage.op, PlaceholderOp):
             what = "state" if is_state(plan, stage.op) else "input"
-            lines.append(f"{what} {stage.name}: {type_text(stage)}")
+            lines.append(f"{what} {stage.name}: {type_text(stage)}{_evict(stage)}")
         elif isinstance(stage.op, ComputeOp) and stage.attach.kind is AttachKind.INLINE:
             lines.append(f"{stage.name} is inlined: {definition(plan, stage, stage.op)[0]}")
     shown = separate_axes(inline_stages(plan))
@@ -54,7 +55,8 @@ def print_plan(plan: Plan) -> str:
             lines.append(_pieces(stage, stage.op, stage.pieces))
             continue
         if stage.attach.kind is AttachKind.ROOT:
-            lines.append(f"kernel {stage.name}: {type_text(stage)}{_launch(stage)}{_atomic(stage)}")
+            head = f"{type_text(stage)}{_evict(stage)}{_launch(stage)}{_atomic(stage)}"
+            lines.append(f"kernel {stage.name}: {head}")
             lines.extend(f"  version when {print_expr(c)}" for c in stage.specializations)
             lines.extend(_nest(shown, bounds, stage, stage.op, 1))
             for other in followers(shown, stage):
@@ -112,6 +114,10 @@ def _launch(stage: StagePlan) -> str:
     }
     given = [f"{key}={value}" for key, value in options.items() if value is not None]
     return f"  ({', '.join(given)})" if given else ""
+
+
+def _evict(stage: StagePlan) -> str:
+    return "" if stage.evict is Evict.NORMAL else f", evicted {stage.evict.value}"
 
 
 def _atomic(stage: StagePlan) -> str:

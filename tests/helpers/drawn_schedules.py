@@ -380,9 +380,11 @@ def blockize(draw: Draw, s: Schedule, stage: Stage) -> None:
 
 def hints(draw: Draw, s: Schedule, stage: Stage) -> None:
     """What TVM scripts say of memory and threads."""
-    kind = draw(st.integers(0, 4))
+    kind = draw(st.integers(0, 5))
     axis = _axis(draw, stage)
-    if kind == 0:
+    if kind == 5:
+        call(s, stage.evict, draw(st.sampled_from(("first", "last"))))
+    elif kind == 0:
         factor, offset = draw(st.sampled_from(FACTORS)), draw(st.integers(0, 3))
         axes = [*stage.op.axis, axis] if isinstance(stage.op, ComputeOp) else [axis]
         call(s, stage.storage_align, draw(st.sampled_from(axes)), factor, offset)

@@ -203,3 +203,35 @@ def test_the_numbers_stay():
     bias = np.zeros(8, np.float32)
     want = np.maximum(a @ b, 0)
     np.testing.assert_allclose(te.build(s, "cpu")(a, b, bias), want, atol=1e-5)
+
+
+def test_evict():
+    m = matmul(33, 30, 7)
+    s = te.create_schedule(m.D)
+    s[m.A].evict("last")
+    s[m.C].evict("first")
+    assert "input A: float32[33, 7], evicted last" in str(s)
+    assert 's["A"].evict("last")' in s.as_python()
+    assert agrees(s)
+    with refused(s, "expected when the caches give up A, got 'never'", "allowed 'first', 'normal'"):
+        s[m.A].evict("never")
+    s[m.A].evict("normal")
+    assert "evicted last" not in str(s)
+
+
+def test_what_is_evicted_is_said_by_accesses_to_memory():
+    c = chain(4096)
+    s = te.create_schedule(c.D)
+    for stage in (c.B, c.C):
+        s[stage].compute_inline()
+    outer, inner = s[c.D].split(c.D.op.axis[0], 1024)
+    s[c.D].bind(outer, "blockIdx.x")
+    s[c.D].vectorize(inner)
+    s[c.A].evict("last")
+    s[c.D].evict("first")
+    source = te.build(s, "cuda:sm_90").source
+    (load,) = [line for line in source.splitlines() if "tl.load(" in line]
+    (store,) = [line for line in source.splitlines() if "tl.store(" in line]
+    assert 'eviction_policy="evict_last"' in load
+    assert 'eviction_policy="evict_first"' in store
+    assert agrees(s)

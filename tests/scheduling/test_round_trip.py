@@ -400,6 +400,14 @@ def storage_align() -> tuple[te.Schedule, te.Tensor]:
 
 
 @case
+def evict() -> tuple[te.Schedule, te.Tensor]:
+    s, C, D = product()
+    s["A"].evict("last")
+    s[C].evict("first")
+    return s, D
+
+
+@case
 def double_buffer() -> tuple[te.Schedule, te.Tensor]:
     s, C, D = product()
     s[C].compute_at(s[D], s[D].op.axis[0])

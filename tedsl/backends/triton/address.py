@@ -21,7 +21,7 @@ from tedsl.backends.triton.writer import Value
 from tedsl.dtypes import DType
 from tedsl.expr.nodes import Axis, Binary, BinaryOp, Cast, Const, Expr
 from tedsl.ir.layout import collapse
-from tedsl.ir.nodes import Buffer, Load
+from tedsl.ir.nodes import Buffer, Evict, Load
 
 if TYPE_CHECKING:
     from tedsl.backends.triton.values import Printer
@@ -228,5 +228,12 @@ def load(printer: Printer, expr: Load) -> Value:
     if own:
         zero = printer.writer.zero(expr.dtype)
         text = f"{text}, mask={printer.mask(own, where.dims).text}, other={zero}"
+    text += eviction(expr.buffer)
     value = Value(Text(f"tl.load({text})"), where.dims, expr.dtype)
     return printer.zero_outside(value, rest)
+
+
+def eviction(buffer: Buffer) -> str:
+    """What an access says of the caches."""
+    usual = buffer.evict is Evict.NORMAL
+    return "" if usual else f', eviction_policy="evict_{buffer.evict.value}"'

@@ -282,7 +282,8 @@ class Statements:
         mask = f", mask={printer.mask(parts, where.dims).text}" if parts else ""
         self.writer.before_store(store.buffer)
         text = printer.expand(found, where.dims).text
-        self.writer.line(f"tl.store({where.text.text}, {text}{mask})")
+        wish = address.eviction(store.buffer)
+        self.writer.line(f"tl.store({where.text.text}, {text}{mask}{wish})")
         self.writer.assigned((store.buffer,))
 
     def _store_local(self, store: Store) -> None:

@@ -1,4 +1,6 @@
-"""Wishes about memory and threads: storage_align, double_buffer, prefetch, set_store_predicate."""
+"""Wishes about memory and threads: storage_align, evict, double_buffer, prefetch and
+set_store_predicate.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from dataclasses import replace
 
 from tedsl.expr.nodes import Axis, AxisKind, Binary, BinaryOp, Compare, CompareOp, Expr, Var
 from tedsl.expr.printer import print_expr
-from tedsl.ir.nodes import LoopKind
+from tedsl.ir.nodes import Evict, LoopKind
 from tedsl.scheduling.call import Call, kind_of
 from tedsl.scheduling.checks.arguments import (
     computed_stage,
@@ -70,6 +72,19 @@ def storage_align(plan: Plan, call: Call, axis: object, factor: object, offset: 
         )
     kept = tuple(each for each in stage.aligned if each.axis is not axis)
     return plan.with_stage(replace(stage, aligned=(*kept, Align(axis, step, extra % step))))
+
+
+def evict(plan: Plan, call: Call, priority: object) -> Plan:
+    """What is read and stored of a stage leaves the caches sooner or later than other data."""
+    if priority not in set(Evict):
+        raise call.refuse(
+            plan,
+            f"expected when the caches give up {call.stage}, got {priority!r}",
+            facts=[("allowed", ", ".join(repr(each.value) for each in Evict))],
+            hint="'last' keeps it longest, 'first' gives it up first",
+        )
+    stage = plan.stage(call.stage)
+    return plan.with_stage(replace(stage, evict=Evict(str(priority))))
 
 
 def double_buffer(plan: Plan, call: Call) -> Plan:

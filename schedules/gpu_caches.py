@@ -1,0 +1,92 @@
+"""What the caches keep: kernels that stream more through them than they hold.
+
+    load x; load y; store z
+    --> load x, evicted last; load y, evicted last; store z
+
+Results that wait to be written make room for inputs then, and not inputs for results.  Measured on
+an H200 with other inputs for each call (`rows_variants.py`, `pointwise_variants.py`): a norm of
+rows of 8192 with a residual 0.260 -> 0.253 ms, layer norm of rows of 4096 floats 0.131 -> 0.128 ms.
+Kernels that read each element for one or for no result do not gain from it (0.3% and -1% in the
+mean over their rows), and those of products are left alone: their programs share what they read,
+in an order that is chosen for the cache as it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tedsl.expr.tensor import ComputeOp, PlaceholderOp, Tensor
+from tedsl.schedules.analysis import contraction, is_reduction, nbytes_of
+from tedsl.schedules.choices import knobs_of
+from tedsl.schedules.gpu_order import CACHED
+from tedsl.scheduling.bounds import kernel_of
+from tedsl.scheduling.graph import tensors_read
+from tedsl.scheduling.inline import inline_stages
+from tedsl.scheduling.plan import AttachKind, Plan
+from tedsl.scheduling.scans import is_state
+from tedsl.scheduling.schedule import Schedule
+
+# Bytes that a kernel moves from which it streams: some times what the cache holds.
+STREAMED = 4 * CACHED
+# What is evicted last.
+READS, ALL, NONE = "reads", "all", "none"
+
+
+@dataclass(slots=True)
+class _Traffic:
+    """What the programs of a kernel read from memory and store there, and whether they fold and
+    multiply."""
+
+    reads: list[Tensor] = field(default_factory=list[Tensor])
+    stores: list[Tensor] = field(default_factory=list[Tensor])
+    folds: bool = False
+    multiplies: bool = False
+
+    @property
+    def nbytes(self) -> int:
+        """All of it once."""
+        return sum(map(nbytes_of, dict.fromkeys([*self.reads, *self.stores])))
+
+    @property
+    def streams_out(self) -> bool:
+        """True when a result does not fit into the cache."""
+        return any(nbytes_of(tensor) >= CACHED for tensor in self.stores)
+
+
+def keep_inputs(s: Schedule) -> None:
+    """The knob `evict_last` of each kernel that streams: whether what it reads, or all that it
+    moves, is evicted last, of tensors that do not fit.  It is asked when all else is decided."""
+    found = _traffic(inline_stages(s.plan))
+    shared = {t for kernel in found.values() if kernel.multiplies for t in kernel.reads}
+    for name, kernel in found.items():
+        if kernel.multiplies or kernel.nbytes < STREAMED:
+            continue
+        usual = READS if kernel.folds and kernel.streams_out else NONE
+        what = s.knob(f"{knobs_of(s, s[name])}.evict_last", (READS, ALL, NONE), usual)
+        moved = {READS: kernel.reads, ALL: [*kernel.reads, *kernel.stores], NONE: []}[str(what)]
+        for tensor in dict.fromkeys(moved):
+            if tensor not in shared and nbytes_of(tensor) >= CACHED:
+                s[tensor].evict("last")
+
+
+def _traffic(plan: Plan) -> dict[str, _Traffic]:
+    """By kernel what it moves."""
+    found: dict[str, _Traffic] = {}
+    for stage in plan.stages:
+        op = stage.op
+        if not isinstance(op, ComputeOp):
+            continue
+        kernel = found.setdefault(kernel_of(plan, stage).name, _Traffic())
+        kernel.folds = kernel.folds or is_reduction(op)
+        kernel.multiplies = kernel.multiplies or contraction(op) is not None
+        if stage.attach.kind is AttachKind.ROOT:
+            kernel.stores += op.outputs
+        kernel.reads += [t for t in tensors_read(op) if _in_memory(plan, t)]
+    return found
+
+
+def _in_memory(plan: Plan, tensor: Tensor) -> bool:
+    """True for an input, and for what another kernel has stored."""
+    if isinstance(tensor.op, PlaceholderOp):
+        return not is_state(plan, tensor.op)
+    return plan.stage_of(tensor.op).attach.kind is AttachKind.ROOT
