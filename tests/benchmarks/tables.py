@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import suite
+import limits_page
 import summary
 from workload import (
     AUTOGRAD,
@@ -49,7 +49,7 @@ Report = Mapping[str, Any]
 def write(results: Path, readme: Path = README) -> None:
     """Everything that is made from the files of a folder."""
     reports = {
-        target: as_judged_now(json.loads(path.read_text(encoding="utf-8")))
+        target: summary.as_judged_now(json.loads(path.read_text(encoding="utf-8")))
         for target in ("cpu", "cuda")
         if (path := results / f"{target}.json").exists()
     }
@@ -69,22 +69,8 @@ def write(results: Path, readme: Path = README) -> None:
     (results / "README.md").write_text("".join(parts), encoding="utf-8")
     for target, report in reports.items():
         chart(report, results / f"{target}")
-
-
-def as_judged_now(report: dict[str, Any]) -> dict[str, Any]:
-    """The recorded times under the lines and the bars of today."""
-    if not report.get("summary"):
-        return report
-    loads = {load.name: load for load in suite.workloads()}
-    rows: list[dict[str, Any]] = []
-    for row in report["rows"]:
-        load = loads.get(row["name"])
-        if load is not None:
-            row = {**row, "line": load.line, "class": suite.family_of(load)}
-            if "times" in row:
-                row["bars"] = summary.bars(load, row["times"])
-        rows.append(row)
-    return {**report, "rows": rows, "summary": summary.lines(rows)}
+    if "cuda" in reports:
+        limits_page.write(results)
 
 
 def between(text: str, target: str, table: str) -> str:

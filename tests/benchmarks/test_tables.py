@@ -124,8 +124,10 @@ def test_rows_that_were_disturbed_are_not_judged() -> None:
 
 def test_float32_beyond_the_asked_is_shown_and_the_readme_names_its_ratios() -> None:
     recorded = json.loads((tables.HERE / "results" / "cuda.json").read_text(encoding="utf-8"))
-    rows = [r for r in tables.as_judged_now(recorded)["rows"] if r["line"] == BEYOND]
-    assert {load.name for load in LOADS.values() if load.line == BEYOND} == {r["name"] for r in rows}
+    rows = [r for r in summary.as_judged_now(recorded)["rows"] if r["line"] == BEYOND]
+    assert {load.name for load in LOADS.values() if load.line == BEYOND} == {
+        r["name"] for r in rows
+    }
     readme = tables.README.read_text(encoding="utf-8")
     limits = readme.partition("\n## Limits\n")[2].partition("\n## ")[0]
     for found in rows:
