@@ -22,6 +22,8 @@ IDLE = 15.0
 """Per cent of the time without a program from which idle processors do."""
 MORE = 1.15
 """Times the bytes that have to be moved from which moving more is worth a word."""
+OUTSIDE = 15.0
+"""Per cent of a call outside of its kernels from which that is worth a word."""
 SPILLED = 1 << 20
 """Bytes of local memory moved from which spilled registers are."""
 
@@ -291,12 +293,13 @@ UNITS: Mapping[str, str] = {
 }  # fmt: skip
 
 
-def limit_of(kernels: Sequence[Mapping[str, Any]], moved: int = 0) -> str:
+def limit_of(kernels: Sequence[Mapping[str, Any]], moved: int = 0, wall_ms: float = 0.0) -> str:
     """What limits a row, in one sentence, by the thresholds above.
 
     Args:
         kernels: the figures of its launches.
         moved: bytes that have to be moved.
+        wall_ms: what a call takes, as the benchmark measures it.
     """
     total = sum(each.get("ms", 0.0) for each in kernels)
     if not kernels or not total:
@@ -310,6 +313,8 @@ def limit_of(kernels: Sequence[Mapping[str, Any]], moved: int = 0) -> str:
     bytes_counted = sum(each.get("read", 0) + each.get("written", 0) for each in kernels)
     if moved and bytes_counted > MORE * moved:
         parts.append(f"memory moves {bytes_counted / moved:.2f} times the bytes that have to be")
+    if total < (1 - OUTSIDE / 100) * wall_ms:
+        parts.append(f"{1 - total / wall_ms:.0%} of the time is not in kernels, but around them")
     if stalls := top_stalls(worst, 1):
         parts.append(f"warps wait most for {stalls[0][0]} ({stalls[0][1]:.0f}% of their time)")
     begin = ""

@@ -31,6 +31,7 @@ sys.path.append(str(Path(__file__).parent))
 import counters
 import limits
 import limits_page
+import run
 import suite
 from bytes_on_device import find_ncu
 from limited import Ended, run_limited
@@ -84,14 +85,19 @@ def main() -> int:
     if not rows:
         print(f"no row of {options.results} falls short with {options.only} in its name")
         return 1
-    return measured(rows, options)
+    machine = run.machine("measure", "cuda", options.commit)
+    if machine["gpu"] == run.NO_GPU:
+        parser.error(
+            f"PyTorch sees no GPU here (torch {machine['torch']}), and counting needs one: run it "
+            "where there is one; --list and --page need none"
+        )
+    options.out.mkdir(parents=True, exist_ok=True)
+    return measured(rows, Report(options.out / "limits.json", rows, machine), options)
 
 
-def measured(rows: Sequence[limits.Shortfall], options: argparse.Namespace) -> int:
+def measured(rows: Sequence[limits.Shortfall], report: Report, options: argparse.Namespace) -> int:
     """Time all, count all; returns 1 where a row was not counted."""
     end = time.monotonic() + options.seconds
-    options.out.mkdir(parents=True, exist_ok=True)
-    report = Report(options.out / "limits.json", rows, options.commit)
     cores = len(os.sched_getaffinity(0))
     plan = Plan(
         mode="limits",
@@ -122,12 +128,13 @@ def measured(rows: Sequence[limits.Shortfall], options: argparse.Namespace) -> i
 class Report:
     """What is known of the rows so far, on disk after each step."""
 
-    def __init__(self, path: Path, rows: Sequence[limits.Shortfall], commit: str) -> None:
-        run: Any = importlib.import_module("run")
+    def __init__(
+        self, path: Path, rows: Sequence[limits.Shortfall], machine: dict[str, str]
+    ) -> None:
         self.rows: dict[str, Row] = {}
         self.left_out: list[str] = []
         self.profiler = ""
-        self._machine: dict[str, str] = run.machine("measure", "cuda", commit)
+        self._machine = machine
         self._short = {each.name: each for each in rows}
         self._notes: list[str] = []
         self._path = path
@@ -211,14 +218,15 @@ class Counting:
         return [name for name, good in zip(names, done, strict=True) if not good]
 
     def _one(self, name: str) -> bool:
-        """Count a row, once more without metrics that are refused."""
+        """Count a row, again without metrics that are refused."""
         asked = self._asked
         ended, read = self._run(name, asked)
-        if bad := counters.refused(read.notes, asked):
+        while not read.launches and (bad := counters.refused(read.notes, asked)):
+            # It may name one at a time; what another child has met is not met again.
             self._report.note(*(f"left out, refused by ncu: {metric}" for metric in bad))
-            self._asked = asked = [metric for metric in asked if metric not in bad]
-            if not read.launches:
-                ended, read = self._run(name, asked)
+            self._asked = [metric for metric in self._asked if metric not in bad]
+            asked = [metric for metric in self._asked if metric in asked and metric not in bad]
+            ended, read = self._run(name, asked)
         if read.launches and ended.code == 0:
             kernels = [counters.figures(launch) for launch in read.launches]
             self._report.counted(name, {"counted": kernels})
@@ -272,7 +280,7 @@ def line(row: Row) -> str:
         return f"FAILED {row['name']}: {row['failed'][:200]}"
     text = f"{row['name']}: {row['ms']:.4f} ms, floor {row['floor_ms']:.4f} ms"
     if "counted" in row:
-        return f"{text}; {counters.limit_of(row['counted'])}"
+        return f"{text}; {counters.limit_of(row['counted'], wall_ms=row['ms'])}"
     return f"{text}; not counted: {row['not_counted'][:200]}" if "not_counted" in row else text
 
 

@@ -39,7 +39,8 @@ RULES = """What limits a row is said by these rules, of its longest kernel: a un
 {busy:.0f}% busy or more; processors without a program {idle:.0f}% of the time or more; where
 neither is, latency, with the units, the warps there are, and what sets their number. Added to it
 are spilled registers that move {spilled:.0f} MB or more, memory that moves {more:.2f} times the
-bytes that have to be, and what warps wait for most.
+bytes that have to be, a call of which {outside:.0f}% or more is outside of its kernels, and what
+warps wait for most.
 """
 FOLDED = "<details><summary>{}</summary>"
 UNCOUNTED = """**The counters have not been run on the device yet**: what limits each row, occupancy
@@ -91,7 +92,11 @@ def _about(report: Report, counted: Report) -> str:
     where = counted["machine"]
     text += f" Counters: {where.get('gpu')}, commit {where['commit']}, `ncu`, cold caches.\n\n"
     text += RULES.format(
-        busy=counters.BUSY, idle=counters.IDLE, spilled=counters.SPILLED / 1e6, more=counters.MORE
+        busy=counters.BUSY,
+        idle=counters.IDLE,
+        spilled=counters.SPILLED / 1e6,
+        more=counters.MORE,
+        outside=counters.OUTSIDE,
     )
     if remarks := counted.get("notes"):
         shown = "\n".join(f"- `{note}`" for note in remarks)
@@ -148,7 +153,7 @@ def at_the_floor(line: Line, report: Report) -> list[str]:
 def limit_text(each: limits.Shortfall, row: Report) -> str:
     """What limits a row, or why that is not known."""
     if "counted" in row:
-        return counters.limit_of(row["counted"], each.load.moved)
+        return counters.limit_of(row["counted"], each.load.moved, row.get("ms", 0.0))
     if row:
         return "not counted: " + str(row.get("not_counted") or row.get("failed", ""))[:80]
     return "not counted yet"

@@ -82,6 +82,10 @@ def test_nothing_but_complaints_is_nothing_but_notes() -> None:
     assert not found.launches and len(found.notes) == 1
     asked, _ = counters.metrics()
     refused = counters.refused(found.notes, asked)
+    escaped = r"==ERROR== Failed to find metric regex:^sm__throughput\.(sum|min|max|avg)$"
+    assert counters.refused([escaped], asked) == [
+        "sm__throughput.avg.pct_of_peak_sustained_elapsed"
+    ]
     assert refused and {counters.base(name) for name in refused} == {
         "sm__pipe_tensor_cycles_active"
     }
@@ -128,6 +132,12 @@ def test_more_bytes_and_spills_are_said() -> None:
     text = counters.limit_of([kernel], moved=1000)
     assert "memory moves 1.20 times the bytes" in text and "spilled registers move 5 MB" in text
     assert "times the bytes" not in counters.limit_of([kernel], moved=1100)
+
+
+def test_a_call_that_is_longer_than_its_kernels_is_told() -> None:
+    text = "25% of the time is not in kernels, but around them"
+    assert counters.limit_of([BUSY, BUSY], wall_ms=2.667).endswith(text)
+    assert "around them" not in counters.limit_of([BUSY], wall_ms=1.1)
 
 
 def test_idle_processors_limit() -> None:

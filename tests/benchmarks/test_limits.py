@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import stat
 import subprocess
 import sys
@@ -170,9 +171,9 @@ import sys
 if "--query-metrics" in sys.argv:
     sys.exit()
 asked = sys.argv[sys.argv.index("--metrics") + 1].split(",")
-if "gpu__time_duration.sum" in asked and "dram__bytes_read.sum" in asked:
-    print("==ERROR== Failed to find metric dram__bytes_read.sum")
-    sys.exit(1)
+for name in ("dram__bytes_read.sum", "dram__bytes_write.sum"):
+    if name in asked:
+        sys.exit("==ERROR== Failed to find metric " + name)
 if sys.argv[sys.argv.index("--child") + 1].startswith("softmax"):
     print('"ID","Kernel Name","gpu__time_duration.sum"')
     print('"","","ns"')
@@ -190,11 +191,11 @@ def test_a_metric_that_is_refused_is_left_out_and_a_child_that_fails_is_told(
     profiler.write_text(FAKE.format(python=sys.executable))
     profiler.chmod(profiler.stat().st_mode | stat.S_IXUSR)
     short = [each for each in limits.shortfalls(RECORDED) if each.name in (LONG, ODD)]
-    made = limits_on_device.Report(tmp_path / "limits.json", short, "abc1234")
+    made = limits_on_device.Report(tmp_path / "limits.json", short, {"gpu": "NVIDIA H200"})
     for each in short:
         made.add({"name": each.name, "ms": 0.2})
     options = argparse.Namespace(out=tmp_path, records=tmp_path)
-    asked = ["gpu__time_duration.sum", "dram__bytes_read.sum"]
+    asked = ["gpu__time_duration.sum", "dram__bytes_read.sum", "dram__bytes_write.sum"]
     end = time.monotonic() + 60
     counting = limits_on_device.Counting(str(profiler), asked, made, options, end)
     assert counting.all_of([each.name for each in short], 2) == [ODD]
@@ -203,13 +204,14 @@ def test_a_metric_that_is_refused_is_left_out_and_a_child_that_fails_is_told(
     assert rows[LONG]["counted"] == [{"kernel": "k", "ms": pytest.approx(0.005)}]
     assert rows[ODD]["not_counted"] == "status 3: it fell over"
     assert rows[LONG]["floor_ms"] > 0 and rows[LONG]["recorded"][0]["asked"] == 1.8
-    assert "left out, refused by ncu: dram__bytes_read.sum" in found["notes"]
+    for name in asked[1:]:
+        assert f"left out, refused by ncu: {name}" in found["notes"]
     late = limits_on_device.Counting(str(profiler), asked, made, options, time.monotonic())
     assert late.all_of([LONG], 1) == [LONG]
     assert "no time was left" in made.rows[LONG]["not_counted"]
 
 
-def test_the_rows_can_be_listed_without_a_device() -> None:
+def test_the_rows_can_be_listed_without_a_device(tmp_path: Path) -> None:
     script = str(HERE / "limits_on_device.py")
     command = [sys.executable, script, "--list", "--only", "softmax"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -217,3 +219,8 @@ def test_the_rows_can_be_listed_without_a_device() -> None:
     command = [sys.executable, script, "--only", "softmax"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2 and "--out FOLDER says where" in done.stderr
+    command += ["--out", str(tmp_path)]
+    hidden = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=hidden)
+    assert done.returncode == 2 and "PyTorch sees no GPU here" in done.stderr
+    assert not list(tmp_path.iterdir())
