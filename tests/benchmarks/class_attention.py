@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import written_models
-from workload import COMPILED, CUDNN, EAGER, FLASH, FLEX, TUNED, B, F, Fill, Workload
+from workload import BEYOND, COMPILED, CUDNN, EAGER, FLASH, FLEX, TUNED, B, F, Fill, Workload
 
 TOKENS, WIDTH = 16384, 2048
 WITHOUT = (EAGER, COMPILED, TUNED)
@@ -56,7 +56,7 @@ def _forward(rows: int, depth: int, causal: bool, dtype: str = B) -> Workload:
     short = "f32" if dtype == F else "bf16"
     return Workload(
         name=f"attention{', causal' if causal else ''}, {short} {heads}x{rows}x{depth}",
-        line="attention",
+        line="attention" if dtype == B else BEYOND,
         function="attention",
         make=written_models.attention,
         sizes=_sizes(heads, rows, depth, dtype, causal=causal),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import written_models
-from workload import B, F, Fill, Workload
+from workload import BEYOND, B, F, Fill, Workload
 
 # Images, side, channels, filters, side of the filter, stride, padding.
 SHAPES = (
@@ -43,7 +43,7 @@ def _convolution(
     return Workload(
         name=f"conv {side}x{side} /{stride}, {'f32' if dtype == F else 'bf16'} "
         f"{n}x{size}x{size}x{c} -> {f}",
-        line="convolution",
+        line="convolution" if dtype == B else BEYOND,
         function="convolution",
         make=written_models.convolution,
         sizes={**sizes, **window},

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import written
-from workload import COMPILED, EAGER, SCALED, TUNED, B, F, Workload
+from workload import BEYOND, COMPILED, EAGER, SCALED, TUNED, B, F, Workload
 
 SHAPES = (
     (16, 8192, 8192),
@@ -41,7 +41,7 @@ def workloads() -> list[Workload]:
         _row("SwiGLU", "swiglu", "swiglu", 1000, 5000, 2000, products=2),
         _row("rms_norm -> matmul", "norm_matmul", "norm gemm", 2047, 5000, 4096),
         _scaled(1000, 8192, 8192),
-        _row("matmul", "matmul", "gemm", 2048, 2048, 2048, dtype=F),
+        _row("matmul", "matmul", BEYOND, 2048, 2048, 2048, dtype=F),
     ]
 
 

@@ -37,6 +37,8 @@ from workload import Workload
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
 STATIC = "static_sm_90"
+NO_GPU = "no GPU"
+"""What stands for the name of a device where there is none."""
 SHARE = 0.7
 """Of the processors, that children which compile may use."""
 SEARCH = 300.0
@@ -243,7 +245,7 @@ def gpu_name() -> str:
     """Asked in another process: this one never touches the device."""
     code = "import torch; print(torch.cuda.get_device_name())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    return done.stdout.strip() or "no GPU"
+    return done.stdout.strip() or NO_GPU
 
 
 def installed(name: str) -> str:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import suite
 from expected import bars_of
 from workload import LINES, OURS, TOGETHER, Bar, Workload
 
@@ -76,6 +77,23 @@ def lines(rows: Sequence[Row]) -> list[dict[str, Any]]:
             }
         )
     return found
+
+
+def as_judged_now(report: dict[str, Any]) -> dict[str, Any]:
+    """The recorded times under the lines and the bars of today."""
+    if not report.get("summary"):
+        return report
+    loads = {load.name: load for load in suite.workloads()}
+    rows: list[dict[str, Any]] = []
+    for recorded in report["rows"]:
+        row: dict[str, Any] = dict(recorded)
+        load = loads.get(row["name"])
+        if load is not None:
+            row |= {"line": load.line, "class": suite.family_of(load)}
+            if "times" in row:
+                row["bars"] = bars(load, row["times"])
+        rows.append(row)
+    return {**report, "rows": rows, "summary": lines(rows)}
 
 
 def _judged(bar: Bar, rows: Sequence[Row]) -> dict[str, Any]:

@@ -10,9 +10,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import limits_page
 import summary
 from workload import (
     AUTOGRAD,
+    BEYOND,
     COMPILED,
     COPY,
     CUDNN,
@@ -47,13 +49,10 @@ Report = Mapping[str, Any]
 def write(results: Path, readme: Path = README) -> None:
     """Everything that is made from the files of a folder."""
     reports = {
-        target: json.loads(path.read_text(encoding="utf-8"))
+        target: summary.as_judged_now(json.loads(path.read_text(encoding="utf-8")))
         for target in ("cpu", "cuda")
         if (path := results / f"{target}.json").exists()
     }
-    for report in reports.values():
-        if report.get("summary"):  # as it is judged now
-            report["summary"] = summary.lines(report["rows"])
     text = readme.read_text(encoding="utf-8")
     for target, report in reports.items():
         text = between(text, target, section(report))
@@ -70,6 +69,8 @@ def write(results: Path, readme: Path = README) -> None:
     (results / "README.md").write_text("".join(parts), encoding="utf-8")
     for target, report in reports.items():
         chart(report, results / f"{target}")
+    if "cuda" in reports:
+        limits_page.write(results)
 
 
 def between(text: str, target: str, table: str) -> str:
@@ -90,6 +91,8 @@ def section(report: Report) -> str:
         parts.append(summary_table(judged))
     if len(report["rows"]) <= SHORT:
         parts.append(row_table(report["rows"]))
+    elif beyond := [row for row in report["rows"] if row["line"] == BEYOND]:
+        parts.append("Beyond what was asked, and not judged:\n\n" + row_table(beyond))
     return "\n".join(parts)
 
 

@@ -10,7 +10,7 @@ import pytest
 import summary
 import tables
 from suite import workloads
-from workload import COMPILED, COPY, EAGER, OURS, TUNED, Workload
+from workload import BEST_COMPILED, BEYOND, COMPILED, COPY, EAGER, FLEX, OURS, TUNED, Workload
 
 LOADS = {load.name: load for load in workloads()}
 MACHINE = {"gpu": "NVIDIA H200", "commit": "abc1234", "python": "3.12"} | {
@@ -120,6 +120,21 @@ def test_rows_that_were_disturbed_are_not_judged() -> None:
     (line,) = [line for line in summary.lines(rows) if line["line"] == key]
     assert line["disturbed"] > 0
     assert all(bar["verdict"] == "not measured" for bar in line["bars"])
+
+
+def test_float32_beyond_the_asked_is_shown_and_the_readme_names_its_ratios() -> None:
+    recorded = json.loads((tables.HERE / "results" / "cuda.json").read_text(encoding="utf-8"))
+    rows = [r for r in summary.as_judged_now(recorded)["rows"] if r["line"] == BEYOND]
+    assert {load.name for load in LOADS.values() if load.line == BEYOND} == {
+        r["name"] for r in rows
+    }
+    readme = tables.README.read_text(encoding="utf-8")
+    limits = readme.partition("\n## Limits\n")[2].partition("\n## ")[0]
+    for found in rows:
+        assert not found["bars"] and f"| {found['name']} |" in readme
+        ratios = [summary.ratio(found["times"], peer) for peer in (EAGER, BEST_COMPILED, FLEX)]
+        least = min(ratio for ratio in ratios if ratio is not None)
+        assert least > 1 or f"{least:.2f}x" in limits
 
 
 @pytest.mark.parametrize(("peer", "other"), [("copy", "tedsl"), ("cuDNN", "SDPA flash")])

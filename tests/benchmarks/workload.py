@@ -168,6 +168,9 @@ def nbytes(tensor: Tensor) -> int:
     return math.prod(shape_of(tensor)) * tensor.dtype.nbytes
 
 
+BEYOND = "beyond"
+"""The line of rows that are measured and shown, and of which nothing is asked."""
+
 LINES: tuple[Line, ...] = (
     Line(
         "pointwise",
@@ -230,6 +233,7 @@ LINES: tuple[Line, ...] = (
         (Bar(COMPILED, 3.0), Bar(FOREACH, 1.0)),
     ),
     Line("launch", "launch", "host time of one call, tiny input", (Bar(LIMIT, 1.0),)),
+    Line(BEYOND, BEYOND, "beyond the asked: float32 products, attention, convolution"),
     Line("cpu", "cpu", "the CPU"),
 )
 
