@@ -121,11 +121,10 @@ def _fold_parts(s: Schedule, partial: Stage, root: Stage, length: int, apart: bo
         )
         together = in_one_access(length, nbytes)
         lanes = split_in_lanes(s, partial.name, Piece(block, together, ahead))
-        axes = definitions(s)[partial.name].axes
-        grid = bind_all(partial, axes, apart=axes[0] if apart else None)
+        grid = _bind_parts(partial, definitions(s)[partial.name].axes, apart)
         fold_lanes(s, lanes, partial, grid)
     else:
-        bind_all(partial, op.axes, apart=op.axes[0] if apart else None)
+        _bind_parts(partial, op.axes, apart)
         outer, piece = partial.split(folded, factor=block)
         follow(partial, outer)
         partial.vectorize(piece)
@@ -135,8 +134,20 @@ def _fold_parts(s: Schedule, partial: Stage, root: Stage, length: int, apart: bo
     partial.launch(num_warps=warps)
 
 
+def _bind_parts(partial: Stage, axes: Sequence[Axis], apart: bool) -> Axis:
+    """A program for each part, those of a row after each other, the number of the part `apart` from
+    the rows or not."""
+    part, *rows = axes
+    if not apart:
+        partial.reorder(*rows, part)
+    return bind_all(partial, [*rows, part], apart=part if apart else None)
+
+
 def _spread(s: Schedule, group: Group) -> None:
-    """Pieces of rows over the grid, each of which merges the parts of its row again; or rows."""
+    """Pieces of rows over the grid, each of which merges the parts of its row again; or rows.
+
+    The rows that were folded last come first: some of them are in the cache yet.
+    """
     stage, view = s[group.root], definitions(s)
     rows = list(group.rows or ())
     columns = [a for a in view[group.root].axes if not among(a, rows)]
@@ -149,7 +160,8 @@ def _spread(s: Schedule, group: Group) -> None:
         outer, piece = stage.split(fused(stage, columns), factor=block)
         rows.append(outer)
         stage.vectorize(piece)
-    grid = bind_all(stage, rows)
+    last_first = bool(columns) and flip(s, f"{group.root}.descending", True)
+    grid = bind_all(stage, rows, descending=last_first)
     for name in reversed(group.inner):
         inner = s[name]
         for axis in reduce_axes(inner):
