@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tedsl.expr.nodes import Axis
 from tedsl.expr.visit import axes_of, reads
 from tedsl.schedules.analysis import (
     Group,

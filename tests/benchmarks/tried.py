@@ -77,7 +77,8 @@ NOTES: Mapping[str, tuple[Tried, ...]] = {
         Tried("Default schedules as the rules grew", "0.2113, 0.2121, 0.2108, 0.2118 ms", SUITE),
         Tried(
             "A row by 32 programs of 4096 elements which meet; the next row's part is fetched "
-            "between arriving and waiting, and parts of a row lie together; with inputs evicted last",
+            "between arriving and waiting, and parts of a row lie together; so, and with inputs "
+            "evicted last",
             "0.176 and 0.174 ms, a copy 0.129; without fetching ahead 0.198",
             TODAY,
         ),
@@ -87,7 +88,7 @@ NOTES: Mapping[str, tuple[Tried, ...]] = {
             TODAY,
         ),
         Tried(
-            "The same without waiting at all, which computes nothing of use: what the meeting costs",
+            "The same without waiting at all, which computes nothing of use",
             "0.190 ms, nothing fetched ahead",
             TODAY,
         ),
