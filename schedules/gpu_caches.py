@@ -28,8 +28,9 @@ from tedsl.scheduling.schedule import Schedule
 
 # Bytes that a kernel moves from which it streams: some times what the cache holds.
 STREAMED = 4 * CACHED
-# What is evicted last.
-READS, ALL, NONE = "reads", "all", "none"
+# What is evicted last: what is read, that and results first, or all that is moved.
+READS, APART, ALL, NONE = "reads", "apart", "all", "none"
+CHOICES = (READS, APART, ALL, NONE)
 
 
 @dataclass(slots=True)
@@ -55,18 +56,21 @@ class _Traffic:
 
 def keep_inputs(s: Schedule) -> None:
     """The knob `evict_last` of each kernel that streams: whether what it reads, or all that it
-    moves, is evicted last, of tensors that do not fit.  It is asked when all else is decided."""
+    moves, is evicted last, of tensors that do not fit, or what it stores first.  It is asked when
+    all else is decided."""
     found = _traffic(inline_stages(s.plan))
     shared = {t for kernel in found.values() if kernel.multiplies for t in kernel.reads}
     for name, kernel in found.items():
         if kernel.multiplies or kernel.nbytes < STREAMED:
             continue
         usual = READS if kernel.folds and kernel.streams_out else NONE
-        what = s.knob(f"{knobs_of(s, s[name])}.evict_last", (READS, ALL, NONE), usual)
-        moved = {READS: kernel.reads, ALL: [*kernel.reads, *kernel.stores], NONE: []}[str(what)]
-        for tensor in dict.fromkeys(moved):
-            if tensor not in shared and nbytes_of(tensor) >= CACHED:
-                s[tensor].evict("last")
+        what = s.knob(f"{knobs_of(s, s[name])}.evict_last", CHOICES, usual)
+        last = {NONE: [], ALL: [*kernel.reads, *kernel.stores]}.get(str(what), kernel.reads)
+        first = kernel.stores if what == APART else []
+        for priority, moved in (("last", last), ("first", first)):
+            for tensor in dict.fromkeys(moved):
+                if tensor not in shared and nbytes_of(tensor) >= CACHED:
+                    s[tensor].evict(priority)
 
 
 def _traffic(plan: Plan) -> dict[str, _Traffic]:

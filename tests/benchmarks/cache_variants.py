@@ -3,7 +3,7 @@
     python tests/benchmarks/cache_variants.py --out FOLDER --seconds 200
 
 The rules' default with each choice of the knobs `evict_last`: nothing, what is read, or all that is
-moved.  Each row is a child process that compiles beside others, then measures alone.  Writes
+moved, or what is read, with results evicted first.  Each row is a child process that compiles beside others, then measures alone.  Writes
 `cache_variants.json` after each row and prints the times of each.
 """
 
@@ -16,7 +16,7 @@ from workload import Workload, buildable
 import tedsl as te
 from tedsl.schedules import schedule_for
 
-CHOICES = ("none", "reads", "all")
+CHOICES = ("none", "reads", "apart", "all")
 
 
 def candidates(load: Workload) -> dict[str, variants.Decisions]:

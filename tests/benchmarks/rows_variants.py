@@ -88,6 +88,12 @@ NEAR: variants.Choices = variants.listed(
     (4096, 2, 16, 3),
 )
 """Few rows at a time, which stay near until they are read again."""
+APART: variants.Choices = tuple(
+    {**each, "evict_last": what}
+    for each in variants.listed("block resident warps", (8192, 2, 32), (8192, 1, 32), (8192, 2, 16))
+    for what in ("reads", "apart")
+)
+"""The same with more threads, which evict inputs last, and results first or not."""
 IN_PARTS: variants.Choices = variants.listed(
     "parts part_block warps block",
     (2, 2048, 8, 2048),
@@ -201,9 +207,9 @@ def _choices(load: Workload) -> list[variants.Decisions]:
     looped: list[variants.Decisions] = [dict(each) for each in LOOPED]
     shared = _shared(n) if n >= 32768 else []
     if load.line == "cross entropy both":
-        return [*looped, *(dict(each) for each in NEAR), *shared]
+        return [*looped, *(dict(each) for each in (*NEAR, *APART)), *shared]
     if n > 65536:
-        parts = [dict(each) for each in (*NEAR, *IN_PARTS) if n >= 131072]
+        parts = [dict(each) for each in (*NEAR, *APART, *IN_PARTS) if n >= 131072]
         return looped + parts + (shared if load.line != "cross entropy" else [])
     if load.line == "cross entropy":
         return [{"whole_row": False, **each} for each in looped]
