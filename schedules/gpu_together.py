@@ -8,9 +8,11 @@ on what it has folded, waits for the others, and finishes its part.
             m, z = merged;  y[i, p * L ..] = f(part, m, z)
 
 A row is read once and written once, however long it is.  All programs must run at the same time, so
-that there are as many as the processors take at once, each of which goes through rows.  Nothing is
-loaded while programs wait: on an H200 that costs more than a second read of the row saves (rows of
-131072 numbers 0.219 ms, read twice 0.208; `rows_variants.py`), so that the knob `share` is 1.
+that there are as many as the processors take at once, each of which goes through rows.  What they
+hold of the next row is fetched while they wait, and the parts of a row lie together.  Without both,
+rows of 131072 numbers take 0.219 ms on an H200, read twice 0.208 (`rows_variants.py`); kernels
+written by hand with both take 0.174.  These rules have not been timed with them, so that the knob
+`share` is 1.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tedsl.expr.nodes import Axis
+from tedsl.expr.nodes import Axis, Expr
 from tedsl.expr.tensor import ComputeOp
 from tedsl.expr.visit import reads
 from tedsl.schedules.analysis import (
@@ -33,22 +35,26 @@ from tedsl.schedules.analysis import (
     volume,
 )
 from tedsl.schedules.chains import chain_ends, inline_between
-from tedsl.schedules.choices import pick
+from tedsl.schedules.choices import flip, pick
 from tedsl.schedules.gpu_tiles import PROCESSORS
 from tedsl.schedules.loops import fused
 from tedsl.scheduling.chain import chain_of
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
 
-SHARE = (2, 4, 8, 16, 32, 64, 128)
+SHARE = (2, 4, 8, 16, 32, 64, 128, 256)
 RESIDENT = (1, 2, 3, 4, 6, 8)
 # Elements of a row that are worth sharing, and of a part that are worth a program and fit into one.
 LONG = 32768
 FEWEST, MOST = 2048, 32768
+# Elements that all programs of a processor hold: 32 a thread, and as many of the next row.
+HELD = 32768
 # Parts begin at multiples of so many elements: accesses of 16 bytes stay whole.
 STEP = 64
 # Rows of a tile of what has an element for each.
 RESULTS = 32
+# The share of the groups of programs from which on fewer are taken so that rows divide.
+EVEN = 0.9
 # Registers and warps of a processor, and the most registers of a thread.
 REGISTERS, WARPS = 65536, 64
 EACH = 255
@@ -83,7 +89,9 @@ def share_rows(s: Schedule, group: Group, columns: Sequence[Axis]) -> bool:
     if programs == 1:
         return False
     resident = [n for n in RESIDENT if n * PROCESSORS >= programs]
-    each = pick(s, f"{root.name}.share_resident", resident, 2, max(resident))
+    usual = max(1, HELD // pow2_at_least(_part(length, programs)))
+    usual = min(resident, key=lambda n: (abs(n - usual), n))
+    each = pick(s, f"{root.name}.share_resident", resident, usual, max(resident))
     _share(s, group, columns, _Row(fold, programs, _part(length, programs), each))
     return True
 
@@ -132,18 +140,32 @@ def _share(s: Schedule, group: Group, columns: Sequence[Axis], row: _Row) -> Non
     for name in reversed(group.inner):
         _at_once(s[name], stage, turn)
     for name in passed:
-        s[name].compute_across(stage, turn, s[name].op.axis[0], program)
+        s[name].compute_across(stage, turn, _beside(s[name]), program)
     for name in reversed(partial):
         _at_once(s[name], stage, turn)
     for source in held:
         users = [name for name in (*partial, stage.name) if _reads(s, name, source)]
         if len(users) > 1:
             tensor = s[source].op.outputs[0]
-            staged = s.cache_read(tensor, "local", [s[user].op for user in users])
-            s[staged].compute_at(stage, turn)
+            staged = s[s.cache_read(tensor, "local", [s[user].op for user in users])]
+            staged.compute_at(stage, turn)
+            if (extent_of(turn) or 2) > 1 and flip(s, f"{stage.name}.share_ahead", True):
+                staged.double_buffer()
     _launch(s, stage, row)
     for name, inner in again.items():
         _results(s[name], [s[each] for each in inner])
+
+
+def _beside(copy: Stage) -> Axis:
+    """Lay the parts of a row beside each other, which who waits reads at once; returns their
+    axis."""
+    if len(copy.op.axis) == 1:
+        return copy.op.axis[0]
+
+    def rows_first(part: Expr, *rows: Expr) -> tuple[Expr, ...]:
+        return (*rows, part)
+
+    return copy.transform_layout(rows_first)[-1]
 
 
 def _merged_again(s: Schedule, group: Group, inside: Sequence[str]) -> dict[str, list[str]]:
@@ -216,8 +238,10 @@ def _grid(stage: Stage, group: Group, columns: Sequence[Axis], row: _Row) -> tup
     programs of a row, which start one after the other."""
     rows, count = fused(stage, list(group.rows or ())), volume(group.rows or ())
     groups = max(1, row.resident * PROCESSORS // row.programs)
-    if count is not None:  # as many rows for each
+    if count is not None:  # as many rows for each, where hardly fewer groups do
         groups = -(-count // -(-count // groups))
+        even = [n for n in range(groups, 0, -1) if count % n == 0]
+        groups = even[0] if even[0] >= EVEN * groups else groups
     turn, own = stage.split(rows, factor=groups)
     program, lanes = stage.split(columns[0], factor=row.part)
     stage.reorder(own, program, turn, lanes)

@@ -152,10 +152,15 @@ def _loop(loop: For, compiler: Compile, body: Steps, progress: _Progress) -> Ste
 _ENDED = object()
 
 
+def _nothing(env: Env) -> None:
+    pass
+
+
 def _meet(stmt: Meet, compiler: Compile, progress: _Progress) -> Steps:
     cell = compiler.layout.memory(stmt.counter)
     count = compiler.scalar(stmt.count)
     indices = [compiler.scalar(index) for index in stmt.indices]
+    meanwhile = _nothing if stmt.meanwhile is None else compiler.stmt(stmt.meanwhile)
 
     def steps(env: Env) -> Iterator[None]:
         memory: Memory = env[cell]
@@ -165,6 +170,7 @@ def _meet(stmt: Meet, compiler: Compile, progress: _Progress) -> Steps:
         memory.data[place] += 1
         progress.count += 1
         wanted = -(-int(memory.data[place]) // group) * group
+        meanwhile(env)
         while memory.data[place] < wanted:
             yield
 

@@ -303,15 +303,18 @@ class Meet(Stmt):
     """Wait until `count` programs, this one among them, have come here for one element of
     `counter`, each as often as this one.
 
-    Behind it each of them sees all that the others stored before they came.
+    Behind it each of them sees all that the others stored before they came.  `meanwhile` runs
+    after a program has come, while it waits.
     Requires: all of them run at the same time; whether and how often a program comes here depends
     on no program axis that `indices` do not name; `counter` is one of the module's; `count`
-    programs have the same `indices`.
+    programs have the same `indices`; `meanwhile` stores into LOCAL buffers only and reads nothing
+    that the kernel stores elsewhere.
     """
 
     counter: Buffer
     indices: tuple[Expr, ...]
     count: Expr
+    meanwhile: Stmt | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

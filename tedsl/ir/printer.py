@@ -146,9 +146,11 @@ def _stmt_lines(stmt: Stmt, namer: Namer) -> list[str]:
             place = f"{namer.name(counter)}{_indices(indices, namer)}"
             head = f"last of {_expr(count, namer)} at {place}:"
             return [head, *_indent(_stmt_lines(body, namer))]
-        case Meet(counter=counter, indices=indices, count=count):
-            place = f"{namer.name(counter)}{_indices(indices, namer)}"
-            return [f"meet {_expr(count, namer)} at {place}"]
+        case Meet(counter=counter, indices=indices, count=count, meanwhile=meanwhile):
+            head = f"meet {_expr(count, namer)} at {namer.name(counter)}{_indices(indices, namer)}"
+            if meanwhile is None:
+                return [head]
+            return [f"{head}, meanwhile:", *_indent(_stmt_lines(meanwhile, namer))]
         case Allocate(buffer=buffer, body=body):
             name, _, rest = _declaration(buffer, namer).partition(": ")
             return [f"alloc {name}: {buffer.scope} {rest}", *_stmt_lines(body, namer)]

@@ -51,7 +51,7 @@ from tedsl.ir.nodes import (
     TileAxis,
 )
 from tedsl.ir.printer import print_expr, print_stmt
-from tedsl.ir.visit import closed, own_exprs, tile_axes, walk_stmts
+from tedsl.ir.visit import buffers_written, closed, own_exprs, tile_axes, walk_stmts
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +179,9 @@ def _check_stmt(stmt: Stmt, scope: _Scope, bound: set[Axis]) -> None:
             _check_stmt(finish.body, _finishing(finish, scope), bound)
         case Meet() as meet:
             _check_meet(meet, scope)
+            if meet.meanwhile is not None:
+                _check_meanwhile(meet.meanwhile, scope)
+                _check_stmt(meet.meanwhile, scope, bound)
         case Allocate(buffer=buffer, body=body):
             _check_allocate(buffer, scope, stmt)
             _check_stmt(body, _inner(scope, buffers=(buffer,)), bound)
@@ -248,6 +251,13 @@ def _check_meet(meet: Meet, scope: _Scope) -> None:
     for axis in apart:
         if axis in scope.deciding:
             raise scope.fail(f"only some iterations of {axis.name!r} come to a meeting", meet)
+
+
+def _check_meanwhile(stmt: Stmt, scope: _Scope) -> None:
+    """What runs while a program waits keeps what it makes to itself."""
+    for buffer in buffers_written(stmt):
+        if buffer.scope is not Scope.LOCAL:
+            raise scope.fail(f"{buffer.name!r} is stored while programs wait", stmt)
 
 
 def _check_loop(loop: For, scope: _Scope) -> None:

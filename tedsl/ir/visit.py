@@ -50,7 +50,9 @@ def sub_stmts(stmt: Stmt) -> tuple[Stmt, ...]:
             return stmts
         case For(body=body) | Guard(body=body) | Allocate(body=body) | Finish(body=body):
             return (body,)
-        case Meet() | Store() | Accumulate() | Dot() | HostCall():
+        case Meet(meanwhile=meanwhile):
+            return () if meanwhile is None else (meanwhile,)
+        case Store() | Accumulate() | Dot() | HostCall():
             return ()
         case _ as never:
             assert_never(never)
@@ -111,7 +113,10 @@ def map_sub_stmts(stmt: Stmt, fn: Callable[[Stmt], Stmt]) -> Stmt:
         case (For() | Guard() | Allocate() | Finish()) as node:
             body = fn(node.body)
             return node if body is node.body else replace(node, body=body)
-        case Meet() | Store() | Accumulate() | Dot() | HostCall():
+        case Meet() as meet:
+            between = None if meet.meanwhile is None else fn(meet.meanwhile)
+            return meet if between is meet.meanwhile else replace(meet, meanwhile=between)
+        case Store() | Accumulate() | Dot() | HostCall():
             return stmt
         case _ as never:
             assert_never(never)

@@ -11,6 +11,7 @@ from functools import partial
 
 from tedsl.ir.nodes import Func, Level, Module
 from tedsl.ir.verify import verify
+from tedsl.lower.ahead import fetch_ahead
 from tedsl.lower.atomics import separate_starts
 from tedsl.lower.calls import choose_functions
 from tedsl.lower.carry import carry_states
@@ -81,6 +82,7 @@ BLOCK_PASSES: tuple[Pass, ...] = (
     Pass("carry_states", carry_states, Level.TILE),
     Pass("find_dots", find_dots, Level.TILE),
     Pass("widen_accumulators", partial(widen_accumulators, limit=BLOCK_WIDE), Level.TILE),
+    Pass("fetch_ahead", fetch_ahead, Level.TILE),
     Pass("choose_warps", choose_warps, Level.TILE),
 )
 

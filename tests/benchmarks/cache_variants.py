@@ -2,9 +2,10 @@
 
     python tests/benchmarks/cache_variants.py --out FOLDER --seconds 200
 
-The rules' default with each choice of the knobs `evict_last`: nothing, what is read, or all that is
-moved, or what is read, with results evicted first.  Each row is a child process that compiles beside others, then measures alone.  Writes
-`cache_variants.json` after each row and prints the times of each.
+The rules' default with each choice of the knobs `evict_last`: nothing, what is read, that with
+results evicted first, or all that is moved.  Each row is a child process that compiles beside
+others, then measures alone.  Writes `cache_variants.json` after each row and prints the times of
+each.
 """
 
 from __future__ import annotations

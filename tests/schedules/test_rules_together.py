@@ -122,23 +122,28 @@ def test_it_is_a_choice_for_long_rows_alone() -> None:
 @pytest.mark.uncompiled("compiled here")
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_100"])
 def test_a_row_is_read_once(arch: str) -> None:
-    """Parts stay in registers while programs wait: 8 of 16384 elements, two on a processor."""
+    """Parts stay in registers while programs wait, and those of the next row are fetched: 16 of
+    8192 elements, two on a processor."""
     target = Target.parse(f"cuda:{arch}")
     y = softmax(1024, 131_072, "bfloat16")
-    s = schedule_for([y], target, {**shared(8), "y.share_warps": 16})
+    s = schedule_for([y], target, {**shared(16), "y.share_warps": 16})
     program = emit(lower(s.plan, target), target)
-    assert program.source.count("tl.load(x") == 1
+    assert program.source.count("tl.load(x") == 2, "of the first row, and of the one after each"
     assert program.kernels[0].options()["launch_cooperative_grid"] is True
     (info,) = compile_offline(program, arch)
     assert info.stack == 0, "nothing is spilled"
     assert info.registers is not None
     assert info.registers <= 64, "two programs of 512 threads fit"
     order = re.findall(
-        r"(?:red|atom)\.global\.gpu\.release\.add|ld\.global\.gpu\.acquire|bar\.sync", info.ptx
+        r"(?:red|atom)\.global\.gpu\.release\.add|ld\.global\.gpu\.acquire|bar\.sync"
+        r"|ld\.global\S*v4",
+        info.ptx,
     )
     (count,) = [n for n, each in enumerate(order) if each.endswith(".release.add")]
     assert order[count - 1] == "bar.sync", "the stores of all threads are behind it"
-    assert order[order.index("ld.global.gpu.acquire") + 1] == "bar.sync"
+    wait = order.index("ld.global.gpu.acquire")
+    assert order[wait + 1] == "bar.sync"
+    assert any("v4" in each for each in order[count + 1 : wait]), "fetched between the two"
 
 
 def test_no_more_programs_than_a_processor_takes() -> None:

@@ -14,8 +14,8 @@ from lowering import agrees, same_in_any_order
 from refusals import refused
 
 import tedsl as te
-from tedsl.ir.nodes import Meet
-from tedsl.ir.visit import walk_stmts
+from tedsl.ir.nodes import Meet, Seq, Store
+from tedsl.ir.visit import buffers_written, walk_stmts
 from tedsl.lower.pipeline import lower
 from tedsl.scheduling.replay import replay
 from tedsl.scheduling.trace import Trace
@@ -212,14 +212,66 @@ def test_later_calls_leave_the_programs_their_meeting() -> None:
     r = passed(rows())
     s, D = r.s, r.s[r.D]
     again = "first call s[M.rf.local].compute_root()"
-    with refused(s, "i.outer of D is pipelined: its iterations overlap", again):
-        D.pipeline(r.t, num_stages=2)
+    with refused(s, "i.outer of D is pipelined in 3 stages: its iterations overlap", again):
+        D.pipeline(r.t, num_stages=3)
     with refused(s, "computed across programs: j.outer is no loop of the grid of D", again):
         D.serial(r.p)
     with refused(s, "a program of D is 2 blocks", again):
         D.launch(num_ctas=2)
     with refused(s, "M.rf.local", "no loop over a dimension"):
         s[r.P].split(s[r.P].op.axis[0], factor=2)
+
+
+def ahead(r: SimpleNamespace) -> SimpleNamespace:
+    """What a program holds of a row is copied into registers, of the next row while it waits."""
+    passed(r)
+    held = r.s[r.s.cache_read(r.A, "local", [r.R, r.D])]
+    held.compute_at(r.s[r.D], r.t)
+    held.double_buffer()
+    return r
+
+
+def test_the_next_iteration_is_fetched_while_programs_wait(golden: Any) -> None:
+    r = ahead(rows(8))
+    (meet,) = meetings(r.s)
+    assert isinstance(meet.meanwhile, Store)
+    assert meet.meanwhile.buffer.name == "A.local_next"
+    golden(str(te.lower(r.s, "triton-interpret")), "ir")
+    golden(te.build(r.s, "triton-interpret").source, "triton")
+    assert agrees(r.s)
+    assert same_in_any_order(r.s)
+
+
+@pytest.mark.parametrize("m", [2, 4, 7, 8, 64])
+def test_numbers_of_what_is_fetched_ahead(m: int) -> None:
+    r = ahead(rows(m))
+    assert agrees(r.s)
+    kernel = te.build(r.s, "triton-interpret")
+    a = np.random.default_rng(0).standard_normal((m, 60)).astype(np.float32)
+    np.testing.assert_allclose(kernel(a), a - a.max(1, keepdims=True), rtol=1e-6)
+
+
+@pytest.mark.parametrize("m", [1, 2, 7])
+def test_a_loop_that_fetches_nothing_ahead_is_an_ordinary_one(m: int) -> None:
+    """One iteration, or an end of the rows amid the programs that take them together."""
+    (meet,) = meetings(ahead(rows(m)).s)
+    assert meet.meanwhile is None
+    again = rows(8)
+    passed(again).s[again.D].pipeline(again.t, num_stages=2)
+    (meet,) = meetings(again.s)
+    assert meet.meanwhile is None, "nothing is copied into registers"
+    assert agrees(again.s)
+
+
+def test_what_the_kernel_stores_is_not_fetched_ahead() -> None:
+    """The parts of others are there when all have come, not before."""
+    r = ahead(rows(8))
+    parts = r.s[r.P].op.output(0)
+    copied = r.s[r.s.cache_read(parts, "local", [r.M])]
+    copied.compute_at(r.s[r.D], r.t)
+    (meet,) = meetings(r.s)
+    assert [b.name for b in buffers_written(meet.meanwhile or Seq(()))] == ["A.local_next"]
+    assert agrees(r.s)
 
 
 def chain(m: int, n: int, shift: int) -> SimpleNamespace:

@@ -99,13 +99,16 @@ class Statements:
         """Count the program, and wait for the others.
 
         One thread counts, after a barrier behind the stores of all; `release` orders these before
-        the count, and `acquire` what is loaded from here on behind it.
+        the count, and `acquire` what is loaded from here on behind it.  What happens meanwhile
+        comes after the count, whose order would wait for what is on its way.
         """
         writer, each = self.writer, self._meetings[meet.counter]
         writer.comment("wait for the other programs of the group")
         writer.barrier()
         writer.line(f"{each.wanted} += {each.count}")
         writer.line(f'tl.atomic_add({each.place}, 1, sem="release")')
+        if meet.meanwhile is not None:
+            self.emit(meet.meanwhile)
         writer.line(f'while tl.atomic_add({each.place}, 0, sem="acquire") < {each.wanted}:')
         writer.line(f"{INDENT}pass")
         writer.assigned(writer.passed_on)
@@ -349,7 +352,9 @@ def _accumulates(node: Allocate) -> bool:
                 return node.buffer in buffers
             case Dot(buffer=buffer):
                 return buffer is node.buffer
-            case Store() | Meet() | HostCall():
+            case Meet(meanwhile=meanwhile):
+                return meanwhile is not None and visit(meanwhile)
+            case Store() | HostCall():
                 return False
             case _ as never:
                 assert_never(never)
@@ -382,7 +387,10 @@ def needs_definition(body: Stmt, buffer: Buffer) -> bool:
                 missing |= not defined and reads(stmt)
                 visit(inner, defined)
                 return defined
-            case Store() | Accumulate() | Dot() | Meet() | HostCall():
+            case Meet(meanwhile=meanwhile):
+                missing |= not defined and reads(stmt)
+                return defined if meanwhile is None else visit(meanwhile, defined)
+            case Store() | Accumulate() | Dot() | HostCall():
                 missing |= not defined and reads(stmt)
                 return defined or (isinstance(stmt, Store) and stmt.buffer is buffer)
             case _ as never:

@@ -145,11 +145,12 @@ def _host_problem(plan: Plan, stage: StagePlan, across: Across) -> Problem | Non
         )
     for axis in _around(stage, host):
         mark = host.mark(axis)
-        if mark.num_stages > 1:
+        if mark.num_stages > (2 if axis is stage.attach.axis else 1):
             return Problem(
-                f"{known[axis]} of {host.name} is pipelined: its iterations overlap, and what one "
-                "waits for the next would read before",
-                "call pipeline for loops inside, or let several programs share a processor",
+                f"{known[axis]} of {host.name} is pipelined in {mark.num_stages} stages: its "
+                "iterations overlap, and what one waits for the next would read before",
+                "fetch one iteration ahead in the loop of the meeting (num_stages=2), call "
+                "pipeline for loops inside, or let several programs share a processor",
             )
         if mark.cuts.points and axis in frozenset(grid):
             return Problem(

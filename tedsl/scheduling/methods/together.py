@@ -110,8 +110,10 @@ class TogetherMethods(StageHandle):
         Requires: as for `compute_at`, but that other kernels may read this stage where all of it is
             computed.  It is no reduction (`cache_read` of one passes its results on).  As many
             programs as parts.  The grid has a constant size, small enough for the device: the other
-            loops around the place are serial and not pipelined, and neither their lengths nor any
-            condition depend on `program`.  What is read of this stage does not either.
+            loops around the place are serial and not pipelined (but for the loop itself, in two
+            stages: `double_buffer` of what is copied there fetches the next iteration's while
+            programs wait), and neither their lengths nor any condition depend on `program`.  What
+            is read of this stage does not either.
 
         Rewrites:
             for g in program[0], p in program[1]: for t: S[t, p] = f(P[:, t])

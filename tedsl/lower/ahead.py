@@ -1,0 +1,171 @@
+"""Fetch what the next iteration of a loop reads while its programs wait for each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from tedsl.expr.integers import add, as_index, constant, minimum
+from tedsl.expr.nodes import Axis, Expr
+from tedsl.expr.visit import substitute as in_expr
+from tedsl.expr.visit import walk
+from tedsl.index.facts import Facts
+from tedsl.index.simplify import simplify
+from tedsl.ir.nodes import (
+    Allocate,
+    Buffer,
+    For,
+    Func,
+    Load,
+    Meet,
+    Scope,
+    Seq,
+    Stmt,
+    Store,
+    TileAxis,
+)
+from tedsl.ir.visit import (
+    buffers_written,
+    own_exprs,
+    rewrite_stmts,
+    walk_stmts,
+)
+from tedsl.lower.simplify import func_facts, sequence
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Copy:
+    """A tile that a loop fills from memory once an iteration, and the one that it is taken from."""
+
+    store: Store
+    next: Buffer
+
+
+def fetch_ahead(func: Func) -> Func:
+    """Fill the tiles of the next iteration between coming to a meeting and waiting there.
+
+    Before:  for t (in 2 stages): tile (i:32): a[i] = X[t, i];  ...;  meet;  ...
+    After:   tile (i:32): a[i] = X[0, i]
+             for t: ...;  meet, meanwhile: tile (i:32): next[i] = X[min(t + 1, T - 1), i]
+                    ...;  tile (i:32): a[i] = next[i]
+    Only tiles that are copies of memory which the kernel does not store; a loop in which programs
+    meet that has none, or of which it is not known that it runs, has one stage.
+    Requires: level TILE.   Ensures: no loop in which programs meet has several stages.
+    Order: after what rewrites single statements (find_dots, widen_accumulators).
+    """
+    stored, facts = frozenset(buffers_written(func.body)), func_facts(func)
+    body = rewrite_stmts(
+        func.body, lambda s: _ahead(s, stored, facts) if isinstance(s, For) and _meets(s) else None
+    )
+    return func if body is func.body else replace(func, body=body)
+
+
+def _meets(loop: For) -> bool:
+    return loop.num_stages > 0 and any(isinstance(s, Meet) for s in walk_stmts(loop.body))
+
+
+def _ahead(loop: For, stored: frozenset[Buffer], facts: Facts) -> Stmt:
+    plain = replace(loop, num_stages=0)
+    first, end = constant(loop.start), constant(loop.end)
+    if loop.num_stages < 2 or first is None or end is None or end - first < 2:
+        return plain
+    copies = {copy.store.buffer: copy for copy in _copies(loop, stored)}
+    if not copies:
+        return plain
+    following = minimum(add(loop.axis, 1), as_index(end - 1))
+    later, now = {loop.axis: following}, {loop.axis: loop.start}
+    fetched = [_filled(copy.store, copy.next, later, facts) for copy in copies.values()]
+    body = _without(loop.body, copies, sequence(fetched), [False])
+    turns = [_moved(copy) for copy in copies.values()]
+    body = sequence([body, *turns])
+    for copy in copies.values():
+        body = Allocate(copy.next, body)
+    starts = [_filled(copy.store, buffer, now, facts) for buffer, copy in copies.items()]
+    result = sequence([*starts, replace(plain, body=body)])
+    for buffer in copies:
+        result = Allocate(buffer, result)
+    return result
+
+
+def _straight(stmt: Stmt) -> Iterator[Stmt]:
+    """What runs in every iteration of a loop with this body, in order."""
+    match stmt:
+        case Seq(stmts=stmts):
+            for child in stmts:
+                yield from _straight(child)
+        case Allocate(body=body):
+            yield stmt
+            yield from _straight(body)
+        case _:
+            yield stmt
+
+
+def _copies(loop: For, stored: frozenset[Buffer]) -> Iterator[_Copy]:
+    """The tiles that are filled from memory before programs meet; none where they do not meet in
+    every iteration."""
+    before: list[Stmt] = []
+    for stmt in _straight(loop.body):
+        before.append(stmt)
+        if isinstance(stmt, Meet):
+            break
+    else:
+        return
+    own = {stmt.buffer for stmt in before if isinstance(stmt, Allocate)}
+    times = [s.buffer for s in walk_stmts(loop.body) if isinstance(s, Store)]
+    for stmt in before:
+        if isinstance(stmt, Store) and stmt.buffer in own and times.count(stmt.buffer) == 1:
+            loads = [node for node in walk(*own_exprs(stmt)) if isinstance(node, Load)]
+            known = all(b.buffer.scope is Scope.GLOBAL and b.buffer not in stored for b in loads)
+            if isinstance(stmt.value, Load) and known and stmt.buffer.scope is Scope.LOCAL:
+                yield _Copy(stmt, replace(stmt.buffer, name=f"{stmt.buffer.name}_next"))
+
+
+def _without(stmt: Stmt, copies: Mapping[Buffer, _Copy], meanwhile: Stmt, met: list[bool]) -> Stmt:
+    """The body of the loop without the copies, which its first meeting makes meanwhile."""
+    match stmt:
+        case Allocate(buffer=buffer, body=body) if buffer in copies:
+            return _without(body, copies, meanwhile, met)
+        case Store(buffer=buffer) if buffer in copies:
+            return Seq(())
+        case Meet() if not met[0]:
+            met[0] = True
+            return replace(stmt, meanwhile=meanwhile)
+        case Seq(stmts=stmts):
+            return sequence([_without(child, copies, meanwhile, met) for child in stmts])
+        case Allocate(body=body):
+            return replace(stmt, body=_without(body, copies, meanwhile, met))
+        case _:
+            return stmt
+
+
+def _filled(store: Store, buffer: Buffer, place: Mapping[Axis, Expr], facts: Facts) -> Store:
+    """A copy into `buffer` of what is read where the loop is at `place`."""
+    tile, axes = _fresh(store.tile)
+
+    def there(expr: Expr) -> Expr:
+        return simplify(in_expr(expr, {**axes, **place}), facts)
+
+    return replace(
+        store,
+        buffer=buffer,
+        indices=tuple(map(there, store.indices)),
+        value=there(store.value),
+        mask=None if store.mask is None else there(store.mask),
+        tile=tile,
+    )
+
+
+def _moved(copy: _Copy) -> Store:
+    """The tile of the next iteration becomes that of this one."""
+    tile, axes = _fresh(copy.store.tile)
+    indices = tuple(in_expr(index, axes) for index in copy.store.indices)
+    return replace(
+        copy.store, indices=indices, value=Load(copy.next, indices), mask=None, tile=tile
+    )
+
+
+def _fresh(tile: tuple[TileAxis, ...]) -> tuple[tuple[TileAxis, ...], dict[Expr, Expr]]:
+    """A tile of axes of its own, and these by those that they stand for."""
+    new = [Axis(each.axis.name, each.axis.kind, None, each.axis.dtype) for each in tile]
+    own = tuple(TileAxis(axis, each.extent) for axis, each in zip(new, tile, strict=True))
+    return own, {each.axis: axis for each, axis in zip(tile, new, strict=True)}
