@@ -5,7 +5,7 @@ Pure data; knows neither Triton nor PyTorch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -143,6 +143,23 @@ class TritonProgram:
     def compiled(self) -> tuple[KernelSpec, ...]:
         """What Triton compiles: all but calls of the host."""
         return tuple(spec for spec in self.kernels if spec.call is None)
+
+    def launches(
+        self, sizes: Mapping[Var, int | float]
+    ) -> Iterator[tuple[int, dict[Var, int | float], list[KernelSpec]]]:
+        """Of a call: repetitions, sizes with the last repetition's number, and kernels, in order.
+
+        Raises:
+            BackendError: a number of repetitions has no value.
+        """
+        for repeat, places in self.module.launches():
+            specs = [self.kernels[place] for place in places]
+            if repeat is None:
+                yield 1, dict(sizes), specs
+                continue
+            times = int(evaluate(repeat.extent, sizes))
+            if times > 0:
+                yield times, {**sizes, repeat.step: times - 1}, specs
 
 
 def described(buffer: Buffer | None) -> list[int]:
