@@ -5,8 +5,10 @@ candidates of one batch are compiled while those of the batch before are measure
 thinks about the next.  Compiling workers fill the on-disk cache and report a hash of the lowered
 code; candidates with equal code share one measurement.  One measuring worker per device checks and
 times the rest under the device's lock; on a GPU others stand by, set up, to take its place when it
-dies.  On the CPU measuring waits until compiling is done, since both want the same cores.
-Imports `pool`, `timeline`, `outcome` and `space`.
+dies.  There a candidate that may win leaves its checks at other sizes open until compiling workers
+have compiled it for them: the device measures others meanwhile, and it is not done before it has
+passed.  On the CPU measuring waits until compiling is done, since both want the same cores.
+Imports `pace`, `pool`, `timeline`, `outcome` and `space`.
 """
 
 from __future__ import annotations
@@ -22,7 +24,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from dataclasses import replace
 
-from tedsl.autotune.environment import pressure
 from tedsl.autotune.jobs import (
     PASSING,
     STRIKES,
@@ -38,6 +39,7 @@ from tedsl.autotune.jobs import (
 )
 from tedsl.autotune.lock import DeviceLock
 from tedsl.autotune.outcome import Outcome, Status
+from tedsl.autotune.pace import Pace
 from tedsl.autotune.pool import COMMAND, Message, Pool, Reply, Worker
 from tedsl.autotune.space import Candidate, Decisions, Rejected, read_found
 from tedsl.autotune.timeline import Timeline
@@ -46,14 +48,6 @@ from tedsl.errors import TuneError
 Encode = Callable[[Candidate], Message]
 DESCRIBED = 8
 """Candidates that a worker describes at a time."""
-FEW = 8
-"""Measurements and compilations after which their own times bound the next."""
-COMPILE_FLOOR = 5.0
-STALL_FLOOR = 1.0
-"""The least that a compilation gets when everything waits for it."""
-MEASURE_FLOOR = 0.5
-"""The least that a measurement gets on a machine that is not overloaded."""
-FIRST_FLOOR = 10.0
 MOST_MEASURERS = 6
 ASIDE = 6
 """Of so many compiling workers one may make references."""
@@ -129,8 +123,8 @@ class Engine:
         self._ready: set[Worker] = set()
         self._begun = 0.0
         self._watched: list[tuple[Job, Outcome]] = []
-        self._compile_times: list[float] = []
-        self._measure_times: dict[str, list[float]] = {}
+        self._pace = Pace(limits)
+        self._same: dict[str, tuple[str, dict[str, float]]] = {}
         self._died: deque[int] = deque([0], LATELY)
         self._stop = threading.Event()
         self._roused = threading.Event()
@@ -393,13 +387,22 @@ class Engine:
         while not self._new.empty():
             new = self._new.get()
             if isinstance(new, Job):
-                self._waiting.append(new)
+                self._arrived(new)
             elif new.aside:
                 self._asides.append(new)
             elif new.compiles:
                 self._questions.append(new)
             else:
                 self._orders.append(new)
+
+    def _arrived(self, job: Job) -> None:
+        """A candidate that is compiled to what another was need not be compiled."""
+        found = self._same.get(job.same) if job.same else None
+        if found is None:
+            self._waiting.append(job)
+            return
+        code, resources = found
+        self._is_compiled(job, f"{code}@{job.problem}", {**resources, "compile_seconds": 0.0})
 
     def _begin(self) -> bool:
         """Hand out work to idle workers; True when only the device's lock stands in the way."""
@@ -411,8 +414,8 @@ class Engine:
                 self._submit(worker, order.request, limit, order)
             if self._waiting and not worker.busy:
                 job = self._waiting.popleft()
-                request = {"op": "compile", **job.described}
-                self._submit(worker, request, self._compile_limit(worker), job)
+                limit = self._pace.compile_limit(settled=worker.settled)
+                self._submit(worker, {"op": job.op, **job.described}, limit, job)
             if self._asides and not worker.busy and self._aside() < len(self.compilers) // ASIDE:
                 order = self._asides.popleft()
                 self._submit(worker, order.request, order.limit, order)
@@ -432,9 +435,9 @@ class Engine:
                 self._finish(job, replace(same, reason=reason))
             elif self.lock.try_acquire():
                 self._compiled.remove(job)
-                bound = self._bests.get(job.problem)
-                request = {"op": "measure", **job.described, "bound": bound}
-                self._measure(request, self._measure_limit(job), job)
+                request = {"op": job.op, **job.described, "bound": self._bests.get(job.problem)}
+                limit = self._pace.measure_limit(job, settled=self.measurer.settled)
+                self._measure({**request, "apart": self.limits.overlap}, limit, job)
             else:
                 return True
         self._prepare()
@@ -468,12 +471,10 @@ class Engine:
         """Wait less long for compilations when there is nothing else to do."""
         if self._waiting or self._compiled or self._orders or self.measurer.busy:
             return
-        if len(self._compile_times) >= FEW:
-            usual = statistics.quantiles(self._compile_times, n=10)[-1]
-            limit = max(STALL_FLOOR, 3 * usual)
-            for worker in self.compilers:
-                if worker.busy and worker.settled and limit < worker.limit:
-                    worker.limit, worker.deadline = limit, worker.sent + limit
+        limit = self._pace.stalled_limit()
+        for worker in self.compilers if limit is not None else ():
+            if worker.busy and worker.settled and limit < worker.limit:
+                worker.limit, worker.deadline = limit, worker.sent + limit
 
     def _prepare(self) -> None:
         """Tell the measuring worker what comes next, so that it has it built by then."""
@@ -507,25 +508,6 @@ class Engine:
             return False
         return self.limits.overlap or not any(worker.busy for worker in self.compilers)
 
-    def _compile_limit(self, worker: Worker) -> float:
-        """Three times what nearly all compilations took, once some have been seen."""
-        if len(self._compile_times) < FEW or not worker.settled:
-            return self.limits.compile
-        usual = statistics.quantiles(self._compile_times, n=10)[-1]
-        return min(self.limits.compile, max(COMPILE_FLOOR, 3 * usual))
-
-    def _measure_limit(self, job: Job) -> float:
-        """Five times what nearly all measurements of this problem took, once some have been seen;
-        more for the first of a worker, which wakes the device and makes the inputs."""
-        times = self._measure_times.get(job.problem, [])
-        if not times:
-            return self.limits.measure
-        if len(times) < FEW or not self.measurer.settled:
-            return min(self.limits.measure, max(FIRST_FLOOR, 10 * max(times)))
-        usual = statistics.quantiles(times, n=10)[-1]
-        floor = MEASURE_FLOOR * pressure() * (1 if self.limits.overlap else 2)
-        return min(self.limits.measure, max(floor, 5 * usual))
-
     def _answered(self, worker: Worker, request: Message, reply: Reply) -> None:
         owner = self._owners.pop(worker)
         now = time.monotonic()
@@ -543,23 +525,42 @@ class Engine:
 
     def _was_compiled(self, job: Job, reply: Reply) -> None:
         if reply.message.get("status") != "ok":
-            self._finish(job, outcome_of(reply))
-            return
-        job.code = str(reply.message["code"])
-        job.resources = dict(reply.message.get("resources", {}))
-        taken = job.resources.get("compile_seconds", 0.0)
-        self._compile_times.append(taken)
-        self._timeline.compile_seconds += taken
+            self._known(job, outcome_of(reply, job.code))
+        elif job.measured is not None:
+            job.op = "check"
+            self._compiled.append(job)
+        else:
+            code, resources = str(reply.message["code"]), dict(reply.message.get("resources", {}))
+            self._pace.compiled(resources.get("compile_seconds", 0.0))
+            self._timeline.compile_seconds += resources.get("compile_seconds", 0.0)
+            if job.same:
+                self._same[job.same] = code.partition("@")[0], resources
+            self._is_compiled(job, code, resources)
+
+    def _is_compiled(self, job: Job, code: str, resources: dict[str, float]) -> None:
+        job.code, job.resources, job.op = code, resources, "measure"
         self._compiled.append(job)
-        self._done.put(Built(job.batch, job.position, job.code, job.resources))
+        self._done.put(Built(job.batch, job.position, code, resources))
 
     def _measured(self, job: Job, reply: Reply, seconds: float) -> None:
+        if job.measured is not None and reply.message.get("status") == "ok":
+            self._known(job, job.measured)
+            return
         outcome = outcome_of(reply, job.code)
         outcome = replace(outcome, resources={**job.resources, **outcome.resources})
-        if outcome.status is not Status.TIMEOUT:  # a slow machine must not condemn equal code
-            self.by_code[outcome.code] = outcome
+        if outcome.status is Status.OK:
+            self._pace.measured(job, seconds)
+            if reply.message.get("open"):
+                job.measured, job.op = outcome, "compile_more"
+                self._waiting.appendleft(job)
+                return
+        self._known(job, outcome)
+
+    def _known(self, job: Job, outcome: Outcome) -> None:
+        """Of a candidate everything has been found out."""
+        if job.code and outcome.status is not Status.TIMEOUT:
+            self.by_code[job.code] = outcome  # a slow machine must not condemn equal code
         if outcome.status is Status.OK and outcome.seconds is not None:
-            self._measure_times.setdefault(job.problem, []).append(seconds)
             best = self._bests.get(job.problem, outcome.seconds)
             self._bests[job.problem] = min(best, outcome.seconds)
             self._watched.append((job, outcome))

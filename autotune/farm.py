@@ -29,6 +29,9 @@ from tedsl.errors import InternalError, TuneError
 from tedsl.runtime.fingerprint import code_version
 
 MakeExecutor = Callable[[], Executor]
+LANE = 16
+"""Requests that one local device has at once: what is compiled or described for one must not wait
+until others are measured."""
 CHUNK = 4
 """Candidates sent to an executor together: they are compiled side by side there."""
 BOUNCES = 200
@@ -381,11 +384,11 @@ class Farm:
         return _Lane(take, self.place)
 
     def _local(self, devices: Sequence[int] | None) -> list[_Lane]:
-        """A lane for each GPU; two threads each, so that one chunk is compiled while another is
-        measured."""
+        """A lane for each GPU; many threads each, so that chunks are compiled and described while
+        another is measured, which goes on in the order they came."""
         lanes: list[_Lane] = []
         for index in [None] if devices is None else devices:
-            threads = ThreadPoolExecutor(2, "tedsl-lane")
+            threads = ThreadPoolExecutor(LANE, "tedsl-lane")
             self._threads.append(threads)
 
             def take(text: str, threads: ThreadPoolExecutor = threads) -> Future[str]:

@@ -31,6 +31,8 @@ from tedsl.autotune.pool import Message
 from tedsl.autotune.scratch import scratch_folder
 from tedsl.autotune.sessions import COMMAND, write_problem
 from tedsl.autotune.space import Candidate
+from tedsl.autotune.workload import digest
+from tedsl.backends.triton.program import sorts_of
 from tedsl.errors import InternalError, TuneError
 
 IDLE_SECONDS = 60.0
@@ -81,9 +83,10 @@ class Host:
         self.device, features = describe_gpu(place.index) if gpu else describe_cpu()
         self._opened: list[str] = []
         self._referred: set[str] = set()
+        self._same: dict[str, str] = {}
         self._boxes: dict[int, queue.SimpleQueue[Done | TuneError | InternalError]] = {}
         self._numbers = itertools.count()
-        self._opening = threading.Lock()
+        self._opening, self._knowing = threading.Lock(), threading.Lock()
         self._kept = ExitStack()
         self.scratch = self._kept.enter_context(scratch_folder())
         setup: Message = {
@@ -112,7 +115,13 @@ class Host:
             with self._opening:
                 self._open(problem)
         described: list[Message] = [
-            {**item, "key": f"{problem}:{item['key']}", "problem": problem, "best": request["best"]}
+            {
+                **item,
+                "key": f"{problem}:{item['key']}",
+                "same": f"{self._same[problem]}:{item['key']}",
+                "problem": problem,
+                "best": request["best"],
+            }
             for item in request["candidates"]
         ]
         match request["op"]:
@@ -133,11 +142,18 @@ class Host:
     def _known(self, setup: Message) -> str:
         """The name of a problem, whose references are begun where there are processors to spare."""
         problem = write_problem(self.scratch, setup)
-        with self._opening:
+        with self._knowing:
             if problem not in self._referred:
                 self._referred.add(problem)
+                self._same[problem] = self._compiled_as(setup)
                 self.engine.refer((*KINDS, *ADVERSE), problem=problem)
         return problem
+
+    def _compiled_as(self, setup: Message) -> str:
+        """Equal for problems whose candidates are compiled to the same: one computation, at sizes
+        that the target's compiler does not tell apart."""
+        sorts = sorts_of(setup["sizes"]) if self.place.target != "cpu" else ""
+        return digest(json.dumps({**setup, "sizes": sorts}, sort_keys=True))
 
     def _open(self, problem: str) -> None:
         """Have the measuring process make what the problem needs."""

@@ -70,6 +70,14 @@ class Sessions:
         known = [each for each in (request.get("best"), request.get("bound")) if each is not None]
         return self._guarded({**request, "bound": min(known, default=None)}, TuneSession.measure)
 
+    def compile_more(self, request: Message) -> Message:
+        """Compile what the closest checks of a candidate launch."""
+        return self._guarded(request, TuneSession.compile_more)
+
+    def check(self, request: Message) -> Message:
+        """The checks that measuring a candidate has left open."""
+        return self._guarded(request, TuneSession.check)
+
     def compare(self, request: Message) -> Message:
         """Time several candidates of one problem in turn."""
         candidates = [_plain(item) for item in request["candidates"]]

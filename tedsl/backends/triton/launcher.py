@@ -17,7 +17,7 @@ from typing import Any
 from tedsl.backends.inlined import Inlined
 from tedsl.backends.triton.counters import Counters
 from tedsl.backends.triton.entry import entry
-from tedsl.backends.triton.offline import ALIGNMENT, load_source
+from tedsl.backends.triton.offline import load_source
 from tedsl.backends.triton.plans import (
     Described,
     Plan,
@@ -28,6 +28,7 @@ from tedsl.backends.triton.plans import (
     picker,
 )
 from tedsl.backends.triton.program import (
+    ALIGNMENT,
     KernelSpec,
     Param,
     ParamKind,

@@ -18,13 +18,20 @@ import sys
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from enum import StrEnum
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from tedsl.backends.triton.files import source_file
-from tedsl.backends.triton.program import KernelSpec, Param, ParamKind, TritonProgram
+from tedsl.backends.triton.program import (
+    ALIGNMENT,
+    KernelSpec,
+    Param,
+    ParamKind,
+    Sort,
+    TritonProgram,
+    sort_of,
+)
 from tedsl.dtypes import DType
 from tedsl.errors import BackendError
 from tedsl.expr.nodes import Var
@@ -41,7 +48,6 @@ _POINTERS: dict[DType, str] = {
     **{DType(f"int{n}"): f"i{n}" for n in (8, 16, 32, 64)},
     **{DType(f"uint{n}"): f"u{n}" for n in (8, 16, 32, 64)},
 }
-ALIGNMENT = 16
 _ENTRY = re.compile(r"\.entry\s+([\w$.]+)")
 _UNSEEN = re.compile(r"\s*(//|\.loc\b|\.file\b|\$L__(func|info|tmp|debug)\w*:)")
 _USAGE = re.compile(r"REG:(\d+)\s+STACK:(\d+)")
@@ -223,22 +229,6 @@ def _request(
         "ones": ones,
         "options": spec.options(),
     }
-
-
-class Sort(StrEnum):
-    """What Triton's launcher looks at in an integer argument: each sort is compiled anew."""
-
-    ONE = "1"
-    DIVISIBLE = "d"
-    PLAIN = "p"
-    COUNTED = "c"
-
-
-def sort_of(value: int) -> Sort:
-    """The sort of a size, of those that fit in 32 bits and of those that do not."""
-    if value == 1:
-        return Sort.ONE
-    return Sort.PLAIN if value % ALIGNMENT else Sort.DIVISIBLE
 
 
 def _integer(value: int) -> str:

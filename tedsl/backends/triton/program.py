@@ -17,9 +17,32 @@ from tedsl.ir.nodes import Buffer, HostCall, Launch, Module
 from tedsl.ir.printer import print_expr
 from tedsl.target import Target
 
+ALIGNMENT = 16
 GRID_LIMITS = (2**31 - 1, 65535, 65535)
 DEFAULT_WARPS = 4
 DEFAULT_STAGES = 3
+
+
+class Sort(StrEnum):
+    """What Triton's launcher looks at in an integer argument: each sort is compiled anew."""
+
+    ONE = "1"
+    DIVISIBLE = "d"
+    PLAIN = "p"
+    COUNTED = "c"
+
+
+def sort_of(value: int) -> Sort:
+    """The sort of a size, of those that fit in 32 bits and of those that do not."""
+    if value == 1:
+        return Sort.ONE
+    return Sort.PLAIN if value % ALIGNMENT else Sort.DIVISIBLE
+
+
+def sorts_of(sizes: Mapping[str, int]) -> str:
+    """The sorts of all sizes: what Triton compiles at some sizes serves all others of these."""
+    wide = (("w" if value >= 2**31 else "") + sort_of(value) for _, value in sorted(sizes.items()))
+    return "".join(wide)
 
 
 class ParamKind(StrEnum):
