@@ -472,7 +472,14 @@ class Share:
         return self.farm.compare(self.problem, described, rounds, seconds)
 
     def describe(
-        self, candidates: Sequence[Candidate], until: float | None = None
+        self,
+        candidates: Sequence[Candidate],
+        until: float | None = None,
+        at: Sequence[Mapping[str, int]] = (),
     ) -> list[Mapping[str, float] | None]:
-        """What the static model says of candidates; nothing when that takes longer."""
-        return self.farm.describe(self.problem, [self.encode(c) for c in candidates], until)
+        """What the static model says of candidates, with their times `at` other sizes; nothing when
+        that takes longer."""
+        more: Message = {"at": [dict(sizes) for sizes in at]} if at else {}
+        return self.farm.describe(
+            self.problem, [{**self.encode(c), **more} for c in candidates], until
+        )

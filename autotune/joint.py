@@ -1,7 +1,10 @@
 """One search for many sizes: candidates are decisions, and a candidate has a time at each size.
 
-    batch      every candidate at the first size, then at two, at three more, then at all the rest;
-               one that is far from the best at each size so far is cut
+    start      for each size what the static model holds for fastest there, those first that bring
+               most over all sizes
+    batch      every candidate at the sizes where it promises most, then wherever else it is not
+               expected to be far from the best; without a model at the first size, then at two,
+               at three more, then at all the rest, if it is near the best at any so far
     score      what the search learns: the power mean of slowdowns against the best known, in which
                the sizes where a candidate is good count most, since others will serve the rest
     finals     at each size the fastest few and the chosen ones, in turn
@@ -19,98 +22,56 @@ import json
 import math
 import statistics
 import time
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import cast
 
-from tedsl.autotune.builders import Problem, ScheduleFunction
+from tedsl.autotune.builders import Problem
+from tedsl.autotune.cases import Case, reasons_at
 from tedsl.autotune.context import Context
 from tedsl.autotune.cover import Times, best_of, cover, serving
 from tedsl.autotune.dispatch import Choice, Dispatcher, Row, condition_of, places_of
 from tedsl.autotune.environment import context_of
 from tedsl.autotune.events import Stage
-from tedsl.autotune.farm import Farm, Share
+from tedsl.autotune.farm import Farm
+from tedsl.autotune.forecast import Forecast
 from tedsl.autotune.inputs import Extents
+from tedsl.autotune.instances import Instances, Make
 from tedsl.autotune.lockfile import LockFile
 from tedsl.autotune.outcome import Outcome, Status
 from tedsl.autotune.records import Records
+from tedsl.autotune.search.catalogue import PREDICTED
 from tedsl.autotune.search.portfolio import Batch, Search
 from tedsl.autotune.settings import ENDLESS, Options, Time
 from tedsl.autotune.sizes import spread
-from tedsl.autotune.space import Candidate, Decisions, Rejected, Space
+from tedsl.autotune.space import Candidate, Decisions, Rejected
+from tedsl.autotune.static.tiers import AT
 from tedsl.autotune.tuner import Tuner
 from tedsl.autotune.workload import Workload, digest
 from tedsl.build import build
 from tedsl.errors import TuneError
 from tedsl.expr.evaluate import evaluate_scalar
 from tedsl.expr.tensor import Tensor
-from tedsl.runtime.kernel import Kernel
 from tedsl.scheduling.scans import inputs_of
-from tedsl.scheduling.schedule import Schedule
 
 CUT = 1.6
 """A candidate that is this many times slower than the best at each size so far is cut."""
 RUNGS = (1, 3, 6)
-ASSUMES = '"assume"'
 """Numbers of sizes after which hopeless candidates are cut."""
+FIRST = 2
+"""Sizes at which a candidate is tried before anything of it is known but what was predicted."""
+ASSUMES = '"assume"'
 POWER = 4.0
 """Of the mean of slowdowns: the larger, the less does it count where a candidate is slow."""
 CLOSE = 1.10
 RIVALS = 3
 ROUNDS = 24
 FINAL_SECONDS = 2.0
+TURNS = 8
+"""More than there are turns in which a batch is tried: what a share calls its batches by."""
 NEVER = -1.0
 """Stands in the records for the time of what does not run at a size."""
 FAILED = (Status.WRONG, Status.NONDETERMINISTIC)
-
-
-@dataclass(slots=True, eq=False)
-class Case:
-    """One size: its problem, its place in the records, and what was found there.
-
-    Attributes:
-        times: seconds of each candidate that ran correctly, by the key of the shared candidate.
-        own: the candidate that a shared one is at this size, by the same key.
-        waits: number and key of the candidates of a batch that are tried here, by batch.
-        missing: how many of them are not done yet.
-    """
-
-    sizes: dict[str, int]
-    weight: float
-    workload: Workload
-    problem: Problem
-    space: Space
-    tuner: Tuner
-    share: Share
-    run: str = ""
-    times: dict[str, float] = field(default_factory=dict[str, float])
-    own: dict[str, Candidate] = field(default_factory=dict[str, Candidate])
-    outcomes: dict[str, Outcome] = field(default_factory=dict[str, Outcome])
-    waits: dict[int, list[tuple[int, str]]] = field(
-        default_factory=dict[int, list[tuple[int, str]]]
-    )
-    missing: dict[int, int] = field(default_factory=dict[int, int])
-
-    @property
-    def best(self) -> float:
-        """The least time."""
-        return min(self.times.values(), default=math.inf)
-
-    def known(self, candidate: Candidate) -> Outcome | None:
-        """What an earlier run found of a candidate here."""
-        record = self.tuner.known.get(candidate.key)
-        if record is None or record.trace != candidate.trace:
-            return None
-        return record.outcome
-
-    @property
-    def label(self) -> str:
-        """`m=64, n=512`."""
-        return ", ".join(f"{name}={value}" for name, value in self.sizes.items())
-
-
-Make = Callable[..., "Tensor | Sequence[Tensor]"]
 
 
 class Joint:
@@ -146,13 +107,16 @@ class Joint:
         self.lead = max(self.cases, key=lambda case: math.prod(case.sizes.values()))
         self.candidates: dict[str, Candidate] = {}
         self.trials = self.lead.tuner.trials or ENDLESS
+        self.forecast = Forecast([case.weight for case in self.cases])
+        describes = target != "cpu"
         self.search = Search(
             self.lead.space,
             depth=self.lead.tuner.search.depth,
             trials=self.trials,
             seed=self.lead.tuner.seed,
             warm=[] if options.fresh else self._warm(),
-            describe=self.lead.share.describe if target != "cpu" else None,
+            describe=self._describe if describes else None,
+            choose=self._choose if describes and self.make is None else None,
         )
         self.narrator = self.lead.tuner.narrator
         self.state = "interrupted"
@@ -317,7 +281,7 @@ class Joint:
             if not case.times:
                 raise TuneError(
                     f"none of {len(case.outcomes)} candidates ran correctly at {case.label}",
-                    facts=[("failed", line) for line in _reasons(case)],
+                    facts=[("failed", line) for line in reasons_at(case)],
                     hint="build the default schedule with te.build and compare it with te.evaluate",
                 )
         keys, table = self._table()
@@ -380,9 +344,33 @@ class Joint:
                 found.setdefault(json.dumps(decisions, sort_keys=True), decisions)
         return list(found.values())
 
+    def _describe(
+        self, candidates: Sequence[Candidate], until: float | None
+    ) -> Sequence[Mapping[str, float] | None]:
+        """What the static model says of candidates; of symbolic ones at all sizes."""
+        if self.make is not None:
+            return self.lead.share.describe(candidates, until)
+        sizes = [case.sizes for case in self.cases]
+        found: list[Mapping[str, float] | None] = []
+        for candidate, told in zip(
+            candidates, self.lead.share.describe(candidates, until, at=sizes), strict=True
+        ):
+            features = None if told is None else dict(told)
+            if features is not None:
+                times = [features.pop(f"{AT}{n}", math.inf) for n in range(len(sizes))]
+                self.forecast.add(candidate.key, times)
+                features[PREDICTED] = self.forecast.score(candidate.key, POWER)
+            found.append(features)
+        return found
+
+    def _choose(self, candidates: Sequence[Candidate], count: int) -> list[int]:
+        """Which candidates promise most over all sizes."""
+        return self.forecast.choose([candidate.key for candidate in candidates], count)
+
     def _loop(self) -> None:
-        for place in self.order:
-            self.farm.announce(self.cases[place].share.problem)
+        least = sorted(self.cases, key=lambda case: math.prod(case.sizes.values()))
+        for case in least:  # the sooner a reference is made the sooner its size can be measured
+            self.farm.announce(case.share.problem)
         clock = Time.of(self.begin, self.options.seconds)
         deadline = clock.end
         under_way: list[Batch] = []
@@ -392,7 +380,8 @@ class Joint:
                 if batch is None:
                     break
                 self.narrator.proposed(batch, self.search.rejected)
-                self._begin(self.cases[self.order[0]], batch, batch.candidates, deadline)
+                for place in range(len(self.cases)):
+                    self._begin(place, batch, self._first_at(place, batch), 0, deadline)
                 under_way.append(batch)
             if not under_way:
                 return
@@ -404,15 +393,34 @@ class Joint:
                 if outcome is not None:
                     self.narrator.tried(number, candidate, outcome, self.farm.timeline)
 
+    def _first_at(self, place: int, batch: Batch) -> list[Candidate]:
+        """The candidates of a batch that are tried at a size first of all: the default, and those
+        that promise most there."""
+        found: list[Candidate] = []
+        for candidate in batch.candidates:
+            first = self.forecast.most_promising(candidate.key, FIRST) or self.order[:1]
+            if _is_default(batch, candidate) and self.search.depth > 1:
+                first = self.order  # where one waits for the other it is tried like the others
+            if place in first:
+                found.append(candidate)
+        return found
+
     def _begin(
-        self, case: Case, batch: Batch, candidates: Sequence[Candidate], deadline: float | None
+        self,
+        place: int,
+        batch: Batch,
+        candidates: Sequence[Candidate],
+        turn: int,
+        deadline: float | None,
     ) -> None:
         """Have candidates of a batch tried at a size, where they may run there."""
+        case, number = self.cases[place], TURNS * batch.number + turn
         own: list[Candidate] = []
-        waits = case.waits[batch.number] = list[tuple[int, str]]()
+        waits = case.waits[number] = list[tuple[int, str]]()
         numbers = {c.key: batch.first + n for n, c in enumerate(batch.candidates)}
         for candidate in candidates:
             self.candidates.setdefault(candidate.key, candidate)
+            case.asked.add(candidate.key)
             found = self._at(case, candidate)
             if isinstance(found, Outcome):
                 case.outcomes[candidate.key] = found
@@ -420,53 +428,74 @@ class Joint:
                 case.own[candidate.key] = found
                 own.append(found)
                 waits.append((numbers[candidate.key], candidate.key))
-        case.missing[batch.number] = len(own)
-        known = [case.known(candidate) for candidate in own]
-        first = 0 if batch.first else 1
-        case.share.begin(batch.number, own, known=known, deadline=deadline, at_least=first)
+        case.missing[number] = len(own)
+        if own:
+            known = [case.known(candidate) for candidate in own]
+            first = 0 if batch.first or not _is_default(batch, candidates[0]) else 1
+            case.share.begin(number, own, known=known, deadline=deadline, at_least=first)
 
-    def _finish(self, case: Case, batch: Batch) -> None:
-        """Wait until all of a batch is done at a size; record each outcome as it comes."""
-        while case.missing[batch.number]:
+    def _finish(self, place: int, batch: Batch, turn: int) -> None:
+        """Wait until all of a turn is done at a size; record each outcome as it comes."""
+        case, number = self.cases[place], TURNS * batch.number + turn
+        while case.missing[number]:
             done = case.share.wait()
             case.missing[done.batch] -= 1
-            number, key = case.waits[done.batch][done.position]
+            trial, key = case.waits[done.batch][done.position]
             if done.outcome is not None:
                 case.outcomes[key] = done.outcome
-                self.records.add(case.run, number, case.own[key], done.outcome)
-        for _, key in case.waits[batch.number]:
+                self.records.add(case.run, trial, case.own[key], done.outcome)
+        for _, key in case.waits[number]:
             outcome = case.outcomes.get(key)
             if outcome is not None and outcome.status is Status.OK and outcome.seconds is not None:
                 case.times[key] = outcome.seconds
+                self.forecast.learn(key, place, outcome.seconds)
 
     def _complete(self, batch: Batch, deadline: float | None) -> list[Outcome | None]:
         """Try a batch at all sizes, except what is cut on the way; what the search is told."""
-        self._finish(self.cases[self.order[0]], batch)
-        alive = self._alive(batch, list(batch.candidates), 1)
-        for begin, end in zip(RUNGS, (*RUNGS[1:], len(self.order)), strict=True):
-            group = [self.cases[n] for n in self.order[begin:end]]
-            for place, case in enumerate(group):
-                for ahead in group[place and place + 1 : place + 2]:
-                    self._begin(ahead, batch, alive, deadline)
-                self._finish(case, batch)
-            alive = self._alive(batch, alive, end)
+        for place in range(len(self.cases)):
+            self._finish(place, batch, 0)
+        ends = (*RUNGS[1:], len(self.order))
+        for turn, (begin, end) in enumerate(zip(RUNGS, ends, strict=True), 1):
+            known = {c.key for c in batch.candidates if self.forecast.knows(c.key)}
+            alive = self._alive(batch, self.order[:begin])
+            for place in self.order:
+                late = place not in self.order[begin:end]
+                wanted = [c for c in alive if self._pays(place, c, later=late)]
+                self._begin(place, batch, wanted, turn, deadline)
+            for place in self.order:
+                self._finish(place, batch, turn)
+            if len(known) == len(batch.candidates):
+                break  # nothing is learnt for these from one size after the other
+        self._alive(batch, self.order)
         return [self._told(candidate) for candidate in batch.candidates]
 
-    def _alive(self, batch: Batch, candidates: Sequence[Candidate], count: int) -> list[Candidate]:
-        """Those that are near the best at one of the first sizes, or could not be tried there."""
-        done = [self.cases[n] for n in self.order[:count]]
+    def _pays(self, place: int, candidate: Candidate, *, later: bool) -> bool:
+        """Whether a candidate is tried at a size now: not again, not where it is expected to be far
+        from the best, and if nothing is expected of it, when the size has its turn."""
+        if candidate.key in self.cases[place].asked:
+            return False
+        if self.forecast.knows(candidate.key):
+            return self.forecast.is_near(candidate.key, place, CUT)
+        return not later
+
+    def _alive(self, batch: Batch, places: Sequence[int]) -> list[Candidate]:
+        """Those that are near the best at one of some sizes, could not be tried there, or run and
+        are known to promise something elsewhere."""
         kept: list[Candidate] = []
-        for candidate in candidates:
+        for candidate in batch.candidates:
             key = candidate.key
-            found = [case.outcomes[key] for case in done if key in case.outcomes]
+            found = [case.outcomes[key] for case in self.cases if key in case.outcomes]
             if self.make is None and any(outcome.status in FAILED for outcome in found):
                 for case in self.cases:
                     case.times.pop(key, None)  # one kernel serves all: it is wrong
+                self.forecast.forget(key)
                 continue
-            default = batch.first == 0 and candidate is batch.candidates[0]
+            done = [self.cases[place] for place in places]
             ratios = [case.times[key] / case.best for case in done if key in case.times]
             may_yet = any(outcome.status is Status.ILLEGAL for outcome in found)
-            if default or may_yet or min(ratios, default=math.inf) <= CUT:
+            runs = self.forecast.knows(key) and any(o.status is Status.OK for o in found)
+            near = min(ratios, default=math.inf) <= CUT
+            if _is_default(batch, candidate) or may_yet or runs or near:
                 kept.append(candidate)
         return kept
 
@@ -553,47 +582,6 @@ class Joint:
                     case.times[key] = same or max(drift * before[key], least)
 
 
-class Instances:
-    """The kernels of a function of constant sizes: one for each size and set of decisions, built
-    when it is first asked for."""
-
-    def __init__(
-        self,
-        make: Make,
-        target: str,
-        function: ScheduleFunction | None,
-        chosen: Sequence[Decisions],
-    ) -> None:
-        self.make = make
-        self.target = target
-        self.function = function
-        self.chosen = tuple(chosen)
-        self.problems: dict[tuple[tuple[str, int], ...], Problem] = {}
-        self.kernels: dict[tuple[object, ...], Kernel] = {}
-
-    def kernel(self, number: int, sizes: Mapping[str, int]) -> Kernel:
-        """The kernel by the decisions of this number; by others where these are not legal."""
-        point = tuple(sorted(sizes.items()))
-        found = self.kernels.get((number, point))
-        if found is None:
-            if point not in self.problems:
-                made = self.make(**sizes)
-                outputs = (made,) if isinstance(made, Tensor) else tuple(made)
-                self.problems[point] = Problem(outputs, self.target, self.function)
-            found = build(self._schedule(number, self.problems[point]), self.target)
-            self.kernels[number, point] = found
-        return found
-
-    def _schedule(self, number: int, problem: Problem) -> Schedule:
-        space = problem.space()
-        for decisions in (self.chosen[number], *self.chosen):
-            found = space.candidate(decisions, "dispatch")
-            if isinstance(found, Candidate):
-                return problem.schedule(found.decisions)
-        return problem.schedule(space.default().decisions)
-
-
-def _reasons(case: Case) -> list[str]:
-    """How candidates failed at a size."""
-    counts = Counter(f"{o.status}: {o.reason}" for o in case.outcomes.values())
-    return [f"{count} {reason}" for reason, count in counts.most_common(8)]
+def _is_default(batch: Batch, candidate: Candidate) -> bool:
+    """True for the first candidate of all, which is tried at every size."""
+    return batch.first == 0 and candidate is batch.candidates[0]

@@ -111,10 +111,11 @@ class Sessions:
         return {"status": "ok", "drift": found["drift"], "again": again}
 
     def prepare(self, request: Message) -> None:
-        """Build what is asked for next while the device checks something else of its problem."""
-        session = self.opened.get(request["problem"])
-        if session is not None and request["problem"] == self.current:
-            session.prepare(_plain(request))
+        """Build what is asked for next while the device checks something else of its problem, or of
+        one that has the same kernels."""
+        session, current = self.opened.get(request["problem"]), self.opened.get(self.current)
+        if session is not None and current is not None and session.kernels is current.kernels:
+            current.prepare(_plain(request))
 
     def fault(self) -> str | None:
         """What is wrong with the device, if it takes no more work."""

@@ -10,9 +10,10 @@ from __future__ import annotations
 import random
 import time
 from collections import deque
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
@@ -41,6 +42,8 @@ NEAR = 1.02
 """Within this factor of the floor a search is over."""
 PATIENCE = 2
 """How many batches in a row must promise less than they cost."""
+SEEDS = 3
+"""The part of the trials that a search of many sizes begins with: what is predicted for each."""
 MISSES = 40
 """Fruitless proposals in a row before what is left is taken in order."""
 KNOWN, FAR, LIKED = "known", "far", "liked"
@@ -57,6 +60,8 @@ PRIORS: Mapping[str, float] = {
     "far": 0.07,
 }
 """The strategies of the portfolio and their shares while none is better than another."""
+
+Choose: TypeAlias = Callable[[Sequence[Candidate], int], Sequence[int]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,6 +95,8 @@ class Search:
         horizon: how many seconds the kernel is going to run in all.  A batch that is expected to
             save less of that than its trials take ends the search; None leaves that rule out.
         describe: features of candidates for the models.
+        choose: which of several candidates, by position, should be tried next, at most so many: of
+            a search that wants more than one thing; half of what is proposed is left to it.
         strategies: those of the portfolio and their shares.
 
     Attributes:
@@ -108,6 +115,7 @@ class Search:
         floor: float | None = None,
         horizon: float | None = None,
         describe: Describe | None = None,
+        choose: Choose | None = None,
         strategies: Mapping[str, float] = PRIORS,
     ) -> None:
         self.space = space
@@ -117,6 +125,7 @@ class Search:
         self.depth = depth
         self.floor = floor
         self.horizon = horizon
+        self.choose = choose
         self.done: list[Trial] = []
         self.stopped: Stop | None = None
         self.catalogue = catalogue_of(space, describe)
@@ -303,7 +312,7 @@ class Search:
         liked = count // 2 if self.catalogue.describe is not None else 0
         fill = len(picks)
         if LIKED in parts:
-            fill += liked
+            fill += liked if self.choose is None else max(liked, self.trials // SEEDS)
             with self._half(begin):
                 self.catalogue.grow([], self.rng)
             for row in self._promising(view, min(fill, room) - len(picks)):
@@ -317,8 +326,12 @@ class Search:
         return picks
 
     def _promising(self, view: View, count: int) -> list[int]:
-        """Rows with the least predicted time, each unlike those before it."""
+        """Rows with the least predicted time, each unlike those before it, or those chosen."""
         told = self.catalogue.predicted()
+        if self.choose is not None:
+            free = [row for row in range(len(self.catalogue)) if row not in view.taken]
+            chosen = self.choose([self.catalogue.candidate(r, "predicted") for r in free], count)
+            return [free[place] for place in chosen]
         if not np.isfinite(told).any():
             return []
         score = np.where(np.isfinite(told), told, np.inf)
@@ -349,6 +362,8 @@ class Search:
             self._seen.add(row)
             picks.append((row, arm, self.catalogue.candidate(row, arm or "rest")))
 
+        for row in self._promising(view, (count + 1) // 2) if self.choose is not None else ():
+            accept(row, "")
         barred: set[str] = set()
         hopeless: set[int] = set()
         misses = 0
