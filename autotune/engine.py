@@ -13,7 +13,6 @@ Imports `pace`, `pool`, `timeline`, `outcome` and `space`.
 
 from __future__ import annotations
 
-import math
 import queue
 import statistics
 import threading
@@ -21,9 +20,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import wait as wait_for
 from dataclasses import replace
 
+from tedsl.autotune.asking import ASIDE, Asking, Encode
 from tedsl.autotune.jobs import (
     PASSING,
     STRIKES,
@@ -35,22 +34,16 @@ from tedsl.autotune.jobs import (
     Ready,
     outcome_of,
     strikes_of,
-    understood,
 )
 from tedsl.autotune.lock import DeviceLock
 from tedsl.autotune.outcome import Outcome, Status
 from tedsl.autotune.pace import Pace
 from tedsl.autotune.pool import COMMAND, Message, Pool, Reply, Worker
-from tedsl.autotune.space import Candidate, Decisions, Rejected, read_found
+from tedsl.autotune.space import Candidate
 from tedsl.autotune.timeline import Timeline
 from tedsl.errors import TuneError
 
-Encode = Callable[[Candidate], Message]
-DESCRIBED = 8
-"""Candidates that a worker describes at a time."""
 MOST_MEASURERS = 6
-ASIDE = 6
-"""Of so many compiling workers one may make references."""
 LATELY = 48
 """Measurements whose deaths say how many workers should stand by."""
 WATCH_EVERY = 32
@@ -59,7 +52,7 @@ TICK = 1.0
 """Seconds without news after which a wait says so."""
 
 
-class Engine:
+class Engine(Asking):
     """Compiles and measures candidates in worker processes.  Use as a context.
 
     Args:
@@ -244,106 +237,10 @@ class Engine:
 
     def _tell(self, news: Built | Ready) -> None:
         """Pass on what is no candidate's outcome."""
-        if isinstance(news, Ready):
-            if self.on_ready is not None:
-                self.on_ready(news)
-        elif self.on_built is not None:
+        if isinstance(news, Ready) and self.on_ready is not None:
+            self.on_ready(news)
+        if isinstance(news, Built) and self.on_built is not None:
             self.on_built(news)
-
-    def compare(
-        self, candidates: Sequence[Candidate], rounds: int, seconds: float
-    ) -> list[list[float]] | None:
-        """Samples of several candidates taken in turn; None when they could not be had."""
-        request: Message = {
-            "op": "compare",
-            "candidates": [self.encode(candidate) for candidate in candidates],
-            "rounds": rounds,
-            "seconds": seconds,
-        }
-        limit = len(candidates) * self.limits.compile + self.limits.measure + seconds
-        reply = self.ask(request, limit)
-        return reply.message["samples"] if reply.message.get("status") == "ok" else None
-
-    def describe(
-        self, candidates: Sequence[Candidate], until: float | None = None
-    ) -> list[dict[str, float] | None]:
-        """What the static model says of candidates, asked of the compiling workers.
-
-        With `until`, None for those of which nothing is known by then.
-        """
-        share = max(1, min(DESCRIBED, -(-len(candidates) // len(self.compilers))))
-        if until is not None:
-            share = 1  # what is cut off takes none of the others along
-        described = [self.encode(candidate) for candidate in candidates]
-        return self._shared("estimate", "candidates", described, share, until)
-
-    @property
-    def width(self) -> int:
-        """How many compiling workers have begun to work."""
-        if self._stop.is_set():
-            return 0
-        return sum(worker.has_served for worker in self.compilers)
-
-    def realise(self, wanted: Sequence[Decisions]) -> list[Candidate | Rejected | None]:
-        """What decisions lead to, asked of the compiling workers; None for what they could not say.
-
-        Only for the rules: of a user's function workers know nothing.
-        """
-        share = max(1, -(-len(wanted) // max(1, self.width)))
-        found = self._shared("realise", "wanted", [dict(each) for each in wanted], share, None)
-        return [None if one is None else read_found(one) for one in found]
-
-    def _shared(
-        self, op: str, name: str, items: Sequence[Message], share: int, until: float | None
-    ) -> list[Message | None]:
-        """What the compiling workers answer to items, `share` of which make a request."""
-        end = math.inf if until is None else until
-        parts = [items[n : n + share] for n in range(0, len(items), share)]
-        replies: list[Future[Reply]] = []
-        for part in parts:
-            replies.append(Future())
-            request: Message = {"op": op, name: part}
-            limit = len(part) * self.limits.compile
-            self._new.put(Order(request, limit, replies[-1].set_result, compiles=True, until=end))
-        self._pool.wake()
-        found: list[Message | None] = []
-        for part, reply in zip(parts, replies, strict=True):
-            while not wait_for([reply], min(1.0, max(0.0, end - time.monotonic()))).done:
-                self._raise()
-                if time.monotonic() >= end:
-                    break
-            answers: list[Message | None] | None = None
-            if reply.done():
-                answers = understood(reply.result()).get("found")
-            found += answers or [None] * len(part)
-        return found
-
-    def rouse(self) -> None:
-        """Start all compiling workers before there is work for them."""
-        self._roused.set()
-        self._pool.wake()
-
-    def refer(self, kinds: Sequence[str], **problem: str) -> None:
-        """Have compiling workers make the references of these kinds of inputs beside their work,
-        where the device is another: on the CPU that would disturb what is measured."""
-        for kind in kinds if self.limits.overlap else ():
-            request: Message = {"op": "refer", "kind": kind, **problem}
-            self._new.put(Order(request, self.limits.setup, understood, aside=True))
-        self._pool.wake()
-
-    def ask(self, request: Message, limit: float) -> Reply:
-        """What the measuring worker answers to a request of another kind, in `limit` seconds.
-
-        Batches may be under way meanwhile; the request comes before what waits to be measured.
-        """
-        found: Future[Reply] = Future()
-        self._new.put(Order(request, limit, found.set_result))
-        self._pool.wake()
-        while not wait_for([found], 1.0).done:
-            self._raise()
-            if self.on_tick is not None:
-                self.on_tick()
-        return found.result()
 
     def _raise(self) -> None:
         """Raise what ended the thread, or the wait."""
@@ -401,8 +298,7 @@ class Engine:
         if found is None:
             self._waiting.append(job)
             return
-        code, resources = found
-        self._is_compiled(job, f"{code}@{job.problem}", {**resources, "compile_seconds": 0.0})
+        self._is_compiled(job, f"{found[0]}@{job.problem}", {**found[1], "compile_seconds": 0.0})
 
     def _begin(self) -> bool:
         """Hand out work to idle workers; True when only the device's lock stands in the way."""
@@ -472,8 +368,9 @@ class Engine:
         if self._waiting or self._compiled or self._orders or self.measurer.busy:
             return
         limit = self._pace.stalled_limit()
-        for worker in self.compilers if limit is not None else ():
-            if worker.busy and worker.settled and limit < worker.limit:
+        for worker in self.compilers:
+            compiles = isinstance(self._owners.get(worker), Job)
+            if compiles and worker.settled and limit < worker.limit:
                 worker.limit, worker.deadline = limit, worker.sent + limit
 
     def _prepare(self) -> None:
@@ -531,8 +428,9 @@ class Engine:
             self._compiled.append(job)
         else:
             code, resources = str(reply.message["code"]), dict(reply.message.get("resources", {}))
-            self._pace.compiled(resources.get("compile_seconds", 0.0))
-            self._timeline.compile_seconds += resources.get("compile_seconds", 0.0)
+            taken = resources.get("compile_seconds", 0.0)
+            self._pace.compiled(taken)
+            self._timeline.compile_seconds += taken
             if job.same:
                 self._same[job.same] = code.partition("@")[0], resources
             self._is_compiled(job, code, resources)

@@ -81,9 +81,21 @@ class Forecast:
 
     def is_near(self, key: str, place: int, factor: float) -> bool:
         """Whether a candidate is expected to take at most so many times the best at a size."""
+        return self.expected(key)[place] <= factor * self._aims()[place]
+
+    def expected(self, key: str) -> list[float]:
+        """The time of a candidate at each size, as measured or else as is expected; infinite where
+        nothing is."""
+        known = [times.get(key, math.inf) for times in self.measured]
+        if key not in self.predicted:
+            return known
         factors = self._factors()
-        expected = self.predicted[key][place] * factors[place] * self._own(key, factors)
-        return expected <= factor * self._aims()[place]
+        own = self._own(key, factors)
+        rows = zip(known, self.predicted[key], factors, strict=True)
+        return [
+            seconds if math.isfinite(seconds) else told * factor * own
+            for seconds, told, factor in rows
+        ]
 
     def choose(self, keys: Sequence[str], count: int) -> list[int]:
         """Positions of the candidates that promise most together, at most so many."""

@@ -17,6 +17,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from concurrent.futures import wait as wait_for
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -37,6 +39,8 @@ from tedsl.errors import InternalError, TuneError
 
 IDLE_SECONDS = 60.0
 """How long a host's processes wait for more; starting them anew takes seconds on a GPU."""
+LOOK_SECONDS = 0.5
+"""After how long whoever waits for references looks whether the host is closed."""
 RECENT = 2
 """Problems that certainly are still open in the measuring process."""
 
@@ -82,7 +86,8 @@ class Host:
         gpu = place.target != "cpu"
         self.device, features = describe_gpu(place.index) if gpu else describe_cpu()
         self._opened: list[str] = []
-        self._referred: set[str] = set()
+        self._referred: dict[str, list[Future[Message]]] = {}
+        self._closed = False
         self._same: dict[str, str] = {}
         self._boxes: dict[int, queue.SimpleQueue[Done | TuneError | InternalError]] = {}
         self._numbers = itertools.count()
@@ -104,6 +109,7 @@ class Host:
 
     def close(self) -> None:
         """End all processes."""
+        self._closed = True
         self._kept.close()
 
     def attend(self, request: Message) -> Message:
@@ -112,6 +118,7 @@ class Host:
             return {"other": self.device}
         problem = self._known(request["problem"])
         if request["op"] in ("measure", "compare"):
+            self._await_references(problem)
             with self._opening:
                 self._open(problem)
         described: list[Message] = [
@@ -144,10 +151,15 @@ class Host:
         problem = write_problem(self.scratch, setup)
         with self._knowing:
             if problem not in self._referred:
-                self._referred.add(problem)
                 self._same[problem] = self._compiled_as(setup)
-                self.engine.refer((*KINDS, *ADVERSE), problem=problem)
+                self._referred[problem] = self.engine.refer((*KINDS, *ADVERSE), problem=problem)
         return problem
+
+    def _await_references(self, problem: str) -> None:
+        """Wait until what a problem is checked against is made, where that is done aside: the
+        measuring process would wait in its place, and other problems behind it."""
+        while not self._closed and wait_for(self._referred[problem], LOOK_SECONDS).not_done:
+            pass
 
     def _compiled_as(self, setup: Message) -> str:
         """Equal for problems whose candidates are compiled to the same: one computation, at sizes

@@ -37,41 +37,32 @@ from tedsl.autotune.farm import Farm
 from tedsl.autotune.forecast import Forecast
 from tedsl.autotune.inputs import Extents
 from tedsl.autotune.instances import Instances, Make
+from tedsl.autotune.ladder import Ladder
 from tedsl.autotune.lockfile import LockFile
 from tedsl.autotune.outcome import Outcome, Status
 from tedsl.autotune.records import Records
 from tedsl.autotune.search.catalogue import PREDICTED
 from tedsl.autotune.search.portfolio import Batch, Search
 from tedsl.autotune.settings import ENDLESS, Options, Time
-from tedsl.autotune.sizes import spread
 from tedsl.autotune.space import Candidate, Decisions, Rejected
 from tedsl.autotune.static.tiers import AT
 from tedsl.autotune.tuner import Tuner
 from tedsl.autotune.workload import Workload, digest
 from tedsl.build import build
 from tedsl.errors import TuneError
-from tedsl.expr.evaluate import evaluate_scalar
 from tedsl.expr.tensor import Tensor
 from tedsl.scheduling.scans import inputs_of
 
-CUT = 1.6
-"""A candidate that is this many times slower than the best at each size so far is cut."""
-RUNGS = (1, 3, 6)
-"""Numbers of sizes after which hopeless candidates are cut."""
-FIRST = 2
-"""Sizes at which a candidate is tried before anything of it is known but what was predicted."""
-ASSUMES = '"assume"'
+UNTRIED = 1.6
+"""How many times slower than the best a candidate counts at least where it was not tried."""
 POWER = 4.0
 """Of the mean of slowdowns: the larger, the less does it count where a candidate is slow."""
 CLOSE = 1.10
 RIVALS = 3
 ROUNDS = 24
 FINAL_SECONDS = 2.0
-TURNS = 8
-"""More than there are turns in which a batch is tried: what a share calls its batches by."""
 NEVER = -1.0
 """Stands in the records for the time of what does not run at a size."""
-FAILED = (Status.WRONG, Status.NONDETERMINISTIC)
 
 
 class Joint:
@@ -103,12 +94,15 @@ class Joint:
         self.farm = farm
         self.interrupted = False
         self.cases = self._cases(cast("Tensor | Sequence[Tensor]", outputs), sizes)
-        self.order = spread([case.sizes for case in self.cases])
         self.lead = max(self.cases, key=lambda case: math.prod(case.sizes.values()))
-        self.candidates: dict[str, Candidate] = {}
         self.trials = self.lead.tuner.trials or ENDLESS
         self.forecast = Forecast([case.weight for case in self.cases])
         describes = target != "cpu"
+        self.ladder = Ladder(
+            *(self.cases, self.forecast, records),
+            symbolic=self.make is None,
+            overlaps=self.lead.tuner.search.depth > 1,
+        )
         self.search = Search(
             self.lead.space,
             depth=self.lead.tuner.search.depth,
@@ -193,8 +187,8 @@ class Joint:
             times = tuple(case.times.get(key, NEVER) for case in self.cases)
             seconds = statistics.geometric_mean([t for t in times if t != NEVER])
             outcome = Outcome(Status.OK, seconds, times, resources=least)
-            self.records.add(joint, place, self.candidates[key], outcome)
-        winner = self.candidates[chosen[0]] if chosen else None
+            self.records.add(joint, place, self.ladder.candidates[key], outcome)
+        winner = self.ladder.candidates[chosen[0]] if chosen else None
         self.records.finish(joint, state, winner)
 
     def _rows(self, table: Times, chosen: Sequence[int], best: Sequence[float]) -> list[Row]:
@@ -293,7 +287,7 @@ class Joint:
                 hint="allow more: kernels=...",
             )
         self.served = chosen
-        return self._built([self.candidates[key] for key in chosen], rows)
+        return self._built([self.ladder.candidates[key] for key in chosen], rows)
 
     def _built(self, chosen: Sequence[Candidate], rows: Sequence[Row]) -> Dispatcher:
         lead = self.lead
@@ -380,124 +374,20 @@ class Joint:
                 if batch is None:
                     break
                 self.narrator.proposed(batch, self.search.rejected)
-                for place in range(len(self.cases)):
-                    self._begin(place, batch, self._first_at(place, batch), 0, deadline)
+                self.ladder.begin(batch, deadline)
                 under_way.append(batch)
             if not under_way:
-                return
+                break
             batch = under_way.pop(0)
-            outcomes = self._complete(batch, deadline)
+            self.ladder.complete(batch, deadline)
+            outcomes = [self._told(candidate) for candidate in batch.candidates]
             self.search.tell(batch, outcomes)
             pairs = zip(batch.candidates, outcomes, strict=True)
             for number, (candidate, outcome) in enumerate(pairs, batch.first):
                 if outcome is not None:
                     self.narrator.tried(number, candidate, outcome, self.farm.timeline)
-
-    def _first_at(self, place: int, batch: Batch) -> list[Candidate]:
-        """The candidates of a batch that are tried at a size first of all: the default, and those
-        that promise most there."""
-        found: list[Candidate] = []
-        for candidate in batch.candidates:
-            first = self.forecast.most_promising(candidate.key, FIRST) or self.order[:1]
-            if _is_default(batch, candidate) and self.search.depth > 1:
-                first = self.order  # where one waits for the other it is tried like the others
-            if place in first:
-                found.append(candidate)
-        return found
-
-    def _begin(
-        self,
-        place: int,
-        batch: Batch,
-        candidates: Sequence[Candidate],
-        turn: int,
-        deadline: float | None,
-    ) -> None:
-        """Have candidates of a batch tried at a size, where they may run there."""
-        case, number = self.cases[place], TURNS * batch.number + turn
-        own: list[Candidate] = []
-        waits = case.waits[number] = list[tuple[int, str]]()
-        numbers = {c.key: batch.first + n for n, c in enumerate(batch.candidates)}
-        for candidate in candidates:
-            self.candidates.setdefault(candidate.key, candidate)
-            case.asked.add(candidate.key)
-            found = self._at(case, candidate)
-            if isinstance(found, Outcome):
-                case.outcomes[candidate.key] = found
-            else:
-                case.own[candidate.key] = found
-                own.append(found)
-                waits.append((numbers[candidate.key], candidate.key))
-        case.missing[number] = len(own)
-        if own:
-            known = [case.known(candidate) for candidate in own]
-            first = 0 if batch.first or not _is_default(batch, candidates[0]) else 1
-            case.share.begin(number, own, known=known, deadline=deadline, at_least=first)
-
-    def _finish(self, place: int, batch: Batch, turn: int) -> None:
-        """Wait until all of a turn is done at a size; record each outcome as it comes."""
-        case, number = self.cases[place], TURNS * batch.number + turn
-        while case.missing[number]:
-            done = case.share.wait()
-            case.missing[done.batch] -= 1
-            trial, key = case.waits[done.batch][done.position]
-            if done.outcome is not None:
-                case.outcomes[key] = done.outcome
-                self.records.add(case.run, trial, case.own[key], done.outcome)
-        for _, key in case.waits[number]:
-            outcome = case.outcomes.get(key)
-            if outcome is not None and outcome.status is Status.OK and outcome.seconds is not None:
-                case.times[key] = outcome.seconds
-                self.forecast.learn(key, place, outcome.seconds)
-
-    def _complete(self, batch: Batch, deadline: float | None) -> list[Outcome | None]:
-        """Try a batch at all sizes, except what is cut on the way; what the search is told."""
-        for place in range(len(self.cases)):
-            self._finish(place, batch, 0)
-        ends = (*RUNGS[1:], len(self.order))
-        for turn, (begin, end) in enumerate(zip(RUNGS, ends, strict=True), 1):
-            known = {c.key for c in batch.candidates if self.forecast.knows(c.key)}
-            alive = self._alive(batch, self.order[:begin])
-            for place in self.order:
-                late = place not in self.order[begin:end]
-                wanted = [c for c in alive if self._pays(place, c, later=late)]
-                self._begin(place, batch, wanted, turn, deadline)
-            for place in self.order:
-                self._finish(place, batch, turn)
-            if len(known) == len(batch.candidates):
-                break  # nothing is learnt for these from one size after the other
-        self._alive(batch, self.order)
-        return [self._told(candidate) for candidate in batch.candidates]
-
-    def _pays(self, place: int, candidate: Candidate, *, later: bool) -> bool:
-        """Whether a candidate is tried at a size now: not again, not where it is expected to be far
-        from the best, and if nothing is expected of it, when the size has its turn."""
-        if candidate.key in self.cases[place].asked:
-            return False
-        if self.forecast.knows(candidate.key):
-            return self.forecast.is_near(candidate.key, place, CUT)
-        return not later
-
-    def _alive(self, batch: Batch, places: Sequence[int]) -> list[Candidate]:
-        """Those that are near the best at one of some sizes, could not be tried there, or run and
-        are known to promise something elsewhere."""
-        kept: list[Candidate] = []
-        for candidate in batch.candidates:
-            key = candidate.key
-            found = [case.outcomes[key] for case in self.cases if key in case.outcomes]
-            if self.make is None and any(outcome.status in FAILED for outcome in found):
-                for case in self.cases:
-                    case.times.pop(key, None)  # one kernel serves all: it is wrong
-                self.forecast.forget(key)
-                continue
-            done = [self.cases[place] for place in places]
-            ratios = [case.times[key] / case.best for case in done if key in case.times]
-            may_yet = any(outcome.status is Status.ILLEGAL for outcome in found)
-            runs = self.forecast.knows(key) and any(o.status is Status.OK for o in found)
-            near = min(ratios, default=math.inf) <= CUT
-            if _is_default(batch, candidate) or may_yet or runs or near:
-                kept.append(candidate)
-        return kept
+        options, first = self.options, (self.search.asked, len(self.search.done))
+        self.ladder.complete_table(options.within, options.kernels, first, deadline)
 
     def _told(self, candidate: Candidate) -> Outcome | None:
         """What the search learns of a candidate: its score as a time, or how it failed."""
@@ -513,32 +403,16 @@ class Joint:
         usual = statistics.geometric_mean(list(ratios.values()))
         score = 0.0
         for n, case in enumerate(self.cases):
-            ratio = ratios.get(n, math.inf if n in tried else max(CUT, usual))
+            ratio = ratios.get(n, math.inf if n in tried else max(UNTRIED, usual))
             score += case.weight * ratio**-POWER
         ok = next(outcome for outcome in found if outcome.status is Status.OK)
         scale = statistics.geometric_mean([case.best for case in self.cases if case.times])
         return replace(ok, seconds=scale * score ** (-1 / POWER), samples=())
 
-    def _at(self, case: Case, candidate: Candidate) -> Candidate | Outcome:
-        """What a shared candidate is at a size; why it may not run there."""
-        if self.make is not None:
-            found = case.space.candidate(candidate.decisions, candidate.origin)
-            if isinstance(found, Rejected):
-                return Outcome(Status.ILLEGAL, reason=found.reason, error=found.error)
-            return found
-        if ASSUMES in candidate.trace:
-            plan = case.problem.schedule(candidate.decisions).plan
-            scalars = Extents(case.workload, case.sizes).scalars
-            for condition in plan.assumptions:
-                if not evaluate_scalar(condition, scalars):
-                    reason = f"assumes {condition_of([condition])}"
-                    return Outcome(Status.ILLEGAL, reason=reason)
-        return candidate
-
     def _table(self) -> tuple[list[str], dict[int, list[float]]]:
         """The candidates that ran, and for each its time at each size."""
         ran = {key for case in self.cases for key in case.times}
-        keys = [key for key in self.candidates if key in ran]
+        keys = [key for key in self.ladder.candidates if key in ran]
         return keys, {
             number: [case.times.get(key, math.inf) for case in self.cases]
             for number, key in enumerate(keys)
@@ -580,8 +454,3 @@ class Joint:
                 if key not in keys:
                     same = codes.get(case.outcomes[key].code or key)
                     case.times[key] = same or max(drift * before[key], least)
-
-
-def _is_default(batch: Batch, candidate: Candidate) -> bool:
-    """True for the first candidate of all, which is tried at every size."""
-    return batch.first == 0 and candidate is batch.candidates[0]

@@ -48,10 +48,10 @@ class Pace:
         usual = statistics.quantiles(self._compiled, n=10)[-1]
         return min(self.limits.compile, max(COMPILE_FLOOR, 3 * usual))
 
-    def stalled_limit(self) -> float | None:
-        """What a compilation gets when there is nothing else to do; None before some were seen."""
+    def stalled_limit(self) -> float:
+        """What a compilation gets when there is nothing else to do, once some have been seen."""
         if len(self._compiled) < FEW:
-            return None
+            return self.limits.compile
         return max(STALL_FLOOR, 3 * statistics.quantiles(self._compiled, n=10)[-1])
 
     def measure_limit(self, job: Job, *, settled: bool) -> float:

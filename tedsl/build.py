@@ -117,9 +117,7 @@ def build_unseen(
     )
 
 
-def compile_unseen_calls(
-    schedule: Schedule, arch: str, calls: Sequence[Mapping[str, int]]
-) -> None:
+def compile_unseen_calls(schedule: Schedule, arch: str, calls: Sequence[Mapping[str, int]]) -> None:
     """Compile what calls of `build(schedule, "cuda")` at some sizes launch, without the device: a
     process that has it finds all of that on disk.
 

@@ -139,10 +139,15 @@ class Search:
         self._scales: Scales | None = None
         self._starts = deque(_starts(depth, describes=describe is not None))
         self._seen: set[int] = set()
-        self._asked = 0
-        self._proposed = 0
+        self._asked: int = 0
+        self._proposed: int = 0
         self._batches_learnt = 0
         self._poor = 0
+
+    @property
+    def asked(self) -> int:
+        """How many batches there have been."""
+        return self._asked
 
     @property
     def exhausted(self) -> bool:

@@ -28,7 +28,6 @@ from tedsl.autotune.settings import Options
 from tedsl.autotune.worker import Message, serve
 from tedsl.backends.triton.emit import emit
 from tedsl.backends.triton.offline import load_source
-from tedsl.backends.triton.program import ParamKind
 from tedsl.build import build, build_unseen, lower
 from tedsl.runtime.arguments import ArraySpec, Binding
 from tedsl.runtime.arrays import CPU
@@ -91,7 +90,7 @@ class Executor:
                     continue
                 given = [
                     jit.MockTensor(getattr(language, param.element.value))
-                    if param.kind is ParamKind.POINTER
+                    if param.var is None
                     else known[param.var]
                     for param in spec.params
                 ]
