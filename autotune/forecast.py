@@ -4,7 +4,7 @@
                much it is wrong about that candidate where it has been measured elsewhere
     promise    by how much the expected times go below the best at each size, over all sizes
 
-Pure logic on tables of times.
+Pure logic on tables of times; imports `space`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
+
+from tedsl.autotune.space import Candidate
 
 MARGIN = 0.12
 """By how much, in logarithms, the model may be wrong between two good candidates: one that is
@@ -97,8 +99,19 @@ class Forecast:
             for seconds, told, factor in rows
         ]
 
-    def choose(self, keys: Sequence[str], count: int) -> list[int]:
+    def centres(self, candidates: Sequence[Candidate]) -> list[int]:
+        """Positions of the candidates that are expected to be the fastest at some size."""
+        expected = {
+            place: self.expected(candidate.key)
+            for place, candidate in enumerate(candidates)
+            if candidate.key in self.predicted
+        }
+        best = (min(expected, key=lambda p: (expected[p][n], p)) for n in range(len(self.weights)))
+        return list(dict.fromkeys(best)) if expected else []
+
+    def choose(self, candidates: Sequence[Candidate], count: int) -> list[int]:
         """Positions of the candidates that promise most together, at most so many."""
+        keys = [candidate.key for candidate in candidates]
         if not self.predicted:
             return []
         factors, aims = self._factors(), self._aims()

@@ -110,7 +110,7 @@ class Joint:
             seed=self.lead.tuner.seed,
             warm=[] if options.fresh else self._warm(),
             describe=self._describe if describes else None,
-            choose=self._choose if describes and self.make is None else None,
+            guide=self.forecast if describes and self.make is None else None,
         )
         self.narrator = self.lead.tuner.narrator
         self.state = "interrupted"
@@ -356,10 +356,6 @@ class Joint:
                 features[PREDICTED] = self.forecast.score(candidate.key, POWER)
             found.append(features)
         return found
-
-    def _choose(self, candidates: Sequence[Candidate], count: int) -> list[int]:
-        """Which candidates promise most over all sizes."""
-        return self.forecast.choose([candidate.key for candidate in candidates], count)
 
     def _loop(self) -> None:
         least = sorted(self.cases, key=lambda case: math.prod(case.sizes.values()))
