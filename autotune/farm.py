@@ -125,7 +125,7 @@ class Farm:
     def __exit__(self, *_: object) -> None:
         for future in self._under_way:
             future.cancel()
-        HOSTS.close()
+        HOSTS.release()
         for threads in self._threads:
             threads.shutdown()
         if self._make is not None and self._executor is not None:

@@ -16,10 +16,10 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -222,6 +222,23 @@ class Hosts:
         self._users: dict[Place, int] = {}
         self._timers: dict[Place, threading.Timer] = {}
         self._lock = threading.Lock()
+        self._keepers = 0
+
+    @contextmanager
+    def kept(self) -> Generator[None]:
+        """Within, hosts outlive the search that made them: the next finds its workers warm, and
+        what has been measured of its problem."""
+        self._keepers += 1
+        try:
+            yield
+        finally:
+            self._keepers -= 1
+            self.release()
+
+    def release(self) -> None:
+        """A search is over: close all hosts, unless they are kept for the next."""
+        if not self._keepers:
+            self.close()
 
     def attend(self, place: Place, request: Message) -> Message:
         """Ask the host of a place."""
