@@ -67,7 +67,8 @@ def product() -> Any:
     m, n, k = (te.size_var(name) for name in "mnk")
     a = te.placeholder((m, k), "bfloat16", name="A")
     b = te.placeholder((k, n), "bfloat16", name="B")
-    return te.nn.matmul(a, b)
+    r = te.reduce_axis((0, k), name="r")
+    return te.compute((m, n), lambda i, j: te.sum(a[i, r] * b[r, j], r), name="C")
 
 
 @pytest.mark.parametrize("spread", [0.0, 0.1])

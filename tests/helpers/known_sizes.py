@@ -32,13 +32,14 @@ Size = Mapping[str, int]
 
 
 def tiles(s: Any) -> None:
-    """A schedule of which only the decisions count."""
+    """A schedule of a product, of which only the decisions count."""
     stage = s[s.outputs[0]]
     bm, bn = (s.knob(name, SIDES, 64) for name in ("bm", "bn"))
-    s.knob("stages", STAGES, 3)
-    s.knob("warps", WARPS, 4)
     i, j = stage.op.axis
     stage.tile(i, j, bm, bn)
+    outer, _ = stage.split(stage.op.reduce_axis[0], factor=32)
+    stage.pipeline(outer, num_stages=s.knob("stages", STAGES, 3))
+    stage.launch(num_warps=s.knob("warps", WARPS, 4))
 
 
 def seconds_of(decisions: Mapping[str, Any], size: Size) -> float:
