@@ -324,7 +324,7 @@ class Engine(Asking):
                 self._measure(order.request, order.limit, order)
                 continue
             job = min(self._compiled, key=lambda job: job.batch)
-            same = self.by_code.get(job.code)
+            same = None if job.described.get("closely") else self.by_code.get(job.code)
             if same is not None:
                 self._compiled.remove(job)
                 reason = same.reason or "same code as another candidate"

@@ -422,8 +422,9 @@ class Share:
         known: Sequence[Outcome | None] = (),
         deadline: float | None = None,
         at_least: int = 0,
+        closely: bool = False,
     ) -> None:
-        """Take a batch; see `Engine.begin`."""
+        """Take a batch; see `Engine.begin`.  With `closely` all go through the closest checks."""
         fresh: list[tuple[int, int]] = []
         for position in range(len(candidates)):
             done = known[position] if position < len(known) else None
@@ -432,7 +433,8 @@ class Share:
                 self._known.append(Done(number, position, done))
             else:
                 fresh.append((position, strikes))
-        described = [self.encode(candidates[position]) for position, _ in fresh]
+        more: Message = {"closely": True} if closely else {}
+        described = [{**self.encode(candidates[position]), **more} for position, _ in fresh]
         tickets = self.farm.begin(
             self.problem, described, best=self.best, deadline=deadline, at_least=at_least
         )

@@ -37,7 +37,7 @@ from tedsl.autotune.farm import Farm
 from tedsl.autotune.forecast import Forecast
 from tedsl.autotune.inputs import Extents
 from tedsl.autotune.instances import Instances, Make
-from tedsl.autotune.ladder import Ladder
+from tedsl.autotune.ladder import COMPLETIONS, Ladder
 from tedsl.autotune.lockfile import LockFile
 from tedsl.autotune.outcome import Outcome, Status
 from tedsl.autotune.records import Records
@@ -221,6 +221,7 @@ class Joint:
                     self._loop()
                     self.narrator.phase(Stage.FINALS)
                     self._finals()
+                    self._certify()
             except (KeyboardInterrupt, TuneError) as error:
                 self.interrupted = True
                 self.narrator.interrupted(str(error) or "interrupted")
@@ -419,6 +420,23 @@ class Joint:
         weights = [case.weight for case in self.cases]
         chosen = cover(table, weights, self.options.within, self.options.kernels)
         return [keys[number] for number in chosen]
+
+    def _certify(self) -> None:
+        """Let nothing be chosen that has not passed the closest checks."""
+        if all(case.times for case in self.cases):
+            first = (self.search.asked + COMPLETIONS, len(self.search.done))
+            self.ladder.certify(self._served, first)
+
+    def _served(self) -> list[str]:
+        """What is chosen now; whatever a failed check leaves, a size has something that ran."""
+        for case in self.cases:
+            if not case.times:
+                raise TuneError(
+                    f"nothing that ran at {case.label} passed the closest checks",
+                    facts=[("failed", line) for line in reasons_at(case)],
+                    hint="build the default schedule with te.build and compare with te.evaluate",
+                )
+        return self._chosen()
 
     def _finals(self) -> None:
         """Time the fastest few of each size and the chosen ones in turn; nothing else may be

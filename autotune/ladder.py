@@ -7,9 +7,10 @@ the best at any so far.  Imports `cases`, `cover` and `forecast`.
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tedsl.autotune.cases import Case
 from tedsl.autotune.cover import best_of, cover, serving
@@ -88,6 +89,8 @@ class Ladder:
         candidates: Sequence[Candidate],
         turn: int,
         deadline: float | None,
+        *,
+        closely: bool = False,
     ) -> None:
         """Have candidates of a batch tried at a size, where they may run there."""
         case, number = self.cases[place], TURNS * batch.number + turn
@@ -106,9 +109,11 @@ class Ladder:
                 waits.append((numbers[candidate.key], candidate.key))
         case.missing[number] = len(own)
         if own:
-            known = [case.known(candidate) for candidate in own]
+            known = [] if closely else [case.known(candidate) for candidate in own]
             first = 0 if batch.first or not _is_default(batch, candidates[0]) else 1
-            case.share.begin(number, own, known=known, deadline=deadline, at_least=first)
+            case.share.begin(
+                number, own, known=known, deadline=deadline, at_least=first, closely=closely
+            )
 
     def _finish(self, place: int, batch: Batch, turn: int) -> None:
         """Wait until all of a turn is done at a size; record each outcome as it comes."""
@@ -181,6 +186,39 @@ class Ladder:
                 self._begin(size, batch, some, 0, deadline)
             for size in range(len(self.cases)):
                 self._finish(size, batch, 0)
+            self._alive(batch, self.order)
+
+    def certify(self, choose: Callable[[], Sequence[str]], first: tuple[int, int]) -> None:
+        """Have what is chosen go through the closest checks at each size that it serves, and choose
+        again where it does not pass: in a search for one size only what is near the best wins, but
+        one of few kernels may serve a size where it was too far from the best to be looked at.
+
+        Args:
+            choose: the keys of what is chosen now.
+            first: numbers of the next batch and of the next trial.
+        """
+        certain: set[tuple[int, str]] = set()
+        for number in itertools.count(first[0]):
+            chosen = choose()
+            wanted: list[list[Candidate]] = []
+            for place, case in enumerate(self.cases):
+                keys = [key for key in chosen if key in case.times]
+                key = min(keys, key=case.times.__getitem__, default="")
+                close = (place, key) in certain or not key
+                close = close or "closely" in case.outcomes[key].resources
+                wanted.append([] if close else [self.candidates[key]])
+                certain.add((place, key))
+            if not any(wanted):
+                return
+            listed = tuple(dict.fromkeys(each for some in wanted for each in some))
+            batch = Batch(number, first[1], listed)
+            for place, some in enumerate(wanted):
+                self._begin(place, batch, some, 0, None, closely=True)
+            for place, some in enumerate(wanted):
+                taken = {c.key: self.cases[place].times.pop(c.key) for c in some}
+                self._finish(place, batch, 0)
+                for key in taken.keys() & self.cases[place].times.keys():
+                    self.cases[place].times[key] = taken[key]  # as compared with others in turn
             self._alive(batch, self.order)
 
     def _pays(self, place: int, candidate: Candidate, *, later: bool) -> bool:

@@ -5,7 +5,7 @@ import statistics
 from typing import Any
 
 import pytest
-from known_sizes import KnownFarm, best_alone, search_alone, search_together
+from known_sizes import KnownFarm, best_alone, case_text, search_alone, search_together
 
 import tedsl as te
 from tedsl.autotune.forecast import Forecast
@@ -74,7 +74,9 @@ def product() -> Any:
 @pytest.mark.parametrize("spread", [0.0, 0.1])
 def test_few_kernels_are_as_fast_as_a_search_for_each_size(spread: float):
     together = KnownFarm(spread)
-    found = search_together(product(), SIZES, together, trials=40, kernels=4)
+    served = search_together(product(), SIZES, together, trials=40, kernels=4)
+    assert [size for size, *_ in served] == SIZES
+    found = [seconds for _, seconds, _ in served]
     best = [best_alone(size) for size in SIZES]
     alone = [search_alone(product(), size, KnownFarm(spread), trials=24) for size in SIZES]
     ratios = [a / b for a, b in zip(found, alone, strict=True)]
@@ -82,3 +84,17 @@ def test_few_kernels_are_as_fast_as_a_search_for_each_size(spread: float):
     assert statistics.geometric_mean([a / b for a, b in zip(found, best, strict=True)]) <= 1.08
     assert len(together.counts) == len(SIZES)
     assert together.counts.total() < 0.7 * 40 * len(SIZES)
+
+
+def test_what_does_not_pass_the_closest_checks_is_not_chosen():
+    def served(farm: KnownFarm) -> list[Any]:
+        return search_together(product(), SIZES[:6], farm, trials=16, kernels=2)
+
+    farm = KnownFarm(0.1)
+    first = served(farm)
+    assert {case_text(decisions, size) for size, _, decisions in first} <= farm.closely
+    wrong = [decisions for _, _, decisions in first]
+    farm = KnownFarm(0.1, wrong)
+    second = served(farm)
+    assert not any(decisions in wrong for _, _, decisions in second)
+    assert {case_text(decisions, size) for size, _, decisions in second} <= farm.closely

@@ -56,9 +56,14 @@ def seconds_of(decisions: Mapping[str, Any], size: Size) -> float:
 
 def wrong_by(decisions: Mapping[str, Any], size: Size, spread: float) -> float:
     """A factor that the model is wrong by: always the same for a candidate at a size."""
-    text = json.dumps([sorted(decisions.items()), sorted(size.items())])
+    text = case_text(decisions, size)
     seed = int(hashlib.sha256(text.encode()).hexdigest()[:12], 16)
     return math.exp(random.Random(seed).gauss(0.0, spread))
+
+
+def case_text(decisions: Mapping[str, Any], size: Size) -> str:
+    """A candidate at a size, as text."""
+    return json.dumps([sorted(decisions.items()), sorted(size.items())])
 
 
 class KnownFarm:
@@ -66,13 +71,17 @@ class KnownFarm:
 
     Args:
         spread: of the logarithm of the model's errors.
+        wrong: decisions of candidates that do not pass the closest checks.
 
     Attributes:
         counts: measurements by size.
+        closely: decisions and size, as text, of what went through the closest checks.
     """
 
-    def __init__(self, spread: float) -> None:
+    def __init__(self, spread: float, wrong: Sequence[Mapping[str, Any]] = ()) -> None:
         self.spread = spread
+        self.wrong = list(wrong)
+        self.closely: set[str] = set()
         self.timeline = Timeline(time.monotonic())
         self.facts = {"device": "known", "features": "", "toolchain": "", "codegen": code_version()}
         self.counts: Counter[str] = Counter()
@@ -96,6 +105,10 @@ class KnownFarm:
             tickets.append(self.counts.total())
             seconds = seconds_of(one["decisions"], size)
             found = Outcome(Status.OK, seconds, (seconds,) * 5, code=str(one["key"]))
+            if "closely" in one and one["decisions"] in self.wrong:
+                found = Outcome(Status.WRONG, reason="wrong output")
+            elif "closely" in one:
+                self.closely.add(case_text(one["decisions"], size))
             self.done[problem].append((tickets[-1], found))
         return tickets
 
@@ -129,8 +142,8 @@ class KnownFarm:
 
 def search_together(
     outputs: Any, sizes: Sequence[Size], farm: KnownFarm, trials: int, kernels: int
-) -> list[float]:
-    """The time at each size with a few kernels that one search finds."""
+) -> list[tuple[Size, float, Mapping[str, Any]]]:
+    """Each size, its time with a few kernels that one search finds, and what serves it."""
     joint: Any = importlib.import_module("tedsl.autotune.joint")
 
     class Unbuilt(joint.Joint):
@@ -138,12 +151,11 @@ def search_together(
 
         def _built(self, chosen: Any, rows: Any, *_: Any) -> Any:
             assert len(chosen) <= kernels
-            return rows
+            return [(row.sizes, row.seconds, chosen[row.kernel].decisions) for row in rows]
 
     options = Options(trials=trials, kernels=kernels, records=False, progress=False, schedule=tiles)
     weighted = [(dict(size), 1.0 / len(sizes)) for size in sizes]
-    rows = Unbuilt(outputs, "cuda", weighted, Records(None), options, farm).run()
-    return [row.seconds for row in rows]
+    return Unbuilt(outputs, "cuda", weighted, Records(None), options, farm).run()
 
 
 def best_alone(size: Size) -> float:
