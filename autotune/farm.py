@@ -29,9 +29,9 @@ from tedsl.errors import InternalError, TuneError
 from tedsl.runtime.fingerprint import code_version
 
 MakeExecutor = Callable[[], Executor]
-LANE = 16
+LANE = 64
 """Requests that one local device has at once: what is compiled or described for one must not wait
-until others are measured."""
+until others are measured, nor until references for a dozen sizes are made."""
 CHUNK = 4
 """Candidates sent to an executor together: they are compiled side by side there."""
 BOUNCES = 200

@@ -116,6 +116,7 @@ class Host:
         """Do what is asked; `other` names the device where it is not the one that was wanted."""
         if request["wanted"] not in ("", self.device):
             return {"other": self.device}
+        begin = time.monotonic()
         problem = self._known(request["problem"])
         if request["op"] in ("measure", "compare"):
             self._await_references(problem)
@@ -134,7 +135,8 @@ class Host:
         match request["op"]:
             case "measure":
                 left, first = request["left"], int(request["at_least"])
-                return {"outcomes": self._measure(described, left, first)}
+                until = None if left is None else begin + left
+                return {"outcomes": self._measure(described, until, first)}
             case "compare":
                 rounds, seconds = int(request["rounds"]), float(request["seconds"])
                 found = self.engine.compare([_travelled(d) for d in described], rounds, seconds)
@@ -183,11 +185,10 @@ class Host:
             self._opened.remove(problem)
         self._opened.append(problem)
 
-    def _measure(self, described: Sequence[Message], left: float | None, first: int) -> list[Any]:
+    def _measure(self, described: Sequence[Message], until: float | None, first: int) -> list[Any]:
         """Outcomes as JSON, in order; None for what the time did not suffice for."""
         number = next(self._numbers)
         box = self._boxes[number] = queue.SimpleQueue()
-        until = None if left is None else time.monotonic() + left
         candidates = [_travelled(item) for item in described]
         self.engine.begin(number, candidates, deadline=until, at_least=first)
         outcomes: list[Any] = [None] * len(described)
