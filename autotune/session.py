@@ -190,8 +190,8 @@ class TuneSession:
             resumed = time.perf_counter()
             bound = request.get("bound")
             samples = bench.time(kernel, bound)
-            close = request.get("closely") or bound is None
-            if close or statistics.median(samples) <= NEAR * bound:
+            near = bound is None or statistics.median(samples) <= NEAR * bound
+            if near or request.get("closely"):
                 closely = {"closely": 1.0}
                 finding = bench.check_rows(kernel)
                 open_still = finding is None and bench.is_open(kernel, str(request["key"]))
