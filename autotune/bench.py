@@ -3,8 +3,8 @@
 Every candidate: two kinds of inputs, outputs poisoned before and red zones looked at after each
 run, inputs that must not change, and a second run whose outputs must have the same bits.  One that
 may win, being about as fast as the best so far, goes through more: rows of zeros, of equal, tiny,
-negative or masked values, and small odd sizes where sizes are symbolic.  Imports `arena`
-and `references`.
+negative or masked values, and small odd sizes where sizes are symbolic.  Imports `arena`,
+`elsewhere` and `references`.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tedsl.autotune.arena import Arena, Guarded, Wanted, open_arena
+from tedsl.autotune.elsewhere import other_sizes, serves
 from tedsl.autotune.inputs import ADVERSE, KINDS, Extents
 from tedsl.autotune.oracle import argument_order, scalars_of
 from tedsl.autotune.references import References
 from tedsl.autotune.workload import Workload
 from tedsl.errors import ExprError, TuneError
-from tedsl.expr.evaluate import evaluate_scalar
 from tedsl.expr.tensor import Tensor
-from tedsl.runtime.arrays import NUMPY_DTYPES
 from tedsl.runtime.kernel import Kernel
 
 RACE = 5
@@ -38,9 +38,6 @@ NEAR = 1.1
 REPEATS = 15
 SAMPLE_SECONDS = 1.0
 DRIFT = 0.02
-ODD = (7, 33, 13, 17, 5, 9, 3)
-SMALL_WORK = 4_000_000
-"""Points that a run at other sizes may have."""
 CONSENTS = ("atomic",)
 """Primitives that say that the order of additions does not matter."""
 
@@ -188,6 +185,21 @@ class Stand:
             (self.inputs[kind],) = self.put(kind)
 
 
+class Elsewhere:
+    """What problems that are one computation at several sizes have in common: the other sizes that
+    its kernels are run at.
+
+    Attributes:
+        stands: at these sizes; None before they are made.
+        right: keys of the kernels that were right there.
+    """
+
+    def __init__(self, workload: Workload) -> None:
+        self.sizes = other_sizes(workload)
+        self.stands: list[Stand] | None = None
+        self.right: set[str] = set()
+
+
 class Bench:
     """Checks and times the kernels of one problem.
 
@@ -197,13 +209,20 @@ class Bench:
         target: `cpu` or `cuda`.
         seed: of the inputs.
         folder: where to keep what a process that takes over needs.
+        like: the bench of the same computation at other sizes; what is checked elsewhere is shared.
 
     Attributes:
         device_seconds: that it took to open the device.
     """
 
     def __init__(
-        self, workload: Workload, size: Extents, target: str, seed: int, folder: Path
+        self,
+        workload: Workload,
+        size: Extents,
+        target: str,
+        seed: int,
+        folder: Path,
+        like: Bench | None = None,
     ) -> None:
         self.workload = workload
         self.target = target
@@ -217,7 +236,7 @@ class Bench:
         for kind in KINDS:
             self.stand.ready(kind)
         self.sentinel: tuple[Kernel, float] | None = None
-        self._small: list[Stand] | None = None
+        self.elsewhere = Elsewhere(workload) if like is None else like.elsewhere
         self._copies: list[tuple[dict[Tensor, Guarded], list[Guarded]]] = []
         arrays = [*self.stand.inputs["random"].values(), *self.stand.outputs]
         each = sum(guarded.nbytes for guarded in arrays)
@@ -235,15 +254,32 @@ class Bench:
 
     def check_closely(self, kernel: Kernel) -> Finding | None:
         """What one that may win goes through besides."""
-        finding = self.stand.check(kernel, ADVERSE, twice=False)
-        if finding is not None:
-            return finding
+        return self.check_rows(kernel) or self.check_elsewhere(kernel)
+
+    def check_rows(self, kernel: Kernel) -> Finding | None:
+        """Of the closer checks what is done at the problem's own sizes."""
+        return self.stand.check(kernel, ADVERSE, twice=False)
+
+    def check_elsewhere(self, kernel: Kernel, key: str = "") -> Finding | None:
+        """Of the closer checks what is done at other sizes; once for each kernel that has a key,
+        whichever of its problems it was for."""
+        if not self.is_open(kernel, key):
+            return None
         for stand in self._small_stands():
-            if _serves(kernel, stand.size):
+            if serves(kernel.schedule.plan.assumptions, stand.size):
                 finding = stand.check(kernel, ("random", *ADVERSE), twice=False)
                 if finding is not None:
                     return finding
+        if key:
+            self.elsewhere.right.add(key)
         return None
+
+    def is_open(self, kernel: Kernel, key: str) -> bool:
+        """Whether a kernel has to be run at other sizes, and has not been."""
+        if key in self.elsewhere.right:
+            return False
+        assumptions = kernel.schedule.plan.assumptions
+        return any(serves(assumptions, size) for size in self.elsewhere.sizes)
 
     def take_over(self, kernel: Kernel) -> bool:
         """Make now what the first measurement would make, with a kernel that is known to be right:
@@ -321,43 +357,17 @@ class Bench:
         return [self.stand.call(kernel, inputs, out) for inputs, out in self._copies]
 
     def _small_stands(self) -> list[Stand]:
-        """Stands of other sizes, all odd and all one, where sizes are symbolic."""
-        if self._small is None:
-            self._small = []
-            variables = self.workload.variables
-            odd = {v.name: ODD[n % len(ODD)] for n, v in enumerate(variables)}
-            for sizes in (odd, {v.name: 1 for v in variables}) if variables else ():
-                stand = self._stand_at(sizes)
-                if stand is not None:
-                    self._small.append(stand)
-        return self._small
-
-    def _stand_at(self, sizes: dict[str, int]) -> Stand | None:
-        """A stand of some sizes; None where the computation has no meaning there."""
-        if any(v.lower is not None and sizes[v.name] < v.lower for v in self.workload.variables):
-            return None
-        size = Extents(self.workload, sizes)
-        shapes = [size.shape(t) for op in size.workload.operations for t in op.outputs]
-        work = sum(size.points(op) for op in size.workload.computes)
-        if work > SMALL_WORK or any(min(shape, default=1) < 0 for shape in shapes):
-            return None
-        stand = Stand(self.arena, size, self.target, self.seed, self.folder)
-        try:
-            stand.ready("random")
-        except (ExprError, TuneError):
-            return None
-        return stand
+        """Stands of other sizes, made when they are first asked for."""
+        if self.elsewhere.stands is None:
+            self.elsewhere.stands = []
+            for size in self.elsewhere.sizes:
+                with suppress(ExprError, TuneError):  # it has no meaning there
+                    stand = Stand(self.arena, size, self.target, self.seed, self.folder)
+                    stand.ready("random")
+                    self.elsewhere.stands.append(stand)
+        return self.elsewhere.stands
 
 
 def consents(kernel: Kernel) -> bool:
     """True when the schedule asked for an order of additions that no run repeats."""
     return any(step.primitive in CONSENTS for step in kernel.schedule.trace.steps)
-
-
-def _serves(kernel: Kernel, size: Extents) -> bool:
-    """True when the assumptions of the kernel's schedule hold at these sizes."""
-    known = {var.name: value for var, value in size.values.items()}
-    plan = kernel.schedule.plan
-    named = {var.name: var for var in size.workload.variables}
-    scalars = {named[name]: NUMPY_DTYPES[named[name].dtype].type(v) for name, v in known.items()}
-    return all(bool(evaluate_scalar(condition, scalars)) for condition in plan.assumptions)

@@ -5,13 +5,14 @@ candidates of one batch are compiled while those of the batch before are measure
 thinks about the next.  Compiling workers fill the on-disk cache and report a hash of the lowered
 code; candidates with equal code share one measurement.  One measuring worker per device checks and
 times the rest under the device's lock; on a GPU others stand by, set up, to take its place when it
-dies.  On the CPU measuring waits until compiling is done, since both want the same cores.
-Imports `pool`, `timeline`, `outcome` and `space`.
+dies.  There a candidate that may win leaves its checks at other sizes open until compiling workers
+have compiled it for them: the device measures others meanwhile, and it is not done before it has
+passed.  On the CPU measuring waits until compiling is done, since both want the same cores.
+Imports `pace`, `pool`, `timeline`, `outcome` and `space`.
 """
 
 from __future__ import annotations
 
-import math
 import queue
 import statistics
 import threading
@@ -19,10 +20,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import wait as wait_for
 from dataclasses import replace
 
-from tedsl.autotune.environment import pressure
+from tedsl.autotune.asking import ASIDE, Asking, Encode
 from tedsl.autotune.jobs import (
     PASSING,
     STRIKES,
@@ -34,29 +34,16 @@ from tedsl.autotune.jobs import (
     Ready,
     outcome_of,
     strikes_of,
-    understood,
 )
 from tedsl.autotune.lock import DeviceLock
 from tedsl.autotune.outcome import Outcome, Status
+from tedsl.autotune.pace import Pace
 from tedsl.autotune.pool import COMMAND, Message, Pool, Reply, Worker
-from tedsl.autotune.space import Candidate, Decisions, Rejected, read_found
+from tedsl.autotune.space import Candidate
 from tedsl.autotune.timeline import Timeline
 from tedsl.errors import TuneError
 
-Encode = Callable[[Candidate], Message]
-DESCRIBED = 8
-"""Candidates that a worker describes at a time."""
-FEW = 8
-"""Measurements and compilations after which their own times bound the next."""
-COMPILE_FLOOR = 5.0
-STALL_FLOOR = 1.0
-"""The least that a compilation gets when everything waits for it."""
-MEASURE_FLOOR = 0.5
-"""The least that a measurement gets on a machine that is not overloaded."""
-FIRST_FLOOR = 10.0
 MOST_MEASURERS = 6
-ASIDE = 6
-"""Of so many compiling workers one may make references."""
 LATELY = 48
 """Measurements whose deaths say how many workers should stand by."""
 WATCH_EVERY = 32
@@ -65,7 +52,7 @@ TICK = 1.0
 """Seconds without news after which a wait says so."""
 
 
-class Engine:
+class Engine(Asking):
     """Compiles and measures candidates in worker processes.  Use as a context.
 
     Args:
@@ -129,8 +116,8 @@ class Engine:
         self._ready: set[Worker] = set()
         self._begun = 0.0
         self._watched: list[tuple[Job, Outcome]] = []
-        self._compile_times: list[float] = []
-        self._measure_times: dict[str, list[float]] = {}
+        self._pace = Pace(limits)
+        self._same: dict[str, tuple[str, dict[str, float]]] = {}
         self._died: deque[int] = deque([0], LATELY)
         self._stop = threading.Event()
         self._roused = threading.Event()
@@ -250,106 +237,10 @@ class Engine:
 
     def _tell(self, news: Built | Ready) -> None:
         """Pass on what is no candidate's outcome."""
-        if isinstance(news, Ready):
-            if self.on_ready is not None:
-                self.on_ready(news)
-        elif self.on_built is not None:
+        if isinstance(news, Ready) and self.on_ready is not None:
+            self.on_ready(news)
+        if isinstance(news, Built) and self.on_built is not None:
             self.on_built(news)
-
-    def compare(
-        self, candidates: Sequence[Candidate], rounds: int, seconds: float
-    ) -> list[list[float]] | None:
-        """Samples of several candidates taken in turn; None when they could not be had."""
-        request: Message = {
-            "op": "compare",
-            "candidates": [self.encode(candidate) for candidate in candidates],
-            "rounds": rounds,
-            "seconds": seconds,
-        }
-        limit = len(candidates) * self.limits.compile + self.limits.measure + seconds
-        reply = self.ask(request, limit)
-        return reply.message["samples"] if reply.message.get("status") == "ok" else None
-
-    def describe(
-        self, candidates: Sequence[Candidate], until: float | None = None
-    ) -> list[dict[str, float] | None]:
-        """What the static model says of candidates, asked of the compiling workers.
-
-        With `until`, None for those of which nothing is known by then.
-        """
-        share = max(1, min(DESCRIBED, -(-len(candidates) // len(self.compilers))))
-        if until is not None:
-            share = 1  # what is cut off takes none of the others along
-        described = [self.encode(candidate) for candidate in candidates]
-        return self._shared("estimate", "candidates", described, share, until)
-
-    @property
-    def width(self) -> int:
-        """How many compiling workers have begun to work."""
-        if self._stop.is_set():
-            return 0
-        return sum(worker.has_served for worker in self.compilers)
-
-    def realise(self, wanted: Sequence[Decisions]) -> list[Candidate | Rejected | None]:
-        """What decisions lead to, asked of the compiling workers; None for what they could not say.
-
-        Only for the rules: of a user's function workers know nothing.
-        """
-        share = max(1, -(-len(wanted) // max(1, self.width)))
-        found = self._shared("realise", "wanted", [dict(each) for each in wanted], share, None)
-        return [None if one is None else read_found(one) for one in found]
-
-    def _shared(
-        self, op: str, name: str, items: Sequence[Message], share: int, until: float | None
-    ) -> list[Message | None]:
-        """What the compiling workers answer to items, `share` of which make a request."""
-        end = math.inf if until is None else until
-        parts = [items[n : n + share] for n in range(0, len(items), share)]
-        replies: list[Future[Reply]] = []
-        for part in parts:
-            replies.append(Future())
-            request: Message = {"op": op, name: part}
-            limit = len(part) * self.limits.compile
-            self._new.put(Order(request, limit, replies[-1].set_result, compiles=True, until=end))
-        self._pool.wake()
-        found: list[Message | None] = []
-        for part, reply in zip(parts, replies, strict=True):
-            while not wait_for([reply], min(1.0, max(0.0, end - time.monotonic()))).done:
-                self._raise()
-                if time.monotonic() >= end:
-                    break
-            answers: list[Message | None] | None = None
-            if reply.done():
-                answers = understood(reply.result()).get("found")
-            found += answers or [None] * len(part)
-        return found
-
-    def rouse(self) -> None:
-        """Start all compiling workers before there is work for them."""
-        self._roused.set()
-        self._pool.wake()
-
-    def refer(self, kinds: Sequence[str], **problem: str) -> None:
-        """Have compiling workers make the references of these kinds of inputs beside their work,
-        where the device is another: on the CPU that would disturb what is measured."""
-        for kind in kinds if self.limits.overlap else ():
-            request: Message = {"op": "refer", "kind": kind, **problem}
-            self._new.put(Order(request, self.limits.setup, understood, aside=True))
-        self._pool.wake()
-
-    def ask(self, request: Message, limit: float) -> Reply:
-        """What the measuring worker answers to a request of another kind, in `limit` seconds.
-
-        Batches may be under way meanwhile; the request comes before what waits to be measured.
-        """
-        found: Future[Reply] = Future()
-        self._new.put(Order(request, limit, found.set_result))
-        self._pool.wake()
-        while not wait_for([found], 1.0).done:
-            self._raise()
-            if self.on_tick is not None:
-                self.on_tick()
-        return found.result()
 
     def _raise(self) -> None:
         """Raise what ended the thread, or the wait."""
@@ -393,13 +284,21 @@ class Engine:
         while not self._new.empty():
             new = self._new.get()
             if isinstance(new, Job):
-                self._waiting.append(new)
+                self._arrived(new)
             elif new.aside:
                 self._asides.append(new)
             elif new.compiles:
                 self._questions.append(new)
             else:
                 self._orders.append(new)
+
+    def _arrived(self, job: Job) -> None:
+        """A candidate that is compiled to what another was need not be compiled."""
+        found = self._same.get(job.same) if job.same else None
+        if found is None:
+            self._waiting.append(job)
+            return
+        self._is_compiled(job, f"{found[0]}@{job.problem}", {**found[1], "compile_seconds": 0.0})
 
     def _begin(self) -> bool:
         """Hand out work to idle workers; True when only the device's lock stands in the way."""
@@ -411,8 +310,8 @@ class Engine:
                 self._submit(worker, order.request, limit, order)
             if self._waiting and not worker.busy:
                 job = self._waiting.popleft()
-                request = {"op": "compile", **job.described}
-                self._submit(worker, request, self._compile_limit(worker), job)
+                limit = self._pace.compile_limit(settled=worker.settled)
+                self._submit(worker, {"op": job.op, **job.described}, limit, job)
             if self._asides and not worker.busy and self._aside() < len(self.compilers) // ASIDE:
                 order = self._asides.popleft()
                 self._submit(worker, order.request, order.limit, order)
@@ -425,16 +324,16 @@ class Engine:
                 self._measure(order.request, order.limit, order)
                 continue
             job = min(self._compiled, key=lambda job: job.batch)
-            same = self.by_code.get(job.code)
+            same = None if job.described.get("closely") else self.by_code.get(job.code)
             if same is not None:
                 self._compiled.remove(job)
                 reason = same.reason or "same code as another candidate"
                 self._finish(job, replace(same, reason=reason))
             elif self.lock.try_acquire():
                 self._compiled.remove(job)
-                bound = self._bests.get(job.problem)
-                request = {"op": "measure", **job.described, "bound": bound}
-                self._measure(request, self._measure_limit(job), job)
+                request = {"op": job.op, **job.described, "bound": self._bests.get(job.problem)}
+                limit = self._pace.measure_limit(job, settled=self.measurer.settled)
+                self._measure({**request, "apart": self.limits.overlap}, limit, job)
             else:
                 return True
         self._prepare()
@@ -468,12 +367,11 @@ class Engine:
         """Wait less long for compilations when there is nothing else to do."""
         if self._waiting or self._compiled or self._orders or self.measurer.busy:
             return
-        if len(self._compile_times) >= FEW:
-            usual = statistics.quantiles(self._compile_times, n=10)[-1]
-            limit = max(STALL_FLOOR, 3 * usual)
-            for worker in self.compilers:
-                if worker.busy and worker.settled and limit < worker.limit:
-                    worker.limit, worker.deadline = limit, worker.sent + limit
+        limit = self._pace.stalled_limit()
+        for worker in self.compilers:
+            compiles = isinstance(self._owners.get(worker), Job)
+            if compiles and worker.settled and limit < worker.limit:
+                worker.limit, worker.deadline = limit, worker.sent + limit
 
     def _prepare(self) -> None:
         """Tell the measuring worker what comes next, so that it has it built by then."""
@@ -507,25 +405,6 @@ class Engine:
             return False
         return self.limits.overlap or not any(worker.busy for worker in self.compilers)
 
-    def _compile_limit(self, worker: Worker) -> float:
-        """Three times what nearly all compilations took, once some have been seen."""
-        if len(self._compile_times) < FEW or not worker.settled:
-            return self.limits.compile
-        usual = statistics.quantiles(self._compile_times, n=10)[-1]
-        return min(self.limits.compile, max(COMPILE_FLOOR, 3 * usual))
-
-    def _measure_limit(self, job: Job) -> float:
-        """Five times what nearly all measurements of this problem took, once some have been seen;
-        more for the first of a worker, which wakes the device and makes the inputs."""
-        times = self._measure_times.get(job.problem, [])
-        if not times:
-            return self.limits.measure
-        if len(times) < FEW or not self.measurer.settled:
-            return min(self.limits.measure, max(FIRST_FLOOR, 10 * max(times)))
-        usual = statistics.quantiles(times, n=10)[-1]
-        floor = MEASURE_FLOOR * pressure() * (1 if self.limits.overlap else 2)
-        return min(self.limits.measure, max(floor, 5 * usual))
-
     def _answered(self, worker: Worker, request: Message, reply: Reply) -> None:
         owner = self._owners.pop(worker)
         now = time.monotonic()
@@ -543,23 +422,43 @@ class Engine:
 
     def _was_compiled(self, job: Job, reply: Reply) -> None:
         if reply.message.get("status") != "ok":
-            self._finish(job, outcome_of(reply))
-            return
-        job.code = str(reply.message["code"])
-        job.resources = dict(reply.message.get("resources", {}))
-        taken = job.resources.get("compile_seconds", 0.0)
-        self._compile_times.append(taken)
-        self._timeline.compile_seconds += taken
+            self._known(job, outcome_of(reply, job.code))
+        elif job.measured is not None:
+            job.op = "check"
+            self._compiled.append(job)
+        else:
+            code, resources = str(reply.message["code"]), dict(reply.message.get("resources", {}))
+            taken = resources.get("compile_seconds", 0.0)
+            self._pace.compiled(taken)
+            self._timeline.compile_seconds += taken
+            if job.same:
+                self._same[job.same] = code.partition("@")[0], resources
+            self._is_compiled(job, code, resources)
+
+    def _is_compiled(self, job: Job, code: str, resources: dict[str, float]) -> None:
+        job.code, job.resources, job.op = code, resources, "measure"
         self._compiled.append(job)
-        self._done.put(Built(job.batch, job.position, job.code, job.resources))
+        self._done.put(Built(job.batch, job.position, code, resources))
 
     def _measured(self, job: Job, reply: Reply, seconds: float) -> None:
+        if job.measured is not None and reply.message.get("status") == "ok":
+            self._known(job, job.measured)
+            return
         outcome = outcome_of(reply, job.code)
         outcome = replace(outcome, resources={**job.resources, **outcome.resources})
-        if outcome.status is not Status.TIMEOUT:  # a slow machine must not condemn equal code
-            self.by_code[outcome.code] = outcome
+        if outcome.status is Status.OK:
+            self._pace.measured(job, seconds)
+            if reply.message.get("open"):
+                job.measured, job.op = outcome, "compile_more"
+                self._waiting.appendleft(job)
+                return
+        self._known(job, outcome)
+
+    def _known(self, job: Job, outcome: Outcome) -> None:
+        """Of a candidate everything has been found out."""
+        if job.code and outcome.status is not Status.TIMEOUT:
+            self.by_code[job.code] = outcome  # a slow machine must not condemn equal code
         if outcome.status is Status.OK and outcome.seconds is not None:
-            self._measure_times.setdefault(job.problem, []).append(seconds)
             best = self._bests.get(job.problem, outcome.seconds)
             self._bests[job.problem] = min(best, outcome.seconds)
             self._watched.append((job, outcome))

@@ -29,6 +29,9 @@ from tedsl.errors import InternalError, TuneError
 from tedsl.runtime.fingerprint import code_version
 
 MakeExecutor = Callable[[], Executor]
+LANE = 64
+"""Requests that one local device has at once: what is compiled or described for one must not wait
+until others are measured, nor until references for a dozen sizes are made."""
 CHUNK = 4
 """Candidates sent to an executor together: they are compiled side by side there."""
 BOUNCES = 200
@@ -122,7 +125,7 @@ class Farm:
     def __exit__(self, *_: object) -> None:
         for future in self._under_way:
             future.cancel()
-        HOSTS.close()
+        HOSTS.release()
         for threads in self._threads:
             threads.shutdown()
         if self._make is not None and self._executor is not None:
@@ -381,11 +384,11 @@ class Farm:
         return _Lane(take, self.place)
 
     def _local(self, devices: Sequence[int] | None) -> list[_Lane]:
-        """A lane for each GPU; two threads each, so that one chunk is compiled while another is
-        measured."""
+        """A lane for each GPU; many threads each, so that chunks are compiled and described while
+        another is measured, which goes on in the order they came."""
         lanes: list[_Lane] = []
         for index in [None] if devices is None else devices:
-            threads = ThreadPoolExecutor(2, "tedsl-lane")
+            threads = ThreadPoolExecutor(LANE, "tedsl-lane")
             self._threads.append(threads)
 
             def take(text: str, threads: ThreadPoolExecutor = threads) -> Future[str]:
@@ -419,8 +422,9 @@ class Share:
         known: Sequence[Outcome | None] = (),
         deadline: float | None = None,
         at_least: int = 0,
+        closely: bool = False,
     ) -> None:
-        """Take a batch; see `Engine.begin`."""
+        """Take a batch; see `Engine.begin`.  With `closely` all go through the closest checks."""
         fresh: list[tuple[int, int]] = []
         for position in range(len(candidates)):
             done = known[position] if position < len(known) else None
@@ -429,7 +433,8 @@ class Share:
                 self._known.append(Done(number, position, done))
             else:
                 fresh.append((position, strikes))
-        described = [self.encode(candidates[position]) for position, _ in fresh]
+        more: Message = {"closely": True} if closely else {}
+        described = [{**self.encode(candidates[position]), **more} for position, _ in fresh]
         tickets = self.farm.begin(
             self.problem, described, best=self.best, deadline=deadline, at_least=at_least
         )
@@ -469,7 +474,14 @@ class Share:
         return self.farm.compare(self.problem, described, rounds, seconds)
 
     def describe(
-        self, candidates: Sequence[Candidate], until: float | None = None
+        self,
+        candidates: Sequence[Candidate],
+        until: float | None = None,
+        at: Sequence[Mapping[str, int]] = (),
     ) -> list[Mapping[str, float] | None]:
-        """What the static model says of candidates; nothing when that takes longer."""
-        return self.farm.describe(self.problem, [self.encode(c) for c in candidates], until)
+        """What the static model says of candidates, with their times `at` other sizes; nothing when
+        that takes longer."""
+        more: Message = {"at": [dict(sizes) for sizes in at]} if at else {}
+        return self.farm.describe(
+            self.problem, [{**self.encode(c), **more} for c in candidates], until
+        )

@@ -16,8 +16,10 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import Future
+from concurrent.futures import wait as wait_for
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -31,10 +33,14 @@ from tedsl.autotune.pool import Message
 from tedsl.autotune.scratch import scratch_folder
 from tedsl.autotune.sessions import COMMAND, write_problem
 from tedsl.autotune.space import Candidate
+from tedsl.autotune.workload import digest
+from tedsl.backends.triton.program import sorts_of
 from tedsl.errors import InternalError, TuneError
 
 IDLE_SECONDS = 60.0
 """How long a host's processes wait for more; starting them anew takes seconds on a GPU."""
+LOOK_SECONDS = 0.5
+"""After how long whoever waits for references looks whether the host is closed."""
 RECENT = 2
 """Problems that certainly are still open in the measuring process."""
 
@@ -80,10 +86,12 @@ class Host:
         gpu = place.target != "cpu"
         self.device, features = describe_gpu(place.index) if gpu else describe_cpu()
         self._opened: list[str] = []
-        self._referred: set[str] = set()
+        self._referred: dict[str, list[Future[Message]]] = {}
+        self._closed = False
+        self._same: dict[str, str] = {}
         self._boxes: dict[int, queue.SimpleQueue[Done | TuneError | InternalError]] = {}
         self._numbers = itertools.count()
-        self._opening = threading.Lock()
+        self._opening, self._knowing = threading.Lock(), threading.Lock()
         self._kept = ExitStack()
         self.scratch = self._kept.enter_context(scratch_folder())
         setup: Message = {
@@ -101,24 +109,34 @@ class Host:
 
     def close(self) -> None:
         """End all processes."""
+        self._closed = True
         self._kept.close()
 
     def attend(self, request: Message) -> Message:
         """Do what is asked; `other` names the device where it is not the one that was wanted."""
         if request["wanted"] not in ("", self.device):
             return {"other": self.device}
+        begin = time.monotonic()
         problem = self._known(request["problem"])
         if request["op"] in ("measure", "compare"):
+            self._await_references(problem)
             with self._opening:
                 self._open(problem)
         described: list[Message] = [
-            {**item, "key": f"{problem}:{item['key']}", "problem": problem, "best": request["best"]}
+            {
+                **item,
+                "key": f"{problem}:{item['key']}",
+                "same": f"{self._same[problem]}:{item['key']}",
+                "problem": problem,
+                "best": request["best"],
+            }
             for item in request["candidates"]
         ]
         match request["op"]:
             case "measure":
                 left, first = request["left"], int(request["at_least"])
-                return {"outcomes": self._measure(described, left, first)}
+                until = None if left is None else begin + left
+                return {"outcomes": self._measure(described, until, first)}
             case "compare":
                 rounds, seconds = int(request["rounds"]), float(request["seconds"])
                 found = self.engine.compare([_travelled(d) for d in described], rounds, seconds)
@@ -133,11 +151,23 @@ class Host:
     def _known(self, setup: Message) -> str:
         """The name of a problem, whose references are begun where there are processors to spare."""
         problem = write_problem(self.scratch, setup)
-        with self._opening:
+        with self._knowing:
             if problem not in self._referred:
-                self._referred.add(problem)
-                self.engine.refer((*KINDS, *ADVERSE), problem=problem)
+                self._same[problem] = self._compiled_as(setup)
+                self._referred[problem] = self.engine.refer((*KINDS, *ADVERSE), problem=problem)
         return problem
+
+    def _await_references(self, problem: str) -> None:
+        """Wait until what a problem is checked against is made, where that is done aside: the
+        measuring process would wait in its place, and other problems behind it."""
+        while not self._closed and wait_for(self._referred[problem], LOOK_SECONDS).not_done:
+            pass
+
+    def _compiled_as(self, setup: Message) -> str:
+        """Equal for problems whose candidates are compiled to the same: one computation, at sizes
+        that the target's compiler does not tell apart."""
+        sorts = sorts_of(setup["sizes"]) if self.place.target != "cpu" else ""
+        return digest(json.dumps({**setup, "sizes": sorts}, sort_keys=True))
 
     def _open(self, problem: str) -> None:
         """Have the measuring process make what the problem needs."""
@@ -155,11 +185,10 @@ class Host:
             self._opened.remove(problem)
         self._opened.append(problem)
 
-    def _measure(self, described: Sequence[Message], left: float | None, first: int) -> list[Any]:
+    def _measure(self, described: Sequence[Message], until: float | None, first: int) -> list[Any]:
         """Outcomes as JSON, in order; None for what the time did not suffice for."""
         number = next(self._numbers)
         box = self._boxes[number] = queue.SimpleQueue()
-        until = None if left is None else time.monotonic() + left
         candidates = [_travelled(item) for item in described]
         self.engine.begin(number, candidates, deadline=until, at_least=first)
         outcomes: list[Any] = [None] * len(described)
@@ -194,6 +223,23 @@ class Hosts:
         self._users: dict[Place, int] = {}
         self._timers: dict[Place, threading.Timer] = {}
         self._lock = threading.Lock()
+        self._keepers = 0
+
+    @contextmanager
+    def kept(self) -> Generator[None]:
+        """Within, hosts outlive the search that made them: the next finds its workers warm, and
+        what has been measured of its problem."""
+        self._keepers += 1
+        try:
+            yield
+        finally:
+            self._keepers -= 1
+            self.release()
+
+    def release(self) -> None:
+        """A search is over: close all hosts, unless they are kept for the next."""
+        if not self._keepers:
+            self.close()
 
     def attend(self, place: Place, request: Message) -> Message:
         """Ask the host of a place."""

@@ -108,7 +108,13 @@ class Trier(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """A candidate on its way."""
+    """A candidate on its way: compiled, measured, and, where that has left the closest checks open,
+    compiled for them and checked.
+
+    Attributes:
+        op: what the worker that it waits for is asked to do.
+        measured: what it comes to if it passes the checks that are open.
+    """
 
     batch: int
     position: int
@@ -117,6 +123,13 @@ class Job:
     strikes: int = 0
     code: str = ""
     resources: dict[str, float] = field(default_factory=dict[str, float])
+    op: str = "compile"
+    measured: Outcome | None = None
+
+    @property
+    def same(self) -> str:
+        """Equal for candidates that are compiled to the same; nothing where that is not known."""
+        return str(self.described.get("same", ""))
 
     @property
     def problem(self) -> str:
@@ -126,7 +139,8 @@ class Job:
     @property
     def late(self) -> bool:
         """True when nothing new may be begun for it."""
-        return self.deadline is not None and time.monotonic() > self.deadline
+        over = self.deadline is not None and time.monotonic() > self.deadline
+        return over and self.measured is None
 
 
 @dataclass(slots=True, eq=False)

@@ -1,7 +1,10 @@
 """One search for many sizes: candidates are decisions, and a candidate has a time at each size.
 
-    batch      every candidate at the first size, then at two, at three more, then at all the rest;
-               one that is far from the best at each size so far is cut
+    start      for each size what the static model holds for fastest there, those first that bring
+               most over all sizes
+    batch      every candidate at the sizes where it promises most, then wherever else it is not
+               expected to be far from the best; without a model at the first size, then at two,
+               at three more, then at all the rest, if it is near the best at any so far
     score      what the search learns: the power mean of slowdowns against the best known, in which
                the sizes where a candidate is good count most, since others will serve the rest
     finals     at each size the fastest few and the chosen ones, in turn
@@ -19,41 +22,39 @@ import json
 import math
 import statistics
 import time
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import cast
 
-from tedsl.autotune.builders import Problem, ScheduleFunction
+from tedsl.autotune.builders import Problem
+from tedsl.autotune.cases import Case, reasons_at
 from tedsl.autotune.context import Context
 from tedsl.autotune.cover import Times, best_of, cover, serving
 from tedsl.autotune.dispatch import Choice, Dispatcher, Row, condition_of, places_of
 from tedsl.autotune.environment import context_of
 from tedsl.autotune.events import Stage
-from tedsl.autotune.farm import Farm, Share
+from tedsl.autotune.farm import Farm
+from tedsl.autotune.forecast import Forecast
 from tedsl.autotune.inputs import Extents
+from tedsl.autotune.instances import Instances, Make
+from tedsl.autotune.ladder import COMPLETIONS, Ladder
 from tedsl.autotune.lockfile import LockFile
 from tedsl.autotune.outcome import Outcome, Status
 from tedsl.autotune.records import Records
+from tedsl.autotune.search.catalogue import PREDICTED
 from tedsl.autotune.search.portfolio import Batch, Search
 from tedsl.autotune.settings import ENDLESS, Options, Time
-from tedsl.autotune.sizes import spread
-from tedsl.autotune.space import Candidate, Decisions, Rejected, Space
+from tedsl.autotune.space import Candidate, Decisions, Rejected
+from tedsl.autotune.static.tiers import AT
 from tedsl.autotune.tuner import Tuner
 from tedsl.autotune.workload import Workload, digest
 from tedsl.build import build
 from tedsl.errors import TuneError
-from tedsl.expr.evaluate import evaluate_scalar
 from tedsl.expr.tensor import Tensor
-from tedsl.runtime.kernel import Kernel
 from tedsl.scheduling.scans import inputs_of
-from tedsl.scheduling.schedule import Schedule
 
-CUT = 1.6
-"""A candidate that is this many times slower than the best at each size so far is cut."""
-RUNGS = (1, 3, 6)
-ASSUMES = '"assume"'
-"""Numbers of sizes after which hopeless candidates are cut."""
+UNTRIED = 1.6
+"""How many times slower than the best a candidate counts at least where it was not tried."""
 POWER = 4.0
 """Of the mean of slowdowns: the larger, the less does it count where a candidate is slow."""
 CLOSE = 1.10
@@ -62,55 +63,6 @@ ROUNDS = 24
 FINAL_SECONDS = 2.0
 NEVER = -1.0
 """Stands in the records for the time of what does not run at a size."""
-FAILED = (Status.WRONG, Status.NONDETERMINISTIC)
-
-
-@dataclass(slots=True, eq=False)
-class Case:
-    """One size: its problem, its place in the records, and what was found there.
-
-    Attributes:
-        times: seconds of each candidate that ran correctly, by the key of the shared candidate.
-        own: the candidate that a shared one is at this size, by the same key.
-        waits: number and key of the candidates of a batch that are tried here, by batch.
-        missing: how many of them are not done yet.
-    """
-
-    sizes: dict[str, int]
-    weight: float
-    workload: Workload
-    problem: Problem
-    space: Space
-    tuner: Tuner
-    share: Share
-    run: str = ""
-    times: dict[str, float] = field(default_factory=dict[str, float])
-    own: dict[str, Candidate] = field(default_factory=dict[str, Candidate])
-    outcomes: dict[str, Outcome] = field(default_factory=dict[str, Outcome])
-    waits: dict[int, list[tuple[int, str]]] = field(
-        default_factory=dict[int, list[tuple[int, str]]]
-    )
-    missing: dict[int, int] = field(default_factory=dict[int, int])
-
-    @property
-    def best(self) -> float:
-        """The least time."""
-        return min(self.times.values(), default=math.inf)
-
-    def known(self, candidate: Candidate) -> Outcome | None:
-        """What an earlier run found of a candidate here."""
-        record = self.tuner.known.get(candidate.key)
-        if record is None or record.trace != candidate.trace:
-            return None
-        return record.outcome
-
-    @property
-    def label(self) -> str:
-        """`m=64, n=512`."""
-        return ", ".join(f"{name}={value}" for name, value in self.sizes.items())
-
-
-Make = Callable[..., "Tensor | Sequence[Tensor]"]
 
 
 class Joint:
@@ -142,17 +94,23 @@ class Joint:
         self.farm = farm
         self.interrupted = False
         self.cases = self._cases(cast("Tensor | Sequence[Tensor]", outputs), sizes)
-        self.order = spread([case.sizes for case in self.cases])
         self.lead = max(self.cases, key=lambda case: math.prod(case.sizes.values()))
-        self.candidates: dict[str, Candidate] = {}
         self.trials = self.lead.tuner.trials or ENDLESS
+        self.forecast = Forecast([case.weight for case in self.cases])
+        describes = target != "cpu"
+        self.ladder = Ladder(
+            *(self.cases, self.forecast, records),
+            symbolic=self.make is None,
+            overlaps=self.lead.tuner.search.depth > 1,
+        )
         self.search = Search(
             self.lead.space,
             depth=self.lead.tuner.search.depth,
             trials=self.trials,
             seed=self.lead.tuner.seed,
             warm=[] if options.fresh else self._warm(),
-            describe=self.lead.share.describe if target != "cpu" else None,
+            describe=self._describe if describes else None,
+            guide=self.forecast if describes and self.make is None else None,
         )
         self.narrator = self.lead.tuner.narrator
         self.state = "interrupted"
@@ -229,8 +187,8 @@ class Joint:
             times = tuple(case.times.get(key, NEVER) for case in self.cases)
             seconds = statistics.geometric_mean([t for t in times if t != NEVER])
             outcome = Outcome(Status.OK, seconds, times, resources=least)
-            self.records.add(joint, place, self.candidates[key], outcome)
-        winner = self.candidates[chosen[0]] if chosen else None
+            self.records.add(joint, place, self.ladder.candidates[key], outcome)
+        winner = self.ladder.candidates[chosen[0]] if chosen else None
         self.records.finish(joint, state, winner)
 
     def _rows(self, table: Times, chosen: Sequence[int], best: Sequence[float]) -> list[Row]:
@@ -263,6 +221,7 @@ class Joint:
                     self._loop()
                     self.narrator.phase(Stage.FINALS)
                     self._finals()
+                    self._certify()
             except (KeyboardInterrupt, TuneError) as error:
                 self.interrupted = True
                 self.narrator.interrupted(str(error) or "interrupted")
@@ -317,7 +276,7 @@ class Joint:
             if not case.times:
                 raise TuneError(
                     f"none of {len(case.outcomes)} candidates ran correctly at {case.label}",
-                    facts=[("failed", line) for line in _reasons(case)],
+                    facts=[("failed", line) for line in reasons_at(case)],
                     hint="build the default schedule with te.build and compare it with te.evaluate",
                 )
         keys, table = self._table()
@@ -329,7 +288,7 @@ class Joint:
                 hint="allow more: kernels=...",
             )
         self.served = chosen
-        return self._built([self.candidates[key] for key in chosen], rows)
+        return self._built([self.ladder.candidates[key] for key in chosen], rows)
 
     def _built(self, chosen: Sequence[Candidate], rows: Sequence[Row]) -> Dispatcher:
         lead = self.lead
@@ -380,9 +339,29 @@ class Joint:
                 found.setdefault(json.dumps(decisions, sort_keys=True), decisions)
         return list(found.values())
 
+    def _describe(
+        self, candidates: Sequence[Candidate], until: float | None
+    ) -> Sequence[Mapping[str, float] | None]:
+        """What the static model says of candidates; of symbolic ones at all sizes."""
+        if self.make is not None:
+            return self.lead.share.describe(candidates, until)
+        sizes = [case.sizes for case in self.cases]
+        found: list[Mapping[str, float] | None] = []
+        for candidate, told in zip(
+            candidates, self.lead.share.describe(candidates, until, at=sizes), strict=True
+        ):
+            features = None if told is None else dict(told)
+            if features is not None:
+                times = [features.pop(f"{AT}{n}", math.inf) for n in range(len(sizes))]
+                self.forecast.add(candidate.key, times)
+                features[PREDICTED] = self.forecast.score(candidate.key, POWER)
+            found.append(features)
+        return found
+
     def _loop(self) -> None:
-        for place in self.order:
-            self.farm.announce(self.cases[place].share.problem)
+        least = sorted(self.cases, key=lambda case: math.prod(case.sizes.values()))
+        for case in least:  # the sooner a reference is made the sooner its size can be measured
+            self.farm.announce(case.share.problem)
         clock = Time.of(self.begin, self.options.seconds)
         deadline = clock.end
         under_way: list[Batch] = []
@@ -392,83 +371,20 @@ class Joint:
                 if batch is None:
                     break
                 self.narrator.proposed(batch, self.search.rejected)
-                self._begin(self.cases[self.order[0]], batch, batch.candidates, deadline)
+                self.ladder.begin(batch, deadline)
                 under_way.append(batch)
             if not under_way:
-                return
+                break
             batch = under_way.pop(0)
-            outcomes = self._complete(batch, deadline)
+            self.ladder.complete(batch, deadline)
+            outcomes = [self._told(candidate) for candidate in batch.candidates]
             self.search.tell(batch, outcomes)
             pairs = zip(batch.candidates, outcomes, strict=True)
             for number, (candidate, outcome) in enumerate(pairs, batch.first):
                 if outcome is not None:
                     self.narrator.tried(number, candidate, outcome, self.farm.timeline)
-
-    def _begin(
-        self, case: Case, batch: Batch, candidates: Sequence[Candidate], deadline: float | None
-    ) -> None:
-        """Have candidates of a batch tried at a size, where they may run there."""
-        own: list[Candidate] = []
-        waits = case.waits[batch.number] = list[tuple[int, str]]()
-        numbers = {c.key: batch.first + n for n, c in enumerate(batch.candidates)}
-        for candidate in candidates:
-            self.candidates.setdefault(candidate.key, candidate)
-            found = self._at(case, candidate)
-            if isinstance(found, Outcome):
-                case.outcomes[candidate.key] = found
-            else:
-                case.own[candidate.key] = found
-                own.append(found)
-                waits.append((numbers[candidate.key], candidate.key))
-        case.missing[batch.number] = len(own)
-        known = [case.known(candidate) for candidate in own]
-        first = 0 if batch.first else 1
-        case.share.begin(batch.number, own, known=known, deadline=deadline, at_least=first)
-
-    def _finish(self, case: Case, batch: Batch) -> None:
-        """Wait until all of a batch is done at a size; record each outcome as it comes."""
-        while case.missing[batch.number]:
-            done = case.share.wait()
-            case.missing[done.batch] -= 1
-            number, key = case.waits[done.batch][done.position]
-            if done.outcome is not None:
-                case.outcomes[key] = done.outcome
-                self.records.add(case.run, number, case.own[key], done.outcome)
-        for _, key in case.waits[batch.number]:
-            outcome = case.outcomes.get(key)
-            if outcome is not None and outcome.status is Status.OK and outcome.seconds is not None:
-                case.times[key] = outcome.seconds
-
-    def _complete(self, batch: Batch, deadline: float | None) -> list[Outcome | None]:
-        """Try a batch at all sizes, except what is cut on the way; what the search is told."""
-        self._finish(self.cases[self.order[0]], batch)
-        alive = self._alive(batch, list(batch.candidates), 1)
-        for begin, end in zip(RUNGS, (*RUNGS[1:], len(self.order)), strict=True):
-            group = [self.cases[n] for n in self.order[begin:end]]
-            for place, case in enumerate(group):
-                for ahead in group[place and place + 1 : place + 2]:
-                    self._begin(ahead, batch, alive, deadline)
-                self._finish(case, batch)
-            alive = self._alive(batch, alive, end)
-        return [self._told(candidate) for candidate in batch.candidates]
-
-    def _alive(self, batch: Batch, candidates: Sequence[Candidate], count: int) -> list[Candidate]:
-        """Those that are near the best at one of the first sizes, or could not be tried there."""
-        done = [self.cases[n] for n in self.order[:count]]
-        kept: list[Candidate] = []
-        for candidate in candidates:
-            key = candidate.key
-            found = [case.outcomes[key] for case in done if key in case.outcomes]
-            if self.make is None and any(outcome.status in FAILED for outcome in found):
-                for case in self.cases:
-                    case.times.pop(key, None)  # one kernel serves all: it is wrong
-                continue
-            default = batch.first == 0 and candidate is batch.candidates[0]
-            ratios = [case.times[key] / case.best for case in done if key in case.times]
-            may_yet = any(outcome.status is Status.ILLEGAL for outcome in found)
-            if default or may_yet or min(ratios, default=math.inf) <= CUT:
-                kept.append(candidate)
-        return kept
+        options, first = self.options, (self.search.asked, len(self.search.done))
+        self.ladder.complete_table(options.within, options.kernels, first, deadline)
 
     def _told(self, candidate: Candidate) -> Outcome | None:
         """What the search learns of a candidate: its score as a time, or how it failed."""
@@ -484,32 +400,16 @@ class Joint:
         usual = statistics.geometric_mean(list(ratios.values()))
         score = 0.0
         for n, case in enumerate(self.cases):
-            ratio = ratios.get(n, math.inf if n in tried else max(CUT, usual))
+            ratio = ratios.get(n, math.inf if n in tried else max(UNTRIED, usual))
             score += case.weight * ratio**-POWER
         ok = next(outcome for outcome in found if outcome.status is Status.OK)
         scale = statistics.geometric_mean([case.best for case in self.cases if case.times])
         return replace(ok, seconds=scale * score ** (-1 / POWER), samples=())
 
-    def _at(self, case: Case, candidate: Candidate) -> Candidate | Outcome:
-        """What a shared candidate is at a size; why it may not run there."""
-        if self.make is not None:
-            found = case.space.candidate(candidate.decisions, candidate.origin)
-            if isinstance(found, Rejected):
-                return Outcome(Status.ILLEGAL, reason=found.reason, error=found.error)
-            return found
-        if ASSUMES in candidate.trace:
-            plan = case.problem.schedule(candidate.decisions).plan
-            scalars = Extents(case.workload, case.sizes).scalars
-            for condition in plan.assumptions:
-                if not evaluate_scalar(condition, scalars):
-                    reason = f"assumes {condition_of([condition])}"
-                    return Outcome(Status.ILLEGAL, reason=reason)
-        return candidate
-
     def _table(self) -> tuple[list[str], dict[int, list[float]]]:
         """The candidates that ran, and for each its time at each size."""
         ran = {key for case in self.cases for key in case.times}
-        keys = [key for key in self.candidates if key in ran]
+        keys = [key for key in self.ladder.candidates if key in ran]
         return keys, {
             number: [case.times.get(key, math.inf) for case in self.cases]
             for number, key in enumerate(keys)
@@ -520,6 +420,23 @@ class Joint:
         weights = [case.weight for case in self.cases]
         chosen = cover(table, weights, self.options.within, self.options.kernels)
         return [keys[number] for number in chosen]
+
+    def _certify(self) -> None:
+        """Let nothing be chosen that has not passed the closest checks."""
+        if all(case.times for case in self.cases):
+            first = (self.search.asked + COMPLETIONS, len(self.search.done))
+            self.ladder.certify(self._served, first)
+
+    def _served(self) -> list[str]:
+        """What is chosen now; whatever a failed check leaves, a size has something that ran."""
+        for case in self.cases:
+            if not case.times:
+                raise TuneError(
+                    f"nothing that ran at {case.label} passed the closest checks",
+                    facts=[("failed", line) for line in reasons_at(case)],
+                    hint="build the default schedule with te.build and compare with te.evaluate",
+                )
+        return self._chosen()
 
     def _finals(self) -> None:
         """Time the fastest few of each size and the chosen ones in turn; nothing else may be
@@ -551,49 +468,3 @@ class Joint:
                 if key not in keys:
                     same = codes.get(case.outcomes[key].code or key)
                     case.times[key] = same or max(drift * before[key], least)
-
-
-class Instances:
-    """The kernels of a function of constant sizes: one for each size and set of decisions, built
-    when it is first asked for."""
-
-    def __init__(
-        self,
-        make: Make,
-        target: str,
-        function: ScheduleFunction | None,
-        chosen: Sequence[Decisions],
-    ) -> None:
-        self.make = make
-        self.target = target
-        self.function = function
-        self.chosen = tuple(chosen)
-        self.problems: dict[tuple[tuple[str, int], ...], Problem] = {}
-        self.kernels: dict[tuple[object, ...], Kernel] = {}
-
-    def kernel(self, number: int, sizes: Mapping[str, int]) -> Kernel:
-        """The kernel by the decisions of this number; by others where these are not legal."""
-        point = tuple(sorted(sizes.items()))
-        found = self.kernels.get((number, point))
-        if found is None:
-            if point not in self.problems:
-                made = self.make(**sizes)
-                outputs = (made,) if isinstance(made, Tensor) else tuple(made)
-                self.problems[point] = Problem(outputs, self.target, self.function)
-            found = build(self._schedule(number, self.problems[point]), self.target)
-            self.kernels[number, point] = found
-        return found
-
-    def _schedule(self, number: int, problem: Problem) -> Schedule:
-        space = problem.space()
-        for decisions in (self.chosen[number], *self.chosen):
-            found = space.candidate(decisions, "dispatch")
-            if isinstance(found, Candidate):
-                return problem.schedule(found.decisions)
-        return problem.schedule(space.default().decisions)
-
-
-def _reasons(case: Case) -> list[str]:
-    """How candidates failed at a size."""
-    counts = Counter(f"{o.status}: {o.reason}" for o in case.outcomes.values())
-    return [f"{count} {reason}" for reason, count in counts.most_common(8)]

@@ -23,6 +23,7 @@ from typing import Any
 
 from tedsl.autotune.bench import NEAR, Bench, UnfinishedError
 from tedsl.autotune.builders import Problem
+from tedsl.autotune.elsewhere import other_calls
 from tedsl.autotune.inputs import Extents
 from tedsl.autotune.references import References
 from tedsl.autotune.scratch import is_alive
@@ -30,7 +31,8 @@ from tedsl.autotune.space import freeze, written
 from tedsl.autotune.static.tiers import Tiers, estimates
 from tedsl.autotune.worker import Message
 from tedsl.autotune.workload import Workload
-from tedsl.build import build, build_unseen, lower
+from tedsl.backends.triton.program import sorts_of
+from tedsl.build import build, build_unseen, compile_unseen_calls, lower
 from tedsl.errors import BackendError, InternalError, LowerError, ScheduleError, TuneError
 from tedsl.ir.nodes import Module
 from tedsl.runtime.kernel import Kernel
@@ -85,6 +87,8 @@ class TuneSession:
         self.size = Extents(self.workload, setup["sizes"])
         self.scratch = Path(setup["scratch"])
         self.seed = int(setup["seed"])
+        # Triton compiles a kernel anew for sizes of another sort.
+        self.sorts = sorts_of(setup["sizes"]) if self.unseen else ""
         self.kernels: dict[str, Kernel] = {} if like is None else like.kernels
         self.modules: dict[str, Module] = {} if like is None else like.modules
         self.building = threading.Lock() if like is None else like.building
@@ -95,7 +99,10 @@ class TuneSession:
         opened = time.perf_counter()
         self.seconds = {"import": _loading.get(self.target, 0.0), "open": opened - begin}
         if setup["role"] == "measure":
-            self.bench = Bench(self.workload, self.size, self.target, self.seed, self.scratch)
+            self.bench = Bench(
+                *(self.workload, self.size, self.target, self.seed, self.scratch),
+                like=None if like is None else like.bench,
+            )
             checked = time.perf_counter()
             self.took_over = self._take_over(self.bench)
             took = time.perf_counter() - checked
@@ -131,6 +138,13 @@ class TuneSession:
         if refused is not None:
             return _pruned(refused, resources["compile_seconds"])
         return {"status": "ok", "code": kernel.code, "resources": resources}
+
+    def compile_more(self, request: Message) -> Message:
+        """Compile what the checks of a candidate at other sizes launch."""
+        schedule = self.schedule(request)
+        calls = other_calls(self.workload, schedule.plan.assumptions)
+        compile_unseen_calls(schedule, self.unseen, calls)
+        return {"status": "ok"}
 
     def estimate(self, request: Message) -> Message:
         """What the static model says of some candidates."""
@@ -170,21 +184,45 @@ class TuneSession:
             return {**failed, "text": "a single run has not ended", "parts": parts}
         checked = resumed = time.perf_counter()
         samples: list[float] = []
+        open_still, closely = False, dict[str, float]()
         if finding is None:
             self._wait_for_builder()
             resumed = time.perf_counter()
             bound = request.get("bound")
             samples = bench.time(kernel, bound)
-            if bound is None or statistics.median(samples) <= NEAR * bound:
-                finding = bench.check_closely(kernel)
+            near = bound is None or statistics.median(samples) <= NEAR * bound
+            if near or request.get("closely"):
+                closely = {"closely": 1.0}
+                finding = bench.check_rows(kernel)
+                open_still = finding is None and bench.is_open(kernel, str(request["key"]))
+                if open_still and not request.get("apart"):
+                    finding = bench.check_elsewhere(kernel, str(request["key"]))
+                    open_still = False
         waited = resumed - checked
         device = time.perf_counter() - built - waited
         parts = {"build": built - begin, "wait": waited, "device": device}
         if finding is not None:
             found = {"status": finding.status, "reason": finding.reason, "text": finding.text}
             return {**found, "parts": parts}
+        found = {"status": "ok", "samples": samples, "parts": parts, "resources": closely}
+        if open_still:
+            return {**found, "open": True}
         self._keep_right(request)
-        return {"status": "ok", "samples": samples, "parts": parts}
+        return found
+
+    def check(self, request: Message) -> Message:
+        """The checks at other sizes, of a candidate that has been measured and left them open."""
+        begin = time.perf_counter()
+        kernel, bench = self.kernel(request), self._bench()
+        self._wait_for_builder()
+        built = time.perf_counter()
+        finding = bench.check_elsewhere(kernel, str(request["key"]))
+        parts = {"build": built - begin, "device": time.perf_counter() - built}
+        if finding is not None:
+            found = {"status": finding.status, "reason": finding.reason, "text": finding.text}
+            return {**found, "parts": parts}
+        self._keep_right(request)
+        return {"status": "ok", "parts": parts}
 
     def _keep_right(self, request: Message) -> None:
         """Note the first candidate that ran correctly, for a process that takes over."""
@@ -261,7 +299,7 @@ class TuneSession:
 
     def kernel(self, request: Message) -> Kernel:
         """The kernel of a request; the last few are kept."""
-        key = str(request["key"])
+        key = str(request["key"]) + self.sorts
         with self.building:
             kernel = self.kernels.pop(key, None)
             if kernel is None:

@@ -70,6 +70,14 @@ class Sessions:
         known = [each for each in (request.get("best"), request.get("bound")) if each is not None]
         return self._guarded({**request, "bound": min(known, default=None)}, TuneSession.measure)
 
+    def compile_more(self, request: Message) -> Message:
+        """Compile what the closest checks of a candidate launch."""
+        return self._guarded(request, TuneSession.compile_more)
+
+    def check(self, request: Message) -> Message:
+        """The checks that measuring a candidate has left open."""
+        return self._guarded(request, TuneSession.check)
+
     def compare(self, request: Message) -> Message:
         """Time several candidates of one problem in turn."""
         candidates = [_plain(item) for item in request["candidates"]]
@@ -103,10 +111,11 @@ class Sessions:
         return {"status": "ok", "drift": found["drift"], "again": again}
 
     def prepare(self, request: Message) -> None:
-        """Build what is asked for next while the device checks something else of its problem."""
-        session = self.opened.get(request["problem"])
-        if session is not None and request["problem"] == self.current:
-            session.prepare(_plain(request))
+        """Build what is asked for next while the device checks something else of its problem, or of
+        one that has the same kernels."""
+        session, current = self.opened.get(request["problem"]), self.opened.get(self.current)
+        if session is not None and current is not None and session.kernels is current.kernels:
+            current.prepare(_plain(request))
 
     def fault(self) -> str | None:
         """What is wrong with the device, if it takes no more work."""

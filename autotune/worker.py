@@ -89,6 +89,24 @@ class Referring(Protocol):
 
 
 @runtime_checkable
+class CompilesMore(Protocol):
+    """A session that can compile what only the closest checks of a candidate launch."""
+
+    def compile_more(self, request: Message) -> Message:
+        """Compile that, to be found by the measuring worker."""
+        ...
+
+
+@runtime_checkable
+class Checks(Protocol):
+    """A session that may leave the closest checks of a candidate for a request of their own."""
+
+    def check(self, request: Message) -> Message:
+        """What `measure` has left open, saying so."""
+        ...
+
+
+@runtime_checkable
 class Device(Protocol):
     """A session on a device that can stop to work for this process."""
 
@@ -240,6 +258,10 @@ def _answer(session: Session | None, request: Message) -> Message:
         handlers["realise"] = session.realise
     if isinstance(session, Referring):
         handlers["refer"] = session.refer
+    if isinstance(session, CompilesMore):
+        handlers["compile_more"] = session.compile_more
+    if isinstance(session, Checks):
+        handlers["check"] = session.check
     if isinstance(session, Opens):
         handlers["open"] = session.open
     handler = handlers.get(request["op"])

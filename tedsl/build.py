@@ -117,6 +117,24 @@ def build_unseen(
     )
 
 
+def compile_unseen_calls(schedule: Schedule, arch: str, calls: Sequence[Mapping[str, int]]) -> None:
+    """Compile what calls of `build(schedule, "cuda")` at some sizes launch, without the device: a
+    process that has it finds all of that on disk.
+
+    Args:
+        schedule: of what is called.
+        arch: as for `build_unseen`.
+        calls: values of symbolic sizes, by name, of each call.
+
+    Raises:
+        LowerError: the schedule cannot be carried out on the target.
+        BackendError: Triton refused, or no call has these sizes.
+    """
+    module, _ = _found(schedule, Target(TargetKind.CUDA), None, True)
+    compilers: Any = importlib.import_module("tedsl.runtime.triton_executors")
+    compilers.compile_calls(module, arch, calls)
+
+
 def lower(
     obj: Buildable,
     args: Arguments | str | Target | None = None,

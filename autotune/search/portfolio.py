@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from tedsl.autotune.outcome import Outcome, Status, Trial
 from tedsl.autotune.search.bandit import Bandit
 from tedsl.autotune.search.boosting import lightgbm
 from tedsl.autotune.search.budget import Stop, cost_of
-from tedsl.autotune.search.catalogue import Describe, SearchSpace, catalogue_of
+from tedsl.autotune.search.catalogue import CENTRES, NEAR_MOST, Describe, SearchSpace, catalogue_of
 from tedsl.autotune.search.process import Scales
 from tedsl.autotune.search.strategies import ELITE, NEED_TREES, STRATEGIES, far
 from tedsl.autotune.search.threads import one_thread
@@ -41,6 +42,10 @@ NEAR = 1.02
 """Within this factor of the floor a search is over."""
 PATIENCE = 2
 """How many batches in a row must promise less than they cost."""
+SEEDS = 3
+"""The part of the trials that a search of many sizes begins with: what is predicted for each."""
+CLIMBS = 2
+"""How often it looks around what is predicted to be best before it begins with that."""
 MISSES = 40
 """Fruitless proposals in a row before what is left is taken in order."""
 KNOWN, FAR, LIKED = "known", "far", "liked"
@@ -57,6 +62,18 @@ PRIORS: Mapping[str, float] = {
     "far": 0.07,
 }
 """The strategies of the portfolio and their shares while none is better than another."""
+
+
+class Guide(Protocol):
+    """What a search that wants several things is told of candidates, by their positions."""
+
+    def choose(self, candidates: Sequence[Candidate], count: int) -> Sequence[int]:
+        """Those that should be tried next, at most so many."""
+        ...
+
+    def centres(self, candidates: Sequence[Candidate]) -> Sequence[int]:
+        """Those that are best in anything, around which others are to be looked at."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,6 +107,8 @@ class Search:
         horizon: how many seconds the kernel is going to run in all.  A batch that is expected to
             save less of that than its trials take ends the search; None leaves that rule out.
         describe: features of candidates for the models.
+        guide: says what to try, where a search wants more than one thing; half of what is proposed
+            is left to it.
         strategies: those of the portfolio and their shares.
 
     Attributes:
@@ -108,6 +127,7 @@ class Search:
         floor: float | None = None,
         horizon: float | None = None,
         describe: Describe | None = None,
+        guide: Guide | None = None,
         strategies: Mapping[str, float] = PRIORS,
     ) -> None:
         self.space = space
@@ -117,6 +137,8 @@ class Search:
         self.depth = depth
         self.floor = floor
         self.horizon = horizon
+        self.guide = guide
+        self._climbed: set[int] = set()
         self.done: list[Trial] = []
         self.stopped: Stop | None = None
         self.catalogue = catalogue_of(space, describe)
@@ -130,10 +152,15 @@ class Search:
         self._scales: Scales | None = None
         self._starts = deque(_starts(depth, describes=describe is not None))
         self._seen: set[int] = set()
-        self._asked = 0
-        self._proposed = 0
+        self._asked: int = 0
+        self._proposed: int = 0
         self._batches_learnt = 0
         self._poor = 0
+
+    @property
+    def asked(self) -> int:
+        """How many batches there have been."""
+        return self._asked
 
     @property
     def exhausted(self) -> bool:
@@ -303,9 +330,11 @@ class Search:
         liked = count // 2 if self.catalogue.describe is not None else 0
         fill = len(picks)
         if LIKED in parts:
-            fill += liked
+            fill += liked if self.guide is None else max(liked, self.trials // SEEDS)
             with self._half(begin):
                 self.catalogue.grow([], self.rng)
+                for _ in range(CLIMBS if self.guide is not None else 0):
+                    self._climb(self._centres())
             for row in self._promising(view, min(fill, room) - len(picks)):
                 offer(row, "predicted")
         fill = min(room, fill + (count - liked if FAR in parts else 0))
@@ -316,9 +345,34 @@ class Search:
             misses = 0 if len(picks) > before else misses + 1
         return picks
 
+    def _centres(self) -> list[int]:
+        """Rows that the guide holds for best in anything, whose surroundings are not known yet."""
+        if self.guide is None:
+            return []
+        self.catalogue.predicted()  # the guide hears of new rows by this
+        rows = range(len(self.catalogue))
+        found = self.guide.centres([self.catalogue.candidate(row, "predicted") for row in rows])
+        return [row for row in found if row not in self._climbed]
+
+    def _climb(self, centres: Sequence[int]) -> None:
+        """Look at what is near some rows."""
+        if not centres or self.catalogue.is_late:
+            return
+        self._climbed.update(centres)
+        around = [self.catalogue.candidate(row, "predicted") for row in centres]
+        self.catalogue.space.look_around(around, self.catalogue.pool(NEAR_MOST))
+        for row in centres:
+            self.catalogue.wide(row)
+
     def _promising(self, view: View, count: int) -> list[int]:
-        """Rows with the least predicted time, each unlike those before it."""
+        """Rows with the least predicted time, each unlike those before it, or those chosen."""
         told = self.catalogue.predicted()
+        if self.guide is not None:
+            free = [row for row in range(len(self.catalogue)) if row not in view.taken]
+            chosen = self.guide.choose(
+                [self.catalogue.candidate(r, "predicted") for r in free], count
+            )
+            return [free[place] for place in chosen]
         if not np.isfinite(told).any():
             return []
         score = np.where(np.isfinite(told), told, np.inf)
@@ -338,6 +392,7 @@ class Search:
         """What the strategies propose, each as often as the bandit says."""
         view = self._view()
         with self._half(begin):
+            self._climb(self._centres()[:CENTRES])
             self.catalogue.grow([int(row) for row in view.ranked[:ELITE]], self.rng)
         if self._pays(view, count) is False:
             self.stopped = Stop.GAIN
@@ -349,6 +404,8 @@ class Search:
             self._seen.add(row)
             picks.append((row, arm, self.catalogue.candidate(row, arm or "rest")))
 
+        for row in self._promising(view, (count + 1) // 2) if self.guide is not None else ():
+            accept(row, "")
         barred: set[str] = set()
         hopeless: set[int] = set()
         misses = 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tedsl.autotune.static.device import DeviceFacts, GpuFacts, facts_of
@@ -18,6 +18,8 @@ from tedsl.expr.nodes import Var
 from tedsl.ir.nodes import Module
 from tedsl.target import Target, TargetKind
 
+AT = "seconds at "
+"""What the features are called that are times at other sizes, with the place of the size."""
 NEAR = 0.8
 """Of the device's shared memory: above it Triton is asked before the kernel is compiled."""
 
@@ -81,21 +83,29 @@ def estimates(
 
     Args:
         tiers: of the device.
-        requests: that describe the candidates.
+        requests: that describe the candidates; `at` names other sizes whose times are wanted too.
         lowered: a request's program.
     """
     found: list[dict[str, float] | None] = []
     for request in requests:
+        others = [replace(tiers, sizes=sizes) for sizes in request.get("at", ())]
         try:
-            one = tiers.estimate(lowered(request))
+            module = lowered(request)
+            one = tiers.estimate(module)
+            times = [_seconds(other.estimate(module)) for other in others]
         except (ScheduleError, LowerError, BackendError):
             found.append(None)
             continue
-        features = dict(one.features)
+        features = {**one.features, **{f"{AT}{n}": time for n, time in enumerate(times)}}
         if one.cannot_launch is not None:
-            features["seconds"] = 1e3 * max(one.seconds, 1e-6)
+            features["seconds"] = _seconds(one)
         found.append(features)
     return found
+
+
+def _seconds(one: Estimate) -> float:
+    """The predicted time, very long where it cannot launch."""
+    return one.seconds if one.cannot_launch is None else 1e3 * max(one.seconds, 1e-6)
 
 
 def device_of(target: Target) -> tuple[str, int | None]:

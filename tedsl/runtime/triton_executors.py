@@ -6,7 +6,7 @@ Loaded when such a target is first used.  Imports `backends.triton` and `runtime
 from __future__ import annotations
 
 import importlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from tedsl.backends.inlined import Inlined
@@ -34,15 +34,37 @@ def compile_unseen(
         module: lowered for the target `cuda`.
         arch: `sm_90`.
         sizes: values of symbolic sizes in a call, by name: Triton compiles anew where others are
-            multiples of 16.
+            multiples of 16, or one.
 
     Raises:
         BackendError: Triton or ptxas refused a kernel.
     """
-    known: Mapping[str, int] = {} if sizes is None else sizes
-    whole = [size for size in module.sizes if not size.dtype.is_float and size.name in known]
-    divisible = [size for size in whole if known[size.name] % launcher.ALIGNMENT == 0]
-    return OfflineExecutor(module, _text_for(Target(TargetKind.CUDA), arch), arch, divisible)
+    text = _text_for(Target(TargetKind.CUDA), arch)
+    return OfflineExecutor(module, text, arch, _integers(module, sizes or {}))
+
+
+def compile_calls(module: Module, arch: str, calls: Sequence[Mapping[str, int]]) -> None:
+    """Compile what calls will launch on a device of `arch`, without it: they find it on disk.
+
+    Args:
+        module: lowered for the target `cuda`.
+        arch: `sm_90`.
+        calls: for each the values of symbolic sizes, by name.
+
+    Raises:
+        BackendError: Triton or ptxas refused a kernel, or no call has these sizes.
+    """
+    program = emitter.emit(module, _text_for(Target(TargetKind.CUDA), arch))
+    for sizes in calls:
+        offline.compile_launched(program, arch, _integers(module, sizes) or {})
+
+
+def _integers(module: Module, sizes: Mapping[str, int]) -> dict[Var, int] | None:
+    """The values of the sizes of a module; None where one of them is not known."""
+    whole = [size for size in module.sizes if not size.dtype.is_float]
+    if any(size.name not in sizes for size in whole):
+        return None
+    return {size: sizes[size.name] for size in whole}
 
 
 def _text_for(target: Target, arch: str) -> Target:
@@ -149,12 +171,12 @@ class OfflineExecutor:
     from_cache = False
 
     def __init__(
-        self, module: Module, target: Target, arch: str, divisible: Collection[Var] = ()
+        self, module: Module, target: Target, arch: str, sizes: Mapping[Var, int] | None = None
     ) -> None:
         self._program = emitter.emit(module, target)
         self._name = module.name
         self._arch = arch
-        self._compiled = offline.compile_offline(self._program, arch, divisible)
+        self._compiled = offline.compile_offline(self._program, arch, sizes=sizes)
 
     @property
     def source(self) -> str:

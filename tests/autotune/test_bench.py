@@ -278,3 +278,31 @@ def test_rounds_go_forth_and_back():
     seen.clear()
     in_turn(samplers, 50, 0.0, lambda: None)
     assert len(seen) == 9
+
+
+def test_sizes_of_one_computation_share_the_checks_elsewhere(tmp_path: Path):
+    n = te.size_var("n")
+    x = te.placeholder((n,), "float32", name="x")
+    workload = Workload.of(te.compute((n,), lambda i: x[i] + 1.0, name="y"))
+    sizes = [Extents(workload, {"n": value}) for value in (64, 100)]
+    first = Bench(workload, sizes[0], "cpu", 3, tmp_path)
+    second = Bench(workload, sizes[1], "cpu", 3, tmp_path, like=first)
+    kernel = kernel_of(first)
+    calls: list[int] = []
+    noted: Any = Spoilt(kernel, lambda inputs, outputs: calls.append(len(outputs[0])))
+    assert first.is_open(noted, "k")
+    assert first.check_elsewhere(noted, "k") is None
+    assert sorted(set(calls)) == [1, 7]
+    calls.clear()
+    assert not second.is_open(noted, "k")
+    assert second.check_elsewhere(noted, "k") is None
+    assert calls == []
+    assert second.is_open(noted, "another")
+
+    def spoil(_: Any, outputs: tuple[np.ndarray, ...]) -> None:
+        outputs[0][...] = outputs[0][0] if len(outputs[0]) == 7 else outputs[0]
+
+    finding = second.check_elsewhere(Spoilt(kernel, spoil), "another")  # pyright: ignore[reportArgumentType]
+    assert finding is not None
+    assert "at n=7" in finding.text
+    assert first.is_open(noted, "another")  # what was wrong is not forgotten for what is right

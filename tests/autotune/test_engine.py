@@ -330,3 +330,57 @@ def test_a_wait_ends_when_it_is_told_to(make: Make):
     with make() as engine:
         engine.begin(0, [candidate(0, compile=600.0)])
         assert engine.wait_until(time.monotonic() + 0.1) is None
+
+
+def test_what_may_win_is_checked_elsewhere_while_others_are_measured(make: Make, tmp_path: Path):
+    with make(workers=2, overlap=True) as engine:
+        engine.begin(0, [candidate(0, open="right", more=1.0), candidate(1, open="wrong")])
+        engine.begin(1, [candidate(n, measure=0.1) for n in range(2, 5)])
+        found = take(engine, 5)
+        assert engine.by_code["1"].status is Status.WRONG
+    log = read_log(tmp_path / "log")
+    when = {(what, key): at for what, key, at, _ in log}
+    assert when["measured", "0"] < when["compile_more", "0"] < when["check", "0"]
+    assert when["measured", "4"] < when["check", "0"]  # the device did not wait
+    assert {role for what, _, _, role in log if what == "compile_more"} == {"compile"}
+    assert {role for what, _, _, role in log if what == "check"} == {"measure"}
+    right, wrong = found[0, 0], found[0, 1]
+    assert right is not None
+    assert (right.status, right.seconds, right.samples) == (Status.OK, 1.0, (1.0,) * 3)
+    assert wrong is not None
+    assert (wrong.status, wrong.seconds) == (Status.WRONG, None)
+
+
+def test_what_cannot_be_compiled_for_its_checks_has_not_passed(make: Make, tmp_path: Path):
+    with make(workers=1, overlap=True) as engine:
+        engine.begin(0, [candidate(0, open="refused"), candidate(1)])
+        found = take(engine, 2)
+    refused = found[0, 0]
+    assert refused is not None
+    assert (refused.status, refused.reason) == (Status.COMPILE_ERROR, "not at odd sizes")
+    assert not any(what == "check" for what, *_ in read_log(tmp_path / "log"))
+
+
+def test_what_is_measured_is_checked_after_the_deadline(make: Make):
+    with make(workers=1, overlap=True) as engine:
+        deadline = time.monotonic() + 3.0
+        engine.begin(0, [candidate(0, open="right", more=4.0)], deadline=deadline)
+        (found,) = take(engine, 1).values()
+    assert found is not None
+    assert found.status is Status.OK
+    assert time.monotonic() > deadline
+
+
+def test_what_is_compiled_to_the_same_is_compiled_once(make: Make, tmp_path: Path):
+    def same(found: Candidate) -> dict[str, Any]:
+        return {**encode(found), "same": "all", "problem": f"p{found.decisions['n']}"}
+
+    with make() as engine:
+        engine.encode = same
+        engine.begin(0, [candidate(0, code="c")])
+        take(engine, 1)
+        engine.begin(1, [candidate(1, time=2.0), candidate(2, time=3.0)])
+        found = take(engine, 2)
+    assert [o.seconds for o in found.values() if o is not None] == [2.0, 3.0]
+    log = read_log(tmp_path / "log")
+    assert [key for what, key, *_ in log if what == "compile"] == ["0"]

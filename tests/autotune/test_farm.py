@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,10 @@ import pytest
 import tedsl as te
 from tedsl.autotune import tune, tune_many
 from tedsl.autotune.farm import Farm, Share
-from tedsl.autotune.hosts import HOSTS, Place, outcome_json, read_outcome
+from tedsl.autotune.hosts import HOSTS, Host, Place, outcome_json, read_outcome
+from tedsl.autotune.jobs import Limits
 from tedsl.autotune.outcome import Outcome, Status
+from tedsl.autotune.pool import Reply
 from tedsl.autotune.space import Candidate, Knob
 from tedsl.errors import TuneError
 from tedsl.runtime.fingerprint import code_version
@@ -251,3 +254,59 @@ def test_a_dask_cluster_of_which_a_worker_is_killed():
     np.testing.assert_allclose(
         found["y"].kernel(data), np.tanh(data * 2) * np.exp(-data), rtol=1e-4, atol=1e-6
     )
+
+
+@pytest.mark.cpu
+def test_hosts_may_be_kept_for_the_next_search():
+    x = te.placeholder((64,), "float32", name="x")
+    y = te.compute((64,), lambda i: x[i] * 2.0, name="y")
+    options: dict[str, Any] = {"trials": 2, "records": False, "devices": [0], "progress": False}
+    with HOSTS.kept():
+        tune(y, "cpu", **options)
+        assert HOSTS.running == 1
+        (host,) = HOSTS._made.values()
+        started = [worker.starts for worker in host.engine.compilers]
+        assert sum(started) >= 1
+        tune(y + 1.0, "cpu", **options)
+        assert started == [worker.starts for worker in host.engine.compilers]
+    assert not HOSTS.running
+
+
+class Answers:
+    """An engine that answers a host at once, but for references."""
+
+    def __init__(self) -> None:
+        self.made: Future[dict[str, Any]] = Future()
+        self.limits = Limits()
+        self.asked: list[str] = []
+
+    def refer(self, kinds: Any, problem: str) -> list[Future[dict[str, Any]]]:
+        return [self.made]
+
+    def ask(self, request: dict[str, Any], limit: float) -> Reply:
+        self.asked.append(request["op"])
+        return Reply({"status": "ok"})
+
+    def compare(self, candidates: Any, rounds: int, seconds: float) -> list[list[float]]:
+        return []
+
+
+def test_a_problem_is_opened_when_its_references_are_made(tmp_path: Path):
+    host = Host.__new__(Host)
+    engine = Answers()
+    fields: dict[str, Any] = {
+        "place": Place("cuda"), "device": "A", "scratch": str(tmp_path), "engine": engine,
+        "_opened": [], "_referred": {}, "_same": {}, "_closed": False,
+        "_opening": threading.Lock(), "_knowing": threading.Lock(),
+    }  # fmt: skip
+    for name, value in fields.items():
+        setattr(host, name, value)
+    request: dict[str, Any] = {"op": "compare", "wanted": "A", "problem": {"sizes": {"n": 1}}}
+    request |= {"candidates": [], "best": None, "rounds": 1, "seconds": 1.0}
+    waits = threading.Thread(target=host.attend, args=[request])
+    waits.start()
+    time.sleep(0.2)
+    assert engine.asked == []
+    engine.made.set_result({})
+    waits.join(10.0)
+    assert engine.asked == ["open"]

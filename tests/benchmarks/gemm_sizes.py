@@ -6,7 +6,11 @@
 Three rows per size: the dispatcher's kernel, the winner of a search for that size alone (of the
 same symbolic computation, or with `--constant` of constant sizes), and their ratio; timed in turn.
 Then the geometric mean of the ratios, the number of kernels, what both searches took, and what a
-dispatch costs beside a plain call.  `--out` writes all as JSON.
+dispatch costs beside a plain call.  `--out` writes all as JSON, after each size; `complete` says
+whether all are in it.  With `--seconds` it stops in time with the sizes it has.
+
+All searches share one set of workers, which the first has started, and what it has measured of a
+size is not measured again by the search for that size: `--cold` starts each from nothing.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from timeit import repeat
 from typing import Any
@@ -27,6 +32,7 @@ import numpy as np
 
 import tedsl as te
 from tedsl.autotune import tune
+from tedsl.autotune.hosts import HOSTS
 from tedsl.expr.tensor import Tensor
 
 LARGE = [
@@ -39,6 +45,8 @@ SMALL = [
     (128, 128, 128), (16, 256, 256), (256, 64, 32), (7, 13, 100), (256, 32, 256), (96, 96, 96),
 ]  # fmt: skip
 Call = Callable[[], object]
+TOGETHER = 0.6
+"""Of the seconds there are, what the search for all sizes may take."""
 
 
 def product(dtype: str) -> Callable[[Any, Any, Any], Tensor]:
@@ -122,21 +130,26 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--sizes", type=int, default=12, help="how many of the sizes")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--constant", action="store_true", help="compare with constant sizes")
+    parser.add_argument("--seconds", type=float, default=None, help="after which it stops")
+    parser.add_argument("--cold", action="store_true", help="new workers for each search")
     parser.add_argument("--out", type=Path, default=None)
     return parser.parse_args()
 
 
 def beside_single(
-    dispatch: Any, options: argparse.Namespace, point: tuple[int, int, int]
+    dispatch: Any, options: argparse.Namespace, point: tuple[int, int, int], left: float | None
 ) -> dict[str, Any]:
-    """The dispatcher's kernel beside the winner of a search for one size."""
+    """The dispatcher's kernel beside the winner of a search for one size, in `left` seconds."""
     m, n, k = point
     size = {"m": m, "n": n, "k": k}
     make = product("bfloat16" if options.target == "cuda" else "float32")
     begin = time.monotonic()
     own: dict[str, Any] = {} if options.constant else {"sizes": size}
     outputs = make(m, n, k) if options.constant else symbolic(options.target)
-    single = tune(outputs, options.target, trials=options.each, records=False, **own).kernel
+    own |= {} if options.cold else {"devices": [0]}
+    single = tune(
+        outputs, options.target, trials=options.each, seconds=left, records=False, **own
+    ).kernel
     spent = time.monotonic() - begin
     a, b, out = arrays(options.target, m, n, k)
     kernel = dispatch.kernel(**size)
@@ -149,6 +162,7 @@ def beside_single(
     )
     sys.stdout.flush()
     times = {"dispatched": shared, "single": best, "ratio": shared / best, "search": spent}
+    times["whole"] = time.monotonic() - begin
     return {**size, "kernel": number, **times}
 
 
@@ -161,6 +175,12 @@ def symbolic(target: str) -> Tensor:
 def main() -> None:
     """Measure, and print a table."""
     options = arguments()
+    with nullcontext() if options.cold else HOSTS.kept():
+        compare(options)
+
+
+def compare(options: argparse.Namespace) -> None:
+    """Search for all sizes, then for each, as long as there is time."""
     target = options.target
     points = (LARGE if target == "cuda" else SMALL)[: options.sizes]
     sizes = [{"m": m, "n": n, "k": k} for m, n, k in points]
@@ -170,33 +190,47 @@ def main() -> None:
         target,
         sizes=sizes,
         trials=options.trials,
+        seconds=None if options.seconds is None else TOGETHER * options.seconds,
         kernels=options.kernels,
         records=False,
+        devices=None if options.cold else [0],
     )
     together = time.monotonic() - begin
     sys.stdout.write(f"{dispatch}\n\n{dispatch.source}\n{together:.0f} s for all\n")
     cost = dispatch_cost(dispatch, target, min(points, key=math.prod))
     rows: list[dict[str, Any]] = []
+    found = summary(rows, dispatch, cost, together, len(points))
     for point in points:
-        rows.append(beside_single(dispatch, options, point))
-        if options.out is not None:
-            result = {**summary(rows, dispatch, cost, together), "rows": rows}
-            options.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    found = summary(rows, dispatch, cost, together)
+        left = None if options.seconds is None else begin + options.seconds - time.monotonic()
+        usual = statistics.fmean([row["whole"] for row in rows]) if rows else 0.0
+        if left is not None and left <= usual:
+            break
+        rows.append(beside_single(dispatch, options, point, left))
+        found = summary(rows, dispatch, cost, together, len(points))
+        write(options.out, found, rows)
+    write(options.out, found, rows)
     sys.stdout.write(
-        f"{found['kernels']} kernels, {found['geomean']:.3f}x the time of a search for each size "
-        f"(geometric mean); {together:.0f} s for all, {found['seconds_alone']:.0f} s one by one; "
+        f"{len(rows)} of {len(points)} sizes by {found['kernels']} kernels, "
+        f"{found['geomean'] or math.nan:.3f}x the time of a search for each size (geometric mean); "
+        f"{together:.0f} s for all, {found['seconds_alone']:.0f} s one by one; "
         f"a dispatch costs {found['dispatch_us']:.2f} us\n"
     )
 
 
+def write(out: Path | None, found: dict[str, Any], rows: list[dict[str, Any]]) -> None:
+    """Write what there is by now."""
+    if out is not None:
+        out.write_text(json.dumps({**found, "rows": rows}, indent=1) + "\n", encoding="utf-8")
+
+
 def summary(
-    rows: list[dict[str, Any]], dispatch: Any, cost: float, together: float
-) -> dict[str, float]:
+    rows: list[dict[str, Any]], dispatch: Any, cost: float, together: float, points: int
+) -> dict[str, Any]:
     """What the rows so far come to."""
     return {
+        "complete": len(rows) == points,
         "kernels": len(dispatch.kernels),
-        "geomean": math.exp(statistics.fmean(math.log(row["ratio"]) for row in rows)),
+        "geomean": statistics.geometric_mean([row["ratio"] for row in rows]) if rows else None,
         "dispatch_us": cost * 1e6,
         "seconds_together": together,
         "seconds_alone": sum(row["search"] for row in rows),

@@ -72,7 +72,22 @@ class Timed:
         seconds = float(wishes.get("measure", 0.0))
         time.sleep(seconds)
         self.note("measured", request["key"])
-        return {"status": "ok", "samples": [float(wishes.get("time", 1.0))] * 3}
+        found = {"status": "ok", "samples": [float(wishes.get("time", 1.0))] * 3}
+        return {**found, "open": True} if wishes.get("open") and request.get("apart") else found
+
+    def compile_more(self, request: Message) -> Message:
+        self.note("compile_more", request["key"])
+        wishes = request["decisions"]
+        time.sleep(float(wishes.get("more", 0.0)))
+        if wishes.get("open") == "refused":
+            return {"status": "compile_error", "reason": "not at odd sizes", "text": ""}
+        return {"status": "ok"}
+
+    def check(self, request: Message) -> Message:
+        self.note("check", request["key"])
+        if request["decisions"].get("open") == "wrong":
+            return {"status": "wrong", "reason": "wrong output", "text": "at n=7: y[0] is 1, not 2"}
+        return {"status": "ok"}
 
     def compare(self, request: Message) -> Message:
         times = [float(c["decisions"].get("time", 1.0)) for c in request["candidates"]]

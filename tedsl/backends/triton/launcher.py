@@ -10,7 +10,7 @@ falls back to `CompiledKernel.run`, and `safe=True` to `kernel[grid](...)`.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -28,6 +28,7 @@ from tedsl.backends.triton.plans import (
     picker,
 )
 from tedsl.backends.triton.program import (
+    ALIGNMENT,
     KernelSpec,
     Param,
     ParamKind,
@@ -41,7 +42,6 @@ from tedsl.expr.nodes import Var
 from tedsl.ir.nodes import Buffer, HostCall
 from tedsl.packages import install
 
-ALIGNMENT = 16
 MAX_PLANS = 4096
 Sizes = tuple[int | float, ...]
 Shapes = list[tuple[tuple[int, ...], Any, int]]
@@ -193,7 +193,7 @@ class CudaProgram:
         everything += [torch.empty(shape, dtype=kind, device=device) for shape, kind, _ in spaces]
         source = load_source(self.program.source)
         groups: list[tuple[int, list[Step]]] = []
-        for times, known, specs in self._launches(values):
+        for times, known, specs in self.program.launches(values):
             steps: list[Step] = []
             for spec in specs:
                 if spec.call is not None:
@@ -225,19 +225,6 @@ class CudaProgram:
             return torch.zeros(nbytes, dtype=torch.uint8, device=device)
 
         return found, Counters(cleared, torch.cuda.is_current_stream_capturing).on
-
-    def _launches(
-        self, values: Mapping[Var, int | float]
-    ) -> Iterator[tuple[int, dict[Var, int | float], list[KernelSpec]]]:
-        """Repetitions, sizes with the last repetition's number, and kernels, in order."""
-        for repeat, places in self.program.module.launches():
-            specs = [self.program.kernels[place] for place in places]
-            if repeat is None:
-                yield 1, dict(values), specs
-                continue
-            times = int(evaluate(repeat.extent, values))
-            if times > 0:
-                yield times, {**values, repeat.step: times - 1}, specs
 
     def _host(self, call: HostCall) -> Callable[[Sequence[Any]], None]:
         """The call of a function of PyTorch tensors, which run at the current stream."""
@@ -344,7 +331,7 @@ class CudaProgram:
             everything.append(self._torch.zeros(shape, dtype=dtype, device=device))
         source = load_source(self.program.source)
         steps = {repeat.step for repeat in module.repeats}
-        for times, known, specs in self._launches(values):
+        for times, known, specs in self.program.launches(values):
             for number in range(times):
                 known = {var: number if var in steps else size for var, size in known.items()}
                 for spec in specs:

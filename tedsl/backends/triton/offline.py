@@ -23,7 +23,15 @@ from types import ModuleType
 from typing import Any
 
 from tedsl.backends.triton.files import source_file
-from tedsl.backends.triton.program import KernelSpec, Param, ParamKind, TritonProgram
+from tedsl.backends.triton.program import (
+    ALIGNMENT,
+    KernelSpec,
+    Param,
+    ParamKind,
+    Sort,
+    TritonProgram,
+    sort_of,
+)
 from tedsl.dtypes import DType
 from tedsl.errors import BackendError
 from tedsl.expr.nodes import Var
@@ -130,6 +138,7 @@ def compile_offline(
     sizes_divisible: Collection[Var] = (),
     in_subprocess: bool = False,
     timeout: float = 300.0,
+    sizes: Mapping[Var, int] | None = None,
 ) -> list[CompiledInfo]:
     """Compile every kernel of a program for `arch`, without a GPU.
 
@@ -139,40 +148,94 @@ def compile_offline(
         sizes_divisible: runtime sizes to assume divisible by 16 (pointers always are, to bytes).
         in_subprocess: compile in a process that may crash.
         timeout: seconds, for the subprocess.
+        sizes: of a call; the kernels are those that Triton would compile for it.
 
     Raises:
         BackendError: Triton or ptxas refused the kernel, or crashed.
     """
-    requests = requests_of(program, arch, sizes_divisible)
+    requests = requests_of(program, arch, sizes_divisible, sizes)
     if in_subprocess:
         return _in_subprocess(requests, timeout)
     return [compile_request(request) for request in requests]
 
 
+def compile_launched(program: TritonProgram, arch: str, sizes: Mapping[Var, int]) -> None:
+    """Compile the kernels that a call with these sizes launches, and no others, as the call would:
+    it finds them on disk.
+
+    Raises:
+        BackendError: Triton or ptxas refused a kernel, or no call has these sizes.
+    """
+    triton = importlib.import_module("triton")
+    for _, known, specs in program.launches(sizes):
+        for spec in specs:
+            if spec.call is not None or 0 in spec.grid_for(known):
+                continue
+            request = _request(spec, program.source, arch, (), sizes)
+            source, target = ast_source(request)
+            try:
+                triton.compile(source, target=target, options=dict(request["options"]))
+            except compile_errors() as error:
+                raise refusal(request, error) from error
+
+
 def requests_of(
-    program: TritonProgram, arch: str, sizes_divisible: Collection[Var] = ()
+    program: TritonProgram,
+    arch: str,
+    sizes_divisible: Collection[Var] = (),
+    sizes: Mapping[Var, int] | None = None,
 ) -> list[dict[str, Any]]:
     """What is to be compiled for each kernel of a program, as JSON."""
-    return [_request(spec, program.source, arch, sizes_divisible) for spec in program.compiled]
+    return [
+        _request(spec, program.source, arch, sizes_divisible, sizes) for spec in program.compiled
+    ]
 
 
 def _request(
-    spec: KernelSpec, source: str, arch: str, divisible: Collection[Var]
+    spec: KernelSpec,
+    source: str,
+    arch: str,
+    divisible: Collection[Var],
+    sizes: Mapping[Var, int] | None,
 ) -> dict[str, Any]:
+    """A kernel as JSON: `aligned`, `plain` and `ones` are places of parameters of which Triton is
+    told that they divide by 16, that nothing is known of them, and that they are 1."""
     wide = {var.name for var in divisible}
-    aligned = [
-        place
-        for place, param in enumerate(spec.params)
-        if param.kind is ParamKind.POINTER or (param.var is not None and param.var.name in wide)
-    ]
+    types = {param.name: signature(param) for param in spec.params}
+    aligned: list[int] = []
+    plain: list[int] = []
+    ones: list[int] = []
+    for place, param in enumerate(spec.params):
+        var = param.var
+        if param.kind is ParamKind.POINTER or (var is not None and var.name in wide):
+            aligned.append(place)
+        elif sizes is not None and var is not None and not var.dtype.is_float:
+            # A size that is not among those given counts repetitions, which are left out of this.
+            sort = sort_of(sizes[var]) if var in sizes else Sort.COUNTED
+            types[param.name] = "constexpr" if sort is Sort.ONE else _integer(sizes.get(var, 0))
+            if sort is Sort.ONE:
+                ones.append(place)
+            if sort is Sort.DIVISIBLE:
+                aligned.append(place)
+            elif sort is not Sort.COUNTED:
+                plain.append(place)
     return {
         "source": source,
         "name": spec.name,
         "arch": arch,
-        "signature": {param.name: signature(param) for param in spec.params},
+        "signature": types,
         "aligned": aligned,
+        "plain": plain,
+        "ones": ones,
         "options": spec.options(),
     }
+
+
+def _integer(value: int) -> str:
+    """The type that the launcher gives an integer."""
+    if -(2**31) <= value < 2**31:
+        return "i32"
+    return "i64" if value < 2**63 else "u64"
 
 
 def ast_source(request: Mapping[str, Any]) -> tuple[Any, Any]:
@@ -181,8 +244,12 @@ def ast_source(request: Mapping[str, Any]) -> tuple[Any, Any]:
     compiler = importlib.import_module("triton.compiler")
     targets = importlib.import_module("triton.backends.compiler")
     function = getattr(module, request["name"])
-    attributes = {(place,): [["tt.divisibility", 16]] for place in request["aligned"]}
-    source = compiler.ASTSource(function, dict(request["signature"]), {}, attributes)
+    # The same as the launcher makes, in the same order: what is compiled is named after its text.
+    known: dict[int, list[list[Any]]] = {place: [] for place in request["plain"]}
+    known |= {place: [["tt.divisibility", ALIGNMENT]] for place in request["aligned"]}
+    attributes = {(place,): known[place] for place in sorted(known)}
+    constants = {(place,): 1 for place in request["ones"]}
+    source = compiler.ASTSource(function, dict(request["signature"]), constants, attributes)
     return source, targets.GPUTarget("cuda", int(request["arch"].removeprefix("sm_")), 32)
 
 

@@ -5,7 +5,7 @@ Pure data; knows neither Triton nor PyTorch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -17,9 +17,32 @@ from tedsl.ir.nodes import Buffer, HostCall, Launch, Module
 from tedsl.ir.printer import print_expr
 from tedsl.target import Target
 
+ALIGNMENT = 16
 GRID_LIMITS = (2**31 - 1, 65535, 65535)
 DEFAULT_WARPS = 4
 DEFAULT_STAGES = 3
+
+
+class Sort(StrEnum):
+    """What Triton's launcher looks at in an integer argument: each sort is compiled anew."""
+
+    ONE = "1"
+    DIVISIBLE = "d"
+    PLAIN = "p"
+    COUNTED = "c"
+
+
+def sort_of(value: int) -> Sort:
+    """The sort of a size, of those that fit in 32 bits and of those that do not."""
+    if value == 1:
+        return Sort.ONE
+    return Sort.PLAIN if value % ALIGNMENT else Sort.DIVISIBLE
+
+
+def sorts_of(sizes: Mapping[str, int]) -> str:
+    """The sorts of all sizes: what Triton compiles at some sizes serves all others of these."""
+    wide = (("w" if value >= 2**31 else "") + sort_of(value) for _, value in sorted(sizes.items()))
+    return "".join(wide)
 
 
 class ParamKind(StrEnum):
@@ -143,6 +166,23 @@ class TritonProgram:
     def compiled(self) -> tuple[KernelSpec, ...]:
         """What Triton compiles: all but calls of the host."""
         return tuple(spec for spec in self.kernels if spec.call is None)
+
+    def launches(
+        self, sizes: Mapping[Var, int | float]
+    ) -> Iterator[tuple[int, dict[Var, int | float], list[KernelSpec]]]:
+        """Of a call: repetitions, sizes with the last repetition's number, and kernels, in order.
+
+        Raises:
+            BackendError: a number of repetitions has no value.
+        """
+        for repeat, places in self.module.launches():
+            specs = [self.kernels[place] for place in places]
+            if repeat is None:
+                yield 1, dict(sizes), specs
+                continue
+            times = int(evaluate(repeat.extent, sizes))
+            if times > 0:
+                yield times, {**sizes, repeat.step: times - 1}, specs
 
 
 def described(buffer: Buffer | None) -> list[int]:
