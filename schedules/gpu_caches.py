@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tedsl.expr.tensor import ComputeOp, PlaceholderOp, Tensor
+from tedsl.expr.tensor import ComputeOp, Operation, PlaceholderOp, Tensor
 from tedsl.schedules.analysis import contraction, is_reduction, nbytes_of
 from tedsl.schedules.choices import knobs_of
 from tedsl.schedules.gpu_order import CACHED
@@ -35,23 +35,23 @@ CHOICES = (READS, APART, ALL, NONE)
 
 @dataclass(slots=True)
 class _Traffic:
-    """What the programs of a kernel read from memory and store there, and whether they fold and
-    multiply."""
+    """What the programs of a kernel read from memory and store there, the bytes of stages by their
+    names, and whether they fold and multiply."""
 
-    reads: list[Tensor] = field(default_factory=list[Tensor])
-    stores: list[Tensor] = field(default_factory=list[Tensor])
+    reads: dict[str, int] = field(default_factory=dict[str, int])
+    stores: dict[str, int] = field(default_factory=dict[str, int])
     folds: bool = False
     multiplies: bool = False
 
     @property
     def nbytes(self) -> int:
         """All of it once."""
-        return sum(map(nbytes_of, dict.fromkeys([*self.reads, *self.stores])))
+        return sum({**self.reads, **self.stores}.values())
 
     @property
     def streams_out(self) -> bool:
         """True when a result does not fit into the cache."""
-        return any(nbytes_of(tensor) >= CACHED for tensor in self.stores)
+        return max(self.stores.values(), default=0) >= CACHED
 
 
 def keep_inputs(s: Schedule) -> None:
@@ -59,18 +59,18 @@ def keep_inputs(s: Schedule) -> None:
     moves, is evicted last, of tensors that do not fit, or what it stores first.  It is asked when
     all else is decided."""
     found = _traffic(inline_stages(s.plan))
-    shared = {t for kernel in found.values() if kernel.multiplies for t in kernel.reads}
+    shared = {each for kernel in found.values() if kernel.multiplies for each in kernel.reads}
     for name, kernel in found.items():
         if kernel.multiplies or kernel.nbytes < STREAMED:
             continue
         usual = READS if kernel.folds and kernel.streams_out else NONE
         what = s.knob(f"{knobs_of(s, s[name])}.evict_last", CHOICES, usual)
-        last = {NONE: [], ALL: [*kernel.reads, *kernel.stores]}.get(str(what), kernel.reads)
-        first = kernel.stores if what == APART else []
+        last = {NONE: {}, ALL: {**kernel.reads, **kernel.stores}}.get(str(what), kernel.reads)
+        first = kernel.stores if what == APART else {}
         for priority, moved in (("last", last), ("first", first)):
-            for tensor in dict.fromkeys(moved):
-                if tensor not in shared and nbytes_of(tensor) >= CACHED:
-                    s[tensor].evict(priority)
+            for each, nbytes in moved.items():
+                if each not in shared and nbytes >= CACHED:
+                    s[each].evict(priority)
 
 
 def _traffic(plan: Plan) -> dict[str, _Traffic]:
@@ -84,9 +84,15 @@ def _traffic(plan: Plan) -> dict[str, _Traffic]:
         kernel.folds = kernel.folds or is_reduction(op)
         kernel.multiplies = kernel.multiplies or contraction(op) is not None
         if stage.attach.kind is AttachKind.ROOT:
-            kernel.stores += op.outputs
-        kernel.reads += [t for t in tensors_read(op) if _in_memory(plan, t)]
+            kernel.stores[stage.name] = _nbytes(op)
+        for tensor in tensors_read(op):
+            if _in_memory(plan, tensor):
+                kernel.reads[plan.stage_of(tensor.op).name] = _nbytes(tensor.op)
     return found
+
+
+def _nbytes(op: Operation) -> int:
+    return sum(map(nbytes_of, op.outputs))
 
 
 def _in_memory(plan: Plan, tensor: Tensor) -> bool:

@@ -52,3 +52,16 @@ def test_what_a_product_reads_stays_as_it_is():
     rows = te.nn.softmax(a)
     s = default_schedule([rows, te.nn.matmul(a, b)], TARGET)
     assert not evicted(s)
+
+
+def test_a_kernel_into_which_stages_are_inlined():
+    """What such a kernel computes is another operation then, of the same stage."""
+    x = te.placeholder((16384, 8192), "bfloat16", name="x")
+    scale, shift = (te.placeholder((8192,), "bfloat16", name=name) for name in ("scale", "shift"))
+    y = te.nn.layer_norm(x, scale, shift)
+    for what, accesses in (("reads", 2), ("apart", 2), ("all", 3)):
+        given = {"layer_norm.whole_row": False, "layer_norm.online": True}
+        s = schedule_for(y, TARGET, {**given, "layer_norm.evict_last": what})
+        assert evicted(s) == ["x"]
+        assert te.build(s, TARGET).source.count("evict_last") == accesses
+    assert "kernel layer_norm: bfloat16[16384, 8192], evicted last" in str(s)
