@@ -30,7 +30,6 @@ from tedsl.scheduling.schedule import Schedule
 STREAMED = 4 * CACHED
 # What is evicted last: what is read, that and results first, or all that is moved.
 READS, APART, ALL, NONE = "reads", "apart", "all", "none"
-CHOICES = (READS, APART, ALL, NONE)
 
 
 @dataclass(slots=True)
@@ -48,11 +47,6 @@ class _Traffic:
         """All of it once."""
         return sum({**self.reads, **self.stores}.values())
 
-    @property
-    def streams_out(self) -> bool:
-        """True when a result does not fit into the cache."""
-        return max(self.stores.values(), default=0) >= CACHED
-
 
 def keep_inputs(s: Schedule) -> None:
     """The knob `evict_last` of each kernel that streams: whether what it reads, or all that it
@@ -63,14 +57,20 @@ def keep_inputs(s: Schedule) -> None:
     for name, kernel in found.items():
         if kernel.multiplies or kernel.nbytes < STREAMED:
             continue
-        usual = READS if kernel.folds and kernel.streams_out else NONE
-        what = s.knob(f"{knobs_of(s, s[name])}.evict_last", CHOICES, usual)
-        last = {NONE: {}, ALL: {**kernel.reads, **kernel.stores}}.get(str(what), kernel.reads)
-        first = kernel.stores if what == APART else {}
-        for priority, moved in (("last", last), ("first", first)):
-            for each, nbytes in moved.items():
-                if each not in shared and nbytes >= CACHED:
-                    s[each].evict(priority)
+        reads, stores = (
+            [each for each, nbytes in moved.items() if nbytes >= CACHED and each not in shared]
+            for moved in (kernel.reads, kernel.stores)
+        )
+        choices = [NONE, *([READS] if reads else []), *([ALL] if stores else [])]
+        choices += [APART] if reads and stores else []
+        if len(choices) == 1:
+            continue
+        usual = READS if kernel.folds and reads and stores else NONE
+        what = s.knob(f"{knobs_of(s, s[name])}.evict_last", choices, usual)
+        for each in reads if what != NONE else ():
+            s[each].evict("last")
+        for each in stores if what in (ALL, APART) else ():
+            s[each].evict("last" if what == ALL else "first")
 
 
 def _traffic(plan: Plan) -> dict[str, _Traffic]:

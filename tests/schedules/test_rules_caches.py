@@ -65,3 +65,15 @@ def test_a_kernel_into_which_stages_are_inlined():
         assert evicted(s) == ["x"]
         assert te.build(s, TARGET).source.count("evict_last") == accesses
     assert "kernel layer_norm: bfloat16[16384, 8192], evicted last" in str(s)
+
+
+def test_no_choice_is_idle():
+    """What only reads has nothing to say of results."""
+    x = te.placeholder((16384, 8192), "float32", name="x")
+    i, j = te.reduce_axis((0, 16384), "i"), te.reduce_axis((0, 8192), "j")
+    s = default_schedule(te.compute((), lambda: te.sum(x[i, j], axis=[i, j]), name="y"), TARGET)
+    (knob,) = [knob for knob in s.knobs if knob.name.endswith("evict_last")]
+    assert knob.choices == ("none", "reads")
+    s = default_schedule(norm(16384), TARGET)
+    (knob,) = [knob for knob in s.knobs if knob.name.endswith("evict_last")]
+    assert knob.choices == ("none", "reads", "all", "apart")
