@@ -4,11 +4,11 @@
     --> load x, evicted last; load y, evicted last; store z
 
 Results that wait to be written make room for inputs then, and not inputs for results.  Measured on
-an H200 with other inputs for each call (`rows_variants.py`, `pointwise_variants.py`): a norm of
-rows of 8192 with a residual 0.260 -> 0.253 ms, layer norm of rows of 4096 floats 0.131 -> 0.128 ms.
-Kernels that read each element for one or for no result do not gain from it (0.3% and -1% in the
-mean over their rows), and those of products are left alone: their programs share what they read,
-in an order that is chosen for the cache as it is.
+an H200 in kernels written by hand, with other inputs for each call: a norm of rows of 8192 with a
+residual 0.260 -> 0.253 ms, layer norm of rows of 4096 floats 0.131 -> 0.128 ms; `cache_variants.py`
+times it in the rules' kernels.  Those that read each element for one or for no result do not gain
+from it (0.3% and -1% in the mean over their rows), and those of products are left alone: their
+programs share what they read, in an order that is chosen for the cache as it is.
 """
 
 from __future__ import annotations
