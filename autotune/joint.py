@@ -274,11 +274,8 @@ class Joint:
         """
         for case in self.cases:
             if not case.times:
-                raise TuneError(
-                    f"none of {len(case.outcomes)} candidates ran correctly at {case.label}",
-                    facts=[("failed", line) for line in reasons_at(case)],
-                    hint="build the default schedule with te.build and compare it with te.evaluate",
-                )
+                tried = len(case.outcomes)
+                raise _nothing_at(case, f"none of {tried} candidates ran correctly at {case.label}")
         keys, table = self._table()
         chosen = self._chosen()
         rows = self._rows(table, [keys.index(key) for key in chosen], best_of(table))
@@ -431,11 +428,8 @@ class Joint:
         """What is chosen now; whatever a failed check leaves, a size has something that ran."""
         for case in self.cases:
             if not case.times:
-                raise TuneError(
-                    f"nothing that ran at {case.label} passed the closest checks",
-                    facts=[("failed", line) for line in reasons_at(case)],
-                    hint="build the default schedule with te.build and compare with te.evaluate",
-                )
+                what = f"nothing that ran at {case.label} passed the closest checks"
+                raise _nothing_at(case, what)
         return self._chosen()
 
     def _finals(self) -> None:
@@ -468,3 +462,12 @@ class Joint:
                 if key not in keys:
                     same = codes.get(case.outcomes[key].code or key)
                     case.times[key] = same or max(drift * before[key], least)
+
+
+def _nothing_at(case: Case, what: str) -> TuneError:
+    """There is no kernel for a size."""
+    return TuneError(
+        what,
+        facts=[("failed", line) for line in reasons_at(case)],
+        hint="build the default schedule with te.build and compare it with te.evaluate",
+    )

@@ -16,6 +16,7 @@ from tedsl.ir.nodes import (
     Allocate,
     Buffer,
     Dot,
+    Evict,
     Finish,
     For,
     Func,
@@ -126,7 +127,8 @@ def _launch(launch: Launch) -> str:
 def _declaration(buffer: Buffer, namer: Namer) -> str:
     name = namer.name(buffer)
     shape = ", ".join(_expr(n, namer) for n in buffer.shape)
-    return f"{name}: {buffer.dtype}[{shape}]"
+    wish = "" if buffer.evict is Evict.NORMAL else f", evicted {buffer.evict.value}"
+    return f"{name}: {buffer.dtype}[{shape}]{wish}"
 
 
 def _indent(lines: list[str]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tedsl.expr.integers import add, as_index, constant, minimum
@@ -22,14 +22,15 @@ from tedsl.ir.nodes import (
     Seq,
     Stmt,
     Store,
-    TileAxis,
 )
 from tedsl.ir.visit import (
     buffers_written,
     own_exprs,
     rewrite_stmts,
+    sub_stmts,
     walk_stmts,
 )
+from tedsl.lower.copy import fresh_tile
 from tedsl.lower.simplify import func_facts, sequence
 
 
@@ -69,13 +70,15 @@ def _ahead(loop: For, stored: frozenset[Buffer], facts: Facts) -> Stmt:
     first, end = constant(loop.start), constant(loop.end)
     if loop.num_stages < 2 or first is None or end is None or end - first < 2:
         return plain
-    copies = {copy.store.buffer: copy for copy in _copies(loop, stored)}
+    straight = tuple(_straight(loop.body))
+    meeting = next((n for n, stmt in enumerate(straight) if isinstance(stmt, Meet)), 0)
+    copies = {copy.store.buffer: copy for copy in _copies(loop, straight[:meeting], stored)}
     if not copies:
         return plain
     following = minimum(add(loop.axis, 1), as_index(end - 1))
     later, now = {loop.axis: following}, {loop.axis: loop.start}
     fetched = [_filled(copy.store, copy.next, later, facts) for copy in copies.values()]
-    body = _without(loop.body, copies, sequence(fetched), [False])
+    body = _without(loop.body, copies, straight[meeting], sequence(fetched))
     turns = [_moved(copy) for copy in copies.values()]
     body = sequence([body, *turns])
     for copy in copies.values():
@@ -100,18 +103,11 @@ def _straight(stmt: Stmt) -> Iterator[Stmt]:
             yield stmt
 
 
-def _copies(loop: For, stored: frozenset[Buffer]) -> Iterator[_Copy]:
-    """The tiles that are filled from memory before programs meet; none where they do not meet in
-    every iteration."""
-    before: list[Stmt] = []
-    for stmt in _straight(loop.body):
-        before.append(stmt)
-        if isinstance(stmt, Meet):
-            break
-    else:
-        return
+def _copies(loop: For, before: Sequence[Stmt], stored: frozenset[Buffer]) -> Iterator[_Copy]:
+    """The tiles that are filled from memory `before` programs meet, and by nothing else."""
     own = {stmt.buffer for stmt in before if isinstance(stmt, Allocate)}
-    times = [s.buffer for s in walk_stmts(loop.body) if isinstance(s, Store)]
+    leaves = (stmt for stmt in walk_stmts(loop.body) if not sub_stmts(stmt))
+    times = [buffer for stmt in leaves for buffer in buffers_written(stmt)]
     for stmt in before:
         if isinstance(stmt, Store) and stmt.buffer in own and times.count(stmt.buffer) == 1:
             loads = [node for node in walk(*own_exprs(stmt)) if isinstance(node, Load)]
@@ -120,27 +116,26 @@ def _copies(loop: For, stored: frozenset[Buffer]) -> Iterator[_Copy]:
                 yield _Copy(stmt, replace(stmt.buffer, name=f"{stmt.buffer.name}_next"))
 
 
-def _without(stmt: Stmt, copies: Mapping[Buffer, _Copy], meanwhile: Stmt, met: list[bool]) -> Stmt:
-    """The body of the loop without the copies, which its first meeting makes meanwhile."""
+def _without(stmt: Stmt, copies: Mapping[Buffer, _Copy], meet: Stmt, meanwhile: Stmt) -> Stmt:
+    """The body of a loop without the copies, those of the next iteration made at a meeting."""
     match stmt:
         case Allocate(buffer=buffer, body=body) if buffer in copies:
-            return _without(body, copies, meanwhile, met)
+            return _without(body, copies, meet, meanwhile)
         case Store(buffer=buffer) if buffer in copies:
             return Seq(())
-        case Meet() if not met[0]:
-            met[0] = True
+        case Meet() if stmt is meet:
             return replace(stmt, meanwhile=meanwhile)
         case Seq(stmts=stmts):
-            return sequence([_without(child, copies, meanwhile, met) for child in stmts])
+            return sequence([_without(child, copies, meet, meanwhile) for child in stmts])
         case Allocate(body=body):
-            return replace(stmt, body=_without(body, copies, meanwhile, met))
+            return replace(stmt, body=_without(body, copies, meet, meanwhile))
         case _:
             return stmt
 
 
 def _filled(store: Store, buffer: Buffer, place: Mapping[Axis, Expr], facts: Facts) -> Store:
     """A copy into `buffer` of what is read where the loop is at `place`."""
-    tile, axes = _fresh(store.tile)
+    tile, axes = fresh_tile(store.tile)
 
     def there(expr: Expr) -> Expr:
         return simplify(in_expr(expr, {**axes, **place}), facts)
@@ -157,15 +152,8 @@ def _filled(store: Store, buffer: Buffer, place: Mapping[Axis, Expr], facts: Fac
 
 def _moved(copy: _Copy) -> Store:
     """The tile of the next iteration becomes that of this one."""
-    tile, axes = _fresh(copy.store.tile)
+    tile, axes = fresh_tile(copy.store.tile)
     indices = tuple(in_expr(index, axes) for index in copy.store.indices)
     return replace(
         copy.store, indices=indices, value=Load(copy.next, indices), mask=None, tile=tile
     )
-
-
-def _fresh(tile: tuple[TileAxis, ...]) -> tuple[tuple[TileAxis, ...], dict[Expr, Expr]]:
-    """A tile of axes of its own, and these by those that they stand for."""
-    new = [Axis(each.axis.name, each.axis.kind, None, each.axis.dtype) for each in tile]
-    own = tuple(TileAxis(axis, each.extent) for axis, each in zip(new, tile, strict=True))
-    return own, {each.axis: axis for each, axis in zip(tile, new, strict=True)}

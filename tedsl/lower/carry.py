@@ -37,6 +37,7 @@ from tedsl.ir.visit import (
     tile_axes,
     walk_stmts,
 )
+from tedsl.lower.copy import fresh_tile
 from tedsl.lower.simplify import func_facts, sequence
 
 # Iterations of which the loads are in flight, in a loop that needs nothing of what it stores.
@@ -193,7 +194,7 @@ def _rewritten(loop: For, rows: Mapping[Buffer, _Row], facts: Facts) -> Stmt:
         row = rows.get(stmt.buffer) if isinstance(stmt, Store) else None
         if row is None or not isinstance(done, Store) or stmt is not row.store:
             return done
-        tile, axes = _fresh(done.tile)
+        tile, axes = fresh_tile(done.tile)
         where = tuple(t.axis for t in done.tile)
         stored = replace(
             done,
@@ -208,7 +209,7 @@ def _rewritten(loop: For, rows: Mapping[Buffer, _Row], facts: Facts) -> Stmt:
     turns: list[Stmt] = []
     starts: list[Stmt] = []
     for row in rows.values():
-        tile, _ = _fresh(row.store.tile)
+        tile, _ = fresh_tile(row.store.tile)
         where = tuple(t.axis for t in tile)
         turns.append(Store(row.last, where, Load(row.next, where), None, tile))
         starts.append(_start(loop, row, facts))
@@ -254,7 +255,7 @@ def _places(row: _Row, reader: Stmt, load: Load) -> tuple[Expr, ...]:
 def _start(loop: For, row: _Row, facts: Facts) -> Stmt:
     """The row before the first, where there is an iteration at all, and such a row: a loop that
     starts at row 0 reads none."""
-    tile, axes = _fresh(row.store.tile)
+    tile, axes = fresh_tile(row.store.tile)
     at: dict[Expr, Expr] = {**axes, loop.axis: loop.start}
     indices = [substitute(i, at) for i in row.store.indices]
     indices[row.moving] = simplify(sub(indices[row.moving], 1), facts)
@@ -265,11 +266,3 @@ def _start(loop: For, row: _Row, facts: Facts) -> Stmt:
         masks.append(build.ge(indices[row.moving], 0))
     load = Load(row.store.buffer, tuple(indices), both(*masks) if masks else None)
     return Store(row.last, tuple(t.axis for t in tile), load, None, tile)
-
-
-def _fresh(tile: Sequence[TileAxis]) -> tuple[tuple[TileAxis, ...], dict[Expr, Expr]]:
-    """The tile with axes of its own, and the mapping from the old ones."""
-    new = tuple(
-        TileAxis(Axis(t.axis.name, t.axis.kind, None, t.axis.dtype), t.extent) for t in tile
-    )
-    return new, {old.axis: dim.axis for old, dim in zip(tile, new, strict=True)}

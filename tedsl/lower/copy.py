@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from tedsl.expr.nodes import Axis, Expr
@@ -26,6 +27,12 @@ def fresh_copy(stmt: Stmt) -> Stmt:
                 pass
     moved = map_buffers(substitute(stmt, axes), buffers) if buffers else substitute(stmt, axes)
     return _rebound(moved, axes)
+
+
+def fresh_tile(tile: Sequence[TileAxis]) -> tuple[tuple[TileAxis, ...], dict[Expr, Expr]]:
+    """The tile with axes of its own, and the mapping from the old ones."""
+    new = tuple(TileAxis(_fresh(t.axis), t.extent) for t in tile)
+    return new, {old.axis: dim.axis for old, dim in zip(tile, new, strict=True)}
 
 
 def _fresh(axis: Axis) -> Axis:

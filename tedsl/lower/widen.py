@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tedsl.expr.integers import as_index
-from tedsl.expr.nodes import Axis, Expr
+from tedsl.expr.nodes import Axis
 from tedsl.expr.visit import axes_of, substitute
 from tedsl.ir.nodes import (
     Accumulate,
@@ -22,6 +22,7 @@ from tedsl.ir.nodes import (
     TileAxis,
 )
 from tedsl.ir.visit import buffers_read, buffers_written, map_sub_stmts, rewrite_stmts, walk_stmts
+from tedsl.lower.copy import fresh_tile
 from tedsl.lower.simplify import sequence
 
 
@@ -102,11 +103,11 @@ def _widen_loop(loop: For, folds: Sequence[Accumulate]) -> Stmt:
         spaces.extend(wide)
         new[fold] = replace(fold, buffers=wide, indices=tuple(t.axis for t in fold.tile))
         for buffer, identity in zip(wide, fold.reducer.identity, strict=True):
-            tile, axes = _fresh(fold.tile)
+            tile, axes = fresh_tile(fold.tile)
             before.append(
                 Store(buffer, tuple(axes[t.axis] for t in fold.tile), identity, None, tile)
             )
-        tile, axes = _fresh(fold.tile)
+        tile, axes = fresh_tile(fold.tile)
         where = tuple(axes[t.axis] for t in fold.tile)
         after.append(
             Accumulate(
@@ -123,11 +124,3 @@ def _widen_loop(loop: For, folds: Sequence[Accumulate]) -> Stmt:
     for space in reversed(spaces):
         result = Allocate(space, result)
     return result
-
-
-def _fresh(tile: Sequence[TileAxis]) -> tuple[tuple[TileAxis, ...], dict[Expr, Expr]]:
-    """The tile with axes of its own, and the mapping from the old ones."""
-    new = tuple(
-        TileAxis(Axis(t.axis.name, t.axis.kind, None, t.axis.dtype), t.extent) for t in tile
-    )
-    return new, {old.axis: dim.axis for old, dim in zip(tile, new, strict=True)}

@@ -103,12 +103,14 @@ class Statements:
         comes after the count, whose order would wait for what is on its way.
         """
         writer, each = self.writer, self._meetings[meet.counter]
-        writer.comment("wait for the other programs of the group")
+        waits = "wait for the other programs of the group"
+        writer.comment(waits if meet.meanwhile is None else "come to the meeting of the group")
         writer.barrier()
         writer.line(f"{each.wanted} += {each.count}")
         writer.line(f'tl.atomic_add({each.place}, 1, sem="release")')
         if meet.meanwhile is not None:
             self.emit(meet.meanwhile)
+            writer.comment(waits)
         writer.line(f'while tl.atomic_add({each.place}, 0, sem="acquire") < {each.wanted}:')
         writer.line(f"{INDENT}pass")
         writer.assigned(writer.passed_on)
