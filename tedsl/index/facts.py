@@ -129,7 +129,7 @@ class Facts:
         self.intervals: dict[Expr, Interval] = {}
         self.simplified: dict[Expr, Expr] = {}
         self.linears: dict[Expr, object] = {}
-        self.samples: list[object] | None = None
+        self.samples: object = None
         self.decided: dict[frozenset[tuple[Monomial, int]], bool] = {}
 
     @staticmethod

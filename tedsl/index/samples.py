@@ -5,36 +5,51 @@ A claim that fails at one of them needs no search for a proof.
 
 from __future__ import annotations
 
+from zlib import crc32
+
 from tedsl.expr.nodes import Axis, Var
 from tedsl.index.evaluate import EvaluationError, Evaluator
 from tedsl.index.facts import EVERYTHING, Facts, Interval
 from tedsl.index.linear import Poly
 
-# Of each sample: the size that variables without range get, and where in its range an axis is:
-# 0 first, 1 last, 2 one or the other by its name.
-_SAMPLES = ((37, 1), (37, 0), (5, 2), (1, 1), (64, 2), (1000, 1))
+SIZES = (1, 2, 5, 37, 64, 1000, 720720)
+"""What a variable without range may be at a point, of what is known to divide it; the last has many
+divisors, as conditions on remainders may ask for."""
+PLACES = (0.0, 0.01, 0.3, 0.6, 0.95, 1.0)
+"""Where in its range an axis may be: first to last."""
+CORNERS = ((37, 1.0), (37, 0.0), (1, 1.0), (1000, 1.0))
+"""Size and place of all variables at the first points; at others each has its own."""
+TRIES = 32
+"""Points that are looked at, of which those are kept where all conditions hold."""
 
 
 class _Sample(Evaluator):
     """A point that grows: a variable gets its value when it is first asked for."""
 
-    def __init__(self, facts: Facts, size: int, place: int) -> None:
+    def __init__(self, facts: Facts, number: int) -> None:
         super().__init__({})
-        self.facts, self.size, self.place = facts, size, place
+        self.facts, self.number = facts, number
 
     def variable(self, axis: Axis | Var) -> int:
         """A value inside the facts."""
         limits = self._limits(axis)
+        size, place = self._drawn(axis)
+        size *= self.facts.multiples.get(axis, 1)
         if limits.lo is None and limits.hi is None:
-            return self.size
+            return size
         if limits.hi is None:
-            return max(limits.lo or 0, self.size)
+            return max(limits.lo or 0, size)
         if limits.lo is None:
-            return min(limits.hi, self.size)
+            return min(limits.hi, size)
         if limits.lo > limits.hi:
             raise EvaluationError(f"{axis.name} has no values at this point")
-        last = sum(axis.name.encode()) % 2 if self.place == 2 else self.place
-        return limits.hi if last else limits.lo
+        return limits.lo + round(place * (limits.hi - limits.lo))
+
+    def _drawn(self, axis: Axis | Var) -> tuple[int, float]:
+        if self.number < len(CORNERS):
+            return CORNERS[self.number]
+        drawn = crc32(f"{self.number} {axis.name}".encode())
+        return SIZES[drawn % len(SIZES)], PLACES[drawn // len(SIZES) % len(PLACES)]
 
     def _limits(self, axis: Axis | Var) -> Interval:
         found = self.facts.bounds.get(axis, EVERYTHING)
@@ -47,14 +62,15 @@ class _Sample(Evaluator):
         return found.meet(Interval(low, low + self.value(known.extent) - 1))
 
     def valid(self) -> bool:
-        """Whether all conditions are known to hold here."""
+        """Whether all conditions are known to hold here, the last first: it is the narrowest."""
+        truths = reversed(self.facts.truths.items())
         try:
-            return all(bool(self.value(cond)) == truth for cond, truth in self.facts.truths.items())
+            return all(bool(self.value(condition)) == truth for condition, truth in truths)
         except EvaluationError:
             return False
 
-    def evaluate(self, poly: Poly) -> int | None:
-        """The value of a polynomial; None when it has none here."""
+    def below_zero(self, poly: Poly) -> bool:
+        """Whether a polynomial has a value here, and it is negative."""
         try:
             total = 0
             for monomial, scale in poly.items():
@@ -62,18 +78,37 @@ class _Sample(Evaluator):
                     scale *= self.value(atom)
                 total += scale
         except EvaluationError:
-            return None
-        return total
+            return False
+        return total < 0
+
+
+class Samples:
+    """The points of some facts, looked for as long as no one before refutes what is asked."""
+
+    def __init__(self, facts: Facts) -> None:
+        self.facts = facts
+        self.tried = 0
+        self.found: list[_Sample] = []
+
+    def refute(self, poly: Poly) -> bool:
+        """Whether `poly >= 0` fails at one of them."""
+        for place, sample in enumerate(self.found):
+            if sample.below_zero(poly):
+                # What refutes one claim refutes those like it.
+                self.found.insert(0, self.found.pop(place))
+                return True
+        while self.tried < TRIES:
+            sample = _Sample(self.facts, self.tried)
+            self.tried += 1
+            if sample.valid():
+                self.found.append(sample)
+                if sample.below_zero(poly):
+                    return True
+        return False
 
 
 def refuted(poly: Poly, facts: Facts) -> bool:
     """Whether `poly >= 0` fails at one of the samples."""
     if facts.samples is None:
-        made = [_Sample(facts, size, place) for size, place in _SAMPLES]
-        facts.samples = [sample for sample in made if sample.valid()]
-    for sample in facts.samples:
-        if isinstance(sample, _Sample):
-            value = sample.evaluate(poly)
-            if value is not None and value < 0:
-                return True
-    return False
+        facts.samples = Samples(facts)
+    return isinstance(facts.samples, Samples) and facts.samples.refute(poly)
