@@ -46,9 +46,13 @@ IDLE = 1 / 8
 # Bytes of one access to memory, and those that a program loads at a turn.
 ACCESS = 16
 TURN = 8192
-# Columns that a program folds; and of which it folds many parts, where there are few columns.
+# Columns that a program folds: in bytes where there are few of them in aligned rows, else elements;
+# and of which it folds many parts.
+LINE = 128
 WIDE = 128
 PARTS_WIDE = 32
+# Up to how many parts the last program merges, where accesses are whole.
+FEW_PARTS = 32
 PARTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
@@ -63,11 +67,15 @@ def reduce_columns(s: Schedule, group: Group) -> None:
     extent, folded = extent_of(lane), _fold_length(view, group)
     widest = None if extent is None else pow2_at_least(extent)
     results = volume(root.axes)
-    wide = _wide(results, folded) if group.in_parts else WIDE
-    width = pick(s, f"{stage.name}.columns", (32, 64, 128, 256, 512), wide, widest)
-    deepest = TILE // width if folded is None else min(TILE // width, pow2_at_least(folded))
     nbytes = _nbytes(view, group)
     aligned = extent is None or extent * nbytes % ACCESS == 0
+    wide = WIDE
+    if group.in_parts:
+        wide = _wide(results, folded)
+    elif aligned and results is not None and results * nbytes < LINE * MANY_PROGRAMS:
+        wide = max(32, LINE // nbytes)
+    width = pick(s, f"{stage.name}.columns", (32, 64, 128, 256, 512), wide, widest)
+    deepest = TILE // width if folded is None else min(TILE // width, pow2_at_least(folded))
     turn = TURN if aligned else TURN // 2
     depth = deepest if group.in_parts else turn // (width * nbytes)
     depth = pick(s, f"{stage.name}.rows", (4, 8, 16, 32, 64), max(4, depth), deepest)
@@ -75,7 +83,7 @@ def reduce_columns(s: Schedule, group: Group) -> None:
     parts = _parts(s, view, group, lane, (width, depth), enough)
     if parts > 1:
         name, known = group.inner[0], group.axes[group.inner[0]]
-        apart = one_launch(s, group.root)
+        apart = one_launch(s, group.root, default=aligned and parts <= FEW_PARTS)
         partial = _split_columns(s, name, known, lane, parts, (width, depth), apart)
         if apart and finish_last(s, stage, [name], partial, known):
             return

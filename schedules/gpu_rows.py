@@ -127,7 +127,7 @@ def reduce_rows(s: Schedule, group: Group, beside: Beside) -> None:
     length = shape.length
     fewest = 1 if crossed is None else CROSSED_ROWS[0]
     most = MAX_SINGLE if _single(view, group, columns) else MAX_TILE
-    if crossed is None and free and share_rows(s, group, columns):
+    if crossed is None and free and share_rows(s, group, columns, shape.nbytes):
         return
     whole = free and length is not None and length * fewest <= most
     # What only reads a row once has no use for all of it at hand, nor do threads without room.
@@ -273,14 +273,10 @@ def _looped_rows(s: Schedule, group: Group, nest: _Rows) -> None:
     pieces = bool(nest.columns) or any(any_order(view[n]) for n in group.inner)
     block = _piece(s, nest, each, most) if pieces else 1
     turns = None if longest is None else -(-longest // block)
-    ahead = pick(s, f"{stage.name}.stages", (1, 2, 3, 4, 5), 1, turns if pieces else 1)
-    merged = _lanes(
-        s,
-        nest,
-        ends if once else (),
-        Piece(block, in_one_access(longest, nest.shape.nbytes), ahead),
-        place,
-    )
+    usual = 3 if _loose_again(nest) else 1
+    ahead = pick(s, f"{stage.name}.stages", (1, 2, 3, 4, 5), usual, turns if pieces else 1)
+    own = Piece(block, in_one_access(longest, nest.shape.nbytes), ahead)
+    merged = _lanes(s, nest, ends if once else (), own, place)
     if nest.columns:
         outer, piece = stage.split(fused(stage, nest.columns), factor=block)
         stage.vectorize(piece)
@@ -306,7 +302,7 @@ def _looped_rows(s: Schedule, group: Group, nest: _Rows) -> None:
             inner.pipeline(outer, num_stages=ahead)
     # Two accesses for each thread at a turn.
     few = max(1, each * block * nest.shape.nbytes // (64 * ACCESS))
-    default = min(few, 16) if merged and nest.shape.aligned else 8
+    default = min(few, 16) if merged and nest.shape.aligned else max(1, min(8, block // 256))
     chosen = pick_warps(s, stage, (1, 2, 4, 8, 16, 32), default, each * block)
     stage.launch(num_warps=chosen)
 
@@ -332,9 +328,19 @@ def _lanes(
 def _piece(s: Schedule, nest: _Rows, rows: int, most: int) -> int:
     """Elements of a row that are folded at once."""
     many = rows >= CROSSED_ROWS[0]
-    default = max(16, 2048 // rows) if many else 4096 if nest.shape.long else 2048
+    default = max(16, 2048 // rows) if many else 2048
+    if nest.shape.long:
+        default = 8192 if nest.columns else 4096
+    elif _loose_again(nest):
+        default = 512
     sizes = (16, 32, 64, 128, 256) if many else (512, 1024, 2048, 4096, 8192)
     return pick(s, f"{nest.stage.name}.block", sizes, default, min(most, MAX_TILE // rows))
+
+
+def _loose_again(nest: _Rows) -> bool:
+    """True for rows that start anywhere and are read again: in small pieces, some on their way."""
+    known = nest.shape.length is not None and nest.crossed is None
+    return known and not nest.shape.aligned and bool(nest.columns)
 
 
 def _longest(groups: Sequence[Sequence[Axis]]) -> int | None:

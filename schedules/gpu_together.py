@@ -9,10 +9,12 @@ on what it has folded, waits for the others, and finishes its part.
 
 A row is read once and written once, however long it is.  All programs must run at the same time, so
 that there are as many as the processors take at once, each of which goes through rows.  What they
-hold of the next row is fetched while they wait, and the parts of a row lie together.  Without both,
-rows of 131072 numbers take 0.219 ms on an H200, read twice 0.208 (`rows_variants.py`); kernels
-written by hand with both take 0.174.  These rules have not been timed with them, so that the knob
-`share` is 1.
+hold of the next row is fetched while they wait, and the parts of a row lie together.
+
+On an H200 that gains 6% for rows of 65536 numbers of two bytes each, 8% for 131072, 10% for 262144
+and 6% for 524288 in larger parts, and loses 10% for 1048576, which 64 programs share; parts that do
+not fill their lanes lose 4 to 15% (128256, 100352), so that rows are shared by default where 8 to
+32 programs have whole parts (`rows_variants.py`).
 """
 
 from __future__ import annotations
@@ -49,6 +51,11 @@ LONG = 32768
 FEWEST, MOST = 2048, 32768
 # Elements that all programs of a processor hold: 32 a thread, and as many of the next row.
 HELD = 32768
+# Elements of parts that rows have by default, the first that fits, among how many programs, and the
+# most bytes of an element for which that is timed.
+USUAL = (8192, 16384)
+LEAST, MANY = 8, 32
+NARROW = 2
 # Parts begin at multiples of so many elements: accesses of 16 bytes stay whole.
 STEP = 64
 # Rows of a tile of what has an element for each.
@@ -71,11 +78,12 @@ class _Row:
     resident: int
 
 
-def share_rows(s: Schedule, group: Group, columns: Sequence[Axis]) -> bool:
+def share_rows(s: Schedule, group: Group, columns: Sequence[Axis], nbytes: int) -> bool:
     """Let several programs share each row; False, and nothing done, where that is not chosen, or
     not for these rows.
 
-    The kernel has one fold, or one chain of all its folds, and elements in rows, all as long.
+    The kernel has one fold, or one chain of all its folds, and elements in rows, all as long, of at
+    most `nbytes` bytes each.
     """
     root, fold = s[group.root], _fold(s, group, columns)
     length = volume(columns)
@@ -85,15 +93,27 @@ def share_rows(s: Schedule, group: Group, columns: Sequence[Axis]) -> bool:
     fitting = [n for n in fitting if -(-length // _part(length, n)) == n]
     if not fitting:
         return False
-    programs = pick(s, f"{root.name}.share", fitting, 1, max(fitting))
+    programs = pick(s, f"{root.name}.share", fitting, _usual(group, length, nbytes), max(fitting))
     if programs == 1:
         return False
     resident = [n for n in RESIDENT if n * PROCESSORS >= programs]
-    usual = max(1, HELD // pow2_at_least(_part(length, programs)))
-    usual = min(resident, key=lambda n: (abs(n - usual), n))
-    each = pick(s, f"{root.name}.share_resident", resident, usual, max(resident))
+    held = max(1, HELD // pow2_at_least(_part(length, programs)))
+    held = min(resident, key=lambda n: (abs(n - held), n))
+    each = pick(s, f"{root.name}.share_resident", resident, held, max(resident))
     _share(s, group, columns, _Row(fold, programs, _part(length, programs), each))
     return True
+
+
+def _usual(group: Group, length: int, nbytes: int) -> int:
+    """How many programs share a row by default: those that have a whole part each, as many as are
+    worth waiting for each other, where there are rows for all processors."""
+    rows = volume(group.rows or ())
+    for part in USUAL:
+        programs, rest = divmod(length, part)
+        enough = rows is None or rows * programs >= PROCESSORS * (HELD // part)
+        if rest == 0 and LEAST <= programs <= MANY and programs in SHARE and enough:
+            return programs if nbytes <= NARROW else 1
+    return 1
 
 
 def _part(length: int, programs: int) -> int:

@@ -185,6 +185,11 @@ COLUMNS: variants.Choices = variants.listed(
 )
 COLUMNS_AT_ONCE: variants.Choices = (
     {"one_launch": True},
+    *(
+        {"columns": columns, **more}
+        for columns in (32, 64)
+        for more in ({}, {"one_launch": True}, {"one_launch": True, "rows": 64})
+    ),
     *({"one_launch": True, **each} for each in COLUMNS[::3]),
 )
 
