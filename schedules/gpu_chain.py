@@ -45,7 +45,15 @@ from tedsl.schedules.gpu_grid import grid_of, many_tiles, programs_stay
 from tedsl.schedules.gpu_model import best_tile
 from tedsl.schedules.gpu_order import ordered, together, walked
 from tedsl.schedules.gpu_steps import LEAST, movable
-from tedsl.schedules.gpu_tiles import PROCESSORS, SHARED, bind_all, pick_warps
+from tedsl.schedules.gpu_tiles import (
+    MAX_REGISTERS,
+    PROCESSORS,
+    REGISTERS,
+    SHARED,
+    WARPS,
+    bind_all,
+    pick_warps,
+)
 from tedsl.scheduling.plan import AttachKind
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
@@ -60,6 +68,10 @@ TALL = 128
 LIGHT = 16
 BUSY = 8
 TURNS = 16
+# Elements of the folded axis at a turn of which several programs take turns on a processor, and the
+# registers of a thread for other things than tiles.
+DEEP = 128
+OTHERS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +132,9 @@ def _reduce_chain(s: Schedule, found: Chained) -> list[str]:
     axes = dict(zip(fold.op.axes, stage.op.axes, strict=True))
     row, column = axes[longest(found.shape.rows)], axes[longest(found.shape.columns)]
     longer = longer_last(fold.op, found.shape)
+    deep = _is_deep(s, found, fold.op)
     tall = longer is not None and work <= LIGHT and _is_tall(stage.op, fold.op, found, row)
-    sizes = _sizes(s, stage, found, (row, column), tall)
+    sizes = _sizes(s, stage, found, (row, column), TALL if tall else 64, deep)
     stays = (many and staged is not None) if alone else None
     place = _grid(s, stage, (row, column), sizes, longer, stays, _walked(s, found, between))
     if staged is not None:
@@ -137,10 +150,15 @@ def _reduce_chain(s: Schedule, found: Chained) -> list[str]:
         for axis in reduce_axes(s[name]):
             s[name].vectorize(axis)
     fold.vectorize(piece)
-    _operands(s, stage, fold, outer, place, found, sizes)
     held = sizes.rows * max(sizes.columns, sizes.depth)
     warps = 8 if sizes.rows * sizes.columns >= 128 * 128 else 4
-    stage.launch(num_warps=pick_warps(s, stage, (1, 2, 4, 8), warps, max(32, held // 8)))
+    warps = pick_warps(s, stage, (1, 2, 4, 8), warps, max(32, held // 8))
+    programs, stages = _beside(s, found, sizes, warps, longer is None) if deep else (0, 3)
+    if found.inner:
+        programs = pick(s, f"{stage.name}.occupancy", (0, 2, 3, 4), programs, WARPS // warps)
+    _operands(s, stage, fold, outer, place, found, sizes, stages)
+    room = REGISTERS // (32 * warps * programs) // 8 * 8 if programs else MAX_REGISTERS
+    stage.launch(num_warps=warps, maxnreg=room if room < MAX_REGISTERS else None)
     made = [each.name for each in s.stages if each.name not in known]
     return [found.root, found.last, *found.members, *found.inner, *between, *made]
 
@@ -164,37 +182,89 @@ def _is_tall(op: ComputeOp, fold: ComputeOp, found: Chained, row: Axis) -> bool:
     """Whether rows that differ in length are many and long enough for large tiles, in which little
     is masked and which are begun less often: measured 3 to 12% faster on an H200 for 2048 to 16384
     rows, and slower where the length has two bounds."""
+    high, long = extent_of(row), extent_of(found.shape.folded[0])
+    others = volume([a for a in op.axes if a is not row and a is not op.axes[-1]])
+    if not found.inner or high is None or long is None or others is None:
+        return False
+    many = others * (high // TALL) >= PROCESSORS * BUSY and long >= TALL * TURNS
+    return many and _bounds(fold, found) == 1
+
+
+def _bounds(fold: ComputeOp, found: Chained) -> int:
+    """How many conditions bound what a row folds by the number of the row."""
     body = fold.bodies[0]
     where = body.where if isinstance(body, Reduce) else None
-    folded, own = found.shape.folded[0], longest(found.shape.rows)
+    sides = {found.shape.folded[0], longest(found.shape.rows)}
     parts = () if where is None else conjuncts(where)
-    bounds = [part for part in parts if {folded, own} <= set(axes_of(part))]
-    high, long = extent_of(row), extent_of(folded)
-    others = volume([a for a in op.axes if a is not row and a is not op.axes[-1]])
-    if len(bounds) != 1 or not found.inner or high is None or long is None or others is None:
+    return sum(sides <= set(axes_of(part)) for part in parts)
+
+
+def _is_deep(s: Schedule, found: Chained, fold: ComputeOp) -> bool:
+    """Whether a piece of the folded axis is longer than a tile is high.
+
+    Then several programs of a processor, of which one multiplies while another works on what it
+    has multiplied, are worth more than loads for later turns, and the longer the piece, the less
+    often results are repaired.  On an H200 two products over 128 columns take 16% less, over 64
+    columns 8%; where rows differ in length 5% and 2%, and nothing where that has two bounds
+    (timed by `tests/benchmarks`).
+    """
+    loaded = [tensor for name in found.inner for tensor in movable(s, s[name])]
+    wide = any(tensor.dtype.nbytes > 2 for tensor in loaded)
+    if len(found.inner) != 1 or wide or _bounds(fold, found) > 1:
         return False
-    return others * (high // TALL) >= PROCESSORS * BUSY and long >= TALL * TURNS
+    columns = pow2_at_least(extent_of(longest(found.shape.columns)) or WIDEST)
+    return 2 * _loaded(s, found, Sizes(DEEP // 2, columns, DEEP)) <= SHARED
+
+
+def _loaded(s: Schedule, found: Chained, sizes: Sizes) -> int:
+    """Bytes of the operands of a turn."""
+    return sizes.depth * (sizes.columns * _nbytes(s, found) + _deepest(s, found, sizes))
+
+
+def _deepest(s: Schedule, found: Chained, sizes: Sizes) -> int:
+    """Bytes of what one element of a contraction inside folds of an operand."""
+    depths = [extent_of(a) or 1 for name in found.inner for a in reduce_axes(s[name])]
+    return max(depths, default=sizes.rows) * _nbytes(s, found)
+
+
+def _nbytes(s: Schedule, found: Chained) -> int:
+    loaded = [t for name in (found.last, *found.inner) for t in movable(s, s[name])]
+    return max((tensor.dtype.nbytes for tensor in loaded), default=4)
+
+
+def _beside(s: Schedule, found: Chained, sizes: Sizes, warps: int, alike: bool) -> tuple[int, int]:
+    """Programs of a processor that have registers for what they hold, and turns of a loop for which
+    there is memory; rows that are all alike take a program less if one more turn fits then."""
+    held = sizes.rows * (sizes.columns + sizes.depth) // (32 * warps) + OTHERS
+    programs = max((n for n in (2, 3, 4) if n * held * 32 * warps <= REGISTERS), default=0)
+    turn, fixed = _loaded(s, found, sizes), sizes.rows * _deepest(s, found, sizes)
+    if alike and programs > 2 and (programs - 1) * (fixed + 2 * turn) <= SHARED:
+        return programs - 1, 2
+    return programs, 1 if programs else 3
 
 
 def _sizes(
-    s: Schedule, stage: Stage, found: Chained, sides: tuple[Axis, Axis], large: bool
+    s: Schedule,
+    stage: Stage,
+    found: Chained,
+    sides: tuple[Axis, Axis],
+    high: int,
+    deep: bool,
 ) -> Sizes:
-    """The tile; the columns are whole where a contraction would be computed again for each piece
-    of them."""
-    row, column = sides
-    high, wide = extent_of(row), extent_of(column)
-    long = extent_of(found.shape.folded[0])
-    most = [WIDEST if n is None else pow2_at_least(n) for n in (high, wide, long)]
+    """The tile, `high` where nothing is against it; the columns are whole where a contraction would
+    be computed again for each piece of them."""
+    extents = [extent_of(axis) for axis in (*sides, found.shape.folded[0])]
+    most = [WIDEST if n is None else pow2_at_least(n) for n in extents]
     choices = (16, 32, 64, 128, 256)
     loaded = [t for name in found.inner for t in movable(s, s[name])]
     # Single products of float32 numbers are held beside the tiles: there is no unit for them.
-    tile = 32 if any(t.dtype.nbytes >= 4 for t in loaded) else TALL if large else 64
+    tile = 32 if any(t.dtype.nbytes >= 4 for t in loaded) else 64 if deep else high
     tall, wide = tile, most[1]
     if not found.inner:
         tall, wide = _alone(s, found) or (tile, 128)
     rows = pick(s, f"{stage.name}.bm", choices[:-1], tall, most[0])
     columns = most[1] if found.inner else pick(s, f"{stage.name}.bn", choices, wide, most[1])
-    depth = pick(s, f"{stage.name}.bk", choices[:-1], tile, most[2])
+    depth = pick(s, f"{stage.name}.bk", choices[:-1], DEEP if deep else tile, most[2])
     return Sizes(rows, columns, depth)
 
 
@@ -273,17 +343,21 @@ def _count(others: Sequence[Axis], *sides: tuple[Axis, int]) -> int | None:
 
 
 def _operands(
-    s: Schedule, stage: Stage, fold: Stage, loop: Axis, place: Axis, found: Chained, sizes: Sizes
+    s: Schedule,
+    stage: Stage,
+    fold: Stage,
+    loop: Axis,
+    place: Axis,
+    found: Chained,
+    sizes: Sizes,
+    stages: int,
 ) -> None:
-    """Operands of later turns are loaded while one is computed, by the copy engine where it can;
-    what does not change with the loop may be loaded before it."""
+    """Operands of later turns, of `stages` in all, are loaded while one is computed, by the copy
+    engine where it can; what does not change with the loop may be loaded before it."""
     inner = [s[name] for name in found.inner]
-    depths = [extent_of(a) or 1 for each in inner for a in reduce_axes(each)]
-    nbytes = max((t.dtype.nbytes for r in (fold, *inner) for t in movable(s, r)), default=4)
-    loaded = sizes.depth * (sizes.columns + max(depths, default=sizes.rows)) * nbytes
-    turns, most = extent_of(found.shape.folded[0]), 1 + SHARED // loaded
+    turns, most = extent_of(found.shape.folded[0]), 1 + SHARED // _loaded(s, found, sizes)
     most = most if turns is None else min(most, -(-turns // sizes.depth))
-    fold.pipeline(loop, num_stages=pick(s, f"{stage.name}.stages", (1, 2, 3, 4, 5), 3, most))
+    fold.pipeline(loop, num_stages=pick(s, f"{stage.name}.stages", (1, 2, 3, 4, 5), stages, most))
     staged = [(t, r) for r in (fold, *inner) for t in movable(s, r) if _in_memory(s, t)]
     descriptors = bool(staged) and flip(s, f"{stage.name}.descriptors", True)
     fixed = [(t, r) for r in inner for t in _fixed(s, r)]

@@ -14,6 +14,9 @@ from tedsl.scheduling.stage import Stage
 PROCESSORS = 132
 # Bytes of shared memory that one program may have there.
 SHARED = 227 << 10
+# Registers and warps of a processor, and the most registers of a thread.
+REGISTERS, WARPS = 65536, 64
+MAX_REGISTERS = 255
 # Elements of its largest tile that a thread may hold: more than its registers hold twice.
 EACH = 256
 PER_PROCESSOR = (0, 1, 2, 4, 8)

@@ -38,7 +38,7 @@ from tedsl.schedules.analysis import (
 )
 from tedsl.schedules.chains import chain_ends, inline_between
 from tedsl.schedules.choices import flip, pick
-from tedsl.schedules.gpu_tiles import PROCESSORS
+from tedsl.schedules.gpu_tiles import MAX_REGISTERS, PROCESSORS, REGISTERS, WARPS
 from tedsl.schedules.loops import fused
 from tedsl.scheduling.chain import chain_of
 from tedsl.scheduling.schedule import Schedule
@@ -62,9 +62,6 @@ STEP = 64
 RESULTS = 32
 # The share of the groups of programs from which on fewer are taken so that rows divide.
 EVEN = 0.9
-# Registers and warps of a processor, and the most registers of a thread.
-REGISTERS, WARPS = 65536, 64
-EACH = 255
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +282,7 @@ def _launch(s: Schedule, stage: Stage, row: _Row) -> None:
     default = max((n for n in fitting if n * 1024 <= tile), default=min(fitting))
     warps = pick(s, f"{stage.name}.share_warps", fitting, default, max(fitting))
     each = REGISTERS // (32 * warps * row.resident) // 8 * 8
-    if each < EACH:
+    if each < MAX_REGISTERS:
         stage.launch(num_warps=warps, maxnreg=each)
     else:
         stage.launch(num_warps=warps)

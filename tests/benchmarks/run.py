@@ -2,6 +2,7 @@
 
     python tests/benchmarks/run.py --target cuda --seconds-total 1200    all rows, at most so long
     python tests/benchmarks/run.py --target cuda --class rows --quick    one class, a quick look
+    python tests/benchmarks/run.py --target cuda --class rows --update   one class, others kept
     python tests/benchmarks/run.py --target cuda --tune --seconds 40 --only GEMM   search some, keep
     python tests/benchmarks/run.py --check      build and run small sizes, without GPU and PyTorch
     python tests/benchmarks/run.py --static     compile real sizes for sm_90, without a GPU
@@ -37,6 +38,7 @@ from workload import Workload
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
 STATIC = "static_sm_90"
+TOOLS = ("tedsl", "numpy", "llvmlite", "triton", "torch")
 NO_GPU = "no GPU"
 """What stands for the name of a device where there is none."""
 SHARE = 0.7
@@ -67,6 +69,7 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=0, help="search so many candidates a row")
     parser.add_argument("--seconds", type=float, default=None, help="search so long a row")
     parser.add_argument("--records", type=Path, default=HERE / "records", help="winners kept")
+    parser.add_argument("--update", action="store_true", help="keep what is known of other rows")
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--commit", default="", help="what is measured, where git cannot tell")
     parser.add_argument("--table", action="store_true", help="only write the tables and the chart")
@@ -95,10 +98,32 @@ def run(options: argparse.Namespace) -> int:
     where = machine(mode, target, options.commit)
     if options.devices > 1:
         where["devices"] = str(options.devices)
-    report = Report(path, mode, rows, where)
+    before: dict[str, Any] = {"rows": []}
+    if options.update and mode == "measure":
+        before = known(path, where)
+    report = Report(path, mode, rows, where, before)
     runner = Runner(plan_of(options, mode), report.add)
     report.end(runner.run([load.name for load in rows]))
     return report.failed if mode == "check" else 0
+
+
+def known(path: Path, where: dict[str, str]) -> dict[str, Any]:
+    """What a file says of rows that were measured before, each with the commit of that time.
+
+    Raises:
+        SystemExit: there is no such file, or it is of another device or other tools.
+    """
+    if not path.exists():
+        sys.exit(f"--update: there is no {path}; measure all rows first, without --update")
+    before: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    found = before["machine"]
+    differs = [n for n in ("gpu", "cpu", *TOOLS) if n != "tedsl" and found.get(n) != where.get(n)]
+    if differs:
+        said = ", ".join(f"{n} {found.get(n)} there, {where.get(n)} here" for n in differs)
+        sys.exit(f"--update: {path} cannot hold both ({said}); measure all rows, without --update")
+    for row in before["rows"]:
+        row.setdefault("commit", found["commit"])
+    return before
 
 
 def mode_of(options: argparse.Namespace) -> str:
@@ -153,12 +178,19 @@ class Report:
     """What has been found so far, on disk after each row."""
 
     def __init__(
-        self, path: Path, mode: str, rows: list[Workload], machine: dict[str, str]
+        self,
+        path: Path,
+        mode: str,
+        rows: list[Workload],
+        machine: dict[str, str],
+        before: dict[str, Any],
     ) -> None:
         self._path = path
         self._mode = mode
         self._loads = {load.name: load for load in rows}
-        self._rows: dict[str, Row] = {}
+        self._rows: dict[str, Row] = {row["name"]: row for row in before["rows"]}
+        self._order = list(dict.fromkeys([*self._rows, *self._loads]))
+        self._earlier: float = before.get("seconds", 0.0)
         self._machine = machine
         self._begin = time.monotonic()
 
@@ -172,7 +204,7 @@ class Report:
         load = self._loads[row["name"]]
         row = {"class": suite.family_of(load), **row, "line": load.line}
         if "times" in row:
-            row["bars"] = summary.bars(load, row["times"])
+            row |= {"bars": summary.bars(load, row["times"]), "commit": self._machine["commit"]}
         self._rows[load.name] = row
         self._write([])
         print(f"{time.monotonic() - self._begin:6.0f} s {line(row)}", flush=True)
@@ -189,11 +221,11 @@ class Report:
             print(tables.summary_table(summary.lines(rows)))
 
     def _write(self, left: list[str]) -> None:
-        rows = [self._rows[name] for name in self._loads if name in self._rows]
+        rows = [self._rows[name] for name in self._order if name in self._rows]
         found: dict[str, Any] = {"machine": self._machine, "rows": rows, "left_out": left}
         if self._mode == "measure":
             found["summary"] = summary.lines(rows)
-        found["seconds"] = round(time.monotonic() - self._begin, 1)
+        found["seconds"] = round(self._earlier + time.monotonic() - self._begin, 1)
         self._path.parent.mkdir(parents=True, exist_ok=True)
         part = self._path.with_suffix(".part")
         part.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
@@ -221,8 +253,7 @@ def line(row: Row) -> str:
 
 def machine(mode: str, target: str, commit: str) -> dict[str, str]:
     """What the figures were taken on."""
-    names = ["tedsl", "numpy", "llvmlite", "triton", "torch"]
-    found = {name: installed(name) for name in names}
+    found = {name: installed(name) for name in TOOLS}
     where = {"python": platform.python_version(), "commit": commit or current(), **found}
     if mode in ("measure", "tune") and target == "cuda":
         where["gpu"] = gpu_name()

@@ -111,10 +111,19 @@ def whole(report: Report) -> str:
 
 
 def where(report: Report) -> str:
-    """The machine and the versions."""
+    """The machine, the versions, and which classes were measured at which commit."""
     found = report["machine"]
     tools = ", ".join(f"{k} {found[k]}" for k in ("torch", "numpy", "triton", "llvmlite"))
-    return f"{found.get('gpu') or found.get('cpu')}; {tools}; commit {found['commit']}.\n"
+    classes: dict[str, list[str]] = {}
+    for row in report["rows"]:
+        classes.setdefault(row.get("commit", found["commit"]), []).append(row.get("class", ""))
+    commits = f"commit {found['commit']}"
+    if len(classes) > 1:
+        most = max(classes, key=lambda commit: len(classes[commit]))
+        others = [c for c in classes if c != most]
+        said = [f"{', '.join(dict.fromkeys(classes[c]))} at {c}" for c in others]
+        commits = "; ".join((f"commit {most}", *said))
+    return f"{found.get('gpu') or found.get('cpu')}; {tools}; {commits}.\n"
 
 
 def summary_table(lines: Sequence[Mapping[str, Any]]) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import run
 import summary
 import tables
 from suite import workloads
@@ -143,3 +144,31 @@ def test_a_peer_that_was_not_itself_is_not_judged(peer: str, other: str) -> None
     assert summary.is_steady(times, peer)
     times[peer]["ms"] = 14.0
     assert not summary.is_steady(times, peer)
+
+
+def test_rows_measured_again_stand_beside_those_of_before(tmp_path: Path) -> None:
+    chain, odd = LOADS["chain of 5, f32 8192x8192"], LOADS["chain of 5, f32 8191x8193"]
+    path, times = tmp_path / "cuda.json", {OURS: {"ms": 0.2}, COPY: {"ms": 0.2}}
+    first = run.Report(path, "measure", [chain, odd], MACHINE, {"rows": []})
+    for load in (chain, odd):
+        first.add({"name": load.name, "times": times, "how": "default rules"})
+    now = {**MACHINE, "commit": "def5678"}
+    again = run.Report(path, "measure", [odd], now, run.known(path, now))
+    slower = {OURS: {"ms": 0.4}, COPY: {"ms": 0.2}}
+    again.add({"name": odd.name, "times": slower, "how": "default rules"})
+    found = json.loads(path.read_text(encoding="utf-8"))
+    assert [(r["name"], r["times"][OURS]["ms"], r["commit"]) for r in found["rows"]] == [
+        (chain.name, 0.2, "abc1234"),
+        (odd.name, 0.4, "def5678"),
+    ]
+    assert found["summary"][0]["rows"] == 2
+    assert "commit abc1234; pointwise at def5678" in tables.where(found)
+
+
+def test_rows_of_other_tools_are_not_mixed(tmp_path: Path) -> None:
+    path = tmp_path / "cuda.json"
+    with pytest.raises(SystemExit, match="measure all rows first"):
+        run.known(path, MACHINE)
+    path.write_text(json.dumps({"machine": MACHINE, "rows": []}), encoding="utf-8")
+    with pytest.raises(SystemExit, match=r"torch 1.0 there, 2.0 here"):
+        run.known(path, {**MACHINE, "torch": "2.0"})
