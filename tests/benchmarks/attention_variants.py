@@ -26,13 +26,15 @@ from workload import CUDNN, FLASH, FLEX, OURS, Workload
 import tedsl as te
 from tedsl.schedules import schedule_for
 
-# Rows of a block, keys of a turn, warps, stages.
-Sizes = tuple[int, int, int, int]
+# Rows of a block, keys of a turn, warps, stages, programs that a processor is to have room for.
+Sizes = tuple[int, ...]
 DEEP: tuple[Sizes, ...] = (
+    (64, 128, 4, 1, 3), (64, 128, 4, 1, 0), (64, 64, 4, 1, 4), (64, 64, 4, 2, 3),
     (128, 128, 8, 3), (64, 64, 4, 3), (128, 128, 8, 2), (128, 64, 8, 3), (128, 64, 8, 4),
     (128, 64, 4, 2), (64, 64, 4, 2), (128, 32, 4, 3), (128, 32, 4, 4), (64, 32, 4, 4),
 )  # fmt: skip
 FLAT: tuple[Sizes, ...] = (
+    (64, 128, 4, 2, 3), (64, 128, 4, 1, 4), (64, 128, 4, 1, 0), (64, 64, 4, 2, 4),
     (128, 128, 4, 3), (64, 64, 4, 3), (128, 128, 8, 3), (128, 128, 4, 2), (64, 128, 4, 3),
     (64, 64, 4, 2), (64, 64, 4, 4), (128, 64, 4, 4), (128, 32, 4, 4), (64, 128, 4, 4),
 )  # fmt: skip
@@ -150,13 +152,13 @@ def _decided(load: Workload, decisions: Mapping[str, object]) -> Make:
 
 
 def _named(kernel: str, sizes: Sizes) -> dict[str, object]:
-    names = ("bm", "bk", "warps", "stages")
+    names = ("bm", "bk", "warps", "stages", "occupancy")[: len(sizes)]
     return {f"{kernel}.{name}": size for name, size in zip(names, sizes, strict=True)}
 
 
 def _tile(sizes: Sizes) -> str:
-    rows, turn, warps, stages = sizes
-    return f"{rows}x{turn} w{warps} s{stages}"
+    rows, turn, warps, stages, *programs = sizes
+    return f"{rows}x{turn} w{warps} s{stages}" + "".join(f" by {n}" for n in programs if n)
 
 
 def main() -> None:

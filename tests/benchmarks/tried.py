@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import suite
-from workload import COMPILED, EAGER, OURS
+from workload import COPY, OURS
 
 RESULTS = Path(__file__).parent / "results"
 MEASURED = RESULTS / "variants_h200.json"
@@ -53,6 +53,7 @@ class Tried:
 HAND = "kernel written by hand in Triton, H200, PyTorch 2.11 as its peer"
 NOTE = "closing note, H200 at a2e48bb"
 TODAY = "kernels written by hand in Triton, H200, 2026-11-23"
+LONG = "rows_variants.py, H200, 2026-11-23 15:01"
 CACHES = "cache_variants.py, H200, 2026-11-23"
 SUITE = "results/cuda.json at 2a8422b, 65f3ff4, 052cba7 and a2e48bb"
 FIRST, SECOND = (
@@ -75,6 +76,16 @@ NOTES: Mapping[str, tuple[Tried, ...]] = {
             HAND,
         ),
         Tried("Default schedules as the rules grew", "0.2113, 0.2121, 0.2108, 0.2118 ms", SUITE),
+        Tried(
+            "The rules with both: 16 programs of 8192 elements, four to a processor; of 4096",
+            "0.180 and 0.230 ms (0.182 in the suite), torch.compile 0.284",
+            LONG,
+        ),
+        Tried(
+            "Parts that do not fill their lanes: 1000x128256, 1024x100352",
+            "0.196 for 0.185 ms, 0.173 for 0.148",
+            LONG,
+        ),
         Tried(
             "A row by 32 programs of 4096 elements which meet; the next row's part is fetched "
             "between arriving and waiting, and parts of a row lie together; so, and with inputs "
@@ -110,6 +121,11 @@ NOTES: Mapping[str, tuple[Tried, ...]] = {
         ),
     ),
     "rows 1048576": (
+        Tried(
+            "Shared by 128 and by 64 programs (by hand above, now by the rules)",
+            "0.220 and 0.243 ms, two kernels 0.198",
+            LONG,
+        ),
         Tried("A row in one program, the second loop backwards", "0.2466 ms", HAND),
         Tried(
             "A row by 256 programs which meet, fetching between arriving and waiting, inputs "
@@ -177,6 +193,22 @@ NOTES: Mapping[str, tuple[Tried, ...]] = {
     ),
     "cross entropy both": (
         Tried(
+            "8192x128256: pieces of 8192 by 16 warps in place of 4096 by 8",
+            "1.476 for 1.558 ms",
+            LONG,
+        ),
+        Tried(
+            "8192x50257, rows that start anywhere: pieces of 512 by 2 warps, 3 on their way, in "
+            "place of 2048 by 8",
+            "0.768 for 0.875 ms",
+            LONG,
+        ),
+        Tried(
+            "8192x128256 shared by 4 and by 16 programs, whose parts are not whole",
+            "1.860 and 1.865 ms",
+            LONG,
+        ),
+        Tried(
             "8192x128256 as the rules grew",
             "1.6253, 1.5523, 1.6371, 1.5375 ms",
             SUITE,
@@ -201,6 +233,12 @@ NOTES: Mapping[str, tuple[Tried, ...]] = {
             "(`one_launch`) it is off, as measured",
             "0.0395, 0.0396, 0.0390, 0.0393 ms",
             SUITE + ", CHANGELOG.md",
+        ),
+        Tried(
+            "1x8192x8192: 64 columns, whose parts the last program merges, in place of 128 in two "
+            "launches; 1x4096x4096 likewise",
+            "0.0362 for 0.0401 ms, 0.0151 for 0.0233 (0.98x and 0.96x)",
+            "gemm_variants.py, H200, 2026-11-23 15:01",
         ),
         Tried("1x8192x8192 as the rules grew", "0.0506, 0.0501, 0.0502, 0.0499 ms", SUITE),
         Tried("1000x3000x2000 as the rules grew", "0.0280, 0.0283, 0.0283, 0.0284 ms", SUITE),
@@ -272,6 +310,29 @@ NOTES: Mapping[str, tuple[Tried, ...]] = {
     ),
     "attention": (
         Tried(
+            "Pieces of 128 keys for 64 rows, three or four programs to a processor, one or two "
+            "pieces at a time, in place of 64 keys and three pieces",
+            "64x4096x128 0.931 for 1.107 ms, causal 0.593 for 0.627, 128x4096x64 1.204 for 1.313, "
+            "causal 0.675 for 0.688",
+            "attention_variants.py, H200, 2026-11-23 15:35",
+        ),
+        Tried(
+            "The same without a limit of registers, so that causal ones have two programs",
+            "causal 64x4096x128 0.623 ms, causal 128x4096x64 1.021 ms",
+            "attention_variants.py, H200, 2026-11-23 15:35",
+        ),
+        Tried(
+            "The scores of the next piece multiplied while the last are worked on, in one "
+            "program: the compiler keeps them in shared memory and in order",
+            "64x4096x128 1.326 ms and more, 128x4096x64 1.584 ms and more",
+            TODAY,
+        ),
+        Tried(
+            "A maximum that does not pass NaN on",
+            "within 2% either way",
+            TODAY,
+        ),
+        Tried(
             "Many rows that differ in length in tiles of 128 by 128, in which little is masked",
             "3 to 12% faster for 2048 to 16384 rows",
             "4ce9324, schedules/gpu_chain.py",
@@ -339,9 +400,9 @@ def _plain(name: str) -> str:
 def _beside(row: Mapping[str, Any]) -> dict[str, Any]:
     """Candidates that were timed in one process with their peers, which are the same for all."""
     times: Mapping[str, float] = row["times"]
-    peers = [name for name in (COMPILED, EAGER) if name in times]
-    peer = min(peers, key=lambda name: times[name])
     candidates = set(row.get("decisions", {}))
+    peers = [name for name in times if name not in candidates]
+    peer = min([name for name in peers if name != COPY] or peers, key=lambda name: times[name])
     tried = {name: [ms, times[peer]] for name, ms in times.items() if name in candidates}
     return {"peer": peer, "tried": tried}
 
