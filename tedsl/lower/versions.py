@@ -1,9 +1,10 @@
 """Versions of a kernel: which calls run which, and what each may rely on.
 
 A version is the kernel of a stage once more, lowered under a condition on runtime sizes.  The
-schedule names conditions (`Stage.specialize`); for programs of tiles one more is found here, under
-which the masks of symbolic sizes vanish.  Conditions of one kernel exclude each other and cover
-every call.  Imports `scheduling.bounds` and `index`.
+schedule names conditions (`Stage.specialize`); for programs of tiles two more are found here: one
+under which the masks of symbolic sizes vanish, and one under which rows in memory begin where the
+widest access may.  Conditions of one kernel exclude each other and cover every call.  Imports
+`scheduling.bounds` and `index`.
 """
 
 from __future__ import annotations
@@ -13,13 +14,26 @@ from dataclasses import dataclass, replace
 from math import lcm
 
 from tedsl.expr.integers import ZERO, as_index, both, constant, same_width
-from tedsl.expr.nodes import Axis, Binary, BinaryOp, Compare, CompareOp, Expr, Unary, UnaryOp
-from tedsl.expr.tensor import ComputeOp
-from tedsl.expr.visit import walk
+from tedsl.expr.nodes import (
+    Axis,
+    Binary,
+    BinaryOp,
+    Compare,
+    CompareOp,
+    Expr,
+    Unary,
+    UnaryOp,
+    Var,
+)
+from tedsl.expr.tensor import ComputeOp, Tensor
+from tedsl.expr.visit import reads, walk
 from tedsl.index.prove import prove, prove_not
 from tedsl.scheduling.bounds import Bounds, StageBounds, infer, kernel_of, plan_facts
 from tedsl.scheduling.plan import AttachKind, Plan, Split, StagePlan
 from tedsl.scheduling.together import group_of
+
+WIDEST = 16
+"""Bytes of the widest access to memory."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,12 +50,13 @@ def find_versions(
 ) -> dict[str, tuple[Version, ...]]:
     """The versions of each kernel, by the name of its root stage; none where one serves all calls.
 
-    Before:  io in 0..ceil(n / 16), ii in 0..16: C[io*16 + ii] = ... if io*16 + ii < n
-    After:   when n % 16 == 0:       C[io*16 + ii] = ...
-             when not(n % 16 == 0):  C[io*16 + ii] = ... if io*16 + ii < n
+    Before:  i, jo in 0..ceil(n / 64), ji in 0..64: C[i, jo*64 + ji] = ... if jo*64 + ji < n
+    After:   when n % 64 == 0:              C[i, jo*64 + ji] = ...
+             when n % 4 == 0 and not that:  C[i, jo*64 + ji] = ... if jo*64 + ji < n, in 16 bytes
+             when neither:                  C[i, jo*64 + ji] = ... if jo*64 + ji < n
     A scan in `launches`, of which each step is launched by itself, has one version.
     With `tiles`, a condition is added that proves the guards of all splits by constants, where it
-    removes any.
+    removes any, and one by which rows of 2, 4 or 8 byte elements begin at multiples of 16 bytes.
     """
     found: dict[str, tuple[Version, ...]] = {}
     for stage in plan.stages:
@@ -54,6 +69,9 @@ def find_versions(
         extra = _divisible(plan, bounds, names) if tiles else None
         if extra is not None and _removes_guards(plan, bounds, names, extra, conditions):
             conditions.append(extra)
+        rows = _aligned_rows(plan, bounds, names) if tiles else None
+        if rows is not None and _is_open(plan, rows, conditions):
+            conditions.append(rows)
         if conditions:
             found[stage.name] = _chain(plan, bounds, names, conditions)
     return found
@@ -108,6 +126,56 @@ def _divisible(plan: Plan, bounds: Bounds, names: frozenset[str]) -> Expr | None
     return both(*parts)
 
 
+def _aligned_rows(plan: Plan, bounds: Bounds, names: frozenset[str]) -> Expr | None:
+    """That rows of symbolic length in memory begin at multiples of the widest access, where tiles
+    lie along them; None where there are none, or elements of one byte, of which the compiler of the
+    device asks each call itself."""
+    facts = plan_facts(plan)
+    factors: dict[Expr, int] = {}
+    lengths = _cut(plan, bounds, names)
+    for tensor in _in_memory(plan, names):
+        factor = WIDEST // tensor.dtype.nbytes
+        for length in tensor.shape[1:][-1:]:
+            key = facts.interner.rep(length) if isinstance(length, Var) else None
+            if key in lengths and 1 < factor < WIDEST:
+                factors[key] = lcm(factors.get(key, 1), factor)
+    parts = [c for c in map(_multiple, factors, factors.values()) if not prove(c, facts)]
+    return both(*parts) if parts else None
+
+
+def _cut(plan: Plan, bounds: Bounds, names: frozenset[str]) -> set[Expr]:
+    """The extents of the axes of a kernel that are split by constants."""
+    facts = plan_facts(plan)
+    return {
+        facts.interner.rep(bounds[stage.name].extents[relation.parent])
+        for stage in plan.stages
+        if stage.name in names and isinstance(stage.op, ComputeOp)
+        for relation in stage.relations
+        if isinstance(relation, Split)
+        and constant(bounds[stage.name].extents[relation.inner]) is not None
+    }
+
+
+def _in_memory(plan: Plan, names: frozenset[str]) -> dict[Tensor, None]:
+    """The tensors in memory that a kernel reads or writes."""
+    stages = [stage for stage in plan.stages if stage.name in names]
+    ops = [stage.op for stage in stages if isinstance(stage.op, ComputeOp)]
+    roots = {s.op for s in stages if s.attach.kind is AttachKind.ROOT}
+    found = {tensor: None for op in ops if op in roots for tensor in op.outputs}
+    for op in ops:
+        for read in reads(*op.bodies):
+            if read.tensor.op not in ops:
+                found[read.tensor] = None
+    return found
+
+
+def _is_open(plan: Plan, condition: Expr, before: Sequence[Expr]) -> bool:
+    """True when some calls that reach a condition satisfy it, and some do not."""
+    rest = [Unary(UnaryOp.NOT, each) for each in before]
+    facts = plan_facts(replace(plan, assumptions=(*plan.assumptions, *rest)))
+    return not prove(condition, facts) and not prove_not(condition, facts)
+
+
 def _is_size(extent: Expr) -> bool:
     """True for an expression over runtime sizes, with at least one of them."""
     return constant(extent) is None and not any(isinstance(n, Axis) for n in walk(extent))
@@ -124,7 +192,7 @@ def _removes_guards(
     """True when the guards of a kernel become fewer under `extra`, at calls that reach it."""
     rest = [Unary(UnaryOp.NOT, condition) for condition in before]
     left = replace(plan, assumptions=(*plan.assumptions, *rest))
-    if before and (prove(extra, plan_facts(left)) or prove_not(extra, plan_facts(left))):
+    if before and not _is_open(plan, extra, before):
         return False
     under = infer(replace(left, assumptions=(*left.assumptions, extra)), names)
     return _guards(under.stages) < _guards({name: bounds[name] for name in names})

@@ -196,7 +196,8 @@ def test_versions_of_a_contraction(target: str):
     s = contraction(sizes)
     kernel = te.build(s, target)
     rng = np.random.default_rng(3)
-    for m, n, k in ((0, 5, 3), (1, 1, 1), (7, 33, 16), (32, 32, 32), (33, 7, 0), (16, 64, 48)):
+    sizes = ((0, 5, 3), (1, 1, 1), (7, 33, 16), (32, 32, 32), (33, 7, 0), (16, 64, 48), (7, 36, 20))
+    for m, n, k in sizes:
         a, b = (rng.standard_normal(e).astype(np.float32) for e in ((m, k), (k, n)))
         bias = rng.standard_normal(n).astype(np.float32)
         want = np.maximum(a @ b + bias, 0)
@@ -204,10 +205,42 @@ def test_versions_of_a_contraction(target: str):
     if target == "cpu":
         assert kernel.specializations == ()  # its loops have parts with and without guards
         return
-    (full, rest) = kernel.specializations
+    full, rows, rest = kernel.specializations
     assert full.condition == "(k % 16 == 0) & (m % 16 == 0) & (n % 32 == 0)" and full.hits == 2
-    assert masks(s, target) == [False, True]
+    assert rows.condition.startswith("(n % 4 == 0) & (k % 4 == 0)") and rows.hits == 1
+    assert masks(s, target) == [False, True, True]
     assert rest.hits == 4
+
+
+def doubled(dtype: str) -> te.Schedule:
+    """Tiles of 64 along rows of symbolic length."""
+    x = te.placeholder((te.size_var("m"), te.size_var("n")), dtype, name="X")
+    y = te.compute(x.shape, lambda i, j: x[i, j] + x[i, j], name="Y")
+    s = te.create_schedule(y)
+    outer, inner = s[y].split(y.op.axis[1], 64)
+    s[y].bind(y.op.axis[0], "blockIdx.y")
+    s[y].bind(outer, "blockIdx.x")
+    s[y].vectorize(inner)
+    return s
+
+
+@pytest.mark.parametrize(("dtype", "factor"), [("float64", 2), ("float32", 4), ("bfloat16", 8)])
+def test_rows_that_begin_at_sixteen_bytes_have_a_version(dtype: str, factor: int):
+    s = doubled(dtype)
+    full, rows, rest = lower(s.plan, Target.parse("triton-interpret")).funcs
+    aligned = f"n % {factor} == 0"
+    assert str(full.when) == "n % 64 == 0"
+    assert str(rows.when) == f"({aligned}) & ~(n % 64 == 0)"
+    assert f"~({aligned})" in str(rest.when)
+    source = te.build(s, "cuda:sm_90").source
+    assert f"n = n // {factor} * {factor}" in source  # what Triton reads the width from
+    n = next(v for v in s.plan.outputs[0].shape if isinstance(v, Var) and v.name == "n")
+    s.assume(n % factor == 0)
+    assert len(masks(s, "triton-interpret")) == 2  # known of all calls
+
+
+def test_of_single_bytes_the_launch_asks_itself():
+    assert len(masks(doubled("int8"), "triton-interpret")) == 2
 
 
 def test_a_version_is_found_only_where_it_removes_masks():
@@ -237,7 +270,7 @@ def test_a_row_of_any_length():
     for shape in ((3, 0), (1, 1), (2, 33), (2, 64)):
         x = np.ones(shape, np.float32)
         np.testing.assert_allclose(kernel(x), x.sum(1))
-    assert [each.hits for each in kernel.specializations] == [2, 2]
+    assert [each.hits for each in kernel.specializations] == [2, 0, 2]
     assert X.name == "X"
 
 
