@@ -35,11 +35,12 @@ from tedsl.backends.triton.program import sorts_of
 from tedsl.build import build, build_unseen, compile_unseen_calls, lower
 from tedsl.errors import BackendError, InternalError, LowerError, ScheduleError, TuneError
 from tedsl.ir.nodes import Module
+from tedsl.lower import pipeline
 from tedsl.runtime.kernel import Kernel
 from tedsl.scheduling.replay import replay
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.trace import Trace
-from tedsl.target import TargetKind
+from tedsl.target import Target, TargetKind
 
 KEPT = 48
 WARM_UP = 8
@@ -148,7 +149,10 @@ class TuneSession:
 
     def estimate(self, request: Message) -> Message:
         """What the static model says of some candidates."""
-        return {"status": "ok", "found": estimates(self.tiers, request["candidates"], self.lowered)}
+        return {
+            "status": "ok",
+            "found": estimates(self.tiers, request["candidates"], self.looked_at),
+        }
 
     def realise(self, request: Message) -> Message:
         """What the rules make of some decisions."""
@@ -169,6 +173,16 @@ class TuneSession:
         if key not in self.modules:
             self.modules = {key: lower(self.schedule(request), self.target)}
         return self.modules[key]
+
+    def looked_at(self, request: Message) -> Module:
+        """The program of a request, of which a size that is not constant takes one version: only
+        those that the sizes take which the request is about are lowered."""
+        sizes: Mapping[str, int] = self.setup["sizes"]
+        if not sizes:
+            return self.lowered(request)
+        plan = self.schedule(request).plan
+        calls = [sizes, *request.get("at", ())]
+        return pipeline.lower(plan, Target.parse(self.target), calls=calls)
 
     def measure(self, request: Message) -> Message:
         begin = time.perf_counter()

@@ -5,10 +5,11 @@ Fifth room of the pipeline; imports `scheduling`, `ir` and `index`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from tedsl.index.evaluate import evaluate_int
 from tedsl.ir.nodes import Func, Level, Module
 from tedsl.ir.verify import verify
 from tedsl.lower.ahead import fetch_ahead
@@ -87,7 +88,14 @@ BLOCK_PASSES: tuple[Pass, ...] = (
 )
 
 
-def lower(plan: Plan, target: Target, *, dump: Dump | None = None, check: bool = False) -> Module:
+def lower(
+    plan: Plan,
+    target: Target,
+    *,
+    dump: Dump | None = None,
+    check: bool = False,
+    calls: Sequence[Mapping[str, int]] = (),
+) -> Module:
     """The loop IR of `plan` for `target`, at TILE level.
 
     Args:
@@ -95,6 +103,8 @@ def lower(plan: Plan, target: Target, *, dump: Dump | None = None, check: bool =
         target: decides between loops with SIMD tiles (CPU) and programs of padded tiles (Triton).
         dump: called with the name of each pass and the module after it.
         check: verify the rules of the level after each pass.
+        calls: values of all sizes, by name: versions of kernels that none of these calls takes stay
+            as they are built, for who only looks at the others; all are lowered where it is empty.
 
     Raises:
         LowerError: what the plan asks for cannot be done on the target.
@@ -110,10 +120,21 @@ def lower(plan: Plan, target: Target, *, dump: Dump | None = None, check: bool =
     versions = find_versions(plan, bounds, launches, tiles=target.is_triton)
     module = choose_functions(build_nests(plan, bounds, launches, versions, starts), target)
     _observed(module, "build_nests", Level.NEST, dump, check)
+    idle = frozenset(func.name for func in module.funcs if not _taken(func, module, calls))
     for step in BLOCK_PASSES if target.is_triton else CPU_PASSES:
-        module = replace(module, funcs=tuple(_passed(step, func) for func in module.funcs))
+        funcs = (func if func.name in idle else _passed(step, func) for func in module.funcs)
+        module = replace(module, funcs=tuple(funcs))
         _observed(module, step.name, step.level, dump, check)
     return module
+
+
+def _taken(func: Func, module: Module, calls: Sequence[Mapping[str, int]]) -> bool:
+    """Whether one of some calls runs a kernel."""
+    if func.when is None or not calls:
+        return True
+    return any(
+        evaluate_int(func.when, {size: call[size.name] for size in module.sizes}) for call in calls
+    )
 
 
 def _passed(step: Pass, func: Func) -> Func:

@@ -136,9 +136,10 @@ def _aligned_rows(plan: Plan, bounds: Bounds, names: frozenset[str]) -> Expr | N
     for tensor in _in_memory(plan, names):
         factor = WIDEST // tensor.dtype.nbytes
         for length in tensor.shape[1:][-1:]:
-            key = facts.interner.rep(length) if isinstance(length, Var) else None
-            if key in lengths and 1 < factor < WIDEST:
-                factors[key] = lcm(factors.get(key, 1), factor)
+            if isinstance(length, Var) and 1 < factor < WIDEST:
+                key = facts.interner.rep(length)
+                if key in lengths:
+                    factors[key] = lcm(factors.get(key, 1), factor)
     parts = [c for c in map(_multiple, factors, factors.values()) if not prove(c, facts)]
     return both(*parts) if parts else None
 

@@ -6,8 +6,10 @@
 Three rows per size: the dispatcher's kernel, the winner of a search for that size alone (of the
 same symbolic computation, or with `--constant` of constant sizes), and their ratio; timed in turn.
 Then the geometric mean of the ratios, the number of kernels, what both searches took, and what a
-dispatch costs beside a plain call.  `--out` writes all as JSON, after each size; `complete` says
-whether all are in it.  With `--seconds` it stops in time with the sizes it has.
+dispatch costs beside a plain call.  In what time is left the rules' kernel of each size as a
+constant is timed beside the dispatcher's: what it costs that sizes come with the call.  `--out`
+writes all as JSON, after each size; `complete` says whether all are in it.  With `--seconds` it
+stops in time with the sizes it has.
 
 All searches share one set of workers, which the first has started, and what it has measured of a
 size is not measured again by the search for that size: `--cold` starts each from nothing.
@@ -47,6 +49,8 @@ SMALL = [
 Call = Callable[[], object]
 TOGETHER = 0.6
 """Of the seconds there are, what the search for all sizes may take."""
+BUILD = 6.0
+"""Seconds for the kernel of one constant size."""
 
 
 def product(dtype: str) -> Callable[[Any, Any, Any], Tensor]:
@@ -166,6 +170,23 @@ def beside_single(
     return {**size, "kernel": number, **times}
 
 
+def beside_constant(
+    dispatch: Any, options: argparse.Namespace, point: tuple[int, int, int]
+) -> dict[str, float]:
+    """The dispatcher's kernel beside that of the rules for constant sizes."""
+    m, n, k = point
+    make = product("bfloat16" if options.target == "cuda" else "float32")
+    a, b, out = arrays(options.target, m, n, k)
+    fixed = te.build(make(m, n, k), options.target)
+    kernel = dispatch.kernel(m=m, n=n, k=k)
+    calls: list[Call] = [lambda: kernel(a, b, out=out), lambda: fixed(a, b, out=out)]
+    shared, constant = in_turn(options.target, calls, options.rounds)
+    text = f"{m:>6} {n:>6} {k:>6}  constant sizes {constant * 1e6:>9.2f} us"
+    sys.stdout.write(f"{text}  {shared / constant:.3f}x\n")
+    sys.stdout.flush()
+    return {"constant": constant, "ratio_to_constant": shared / constant}
+
+
 def symbolic(target: str) -> Tensor:
     """The product of any sizes."""
     make = product("bfloat16" if target == "cuda" else "float32")
@@ -209,6 +230,12 @@ def compare(options: argparse.Namespace) -> None:
         found = summary(rows, dispatch, cost, together, len(points))
         write(options.out, found, rows)
     write(options.out, found, rows)
+    for row in rows:
+        left = None if options.seconds is None else begin + options.seconds - time.monotonic()
+        if left is not None and left <= BUILD:
+            break
+        row |= beside_constant(dispatch, options, (row["m"], row["n"], row["k"]))
+        write(options.out, found, rows)
     sys.stdout.write(
         f"{len(rows)} of {len(points)} sizes by {found['kernels']} kernels, "
         f"{found['geomean'] or math.nan:.3f}x the time of a search for each size (geometric mean); "

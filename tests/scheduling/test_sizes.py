@@ -239,6 +239,19 @@ def test_rows_that_begin_at_sixteen_bytes_have_a_version(dtype: str, factor: int
     assert len(masks(s, "triton-interpret")) == 2  # known of all calls
 
 
+def test_only_what_some_calls_take_is_lowered():
+    s, target = doubled("float32"), Target.parse("triton-interpret")
+    whole = lower(s.plan, target)
+    for call, taken in (({"m": 3, "n": 128}, 0), ({"m": 3, "n": 20}, 1), ({"m": 3, "n": 21}, 2)):
+        some = lower(s.plan, target, calls=[call])
+        pairs = zip(some.funcs, whole.funcs, strict=True)
+        same = [print_stmt(a.body) == print_stmt(b.body) for a, b in pairs]
+        assert same == [n == taken for n in range(3)]
+    both = lower(s.plan, target, calls=[{"m": 3, "n": 128}, {"m": 3, "n": 21}])
+    assert print_stmt(both.funcs[0].body) == print_stmt(whole.funcs[0].body)
+    assert print_stmt(both.funcs[1].body) != print_stmt(whole.funcs[1].body)
+
+
 def test_of_single_bytes_the_launch_asks_itself():
     assert len(masks(doubled("int8"), "triton-interpret")) == 2
 
