@@ -149,24 +149,25 @@ class _Staging:
         """Bytes of operands of products, and whether a pipeline keeps them over iterations."""
         total, piped = 0, False
         for dots in _by_loops(self.nest.leaves).values():
-            here = 0
+            here = passing = 0
             known: set[Buffer] = set()
             for leaf in dots:
-                nbytes, deep = self._of(leaf, known)
-                here += nbytes
+                nbytes, own, deep = self._of(leaf, known)
+                here, passing = here + nbytes, max(passing, own)
                 piped = piped or deep
-            total = max(total, here)
+            total = max(total, here + passing)
         return total, piped
 
-    def _of(self, leaf: Leaf, known: set[Buffer]) -> tuple[int, bool]:
-        """Bytes of the operands of one product, and whether a pipeline keeps them; those that the
-        copy engine has brought for other products of the loop are `known`."""
+    def _of(self, leaf: Leaf, known: set[Buffer]) -> tuple[int, int, bool]:
+        """Bytes of the operands of one product, of those that come for it alone and make room for
+        the next one's, and whether a pipeline keeps them; those that the copy engine has brought
+        for other products of the loop are `known`."""
         dot = leaf.stmt
         if not isinstance(dot, Dot):
-            return 0, False
+            return 0, 0, False
         groups = uses_groups(dot, self.warps, self.facts)
         sizes: list[int] = []
-        total = copies = surely = 0
+        total = copies = surely = passing = 0
         engine = shared = False
         for place, operand in enumerate((dot.lhs, dot.rhs)):
             nbytes, direct, staged, loop = self._operand(dot, operand, leaf)
@@ -184,6 +185,8 @@ class _Staging:
                 total += count * nbytes
                 # One copy less than there are stages is what every pipeline keeps.
                 surely += (count - waits) * nbytes if staged else 0
+            elif groups and staged and (loop is not None or self._is_once(operand, leaf)):
+                passing += nbytes
             elif groups:
                 total += nbytes if direct or place == 1 else 0
             elif uses_matrix_units(dot) or staged or self.warps > 1:
@@ -195,7 +198,15 @@ class _Staging:
         # Warps that multiply 8 bits by themselves wait for each operand by itself.
         waited = 2 if dot.lhs.dtype.nbytes == 1 and not groups else 1
         barriers = waited * BARRIER * max(copies, 1) if engine and not shared else 0
-        return total + alone + barriers, copies > 0 or shared
+        return total + alone + barriers, passing, copies > 0 or shared
+
+    def _is_once(self, operand: Expr, leaf: Leaf) -> bool:
+        """True outside of loops where no other product reads what the copy engine has brought."""
+        own = _staged_in(operand)
+        others = (x.stmt for x in self.nest.leaves if x is not leaf and isinstance(x.stmt, Dot))
+        return not leaf.loops and not any(
+            own & (_staged_in(other.lhs) | _staged_in(other.rhs)) for other in others
+        )
 
     def _operand(self, dot: Dot, operand: Expr, leaf: Leaf) -> tuple[int, bool, bool, Loop | None]:
         """Bytes of an operand, whether it comes from memory as it is, whether the copy engine
@@ -351,17 +362,68 @@ def _registers(nest: Nest, moves: Sequence[Move], warps: int, facts: GpuFacts) -
     by_leaf: dict[int, list[Move]] = {}
     for move in moves:
         by_leaf.setdefault(move.leaf.place, []).append(move)
+    multiplies = any(isinstance(leaf.stmt, Dot) for leaf in nest.leaves)
+    beside = _beside_tiles(nest, warps, facts) if multiplies else {}
     for leaf in nest.leaves:
         alive = sum(
             _of_buffer(buffer, threads)
             for buffer, (begin, end) in spans.items()
             if begin <= leaf.place <= end
         )
+        alive += beside.get(leaf.place, 0.0)
+        alive -= _in_place(leaf, spans, threads) if multiplies else 0.0
         own = _temporaries(leaf, by_leaf.get(leaf.place, []), moves, nest, warps, facts)
         peak = max(peak, alive + own)
-    if any(isinstance(leaf.stmt, Dot) for leaf in nest.leaves):
+    if multiplies:
         return BASE_REGISTERS + peak
     return max(16.0, BASE_REGISTERS / 3 + 1.1 * peak)
+
+
+def _in_place(leaf: Leaf, spans: dict[Buffer, tuple[int, int]], threads: int) -> float:
+    """Registers of a new tile that are those of tiles of its size which end here: each element of
+    one becomes that of the other."""
+    stmt = leaf.stmt
+    if not isinstance(stmt, Store) or spans.get(stmt.buffer, (-1, -1))[0] != leaf.place:
+        return 0.0
+    size = _of_buffer(stmt.buffer, threads)
+    ended = sum(
+        _of_buffer(buffer, threads)
+        for buffer in _touched(leaf) - {stmt.buffer}
+        if spans.get(buffer, (-1, -1))[1] == leaf.place and nest_size(buffer) == leaf.points
+    )
+    return min(size, ended)
+
+
+def _beside_tiles(nest: Nest, warps: int, facts: GpuFacts) -> dict[int, float]:
+    """By the place of a leaf, registers of what is neither a tile nor a temporary: a mask of a tile
+    from the first fold under it to the last, and factors in registers of a product that goes on
+    while the next turn of its pipeline has begun."""
+    threads = warps * THREADS
+    found: dict[int, float] = {}
+    groups: dict[tuple[int, ...], list[Leaf]] = {}
+    for leaf in nest.leaves:
+        groups.setdefault(tuple(id(loop) for loop in leaf.loops), []).append(leaf)
+    for leaves in groups.values():
+        masked = [x for x in leaves if isinstance(x.stmt, Accumulate) and x.stmt.mask is not None]
+        places = [leaf.place for leaf in masked]
+        mask = max((leaf.points / threads for leaf in masked), default=0.0)
+        factors = sum(_factors(nest, leaf, warps, facts) for leaf in leaves)
+        for leaf in leaves:
+            held = mask if places and min(places) <= leaf.place <= max(places) else 0.0
+            found[leaf.place] = held + factors
+    return found
+
+
+def _factors(nest: Nest, leaf: Leaf, warps: int, facts: GpuFacts) -> float:
+    """Registers of the left factors of a product in a pipeline that are made in registers."""
+    dot = leaf.stmt
+    if not isinstance(dot, Dot) or not leaf.loops or not uses_groups(dot, warps, facts):
+        return 0.0
+    loads = (node for node in walk(dot.lhs) if isinstance(node, Load))
+    made = any(load.buffer.scope is Scope.LOCAL for load in loads)
+    if not made or not pipelined(nest, leaf.loops[-1]):
+        return 0.0
+    return dot.row.extent * dot.contract.extent * dot.lhs.dtype.nbytes / 4 / (warps * THREADS)
 
 
 def _of_buffer(buffer: Buffer, threads: int) -> float:

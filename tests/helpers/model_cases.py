@@ -29,6 +29,12 @@ def softmax(rows: int, columns: int, dtype: str = "bfloat16") -> te.Tensor:
     return te.nn.softmax(te.placeholder((rows, columns), dtype, name="x"))
 
 
+def attention(heads: int, length: int, depth: int, causal: bool = False) -> te.Tensor:
+    """Of bfloat16 queries, keys and values of one length."""
+    q, k, v = (te.placeholder((heads, length, depth), "bfloat16", name=name) for name in "qkv")
+    return te.nn.attention(q, k, v, causal=causal)
+
+
 def norm(rows: int, columns: int, dtype: str = "bfloat16") -> te.Tensor:
     x = te.placeholder((rows, columns), dtype, name="x")
     w, b = te.placeholder((columns,), dtype, name="w"), te.placeholder((columns,), dtype, name="b")
