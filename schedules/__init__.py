@@ -51,7 +51,7 @@ def schedule_for(
     schedule_scans(s, where)
     taken: list[str] = []
     if where.is_triton:
-        taken += schedule_chains(s)
+        taken += schedule_chains(s, where)
         taken += schedule_products(s, taken)
         taken += schedule_statistics(s, where, taken)
     else:

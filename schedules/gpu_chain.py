@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from tedsl.expr.integers import conjuncts
 from tedsl.expr.nodes import Axis, Reduce
@@ -57,6 +58,7 @@ from tedsl.schedules.gpu_tiles import (
 from tedsl.scheduling.plan import AttachKind
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
+from tedsl.target import Target
 
 # The longest axis that a program holds as a whole.
 WIDEST = 256
@@ -72,6 +74,10 @@ TURNS = 16
 # registers of a thread for other things than tiles.
 DEEP = 128
 OTHERS = 32
+# Tiles of half as many rows that there have to be for each processor, and what both products load
+# besides what the first one hands on.
+ENOUGH = 3
+OPERANDS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +89,14 @@ class Sizes:
     depth: int
 
 
-def schedule_chains(s: Schedule) -> list[str]:
+def schedule_chains(s: Schedule, target: Target) -> list[str]:
     """Schedule the contractions that depend on reductions of the axis they fold.
 
     Returns:
         The stages that are scheduled then.
     """
-    return take_chains(s, _found, _reduce_chain)
+    older = target.arch == "sm_80"  # without a copy engine
+    return take_chains(s, _found, partial(_reduce_chain, older=older))
 
 
 def _found(s: Schedule, view: View, name: str) -> Chained | None:
@@ -118,8 +125,9 @@ def _found(s: Schedule, view: View, name: str) -> Chained | None:
     return Chained(name, root_of(s, view, name), names, inner, shape)
 
 
-def _reduce_chain(s: Schedule, found: Chained) -> list[str]:
-    """One kernel; returns the stages in it."""
+def _reduce_chain(s: Schedule, found: Chained, older: bool) -> list[str]:
+    """One kernel, of a device that is `older` than the copy engine or not; returns the stages in
+    it."""
     known = {stage.name for stage in s.stages}
     work = _work(definitions(s), found)
     between = inline_around(s, found)
@@ -132,7 +140,7 @@ def _reduce_chain(s: Schedule, found: Chained) -> list[str]:
     axes = dict(zip(fold.op.axes, stage.op.axes, strict=True))
     row, column = axes[longest(found.shape.rows)], axes[longest(found.shape.columns)]
     longer = longer_last(fold.op, found.shape)
-    deep = _is_deep(s, found, fold.op)
+    deep = not older and _is_deep(s, found, stage.op, fold.op)
     tall = longer is not None and work <= LIGHT and _is_tall(stage.op, fold.op, found, row)
     sizes = _sizes(s, stage, found, (row, column), TALL if tall else 64, deep)
     stays = (many and staged is not None) if alone else None
@@ -199,7 +207,7 @@ def _bounds(fold: ComputeOp, found: Chained) -> int:
     return sum(sides <= set(axes_of(part)) for part in parts)
 
 
-def _is_deep(s: Schedule, found: Chained, fold: ComputeOp) -> bool:
+def _is_deep(s: Schedule, found: Chained, op: ComputeOp, fold: ComputeOp) -> bool:
     """Whether a piece of the folded axis is longer than a tile is high.
 
     Then several programs of a processor, of which one multiplies while another works on what it
@@ -208,11 +216,14 @@ def _is_deep(s: Schedule, found: Chained, fold: ComputeOp) -> bool:
     columns 8%; where rows differ in length 5% and 2%, and nothing where that has two bounds
     (timed by `tests/benchmarks`).
     """
-    loaded = [tensor for name in found.inner for tensor in movable(s, s[name])]
-    wide = any(tensor.dtype.nbytes > 2 for tensor in loaded)
-    if len(found.inner) != 1 or wide or _bounds(fold, found) > 1:
+    loaded = [tensor for name in (found.last, *found.inner) for tensor in movable(s, s[name])]
+    narrow = len(loaded) == OPERANDS and all(tensor.dtype.nbytes <= 2 for tensor in loaded)
+    if len(found.inner) != 1 or not narrow or _bounds(fold, found) > 1:
         return False
+    points = volume(op.axes)
     columns = pow2_at_least(extent_of(longest(found.shape.columns)) or WIDEST)
+    if points is None or points // columns // (DEEP // 2) < ENOUGH * PROCESSORS:
+        return False
     return 2 * _loaded(s, found, Sizes(DEEP // 2, columns, DEEP)) <= SHARED
 
 

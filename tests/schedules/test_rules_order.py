@@ -76,22 +76,33 @@ def capped(heads: int, rows: int, depth: int) -> Tensor:
     return te.nn.attention(q, k, v, causal=True, cap=50.0, name="out")
 
 
-TILES: dict[str, tuple[Callable[[], Tensor], int]] = {
-    "many long rows": (lambda: causal(64, 4096, 128), 128),
-    "few tiles": (lambda: causal(32, 2048, 64), 64),
-    "short rows": (lambda: causal(2048, 1024, 64), 64),
-    "rows of one length": (lambda: attention(64, 4096, 4096, 128, B).result, 64),
-    "two bounds": (lambda: windowed(64, 4096, 128), 64),
-    "much work between": (lambda: capped(64, 4096, 128), 64),
+def few_keys(heads: int, rows: int, depth: int) -> Tensor:
+    q = te.placeholder((1, heads, rows, depth), B, name="q")
+    k, v = (te.placeholder((1, heads // 4, rows, depth), B, name=name) for name in "kv")
+    return te.nn.attention(q, k, v, causal=True, name="out")
+
+
+TILES: dict[str, tuple[Callable[[], Tensor], tuple[int, ...]]] = {
+    "many long rows": (lambda: causal(64, 4096, 128), (64, 128, 3, 1)),
+    "fewer columns": (lambda: causal(32, 2048, 64), (64, 128, 4, 1)),
+    "rows of one length": (lambda: attention(64, 4096, 4096, 128, B).result, (64, 128, 3, 1)),
+    "room for one turn more": (lambda: attention(64, 4096, 4096, 64, B).result, (64, 128, 3, 2)),
+    "much work between": (lambda: capped(64, 4096, 128), (64, 128, 3, 1)),
+    "two bounds": (lambda: windowed(64, 4096, 128), (64, 64, 0, 3)),
+    "few tiles": (lambda: causal(8, 2048, 64), (64, 64, 0, 3)),
+    "rows that the copy engine cannot find": (lambda: few_keys(64, 4096, 64), (128, 128, 0, 3)),
+    "many columns": (lambda: causal(64, 4096, 256), (128, 128, 0, 2)),
 }
 
 
 @pytest.mark.parametrize("name", TILES)
-def test_many_rows_of_different_lengths_have_large_tiles(name: str) -> None:
+def test_several_programs_have_long_pieces_or_one_has_large_tiles(name: str) -> None:
     make, expected = TILES[name]
     s = schedule_for(make(), "cuda")
-    tile = {k.name: k.chosen for k in s.knobs if k.name in ("out.bm", "out.bk")}
-    assert tile == {"out.bm": expected, "out.bk": expected}
+    knobs = {k.name: k.chosen for k in s.knobs}
+    assert tuple(knobs[f"out.{n}"] for n in ("bm", "bk", "occupancy", "stages")) == expected
+    older = {k.name: k.chosen for k in schedule_for(make(), "cuda:sm_80").knobs}
+    assert older["out.occupancy"] == 0
 
 
 def test_each_kernel_of_the_gradients_has_its_own_groups() -> None:
