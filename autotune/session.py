@@ -175,8 +175,8 @@ class TuneSession:
         return self.modules[key]
 
     def looked_at(self, request: Message) -> Module:
-        """The program of a request, of which a size that is not constant takes one version: only
-        those that the sizes take which the request is about are lowered."""
+        """The program of a request as the static model sees it: where sizes come with the call,
+        versions of kernels that none of the request's sizes takes are not lowered."""
         sizes: Mapping[str, int] = self.setup["sizes"]
         if not sizes:
             return self.lowered(request)

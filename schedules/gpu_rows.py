@@ -302,7 +302,7 @@ def _looped_rows(s: Schedule, group: Group, nest: _Rows) -> None:
             inner.pipeline(outer, num_stages=ahead)
     # Two accesses for each thread at a turn.
     few = max(1, each * block * nest.shape.nbytes // (64 * ACCESS))
-    default = min(few, 16) if merged and nest.shape.aligned else max(1, min(8, block // 256))
+    default = min(few, 16) if merged and nest.shape.aligned else max(1, min(8, each * block // 256))
     chosen = pick_warps(s, stage, (1, 2, 4, 8, 16, 32), default, each * block)
     stage.launch(num_warps=chosen)
 

@@ -157,6 +157,39 @@ def test_parts_of_rows_in_lanes_in_tritons_interpreter() -> None:
     assert "softmax.part_lanes" in {knob.name for knob in interpreted(case, "cuda").knobs}
 
 
+PIECES = {
+    "long rows": ((1024, 128256), 1, (8192, 1, 16)),
+    "long rows that start anywhere": ((1024, 50257), 1, (512, 3, 2)),
+    "folds across rows": ((70000, 4096), 0, (1024, 1, 8)),
+}
+
+
+@pytest.mark.parametrize("name", PIECES)
+def test_what_is_read_again_is_read_in_pieces(name: str) -> None:
+    shape, axis, expected = PIECES[name]
+    x = te.placeholder(shape, "bfloat16", name="x")
+    knobs = {k.name: k.chosen for k in schedule_for([te.nn.softmax(x, axis=axis)], CUDA).knobs}
+    assert tuple(knobs[f"softmax.{n}"] for n in ("block", "stages", "warps")) == expected
+
+
+COLUMNS = {
+    "few in aligned rows": ((8192, 8192), "float32", (32, True)),
+    "of two bytes": ((4096, 4096), "bfloat16", (64, True)),
+    "in rows that start anywhere": ((8191, 8193), "bfloat16", (128, False)),
+    "in hundreds of parts": ((1048576, 64), "bfloat16", (64, False)),
+}
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_few_parts_of_columns_are_merged_in_one_launch(name: str) -> None:
+    shape, dtype, expected = COLUMNS[name]
+    x = te.placeholder(shape, dtype, name="x")
+    k = te.reduce_axis((0, shape[0]), name="k")
+    y = te.compute((shape[1],), lambda j: te.sum(te.cast(x[k, j], "float32"), axis=k), name="y")
+    knobs = {k.name: k.chosen for k in schedule_for([y], CUDA).knobs}
+    assert (knobs["y.columns"], knobs["y.one_launch"]) == expected
+
+
 # One element -----------------------------------------------------------------------------------
 
 

@@ -107,6 +107,24 @@ def test_more_rows_than_groups() -> None:
     assert meetings(lower(s.plan, CUDA)) == 1
 
 
+SHARES = {
+    (1024, 131072, "bfloat16"): 16,
+    (2048, 65536, "bfloat16"): 8,
+    (256, 524288, "bfloat16"): 32,
+    (128, 1 << 20, "bfloat16"): 1,  # 64 programs wait too long for each other
+    (1000, 128256, "bfloat16"): 1,  # parts do not fill their lanes
+    (24, 131072, "bfloat16"): 1,  # too few rows for all processors
+    (1024, 131072, "float32"): 1,
+}
+
+
+@pytest.mark.parametrize(("rows", "length", "dtype"), SHARES)
+def test_rows_are_shared_where_that_gains(rows: int, length: int, dtype: str) -> None:
+    x = te.placeholder((rows, length), dtype, name="x")
+    knobs = {k.name: k.chosen for k in schedule_for([te.nn.softmax(x)], "cuda:sm_90").knobs}
+    assert knobs.get("softmax.share", 1) == SHARES[rows, length, dtype]  # not asked for few rows
+
+
 def test_it_is_a_choice_for_long_rows_alone() -> None:
     def offered(y: Tensor) -> list[str]:
         return [k.name for k in schedule_for([y], CUDA).knobs if ".share" in k.name]
