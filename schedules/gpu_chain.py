@@ -210,11 +210,12 @@ def _bounds(fold: ComputeOp, found: Chained) -> int:
 def _is_deep(s: Schedule, found: Chained, op: ComputeOp, fold: ComputeOp) -> bool:
     """Whether a piece of the folded axis is longer than a tile is high.
 
-    Then several programs of a processor, of which one multiplies while another works on what it
-    has multiplied, are worth more than loads for later turns, and the longer the piece, the less
-    often results are repaired.  On an H200 two products over 128 columns take 16% less, over 64
-    columns 8%; where rows differ in length 5% and 2%, and nothing where that has two bounds
-    (timed by `tests/benchmarks`).
+    It is where there are tiles for several programs of each processor, and the copy engine brings
+    all operands.  Programs of which one multiplies while another works on what it has multiplied
+    are worth more than loads for later turns then, and the longer the piece, the less often results
+    are repaired.  On an H200 two products over 128 columns take 16% less, over 64 columns 8%; where
+    rows differ in length 5% and 2%, and nothing where that has two bounds (timed by
+    `tests/benchmarks`).
     """
     loaded = [tensor for name in (found.last, *found.inner) for tensor in movable(s, s[name])]
     narrow = len(loaded) == OPERANDS and all(tensor.dtype.nbytes <= 2 for tensor in loaded)

@@ -9,7 +9,7 @@ widest access may.  Conditions of one kernel exclude each other and cover every 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import lcm
 
@@ -109,17 +109,10 @@ def _divisible(plan: Plan, bounds: Bounds, names: frozenset[str]) -> Expr | None
     """That every symbolic extent which is split by a constant is a multiple of it."""
     facts = plan_facts(plan)
     factors: dict[Expr, int] = {}
-    for stage in plan.stages:
-        if stage.name not in names or not isinstance(stage.op, ComputeOp):
-            continue
-        own = bounds[stage.name]
-        for relation in stage.relations:
-            if isinstance(relation, Split) and own.guards:
-                extent, factor = own.extents[relation.parent], constant(own.extents[relation.inner])
-                if factor is None or factor < 2 or not _is_size(extent):
-                    continue
-                key = facts.interner.rep(extent)
-                factors[key] = lcm(factors.get(key, 1), factor)
+    for own, extent, factor in _splits(plan, bounds, names):
+        if own.guards and _is_size(extent):
+            key = facts.interner.rep(extent)
+            factors[key] = lcm(factors.get(key, 1), factor)
     parts = [c for c in map(_multiple, factors, factors.values()) if not prove(c, facts)]
     if not parts or prove_not(both(*parts), facts):
         return None
@@ -132,7 +125,7 @@ def _aligned_rows(plan: Plan, bounds: Bounds, names: frozenset[str]) -> Expr | N
     device asks each call itself."""
     facts = plan_facts(plan)
     factors: dict[Expr, int] = {}
-    lengths = _cut(plan, bounds, names)
+    lengths = {facts.interner.rep(extent) for _, extent, _ in _splits(plan, bounds, names)}
     for tensor in _in_memory(plan, names):
         factor = WIDEST // tensor.dtype.nbytes
         for length in tensor.shape[1:][-1:]:
@@ -144,17 +137,20 @@ def _aligned_rows(plan: Plan, bounds: Bounds, names: frozenset[str]) -> Expr | N
     return both(*parts) if parts else None
 
 
-def _cut(plan: Plan, bounds: Bounds, names: frozenset[str]) -> set[Expr]:
-    """The extents of the axes of a kernel that are split by constants."""
-    facts = plan_facts(plan)
-    return {
-        facts.interner.rep(bounds[stage.name].extents[relation.parent])
-        for stage in plan.stages
-        if stage.name in names and isinstance(stage.op, ComputeOp)
-        for relation in stage.relations
-        if isinstance(relation, Split)
-        and constant(bounds[stage.name].extents[relation.inner]) is not None
-    }
+def _splits(
+    plan: Plan, bounds: Bounds, names: frozenset[str]
+) -> Iterator[tuple[StageBounds, Expr, int]]:
+    """The splits of a kernel's axes by constants: the bounds of the stage, what is split, and the
+    elements of a piece."""
+    for stage in plan.stages:
+        if stage.name not in names or not isinstance(stage.op, ComputeOp):
+            continue
+        own = bounds[stage.name]
+        for relation in stage.relations:
+            if isinstance(relation, Split):
+                factor = constant(own.extents[relation.inner])
+                if factor is not None and factor >= 2:
+                    yield own, own.extents[relation.parent], factor
 
 
 def _in_memory(plan: Plan, names: frozenset[str]) -> dict[Tensor, None]:

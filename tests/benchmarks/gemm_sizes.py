@@ -31,6 +31,7 @@ from timeit import repeat
 from typing import Any
 
 import numpy as np
+import run
 
 import tedsl as te
 from tedsl.autotune import tune
@@ -137,6 +138,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=None, help="after which it stops")
     parser.add_argument("--cold", action="store_true", help="new workers for each search")
     parser.add_argument("--out", type=Path, default=None)
+    parser.add_argument("--commit", default="", help="what is measured, where git cannot tell")
     return parser.parse_args()
 
 
@@ -220,14 +222,15 @@ def compare(options: argparse.Namespace) -> None:
     sys.stdout.write(f"{dispatch}\n\n{dispatch.source}\n{together:.0f} s for all\n")
     cost = dispatch_cost(dispatch, target, min(points, key=math.prod))
     rows: list[dict[str, Any]] = []
-    found = summary(rows, dispatch, cost, together, len(points))
+    where = {"machine": run.machine("measure", target, options.commit)}
+    found = where | summary(rows, dispatch, cost, together, len(points))
     for point in points:
         left = None if options.seconds is None else begin + options.seconds - time.monotonic()
         usual = statistics.fmean([row["whole"] for row in rows]) if rows else 0.0
         if left is not None and left <= usual:
             break
         rows.append(beside_single(dispatch, options, point, left))
-        found = summary(rows, dispatch, cost, together, len(points))
+        found = where | summary(rows, dispatch, cost, together, len(points))
         write(options.out, found, rows)
     write(options.out, found, rows)
     for row in rows:

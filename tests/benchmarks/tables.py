@@ -231,7 +231,7 @@ def chart(report: Report, path: Path) -> None:
         [2.0**n for n in ticks], [f"{2**n}x" if n >= 0 else f"1/{2**-n}x" for n in ticks]
     )
     axes.set_xlabel("time of a peer over that of tedsl: right of 1x tedsl is faster")
-    axes.set_title(where(report).strip(), fontsize=7)
+    axes.set_title(where(report).strip().replace("; commit", "\ncommit"), fontsize=7)
     used = [peer for peer in CHARTED if any(peer in ratios for ratios in groups.values())]
     handles = [pyplot.Rectangle((0, 0), 1, 1, color=colours[peer]) for peer in used]
     figure.legend(handles, used, fontsize=7, ncols=4, loc="outside lower center")
