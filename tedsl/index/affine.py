@@ -12,7 +12,7 @@ from tedsl.expr.visit import substitute
 from tedsl.index.bounds import depends
 from tedsl.index.facts import Facts
 from tedsl.index.intern import INDEX_DTYPES
-from tedsl.index.linear import ONE, Poly, combine
+from tedsl.index.linear import ONE, Poly, accumulate, combine
 from tedsl.index.simplify import simplify
 
 
@@ -101,6 +101,24 @@ def known_multiple(expr: Expr, facts: Facts = Facts.EMPTY, limit: int = 1 << 62)
     """The greatest divisor of `limit` that is proved to divide `expr` everywhere."""
     facts = facts.own()
     return _multiple(simplify(expr, facts), limit, facts)
+
+
+def without_remainders(expr: Expr, facts: Facts = Facts.EMPTY) -> Expr:
+    """The same value with `x - x % c` as `x // c * c` for constants c, where more is then known to
+    divide it; else `expr` as it is."""
+    facts = facts.own()
+    found: Poly = dict(facts.expander.poly(expr))
+    for monomial, scale in tuple(found.items()):
+        match monomial:
+            case (Binary(op=BinaryOp.FLOORMOD, a=a, b=Const(value=int(c)) as b),) if c > 0:
+                rest = Binary(BinaryOp.FLOORDIV, a, b)
+                del found[monomial]
+                accumulate(found, facts.expander.poly(a), scale)
+                accumulate(found, facts.expander.poly(rest), -scale * c)
+            case _:
+                pass
+    changed = facts.expander.expression(found, expr.dtype)
+    return changed if _multiple(changed, 1 << 62, facts) > _multiple(expr, 1 << 62, facts) else expr
 
 
 def _multiple(expr: Expr, limit: int, facts: Facts) -> int:

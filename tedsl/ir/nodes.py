@@ -107,6 +107,7 @@ class PartPolicy(StrEnum):
     AUTO = "auto"
     ALWAYS = "always"
     NEVER = "never"
+    ENDS = "ends"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

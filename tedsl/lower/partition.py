@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tedsl.expr.integers import (
     ZERO,
+    as_index,
     both,
     ceil_div,
     conjuncts,
@@ -18,8 +20,9 @@ from tedsl.expr.integers import (
 from tedsl.expr.nodes import Axis, Compare, CompareOp, Expr
 from tedsl.expr.visit import axes_of, substitute, walk
 from tedsl.index.affine import stride_of
-from tedsl.index.bounds import upper_bound
+from tedsl.index.bounds import lower_bound, upper_bound
 from tedsl.index.facts import Facts
+from tedsl.index.interval import interval
 from tedsl.index.simplify import simplify
 from tedsl.ir.nodes import Allocate, For, Func, Guard, Load, LoopKind, PartPolicy, Seq, Stmt
 from tedsl.ir.visit import map_sub_stmts, walk_stmts
@@ -64,7 +67,7 @@ class _Partition:
                 symbolic = self.symbolic or stmt.partition is PartPolicy.ALWAYS
                 parted = _split_loop(loop, facts, symbolic)
                 if parted is not None:
-                    return parted, most * 2
+                    return parted, most * (3 if stmt.partition is PartPolicy.ENDS else 2)
             return loop, most
         found = [copies]
 
@@ -81,10 +84,10 @@ _SPLITTABLE = (LoopKind.SERIAL, LoopKind.PARALLEL)
 
 
 def _split_loop(loop: For, facts: Facts, symbolic: bool) -> Stmt | None:
-    """The loop in two parts, or None when no guard inside bounds its axis from above."""
+    """The loop in two parts, or three, or None when no guard inside bounds its axis."""
     limits = _limits(loop, facts)
     if not limits:
-        return None
+        return _with_start(loop, facts)
     inside = facts.with_axis(loop.axis, loop.start, loop.extent)
     steady: Expr = loop.end
     for limit in limits:
@@ -108,7 +111,46 @@ def _split_loop(loop: For, facts: Facts, symbolic: bool) -> Stmt | None:
     tail_axis = Axis(loop.axis.name, loop.axis.kind, None, loop.axis.dtype)
     moved = substitute_stmt(rest_body, {loop.axis: tail_axis})
     tail = replace(loop, axis=tail_axis, start=steady, body=moved)
-    return sequence([replace(loop, end=steady, body=free), tail])
+    long = replace(loop, end=steady, body=free)
+    return sequence([_with_start(long, facts) or long, tail])
+
+
+def _with_start(loop: For, facts: Facts) -> Stmt | None:
+    """The loop in two parts, of which the second needs no guard that bounds its axis from below;
+    None where that is not asked for, or the length of the first is no constant."""
+    if loop.partition is not PartPolicy.ENDS:
+        return None
+    known = {c: first for c, first in _firsts(loop, facts) if first is not None}
+    inside = facts.with_axis(loop.axis, loop.start, loop.extent)
+    begin = max((first for first in known.values()), default=0)
+    start, end = constant(loop.start), constant(simplify(loop.end, inside))
+    if start is None or end is None or not start < begin < end:
+        return None
+    head_axis = Axis(loop.axis.name, loop.axis.kind, None, loop.axis.dtype)
+    body = substitute_stmt(fresh_copy(loop.body), {loop.axis: head_axis})
+    head = replace(loop, axis=head_axis, end=as_index(begin), body=body)
+    free = _without_guards(loop.body, set(known), frozenset())
+    return sequence([head, replace(loop, start=as_index(begin), body=free)])
+
+
+def _firsts(loop: For, facts: Facts) -> Iterator[tuple[Expr, int | None]]:
+    """Guard conditions that bound the iterations of `loop` from below, and the first that surely
+    satisfies each.
+
+    0 <= c*axis + d for all inner axes   <=>   axis >= ceil(-(min d) / c),  c > 0
+    """
+    for condition, inner, inside in _guards(loop, facts):
+        match condition:
+            case Compare(op=CompareOp.LE | CompareOp.LT as op, a=low, b=high):
+                room = simplify(sub(sub(high, low), 0 if op is CompareOp.LE else 1), inside)
+            case _:
+                continue
+        step = stride_of(room, loop.axis)
+        if not isinstance(step, int) or step <= 0 or any(isinstance(n, Load) for n in walk(room)):
+            continue
+        least = lower_bound(simplify(substitute(room, {loop.axis: ZERO}), inside), inner, inside)
+        lowest = None if least is None else interval(least, inside).lo
+        yield condition, None if lowest is None else max(0, -(lowest // step))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -123,7 +165,12 @@ class _Limit:
 
 def _limits(loop: For, facts: Facts) -> list[_Limit]:
     """Guard conditions `f(axis, inner) < bound` that bound the iterations of `loop`."""
-    out: list[_Limit] = []
+    found = (_limit(c, loop.axis, inner, inside) for c, inner, inside in _guards(loop, facts))
+    return [limit for limit in found if limit is not None]
+
+
+def _guards(loop: For, facts: Facts) -> Iterator[tuple[Expr, list[Axis], Facts]]:
+    """The guard conditions in a loop, with the loops around each and what is known there."""
     inner: list[Axis] = []
     inside = facts.with_axis(loop.axis, loop.start, loop.extent)
     for node in walk_stmts(loop.body):
@@ -132,10 +179,7 @@ def _limits(loop: For, facts: Facts) -> list[_Limit]:
             inside = inside.with_axis(node.axis, node.start, node.extent)
         elif isinstance(node, Guard):
             for condition in conjuncts(node.condition):
-                limit = _limit(condition, loop.axis, inner, inside)
-                if limit is not None:
-                    out.append(limit)
-    return out
+                yield condition, inner, inside
 
 
 def _limit(condition: Expr, axis: Axis, inner: list[Axis], facts: Facts) -> _Limit | None:

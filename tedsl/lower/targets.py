@@ -11,7 +11,7 @@ from tedsl.expr.tensor import ComputeOp, Operation
 from tedsl.expr.visit import axes_of, reads
 from tedsl.ir.nodes import LoopKind
 from tedsl.scheduling.checks.scans import has_own_launch
-from tedsl.scheduling.plan import AttachKind, Fuse, Join, Mark, Plan, Split, StagePlan, Unit
+from tedsl.scheduling.plan import AttachKind, Fuse, Join, Mark, Plan, Skew, Split, StagePlan, Unit
 from tedsl.scheduling.scans import is_step_axis
 from tedsl.scheduling.together import shared_loops
 
@@ -155,6 +155,9 @@ def _leaves(stage: StagePlan, axes: set[Axis]) -> set[Axis]:
                     axes = (axes - {outer, inner}) | {fused}
             case Unit():
                 pass
+            case Skew(parent=parent, skewed=skewed):
+                if parent in axes:
+                    axes = (axes - {parent}) | {skewed}
     return axes
 
 

@@ -490,7 +490,7 @@ def _computed(
         run = names.get(axis, axis)
         extents[run] = extents[axis]
         facts = facts.with_axis(run, 0, extents[axis])
-    values = pass_up(stage, extents, names)
+    values = pass_up(stage, extents, starts, names)
     guards = guards_of(stage, op, extents, values, starts, facts)
     local = {axis: simplify(values[axis], facts) for axis in stage.root_axes}
     index = {axis: simplify(add(starts[axis], local[axis]), facts) for axis in stage.root_axes}

@@ -20,6 +20,7 @@ from tedsl.expr.integers import (
     floormod,
     less,
     mul,
+    sub,
     widened,
 )
 from tedsl.expr.nodes import Axis, Const, Expr, Range
@@ -28,17 +29,21 @@ from tedsl.index.facts import Facts
 from tedsl.index.interval import interval
 from tedsl.index.prove import prove
 from tedsl.index.simplify import simplify
-from tedsl.scheduling.plan import Fuse, Relation, Split, StagePlan, Unit
+from tedsl.scheduling.plan import Fuse, Relation, Skew, Split, StagePlan, Unit
+from tedsl.scheduling.relations import skew_of, upwards
 
 
 def pass_down(relation: Relation, extents: dict[Axis, Expr], facts: Facts) -> None:
     """Extents of the axes a relation makes, from those it takes.
 
     Split:  inner = min(factor, parent), outer = ceil(parent / inner)   (nparts: the other way
-    round) Fuse:   fused = outer * inner
+    round) Fuse:   fused = outer * inner   Skew:   skewed = parent + modulus - 1
     """
     if isinstance(relation, Unit):
         extents[relation.axis] = ONE
+        return
+    if isinstance(relation, Skew):
+        extents[relation.skewed] = simplify(add(extents[relation.parent], relation.modulus - 1), facts)
         return
     if isinstance(relation, Fuse):
         outer, inner = extents[relation.outer], extents[relation.inner]
@@ -64,14 +69,17 @@ def _tightened(given: Expr, parent: Expr, facts: Facts) -> Expr:
 
 
 def pass_up(
-    stage: StagePlan, extents: dict[Axis, Expr], names: Mapping[Axis, Axis]
+    stage: StagePlan,
+    extents: dict[Axis, Expr],
+    starts: Mapping[Axis, Expr],
+    names: Mapping[Axis, Axis],
 ) -> dict[Axis, Expr]:
-    """Every axis of the stage over its leaf axes (relative to the start of the region), those that
-    another stage runs under its names."""
+    """Every axis of the stage over its leaf axes (relative to the start of the region, which
+    `starts` gives for root axes), those that another stage runs under its names."""
     values: dict[Axis, Expr] = {
         a: ZERO if constant(extents[a]) == 1 else names.get(a, a) for a in stage.leaf_axes
     }
-    for relation in reversed(stage.relations):
+    for relation in upwards(stage.relations):
         match relation:
             case Split(parent=parent, outer=outer, inner=inner):
                 values[parent] = add(mul(values[outer], extents[inner]), values[inner])
@@ -80,6 +88,9 @@ def pass_up(
                 values[inner] = floormod(values[fused], extents[inner])
             case Unit():
                 pass
+            case Skew(parent=parent, skewed=skewed, along=along):
+                ahead = skew_of(relation, add(starts[along], values[along]))
+                values[parent] = sub(values[skewed], ahead)
     return values
 
 
@@ -93,11 +104,17 @@ def guards_of(
 ) -> tuple[Expr, ...]:
     """Conditions for a point of the loops to be a point of the definition, less those that are
     proved."""
-    needed = [
-        less(simplify(values[r.parent], facts), extents[r.parent])
-        for r in stage.relations
-        if isinstance(r, Split)
-    ]
+    needed: list[Expr] = []
+    skewed: set[Axis] = set()
+    for relation in stage.relations:
+        if isinstance(relation, Skew):
+            skewed.add(relation.skewed)  # what is beyond its end is beyond the parent's
+        elif not isinstance(relation, Split) or relation.parent in skewed:
+            continue
+        place = simplify(values[relation.parent], facts)
+        needed.append(less(place, extents[relation.parent]))
+        if isinstance(relation, Skew):
+            needed.append(at_most(ZERO, place))
     for axis, size in zip(op.axes, op.shape, strict=True):
         if not _is_whole(starts[axis], extents[axis], size):
             index = simplify(add(starts[axis], values[axis]), facts)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Container
 
 from tedsl.expr.nodes import Axis
-from tedsl.scheduling.plan import Fuse, Plan, Split, StagePlan, Unit
+from tedsl.scheduling.plan import Fuse, Plan, Skew, Split, StagePlan, Unit
 
 
 def unique_name(name: str, taken: Container[str]) -> str:
@@ -46,6 +46,8 @@ def labels(stage: StagePlan) -> dict[Axis, str]:
                 add(fused)
             case Unit(axis=axis):
                 add(axis)
+            case Skew(skewed=skewed):
+                add(skewed)
     return known
 
 
@@ -70,6 +72,8 @@ def _is_made(stage: StagePlan, axis: Axis) -> bool:
                 found = fused is axis
             case Unit(axis=unit):
                 found = unit is axis
+            case Skew(skewed=skewed):
+                found = skewed is axis
         if found:
             return True
     return False

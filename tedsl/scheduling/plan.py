@@ -53,7 +53,21 @@ class Unit:
     axis: Axis
 
 
-Relation = Split | Fuse | Unit
+@dataclass(frozen=True, slots=True, eq=False)
+class Skew:
+    """parent = skewed - along * step % modulus; extent(skewed) = extent(parent) + modulus - 1.
+
+    `along` is a data axis of the definition, and counts by its value, not by its place in a region.
+    """
+
+    parent: Axis
+    skewed: Axis
+    along: Axis
+    step: int
+    modulus: int
+
+
+Relation = Split | Fuse | Unit | Skew
 
 
 @dataclass(frozen=True, slots=True, eq=False)

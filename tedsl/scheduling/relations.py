@@ -3,7 +3,8 @@ an axis.
 
 All positions are counted from 0: a root axis with domain `min .. min + extent` has the value `min +
 position`, and a relation joins positions (Split: parent = outer * extent(inner) + inner; Fuse:
-outer = fused // extent(inner), inner = fused % extent(inner)).  Imports `expr` and the plan.
+outer = fused // extent(inner), inner = fused % extent(inner); Skew: parent = skewed - along * step %
+modulus).  Imports `expr` and the plan.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from collections.abc import Mapping, Sequence
 
 from tedsl.dtypes import DType
 from tedsl.expr import integers
-from tedsl.expr.integers import less, same_width
+from tedsl.expr.integers import at_most, both, less, same_width
 from tedsl.expr.nodes import Axis, Binary, BinaryOp, Const, Expr
-from tedsl.scheduling.plan import Fuse, Relation, Split, StagePlan, Unit
+from tedsl.scheduling.plan import Fuse, Relation, Skew, Split, StagePlan, Unit
 
 
 def constant(expr: Expr | None) -> int | None:
@@ -38,6 +39,15 @@ def add(a: Expr, b: Expr) -> Expr:
     if x is not None and y is not None:
         return integer(x + y, a.dtype)
     return Binary(BinaryOp.ADD, a, b)
+
+
+def subtract(a: Expr, b: Expr) -> Expr:
+    """`a - b`, folded where constant."""
+    x, y = constant(a), constant(b)
+    a, b = same_width(a, b)
+    if x is not None and y is not None:
+        return integer(x - y, a.dtype)
+    return a if y == 0 else Binary(BinaryOp.SUB, a, b)
 
 
 def multiply(a: Expr, b: Expr) -> Expr:
@@ -118,6 +128,8 @@ def extents(stage: StagePlan, roots: Mapping[Axis, Expr] | None = None) -> dict[
                 known[fused] = multiply(known[outer], known[inner])
             case Unit(axis=axis):
                 known[axis] = integer(1)
+            case Skew(parent=parent, skewed=skewed, modulus=modulus):
+                known[skewed] = add(known[parent], integer(modulus - 1))
     return known
 
 
@@ -130,10 +142,11 @@ def fixed_extent(stage: StagePlan, axis: Axis) -> int | None:
 
 
 def positions(stage: StagePlan) -> dict[Axis, Expr]:
-    """The position (from 0) of every axis of the stage, written over its leaf axes."""
+    """The position (from 0) of every axis of the stage, written over its leaf axes, and over the
+    root axes along which some are skewed."""
     size = extents(stage)
     known: dict[Axis, Expr] = {axis: axis for axis in stage.leaf_axes}
-    for relation in reversed(stage.relations):
+    for relation in upwards(stage.relations):
         match relation:
             case Split(parent=parent, outer=outer, inner=inner):
                 known[parent] = add(multiply(known[outer], size[inner]), known[inner])
@@ -142,7 +155,21 @@ def positions(stage: StagePlan) -> dict[Axis, Expr]:
                 known[inner] = floormod(known[fused], size[inner])
             case Unit():
                 pass
+            case Skew(parent=parent, skewed=skewed, along=along):
+                known[parent] = subtract(known[skewed], skew_of(relation, along))
     return known
+
+
+def upwards(relations: Sequence[Relation]) -> list[Relation]:
+    """From the last to the first, so that each finds what it made known; skews, which are of root
+    axes, after all that decide the axis along which they are."""
+    return sorted(reversed(relations), key=lambda r: isinstance(r, Skew))
+
+
+def skew_of(relation: Skew, along: Expr) -> Expr:
+    """By how much a skewed axis is ahead of its parent, where `along` has a value."""
+    step, modulus = (Const(value, along.dtype) for value in (relation.step, relation.modulus))
+    return floormod(multiply(along, step), modulus)
 
 
 def reached(stage: StagePlan, roots: Mapping[Axis, Expr]) -> dict[Axis, Expr]:
@@ -162,16 +189,25 @@ def reached(stage: StagePlan, roots: Mapping[Axis, Expr]) -> dict[Axis, Expr]:
                     known[fused] = add(multiply(known[outer], size[inner]), known[inner])
             case Unit(axis=axis):
                 known[axis] = integer(0)
+            case Skew(parent=parent, skewed=skewed, along=along):
+                if parent in known and along in known:
+                    known[skewed] = add(known[parent], skew_of(relation, known[along]))
     return known
 
 
 def overruns(stage: StagePlan, position: Mapping[Axis, Expr]) -> dict[Axis, Expr]:
     """For each split axis whose pieces may reach past its end, the condition `position <
-    extent`."""
+    extent`; for a skewed one that it is from 0 on, too."""
     size = extents(stage)
     conditions: dict[Axis, Expr] = {}
+    skewed: set[Axis] = set()
     for relation in stage.relations:
-        if isinstance(relation, Split):
+        if isinstance(relation, Skew):
+            skewed.add(relation.skewed)
+            at = position[relation.parent]
+            inside = less(at, size[relation.parent]), at_most(integer(0, at.dtype), at)
+            conditions[relation.parent] = both(*inside)
+        if isinstance(relation, Split) and relation.parent not in skewed:
             whole, piece = constant(size[relation.parent]), constant(size[relation.inner])
             exact = whole is not None and piece and whole % piece == 0
             outer = constant(size[relation.outer])
@@ -190,6 +226,8 @@ def came_of(stage: StagePlan, axis: Axis) -> tuple[str, tuple[Axis, ...]] | None
                 return "split", (outer, inner)
             case Fuse(outer=outer, inner=inner, fused=fused) if axis is outer or axis is inner:
                 return "fused", (fused,)
+            case Skew(parent=parent, skewed=skewed) if parent is axis:
+                return "skewed", (skewed,)
             case _:
                 pass
     return None
@@ -203,6 +241,8 @@ def _axes(relation: Relation) -> set[Axis]:
             return {outer, inner, fused}
         case Unit(axis=axis):
             return {axis}
+        case Skew(parent=parent, skewed=skewed):
+            return {parent, skewed}
 
 
 def related(stage: StagePlan, axis: Axis) -> frozenset[Axis]:

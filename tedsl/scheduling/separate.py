@@ -14,7 +14,7 @@ from tedsl.expr.nodes import Axis, Expr, Reduce
 from tedsl.expr.tensor import ComputeOp, ExternOp, Operation
 from tedsl.expr.visit import rewrite
 from tedsl.scheduling.inline import reading, reading_whole
-from tedsl.scheduling.plan import Across, AttachKind, Fuse, Plan, Relation, Split, StagePlan, Unit
+from tedsl.scheduling.plan import Across, AttachKind, Fuse, Plan, Relation, Skew, Split, StagePlan, Unit
 
 
 def separate_axes(plan: Plan) -> Plan:
@@ -129,3 +129,6 @@ def _relation(relation: Relation, moves: tuple[tuple[Axis, Axis], ...]) -> Relat
             return replace(relation, outer=outer, inner=inner)
         case Unit():
             return relation
+        case Skew(parent=parent, along=along):
+            parent, along = clones.get(parent, parent), clones.get(along, along)
+            return replace(relation, parent=parent, along=along)

@@ -21,6 +21,7 @@ from tedsl.backends.triton.writer import Value
 from tedsl.dtypes import DType
 from tedsl.expr.nodes import Axis, Binary, BinaryOp, Cast, Const, Expr
 from tedsl.ir.layout import collapse
+from tedsl.index.affine import without_remainders
 from tedsl.ir.nodes import Buffer, Evict, Load
 
 if TYPE_CHECKING:
@@ -122,8 +123,9 @@ def _reach(expr: Expr, printer: Printer) -> int | None:
 def _split(index: Expr, printer: Printer, everything: bool) -> tuple[Expr | None, Expr | None]:
     """(scalar part, tile part) of an index.
 
-    The scalar part has the summands without tile axes: all of them, or only those that change
-    in a serial loop (the others stay with the tile, which is then the index as written).
+    The scalar part has the summands without tile axes: all of them, or only those that change in a
+    serial loop, and remainders, which meet there what they are taken off (the others stay with the
+    tile, which is then the index as written).
     """
     if not printer.info(index).dims:
         return index, None
@@ -131,11 +133,22 @@ def _split(index: Expr, printer: Printer, everything: bool) -> tuple[Expr | None
     tile: Expr | None = None
     for term in _terms(index, printer):
         info = printer.info(term)
-        if not info.dims and (everything or info.depth > 0):
+        if not info.dims and (everything or info.depth > 0 or _is_remainder(term)):
             scalar = plus(scalar, term)
         else:
             tile = plus(tile, term)
     return (None, index) if scalar is None else (scalar, tile)
+
+
+def _is_remainder(term: Expr) -> bool:
+    """True for x % c and c * (x % d)."""
+    match term:
+        case Binary(op=BinaryOp.MUL, a=a, b=Const()):
+            return _is_remainder(a)
+        case Binary(op=BinaryOp.FLOORMOD):
+            return True
+        case _:
+            return False
 
 
 def pointer(printer: Printer, buffer: Buffer, indices: Sequence[Expr]) -> Value:
@@ -155,6 +168,8 @@ def pointer(printer: Printer, buffer: Buffer, indices: Sequence[Expr]) -> Value:
             if len(printer.info(tile).dims) == 1:
                 printer.value(tile, name=True)
             offset = plus(offset, _tile_offset(printer, tile, step, large))
+    if base is not None:
+        base = without_remainders(base, printer.writer.facts)
     return _sum(printer, buffer, base, offset)
 
 

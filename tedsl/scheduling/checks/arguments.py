@@ -179,6 +179,19 @@ def size(plan: Plan, call: Call, what: str, value: object, least: Expr | None = 
     return Const(number, DType.int32)
 
 
+def whole_size(plan: Plan, call: Call, what: str, value: object) -> int:
+    """A positive integer that is known now."""
+    found = size(plan, call, what, value)
+    if not isinstance(found, Const):
+        raise call.refuse(
+            plan,
+            f"{what} is an expression over runtime sizes",
+            facts=[("allowed", "an int of at least 1")],
+            hint=f"give a positive int as {what}",
+        )
+    return int(found.value)
+
+
 def _require_known_sizes(
     plan: Plan, call: Call, what: str, value: Expr, least: Expr | None
 ) -> None:

@@ -8,10 +8,10 @@ from tedsl.expr.printer import print_expr
 from tedsl.expr.tensor import ComputeOp, ScanOp
 from tedsl.ir.nodes import LoopKind, PartPolicy, Products
 from tedsl.scheduling.algebra import Result, Verdict, combines_in_any_order
-from tedsl.scheduling.call import Call
+from tedsl.scheduling.call import Call, kind_of
 from tedsl.scheduling.checks.atomics import reduction_problem
 from tedsl.scheduling.checks.scans import has_own_launch
-from tedsl.scheduling.names import labels, loops_text
+from tedsl.scheduling.names import axis_text, labels, loops_text
 from tedsl.scheduling.plan import AttachKind, Mark, Plan, StagePlan
 from tedsl.scheduling.relations import ranks
 from tedsl.scheduling.scans import is_step_axis
@@ -57,6 +57,29 @@ def mark_text(mark: Mark) -> str:
     if mark.products is not None:
         words.append(products_text(mark.products))
     return " and ".join(words) or "serial"
+
+
+def require_skew(plan: Plan, call: Call, stage: StagePlan, axis: Axis, along: object) -> None:
+    """A loop of the definition is skewed along a data axis of it."""
+    roots = ranks(stage.root_axes)
+    if axis not in roots:
+        raise call.refuse(
+            plan,
+            f"{labels(stage)[axis]} is not an axis of the definition of {stage.name} any more",
+            axis=axis,
+            facts=[("loops", loops_text(stage))],
+            hint="skew before split and fuse",
+        )
+    data = [a for a in stage.root_axes if a.kind is AxisKind.DATA and a is not axis]
+    if not isinstance(along, Axis) or along not in ranks(data):
+        raise call.refuse(
+            plan,
+            f"{stage.name} cannot be skewed along "
+            f"{axis_text(plan, along) if isinstance(along, Axis) else kind_of(along)}",
+            axis=axis,
+            facts=[("allowed", ", ".join(a.name for a in data) or "nothing: it has no other axis")],
+            hint=f"name another one of s[{stage.name}].op.axis",
+        )
 
 
 def products_text(products: Products) -> str:

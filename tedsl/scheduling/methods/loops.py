@@ -72,6 +72,40 @@ class LoopMethods(StageHandle):
         return self._commit(call, plan, made)
 
     @primitive
+    def skew(
+        self, axis: Axis, along: Axis, step: SupportsIndex, modulus: SupportsIndex
+    ) -> Axis:
+        """Let a loop start earlier, by another amount for each element along another axis.
+
+        Rows of n elements that are no multiple of 8 start anywhere in memory; in pieces of a skewed
+        loop over them all but the first start at multiples of 8 elements: `skew(j, i, n, 8)`.
+
+        Args:
+            axis: a loop of the definition, not split or fused yet; data or reduce.
+            along: another data axis of the definition (`s[C].op.axis`).
+            step: by how much the start moves from one element of `along` to the next.
+            modulus: after how much it is where it was: the loop starts `along * step % modulus`
+                early, at most `modulus - 1`.
+
+        Returns:
+            The skewed axis, which is `modulus - 1` longer; iterations that are no element compute
+            nothing.
+
+        Requires: no marks; a step that is no multiple of the modulus.
+
+        Rewrites:
+            for i: for j in 0..n: f(i, j)
+            -->
+            for i: for j.skewed in 0..n+m-1:
+                j = j.skewed - i * step % m
+                if 0 <= j < n: f(i, j)
+        """
+        call = self._call("skew", (axis, along), step=step, modulus=modulus)
+        plan, made = loops.skew(self.schedule.plan, call, axis, along, step, modulus)
+        self._commit(call, plan, (made,))
+        return made
+
+    @primitive
     def fuse(self, *axes: Axis) -> Axis:
         """Make one loop of loops that stand directly inside each other.
 

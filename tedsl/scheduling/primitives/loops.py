@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import cast
 
 from tedsl.dtypes import DType
 from tedsl.expr.nodes import Axis, Expr
 from tedsl.scheduling.call import Call
-from tedsl.scheduling.checks.arguments import distinct_leaves, leaf, looped_stage, size
+from tedsl.scheduling.checks.arguments import distinct_leaves, leaf, looped_stage, size, whole_size
 from tedsl.scheduling.checks.loops import (
     require_adjacent,
     require_one_kind,
     require_program_order,
+    require_skew,
     require_unmarked,
 )
 from tedsl.scheduling.checks.places import guests, require_places
 from tedsl.scheduling.checks.scans import require_steps_in_order, require_whole_steps
 from tedsl.scheduling.checks.slices import require_slices
 from tedsl.scheduling.names import labels, unique_name
-from tedsl.scheduling.plan import Fuse, Plan, Split, StagePlan, Unit
+from tedsl.scheduling.plan import Fuse, Plan, Skew, Split, StagePlan, Unit
 from tedsl.scheduling.relations import constant, extents, multiply, ranks
 
 
@@ -80,6 +82,35 @@ def _split(
         relations=(*stage.relations, Split(parent, outer, inner, factor, nparts)),
     )
     return moved_guests(plan.with_stage(changed), changed, {parent: inner}), (outer, inner)
+
+
+def skew(
+    plan: Plan, call: Call, parent: object, along: object, step: object, modulus: object
+) -> tuple[Plan, Axis]:
+    """parent --> parent.skewed.  Stages attached at parent are then attached at it."""
+    stage = looped_stage(plan, call, call.stage)
+    axis = leaf(plan, call, stage, parent)
+    require_unmarked(plan, call, stage, axis)
+    require_whole_steps(plan, call, stage, axis)
+    require_skew(plan, call, stage, axis, along)
+    by, most = (whole_size(plan, call, *each) for each in (("step", step), ("modulus", modulus)))
+    if by % most == 0:
+        raise call.refuse(
+            plan,
+            f"{by} is a multiple of {most}, and no iteration would be moved",
+            axis=axis,
+            hint="leave skew out, or give another modulus",
+        )
+    skewed = derived(stage, f"{labels(stage)[axis]}.skewed", axis)
+    at = ranks(stage.leaf_axes)[axis]
+    changed = replace(
+        stage,
+        leaf_axes=(*stage.leaf_axes[:at], skewed, *stage.leaf_axes[at + 1 :]),
+        relations=(*stage.relations, Skew(axis, skewed, cast("Axis", along), by % most, most)),
+    )
+    after = moved_guests(plan.with_stage(changed), changed, {axis: skewed})
+    require_slices(plan, call, after)
+    return after, skewed
 
 
 def tile(plan: Plan, call: Call, arguments: Sequence[object]) -> tuple[Plan, tuple[Axis, ...]]:

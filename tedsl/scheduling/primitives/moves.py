@@ -38,6 +38,7 @@ from tedsl.scheduling.plan import (
     Mark,
     Plan,
     Relation,
+    Skew,
     Split,
     StagePlan,
     Unit,
@@ -105,6 +106,10 @@ def _relations_of(stage: StagePlan, loops: Sequence[Axis]) -> tuple[Relation, ..
             case Unit(axis=axis):
                 if axis in needed:
                     found.append(relation)
+            case Skew(parent=parent, skewed=skewed, along=along):
+                if skewed in needed:
+                    needed[parent] = needed[along] = None
+                    found.append(relation)
     return tuple(reversed(found))
 
 
@@ -120,6 +125,8 @@ def _roots_of(
                 used[outer] = used[inner] = None
             case Unit():
                 pass
+            case Skew(parent=parent, along=along):
+                used[parent] = used[along] = None
     return tuple(axis for axis in stage.root_axes if axis in used)
 
 
@@ -150,6 +157,11 @@ def _take_over(
             case Unit(axis=unit):
                 axes[unit] = derived(stage, unit.name, unit)
                 made, gone, new = Unit(axes[unit]), dict[Axis, None](), (axes[unit],)
+            case Skew(parent=parent, skewed=skewed, along=along):
+                old = axes[parent]
+                axes[skewed] = derived(stage, f"{known[old]}.skewed", old)
+                ends = {"parent": old, "skewed": axes[skewed], "along": axes[along]}
+                made, gone, new = replace(relation, **ends), {old: None}, (axes[skewed],)
         at = min((ranks(stage.leaf_axes)[axis] for axis in gone), default=0)
         left = [axis for axis in stage.leaf_axes[at:] if axis not in gone]
         stage = replace(

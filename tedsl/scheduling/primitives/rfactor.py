@@ -109,8 +109,10 @@ def _partial_op(
 ) -> ComputeOp:
     """The stage of partial results, one for each value of the factored axis."""
     fresh = tuple(data_axis(axis.name, size) for axis, size in zip(op.axes, op.shape, strict=True))
-    values: dict[Expr, Expr] = {**factored.values, **dict(zip(op.axes, fresh, strict=True))}
-    where = where_inside(reduce, factored.conditions, values)
+    places: dict[Expr, Expr] = dict(zip(op.axes, fresh, strict=True))
+    values = {axis: substitute(value, places) for axis, value in factored.values.items()} | places
+    inside = [substitute(condition, places) for condition in factored.conditions]
+    where = where_inside(reduce, inside, values)
     sources = tuple(substitute(source, values) for source in reduce.sources)
     bodies: tuple[Expr, ...]
     if factored.rest:
