@@ -26,13 +26,30 @@ ACCESS = 16
 
 
 @dataclass(frozen=True, slots=True)
+class Skewed:
+    """Rows of `length` elements that start anywhere in memory, in pieces that start at multiples of
+    `together`: the rows are along the data axis at the place `row` of whatever is over them."""
+
+    row: int
+    length: int
+    together: int
+
+    def split(self, stage: Stage, axis: Axis, block: int) -> tuple[Axis, Axis]:
+        """Pieces of a loop over a row; those that need no guards are a loop of their own."""
+        along = stage.op.axis[self.row]
+        skewed = stage.skew(axis, along, step=self.length, modulus=self.together)
+        return stage.split(skewed, factor=block)
+
+
+@dataclass(frozen=True, slots=True)
 class Piece:
     """What is folded at a turn: elements; how many of them one access holds wherever a row starts;
-    and pieces that are in flight."""
+    pieces that are in flight; and how pieces are skewed so that they start where an access may."""
 
     block: int
     together: int
     ahead: int
+    skew: Skewed | None = None
 
 
 def in_one_access(length: int | None, nbytes: int) -> int:
@@ -43,15 +60,15 @@ def in_one_access(length: int | None, nbytes: int) -> int:
 @dataclass(frozen=True, slots=True)
 class Lanes:
     """A chain whose lanes have results of their own: its reductions, which merge them, the last
-    stage of the lanes, the neighbours that a lane takes at a turn, and pieces in flight."""
+    stage of the lanes, the neighbours that a lane takes at a turn, and the pieces."""
 
     chain: tuple[str, ...]
     partial: str
     own: int
-    ahead: int
+    piece: Piece
 
 
-def may_have_lanes(s: Schedule, name: str, block: int) -> bool:
+def may_have_lanes(s: Schedule, name: str, block: int, skew: Skewed | None = None) -> bool:
     """True when each lane may have results of its own in the chain that ends in `name`, and keeps
     them for some turns of the loop."""
     axes = reduce_axes(s[name])
@@ -60,10 +77,10 @@ def may_have_lanes(s: Schedule, name: str, block: int) -> bool:
         return False
 
     def lanes(trial: Schedule) -> None:
-        partial = trial[_split(trial, name, block, 1)]
+        partial = trial[_split(trial, name, block, 1, skew)]
         follow(partial, partial.split(reduce_axes(partial)[0], factor=2)[0])
 
-    return takes(s, (may_have_lanes, name, block), lanes)
+    return takes(s, (may_have_lanes, name, block, skew), lanes)
 
 
 def split_in_lanes(s: Schedule, name: str, piece: Piece) -> Lanes:
@@ -75,9 +92,11 @@ def split_in_lanes(s: Schedule, name: str, piece: Piece) -> Lanes:
         piece: what all lanes together take at a turn.
     """
     length = extent_of(reduce_axes(s[name])[0]) or 1
-    own = min(math.gcd(piece.together, length), piece.block // 2)
+    own = math.gcd(piece.together, length) if piece.skew is None else piece.skew.together
+    own = min(own, piece.block // 2)
     chain = (*(member.name for member in chain_of(s.plan, s[name].plan).members), name)
-    return Lanes(chain, _split(s, name, piece.block, own), own, piece.ahead)
+    partial = _split(s, name, piece.block, own, piece.skew)
+    return Lanes(chain, partial, own, piece)
 
 
 def fold_lanes(s: Schedule, lanes: Lanes, stage: Stage, place: Axis) -> None:
@@ -98,8 +117,10 @@ def fold_lanes(s: Schedule, lanes: Lanes, stage: Stage, place: Axis) -> None:
     follow(partial, turn)
     for axis in (lane, *rows, mine):
         partial.vectorize(axis)
-    if lanes.ahead > 1:
-        partial.pipeline(turn, num_stages=lanes.ahead)
+    if lanes.piece.ahead > 1:
+        partial.pipeline(turn, num_stages=lanes.piece.ahead)
+    if lanes.piece.skew is not None:
+        partial.partition(turn, "ends")
 
 
 def _merge_stored(stage: Stage) -> None:
@@ -111,11 +132,15 @@ def _merge_stored(stage: Stage) -> None:
     stage.vectorize(lane)
 
 
-def _split(s: Schedule, name: str, block: int, own: int) -> str:
+def _split(s: Schedule, name: str, block: int, own: int, skew: Skewed | None) -> str:
     """Make the results of lanes stages of their own, `own` neighbours of each piece to a lane;
     returns the last of the stages, whose first axis is over the lanes."""
     stage = s[name]
-    turn, piece = stage.split(reduce_axes(stage)[0], factor=block)
+    (folded,) = reduce_axes(stage)
+    if skew is None:
+        turn, piece = stage.split(folded, factor=block)
+    else:
+        turn, piece = skew.split(stage, folded, block)
     lane, mine = stage.split(piece, factor=own)
     stage.reorder(lane, turn, mine)
     stage.fuse(turn, mine)

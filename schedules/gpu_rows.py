@@ -35,6 +35,7 @@ from tedsl.schedules.gpu_beside import lead_rows, rows_joined
 from tedsl.schedules.gpu_lanes import (
     ACCESS,
     Piece,
+    Skewed,
     fold_lanes,
     in_one_access,
     may_have_lanes,
@@ -271,14 +272,15 @@ def _looped_rows(s: Schedule, group: Group, nest: _Rows) -> None:
     longest = _longest([nest.columns, *folds])
     most = 1 << 16 if longest is None else pow2_at_least(longest)
     pieces = bool(nest.columns) or any(any_order(view[n]) for n in group.inner)
-    block = _piece(s, nest, each, most) if pieces else 1
+    skew = _skewed(s, view, group, nest) if pieces and each == 1 else None
+    block = _piece(s, nest, each, most, skew) if pieces else 1
     turns = None if longest is None else -(-longest // block)
-    usual = 3 if _loose_again(nest) else 1
+    usual = 3 if _loose_again(nest) and skew is None else 1
     ahead = pick(s, f"{stage.name}.stages", (1, 2, 3, 4, 5), usual, turns if pieces else 1)
-    own = Piece(block, in_one_access(longest, nest.shape.nbytes), ahead)
+    own = Piece(block, in_one_access(longest, nest.shape.nbytes), ahead, skew)
     merged = _lanes(s, nest, ends if once else (), own, place)
     if nest.columns:
-        outer, piece = stage.split(fused(stage, nest.columns), factor=block)
+        outer, piece = _pieces(stage, nest.columns, block, skew)
         stage.vectorize(piece)
         if ahead > 1:
             stage.pipeline(outer, num_stages=ahead)
@@ -291,20 +293,66 @@ def _looped_rows(s: Schedule, group: Group, nest: _Rows) -> None:
             inner.compute_inline()
             continue
         inner.compute_at(stage, place)
-        flat = fused(inner, axes)
         if not any_order(view[name]):
+            fused(inner, axes)
             continue
-        outer, piece = inner.split(flat, factor=block)
+        outer, piece = _pieces(inner, axes, block, skew)
         if once and name in ends:
             follow(inner, outer)
         inner.vectorize(piece)
         if ahead > 1:
             inner.pipeline(outer, num_stages=ahead)
-    # Two accesses for each thread at a turn.
-    few = max(1, each * block * nest.shape.nbytes // (64 * ACCESS))
-    default = min(few, 16) if merged and nest.shape.aligned else max(1, min(8, each * block // 256))
+    # Two accesses for each thread at a turn; one, where pieces at the ends of a row are kept, too.
+    few = max(1, each * block * nest.shape.nbytes // ((64 if skew is None else 32) * ACCESS))
+    lined_up = nest.shape.aligned or skew is not None
+    default = min(few, 16) if merged and lined_up else max(1, min(8, each * block // 256))
     chosen = pick_warps(s, stage, (1, 2, 4, 8, 16, 32), default, each * block)
     stage.launch(num_warps=chosen)
+
+
+def _skewed(s: Schedule, view: View, group: Group, nest: _Rows) -> Skewed | None:
+    """Rows that start anywhere in memory, in pieces that start where an access may, where that is
+    chosen: they are all that is read along them, one after the other in memory."""
+    if nest.shape.aligned or nest.crossed is not None or not nest.free:
+        return None
+    if len(nest.rows) != 1 or len(nest.columns) != 1:
+        return None
+    length = extent_of(nest.columns[0])
+    sizes = [t.dtype.nbytes for t in nest.stage.op.outputs]
+    for name in (group.root, *group.inner):
+        op = view[name]
+        along = [*op.axes[1:], *op.reduce_axes]
+        if group.axes[name].get(op.axes[0]) is not nest.rows[0] or len(along) > 1:
+            return None
+        if any(extent_of(a) != length for a in along):
+            return None
+        for read in reads(*op.bodies):
+            if read.tensor.op.name in (group.root, *group.inner) or not along:
+                continue
+            if not any(among(a, along) for a in axes_of(*read.indices)):
+                continue
+            if [id(i) for i in read.indices] != [id(op.axes[0]), id(along[0])]:
+                return None
+            sizes.append(read.tensor.dtype.nbytes)
+    together = ACCESS // min(sizes)
+    if length is None or together < 2 or length % together == 0:
+        return None
+    if not flip(s, f"{nest.stage.name}.skew", True):
+        return None
+    return Skewed(0, length, together)
+
+
+def _pieces(
+    stage: Stage, axes: Sequence[Axis], block: int, skew: Skewed | None
+) -> tuple[Axis, Axis]:
+    """Loops over the pieces of a row and within one; those whole are a loop of their own where the
+    first is cut, too."""
+    flat = fused(stage, axes)
+    if skew is None:
+        return stage.split(flat, factor=block)
+    outer, piece = skew.split(stage, flat, block)
+    stage.partition(outer, "ends")
+    return outer, piece
 
 
 def _lanes(
@@ -314,7 +362,7 @@ def _lanes(
     returns the reductions that merge lanes then, which are placed."""
     stage = nest.stage
     fine = bool(ends) and nest.crossed is None
-    fine = fine and all(may_have_lanes(s, name, piece.block) for name in ends)
+    fine = fine and all(may_have_lanes(s, name, piece.block, piece.skew) for name in ends)
     if not fine or not flip(s, f"{stage.name}.lanes", True):
         return frozenset()
     merged: set[str] = set()
@@ -325,12 +373,14 @@ def _lanes(
     return frozenset(merged)
 
 
-def _piece(s: Schedule, nest: _Rows, rows: int, most: int) -> int:
+def _piece(s: Schedule, nest: _Rows, rows: int, most: int, skew: Skewed | None) -> int:
     """Elements of a row that are folded at once."""
     many = rows >= CROSSED_ROWS[0]
     default = max(16, 2048 // rows) if many else 2048
     if nest.shape.long:
         default = 8192 if nest.columns else 4096
+    elif skew is not None:
+        default = 4096
     elif _loose_again(nest):
         default = 512
     sizes = (16, 32, 64, 128, 256) if many else (512, 1024, 2048, 4096, 8192)

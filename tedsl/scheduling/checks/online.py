@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 
 from tedsl.errors import ScheduleError
 from tedsl.expr.integers import add, at_most, both
 from tedsl.expr.nodes import Axis, AxisKind, Reduce
 from tedsl.expr.printer import print_expr
-from tedsl.expr.tensor import Operation
+from tedsl.expr.tensor import ComputeOp, Operation
 from tedsl.index.prove import prove
 from tedsl.scheduling.bounds import covered, exported
 from tedsl.scheduling.call import Call
@@ -17,7 +18,7 @@ from tedsl.scheduling.checks.places import guests
 from tedsl.scheduling.checks.slices import whole_bounds
 from tedsl.scheduling.graph import is_output, is_reduction, readers, tensors_read
 from tedsl.scheduling.names import axis_text, labels, loops_text
-from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
+from tedsl.scheduling.plan import AttachKind, Plan, Skew, StagePlan
 from tedsl.scheduling.repair import Refusal
 
 
@@ -73,6 +74,34 @@ def require_parts(plan: Plan, call: Call, stage: StagePlan, axis: Axis) -> None:
         hint=f"first split it, e.g. outer, inner = s[{stage.name}].split({name}, nparts=8), and "
         "name outer",
     )
+
+
+def require_one_skew(
+    plan: Plan, call: Call, chain: Chain, derived: Mapping[str, tuple[TagReads, bool]]
+) -> None:
+    """Where the loop is skewed, its parts are others for each point: what a reduction reads of
+    another is at its own point then, and none is made up from the share of a part (`derived`: what
+    each reads, and whether it is)."""
+    stage = chain.last
+    if not any(isinstance(relation, Skew) for relation in stage.relations):
+        return
+    for name, (tags, scaled) in derived.items():
+        op = plan.stage(name).op
+        own = op.axes if isinstance(op, ComputeOp) else ()
+        points = [read for read in tags.reads if tuple(map(id, read.indices)) != ids(own)]
+        if points or scaled:
+            raise call.refuse(
+                plan,
+                f"the loop of {stage.name} is skewed, and {name} reads {print_expr(points[0])}"
+                if points
+                else f"the loop of {stage.name} is skewed, and {name} scales a part up by its share",
+                hint="leave skew out",
+            )
+
+
+def ids(axes: Sequence[Axis]) -> tuple[int, ...]:
+    """Axes to be compared; `==` would make an expression."""
+    return tuple(map(id, axes))
 
 
 def require_chain(plan: Plan, call: Call, chain: Chain) -> None:

@@ -25,7 +25,12 @@ from tedsl.scheduling.chain_repair import (
     sums,
 )
 from tedsl.scheduling.checks.arguments import leaf, looped_stage
-from tedsl.scheduling.checks.online import require_along, require_chain, require_parts
+from tedsl.scheduling.checks.online import (
+    require_along,
+    require_chain,
+    require_one_skew,
+    require_parts,
+)
 from tedsl.scheduling.checks.places import require_places
 from tedsl.scheduling.checks.rewrites import (
     reduction,
@@ -70,8 +75,10 @@ def split_online(
         if member.name not in derived:
             require_any_order(plan, call, member, member.op.reduce_axis[0], False)
     (op, _), known = reduction(plan, call, stage), labels(stage)
+    read = {name: (each.tags, bool(each.full.extrapolate)) for name, each in derived.items()}
+    require_one_skew(plan, call, chain, read)
     factored = factor(stage, op, loop)
-    parts = _Parts(plan, op.reduce_axes[0], factored, known[loop], derived, skips(chain))
+    parts = _Parts(plan, op, factored, known[loop], derived, skips(chain))
     after, names = _rewritten(plan, chain, parts)
     require_places(plan, call, after)
     return after, names
@@ -79,15 +86,20 @@ def split_online(
 
 @dataclass(slots=True)
 class _Parts:
-    """What all stages of the chain share: how the axis is cut, what is derived, and whether some
-    elements may be skipped."""
+    """What all stages of the chain share: the last of them, how its axis is cut, what is derived,
+    and whether some elements may be skipped."""
 
     plan: Plan
-    axis: Axis
+    last: ComputeOp
     factored: Factored
     label: str
     derived: Mapping[str, Derived]
     guarded: bool
+
+    @property
+    def axis(self) -> Axis:
+        """The axis that is cut."""
+        return self.last.reduce_axes[0]
 
     def partial(
         self, name: str, op: ComputeOp, reduce: Reduce, partials: Mapping[Tensor, Tensor]
@@ -102,6 +114,8 @@ class _Parts:
         moved: dict[Expr, Expr] = {
             self.factored.axis: part,
             **dict(zip(self.factored.rest, rest, strict=True)),
+            # Parts of a skewed loop are others for each point (`require_one_skew`).
+            **dict(zip(self.last.axes, data, strict=False)),
         }
         element = substitute(self.factored.values.get(self.axis, self.axis), moved)
         values: dict[Expr, Expr] = {
