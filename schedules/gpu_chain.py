@@ -47,13 +47,13 @@ from tedsl.schedules.gpu_model import best_tile
 from tedsl.schedules.gpu_order import ordered, together, walked
 from tedsl.schedules.gpu_steps import LEAST, movable
 from tedsl.schedules.gpu_tiles import (
-    MAX_REGISTERS,
     PROCESSORS,
     REGISTERS,
     SHARED,
     WARPS,
     bind_all,
     pick_warps,
+    registers,
 )
 from tedsl.scheduling.plan import AttachKind
 from tedsl.scheduling.schedule import Schedule
@@ -165,8 +165,7 @@ def _reduce_chain(s: Schedule, found: Chained, older: bool) -> list[str]:
     if found.inner:
         programs = pick(s, f"{stage.name}.occupancy", (0, 2, 3, 4), programs, WARPS // warps)
     _operands(s, stage, fold, outer, place, found, sizes, stages)
-    room = REGISTERS // (32 * warps * programs) // 8 * 8 if programs else MAX_REGISTERS
-    stage.launch(num_warps=warps, maxnreg=room if room < MAX_REGISTERS else None)
+    stage.launch(num_warps=warps, maxnreg=registers(warps, programs))
     made = [each.name for each in s.stages if each.name not in known]
     return [found.root, found.last, *found.members, *found.inner, *between, *made]
 

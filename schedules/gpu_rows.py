@@ -42,7 +42,7 @@ from tedsl.schedules.gpu_lanes import (
     split_in_lanes,
 )
 from tedsl.schedules.gpu_parts import split_chain
-from tedsl.schedules.gpu_tiles import bind_all, pick_warps, staying
+from tedsl.schedules.gpu_tiles import WARPS, bind_all, pick_warps, registers, staying
 from tedsl.schedules.gpu_together import share_rows
 from tedsl.schedules.loops import fused
 from tedsl.scheduling.plan import AttachKind
@@ -65,6 +65,8 @@ LOOSE_WARPS = ((1024, 1), (2048, 2))
 LOOPED = 8192
 # Elements of a row that is folded in large pieces.
 LONG = 65536
+# Warps of a processor that work on skewed pieces, in programs whose registers are limited for that.
+RUNNING = 48
 # Rows that lie next to each other in memory fill a transaction of it together.
 CROSSED_ROWS = (16, 32, 64)
 
@@ -307,7 +309,12 @@ def _looped_rows(s: Schedule, group: Group, nest: _Rows) -> None:
     lined_up = nest.shape.aligned or skew is not None
     default = min(few, 16) if merged and lined_up else max(1, min(8, each * block // 256))
     chosen = pick_warps(s, stage, (1, 2, 4, 8, 16, 32), default, each * block)
-    stage.launch(num_warps=chosen)
+    room = None
+    if skew is not None:
+        most = WARPS // chosen
+        programs = pick(s, f"{stage.name}.occupancy", (0, 2, 3, 4, 6), min(RUNNING // chosen, 6), most)
+        room = registers(chosen, programs)
+    stage.launch(num_warps=chosen, maxnreg=room)
 
 
 def _skewed(s: Schedule, view: View, group: Group, nest: _Rows) -> Skewed | None:
@@ -315,9 +322,10 @@ def _skewed(s: Schedule, view: View, group: Group, nest: _Rows) -> Skewed | None
     chosen: they are all that is read along them, one after the other in memory."""
     if nest.shape.aligned or nest.crossed is not None or not nest.free:
         return None
-    if len(nest.rows) != 1 or len(nest.columns) != 1:
+    folds = [a for n in group.inner if is_reduction(view[n]) for a in view[n].reduce_axes]
+    if len(nest.rows) != 1 or len(nest.columns) > 1:
         return None
-    length = extent_of(nest.columns[0])
+    length = extent_of([*nest.columns, *folds][0])
     sizes = [t.dtype.nbytes for t in nest.stage.op.outputs]
     for name in (group.root, *group.inner):
         op = view[name]

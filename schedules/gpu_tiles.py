@@ -22,6 +22,13 @@ EACH = 256
 PER_PROCESSOR = (0, 1, 2, 4, 8)
 
 
+def registers(warps: int, programs: int) -> int | None:
+    """The most registers of a thread with which so many programs share a processor; None where none
+    is asked for, or that is no limit."""
+    room = REGISTERS // (32 * warps * programs) // 8 * 8 if programs else MAX_REGISTERS
+    return room if room < MAX_REGISTERS else None
+
+
 def bind_all(
     stage: Stage, axes: Sequence[Axis], descending: bool = False, apart: Axis | None = None
 ) -> Axis:
