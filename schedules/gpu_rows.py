@@ -67,6 +67,7 @@ LOOPED = 8192
 LONG = 65536
 # Warps of a processor that work on skewed pieces, in programs whose registers are limited for that.
 RUNNING = 48
+OCCUPANCY = (0, 2, 3, 4, 6)
 # Rows that lie next to each other in memory fill a transaction of it together.
 CROSSED_ROWS = (16, 32, 64)
 
@@ -304,17 +305,23 @@ def _looped_rows(s: Schedule, group: Group, nest: _Rows) -> None:
         inner.vectorize(piece)
         if ahead > 1:
             inner.pipeline(outer, num_stages=ahead)
-    # Two accesses for each thread at a turn; one, where pieces at the ends of a row are kept, too.
-    few = max(1, each * block * nest.shape.nbytes // ((64 if skew is None else 32) * ACCESS))
+    _launch(s, nest, each * block, bool(merged), skew)
+
+
+def _launch(s: Schedule, nest: _Rows, elements: int, lanes: bool, skew: Skewed | None) -> None:
+    """Warps for the elements of a piece, and limits of registers for some programs at once."""
+    stage = nest.stage
+    # Two accesses for each thread at a turn; one, where what is read before a turn is read again.
+    twice = skew is None or not nest.columns
+    few = max(1, elements * nest.shape.nbytes // ((64 if twice else 32) * ACCESS))
     lined_up = nest.shape.aligned or skew is not None
-    default = min(few, 16) if merged and lined_up else max(1, min(8, each * block // 256))
-    chosen = pick_warps(s, stage, (1, 2, 4, 8, 16, 32), default, each * block)
-    room = None
+    default = min(few, 16) if lanes and lined_up else max(1, min(8, elements // 256))
+    warps = pick_warps(s, stage, (1, 2, 4, 8, 16, 32), default, elements)
+    programs = 0
     if skew is not None:
-        most = WARPS // chosen
-        programs = pick(s, f"{stage.name}.occupancy", (0, 2, 3, 4, 6), min(RUNNING // chosen, 6), most)
-        room = registers(chosen, programs)
-    stage.launch(num_warps=chosen, maxnreg=room)
+        usual = min(RUNNING // warps, OCCUPANCY[-1])
+        programs = pick(s, f"{stage.name}.occupancy", OCCUPANCY, usual, WARPS // warps)
+    stage.launch(num_warps=warps, maxnreg=registers(warps, programs))
 
 
 def _skewed(s: Schedule, view: View, group: Group, nest: _Rows) -> Skewed | None:

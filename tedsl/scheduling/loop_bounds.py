@@ -43,7 +43,9 @@ def pass_down(relation: Relation, extents: dict[Axis, Expr], facts: Facts) -> No
         extents[relation.axis] = ONE
         return
     if isinstance(relation, Skew):
-        extents[relation.skewed] = simplify(add(extents[relation.parent], relation.modulus - 1), facts)
+        extents[relation.skewed] = simplify(
+            add(extents[relation.parent], relation.modulus - 1), facts
+        )
         return
     if isinstance(relation, Fuse):
         outer, inner = extents[relation.outer], extents[relation.inner]

@@ -3,8 +3,8 @@ an axis.
 
 All positions are counted from 0: a root axis with domain `min .. min + extent` has the value `min +
 position`, and a relation joins positions (Split: parent = outer * extent(inner) + inner; Fuse:
-outer = fused // extent(inner), inner = fused % extent(inner); Skew: parent = skewed - along * step %
-modulus).  Imports `expr` and the plan.
+outer = fused // extent(inner), inner = fused % extent(inner); Skew: parent = skewed - along * step
+% modulus).  Imports `expr` and the plan.
 """
 
 from __future__ import annotations

@@ -14,7 +14,17 @@ from tedsl.expr.nodes import Axis, Expr, Reduce
 from tedsl.expr.tensor import ComputeOp, ExternOp, Operation
 from tedsl.expr.visit import rewrite
 from tedsl.scheduling.inline import reading, reading_whole
-from tedsl.scheduling.plan import Across, AttachKind, Fuse, Plan, Relation, Skew, Split, StagePlan, Unit
+from tedsl.scheduling.plan import (
+    Across,
+    AttachKind,
+    Fuse,
+    Plan,
+    Relation,
+    Skew,
+    Split,
+    StagePlan,
+    Unit,
+)
 
 
 def separate_axes(plan: Plan) -> Plan:

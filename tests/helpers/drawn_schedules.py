@@ -88,6 +88,16 @@ def split(draw: Draw, s: Schedule, stage: Stage) -> None:
     call(s, stage.split, _axis(draw, stage), **{option: draw(st.sampled_from(FACTORS))})
 
 
+def skew(draw: Draw, s: Schedule, stage: Stage) -> None:
+    """Often split afterwards, with a part of its own for what is cut at the start."""
+    along = draw(st.sampled_from([*stage.plan.root_axes, Axis("nowhere")]))
+    step, modulus = draw(st.integers(1, 9)), draw(st.sampled_from((1, 2, 4, 8)))
+    axis = call(s, stage.skew, _axis(draw, stage), along, step=step, modulus=modulus)
+    if draw(st.booleans()):
+        outer, _ = call(s, stage.split, axis, factor=draw(st.sampled_from(FACTORS)))
+        call(s, stage.partition, outer, "ends")
+
+
 def tile(draw: Draw, s: Schedule, stage: Stage) -> None:
     axes = stage.leaf_iter_vars[:2]
     call(s, stage.tile, *axes, *(draw(st.sampled_from(FACTORS)) for _ in axes))
@@ -468,6 +478,8 @@ PRIMITIVES: tuple[Primitive, ...] = (
     split,
     split,
     split,
+    skew,
+    skew,
     tile,
     fuse,
     reorder,

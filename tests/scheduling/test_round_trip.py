@@ -68,6 +68,13 @@ def env_threads() -> tuple[te.Schedule, te.Tensor]:
 
 
 @case
+def skew() -> tuple[te.Schedule, te.Tensor]:
+    s, B, (i, j) = rows()
+    s[B].split(s[B].skew(j, i, step=3, modulus=8), 4)
+    return s, B
+
+
+@case
 def fuse() -> tuple[te.Schedule, te.Tensor]:
     s, B, (i, j) = rows()
     s[B].fuse(i, j)

@@ -20,8 +20,8 @@ from tedsl.backends.triton.names import sanitise
 from tedsl.backends.triton.writer import Value
 from tedsl.dtypes import DType
 from tedsl.expr.nodes import Axis, Binary, BinaryOp, Cast, Const, Expr
-from tedsl.ir.layout import collapse
 from tedsl.index.affine import without_remainders
+from tedsl.ir.layout import collapse
 from tedsl.ir.nodes import Buffer, Evict, Load
 
 if TYPE_CHECKING:

@@ -90,11 +90,10 @@ def require_one_skew(
         own = op.axes if isinstance(op, ComputeOp) else ()
         points = [read for read in tags.reads if tuple(map(id, read.indices)) != ids(own)]
         if points or scaled:
+            what = f"reads {print_expr(points[0])}" if points else "scales parts by their share"
             raise call.refuse(
                 plan,
-                f"the loop of {stage.name} is skewed, and {name} reads {print_expr(points[0])}"
-                if points
-                else f"the loop of {stage.name} is skewed, and {name} scales a part up by its share",
+                f"the loop of {stage.name} is skewed, and {name} {what}",
                 hint="leave skew out",
             )
 

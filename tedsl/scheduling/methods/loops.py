@@ -72,9 +72,7 @@ class LoopMethods(StageHandle):
         return self._commit(call, plan, made)
 
     @primitive
-    def skew(
-        self, axis: Axis, along: Axis, step: SupportsIndex, modulus: SupportsIndex
-    ) -> Axis:
+    def skew(self, axis: Axis, along: Axis, step: SupportsIndex, modulus: SupportsIndex) -> Axis:
         """Let a loop start earlier, by another amount for each element along another axis.
 
         Rows of n elements that are no multiple of 8 start anywhere in memory; in pieces of a skewed

@@ -111,7 +111,7 @@ def _partial_op(
     fresh = tuple(data_axis(axis.name, size) for axis, size in zip(op.axes, op.shape, strict=True))
     places: dict[Expr, Expr] = dict(zip(op.axes, fresh, strict=True))
     values = {axis: substitute(value, places) for axis, value in factored.values.items()} | places
-    inside = [substitute(condition, places) for condition in factored.conditions]
+    inside = tuple(substitute(condition, places) for condition in factored.conditions)
     where = where_inside(reduce, inside, values)
     sources = tuple(substitute(source, values) for source in reduce.sources)
     bodies: tuple[Expr, ...]
