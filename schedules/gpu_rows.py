@@ -299,7 +299,8 @@ def _looped_rows(s: Schedule, group: Group, nest: _Rows) -> None:
         if not any_order(view[name]):
             fused(inner, axes)
             continue
-        outer, piece = _pieces(inner, axes, block, skew)
+        # What goes along with the loop of another goes by whole pieces.
+        outer, piece = _pieces(inner, axes, block, None if once and name in ends else skew)
         if once and name in ends:
             follow(inner, outer)
         inner.vectorize(piece)

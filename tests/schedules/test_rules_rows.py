@@ -128,9 +128,38 @@ def test_lanes_exchange_nothing_in_the_loop() -> None:
 
 
 def test_a_lane_takes_one_element_where_rows_start_anywhere() -> None:
-    looped = {"slope.whole_row": False}
+    looped = {"slope.whole_row": False, "slope.skew": False}
     fold, _ = loops(printed(schedule_for(c.loss_and_slope(8192, 50257, "bfloat16"), CUDA, looped)))
     assert "tl.reduce(" not in fold and "tl.sum(" not in fold
+
+
+def test_pieces_of_rows_that_start_anywhere_start_where_an_access_may() -> None:
+    """A lane takes 8 elements of 16 bits; what is masked is in loops of its own."""
+    source = printed(schedule_for(c.loss_and_slope(8192, 50257, "bfloat16"), CUDA))
+    assert "i_outer * 50256 + " in source and "i_outer // 8 * 8" in source
+    first, whole, stored = loops(source)
+    assert "mask=" in first and "mask=" not in whole and "mask=" not in stored
+    assert "1, max_nan)" in whole
+
+
+SKEWED = {
+    "rows alone": (lambda: c.loss_and_slope(64, 50257, "bfloat16"), True),
+    "a fold alone": (lambda: te.nn.logsumexp(te.placeholder((64, 50257), "bfloat16")), True),
+    "aligned": (lambda: c.loss_and_slope(64, 50256, "bfloat16"), False),
+    "with a vector": (lambda: te.nn.layer_norm(*rows_and_vectors(64, 50257)), False),
+}
+
+
+def rows_and_vectors(m: int, n: int) -> tuple[te.Tensor, ...]:
+    x = te.placeholder((m, n), "bfloat16", name="x")
+    return x, *(te.placeholder((n,), "bfloat16", name=name) for name in "wb")
+
+
+@pytest.mark.parametrize("name", SKEWED)
+def test_rows_are_skewed_where_all_that_is_read_along_them_lies_so(name: str) -> None:
+    make, expected = SKEWED[name]
+    text = str(schedule_for(make(), CUDA))
+    assert (".skewed" in text) is expected
 
 
 @pytest.mark.parametrize("rows", [1, 4])
@@ -159,7 +188,7 @@ def test_parts_of_rows_in_lanes_in_tritons_interpreter() -> None:
 
 PIECES = {
     "long rows": ((1024, 128256), 1, (8192, 1, 16)),
-    "long rows that start anywhere": ((1024, 50257), 1, (512, 3, 2)),
+    "long rows that start anywhere": ((1024, 50257), 1, (4096, 1, 16)),
     "folds across rows": ((70000, 4096), 0, (1024, 1, 8)),
 }
 

@@ -20,6 +20,7 @@ from tedsl.backends.triton.names import sanitise
 from tedsl.backends.triton.writer import Value
 from tedsl.dtypes import DType
 from tedsl.expr.nodes import Axis, Binary, BinaryOp, Cast, Const, Expr
+from tedsl.expr.visit import walk
 from tedsl.index.affine import without_remainders
 from tedsl.ir.layout import collapse
 from tedsl.ir.nodes import Buffer, Evict, Load
@@ -120,12 +121,14 @@ def _reach(expr: Expr, printer: Printer) -> int | None:
             return None
 
 
-def _split(index: Expr, printer: Printer, everything: bool) -> tuple[Expr | None, Expr | None]:
+def _split(
+    index: Expr, printer: Printer, everything: bool, remainders: bool
+) -> tuple[Expr | None, Expr | None]:
     """(scalar part, tile part) of an index.
 
     The scalar part has the summands without tile axes: all of them, or only those that change in a
-    serial loop, and remainders, which meet there what they are taken off (the others stay with the
-    tile, which is then the index as written).
+    serial loop, and with `remainders` those taken off by a division (the others stay with the tile,
+    which is then the index as written).
     """
     if not printer.info(index).dims:
         return index, None
@@ -133,7 +136,8 @@ def _split(index: Expr, printer: Printer, everything: bool) -> tuple[Expr | None
     tile: Expr | None = None
     for term in _terms(index, printer):
         info = printer.info(term)
-        if not info.dims and (everything or info.depth > 0 or _is_remainder(term)):
+        moves = everything or info.depth > 0 or (remainders and _is_remainder(term))
+        if not info.dims and moves:
             scalar = plus(scalar, term)
         else:
             tile = plus(tile, term)
@@ -157,20 +161,36 @@ def pointer(printer: Printer, buffer: Buffer, indices: Sequence[Expr]) -> Value:
     large = size is None or size >= SMALL
     shape, indices = collapse(buffer.shape, indices)
     steps = strides(shape, DType.int32 if not large else DType.int64)
-    base: Expr | None = None
+    access = tuple(zip(indices, steps, strict=True))
+    base, tiles = _parts(printer, access, large, remainders=False)
+    if any(isinstance(n, Binary) and n.op is BinaryOp.FLOORMOD for n in walk(*indices)):
+        moved, rest = _parts(printer, access, large, remainders=True)
+        aligned = None if moved is None else without_remainders(moved, printer.writer.facts)
+        if aligned is not moved:
+            base, tiles = aligned, rest
     offset: Expr | None = None
-    for index, step in zip(indices, steps, strict=True):
-        scalar, tile = _split(index, printer, everything=large)
+    for tile, step in tiles:
+        if len(printer.info(tile).dims) == 1:
+            printer.value(tile, name=True)
+        offset = plus(offset, _tile_offset(printer, tile, step, large))
+    return _sum(printer, buffer, base, offset)
+
+
+def _parts(
+    printer: Printer, access: Sequence[tuple[Expr, Expr]], large: bool, remainders: bool
+) -> tuple[Expr | None, list[tuple[Expr, Expr]]]:
+    """The scalar part of an address, from indices and what a step of each is, and the tile parts of
+    the indices with their steps."""
+    base: Expr | None = None
+    tiles: list[tuple[Expr, Expr]] = []
+    for index, step in access:
+        scalar, tile = _split(index, printer, large, remainders)
         if scalar is not None:
             wide = to(scalar, DType.int64) if large else to(scalar, DType.int32)
             base = plus(base, times(wide, narrow(step) if isinstance(step, Cast) else step))
         if tile is not None:
-            if len(printer.info(tile).dims) == 1:
-                printer.value(tile, name=True)
-            offset = plus(offset, _tile_offset(printer, tile, step, large))
-    if base is not None:
-        base = without_remainders(base, printer.writer.facts)
-    return _sum(printer, buffer, base, offset)
+            tiles.append((tile, step))
+    return base, tiles
 
 
 def _tile_offset(printer: Printer, tile: Expr, step: Expr, large: bool) -> Expr:
