@@ -138,7 +138,8 @@ class For(Stmt):
     Iterations of PARALLEL, VECTORIZED and PROGRAM loops are independent of each other, except that
     a VECTORIZED loop may enclose an `Accumulate` into one place, and the others an atomic one.
     `program` is the grid dimension of a PROGRAM loop, whose programs start with the last iteration
-    when it is `descending`; `num_stages` > 0 asks for a software pipeline, `flatten` for one
+    when it is `descending`; a SERIAL or UNROLLED loop that is runs from the last iteration to the
+    first (at NEST level only).  `num_stages` > 0 asks for a software pipeline, `flatten` for one
     pipeline across this loop and the loop inside it.  `masks_decide`: an iteration in which no
     `Accumulate` with a mask takes part changes nothing, whatever else stands in the body, and may
     be left out.

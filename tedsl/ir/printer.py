@@ -180,6 +180,8 @@ def _loop_head(loop: For, namer: Namer) -> str:
     if loop.kind is LoopKind.PROGRAM:
         kind = f" program[{loop.program}{', descending' if loop.descending else ''}]"
     head = f"for {namer.name(loop.axis)} in{kind} {start}..{end}:"
+    if loop.descending and loop.kind is not LoopKind.PROGRAM:
+        head += " backwards"
     if loop.num_stages or loop.flatten:
         flatten = ", flatten" if loop.flatten else ""
         head += f" pipeline({loop.num_stages}{flatten})"

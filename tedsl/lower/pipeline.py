@@ -14,6 +14,7 @@ from tedsl.ir.nodes import Func, Level, Module
 from tedsl.ir.verify import verify
 from tedsl.lower.ahead import fetch_ahead
 from tedsl.lower.atomics import separate_starts
+from tedsl.lower.backwards import run_backwards
 from tedsl.lower.calls import choose_functions
 from tedsl.lower.carry import carry_states
 from tedsl.lower.cut import cut_loops
@@ -62,6 +63,7 @@ CPU_PASSES: tuple[Pass, ...] = (
     # Cleans the index arithmetic of the tails that partition_loops made.
     Pass("simplify_parts", simplify_func, Level.NEST),
     Pass("check_intrinsics", partial(check_intrinsics, blocks=False), Level.NEST),
+    Pass("run_backwards", run_backwards, Level.NEST),
     Pass("vectorize_loops", partial(vectorize_loops, padded=False), Level.TILE),
     Pass("widen_accumulators", partial(widen_accumulators, limit=CPU_WIDE), Level.TILE),
     # Decides the masks that vectorize_loops made under the ranges of the tiles.
@@ -76,6 +78,7 @@ BLOCK_PASSES: tuple[Pass, ...] = (
     # Cleans the index arithmetic of the tails that partition_loops made.
     Pass("simplify_parts", simplify_func, Level.NEST),
     Pass("check_intrinsics", partial(check_intrinsics, blocks=True), Level.NEST),
+    Pass("run_backwards", run_backwards, Level.NEST),
     Pass("vectorize_loops", partial(vectorize_loops, padded=True), Level.TILE),
     # Decides the masks that vectorize_loops made under the ranges of the tiles.
     Pass("simplify_tiles", simplify_func, Level.TILE),

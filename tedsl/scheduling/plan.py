@@ -78,7 +78,8 @@ class Tensorized:
 class Mark:
     """How one leaf axis runs; `thread` is what a block axis was bound to, `products` (of a reduce
     axis) is of `ir.Accumulate`, the other fields are those of `ir.For`.  A loop that is
-    `tensorized` is VECTORIZED too."""
+    `tensorized` is VECTORIZED too; one that is `descending` is bound to the grid, or runs
+    backwards."""
 
     kind: LoopKind = LoopKind.SERIAL
     program: int = 0

@@ -149,6 +149,10 @@ def pipeline(draw: Draw, s: Schedule, stage: Stage) -> None:
     call(s, stage.pipeline, _axis(draw, stage), draw(st.integers(1, 4)))
 
 
+def reverse(draw: Draw, s: Schedule, stage: Stage) -> None:
+    call(s, stage.reverse, _axis(draw, stage))
+
+
 def serial(draw: Draw, s: Schedule, stage: Stage) -> None:
     call(s, stage.serial, _axis(draw, stage))
 
@@ -480,6 +484,8 @@ PRIMITIVES: tuple[Primitive, ...] = (
     atomic,
     atomic,
     pipeline,
+    reverse,
+    reverse,
     serial,
     compute_at,
     compute_at,

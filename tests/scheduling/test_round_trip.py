@@ -134,6 +134,13 @@ def pipeline() -> tuple[te.Schedule, te.Tensor]:
 
 
 @case
+def reverse() -> tuple[te.Schedule, te.Tensor]:
+    s, B, (_, j) = rows()
+    s[B].reverse(j)
+    return s, B
+
+
+@case
 def serial() -> tuple[te.Schedule, te.Tensor]:
     s, B, (i, _) = rows()
     s[B].parallel(i)
