@@ -20,6 +20,7 @@ from tedsl.lower.carry import carry_states
 from tedsl.lower.cut import cut_loops
 from tedsl.lower.dots import find_dots
 from tedsl.lower.finish import in_turn
+from tedsl.lower.last_reads import mark_last_reads
 from tedsl.lower.meet import each_by_itself
 from tedsl.lower.nest import build_nests
 from tedsl.lower.partition import partition_loops
@@ -71,6 +72,8 @@ CPU_PASSES: tuple[Pass, ...] = (
 )
 
 BLOCK_PASSES: tuple[Pass, ...] = (
+    # Before loops fall into parts: each part of the last one reads for the last time.
+    Pass("mark_last_reads", mark_last_reads, Level.NEST),
     Pass("cut_loops", cut_loops, Level.NEST),
     Pass("simplify", simplify_func, Level.NEST),
     Pass("shorten_loops", shorten_loops, Level.NEST),

@@ -387,7 +387,8 @@ def hints(draw: Draw, s: Schedule, stage: Stage) -> None:
     kind = draw(st.integers(0, 5))
     axis = _axis(draw, stage)
     if kind == 5:
-        call(s, stage.evict, draw(st.sampled_from(("first", "last"))))
+        then = draw(st.sampled_from((None, "first", "normal")))
+        call(s, stage.evict, draw(st.sampled_from(("first", "last"))), then)
     elif kind == 0:
         factor, offset = draw(st.sampled_from(FACTORS)), draw(st.integers(0, 3))
         axes = [*stage.op.axis, axis] if isinstance(stage.op, ComputeOp) else [axis]

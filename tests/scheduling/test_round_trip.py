@@ -409,7 +409,7 @@ def storage_align() -> tuple[te.Schedule, te.Tensor]:
 @case
 def evict() -> tuple[te.Schedule, te.Tensor]:
     s, C, D = product()
-    s["A"].evict("last")
+    s["A"].evict("last", then="first")
     s[C].evict("first")
     return s, D
 
