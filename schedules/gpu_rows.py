@@ -30,6 +30,7 @@ from tedsl.schedules.analysis import (
 from tedsl.schedules.beside import Beside
 from tedsl.schedules.chains import chain_ends, follow, inline_between
 from tedsl.schedules.choices import flip, pick
+from tedsl.schedules.gpu_again import read_back
 from tedsl.schedules.gpu_along import run_beside
 from tedsl.schedules.gpu_beside import lead_rows, rows_joined
 from tedsl.schedules.gpu_lanes import (
@@ -277,6 +278,7 @@ def _looped_rows(s: Schedule, group: Group, nest: _Rows) -> None:
     ahead = pick(s, f"{stage.name}.stages", (1, 2, 3, 4, 5), usual, turns if pieces else 1)
     own = Piece(block, in_one_access(longest, nest.shape.nbytes), ahead)
     merged = _lanes(s, nest, ends if once else (), own, place)
+    outer = None
     if nest.columns:
         outer, piece = stage.split(fused(stage, nest.columns), factor=block)
         stage.vectorize(piece)
@@ -294,12 +296,15 @@ def _looped_rows(s: Schedule, group: Group, nest: _Rows) -> None:
         flat = fused(inner, axes)
         if not any_order(view[name]):
             continue
-        outer, piece = inner.split(flat, factor=block)
+        turn, piece = inner.split(flat, factor=block)
         if once and name in ends:
-            follow(inner, outer)
+            follow(inner, turn)
         inner.vectorize(piece)
         if ahead > 1:
-            inner.pipeline(outer, num_stages=ahead)
+            inner.pipeline(turn, num_stages=ahead)
+    size = volume(nest.columns)
+    if outer is not None and nest.crossed is None and size is not None and size > block:
+        read_back(s, stage, outer, size * nest.shape.nbytes)
     # Two accesses for each thread at a turn.
     few = max(1, each * block * nest.shape.nbytes // (64 * ACCESS))
     default = min(few, 16) if merged and nest.shape.aligned else max(1, min(8, each * block // 256))
