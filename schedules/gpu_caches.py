@@ -9,6 +9,9 @@ residual 0.260 -> 0.253 ms, layer norm of rows of 4096 floats 0.131 -> 0.128 ms;
 times it in the rules' kernels.  Those that read each element for one or for no result do not gain
 from it (0.3% and -1% in the mean over their rows), and those of products are left alone: their
 programs share what they read, in an order that is chosen for the cache as it is.
+
+A row that a program folds in pieces and reads again in pieces, from its end (`gpu_again.py`), is of
+no use once it is read again: its second loads, and what is stored, are evicted first then.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from dataclasses import dataclass, field
 from tedsl.expr.tensor import ComputeOp, Operation, PlaceholderOp, Tensor
 from tedsl.schedules.analysis import contraction, is_reduction, nbytes_of
 from tedsl.schedules.choices import knobs_of
+from tedsl.schedules.gpu_again import read_again, runs_backwards
 from tedsl.schedules.gpu_order import CACHED
 from tedsl.scheduling.bounds import kernel_of
 from tedsl.scheduling.graph import tensors_read
@@ -28,8 +32,9 @@ from tedsl.scheduling.schedule import Schedule
 
 # Bytes that a kernel moves from which it streams: some times what the cache holds.
 STREAMED = 4 * CACHED
-# What is evicted last: what is read, that and results first, or all that is moved.
-READS, APART, ALL, NONE = "reads", "apart", "all", "none"
+# What is evicted last: what is read, that and results first, that until it is read for the last
+# time and results first, or all that is moved.
+READS, APART, UNTIL, ALL, NONE = "reads", "apart", "until_read", "all", "none"
 
 
 @dataclass(slots=True)
@@ -50,9 +55,11 @@ class _Traffic:
 
 def keep_inputs(s: Schedule) -> None:
     """The knob `evict_last` of each kernel that streams: whether what it reads, or all that it
-    moves, is evicted last, of tensors that do not fit, or what it stores first.  It is asked when
-    all else is decided."""
-    found = _traffic(inline_stages(s.plan))
+    moves, is evicted last, of tensors that do not fit, or what it stores first; or what it reads
+    until it is read for the last time, where it folds what it reads again.  It is asked when all
+    else is decided."""
+    plan = inline_stages(s.plan)
+    found = _traffic(plan)
     shared = {each for kernel in found.values() if kernel.multiplies for each in kernel.reads}
     for name, kernel in found.items():
         if kernel.multiplies or kernel.nbytes < STREAMED:
@@ -63,13 +70,17 @@ def keep_inputs(s: Schedule) -> None:
         )
         choices = [NONE, *([READS] if reads else []), *([ALL] if stores else [])]
         choices += [APART] if reads and stores else []
+        again = {plan.stage_of(tensor.op).name for tensor in read_again(plan, name)}
+        choices += [] if again.isdisjoint(reads) else [UNTIL]
         if len(choices) == 1:
             continue
         usual = READS if kernel.folds and reads and stores else NONE
+        if UNTIL in choices and runs_backwards(plan, name):
+            usual = UNTIL
         what = s.knob(f"{knobs_of(s, s[name])}.evict_last", choices, usual)
         for each in reads if what != NONE else ():
-            s[each].evict("last")
-        for each in stores if what in (ALL, APART) else ():
+            s[each].evict("last", then="first" if what == UNTIL and each in again else None)
+        for each in stores if what in (ALL, APART, UNTIL) else ():
             s[each].evict("last" if what == ALL else "first")
 
 

@@ -16,29 +16,11 @@ from dataclasses import dataclass
 from tedsl.expr.nodes import Axis
 from tedsl.schedules.analysis import extent_of, first, reduce_axes
 from tedsl.schedules.chains import follow
+from tedsl.schedules.gpu_skew import ACCESS, Skewed
 from tedsl.schedules.trials import takes
 from tedsl.scheduling.chain import chain_of
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
-
-# Bytes of one access to memory.
-ACCESS = 16
-
-
-@dataclass(frozen=True, slots=True)
-class Skewed:
-    """Rows of `length` elements that start anywhere in memory, in pieces that start at multiples of
-    `together`: the rows are along the data axis at the place `row` of whatever is over them."""
-
-    row: int
-    length: int
-    together: int
-
-    def split(self, stage: Stage, axis: Axis, block: int) -> tuple[Axis, Axis]:
-        """Pieces of a loop over a row; those that need no guards are a loop of their own."""
-        along = stage.op.axis[self.row]
-        skewed = stage.skew(axis, along, step=self.length, modulus=self.together)
-        return stage.split(skewed, factor=block)
 
 
 @dataclass(frozen=True, slots=True)

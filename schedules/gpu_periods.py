@@ -19,8 +19,9 @@ from tedsl.expr.tensor import ComputeOp
 from tedsl.expr.visit import axes_of
 from tedsl.schedules.analysis import extent_of, plain, volume
 from tedsl.schedules.choices import pick
-from tedsl.schedules.gpu_lanes import ACCESS, in_one_access
+from tedsl.schedules.gpu_lanes import in_one_access
 from tedsl.schedules.gpu_model import LINE, MEMORY
+from tedsl.schedules.gpu_skew import ACCESS
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
 

@@ -30,18 +30,18 @@ from tedsl.schedules.analysis import (
 from tedsl.schedules.beside import Beside
 from tedsl.schedules.chains import chain_ends, follow, inline_between
 from tedsl.schedules.choices import flip, pick
+from tedsl.schedules.gpu_again import read_back
 from tedsl.schedules.gpu_along import run_beside
 from tedsl.schedules.gpu_beside import lead_rows, rows_joined
 from tedsl.schedules.gpu_lanes import (
-    ACCESS,
     Piece,
-    Skewed,
     fold_lanes,
     in_one_access,
     may_have_lanes,
     split_in_lanes,
 )
 from tedsl.schedules.gpu_parts import split_chain
+from tedsl.schedules.gpu_skew import ACCESS, Skewed, skewed, split_row
 from tedsl.schedules.gpu_tiles import WARPS, bind_all, pick_warps, registers, staying
 from tedsl.schedules.gpu_together import share_rows
 from tedsl.schedules.loops import fused
@@ -275,15 +275,16 @@ def _looped_rows(s: Schedule, group: Group, nest: _Rows) -> None:
     longest = _longest([nest.columns, *folds])
     most = 1 << 16 if longest is None else pow2_at_least(longest)
     pieces = bool(nest.columns) or any(any_order(view[n]) for n in group.inner)
-    skew = _skewed(s, view, group, nest) if pieces and each == 1 else None
+    skew = _skew(s, view, group, nest) if pieces and each == 1 else None
     block = _piece(s, nest, each, most, skew) if pieces else 1
     turns = None if longest is None else -(-longest // block)
     usual = 3 if _loose_again(nest) and skew is None else 1
     ahead = pick(s, f"{stage.name}.stages", (1, 2, 3, 4, 5), usual, turns if pieces else 1)
     own = Piece(block, in_one_access(longest, nest.shape.nbytes), ahead, skew)
     merged = _lanes(s, nest, ends if once else (), own, place)
+    outer = None
     if nest.columns:
-        outer, piece = _pieces(stage, nest.columns, block, skew)
+        outer, piece = split_row(stage, nest.columns, block, skew)
         stage.vectorize(piece)
         if ahead > 1:
             stage.pipeline(outer, num_stages=ahead)
@@ -300,13 +301,24 @@ def _looped_rows(s: Schedule, group: Group, nest: _Rows) -> None:
             fused(inner, axes)
             continue
         # What goes along with the loop of another goes by whole pieces.
-        outer, piece = _pieces(inner, axes, block, None if once and name in ends else skew)
+        turn, piece = split_row(inner, axes, block, None if once and name in ends else skew)
         if once and name in ends:
-            follow(inner, outer)
+            follow(inner, turn)
         inner.vectorize(piece)
         if ahead > 1:
-            inner.pipeline(outer, num_stages=ahead)
+            inner.pipeline(turn, num_stages=ahead)
+    size = volume(nest.columns)
+    if outer is not None and nest.crossed is None and size is not None and size > block:
+        read_back(s, stage, outer, size * nest.shape.nbytes)
     _launch(s, nest, each * block, bool(merged), skew)
+
+
+def _skew(s: Schedule, view: View, group: Group, nest: _Rows) -> Skewed | None:
+    """How pieces of rows that start anywhere start where an access may, where they can."""
+    loose = not nest.shape.aligned and nest.crossed is None and nest.free
+    if not loose or len(nest.rows) != 1 or len(nest.columns) > 1:
+        return None
+    return skewed(s, view, group, nest.rows[0], nest.columns)
 
 
 def _launch(s: Schedule, nest: _Rows, elements: int, lanes: bool, skew: Skewed | None) -> None:
@@ -323,52 +335,6 @@ def _launch(s: Schedule, nest: _Rows, elements: int, lanes: bool, skew: Skewed |
         usual = min(RUNNING // warps, OCCUPANCY[-1])
         programs = pick(s, f"{stage.name}.occupancy", OCCUPANCY, usual, WARPS // warps)
     stage.launch(num_warps=warps, maxnreg=registers(warps, programs))
-
-
-def _skewed(s: Schedule, view: View, group: Group, nest: _Rows) -> Skewed | None:
-    """Rows that start anywhere in memory, in pieces that start where an access may, where that is
-    chosen: they are all that is read along them, one after the other in memory."""
-    if nest.shape.aligned or nest.crossed is not None or not nest.free:
-        return None
-    folds = [a for n in group.inner if is_reduction(view[n]) for a in view[n].reduce_axes]
-    if len(nest.rows) != 1 or len(nest.columns) > 1:
-        return None
-    length = extent_of([*nest.columns, *folds][0])
-    sizes = [t.dtype.nbytes for t in nest.stage.op.outputs]
-    for name in (group.root, *group.inner):
-        op = view[name]
-        along = [*op.axes[1:], *op.reduce_axes]
-        if group.axes[name].get(op.axes[0]) is not nest.rows[0] or len(along) > 1:
-            return None
-        if any(extent_of(a) != length for a in along):
-            return None
-        for read in reads(*op.bodies):
-            if read.tensor.op.name in (group.root, *group.inner) or not along:
-                continue
-            if not any(among(a, along) for a in axes_of(*read.indices)):
-                continue
-            if [id(i) for i in read.indices] != [id(op.axes[0]), id(along[0])]:
-                return None
-            sizes.append(read.tensor.dtype.nbytes)
-    together = ACCESS // min(sizes)
-    if length is None or together < 2 or length % together == 0:
-        return None
-    if not flip(s, f"{nest.stage.name}.skew", True):
-        return None
-    return Skewed(0, length, together)
-
-
-def _pieces(
-    stage: Stage, axes: Sequence[Axis], block: int, skew: Skewed | None
-) -> tuple[Axis, Axis]:
-    """Loops over the pieces of a row and within one; those whole are a loop of their own where the
-    first is cut, too."""
-    flat = fused(stage, axes)
-    if skew is None:
-        return stage.split(flat, factor=block)
-    outer, piece = skew.split(stage, flat, block)
-    stage.partition(outer, "ends")
-    return outer, piece
 
 
 def _lanes(

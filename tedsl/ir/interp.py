@@ -231,9 +231,10 @@ def _loop(loop: For, layout: Layout) -> Run:
     cell = layout.cell(loop.axis)
     start, end = _scalar(loop.start, layout), _scalar(loop.end, layout)
     body, dtype = _compile(loop.body, layout), numerics.numpy_dtype(loop.axis.dtype)
+    step = -1 if loop.descending else 1
 
     def run(env: Env) -> None:
-        for value in np.arange(int(start(env)), int(end(env)), dtype=dtype):
+        for value in np.arange(int(start(env)), int(end(env)), dtype=dtype)[::step]:
             env[cell] = value
             body(env)
 

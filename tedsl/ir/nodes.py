@@ -57,7 +57,7 @@ class Buffer:
 
     `held` are the extents of what has a meaning, where rows are longer than that to be aligned:
     idle lanes may read or overwrite the rest, and nothing may come of it.  `evict` is a wish about
-    the caches of a GPU.
+    the caches of a GPU, `evict_then` the one of loads that read it again, for the last time.
     """
 
     name: str
@@ -66,16 +66,19 @@ class Buffer:
     scope: Scope = Scope.GLOBAL
     held: tuple[Expr, ...] | None = None
     evict: Evict = Evict.NORMAL
+    evict_then: Evict | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Load(Expr):
-    """One element of a buffer; 0 (and no access) where `mask` is false.  Requires: indices in
-    bounds where it holds."""
+    """One element of a buffer; 0 (and no access) where `mask` is false.  `evict` is what this load
+    says of the caches, where that is not what its buffer says.  Requires: indices in bounds where
+    the mask holds."""
 
     buffer: Buffer
     indices: tuple[Expr, ...]
     mask: Expr | None = None
+    evict: Evict | None = None
     dtype: DType = field(init=False)
 
     def __post_init__(self) -> None:
@@ -86,9 +89,8 @@ class Load(Expr):
 
     def rebuild(self, children: Sequence[Expr]) -> Expr:
         n = len(self.indices)
-        return Load(
-            self.buffer, tuple(children[:n]), children[n] if self.mask is not None else None
-        )
+        mask = children[n] if self.mask is not None else None
+        return Load(self.buffer, tuple(children[:n]), mask, self.evict)
 
 
 class LoopKind(StrEnum):
@@ -139,7 +141,8 @@ class For(Stmt):
     Iterations of PARALLEL, VECTORIZED and PROGRAM loops are independent of each other, except that
     a VECTORIZED loop may enclose an `Accumulate` into one place, and the others an atomic one.
     `program` is the grid dimension of a PROGRAM loop, whose programs start with the last iteration
-    when it is `descending`; `num_stages` > 0 asks for a software pipeline, `flatten` for one
+    when it is `descending`; a SERIAL or UNROLLED loop that is runs from the last iteration to the
+    first (at NEST level only).  `num_stages` > 0 asks for a software pipeline, `flatten` for one
     pipeline across this loop and the loop inside it.  `masks_decide`: an iteration in which no
     `Accumulate` with a mask takes part changes nothing, whatever else stands in the body, and may
     be left out.

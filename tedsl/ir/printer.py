@@ -128,6 +128,8 @@ def _declaration(buffer: Buffer, namer: Namer) -> str:
     name = namer.name(buffer)
     shape = ", ".join(_expr(n, namer) for n in buffer.shape)
     wish = "" if buffer.evict is Evict.NORMAL else f", evicted {buffer.evict.value}"
+    if buffer.evict_then is not None:
+        wish = f", evicted {buffer.evict.value}, then {buffer.evict_then.value}"
     return f"{name}: {buffer.dtype}[{shape}]{wish}"
 
 
@@ -180,6 +182,8 @@ def _loop_head(loop: For, namer: Namer) -> str:
     if loop.kind is LoopKind.PROGRAM:
         kind = f" program[{loop.program}{', descending' if loop.descending else ''}]"
     head = f"for {namer.name(loop.axis)} in{kind} {start}..{end}:"
+    if loop.descending and loop.kind is not LoopKind.PROGRAM:
+        head += " backwards"
     if loop.num_stages or loop.flatten:
         flatten = ", flatten" if loop.flatten else ""
         head += f" pipeline({loop.num_stages}{flatten})"
@@ -233,6 +237,7 @@ def _expr(expr: Expr, namer: Namer) -> str:
         if not isinstance(node, Load):
             return f"<{type(node).__name__}>"
         mask = "" if node.mask is None else f"; {text(node.mask)}"
-        return f"{namer.name(node.buffer)}[{', '.join(map(text, node.indices))}{mask}]"
+        wish = "" if node.evict is None else f"; evicted {node.evict.value}"
+        return f"{namer.name(node.buffer)}[{', '.join(map(text, node.indices))}{mask}{wish}]"
 
     return expr_printer.print_expr(expr, namer.name, load)

@@ -269,6 +269,11 @@ def _check_loop(loop: For, scope: _Scope) -> None:
         raise scope.fail(f"a {loop.kind} loop does not start at 0", loop)
     if scope.level is Level.TILE and loop.kind is LoopKind.VECTORIZED:
         raise scope.fail("a VECTORIZED loop at TILE level", loop)
+    backwards = loop.descending and loop.kind is not LoopKind.PROGRAM
+    if backwards and scope.level is Level.TILE:
+        raise scope.fail("a loop that runs backwards at TILE level", loop)
+    if backwards and loop.kind not in (LoopKind.SERIAL, LoopKind.UNROLLED):
+        raise scope.fail(f"a {loop.kind} loop that runs backwards", loop)
     if not 0 <= loop.program <= 2:
         raise scope.fail(f"grid dimension {loop.program} of a loop is not 0, 1 or 2", loop)
 

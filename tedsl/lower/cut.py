@@ -12,6 +12,7 @@ from tedsl.index.simplify import simplify
 from tedsl.ir.nodes import Finish, For, Func, Guard, LoopKind, Seq, Stmt
 from tedsl.ir.visit import map_sub_stmts
 from tedsl.ir.visit import substitute as substitute_stmt
+from tedsl.lower.backwards import in_order
 from tedsl.lower.copy import fresh_copy
 from tedsl.lower.simplify import func_facts, sequence
 
@@ -70,7 +71,7 @@ def _in_turn(loop: For, ends: Sequence[Expr], facts: Facts) -> Stmt:
             start = begin if serial else ZERO
             parts.append(replace(loop, axis=axis, start=start, end=length, body=body))
         begin = end
-    return sequence(parts)
+    return sequence(in_order(loop, parts))
 
 
 def _guarded(body: Stmt, axis: Axis, ends: Sequence[Expr]) -> Stmt:

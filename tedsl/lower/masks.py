@@ -8,6 +8,7 @@ divisor that is not 0.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import copysign
 
 from tedsl.dtypes import DType
@@ -109,7 +110,7 @@ class _Masker:
         if not axes_of(test) & self.tile <= axes_of(*load.indices):
             return Select(test, yes, no)
         parts = dict.fromkeys([*conjuncts(load.mask), *conjuncts(test)])
-        silent = Load(load.buffer, load.indices, both(*parts))
+        silent = replace(load, mask=both(*parts))
         return rewrite_down(yes, lambda node: silent if node is load else None)
 
     def _divisor(self, divisor: Expr, conditions: tuple[Expr, ...]) -> Expr:
@@ -129,11 +130,11 @@ class _Masker:
     def _load(self, load: Load, conditions: tuple[Expr, ...]) -> Load:
         indices = tuple(self.visit(i, conditions) for i in load.indices)
         same = all(a is b for a, b in zip(indices, load.indices, strict=True))
-        plain = load if same else Load(load.buffer, indices, load.mask)
+        plain = load if same else replace(load, indices=indices)
         if not conditions:
             return plain
         mask = self._needed(plain, conditions)
-        return plain if mask is None else Load(load.buffer, indices, mask)
+        return plain if mask is None else replace(plain, mask=mask)
 
     def _needed(self, load: Load, conditions: tuple[Expr, ...]) -> Expr | None:
         """The cheapest mask that keeps `load` in bounds, over its own dimensions where possible."""

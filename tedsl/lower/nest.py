@@ -257,7 +257,7 @@ def _place(context: Context, stage: StagePlan) -> None:
         rows = _aligned(stage, shape)
         held = None if rows is shape else shape
         buffer = context.buffers[tensor] = Buffer(
-            name, tensor.dtype, rows, scope, held, stage.evict
+            name, tensor.dtype, rows, scope, held, stage.evict, stage.evict_then
         )
         if stage.kept is not None:
             axis = stage.kept.axis
@@ -269,7 +269,13 @@ def _place(context: Context, stage: StagePlan) -> None:
         if stage.attach.online and exported(context.plan, stage):
             kernel = kernel_of(context.plan, stage).name
             context.inside.setdefault(kernel, {})[tensor] = buffer
-            context.exports[tensor] = Buffer(name, tensor.dtype, stage.op.shape, evict=stage.evict)
+            context.exports[tensor] = Buffer(
+                name,
+                tensor.dtype,
+                stage.op.shape,
+                evict=stage.evict,
+                evict_then=stage.evict_then,
+            )
     if stage.attach.online and isinstance(stage.op, ComputeOp):
         context.folded[stage.name] = _folded(context, stage, stage.op)
 

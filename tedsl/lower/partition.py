@@ -27,6 +27,7 @@ from tedsl.index.simplify import simplify
 from tedsl.ir.nodes import Allocate, For, Func, Guard, Load, LoopKind, PartPolicy, Seq, Stmt
 from tedsl.ir.visit import map_sub_stmts, walk_stmts
 from tedsl.ir.visit import substitute as substitute_stmt
+from tedsl.lower.backwards import in_order
 from tedsl.lower.copy import fresh_copy
 from tedsl.lower.simplify import func_facts, is_empty, sequence
 
@@ -40,6 +41,7 @@ def partition_loops(func: Func, *, symbolic: bool) -> Func:
     Before:  for k in 0..n: if k*32 + j < m: A[k*32 + j] = ...
     After:   for k in 0..m//32: A[k*32 + j] = ...
              for k in m//32..n: if k*32 + j < m: ...
+    The tail of a loop that runs backwards comes first.
     A parallel loop stays whole; inside it the two parts become two guarded bodies.
     A guard that a loop alone decides ends the loop: there is no tail.  Unless `symbolic`, only
     loops whose steady part has a constant extent are split in two.
@@ -112,7 +114,7 @@ def _split_loop(loop: For, facts: Facts, symbolic: bool) -> Stmt | None:
     moved = substitute_stmt(rest_body, {loop.axis: tail_axis})
     tail = replace(loop, axis=tail_axis, start=steady, body=moved)
     long = replace(loop, end=steady, body=free)
-    return sequence([_with_start(long, facts) or long, tail])
+    return sequence(in_order(loop, (_with_start(long, facts) or long, tail)))
 
 
 def _with_start(loop: For, facts: Facts) -> Stmt | None:
@@ -130,7 +132,8 @@ def _with_start(loop: For, facts: Facts) -> Stmt | None:
     body = substitute_stmt(fresh_copy(loop.body), {loop.axis: head_axis})
     head = replace(loop, axis=head_axis, end=as_index(begin), body=body)
     free = _without_guards(loop.body, set(known), frozenset())
-    return sequence([head, replace(loop, start=as_index(begin), body=free)])
+    rest = replace(loop, start=as_index(begin), body=free)
+    return sequence(in_order(loop, (head, rest)))
 
 
 def _firsts(loop: For, facts: Facts) -> Iterator[tuple[Expr, int | None]]:

@@ -14,11 +14,13 @@ from tedsl.ir.nodes import Func, Level, Module
 from tedsl.ir.verify import verify
 from tedsl.lower.ahead import fetch_ahead
 from tedsl.lower.atomics import separate_starts
+from tedsl.lower.backwards import run_backwards
 from tedsl.lower.calls import choose_functions
 from tedsl.lower.carry import carry_states
 from tedsl.lower.cut import cut_loops
 from tedsl.lower.dots import find_dots
 from tedsl.lower.finish import in_turn
+from tedsl.lower.last_reads import mark_last_reads
 from tedsl.lower.meet import each_by_itself
 from tedsl.lower.nest import build_nests
 from tedsl.lower.partition import partition_loops
@@ -62,6 +64,7 @@ CPU_PASSES: tuple[Pass, ...] = (
     # Cleans the index arithmetic of the tails that partition_loops made.
     Pass("simplify_parts", simplify_func, Level.NEST),
     Pass("check_intrinsics", partial(check_intrinsics, blocks=False), Level.NEST),
+    Pass("run_backwards", run_backwards, Level.NEST),
     Pass("vectorize_loops", partial(vectorize_loops, padded=False), Level.TILE),
     Pass("widen_accumulators", partial(widen_accumulators, limit=CPU_WIDE), Level.TILE),
     # Decides the masks that vectorize_loops made under the ranges of the tiles.
@@ -69,6 +72,8 @@ CPU_PASSES: tuple[Pass, ...] = (
 )
 
 BLOCK_PASSES: tuple[Pass, ...] = (
+    # Before loops fall into parts: each part of the last one reads for the last time.
+    Pass("mark_last_reads", mark_last_reads, Level.NEST),
     Pass("cut_loops", cut_loops, Level.NEST),
     Pass("simplify", simplify_func, Level.NEST),
     Pass("shorten_loops", shorten_loops, Level.NEST),
@@ -76,6 +81,7 @@ BLOCK_PASSES: tuple[Pass, ...] = (
     # Cleans the index arithmetic of the tails that partition_loops made.
     Pass("simplify_parts", simplify_func, Level.NEST),
     Pass("check_intrinsics", partial(check_intrinsics, blocks=True), Level.NEST),
+    Pass("run_backwards", run_backwards, Level.NEST),
     Pass("vectorize_loops", partial(vectorize_loops, padded=True), Level.TILE),
     # Decides the masks that vectorize_loops made under the ranges of the tiles.
     Pass("simplify_tiles", simplify_func, Level.TILE),

@@ -45,6 +45,7 @@ from tedsl.ir.nodes import (
     Store,
 )
 from tedsl.ir.visit import map_sub_stmts, rewrite_stmts, sub_stmts, walk_stmts
+from tedsl.lower.backwards import in_order
 from tedsl.lower.copy import fresh_copy
 from tedsl.lower.simplify import func_facts, sequence
 
@@ -81,7 +82,8 @@ def _shortened(stmt: Stmt, facts: Facts, lanes: frozenset[Axis], copies: int) ->
             if found is not None:
                 parts = _parts(stmt, found, facts, copies)
                 more = copies * len(parts)
-                return sequence([_within(part, facts, lanes, more) for part in parts])
+                done = [_within(part, facts, lanes, more) for part in parts]
+                return sequence(in_order(stmt, done))
             return _within(stmt, facts, lanes, copies)
         case For():
             lanes = lanes | {stmt.axis} if stmt.kind is LoopKind.VECTORIZED else lanes

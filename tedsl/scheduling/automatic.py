@@ -239,6 +239,7 @@ OFFERS: Mapping[tuple[str, str], Callable[[Asked, str], Any]] = {
     ("unroll", "axis"): _loop,
     ("parallel", "axis"): _loop,
     ("pipeline", "axis"): _loop,
+    ("reverse", "axis"): _loop,
     ("compute_at", "axis"): _place,
     ("partition", "policy"): _of("auto", "always", "never", default="auto"),
     ("prefetch", "offset"): _of(1, 2, 3, 4, default=1, cpu=1),

@@ -92,7 +92,8 @@ class Tensorized:
 class Mark:
     """How one leaf axis runs; `thread` is what a block axis was bound to, `products` (of a reduce
     axis) is of `ir.Accumulate`, the other fields are those of `ir.For`.  A loop that is
-    `tensorized` is VECTORIZED too."""
+    `tensorized` is VECTORIZED too; one that is `descending` is bound to the grid, or runs
+    backwards."""
 
     kind: LoopKind = LoopKind.SERIAL
     program: int = 0
@@ -200,7 +201,8 @@ class StagePlan:
     `across` says which programs compute it together, in memory that all of them read.
     `env` are the threads that a scan launches around its steps, by their tags.
     `pieces` are the stages that store it: it has no loops of its own then.
-    `evict` says when the caches of a GPU give up what is read and stored of it.
+    `evict` says when the caches of a GPU give up what is read and stored of it, and `evict_then`
+    when what a kernel reads again and for the last time.
     """
 
     name: str
@@ -221,6 +223,7 @@ class StagePlan:
     across: Across | None = None
     pieces: Pieces | None = None
     evict: Evict = Evict.NORMAL
+    evict_then: Evict | None = None
 
     @property
     def root_axes(self) -> tuple[Axis, ...]:

@@ -117,7 +117,9 @@ def _launch(stage: StagePlan) -> str:
 
 
 def _evict(stage: StagePlan) -> str:
-    return "" if stage.evict is Evict.NORMAL else f", evicted {stage.evict.value}"
+    then = "" if stage.evict_then is None else f", then {stage.evict_then.value}"
+    usual = stage.evict is Evict.NORMAL and not then
+    return "" if usual else f", evicted {stage.evict.value}{then}"
 
 
 def _atomic(stage: StagePlan) -> str:

@@ -3,7 +3,8 @@
     python tests/benchmarks/cache_variants.py --out FOLDER --seconds 200
 
 The rules' default with each choice of the knobs `evict_last`: nothing, what is read, that with
-results evicted first, or all that is moved.  Each row is a child process that compiles beside
+results evicted first, all that is moved, or what is read until it is read for the last time (the
+default again where nothing is read twice).  Each row is a child process that compiles beside
 others, then measures alone.  Writes `cache_variants.json` after each row and prints the times of
 each.
 """
@@ -17,7 +18,7 @@ from workload import Workload, buildable
 import tedsl as te
 from tedsl.schedules import schedule_for
 
-CHOICES = ("none", "reads", "apart", "all")
+CHOICES = ("none", "reads", "apart", "all", "until_read")
 
 
 def candidates(load: Workload) -> dict[str, variants.Decisions]:

@@ -159,6 +159,10 @@ def pipeline(draw: Draw, s: Schedule, stage: Stage) -> None:
     call(s, stage.pipeline, _axis(draw, stage), draw(st.integers(1, 4)))
 
 
+def reverse(draw: Draw, s: Schedule, stage: Stage) -> None:
+    call(s, stage.reverse, _axis(draw, stage))
+
+
 def serial(draw: Draw, s: Schedule, stage: Stage) -> None:
     call(s, stage.serial, _axis(draw, stage))
 
@@ -393,7 +397,8 @@ def hints(draw: Draw, s: Schedule, stage: Stage) -> None:
     kind = draw(st.integers(0, 5))
     axis = _axis(draw, stage)
     if kind == 5:
-        call(s, stage.evict, draw(st.sampled_from(("first", "last"))))
+        then = draw(st.sampled_from((None, "first", "normal")))
+        call(s, stage.evict, draw(st.sampled_from(("first", "last"))), then)
     elif kind == 0:
         factor, offset = draw(st.sampled_from(FACTORS)), draw(st.integers(0, 3))
         axes = [*stage.op.axis, axis] if isinstance(stage.op, ComputeOp) else [axis]
@@ -492,6 +497,8 @@ PRIMITIVES: tuple[Primitive, ...] = (
     atomic,
     atomic,
     pipeline,
+    reverse,
+    reverse,
     serial,
     compute_at,
     compute_at,

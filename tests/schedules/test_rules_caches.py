@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
+from rule_cases import RuleCase
+from rule_checks import interpreted
 
 import tedsl as te
 from tedsl.schedules import default_schedule, schedule_for
@@ -77,3 +81,74 @@ def test_no_choice_is_idle():
     s = default_schedule(norm(16384), TARGET)
     (knob,) = [knob for knob in s.knobs if knob.name.endswith("evict_last")]
     assert knob.choices == ("none", "reads", "all", "apart")
+    s = schedule_for(norm(16384), TARGET, {"rms_norm.whole_row": False})
+    (knob,) = [knob for knob in s.knobs if knob.name.endswith("evict_last")]
+    assert knob.choices == ("none", "reads", "all", "apart", "until_read")
+
+
+# Rows in pieces that are read again -----------------------------------------------------------
+
+
+def knobs(s: te.Schedule) -> dict[str, object]:
+    """What is chosen, by the end of the knob's name."""
+    return {knob.name.rpartition(".")[2]: knob.chosen for knob in s.knobs}
+
+
+def shares(rows: int, columns: int) -> te.Tensor:
+    """Rows of parts of a whole, in 16 bits."""
+    return te.nn.softmax(te.placeholder((rows, columns), "bfloat16", name="x"))
+
+
+def test_long_rows_are_read_backwards_the_second_time():
+    """Until they are read for the last time they are evicted last, results first."""
+    s = default_schedule(shares(8192, 128256), TARGET)
+    assert (knobs(s)["backwards"], knobs(s)["evict_last"]) == (True, "until_read")
+    assert "input x: bfloat16[8192, 128256], evicted last, then first" in str(s)
+    source = te.build(s, TARGET).source
+    first, _, second = source.partition("# softmax\n")
+    assert first.count("evict_last") == first.count("tl.load(") == 2
+    assert second.count("evict_first") == second.count("tl.load(") + second.count("tl.store(") == 4
+    assert "j_outer * -8192" in second.replace("i1_outer", "j_outer")
+    tail, loop = (re.search(pattern, second) for pattern in (r"122880", r"for \w+ in tl.range"))
+    assert tail is not None and loop is not None and tail.start() < loop.start()
+
+
+def test_short_rows_in_pieces_are_offered_it():
+    given = {"rms_norm.whole_row": False}
+    s = schedule_for(norm(16384), TARGET, given)
+    assert (knobs(s)["backwards"], knobs(s)["evict_last"]) == (False, "reads")
+    s = schedule_for(norm(16384), TARGET, {**given, "rms_norm.backwards": True})
+    assert (knobs(s)["backwards"], knobs(s)["evict_last"]) == (True, "until_read")
+    s = schedule_for(norm(16384), TARGET, {**given, "rms_norm.evict_last": "until_read"})
+    assert "x: bfloat16[16384, 8192], evicted last, then first" in str(s)
+    assert "backwards" not in str(s)
+
+
+@pytest.mark.parametrize("columns", [32768, 32760])
+def test_from_which_length_on(columns: int):
+    s = schedule_for(shares(16384, columns), TARGET, {"softmax.whole_row": False})
+    assert knobs(s)["backwards"] is (columns == 32768)
+
+
+def test_rows_that_are_read_once_are_not_asked():
+    x = te.placeholder((8192, 128256), "bfloat16", name="x")
+    k = te.reduce_axis((0, 128256), name="k")
+    top = te.compute((8192,), lambda i: te.max(x[i, k], axis=k), name="top")
+    other = te.placeholder((8192, 128256), "bfloat16", name="y")
+    apart = te.compute(x.shape, lambda i, j: other[i, j] - top[i], name="apart")
+    whole = default_schedule(norm(16384), TARGET)
+    one_piece = schedule_for(
+        norm(16384), TARGET, {"rms_norm.whole_row": False, "rms_norm.block": 8192}
+    )
+    for s in (default_schedule(top, TARGET), default_schedule(apart, TARGET), whole, one_piece):
+        assert "backwards" not in knobs(s)
+        assert "until_read" not in str([knob.choices for knob in s.knobs])
+
+
+@pytest.mark.parametrize("columns", [1500, 2048, 1541])
+@pytest.mark.parametrize("online", [True, False])
+def test_numbers_of_rows_that_are_read_backwards(columns: int, online: bool):
+    case = RuleCase("shares", lambda: shares(5, columns))
+    given = {"whole_row": False, "online": online, "backwards": True, "block": 512, "stages": 2}
+    s = interpreted(case, "cuda", {f"softmax.{name}": value for name, value in given.items()})
+    assert "backwards" in str(s)

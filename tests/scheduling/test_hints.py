@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -235,3 +236,142 @@ def test_what_is_evicted_is_said_by_accesses_to_memory():
     assert 'eviction_policy="evict_last"' in load
     assert 'eviction_policy="evict_first"' in store
     assert agrees(s)
+
+
+def softened(rows: int = 8, columns: int = 4096) -> tuple[te.Schedule, Any]:
+    """Rows less their greatest element, read in pieces by two loops."""
+    X = te.placeholder((rows, columns), name="X")
+    k = te.reduce_axis((0, columns), name="k")
+    top = te.compute((rows,), lambda i: te.max(X[i, k], axis=k), name="top")
+    out = te.compute(X.shape, lambda i, j: X[i, j] - top[i] + X[i, 0], name="out")
+    s = te.create_schedule(out)
+    i, j = out.op.axis
+    s[out].bind(i, "blockIdx.x")
+    s[top].compute_at(s[out], i)
+    for stage, axis in ((s[out], j), (s[top], k)):
+        _, inner = stage.split(axis, 1000)
+        stage.vectorize(inner)
+    return s, out
+
+
+def policies(s: te.Schedule, of: str) -> list[str]:
+    """What the accesses to a tensor say of the caches, in the order of the source."""
+    source = " ".join(te.build(s, "cuda:sm_90").source.split())
+    found = re.findall(
+        rf"tl.(?:load|store)\( ?{of}(?:_base\w*)?\b.*?(?=tl.load|tl.store|for |$)", source
+    )
+    return [text.partition("evict_")[2].partition('"')[0] or "-" for text in found]
+
+
+def test_until_it_is_read_for_the_last_time():
+    """The tails of loops belong to them; what is at hand of the first is not loaded again."""
+    s, out = softened()
+    s["X"].evict("last")
+    assert policies(s, "X") == ["last"] * 5
+    s["X"].evict("last", then="first")
+    assert "input X: float32[8, 4096], evicted last, then first" in str(s)
+    assert policies(s, "X") == ["last", "last", "first", "first", "first"]
+    assert "X: float32[8, 4096], evicted last, then first" in str(te.lower(s, "cuda"))
+    assert agrees(s)
+    s[out].evict("first")
+    assert policies(s, "out") == ["first", "first"]
+    s["X"].evict("normal", then="first")
+    assert policies(s, "X") == ["-", "-", "first", "first", "first"]
+    s["X"].evict("last", then="normal")
+    assert policies(s, "X") == ["last", "last", "-", "-", "-"]
+    s["X"].evict("last")
+    assert policies(s, "X") == ["last"] * 5
+
+
+def test_the_tail_of_a_loop_that_runs_backwards_belongs_to_it():
+    s, out = softened()
+    s["X"].evict("last", then="first")
+    s[out].reverse(s[out].leaf_iter_vars[1])
+    assert policies(s, "X") == ["last", "last", "first", "first"]
+    assert agrees(s)
+
+
+def test_several_rows_in_turn_are_each_read_for_the_last_time():
+    s, out = softened()
+    (i, *_) = s[out].leaf_iter_vars
+    s[out].serial(i)
+    program, _ = s[out].split(i, 4)
+    s[out].bind(program, "blockIdx.x")
+    s["X"].evict("last", then="first")
+    assert policies(s, "X") == ["last", "last", "first", "first", "first"]
+    assert agrees(s)
+
+
+def test_what_one_nest_reads_keeps_its_priority():
+    c = chain(4096)
+    s = te.create_schedule(c.D)
+    for stage in (c.B, c.C):
+        s[stage].compute_inline()
+    _, inner = s[c.D].split(c.D.op.axis[0], 1024)
+    s[c.D].vectorize(inner)
+    s[c.A].evict("last", then="first")
+    assert policies(s, "A") == ["last"]
+
+
+def test_what_is_read_behind_the_only_nest_is_read_for_the_last_time():
+    X = te.placeholder((4096,), name="X")
+    k = te.reduce_axis((0, 4096), name="k")
+    top = te.compute((), lambda: te.max(X[k], axis=k), name="top")
+    out = te.compute((16,), lambda i: X[i] - top[()], name="out")
+    s = te.create_schedule(out)
+    program = s[out].fuse()
+    s[out].bind(program, "blockIdx.x")
+    s[top].compute_at(s[out], program)
+    s[out].vectorize(out.op.axis[0])
+    _, inner = s[top].split(top.op.reduce_axis[0], 1024)
+    s[top].vectorize(inner)
+    s["X"].evict("last", then="first")
+    assert policies(s, "X") == ["last", "first"]
+
+
+def test_columns_that_are_read_in_each_iteration_are_not_given_up():
+    """Two nests in a loop along which the input does not move: the next iteration reads it."""
+    X = te.placeholder((4096,), name="X")
+    k = te.reduce_axis((0, 4096), name="k")
+    top = te.compute((8,), lambda i: te.max(X[k] * (i + 1), axis=k), name="top")
+    out = te.compute((8, 4096), lambda i, j: X[j] - top[i], name="out")
+    s = te.create_schedule(out)
+    i, j = out.op.axis
+    s[top].compute_at(s[out], i)
+    for stage, axis in ((s[out], j), (s[top], top.op.reduce_axis[0])):
+        _, inner = stage.split(axis, 1024)
+        stage.vectorize(inner)
+    s["X"].evict("last", then="first")
+    assert policies(s, "X") == ["last", "last"]
+    s[out].bind(i, "blockIdx.x")
+    assert policies(s, "X") == ["last", "first"]
+
+
+def test_programs_side_by_side_read_each_for_themselves():
+    """One launch of two stages: neither reads what the other has read before it."""
+    X = te.placeholder((8, 4096), name="X")
+    made = [
+        te.compute(X.shape, lambda i, j: X[i, j] * 2.0, name="double"),
+        te.compute(X.shape, lambda i, j: X[i, j] * 3.0, name="triple"),
+    ]
+    s = te.create_schedule(made)
+    for each in made:
+        i, j = each.op.axis
+        s[each].bind(i, "blockIdx.x")
+        _, inner = s[each].split(j, 1024)
+        s[each].vectorize(inner)
+    s["X"].evict("last", then="first")
+    s[made[1]].compute_with(s[made[0]])
+    assert policies(s, "X") == ["last", "last"]
+
+
+def test_refused_what_is_evicted_then():
+    s, out = softened()
+    with refused(s, "then is 'last', which is not sooner than 'last'", "'first', 'normal'"):
+        s["X"].evict("last", then="last")
+    with refused(s, "then is 'never', which is not sooner than 'normal'", "'first'"):
+        s["X"].evict("normal", then="never")
+    with refused(s, "then is 'first', which is not sooner than 'first'", "leave then= out"):
+        s["X"].evict("first", then="first")
+    with refused(s, "nothing reads out, so it is not read for the last time", "leave then= out"):
+        s[out].evict("last", then="first")

@@ -141,6 +141,13 @@ def pipeline() -> tuple[te.Schedule, te.Tensor]:
 
 
 @case
+def reverse() -> tuple[te.Schedule, te.Tensor]:
+    s, B, (_, j) = rows()
+    s[B].reverse(j)
+    return s, B
+
+
+@case
 def serial() -> tuple[te.Schedule, te.Tensor]:
     s, B, (i, _) = rows()
     s[B].parallel(i)
@@ -409,7 +416,7 @@ def storage_align() -> tuple[te.Schedule, te.Tensor]:
 @case
 def evict() -> tuple[te.Schedule, te.Tensor]:
     s, C, D = product()
-    s["A"].evict("last")
+    s["A"].evict("last", then="first")
     s[C].evict("first")
     return s, D
 

@@ -276,7 +276,7 @@ def test_figures_of_the_kernel_stand_above_its_code(tab: Tab) -> None:
 
 
 def test_a_link_brings_back_what_was_looked_at(browser: Browser, product: Path) -> None:
-    tab = browser.open(product, "#tab=ir&pass=3&stage=C&step=2&only=1&theme=dark")
+    tab = browser.open(product, "#tab=ir&pass=4&stage=C&step=2&only=1&theme=dark")
     assert tab.run("State.now.tab") == "ir"
     assert tab.texts(".pass.here")[0].startswith("shorten_loops")
     assert chosen(tab) == "C"

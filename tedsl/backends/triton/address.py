@@ -263,12 +263,12 @@ def load(printer: Printer, expr: Load) -> Value:
     if own:
         zero = printer.writer.zero(expr.dtype)
         text = f"{text}, mask={printer.mask(own, where.dims).text}, other={zero}"
-    text += eviction(expr.buffer)
+    text += eviction(expr.buffer, expr.evict)
     value = Value(Text(f"tl.load({text})"), where.dims, expr.dtype)
     return printer.zero_outside(value, rest)
 
 
-def eviction(buffer: Buffer) -> str:
-    """What an access says of the caches."""
-    usual = buffer.evict is Evict.NORMAL
-    return "" if usual else f', eviction_policy="evict_{buffer.evict.value}"'
+def eviction(buffer: Buffer, own: Evict | None = None) -> str:
+    """What an access says of the caches: its own wish, or that of the buffer."""
+    wish = buffer.evict if own is None else own
+    return "" if wish is Evict.NORMAL else f', eviction_policy="evict_{wish.value}"'

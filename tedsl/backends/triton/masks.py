@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tedsl.expr.nodes import Binary, BinaryOp, Const, Expr, IfThenElse, Select, Unary, UnaryOp
 from tedsl.expr.visit import rewrite_down
@@ -55,6 +56,7 @@ def _masked(expr: Expr, condition: Expr) -> Expr:
         if not (isinstance(node, Load) and node.buffer.scope is Scope.GLOBAL):
             return None
         indices = tuple(_masked(index, condition) for index in node.indices)
-        return Load(node.buffer, indices, conjunction([*conjuncts(node.mask), condition]))
+        mask = conjunction([*conjuncts(node.mask), condition])
+        return replace(node, indices=indices, mask=mask)
 
     return rewrite_down(expr, visit)

@@ -43,9 +43,10 @@ def mark_text(mark: Mark) -> str:
             order = ", the last first" if mark.descending else ""
             words.append(f"bound to blockIdx.{'xyz'[mark.program]}{order}")
         case LoopKind.SERIAL:
-            pass
+            words += ["backwards"] if mark.descending else []
         case kind:
             words.append(kind.value if mark.tensorized is None else "tensorized")
+            words += ["backwards"] if mark.descending else []
     if mark.tensorized is not None:
         words[-1] += f" by {mark.tensorized.intrin.name}"
     if mark.cuts.points:
@@ -149,6 +150,34 @@ def require_plain_kind(plan: Plan, call: Call, stage: StagePlan, axis: Axis) -> 
         f"{name} is already {mark_text(mark)}",
         axis=axis,
         hint=f"undo it with s[{stage.name}].serial({name}) first",
+    )
+
+
+def require_forwards(plan: Plan, call: Call, stage: StagePlan, axis: Axis, how: str) -> None:
+    """Iterations that run at once have no order to be turned around."""
+    if not stage.mark(axis).descending:
+        return
+    name = labels(stage)[axis]
+    raise call.refuse(
+        plan,
+        f"{name} is {mark_text(stage.mark(axis))}, and its iterations would {how}",
+        axis=axis,
+        hint=f"undo it with s[{stage.name}].serial({name}) first",
+    )
+
+
+def require_any_order(plan: Plan, call: Call, stage: StagePlan, axis: Axis) -> None:
+    """Iterations that run in the opposite order fold nothing and pass nothing on."""
+    if axis.kind is AxisKind.DATA:
+        return
+    name = labels(stage)[axis]
+    data = ", ".join(labels(stage)[a] for a in stage.leaf_axes if a.kind is AxisKind.DATA)
+    raise call.refuse(
+        plan,
+        f"{name} is a reduce axis: its iterations fold into one result, in their order",
+        axis=axis,
+        facts=[("loops", loops_text(stage)), ("legal", data or "none")],
+        hint="leave it as it is, and turn a loop that reads the same data again",
     )
 
 

@@ -51,6 +51,13 @@ def storage_problem(plan: Plan, stage: StagePlan) -> Problem | None:
     for axis in loops_between(shown, own):
         host = owner(shown, axis)
         mark = None if host is None else host.mark(axis)
+        if mark is not None and mark.descending and mark.kind in SEQUENTIAL:
+            return Problem(
+                f"{axis_text(shown, axis)}, between the storage of {stage.name} and where it is "
+                f"computed, is {mark_text(mark)}: an iteration computes what the one before it "
+                "has not, and the first one all of it",
+                f"store {stage.name} inside {axis_text(shown, axis)}, or undo the mark of it",
+            )
         if mark is not None and (mark.kind not in SEQUENTIAL or mark.num_stages > 1):
             return Problem(
                 f"{axis_text(shown, axis)}, between the storage of {stage.name} and where it is "

@@ -248,6 +248,12 @@ def _loop_problem(plan: Plan, stage: StagePlan, leader: StagePlan) -> Problem | 
                 f"{stage.name}.{own[axis]} is run by {leader.name}, and how is said there",
                 f"call it for {known[run]} of s[{leader.name}]",
             )
+        if axis.kind is AxisKind.REDUCE and mark.descending and mark.kind is not LoopKind.PROGRAM:
+            return Problem(
+                f"{known[run]} of {leader.name} is {mark_text(mark)}, and {stage.name} folds over "
+                f"{own[axis]} in its order",
+                f"name a loop outside it, or undo the mark with s[{leader.name}].serial",
+            )
         if axis.kind is AxisKind.REDUCE and mark.kind in (LoopKind.PARALLEL, LoopKind.PROGRAM):
             return Problem(
                 f"{known[run]} of {leader.name} is {mark_text(mark)}, and its iterations would "

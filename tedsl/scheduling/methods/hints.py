@@ -46,7 +46,7 @@ class HintMethods(StageHandle):
         self._commit(call, plan)
 
     @primitive
-    def evict(self, priority: str) -> None:
+    def evict(self, priority: str, then: str | None = None) -> None:
         """Say how long the caches of a GPU keep what is read and stored of this stage.
 
         What a kernel streams through the second-level cache pushes out what the same cache has yet
@@ -57,17 +57,20 @@ class HintMethods(StageHandle):
         Args:
             priority: "last", "normal" or "first"; an input or a stage in memory, for what is in
                 registers has no lines.
+            then: of what a kernel reads again and for the last time, sooner than `priority`: in
+                the last of its loop nests that read this stage, and behind it, where an earlier one
+                has read it.  A kernel that reads it in one nest says `priority`.
 
-        Requires: nothing.  On the GPU every access to memory by pointers says it; what the copy
-            engine moves does not, nor does the CPU.
+        Requires: for `then` that something reads this stage.  On the GPU every access to memory by
+            pointers says it; what the copy engine moves does not, nor does the CPU.
 
         Rewrites:
             tl.load(A + i); tl.store(B + i, ...)
             --> s[A].evict("last")
             tl.load(A + i, eviction_policy="evict_last"); tl.store(B + i, ...)
         """
-        call = self._call("evict", (priority,))
-        self._commit(call, hints.evict(self.schedule.plan, call, priority))
+        call = self._call("evict", (priority,), then=then)
+        self._commit(call, hints.evict(self.schedule.plan, call, priority, then))
 
     @primitive
     def double_buffer(self) -> None:

@@ -1,4 +1,4 @@
-"""How a loop runs: bind, vectorize, unroll, parallel, pipeline, serial, dot, pragma."""
+"""How a loop runs: bind, vectorize, unroll, parallel, pipeline, reverse, serial, dot, pragma."""
 
 from __future__ import annotations
 
@@ -150,6 +150,29 @@ class MarkMethods(StageHandle):
         """
         call = self._call("pipeline", (axis,), num_stages=num_stages, flatten=flatten or None)
         self._commit(call, marks.pipeline(self.schedule.plan, call, axis, num_stages, flatten))
+
+    @primitive
+    def reverse(self, axis: Axis) -> None:
+        """Run a loop from its last iteration to its first.
+
+        For a loop that reads what another has just read: what that one read last is still in the
+        caches, and is read first then.  Of a loop in parts (`cut`, or a tail with guards) the last
+        part runs first; one that is pipelined fetches what lies before.
+
+        Args:
+            axis: the loop; it may be unrolled or pipelined, before or after.
+
+        Requires: a data axis that is serial or unrolled, no steps of a scan; no stage that is
+            stored outside it computes only what is new in each iteration (`store_at`), and no
+            reduction shares it (`compute_with`).
+
+        Rewrites:
+            for i in 0..n: f(i)
+            -->
+            for i in 0..n: f(n - 1 - i)
+        """
+        call = self._call("reverse", (axis,))
+        self._commit(call, marks.reverse(self.schedule.plan, call, axis))
 
     @primitive
     def serial(self, axis: Axis) -> None:

@@ -74,7 +74,7 @@ def storage_align(plan: Plan, call: Call, axis: object, factor: object, offset: 
     return plan.with_stage(replace(stage, aligned=(*kept, Align(axis, step, extra % step))))
 
 
-def evict(plan: Plan, call: Call, priority: object) -> Plan:
+def evict(plan: Plan, call: Call, priority: object, then: object = None) -> Plan:
     """What is read and stored of a stage leaves the caches sooner or later than other data."""
     if priority not in set(Evict):
         raise call.refuse(
@@ -83,8 +83,34 @@ def evict(plan: Plan, call: Call, priority: object) -> Plan:
             facts=[("allowed", ", ".join(repr(each.value) for each in Evict))],
             hint="'last' keeps it longest, 'first' gives it up first",
         )
-    stage = plan.stage(call.stage)
-    return plan.with_stage(replace(stage, evict=Evict(str(priority))))
+    stage, first = plan.stage(call.stage), Evict(str(priority))
+    after = None if then is None else _evict_then(plan, call, first, then)
+    return plan.with_stage(replace(stage, evict=first, evict_then=after))
+
+
+def _evict_then(plan: Plan, call: Call, priority: Evict, then: object) -> Evict:
+    """When the caches give up what is read for the last time: sooner than before."""
+    order = tuple(Evict)
+    sooner = order[: order.index(priority)]
+    if then not in sooner:
+        allowed = ", ".join(repr(each.value) for each in sooner)
+        raise call.refuse(
+            plan,
+            f"then is {then!r}, which is not sooner than {priority.value!r}",
+            facts=[("allowed", allowed or "None")],
+            hint="leave then= out, or give evict('last', then='first')"
+            if not sooner
+            else f"give {sooner[0].value!r} for what is read for the last time, or leave then= out",
+        )
+    outputs = plan.stage(call.stage).op.outputs
+    read = [each for stage in plan.stages for each in tensors_read(stage.op)]
+    if not any(tensor in read for tensor in outputs):
+        raise call.refuse(
+            plan,
+            f"nothing reads {call.stage}, so it is not read for the last time",
+            hint=f"leave then= out: evict({priority.value!r}) is what its stores say",
+        )
+    return Evict(str(then))
 
 
 def double_buffer(plan: Plan, call: Call) -> Plan:

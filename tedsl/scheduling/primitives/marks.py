@@ -1,4 +1,4 @@
-"""How a loop runs: bind, vectorize, unroll, parallel, pipeline, serial, dot."""
+"""How a loop runs: bind, vectorize, unroll, parallel, pipeline, reverse, serial, dot."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from tedsl.scheduling.checks.arguments import choice, leaf, looped_stage, positi
 from tedsl.scheduling.checks.extents import require_constant_lanes
 from tedsl.scheduling.checks.loops import (
     PLAIN,
+    mark_text,
+    require_any_order,
     require_data_parallel,
+    require_forwards,
     require_lanes,
     require_own_kernel,
     require_plain_kind,
@@ -74,6 +77,14 @@ def bind(plan: Plan, call: Call, axis: object, thread: object, descending: objec
         return _virtual(plan, call, stage, loop)
     require_no_steps(plan, call, stage, loop, "run in different programs")
     require_data_parallel(plan, call, stage, loop, "in different programs")
+    if stage.mark(loop).descending:
+        name = labels(stage)[loop]
+        raise call.refuse(
+            plan,
+            f"{name} is backwards, and programs start in an order that is said here",
+            axis=loop,
+            hint=f"call s[{stage.name}].serial({name}) first, and give descending=True",
+        )
     require_own_kernel(plan, call, stage, "its loops cannot be bound to the grid")
     program = GRID.index(name)
     own = stage.mark(loop)
@@ -109,6 +120,7 @@ def _virtual(plan: Plan, call: Call, stage: StagePlan, loop: Axis) -> Plan:
 def _vectorized(plan: Plan, call: Call, stage: StagePlan, loop: Axis, thread: str = "") -> Plan:
     require_no_steps(plan, call, stage, loop, "be lanes of a tile")
     require_constant_lanes(plan, call, plan, stage, loop)
+    require_forwards(plan, call, stage, loop, "run at once, as lanes of a tile")
     require_lanes(plan, call, stage, loop)
     mark = replace(stage.mark(loop), kind=LoopKind.VECTORIZED, thread=thread)
     after = marked(plan, stage, loop, mark)
@@ -130,6 +142,7 @@ def parallel(plan: Plan, call: Call, axis: object) -> Plan:
     stage, loop = _loop(plan, call, axis)
     require_no_steps(plan, call, stage, loop, "run on different threads")
     require_data_parallel(plan, call, stage, loop, "on different threads")
+    require_forwards(plan, call, stage, loop, "run on different threads")
     mark = replace(stage.mark(loop), kind=LoopKind.PARALLEL)
     after = marked(plan, stage, loop, mark)
     require_program_order(plan, call, after.stage(stage.name))
@@ -148,6 +161,36 @@ def pipeline(plan: Plan, call: Call, axis: object, num_stages: object, flatten: 
     count = positive(plan, call, "num_stages", num_stages)
     mark = replace(stage.mark(loop), num_stages=count, flatten=bool(flatten))
     return marked(plan, stage, loop, mark)
+
+
+def reverse(plan: Plan, call: Call, axis: object) -> Plan:
+    """A loop runs from its last iteration to its first."""
+    stage = looped_stage(plan, call, call.stage)
+    loop = leaf(plan, call, stage, axis)
+    mark = stage.mark(loop)
+    name = labels(stage)[loop]
+    if mark.kind not in (LoopKind.SERIAL, LoopKind.UNROLLED):
+        grid = mark.kind is LoopKind.PROGRAM
+        raise call.refuse(
+            plan,
+            f"{name} is {mark_text(mark)}, and its iterations run at once",
+            axis=loop,
+            hint=f"call s[{stage.name}].serial({name}), then bind it with descending=True"
+            if grid
+            else f"undo it with s[{stage.name}].serial({name}) first",
+        )
+    if mark.descending:
+        raise call.refuse(
+            plan,
+            f"{name} is already {mark_text(mark)}",
+            axis=loop,
+            hint=f"undo it with s[{stage.name}].serial({name}) first",
+        )
+    require_no_steps(plan, call, stage, loop, "run backwards")
+    require_any_order(plan, call, stage, loop)
+    after = marked(plan, stage, loop, replace(mark, descending=True))
+    require_program_order(plan, call, after.stage(stage.name))
+    return after
 
 
 def serial(plan: Plan, call: Call, axis: object) -> Plan:

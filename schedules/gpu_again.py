@@ -1,0 +1,81 @@
+"""What a program reads in a loop that folds and then again in the loop that stores.
+
+    for i: (for k: acc = fold(x[i, k]);  for j: y[i, j] = g(x[i, j], acc))
+    --> ... for j from the last to the first: ...
+
+What the first loop has read last is still in the caches, and is read again before it leaves them.
+Rows of 128256 numbers of 16 bits on an H200: 1.371 ms for 1.485 together with what `evict_last`
+says then (`gpu_caches.py`); 1.474 from the start with that, nothing without results evicted first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from tedsl.expr.nodes import Axis
+from tedsl.expr.tensor import ComputeOp, Tensor
+from tedsl.expr.visit import axes_of, reads
+from tedsl.ir.nodes import LoopKind
+from tedsl.schedules.analysis import among, is_reduction, size_of
+from tedsl.schedules.choices import flip
+from tedsl.scheduling.inline import inline_stages
+from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
+from tedsl.scheduling.relations import extents, ranks, related
+from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.stage import Stage
+
+# Bytes of a row from which it is read from its end the second time.
+LONG_ROW = 1 << 16
+
+
+def read_back(s: Schedule, stage: Stage, loop: Axis, nbytes: int) -> None:
+    """The knob `backwards` of a kernel whose `loop` stores rows of `nbytes` bytes in pieces and
+    reads again what has been folded."""
+    again = read_again(inline_stages(s.plan), stage.name)
+    if again and flip(s, f"{stage.name}.backwards", nbytes >= LONG_ROW):
+        stage.reverse(loop)
+
+
+def runs_backwards(plan: Plan, name: str) -> bool:
+    """True when a loop of a stage does."""
+    marks = plan.stage(name).marks.values()
+    return any(mark.descending and mark.kind is LoopKind.SERIAL for mark in marks)
+
+
+def read_again(plan: Plan, name: str) -> list[Tensor]:
+    """What the loops of a stage read that folds before them in its programs have read, inlined
+    stages being what they are."""
+    root = plan.stage(name)
+    if not isinstance(root.op, ComputeOp) or is_reduction(root.op):
+        return []
+    found: dict[Tensor, None] = {}
+    for fold, place in _folds(plan, root):
+        columns = _stored_in_pieces(root, place)
+        again = {r.tensor for r in reads(*root.op.bodies) if _along(axes_of(*r.indices), columns)}
+        for read in reads(*fold.bodies):
+            if read.tensor in again and _along(axes_of(*read.indices), fold.reduce_axes):
+                found[read.tensor] = None
+    return list(found)
+
+
+def _folds(plan: Plan, root: StagePlan) -> Iterator[tuple[ComputeOp, Axis]]:
+    """The reductions in the kernel of a stage, and the loop of it that they are computed in."""
+    for stage in plan.stages:
+        host = stage
+        while host.attach.kind is AttachKind.AT and host.attach.stage != root.name:
+            host = plan.stage(host.attach.stage)
+        place = host.attach.axis
+        if isinstance(stage.op, ComputeOp) and is_reduction(stage.op) and place is not None:
+            yield stage.op, place
+
+
+def _stored_in_pieces(root: StagePlan, place: Axis) -> list[Axis]:
+    """The axes of a stage of which one piece after the other is stored inside the loop `place`."""
+    inside, sizes = root.leaf_axes[ranks(root.leaf_axes)[place] + 1 :], extents(root)
+    serial = [axis for axis in inside if root.mark(axis).kind is LoopKind.SERIAL]
+    joined = [related(root, axis) for axis in serial if size_of(sizes[axis]) != 1]
+    return [a for a in root.root_axes if any(a in each for each in joined)]
+
+
+def _along(axes: Iterable[Axis], wanted: Sequence[Axis]) -> bool:
+    return any(among(axis, wanted) for axis in axes)

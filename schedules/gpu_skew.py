@@ -1,0 +1,89 @@
+"""Rows that start anywhere in memory, in pieces that start where an access to memory may.
+
+    for i: for pieces of j: f(i, j)                      (rows of n elements, n no multiple of 8)
+    --> for i: for pieces of j', j = j' - i * n % 8: f(i, j)            (8 of them to an access)
+
+All but the pieces at the ends are read and stored 16 bytes at a time.  Measured on an H200, rows of
+50257 numbers of 16 bits: folded 0.210 ms for 0.297, folded and stored 0.700 ms for 0.770.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tedsl.expr.nodes import Axis
+from tedsl.expr.tensor import ComputeOp
+from tedsl.expr.visit import axes_of, reads
+from tedsl.schedules.analysis import Group, View, among, extent_of, is_reduction
+from tedsl.schedules.choices import flip
+from tedsl.schedules.loops import fused
+from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.stage import Stage
+
+# Bytes of one access to memory.
+ACCESS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Skewed:
+    """Rows of `length` elements, along the first axis of whatever is over them, in pieces that
+    start at multiples of `together`."""
+
+    length: int
+    together: int
+
+    def split(self, stage: Stage, axis: Axis, block: int) -> tuple[Axis, Axis]:
+        """Loops over the pieces of a row and within one."""
+        skewed = stage.skew(axis, stage.op.axis[0], step=self.length, modulus=self.together)
+        return stage.split(skewed, factor=block)
+
+
+def skewed(
+    s: Schedule, view: View, group: Group, row: Axis, columns: Sequence[Axis]
+) -> Skewed | None:
+    """How pieces of rows along `row` start where an access may, by the knob `skew`; None where they
+    cannot: they are all that is read along them, one after the other in memory."""
+    folds = [a for n in group.inner if is_reduction(view[n]) for a in view[n].reduce_axes]
+    length = extent_of([*columns, *folds][0])
+    sizes = [t.dtype.nbytes for t in s[group.root].op.outputs]
+    for name in (group.root, *group.inner):
+        op = view[name]
+        along = [*op.axes[1:], *op.reduce_axes]
+        if group.axes[name].get(op.axes[0]) is not row or len(along) > 1:
+            return None
+        found = _read_along(op, along, (group.root, *group.inner))
+        if found is None or any(extent_of(a) != length for a in along):
+            return None
+        sizes += found
+    together = ACCESS // min(sizes)
+    if length is None or together < 2 or length % together == 0:
+        return None
+    return Skewed(length, together) if flip(s, f"{group.root}.skew", True) else None
+
+
+def _read_along(op: ComputeOp, along: Sequence[Axis], inside: Sequence[str]) -> list[int] | None:
+    """Bytes of an element of what is read of memory along the rows; None when some of it lies in
+    another way."""
+    found: list[int] = []
+    for read in reads(*op.bodies):
+        moves = any(among(a, along) for a in axes_of(*read.indices))
+        if read.tensor.op.name in inside or not moves:
+            continue
+        if [id(i) for i in read.indices] != [id(op.axes[0]), id(along[0])]:
+            return None
+        found.append(read.tensor.dtype.nbytes)
+    return found
+
+
+def split_row(
+    stage: Stage, axes: Sequence[Axis], block: int, skew: Skewed | None
+) -> tuple[Axis, Axis]:
+    """Loops over the pieces of a row and within one; those that are whole are a loop of their own,
+    also where the first is not."""
+    flat = fused(stage, axes)
+    if skew is None:
+        return stage.split(flat, factor=block)
+    outer, piece = skew.split(stage, flat, block)
+    stage.partition(outer, "ends")
+    return outer, piece
