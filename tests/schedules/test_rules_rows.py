@@ -146,13 +146,13 @@ SKEWED = {
     "rows alone": (lambda: c.loss_and_slope(64, 50257, "bfloat16"), True),
     "a fold alone": (lambda: te.nn.logsumexp(te.placeholder((64, 50257), "bfloat16")), True),
     "aligned": (lambda: c.loss_and_slope(64, 50256, "bfloat16"), False),
-    "with a vector": (lambda: te.nn.layer_norm(*rows_and_vectors(64, 50257)), False),
+    "with a vector": (lambda: scaled_rows(64, 50257), False),
 }
 
 
-def rows_and_vectors(m: int, n: int) -> tuple[te.Tensor, ...]:
-    x = te.placeholder((m, n), "bfloat16", name="x")
-    return x, *(te.placeholder((n,), "bfloat16", name=name) for name in "wb")
+def scaled_rows(m: int, n: int) -> te.Tensor:
+    x, w = te.placeholder((m, n), "bfloat16", name="x"), te.placeholder((n,), "bfloat16", name="w")
+    return te.nn.log_softmax(te.compute((m, n), lambda i, j: x[i, j] * w[j], name="scaled"))
 
 
 @pytest.mark.parametrize("name", SKEWED)
