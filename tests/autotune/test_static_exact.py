@@ -16,7 +16,7 @@ CASES = {
     "product": (product(4096, 4096, 4096), 40, 0.45),
     "small product": (product(512, 512, 512, "float16"), 20, 0.45),
     "8-bit product": (scaled(4096, 4096, 4096), 40, 0.45),
-    "softmax": (softmax(16384, 4096), 20, 0.75),
+    "softmax": (softmax(16384, 4096), 60, 0.75),
     "norm": (norm(16384, 8192), 20, 0.75),
 }
 

@@ -153,9 +153,23 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "a split has no guard",
         EXTENTS,
-        "        if isinstance(r, Split)\n    ]",
-        "        if isinstance(r, Split) and r.nparts is not None\n    ]",
+        "        elif not isinstance(relation, Split) or relation.parent in skewed:",
+        "        elif not isinstance(relation, Split) or relation.nparts is None:",
         MEANING,
+    ),
+    Fault(
+        "a skewed loop has no guard at its start",
+        EXTENTS,
+        "            needed.append(at_most(ZERO, place))",
+        "            continue",
+        ("tests/scheduling/test_skew.py",),
+    ),
+    Fault(
+        "a skew counts rows from the start of the region",
+        EXTENTS,
+        "                ahead = skew_of(relation, add(starts[along], values[along]))",
+        "                ahead = skew_of(relation, values[along])",
+        ("tests/scheduling/test_skew.py",),
     ),
     Fault(
         "a region that reaches outside its tensor has no lower guard",

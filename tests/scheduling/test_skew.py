@@ -104,7 +104,7 @@ def test_source() -> None:
         inside = itertools.takewhile(lambda line: line.startswith("     "), lines[head + 1 :])
         assert "mask" not in "".join(inside)
     assert "// 8 * 8" in text
-    assert "i * 4096" in text
+    assert "i * 4096" in text and "i * 4097" not in text
 
 
 @pytest.mark.ptxas
