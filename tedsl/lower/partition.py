@@ -44,7 +44,8 @@ def partition_loops(func: Func, *, symbolic: bool) -> Func:
     The tail of a loop that runs backwards comes first.
     A parallel loop stays whole; inside it the two parts become two guarded bodies.
     A guard that a loop alone decides ends the loop: there is no tail.  Unless `symbolic`, only
-    loops whose steady part has a constant extent are split in two.
+    loops whose steady part has a constant extent are split in two.  With the policy `ENDS` a
+    serial loop whose first iterations need guards, too, has a part of its own for them.
     Requires: level NEST.   Ensures: the same values stored, in the same order.
     Order: before vectorize_loops, which turns the guards that are left into masks.
     """
@@ -119,8 +120,9 @@ def _split_loop(loop: For, facts: Facts, symbolic: bool) -> Stmt | None:
 
 def _with_start(loop: For, facts: Facts) -> Stmt | None:
     """The loop in two parts, of which the second needs no guard that bounds its axis from below;
-    None where that is not asked for, or the length of the first is no constant."""
-    if loop.partition is not PartPolicy.ENDS:
+    None where that is not asked for, the loop is parallel, or the length of the first is no
+    constant."""
+    if loop.partition is not PartPolicy.ENDS or loop.kind is not LoopKind.SERIAL:
         return None
     known = {c: first for c, first in _firsts(loop, facts) if first is not None}
     inside = facts.with_axis(loop.axis, loop.start, loop.extent)

@@ -46,6 +46,15 @@ def test_a_data_axis(n: int) -> None:
     assert agrees(s)
 
 
+@pytest.mark.parametrize("way", ["parallel", "unroll", "bind"])
+def test_a_loop_that_is_none_of_steps_keeps_its_guards(way: str) -> None:
+    s, *_, y = normed(5, 37)
+    outer, _ = pieces(s[y], s[y].op.axis[1], 37)
+    s[y].reorder(outer, s[y].op.axis[0])
+    getattr(s[y], way)(outer, *(["blockIdx.x"] if way == "bind" else []))
+    assert agrees(s)
+
+
 @pytest.mark.parametrize("n", LENGTHS)
 @pytest.mark.parametrize("way", ["fold", "lanes", "pieces"])
 def test_a_reduce_axis(n: int, way: str) -> None:

@@ -53,8 +53,8 @@ class PartMethods(StageHandle):
             axis: the loop.
             policy: `"always"` where guards allow it, also on the GPU and for parts whose length
                 is known at the call only; `"never"`; `"auto"`: on the CPU, and on the GPU where the
-                length of the part is a constant; `"ends"`: so, and what needs guards at the start,
-                too, has a part of its own, where its length is a constant.
+                length of the part is a constant; `"ends"`: so, and what needs guards at the start
+                of a serial loop has a part of its own, too, where its length is a constant.
 
         Requires: a loop that is not vectorized.  (Halide's `partition`.)
 
