@@ -168,6 +168,14 @@ def test_refuses_what_is_no_axis_of_the_definition_any_more() -> None:
     assert agrees(s)
 
 
+def test_loops_skewed_along_each_other_are_refused() -> None:
+    s, *_, y = normed(6, 37)
+    i, j = s[y].op.axis
+    s[y].skew(j, i, 37, 8)
+    with refused(s, "j is skewed along i", "depend on where the other does"):
+        s[y].skew(i, j, 3, 8)
+
+
 def test_refuses_sizes_that_are_not_known() -> None:
     s, *_, y = normed(6, 37)
     i, j = s[y].op.axis

@@ -12,7 +12,7 @@ from tedsl.scheduling.call import Call, kind_of
 from tedsl.scheduling.checks.atomics import reduction_problem
 from tedsl.scheduling.checks.scans import has_own_launch
 from tedsl.scheduling.names import axis_text, labels, loops_text
-from tedsl.scheduling.plan import AttachKind, Mark, Plan, StagePlan
+from tedsl.scheduling.plan import AttachKind, Mark, Plan, Skew, StagePlan
 from tedsl.scheduling.relations import ranks
 from tedsl.scheduling.scans import is_step_axis
 
@@ -81,6 +81,15 @@ def require_skew(plan: Plan, call: Call, stage: StagePlan, axis: Axis, along: ob
             facts=[("allowed", ", ".join(a.name for a in data) or "nothing: it has no other axis")],
             hint=f"name another one of s[{stage.name}].op.axis",
         )
+    for each in stage.relations:
+        if isinstance(each, Skew) and (each.parent is along or each.along is axis):
+            raise call.refuse(
+                plan,
+                f"{each.parent.name} is skewed along {each.along.name}: where one starts would "
+                "depend on where the other does",
+                axis=axis,
+                hint="skew loops along axes that are not skewed",
+            )
 
 
 def products_text(products: Products) -> str:

@@ -89,7 +89,8 @@ class LoopMethods(StageHandle):
             The skewed axis, which is `modulus - 1` longer; iterations that are no element compute
             nothing.
 
-        Requires: no marks; a step that is no multiple of the modulus.
+        Requires: no marks; a step that is no multiple of the modulus; `along` is not skewed itself,
+            and no loop along `axis`.
 
         Rewrites:
             for i: for j in 0..n: f(i, j)
