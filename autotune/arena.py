@@ -20,8 +20,10 @@ import numpy as np
 
 from tedsl.autotune.check import (
     Bound,
+    Excuse,
     Tolerance,
     complaint,
+    first_fault,
     wrong_elements,
     wrong_floats,
 )
@@ -57,11 +59,13 @@ class Guarded:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What an output must be: flat values where the arena keeps them, and how close is enough."""
+    """What an output must be: flat values where the arena keeps them, how close is enough, and what
+    says which elements may differ all the same."""
 
     values: Any
     host: Array
     bound: Bound
+    excuse: Excuse | None = None
 
 
 class Arena(Protocol):
@@ -79,7 +83,7 @@ class Arena(Protocol):
         """Fill an array with the poison again."""
         ...
 
-    def want(self, array: Array, tolerance: Tolerance) -> Wanted:
+    def want(self, array: Array, tolerance: Tolerance, excuse: Excuse | None = None) -> Wanted:
         """Wanted values, ready to be compared with."""
         ...
 
@@ -154,14 +158,15 @@ class HostArena:
     def poison(self, guarded: Guarded) -> None:
         guarded.raw[...] = POISON
 
-    def want(self, array: Array, tolerance: Tolerance) -> Wanted:
+    def want(self, array: Array, tolerance: Tolerance, excuse: Excuse | None = None) -> Wanted:
         flat = array.reshape(-1)
-        return Wanted(flat, array, Bound.of(array, tolerance))
+        return Wanted(flat, array, Bound.of(array, tolerance), excuse)
 
     def wrong(self, guarded: Guarded, wanted: Wanted, name: str) -> str | None:
         got = guarded.array.reshape(-1)
-        count, first = wrong_elements(got, wanted.values, wanted.bound)
-        if count <= wanted.bound.allowed:
+        count, places = wrong_elements(got, wanted.values, wanted.bound)
+        first = first_fault(count, places, got[places], wanted.bound, wanted.excuse)
+        if first is None:
             return None
         shape = wanted.host.shape
         return complaint(name, shape, first, count, got[first], wanted.values[first])
@@ -228,28 +233,36 @@ class DeviceArena:
     def poison(self, guarded: Guarded) -> None:
         guarded.raw.fill_(POISON)
 
-    def want(self, array: Array, tolerance: Tolerance) -> Wanted:
+    def want(self, array: Array, tolerance: Tolerance, excuse: Excuse | None = None) -> Wanted:
         host = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         values = self.torch.from_numpy(host.copy()).to("cuda")
-        return Wanted(values, array, Bound.of(array, tolerance))
+        return Wanted(values, array, Bound.of(array, tolerance), excuse)
 
     def wrong(self, guarded: Guarded, wanted: Wanted, name: str) -> str | None:
         torch = self.torch
         got = guarded.array.reshape(-1)
         want = wanted.values.view(got.dtype)
-        count, first, start = 0, -1, 0
+        bound, count, start = wanted.bound, 0, 0
+        found: list[Any] = []
         for piece, good in zip(parts(got, _PIECE), parts(want, _PIECE), strict=True):
             if got.is_floating_point():
-                bad = wrong_floats(torch, piece.double(), good.double(), wanted.bound)
+                bad = wrong_floats(torch, piece.double(), good.double(), bound)
             else:
                 bad = piece.view(torch.uint8) != good.view(torch.uint8)
                 bad = bad.reshape(len(piece), -1).any(1)
             number = int(bad.sum())
-            if number and first < 0:
-                first = start + int(bad.int().argmax())
+            if number and count <= bound.allowed:
+                found.append(start + bad.nonzero().reshape(-1)[: bound.allowed + 1])
             count += number
             start += len(piece)
-        if count <= wanted.bound.allowed:
+        if not count:
+            return None
+        places = torch.cat(found)
+        size = wanted.host.dtype.itemsize
+        raw = got.view(torch.uint8).reshape(len(got), size)[places].cpu().numpy()
+        there: Array = raw.view(wanted.host.dtype).reshape(-1)
+        first = first_fault(count, places.cpu().numpy(), there, bound, wanted.excuse)
+        if first is None:
             return None
         values = got[first].item(), want[first].item()
         return complaint(name, wanted.host.shape, first, count, *values)

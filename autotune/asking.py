@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
 from functools import partial
 
-from tedsl.autotune.jobs import Job, Limits, Order, understood
+from tedsl.autotune.jobs import Job, Limits, Order, Verified, understood, verified_of
 from tedsl.autotune.pool import Message, Pool, Reply, Worker
 from tedsl.autotune.space import Candidate, Decisions, Rejected, read_found
 
@@ -56,6 +56,12 @@ class Asking:
         limit = len(candidates) * self.limits.compile + self.limits.measure + seconds
         reply = self.ask(request, limit)
         return reply.message["samples"] if reply.message.get("status") == "ok" else None
+
+    def verify(self, candidate: Candidate, calls: int, seconds: float) -> Verified:
+        """Call a candidate that is to win again and again, as often as the time allows."""
+        more: Message = {"op": "verify", "calls": calls, "seconds": seconds}
+        limit = self.limits.compile + self.limits.measure + seconds
+        return verified_of(self.ask({**self.encode(candidate), **more}, limit))
 
     def describe(
         self, candidates: Sequence[Candidate], until: float | None = None

@@ -3,7 +3,9 @@
 Every candidate: two kinds of inputs, outputs poisoned before and red zones looked at after each
 run, inputs that must not change, and a second run whose outputs must have the same bits.  One that
 may win, being about as fast as the best so far, goes through more: rows of zeros, of equal, tiny,
-negative or masked values, and small odd sizes where sizes are symbolic.  Imports `arena`,
+negative or masked values, very large and very small numbers, NaN and infinities, small odd sizes
+where sizes are symbolic, and one more run on poisoned outputs after it was timed.  The one that is
+to win is called so often again that a fault of one call in fifty shows.  Imports `arena`,
 `elsewhere` and `references`.
 """
 
@@ -15,10 +17,12 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from tedsl.autotune.arena import Arena, Guarded, Wanted, open_arena
 from tedsl.autotune.elsewhere import other_sizes, serves
 from tedsl.autotune.inputs import ADVERSE, KINDS, Extents
+from tedsl.autotune.jobs import CALLS
 from tedsl.autotune.oracle import argument_order, scalars_of
 from tedsl.autotune.references import References
 from tedsl.autotune.workload import Workload
@@ -38,6 +42,8 @@ NEAR = 1.1
 REPEATS = 15
 SAMPLE_SECONDS = 1.0
 DRIFT = 0.02
+VERIFY_SECONDS = 1.0
+"""What such calls may take, where nobody says."""
 CONSENTS = ("atomic",)
 """Primitives that say that the order of additions does not matter."""
 
@@ -98,10 +104,11 @@ class Stand:
                 return False
             host = self.references.inputs(kind)
             found, noises = made
+            excuses = self.references.excuses(kind)
             self.wanted[kind] = [
-                self.arena.want(array, replace(tolerance, noise=noise))
-                for array, tolerance, noise in zip(
-                    found, self.references.tolerances, noises, strict=True
+                self.arena.want(array, replace(tolerance, noise=noise), excuse)
+                for array, tolerance, noise, excuse in zip(
+                    found, self.references.tolerances, noises, excuses, strict=True
                 )
             ]
             self.inputs[kind] = {t: self.arena.put(a, t.dtype) for t, a in host.items()}
@@ -150,6 +157,48 @@ class Stand:
         outside = "wrote outside its output" if "red zone" in text else "wrong output"
         return Finding("wrong", outside, self._placed(text))
 
+    def verify(
+        self,
+        kernel: Kernel,
+        places: Sequence[tuple[dict[Tensor, Guarded], Sequence[Guarded]]],
+        calls: int,
+        seconds: float,
+    ) -> tuple[int, Finding | None]:
+        """Call a kernel that has been checked again and again, on poisoned outputs: how often that
+        was, and what was wrong then.
+
+        Args:
+            kernel: the kernel.
+            places: inputs of the random kind and outputs, taken in turn.
+            calls: how often; each of `places` is taken once whatever the time.
+            seconds: after which no further call is begun.
+        """
+        end = time.monotonic() + seconds
+        run = [self.call(kernel, inputs, outputs) for inputs, outputs in places]
+        first: list[Any] = []
+        for number in range(max(calls, len(places))):
+            if number >= len(places) and time.monotonic() > end:
+                return number, None
+            outputs = places[number % len(places)][1]
+            for output in outputs:
+                self.arena.poison(output)
+            run[number % len(places)]()
+            self.arena.finish()
+            pairs = zip(outputs, first, strict=False)
+            if first and all(self.arena.same(output, bits) for output, bits in pairs):
+                continue
+            text = self._wrong("random", outputs)
+            if text is not None:
+                text = f"call {number + 1} after it was timed: {text}"
+                return number + 1, Finding("wrong", "wrong in a later call", self._placed(text))
+            if first and not consents(kernel):
+                text = f"random inputs: call {number + 1} after it was timed gave different bits"
+                return number + 1, Finding(
+                    "nondeterministic", "two runs differ", self._placed(text)
+                )
+            first = first or [self.arena.snapshot(output) for output in outputs]
+        return max(calls, len(places)), None
+
     def _placed(self, text: str) -> str:
         label = self.references.label
         return f"at {label}: {text}" if label else text
@@ -162,17 +211,24 @@ class Stand:
         self.call(kernel, self.inputs[kind], self.outputs)()
         if not arena.finish(limit):
             raise UnfinishedError(limit or 0.0)
-        for tensor, output, wanted in zip(
-            self.workload.outputs, self.outputs, self.wanted[kind] or (), strict=True
-        ):
-            wrong = arena.wrong(output, wanted, tensor.name)
-            if wrong is not None:
-                return f"{kind} inputs: {wrong}"
-            if not arena.intact(output):
-                return f"{kind} inputs: the red zone around {tensor.name} was written"
+        wrong = self._wrong(kind, self.outputs)
+        if wrong is not None:
+            return wrong
         for tensor, given in self.inputs[kind].items():
             if arena.checksum(given) != self.sums[kind][tensor]:
                 return f"{kind} inputs: the input {tensor.name} was written"
+        return None
+
+    def _wrong(self, kind: str, outputs: Sequence[Guarded]) -> str | None:
+        """What is wrong with outputs that were made of inputs of a kind."""
+        for tensor, output, wanted in zip(
+            self.workload.outputs, outputs, self.wanted[kind] or (), strict=True
+        ):
+            wrong = self.arena.wrong(output, wanted, tensor.name)
+            if wrong is not None:
+                return f"{kind} inputs: {wrong}"
+            if not self.arena.intact(output):
+                return f"{kind} inputs: the red zone around {tensor.name} was written"
         return None
 
     def _restore(self, kind: str) -> None:
@@ -318,6 +374,14 @@ class Bench:
         rotations = {str(n): self.rotation(kernel) for n, kernel in enumerate(kernels)}
         found = self.clock.time(rotations, rounds, seconds)
         return [list(found[name]) for name in rotations]
+
+    def verify(
+        self, kernel: Kernel, calls: int = CALLS, seconds: float = VERIFY_SECONDS
+    ) -> tuple[int, Finding | None]:
+        """Call a kernel that has been timed again, on poisoned outputs and over every copy of the
+        arrays; see `Stand.verify`."""
+        self.rotation(kernel)
+        return self.stand.verify(kernel, self._copies, calls, seconds)
 
     def drift(self) -> float:
         """By how much the sentinel's time has changed for good, as a share; 0 when it has not.

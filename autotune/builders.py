@@ -13,11 +13,13 @@ from typing import Any, cast
 
 from tedsl.autotune.naming import Naming, number_trace
 from tedsl.autotune.space import Decisions, Knob, Realised, Space, canonical, freeze
-from tedsl.errors import TuneError
+from tedsl.errors import ScheduleError, TuneError
 from tedsl.expr.tensor import Tensor
 from tedsl.schedules import schedule_for
 from tedsl.scheduling.schedule import Schedule, create_schedule
 
+HERE_ONLY = ("tensorize",)
+"""Primitives that need what only this process knows: a declared intrinsic is code."""
 ScheduleFunction = Callable[[Schedule], object]
 
 
@@ -72,6 +74,16 @@ class Problem:
         return realised
 
     def _realised(self, schedule: Schedule) -> Realised:
+        for step in schedule.trace.steps:
+            if step.primitive in HERE_ONLY:
+                raise ScheduleError(
+                    f"{step.args[-1]!r} was declared in this process, and the processes that try "
+                    "candidates do not know it",
+                    primitive=step.primitive,
+                    stage=step.stage,
+                    hint="schedules that use it can be built and timed (te.build, te.runtime), not "
+                    "tuned: leave the call out of the schedule function",
+                )
         knobs = tuple(
             Knob(
                 self.naming.anonymous(knob.name),

@@ -16,9 +16,9 @@ changes it by a share of its largest partial sums, not of its final value.  `noi
 outputs move when every float input moves by a rounding of its own type, or of the finest type in
 use where that is coarser (`oracle`): where large values cancel into a small result, no order of
 operations is closer than that.  NaN must meet NaN; infinity must meet infinity, or a
-value within the tolerance of the largest finite number.  Integers and booleans must be equal;
-where they come from floats (a comparison or a conversion of a computed value) one element in ten
-thousand may differ, since a rounding may fall on the other side.
+value within the tolerance of the largest finite number.  Integers and booleans must be equal.
+Where something is computed of a step (a comparison or a conversion of a computed float) one element
+in ten thousand may differ, each of which must be what the other side of its step gives (`sides`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -34,11 +34,23 @@ from tedsl.autotune.inputs import Array, Extents
 from tedsl.autotune.pieces import by_pieces, parts
 from tedsl.autotune.workload import longest_reduction, nodes_of
 from tedsl.dtypes import DType
-from tedsl.expr.nodes import Cast, Compare, Expr, Reduce, TensorRead, Unary, UnaryOp
+from tedsl.expr.nodes import (
+    Binary,
+    BinaryOp,
+    Cast,
+    Compare,
+    Expr,
+    Reduce,
+    TensorRead,
+    Unary,
+    UnaryOp,
+)
 from tedsl.expr.tensor import PlaceholderOp, Tensor
 from tedsl.expr.visit import reads, walk
 
 FLIPS = 1e-4
+FEW_FLIPS = 4
+"""What may differ however small an output is; each has to be excused."""
 NOISES = 4.0
 _EPS = {
     DType.float8_e4m3fn: 2.0**-3,
@@ -50,6 +62,7 @@ _EPS = {
 COARSEST = 2.0**-7
 """Of 8-bit floats, nothing is computed in them: a result that is stored in one may be the next, and
 what is computed of stored ones is held to what it would be held to in bfloat16."""
+_DIVISIONS = (BinaryOp.FLOORDIV, BinaryOp.FLOORMOD, BinaryOp.TRUNCDIV, BinaryOp.TRUNCMOD)
 _ROUNDINGS = (UnaryOp.FLOOR, UnaryOp.CEIL, UnaryOp.ROUND, UnaryOp.TRUNC, UnaryOp.SIGN)
 
 
@@ -149,24 +162,39 @@ def _float_stages(size: Extents) -> list[DType]:
 
 def has_steps(size: Extents) -> bool:
     """True when a small change of a computed float can flip a whole result."""
+    return any(is_step(node) for node in nodes_of(size.workload))
 
-    def computed_float(expr: Expr) -> bool:
-        if not expr.dtype.is_float:
+
+def is_step(node: Expr) -> bool:
+    """True for what flips when a computed float changes by little."""
+    match node:
+        case Cast(a=a, dtype=dtype):
+            return not dtype.is_float and _is_computed(a)
+        case Compare(a=a, b=b):
+            return _is_computed(a) or _is_computed(b)
+        case Unary(op=op, a=a):
+            return op in _ROUNDINGS and _is_computed(a)
+        case Binary(op=op, a=a, b=b):
+            return op in _DIVISIONS and (_is_computed(a) or _is_computed(b))
+        case _:
             return False
-        plain = isinstance(expr, TensorRead) and isinstance(expr.tensor.op, PlaceholderOp)
-        return not plain and any(isinstance(node, TensorRead) for node in walk(expr))
 
-    for node in nodes_of(size.workload):
-        match node:
-            case Cast(a=a, dtype=dtype) if not dtype.is_float and computed_float(a):
-                return True
-            case Compare(a=a, b=b) if computed_float(a) or computed_float(b):
-                return True
-            case Unary(op=op, a=a) if op in _ROUNDINGS and computed_float(a):
-                return True
-            case _:
-                pass
-    return False
+
+def _is_computed(expr: Expr) -> bool:
+    """True for a float that is computed of something, and not as it is given."""
+    if not expr.dtype.is_float:
+        return False
+    plain = isinstance(expr, TensorRead) and isinstance(expr.tensor.op, PlaceholderOp)
+    return not plain and any(isinstance(node, TensorRead) for node in walk(expr))
+
+
+class Excuse(Protocol):
+    """Says which of some differing elements no rounding explains."""
+
+    def unexcused(self, places: Array, values: Array, bound: Bound) -> int | None:
+        """The first of `values`, found at flat `places`, that nothing excuses; None where
+        everything is."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +210,7 @@ class Bound:
     @staticmethod
     def of(want: Array, tolerance: Tolerance) -> Bound:
         """The bound for these wanted values."""
-        allowed = int(tolerance.flips * want.size)
+        allowed = max(FEW_FLIPS, int(tolerance.flips * want.size)) if tolerance.flips else 0
         if want.dtype.kind in "iub":
             return Bound(0.0, 0.0, 0.0, allowed)
         scale = max(by_pieces(largest_finite, want.reshape(-1)), default=0.0)
@@ -201,9 +229,11 @@ def wrong_floats(xp: Any, got: Any, want: Any, bound: Bound) -> Any:
     return ~xp.where(finite, close, same | near)
 
 
-def wrong_elements(got: Array, want: Array, bound: Bound) -> tuple[int, int]:
-    """How many elements of flat arrays are wrong, and the first of them (or -1)."""
-    count, first, start = 0, -1, 0
+def wrong_elements(got: Array, want: Array, bound: Bound) -> tuple[int, Array]:
+    """How many elements of flat arrays are wrong, and where: of those that may be excused all, of
+    more than these the first."""
+    count, start = 0, 0
+    found: list[Array] = []
     for piece, wanted in zip(parts(got), parts(want), strict=True):
         if want.dtype.kind in "iub":
             bad: Any = piece.view(np.uint8) != wanted.view(np.uint8)
@@ -212,23 +242,54 @@ def wrong_elements(got: Array, want: Array, bound: Bound) -> tuple[int, int]:
             with np.errstate(all="ignore"):
                 bad = wrong_floats(np, piece.astype(np.float64), wanted.astype(np.float64), bound)
         number = int(np.count_nonzero(bad))
-        if number and first < 0:
-            first = start + int(np.argmax(bad))
+        if number and count <= bound.allowed:
+            found.append(start + np.flatnonzero(bad)[: bound.allowed + 1])
         count += number
         start += len(piece)
-    return count, first
+    return count, np.concatenate(found) if found else np.zeros(0, np.int64)
 
 
-def mismatch(got: Array, want: Array, tolerance: Tolerance, name: str) -> str | None:
-    """What is wrong with an output, in one line; None when it is right."""
+def mismatch(
+    got: Array, want: Array, tolerance: Tolerance, name: str, excuse: Excuse | None = None
+) -> str | None:
+    """What is wrong with an output, in one line; None when it is right.
+
+    Args:
+        got: the output.
+        want: what it must be.
+        tolerance: how close is enough.
+        name: of the output.
+        excuse: says what may differ all the same; without it nothing may.
+    """
     if got.shape != want.shape:
         return f"{name} has shape {got.shape}, not {want.shape}"
     bound = Bound.of(want, tolerance)
     flat_got, flat = np.ascontiguousarray(got).reshape(-1), want.reshape(-1)
-    count, first = wrong_elements(flat_got, flat, bound)
-    if count <= bound.allowed:
+    count, places = wrong_elements(flat_got, flat, bound)
+    first = first_fault(count, places, flat_got[places], bound, excuse)
+    if first is None:
         return None
     return complaint(name, want.shape, first, count, flat_got[first], flat[first])
+
+
+def first_fault(
+    count: int, places: Array, values: Array, bound: Bound, excuse: Excuse | None
+) -> int | None:
+    """The flat place of the first wrong element that nothing excuses.
+
+    Args:
+        count: of wrong elements.
+        places: where they are, or the first of them.
+        values: what was found there.
+        bound: how many may be excused, and how close is enough.
+        excuse: what says which are.
+    """
+    if not count:
+        return None
+    if excuse is None or count > bound.allowed:
+        return int(places[0])
+    found = excuse.unexcused(places, values, bound)
+    return None if found is None else int(places[found])
 
 
 def complaint(

@@ -8,6 +8,8 @@ dictionary from the second call on.  Imports `runtime`.
 
 from __future__ import annotations
 
+import builtins
+import keyword
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +20,7 @@ from tedsl.expr.nodes import Binary, BinaryOp, Cast, Compare, Const, Expr, Var
 from tedsl.runtime.kernel import Kernel
 from tedsl.runtime.sizes import bare_var
 from tedsl.runtime.timing import format_seconds
+from tedsl.scheduling.names import unique_name
 
 KEPT = 4096
 """Decisions kept before all are forgotten."""
@@ -105,7 +108,7 @@ class Dispatcher:
         total = sum(row.weight for row in self.table)
         return math.exp(sum(row.weight * math.log(row.slowdown) for row in self.table) / total)
 
-    def number(self, **sizes: int) -> int:
+    def number(self, /, **sizes: int) -> int:
         """The number of the kernel that serves a size.
 
         Raises:
@@ -123,7 +126,7 @@ class Dispatcher:
             )
         return found
 
-    def kernel(self, **sizes: int) -> Kernel:
+    def kernel(self, /, **sizes: int) -> Kernel:
         """The kernel that serves a size."""
         return self._build(self.number(**sizes), sizes)
 
@@ -207,9 +210,28 @@ def places_of(kernel: Kernel, names: Sequence[str]) -> dict[str, tuple[int, int]
     return found
 
 
-def condition_of(conditions: Sequence[Expr]) -> str:
-    """Conditions on sizes as one Python expression; False for what cannot be written so."""
-    texts = [_python(condition) for condition in conditions]
+def variables_of(names: Sequence[str]) -> dict[str, str]:
+    """What the program calls the sizes: by their names where these can be variables, else by their
+    places; and by no name that it has already."""
+    taken = {*dir(builtins), "log", "TABLE", "serves", "choose", "kernel", "size", "distance"}
+    taken |= {"near", "other", "a", "b"}
+    found: dict[str, str] = {}
+    for place, name in enumerate(names):
+        plain = name.isascii() and name.isidentifier() and not keyword.iskeyword(name)
+        found[name] = unique_name(name if plain else f"_{place}", taken)
+        taken.add(found[name])
+    return found
+
+
+def condition_of(conditions: Sequence[Expr], called: Mapping[str, str] | None = None) -> str:
+    """Conditions on sizes as one Python expression; False for what cannot be written so.
+
+    Args:
+        conditions: all of them must hold.
+        called: what the expression calls each size that it may use; their names unless given, which
+            is a text to read.
+    """
+    texts = [_python(condition, called) for condition in conditions]
     if None in texts:
         return "False"
     return " and ".join(_bare(text) for text in texts if text) or "True"
@@ -226,23 +248,23 @@ def _bare(text: str) -> str:
     return inside if plain and " or " not in inside else text
 
 
-def _python(expr: Expr) -> str | None:
+def _python(expr: Expr, called: Mapping[str, str] | None) -> str | None:
     match expr:
         case Const(value=value):
             return repr(value)
         case Var(name=name):
-            return name
+            return name if called is None else called.get(name)
         case Cast(a=a) if expr.dtype.is_integer:
-            return _python(a)
+            return _python(a, called)
         case Binary(op=op, a=a, b=b) if op in _INFIX or op in _CALLED:
-            left, right = _python(a), _python(b)
+            left, right = _python(a, called), _python(b, called)
             if left is None or right is None:
                 return None
             if op in _CALLED:
                 return f"{_CALLED[op]}({left}, {right})"
             return f"({left} {_INFIX[op]} {right})"
         case Compare(op=op, a=a, b=b):
-            left, right = _python(a), _python(b)
+            left, right = _python(a, called), _python(b, called)
             return (
                 None
                 if left is None or right is None
@@ -292,7 +314,9 @@ def write_source(names: Sequence[str], choices: Sequence[Choice], rows: Sequence
     def point(parts: Sequence[object]) -> str:
         return ", ".join(map(str, parts)) + ("," if len(parts) == 1 else "")
 
-    kernels = "\n".join(f"#   {n}  {choice.text}" for n, choice in enumerate(choices))
+    called = variables_of(names)
+    kernels = "\n".join(f"#   {n}  {_line(choice.text)}" for n, choice in enumerate(choices))
+    renamed = [f"# {called[name]} is {_line(name)}" for name in names if called[name] != name]
     entries = [(f"    ({point(list(row.sizes.values()))}): {row.kernel},", row) for row in rows]
     width = max(len(text) for text, _ in entries)
     table = "\n".join(
@@ -305,12 +329,17 @@ def write_source(names: Sequence[str], choices: Sequence[Choice], rows: Sequence
         if choice.condition != "True"
     ]
     return _HEAD.format(
-        kernels=kernels,
-        names=", ".join(names),
-        tuple=point(names),
+        kernels="\n".join([kernels, *(["#", *renamed] if renamed else [])]),
+        names=", ".join(called.values()),
+        tuple=point(list(called.values())),
         rows=table,
         conditions="\n".join([*limited, "    return True"]),
     )
+
+
+def _line(text: str) -> str:
+    """A text as the rest of a line."""
+    return "".join(c if c.isprintable() else " " for c in text)
 
 
 def _compile(source: str) -> Callable[..., int | None]:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
-from contextlib import closing, nullcontext
+import warnings
+from collections.abc import Generator, Sequence
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 
 from tedsl.autotune.builders import Problem
@@ -71,7 +72,8 @@ def tune(
             records.close()
             if lock is not None and found.winner.outcome.seconds is not None:
                 names = ", ".join(tensor.name for tensor in workload.outputs)
-                lock.pin(context, names, found.winner.candidate, found.winner.seconds)
+                with _kept(lock.path):
+                    lock.pin(context, names, found.winner.candidate, found.winner.seconds)
     return found
 
 
@@ -112,7 +114,8 @@ def tune_sizes(
         if replayed is None:
             keep(records, options.records)
         if lock is not None:
-            joint.pin(lock, found)
+            with _kept(lock.path):
+                joint.pin(lock, found)
     return found
 
 
@@ -142,10 +145,24 @@ def keep(records: Records, where: str | Path | bool | None) -> None:
     """Write the winners to the .jsonl file asked for, with what others wrote to it meanwhile."""
     path = None if where is None or isinstance(where, bool) else Path(where)
     if path is not None and path.suffix == ".jsonl":
-        if path.exists():
-            records.load(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        records.export(path, winners_only=True)
+        with _kept(path):
+            if path.exists():
+                records.load(path)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            records.export(path, winners_only=True)
+
+
+@contextmanager
+def _kept(path: Path) -> Generator[None]:
+    """Within, a search that has found its winner writes a file: where it cannot, it says so."""
+    try:
+        yield
+    except (OSError, TuneError) as error:
+        warnings.warn(
+            f"the winner was found, but could not be written to {path}: {error}",
+            RuntimeWarning,
+            stacklevel=3,
+        )
 
 
 def target_of(target: str | Target | None) -> str:

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import json
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -228,7 +230,7 @@ def event_of(line: str) -> Event:
         if kind is Phase:
             fields["stage"] = Stage(str(fields["stage"]))
         return kind(**fields)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise TuneError(f"{line.strip()[:80]!r} is no event of a search") from error
 
 
@@ -242,21 +244,34 @@ class EventFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file: TextIO | None = None
+        self._failed = False
 
     def __call__(self, event: Event) -> None:
-        """Write one line."""
-        if self._file is None:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self.path.open("a", encoding="utf-8", buffering=1)
-        self._file.write(event.to_json() + "\n")
-        if isinstance(event, Finished):
-            self.close()
+        """Write one line; where that fails, say so once and write no more."""
+        if self._failed:
+            return
+        try:
+            if self._file is None:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                self._file = self.path.open("a", encoding="utf-8", buffering=1)
+            self._file.write(event.to_json() + "\n")
+            if isinstance(event, Finished):
+                self.close()
+        except OSError as error:
+            self._failed = True
+            with suppress(OSError):  # what is left in the buffer cannot be written either
+                self.close()
+            warnings.warn(
+                f"events are not written to {self.path} any more: {error}",
+                RuntimeWarning,
+                stacklevel=2,
+            )
 
     def close(self) -> None:
         """Let go of the file."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
 
 
 def listener_of(events: str | Path | Listener) -> Listener:

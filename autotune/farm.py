@@ -19,8 +19,9 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tedsl.autotune.hosts import HOSTS, Place, attend, read_outcome
-from tedsl.autotune.jobs import STRIKES, Done, strikes_of
+from tedsl.autotune.answers import read_answer
+from tedsl.autotune.hosts import HOSTS, Place, attend, attend_at
+from tedsl.autotune.jobs import STRIKES, Done, Verified, strikes_of
 from tedsl.autotune.outcome import Outcome, Status
 from tedsl.autotune.pool import Message
 from tedsl.autotune.space import Candidate
@@ -34,10 +35,12 @@ LANE = 64
 until others are measured, nor until references for a dozen sizes are made."""
 CHUNK = 4
 """Candidates sent to an executor together: they are compiled side by side there."""
-BOUNCES = 200
+BOUNCES = 40
 """How often work may meet devices of another model before that is an error."""
 LOOK_SECONDS = 0.5
 GRACE = 60.0
+HELPFUL = ("estimate", "announce", "verify")
+"""What a search can do without."""
 
 
 @dataclass(slots=True, eq=False)
@@ -202,6 +205,12 @@ class Farm:
         more = {"rounds": rounds, "seconds": seconds}
         return self._call("compare", self._boxes[problem].setup, described, more).get("samples")
 
+    def verify(self, problem: str, described: Message, calls: int, seconds: float) -> Verified:
+        """Call a candidate of a problem that is to win again and again, on one device."""
+        more = {"calls": calls, "seconds": seconds}
+        reply = self._call("verify", self._boxes[problem].setup, [described], more)
+        return Verified(reply.get("calls", 0), reply.get("fault"))
+
     def describe(
         self, problem: str, described: Sequence[Message], until: float | None = None
     ) -> list[Mapping[str, float] | None]:
@@ -246,7 +255,6 @@ class Farm:
             "op": op,
             "target": place.target,
             "seconds_each": place.seconds,
-            "command": list(place.command),
             "wanted": self.facts["device"] if op != "facts" else "",
             "problem": self._boxes[problem].setup,
             "candidates": list(described),
@@ -263,7 +271,7 @@ class Farm:
         lane = min(self._lanes, key=lambda lane: lane.load)
         left = None if chunk.deadline is None else max(0.0, chunk.deadline - time.monotonic())
         number = next(self._tickets)  # no two requests are equal: an executor may remember answers
-        text = json.dumps({**chunk.request, "index": lane.place.index, "left": left, "id": number})
+        text = json.dumps({**chunk.request, "left": left, "id": number})
         lane.load += len(chunk.tickets)
         chunk.lane, chunk.begin = lane, time.monotonic()
         future = lane.take(text)
@@ -290,7 +298,12 @@ class Farm:
         if future.cancelled() or error is not None:
             self._lost(chunk, f"{type(error).__name__}: {error}" if error else "cancelled")
             return
-        self._answered(chunk, json.loads(future.result()))
+        try:
+            reply = read_answer(future.result(), chunk.op, len(chunk.request["candidates"]))
+        except ValueError as bad:
+            self._lost(chunk, f"its answer cannot be read: {bad}")
+            return
+        self._answered(chunk, reply)
 
     def _taken(self, future: Future[str]) -> _Chunk:
         chunk = self._under_way.pop(future)
@@ -311,8 +324,7 @@ class Farm:
             box = self._boxes[chunk.problem].done
             now = time.monotonic()
             self.timeline.add("measure", chunk.begin, now, {})
-            for ticket, outcome in zip(chunk.tickets, reply["outcomes"], strict=True):
-                box.append((ticket, None if outcome is None else read_outcome(outcome)))
+            box.extend(zip(chunk.tickets, reply["outcomes"], strict=True))
         else:
             self._boxes[chunk.problem].done.append((chunk.tickets[0], reply))
 
@@ -337,6 +349,9 @@ class Farm:
         first = int(chunk.request.get("at_least", 0))
         for place, (ticket, described) in enumerate(items):
             count = self._strikes[ticket] = self._strikes.get(ticket, 0) + 1
+            if count >= STRIKES and chunk.op in HELPFUL:
+                self._boxes[chunk.problem].done.append((ticket, {}))
+                continue
             if count >= STRIKES and chunk.op != "measure":
                 raise TuneError(
                     f"no host answers: {why}",
@@ -391,10 +406,14 @@ class Farm:
             threads = ThreadPoolExecutor(LANE, "tedsl-lane")
             self._threads.append(threads)
 
-            def take(text: str, threads: ThreadPoolExecutor = threads) -> Future[str]:
-                return threads.submit(attend, text)
+            place = replace(self.place, index=index)
 
-            lanes.append(_Lane(take, replace(self.place, index=index)))
+            def take(
+                text: str, threads: ThreadPoolExecutor = threads, place: Place = place
+            ) -> Future[str]:
+                return threads.submit(attend_at, place, text)
+
+            lanes.append(_Lane(take, place))
         return lanes
 
 
@@ -472,6 +491,10 @@ class Share:
         """Samples of several candidates taken in turn."""
         described = [self.encode(candidate) for candidate in candidates]
         return self.farm.compare(self.problem, described, rounds, seconds)
+
+    def verify(self, candidate: Candidate, calls: int, seconds: float) -> Verified:
+        """Call a candidate that is to win again and again."""
+        return self.farm.verify(self.problem, self.encode(candidate), calls, seconds)
 
     def describe(
         self,

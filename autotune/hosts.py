@@ -28,7 +28,7 @@ from tedsl.autotune.environment import describe_cpu, describe_gpu, facts_of, usa
 from tedsl.autotune.inputs import ADVERSE, KINDS
 from tedsl.autotune.jobs import Done, Limits
 from tedsl.autotune.lock import DeviceLock
-from tedsl.autotune.outcome import Outcome, Status
+from tedsl.autotune.outcome import Outcome
 from tedsl.autotune.pool import Message
 from tedsl.autotune.scratch import scratch_folder
 from tedsl.autotune.sessions import COMMAND, write_problem
@@ -118,7 +118,7 @@ class Host:
             return {"other": self.device}
         begin = time.monotonic()
         problem = self._known(request["problem"])
-        if request["op"] in ("measure", "compare"):
+        if request["op"] in ("measure", "compare", "verify"):
             self._await_references(problem)
             with self._opening:
                 self._open(problem)
@@ -141,6 +141,11 @@ class Host:
                 rounds, seconds = int(request["rounds"]), float(request["seconds"])
                 found = self.engine.compare([_travelled(d) for d in described], rounds, seconds)
                 return {"samples": found}
+            case "verify":
+                calls, seconds = int(request["calls"]), float(request["seconds"])
+                seen = self.engine.verify(_travelled(described[0]), calls, seconds)
+                fault = None if seen.fault is None else outcome_json(seen.fault)
+                return {"calls": seen.calls, "fault": fault}
             case "estimate":
                 return {"found": self.engine.describe([_travelled(d) for d in described])}
             case "announce":  # it is enough that the problem is known now
@@ -295,11 +300,15 @@ HOSTS = Hosts()
 
 
 def attend(text: str) -> str:
-    """Answer one request; both are JSON.  This is what executors are given."""
+    """Answer one request; both are JSON.  This is what executors are given: what a worker is there
+    follows from what is installed there, never from the request."""
     request: Message = json.loads(text)
-    place = Place(
-        request["target"], request["index"], request["seconds_each"], tuple(request["command"])
-    )
+    return attend_at(Place(request["target"], None, request["seconds_each"]), text)
+
+
+def attend_at(place: Place, text: str) -> str:
+    """Answer one request at a place of this machine."""
+    request: Message = json.loads(text)
     try:
         if request["op"] == "facts":
             return json.dumps({"facts": facts_of(place.target)})
@@ -322,21 +331,8 @@ def _travelled(described: Message) -> Candidate:
 
 
 def outcome_json(outcome: Outcome) -> Message:
-    """An outcome as JSON; the code without the name of the problem."""
+    """An outcome as JSON, as `answers` reads it; the code without the name of the problem."""
     return {**asdict(outcome), "code": outcome.code.partition("@")[0]}
-
-
-def read_outcome(data: Message) -> Outcome:
-    """The outcome that `outcome_json` wrote."""
-    return Outcome(
-        Status(data["status"]),
-        data["seconds"],
-        tuple(data["samples"]),
-        str(data["reason"]),
-        str(data["error"]),
-        str(data["code"]),
-        dict(data["resources"]),
-    )
 
 
 def _before_exit(close: Callable[[], None]) -> None:

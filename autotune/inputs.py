@@ -2,8 +2,13 @@
 
 Every candidate meets `random`, and `extreme`, in which magnitudes are much larger.  One that may
 win meets besides `rows`, whose rows are each of a kind (all zero, all equal, negative, one spike,
-tiny), and `masked`, where elements and whole rows are a large negative number, as masks make them.
-The same seed gives the same numbers in every process.  Imports `expr` and numpy.
+tiny), `masked`, where elements and whole rows are a large negative number, as masks make them,
+`huge`, where magnitudes go up to 1e7, and `special`, where they are around 1e-8 and some elements
+are -0.0, denormal, NaN or infinite.  NaN and infinities are left out where what becomes of them is
+not said: below reductions of reductions (whose online forms multiply by what has become infinite),
+reductions with a condition or a combination of their own, and conversions to integers; infinities
+below sums of products (matrix units take operands apart).  The same seed gives the same numbers in
+every process.  Imports `expr` and numpy.
 """
 
 from __future__ import annotations
@@ -21,14 +26,28 @@ from tedsl.autotune.workload import Workload, nodes_of
 from tedsl.dtypes import DType, Kind
 from tedsl.errors import TuneError
 from tedsl.expr.evaluate import evaluate_scalar
-from tedsl.expr.nodes import Binary, BinaryOp, Expr, Reduce, TensorRead, Unary, UnaryOp, Var
-from tedsl.expr.tensor import ComputeOp, Operation, PlaceholderOp, Tensor
+from tedsl.expr.nodes import (
+    Binary,
+    BinaryOp,
+    Cast,
+    Expr,
+    Reduce,
+    TensorRead,
+    Unary,
+    UnaryOp,
+    Var,
+)
+from tedsl.expr.tensor import ComputeOp, Operation, PlaceholderOp, ScanOp, Tensor
 from tedsl.expr.visit import reads, walk
 from tedsl.runtime.arrays import NUMPY_DTYPES
 
 Array = NDArray[Any]
 KINDS = ("random", "extreme")
-ADVERSE = ("rows", "masked")
+ADVERSE = ("rows", "masked", "huge", "special")
+SPECIAL_EVERY = 7
+"""Of so many elements that could be special one is, of so many rows that could hold NaN one."""
+TINY_SCALE = 1e-8
+LARGEST = 1e7
 MASK = -1.2345678e9
 """What stands for minus infinity.  The digits make its sums inexact."""
 SMALL_MASK = -1.0037e4
@@ -91,6 +110,7 @@ def make_inputs(size: Extents, seed: int, kind: str) -> dict[Tensor, Array]:
         for node in nodes_of(workload)
     )
     tiny = not any(_feels_tiny(node) for node in nodes_of(workload))
+    taken = undefined_taken(workload) if kind == "special" else (False, False)
     bounds = index_bounds(size)
     multiplied = _has_products(workload)
     made: dict[Tensor, Array] = {}
@@ -103,6 +123,10 @@ def make_inputs(size: Extents, seed: int, kind: str) -> dict[Tensor, Array]:
             draw = partial(_draw_indices, bound=bounds[op])
         elif kind == "masked" and op.dtype.is_float:
             draw = partial(_draw_masked, mask=_mask(op.dtype, multiplied=multiplied))
+        elif kind == "huge" and op.dtype.is_float:
+            draw = partial(_draw_huge, dtype=op.dtype)
+        elif kind == "special" and op.dtype.is_float:
+            draw = partial(_draw_special, dtype=op.dtype, tiny=tiny)
         of_kinds = kind == "rows" and not plain and op not in bounds
         stored = NUMPY_DTYPES[op.dtype]
         drawn_as = np.dtype(np.float32) if of_kinds and op.dtype.is_float else stored
@@ -111,6 +135,8 @@ def make_inputs(size: Extents, seed: int, kind: str) -> dict[Tensor, Array]:
             raw = _rows_of_kinds(raw, op.dtype, number, tiny)
         elif kind == "masked" and op.dtype.is_float and raw.ndim > 1:
             raw.reshape(-1, shape[-1])[3::4] = _mask(op.dtype, multiplied=multiplied)
+        elif kind == "special" and op.dtype.is_float:
+            _put_undefined(raw, number, *taken)
         made[tensor] = raw.astype(stored, copy=False)
     return made
 
@@ -140,6 +166,64 @@ def _draw_masked(rng: np.random.Generator, count: int, mask: np.float32) -> Arra
     raw = rng.standard_normal(count, dtype=np.float32)
     raw[rng.random(count, dtype=np.float32) < 1 / 3] = mask
     return raw
+
+
+def _draw_huge(rng: np.random.Generator, count: int, dtype: DType) -> Array:
+    """Random floats of magnitudes up to 1e7, or near the largest of a small type."""
+    low, high = 2.0, math.log10(LARGEST)
+    if dtype.info.highest < 1e5:
+        low, high = 0.0, math.log10(float(dtype.info.highest) / 4)
+    sizes = np.power(np.float32(10), rng.uniform(low, high, count).astype(np.float32))
+    return sizes * np.where(rng.integers(0, 2, count) == 0, np.float32(1), np.float32(-1))
+
+
+def _draw_special(rng: np.random.Generator, count: int, dtype: DType, tiny: bool) -> Array:
+    """Random floats of small magnitudes, some of them -0.0 and some denormal."""
+    small = 1e-3 if dtype.info.highest < 1e5 else TINY_SCALE
+    raw = rng.standard_normal(count, dtype=np.float32) * np.float32(small)
+    which = rng.integers(0, SPECIAL_EVERY, count)
+    raw[which == 0] = np.float32(-0.0)
+    if tiny:
+        raw[which == 1] *= np.float32(6e-5 if dtype.info.highest < 1e5 else 1e-32)
+    return raw
+
+
+def _put_undefined(raw: Array, number: int, undefined: bool, infinite: bool) -> None:
+    """NaN and infinities in some rows, in few elements of each."""
+    values = [*([np.nan] if undefined else []), *([np.inf, -np.inf] if infinite else [])]
+    if not values or not raw.size:
+        return
+    short = _SHORT_ROW if raw.size % _SHORT_ROW == 0 else 1
+    rows = raw.reshape(-1, raw.shape[-1] if raw.ndim > 1 else short)
+    for turn, row in enumerate(range(number % SPECIAL_EVERY, len(rows), SPECIAL_EVERY)):
+        rows[row, (5 * turn) % rows.shape[1]] = values[turn % len(values)]
+
+
+def undefined_taken(workload: Workload) -> tuple[bool, bool]:
+    """Whether it is said what becomes of NaN, and of infinities, wherever they are read."""
+    below: set[Operation] = set()
+    for op in workload.computes:
+        nodes = list(walk(*op.bodies))
+        folds = isinstance(op, ScanOp) or any(isinstance(node, Reduce) for node in nodes)
+        read = any(each.tensor.op in below for each in reads(*op.bodies))
+        if folds and read:
+            return False, False
+        for node in nodes:
+            if isinstance(node, Cast) and node.a.dtype.is_float and not node.dtype.is_float:
+                return False, False
+            if isinstance(node, Reduce) and (node.where is not None or not node.reducer.operator):
+                return False, False
+        if folds or read:
+            below.add(op)
+    return True, not _has_products(workload)
+
+
+def is_elementwise(workload: Workload) -> bool:
+    """True where nothing is folded."""
+    return not any(
+        isinstance(op, ScanOp) or any(isinstance(node, Reduce) for node in walk(*op.bodies))
+        for op in workload.computes
+    )
 
 
 def _mask(dtype: DType, *, multiplied: bool) -> np.float32:

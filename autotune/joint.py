@@ -30,7 +30,7 @@ from tedsl.autotune.builders import Problem
 from tedsl.autotune.cases import Case, reasons_at
 from tedsl.autotune.context import Context
 from tedsl.autotune.cover import Times, best_of, cover, serving
-from tedsl.autotune.dispatch import Choice, Dispatcher, Row, condition_of, places_of
+from tedsl.autotune.dispatch import Choice, Dispatcher, Row, condition_of, places_of, variables_of
 from tedsl.autotune.environment import context_of
 from tedsl.autotune.events import Stage
 from tedsl.autotune.farm import Farm
@@ -291,11 +291,14 @@ class Joint:
         lead = self.lead
         if self.make is None:
             made = [build(lead.problem.schedule(c.decisions), self.target) for c in chosen]
+            names = list(rows[0].sizes)
+            called = variables_of(names)
             choices = [
-                Choice(self._text(candidate), condition_of(kernel.schedule.plan.assumptions))
+                Choice(
+                    self._text(candidate), condition_of(kernel.schedule.plan.assumptions, called)
+                )
                 for candidate, kernel in zip(chosen, made, strict=True)
             ]
-            names = list(rows[0].sizes)
             return Dispatcher(choices, rows, lambda n, _: made[n], places_of(made[0], names))
         decisions = [candidate.decisions for candidate in chosen]
         instances = Instances(self.make, self.target, self.options.schedule, decisions)

@@ -1,5 +1,8 @@
 """What one run writes down: each outcome under the number of its candidate, as soon as it comes.
 
+What an earlier run here has written is left to that: a search that is killed and resumed again and
+again writes each candidate once, and once more those that it compares in the end.
+
 Imports `records`, `jobs` and `search`.
 """
 
@@ -9,6 +12,7 @@ import threading
 from dataclasses import replace
 
 from tedsl.autotune.jobs import Done
+from tedsl.autotune.outcome import Outcome, Trial
 from tedsl.autotune.records import Records
 from tedsl.autotune.search.portfolio import Batch
 from tedsl.autotune.space import Candidate
@@ -29,6 +33,8 @@ class Ledger:
         self.run = ""
         self._batches: dict[int, Batch] = {}
         self._kept: dict[tuple[int, int], Done] = {}
+        self._recorded: dict[str, Outcome] = {}
+        self._left: set[str] = set()
         self._turn = threading.Lock()
         self._listens = True
 
@@ -55,8 +61,24 @@ class Ledger:
             return
         found = self.find(*place)
         if found is not None:
-            self.records.add(self.run, *found, done.outcome)
+            number, candidate = found
+            if self._recorded.get(candidate.key) is done.outcome:
+                self._left.add(candidate.key)  # an earlier run has written it
+            else:
+                self.records.add(self.run, number, candidate, done.outcome)
+                self._left.discard(candidate.key)
             self._kept[place] = done
+
+    def recorded(self, candidate: Candidate, outcome: Outcome) -> None:
+        """An earlier run has recorded this outcome: it need not be written again."""
+        self._recorded[candidate.key] = outcome
+
+    def ensure(self, trial: Trial) -> None:
+        """Write a trial of this run that was left to an earlier one: it is more than one of many
+        now."""
+        if trial.candidate.key in self._left:
+            self._left.discard(trial.candidate.key)
+            self.records.add(self.run, trial.number, trial.candidate, trial.outcome)
 
     def hear(self, done: Done) -> None:
         """`keep`, for an engine, which calls it in its own thread while the search thinks."""

@@ -1,6 +1,8 @@
 """One holder at a time, across processes: advisory locks on files in the user's cache folder.
 
-The system releases a lock when its holder ends, however that happens.
+The system releases a lock when its holder ends, however that happens.  Where no folder can be
+written that is this user's alone, nothing is locked, with one warning: two searches may disturb
+each other then, but each ends with a kernel.  Imports `folders`.
 """
 
 from __future__ import annotations
@@ -9,9 +11,12 @@ import hashlib
 import importlib
 import os
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from tedsl.folders import ENVIRONMENT, private_folder
 
 _POLL_SECONDS = 0.005
 
@@ -25,16 +30,24 @@ class FileLock:
     """
 
     def __init__(self, name: str, folder: Path | None = None) -> None:
-        root = _folder() if folder is None else folder
-        root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        digest = hashlib.sha256(name.encode()).hexdigest()[:16]
-        flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
-        self._file = os.open(root / f"{digest}.lock", flags, 0o600)
         self._flock, self._take, self._give = _functions()
         self.held = False
+        digest = hashlib.sha256(name.encode()).hexdigest()[:16]
+        self._file: int | None = None
+        try:
+            self._file = _opened(folder, f"{digest}.lock")
+        except OSError as error:
+            warnings.warn(
+                f"nothing keeps other searches from measuring at the same time: {error}; "
+                f"{ENVIRONMENT} names a folder that only you can write",
+                RuntimeWarning,
+                stacklevel=3,
+            )
 
     def try_acquire(self) -> bool:
         """Take the lock if nobody else has it; True when it is held now."""
+        if self._file is None:
+            return True
         if not self.held:
             try:
                 self._flock(self._file, self._take)
@@ -50,14 +63,16 @@ class FileLock:
 
     def release(self) -> None:
         """Let others have it."""
-        if self.held:
+        if self.held and self._file is not None:
             self._flock(self._file, self._give)
             self.held = False
 
     def close(self) -> None:
         """Release and forget the file."""
         self.release()
-        os.close(self._file)
+        file, self._file = self._file, None
+        if file is not None:
+            os.close(file)
 
 
 class DeviceLock(FileLock):
@@ -81,6 +96,15 @@ def _functions() -> tuple[Callable[[int, int], object], int, int]:
     return fcntl.flock, fcntl.LOCK_EX | fcntl.LOCK_NB, fcntl.LOCK_UN
 
 
-def _folder() -> Path:
-    platformdirs = importlib.import_module("platformdirs")
-    return Path(platformdirs.user_cache_dir("tedsl", appauthor=False)) / "locks"
+def _opened(folder: Path | None, name: str) -> int:
+    """A lock's file, of this user and no link.
+
+    Raises:
+        OSError: there is none that can be opened.
+    """
+    if folder is None:
+        folder = private_folder("locks")
+    else:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
+    return os.open(folder / name, flags, 0o600)

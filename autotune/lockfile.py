@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -20,7 +19,10 @@ from typing import Any, cast
 
 from tedsl.autotune.context import Context
 from tedsl.autotune.lock import FileLock
+from tedsl.autotune.reading import is_number, read_json
+from tedsl.autotune.rows import choices_of
 from tedsl.autotune.space import Candidate, Choice, Rejected, Space, canonical, read_decisions
+from tedsl.autotune.writing import write_whole
 from tedsl.errors import TuneError
 
 DEFAULT = Path("tedsl.lock")
@@ -112,7 +114,11 @@ class LockFile:
         return None
 
     def pin(self, context: Context, name: str, candidate: Candidate, seconds: float) -> None:
-        """Write the winner of a computation, with what others wrote to the file meanwhile."""
+        """Write the winner of a computation, with what others wrote to the file meanwhile.
+
+        Raises:
+            OSError: the file cannot be written; what was in it is as it was.
+        """
         row: dict[str, Any] = {
             **{field: value for field, value in asdict(context).items() if field in _KEY},
             "name": name,
@@ -125,9 +131,7 @@ class LockFile:
             self._entries = {**_read(self.path), _key(context): row}
             rows = [self._entries[key] for key in sorted(self._entries)]
             text = json.dumps({"format": FORMAT, "schedules": rows}, indent=1, sort_keys=True)
-            partial = self.path.with_name(f".{self.path.name}.{os.getpid()}.part")
-            partial.write_text(text + "\n", encoding="utf-8")
-            partial.replace(self.path)
+            write_whole(self.path, [text + "\n"])
 
 
 def digest(trace: str) -> str:
@@ -159,7 +163,7 @@ def _read(path: Path) -> dict[tuple[str, ...], dict[str, Any]]:
     except (OSError, UnicodeDecodeError) as error:
         raise _unreadable(path, str(error)) from error
     try:
-        data: Any = json.loads(text)
+        data: Any = read_json(text)
     except ValueError as error:
         raise _unreadable(path, f"not JSON: {error}") from error
     fault = _fault(data)
@@ -185,7 +189,13 @@ def _fault(data: Any) -> str:
         entry = cast("dict[str, Any]", row)
         for name, kind in _TYPES.items():
             if not isinstance(entry[name], kind):
-                return f"{name!r} of entry {number} is {entry[name]!r}"
+                return f"{name!r} of entry {number} is {str(entry[name])[:60]!r}"
+        if not is_number(entry["seconds"]):
+            return f"'seconds' of entry {number} is no number that a float can hold"
+        try:
+            choices_of(canonical(entry["decisions"]))
+        except (ValueError, TuneError, RecursionError):
+            return f"'decisions' of entry {number} are none"
     return ""
 
 

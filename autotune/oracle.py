@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -23,9 +24,10 @@ from tedsl.autotune.check import (
     mismatch,
     noise_between,
 )
-from tedsl.autotune.inputs import Array, Extents
+from tedsl.autotune.inputs import Array, Extents, is_elementwise
 from tedsl.autotune.pieces import by_pieces, drawn
 from tedsl.autotune.sample import affordable, evaluate_samples, sample_points
+from tedsl.autotune.sides import SampledSides, Sides
 from tedsl.errors import BackendError, LowerError, ScheduleError, TuneError
 from tedsl.expr.nodes import Binary, BinaryOp, Cast, Expr, Reduce, TensorRead
 from tedsl.expr.reference import evaluate
@@ -93,9 +95,10 @@ class Oracle:
     ) -> tuple[list[Array], list[float]] | None:
         """The wanted outputs for inputs made to be difficult, and their noise.
 
-        None where they ask for what has no one answer: outputs that are not finite, that roundings
-        of the inputs or of the terms of sums change by much, or that either the definition itself,
-        evaluated in the types it says, or the default CPU kernel does not reach.
+        None where they ask for what has no one answer: outputs of reductions that are not finite
+        though the inputs are, outputs that roundings of the inputs or of the terms of sums change
+        by much, or that either the definition itself, evaluated in the types it says, or the
+        default CPU kernel does not reach.
         """
         try:
             kernel = run_kernel(self.size, inputs)
@@ -103,7 +106,8 @@ class Oracle:
             return None
         whole = self.factor == 1.0
         found = self._evaluate(inputs) if whole else kernel
-        if not all(_is_finite(array) for array in found):
+        plain = all(map(_is_finite, inputs.values())) and not is_elementwise(self.size.workload)
+        if plain and not all(map(_is_finite, found)):
             return None
         if not whole and self._check(inputs, found, seed) is not None:
             return None
@@ -119,8 +123,10 @@ class Oracle:
             return None if wrong else (found, noises)
         plain = evaluate(self.size.workload.outputs, inputs, self.size.values)
         for reached in (plain, kernel):
-            for got, want, tolerance in zip(reached, found, noisy, strict=True):
-                if mismatch(np.asarray(got), want, tolerance, ""):
+            for got, want, tolerance, excuse in zip(
+                reached, found, noisy, self._excuses(inputs), strict=True
+            ):
+                if mismatch(np.asarray(got), want, tolerance, "", excuse):
                     return None
         return found, noises
 
@@ -165,6 +171,9 @@ class Oracle:
             noises.append(noise_between(still, moved))
         return noises
 
+    def _excuses(self, inputs: dict[Tensor, Array]) -> list[Sides]:
+        return [Sides(self.size, t, lambda: inputs) for t in self.size.workload.outputs]
+
     def _evaluate(self, inputs: dict[Tensor, Array]) -> list[Array]:
         found = evaluate(self.size.workload.outputs, inputs, self.size.values, precise=True)
         return [np.asarray(array) for array in found]
@@ -189,7 +198,8 @@ class Oracle:
             tolerance = plainly[number] if plainly else Tolerance.of(self.size, tensor)
             want = evaluate_samples(self.size, inputs, tensor, points, precise=not plainly)
             got = np.asarray(array[tuple(points)]).reshape(want.shape)
-            wrong = mismatch(got, want, tolerance, f"sample of {tensor.name}")
+            excuse = SampledSides(Sides(self.size, tensor, lambda: inputs), points, array.shape)
+            wrong = mismatch(got, want, tolerance, f"sample of {tensor.name}", excuse)
             if wrong is not None:
                 return wrong
         return None
@@ -238,10 +248,16 @@ def _is_finite(array: Array) -> bool:
     return all(by_pieces(is_finite, array.reshape(-1)))
 
 
+@lru_cache(maxsize=1)
+def _default_kernel(outputs: tuple[Tensor, ...]) -> Any:
+    """The CPU's default kernel, for all kinds of inputs."""
+    build: Callable[..., Any] = importlib.import_module("tedsl.build").build
+    return build(list(outputs), "cpu")
+
+
 def run_kernel(size: Extents, inputs: dict[Tensor, Array]) -> list[Array]:
     """The outputs by the CPU's default kernel."""
-    build: Callable[..., Any] = importlib.import_module("tedsl.build").build
-    kernel = build(list(size.workload.outputs), "cpu")
+    kernel = _default_kernel(size.workload.outputs)
     out = [np.empty(size.shape(t), NUMPY_DTYPES[t.dtype]) for t in size.workload.outputs]
     arguments = [inputs[t] for t in argument_order(kernel)]
     kernel(*arguments, out=tuple(out), **scalars_of(kernel, size))

@@ -4,7 +4,9 @@ A run says what was tuned, where and with what (its `Context`); its candidates c
 trace, samples and how they ended.  Records are data: decisions are looked up again in the schedule
 function, nothing read here is ever run.  Every change is one transaction in WAL mode, so a kill at
 any moment loses at most the row being written, and several processes may share the file: what one
-is trying, the others wait for (see `claim`).  Imports `schema`, `context`, `outcome` and `space`.
+is trying, the others wait for (see `claim`).  A file that cannot be
+written, or a row that cannot be read, ends no search: it goes on with what can be read and keeps
+the rest in memory, with one warning.  Imports `schema`, `rows` and `space`.
 """
 
 from __future__ import annotations
@@ -17,62 +19,36 @@ import platform
 import threading
 import time
 import uuid
-from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+import warnings
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from tedsl.autotune.context import Context
 from tedsl.autotune.outcome import Outcome, Status
-from tedsl.autotune.schema import CONTEXT, insert, prepare, read_line
-from tedsl.autotune.space import Candidate, Choice, read_decisions
+from tedsl.autotune.reading import is_number, read_json
+from tedsl.autotune.rows import Reader, Record, Run, choices_of, read_record, read_run
+from tedsl.autotune.schema import CONTEXT, check_columns, insert, prepare, read_line
+from tedsl.autotune.space import Candidate, Choice
+from tedsl.autotune.writing import write_whole
 from tedsl.errors import TuneError
 
 if TYPE_CHECKING:
     import sqlite3
 
+T = TypeVar("T")
 BUSY_SECONDS = 60.0
 _RETRY_SECONDS = 0.01
+_LATER = 1e-3
+"""By how much a run begins after one that is said to begin in the future."""
+_NEWEST = "ORDER BY CAST(r.started AS REAL) DESC, r.rowid DESC"
+LONGEST_CLAIM = 3600.0
 SEEDS = 4
 """How many winners of similar problems seed a search."""
 NEAREST = 4
 """How many times as many are looked at, nearest sizes first, for those that differ most."""
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """One search.  `state` is running, done, exhausted or interrupted; `winner` a candidate key."""
-
-    id: str
-    context: Context
-    seed: int
-    trials: int | None
-    seconds: float | None
-    state: str
-    winner: str | None
-
-    def covers(self, trials: int | None, seconds: float | None) -> bool:
-        """True when this run had at least the budget asked for, or tried everything."""
-        if self.state == "exhausted":
-            return True
-        if self.state != "done":
-            return False
-        enough = trials is None or (self.trials is not None and self.trials >= trials)
-        return enough and (
-            seconds is None or (self.seconds is not None and self.seconds >= seconds)
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """One candidate as it was recorded, by one run."""
-
-    run: str
-    key: str
-    decisions: Mapping[str, Choice]
-    trace: str
-    outcome: Outcome
 
 
 class Records:
@@ -89,8 +65,9 @@ class Records:
         self.path = path
         self._turn = threading.RLock()
         self._sql = importlib.import_module("sqlite3")
-        if path is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
+        self._reader = Reader("the record file" if path is None else path)
+        self._read_only: str | None = None
+        self._in_memory = path is None
         self._connection = self._open()
 
     def close(self) -> None:
@@ -103,9 +80,17 @@ class Records:
         """Note that a run begins; returns its id."""
         run = uuid.uuid4().hex
         columns = ["id", *CONTEXT, "seed", "trials", "seconds", "started", "state"]
-        values = [run, *asdict(context).values(), seed, trials, seconds, time.time(), "running"]
-        with self._write() as sql:
+        now = time.time()
+        values = [run, *asdict(context).values(), seed, trials, seconds, now, "running"]
+
+        def work(sql: sqlite3.Connection) -> None:
+            """No run is older than those before it, whatever the clock says."""
+            (last,) = sql.execute("SELECT MAX(CAST(started AS REAL)) FROM runs").fetchone()
+            if last is not None and last >= now:
+                values[columns.index("started")] = last + _LATER
             sql.execute(insert("runs", columns), values)
+
+        self._note(work)
         return run
 
     def finish(
@@ -115,13 +100,16 @@ class Records:
 
         `trials` is how many it had, where that was not settled when it began.
         """
-        with self._write() as sql:
+
+        def work(sql: sqlite3.Connection) -> None:
             sql.execute("DELETE FROM claims WHERE run = ?", (run,))
             sql.execute(
                 "UPDATE runs SET state = ?, finished = ?, winner = ?, "
                 "trials = COALESCE(?, trials) WHERE id = ?",
                 (state, time.time(), winner.key if winner else None, trials, run),
             )
+
+        self._note(work)
 
     def add(self, run: str, number: int, candidate: Candidate, outcome: Outcome) -> None:
         """Write one candidate.  A second row for it in one run replaces the first."""
@@ -142,9 +130,12 @@ class Records:
             "resources": json.dumps(dict(outcome.resources), sort_keys=True),
             "time": time.time(),
         }
-        with self._write() as sql:
+
+        def work(sql: sqlite3.Connection) -> None:
             sql.execute(insert("candidates", list(row), "REPLACE"), list(row.values()))
             sql.execute("DELETE FROM claims WHERE run = ? AND key = ?", (run, candidate.key))
+
+        self._note(work)
 
     def claim(
         self, run: str, context: Context, keys: Collection[str], seconds: float
@@ -158,10 +149,10 @@ class Records:
         now = time.time()
         row = ("context", "key", "run", "host", "process", "until")
         condition, values = _where(context.exact)
-        with self._write() as sql:
+
+        def work(sql: sqlite3.Connection) -> frozenset[str]:
             for other in sql.execute("SELECT * FROM claims WHERE context = ?", (where,)).fetchall():
-                gone = other["host"] == host and not _alive(other["process"])
-                if gone or other["until"] < now:
+                if _is_void(other, host, now, seconds):
                     sql.execute(
                         "DELETE FROM claims WHERE context = ? AND key = ?", (where, other["key"])
                     )
@@ -179,33 +170,37 @@ class Records:
             mine = sql.execute(
                 "SELECT key FROM claims WHERE context = ? AND run = ?", (where, run)
             ).fetchall()
-        return frozenset(found["key"] for found in mine) & frozenset(keys)
+            return frozenset(found["key"] for found in mine)
+
+        return self._note(work) & frozenset(keys)
 
     def refine(self, run: str, key: str, samples: Iterable[float], seconds: float) -> None:
         """Write the times that a finalist got in the closing comparison."""
-        with self._write() as sql:
+        text = json.dumps(list(samples))
+
+        def work(sql: sqlite3.Connection) -> None:
             sql.execute(
                 "UPDATE candidates SET final = ?, seconds = ? WHERE run = ? AND key = ?",
-                (json.dumps(list(samples)), seconds, run, key),
+                (text, seconds, run, key),
             )
+
+        self._note(work)
 
     def runs(self, context: Context, *, near: bool = False) -> list[Run]:
         """Runs of exactly this context, newest first; with `near`, of other tools too."""
         condition, values = _where(context.near if near else context.exact)
-        rows = self._rows(
-            f"SELECT * FROM runs r WHERE {condition} ORDER BY started DESC, id", values
-        )
-        return [_run(row) for row in rows]
+        rows = self._rows(f"SELECT * FROM runs r WHERE {condition} {_NEWEST}", values)
+        return [run for _, run in self._reader.each(read_run, rows)]
 
     def all_runs(self) -> list[Run]:
         """Every run in the file, newest first."""
-        rows = self._rows("SELECT * FROM runs ORDER BY started DESC, id")
-        return [_run(row) for row in rows]
+        rows = self._rows(f"SELECT * FROM runs r {_NEWEST}")
+        return [run for _, run in self._reader.each(read_run, rows)]
 
     def candidates(self, run: str) -> list[Record]:
         """What one run recorded, in the order tried."""
         rows = self._rows("SELECT * FROM candidates WHERE run = ? ORDER BY number, key", (run,))
-        return [_record(row) for row in rows]
+        return [record for _, record in self._reader.each(read_record, rows)]
 
     def known(self, context: Context) -> dict[str, Record]:
         """The newest record of each candidate tried in exactly this context, by key."""
@@ -262,13 +257,13 @@ class Records:
             "SELECT c.decisions, r.sizes, r.workload = ? AS same, r.device = ? AS here FROM runs r "
             "JOIN candidates c ON c.run = r.id AND c.key = r.winner "
             "WHERE r.family = ? AND r.target = ? AND r.space = ? AND c.status = 'ok' "
-            "ORDER BY r.started DESC, r.id",
+            f"{_NEWEST}",
             (context.workload, context.device, context.family, context.target, context.space),
         )
         far = {row["sizes"]: size_distance(row["sizes"], context.sizes) for row in rows}
         rows.sort(key=lambda row: (-row["same"], -row["here"], far[row["sizes"]]))
-        texts = list(dict.fromkeys(str(row["decisions"]) for row in rows))[: NEAREST * limit]
-        return _diverse([read_decisions(text) for text in texts], limit)
+        texts = list(dict.fromkeys(row["decisions"] for row in rows))[: NEAREST * limit]
+        return _diverse([made for _, made in self._reader.each(choices_of, texts)], limit)
 
     def drop(self, runs: Sequence[str]) -> int:
         """Forget runs with all their candidates; returns how many runs there were."""
@@ -291,14 +286,10 @@ class Records:
 
     def export(self, path: Path, *, winners_only: bool = False) -> int:
         """Write all records as JSON lines (a run, then its candidates); returns how many lines."""
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        count = 0
-        with temporary.open("w", encoding="utf-8") as file:
-            for kind, row in self.lines(winners_only=winners_only):
-                file.write(json.dumps({"kind": kind, **row}, sort_keys=True) + "\n")
-                count += 1
-        temporary.replace(path)
-        return count
+        rows = self.lines(winners_only=winners_only)
+        return write_whole(
+            path, (json.dumps({"kind": kind, **row}, sort_keys=True) + "\n" for kind, row in rows)
+        )
 
     def load(self, path: Path) -> int:
         """Read JSON lines that `export` wrote; rows already here stay.  Returns how many are new.
@@ -307,7 +298,7 @@ class Records:
             TuneError: a line that is no record; nothing of the file is taken then.
         """
         before = self._connection.total_changes
-        with self._write() as sql, path.open(encoding="utf-8") as file:
+        with self._write() as sql, path.open(encoding="utf-8", errors="replace") as file:
             for number, line in enumerate(file, 1):
                 table, row = read_line(line, f"{path.name}:{number}")
                 sql.execute(insert(table, list(row), "IGNORE"), list(row.values()))
@@ -334,45 +325,150 @@ class Records:
             values += keys
         rows = self._rows(
             f"SELECT c.* FROM candidates c JOIN runs r ON r.id = c.run WHERE {condition} "
-            "ORDER BY c.time",
+            "ORDER BY CAST(r.started AS REAL), r.rowid, c.time",
             values,
         )
-        return {row["key"]: _record(row) for row in rows}
+        return {record.key: record for _, record in self._reader.each(read_record, rows)}
 
     def _rows(self, query: str, values: Sequence[object] = ()) -> list[sqlite3.Row]:
         """What a query finds."""
         with self._turn:
-            return self._connection.execute(query, values).fetchall()
+            try:
+                return self._connection.execute(query, values).fetchall()
+            except self._sql.DatabaseError as error:
+                if not self._is_of_file(error):
+                    raise
+                self._go_on_without(error, copied=False)
+                return self._connection.execute(query, values).fetchall()
+
+    def _note(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """One transaction of a search, which no failure of the file may end: what cannot be written
+        there is kept in memory from then on."""
+        with self._turn:
+            if self._read_only is not None:
+                self._tell(self._read_only)
+                self._read_only = None
+            for copied in (True, False):
+                try:
+                    with self._transaction() as sql:
+                        return work(sql)
+                except self._sql.DatabaseError as error:
+                    if not self._is_of_file(error):
+                        raise
+                    self._go_on_without(error, copied=copied)
+            with self._transaction() as sql:
+                return work(sql)
+
+    def _is_of_file(self, error: Exception) -> bool:
+        """True for what is wrong with the file or its disk, and not with what is written."""
+        own = (self._sql.IntegrityError, self._sql.ProgrammingError, self._sql.DataError)
+        return self.path is not None and not self._in_memory and not isinstance(error, own)
+
+    def _go_on_without(self, error: Exception, *, copied: bool) -> None:
+        """Keep records in memory from now on, with those of the file where they can be read."""
+        self._tell(str(error))
+        broken, self._connection = self._connection, self._connect(":memory:")
+        if copied:
+            with suppress(self._sql.DatabaseError):
+                broken.backup(self._connection)
+        with suppress(self._sql.DatabaseError):
+            broken.close()
+        try:
+            self._prepare(self._connection)
+            check_columns(self._connection)
+        except (TuneError, self._sql.DatabaseError):
+            self._connection.close()
+            self._connection = self._connect(":memory:")
+            self._prepare(self._connection)
+        self._in_memory = True
+
+    def _tell(self, why: str) -> None:
+        warnings.warn(
+            f"{self.path} cannot be written ({why}): what is tried from now on is kept in memory "
+            "only; records=... names another file",
+            RuntimeWarning,
+            stacklevel=2,
+        )
 
     @contextmanager
     def _write(self) -> Generator[sqlite3.Connection, None, None]:
-        """One transaction: all of it is written, or nothing."""
-        connection = self._connection
-        with self._turn:
-            connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield connection
-            except BaseException:
-                connection.execute("ROLLBACK")
+        """One transaction that was asked for, and is all written, or nothing.
+
+        Raises:
+            TuneError: the file cannot be written.
+        """
+        try:
+            with self._turn, self._transaction() as sql:
+                yield sql
+        except self._sql.DatabaseError as error:
+            if not self._is_of_file(error):
                 raise
+            raise self._unusable(error) from error
+
+    @contextmanager
+    def _transaction(self) -> Generator[sqlite3.Connection, None, None]:
+        connection = self._connection
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield connection
             connection.execute("COMMIT")
+        except BaseException:
+            with suppress(self._sql.DatabaseError):  # SQLite may have done so itself
+                connection.execute("ROLLBACK")
+            raise
+
+    def _connect(self, place: str | Path, **more: Any) -> sqlite3.Connection:
+        connection: sqlite3.Connection = self._sql.connect(
+            place, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, **more
+        )
+        connection.text_factory = _decoded
+        connection.row_factory = self._sql.Row
+        return connection
 
     def _open(self) -> sqlite3.Connection:
-        place = ":memory:" if self.path is None else self.path
+        if self.path is None:
+            connection = self._connect(":memory:")
+            self._prepare(connection)
+            return connection
         try:
-            connection: sqlite3.Connection = self._sql.connect(
-                place, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
-            )
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            connection = self._connect(self.path)
+        except OSError as error:
+            return self._unwritable(error)
         except self._sql.DatabaseError as error:
-            raise self._unusable(error) from error
+            return self._unwritable(error)
         try:
             self._prepare(connection)
+            check_columns(connection)
         except TuneError:
             connection.close()
             raise
         except self._sql.DatabaseError as error:
             connection.close()
+            return self._unwritable(error)
+        return connection
+
+    def _unwritable(self, error: Exception) -> sqlite3.Connection:
+        """What stands for a file that cannot be opened for writing: a copy of it in memory, or
+        nothing where there is none.  That it will not be written is said when something is to be.
+
+        Raises:
+            TuneError: it is no record file, or another process keeps it locked.
+        """
+        texts = ("readonly", "read-only", "unable to open", "disk is full", "disk I/O", "no such")
+        if not isinstance(error, OSError) and not any(text in str(error) for text in texts):
             raise self._unusable(error) from error
+        connection = self._connect(":memory:")
+        where = self.path.absolute().as_uri() if self.path is not None else ""
+        for mode in ("mode=ro", "mode=ro&immutable=1"):
+            with suppress(self._sql.DatabaseError):
+                with closing(self._connect(f"{where}?{mode}", uri=True)) as there:
+                    check_columns(there)
+                    there.backup(connection)
+                break
+        self._prepare(connection)
+        self._read_only = str(error)
+        self._in_memory = True
         return connection
 
     def _unusable(self, error: Exception) -> TuneError:
@@ -385,7 +481,6 @@ class Records:
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
         """Set up the connection, and the tables of a new file."""
-        connection.row_factory = self._sql.Row
         self._log_ahead(connection)
         connection.execute("PRAGMA synchronous = NORMAL")
         prepare(connection, self.path)
@@ -416,6 +511,21 @@ def _where(agree: Mapping[str, str]) -> tuple[str, list[str]]:
     return " AND ".join(f"r.{name} = ?" for name in agree), list(agree.values())
 
 
+def _decoded(raw: bytes) -> str:
+    """Text of a file that may be damaged; what is none can at least be looked at."""
+    return raw.decode("utf-8", errors="replace")
+
+
+def _is_void(claim: sqlite3.Row, host: str, now: float, seconds: float) -> bool:
+    """True for a claim that nobody keeps: its process is gone, its time is over, or lies so far
+    ahead that a clock was wrong."""
+    process, until = claim["process"], claim["until"]
+    if not isinstance(process, int) or not is_number(until):
+        return True
+    gone = claim["host"] == host and not _alive(process)
+    return gone or until < now or until > now + 2 * max(seconds, LONGEST_CLAIM)
+
+
 def _alive(process: int) -> bool:
     """True when a process of this number runs on this machine."""
     with suppress(PermissionError):  # it runs, for another user
@@ -434,8 +544,8 @@ def size_distance(one: str, other: str) -> float:
     """How far apart two sizes are, given as JSON: a sum of octaves; infinite where they cannot be
     compared, extent by extent."""
     try:
-        a, b = _numbers(json.loads(one)), _numbers(json.loads(other))
-    except ValueError:
+        a, b = _numbers(read_json(one)), _numbers(read_json(other))
+    except (ValueError, RecursionError):
         return math.inf
     if len(a) != len(b):
         return math.inf
@@ -449,7 +559,7 @@ def _numbers(data: object) -> list[float]:
         return [number for name in sorted(items) for number in _numbers(items[name])]
     if isinstance(data, list):
         return [number for item in cast("list[object]", data) for number in _numbers(item)]
-    return [float(data)] if isinstance(data, (int, float)) else []
+    return [float(cast("float", data))] if is_number(data) else []
 
 
 def _diverse(found: Sequence[dict[str, Choice]], limit: int) -> list[dict[str, Choice]]:
@@ -466,28 +576,3 @@ def _diverse(found: Sequence[dict[str, Choice]], limit: int) -> list[dict[str, C
 def _distance(a: Mapping[str, Choice], b: Mapping[str, Choice]) -> int:
     """How many decisions differ."""
     return sum((name in a) != (name in b) or a.get(name) != b.get(name) for name in {**a, **b})
-
-
-def _run(row: sqlite3.Row) -> Run:
-    context = Context(**{name: row[name] for name in CONTEXT})
-    values = {name: row[name] for name in ("id", "seed", "trials", "seconds", "state", "winner")}
-    return Run(context=context, **values)
-
-
-def _record(row: sqlite3.Row) -> Record:
-    outcome = Outcome(
-        status=Status(row["status"]),
-        seconds=row["seconds"],
-        samples=tuple(json.loads(row["samples"])),
-        reason=row["reason"],
-        error=row["error"],
-        code=row["code"],
-        resources=json.loads(row["resources"]),
-    )
-    return Record(
-        run=row["run"],
-        key=row["key"],
-        decisions=read_decisions(row["decisions"]),
-        trace=row["trace"],
-        outcome=outcome,
-    )

@@ -3,7 +3,7 @@
 Every process that wants a reference looks for it in the search's folder.  Where it is not there yet
 it says that it makes it; the others wait until it has, or has ended.  Inputs are kept beside their
 reference unless they are very large: to draw them takes longer than to read them.  Imports
-`oracle`.
+`oracle` and `sides`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from tedsl.autotune.check import Tolerance
 from tedsl.autotune.inputs import ADVERSE, Array, Extents, make_inputs
 from tedsl.autotune.oracle import Oracle
 from tedsl.autotune.scratch import is_alive
+from tedsl.autotune.sides import Sides
+from tedsl.autotune.workload import digest
 from tedsl.expr.tensor import Tensor
 from tedsl.runtime.arrays import NUMPY_DTYPES
 
@@ -63,6 +65,10 @@ class References:
             if all(path.exists() for path in paths):
                 return {t: self._load(path, t) for t, path in zip(places, paths, strict=True)}
         return make_inputs(self.size, self.seed, kind)
+
+    def excuses(self, kind: str) -> list[Sides]:
+        """For each output, what says which elements may be on the other side of a step."""
+        return [Sides(self.size, t, lambda: self.inputs(kind)) for t in self.size.workload.outputs]
 
     def get(self, kind: str) -> Made | None:
         """The reference of a kind, made here unless another process has made it or does so now.
@@ -141,5 +147,5 @@ class References:
         return self._path(kind, "noise.json")
 
     def _path(self, kind: str, end: str) -> Path:
-        sizes = self.label.replace(", ", ".").replace("=", "")
+        sizes = f"-{digest(self.label)}" if self.label else ""  # the user has named them
         return self.folder / f"{kind}{sizes}.{end}"

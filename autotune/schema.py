@@ -4,18 +4,18 @@
     candidates   one candidate of a run: decisions, trace, samples, how it ended
     claims       candidates that a search is trying just now, so that another waits for the result
 
-Imports `context` and `outcome`.
+Imports `context`, `outcomes` and `reading`.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from tedsl.autotune.context import Context
-from tedsl.autotune.outcome import Status
+from tedsl.autotune.outcomes import checked_outcome
+from tedsl.autotune.reading import is_number, numbers, read_json, read_object
 from tedsl.autotune.space import read_decisions
 from tedsl.errors import TuneError
 
@@ -116,6 +116,24 @@ _COLUMNS: dict[str, tuple[str, dict[str, type | tuple[type, ...]]]] = {
 }
 
 
+def check_columns(connection: sqlite3.Connection) -> None:
+    """Ask for every column once.
+
+    Raises:
+        sqlite3.DatabaseError: a table or a column is missing, or the file is damaged.
+    """
+    for table, columns in _COLUMNS.values():
+        connection.execute(f"SELECT {', '.join(columns)} FROM {table} LIMIT 1").fetchall()
+    connection.execute("SELECT context, key, run, host, process, until FROM claims LIMIT 1")
+
+
+def _fits(value: object) -> bool:
+    """True for what a column of the file can hold."""
+    if isinstance(value, int):
+        return not isinstance(value, bool) and -(2**63) <= value < 2**63
+    return value is None or isinstance(value, str) or is_number(value)
+
+
 def read_line(line: str, place: str) -> tuple[str, dict[str, Any]]:
     """One exported line as a table and a row.  Only the known columns, with their types.
 
@@ -123,19 +141,20 @@ def read_line(line: str, place: str) -> tuple[str, dict[str, Any]]:
         TuneError: the line is no record.
     """
     try:
-        data: dict[str, Any] = json.loads(line)
+        data: dict[str, Any] = read_object(line)
         table, columns = _COLUMNS[data.pop("kind")]
         if table == "runs":
             data.setdefault("layout", "unknown")
         good = data.keys() == columns.keys() and all(
             isinstance(data[name], kind) for name, kind in columns.items()
         )
+        good = good and all(_fits(value) for value in data.values())
         if table == "candidates" and good:
-            Status(data["status"])
             read_decisions(data["decisions"])
-            json.loads(data["samples"])
-            json.loads(data["resources"])
-    except (ValueError, KeyError, AttributeError, TypeError):
+            told = {name: read_json(data[name]) for name in ("samples", "resources")}
+            checked_outcome({**data, **told})
+            numbers(read_json(data["final"]))
+    except (ValueError, KeyError, TypeError, RecursionError):
         good, table, data = False, "", {}
     if not good:
         raise TuneError(

@@ -25,6 +25,7 @@ from tedsl.autotune.bench import NEAR, Bench, UnfinishedError
 from tedsl.autotune.builders import Problem
 from tedsl.autotune.elsewhere import other_calls
 from tedsl.autotune.inputs import Extents
+from tedsl.autotune.jobs import CALLS
 from tedsl.autotune.references import References
 from tedsl.autotune.scratch import is_alive
 from tedsl.autotune.space import freeze, written
@@ -208,6 +209,9 @@ class TuneSession:
             if near or request.get("closely"):
                 closely = {"closely": 1.0}
                 finding = bench.check_rows(kernel)
+                if finding is None:  # what timing has left there, or would leave in the next call
+                    calls = CALLS if request.get("closely") else 1
+                    _, finding = bench.verify(kernel, calls)
                 open_still = finding is None and bench.is_open(kernel, str(request["key"]))
                 if open_still and not request.get("apart"):
                     finding = bench.check_elsewhere(kernel, str(request["key"]))
@@ -265,6 +269,17 @@ class TuneSession:
         self._wait_for_builder()
         samples = self._bench().compare(kernels, int(request["rounds"]), float(request["seconds"]))
         return {"status": "ok", "samples": samples}
+
+    def verify(self, request: Message) -> Message:
+        """Call a candidate that is to win again and again; how often that was."""
+        kernel = self.kernel(request)
+        self._wait_for_builder()
+        limits = int(request["calls"]), float(request["seconds"])
+        calls, finding = self._bench().verify(kernel, *limits)
+        if finding is None:
+            return {"status": "ok", "calls": calls}
+        found = {"status": finding.status, "reason": finding.reason, "text": finding.text}
+        return {**found, "calls": calls}
 
     def watch(self, request: Message) -> Message:
         """Time the sentinel, and when it has drifted the given candidates anew."""

@@ -84,6 +84,10 @@ class Sessions:
         first = {**request["candidates"][0], **request, "key": "", "candidates": candidates}
         return self._guarded(first, TuneSession.compare)
 
+    def verify(self, request: Message) -> Message:
+        """Call a candidate again and again."""
+        return self._guarded(request, TuneSession.verify)
+
     def estimate(self, request: Message) -> Message:
         """What the static model says of some candidates of one problem."""
         candidates = [_plain(item) for item in request["candidates"]]

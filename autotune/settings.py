@@ -5,6 +5,7 @@ Imports `engine` for its limits, and what `Options` name.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from concurrent.futures import Executor
@@ -23,12 +24,19 @@ from tedsl.expr.nodes import Var
 
 DEFAULT_TRIALS = BUDGETS["normal"]
 ENDLESS = 1_000_000
+SHORT = 5.0
+"""Seconds below which one worker compiles on a CPU."""
 FEW = 16
 """Trials below which a CPU has better to do than to look at candidates that are not tried."""
 THINKING = 0.3
 """Of the time that is left, what a search may think before it tries something."""
-GRACE = 4.0
-"""Seconds after the end of the time in which what is under way may still end."""
+VERIFYING = 0.05
+"""Of a limited time, what calling the winner again may take."""
+GRACE, SLACK = 4.0, 0.1
+"""Seconds, and the share of the time, after its end in which what is under way may still end."""
+CLOSING_SECONDS, CLOSING = 1.0, 0.15
+"""Seconds, and the share of the time, that comparing, calling again and building may take: they are
+taken from what is there for trying."""
 
 
 @dataclass(slots=True)
@@ -62,29 +70,39 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Time:
-    """The wall-clock time of a search; `end` on the clock of `time.monotonic`, None without one."""
+    """The wall-clock time of a search.
+
+    Attributes:
+        end: when nothing new is tried any more, on the clock of `time.monotonic`; None without one.
+        latest: when nothing is waited for any more.
+        seconds: the whole time.
+    """
 
     end: float | None = None
+    latest: float | None = None
+    seconds: float | None = None
 
     @staticmethod
     def of(begin: float, seconds: float | None) -> Time:
         """So many seconds from `begin`."""
-        return Time(None if seconds is None else begin + seconds)
+        if seconds is None:
+            return Time()
+        end = begin + seconds - min(CLOSING_SECONDS, CLOSING * seconds)
+        return Time(end, begin + seconds + min(GRACE, SLACK * seconds), seconds)
 
     @property
     def is_over(self) -> bool:
         """True when nothing new is to be begun."""
         return self.end is not None and time.monotonic() > self.end
 
-    @property
-    def latest(self) -> float | None:
-        """When nothing is waited for any more."""
-        return None if self.end is None else self.end + GRACE
-
     def thinking(self) -> float | None:
         """Until when a search may think of what to try next."""
         now = time.monotonic()
         return None if self.end is None else now + THINKING * max(0.0, self.end - now)
+
+    def verifying(self) -> float:
+        """Seconds for calling the winner again: few of a short search, whatever it has used."""
+        return math.inf if self.seconds is None else VERIFYING * self.seconds
 
     def left(self, most: float) -> float:
         """Seconds until the latest, at most so many; 0 when that is past."""
@@ -105,4 +123,6 @@ def limits_of(options: Options, gpu: bool) -> Limits:
     each = options.candidate_seconds
     cores = usable_cpus()
     workers = max(1, min(32, cores - 1)) if gpu else max(1, min(8, cores))
+    if options.seconds is not None and options.seconds < SHORT and not gpu:
+        workers = 1  # to start another takes a processor a large part of the time
     return Limits(compile=each, measure=each, workers=workers, overlap=gpu)

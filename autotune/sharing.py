@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from tedsl.autotune.context import Context
 from tedsl.autotune.engine import Engine
-from tedsl.autotune.jobs import Done
+from tedsl.autotune.jobs import Done, Verified
 from tedsl.autotune.outcome import Outcome
 from tedsl.autotune.records import Records
 from tedsl.autotune.space import Candidate
@@ -122,6 +122,10 @@ class SharedEngine:
     ) -> list[list[float]] | None:
         """Samples of several candidates taken in turn; see `Engine.compare`."""
         return self.engine.compare(candidates, rounds, seconds)
+
+    def verify(self, candidate: Candidate, calls: int, seconds: float) -> Verified:
+        """Call a candidate that is to win again and again; see `Engine.verify`."""
+        return self.engine.verify(candidate, calls, seconds)
 
     def _look(self) -> None:
         """Take what others have finished since, and take over what they have let go."""

@@ -16,6 +16,7 @@ import numpy as np
 from tedsl.autotune.check import Tolerance, mismatch
 from tedsl.autotune.inputs import Array, Extents, make_inputs
 from tedsl.autotune.oracle import Oracle
+from tedsl.autotune.sides import Sides
 from tedsl.autotune.smaller import smaller
 from tedsl.autotune.workload import Workload
 from tedsl.checked import CheckedStep, Checks
@@ -298,7 +299,8 @@ def _difference(schedule: Schedule, wanted: _Wanted, place: int, got: Array) -> 
         tolerance = replace(tolerance, scaled=LOOSE, relative=LOOSE)
     if any(step.primitive in _FINITE for step in schedule.trace.steps):
         got, want = _where_finite(got, want)
-    return mismatch(got, want, tolerance, tensor.name)
+    excuse = Sides(wanted.size, tensor, lambda: wanted.inputs)
+    return mismatch(got, want, tolerance, tensor.name, excuse)
 
 
 def _consents(step: Step) -> bool:

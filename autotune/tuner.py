@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import random
 import time
+import warnings
 from collections import deque
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from tedsl.autotune.builders import Problem
+from tedsl.autotune.closing import Closing
 from tedsl.autotune.context import Context
 from tedsl.autotune.display import display_of
 from tedsl.autotune.engine import Engine
 from tedsl.autotune.events import Stage, Started, listener_of
 from tedsl.autotune.farm import Farm, Share
-from tedsl.autotune.finals import Verdict, decide, finalists, retimed
+from tedsl.autotune.finals import Verdict
 from tedsl.autotune.inputs import ADVERSE, KINDS, Extents
 from tedsl.autotune.interrupt import Interrupts
 from tedsl.autotune.jobs import Built, Done, Trier
@@ -57,8 +59,6 @@ CHOSEN_ON_CPU = 64
 DEPTH = 3
 """Batches under way at once on a GPU: one is measured, one is compiled, one is thought of."""
 WARM = 4
-FINAL_SECONDS = 3.0
-"""Seconds that one look of the closing comparison may take."""
 
 
 @dataclass(slots=True, eq=False)
@@ -108,7 +108,7 @@ class Tuner:
         self.ledger = Ledger(records)
         self.interrupted = False
         self.interrupts = Interrupts()
-        self.searched: tuple[Trial, ...] = ()
+        self.closing: Closing | None = None
 
     # What a search needs and a replay does not is made when it is first asked for.
 
@@ -299,7 +299,7 @@ class Tuner:
                     if stopped:
                         break
                 rounds.close()
-                verdict = self._finals(engine) or self._unmeasured()
+                verdict = self._closing(engine).run() or self._unmeasured()
             except (KeyboardInterrupt, TuneError) as error:
                 verdict = self._cut_short(error)
             measured = verdict is None or verdict.winner.outcome.seconds is not None
@@ -311,11 +311,23 @@ class Tuner:
             winner = verdict.winner if verdict else None
             done = len(self.search.done)
             key = winner.candidate if winner and measured else None
+            if winner is not None and key is not None:
+                self.ledger.ensure(winner)
             count = done if stopped or state == "exhausted" else None
             self.records.finish(self.ledger.run, state, key, count)
             why = self.search.stopped.value if self.search.stopped else ""
             self.narrator.finished(state, why, done, winner, self.timeline)
         return self._result(verdict)
+
+    def _closing(self, engine: Trier) -> Closing:
+        """The closing comparison of what was found."""
+        self.closing = Closing(
+            *(engine, self.search, self.ledger, self.narrator, self.timeline, self.time),
+            self.champion,
+            self.interrupts,
+            self._note_end,
+        )
+        return self.closing
 
     def _announce(self) -> None:
         """Tell what is going to be searched."""
@@ -345,6 +357,12 @@ class Tuner:
         self._note_end(str(error) or "interrupted")
         if self.search.best is None:
             raise error
+        if isinstance(error, TuneError):
+            warnings.warn(
+                f"the search ended early, with the best so far: {error.reason}",
+                RuntimeWarning,
+                stacklevel=2,
+            )
         return Verdict(self.search.best)
 
     def _unmeasured(self) -> Verdict | None:
@@ -447,48 +465,6 @@ class Tuner:
                 self.search.done[place] = replace(trial, outcome=outcome)
         self.narrator.tried(number, candidate, outcome, self.timeline, again=True)
 
-    def _finals(self, engine: Trier) -> Verdict | None:
-        """The fastest few and the incumbent, in turn; new times for all of them."""
-        incumbent = self._incumbent()
-        chosen = finalists(self.search.ranking(), incumbent)
-        if not chosen:
-            return None
-        self.narrator.phase(Stage.FINALS)
-        self.searched = tuple(self.search.done)
-
-        def compare(trials: Sequence[Trial], rounds: int) -> list[list[float]] | None:
-            try:
-                if self.interrupts.requested:
-                    raise KeyboardInterrupt
-                seconds = self.time.left(FINAL_SECONDS)
-                if not seconds:
-                    return None
-                return engine.compare([t.candidate for t in trials], rounds, seconds)
-            except KeyboardInterrupt:
-                self._note_end("interrupted")
-                return None  # the samples so far decide
-
-        verdict = decide(chosen, incumbent, compare)
-        winner = verdict.winner
-        retaken: list[Trial] = []
-        for trial, taken in zip(chosen, verdict.samples, strict=False):
-            again = retimed(trial, taken)
-            self.records.refine(self.ledger.run, trial.candidate.key, taken, again.seconds)
-            self.search.done[self.search.done.index(trial)] = again
-            if trial is winner:
-                verdict = replace(verdict, winner=again)
-            retaken.append(again)
-        if retaken:
-            self.narrator.compared(retaken, verdict, incumbent)
-        return verdict
-
-    def _incumbent(self) -> Trial | None:
-        """What must be beaten: the winner of an earlier search here, else the default."""
-        ok = [t for t in self.search.done if t.outcome.status is Status.OK]
-        earlier = [t for t in ok if t.candidate.key == self.champion]
-        default = [t for t in ok if t.number == 0]
-        return next(iter([*earlier, *default]), None)
-
     def _result(self, verdict: Verdict | None) -> TuneResult:
         winner = None if verdict is None else verdict.winner
         bad = failures((t.outcome for t in self.search.done), len(self.search.rejected))
@@ -500,7 +476,7 @@ class Tuner:
             )
         now = time.monotonic()
         seconds = now - self.begin
-        timeline = self.timeline
+        timeline, closing = self.timeline, self.closing
         text = summary(self.search, winner, self._show, seconds)
         self.display.write(text)
         return TuneResult(
@@ -518,7 +494,8 @@ class Tuner:
             against=verdict.against,
             stopped=self.search.stopped.value if self.search.stopped else "",
             events=tuple(self.narrator.events),
-            searched=self.searched or tuple(self.search.done),
+            searched=(closing.searched if closing else ()) or tuple(self.search.done),
+            verified=closing.verified if closing else 0,
             roofline=self.roofline,
             workers=self.limits.workers,
             named=self.problem.naming.named,
@@ -546,6 +523,8 @@ class Tuner:
             record = self.known.get(candidate.key)
             fits = record is not None and record.trace == candidate.trace
             found.append(record.outcome if record is not None and fits else None)
+            if record is not None and fits:
+                self.ledger.recorded(candidate, record.outcome)
         return found
 
     def share(self, farm: Farm) -> Share:

@@ -107,6 +107,15 @@ class Checks(Protocol):
 
 
 @runtime_checkable
+class Verifies(Protocol):
+    """A session that can call a candidate so often that a rare fault shows."""
+
+    def verify(self, request: Message) -> Message:
+        """What was found, and after how many `calls`."""
+        ...
+
+
+@runtime_checkable
 class Device(Protocol):
     """A session on a device that can stop to work for this process."""
 
@@ -262,6 +271,8 @@ def _answer(session: Session | None, request: Message) -> Message:
         handlers["compile_more"] = session.compile_more
     if isinstance(session, Checks):
         handlers["check"] = session.check
+    if isinstance(session, Verifies):
+        handlers["verify"] = session.verify
     if isinstance(session, Opens):
         handlers["open"] = session.open
     handler = handlers.get(request["op"])

@@ -24,7 +24,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from tedsl.autotune.writing import write_whole
 from tedsl.dtypes import DType
+from tedsl.folders import cache_root
 from tedsl.target import Target, TargetKind
 
 KIB = 1024
@@ -185,8 +187,7 @@ def processor_facts() -> CpuFacts:
 
 def _kept_bandwidth(cores: int) -> float:
     """The measured bandwidth from the cache folder, else measured now and kept there."""
-    folder = importlib.import_module("platformdirs").user_cache_dir("tedsl")
-    path = Path(folder) / "processor.json"
+    path = cache_root() / "processor.json"
     key = f"copy on {cores} cores"
     try:
         known = json.loads(path.read_text())
@@ -196,9 +197,7 @@ def _kept_bandwidth(cores: int) -> float:
     found = _measured_bandwidth(cores)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_suffix(f".{os.getpid()}")
-        partial.write_text(json.dumps({key: found}))
-        partial.replace(path)
+        write_whole(path, [json.dumps({key: found})])
     except OSError:
         pass
     return found

@@ -13,6 +13,7 @@ from typing import Any
 
 from tedsl.autotune.static.device import DeviceFacts, GpuFacts, facts_of
 from tedsl.autotune.static.estimate import Estimate, estimate
+from tedsl.backends.triton import effort
 from tedsl.errors import BackendError, LowerError, ScheduleError
 from tedsl.expr.nodes import Var
 from tedsl.ir.nodes import Module
@@ -22,6 +23,8 @@ AT = "seconds at "
 """What the features are called that are times at other sizes, with the place of the size."""
 NEAR = 0.8
 """Of the device's shared memory: above it Triton is asked before the kernel is compiled."""
+PATIENCE = 3
+"""Times as long as for a default schedule a search lets compilers take, as told before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,8 @@ class Tiers:
         found = self.estimate(module)
         if found.cannot_launch is not None or not isinstance(self.facts, GpuFacts):
             return found.cannot_launch
+        if (long := self.too_long(module)) is not None:
+            return long
         if found.shared <= NEAR * self.facts.shared_block:
             return None
         emitter: Any = importlib.import_module("tedsl.backends.triton.emit")
@@ -66,6 +71,17 @@ class Tiers:
             if one.shared > self.facts.shared_block:
                 return self.too_much(one.name, one.shared)
         return None
+
+    def too_long(self, module: Module) -> str | None:
+        """Why no candidate of a search waits for the compilers of a program; None when it may."""
+        if not isinstance(self.facts, GpuFacts):
+            return None
+        _, seconds = effort.slowest(module)
+        if seconds <= PATIENCE * effort.LIMIT:
+            return None
+        return (
+            f"compilers would take some {seconds:.0f} s, of {PATIENCE * effort.LIMIT:.0f} allowed"
+        )
 
     def too_much(self, name: str, shared: float) -> str | None:
         """Why a kernel of so many bytes of shared memory cannot launch; None when it can."""
@@ -97,15 +113,19 @@ def estimates(
             found.append(None)
             continue
         features = {**one.features, **{f"{AT}{n}": time for n, time in enumerate(times)}}
-        if one.cannot_launch is not None:
-            features["seconds"] = _seconds(one)
+        if one.cannot_launch is not None or tiers.too_long(module) is not None:
+            features["seconds"] = _never(one)
         found.append(features)
     return found
 
 
 def _seconds(one: Estimate) -> float:
     """The predicted time, very long where it cannot launch."""
-    return one.seconds if one.cannot_launch is None else 1e3 * max(one.seconds, 1e-6)
+    return one.seconds if one.cannot_launch is None else _never(one)
+
+
+def _never(one: Estimate) -> float:
+    return 1e3 * max(one.seconds, 1e-6)
 
 
 def device_of(target: Target) -> tuple[str, int | None]:

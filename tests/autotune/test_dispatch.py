@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 
 import tedsl as te
-from tedsl.autotune.dispatch import Choice, Dispatcher, Row, condition_of, places_of, write_source
+from tedsl.autotune.dispatch import (
+    Choice,
+    Dispatcher,
+    Row,
+    condition_of,
+    places_of,
+    variables_of,
+    write_source,
+)
 from tedsl.errors import BackendError
 from tedsl.runtime.kernel import Kernel
 
@@ -96,3 +104,24 @@ def test_conditions_as_python():
 
 def test_one_size_is_a_tuple_too():
     assert "(7,): 0" in write_source(["n"], [Choice("any")], rows((7, 0)))
+
+
+@pytest.mark.parametrize(
+    "name", ["seq-len", "in", "n m", "é", "1", "kernel", "size", "max", "a", "choose", "n'\"", "_0"]
+)
+def test_sizes_may_be_called_anything(name: str):
+    """A name becomes no code: what can be no variable is a place in the program."""
+    n = te.size_var(name)
+    called = variables_of([name, "_1"])
+    condition = condition_of([n % 8 == 0], called)
+    choices = [Choice("any\nraise SystemExit #"), Choice("eights", condition)]
+    table = [Row({name: 64, "_1": 2}, 1, 1e-6, 1.0), Row({name: 100, "_1": 2}, 0, 1e-6, 1.0)]
+    x = te.placeholder((n,), "float32", name="x")
+    kernel = te.build(te.create_schedule(te.compute((n,), lambda i: x[i] * 2.0, name="y")), "cpu")
+    made = Dispatcher(choices, table, lambda number, _: kernel, {name: (0, 0), "_1": (0, 0)})
+    assert [made.number(**{name: size, "_1": 2}) for size in (64, 72, 65, 100)] == [1, 1, 0, 0]
+    np.testing.assert_array_equal(made(np.ones(8, np.float32)), np.full(8, 2.0, np.float32))
+    assert len(set(variables_of([name, "_1", "_0", "a b", "size_1"]).values())) == 5 - (
+        name == "_0"
+    )
+    assert condition_of([te.size_var("other one") % 8 == 0], called) == "False"

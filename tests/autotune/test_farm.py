@@ -18,9 +18,10 @@ import pytest
 import tedsl as te
 from tedsl.autotune import tune, tune_many
 from tedsl.autotune.farm import Farm, Share
-from tedsl.autotune.hosts import HOSTS, Host, Place, outcome_json, read_outcome
+from tedsl.autotune.hosts import HOSTS, Host, Place, outcome_json
 from tedsl.autotune.jobs import Limits
 from tedsl.autotune.outcome import Outcome, Status
+from tedsl.autotune.outcomes import checked_outcome
 from tedsl.autotune.pool import Reply
 from tedsl.autotune.space import Candidate, Knob
 from tedsl.errors import TuneError
@@ -183,7 +184,7 @@ def test_a_share_knows_what_is_recorded_and_counts_strikes():
 
 def test_outcomes_travel():
     outcome = Outcome(Status.OK, 1.5, (1.0, 2.0), "r", "e", "abc@problem", {"registers": 3.0})
-    back = read_outcome(json.loads(json.dumps(outcome_json(outcome))))
+    back = checked_outcome(json.loads(json.dumps(outcome_json(outcome))))
     assert back == Outcome(Status.OK, 1.5, (1.0, 2.0), "r", "e", "abc", {"registers": 3.0})
 
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -65,6 +65,32 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return found
 
 
+def below(pid: int) -> list[int]:
+    """The processes that a process has started, and those that they have (Linux)."""
+    found: list[int] = []
+    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):  # a thread that has ended meanwhile
+            found += [int(word) for word in path.read_text().split()]
+    return [*found, *(each for child in found for each in below(child))]
+
+
+def are_gone(pids: list[int], seconds: float) -> bool:
+    """Whether all of these processes end in time; what nobody has waited for counts as gone."""
+    end = time.monotonic() + seconds
+    while left := [pid for pid in pids if runs(pid)]:
+        if time.monotonic() > end:
+            return not left
+        time.sleep(0.02)
+    return True
+
+
+def runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
 def kill_and_resume(folder: Path, kills: int, wanted: dict[str, Any], seconds: float) -> None:
     """Kill a search and all its workers at random moments; nothing on record is tried again."""
     rng = random.Random(7)
@@ -79,9 +105,10 @@ def kill_and_resume(folder: Path, kills: int, wanted: dict[str, Any], seconds: f
             (folder / "measured").unlink(missing_ok=True)
             done.clear()
         except subprocess.TimeoutExpired:
+            workers = below(process.pid)
             os.kill(process.pid, signal.SIGKILL)
             process.communicate(timeout=30)
-            time.sleep(0.05)  # its workers end with it
+            assert are_gone(workers, 30.0), "its workers end with it"
             done.append((len(measured(folder)), recorded(records) if records.exists() else set()))
     assert finish(start(folder, records))["winner"] == wanted["winner"]
     lines = measured(folder)

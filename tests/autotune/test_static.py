@@ -27,6 +27,7 @@ from tedsl.autotune.static.device import (
 from tedsl.autotune.static.estimate import Estimate, estimate
 from tedsl.autotune.static.moves import digits
 from tedsl.autotune.static.points import layout
+from tedsl.errors import LowerError
 from tedsl.expr.nodes import Axis
 from tedsl.ir.nodes import Launch, TileAxis
 
@@ -116,16 +117,18 @@ def test_what_cannot_launch() -> None:
 
 
 def test_too_large_a_value_cannot_be_compiled() -> None:
-    x = te.placeholder((4, 1 << 21), "int8", name="x")
-    y = te.compute((4, 1 << 21), lambda i, j: x[i, j] + x[i, j], name="y")
-    s = te.create_schedule(y)
-    i, j = s[y].op.axis
-    s[y].bind(i, "blockIdx.x")
-    s[y].vectorize(j)
-    module = te.lower(s, HOPPER)
-    found = estimate(module, H200)
-    assert found.cannot_launch is not None
-    assert str(1 << 21) in found.cannot_launch
+    def of_size(size: int) -> te.Schedule:
+        x = te.placeholder((4, size), "int8", name="x")
+        y = te.compute((4, size), lambda i, j: x[i, j] + x[i, j], name="y")
+        s = te.create_schedule(y)
+        i, j = s[y].op.axis
+        s[y].bind(i, "blockIdx.x")
+        s[y].vectorize(j)
+        return s
+
+    with pytest.raises(LowerError, match=f"a tile of kernel y has {1 << 21} elements"):
+        te.lower(of_size(1 << 21), HOPPER)
+    module = te.lower(of_size(1 << 20), HOPPER)
     wide = tuple(replace(func, launch=Launch(num_warps=64)) for func in module.funcs)
     threads = estimate(replace(module, funcs=wide), H200).cannot_launch
     assert threads is not None

@@ -93,6 +93,9 @@ class Timed:
         times = [float(c["decisions"].get("time", 1.0)) for c in request["candidates"]]
         return {"status": "ok", "samples": [[t] * int(request["rounds"]) for t in times]}
 
+    def verify(self, request: Message) -> Message:
+        return {"status": "ok", "calls": int(request["calls"])}
+
     def watch(self, request: Message) -> Message:
         self.note("watch", str(len(request["candidates"])))
         again = {c["key"]: [2.0] * 3 for c in request["candidates"] if c["decisions"].get("drift")}

@@ -55,6 +55,9 @@ class Faults:
     def compare(self, request: Message) -> Message:
         return {"status": "ok", "samples": [[s] * 3 for s in request["seconds"]]}
 
+    def verify(self, request: Message) -> Message:
+        return {"status": "ok", "calls": int(request["calls"])}
+
     def watch(self, request: Message) -> Message:
         return {"status": "ok", "drift": 0.0, "again": {}}
 
