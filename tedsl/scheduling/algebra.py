@@ -29,6 +29,9 @@ from tedsl.expr.nodes import (
     Unary,
     UnaryOp,
 )
+from tedsl.expr.printer import print_expr
+from tedsl.index.intern import Interner
+from tedsl.scheduling.algebra_wraps import Exactness, Wraps
 from tedsl.scheduling.samples import counterexample
 
 KNOWN = frozenset(
@@ -73,7 +76,7 @@ def combines_in_any_order(reducer: Reducer, sources: tuple[Expr, ...]) -> Result
     found = counterexample(reducer, sources)
     if found is not None:
         return Result(Verdict.REFUTED, found)
-    why = _unproved(reducer)
+    why = _wrapping(reducer) or _unproved(reducer)
     return Result(Verdict.PROVED) if why is None else Result(Verdict.UNKNOWN, why)
 
 
@@ -83,6 +86,28 @@ def _known(reducer: Reducer) -> bool:
         isinstance(expr, Binary) and expr.op in KNOWN and expr.a is a and expr.b is b
         for expr, a, b in zip(reducer.combine, reducer.lhs, reducer.rhs, strict=True)
     )
+
+
+@lru_cache(maxsize=64)
+def _wrapping(reducer: Reducer) -> str | None:
+    """Why a proof over the real numbers says nothing of integers, which wrap; None where it does.
+
+    What has been combined is as exact as what combines it (see `algebra_wraps`).
+    """
+    loose: set[int] = set()
+    for _ in reducer.combine:
+        same = Interner()
+        unsure = {same.rep(side[n]) for n in loose for side in (reducer.lhs, reducer.rhs)}
+        judge = Exactness({}, (), unsure, same)
+        try:
+            found = {n for n, each in enumerate(reducer.combine) if not judge.exact(each)}
+        except Wraps as wraps:
+            text = print_expr(wraps.culprit)
+            return f"integers of {wraps.of.dtype} wrap, and {text} is of what may have wrapped"
+        if found <= loose:
+            return None
+        loose |= found
+    return None
 
 
 class _NoProof(Exception):

@@ -148,6 +148,8 @@ class Writer:
                 self.exponentials(exponent, top)
         result = reduce(build.mul, top) if top else build.const(1, self.dtype)
         if bottom:
+            if not self.dtype.is_float:
+                raise NotWritten(f"{value} divides integers")
             result = build.div(result, reduce(build.mul, bottom))
         return build.neg(result) if negative else result
 

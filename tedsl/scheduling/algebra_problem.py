@@ -24,6 +24,7 @@ from tedsl.expr.nodes import (
 from tedsl.expr.visit import axes_of, map_children, substitute, walk
 from tedsl.index.intern import Interner
 from tedsl.scheduling.algebra_terms import Mixed, Role
+from tedsl.scheduling.algebra_wraps import Span, span_of, tag_spans
 from tedsl.scheduling.repair import Sign, Tag
 from tedsl.scheduling.signs import sign_of
 
@@ -42,7 +43,8 @@ class Problem:
 
     `tags`, `old` and `new` are placeholders of the tags, positionally; `leaves` gives what each
     placeholder stands for (for `old` and `new`, too); `guarded` are those that may be read only
-    where a condition holds, and so count as elements; `key` is equal for equal problems.
+    where a condition holds, and so count as elements; `spans` the ranges of placeholders that are
+    integers; `key` is equal for equal problems.
     """
 
     value: Expr
@@ -54,6 +56,7 @@ class Problem:
     signs: Mapping[Expr, Sign]
     leaves: Mapping[Expr, Expr]
     guarded: frozenset[Expr]
+    spans: Mapping[Expr, Span]
     key: tuple[object, ...]
 
     def restored(self, expr: Expr) -> Expr:
@@ -74,8 +77,9 @@ def pose(
         Mixed: tags where they cannot be, or more than `MAX_NODES` nodes.
     """
     maker = _Maker({tag.var for tag in tags}, frozenset(over), known)
+    ranges = tag_spans(tags)
     for n, tag in enumerate(tags):
-        maker.stand(tag.var, f"r{n}", Role.TAG, tag.sign)
+        maker.stand(tag.var, f"r{n}", Role.TAG, tag.sign, ranges.get(tag.var))
     own = tuple(Tag(maker.made[t.var], t.operator, t.sign) for t in tags)
     text = maker.posed(value)
     old = tuple(placeholder(f"r{n}.old", t.var.dtype) for n, t in enumerate(tags))
@@ -87,10 +91,15 @@ def pose(
         for each in (before, after):
             maker.roles[each] = Role.TAG
             maker.signs[each] = tag.sign
+            if tag.var in ranges:
+                maker.spans[each] = ranges[tag.var]
     key = (
         operator,
         tuple(t.operator for t in tags),
-        tuple((v.name, v.dtype, maker.roles[v], maker.signs[v]) for v in maker.placeholders),
+        tuple(
+            (v.name, v.dtype, maker.roles[v], maker.signs[v], maker.spans.get(v))
+            for v in maker.placeholders
+        ),
         _structure(text),
     )
     return Problem(
@@ -103,6 +112,7 @@ def pose(
         maker.signs,
         leaves,
         frozenset(maker.guarded),
+        maker.spans,
         key,
     )
 
@@ -121,14 +131,17 @@ class _Maker:
     signs: dict[Expr, Sign] = field(default_factory=dict[Expr, Sign])
     placeholders: list[Var] = field(default_factory=list[Var])
     guarded: set[Expr] = field(default_factory=set[Expr])
+    spans: dict[Expr, Span] = field(default_factory=dict[Expr, Span])
 
-    def stand(self, expr: Expr, name: str, role: Role, sign: Sign) -> Var:
+    def stand(self, expr: Expr, name: str, role: Role, sign: Sign, span: Span | None = None) -> Var:
         """A placeholder for `expr`."""
         var = self.made[self.same.rep(expr)] = placeholder(name, expr.dtype)
         self.leaves[var] = expr
         self.roles[var] = role
         self.signs[var] = sign
         self.placeholders.append(var)
+        if expr.dtype.is_integer:
+            self.spans[var] = span or span_of(expr, {})
         return var
 
     def posed(self, value: Expr) -> Expr:

@@ -10,13 +10,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tedsl.expr import build
-from tedsl.expr.nodes import Axis, BinaryOp, Cast, Expr, Reducer, Unary, Var
+from tedsl.expr.nodes import Axis, BinaryOp, Cast, Const, Expr, Reducer, Unary, Var
 from tedsl.expr.printer import print_expr
 from tedsl.expr.visit import map_children, substitute, variables
 from tedsl.scheduling.algebra_back import NotWritten
-from tedsl.scheduling.algebra_check import TOLERANCE, Trial, checked
+from tedsl.scheduling.algebra_check import TOLERANCE, Trial, adverse, checked
 from tedsl.scheduling.algebra_forms import ORDERED, Derivation, Form, prove, undefined
 from tedsl.scheduling.algebra_problem import Problem, pose
+from tedsl.scheduling.algebra_range import range_proof
 from tedsl.scheduling.algebra_terms import (
     Clock,
     Mixed,
@@ -29,10 +30,12 @@ from tedsl.scheduling.algebra_terms import (
     sympy,
 )
 from tedsl.scheduling.algebra_text import proof_text
+from tedsl.scheduling.algebra_whole import kept_whole, same_whole
 from tedsl.scheduling.memory import Memory
-from tedsl.scheduling.repair import Condition, Refusal, Repair, Sign, Tag
+from tedsl.scheduling.repair import Condition, Kind, Refusal, Repair, Sign, Tag
 
 _MEMO_SIZE = 512
+_POWERS_ONLY = "no exponential of a tag is folded: values grow like powers of tags and elements"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,6 +62,7 @@ def derive_repair(
     consent_rounding: bool = False,
     defer: bool = True,
     time_limit: float = 2.0,
+    where: Expr | None = None,
 ) -> Repair | Refusal:
     """How the fold of `value` over `over` is computed in one pass with its tags.
 
@@ -76,6 +80,7 @@ def derive_repair(
         defer: let factors (addends) of tags alone leave the loop.
         time_limit: seconds of computing after which the derivation gives up, not counting the
             import of sympy.
+        where: the condition of the reduction, None for none.
 
     Returns:
         A proved repair, or the reason why there is none.
@@ -85,6 +90,12 @@ def derive_repair(
     moving = any(tag.var in used for tag in tags)
     if operator is None or (moving and operator not in (*ORDERED, BinaryOp.ADD)):
         return _wrong_reducer(reducer, operator)
+    if moving and isinstance(reducer, Reducer) and not _starts_at_the_end(reducer, operator):
+        return Refusal(
+            f"the reducer {reducer.name} starts from {print_expr(reducer.identity[0])}, which does "
+            "not follow when the tags change",
+            hint=f"let it start from the end of {value.dtype}",
+        )
     try:
         problem = pose(value, tags, operator, over, signs or {})
     except Mixed as mixed:
@@ -102,7 +113,40 @@ def derive_repair(
         )
     if isinstance(found, Mixed):
         return _refused(found, problem.restored, problem.guarded)
-    return _repair(value, tuple(tags), problem, found)
+    repair = _repair(value, tuple(tags), problem, found)
+    return _within_range(repair, over, where, signs or {}, time_limit)
+
+
+def _within_range(
+    repair: Repair,
+    over: Collection[Axis],
+    where: Expr | None,
+    signs: Mapping[Expr, Sign],
+    time_limit: float,
+) -> Repair | Refusal:
+    """The repair with the lines that show that nothing in it overflows; or what may."""
+    if repair.kind is Kind.NONE:
+        return repair
+    try:
+        lines = range_proof(repair, over, where, signs, Clock(time_limit))
+    except Stopped as stopped:
+        sympy().core.cache.clear_cache()
+        return Refusal(f"{stopped}; nothing is known about its range", hint="raise time_limit=")
+    if isinstance(lines, Refusal):
+        return lines
+    tried = adverse(repair, over, where)
+    if tried.overflow:
+        return Refusal(
+            f"the repair of {print_expr(repair.value)} overflows for the elements "
+            f"({tried.overflow}), and the definition does not",
+            residue=print_expr(repair.update[0]),
+            hint="compute the tag in a pass of its own",
+        )
+    rows = [("range", line) for line in lines or (_POWERS_ONLY,)]
+    if tried.done:
+        rows.append(("numbers", f"nothing overflows in {tried.done} passes over elements of sizes "
+                     "1, 100, 1e4 and mixed (seed 1)"))  # fmt: skip
+    return replace(repair, steps=(*repair.steps, *(f"  {a:<10} {b}" for a, b in rows)))
 
 
 def same_value(
@@ -123,9 +167,20 @@ def _is_zero(problem: Problem, time_limit: float) -> bool:
     reader = Reader(problem.roles, problem.signs, Symbols(), False, False)
     try:
         with Clock(time_limit).watching():
-            return is_zero(reader(problem.value), reader.symbols)
+            zero = is_zero(reader(problem.value), reader.symbols)
+            return zero and same_whole(problem, reader)
     except Mixed:
         return False
+
+
+def _starts_at_the_end(reducer: Reducer, operator: BinaryOp) -> bool:
+    """Whether a minimum or maximum of integers starts from the end of their type."""
+    start = reducer.identity[0]
+    if operator not in ORDERED or not start.dtype.is_integer:
+        return True
+    ends = start.dtype.info
+    end = ends.lowest if operator is BinaryOp.MAX else ends.highest
+    return isinstance(start, Const) and start.value == end
 
 
 def _wrong_reducer(reducer: Reducer | BinaryOp, operator: BinaryOp | None) -> Refusal:
@@ -169,6 +224,7 @@ def _solve(
         partial = undefined(derivation, form)
         if partial is not None:
             return partial
+        form.lines += kept_whole(derivation, form)
     except Mixed as mixed:
         return mixed.with_traceback(None)
     except NotWritten as reason:
@@ -211,6 +267,7 @@ def _trial(problem: Problem, form: Form) -> Trial:
         form.totals,
         form.update,
         form.finish,
+        problem.spans,
     )
 
 

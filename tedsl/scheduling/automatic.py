@@ -241,7 +241,7 @@ OFFERS: Mapping[tuple[str, str], Callable[[Asked, str], Any]] = {
     ("pipeline", "axis"): _loop,
     ("reverse", "axis"): _loop,
     ("compute_at", "axis"): _place,
-    ("partition", "policy"): _of("auto", "always", "never", default="auto"),
+    ("partition", "policy"): _of("auto", "always", "never", "ends", default="auto"),
     ("prefetch", "offset"): _of(1, 2, 3, 4, default=1, cpu=1),
     ("dot", "use"): _of(True, False, default=True),
     ("pragma", "pragma_value"): _of(0, 4, 16, 64, 256, default=16),

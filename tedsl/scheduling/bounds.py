@@ -20,18 +20,16 @@ from tedsl.expr.integers import (
     at_most,
     constant,
     floormod,
-    maximum,
-    minimum,
     sub,
+    widened,
 )
 from tedsl.expr.nodes import Axis, Const, Expr, Range, TensorRead
 from tedsl.expr.tensor import ComputeOp, Operation, ScanOp
-from tedsl.expr.visit import substitute, walk
-from tedsl.index.bounds import lower_bound, upper_bound
+from tedsl.expr.visit import walk
 from tedsl.index.facts import Facts
-from tedsl.index.interval import interval
-from tedsl.index.prove import prove
 from tedsl.index.simplify import simplify
+from tedsl.scheduling.boxes import Reading, box_read, index_range
+from tedsl.scheduling.computed import always_read
 from tedsl.scheduling.graph import is_output, loop_readers
 from tedsl.scheduling.loop_bounds import guards_of, pass_down, pass_up
 from tedsl.scheduling.memory import NONE, Memory
@@ -224,7 +222,9 @@ def _kept_regions(
     slid = _slide(plan, stage, region, found, facts)
     if isinstance(slid, str):
         return region, stored, ()
-    if stage.kept is None or not stage.kept.rolling:
+    rolling = stage.kept is not None and stage.kept.rolling
+    # What has no constant size fits no buffer, and the window that is read at a time does.
+    if not rolling and all(constant(box.extent) is not None for box in stored):
         return slid.remaining(region), stored, ()
     folds = tuple(slid.window if n == slid.dimension else None for n in range(len(region)))
     window = Range(ZERO, Const(slid.window, region[slid.dimension].extent.dtype))
@@ -299,11 +299,16 @@ def _region(
         return memory.get(("whole", stage.op), lambda: _whole(stage.op))
     fixed = enclosing_loops(plan, stage) if around is None else tuple(around)
     readings = tuple(
-        (found[reader.name], (*enclosing_loops(plan, reader), *running(plan, reader)), read.indices)
+        Reading(
+            found[reader.name],
+            (*enclosing_loops(plan, reader), *running(plan, reader)),
+            read.indices,
+            read in always_read(reader.op),
+        )
         for reader, read in _at_other_places(readers)
     )
     key = ("region", stage.op, fixed, readings, facts)
-    return memory.get(key, lambda: _box(stage.op, frozenset(fixed), readings, facts))
+    return memory.get(key, lambda: box_read(stage.op, frozenset(fixed), readings, facts))
 
 
 def _whole(op: Operation) -> tuple[Range, ...]:
@@ -314,28 +319,6 @@ def _whole(op: Operation) -> tuple[Range, ...]:
         steps = simplify(sub(whole[0].extent, op.first), Facts.EMPTY)
         return (Range(op.first, steps), *whole[1:])
     return whole
-
-
-def _box(
-    op: Operation,
-    fixed: frozenset[Axis],
-    readings: Sequence[tuple[StageBounds, tuple[Axis, ...], tuple[Expr, ...]]],
-    facts: Facts,
-) -> tuple[Range, ...]:
-    """The elements of `op` read at indices of stages with these bounds, in these loops, while
-    those in `fixed` stand still."""
-    whole = tuple(Range(ZERO, extent) for extent in op.shape)
-    boxes: list[tuple[Range, ...]] = []
-    for bounds, loops, indices in readings:
-        index_of: Mapping[Expr, Expr] = {**bounds.index}
-        moving = [axis for axis in loops if axis not in fixed]
-        boxes.append(
-            tuple(
-                _dimension(substitute(index, index_of), moving, full, bounds.facts)
-                for index, full in zip(indices, whole, strict=True)
-            )
-        )
-    return tuple(_union(list(dims), full, facts) for *dims, full in zip(*boxes, whole, strict=True))
 
 
 def _at_other_places(
@@ -394,51 +377,6 @@ def region_inside(
     return tuple(box.extent for box in _region(plan, stage, readers, bounds.stages, facts, around))
 
 
-def _dimension(index: Expr, moving: Sequence[Axis], full: Range, facts: Facts) -> Range:
-    """The range of one index while `moving` axes run, or the whole dimension when it is not
-    known."""
-    index = simplify(index, facts)
-    low = lower_bound(index, moving, facts)
-    high = upper_bound(index, moving, facts)
-    if low is None or high is None:
-        return full
-    return Range(low, add(sub(high, low), 1))
-
-
-def _union(ranges: list[Range], full: Range, facts: Facts) -> Range:
-    """The smallest range that holds all, clipped to the dimension where that is provable and leaves
-    a constant extent constant."""
-    low, end = ranges[0].min, add(ranges[0].min, ranges[0].extent)
-    for r in ranges[1:]:
-        low = simplify(minimum(low, r.min), facts)
-        end = simplify(maximum(end, add(r.min, r.extent)), facts)
-    box = Range(low, simplify(sub(end, low), facts))
-    if prove(at_most(low, ZERO), facts):
-        low = ZERO
-    if prove(at_most(full.extent, end), facts):
-        end = full.extent
-    extent: Expr | None = simplify(sub(end, low), facts)
-    loops = [node for node in walk(extent) if isinstance(node, Axis)]
-    if loops:
-        extent = upper_bound(extent, loops, facts)
-    whole = _settled(full, facts)
-    if extent is None:
-        return whole
-    needed = _settled(Range(simplify(low, facts), simplify(extent, facts)), facts)
-    if constant(needed.extent) is None and constant(box.extent) is not None:
-        needed = Range(simplify(box.min, facts), box.extent)
-    known, dimension = constant(needed.extent), constant(whole.extent)
-    return whole if known is not None and dimension is not None and dimension <= known else needed
-
-
-def _settled(box: Range, facts: Facts) -> Range:
-    """The range with a constant for an extent that can have only one value."""
-    size = interval(box.extent, facts)
-    if constant(box.extent) is not None or size.lo is None or size.lo != size.hi:
-        return box
-    return Range(box.min, Const(size.lo, box.extent.dtype))
-
-
 def _stage_bounds(
     plan: Plan,
     stage: StagePlan,
@@ -493,7 +431,10 @@ def _computed(
     values = pass_up(stage, extents, starts, names)
     guards = guards_of(stage, op, extents, values, starts, facts)
     local = {axis: simplify(values[axis], facts) for axis in stage.root_axes}
-    index = {axis: simplify(add(starts[axis], local[axis]), facts) for axis in stage.root_axes}
+    index = {  # as wide as the axis that it stands for, whatever loops it is made of
+        axis: widened(simplify(add(starts[axis], local[axis]), facts), axis.dtype)
+        for axis in stage.root_axes
+    }
     for axis, box, kept in zip(op.axes, region, stored, strict=True):
         if box.min is not kept.min:
             local[axis] = simplify(sub(index[axis], kept.min), facts)
@@ -515,7 +456,7 @@ def _slices(
     parts: dict[Axis, Range] = {}
     for own, axis in zip(op.reduce_axes, folded, strict=True):
         if own.domain is not None:
-            part = _dimension(bounds.index[axis], moving, own.domain, bounds.facts)
+            part = index_range(bounds.index[axis], moving, own.domain, bounds.facts)
             parts[own] = Range(part.min, simplify(part.extent, facts))
     return parts
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from tedsl.dtypes import DType
-from tedsl.errors import ScheduleError
+from tedsl.errors import Fact, ScheduleError
 from tedsl.expr.nodes import Axis, Const, Expr, Var
 from tedsl.expr.tensor import Operation, Tensor
 from tedsl.scheduling.index_map import IndexMap
@@ -68,7 +68,7 @@ class Call:
         reason: str,
         *,
         axis: Axis | None = None,
-        facts: Sequence[tuple[str, str]] = (),
+        facts: Sequence[Fact] = (),
         hint: str = "",
     ) -> ScheduleError:
         """The error for this call."""
@@ -84,8 +84,8 @@ class Call:
         )
 
 
-_PASSED = ("primitive_call", "decide", "_tile", "_reorder")
-_FILES = ("handle.py", "automatic.py")
+_PASSED = ("primitive_call", "explained_call", "decide", "_tile", "_reorder")
+_FILES = ("handle.py", "signatures.py", "automatic.py")
 
 
 def caller(depth: int) -> tuple[str, int]:

@@ -30,7 +30,8 @@ from tedsl.expr.nodes import (
 )
 from tedsl.expr.numerics import Value, xp
 from tedsl.expr.tensor import ComputeOp, Operation, Tensor
-from tedsl.expr.visit import reads, structural_equal, substitute, walk
+from tedsl.expr.visit import reads, rewrite, structural_equal, substitute, walk
+from tedsl.scheduling.algebra import component_operator
 from tedsl.scheduling.call import Call
 from tedsl.scheduling.chain import (
     Chain,
@@ -131,7 +132,7 @@ def _derive_chain(
             source = reduce.sources[body.index if isinstance(body, Reduce) else 0]
             whole = reduce.where is None
             operator = BinaryOp.ADD if adds(reduce.reducer) else reduce.reducer.operator
-            sign = fold_sign(operator, _sign(expanded(source, members), signs))
+            sign = fold_sign(operator, _sign(expanded(source, members), signs), source.dtype)
             keeps = whole or sign is not Sign.POSITIVE
             signs[tensor] = sign if keeps else Sign.NONNEGATIVE
     return found
@@ -165,7 +166,7 @@ def _derive(
         return derive_repair(
             found.value,
             [
-                _tag(read.tensor, var, signs)
+                _tag(read, var, signs, found, reduce, members)
                 for read, var in zip(found.reads, found.names, strict=True)
             ],
             BinaryOp.ADD if several else reduce.reducer,
@@ -174,6 +175,7 @@ def _derive(
             consent_rounding=consent.rounding,
             defer=defer,
             time_limit=consent.time_limit,
+            where=None if reduce.where is None else expanded(reduce.where, members),
         )
 
     if several:
@@ -202,10 +204,44 @@ def _derive(
     return whole if isinstance(whole, Refusal) else Derived(owner, tags[0], whole, None)
 
 
-def _tag(tensor: Tensor, var: Var, signs: Mapping[Tensor, Sign]) -> Tag:
-    own = reduce_of(tensor.op)
-    operator = None if own is None else own.reducer.operator
-    return Tag(var, operator, signs.get(tensor, Sign.ANY))
+def _tag(
+    read: TensorRead,
+    var: Var,
+    signs: Mapping[Tensor, Sign],
+    tags: TagReads,
+    reader: Reduce,
+    members: Collection[Operation],
+) -> Tag:
+    """What is known of a result that is read: over the axes of what reads it, whose other tags are
+    variables."""
+    tensor = read.tensor
+    sign, own = signs.get(tensor, Sign.ANY), reduce_of(tensor.op)
+    body = tensor.op.bodies[tensor.index] if isinstance(tensor.op, ComputeOp) else None
+    if own is None or not isinstance(body, Reduce) or not isinstance(tensor.op, ComputeOp):
+        return Tag(var, None, sign)
+    operator = own.reducer.operator
+    ordered = component_operator(own.reducer, body.index) if operator is None else None
+    places: dict[Expr, Expr] = {
+        **dict(zip(tensor.op.axes, read.indices, strict=True)),
+        **dict(zip(own.axes, reader.axes, strict=True)),
+    }
+
+    def here(value: Expr) -> Expr:
+        """A value of the other reduction where this one reads it."""
+        moved = substitute(expanded(value, members), places)
+        return rewrite(moved, lambda node: _variable(node, tags))
+
+    only = None if own.where is None else here(own.where)
+    return Tag(var, operator, sign, here(own.sources[body.index]), only, ordered)
+
+
+def _variable(node: Expr, tags: TagReads) -> Expr | None:
+    """The variable of a tag."""
+    if isinstance(node, TensorRead):
+        for read, var in zip(tags.reads, tags.names, strict=True):
+            if structural_equal(read, node):
+                return var
+    return None
 
 
 def started(reduce: Reduce) -> Reduce:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from tedsl.expr.integers import constant
 from tedsl.expr.nodes import Axis, Const, Expr, Range
+from tedsl.expr.signatures import explained
 from tedsl.expr.tensor import ComputeOp
 from tedsl.expr.visit import reads
 from tedsl.scheduling.bounds import infer
@@ -32,6 +33,7 @@ __all__ = [
 ]
 
 
+@explained
 def InferBound(sch: Schedule) -> dict[Axis, Range]:
     """The range of every axis: of root data axes the region computed where the stage is attached,
     of all others positions from 0.
@@ -61,17 +63,20 @@ def InferBound(sch: Schedule) -> dict[Axis, Range]:
     return found
 
 
+@explained
 def AutoInlineElemWise(sch: Schedule) -> None:
     """Inline every stage whose reads all have its own axes, each in its place."""
     _inline(sch, _is_elementwise)
 
 
+@explained
 def AutoInlineBroadcast(sch: Schedule) -> None:
     """Inline every stage whose reads have some of its axes in their order, or 0 in a dimension of
     extent 1."""
     _inline(sch, _is_broadcast)
 
 
+@explained
 def AutoInlineInjective(sch: Schedule) -> None:
     """Inline every stage that is no reduction."""
     _inline(sch, lambda op: not is_reduction(op))

@@ -8,15 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import lru_cache
 from operator import attrgetter, is_
 from typing import TYPE_CHECKING
 
 from tedsl.expr.nodes import Axis, Expr, Reduce, TensorRead, Var
 from tedsl.expr.tensor import ComputeOp, ExternOp, Operation, PlaceholderOp, ScanOp, Tensor
-from tedsl.expr.visit import reads, rewrite, variables
+from tedsl.expr.visit import rewrite, variables
 from tedsl.ir.nodes import Scope
 from tedsl.late import late
+from tedsl.scheduling.links import (
+    places,
+    reader_places,
+    renamed,
+    special,
+    start_places,
+    tensors_read,
+)
 from tedsl.scheduling.names import labels, unique_name
 from tedsl.scheduling.plan import Attach, AttachKind, Plan, StagePlan
 
@@ -25,25 +32,6 @@ if TYPE_CHECKING:
 else:
     bounds_check = late("tedsl.expr.bounds_check")
     scan_body = late("tedsl.expr.scan_body")
-
-
-@lru_cache(maxsize=1024)
-def tensors_read(op: Operation) -> tuple[Tensor, ...]:
-    """The distinct tensors `op` reads, in order of first occurrence."""
-    if isinstance(op, ExternOp):
-        return tuple(dict.fromkeys(op.inputs))
-    if not isinstance(op, ComputeOp):
-        return ()
-    return tuple(dict.fromkeys(read.tensor for read in reads(*op.bodies)))
-
-
-@lru_cache(maxsize=1024)
-def tensors_of_init(op: Operation) -> tuple[Tensor, ...]:
-    """The tensors read by the `init` of a reduction, which run before its reduce loops."""
-    if not isinstance(op, ComputeOp):
-        return ()
-    inits = [e for body in op.bodies if isinstance(body, Reduce) for e in body.init or ()]
-    return tuple(dict.fromkeys(read.tensor for read in reads(*inits)))
 
 
 def is_reduction(op: Operation) -> bool:
@@ -118,34 +106,34 @@ def producers_before(plan: Plan, name: str) -> Plan:
 
 def readers(plan: Plan, op: Operation) -> tuple[StagePlan, ...]:
     """The stages that read an output of `op`, in plan order."""
-    return tuple(
-        stage for stage in plan.stages if any(tensor.op is op for tensor in tensors_read(stage.op))
-    )
+    return tuple(plan.stages[number] for number in reader_places(plan).get(op, ()))
 
 
-def loop_readers(
-    plan: Plan, op: Operation, read_by: Callable[[Operation], tuple[Tensor, ...]] = tensors_read
-) -> tuple[StagePlan, ...]:
+def loop_readers(plan: Plan, op: Operation, *, starts: bool = False) -> tuple[StagePlan, ...]:
     """The stages in whose loops `op` is read: readers, with an inlined reader replaced by its own.
 
-    `read_by` restricts the reads that count on the way into a stage that owns loops
-    (`tensors_of_init`).
+    With `starts` only those count in which it is read to start a reduction.
     """
-    found: dict[StagePlan, None] = {}
+    found: set[int] = set()
     inlined: dict[Operation, None] = {op: None}
-    start = plan.stages.index(plan.stage_of(op))
-    for stage in plan.stages[start + 1 :]:
-        if stage.attach.kind is AttachKind.INLINE:
-            if any(tensor.op in inlined for tensor in tensors_read(stage.op)):
+    waiting = [op]
+    through, direct = reader_places(plan), start_places(plan) if starts else reader_places(plan)
+    while waiting:
+        source = waiting.pop()
+        for number in through.get(source, ()):
+            stage = plan.stages[number]
+            if stage.attach.kind is AttachKind.INLINE and stage.op not in inlined:
                 inlined[stage.op] = None
-        elif any(tensor.op in inlined for tensor in read_by(stage.op)):
-            found[stage] = None
-    return tuple(found)
+                waiting.append(stage.op)
+        for number in direct.get(source, ()):
+            if plan.stages[number].attach.kind is not AttachKind.INLINE:
+                found.add(number)
+    return tuple(plan.stages[number] for number in sorted(found))
 
 
 def is_output(plan: Plan, op: Operation) -> bool:
     """True when the user asked for an output of `op`."""
-    return any(tensor.op is op for tensor in plan.outputs)
+    return op in places(plan).outputs
 
 
 def extern_readers(plan: Plan, op: Operation) -> tuple[StagePlan, ...]:
@@ -155,7 +143,7 @@ def extern_readers(plan: Plan, op: Operation) -> tuple[StagePlan, ...]:
 
 def whole_of(plan: Plan, name: str) -> StagePlan | None:
     """The stage of whose result the stage `name` stores a piece (divide)."""
-    for stage in plan.stages:
+    for stage in special(plan):
         if stage.pieces is not None and name in (stage.pieces.head, stage.pieces.tail):
             return stage
     return None
@@ -248,14 +236,7 @@ def rebuilt(stage: StagePlan, tensors: Mapping[Tensor, Tensor]) -> StagePlan:
     if not isinstance(op, ComputeOp) or not any(t in tensors for t in tensors_read(op)):
         return stage
 
-    def redirect(node: Expr) -> Expr | None:
-        if isinstance(node, TensorRead) and node.tensor in tensors:
-            return TensorRead(tensors[node.tensor], node.indices)
-        return None
-
-    memo: dict[Expr, Expr] = {}
-    bodies = tuple(rewrite(body, redirect, memo) for body in op.bodies)
-    return replace(stage, op=replace(op, bodies=bodies))
+    return replace(stage, op=renamed(op, tensors))
 
 
 def retiring(before: Plan, after: Plan, primitive: str) -> Plan:
@@ -266,7 +247,7 @@ def retiring(before: Plan, after: Plan, primitive: str) -> Plan:
     gone: dict[Axis, tuple[str, str]] = {}
     for old in before.stages:
         new = known.get(old.name)
-        if new is not None and new.op is not old.op:
+        if new is not None and not _same_axes(old, new):
             left = labels(new)
             gone.update((axis, (old.name, primitive)) for axis in labels(old) if axis not in left)
     for stage in after.stages if gone else ():
@@ -275,8 +256,21 @@ def retiring(before: Plan, after: Plan, primitive: str) -> Plan:
     return replace(after, retired={**before.retired, **gone}) if gone else after
 
 
+def _same_axes(old: StagePlan, new: StagePlan) -> bool:
+    """True when a stage has the axes that it had, as far as is plain."""
+    return old.op is new.op or (
+        old.relations is new.relations
+        and isinstance(old.op, ComputeOp)
+        and isinstance(new.op, ComputeOp)
+        and old.op.axes is new.op.axes
+        and old.op.reduce_axes is new.op.reduce_axes
+    )
+
+
 def same_operations(before: Plan, after: Plan) -> bool:
     """True when the stages compute the same operations, in one order."""
+    if places(before) is places(after):
+        return True
     operation = attrgetter("op")
     old, new = map(operation, before.stages), map(operation, after.stages)
     return len(before.stages) == len(after.stages) and all(map(is_, old, new))

@@ -5,12 +5,11 @@ Imports `expr`.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 from tedsl.expr.nodes import Axis, Expr, Var
 from tedsl.expr.visit import substitute, variables
-from tedsl.scheduling.names import unique_name
+from tedsl.scheduling.names import identifier, unique_name
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -25,7 +24,7 @@ class IndexMap:
         taken = {v.name for v in variables(*self.indices) if isinstance(v, Var)}
         found: list[str] = []
         for axis in self.axes:
-            found.append(unique_name(re.sub(r"\W", "_", axis.name), taken))
+            found.append(unique_name(identifier(axis.name), taken))
             taken.add(found[-1])
         return tuple(found)
 

@@ -6,14 +6,140 @@ Used by the lowering, by `bounds` and by printing; imports `expr` and `plan`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
-from functools import lru_cache
+from dataclasses import dataclass, replace
 
 from tedsl.expr.nodes import Expr, TensorRead
 from tedsl.expr.tensor import ComputeOp, ExternOp, Operation, Tensor
-from tedsl.expr.visit import rewrite, substitute
-from tedsl.scheduling.graph import tensors_read
+from tedsl.expr.visit import rewrite, substitute, walk
+from tedsl.index.intern import Interner
+from tedsl.once import once
+from tedsl.scheduling.links import places, reader_places, tensors_read
+from tedsl.scheduling.links import renamed as rename
+from tedsl.scheduling.memory import Memory
 from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
+
+# What a definition may grow to by substitution before a rule stores a stage instead: how deep it
+# is nested, and how many terms it has.  What is read at one place twice is one term, and what is
+# read at two places is written twice.
+MAX_DEPTH = 100
+MAX_TERMS = 4096
+# What a call may ask for: a build takes some seconds then, and twice as many terms twice as long.
+LARGEST_DEPTH = 1000
+LARGEST_TERMS = 2**15
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How deep an expression is nested, and its terms: what is the same in it counts once, and what
+    is substituted once for each place that it is read at."""
+
+    depth: int
+    terms: int
+
+    @property
+    def fits(self) -> bool:
+        """True when the rules substitute an expression of this size."""
+        return self.depth <= MAX_DEPTH and self.terms <= MAX_TERMS
+
+    @property
+    def possible(self) -> bool:
+        """True when a call may ask for an expression of this size."""
+        return self.depth <= LARGEST_DEPTH and self.terms <= LARGEST_TERMS
+
+
+@once
+def body_size(op: Operation) -> Size:
+    """The size of the largest body of an operation."""
+    return _size(op, {}) if isinstance(op, ComputeOp) else Size(1, 1)
+
+
+def too_large(plan: Plan) -> tuple[StagePlan, Size] | None:
+    """The first stage whose definition is larger than a call may ask for once inlined stages are
+    substituted, and how large that is: counted, not built."""
+    if all(stage.attach.kind is not AttachKind.INLINE for stage in plan.stages):
+        return None
+    sizes: dict[Operation, Size] = {}
+    for stage in plan.stages:
+        own = _substituted(plan, stage.op, sizes)
+        if stage.attach.kind is not AttachKind.INLINE:
+            del sizes[stage.op]  # what is in there is substituted
+        if own is not body_size(stage.op) and not own.possible:
+            return stage, own
+    return None
+
+
+def _size(op: ComputeOp, inside: Mapping[Operation, Size]) -> Size:
+    """The size of the largest body of `op` with the bodies of `inside` substituted."""
+    return _sizes(op).get(tuple(inside.items()), lambda: _size_with(op, inside))
+
+
+@once
+def _sizes(op: ComputeOp) -> Memory:
+    return Memory(16)
+
+
+def _size_with(op: ComputeOp, inside: Mapping[Operation, Size]) -> Size:
+    same = Interner()
+    terms = 0
+    for node in {same.rep(each) for each in walk(*op.bodies)}:
+        terms += 1
+        if isinstance(node, TensorRead) and node.tensor.op in inside:
+            terms += inside[node.tensor.op].terms
+    depth: dict[Expr, int] = {}
+    stack = list(op.bodies)
+    while stack:
+        node = stack[-1]
+        children = node.children()
+        below = [child for child in children if child not in depth]
+        if below:
+            stack.extend(below)
+            continue
+        found = [depth[child] for child in children]
+        if isinstance(node, TensorRead) and node.tensor.op in inside:
+            found.append(inside[node.tensor.op].depth)
+        depth[stack.pop()] = 1 + max(found, default=0)
+    return Size(max(depth[body] for body in op.bodies), terms)
+
+
+def may_inline(plan: Plan, name: str) -> bool:
+    """True when no definition grows too large if the stage `name` is substituted: neither its own
+    nor one that it becomes a part of by way of inlined stages."""
+    own = plan.stage(name).op
+    sizes: dict[Operation, Size] = {}
+    if not _substituted(plan, own, sizes).fits:
+        return False
+    waiting = [own]
+    while waiting:
+        for number in reader_places(plan).get(waiting.pop(), ()):
+            reader = plan.stages[number]
+            if reader.attach.kind is AttachKind.INLINE and reader.op not in sizes:
+                if not _substituted(plan, reader.op, sizes).fits:
+                    return False
+                waiting.append(reader.op)
+    return True
+
+
+def _substituted(plan: Plan, op: Operation, sizes: dict[Operation, Size]) -> Size:
+    """The size of `op` with inlined stages, and those in `sizes`, substituted."""
+    waiting = [op]
+    numbers = places(plan).by_op
+    while waiting:
+        each = waiting[-1]
+        sources = {tensor.op for tensor in tensors_read(each)}
+        inlined = {
+            source
+            for source in sources
+            if source in sizes or plan.stages[numbers[source]].attach.kind is AttachKind.INLINE
+        }
+        missing = [source for source in inlined if source not in sizes]
+        if missing:
+            waiting.extend(missing)
+            continue
+        waiting.pop()
+        inside = {source: sizes[source] for source in inlined}
+        whole = _size(each, inside) if inside and isinstance(each, ComputeOp) else body_size(each)
+        sizes[each] = whole
+    return sizes[op]
 
 
 def inline_stages(plan: Plan) -> Plan:
@@ -55,31 +181,48 @@ def reading(
     read = tensors_read(op)
     within = tuple((t, bodies[t]) for t in read if t in bodies)
     moved = tuple((t.op, renamed[t.op]) for t in read if t not in bodies and t.op in renamed)
-    return _reading(op, within, moved) if within or moved else op
+    if not within and not moved:
+        return op
+    # The same object for the same operations: plans of one schedule differ in few of them.
+    return _seen(op).get((within, moved), lambda: _reading(op, within, moved))
 
 
-@lru_cache(maxsize=512)
+@once
+def _seen(op: ComputeOp) -> Memory:
+    return Memory(4)
+
+
 def _reading(
     op: ComputeOp,
     within: tuple[tuple[Tensor, ComputeOp], ...],
     moved: tuple[tuple[Operation, Operation], ...],
 ) -> ComputeOp:
-    """The same object for the same operations: plans of one schedule differ in few of them."""
     bodies, renamed = dict(within), dict(moved)
+    if not within:
+        tensors = (tensor for tensor in tensors_read(op) if tensor.op in renamed)
+        return rename(op, {t: renamed[t.op].outputs[t.index] for t in tensors})
+    same, written = Interner(), dict[tuple[Tensor, tuple[Expr, ...]], Expr]()
 
     def replaced(node: Expr) -> Expr | None:
         if not isinstance(node, TensorRead):
             return None
         source = bodies.get(node.tensor)
         if source is not None:
-            return substitute(source.bodies[0], dict(zip(source.axes, node.indices, strict=True)))
+            key = node.tensor, tuple(map(same.rep, node.indices))
+            if key not in written:
+                index: dict[Expr, Expr] = dict(zip(source.axes, node.indices, strict=True))
+                written[key] = substitute(source.bodies[0], index)
+            return written[key]
         producer = renamed.get(node.tensor.op)
         if producer is not None:
             return TensorRead(producer.outputs[node.tensor.index], node.indices)
         return None
 
-    memo: dict[Expr, Expr] = {}
-    return replace(op, bodies=tuple(rewrite(body, replaced, memo) for body in op.bodies))
+    def substituted() -> tuple[Expr, ...]:
+        memo: dict[Expr, Expr] = {}
+        return tuple(rewrite(body, replaced, memo) for body in op.bodies)
+
+    return op.later(substituted)
 
 
 def reading_whole(op: ExternOp, renamed: Mapping[Operation, Operation]) -> ExternOp:

@@ -19,6 +19,7 @@ from tedsl.index.simplify import simplify
 from tedsl.ir.nodes import LoopKind
 from tedsl.scheduling.bounds import StageBounds, infer
 from tedsl.scheduling.inline import inline_stages
+from tedsl.scheduling.links import special
 from tedsl.scheduling.names import labels
 from tedsl.scheduling.plan import Plan, StagePlan
 from tedsl.scheduling.separate import separate_axes
@@ -237,7 +238,7 @@ def _step(index: Expr, loop: Axis, bounds: StageBounds) -> Expr:
 
 def tensor_problem(plan: Plan) -> tuple[str, TensorIntrin, Difference] | None:
     """The first tensorized stage whose loops are not those of its intrinsic any more."""
-    if not any(mark.tensorized for stage in plan.stages for mark in stage.marks.values()):
+    if not any(mark.tensorized for stage in special(plan) for mark in stage.marks.values()):
         return None
     shown = separate_axes(inline_stages(plan))
     bounds = infer(shown)

@@ -7,9 +7,14 @@ plan.
 
 from __future__ import annotations
 
-from collections.abc import Container
+import keyword
+import re
+import unicodedata
+from collections.abc import Container, Iterable, Mapping
 
 from tedsl.expr.nodes import Axis
+from tedsl.once import once
+from tedsl.scheduling.links import root_places
 from tedsl.scheduling.plan import Fuse, Plan, Skew, Split, StagePlan, Unit
 
 
@@ -23,7 +28,17 @@ def unique_name(name: str, taken: Container[str]) -> str:
     return f"{name}_{count}"
 
 
-def labels(stage: StagePlan) -> dict[Axis, str]:
+def identifier(name: str) -> str:
+    """A name as a variable of Python text: as it is where it can be one, which Python then takes
+    for no other name."""
+    text = re.sub(r"\W", "_", name)
+    if not f"_{text}".isidentifier() or unicodedata.normalize("NFKC", text) != text:
+        text = re.sub(r"\W", "_", name, flags=re.ASCII)
+    return f"_{text}" if not text.isidentifier() or keyword.iskeyword(text) else text
+
+
+@once
+def labels(stage: StagePlan) -> Mapping[Axis, str]:
     """Every axis of the stage, root axes first and then those made by relations, with its unique
     label.
     """
@@ -51,32 +66,16 @@ def labels(stage: StagePlan) -> dict[Axis, str]:
     return known
 
 
-def owner(plan: Plan, axis: Axis) -> StagePlan | None:
-    """The stage that `axis` belongs to now, as a root axis or through relations."""
-    for stage in plan.stages:
-        for root in stage.root_axes:
-            if root is axis:
-                return stage
-        if stage.relations and _is_made(stage, axis):
-            return stage
-    return None
-
-
-def _is_made(stage: StagePlan, axis: Axis) -> bool:
-    """True when a relation of the stage made `axis`."""
-    for relation in stage.relations:
-        match relation:
-            case Split(outer=outer, inner=inner):
-                found = outer is axis or inner is axis
-            case Fuse(fused=fused):
-                found = fused is axis
-            case Unit(axis=unit):
-                found = unit is axis
-            case Skew(skewed=skewed):
-                found = skewed is axis
-        if found:
-            return True
-    return False
+def owner(plan: Plan, axis: Axis, likely: Iterable[str] = ()) -> StagePlan | None:
+    """The stage that `axis` belongs to now, as a root axis or through relations; the stages named
+    `likely` are asked first, for an axis is made once."""
+    number = root_places(plan).get(axis)
+    if number is not None:
+        return plan.stages[number]
+    for name in likely:
+        if plan.has(name) and axis in labels(plan.stage(name)):
+            return plan.stage(name)
+    return next((s for s in plan.stages if s.relations and axis in labels(s)), None)
 
 
 def axis_text(plan: Plan, axis: Axis) -> str:

@@ -16,6 +16,8 @@ from tedsl.errors import InternalError
 from tedsl.expr.nodes import Axis, AxisKind, Expr
 from tedsl.expr.tensor import ComputeOp, ExternOp, Operation, PlaceholderOp, Tensor
 from tedsl.ir.nodes import DEFAULT_LAUNCH, Evict, Launch, LoopKind, PartPolicy, Products, Scope
+from tedsl.once import Remembers, once
+from tedsl.scheduling.links import places, share_links
 
 if TYPE_CHECKING:
     from tedsl.expr.intrin import TensorIntrin
@@ -107,6 +109,10 @@ class Mark:
     descending: bool = False
 
 
+PLAIN = Mark()
+"""A serial loop of which nothing was said."""
+
+
 class AttachKind(StrEnum):
     """Where a stage is computed."""
 
@@ -185,7 +191,7 @@ class Align:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class StagePlan:
+class StagePlan(Remembers):
     """One operation and how it runs.
 
     `leaf_axes` are the loops, outermost first.  `relations` join root axes (`op.axes +
@@ -238,12 +244,11 @@ class StagePlan:
         Legal for every definition: data axes are independent, and a reduction that is vectorized
         may combine in any order.
         """
-        lane = {a: self.mark(a).kind is LoopKind.VECTORIZED for a in self.leaf_axes}
-        return (*(a for a in lane if not lane[a]), *(a for a in lane if lane[a]))
+        return _loop_order(self)
 
     def mark(self, axis: Axis) -> Mark:
         """How `axis` runs."""
-        return self.marks.get(axis, Mark())
+        return self.marks.get(axis, PLAIN)
 
     @property
     def contended(self) -> tuple[Axis, ...]:
@@ -254,6 +259,12 @@ class StagePlan:
         return tuple(a for a in reduce_loops if self.mark(a).kind in at_once)
 
 
+@once
+def _loop_order(stage: StagePlan) -> tuple[Axis, ...]:
+    lane = {a: stage.mark(a).kind is LoopKind.VECTORIZED for a in stage.leaf_axes}
+    return (*(a for a in lane if not lane[a]), *(a for a in lane if lane[a]))
+
+
 def apart(stage: StagePlan) -> StagePlan:
     """The stage by itself, as it is before a call says otherwise: run with no other, by no other's
     programs, and stored where it is computed."""
@@ -261,7 +272,7 @@ def apart(stage: StagePlan) -> StagePlan:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Plan:
+class Plan(Remembers):
     """All stages, producers before readers, and the tensors the user asked for, in the user's
     order.
 
@@ -275,11 +286,15 @@ class Plan:
     assumptions: tuple[Expr, ...] = ()
     retired: Mapping[Axis, tuple[str, str]] = field(default_factory=dict[Axis, tuple[str, str]])
 
+    def has(self, name: str) -> bool:
+        """True when there is a stage called `name`."""
+        return name in places(self).by_name
+
     def stage(self, name: str) -> StagePlan:
         """The stage called `name`."""
-        for stage in self.stages:
-            if stage.name == name:
-                return stage
+        number = places(self).by_name.get(name)
+        if number is not None:
+            return self.stages[number]
         raise InternalError(
             f"no stage {name!r} in the plan",
             facts=[("stages", ", ".join(s.name for s in self.stages))],
@@ -287,13 +302,15 @@ class Plan:
 
     def stage_of(self, op: Operation) -> StagePlan:
         """The stage that computes `op` (the operation as it is now, after rewrites)."""
-        for stage in self.stages:
-            if stage.op is op:
-                return stage
+        number = places(self).by_op.get(op)
+        if number is not None:
+            return self.stages[number]
         raise InternalError(f"operation {op.name!r} has no stage in the plan")
 
     def with_stage(self, changed: StagePlan) -> Plan:
         """The plan with the stage of the same name replaced."""
-        return replace(
-            self, stages=tuple(changed if s.name == changed.name else s for s in self.stages)
-        )
+        number = places(self).by_name[changed.name]
+        stages = (*self.stages[:number], changed, *self.stages[number + 1 :])
+        after = Plan(stages, self.outputs, self.assumptions, self.retired)
+        share_links(self, after, self.stages[number], changed)
+        return after

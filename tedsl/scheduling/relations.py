@@ -15,6 +15,7 @@ from tedsl.dtypes import DType
 from tedsl.expr import integers
 from tedsl.expr.integers import at_most, both, less, same_width
 from tedsl.expr.nodes import Axis, Binary, BinaryOp, Const, Expr
+from tedsl.once import once
 from tedsl.scheduling.plan import Fuse, Relation, Skew, Split, StagePlan, Unit
 
 
@@ -131,6 +132,12 @@ def extents(stage: StagePlan, roots: Mapping[Axis, Expr] | None = None) -> dict[
             case Skew(parent=parent, skewed=skewed, modulus=modulus):
                 known[skewed] = add(known[parent], integer(modulus - 1))
     return known
+
+
+@once
+def lengths(stage: StagePlan) -> Mapping[Axis, Expr]:
+    """The extents of the axes of a stage that computes all of its definition."""
+    return extents(stage)
 
 
 def fixed_extent(stage: StagePlan, axis: Axis) -> int | None:

@@ -54,11 +54,22 @@ class Tag:
 
     `var` stands for it in g.  `operator` is its reducer, None when that is no single operator.
     `sign` is proved for every partial result of at least one element (see `fold_sign`).
+    `source` is what it folds, over the axes and tags of g, where that is known; `only` the
+    condition on the elements that it folds; `ordered` is maximum or minimum where
+    it is one component of a tuple that is folded by it.
     """
 
     var: Var
     operator: BinaryOp | None
     sign: Sign = Sign.ANY
+    source: Expr | None = None
+    only: Expr | None = None
+    ordered: BinaryOp | None = None
+
+    @property
+    def order(self) -> BinaryOp | None:
+        """The operator that its elements are folded with."""
+        return self.ordered or self.operator
 
 
 @dataclass(frozen=True, slots=True, eq=False)

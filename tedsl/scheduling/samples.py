@@ -105,13 +105,21 @@ def _evaluate(expr: Expr, values: Mapping[Expr, Number]) -> Number:
         case Select(condition=condition, a=a, b=b) | IfThenElse(condition=condition, a=a, b=b):
             return _evaluate(a if _evaluate(condition, values) else b, values)
         case Cast(a=a, dtype=dtype):
-            return _cast(_evaluate(a, values), dtype)
+            return wrapped(_cast(_evaluate(a, values), dtype), dtype)
         case Unary(op=op, a=a):
-            return _unary(op, _evaluate(a, values))
+            return wrapped(_unary(op, _evaluate(a, values)), expr.dtype)
         case Binary(op=op, a=a, b=b):
-            return _binary(op, _evaluate(a, values), _evaluate(b, values))
+            return wrapped(_binary(op, _evaluate(a, values), _evaluate(b, values)), expr.dtype)
         case _:
             raise NotEvaluated(f"no value for {type(expr).__name__}")
+
+
+def wrapped(value: Number, dtype: DType) -> Number:
+    """What an integer type holds of a number: integers of n bits are those modulo 2**n."""
+    if not dtype.is_integer or not isinstance(value, (int, Fraction)):
+        return value
+    low, bits = int(dtype.info.lowest), dtype.bits
+    return (Fraction(value) - low) % 2**bits + low
 
 
 def _compare(op: CompareOp, a: Number, b: Number) -> bool:
@@ -234,8 +242,18 @@ def _element(reducer: Reducer, fixed: Sequence[Number | None], rng: random.Rando
         elif var.dtype.is_bool:
             values.append(rng.random() < 0.5)
         else:
-            values.append(Fraction(rng.randint(0 if var.dtype.kind is Kind.UINT else -2, 3)))
+            values.append(_number(var.dtype, rng))
     return tuple(values)
+
+
+def _number(dtype: DType, rng: random.Random) -> Fraction:
+    """A small number, or one near the ends of an integer type."""
+    near = 0
+    if dtype.is_integer and rng.random() < 0.25:
+        near = int(rng.choice((dtype.info.lowest, dtype.info.highest)))
+    small = rng.randint(0 if dtype.kind is Kind.UINT else -2, 3)
+    value = wrapped(Fraction(near + small), dtype)
+    return Fraction(value)
 
 
 def _differ(reducer: Reducer, a: Sample, b: Sample, c: Sample) -> str | None:

@@ -15,13 +15,14 @@ from tedsl.expr.scan_body import body_of, step_axes, within_scans
 from tedsl.expr.tensor import ComputeOp, Operation, PlaceholderOp, ScanOp, Tensor
 from tedsl.expr.visit import reads, substitute
 from tedsl.index.evaluate import EvaluationError, evaluate_int
+from tedsl.scheduling.links import places
 from tedsl.scheduling.plan import Attach, AttachKind, Plan, StagePlan
 
 
-@lru_cache(maxsize=4)
 def scan_stages(plan: Plan) -> tuple[tuple[StagePlan, ScanOp], ...]:
     """The scans of the plan with their operations."""
-    return tuple((s, s.op) for s in plan.stages if isinstance(s.op, ScanOp))
+    found = (plan.stages[number] for number in places(plan).scans)
+    return tuple((stage, stage.op) for stage in found if isinstance(stage.op, ScanOp))
 
 
 @lru_cache(maxsize=4)

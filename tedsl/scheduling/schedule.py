@@ -9,20 +9,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+from weakref import WeakValueDictionary
 
+import numpy as np
+
+from tedsl.deep import deep
 from tedsl.errors import ScheduleError, TedslError
+from tedsl.expr.integers import whole_number
 from tedsl.expr.nodes import Var
+from tedsl.expr.signatures import explained, explained_methods
 from tedsl.expr.tensor import Operation, PlaceholderOp, Tensor
 from tedsl.late import late
 from tedsl.scheduling.call import Call, caller, kind_of
+from tedsl.scheduling.fallback import Fallback
 from tedsl.scheduling.graph import (
     initial_plan,
     producers_first,
     retiring,
     runtime_sizes,
-    same_operations,
 )
+from tedsl.scheduling.links import Places, pass_on, places
 from tedsl.scheduling.methods.groups import GroupMethods
 from tedsl.scheduling.methods.handle import Made, primitives_of
 from tedsl.scheduling.methods.layouts import PrecisionMethods
@@ -38,31 +45,14 @@ from tedsl.shown import Viewable
 if TYPE_CHECKING:
     from tedsl.scheduling import diff as differences
     from tedsl.scheduling import printer, recompute, source
-    from tedsl.scheduling.checks import (
-        across,
-        arguments,
-        atomics,
-        intrinsics,
-        last,
-        pieces,
-        scans,
-        storage,
-        together,
-    )
+    from tedsl.scheduling.checks import invariants, scans
 else:
     differences = late("tedsl.scheduling.diff")
     printer = late("tedsl.scheduling.printer")
     recompute = late("tedsl.scheduling.recompute")
     source = late("tedsl.scheduling.source")
-    across = late("tedsl.scheduling.checks.across")
-    arguments = late("tedsl.scheduling.checks.arguments")
-    atomics = late("tedsl.scheduling.checks.atomics")
-    intrinsics = late("tedsl.scheduling.checks.intrinsics")
-    last = late("tedsl.scheduling.checks.last")
-    pieces = late("tedsl.scheduling.checks.pieces")
+    invariants = late("tedsl.scheduling.checks.invariants")
     scans = late("tedsl.scheduling.checks.scans")
-    storage = late("tedsl.scheduling.checks.storage")
-    together = late("tedsl.scheduling.checks.together")
 
 Choice = TypeVar("Choice")
 
@@ -78,13 +68,28 @@ class Knob:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """All that a step of the trace changes: what is decided, which stage an operation (of now or
-    of before a rewrite) is, and the knobs asked for.
-    """
+    """All that a step of the trace changes: what is decided, and the knobs asked for."""
 
     plan: Plan
-    names: Mapping[Operation, str]
     knobs: Mapping[str, Knob]
+    lineage: Lineage
+
+
+class Lineage:
+    """Stands for the outputs of a schedule and the steps so far: the same object for equal ones."""
+
+    __slots__ = ("__weakref__",)
+
+
+_LINEAGES: WeakValueDictionary[tuple[object, object], Lineage] = WeakValueDictionary()
+
+
+def _lineage(before: object, step: object) -> Lineage:
+    """What follows from `before` by one step."""
+    found = _LINEAGES.get((before, step))
+    if found is None:
+        found = _LINEAGES[before, step] = Lineage()
+    return found
 
 
 def diff(left: Schedule, right: Schedule) -> differences.Difference:
@@ -92,6 +97,8 @@ def diff(left: Schedule, right: Schedule) -> differences.Difference:
     return left.diff(right)
 
 
+@explained
+@deep
 def create_schedule(
     ops: Tensor | Operation | Sequence[Tensor | Operation],
     decisions: Mapping[str, object] | None = None,
@@ -154,9 +161,16 @@ def _outputs(ops: object) -> tuple[Tensor, ...]:
     return tuple(found)
 
 
+@explained_methods(ScheduleError)
 class Schedule(RewriteMethods, PrecisionMethods, GroupMethods, AssumeMethods, Viewable):
     """How a computation is to run.  `s[T]` is the stage of a tensor; `print(s)` shows the loop
     nest.
+
+    Attributes:
+        fallbacks: what of the default rules was refused for this computation, and what was taken
+            in its place; empty for a schedule that is written by hand.
+        settled: names of the stages that are kernels of their own for that reason: no other rule
+            looks at them.
     """
 
     def __init__(
@@ -166,10 +180,12 @@ class Schedule(RewriteMethods, PrecisionMethods, GroupMethods, AssumeMethods, Vi
         target: str | None = None,
     ) -> None:
         self.target = target
-        self._state = State(plan, {stage.op: stage.name for stage in plan.stages}, {})
+        self._state = State(plan, {}, _lineage(plan.outputs, None))
         self._steps: tuple[Step, ...] = ()
         self._before: tuple[State, ...] = ()
         self._decisions = dict(decisions or {})
+        self.settled: frozenset[str] = frozenset()
+        self.fallbacks: tuple[Fallback, ...] = ()
 
     @property
     def plan(self) -> Plan:
@@ -202,6 +218,11 @@ class Schedule(RewriteMethods, PrecisionMethods, GroupMethods, AssumeMethods, Vi
         return Trace(self._steps)
 
     @property
+    def lineage(self) -> Lineage:
+        """An object that schedules of the same outputs share after equal steps."""
+        return self._state.lineage
+
+    @property
     def knobs(self) -> tuple[Knob, ...]:
         """The knobs asked for so far, in order."""
         return tuple(self._state.knobs.values())
@@ -215,8 +236,10 @@ class Schedule(RewriteMethods, PrecisionMethods, GroupMethods, AssumeMethods, Vi
         Returns:
             The copy.
         """
-        other = Schedule(self.plan, self._decisions if decided else None, self.target)
+        other = object.__new__(type(self))
+        other.target, other._decisions = self.target, dict(self._decisions if decided else {})
         other._state, other._steps, other._before = self._state, self._steps, self._before
+        other.settled, other.fallbacks = self.settled, self.fallbacks
         return other
 
     def __getitem__(self, key: Tensor | Operation | Stage | str) -> Stage:
@@ -232,7 +255,7 @@ class Schedule(RewriteMethods, PrecisionMethods, GroupMethods, AssumeMethods, Vi
             case Stage(schedule=schedule):
                 name = self._present(key.name) if schedule is self else None
             case Tensor(op=op) | (Operation() as op):
-                name = self._state.names.get(op)
+                name = self._name_of(op)
             case str():
                 name = self._present(key)
             case _:
@@ -255,19 +278,24 @@ class Schedule(RewriteMethods, PrecisionMethods, GroupMethods, AssumeMethods, Vi
             called=Call("", "", file=site[0], line=site[1]).site,
         )
 
+    def _name_of(self, op: Operation) -> str | None:
+        """Which stage an operation, of now or of before a rewrite, is."""
+        seen: Places | None = None
+        earlier = (*self._before[:1], *reversed(self._before))
+        for plan in (self.plan, *(state.plan for state in earlier)):
+            found = places(plan)
+            if found is not seen and op in found.by_op:
+                return plan.stages[found.by_op[op]].name
+            seen = found
+        return None
+
     def _present(self, name: str) -> str | None:
         """`name` when it is a stage now."""
-        return name if any(stage.name == name for stage in self.plan.stages) else None
+        return name if self.plan.has(name) else None
 
     def commit(self, call: Call, plan: Plan, made: Made = (), stages: tuple[str, ...] = ()) -> Made:
         """Take over the plan that a primitive made.  Not for users: primitives call it."""
-        together.require_joins(self.plan, call, plan)
-        last.require_last(self.plan, call, plan)
-        across.require_across(self.plan, call, plan)
-        storage.require_storage(self.plan, call, plan)
-        atomics.require_atomics(self.plan, call, plan)
-        intrinsics.require_match(self.plan, call, plan)
-        pieces.require_pieces(self.plan, call, plan)
+        invariants.require_invariants(self.plan, call, plan)
         results = stages
         if made:
             known = labels(plan.stage(call.stage))
@@ -275,12 +303,10 @@ class Schedule(RewriteMethods, PrecisionMethods, GroupMethods, AssumeMethods, Vi
         before = self._state
         plan = retiring(before.plan, plan, call.primitive)
         step = record(before.plan, call, results)
-        names = before.names
-        if not same_operations(before.plan, plan):
-            names = {**names, **{stage.op: stage.name for stage in plan.stages}}
+        pass_on(before.plan, plan)
         self._before = (*self._before, before)
         self._steps = (*self._steps, step)
-        self._state = State(plan, names, before.knobs)
+        self._state = State(plan, before.knobs, _lineage(before.lineage, step))
         try:
             tell(self)
         except TedslError:
@@ -313,7 +339,7 @@ class Schedule(RewriteMethods, PrecisionMethods, GroupMethods, AssumeMethods, Vi
         Raises:
             ScheduleError: the schedule has not as many steps.
         """
-        count = arguments.whole_number(n)
+        count = whole_number(n)
         if count is None or not 1 <= count <= len(self._steps):
             have = len(self._steps)
             done = "; ".join(source.call_text(step) for step in self._steps)
@@ -363,7 +389,7 @@ class Schedule(RewriteMethods, PrecisionMethods, GroupMethods, AssumeMethods, Vi
             raise _knob_error(name, f"has the {what} {chosen!r}", options, "use one of the choices")
         knobs = self._state.knobs
         earlier = knobs.get(name)
-        if earlier is not None and earlier.choices != options:
+        if earlier is not None and not _same(earlier.choices, options):
             hint = "use another name for the second knob"
             raise _knob_error(name, "was asked for before with other choices", options, hint)
         asked = {**knobs, name: Knob(name, options, match[0])}
@@ -383,6 +409,7 @@ class Schedule(RewriteMethods, PrecisionMethods, GroupMethods, AssumeMethods, Vi
         """
         return differences.difference(self.plan, other.plan)
 
+    @deep
     def explain(self, **sizes: int) -> recompute.ScheduleReport:
         """How often each attached or inlined stage computes the same element, and which loop makes
         it; more than twice is marked.  A copy computes nothing: what it reads, `te.explain` says in
@@ -396,6 +423,7 @@ class Schedule(RewriteMethods, PrecisionMethods, GroupMethods, AssumeMethods, Vi
         """
         return recompute.explain_plan(self.plan, sizes)
 
+    @deep
     def as_python(self, *names: str) -> str:
         """The schedule as Python: run with `te` and the outputs, it makes `s`, a schedule of the
         same trace.
@@ -406,11 +434,13 @@ class Schedule(RewriteMethods, PrecisionMethods, GroupMethods, AssumeMethods, Vi
         of_schedule = primitives_of(type(self))
         return source.python_source(self.definition, self._steps, self.plans, names, of_schedule)
 
+    @deep
     def python_steps(self) -> list[list[str]]:
         """The lines of `as_python`: those of `create_schedule`, then those of each step."""
         of_schedule = primitives_of(type(self))
         return source.python_steps(self.definition, self._steps, self.plans, (), of_schedule)
 
+    @deep
     def __str__(self) -> str:
         return printer.print_plan(self.plan)
 
@@ -423,7 +453,9 @@ def _same(a: object, b: object) -> bool:
     if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
         x, y = cast("Sequence[object]", a), cast("Sequence[object]", b)
         return len(x) == len(y) and all(_same(u, v) for u, v in zip(x, y, strict=True))
-    return a == b and isinstance(a, bool) == isinstance(b, bool)
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        return np.array_equal(cast("Any", a), cast("Any", b))
+    return bool(cast("Any", a) == b) and isinstance(a, bool) == isinstance(b, bool)
 
 
 def _knob_error(name: str, reason: str, choices: tuple[object, ...], hint: str) -> ScheduleError:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from tedsl.dtypes import Kind
+from tedsl.dtypes import DType, Kind
 from tedsl.expr.nodes import (
     Binary,
     BinaryOp,
@@ -20,7 +20,9 @@ from tedsl.expr.nodes import (
     UnaryOp,
     Var,
 )
+from tedsl.expr.visit import walk
 from tedsl.index.intern import Interner
+from tedsl.index.interval import interval
 from tedsl.scheduling.repair import Sign
 
 _POSITIVE = frozenset({UnaryOp.EXP, UnaryOp.EXP2, UnaryOp.SIGMOID, UnaryOp.RSQRT, UnaryOp.COSH})
@@ -67,16 +69,47 @@ def _sign(expr: Expr, of: Callable[[Expr], Sign], same: Interner) -> Sign:
         case Cast(a=a, dtype=dtype):
             if a.dtype.is_bool:
                 return Sign.NONNEGATIVE
+            if dtype.is_integer and a.dtype.is_integer:
+                return of(a) if _holds(dtype, a.dtype) else _wrapping(expr)
             keeps = dtype.is_float or not a.dtype.is_float
             return of(a) if keeps else _weaker(of(a))
         case Select(a=a, b=b) | IfThenElse(a=a, b=b):
             return _least(of(a), of(b))
+        case Unary() | Binary() if expr.dtype.is_integer and _wraps(expr):
+            return _wrapping(expr)
         case Unary(op=op, a=a):
             return _unary(op, of(a))
         case Binary():
             return _binary(expr, of, same)
         case _:
             return Sign.NONNEGATIVE if expr.dtype.kind in (Kind.UINT, Kind.BOOL) else Sign.ANY
+
+
+def _wraps(expr: Unary | Binary) -> bool:
+    """True for the operations of integers that may leave their type."""
+    if isinstance(expr, Unary):
+        return expr.op in (UnaryOp.NEG, UnaryOp.ABS)
+    return expr.op in (BinaryOp.ADD, BinaryOp.SUB, BinaryOp.MUL, BinaryOp.POW)
+
+
+def _holds(dtype: DType, source: DType) -> bool:
+    """Every value of one integer type is one of another."""
+    inner, outer = source.info, dtype.info
+    return outer.lowest <= inner.lowest and inner.highest <= outer.highest
+
+
+def _wrapping(expr: Expr) -> Sign:
+    """The sign of an integer that is computed with wrapping, by its range.
+
+    Variables without a bound stand for values of memory; sizes and axes are assumed to fit.
+    """
+    least = Sign.NONNEGATIVE if expr.dtype.kind is Kind.UINT else Sign.ANY
+    if any(isinstance(node, Var) and node.lower is None for node in walk(expr)):
+        return least
+    low = interval(expr).lo
+    if low is None or low < 0:
+        return least
+    return Sign.POSITIVE if low > 0 else Sign.NONNEGATIVE
 
 
 def _weaker(sign: Sign) -> Sign:
@@ -127,12 +160,15 @@ def _binary(expr: Binary, of: Callable[[Expr], Sign], same: Interner) -> Sign:
             return Sign.NONNEGATIVE if unsigned else Sign.ANY
 
 
-def fold_sign(operator: BinaryOp | None, sign: Sign) -> Sign:
+def fold_sign(operator: BinaryOp | None, sign: Sign, dtype: DType) -> Sign:
     """The sign of a reduction of at least one element, from that of its elements.
 
-    A sum that may skip all its elements (a condition on each) is not of at least one.
+    A sum that may skip all its elements (a condition on each) is not of at least one.  Sums and
+    products of integers wrap.
     """
     match operator:
+        case BinaryOp.ADD | BinaryOp.MUL if dtype.is_integer:
+            return Sign.NONNEGATIVE if dtype.kind is Kind.UINT else Sign.ANY
         case BinaryOp.ADD | BinaryOp.MUL | BinaryOp.MAX | BinaryOp.MIN:
             return sign
         case _:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import keyword
-import re
 from collections.abc import Callable, Collection, Sequence
 from itertools import pairwise
 
 from tedsl.expr.nodes import Axis
 from tedsl.expr.tensor import ComputeOp, Tensor
-from tedsl.scheduling.names import labels, unique_name
+from tedsl.scheduling.names import identifier, labels, unique_name
 from tedsl.scheduling.plan import Plan
 from tedsl.scheduling.trace import (
     AxisRef,
@@ -79,7 +77,9 @@ def python_steps(
 ) -> list[list[str]]:
     """The lines of `python_source`, of which it takes the same arguments: those of
     `create_schedule`, then of each step the lines that fetch what it needs and its call."""
-    given = [*names, *(identifier(tensor.name) for tensor in outputs[len(names) :])]
+    given = list(names)
+    for tensor in outputs[len(names) :]:
+        given.append(unique_name(identifier(tensor.name), {"s", "te", *given}))
     writer = _Writer(given, of_schedule)
     created = given[0] if len(given) == 1 else "[" + ", ".join(given) + "]"
     parts = [[f"s = te.create_schedule({created})"]]
@@ -88,12 +88,6 @@ def python_steps(
         writer.write(step, plan, after)
         parts.append(writer.lines[before:])
     return parts
-
-
-def identifier(name: str) -> str:
-    """A name as a Python identifier."""
-    text = re.sub(r"\W", "_", name)
-    return f"_{text}" if not text or text[0].isdigit() or keyword.iskeyword(text) else text
 
 
 class _Writer:

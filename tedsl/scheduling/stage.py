@@ -6,6 +6,8 @@ where the call stands, and leaves the rest to `primitives`.
 
 from __future__ import annotations
 
+from tedsl.errors import ScheduleError
+from tedsl.expr.signatures import explained_methods
 from tedsl.scheduling.methods.hints import HintMethods
 from tedsl.scheduling.methods.layouts import LayoutMethods
 from tedsl.scheduling.methods.loops import LoopMethods
@@ -20,6 +22,7 @@ from tedsl.scheduling.methods.storage import StorageMethods
 from tedsl.scheduling.methods.together import TogetherMethods
 
 
+@explained_methods(ScheduleError)
 class Stage(
     LoopMethods,
     MarkMethods,

@@ -12,7 +12,9 @@ from heapq import heappop, heappush
 from tedsl.expr.nodes import Axis
 from tedsl.expr.tensor import Operation
 from tedsl.ir.nodes import LoopKind
-from tedsl.scheduling.graph import tensors_read
+from tedsl.scheduling.computed import NO_NEEDS, Needs, tensors_needed
+from tedsl.scheduling.graph import loop_readers
+from tedsl.scheduling.links import follower_places, guest_places, special, tensors_read
 from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
 from tedsl.scheduling.relations import ranks
 
@@ -41,12 +43,12 @@ def running(plan: Plan, stage: StagePlan) -> tuple[Axis, ...]:
 
 def followers(plan: Plan, leader: StagePlan) -> tuple[StagePlan, ...]:
     """The stages that run together with `leader`, in plan order."""
-    return tuple(s for s in plan.stages if s.join is not None and s.join.stage == leader.name)
+    return tuple(plan.stages[number] for number in follower_places(plan).get(leader.name, ()))
 
 
 def finishers(plan: Plan, leader: StagePlan) -> tuple[StagePlan, ...]:
     """The stages that the last of the programs of `leader` compute, in plan order."""
-    return tuple(s for s in plan.stages if s.last_of == leader.name)
+    return tuple(stage for stage in special(plan) if stage.last_of == leader.name)
 
 
 def sharing(plan: Plan, leader: StagePlan) -> tuple[StagePlan, ...]:
@@ -79,13 +81,17 @@ def grid_loops(stage: StagePlan) -> tuple[Axis, ...]:
     return tuple(found)
 
 
-def in_order(plan: Plan, level: Sequence[StagePlan]) -> list[tuple[StagePlan, ...]] | None:
+def in_order(
+    plan: Plan, level: Sequence[StagePlan], needs: Needs = NO_NEEDS
+) -> list[tuple[StagePlan, ...]] | None:
     """The stages of one level (all at root, or attached at one loop) as groups, each after those
-    that it reads from; None when two groups read from each other.
+    that it reads from, in its bodies or to know its region; None when two groups read from each
+    other.
 
     Args:
         plan: a plan without inlined stages.
         level: the stages, in plan order.
+        needs: what the bounds of stages read.
     """
     together: dict[str, list[StagePlan]] = {}
     attached: dict[str, list[StagePlan]] = {}
@@ -100,17 +106,17 @@ def in_order(plan: Plan, level: Sequence[StagePlan]) -> list[tuple[StagePlan, ..
     groups = [(s, *together.get(s.name, ())) for s in leaders]
     inside = {stage: n for n, group in enumerate(groups) for stage in _inside(group, attached)}
     place: dict[Operation, int] = {stage.op: n for stage, n in inside.items()}
-    needs: list[set[int]] = [set() for _ in groups]
+    after: list[set[int]] = [set() for _ in groups]
     for stage, number in inside.items():
-        for tensor in tensors_read(stage.op):
+        for tensor in (*tensors_read(stage.op), *tensors_needed(needs, stage.name)):
             if place.get(tensor.op, number) != number:
-                needs[number].add(place[tensor.op])
-    order = _sorted(needs)
+                after[number].add(place[tensor.op])
+    order = _sorted(after)
     return None if order is None else [groups[n] for n in order]
 
 
 def in_phases(
-    plan: Plan, level: Sequence[tuple[StagePlan, ...]]
+    plan: Plan, level: Sequence[tuple[StagePlan, ...]], needs: Needs = NO_NEEDS
 ) -> list[tuple[int, tuple[StagePlan, ...]]]:
     """The groups of one level, each with its phase, in their order but for this: what needs no
     result that programs pass on to each other comes before what does, and what they pass on comes
@@ -120,16 +126,49 @@ def in_phases(
     """
     if not any(map(_is_across, level)):
         return [(0, group) for group in level]
-    numbers = _phases(plan, level)
+    numbers = _phases(plan, level, needs)
     found = sorted(level, key=lambda group: (numbers[group], _is_across(group)))
     return [(numbers[group], group) for group in found]
+
+
+def is_in_circle(plan: Plan, stage: StagePlan) -> bool:
+    """True when a kernel that needs a result of the one that `stage` is in is needed there."""
+
+    def kernel(each: StagePlan) -> str:
+        while each.attach.kind is AttachKind.AT:
+            each = plan.stage(each.attach.stage)
+        return leader_of(plan, each).name
+
+    start = kernel(stage)
+    met = {start}
+    waiting = [start]
+    while waiting:
+        current = waiting.pop()
+        for each in _kernel_stages(plan, current):
+            for name in dict.fromkeys(kernel(r) for r in loop_readers(plan, each.op)):
+                if name == start and current != start:
+                    return True
+                if name not in met:
+                    met.add(name)
+                    waiting.append(name)
+    return False
+
+
+def _kernel_stages(plan: Plan, leader: str) -> list[StagePlan]:
+    """The stages in the kernel of a leader."""
+    found = list(group_of(plan, plan.stage(leader)))
+    for each in found:
+        found.extend(plan.stages[number] for number in guest_places(plan).get(each.name, ()))
+    return found
 
 
 def _is_across(group: Sequence[StagePlan]) -> bool:
     return any(stage.across is not None for stage in group)
 
 
-def _phases(plan: Plan, level: Sequence[tuple[StagePlan, ...]]) -> dict[tuple[StagePlan, ...], int]:
+def _phases(
+    plan: Plan, level: Sequence[tuple[StagePlan, ...]], needs: Needs
+) -> dict[tuple[StagePlan, ...], int]:
     """How often programs have waited before each group of one level, which are in order."""
     attached: dict[str, list[StagePlan]] = {}
     for stage in plan.stages:
@@ -139,7 +178,11 @@ def _phases(plan: Plan, level: Sequence[tuple[StagePlan, ...]]) -> dict[tuple[St
     numbers: dict[tuple[StagePlan, ...], int] = {}
     for group in level:
         inside = _inside(group, attached)
-        needed = (tensor.op for stage in inside for tensor in tensors_read(stage.op))
+        needed = (
+            tensor.op
+            for stage in inside
+            for tensor in (*tensors_read(stage.op), *tensors_needed(needs, stage.name))
+        )
         numbers[group] = max((after[op] for op in needed if op in after), default=0)
         found = numbers[group] + _is_across(group)
         after.update((stage.op, found) for stage in inside)

@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import cast
 
-from tedsl.dtypes import DType
 from tedsl.errors import ScheduleError
-from tedsl.expr.integers import same_width
+from tedsl.expr.integers import as_index, same_width
 from tedsl.expr.nodes import (
     Axis,
     Binary,
@@ -37,7 +36,6 @@ from tedsl.scheduling.plan import Plan
 from tedsl.scheduling.threads import ThreadAxis
 
 VERSION = 1
-_INT = DType.int32
 _COMPARISONS = frozenset(op.value for op in CompareOp)
 SizeTree = int | str | tuple[str, "SizeTree"] | tuple[str, "SizeTree", "SizeTree"]
 
@@ -160,16 +158,22 @@ class Trace:
 
 def record(plan: Plan, call: Call, results: tuple[str, ...]) -> Step:
     """The step for a call that was accepted; `plan` is the one before it."""
-    args = tuple(value_of(plan, arg) for arg in call.args)
-    kwargs = tuple((key, value_of(plan, v)) for key, v in call.kwargs.items() if v is not None)
+    given = (*call.args, *call.kwargs.values())
+    named = (call.stage, *(value.name for value in given if isinstance(value, StageName)))
+    args = tuple(value_of(plan, arg, named) for arg in call.args)
+    kwargs = tuple(
+        (key, value_of(plan, value, named))
+        for key, value in call.kwargs.items()
+        if value is not None
+    )
     return Step(call.primitive, call.stage, args, kwargs, results, call.site)
 
 
-def value_of(plan: Plan, value: object) -> Value:
-    """An argument of a call by stable names."""
+def value_of(plan: Plan, value: object, named: Sequence[str] = ()) -> Value:
+    """An argument of a call by stable names; `named` are the stages that the call names."""
     match value:
         case Axis():
-            stage = owner(plan, value)
+            stage = owner(plan, value, named)
             return (
                 AxisRef("", value.name)
                 if stage is None
@@ -194,7 +198,7 @@ def value_of(plan: Plan, value: object) -> Value:
         case bool() | float() | str() | None:
             return value
         case tuple() | list():
-            return tuple(value_of(plan, item) for item in cast("Sequence[object]", value))
+            return tuple(value_of(plan, item, named) for item in cast("Sequence[object]", value))
         case _:
             return int(cast("int", value))
 
@@ -221,7 +225,7 @@ def _tree(expr: Expr) -> SizeTree:
 def size_expr(tree: SizeTree, sizes: Mapping[str, Expr]) -> Expr:
     """The expression of a `SizeRef`; names not in `sizes` raise KeyError."""
     if isinstance(tree, int):
-        return Const(tree, _INT)
+        return as_index(tree)
     if isinstance(tree, str):
         return sizes[tree]
     op, *operands = tree

@@ -15,8 +15,8 @@ from tedsl.scheduling.trace import Trace
 @settings(max_examples=60)
 @given(st.data())
 def test_traces_make_the_same_schedule(data: st.DataObject) -> None:
-    case = data.draw(computes(), label="case")
-    s = data.draw(schedules(case.outputs, 10), label="schedule")
+    case = data.draw(computes().strategy(), label="case")
+    s = data.draw(schedules(case.outputs, 10).strategy(), label="schedule")
     again = replay(list(case.outputs), Trace.from_json(s.trace.to_json()))
     assert again.trace == s.trace
     assert str(again) == str(s)
@@ -32,8 +32,8 @@ def test_traces_make_the_same_schedule(data: st.DataObject) -> None:
 @settings(max_examples=40)
 @given(st.data())
 def test_legal_places_are_those_accepted(data: st.DataObject) -> None:
-    case = data.draw(computes(), label="case")
-    s = data.draw(schedules(case.outputs, 6), label="schedule")
+    case = data.draw(computes().strategy(), label="case")
+    s = data.draw(schedules(case.outputs, 6).strategy(), label="schedule")
     stage = data.draw(st.sampled_from(s.stages))
     legal = {(place.name, axis) for place, axis in stage.legal_places()}
     for target in s.stages:

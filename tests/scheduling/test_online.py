@@ -357,7 +357,7 @@ def test_a_member_of_which_part_leaves_the_loop(read: str) -> None:
     apart = te.compute((N,), lambda i: te.max(X[i, j] - m[i] * 0.5, axis=j), name="apart")
 
     def value(i: Any) -> Any:
-        power = te.exp(X[i, q] - (m[i] if read == "after it" else apart[i]))
+        power = te.exp(X[i, q] - (m[i] if read == "after it" else apart[i] + m[i] * 0.5))
         return power if read == "in the loop" else power / (apart[i] * apart[i] + 1.0)
 
     T = te.compute((N,), lambda i: te.sum(value(i), axis=q), name="T")

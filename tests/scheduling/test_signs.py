@@ -49,9 +49,9 @@ def test_signs(expr: Any, sign: Sign) -> None:
 
 def test_signs_of_folds_and_of_tags() -> None:
     assert sign_of(te.sqrt(den) + 1.0, {den: Sign.NONNEGATIVE}) is Sign.POSITIVE
-    assert fold_sign(ADD, Sign.POSITIVE) is Sign.POSITIVE
-    assert fold_sign(MAX, Sign.NONNEGATIVE) is Sign.NONNEGATIVE
-    assert fold_sign(None, Sign.POSITIVE) is Sign.ANY
+    assert fold_sign(ADD, Sign.POSITIVE, DType.float32) is Sign.POSITIVE
+    assert fold_sign(MAX, Sign.NONNEGATIVE, DType.float32) is Sign.NONNEGATIVE
+    assert fold_sign(None, Sign.POSITIVE, DType.float32) is Sign.ANY
 
 
 def argmax(a: Any, b: Any) -> Any:

@@ -189,12 +189,26 @@ def test_parts_of_another_row_are_refused() -> None:
     x = te.placeholder((6, 37), name="x")
     k, j = te.reduce_axis((0, 37), name="k"), te.reduce_axis((0, 37), name="j")
     top = te.compute((6,), lambda i: te.max(x[i, k], axis=k), name="top")
-    total = te.compute((6,), lambda i: te.sum(te.exp(x[i, j] - top[i // 2]), axis=j), name="total")
+    total = te.compute((6,), lambda i: te.sum(x[i, j] - top[i // 2], axis=j), name="total")
     s = te.create_schedule(total)
     stage = s[total]
     _, inner = stage.split(stage.skew(j, stage.op.axis[0], 37, 8), factor=16)
     with refused(s, "is skewed", "top[i // 2]", "leave skew out"):
         s.split_online(stage, inner)
+
+
+def test_parts_of_folds_of_other_dimensions_are_refused() -> None:
+    """A fold that goes along without being read has no row to be skewed along."""
+    x, v = te.placeholder((6, 37), name="x"), te.placeholder((37,), name="v")
+    k, j, m = (te.reduce_axis((0, 37), name=name) for name in "kjm")
+    top = te.compute((6,), lambda i: te.max(x[i, k], axis=k), name="top")
+    whole = te.compute((), lambda: te.sum(v[m], axis=m), name="whole")
+    total = te.compute((6,), lambda i: te.sum(te.exp(x[i, j] - top[i]), axis=j), name="total")
+    s = te.create_schedule([total, whole])
+    stage = s[total]
+    _, inner = stage.split(stage.skew(j, stage.op.axis[0], 37, 8), factor=16)
+    with refused(s, "is skewed", "whole has other dimensions"):
+        s.split_online(stage, inner, along=[whole])
 
 
 def test_undone() -> None:

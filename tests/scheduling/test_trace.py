@@ -31,8 +31,9 @@ def everything(n: Any = None) -> tuple[te.Schedule, te.Tensor]:
     s[m.C].compute_inline()
     s[E].compute_inline()
     i, j = s[F].op.axis
-    io, jo, ii, ji = s[F].tile(i, j, size // 4 + 1, 32)
-    block = s[F].fuse(io, jo)
+    io, jo, ii, ji = s[F].tile(i, j, 16, 32)
+    part, io = s[F].split(io, nparts=size // 4 + 1)
+    block = s[F].fuse(part, io, jo)
     s[F].bind(block, "blockIdx.x")
     s[F].vectorize(ji)
     s[F].unroll(ii)

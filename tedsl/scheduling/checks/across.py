@@ -25,6 +25,7 @@ from tedsl.scheduling.call import Call
 from tedsl.scheduling.checks.stages import Problem
 from tedsl.scheduling.graph import is_reduction, loop_readers
 from tedsl.scheduling.inline import inline_stages
+from tedsl.scheduling.links import special
 from tedsl.scheduling.names import labels
 from tedsl.scheduling.plan import Across, AttachKind, Plan, StagePlan
 from tedsl.scheduling.relations import constant
@@ -38,7 +39,7 @@ MOST_PROGRAMS = 160 * 32
 
 def across_problem(plan: Plan) -> tuple[StagePlan, Problem] | None:
     """The first stage that programs may not compute together, and why."""
-    found = [(stage, stage.across) for stage in plan.stages if stage.across is not None]
+    found = [(stage, stage.across) for stage in special(plan) if stage.across is not None]
     for stage, across in found:
         problem = _stage_problem(plan, stage, across) or _host_problem(plan, stage, across)
         if problem is not None:
@@ -69,7 +70,7 @@ def across_legal(plan: Plan) -> bool:
 def require_across(before: Plan, call: Call, after: Plan) -> None:
     """After the call programs may still compute together what they are to.  Requires: legal
     places."""
-    if any(stage.across is not None for stage in after.stages):
+    if any(stage.across is not None for stage in special(after)):
         found = across_problem(after)
         if found is not None:
             raise refuse_across(before, call, *found)

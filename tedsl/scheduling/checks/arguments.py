@@ -4,12 +4,10 @@ choice?
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 
-from tedsl.dtypes import DType
 from tedsl.errors import ScheduleError
-from tedsl.expr.integers import ONE, at_most
+from tedsl.expr.integers import LARGEST, ONE, as_index, at_most, range_text, whole_number
 from tedsl.expr.nodes import Axis, Binary, Cast, Const, Expr, Var
 from tedsl.expr.tensor import ComputeOp, ExternOp
 from tedsl.expr.visit import walk
@@ -25,7 +23,7 @@ from tedsl.scheduling.scans import is_state
 
 def computed_stage(plan: Plan, call: Call, name: str) -> tuple[StagePlan, ComputeOp]:
     """The stage and its operation; an input or an inlined stage is refused, for it has no loops."""
-    if all(stage.name != name for stage in plan.stages):
+    if not plan.has(name):
         raise call.refuse(
             plan,
             f"{name} is no stage of the schedule any more: the step that made it was taken back, "
@@ -168,15 +166,15 @@ def size(plan: Plan, call: Call, what: str, value: object, least: Expr | None = 
             return value
         value = value.value
     number = whole_number(value)
-    if number is None or not 1 <= number < 2**31:
+    if number is None or not 1 <= number <= LARGEST:
         shown = number if number is not None else kind_of(value)
         raise call.refuse(
             plan,
             f"{what} is {shown}",
-            facts=[("allowed", "an int of at least 1, or an expression over te.var sizes")],
+            facts=[("allowed", f"{range_text(1)}, or an expression over te.var sizes")],
             hint=f"give a positive int as {what}",
         )
-    return Const(number, DType.int32)
+    return as_index(number)
 
 
 def whole_size(plan: Plan, call: Call, what: str, value: object) -> int:
@@ -186,10 +184,10 @@ def whole_size(plan: Plan, call: Call, what: str, value: object) -> int:
         raise call.refuse(
             plan,
             f"{what} is an expression over runtime sizes",
-            facts=[("allowed", "an int of at least 1")],
+            facts=[("allowed", range_text(1, 2**31 - 1))],
             hint=f"give a positive int as {what}",
         )
-    return int(found.value)
+    return positive(plan, call, what, found.value)
 
 
 def _require_known_sizes(
@@ -213,23 +211,18 @@ def _require_known_sizes(
         )
 
 
-def whole_number(value: object) -> int | None:
-    """An int (or a numpy integer) as an int; None for anything else, bool included."""
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        return None
-    return operator.index(value)  # pyright: ignore[reportArgumentType]
-
-
-def positive(plan: Plan, call: Call, what: str, value: object, least: int = 1) -> int:
-    """An int of at least `least`."""
+def positive(
+    plan: Plan, call: Call, what: str, value: object, least: int = 1, most: int = 2**31 - 1
+) -> int:
+    """An int from `least` to `most`."""
     number = whole_number(value)
-    if number is None or number < least:
+    if number is None or not least <= number <= most:
         shown = number if number is not None else kind_of(value)
         raise call.refuse(
             plan,
             f"{what} is {shown}",
-            facts=[("allowed", f"an int of at least {least}")],
-            hint=f"give an int of at least {least} as {what}",
+            facts=[("allowed", range_text(least, most))],
+            hint=f"give {range_text(least, most)} as {what}",
         )
     return number
 

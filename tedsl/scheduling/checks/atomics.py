@@ -11,6 +11,8 @@ from tedsl.expr.tensor import ComputeOp
 from tedsl.expr.visit import reads
 from tedsl.ir.nodes import ATOMIC_OPERATORS
 from tedsl.scheduling.call import Call
+from tedsl.scheduling.checks.stages import guests
+from tedsl.scheduling.links import special
 from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
 from tedsl.scheduling.scans import role
 from tedsl.scheduling.together import followers
@@ -18,24 +20,35 @@ from tedsl.scheduling.together import followers
 Problem = tuple[str, str]
 
 
+def atomic_problem(plan: Plan) -> tuple[StagePlan, Problem] | None:
+    """The first atomic stage that cannot be combined atomically, why, and what to do."""
+    for stage in special(plan):
+        problem = reduction_problem(stage) or _place_problem(plan, stage) if stage.atomic else None
+        if problem is not None:
+            return stage, problem
+    return None
+
+
+def atomics_legal(plan: Plan) -> bool:
+    """True when every atomic stage can be combined atomically."""
+    return atomic_problem(plan) is None
+
+
 def require_atomics(plan: Plan, call: Call, after: Plan) -> None:
     """Every atomic stage of `after` can be combined atomically."""
-    for stage in after.stages:
-        if not stage.atomic:
-            continue
-        problem = reduction_problem(stage) or _place_problem(after, stage)
-        if problem is None:
-            continue
-        reason, hint = problem
-        made = call.primitive == "atomic" and call.stage == stage.name
-        if not made:
-            reason = f"{stage.name} is atomic, and after this call {reason}"
-        raise call.refuse(
-            plan,
-            reason,
-            facts=[("atomic", "+, min, max, &, |, ^ of single values, of a stage at root")],
-            hint=hint if made else f"undo s[{stage.name}].atomic(), or {hint}",
-        )
+    found = atomic_problem(after)
+    if found is None:
+        return
+    stage, (reason, hint) = found
+    made = call.primitive == "atomic" and call.stage == stage.name
+    if not made:
+        reason = f"{stage.name} is atomic, and after this call {reason}"
+    raise call.refuse(
+        plan,
+        reason,
+        facts=[("atomic", "+, min, max, &, |, ^ of single values, of a stage at root")],
+        hint=hint if made else f"undo s[{stage.name}].atomic(), or {hint}",
+    )
 
 
 def reduction_problem(stage: StagePlan) -> Problem | None:
@@ -97,10 +110,10 @@ def _place_problem(plan: Plan, stage: StagePlan) -> Problem | None:
             f"{name} runs together with another stage, and its start needs a nest before it",
             f"give {name} a nest of its own",
         )
-    guests = [each.name for each in plan.stages if each.attach.stage == name and each.attach.online]
-    if guests:
+    along = [each.name for each in guests(plan, stage) if each.attach.online]
+    if along:
         return (
-            f"{guests[0]} goes along with the reduction of {name}, step by step",
+            f"{along[0]} goes along with the reduction of {name}, step by step",
             f"fold {name} by itself",
         )
     if role(plan, stage.op) is not None:

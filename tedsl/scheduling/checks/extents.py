@@ -7,13 +7,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 
-from tedsl.expr.nodes import Axis, Var
+from tedsl.expr.nodes import Axis
 from tedsl.expr.tensor import ComputeOp
-from tedsl.expr.visit import walk
 from tedsl.ir.nodes import LoopKind
 from tedsl.scheduling.bounds import Bounds, infer_again, kernel_of
 from tedsl.scheduling.call import Call
 from tedsl.scheduling.inline import inline_stages
+from tedsl.scheduling.links import places
 from tedsl.scheduling.names import labels, loops_text
 from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
 from tedsl.scheduling.relations import constant, extents, fixed_extent, ranks
@@ -23,12 +23,7 @@ from tedsl.scheduling.together import group_of
 
 def has_runtime_sizes(plan: Plan) -> bool:
     """True when a shape in the plan is known only at the call."""
-    return any(
-        isinstance(node, Var)
-        for stage in plan.stages
-        for extent in stage.op.shape
-        for node in walk(extent)
-    )
+    return places(plan).sizes
 
 
 def constant_lanes(plan: Plan, stage: StagePlan, axis: Axis) -> bool:
@@ -84,6 +79,8 @@ def require_all_lanes(before: Plan, call: Call, after: Plan, moved: str = "") ->
 
     Where only the stage `moved` has moved, those are in the kernels that it left and joined.
     """
+    if moved and not has_runtime_sizes(after):
+        return  # loops are as long as the definition and the relations say, wherever they are
     kernels = {_group(plan, plan.stage(moved)) for plan in (before, after)} if moved else None
     for stage, axis in _lanes(after):
         if kernels is None or _group(after, stage) in kernels:

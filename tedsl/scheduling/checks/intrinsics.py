@@ -10,6 +10,11 @@ from tedsl.scheduling.intrinsics import tensor_problem
 from tedsl.scheduling.plan import Plan
 
 
+def intrinsics_match(plan: Plan) -> bool:
+    """True when every tensorized stage computes what its intrinsic declares."""
+    return tensor_problem(plan) is None
+
+
 def require_match(before: Plan, call: Call, after: Plan) -> None:
     """After the call every tensorized stage still computes what its intrinsic declares."""
     found = tensor_problem(after)

@@ -27,6 +27,7 @@ from tedsl.scheduling.call import Call
 from tedsl.scheduling.checks.stages import Problem, guests, has_options
 from tedsl.scheduling.checks.together import ordered, place_text
 from tedsl.scheduling.inline import inline_stages
+from tedsl.scheduling.links import special
 from tedsl.scheduling.names import labels, loops_text
 from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
 from tedsl.scheduling.relations import constant, reached
@@ -48,7 +49,7 @@ _GRID = (LoopKind.PARALLEL, LoopKind.PROGRAM)
 def last_problem(plan: Plan, called: str = "") -> tuple[StagePlan, Problem] | None:
     """The first stage that the last programs of its leader may not compute, and why; a circle of
     kernels is the problem of the stage `called`, or of another."""
-    found = [(stage, plan.stage(stage.last_of)) for stage in plan.stages if stage.last_of]
+    found = [(stage, plan.stage(stage.last_of)) for stage in special(plan) if stage.last_of]
     for stage, leader in found:
         problem = (
             _stage_problem(plan, stage)
@@ -86,7 +87,7 @@ def last_legal(plan: Plan) -> bool:
 def require_last(before: Plan, call: Call, after: Plan) -> None:
     """After the call the last programs may still compute what they are to.  Requires: legal
     places."""
-    if any(stage.last_of for stage in after.stages):
+    if any(stage.last_of for stage in special(after)):
         found = last_problem(after, call.stage)
         if found is not None:
             raise refuse_last(before, call, after, *found)

@@ -91,7 +91,7 @@ def index_map(plan: Plan, call: Call, op: ComputeOp, fn: object) -> IndexMap:
         raise call.refuse(plan, f"expected a function, got {kind_of(fn)}", hint=example)
     try:
         inspect.signature(fn).bind(*op.axes)
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         reason = f"the function does not take the {len(op.axes)} data axes {names}: {error}"
         raise call.refuse(plan, reason, hint=example) from error
     made: object = cast("Callable[..., Any]", fn)(*op.axes)

@@ -70,7 +70,7 @@ def require_pair(plan: Plan, call: Call, reader: StagePlan, producer: StagePlan)
         raise call.refuse(
             plan,
             f"{producer.name} is also read by {', '.join(outside)}, which would no longer find it",
-            facts=[("readers", readers_text(plan, producer))],
+            facts=[("readers", lambda: readers_text(plan, producer))],
             hint=f"first attach {outside[0]} inside {reader.name}, or leave {producer.name} "
             f"at root and use s[{producer.name}].compute_at",
         )

@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 
 from tedsl.errors import ScheduleError
 from tedsl.expr.integers import add, at_most, both
-from tedsl.expr.nodes import Axis, AxisKind, Reduce
+from tedsl.expr.nodes import Axis, AxisKind, Expr, Reduce
 from tedsl.expr.printer import print_expr
 from tedsl.expr.tensor import ComputeOp, Operation
 from tedsl.index.prove import prove
 from tedsl.scheduling.bounds import covered, exported
 from tedsl.scheduling.call import Call
 from tedsl.scheduling.chain import Chain, TagReads, reduce_of, same_domain
-from tedsl.scheduling.checks.places import guests
 from tedsl.scheduling.checks.slices import whole_bounds
+from tedsl.scheduling.checks.stages import guests
 from tedsl.scheduling.graph import is_output, is_reduction, readers, tensors_read
 from tedsl.scheduling.names import axis_text, labels, loops_text
 from tedsl.scheduling.plan import AttachKind, Plan, Skew, StagePlan
@@ -85,10 +85,17 @@ def require_one_skew(
     stage = chain.last
     if not any(isinstance(relation, Skew) for relation in stage.relations):
         return
+    for member in chain.members:
+        if len(member.op.outputs[0].shape) != len(stage.op.outputs[0].shape):
+            raise call.refuse(
+                plan,
+                f"the loop of {stage.name} is skewed, and {member.name} has other dimensions",
+                hint="leave skew out",
+            )
     for name, (tags, scaled) in derived.items():
         op = plan.stage(name).op
         own = op.axes if isinstance(op, ComputeOp) else ()
-        points = [read for read in tags.reads if tuple(map(id, read.indices)) != ids(own)]
+        points = [read for read in tags.reads if ids(read.indices) != ids(own)]
         if points or scaled:
             what = f"reads {print_expr(points[0])}" if points else "scales parts by their share"
             raise call.refuse(
@@ -98,9 +105,9 @@ def require_one_skew(
             )
 
 
-def ids(axes: Sequence[Axis]) -> tuple[int, ...]:
-    """Axes to be compared; `==` would make an expression."""
-    return tuple(map(id, axes))
+def ids(exprs: Sequence[Expr]) -> tuple[int, ...]:
+    """Expressions to be compared as objects; `==` would make another one."""
+    return tuple(map(id, exprs))
 
 
 def require_chain(plan: Plan, call: Call, chain: Chain) -> None:

@@ -20,6 +20,7 @@ from tedsl.scheduling.checks.rewrites import (
 from tedsl.scheduling.checks.scans import require_no_scan
 from tedsl.scheduling.checks.stages import Problem, has_options
 from tedsl.scheduling.checks.together import place_text
+from tedsl.scheduling.links import special
 from tedsl.scheduling.names import labels
 from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
 from tedsl.scheduling.together import followers, leader_of
@@ -97,7 +98,7 @@ def require_inside(plan: Plan, call: Call, axis: Axis, at: Expr) -> None:
 
 def pieces_problem(plan: Plan) -> tuple[StagePlan, Problem] | None:
     """The first stage that is to be stored by two others, one of which could not do so."""
-    for whole in plan.stages:
+    for whole in special(plan):
         pieces = whole.pieces
         places = () if pieces is None else ((pieces.head, ZERO), (pieces.tail, pieces.at))
         for name, start in places:
@@ -106,6 +107,11 @@ def pieces_problem(plan: Plan) -> tuple[StagePlan, Problem] | None:
             if problem is not None:
                 return piece, problem
     return None
+
+
+def pieces_legal(plan: Plan) -> bool:
+    """True when the pieces of all results store them."""
+    return pieces_problem(plan) is None
 
 
 def require_pieces(before: Plan, call: Call, after: Plan) -> None:

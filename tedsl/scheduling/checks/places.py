@@ -11,28 +11,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tedsl.errors import ScheduleError
+from tedsl.errors import Fact, ScheduleError
 from tedsl.expr.nodes import Axis, AxisKind
 from tedsl.expr.tensor import ComputeOp, ExternOp, ScanOp
 from tedsl.ir.nodes import LoopKind
 from tedsl.scheduling.bounds import exported, kernel_of
 from tedsl.scheduling.call import Call
-from tedsl.scheduling.checks.across import across_legal
+from tedsl.scheduling.checks.affected import affected
 from tedsl.scheduling.checks.atomics import inside_problem
 from tedsl.scheduling.checks.extents import all_lanes_constant, has_runtime_sizes
-from tedsl.scheduling.checks.last import last_legal
+from tedsl.scheduling.checks.inlined import inlining_possible
+from tedsl.scheduling.checks.invariants import all_hold
 from tedsl.scheduling.checks.scans import has_own_launch, scan_problem
 from tedsl.scheduling.checks.stages import Problem, first_fold, guests, has_options
-from tedsl.scheduling.checks.storage import storage_legal
-from tedsl.scheduling.checks.together import joins_legal
 from tedsl.scheduling.graph import (
     extern_readers,
     is_output,
     is_reduction,
     loop_readers,
-    tensors_of_init,
     whole_of,
 )
+from tedsl.scheduling.links import places, tensors_of_init
 from tedsl.scheduling.names import axis_text, labels, loops_text
 from tedsl.scheduling.plan import Attach, AttachKind, Plan, StagePlan, apart
 from tedsl.scheduling.relations import ranks
@@ -228,7 +227,7 @@ def _reader_problem(plan: Plan, stage: StagePlan, target: StagePlan, axis: Axis)
             "loop encloses all readers",
             outsiders=True,
         )
-    for reader in loop_readers(plan, stage.op, tensors_of_init):
+    for reader in loop_readers(plan, stage.op, starts=True):
         if reader is not target and not _shares(plan, reader, target, axis):
             continue
         for outer in reader.loop_order[: at + 1]:
@@ -276,10 +275,16 @@ def _beside(plan: Plan, reader: StagePlan, host: StagePlan) -> bool:
     return own is not None and rank[own] >= rank[host.attach.axis]
 
 
-def first_problem(plan: Plan) -> tuple[StagePlan, Problem] | None:
-    """The first attached stage whose place is illegal."""
+def first_problem(plan: Plan, before: Plan | None = None) -> tuple[StagePlan, Problem] | None:
+    """The first attached stage whose place is illegal.
+
+    Args:
+        plan: what is judged.
+        before: a plan whose places are all legal: what is the same there is not judged again.
+    """
     fixed = bool(scan_stages(plan))  # what belongs to a scan may not even be at root anywhere
-    for stage in plan.stages:
+    again = None if before is None or fixed else affected(before, plan)
+    for stage in plan.stages if again is None else again:
         if stage.attach.kind is AttachKind.ROOT and not fixed:
             continue
         problem = place_problem(plan, stage)
@@ -312,26 +317,43 @@ def legal_attach_points(plan: Plan, name: str) -> tuple[tuple[str, Axis], ...]:
     stage = plan.stage(name)
     if not isinstance(stage.op, ComputeOp) or is_output(plan, stage.op):
         return ()
-    if stage.pieces or whole_of(plan, name):
+    if stage.pieces or whole_of(plan, name) or stage.attach.online:
+        return ()
+    if extern_readers(plan, stage.op):
         return ()
     found: list[tuple[str, Axis]] = []
     fixed = not has_runtime_sizes(plan)
-    for target in plan.stages:
+    for target in _around_readers(plan, stage):
         if target.name == name or target.attach.kind is AttachKind.INLINE or target.pieces:
             continue
         for axis in target.leaf_axes:
             moved = attached(plan, stage, target.name, axis)
             if (
                 place_problem(moved, moved.stage(name)) is None
-                and first_problem(moved) is None
-                and joins_legal(moved)
-                and last_legal(moved)
-                and across_legal(moved)
-                and storage_legal(moved)
+                and first_problem(moved, plan) is None
+                and all_hold(moved)
                 and (fixed or all_lanes_constant(moved))
             ):
                 found.append((target.name, axis))
     return tuple(found)
+
+
+def _around_readers(plan: Plan, stage: StagePlan) -> tuple[StagePlan, ...]:
+    """The stages in one of whose loops all readers of a stage may be, in plan order: those around
+    a reader, the reader itself, and the leaders of all of them."""
+    readers = loop_readers(plan, stage.op)
+    if not readers or scan_stages(plan):
+        return plan.stages
+    names: set[str] = set()
+    waiting = [readers[0]]
+    while waiting:
+        each = waiting.pop()
+        if each.name not in names:
+            names.add(each.name)
+            leader = "" if each.join is None else each.join.stage
+            waiting += [plan.stage(other) for other in (each.attach.stage, leader) if other]
+    numbers = places(plan).by_name
+    return tuple(plan.stages[n] for n in sorted(numbers[each] for each in names))
 
 
 def attached(plan: Plan, stage: StagePlan, target: str, axis: Axis) -> Plan:
@@ -353,6 +375,7 @@ def can_inline(plan: Plan, stage: StagePlan) -> bool:
         and not extern_readers(plan, stage.op)
         and stage.pieces is None
         and whole_of(plan, stage.name) is None
+        and inlining_possible(plan.with_stage(replace(stage, attach=Attach(AttachKind.INLINE))))
     )
 
 
@@ -364,7 +387,7 @@ def require_not_read_whole(plan: Plan, call: Call, stage: StagePlan) -> None:
         raise call.refuse(
             plan,
             f"the extern {name} reads {stage.name}, and its function takes it whole, from memory",
-            facts=[("legal", "root"), ("readers", readers_text(plan, stage))],
+            facts=[("legal", "root"), ("readers", lambda: readers_text(plan, stage))],
             hint=f"leave {stage.name} as it is; for the other readers, s.cache_read({stage.name}, "
             '"global", readers) makes a stage of their own',
         )
@@ -379,7 +402,7 @@ def places_text(plan: Plan, name: str) -> str:
 
 def require_places(before: Plan, call: Call, after: Plan) -> None:
     """After the call every attached stage must still be at a legal place."""
-    found = first_problem(after)
+    found = first_problem(after, before)
     if found is None:
         return
     stage, problem = found
@@ -390,11 +413,11 @@ def _misplaced(
     before: Plan, call: Call, after: Plan, stage: StagePlan, problem: Problem
 ) -> ScheduleError:
     own = stage.name == call.stage
-    facts: list[tuple[str, str]] = []
+    facts: list[Fact] = []
     if problem.outsiders:
-        facts.append(("readers", readers_text(after, stage)))
+        facts.append(("readers", lambda: readers_text(after, stage)))
     if own and call.primitive == "compute_at":
-        facts.append(("legal", places_text(before, stage.name)))
+        facts.append(("legal", lambda: places_text(before, stage.name)))
         return call.refuse(
             before, problem.reason, axis=stage.attach.axis, facts=facts, hint=problem.hint
         )
@@ -413,7 +436,7 @@ def _misplaced(
             facts=facts,
             hint=problem.hint,
         )
-    facts.append(("legal", f"after the call: {places_text(after, stage.name)}"))
+    facts.append(("legal", lambda: f"after the call: {places_text(after, stage.name)}"))
     return call.refuse(
         before,
         f"{stage.name} is attached at {where}, and would no longer be at a legal place: "

@@ -14,8 +14,9 @@ from tedsl.expr.visit import axes_of, structural_equal
 from tedsl.index.prove import prove
 from tedsl.scheduling.bounds import Bounds, StageBounds, enclosing_loops, infer_again
 from tedsl.scheduling.call import Call
-from tedsl.scheduling.checks.places import guests
+from tedsl.scheduling.checks.stages import guests
 from tedsl.scheduling.inline import inline_stages
+from tedsl.scheduling.links import online_places
 from tedsl.scheduling.names import axis_text, loops_text
 from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
 from tedsl.scheduling.relations import integer
@@ -57,25 +58,26 @@ def require_slices(before: Plan, call: Call, after: Plan) -> None:
 def _changed_hosts(before: Plan, after: Plan) -> tuple[str, ...]:
     """The stages with online ones in their loops, less those of which nothing has changed: the
     stage, its online ones and the stages around it were found right before."""
-    old = {stage.name: stage for stage in before.stages}
-    new = {stage.name: stage for stage in after.stages}
-    moved = {name for name, stage in new.items() if old.get(name) is not stage}
     found: dict[str, None] = {}
-    for stage in after.stages:
-        within = stage
-        while stage.attach.online and within.attach.kind is AttachKind.AT:
-            if within.name in moved:
+    for number in online_places(after):
+        stage = within = after.stages[number]
+        while within.attach.kind is AttachKind.AT:
+            if _is_changed(before, within):
                 found[stage.attach.stage] = None
-            within = new[within.attach.stage]
-        if stage.attach.online and within.name in moved and not _same_loops(before, after, stage):
+            within = after.stage(within.attach.stage)
+        if _is_changed(before, within) and not _same_loops(before, after, stage):
             found[stage.attach.stage] = None
     return tuple(found)
+
+
+def _is_changed(before: Plan, stage: StagePlan) -> bool:
+    return not before.has(stage.name) or before.stage(stage.name) is not stage
 
 
 def _same_loops(before: Plan, after: Plan, stage: StagePlan) -> bool:
     """True when the loops around an attached stage are the same, and so how often each runs."""
     host = after.stage(stage.attach.stage)
-    if host.attach.kind is not AttachKind.AT or stage not in before.stages:
+    if host.attach.kind is not AttachKind.AT or _is_changed(before, stage):
         return False
     old, new = enclosing_loops(before, stage), enclosing_loops(after, stage)
     return len(old) == len(new) and all(a is b for a, b in zip(old, new, strict=True))

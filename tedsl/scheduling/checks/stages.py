@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from tedsl.expr.nodes import Axis, AxisKind
 from tedsl.ir.nodes import Launch, LoopKind
-from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
+from tedsl.scheduling.links import guest_places
+from tedsl.scheduling.plan import Plan, StagePlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +35,5 @@ def has_options(launch: Launch) -> bool:
 
 def guests(plan: Plan, stage: StagePlan, axis: Axis | None = None) -> tuple[StagePlan, ...]:
     """The stages attached at a loop of `stage` (at `axis` when given)."""
-    return tuple(
-        guest
-        for guest in plan.stages
-        if guest.attach.kind is AttachKind.AT
-        and guest.attach.stage == stage.name
-        and (axis is None or guest.attach.axis is axis)
-    )
+    found = (plan.stages[number] for number in guest_places(plan).get(stage.name, ()))
+    return tuple(guest for guest in found if axis is None or guest.attach.axis is axis)

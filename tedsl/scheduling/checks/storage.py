@@ -12,6 +12,7 @@ from tedsl.scheduling.call import Call
 from tedsl.scheduling.checks.loops import mark_text
 from tedsl.scheduling.checks.stages import Problem
 from tedsl.scheduling.inline import inline_stages
+from tedsl.scheduling.links import special
 from tedsl.scheduling.names import axis_text, owner
 from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
 from tedsl.scheduling.relations import ranks
@@ -78,12 +79,12 @@ def storage_problem(plan: Plan, stage: StagePlan) -> Problem | None:
 
 def storage_legal(plan: Plan) -> bool:
     """True when all stages are stored at legal places."""
-    return all(storage_problem(plan, stage) is None for stage in plan.stages)
+    return all(storage_problem(plan, stage) is None for stage in special(plan))
 
 
 def require_storage(before: Plan, call: Call, after: Plan) -> None:
     """After the call all stages are stored at legal places.  Requires: legal places."""
-    for stage in after.stages:
+    for stage in special(after):
         problem = storage_problem(after, stage)
         if problem is not None:
             raise _refused(before, call, after, stage, problem)

@@ -6,7 +6,8 @@ primitive can make another's loops differ.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from tedsl.errors import ScheduleError
@@ -17,33 +18,49 @@ from tedsl.index.prove import counterexample, equal
 from tedsl.ir.nodes import LoopKind
 from tedsl.scheduling.bounds import Bounds, infer_again, kernel_of
 from tedsl.scheduling.call import Call
+from tedsl.scheduling.checks.affected import changed
 from tedsl.scheduling.checks.loops import PLAIN, mark_text
 from tedsl.scheduling.checks.stages import Problem, first_fold, guests, has_options
-from tedsl.scheduling.graph import tensors_read
 from tedsl.scheduling.inline import inline_stages
+from tedsl.scheduling.links import follower_places, places, tensors_read
 from tedsl.scheduling.names import axis_text, labels, loops_text
 from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
-from tedsl.scheduling.relations import ranks
+from tedsl.scheduling.relations import constant, lengths, ranks
 from tedsl.scheduling.scans import role, scan_of
 from tedsl.scheduling.separate import separate_axes
-from tedsl.scheduling.together import depth, in_order, path_between, shared_loops
+from tedsl.scheduling.together import depth, in_order, is_in_circle, path_between, shared_loops
 
 
 @lru_cache(maxsize=4)
-def join_problem(plan: Plan) -> tuple[StagePlan, Problem] | None:
+def join_problem(plan: Plan, before: Plan | None = None) -> tuple[StagePlan, Problem] | None:
     """The first stage that may not run together with its leader, and why, as far as the loops say.
 
     `extent_problem` is asked when every stage is at a legal place.
+
+    Args:
+        plan: what is judged.
+        before: a plan in which all stages that run together may do so: groups of which nothing
+            differs are not judged again.
     """
-    joined = [(s, plan.stage(s.join.stage)) for s in plan.stages if s.join is not None]
-    for stage, leader in joined:
+    again = None if before is None else _changed_groups(before, plan)
+    joined = [
+        (stage, plan.stage(stage.join.stage))
+        for stage in _joined(plan, None if again is None else again.leaders)
+        if stage.join is not None
+    ]
+    differing = [
+        (stage, leader)
+        for stage, leader in joined
+        if again is None or stage.name in again or leader.name in again
+    ]
+    for stage, leader in differing:
         problem = _leader_problem(plan, stage, leader)
         if problem is not None:
             return stage, problem
     found = _group_problem(plan, joined)
     if found is not None:
         return found
-    for stage, leader in joined:
+    for stage, leader in differing:
         problem = _kernel_problem(stage) or _loop_problem(plan, stage, leader)
         if problem is not None:
             return stage, problem
@@ -82,11 +99,24 @@ def require_no_followers(
     )
 
 
-def extent_problem(plan: Plan, called: str = "") -> tuple[StagePlan, Problem] | None:
+def extent_problem(
+    plan: Plan, called: str = "", before: Plan | None = None
+) -> tuple[StagePlan, Problem] | None:
     """The first stage whose shared loops are not as long as the leader's; a circle of groups is the
-    problem of the stage `called`, or of another."""
-    joined = [stage for stage in plan.stages if stage.join is not None]
-    sharing = [stage for stage in joined if stage.join is not None and stage.join.axis is not None]
+    problem of the stage `called`, or of another.  `before` as for `join_problem`."""
+    again = None if before is None else _changed_groups(before, plan)
+    joined = near = _joined(plan)
+    if again is not None and _at_root(joined):
+        # Loops at root are as long as their own definitions and relations say.
+        near = _joined(plan, again.kernels)
+        again = replace(again, kernels=again.stages)
+    sharing = [
+        stage
+        for stage in near
+        if stage.join is not None and stage.join.axis is not None
+        if again is None or again.may_differ(plan, stage)
+        if not _same_lengths(plan, stage)
+    ]
     if sharing:
         shown = separate_axes(inline_stages(plan))
         bounds = infer_again(shown, _in_kernels_of(shown, sharing))
@@ -94,10 +124,41 @@ def extent_problem(plan: Plan, called: str = "") -> tuple[StagePlan, Problem] | 
             problem = _extent_problem(plan, stage, shown, bounds)
             if problem is not None:
                 return stage, problem
-    if not joined or ordered(plan):
+    if not joined or _in_order_still(plan, joined, again):
         return None
     closing = next((stage for stage in joined if stage.name == called), joined[-1])
     return closing, _cycle(closing)
+
+
+def _joined(plan: Plan, leaders: Collection[str] | None = None) -> list[StagePlan]:
+    """The stages that run together with a leader, or with one of `leaders`, in plan order."""
+    groups = follower_places(plan)
+    names = groups if leaders is None else (name for name in leaders if name in groups)
+    return [plan.stages[number] for number in sorted(n for name in names for n in groups[name])]
+
+
+def _at_root(stages: Iterable[StagePlan]) -> bool:
+    return all(stage.attach.kind is AttachKind.ROOT for stage in stages)
+
+
+def _in_order_still(plan: Plan, joined: Sequence[StagePlan], again: _Groups | None) -> bool:
+    """Whether the groups of every level can run one after the other; with `again`, if they could
+    before: a circle goes through a group of which something differs."""
+    if again is None or not _at_root(joined):
+        return ordered(plan)
+    return again.same_order or not any(
+        is_in_circle(plan, plan.stage(name)) for name in sorted(again.stages) if name
+    )
+
+
+def _same_lengths(plan: Plan, stage: StagePlan) -> bool:
+    """True when the shared loops of a stage at root are as long as the leader's: constants."""
+    leader = plan.stage(stage.join.stage) if stage.join is not None else stage
+    if stage.attach.kind is not AttachKind.ROOT or leader.attach.kind is not AttachKind.ROOT:
+        return False
+    own, theirs = lengths(stage), lengths(leader)
+    sizes = [(constant(own[a]), constant(theirs[b])) for a, b in shared_loops(plan, stage).items()]
+    return all(mine is not None and mine == other for mine, other in sizes)
 
 
 def _leader_problem(plan: Plan, stage: StagePlan, leader: StagePlan) -> Problem | None:
@@ -184,14 +245,15 @@ def _way_between(
     plan: Plan, members: Mapping[str, StagePlan]
 ) -> tuple[StagePlan, StagePlan] | None:
     """Two of `members`, of which the second needs the first (or what goes along with it)."""
-    for guest in plan.stages:
-        if not guest.attach.online or guest.attach.stage not in members:
+    for guest in (guest for member in members.values() for guest in guests(plan, member)):
+        if not guest.attach.online:
             continue
         for end in members.values():
             if end.name != guest.attach.stage and path_between(plan, guest, end):
                 return guest, end
     needs: dict[Operation, StagePlan] = {}
-    for stage in plan.stages:
+    numbers = sorted(places(plan).by_name[name] for name in members)
+    for stage in plan.stages[numbers[0] : numbers[-1] + 1]:
         below = (needs.get(tensor.op) for tensor in tensors_read(stage.op))
         start = next((each for each in below if each is not None), None)
         if stage.name in members:
@@ -322,6 +384,71 @@ def _label(plan: Plan, name: str, place: int) -> str:
     return labels(stage)[stage.loop_order[place]]
 
 
+@dataclass(frozen=True, slots=True)
+class _Groups:
+    """Of which groups of stages that run together something differs from an earlier plan.
+
+    `stages` are those that differ and those around them, `leaders` the leaders of groups that they
+    lead or belong to, and `kernels` those in whose kernels they are; with `same_order` no stage
+    reads others, is at another place or in another group than before.
+    """
+
+    stages: frozenset[str]
+    leaders: frozenset[str]
+    kernels: frozenset[str]
+    same_order: bool
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.stages
+
+    def may_differ(self, plan: Plan, stage: StagePlan) -> bool:
+        """True when loops that a stage shares may have other lengths than before."""
+        leader = "" if stage.join is None else stage.join.stage
+        return (
+            stage.name in self.kernels
+            or leader in self.kernels
+            or not (
+                stage.attach.kind is AttachKind.ROOT
+                or self.kernels.isdisjoint(_kernels(plan, stage))
+            )
+        )
+
+
+@lru_cache(maxsize=4)
+def _changed_groups(before: Plan, after: Plan) -> _Groups | None:
+    """What of groups differs; None when stages read others than before: all are judged then."""
+    found = changed(before, after)
+    if found is None or found[1] or len(before.stages) != len(after.stages):
+        return None
+    stages, kernels = set[str](), set[str]()
+    same = True
+    for number in found[0]:
+        name = after.stages[number].name
+        for plan in (before, after):
+            stage = plan.stage(name)
+            kernels |= _kernels(plan, stage)
+            stages |= {name, stage.attach.stage}
+        old, new = before.stage(name), after.stage(name)
+        moved = old.attach is not new.attach or old.last_of != new.last_of
+        same = same and not moved and old.join is new.join
+    leaders = {*stages, *kernels}
+    return _Groups(frozenset(stages), frozenset(leaders), frozenset(kernels), same)
+
+
+def _kernels(plan: Plan, stage: StagePlan) -> set[str]:
+    """The stages at root in whose loops or launches a stage is, whether it may be there or not."""
+    found = {stage.name}
+    waiting = [stage]
+    while waiting:
+        each = waiting.pop()
+        joined = "" if each.join is None else each.join.stage
+        for name in (each.attach.stage, joined, each.last_of):
+            if name and name not in found:
+                found.add(name)
+                waiting.append(plan.stage(name))
+    return found
+
+
 @lru_cache(maxsize=4)
 def ordered(plan: Plan) -> bool:
     """Whether the groups of every level can run one after the other."""
@@ -349,8 +476,8 @@ def joins_legal(plan: Plan) -> bool:
 
 def require_joins(before: Plan, call: Call, after: Plan) -> None:
     """After the call all stages that run together may do so.  Requires: legal places."""
-    if any(stage.join is not None for stage in after.stages):
-        found = join_problem(after) or extent_problem(after, call.stage)
+    if follower_places(after):
+        found = join_problem(after, before) or extent_problem(after, call.stage, before)
         if found is not None:
             raise refuse_join(before, call, after, *found)
 

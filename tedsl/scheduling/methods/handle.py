@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from tedsl.deep import room
+from tedsl.errors import ScheduleError
 from tedsl.expr.nodes import Axis
+from tedsl.expr.signatures import PLAIN, refused
 from tedsl.expr.tensor import ComputeOp, ExternOp, PlaceholderOp
 from tedsl.late import late
 from tedsl.scheduling.auto import auto
@@ -36,10 +39,17 @@ def primitive(method: Method) -> Method:
 
     @wraps(method)
     def primitive_call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        for value in (*args, *kwargs.values()):
-            if value is auto:
-                return automatic.decide(self, method, args, kwargs)
-        return method(self, *args, **kwargs)
+        with room:
+            for value in (*args, *kwargs.values()):
+                if value is auto:
+                    return automatic.decide(self, method, args, kwargs)
+            try:
+                return method(self, *args, **kwargs)
+            except PLAIN as found:
+                refusal = refused(method, (self, *args), kwargs, ScheduleError)
+                if refusal is None:
+                    raise
+                raise refusal from found
 
     return cast("Method", primitive_call)
 

@@ -73,8 +73,10 @@ def _split(
     plan: Plan, stage: StagePlan, parent: Axis, factor: Expr | None, nparts: Expr | None
 ) -> tuple[Plan, tuple[Axis, Axis]]:
     base = labels(stage)[parent]
-    outer = derived(stage, f"{base}.outer", parent)
-    inner = derived(stage, f"{base}.inner", parent)
+    given = factor if factor is not None else nparts
+    wide = DType.int64 if given is not None and given.dtype is DType.int64 else parent.dtype
+    outer = derived(stage, f"{base}.outer", parent, wide)
+    inner = derived(stage, f"{base}.inner", parent, wide)
     at = ranks(stage.leaf_axes)[parent]
     changed = replace(
         stage,

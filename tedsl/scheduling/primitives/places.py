@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from tedsl.errors import Fact
 from tedsl.ir.nodes import Scope
 from tedsl.scheduling.call import Call
 from tedsl.scheduling.checks.arguments import choice, computed_stage, leaf, looped_stage, positive
@@ -70,7 +71,7 @@ def placed(plan: Plan, call: Call, target: str, axis: object) -> StagePlan:
         raise call.refuse(
             plan,
             f"{target} cannot be computed inside itself",
-            facts=[("legal", places_text(plan, stage.name))],
+            facts=[("legal", lambda: places_text(plan, stage.name))],
             hint="name a stage that reads it",
         )
     require_no_scan(plan, call, stage, "it is computed as a whole, in a kernel of its own")
@@ -89,21 +90,20 @@ def compute_inline(plan: Plan, call: Call) -> Plan:
     require_own_place(plan, call, stage)
     require_no_scan(plan, call, stage, "its rows follow from each other")
 
-    def places() -> list[tuple[str, str]]:
-        return [("legal", places_text(plan, stage.name))]
+    legal: Fact = ("legal", lambda: places_text(plan, stage.name))
 
     if is_reduction(op):
         raise call.refuse(
             plan,
             f"{stage.name} is a reduction and cannot be substituted into an expression",
-            facts=places(),
+            facts=[legal],
             hint=f"use compute_at to compute {stage.name} inside a loop of its reader",
         )
     if op.num_outputs > 1:
         raise call.refuse(
             plan,
             f"{stage.name} has {op.num_outputs} outputs, which are computed together",
-            facts=places(),
+            facts=[legal],
             hint=f"use compute_at, or define the outputs of {stage.name} as computes of their own",
         )
     inside = guests(plan, stage)

@@ -76,14 +76,19 @@ def factor(stage: StagePlan, op: ComputeOp, loop: Axis) -> Factored:
     """New axes for the reduce loops, and the old reduce axes over them.
 
     A root axis with domain min .. min + extent has the value min + position (see `relations`).
+    New axes are as wide as the loops they stand for, also where their extents would fit less.
     """
     known, size, position = labels(stage), extents(stage), positions(stage)
-    factored = data_axis(known[loop], size[loop])
+    factored = data_axis(known[loop], widened(size[loop], loop.dtype))
     over: dict[Expr, Expr] = {loop: factored}
     rest: list[Axis] = []
     for axis in stage.leaf_axes:
         if axis.kind is AxisKind.REDUCE and axis is not loop:
-            kept = axis if axis.domain is not None else reduce_axis(known[axis], size[axis])
+            kept = (
+                axis
+                if axis.domain is not None
+                else reduce_axis(known[axis], widened(size[axis], axis.dtype))
+            )
             over[axis] = kept
             rest.append(kept)
     values: dict[Expr, Expr] = {}

@@ -10,6 +10,7 @@ from tedsl.scheduling.checks.across import across_problem, refuse_across
 from tedsl.scheduling.checks.arguments import leaf, looped_stage
 from tedsl.scheduling.checks.last import last_problem, refuse_last
 from tedsl.scheduling.checks.places import require_places
+from tedsl.scheduling.checks.stages import guests
 from tedsl.scheduling.checks.together import (
     join_problem,
     refuse_join,
@@ -35,12 +36,12 @@ def compute_with(plan: Plan, call: Call, target: str, axis: object) -> Plan:
     plain = {own: mark for own, mark in stage.marks.items() if own not in run}
     lanes = {a: m for a, m in stage.marks.items() if m.kind is LoopKind.VECTORIZED}
     after = after.with_stage(replace(joined, marks={**plain, **lanes}))
-    for guest in after.stages:
+    for guest in guests(after, stage):
         place = guest.attach.axis
-        if guest.attach.stage == stage.name and place is not None and place in run:
+        if place is not None and place in run:
             attach = replace(guest.attach, stage=target, axis=run[place])
             after = after.with_stage(replace(guest, attach=attach))
-    found = join_problem(after)
+    found = join_problem(after, plan)
     if found is not None:
         raise refuse_join(plan, call, after, *found)
     require_places(plan, call, after)

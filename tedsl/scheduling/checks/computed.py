@@ -1,0 +1,130 @@
+"""Where results are read to know a region (`P[X[i]]`): they are computed before it, at a loop
+around it.
+
+Asked of the plan as it would be after a call, whatever the call was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tedsl.expr.nodes import Axis, TensorRead
+from tedsl.expr.printer import print_expr
+from tedsl.expr.tensor import ComputeOp, ExternOp, ScanOp
+from tedsl.scheduling.bounds import enclosing_loops, infer_again
+from tedsl.scheduling.call import Call
+from tedsl.scheduling.checks.stages import Problem
+from tedsl.scheduling.computed import Needs, may_need, needs_of
+from tedsl.scheduling.inline import inline_stages
+from tedsl.scheduling.names import axis_text
+from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
+from tedsl.scheduling.separate import separate_axes
+from tedsl.scheduling.together import in_order, leader_of
+
+
+def computed_problem(plan: Plan) -> tuple[StagePlan, Problem] | None:
+    """The first stage whose region is read of a result that is not there before it, and why.
+
+    Requires: legal places.
+    """
+    if not may_need(plan):
+        return None
+    shown = separate_axes(inline_stages(plan))
+    needs = needs_of(infer_again(shown))
+    for name, found in needs.items():
+        stage = shown.stage(name)
+        for read in found:
+            problem = _read_problem(shown, stage, read)
+            if problem is not None:
+                return plan.stage(name), problem
+    return _order_problem(plan, shown, needs)
+
+
+def computed_legal(plan: Plan) -> bool:
+    """True when all results that regions are read of are there before them.  Requires: legal
+    places."""
+    return computed_problem(plan) is None
+
+
+def require_computed(before: Plan, call: Call, after: Plan) -> None:
+    """After the call results are computed before the regions that are read of them.  Requires:
+    legal places."""
+    found = computed_problem(after)
+    if found is None:
+        return
+    stage, problem = found
+    made = call.primitive == "compute_at" and call.stage == stage.name
+    reason = problem.reason if made else f"{stage.name} would no longer be legal: {problem.reason}"
+    axis = stage.attach.axis if made else None
+    raise call.refuse(before, reason, axis=axis, hint=problem.hint)
+
+
+def _read_problem(plan: Plan, stage: StagePlan, read: TensorRead) -> Problem | None:
+    """Why a result that the region of `stage` is read of is not there, in a plan as it is
+    lowered."""
+    writer = plan.stage_of(read.tensor.op)
+    if not isinstance(writer.op, ComputeOp) or isinstance(writer.op, ScanOp):
+        return None
+    if writer.attach.kind is not AttachKind.AT or writer.attach.axis is None:
+        return None
+    shown = print_expr(read)
+    place = axis_text(plan, writer.attach.axis)
+    # What goes along with a reduction is kept outside its loop.
+    host = plan.stage(writer.attach.stage) if writer.attach.online else writer
+    around = _loops_around(plan, host)
+    own = _loops_around(plan, stage)
+    inside = len(around) <= len(own) and all(a is b for a, b in zip(around, own, strict=False))
+    if not inside or writer.name == stage.name:
+        return Problem(
+            f"which elements of {stage.name} are read is known when {shown} is, and "
+            f"{writer.name} is computed at {place}, which is not around {stage.name}",
+            f"attach {stage.name} at {place} or at a loop inside it, or {writer.name} further out",
+        )
+    if host.attach.kind is not AttachKind.AT:
+        return None
+    together = _beside(plan, stage, host)
+    if together is not None and leader_of(plan, together) is leader_of(plan, host):
+        return Problem(
+            f"which elements of {stage.name} are read is known when {shown} is, and "
+            f"{together.name} and {host.name} run together (compute_with)",
+            f"first call s[{together.name}].compute_at, which takes compute_with back",
+        )
+    return None
+
+
+def _loops_around(plan: Plan, stage: StagePlan) -> tuple[Axis, ...]:
+    return enclosing_loops(plan, stage) if stage.attach.kind is AttachKind.AT else ()
+
+
+def _beside(plan: Plan, stage: StagePlan, other: StagePlan) -> StagePlan | None:
+    """The stage attached where `other` is that `stage` is or is inside of."""
+    current = stage
+    while current.attach.kind is AttachKind.AT:
+        if current.attach.axis is other.attach.axis:
+            return current
+        current = plan.stage(current.attach.stage)
+    return None
+
+
+def _order_problem(plan: Plan, shown: Plan, needs: Needs) -> tuple[StagePlan, Problem] | None:
+    """A level whose stages wait for each other."""
+    for level in _levels(shown) if needs else ():
+        if in_order(shown, level, needs) is not None:
+            continue
+        stage = next(s for s in level if s.name in needs)
+        read = needs[stage.name][0]
+        return plan.stage(stage.name), Problem(
+            f"which elements of {stage.name} are read is known when {print_expr(read)} is, which "
+            f"is computed of what runs together with {stage.name}",
+            f"leave {stage.name} at root, or run it by itself",
+        )
+    return None
+
+
+def _levels(plan: Plan) -> Iterator[list[StagePlan]]:
+    """The stages at root, and those attached at one loop, in plan order."""
+    levels: dict[tuple[str, Axis | None], list[StagePlan]] = {}
+    for stage in plan.stages:
+        if isinstance(stage.op, (ComputeOp, ExternOp)):
+            levels.setdefault((stage.attach.stage, stage.attach.axis), []).append(stage)
+    yield from levels.values()

@@ -1,0 +1,52 @@
+"""Are loops and arrays still few and small enough to be counted?  Asked of the stages that a call
+has changed, whatever primitive it is of.
+"""
+
+from __future__ import annotations
+
+from tedsl.expr.integers import LARGEST, MAX_ELEMENTS, elements
+from tedsl.scheduling.call import Call
+from tedsl.scheduling.names import labels
+from tedsl.scheduling.plan import Plan, StagePlan
+from tedsl.scheduling.relations import constant, extents, ranks
+
+
+def require_counts(before: Plan, call: Call, after: Plan) -> None:
+    """After the call every loop is counted by its own type, and every array has an address."""
+    known = {stage.name: stage for stage in before.stages}
+    for stage in after.stages:
+        fault = None if known.get(stage.name) is stage else _fault(stage)
+        if fault is not None:
+            reason, allowed = fault
+            raise call.refuse(
+                before,
+                reason,
+                facts=[("allowed", f"at most {allowed}")],
+                hint="give smaller numbers, or make indices of int64: i.astype('int64')",
+            )
+
+
+def _fault(stage: StagePlan) -> tuple[str, str] | None:
+    """What is too large to be counted, and what is not."""
+    for place, extent in enumerate(stage.op.shape):
+        size = constant(extent)
+        if size is not None and size > extent.dtype.info.highest:
+            reason = f"dimension {place} of {stage.name} would have {size} elements"
+            return reason, f"{extent.dtype.info.highest} ({extent.dtype})"
+    total = elements(stage.op.shape) + _padding(stage)
+    if total > MAX_ELEMENTS:
+        return f"{stage.name} would have {total} elements", "2**59"
+    for axis, extent in extents(stage).items() if stage.relations else ():
+        size, most = constant(extent), min(axis.dtype.info.highest, LARGEST)
+        if size is not None and size > most:
+            return f"{labels(stage)[axis]} would have {size} iterations", f"{most} ({axis.dtype})"
+    return None
+
+
+def _padding(stage: StagePlan) -> int:
+    """At most so many elements are added where rows are aligned."""
+    places = ranks(stage.root_axes)
+    return sum(
+        elements(stage.op.shape[: places[each.axis] + 1]) * (each.factor + each.offset)
+        for each in stage.aligned
+    )

@@ -1,0 +1,88 @@
+"""How large a stage is where it is attached: its buffer there, on the stack or in registers, has a
+constant size.
+
+Asked of the plan as it would be after a call, whatever the call was.
+"""
+
+from __future__ import annotations
+
+from tedsl.expr.printer import print_expr
+from tedsl.expr.tensor import ComputeOp
+from tedsl.scheduling.bounds import infer_again
+from tedsl.scheduling.call import Call
+from tedsl.scheduling.checks.extents import has_runtime_sizes
+from tedsl.scheduling.checks.scans import has_own_launch
+from tedsl.scheduling.checks.stages import Problem
+from tedsl.scheduling.inline import inline_stages
+from tedsl.scheduling.names import axis_text
+from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
+from tedsl.scheduling.relations import constant
+from tedsl.scheduling.scans import role
+from tedsl.scheduling.separate import separate_axes
+
+
+def size_problem(plan: Plan) -> tuple[StagePlan, Problem] | None:
+    """The first attached stage of which no constant number of elements is kept, and why.
+
+    Requires: legal places.
+    """
+    if not has_runtime_sizes(plan) or not any(_has_buffer(plan, s) for s in plan.stages):
+        return None
+    shown = separate_axes(inline_stages(plan))
+    bounds = infer_again(shown)
+    for stage in shown.stages:
+        if not _has_buffer(shown, stage) or stage.attach.axis is None:
+            continue
+        for number, box in enumerate(bounds[stage.name].stored):
+            if constant(box.extent) is None:
+                return plan.stage(stage.name), _unknown(shown, stage, number)
+    return None
+
+
+def _has_buffer(plan: Plan, stage: StagePlan) -> bool:
+    """True for what is kept inside a kernel: not for what programs pass on in memory, nor for what
+    is stored in the result of a scan or handed on between launches of its steps."""
+    return (
+        isinstance(stage.op, ComputeOp)
+        and stage.attach.kind is AttachKind.AT
+        and stage.across is None
+        and role(plan, stage.op) is None
+        and not has_own_launch(plan, stage)
+    )
+
+
+def _unknown(plan: Plan, stage: StagePlan, number: int) -> Problem:
+    place = "" if stage.attach.axis is None else axis_text(plan, stage.attach.axis)
+    size = print_expr(stage.op.shape[number])
+    kept = "" if stage.kept is None else ", where it is stored,"
+    return Problem(
+        f"dimension {number} of the region of {stage.name} that is read there{kept} has no "
+        f"constant size (of {size} elements), and what is computed inside a loop is kept in "
+        "registers or on the stack",
+        f"split the loops of {stage.attach.stage} by constants and attach {stage.name} inside "
+        f"{place}, or leave it inline or at root",
+    )
+
+
+def sizes_legal(plan: Plan) -> bool:
+    """True when every attached stage has a constant size.  Requires: legal places."""
+    return size_problem(plan) is None
+
+
+def require_sizes(before: Plan, call: Call, after: Plan) -> None:
+    """After the call every attached stage has a constant size.  Requires: legal places."""
+    found = size_problem(after)
+    if found is None:
+        return
+    stage, problem = found
+    own = call.stage == stage.name
+    where = "" if stage.attach.axis is None else axis_text(after, stage.attach.axis)
+    reason = problem.reason
+    if not own:
+        reason = f"{stage.name} is attached at {where}, and could no longer be: {reason}"
+    raise call.refuse(
+        before,
+        reason,
+        axis=stage.attach.axis if own else None,
+        hint=problem.hint if own else f"first move {stage.name} (compute_root or compute_at)",
+    )

@@ -1,0 +1,186 @@
+"""The work of scheduling and lowering grows with the number of stages: calls are counted, and not
+seconds, but for one slow test of a thousand stages."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import tedsl as te
+from tedsl.expr.tensor import ComputeOp
+from tedsl.schedules import default_schedule
+from tedsl.scheduling.links import tensors_read
+
+TARGETS = ("cpu", "cuda:sm_90")
+
+
+def chain(n: int) -> Any:
+    """Elements one after the other."""
+    y = te.placeholder((64, 64), "float32", name="x")
+    for k in range(n):
+        y = te.compute((64, 64), lambda i, j: te.tanh(y[i, j]) * float(k + 1), name=f"y{k}")  # noqa: B023
+    return y
+
+
+def softmaxes(n: int) -> Any:
+    """Rows that are folded twice, one after the other."""
+    y = te.placeholder((64, 64), "float32", name="x")
+    for k in range(n):
+        y = te.nn.softmax(y, axis=-1, name=f"s{k}")
+    return y
+
+
+def layers(n: int) -> Any:
+    """Products, each with a bias and a choice behind it."""
+    y = te.placeholder((32, 32), "float32", name="x")
+    for k in range(n):
+        w = te.placeholder((32, 32), "float32", name=f"w{k}")
+        b = te.placeholder((32,), "float32", name=f"b{k}")
+        y = te.nn.relu(te.nn.linear(y, w, b, name=f"l{k}"))
+    return y
+
+
+def wide(n: int) -> Any:
+    """Results of one input that do not depend on each other."""
+    x = te.placeholder((64, 64), "float32", name="x")
+
+    def scaled(k: int) -> te.Tensor:
+        return te.compute((64, 64), lambda i, j: te.tanh(x[i, j]) * float(k), name=f"y{k}")
+
+    return [scaled(k) for k in range(n)]
+
+
+def sums(n: int) -> Any:
+    """Elements less a part of the sum of their row, again and again."""
+    y = te.placeholder((64, 64), "float32", name="x")
+    for k in range(n):
+        r = te.reduce_axis((0, 64))
+        t = te.compute((64,), lambda i: te.sum(y[i, r], axis=r), name=f"t{k}")  # noqa: B023
+        y = te.compute((64, 64), lambda i, j: y[i, j] - t[i] * 0.01, name=f"y{k}")  # noqa: B023
+    return y
+
+
+KINDS = {each.__name__: each for each in (chain, softmaxes, layers, wide, sums)}
+
+
+def judged(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The places that are judged from here on."""
+    places: Any = pytest.importorskip("tedsl.scheduling.checks.places")
+    judge, found = places.place_problem, list[str]()
+
+    def counted(plan: Any, stage: Any) -> Any:
+        found.append(stage.name)
+        return judge(plan, stage)
+
+    monkeypatch.setattr(places, "place_problem", counted)
+    return found
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_judgements_of_places_grow_with_the_stages(
+    kind: str, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = judged(monkeypatch)
+    counts: list[int] = []
+    for n in (24, 48):
+        found.clear()
+        default_schedule(KINDS[kind](n), target)
+        counts.append(len(found))
+    assert counts[1] <= 2.3 * counts[0] + 8
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_calls_grow_with_the_stages(kind: str, target: str) -> None:
+    """What rules, checks and lowering call between them: that a call walks over a list is allowed,
+    that it calls something for each of its elements is not."""
+
+    def calls(n: int) -> int:
+        outputs = KINDS[kind](n)
+        count = 0
+
+        def counted(frame: Any, event: str, arg: Any) -> None:
+            nonlocal count
+            count += event == "call"
+
+        sys.setprofile(counted)
+        try:
+            te.lower(default_schedule(outputs, target), target)
+        finally:
+            sys.setprofile(None)
+        return count
+
+    calls(4)  # what is found once for a process
+    n = 96 if kind == "wide" else 24  # where kernels that run together are as many as may be
+    small, large = calls(n), calls(2 * n)
+    most = 2.3 if kind != "layers" else 3.2  # each copy of an input renames what follows
+    assert large <= most * small
+
+
+def called_deep(frames: int, function: Callable[[], Any]) -> Any:
+    """What `function` gives, called behind so many frames."""
+    return function() if frames == 0 else called_deep(frames - 1, function)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("kind", ["chain", "sums", "softmaxes"])
+def test_long_graphs_are_lowered_from_deep_in_the_stack(kind: str, target: str) -> None:
+    outputs = KINDS[kind](150)
+    limit = sys.getrecursionlimit()
+    s = called_deep(limit // 2, lambda: default_schedule(outputs, target))
+    module = called_deep(limit // 2, lambda: te.lower(s, target))
+    assert called_deep(limit // 2, lambda: str(s) + str(module) + s.as_python())
+    assert sys.getrecursionlimit() == limit
+
+
+def test_a_kernel_of_hundreds_of_stages_by_hand_is_lowered() -> None:
+    y = sums(150)
+    s = te.create_schedule(y)
+    row = s[y].op.axis[0]
+    for stage in reversed(s.stages):
+        if isinstance(stage.op, ComputeOp) and stage.op is not y.op:
+            stage.compute_at(s[y], row)
+    assert len(te.lower(s, "cpu").funcs) == 1
+
+
+def test_long_chains_are_a_few_kernels() -> None:
+    s = default_schedule(chain(200), "cpu")
+    assert 2 <= len(te.lower(s, "cpu").funcs) <= 10
+
+
+def test_short_chains_are_one_kernel() -> None:
+    s = default_schedule(chain(30), "cpu")
+    assert len(te.lower(s, "cpu").funcs) == 1
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_results_run_together_in_groups_however_many_there_are(target: str) -> None:
+    for n in (40, 130):
+        s = default_schedule(wide(n), target)
+        assert len(te.lower(s, target).funcs) == -(-n // 64)
+
+
+def test_what_an_operation_reads_is_found_once_however_many_there_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    s = te.create_schedule(wide(1100))
+    ops = [stage.op for stage in s.stages]
+    first = [tensors_read(op) for op in ops]
+    assert all(a is b for a, b in zip(first, map(tensors_read, ops), strict=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    ("kind", "n"), [("chain", 1000), ("wide", 1000), ("sums", 500), ("softmaxes", 333)]
+)
+def test_a_thousand_stages_take_seconds(kind: str, n: int, target: str) -> None:
+    outputs = KINDS[kind](n)
+    start = time.process_time()
+    te.lower(default_schedule(outputs, target), target)
+    assert time.process_time() - start < 60
