@@ -7,6 +7,8 @@ import numpy as np
 from tedsl.dtypes import TABLE, DType
 from tedsl.errors import ExprError
 from tedsl.expr import build
+from tedsl.expr.integers import LARGEST, whole_number
+from tedsl.expr.naming import check_name
 from tedsl.expr.nodes import Axis, AxisKind, Const, Expr, Range, Var
 from tedsl.expr.promote import DTypeLike, as_dtype
 from tedsl.expr.visit import walk
@@ -21,11 +23,13 @@ def var(name: str = "n", dtype: DTypeLike = DType.int32) -> Var:
         name: what it prints as.
         dtype: its type; sizes are int32 or int64.
     """
+    check_name(name, "runtime scalar")
     return Var(name, as_dtype(dtype))
 
 
 def size_var(name: str = "n", dtype: DTypeLike = DType.int32) -> Var:
     """A runtime scalar that is known to be at least 0."""
+    check_name(name, "size")
     return Var(name, as_dtype(dtype), lower=0)
 
 
@@ -42,11 +46,17 @@ def reduce_axis(dom: tuple[Expr | int, Expr | int] | Range, name: str = "k") -> 
     Raises:
         ExprError: `hi < lo`, a bound that is no int32 or int64, or one that uses another axis.
     """
+    check_name(name, "reduce_axis")
     if isinstance(dom, Range):
-        low, extent = as_extent(dom.min, f"reduce_axis {name}"), dom.extent
+        low = as_extent(dom.min, f"reduce_axis {name}")
+        extent = as_extent(dom.extent, f"reduce_axis {name}")
     elif isinstance(dom, tuple) and len(dom) == 2:  # pyright: ignore[reportUnnecessaryIsInstance]
         low = as_extent(dom[0], f"reduce_axis {name}")
-        extent = build.sub(as_extent(dom[1], f"reduce_axis {name}"), low)
+        high = as_extent(dom[1], f"reduce_axis {name}")
+        if isinstance(low, Const) and isinstance(high, Const):
+            extent = as_extent(int(high.value) - int(low.value), f"reduce_axis {name}")
+        else:
+            extent = build.sub(high, low)
     else:
         raise ExprError(
             f"reduce_axis {name!r} was given {dom!r}",
@@ -65,6 +75,7 @@ def reduce_axis(dom: tuple[Expr | int, Expr | int] | Range, name: str = "k") -> 
 
 def data_axis(name: str, extent: Expr) -> Axis:
     """A data axis over `0 <= i < extent`."""
+    check_name(name, "axis")
     zero = Const(0, extent.dtype)
     return Axis(name, AxisKind.DATA, Range(zero, extent), extent.dtype)
 
@@ -73,10 +84,17 @@ def as_extent(value: object, subject: str) -> Expr:
     """A size or bound as an int32 or int64 expression.
 
     Raises:
-        ExprError: anything else, or an expression over axes.
+        ExprError: anything else, a number beyond `LARGEST`, or an expression over axes.
     """
-    if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
-        number = int(value)  # pyright: ignore[reportUnknownArgumentType]
+    number = whole_number(value.value if isinstance(value, Const) else value)
+    if number is not None and abs(number) > LARGEST:
+        raise ExprError(
+            f"{number} is larger than any array",
+            subject=subject,
+            facts=[("allowed", "sizes and bounds up to 2**62")],
+            hint="give a smaller number",
+        )
+    if isinstance(value, (int, np.integer)) and number is not None:
         return Const(number, DType.int32 if abs(number) <= INT32_MAX else DType.int64)
     if isinstance(value, Expr) and value.dtype in (DType.int32, DType.int64):
         for node in walk(value):

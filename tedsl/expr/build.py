@@ -266,7 +266,8 @@ def power(a: Operand, b: Operand) -> Expr:
 def _whole_number(value: Operand) -> int | None:
     """The integer that a constant operand is, or None."""
     number = value.value if isinstance(value, Const) else _weak(value)
-    return int(number) if number is not None and float(number).is_integer() else None
+    whole = isinstance(number, int) or (number is not None and float(number).is_integer())
+    return int(number) if number is not None and whole else None
 
 
 def _repeated_product(x: Expr, exponent: int) -> Expr:
@@ -477,3 +478,17 @@ def cast(a: Operand, dtype: DTypeLike) -> Expr:
         return x
     folded = fold.cast(x, to)
     return Cast(x, to) if folded is None else folded
+
+
+def rounded(a: Operand, dtype: DTypeLike) -> Expr:
+    """`a` as `dtype`, as a user casts it: of what is computed in that dtype already it is a node of
+    its own, which says that the value is rounded there whatever it is folded in (`expr.wider`).
+
+    A definition keeps none of them (`wider.unmarked`).  Indices are no such values.
+    """
+    x = as_expr(a)
+    to = as_dtype(dtype)
+    computed = isinstance(x, (Unary, Binary, Select, IfThenElse))
+    if x.dtype is to and computed and (to.is_float or (to.is_integer and to.bits < 32)):
+        return Cast(x, to)
+    return cast(x, to)

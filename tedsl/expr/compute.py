@@ -17,11 +17,13 @@ from tedsl.dtypes import DType
 from tedsl.errors import ExprError
 from tedsl.expr import build
 from tedsl.expr.axis import as_extent, data_axis
+from tedsl.expr.integers import MAX_ELEMENTS, elements
 from tedsl.expr.nodes import Axis, Const, Expr, Reduce
 from tedsl.expr.promote import DTypeLike, Operand, as_dtype
 from tedsl.expr.split_reductions import is_one_reduction, split_reductions
 from tedsl.expr.tensor import ComputeOp, PlaceholderOp, Tensor
 from tedsl.expr.verify_op import check_depth, make_compute
+from tedsl.expr.wider import unmarked
 
 Shape = Sequence[Expr | int] | Expr | int
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -114,6 +116,7 @@ def define(bodies: tuple[Expr, ...], axes: tuple[Axis, ...], name: str, tag: str
     checks of `compute` made."""
     if not bodies:
         raise ExprError(f"compute {name!r} has no outputs", hint="return at least one element")
+    bodies = tuple(unmarked(body) for body in bodies)
     for body in bodies:
         check_depth(name, body)
     reductions = [isinstance(body, Reduce) for body in bodies]
@@ -151,6 +154,13 @@ def as_shape(shape: object, subject: str) -> tuple[Expr, ...]:
                 subject=subject,
                 hint="give extents of at least 0",
             )
+    if elements(extents) > MAX_ELEMENTS:
+        raise ExprError(
+            f"the shape has {elements(extents)} elements",
+            subject=subject,
+            facts=[("allowed", "at most 2**59")],
+            hint="give smaller extents",
+        )
     return extents
 
 
@@ -160,7 +170,14 @@ def _axis_names(
     """One axis name per dimension, from the arguments of `fcompute`."""
     names: list[str] = []
     rest: str | None = None
-    for parameter in inspect.signature(fcompute).parameters.values():
+    try:
+        parameters = inspect.signature(fcompute).parameters.values()
+    except ValueError as error:  # of some types and functions of C
+        raise ExprError(
+            f"the function of compute {name!r} is {fcompute!r}, of which Python knows no arguments",
+            hint="wrap it: lambda i: f(i)",
+        ) from error
+    for parameter in parameters:
         if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
             rest = parameter.name
         elif parameter.kind not in _POSITIONAL or parameter.default is not parameter.empty:

@@ -95,7 +95,7 @@ def _check_absent(
             hint="use tag= for a note",
         )
     for what, given in (("in_buffers", in_buffers), ("out_buffers", out_buffers)):
-        if given:
+        if given is not None and not (isinstance(given, list) and not given):
             raise ExprError(
                 f"{what} was given, and buffers are not declared here",
                 subject=subject,

@@ -6,11 +6,42 @@ does the rest. Two operands of different width meet in int64.  Imports `nodes`.
 
 from __future__ import annotations
 
+import math
+import operator
+from collections.abc import Iterable
+
 from tedsl.dtypes import DType
 from tedsl.expr.nodes import Binary, BinaryOp, Cast, Compare, CompareOp, Const, Expr
 
 ZERO = Const(0, DType.int32)
 ONE = Const(1, DType.int32)
+LARGEST = 2**62
+"""What sizes, bounds and all other integers that are given may be at most, either way: the sum of
+two still is an int64."""
+
+MAX_ELEMENTS = 2**59
+"""What one array may have: more have no address."""
+
+
+def elements(shape: Iterable[Expr]) -> int:
+    """How many elements the constant dimensions of a shape make, empty ones left out."""
+    return math.prod(max(constant(extent) or 1, 1) for extent in shape)
+
+
+def whole_number(value: object) -> int | None:
+    """An int (or a numpy integer) as an int; None for anything else, bool included."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        return None
+    try:
+        return operator.index(value)  # pyright: ignore[reportArgumentType]
+    except TypeError:  # an array of several numbers has the method
+        return None
+
+
+def range_text(least: int, most: int = LARGEST) -> str:
+    """The integers from `least` to `most`, for an error."""
+    highest = {LARGEST: "2**62", 2**31 - 1: "2**31 - 1"}.get(most, str(most))
+    return f"an int of at least {least} and at most {highest}"
 
 
 def constant(expr: Expr) -> int | None:

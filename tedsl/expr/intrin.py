@@ -14,6 +14,7 @@ from typing import Any
 from tedsl.errors import ExprError
 from tedsl.expr import foreign
 from tedsl.expr.foreign import CFunction, TritonKernel
+from tedsl.expr.naming import check_name
 from tedsl.expr.nodes import Axis, Const, Expr, Reduce, TensorRead
 from tedsl.expr.tensor import ComputeOp, Operation, PlaceholderOp, Tensor
 from tedsl.expr.visit import reads, variables
@@ -146,6 +147,7 @@ def decl_tensor_intrin(
     of the loop IR and with it `te.checked()` go by `op` and never run an implementation: compare
     the results of a kernel with those of `te.evaluate` to find a wrong one.
     """
+    check_name(name, "tensor intrin")
     subject = f"tensor intrin {name!r}"
     given = (fcompute, binds, scalar_params, default_buffer_params)
     if any(each is not None for each in given):

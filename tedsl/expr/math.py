@@ -140,7 +140,7 @@ def cast(x: Operand, dtype: DTypeLike) -> Any:
     """`x`, an element or a tensor, as `dtype`; see `Expr.astype`."""
     if isinstance(x, Tensor):
         return broadcast.cast_tensor(x, dtype)
-    return build.cast(x, dtype)
+    return build.rounded(x, dtype)
 
 
 def select(condition: Operand, a: Operand, b: Operand) -> Any:

@@ -128,8 +128,9 @@ class Expr:
         raise NotImplementedError
 
     def astype(self, dtype: DTypeLike) -> Expr:
-        """This value as `dtype`; see `Cast`."""
-        return build.cast(self, dtype)
+        """This value as `dtype`, and rounded to it, also within a sum that is taken in a wider
+        type; see `Cast`."""
+        return build.rounded(self, dtype)
 
     def equal(self, other: Number | Expr) -> Expr:
         """`self == other`, under the name that TVM has for it."""

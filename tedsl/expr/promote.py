@@ -109,7 +109,10 @@ def make_const(value: bool | int | float, dtype: DType) -> Const:
     """
     info = TABLE[dtype]
     if dtype.is_float:
-        number = float(value)
+        try:
+            number = float(value)
+        except OverflowError:
+            raise _does_not_fit(value, dtype) from None
         if math.isinf(number) and not info.has_infinity:
             raise _does_not_fit(value, dtype)
         if math.isfinite(number) and not info.lowest <= number <= info.highest:

@@ -14,6 +14,7 @@ from typing import Any, Protocol, cast, overload
 from tedsl.dtypes import DType, Kind
 from tedsl.errors import ExprError
 from tedsl.expr import build
+from tedsl.expr.naming import check_name
 from tedsl.expr.nodes import (
     Axis,
     AxisKind,
@@ -26,7 +27,8 @@ from tedsl.expr.nodes import (
     Var,
 )
 from tedsl.expr.promote import DTypeLike, Operand, as_dtype
-from tedsl.expr.verify_op import free_axes
+from tedsl.expr.verify_op import MAX_DEPTH, depth_of, free_axes
+from tedsl.expr.wider import in_accumulator, unmarked
 
 Axes = Axis | Sequence[Axis]
 _ACCUMULATE = {
@@ -96,13 +98,21 @@ def sum(
 ) -> Reduce:
     """The sum of `expr` over `axis`.
 
+    Terms are computed in the type that they are added up in: of 16-bit floats `a` and `b`, the sum
+    of `a[k] * b[k]` is that of `float32(a[k]) * float32(b[k])`, as in any library and in the matrix
+    units; no product is rounded.  What is read, cast or folded already is converted as it is, so a
+    cast rounds where that is wanted: `(a[k] * b[k]).astype("bfloat16")`.  The definition prints as
+    it is computed; `tedsl.expr.wider` has the rule in full.
+
     Args:
         expr: what is added up, an expression over the axis.
         axis: one `te.reduce_axis` or a list of them.
         where: a bool expression; points where it is false are left out, and not read.
         init: added once; over data axes only.
         dtype: dtype of the terms, of the accumulation and of the result.  Without it: float32 for
-            floats of 8 and 16 bits, int32 for bool, else that of `expr`.
+            floats of 8 and 16 bits, int32 for bool, else that of `expr`.  Given `"int32"`, products
+            of int8 do not wrap; given the dtype of `expr`, its 16-bit floats are rounded at each
+            step.
         finite: the factors of `expr` are neither infinite nor NaN at the points that `where` leaves
             out.  Then a sum of products may be a matrix product with zeros at these points; where
             it is not true, the result is NaN there.
@@ -137,7 +147,9 @@ def prod(
 def _terms(expr: Operand, dtype: DTypeLike | None) -> Expr:
     source = build.as_expr(expr)
     wanted = _ACCUMULATE.get(source.dtype, source.dtype) if dtype is None else as_dtype(dtype)
-    return build.cast(source, wanted)
+    if depth_of(source) > MAX_DEPTH:
+        return build.cast(source, wanted)  # which no definition may hold
+    return in_accumulator(source, wanted)
 
 
 @overload
@@ -270,6 +282,7 @@ def comm_reducer(
     Raises (from the reducer):
         ExprError: the dtypes or the number of values do not agree, or an identity is no constant.
     """
+    check_name(name, "reducer")
     known: dict[tuple[DType, ...], Reducer] = {}
 
     def reducer(expr: Any, axis: Axes, where: Operand | None = None, init: Any = None) -> Any:
@@ -318,7 +331,7 @@ def _custom(
 
 def _component(name: str, value: Operand, dtype: DType) -> Expr:
     """One value of the combination; a number adopts the dtype."""
-    expr = value if isinstance(value, Expr) else build.as_expr(value, dtype)
+    expr = unmarked(value) if isinstance(value, Expr) else build.as_expr(value, dtype)
     if expr.dtype is not dtype:
         raise ExprError(
             f"reducer {name!r} combines two {dtype} into {expr.dtype}",

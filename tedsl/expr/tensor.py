@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeGuard
 
 import numpy as np
@@ -12,7 +13,10 @@ import numpy as np
 from tedsl.dtypes import DType
 from tedsl.errors import ExprError, InternalError
 from tedsl.expr import build
+from tedsl.expr.naming import check_name
 from tedsl.expr.nodes import Axis, Expr, IfThenElse, TensorRead
+from tedsl.expr.visit import rewrite
+from tedsl.once import Remembers
 from tedsl.shown import InNotebook
 
 if TYPE_CHECKING:
@@ -267,18 +271,18 @@ def _index(tensor: Tensor, dimension: int, index: Index) -> Expr:
     )
 
 
-class Operation(InNotebook):
+class Operation(InNotebook, Remembers):
     """Base of `PlaceholderOp`, `ComputeOp`, `ScanOp` and `ExternOp`.  Outputs share one shape, but
     for those of an `ExternOp`, whose `shape` is that of the first."""
 
-    __slots__ = ()
+    __slots__ = ("_moved",)
     name: str
     shape: tuple[Expr, ...]
 
     @property
     def num_outputs(self) -> int:
         """How many tensors the operation makes."""
-        return len(self.output_dtypes)
+        return len(self.outputs)
 
     @property
     def output_dtypes(self) -> tuple[DType, ...]:
@@ -329,6 +333,7 @@ class PlaceholderOp(Operation):
     outputs: tuple[Tensor, ...] = field(init=False)  # pyright: ignore[reportIncompatibleMethodOverride]
 
     def __post_init__(self) -> None:
+        check_name(self.name, "placeholder")
         object.__setattr__(self, "outputs", (Tensor(self, 0),))
 
     @property
@@ -354,7 +359,48 @@ class ComputeOp(Operation):
     outputs: tuple[Tensor, ...] = field(init=False)  # pyright: ignore[reportIncompatibleMethodOverride]
 
     def __post_init__(self) -> None:
+        check_name(self.name, "compute")
         object.__setattr__(self, "outputs", tuple(Tensor(self, i) for i in range(len(self.bodies))))
+
+    def __getattr__(self, name: str) -> Any:
+        """The bodies of an operation that `renamed` or `later` made, when first asked for."""
+        moved = getattr(self, "_moved", None) if name == "bodies" else None
+        if moved is None:
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        bodies = moved[2]() if moved[2] is not None else _reading(moved[0].bodies, moved[1])
+        object.__setattr__(self, "bodies", bodies)
+        return bodies
+
+    def renamed(self, tensors: Mapping[Tensor, Tensor], read: Iterable[Tensor]) -> ComputeOp:
+        """The operation reading other tensors in place of the keys, each of the same dtype, at the
+        same places; `read` are all that it reads.
+
+        Its bodies are made when they are asked for: most operations behind a rewrite are rebuilt
+        by the next one before anybody looks at them.
+        """
+        source, before, make = getattr(self, "_moved", (self, dict[Tensor, Tensor](), None))
+        if source is self or make is not None:
+            source, before = self, {tensor: tensor for tensor in read}
+        changes = {old: tensors.get(new, new) for old, new in before.items()}
+        return self._later(source, changes, None)
+
+    def later(self, make: Callable[[], tuple[Expr, ...]]) -> ComputeOp:
+        """The operation with other bodies, of the same dtypes, made when they are asked for."""
+        return self._later(self, {}, make)
+
+    def _later(
+        self,
+        source: ComputeOp,
+        tensors: Mapping[Tensor, Tensor],
+        make: Callable[[], tuple[Expr, ...]] | None,
+    ) -> ComputeOp:
+        made = object.__new__(type(self))
+        for name in _kept(type(self)):
+            object.__setattr__(made, name, getattr(self, name))
+        outputs = tuple(Tensor(made, number) for number in range(len(self.outputs)))
+        object.__setattr__(made, "outputs", outputs)
+        object.__setattr__(made, "_moved", (source, tensors, make))
+        return made
 
     @property
     def axis(self) -> tuple[Axis, ...]:
@@ -368,7 +414,8 @@ class ComputeOp(Operation):
 
     @property
     def output_dtypes(self) -> tuple[DType, ...]:
-        return tuple(body.dtype for body in self.bodies)
+        source = getattr(self, "_moved", (self,))[0]
+        return tuple(body.dtype for body in source.bodies)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -439,6 +486,7 @@ class ExternOp(Operation):
     outputs: tuple[Tensor, ...] = field(init=False)  # pyright: ignore[reportIncompatibleMethodOverride]
 
     def __post_init__(self) -> None:
+        check_name(self.name, "extern")
         object.__setattr__(self, "outputs", tuple(Tensor(self, i) for i in range(len(self.dtypes))))
 
     @property
@@ -463,6 +511,23 @@ class ExternOp(Operation):
         if not any(tensor in tensors for tensor in self.inputs):
             return self
         return replace(self, inputs=tuple(tensors.get(each, each) for each in self.inputs))
+
+
+@cache
+def _kept(kind: type[ComputeOp]) -> tuple[str, ...]:
+    """The fields that an operation with other bodies has in common with it."""
+    return tuple(each.name for each in fields(kind) if each.name not in ("bodies", "outputs"))
+
+
+def _reading(bodies: tuple[Expr, ...], tensors: Mapping[Tensor, Tensor]) -> tuple[Expr, ...]:
+    def moved(node: Expr) -> Expr | None:
+        if not isinstance(node, TensorRead):
+            return None
+        tensor = tensors.get(node.tensor, node.tensor)
+        return None if tensor is node.tensor else TensorRead(tensor, node.indices)
+
+    memo: dict[Expr, Expr] = {}
+    return tuple(rewrite(body, moved, memo) for body in bodies)
 
 
 # At the end, because broadcasting makes operations and their tensors have its operators.

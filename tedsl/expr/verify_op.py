@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from tedsl.errors import ExprError
+from tedsl.expr.integers import LARGEST, elements
 from tedsl.expr.nodes import Axis, AxisKind, Expr, Reduce
 from tedsl.expr.tags import current_tag
 from tedsl.expr.tensor import ComputeOp
@@ -35,6 +36,14 @@ def make_compute(
     for body in bodies:
         _check_free_axes(name, axes, body)
     extents = tuple(axis.domain.extent for axis in axes if axis.domain is not None)
+    domains = [axis.domain.extent for axis in reduce_axes if axis.domain is not None]
+    if elements((*extents, *domains)) > LARGEST:
+        raise ExprError(
+            f"compute {name!r} has {elements((*extents, *domains))} points: the product of its "
+            "extents and those of its reduction",
+            facts=[("allowed", "at most 2**62")],
+            hint="reduce over fewer elements",
+        )
     op = ComputeOp(name, axes, bodies, extents, reduce_axes, tag or current_tag())
     bounds_check.check_reads(op)
     return op

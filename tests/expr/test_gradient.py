@@ -551,6 +551,10 @@ class OtherOp(Operation):
     shape: tuple[te.Expr, ...] = (te.const(3),)
 
     @property
+    def outputs(self) -> tuple[te.Tensor, ...]:
+        return (te.Tensor(self),)
+
+    @property
     def output_dtypes(self) -> tuple[te.DType, ...]:
         return (te.DType.float32,)
 

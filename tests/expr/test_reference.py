@@ -448,13 +448,17 @@ def test_a_contraction_over_part_of_a_tensor() -> None:
     close(found, given[:4, 5:12] @ given[:, :7].T, rtol=1e-5, atol=1e-5)
 
 
-def test_products_rounded_before_the_sum_stay_rounded() -> None:
+def test_products_are_rounded_before_the_sum_where_a_cast_says_so() -> None:
     x = te.placeholder((4, 64), "float16", name="X")
     k = te.reduce_axis((0, 64), name="k")
     given = RNG.uniform(0.5, 1, (4, 64)).astype("f2")
-    c = te.compute((4, 4), lambda i, j: te.sum(x[i, k] * x[j, k], axis=k))
+    rounded = te.compute((4, 4), lambda i, j: te.sum((x[i, k] * x[j, k]).astype("float16"), axis=k))
     wanted = (given[:, None] * given[None]).astype("f4").sum(-1)
-    close(te.evaluate(c, {x: given})[0], wanted, rtol=1e-6)
+    close(te.evaluate(rounded, {x: given})[0], wanted, rtol=1e-6)
+    exact = te.compute((4, 4), lambda i, j: te.sum(x[i, k] * x[j, k], axis=k))
+    wide = given.astype("f4")
+    close(te.evaluate(exact, {x: given})[0], wide @ wide.T, rtol=1e-6)
+    assert not np.allclose(wanted, wide @ wide.T, rtol=1e-6)
 
 
 @pytest.mark.parametrize("points", [1 << 20, 30])
