@@ -296,3 +296,14 @@ def test_a_grid_axis_inside_a_serial_loop() -> None:
 
 def test_a_mask_of_scalars_and_tiles() -> None:
     agree(both(t.scalar_and_tile_mask(5)), 1e-6)
+
+
+@pytest.mark.parametrize("dtype", [DType.float16, DType.float32, DType.float64])
+def test_the_sign_of_minus_zero(dtype: DType) -> None:
+    """It was -0.0; the reference says 0.0."""
+    module = t.pointwise(4, 4, (dtype,), dtype, lambda x: Unary(UnaryOp.SIGN, x))
+    inputs = draw(module, {})
+    inputs[module.inputs[0]][...] = [-0.0, 0.0, -2.0, np.nan]
+    ((found, expected),) = both(module, inputs)
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(np.signbit(found[:3]), np.signbit(expected[:3]))

@@ -13,6 +13,7 @@ from dataclasses import replace
 from tedsl.backends.triton.accuracy import analyse
 from tedsl.backends.triton.address import times, to
 from tedsl.backends.triton.descriptors import Descriptors
+from tedsl.backends.triton.dividends import ranges_of, shift_dividends
 from tedsl.backends.triton.foreign import emit_call, foreign_texts
 from tedsl.backends.triton.hints import size_hint
 from tedsl.backends.triton.math import SUM, UNARY, triton_type
@@ -29,7 +30,7 @@ from tedsl.backends.triton.statements import Statements
 from tedsl.backends.triton.values import Printer
 from tedsl.backends.triton.writer import INDENT, Writer, complete
 from tedsl.dtypes import DType
-from tedsl.errors import LowerError
+from tedsl.errors import LowerError, within
 from tedsl.expr.integers import sub
 from tedsl.expr.nodes import Const, Expr, Var
 from tedsl.expr.visit import axes_of
@@ -78,8 +79,9 @@ def emit(module: Module, target: Target | str) -> TritonProgram:
             kernels.append(spec)
             continue
         kernel = _Kernel(func, names.fresh(name), helpers, parsed, steps)
-        parts.append(kernel.text())
-        kernels.append(kernel.spec())
+        with within(func.name):
+            parts.append(kernel.text())
+            kernels.append(kernel.spec())
     body = "\n".join((*helpers.values(), *parts))
     head = HEADER.format(title=f"Kernels of {sanitise(module.name)}.")
     if "libdevice." in body:
@@ -99,14 +101,17 @@ class _Kernel:
         target: Target,
         steps: frozenset[Var] = frozenset(),
     ) -> None:
-        self.func = func
+        facts = func_facts(func)
+        ranges = ranges_of(func, facts)
+        self.func = func = shift_dividends(func, ranges)
         self.steps = steps
         self.name = name
         self.names = Names(frozenset((name, *helpers)))
-        self.writer = Writer(self.names, func_facts(func))
+        self.writer = Writer(self.names, facts, ranges)
         self.writer.helpers = helpers
         written = set(buffers_written(func.body))
         self.writer.shared_memory = written.intersection(buffers_read(func.body))
+        self.writer.passed_on |= {buffer for buffer in func.params if buffer.private}
         for stmt in walk_stmts(func.body):
             if isinstance(stmt, Finish):
                 self.writer.passed_on |= written.intersection(buffers_read(stmt.body))
@@ -155,7 +160,7 @@ class _Kernel:
         params = tuple(self.params)
         launch, when = self.func.launch, self.func.when
         spec = KernelSpec(self.name, params, self.grid, launch, spans, assumptions, when)
-        return replace(spec, cooperative=self.cooperative)
+        return replace(spec, cooperative=self.cooperative, func=self.func.name)
 
     def _size_hints(self, used: set[str]) -> list[str]:
         """What the assumptions say of the sizes in the text."""

@@ -4,31 +4,32 @@ write."""
 from __future__ import annotations
 
 import hashlib
-import importlib
 import os
-import stat
 import tempfile
 from pathlib import Path
 
 from tedsl.errors import BackendError
+from tedsl.folders import ENVIRONMENT, UnsafeFolderError, private_folder
 
 
 def source_folder() -> Path:
     """The folder of generated sources, made when missing.
 
     Raises:
-        BackendError: it belongs to someone else or others may write to it.
+        BackendError: it belongs to someone else or others may write to it, or none can be made.
     """
-    platformdirs = importlib.import_module("platformdirs")
-    folder = Path(platformdirs.user_cache_dir("tedsl")) / "triton"
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    facts = folder.stat()
-    if facts.st_uid != os.getuid() or facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+    try:
+        return private_folder("triton")
+    except UnsafeFolderError as error:
         raise BackendError(
-            f"others can write to {folder}, code must not be loaded from there",
-            hint=f"chmod 700 {folder}, or set XDG_CACHE_HOME to a folder of your own",
-        )
-    return folder
+            f"others can write to {error.folder}, code must not be loaded from there",
+            hint=f"chmod 700 {error.folder}, or name a folder of your own with {ENVIRONMENT}",
+        ) from error
+    except OSError as error:
+        raise BackendError(
+            f"there is no folder for generated sources: {error}",
+            hint=f"name one that can be written with {ENVIRONMENT}",
+        ) from error
 
 
 def source_file(source: str) -> Path:
@@ -41,8 +42,18 @@ def source_file(source: str) -> Path:
             return path
     except FileNotFoundError:
         pass
-    handle, name = tempfile.mkstemp(dir=folder, suffix=".part")
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write(source)
-    Path(name).replace(path)
+    try:
+        handle, name = tempfile.mkstemp(dir=folder, suffix=".part")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(source)
+            Path(name).replace(path)
+        except OSError:
+            Path(name).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise BackendError(
+            f"the generated source cannot be written to {folder}: {error}",
+            hint=f"name another folder with {ENVIRONMENT}",
+        ) from error
     return path

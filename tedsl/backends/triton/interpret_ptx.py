@@ -108,6 +108,7 @@ INSTRUCTIONS: dict[str, Instruction] = {
     "fma.rn.f32": ("f32 f32 f32", _fused),
     "tanh.approx.f32": ("f32", np.tanh),
     "mov.b32": ("b32", np.copy),
+    "mov.b64": ("b64", np.copy),
     "neg.s32": ("s32", np.negative),
     "and.b32": ("b32 b32", np.bitwise_and),
     "or.b32": ("b32 b32", np.bitwise_or),
@@ -207,13 +208,13 @@ def elementwise(text: str, args: list[Array], results: list[Any], pack: int) -> 
 
     Args:
         text: the instructions; $0, $1, ... are the registers of results, then those of arguments.
-        args: arrays of one shape, of 16 or 32 bits an element.
+        args: arrays of one shape, of 16, 32 or 64 bits an element.
         results: of each result the dtype.
         pack: elements that the text is for.
     """
     shape, size = args[0].shape, args[0].size
     padded = [np.resize(np.ravel(a), -(-size // pack) * pack) for a in args]
-    each = [max(1, pack * np.dtype(kind).itemsize // 4) for kind in results]
+    each = [max(1, pack * min(4, np.dtype(kind).itemsize) // 4) for kind in results]
     inputs = [word for data in padded for word in _words(data, pack)]
     run = _Run({f"${sum(each) + n}": word for n, word in enumerate(inputs)})
     run.all(text)

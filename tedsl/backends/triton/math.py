@@ -97,6 +97,8 @@ _CALLS: dict[UnaryOp, str] = {
 }
 _INTEGER_IDENTITIES = frozenset({UnaryOp.FLOOR, UnaryOp.CEIL, UnaryOp.ROUND, UnaryOp.TRUNC})
 TWICE = frozenset({UnaryOp.SIGN, UnaryOp.ISNAN})
+# Functions that take a bare number for an int32, so that of a smaller integer they make one, too.
+UNTYPED = frozenset({BinaryOp.MIN, BinaryOp.MAX})
 
 _INFIX: dict[BinaryOp, tuple[str, int]] = {
     BinaryOp.ADD: ("+", SUM),
@@ -259,7 +261,7 @@ def unary(op: UnaryOp, x: Text, dtype: DType) -> Text:
             return Text(f"1.0 / (1.0 + tl.exp2({x.at(PRODUCT)} * -{LOG2E}))", PRODUCT)
         case UnaryOp.SIGN:
             t = x.at(ATOM)
-            return Text(f"tl.where({t} > 0.0, 1.0, tl.where({t} < 0.0, -1.0, {t}))")
+            return Text(f"tl.where({t} > 0.0, 1.0, tl.where({t} < 0.0, -1.0, {t} + 0.0))")
         case UnaryOp.ISNAN:
             return Text(f"{x.at(OR)} != {x.at(OR)}", COMPARE)
         case UnaryOp.ISINF:

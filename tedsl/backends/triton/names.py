@@ -1,4 +1,8 @@
-"""Names in generated source: valid Python, unique in a function, close to what the user wrote."""
+"""Names in generated source: valid Python, unique in a function, close to what the user wrote.
+
+All that a user named comes into the text by one of two ways: as an identifier (`sanitise`), or in a
+comment (`shown`).
+"""
 
 from __future__ import annotations
 
@@ -13,11 +17,18 @@ RESERVED = frozenset(keyword.kwlist) | frozenset(dir(builtins)) | {"tl", "triton
 def sanitise(name: str) -> str:
     """`name` as a Python identifier: `"i.outer"` becomes `i_outer`, `"2d"` becomes `_2d`; of a
     long name, its end."""
-    text = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_")
+    text = re.sub(r"[\W_]+", "_", name, flags=re.ASCII).strip("_")
     if len(text) > LONGEST:
         text = text[-LONGEST:].partition("_")[2] or text[-LONGEST:]
     text = text or "v"
     return f"_{text}" if text[0].isdigit() else text
+
+
+def shown(text: str) -> str:
+    """`text` as it may stand in a comment: of printable ASCII, so on one line, whatever it was."""
+    return "".join(
+        char if char.isascii() and char.isprintable() else f"<U+{ord(char):04X}>" for char in text
+    )
 
 
 class Names:

@@ -33,7 +33,7 @@ from tedsl.backends.triton.program import (
     sort_of,
 )
 from tedsl.dtypes import DType
-from tedsl.errors import BackendError
+from tedsl.errors import BackendError, within
 from tedsl.expr.nodes import Var
 from tedsl.packages import install
 
@@ -156,27 +156,40 @@ def compile_offline(
     requests = requests_of(program, arch, sizes_divisible, sizes)
     if in_subprocess:
         return _in_subprocess(requests, timeout)
-    return [compile_request(request) for request in requests]
+    found: list[CompiledInfo] = []
+    for spec, request in zip(program.compiled, requests, strict=True):
+        with within(spec.func):
+            found.append(compile_request(request))
+    return found
 
 
-def compile_launched(program: TritonProgram, arch: str, sizes: Mapping[Var, int]) -> None:
+def compile_launched(
+    program: TritonProgram, arch: str, sizes: Mapping[Var, int]
+) -> list[tuple[str, int]]:
     """Compile the kernels that a call with these sizes launches, and no others, as the call would:
     it finds them on disk.
+
+    Returns:
+        What the module calls each, and the bytes of shared memory of a program.
 
     Raises:
         BackendError: Triton or ptxas refused a kernel, or no call has these sizes.
     """
     triton = importlib.import_module("triton")
+    found: list[tuple[str, int]] = []
     for _, known, specs in program.launches(sizes):
         for spec in specs:
             if spec.call is not None or 0 in spec.grid_for(known):
                 continue
             request = _request(spec, program.source, arch, (), sizes)
             source, target = ast_source(request)
-            try:
-                triton.compile(source, target=target, options=dict(request["options"]))
-            except compile_errors() as error:
-                raise refusal(request, error) from error
+            with within(spec.func):
+                try:
+                    made = triton.compile(source, target=target, options=dict(request["options"]))
+                except compile_errors() as error:
+                    raise refusal(request, error) from error
+            found.append((spec.func, int(made.metadata.shared)))
+    return found
 
 
 def requests_of(
@@ -247,10 +260,20 @@ def ast_source(request: Mapping[str, Any]) -> tuple[Any, Any]:
     # The same as the launcher makes, in the same order: what is compiled is named after its text.
     known: dict[int, list[list[Any]]] = {place: [] for place in request["plain"]}
     known |= {place: [["tt.divisibility", ALIGNMENT]] for place in request["aligned"]}
+    target = targets.GPUTarget("cuda", int(request["arch"].removeprefix("sm_")), 32)
+    if request["ones"] and not _lists_ones(function, compiler.make_backend(target)):
+        known = {place: said for place, said in known.items() if place not in request["ones"]}
     attributes = {(place,): known[place] for place in sorted(known)}
     constants = {(place,): 1 for place in request["ones"]}
     source = compiler.ASTSource(function, dict(request["signature"]), constants, attributes)
-    return source, targets.GPUTarget("cuda", int(request["arch"].removeprefix("sm_")), 32)
+    return source, target
+
+
+def _lists_ones(function: Any, backend: Any) -> bool:
+    """True when the launcher of this Triton lists parameters that are 1 among those with
+    attributes, as 3.9 does and 3.6 does not: it is asked."""
+    name = function.params[0].name
+    return bool(function._pack_args(backend, {}, {name: 1}, [("constexpr", 1)], None)[3])
 
 
 def refusal(request: Mapping[str, Any], error: Exception) -> BackendError:

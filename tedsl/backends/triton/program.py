@@ -90,6 +90,7 @@ class KernelSpec:
     whether the kernel is launched.
     The programs of a `cooperative` one wait for each other: the device must run all at once.
     With a `call` it is no kernel: a function of the host is called in its place.
+    `func` is what the module calls it.
     """
 
     name: str
@@ -101,6 +102,7 @@ class KernelSpec:
     when: Expr | None = None
     call: HostCall | None = None
     cooperative: bool = False
+    func: str = ""
 
     @property
     def num_warps(self) -> int:

@@ -244,7 +244,7 @@ def combine_function(writer: Writer, reducer: Reducer) -> str:
         value = printer.typed(printer.value(expr))
         results.append(math.cast(value.text, value.dtype, var.dtype).text)
     params = ", ".join(inner.symbols[var] for var in (*reducer.lhs, *reducer.rhs))
-    lines = [f'    """Combine two partial results of {reducer.name}."""']
+    lines = [f'    """Combine two partial results of {sanitise(reducer.name)}."""']
     lines += inner.blocks[0].lines
     lines.append(f"    return {', '.join(results)}")
     body = "\n".join(lines)

@@ -14,9 +14,10 @@ from tedsl.backends.triton.reduction import whole
 from tedsl.backends.triton.values import Printer, block_shape
 from tedsl.backends.triton.writer import INDENT, Local, Writer
 from tedsl.errors import InternalError, LowerError
-from tedsl.expr.integers import sub
+from tedsl.expr.integers import less, sub
 from tedsl.expr.nodes import Axis, Const
 from tedsl.expr.visit import walk
+from tedsl.index.prove import prove
 from tedsl.index.simplify import simplify
 from tedsl.ir.nodes import (
     Accumulate,
@@ -176,8 +177,10 @@ class Statements:
             writer.assigned(written)
         return written
 
-    def _close(self, header: str, written: Sequence[Buffer], defined: set[Buffer]) -> None:
-        self.writer.close(header)
+    def _close(
+        self, header: str, written: Sequence[Buffer], defined: set[Buffer], *, runs: bool = False
+    ) -> None:
+        self.writer.close(header, runs=runs)
         self.writer.assigned(written)
         for buffer, local in self.writer.locals.items():
             local.defined = buffer in defined
@@ -209,7 +212,9 @@ class Statements:
         self.emit(loop.body)
         call = "tl.static_range" if static else "tl.range"
         bounds = f"{start.text.text}, {end.text.text}"
-        self._close(f"for {name} in {call}({bounds}{options}):", written, defined)
+        header = f"for {name} in {call}({bounds}{options}):"
+        runs = prove(less(loop.start, loop.end), writer.facts)
+        self._close(header, written, defined, runs=runs)
 
     def _guard(self, guard: Guard) -> None:
         condition = guard_loads(guard.condition)

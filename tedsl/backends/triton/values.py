@@ -14,6 +14,8 @@ from math import prod
 import numpy as np
 
 from tedsl.backends.triton import address, float8, hints, math, powers
+from tedsl.backends.triton.claims import UNSEEN, Claims, counts
+from tedsl.backends.triton.dividends import never_negative
 from tedsl.backends.triton.masks import conjunction, conjuncts
 from tedsl.backends.triton.math import Text
 from tedsl.backends.triton.names import sanitise
@@ -21,6 +23,7 @@ from tedsl.backends.triton.writer import Value, Writer
 from tedsl.dtypes import DType, Kind
 from tedsl.errors import InternalError, LowerError
 from tedsl.expr import numerics
+from tedsl.expr.fold import wrap
 from tedsl.expr.nodes import (
     Axis,
     Binary,
@@ -73,6 +76,8 @@ class Printer:
         self.place = {tile.axis: n for n, tile in enumerate(self.tiles)}
         self.units = {tile.axis for tile in order if tile.extent == 1}
         self._info: dict[Expr, Info] = {}
+        number, extent = self._number, self._extent
+        self._claims = Claims(self._dims, extent, number, self._divides_plainly)
         self.holds: frozenset[int] = frozenset()
         self.holds = frozenset(self.info(part).number for part in holds)
         self._info.clear()  # what is loaded for the conditions was seen without them
@@ -105,6 +110,12 @@ class Printer:
 
     def _dims(self, expr: Expr) -> tuple[int, ...]:
         return self.info(expr).dims
+
+    def _number(self, expr: Expr) -> int:
+        return self.info(expr).number
+
+    def _extent(self, place: int) -> int:
+        return self.tiles[place].extent
 
     def names(self, dims: Sequence[int]) -> list[str]:
         """Names of the axes."""
@@ -212,11 +223,17 @@ class Printer:
             depth: the block of the expression around this one; a part that can be written farther
                 out is (its innermost block by default).
         """
+        found = self._found(expr, wishes, name, self.writer.depth if depth < 0 else depth)
+        if len(found.dims) != 1 or len(self.tiles) < 2 or not expr.dtype.is_integer:
+            return found
+        whole = expr.children()[0] if found.core is not None else expr
+        return replace(found, loose=self._claims.loose(whole))
+
+    def _found(self, expr: Expr, wishes: tuple[str, ...], name: bool, outer: int) -> Value:
         info = self.info(expr)
         known = self.writer.lookup(info.number)
         if known is not None:
             return Value(Text(known), info.dims, expr.dtype)
-        outer = self.writer.depth if depth < 0 else depth
         built = self._build(expr, info)
         if built.literal or not self._worth_a_name(expr, info, built, outer, name):
             return built
@@ -358,10 +375,13 @@ class Printer:
         if value.dims == dims or not value.dims:
             return value.text
         where = ", ".join(":" if axis in value.dims else "None" for axis in dims)
-        if value.core is not None:
-            text = f"{value.core.at(math.ATOM)}[{where}] * {value.scale}"
-            return Text(text, math.PRODUCT)
-        return Text(f"{value.text.at(math.ATOM)}[{where}]")
+        block = value.text if value.core is None else value.core
+        text = f"{block.at(math.ATOM)}[{where}]"
+        if value.loose:
+            text = f"tl.multiple_of({text}, {(1,) * len(dims)})"
+        if value.core is None:
+            return Text(text)
+        return Text(f"{text} * {value.scale}", math.PRODUCT)
 
     def typed(self, value: Value) -> Value:
         """A literal as a scalar of its element type."""
@@ -386,11 +406,15 @@ class Printer:
     def _operand(self, expr: Expr, info: Info) -> Value:
         return self._wide(self.value(expr, depth=info.depth))
 
-    def _pair(self, a: Expr, b: Expr, info: Info) -> tuple[Text, Text]:
-        left, right = self._operand(a, info), self._operand(b, info)
-        if left.literal and right.literal:
-            left = self.typed(left)
+    def _pair(self, a: Expr, b: Expr, info: Info, op: BinaryOp | None = None) -> tuple[Text, Text]:
+        left, right = self._told(op, self._operand(a, info), self._operand(b, info))
         return self.expand(left, info.dims), self.expand(right, info.dims)
+
+    def _told(self, op: BinaryOp | None, a: Value, b: Value) -> tuple[Value, Value]:
+        """Operands of which one has a type, and both where a bare number would change it."""
+        bare = op in math.UNTYPED and a.dtype.is_integer and a.dtype.bits < 32
+        first = self.typed(a) if bare or b.literal else a
+        return first, self.typed(b) if bare else b
 
     def _cast(self, expr: Cast, info: Info) -> Value:
         rounded = self._rounded_wave(expr.a, expr.dtype)
@@ -475,7 +499,7 @@ class Printer:
     def apply(self, op: BinaryOp, a: Value, b: Value) -> Value:
         """`a op b` of two blocks, rounded to their element type."""
         dims, dtype = union(a.dims, b.dims), a.dtype
-        left, right = self._wide(a), self._wide(b)
+        left, right = self._told(op, self._wide(a), self._wide(b))
         texts = (self.expand(left, dims), self.expand(right, dims))
         text, helper = math.binary(op, *texts, left.dtype, nonnegative=False)
         if helper is not None:
@@ -491,8 +515,10 @@ class Printer:
             product = powers.by_reciprocal(expr, self.writer.accuracy, self._dims)
             if product is not None:
                 return self._binary(product, info)
-        left, right = self._pair(expr.a, expr.b, info)
-        positive = nonnegative(expr.a) and nonnegative(expr.b)
+        left, right = self._pair(expr.a, expr.b, info, expr.op)
+        positive = expr.op in hints.DIVISIONS and self._divides_plainly(expr)
+        if expr.op in hints.DIVISIONS and not positive and expr.dtype.is_integer and info.dims:
+            left = self._unseen(left, expr.a)
         dtype = DType.float32 if expr.dtype in HALF else expr.dtype
         text, helper = math.binary(expr.op, left, right, dtype, positive)
         if helper is not None:
@@ -500,6 +526,18 @@ class Printer:
         if not info.dims:
             text = hints.hinted(text, expr, self.writer.facts)
         return self._rounded(text, info.dims, expr.dtype)
+
+    def _divides_plainly(self, expr: Binary) -> bool:
+        """Whether both operands of a division are integers that are never negative."""
+        return all(never_negative(x, self.writer.ranges) for x in (expr.a, expr.b))
+
+    def _unseen(self, text: Text, expr: Expr) -> Text:
+        """The dividend of a quotient that is not as Triton's analysis takes quotients to be."""
+        if not counts(expr, self.place.__contains__):
+            return text
+        name, source = UNSEEN[max(32, expr.dtype.bits)]
+        call = f"{self.writer.helper(name, source)}({text.text})"
+        return Text(call if expr.dtype.bits >= 32 else f"{call}.to({math.triton_type(expr.dtype)})")
 
     def _scaled(self, expr: Binary, info: Info) -> Value | None:
         """A block times a scalar, remembered as such."""
@@ -539,29 +577,6 @@ def block_shape(buffer: Buffer) -> tuple[int, ...]:
     return tuple(int(extent) for extent in extents if extent != 1)
 
 
-def nonnegative(expr: Expr) -> bool:
-    """True when an integer expression is surely at least 0 (loops start at 0)."""
-    match expr:
-        case Const(value=value):
-            return value >= 0
-        case Axis():
-            return True
-        case Var(lower=lower):
-            return lower is not None and lower >= 0
-        case Cast(a=a) if a.dtype.is_integer or a.dtype.is_bool:
-            return nonnegative(a)
-        case Binary(op=BinaryOp.MAX, a=a, b=b):
-            return nonnegative(a) or nonnegative(b)
-        case Binary(op=BinaryOp.FLOORMOD, b=b):
-            return nonnegative(b)
-        case Binary(op=BinaryOp.SUB):
-            return False
-        case Binary(a=a, b=b) | Select(a=a, b=b):
-            return nonnegative(a) and nonnegative(b)
-        case _:
-            return expr.dtype.kind in (Kind.UINT, Kind.BOOL)
-
-
 def _only_index(expr: Expr) -> bool:
     """True for integer arithmetic on axes, sizes and constants alone."""
     if isinstance(expr, Load):
@@ -582,4 +597,4 @@ def _convert(constant: Const, dtype: DType) -> bool | int | float:
         value = float(numerics.cast(np.float32(value), DType.float32, constant.dtype))
     if dtype.is_bool:
         return bool(value)
-    return float(value) if dtype.is_float else int(value)
+    return float(value) if dtype.is_float else wrap(int(value), dtype)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from tedsl.backends.triton import float8, math
 from tedsl.backends.triton.accuracy import Accuracy
 from tedsl.backends.triton.math import Text
-from tedsl.backends.triton.names import Names
+from tedsl.backends.triton.names import Names, shown
 from tedsl.dtypes import DType
 from tedsl.errors import InternalError
 from tedsl.expr.nodes import Axis, Const, Expr, Var
@@ -30,7 +30,8 @@ class Value:
     """Source of a block with one dimension per tile axis in `dims`, by place in the tile.
 
     `literal`: a bare Python number.  `core`: the text is `core * scale`, of which only the first is
-    a block (so that it is broadcast as `core[:, None] * scale`).
+    a block (so that it is broadcast as `core[:, None] * scale`).  `loose`: Triton may think wrongly
+    of what divides that block (`claims`).
     """
 
     text: Text
@@ -39,6 +40,7 @@ class Value:
     literal: bool = False
     core: Text | None = None
     scale: str = ""
+    loose: bool = False
 
 
 @dataclass(slots=True)
@@ -46,12 +48,15 @@ class Block:
     """One indented block: its lines so far and the numbers of the values named in it.
 
     `rare`: it is skipped where data say so, and what is for it alone is not computed outside of it.
+    `written` and `read` is the memory that no barrier before the block has ordered yet.
     """
 
     lines: list[str] = field(default_factory=list[str])
     known: dict[int, str] = field(default_factory=dict[int, str])
     in_loop: bool = False
     rare: bool = False
+    written: frozenset[Buffer] = frozenset()
+    read: frozenset[Buffer] = frozenset()
 
 
 @dataclass(slots=True)
@@ -99,11 +104,20 @@ def complete(lines: list[str], indent: str) -> list[str]:
 
 
 class Writer:
-    """The state shared by all statements of one kernel."""
+    """The state shared by all statements of one kernel.
 
-    def __init__(self, names: Names, facts: Facts = Facts.EMPTY) -> None:
+    Args:
+        names: those that are taken.
+        facts: what is known of sizes.
+        ranges: the same, and the ranges of axes.
+    """
+
+    def __init__(
+        self, names: Names, facts: Facts = Facts.EMPTY, ranges: Facts | None = None
+    ) -> None:
         self.names = names
         self.facts = facts
+        self.ranges = facts.own() if ranges is None else ranges
         self.blocks: list[Block] = [Block()]
         self.symbols: dict[Axis | Var, str] = {}
         self.symbol_depth: dict[Axis | Var, int] = {}
@@ -114,8 +128,8 @@ class Writer:
         self.helpers: dict[str, str] = {}
         self.spans: list[Expr] = []
         self.shared_memory: set[Buffer] = set()
-        # What one program stores and another loads: a count orders plain stores and loads, those
-        # of the copy engine not.
+        # What one program stores and another loads, or the same one later: a count or a barrier
+        # orders plain stores and loads, those of the copy engine not.
         self.passed_on: set[Buffer] = set()
         # Layouts of what is made from products are chosen by a pass that in Triton 3.6 fails where
         # it meets a fold of one axis to a scalar.  A fold of all axes begins with a reshape that
@@ -201,14 +215,17 @@ class Writer:
         lines = self.blocks[-1].lines
         if lines and not lines[-1].lstrip().startswith("#") and lines[-1]:
             self.line("")
-        self.line(f"# {text}")
+        self._remark(text)
 
     def remark(self, name: str, what: str) -> None:
         """A comment on `name`, in place of the one that only names it."""
         lines = self.blocks[-1].lines
-        if lines and lines[-1].strip() == f"# {name}":
+        if lines and lines[-1].strip() == f"# {shown(name)}".strip():
             lines.pop()
-        self.line(f"# {name} {what}")
+        self._remark(f"{name} {what}")
+
+    def _remark(self, text: str) -> None:
+        self.blocks[-1].lines.append(f"{INDENT * (self.depth + 1)}# {shown(text)}")
 
     def define(self, text: str, depth: int, number: int | None, *wishes: str) -> str:
         """Write `name = text` at `depth` and remember that the name holds the value `number`."""
@@ -220,7 +237,9 @@ class Writer:
 
     def open(self, in_loop: bool, rare: bool = False) -> None:
         """Start an indented block; its header is written by `close`."""
-        self.blocks.append(Block(in_loop=in_loop or self.blocks[-1].in_loop, rare=rare))
+        before = frozenset(self._written), frozenset(self._read)
+        in_loop = in_loop or self.blocks[-1].in_loop
+        self.blocks.append(Block(in_loop=in_loop, rare=rare, written=before[0], read=before[1]))
 
     def home(self, depth: int) -> int:
         """Where a value is written that could be in the block at `depth`: inside the rare blocks
@@ -229,9 +248,15 @@ class Writer:
             depth += 1
         return depth
 
-    def close(self, header: str) -> None:
-        """End the innermost block and put it, under `header`, into the one around it."""
+    def close(self, header: str, *, runs: bool = False) -> None:
+        """End the innermost block and put it, under `header`, into the one around it.
+
+        Unless it surely `runs`, a barrier in it may not have been met.
+        """
         block = self.blocks.pop()
+        if not runs:
+            self._written |= block.written
+            self._read |= block.read
         self.line(header)
         self.blocks[-1].lines.extend(complete(block.lines, INDENT * (self.depth + 2)))
 

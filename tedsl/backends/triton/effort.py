@@ -1,0 +1,201 @@
+"""How long Triton takes over a kernel, told from the loop IR.
+
+Triton, LLVM and ptxas go over every instruction of one thread, and what a thread does is written
+out for each element of a tile that it holds and each turn of a loop that is unrolled; loops that
+stay loops are written once.  So the time follows from the statements: instructions of a node, times
+the elements of a thread, times the turns.  Where a thread holds more values than it has registers,
+what does not fit is moved to memory and back, which the compilers are slow to arrange.
+
+The constants are fitted to 62 kernels compiled by Triton 3.6 and 3.9 (`tests/benchmarks/effort.py`
+compares them again).  Most are told within a factor of two, tiles that spill more roughly; what it
+is for is to tell a second from a minute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from tedsl.dtypes import DType
+from tedsl.expr.nodes import Axis, Binary, BinaryOp, Cast, Const, Expr, Unary, UnaryOp
+from tedsl.ir.nodes import (
+    Accumulate,
+    Dot,
+    For,
+    Func,
+    Load,
+    LoopKind,
+    Module,
+    Stmt,
+    Store,
+)
+from tedsl.ir.visit import own_exprs, sub_stmts, tile_axes
+
+LIMIT = 20.0
+"""Seconds that a kernel of a default schedule may take."""
+WARPS, THREADS = 4, 32
+# Registers of a thread.
+REGISTERS = 255
+# Seconds of a kernel whatever it does, of an instruction, and of one among very many of them; how
+# many times as long it takes where a thread has values for twice its registers.
+KERNEL, EACH, CROWDED, MOVED = 0.65, 1.5e-4, 1.2e-8, 20.0
+# Computed terms of a sum in loops that are unrolled, from which LLVM may look for an order of them
+# for minutes, if a thread has several sums; and what is said of it then.
+CHAIN, SEVERAL, MINUTES = 49, 4.0, 30.0
+# What a product of a matrix unit stands for, and the elements of one.
+UNIT, UNIT_POINTS = 6.0, 16 * 8 * 16
+# Instructions of a load or store, and bytes of the widest one.
+ACCESS, WIDEST = 3.0, 16
+_CHEAP = frozenset(
+    {UnaryOp.NEG, UnaryOp.NOT, UnaryOp.ABS, UnaryOp.EXP2, UnaryOp.SQRT, UnaryOp.RSQRT}
+)
+_QUICK = frozenset({UnaryOp.EXP, UnaryOp.SIGMOID, UnaryOp.FLOOR, UnaryOp.CEIL, UnaryOp.TRUNC})
+_DIVISIONS = frozenset({BinaryOp.FLOORDIV, BinaryOp.FLOORMOD, BinaryOp.TRUNCDIV, BinaryOp.TRUNCMOD})
+_FUNCTIONS = frozenset({BinaryOp.POW, BinaryOp.ATAN2})
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """What is written out of a kernel for one thread: instructions, the 32-bit values of the
+    largest tile that it computes by itself, and how many computed terms of one sum are written out,
+    if the thread has several sums."""
+
+    instructions: float
+    values: float
+    chain: int = 0
+
+    @property
+    def seconds(self) -> float:
+        """How long the compilers take over it, on one core."""
+        crowd = max(0.0, self.values / REGISTERS - 1)
+        n = self.instructions
+        written = KERNEL + EACH * n * (1 + MOVED * crowd * crowd) + CROWDED * n * n
+        return written + (MINUTES if self.chain > CHAIN else 0.0)
+
+
+def seconds(module: Module) -> float:
+    """How long the compilers take over the kernels of a module at level TILE, on one core."""
+    return sum(effort(f).seconds for f in module.funcs if isinstance(f, Func) and not f.host_call)
+
+
+def slowest(module: Module) -> tuple[str, float]:
+    """The kernel of a module at level TILE that compilers take longest over, and how long."""
+    found = [(f.name, effort(f).seconds) for f in module.funcs if not f.host_call]
+    return max(found, key=lambda each: each[1], default=("", 0.0))
+
+
+def effort(func: Func) -> Effort:
+    """What is written out of a kernel at level TILE."""
+    threads = THREADS * (func.launch.num_warps or WARPS)
+    return _of(func.body, threads)
+
+
+def _of(stmt: Stmt, threads: int) -> Effort:
+    inside = [_of(each, threads) for each in sub_stmts(stmt)]
+    total = sum(each.instructions for each in inside)
+    values = max((each.values for each in inside), default=0.0)
+    chain = max((each.chain for each in inside), default=0)
+    match stmt:
+        case For(kind=LoopKind.UNROLLED, start=Const(value=start), end=Const(value=end)):
+            total *= max(1, int(end) - int(start))
+            chain *= max(1, int(end) - int(start))
+        case For():
+            total *= 1 + len(stmt.cuts)
+        case Store() | Accumulate() | Dot():
+            counter = _Counter(stmt, threads)
+            total += counter.instructions
+            values = max(values, counter.held)
+            chain = int(counter.computes)
+        case _:
+            pass
+    return Effort(total, values, chain)
+
+
+def _words(dtype: DType) -> float:
+    return max(1.0, dtype.nbytes / 4)
+
+
+class _Counter:
+    """The instructions of one statement."""
+
+    def __init__(self, stmt: Store | Accumulate | Dot, threads: int) -> None:
+        self.tile = tile_axes(stmt)
+        self.threads = threads
+        self.axes: dict[Expr, frozenset[Axis]] = {}
+        self.instructions = 0.0
+        self.held = 0.0
+        self.computes = False
+        self._visit(own_exprs(stmt), stmt.indices)
+        points = self._share(frozenset(t.axis for t in self.tile))
+        match stmt:
+            case Accumulate():
+                self.instructions += points * len(stmt.values)
+                wide = sum(_words(value.dtype) for value in stmt.values)
+                self.held = max(self.held, points * wide)
+            case Dot(lhs=lhs):
+                if lhs.dtype is DType.float32:  # multiplied and added by each thread
+                    self.instructions += points
+                else:
+                    self.instructions += UNIT * points * self.threads / UNIT_POINTS / self._warps()
+            case Store():
+                self.instructions += ACCESS * max(1.0, points * stmt.value.dtype.nbytes / WIDEST)
+
+    def _warps(self) -> float:
+        return self.threads / THREADS
+
+    def _share(self, over: frozenset[Axis]) -> float:
+        """Elements that a thread has of a value over some axes of the tile."""
+        return max(1.0, prod(t.extent for t in self.tile if t.axis in over) / self.threads)
+
+    def _over(self, expr: Expr) -> frozenset[Axis]:
+        known = self.axes.get(expr)
+        if known is None:
+            known = frozenset((expr,)) if isinstance(expr, Axis) else frozenset()
+            for child in expr.children():
+                known |= self._over(child)
+            self.axes[expr] = known
+        return known
+
+    def _visit(self, roots: Sequence[Expr], indices: Sequence[Expr]) -> None:
+        """Count each node once; addresses are of one element of each access."""
+        seen: set[Expr] = set()
+        stack = [root for root in roots if not any(root is index for index in indices)]
+        while stack:
+            node = stack.pop()
+            if node in seen:
+                continue
+            seen.add(node)
+            share = self._share(self._over(node))
+            if isinstance(node, Load):
+                self.instructions += share + ACCESS * max(1.0, share * node.dtype.nbytes / WIDEST)
+                self.held = max(self.held, share * _words(node.dtype))
+                stack.extend(() if node.mask is None else (node.mask,))
+                continue
+            if not isinstance(node, (Const, Axis)):
+                self.instructions += share * _weight(node)
+                self.held = max(self.held, share * _words(node.dtype))
+                sums = isinstance(node, (Unary, Binary)) and node.dtype.is_float
+                self.computes |= sums and share >= SEVERAL
+            stack.extend(node.children())
+
+
+def _weight(node: Expr) -> float:
+    """Instructions that one element of a node is written as."""
+    wide = 4.0 if node.dtype is DType.float64 else 1.0
+    match node:
+        case Unary(op=op):
+            return wide * (1.0 if op in _CHEAP else 5.0 if op in _QUICK else 25.0)
+        case Binary(op=op):
+            if op in _FUNCTIONS:
+                return 60.0 * wide
+            if op is BinaryOp.DIV:
+                return 5.0 * wide
+            return 12.0 if op in _DIVISIONS else 1.0
+        case Cast():
+            return 1.0
+        case _:
+            return 1.0
+
+
+__all__ = ["LIMIT", "Effort", "effort", "seconds"]
