@@ -48,6 +48,7 @@ NAMES = {
     "acosh": "arccosh",
     "atanh": "arctanh",
 }
+EVEN = ("exp", "exp2", "sigmoid", "cos", "acos", "cosh", "acosh", "log", "log2", "log10")
 COUNT = 1 << 16
 
 
@@ -150,3 +151,18 @@ def test_other_machines(name: str, machine: str) -> None:
     with compiling_for(machine):
         test_error_is_within_the_table(name, np.float32)
         test_error_is_within_the_table(name, np.float64)
+
+
+@pytest.mark.parametrize("dtype", [DType.float32, DType.float64], ids=lambda d: d.value)
+@pytest.mark.parametrize("count", [1, 3, 16])
+def test_zeros_keep_their_sign(dtype: DType, count: int) -> None:
+    """Odd functions of -0.0 are -0.0, as numpy's are."""
+    x = np.full(count, -0.0, dtype.value)
+    x[::2] = 0.0
+    for name in BOUNDS:
+        if name in EVEN:
+            continue
+        y = np.empty_like(x)
+        call(elementwise(count, [dtype], dtype, lambda a, name=name: un(name, a)), x, y)
+        np.testing.assert_array_equal(np.signbit(y), np.signbit(x), err_msg=name)
+        assert not y.any(), name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import pickle
 import subprocess
@@ -41,8 +42,8 @@ def scaled(factor: float = 2.0) -> te.Schedule:
 def test_drawn_modules_come_back(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, where: str
 ) -> None:
-    case = data.draw(computes())
-    schedule = data.draw(schedules(case.outputs, sizes=case.sizes))
+    case = data.draw(computes().strategy())
+    schedule = data.draw(schedules(case.outputs, sizes=case.sizes).strategy())
     target = Target.parse(where)
     key = lowered.plan_key(schedule.plan, target)
     event("with a key" if key else "without")
@@ -116,7 +117,7 @@ def test_a_build_finds_what_another_has_lowered(
         def fail(*_: object, **__: object) -> None:
             raise AssertionError("lowered again")
 
-        monkeypatch.setattr(te.build.__globals__["pipeline"], "lower", fail)
+        monkeypatch.setattr(inspect.unwrap(te.build).__globals__["pipeline"], "lower", fail)
         second = te.build(scaled(), "cpu")
         with pytest.raises(AssertionError, match="lowered again"):
             te.build(scaled(), "cpu", cache=False)

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from tedsl.dtypes import DType
 from tedsl.expr.nodes import Axis, Binary, BinaryOp, Cast, Const, Expr, Var
+from tedsl.expr.visit import walk
 
 # A product of atoms, sorted by identity so that equal products are equal keys; () is the constant.
 Monomial = tuple[Expr, ...]
@@ -52,11 +54,18 @@ def polynomial(expr: Expr) -> Poly:
             return add(polynomial(a), polynomial(b), -1)
         case Binary(op=BinaryOp.MUL, a=a, b=b):
             return multiply(polynomial(a), polynomial(b))
+        case Cast(a=a, dtype=DType.int32) if a.dtype is DType.int64 and _of_loops(a):
+            return polynomial(a)  # the place along an axis, counted by wider loops
         case Cast(a=a, dtype=dtype) if dtype.is_integer and isinstance(a, (Axis, Var)):
             widens = a.dtype.is_integer and dtype.bits >= a.dtype.bits
             return polynomial(a) if widens else {(expr,): 1}
         case _:
             return {(expr,): 1}
+
+
+def _of_loops(expr: Expr) -> bool:
+    """Whether an expression is made of axes and sizes only."""
+    return all(isinstance(node, (Axis, Var, Const, Binary, Cast)) for node in walk(expr))
 
 
 def flatten(indices: Sequence[Expr], strides: Sequence[Poly]) -> Poly:

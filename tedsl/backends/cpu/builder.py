@@ -82,6 +82,17 @@ class Value:
         return f"{self.type} {self.text}"
 
 
+def symbol(text: str) -> str:
+    """A name as (the beginning of) a symbol that LLVM takes without quotes.
+
+    A character that no symbol has becomes its number in hexadecimal; names that LLVM or this
+    package keep for themselves, and those that begin with a digit, get a mark in front.
+    """
+    known = (c if (c.isascii() and c.isalnum()) or c in "._" else f"_{ord(c):x}_" for c in text)
+    plain = "".join(known)
+    return f"_{plain}" if plain[0].isdigit() or plain.startswith(("llvm", "tedsl")) else plain
+
+
 @lru_cache(maxsize=4096)
 def _float_text(bits: int, elem: str) -> str:
     return f"{'0xH' if elem == 'half' else '0x'}{bits:0{4 if elem == 'half' else 16}X}"

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tedsl.backends.cpu.allocation import allocate, global_buffer, scratch
-from tedsl.backends.cpu.builder import I1, I64, PTR, Function, Module, Type, Value, const
-from tedsl.backends.cpu.frame import Frame, place
+from tedsl.backends.cpu.builder import I1, I64, PTR, Function, Module, Type, Value, const, symbol
+from tedsl.backends.cpu.frame import Frame, parameter, place
 from tedsl.backends.cpu.machine import machine
 from tedsl.backends.cpu.memory import Accessor
 from tedsl.backends.cpu.prefetch import fetch_ahead
@@ -27,7 +27,7 @@ from tedsl.backends.cpu.work import (
     is_register_tile,
     streamed_outputs,
 )
-from tedsl.errors import BackendError, InternalError
+from tedsl.errors import BackendError, InternalError, within
 from tedsl.expr.integers import widened
 from tedsl.expr.nodes import Axis, Binary, Cast, Const, Expr, Var
 from tedsl.expr.visit import map_children
@@ -62,12 +62,12 @@ def entry_name(number: int) -> str:
 def _emit_entry(
     out: Module,
     module: ir.Module,
-    symbol: str,
+    called: str,
     places: Sequence[int],
     streamed: frozenset[ir.Buffer],
 ) -> None:
     """The function that calls the kernels at `places` in order."""
-    entry = Function(out, f"define void @{symbol}(ptr noalias nocapture readonly %args) #0")
+    entry = Function(out, f"define void @{called}(ptr noalias nocapture readonly %args) #0")
     buffers = (*module.inputs, *module.outputs, *module.workspaces)
     pointers = {b: _argument(entry, i, PTR) for i, b in enumerate(buffers)}
     sizes = {
@@ -76,7 +76,8 @@ def _emit_entry(
     for number in places:
         func = module.funcs[number]
         values = [pointers[b] for b in func.params] + [sizes[v] for v in func.sizes]
-        name, needs = _emit_func(out, func, number, streamed)
+        with within(func.name):
+            name, needs = _emit_func(out, func, number, streamed)
         with _launched(entry, func, sizes), scratch(entry, needs) as extra:
             entry.call(name, None, [*values, *extra])
     entry.do("ret void")
@@ -118,11 +119,6 @@ def _argument(entry: Function, slot: int, type: Type) -> Value:
     return entry.op(f"load {type}, ptr {at.text}", type)
 
 
-def symbol(text: str) -> str:
-    """A name LLVM takes without quotes."""
-    return "".join(c if c.isalnum() or c in "._" else "_" for c in text)
-
-
 def _emit_func(
     out: Module, func: ir.Func, number: int, streamed: frozenset[ir.Buffer]
 ) -> tuple[str, list[int]]:
@@ -134,7 +130,7 @@ def _emit_func(
     for buffer in func.params:
         ptr = Value(fn.name("p"), PTR)
         frame.memory[buffer] = place(buffer, ptr)
-        header.append(f"ptr noalias nonnull align 16 {ptr.text}")
+        header.append(parameter(buffer, ptr))
     for var in func.sizes:
         frame.env[var] = Value(fn.name("s"), size_type(var))
         header.append(str(frame.env[var]))

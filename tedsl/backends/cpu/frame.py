@@ -24,7 +24,8 @@ class Memory:
     """Where a buffer is.  `strides` are polynomials; `room` counts the elements that may be read,
     if known.
 
-    Local rows are padded to whole vectors (`row`), and a vector of slack follows the last one.
+    Local rows are padded to whole vectors (`row`), and a vector of slack follows the last one:
+    `slack` elements, which `room` counts.
     """
 
     ptr: Value
@@ -34,6 +35,7 @@ class Memory:
     room: int | None
     row: int
     inner: int = -1  # the dimension that is contiguous
+    slack: int = 0
 
     @property
     def elem(self) -> str:
@@ -59,6 +61,7 @@ class Layout:
 
     extents: tuple[int, ...]
     count: int
+    slack: int
 
     @staticmethod
     def local(buffer: Buffer, shape: tuple[int, ...], inner: int) -> Layout:
@@ -70,7 +73,8 @@ class Layout:
         count = 1
         for extent in extents:
             count *= max(extent, 1)
-        return Layout(tuple(extents), count if count == 1 else count + lanes)
+        slack = lanes if count > 1 else 0
+        return Layout(tuple(extents), count + slack, slack)
 
 
 def place(buffer: Buffer, ptr: Value, inner: int | None = None) -> Memory:
@@ -80,17 +84,26 @@ def place(buffer: Buffer, ptr: Value, inner: int | None = None) -> Memory:
     rank = len(buffer.shape)
     inner = rank - 1 if inner is None else inner
     extents: list[Poly] = [polynomial(e) for e in buffer.shape]
-    room: int | None = None
+    room, slack = None, 0
     if shape is not None and local:
         layout = Layout.local(buffer, shape, inner)
         extents = [{(): e} if e else {} for e in layout.extents]
-        room = layout.count
+        room, slack = layout.count, layout.slack
     elif shape is not None:
         room = 1
         for extent in shape:
             room *= extent
     row = extents[inner].get((), 0) if extents else 1
-    return Memory(ptr, buffer.dtype, strides_of(extents, inner), local, room, row, inner)
+    return Memory(ptr, buffer.dtype, strides_of(extents, inner), local, room, row, inner, slack)
+
+
+def parameter(buffer: Buffer, ptr: Value) -> str:
+    """A buffer as a parameter in the header of a function.
+
+    It is aligned to its elements and to nothing more: callers pass slices and views, which begin
+    anywhere.  An unaligned vector access costs nothing where the address happens to be aligned.
+    """
+    return f"ptr noalias align {buffer.dtype.nbytes} {ptr.text}"
 
 
 def strides_of(extents: Sequence[Poly], inner: int) -> tuple[Poly, ...]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tedsl.backends.cpu.affine import Poly, add, flatten
-from tedsl.backends.cpu.builder import I64, PTR, Module, Type, Value, const
+from tedsl.backends.cpu.builder import I64, PTR, Module, Type, Value, const, symbol
 from tedsl.backends.cpu.frame import Frame
 from tedsl.backends.cpu.machine import binding
 from tedsl.backends.cpu.memory import Accessor
@@ -103,8 +103,7 @@ def _symbol(module: Module, intrin: TensorIntrin, types: Sequence[Type]) -> str:
 
 def symbol_of(intrin: TensorIntrin) -> str:
     """What machine code calls the C function of an intrinsic."""
-    plain = "".join(c if c.isalnum() else "_" for c in intrin.name)
-    return f"tedsl_c_{plain}"
+    return f"tedsl_c_{symbol(intrin.name)}"
 
 
 def intrinsics_of(module: ir.Module) -> Iterator[TensorIntrin]:

@@ -286,6 +286,8 @@ def sine(x: Num, k: Format, shift: int, name: str) -> Num:
     result = (n & 1).ne(0).where(c, s)
     flip = (n & 2) << (k.mantissa + {23: 7, 52: 10}[k.mantissa])
     result = (result.bits() ^ flip).floats()
+    if not shift:
+        result = x.eq(0.0).where(x, result)  # the reduction loses the sign of -0.0
     return outside(x, inside, result, name)
 
 

@@ -135,7 +135,8 @@ def _tan(x: Num) -> Num:
     n, r = core.quadrant(inside.where(x, 0.0), K)
     z = r * r
     t = (z * r).fma(z.poly(*_TAN), r)
-    return core.outside(x, inside, (n & 1).ne(0).where(-1.0 / t, t), "tan")
+    t = (n & 1).ne(0).where(-1.0 / t, t)
+    return core.outside(x, inside, x.eq(0.0).where(x, t), "tan")  # -0.0 keeps its sign
 
 
 def _arcsine(x: Num) -> tuple[Num, Num, Num]:

@@ -236,28 +236,44 @@ class Accessor(Evaluator):
             distance *= 2
         return rows
 
-    def read(self, access: Access, mask: Value | None) -> Value:
-        """The accessed elements in registers; 0, without an access, where `mask` is false."""
+    def read(self, access: Access, mask: Value | None, blank: bool = True) -> Value:
+        """The accessed elements in registers; 0, without an access, where `mask` is false.
+
+        Lanes past the end of the tile are whatever is there, but nothing outside of the buffer is
+        read for them.  Where the caller does not look at masked lanes (`blank` is false), nor are
+        they made 0.
+        """
         if not access.lanes:
             return self._read_scalar(access, mask)
-        memory = access.memory
-        tail = self.lanes.tail_mask() if self.lanes is not None and not memory.local else None
-        mask = self.both(splat(self.fn, mask, access.lanes) if mask is not None else None, tail)
+        memory, lanes = access.memory, self.lanes
+        tail = lanes.tail_mask() if lanes is not None else None
+        mask = splat(self.fn, mask, access.lanes) if mask is not None else None
         to = Type(memory.elem, access.lanes)
-        if access.stride is None or (access.stride == -1 and mask is not None):
-            return self.arrive(self._gather(access, mask, to), memory.dtype)
-        if access.stride == -1:
-            return self.arrive(self._read_backwards(access, to), memory.dtype)
-        ptr = self.address(memory, access.buffer, access.offset, mask is None)
-        if mask is None:
-            raw = self.fn.op(f"load {to}, ptr {ptr.text}, align {to.bits // 8}", to)
-            return self.arrive(raw, memory.dtype)
-        if self._safe(access):
-            raw = self.fn.op(f"load {to}, ptr {ptr.text}, align {to.bits // 8}", to)
-            value = self.arrive(raw, memory.dtype)
+        if access.stride is None:
+            return self.arrive(self._gather(access, self.both(mask, tail), to), memory.dtype)
+        live = lanes.live if lanes is not None else access.lanes
+        first = access.offset if access.stride == 1 else add(access.offset, {(): 1 - live})
+        whole = self._inside(memory, first, access.lanes, live if mask is None else None)
+        if whole or (mask is None and tail is None):
+            value = self.arrive(self._read_whole(access, first, live, to), memory.dtype)
+            if mask is None or not blank:
+                return value
             return arith.select(self.fn, mask, value, const(0, value.type))
-        args = [ptr, const(to.bits // 8, I32), mask, const(0, to)]
+        mask = self.both(mask, tail)
+        if access.stride == -1:
+            return self.arrive(self._gather(access, mask, to), memory.dtype)
+        ptr = self.address(memory, access.buffer, access.offset, inbounds=False)
+        args = [ptr, const(to.bits // 8, I32), mask or const(True, to.of("i1")), const(0, to)]
         return self.arrive(self._masked("load", to, args), memory.dtype)
+
+    def _read_whole(self, access: Access, first: Poly, live: int, to: Type) -> Value:
+        """A vector that begins at `first`; backwards, the `live` lanes that count come first."""
+        ptr = self.address(access.memory, access.buffer, first)
+        raw = self.fn.op(f"load {to}, ptr {ptr.text}, align {to.bits // 8}", to)
+        if access.stride == 1:
+            return raw
+        order = const_vector([(live - 1 - lane) % to.lanes for lane in range(to.lanes)], "i32")
+        return self.fn.op(f"shufflevector {raw}, {raw.type} poison, {order}", raw.type)
 
     def _masked(self, name: str, to: Type, args: list[Value], pointers: str = "p0") -> Value:
         """A masked read; alignment goes as an attribute or an operand, as LLVM wants it."""
@@ -266,15 +282,17 @@ class Accessor(Evaluator):
         inner = ", ".join(map(str, args))
         return self.fn.op(f"call {to} @{full}({inner})", to)
 
-    def _safe(self, access: Access) -> bool:
-        """Whether a whole vector can be read at this place of a local buffer."""
-        at, room = const_poly(access.offset), access.memory.room
-        return (
-            access.memory.local
-            and at is not None
-            and room is not None
-            and 0 <= at <= room - access.lanes
-        )
+    def _inside(self, memory: Memory, first: Poly, lanes: int, live: int | None) -> bool:
+        """Whether all of a vector from `first` on is inside a local buffer, its slack included.
+
+        Of `live` lanes it is known that they are elements: what follows them may be slack.
+        """
+        if not memory.local or memory.room is None:
+            return False
+        at = const_poly(first)
+        if at is not None:
+            return 0 <= at <= memory.room - lanes
+        return live is not None and lanes - live <= memory.slack
 
     def _read_scalar(self, access: Access, mask: Value | None) -> Value:
         memory = access.memory
@@ -290,17 +308,6 @@ class Accessor(Evaluator):
             value = self.wide(value)
             return arith.select(self.fn, mask, value, const(0, value.type))
         return value
-
-    def _read_backwards(self, access: Access, to: Type) -> Value:
-        first = add(access.offset, {(): 1 - access.lanes})
-        ptr = self.address(access.memory, access.buffer, first)
-        raw = self.fn.op(f"load {to}, ptr {ptr.text}, align {to.bits // 8}", to)
-        return self.reverse(raw)
-
-    def reverse(self, value: Value) -> Value:
-        """The lanes in opposite order."""
-        order = const_vector(list(reversed(range(value.type.lanes))), "i32")
-        return self.fn.op(f"shufflevector {value}, {value.type} poison, {order}", value.type)
 
     def _gather(self, access: Access, mask: Value | None, to: Type) -> Value:
         pointers = self.pointers(access, mask is None)
@@ -341,7 +348,7 @@ class Accessor(Evaluator):
             self._scatter(access, self.depart(value, memory.dtype), mask, to)
             return
         ptr = self.address(memory, access.buffer, access.offset, mask is None)
-        if mask is not None and self._safe(access):
+        if mask is not None and self._inside(memory, access.offset, access.lanes, None):
             old = self.fn.op(f"load {to}, ptr {ptr.text}, align {to.bits // 8}", to)
             value = arith.select(self.fn, mask, value, self.arrive(old, memory.dtype))
             mask = None

@@ -203,7 +203,7 @@ def _update(accessor: Accessor, stmt: Accumulate, plan: Cut) -> None:
     def run(mask: Value | None) -> None:
         accesses = [accessor.access(b, stmt.indices) for b in stmt.buffers]
         values = [accessor.eval(v) for v in stmt.values]
-        old = [accessor.read(a, None if a.memory.local else mask) for a in accesses]
+        old = [accessor.read(a, mask, blank=False) for a in accesses]
         for access, value in zip(
             accesses, _combine(accessor, stmt.reducer, old, values), strict=True
         ):

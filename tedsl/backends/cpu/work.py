@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tedsl.backends.cpu.builder import PTR, Value
-from tedsl.backends.cpu.frame import Frame, place
+from tedsl.backends.cpu.frame import Frame, parameter, place
 from tedsl.backends.cpu.machine import machine
 from tedsl.expr.nodes import Axis, Const, Expr, Unary, Var
 from tedsl.expr.visit import walk
@@ -101,8 +101,7 @@ class Captures:
         for buffer in self.buffers:
             ptr = Value(frame.fn.name("p"), PTR)
             frame.memory[buffer] = place(buffer, ptr, outer.memory[buffer].inner)
-            align = 16 if buffer.scope is ir.Scope.GLOBAL else 8
-            header.append(f"ptr noalias nonnull align {align} {ptr.text}")
+            header.append(parameter(buffer, ptr))
         for variable in self.variables:
             value = Value(frame.fn.name("s"), outer.env[variable].type)
             frame.env[variable] = value
