@@ -61,8 +61,8 @@ class Memory:
     """The contents of a buffer and which elements may be read (None: all).
 
     Reading a GLOBAL element before it is written is an error.  What a program holds itself (LOCAL,
-    SHARED) may be read any time, and so may what only aligns rows: it is poison, which a `Select`
-    may discard.
+    SHARED, its part of a private buffer) may be read any time, and so may what only aligns rows: it
+    is poison, which a `Select` may discard.
     """
 
     name: str
@@ -77,7 +77,7 @@ class Memory:
         """Memory nobody wrote; beyond `held` it is anything."""
         data = np.empty(shape, numerics.numpy_dtype(buffer.dtype))
         data[...] = numerics.poison(buffer.dtype)
-        if buffer.scope is not Scope.GLOBAL:
+        if buffer.scope is not Scope.GLOBAL or buffer.private:
             return Memory(buffer.name, data, None)
         written = np.ones(shape, np.bool_)
         written[tuple(map(slice, shape if held is None else held))] = False

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from tedsl.deep import deep
 from tedsl.dtypes import DType
 from tedsl.expr.integers import ZERO, sub
 from tedsl.expr.nodes import Axis, BinaryOp, Expr, Reducer, Var
@@ -58,6 +59,8 @@ class Buffer:
     `held` are the extents of what has a meaning, where rows are longer than that to be aligned:
     idle lanes may read or overwrite the rest, and nothing may come of it.  `evict` is a wish about
     the caches of a GPU, `evict_then` the one of loads that read it again, for the last time.
+    `private`: a GLOBAL buffer of which each program has a part of its own, for what it cannot hold
+    in registers; idle lanes may read what nobody has stored there.
     """
 
     name: str
@@ -67,6 +70,7 @@ class Buffer:
     held: tuple[Expr, ...] | None = None
     evict: Evict = Evict.NORMAL
     evict_then: Evict | None = None
+    private: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -379,6 +383,7 @@ class Func:
         """The call that this is, if it is no kernel of loops."""
         return self.body if isinstance(self.body, HostCall) else None
 
+    @deep
     def __str__(self) -> str:
         text: str = importlib.import_module("tedsl.ir.printer").print_func(self)
         return text
@@ -450,6 +455,7 @@ class Module:
                 found.append((place,))
         return tuple(found)
 
+    @deep
     def __str__(self) -> str:
         text: str = importlib.import_module("tedsl.ir.printer").print_module(self)
         return text

@@ -130,7 +130,8 @@ def _declaration(buffer: Buffer, namer: Namer) -> str:
     wish = "" if buffer.evict is Evict.NORMAL else f", evicted {buffer.evict.value}"
     if buffer.evict_then is not None:
         wish = f", evicted {buffer.evict.value}, then {buffer.evict_then.value}"
-    return f"{name}: {buffer.dtype}[{shape}]{wish}"
+    own = ", a part for each program" if buffer.private else ""
+    return f"{name}: {buffer.dtype}[{shape}]{wish}{own}"
 
 
 def _indent(lines: list[str]) -> list[str]:

@@ -108,7 +108,7 @@ def map_sub_stmts(stmt: Stmt, fn: Callable[[Stmt], Stmt]) -> Stmt:
     changed."""
     match closed(stmt):
         case Seq(stmts=stmts):
-            new = tuple(fn(child) for child in stmts)
+            new = tuple([fn(child) for child in stmts])
             return stmt if all(map(_is, new, stmts)) else Seq(new)
         case (For() | Guard() | Allocate() | Finish()) as node:
             body = fn(node.body)

@@ -100,7 +100,7 @@ def _as_dot(stmt: Stmt, staged: Mapping[Buffer, Store]) -> Stmt | None:
     folded = [t for t in tile if t.axis not in kept]
     if len(folded) != 1:
         return None
-    operands = _narrowed(a, b, buffer.dtype)
+    operands = factors(a, b, buffer.dtype)
     if operands is None:
         return None
     lhs, rhs = operands
@@ -146,9 +146,13 @@ def _require_small(stmt: Accumulate, contract: TileAxis) -> None:
     )
 
 
-def _narrowed(a: Expr, b: Expr, acc: DType) -> tuple[Expr, Expr] | None:
-    """The operands without widening casts, when the hardware multiplies them into `acc` exactly;
-    8-bit floats of two types as the float16 that they are."""
+def factors(a: Expr, b: Expr, acc: DType) -> tuple[Expr, Expr] | None:
+    """The operands of `acc += a * b` as a matrix product takes them: without widening casts, when
+    the hardware multiplies them into `acc` exactly; 8-bit floats of two types as the float16 that
+    they are.  None where no unit multiplies such types, so that products are added up one by one.
+
+    Rules ask this of definitions, so that they make tiles of products of what becomes one.
+    """
     inner_a = a.a if isinstance(a, Cast) else a
     inner_b = b.a if isinstance(b, Cast) else b
     if inner_a.dtype is inner_b.dtype and _EXACT.get(inner_a.dtype) is acc:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from tedsl.dtypes import DType
-from tedsl.errors import InternalError, LowerError
+from tedsl.errors import InternalError, LowerError, within
 from tedsl.expr.integers import ZERO, add, as_index, at_most, constant, floormod, less, sub
 from tedsl.expr.nodes import (
     Axis,
@@ -58,6 +58,7 @@ from tedsl.lower.together import Part, merged, one_grid
 from tedsl.lower.versions import Version
 from tedsl.scheduling.bounds import Bounds, StageBounds, exported, kernel_of
 from tedsl.scheduling.checks.scans import has_own_launch
+from tedsl.scheduling.computed import needs_of, read_by
 from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
 from tedsl.scheduling.scans import inputs_of, scan_stages, step_loop, stored_as
 from tedsl.scheduling.together import in_order, in_phases, running
@@ -84,9 +85,11 @@ def build_nests(
     """
     context = Context(plan, bounds, launches, {**stored_as(plan), **(starts or {})})
     context.attached = partial(_with_children, context)
+    context.needs = needs_of(bounds)
     outputs = {t: i for i, t in enumerate(plan.outputs)}
     for stage in plan.stages:
-        _place(context, stage)
+        with within(stage.name):
+            _place(context, stage)
         if stage.attach.kind is AttachKind.AT and stage.attach.axis is not None:
             context.children.setdefault(stage.attach.axis, []).append(stage)
     for tensor, home in context.aliases.items():
@@ -124,7 +127,7 @@ def _funcs(
         for stage in context.plan.stages
         if isinstance(stage.op, (ComputeOp, ExternOp)) and stage.attach.kind is AttachKind.ROOT
     ]
-    for group in _groups(context.plan, roots):
+    for group in _groups(context, roots):
         stage = group[0]
         if stage.pieces is not None:
             continue  # stored by others
@@ -151,12 +154,13 @@ def _group_func(context: Context, group: Sequence[StagePlan], when: Expr | None 
     """The kernel of stages that run together, and of what its last programs do."""
     together = [stage for stage in group if not stage.last_of]
     ends: dict[str, list[Last]] = {}
-    for stage in group:
-        if stage.last_of:
-            nest = _within_kernel(context, [stage], _group_nest)
-            ends.setdefault(stage.last_of, []).append((stage, nest))
-    body = _within_kernel(context, together, partial(_kernel_nest, ends=ends))
-    return _func(context, group[0], body, when)
+    with within(group[0].name):
+        for stage in group:
+            if stage.last_of:
+                nest = _within_kernel(context, [stage], _group_nest)
+                ends.setdefault(stage.last_of, []).append((stage, nest))
+        body = _within_kernel(context, together, partial(_kernel_nest, ends=ends))
+        return _func(context, group[0], body, when)
 
 
 def _within_kernel(
@@ -193,6 +197,7 @@ def _under(context: Context, version: Version) -> Context:
     other.exports = dict(context.exports)  # in memory, which all versions share
     for tensor, home in context.aliases.items():
         other.buffers[tensor] = other.buffers[home]
+    other.needs = needs_of(version.bounds)
     other.bounds = _with_rows(other, _with_loads(other))
     other.buffers.update(context.exports)
     return other
@@ -202,21 +207,12 @@ def _with_loads(context: Context) -> Bounds:
     """The bounds with loads for tensor reads: where a stage is gathered (`T[X[i]]`), regions and
     guards depend on data."""
 
-    def loaded(expr: Expr) -> Expr:
-        return rewrite(expr, read)
-
-    def read(node: Expr) -> Expr | None:
-        if not isinstance(node, TensorRead):
-            return None
-        starts = [loaded(start) for start in region_start(context, node.tensor)]
-        indices = [sub(i, s) for i, s in zip(node.indices, starts, strict=True)]
-        places = folded_indices(context, node.tensor, indices)
-        return Load(context.buffers[node.tensor], tuple(places))
-
-    def changed(bounds: StageBounds) -> StageBounds:
-        exprs = (*bounds.index.values(), *(r.min for r in bounds.region), *bounds.guards)
-        if not any(isinstance(node, TensorRead) for node in walk(*exprs)):
+    def changed(name: str, bounds: StageBounds) -> StageBounds:
+        if not read_by(bounds):
             return bounds
+        kernel = kernel_of(context.plan, context.plan.stage(name)).name
+        here = {**context.buffers, **context.exports, **context.inside.get(kernel, {})}
+        loaded = partial(_loaded, replace(context, buffers=here))
         return replace(
             bounds,
             index={axis: loaded(expr) for axis, expr in bounds.index.items()},
@@ -226,7 +222,22 @@ def _with_loads(context: Context) -> Bounds:
             guards=tuple(map(loaded, bounds.guards)),
         )
 
-    return Bounds({name: changed(bounds) for name, bounds in context.bounds.stages.items()})
+    found = context.bounds.stages
+    return Bounds({name: changed(name, bounds) for name, bounds in found.items()})
+
+
+def _loaded(context: Context, expr: Expr) -> Expr:
+    """An expression with loads for tensor reads, from what its kernel has."""
+
+    def read(node: Expr) -> Expr | None:
+        if not isinstance(node, TensorRead):
+            return None
+        starts = [_loaded(context, start) for start in region_start(context, node.tensor)]
+        indices = [sub(i, s) for i, s in zip(node.indices, starts, strict=True)]
+        places = folded_indices(context, node.tensor, indices)
+        return Load(context.buffers[node.tensor], tuple(places))
+
+    return rewrite(expr, read)
 
 
 def _place(context: Context, stage: StagePlan) -> None:
@@ -363,7 +374,8 @@ def _step_funcs(context: Context, stage: StagePlan) -> _Steps:
     inside = [axis for axis in _step_loops(context, stage) if axis is not loop]
     parts = [
         (child, _group_nest(context, [child]))
-        for child in context.children.get(loop, [])
+        for group in _groups(context, context.children.get(loop, []))
+        for child in group
         if isinstance(child.op, ComputeOp)
     ]
     if inside:
@@ -380,9 +392,9 @@ def _step_funcs(context: Context, stage: StagePlan) -> _Steps:
     return _Steps(step, count, tuple(funcs))
 
 
-def _groups(plan: Plan, level: Sequence[StagePlan]) -> list[tuple[StagePlan, ...]]:
+def _groups(context: Context, level: Sequence[StagePlan]) -> list[tuple[StagePlan, ...]]:
     """The stages of one level that run together, in an order that fits what they read."""
-    found = in_order(plan, level)
+    found = in_order(context.plan, level, context.needs)
     if found is None:
         raise InternalError("stages that run together read from each other")
     return found
@@ -478,7 +490,8 @@ def _with_children(context: Context, axis: Axis, body: Stmt) -> Stmt:
 
     What an online stage has folded outlives the iteration: its host allocates it.
     """
-    order = in_phases(context.plan, _groups(context.plan, context.children.get(axis, [])))
+    level = _groups(context, context.children.get(axis, []))
+    order = in_phases(context.plan, level, context.needs)
     meetings = meetings_after(context, order)
     for _, group in reversed(order):
         if group in meetings:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from tedsl.errors import within
 from tedsl.index.evaluate import evaluate_int
 from tedsl.ir.nodes import Func, Level, Module
 from tedsl.ir.verify import verify
@@ -21,7 +22,9 @@ from tedsl.lower.cut import cut_loops
 from tedsl.lower.dots import find_dots
 from tedsl.lower.finish import in_turn
 from tedsl.lower.last_reads import mark_last_reads
+from tedsl.lower.limits import check_limits
 from tedsl.lower.meet import each_by_itself
+from tedsl.lower.memory import through_memory, with_private
 from tedsl.lower.nest import build_nests
 from tedsl.lower.partition import partition_loops
 from tedsl.lower.registers import check_registers
@@ -82,6 +85,7 @@ BLOCK_PASSES: tuple[Pass, ...] = (
     Pass("simplify_parts", simplify_func, Level.NEST),
     Pass("check_intrinsics", partial(check_intrinsics, blocks=True), Level.NEST),
     Pass("run_backwards", run_backwards, Level.NEST),
+    Pass("through_memory", through_memory, Level.NEST),
     Pass("vectorize_loops", partial(vectorize_loops, padded=True), Level.TILE),
     # Decides the masks that vectorize_loops made under the ranges of the tiles.
     Pass("simplify_tiles", simplify_func, Level.TILE),
@@ -89,6 +93,8 @@ BLOCK_PASSES: tuple[Pass, ...] = (
     Pass("carry_states", carry_states, Level.TILE),
     Pass("find_dots", find_dots, Level.TILE),
     Pass("widen_accumulators", partial(widen_accumulators, limit=BLOCK_WIDE), Level.TILE),
+    # After products are found, which have no value of all their axes.
+    Pass("check_limits", check_limits, Level.TILE),
     Pass("fetch_ahead", fetch_ahead, Level.TILE),
     Pass("choose_warps", choose_warps, Level.TILE),
 )
@@ -129,7 +135,7 @@ def lower(
     idle = frozenset(func.name for func in module.funcs if not _taken(func, module, calls))
     for step in BLOCK_PASSES if target.is_triton else CPU_PASSES:
         funcs = (func if func.name in idle else _passed(step, func) for func in module.funcs)
-        module = replace(module, funcs=tuple(funcs))
+        module = with_private(replace(module, funcs=tuple(funcs)))
         _observed(module, step.name, step.level, dump, check)
     return module
 
@@ -145,7 +151,10 @@ def _taken(func: Func, module: Module, calls: Sequence[Mapping[str, int]]) -> bo
 
 def _passed(step: Pass, func: Func) -> Func:
     """The kernel after a pass; what is called between kernels stays as it is."""
-    return func if func.host_call is not None else step.run(func)
+    if func.host_call is not None:
+        return func
+    with within(func.name):
+        return step.run(func)
 
 
 def _observed(module: Module, name: str, level: Level, dump: Dump | None, check: bool) -> None:

@@ -32,6 +32,7 @@ from tedsl.ir.nodes import (
     TensorCall,
 )
 from tedsl.scheduling.bounds import Bounds, StageBounds
+from tedsl.scheduling.computed import Needs
 from tedsl.scheduling.intrinsics import Difference, match_intrinsic, tensorized_loops
 from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
 
@@ -48,6 +49,7 @@ class Context:
     output shows; `moved` (by the buffer of a lazy one) is not 0 where any of it changed in this
     iteration.  `inside` (by kernel) has the buffers that stand for tensors there; others read them
     in device memory.  `counters` (by stage) count the programs that stages in `last_of` wait for.
+    `needs` (by stage) is what the bounds read, before they are over buffers.
     """
 
     plan: Plan
@@ -64,6 +66,7 @@ class Context:
     children: dict[Axis, list[StagePlan]] = field(default_factory=dict[Axis, list[StagePlan]])
     kept: dict[Axis | str, list[Buffer]] = field(default_factory=dict[Axis | str, list[Buffer]])
     counters: dict[str, Buffer] = field(default_factory=dict[str, Buffer])
+    needs: Needs = field(default_factory=dict[str, tuple[TensorRead, ...]])
 
 
 def tensor_call(

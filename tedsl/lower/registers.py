@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from tedsl.errors import LowerError
 from tedsl.expr.integers import constant
@@ -20,6 +20,7 @@ from tedsl.ir.nodes import (
     TileAxis,
 )
 from tedsl.ir.visit import own_exprs, tile_axes, walk_stmts
+from tedsl.lower.vectorize import next_power_of_two
 
 
 def check_registers(func: Func) -> Func:
@@ -27,19 +28,35 @@ def check_registers(func: Func) -> Func:
 
     A tile of a program is one value: every access names the whole of it, dimension by dimension,
     up to their order.
-    Requires: level TILE, padded tiles.
+    Requires: level TILE, padded tiles; what is no such tile is kept in memory.
     Raises:
         LowerError: names the stage, the access and the alternatives.
     """
-    for stmt in walk_stmts(func.body):
-        tile = tile_axes(stmt)
-        for buffer, indices in _accesses(stmt):
-            if buffer.scope is not Scope.GLOBAL:
-                _check(func, buffer, indices, tile)
+    for buffer, dimension in misfits(func.body):
+        raise LowerError(
+            f"dimension {dimension} of {buffer.name} is not accessed as the whole tile that "
+            f"kernel {func.name} holds in registers",
+            facts=[("tile", " x ".join(str(constant(e)) for e in buffer.shape))],
+            hint=f"a tile cannot be read at a shift or in part: inline {buffer.name} (computed "
+            "again where it is read), leave it at root (its own kernel), attach it at an outer "
+            "loop, or vectorize the loops that index it",
+        )
     return func
 
 
-def _accesses(stmt: Stmt) -> list[tuple[Buffer, tuple[Expr, ...]]]:
+def misfits(body: Stmt) -> Iterator[tuple[Buffer, int]]:
+    """The tiles that some access names another way than as a whole, each with the dimension, as
+    often as they are."""
+    for stmt in walk_stmts(body):
+        tile = tile_axes(stmt)
+        for buffer, indices in accesses(stmt):
+            dimension = None if buffer.scope is Scope.GLOBAL else _misfit(buffer, indices, tile)
+            if dimension is not None:
+                yield buffer, dimension
+
+
+def accesses(stmt: Stmt) -> list[tuple[Buffer, tuple[Expr, ...]]]:
+    """The buffers that a statement itself reads and writes, and at which indices."""
     found = [
         (node.buffer, node.indices) for node in walk(*own_exprs(stmt)) if isinstance(node, Load)
     ]
@@ -53,20 +70,21 @@ def _accesses(stmt: Stmt) -> list[tuple[Buffer, tuple[Expr, ...]]]:
     return found
 
 
-def _check(func: Func, buffer: Buffer, indices: tuple[Expr, ...], tile: Sequence[TileAxis]) -> None:
+def _misfit(buffer: Buffer, indices: tuple[Expr, ...], tile: Sequence[TileAxis]) -> int | None:
+    """The first dimension that is not named by an axis of its own that runs over all of it."""
     extents = {t.axis: t.extent for t in tile}
     seen: set[Axis] = set()
     for dimension, (index, size) in enumerate(zip(indices, buffer.shape, strict=True)):
         if constant(size) == 1 and constant(index) == 0:
             continue
         axis = index if isinstance(index, Axis) else None
-        if axis is None or extents.get(axis) != constant(size) or axis in seen:
-            raise LowerError(
-                f"dimension {dimension} of {buffer.name} is not accessed as the whole tile that "
-                f"kernel {func.name} holds in registers",
-                facts=[("tile", " x ".join(str(constant(e)) for e in buffer.shape))],
-                hint=f"a tile cannot be read at a shift or in part: inline {buffer.name} (computed "
-                "again where it is read), leave it at root (its own kernel), attach it at an outer "
-                "loop, or vectorize the loops that index it",
-            )
+        if axis is None or axis in seen or extents.get(axis) != padded(size):
+            return dimension
         seen.add(axis)
+    return None
+
+
+def padded(size: Expr) -> int | None:
+    """The extent of the tile that a dimension of so many elements is."""
+    known = constant(size)
+    return None if known is None else next_power_of_two(known)

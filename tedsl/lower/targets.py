@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tedsl.errors import LowerError
 from tedsl.expr.nodes import Axis, AxisKind
 from tedsl.expr.tensor import ComputeOp, Operation
 from tedsl.expr.visit import axes_of, reads
 from tedsl.ir.nodes import LoopKind
+from tedsl.scheduling.bounds import loops_between
 from tedsl.scheduling.checks.scans import has_own_launch
 from tedsl.scheduling.plan import AttachKind, Fuse, Join, Mark, Plan, Skew, Split, StagePlan, Unit
+from tedsl.scheduling.relations import constant, extents
 from tedsl.scheduling.scans import is_step_axis
 from tedsl.scheduling.together import shared_loops
 
@@ -34,28 +35,28 @@ def complete_for_loops(plan: Plan) -> Plan:
 def complete_for_blocks(plan: Plan, launches: frozenset[str] = frozenset()) -> Plan:
     """Marks that a program of tiles implies, on loops that have none.
 
-    Parallel loops become grid dimensions, in their order.  Block axes are: the data axes of an
-    attached stage (its tile lives in registers whole), the axes at which its reader indexes that
-    tile (registers are read whole), the loops inside a pipelined one (it moves tiles), and those
-    inside one that online stages go along, and of these stages.
+    Parallel loops become grid dimensions, in their order; those inside a serial one, those that the
+    grid has no dimension left for, and those of attached stages are loops of one program: `parallel`
+    allows, and orders nothing.  Block axes are: the data axes of an attached stage (its tile lives
+    in registers whole), the axes at which its reader indexes that tile (registers are read whole),
+    the loops inside a pipelined one (it moves tiles), and those inside one that online stages go
+    along, and of these stages; but no loop in which another stage is computed.
 
     A stage in the steps of a scan of `launches` is a kernel of its own, not a tile.
-
-    Raises:
-        LowerError: more parallel loops than grid dimensions, or a stage attached at a block axis.
     """
+    places = _places(plan)
     stages: list[StagePlan] = []
     for stage in plan.stages:
         if isinstance(stage.op, ComputeOp):
             own = has_own_launch(plan, stage) and stage.attach.stage in ("", *launches)
-            blocks = _blocks(plan, stage, attached=not own)
-            marks = {**_grid(plan, stage), **{a: _as_block(stage, a) for a in blocks}}
-            if marks:
+            grid = _grid(plan, stage) if own else _by_itself(stage)
+            stage = replace(stage, marks={**stage.marks, **grid}) if grid else stage
+            blocks = [a for a in _blocks(plan, stage, attached=not own) if a not in places]
+            if blocks:
+                marks = {a: _as_block(stage, a) for a in blocks}
                 stage = replace(stage, marks={**stage.marks, **marks})
         stages.append(_in_registers(stage))
-    completed = _with_shared_marks(plan, replace(plan, stages=tuple(stages)))
-    _check_places(completed)
-    return completed
+    return _with_shared_marks(plan, replace(plan, stages=tuple(stages)))
 
 
 def _with_shared_marks(given: Plan, plan: Plan) -> Plan:
@@ -109,8 +110,10 @@ def _blocks(plan: Plan, stage: StagePlan, *, attached: bool) -> Iterator[Axis]:
     }
     piped = False
     inside: set[Axis] = set()
+    sizes = extents(stage)
     for axis in stage.loop_order:
-        if piped:
+        # Of a tile that moves through a loop the sides are constants; other loops stay loops.
+        if piped and (attached or constant(sizes[axis]) is not None):
             inside.add(axis)
         piped = piped or stage.mark(axis).num_stages > 1 or axis in online
     for axis in free:
@@ -161,53 +164,42 @@ def _leaves(stage: StagePlan, axes: set[Axis]) -> set[Axis]:
     return axes
 
 
-def _check_places(plan: Plan) -> None:
+def _places(plan: Plan) -> frozenset[Axis]:
+    """The loops at which stages are computed, and those between there and where they are stored:
+    one iteration comes after the other."""
+    found: set[Axis] = set()
     for stage in plan.stages:
-        if stage.kept is not None:
-            raise LowerError(
-                f"{stage.name} is stored outside the loop that it is computed in, and a tile in "
-                "registers can be neither written nor read in part",
-                subject=f"store_at({stage.name})",
-                hint=f"compute {stage.name} where it is stored (compute_at), inline it (computed "
-                "again where it is read), or leave it at root (its own kernel)",
-            )
-        axis = stage.attach.axis
-        if stage.attach.kind is not AttachKind.AT or axis is None:
-            continue
-        target = plan.stage(stage.attach.stage)
-        if target.mark(axis).kind is LoopKind.VECTORIZED:
-            raise LowerError(
-                f"{axis.name} of {target.name} is a dimension of a tile here: nothing can be "
-                "computed inside it",
-                subject=f"compute_at({stage.name}, at={target.name}.{axis.name})",
-                hint=f"attach {stage.name} at a loop around {target.name}, or at a reduce loop",
-            )
+        if stage.attach.kind is AttachKind.AT and not stage.attach.online:
+            found |= set(loops_between(plan, stage)) if stage.kept is not None else set()
+            found |= {stage.attach.axis} if stage.attach.axis is not None else set()
+    return frozenset(found)
+
+
+def _by_itself(stage: StagePlan) -> dict[Axis, Mark]:
+    """Loops of one program for the parallel loops of a stage that has no grid."""
+    return {
+        axis: replace(mark, kind=LoopKind.SERIAL)
+        for axis, mark in stage.marks.items()
+        if mark.kind is LoopKind.PARALLEL
+    }
 
 
 def _grid(plan: Plan, stage: StagePlan) -> dict[Axis, Mark]:
-    """Grid dimensions for the parallel loops."""
+    """Grid dimensions for the parallel loops outside all serial ones, as far as there are any."""
     used = [m.program for m in stage.marks.values() if m.kind is LoopKind.PROGRAM]
     marks: dict[Axis, Mark] = {}
-    outside: Axis | None = None
+    inside = False
     for axis in stage.leaf_axes:
-        kind = stage.mark(axis).kind
+        mark = stage.mark(axis)
         fixed = axis.kind is AxisKind.DATA and is_step_axis(plan, stage, axis)
-        if kind not in (LoopKind.PARALLEL, LoopKind.PROGRAM, LoopKind.VECTORIZED) and not fixed:
-            outside = axis if outside is None else outside
-        if kind is not LoopKind.PARALLEL:
+        if mark.kind not in (LoopKind.PARALLEL, LoopKind.PROGRAM, LoopKind.VECTORIZED):
+            inside = inside or not fixed
+        if mark.kind is not LoopKind.PARALLEL:
             continue
-        if outside is not None:
-            raise LowerError(
-                f"{axis.name} of {stage.name} is parallel inside the loop {outside.name}, and the "
-                "grid has no loop outside it",
-                hint=f"reorder {axis.name} out of {outside.name}, or make {outside.name} parallel",
-            )
         free = [d for d in range(GRID_DIMENSIONS) if d not in used]
-        if not free:
-            raise LowerError(
-                f"{axis.name} of {stage.name} is parallel, but the grid has no dimension left",
-                hint="fuse the parallel axes into one",
-            )
+        if inside or not free:
+            marks[axis] = replace(mark, kind=LoopKind.SERIAL)
+            continue
         used.append(free[0])
         marks[axis] = Mark(LoopKind.PROGRAM, free[0])
     return marks

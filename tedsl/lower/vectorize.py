@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tedsl.errors import LowerError
 from tedsl.expr.integers import ZERO, as_index, at_most, both, conjuncts, constant, less
 from tedsl.expr.nodes import Axis, AxisKind, Binary, BinaryOp, Cast, Const, Expr
 from tedsl.expr.visit import axes_of, structural_equal
@@ -70,12 +69,10 @@ def vectorize_loops(func: Func, *, padded: bool) -> Func:
     After:   tile (i:33): B[i] = A[io*33 + i] if io*33 + i < n
     With `padded`, extents and the shapes of LOCAL buffers become powers of two (i:64, i < 33).
     Requires: level NEST.   Ensures: level TILE.
+    A loop whose extent is no constant is a serial one: the mark is a wish.
     Order: after partition_loops, which removes most conditions that would become masks.
-    Raises:
-        LowerError: a vectorized loop without a constant extent.
     """
-    written = frozenset(b for b in buffers_written(func.body) if b.scope is Scope.GLOBAL)
-    body = _vectorized(func.body, _Place((), (), func_facts(func), padded, written))
+    body = tiles(func, padded=padded)
     if padded:
         local = {
             s.buffer: replace(s.buffer, shape=tuple(_power_of_two(e) for e in s.buffer.shape))
@@ -85,6 +82,12 @@ def vectorize_loops(func: Func, *, padded: bool) -> Func:
         changed = {b: n for b, n in local.items() if _shape(b) != _shape(n)}
         body = map_buffers(body, changed)
     return replace(func, body=body)
+
+
+def tiles(func: Func, *, padded: bool) -> Stmt:
+    """The body of statements over tiles, its LOCAL buffers of the sizes that they have."""
+    written = frozenset(b for b in buffers_written(func.body) if b.scope is Scope.GLOBAL)
+    return _vectorized(func.body, _Place((), (), func_facts(func), padded, written))
 
 
 def _shape(buffer: Buffer) -> list[int | None]:
@@ -103,12 +106,13 @@ def next_power_of_two(size: int) -> int:
 
 def _vectorized(stmt: Stmt, place: _Place) -> Stmt:
     match stmt:
-        case For(kind=LoopKind.VECTORIZED):
-            return _vectorized(stmt.body, _with_lane(stmt, place))
+        case For(kind=LoopKind.VECTORIZED) if (size := constant(stmt.extent)) is not None:
+            return _vectorized(stmt.body, _with_lane(stmt, size, place))
         case For(axis=axis, start=start, extent=extent, body=body):
             facts = _not_empty(extent, place.facts).with_axis(axis, start, extent)
             inside = replace(place, facts=facts)
-            return replace(stmt, body=_vectorized(body, inside))
+            kind = LoopKind.SERIAL if stmt.kind is LoopKind.VECTORIZED else stmt.kind
+            return replace(stmt, kind=kind, body=_vectorized(body, inside))
         case Guard(condition=condition, body=body):
             return _vectorized_guard(condition, body, place)
         case Store():
@@ -143,13 +147,7 @@ def _not_empty(extent: Expr, facts: Facts) -> Facts:
             return facts.assume(less(ZERO, extent))
 
 
-def _with_lane(loop: For, place: _Place) -> _Place:
-    size = constant(loop.extent)
-    if size is None:
-        raise LowerError(
-            f"vectorized loop {loop.axis.name} has no constant extent",
-            hint="split it by a constant first and vectorize the inner loop",
-        )
+def _with_lane(loop: For, size: int, place: _Place) -> _Place:
     extent = next_power_of_two(size) if place.padded else size
     conditions = place.conditions
     if extent != size:

@@ -173,28 +173,14 @@ def test_choose_warps(edge: int, warps: int) -> None:
     assert f"num_warps={warps}" in after_passes(s, "cuda:sm_90")["choose_warps"]
 
 
-def test_check_registers_refuses_a_shift() -> None:
-    a = te.placeholder((34,), name="A")
-    b = te.compute((34,), lambda i: a[i] + 1.0, name="B")
-    c = te.compute((32,), lambda i: b[i] + b[i + 2], name="C")
-    s = te.create_schedule(c)
-    outer, inner = s[c].split(c.op.axis[0], 8)
-    s[c].bind(outer, "blockIdx.x")
-    s[c].vectorize(inner)
-    s[b].compute_at(s[c], outer)
-    with pytest.raises(te.LowerError, match=r"dimension 0 of B is not accessed as the whole tile"):
-        after_passes(s, "cuda:sm_90")
-
-
 def test_a_region_without_constant_size_is_refused() -> None:
     n = te.var("n")
     a = te.placeholder((4, n), name="A")
     b = te.compute((4, n), lambda i, j: a[i, j] + 1.0, name="B")
     c = te.compute((4, n), lambda i, j: b[i, j] * 2.0, name="C")
     s = te.create_schedule(c)
-    s[b].compute_at(s[c], c.op.axis[0])
-    with pytest.raises(te.LowerError, match=r"region of B has no constant size"):
-        after_passes(s, "cpu")
+    with pytest.raises(te.ScheduleError, match=r"region of B .*no constant size"):
+        s[b].compute_at(s[c], c.op.axis[0])
 
 
 def test_a_vectorized_loop_of_unknown_extent_is_refused() -> None:
@@ -204,13 +190,3 @@ def test_a_vectorized_loop_of_unknown_extent_is_refused() -> None:
     s = te.create_schedule(b)
     with pytest.raises(te.ScheduleError, match=r"(?s)constant.*split"):
         s[b].vectorize(b.op.axis[0])
-
-
-def test_too_many_parallel_loops_for_a_grid() -> None:
-    a = te.placeholder((2, 2, 2, 2), name="A")
-    b = te.compute((2, 2, 2, 2), lambda *i: a[i] + 1.0, name="B")
-    s = te.create_schedule(b)
-    for axis in b.op.axis:
-        s[b].parallel(axis)
-    with pytest.raises(te.LowerError, match=r"(?s)no dimension left.*fuse"):
-        after_passes(s, "cuda:sm_90")
