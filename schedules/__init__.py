@@ -10,10 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from tedsl.deep import deep
 from tedsl.expr.tensor import Operation, Tensor
+from tedsl.lower.pipeline import lower
 from tedsl.schedules import cpu, cpu_chain, gpu
 from tedsl.schedules.beside import Beside, join_all
 from tedsl.schedules.cpu_shared import share_inputs
+from tedsl.schedules.fallback import (
+    Attempts,
+    Caution,
+    Judge,
+    left_scans,
+    schedule_kernel,
+    settle,
+)
 from tedsl.schedules.fusion import fuse
 from tedsl.schedules.gpu_along import take_along
 from tedsl.schedules.gpu_both import Both, finish_together, reduce_both, share_reads
@@ -30,6 +40,7 @@ from tedsl.target import Target
 Outputs = Tensor | Operation | Sequence[Tensor | Operation]
 
 
+@deep
 def schedule_for(
     outputs: Outputs, target: str | Target, decisions: Mapping[str, object] | None = None
 ) -> Schedule:
@@ -46,9 +57,15 @@ def schedule_for(
     Raises:
         ScheduleError: a decision that is not among the choices, or an illegal combination.
     """
-    where = Target.parse(target)
     s = create_schedule(outputs, decisions)
-    schedule_scans(s, where)
+    _apply(s, Target.parse(target), {})
+    return s
+
+
+def _apply(s: Schedule, where: Target, caution: Caution) -> None:
+    """Schedule all stages, those that `caution` names by simpler rules."""
+    schedule_scans(s, where, left_scans(s, caution))
+    settle(s, where, caution)
     taken: list[str] = []
     if where.is_triton:
         taken += schedule_chains(s, where)
@@ -67,10 +84,7 @@ def schedule_for(
         reduce_both(s, both)
         groups.remove(both.rows)
     for group in groups:
-        if where.is_triton:
-            gpu.schedule_group(s, group, where, beside)
-        else:
-            cpu.schedule_group(s, group, beside)
+        schedule_kernel(s, group, where, beside)
     for both in shared:
         finish_together(s, both)
     join_all(s, beside)
@@ -78,12 +92,27 @@ def schedule_for(
         keep_inputs(s)
     else:
         share_inputs(s, beside)
-    return s
 
 
 def default_schedule(outputs: Outputs, target: str | Target) -> Schedule:
-    """The schedule that `te.build(tensor)` uses: the rules with all knobs at their defaults."""
-    return schedule_for(outputs, target)
+    """The schedule that `te.build(tensor)` uses: the rules with all knobs at their defaults, and
+    simpler rules where the lowering refuses what these make, or a GPU's compilers would take too
+    long over it; `schedule.fallbacks` says which.
+
+    It is lowered once to know that: who goes on to lower or build it does so by `attempts`.
+    """
+    found = attempts(outputs, target)
+
+    def lowered(s: Schedule, judge: Judge) -> Schedule:
+        judge(lower(s.plan, found.target))
+        return s
+
+    return found.carried_out(lowered)
 
 
-__all__ = ["default_schedule", "schedule_for"]
+def attempts(outputs: Outputs, target: str | Target) -> Attempts:
+    """The default schedule of `outputs`, and simpler ones where that cannot be carried out."""
+    return Attempts(_apply, outputs, Target.parse(target))
+
+
+__all__ = ["attempts", "default_schedule", "schedule_for"]

@@ -8,8 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property
 
+from tedsl.dtypes import DType
 from tedsl.expr.integers import conjuncts
 from tedsl.expr.nodes import (
     Axis,
@@ -27,32 +28,79 @@ from tedsl.expr.nodes import (
     Unary,
 )
 from tedsl.expr.scan_body import within_scans
-from tedsl.expr.tensor import ComputeOp, PlaceholderOp, ScanOp, Tensor
+from tedsl.expr.tensor import ComputeOp, Operation, PlaceholderOp, ScanOp, Tensor
 from tedsl.expr.visit import axes_of, reads, walk
+from tedsl.lower.dots import factors
+from tedsl.once import once
 from tedsl.scheduling.algebra import Verdict, combines_in_any_order
-from tedsl.scheduling.inline import inline_stages
+from tedsl.scheduling.inline import Size, body_size, inline_stages
+from tedsl.scheduling.links import substance
+from tedsl.scheduling.memory import Memory
 from tedsl.scheduling.plan import Plan
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
 
-View = dict[str, ComputeOp]
+Readers = dict[str, list[tuple[str, TensorRead]]]
+
+
+class View(dict[str, ComputeOp]):
+    """Stages by name, producers first; `readers` says who reads each of them, and how.  Not changed
+    once made."""
+
+    @cached_property
+    def names(self) -> dict[Operation, str]:
+        """The name of each operation."""
+        return {op: name for name, op in self.items()}
+
+    def of_size(self, points: int | None) -> list[str]:
+        """The stages of so many elements."""
+        return self._sizes.get(points, [])
+
+    @cached_property
+    def _sizes(self) -> dict[int | None, list[str]]:
+        found: dict[int | None, list[str]] = {}
+        for name, op in self.items():
+            found.setdefault(volume(op.axes), []).append(name)
+        return found
+
+    @cached_property
+    def readers(self) -> Readers:
+        """For each stage, who reads it and how."""
+        found: Readers = {name: [] for name in self}
+        for name, op in self.items():
+            for read in reads_of(op):
+                producer = self.names.get(read.tensor.op)
+                if producer is not None:
+                    found[producer].append((name, read))
+        return found
+
+
+_VIEWS = Memory(4)
 
 
 def definitions(s: Schedule) -> View:
     """The computed stages by name, producers first, with inlined stages substituted; scans and
-    their steps have a rule of their own."""
-    return dict(_definitions(s.plan))
+    their steps have a rule of their own, and settled stages are decided."""
+    return _VIEWS.get((substance(s.plan), s.settled), lambda: _definitions(s.plan, s.settled))
 
 
-@lru_cache(maxsize=4)
-def _definitions(plan: Plan) -> View:
-    """The same, once for all that ask before the next step."""
+def _definitions(plan: Plan, settled: frozenset[str]) -> View:
     plan = inline_stages(plan)
     found = {stage.name: stage.op for stage in plan.stages if isinstance(stage.op, ComputeOp)}
     steps = within_scans(found.values())
-    return {
-        name: op for name, op in found.items() if not isinstance(op, ScanOp) and op not in steps
-    }
+    return View(
+        {
+            name: op
+            for name, op in found.items()
+            if not isinstance(op, ScanOp) and op not in steps and name not in settled
+        }
+    )
+
+
+@once
+def reads_of(op: ComputeOp) -> tuple[TensorRead, ...]:
+    """Every distinct tensor read of an operation, in order of first occurrence."""
+    return reads(*op.bodies)
 
 
 def is_reduction(op: ComputeOp) -> bool:
@@ -148,6 +196,9 @@ class Contraction:
     """A sum of products whose operands share the folded axes and differ in the kept ones.
 
     `batch` axes are in both operands, `rows` only in the first, `columns` only in the second.
+    `unit` is the dtype in which a GPU's matrix units take both operands; None where products are
+    rounded before they are added, or are of types that no unit multiplies: a program then has each
+    product of a step in a register.
     """
 
     batch: tuple[Axis, ...]
@@ -155,6 +206,7 @@ class Contraction:
     columns: tuple[Axis, ...]
     folded: tuple[Axis, ...]
     operands: tuple[Expr, Expr]
+    unit: DType | None
 
 
 def products(op: ComputeOp) -> Contraction | None:
@@ -164,7 +216,7 @@ def products(op: ComputeOp) -> Contraction | None:
         return None
     if body.reducer.operator is not BinaryOp.ADD or body.init is not None:
         return None
-    source = body.sources[0]
+    term = source = body.sources[0]
     while isinstance(source, Cast):
         source = source.a
     match source:
@@ -179,7 +231,9 @@ def products(op: ComputeOp) -> Contraction | None:
     rows = tuple(x for x in data if x in left and x not in right)
     columns = tuple(x for x in data if x in right and x not in left)
     batch = tuple(x for x in data if not among(x, (*rows, *columns)))
-    return Contraction(batch, rows, columns, body.axes, (a, b))
+    taken = factors(a, b, body.dtype) if term is source else None
+    unit = None if taken is None else taken[0].dtype
+    return Contraction(batch, rows, columns, body.axes, (a, b), unit)
 
 
 def contraction(op: ComputeOp, masked: bool = False) -> Contraction | None:
@@ -197,6 +251,12 @@ def contraction(op: ComputeOp, masked: bool = False) -> Contraction | None:
         if not body.finite or not _silenced(body.where, sides):
             return None
     return shape
+
+
+def for_units(op: ComputeOp) -> bool:
+    """True for a contraction whose products a GPU's matrix units take."""
+    shape = contraction(op)
+    return shape is not None and shape.unit is not None
 
 
 def _silenced(where: Expr, operands: Sequence[set[Axis]]) -> bool:
@@ -272,34 +332,21 @@ def crossing(op: ComputeOp, everything: Sequence[TensorRead]) -> Axis | None:
     return next((a for a in op.axes[:-1] if any(e is a for e in ends)), None)
 
 
-def readers_of(view: View) -> dict[str, list[tuple[str, TensorRead]]]:
-    """For each computed stage, who reads it and how."""
-    names = {op: name for name, op in view.items()}
-    found: dict[str, list[tuple[str, TensorRead]]] = {name: [] for name in view}
-    for name, op in view.items():
-        for read in reads(*op.bodies):
-            producer = names.get(read.tensor.op) if isinstance(read.tensor.op, ComputeOp) else None
-            if producer is not None:
-                found[producer].append((name, read))
-    return found
-
-
 def sole_readers(view: View, outputs: Collection[str]) -> dict[str, str]:
     """For each stage that exactly one other reads, and that is no output, who that is."""
-    users = {name: {user for user, _ in found} for name, found in readers_of(view).items()}
+    users = {name: {user for user, _ in found} for name, found in view.readers.items()}
     return {n: next(iter(u)) for n, u in users.items() if len(u) == 1 and n not in outputs}
 
 
 def needed(view: View, name: str) -> set[str]:
     """The stage `name` and all that it reads, directly or not."""
-    names = {op: each for each, op in view.items()}
     found, waiting = set[str](), [name]
     while waiting:
         each = waiting.pop()
         if each not in found:
             found.add(each)
-            sources = (r.tensor.op for r in reads(*view[each].bodies))
-            waiting += [names[op] for op in sources if isinstance(op, ComputeOp) and op in names]
+            sources = (r.tensor.op for r in reads_of(view[each]))
+            waiting += [view.names[op] for op in sources if op in view.names]
     return found
 
 
@@ -329,14 +376,23 @@ class Group:
     pairs: str = ""
 
 
-def find_groups(view: View, outputs: Sequence[str], masked: bool = False) -> list[Group]:
+# Stages of one kernel, each computed or substituted in its loops.
+MEMBERS = 128
+
+
+def find_groups(
+    view: View, outputs: Sequence[str], masked: bool = False, cut: list[str] | None = None
+) -> list[Group]:
     """Fuse each reduction into the one kernel that reads it, where their axes line up.
 
     A reduction joins when every reader is in that kernel, reads it at plain axes of the kernel's
     root, and the kernel's other reductions are indexed by the same axes; a contraction joins only
     a kernel that has no rows, because it fills a tile by itself.  `masked` as for `contraction`.
+    What would join but for the size of the kernel, or of what stands between its reductions when
+    that is substituted, is a kernel of its own, and is put into `cut`.
     """
-    readers = readers_of(view)
+    readers = view.readers
+    sizes: dict[str, _Between] = {}
     groups: dict[str, Group] = {}
     owner: dict[str, str] = {}
     for name in reversed(list(view)):
@@ -344,6 +400,12 @@ def find_groups(view: View, outputs: Sequence[str], masked: bool = False) -> lis
         joined = None
         if name not in outputs:
             joined = _joinable(op, readers[name], owner, groups, view, masked)
+        if joined is not None:
+            sizes[name] = _between(view, name, readers[name], sizes)
+            if len(joined[0].inner) >= MEMBERS or not sizes[name].whole.fits:
+                joined = None
+                if cut is not None:
+                    cut.append(name)
         if joined is None:
             groups[name] = Group(name, axes={name: {a: a for a in op.axes}})
             owner[name] = name
@@ -356,6 +418,25 @@ def find_groups(view: View, outputs: Sequence[str], masked: bool = False) -> lis
             group.contracts = group.contracts or contraction(op, masked) is not None
             group.rows = tuple(a for a in view[group.root].axes if among(a, list(axes.values())))
     return [groups[name] for name in view if name in groups]
+
+
+@dataclass(frozen=True, slots=True)
+class _Between:
+    """A stage with all that follows it in its kernel up to a reduction or the root: the size of it
+    if it is substituted, and how often it is then written."""
+
+    whole: Size
+    times: int
+
+
+def _between(
+    view: View, name: str, users: Sequence[tuple[str, TensorRead]], sizes: dict[str, _Between]
+) -> _Between:
+    own = body_size(view[name])
+    after = [sizes[user] for user, _ in users if user in sizes and not is_reduction(view[user])]
+    times = sum((each.times for each in after), len(users) - len(after))
+    depth = own.depth + max((each.whole.depth for each in after), default=0)
+    return _Between(Size(depth, own.terms * times), times)
 
 
 def _joinable(

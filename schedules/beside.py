@@ -7,14 +7,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tedsl.errors import ScheduleError
-from tedsl.expr.tensor import ComputeOp, ExternOp, PlaceholderOp, ScanOp, Tensor
-from tedsl.expr.visit import reads
-from tedsl.schedules.analysis import View, definitions, volume
+from tedsl.expr.tensor import ComputeOp, PlaceholderOp, Tensor
+from tedsl.once import once
+from tedsl.schedules.analysis import View, definitions, reads_of, volume
 from tedsl.schedules.loops import fused
+from tedsl.scheduling.links import places
 from tedsl.scheduling.schedule import Schedule
 
-# Stages beyond which pairs of them are not looked at.
-MANY = 1024
+# Kernels that run as one, each with results of its own among the arguments; and how many of those
+# that others may join are looked at, the latest of them.
+TOGETHER = 64
+LATEST = 16
 
 
 @dataclass(slots=True)
@@ -22,8 +25,8 @@ class Leader:
     """A kernel that others may join: its stage, the elements of a tile of it, whether it is small,
     so that it leaves most of the device idle; what those that run with it are, and what they need.
 
-    One of whole rows has `tile` of them in a program, the extents of its `rows`, and what it reads
-    along them, with how long those are.
+    `members` run as one so far.  One of whole rows has `tile` of them in a program, the extents of
+    its `rows`, and what it reads along them, with how long those are.
     """
 
     name: str
@@ -33,6 +36,7 @@ class Leader:
     needed: set[str]
     rows: tuple[int | None, ...] | None = None
     folded: set[tuple[Tensor, int | None]] = field(default_factory=set[tuple[Tensor, int | None]])
+    members: int = 1
 
 
 @dataclass(slots=True)
@@ -51,16 +55,25 @@ class Beside:
     def may_join(self, leader: Leader, needed: set[str]) -> bool:
         """True when what needs `needed` can run together with `leader`: none of it comes from
         there, nor from kernels that wait for it."""
-        waiting = [each for each in self.leaders if not each.inside.isdisjoint(needed)]
-        met = set[str]()
-        while waiting:
-            each = waiting.pop()
-            if each is leader:
-                return False
-            if each.name not in met:
-                met.add(each.name)
-                waiting += [e for e in self.leaders if not e.inside.isdisjoint(each.needed)]
-        return True
+        return bool(self.free([leader], needed))
+
+    def free(self, among: Sequence[Leader], needed: set[str]) -> list[Leader]:
+        """Those of some leaders that what needs `needed` can run together with, the latest."""
+        found = [each for each in among if each.members < TOGETHER][-LATEST:]
+        if not found:
+            return []
+        all_needed = set(needed)
+        # What a kernel by itself needs is needed through it already.
+        waiting = [each for each in self.leaders if len(each.inside) > 1]
+        while met := [each for each in waiting if not each.inside.isdisjoint(all_needed)]:
+            all_needed.update(*(each.needed for each in met))
+            waiting = [each for each in waiting if each not in met]
+        return [each for each in found if each.inside.isdisjoint(all_needed)]
+
+    def join(self, name: str, leader: Leader, loops: bool) -> None:
+        """Note that a kernel joins another, in its loops or its launch."""
+        leader.members += 1
+        self.joins.append((name, leader.name, loops))
 
 
 def lead(s: Schedule, beside: Beside, name: str, tile: int, small: bool) -> None:
@@ -73,9 +86,9 @@ def may_lead(s: Schedule, name: str) -> bool:
     """True where another kernel has as many elements, and an input in common: it may run in the
     loops of `name`."""
     view = definitions(s)
-    size = volume(view[name].axes)
-    others = [n for n in view if n != name and volume(view[n].axes) == size]
-    return any(not _inputs(view[name]).isdisjoint(_inputs(view[n])) for n in others)
+    own = _inputs(view[name])
+    others = (other for other in view.of_size(volume(view[name].axes)) if other != name)
+    return any(not own.isdisjoint(_inputs(view[other])) for other in others)
 
 
 def joined(s: Schedule, name: str, beside: Beside, small: bool) -> bool:
@@ -83,16 +96,12 @@ def joined(s: Schedule, name: str, beside: Beside, small: bool) -> bool:
 
     The default is one loop where both read the same input, and one launch where both are small.
     """
-    if (
-        all(each.rows is not None for each in beside.leaders)
-        or len(s.stages) > MANY
-        or not all_computed(s)
-    ):
+    if all(each.rows is not None for each in beside.leaders) or not all_computed(s):
         return False
     view = definitions(s)
     needed = _needed(view, name)
     flat = [each for each in beside.leaders if each.rows is None]
-    free = [each for each in flat if beside.may_join(each, needed)]
+    free = beside.free(flat, needed)
     loops = _loops(view, name, free)
     grid = next(iter([e for e in free if e.small is small] or free), None)
     choices = ["alone"]
@@ -110,14 +119,14 @@ def joined(s: Schedule, name: str, beside: Beside, small: bool) -> bool:
     if leader is not None:
         leader.inside.add(name)
         leader.needed |= needed
-        beside.joins.append((name, leader.name, chosen == "loops"))
+        beside.join(name, leader, chosen == "loops")
         _split(s, name, leader.tile, loops=chosen == "loops")
     return leader is not None
 
 
 def all_computed(s: Schedule) -> bool:
     """True without scans and externs, through which one kernel may need another unseen here."""
-    return not any(isinstance(stage.op, (ScanOp, ExternOp)) for stage in s.plan.stages)
+    return places(s.plan).computed
 
 
 def _loops(view: View, name: str, free: Sequence[Leader]) -> Leader | None:
@@ -131,18 +140,19 @@ def _share(view: View, name: str, leader: Leader) -> bool:
     return not _inputs(view[name]).isdisjoint(_inputs(view[leader.name]))
 
 
-def _inputs(op: ComputeOp) -> set[PlaceholderOp]:
-    return {r.tensor.op for r in reads(*op.bodies) if isinstance(r.tensor.op, PlaceholderOp)}
+@once
+def _inputs(op: ComputeOp) -> frozenset[PlaceholderOp]:
+    found = (read.tensor.op for read in reads_of(op))
+    return frozenset(each for each in found if isinstance(each, PlaceholderOp))
 
 
 def _needed(view: View, name: str) -> set[str]:
     """All the computed stages that one reads, directly or not."""
-    names = {op: each for each, op in view.items()}
     found: set[str] = set()
     waiting = [name]
     while waiting:
-        for read in reads(*view[waiting.pop()].bodies):
-            source = names.get(read.tensor.op) if isinstance(read.tensor.op, ComputeOp) else None
+        for read in reads_of(view[waiting.pop()]):
+            source = view.names.get(read.tensor.op)
             if source is not None and source not in found:
                 found.add(source)
                 waiting.append(source)

@@ -122,12 +122,7 @@ def inner_folds(
     s: Schedule, view: View, chain: tuple[str, ...], fits: Callable[[ComputeOp], bool]
 ) -> tuple[str, ...]:
     """The fitting folds that only stages of the chain read, directly or through pointwise ones."""
-    readers: dict[str, set[str]] = {name: set() for name in view}
-    names = {op: name for name, op in view.items()}
-    for name, op in view.items():
-        for read in reads(*op.bodies):
-            if isinstance(read.tensor.op, ComputeOp) and read.tensor.op in names:
-                readers[names[read.tensor.op]].add(name)
+    readers = {name: {user for user, _ in found} for name, found in view.readers.items()}
     outputs = {s[t].name for t in s.outputs}
     inside = set(chain)
     found: list[str] = []
@@ -174,12 +169,7 @@ def root_of(s: Schedule, view: View, name: str) -> str:
     """The last of the stages that read the result element by element, one after another."""
     outputs = {s[t].name for t in s.outputs}
     while name not in outputs:
-        users = [
-            (user, read)
-            for user, op in view.items()
-            for read in reads(*op.bodies)
-            if read.tensor.op is view[name]
-        ]
+        users = view.readers[name]
         if len(users) != 1:
             break
         user, read = users[0]
@@ -213,13 +203,12 @@ def inline_around(s: Schedule, found: Chained) -> list[str]:
 
 def _users(view: View, name: str) -> set[str]:
     """The stages that read `name`."""
-    op = view[name]
-    return {n for n, each in view.items() if any(r.tensor.op is op for r in reads(*each.bodies))}
+    return {user for user, _ in view.readers[name]}
 
 
 def _above(view: View, name: str) -> set[str]:
     """The reductions that `name` reads, directly or through pointwise stages."""
-    names = {op: n for n, op in view.items()}
+    names = view.names
     found: set[str] = set()
     for read in reads(*view[name].bodies):
         source = names.get(read.tensor.op) if isinstance(read.tensor.op, ComputeOp) else None

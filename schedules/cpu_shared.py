@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 
 from tedsl.errors import ScheduleError
 from tedsl.expr.nodes import Axis
@@ -18,7 +19,8 @@ from tedsl.expr.tensor import Tensor
 from tedsl.expr.visit import axes_of, reads
 from tedsl.ir.nodes import LoopKind
 from tedsl.schedules.analysis import View, definitions, nbytes_of
-from tedsl.schedules.beside import MANY, Beside
+from tedsl.schedules.beside import Beside
+from tedsl.scheduling.links import places
 from tedsl.scheduling.plan import AttachKind
 from tedsl.scheduling.relations import constant, extents, related
 from tedsl.scheduling.schedule import Schedule
@@ -34,34 +36,37 @@ BESIDE = ".beside"
 TRIED = 64
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Kernel:
     """The loops of a kernel, a parallel one first, and how often each runs; and which dimensions of
     each tensor that its root reads move with the parallel one."""
 
     name: str
+    place: int
     loops: tuple[tuple[Axis, int], ...]
     moved: Mapping[Tensor, frozenset[int]]
 
 
 def share_inputs(s: Schedule, beside: Beside) -> None:
     """Let kernels join the loops of an earlier one that reads the same input."""
-    if len(s.stages) > MANY:
-        return
     view = definitions(s)
     joined = {name for name, _, _ in beside.joins}
     asked = {knob.name.removesuffix(BESIDE) for knob in s.knobs if knob.name.endswith(BESIDE)}
-    leaders: list[_Kernel] = []
+    leaders: dict[Tensor, list[_Kernel]] = {}
     tried = 0
     for stage in s.stages:
         kernel = None if stage.name in joined else _kernel(view, stage)
         if kernel is None:
             continue
-        near = [each for each in leaders if _shared(each, kernel)][: TRIED - tried]
-        near = [] if kernel.name in asked else near
+        large = [t for t, dims in kernel.moved.items() if dims and nbytes_of(t) >= WORTH]
+        readers = dict.fromkeys(each for t in large for each in leaders.get(t, ()))
+        near = [each for each in readers if _shared(each, kernel)]
+        near = [] if kernel.name in asked else sorted(near, key=attrgetter("place"))
+        near = near[: TRIED - tried]
         tried += len(near)
         if not any(_join(s, kernel, each) for each in near):
-            leaders.append(kernel)
+            for tensor in large:
+                leaders.setdefault(tensor, []).append(kernel)
 
 
 def _kernel(view: View, stage: Stage) -> _Kernel | None:
@@ -80,7 +85,8 @@ def _kernel(view: View, stage: Stage) -> _Kernel | None:
     for read in reads(*op.bodies):
         dims = {n for n, index in enumerate(read.indices) if moving & set(axes_of(index))}
         moved[read.tensor] = moved.get(read.tensor, frozenset()) | dims
-    return _Kernel(stage.name, tuple(loops), moved) if loops else None
+    place = places(stage.schedule.plan).by_name[stage.name]
+    return _Kernel(stage.name, place, tuple(loops), moved) if loops else None
 
 
 def _shared(leader: _Kernel, kernel: _Kernel) -> list[Tensor]:

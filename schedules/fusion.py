@@ -19,13 +19,14 @@ from tedsl.schedules.analysis import (
     is_reduction,
     moves,
     plain,
-    readers_of,
     same_axes,
     volume,
 )
 from tedsl.schedules.choices import flip
 from tedsl.schedules.scans import stored_for_scans
 from tedsl.scheduling.graph import extern_readers
+from tedsl.scheduling.graph import readers as plan_readers
+from tedsl.scheduling.inline import may_inline
 from tedsl.scheduling.plan import AttachKind
 from tedsl.scheduling.schedule import Schedule
 
@@ -54,16 +55,26 @@ def fuse(s: Schedule, busy: int, taken: Collection[str] = (), loops: bool = Fals
     where that is possible; a stage read at several shifted places may stay at root.
     """
     stored = [*(s[t].name for t in s.outputs), *stored_for_scans(s), *_read_whole(s)]
+    stored += _read_by_settled(s)
     outputs = list(dict.fromkeys([*stored, *_read_by(s, taken)]))
     kept = _candidates(_open(s, taken), outputs, loops)
     within: list[str] = []
     for name, op in _open(s, taken).items():
         inlinable = len(op.bodies) == 1 and not is_reduction(op) and name not in outputs
         if inlinable and name not in kept:
-            s[name].compute_inline()
+            if may_inline(s.plan, name):
+                s[name].compute_inline()
+            else:
+                outputs.append(name)
     while True:
         view = _open(s, taken)
-        groups = find_groups(view, outputs, loops)
+        cut: list[str] = []
+        groups = find_groups(view, outputs, loops, cut)
+        if cut:
+            outputs += cut
+            for name in cut:
+                kept.pop(name, None)
+            continue
         alone = [g.root for g in groups if g.root in kept]
         wasted = [n for g in groups for n in g.inner if n in kept and not _shares(view, g, n)]
         settled = not alone and not wasted
@@ -88,13 +99,13 @@ def fuse(s: Schedule, busy: int, taken: Collection[str] = (), loops: bool = Fals
 
 def _open(s: Schedule, taken: Collection[str]) -> View:
     """The stages that are not scheduled yet."""
-    return {name: op for name, op in definitions(s).items() if name not in taken}
+    return View({name: op for name, op in definitions(s).items() if name not in taken})
 
 
 def _read_by(s: Schedule, taken: Collection[str]) -> list[str]:
     """The other stages that those in `taken` read."""
     view = definitions(s)
-    names = {op: name for name, op in view.items()}
+    names = view.names
     found = [
         names[read.tensor.op]
         for name in taken
@@ -103,6 +114,19 @@ def _read_by(s: Schedule, taken: Collection[str]) -> list[str]:
         if isinstance(read.tensor.op, ComputeOp) and read.tensor.op in names
     ]
     return [name for name in found if name not in taken]
+
+
+def _read_by_settled(s: Schedule) -> list[str]:
+    """The stages that settled ones read, from memory."""
+    plan = s.plan
+    found = [
+        plan.stage_of(read.tensor.op)
+        for stage in plan.stages
+        if stage.name in s.settled and isinstance(stage.op, ComputeOp)
+        for read in reads(*stage.op.bodies)
+        if isinstance(read.tensor.op, ComputeOp)
+    ]
+    return list(dict.fromkeys(each.name for each in found if each.name not in s.settled))
 
 
 def _read_whole(s: Schedule) -> list[str]:
@@ -146,7 +170,7 @@ def _epilogue(s: Schedule, name: str, kept: Collection[str]) -> str | None:
     elements."""
     source = s[name].op
     readers: dict[str, TensorRead] = {}
-    for stage in s.plan.stages:
+    for stage in plan_readers(s.plan, source):
         if isinstance(stage.op, ComputeOp):
             for read in reads(*stage.op.bodies):
                 if read.tensor.op is source:
@@ -183,7 +207,7 @@ def _apart(s: Schedule, view: View, groups: list[Group], busy: int) -> list[str]
 
 def _candidates(view: View, outputs: list[str], masked: bool) -> dict[str, ComputeOp]:
     """Pointwise stages that more than one read uses."""
-    readers = readers_of(view)
+    readers = view.readers
     return {
         name: op
         for name, op in view.items()
@@ -198,7 +222,7 @@ def _feeds_contraction(view: View, users: list[tuple[str, TensorRead]], masked: 
 
 def _shares(view: View, group: Group, name: str) -> bool:
     """True when keeping a tile of `name` saves computing it more than once in the kernel."""
-    users = {user for user, _ in readers_of(view)[name]}
+    users = {user for user, _ in view.readers[name]}
     return len(users) > 1 and group.rows is not None and cost(view[name]) > 0
 
 
@@ -206,7 +230,7 @@ def _with_regions(view: View, groups: list[Group], within: list[str]) -> list[Gr
     """The stages in `within` as parts of the kernels that read them."""
     owners = {group.root: group for group in groups}
     for name in within:
-        users = {user for user, _ in readers_of(view)[name]}
+        users = {user for user, _ in view.readers[name]}
         owner = owners.get(next(iter(users)))
         if len(users) == 1 and owner is not None and _is_plain(view, owner):
             owner.regions.append(name)
@@ -216,7 +240,7 @@ def _with_regions(view: View, groups: list[Group], within: list[str]) -> list[Gr
 
 def _may_be_region(view: View, name: str, within: list[str]) -> bool:
     """True when one stage of the same rank reads `name`, and neither is nor has a region so far."""
-    readers = readers_of(view)
+    readers = view.readers
     users = {user for user, _ in readers[name]}
     hosts = {user for each in within for user, _ in readers[each]}
     if len(users) != 1 or name in hosts or not users.isdisjoint(within):
@@ -234,12 +258,13 @@ def _is_plain(view: View, group: Group) -> bool:
 def _place(s: Schedule, name: str, view: View, regions: bool, loops: bool) -> object:
     """Inline when cheap, or when nothing is computed twice; else a kernel of its own, or with
     `regions` the part that each tile of its one reader needs."""
-    users = readers_of(view)[name]
+    users = view.readers[name]
     op = view[name]
     repeated = len(users) > 1 or any(plain(read) is None for _, read in users)
     feeds = _feeds_contraction(view, users, loops)
     again = repeated or feeds
     default = "root" if again and cost(op) * len(users) > CHEAP else "inline"
+    small = may_inline(s.plan, name)
     # A condition inside of a loop over products is asked for each of them.
     asked = loops and feeds and chooses(op)
     if feeds and cost(op) > 1:
@@ -247,6 +272,8 @@ def _place(s: Schedule, name: str, view: View, regions: bool, loops: bool) -> ob
     if not regions:
         # What only moves elements becomes the address and the mask of a load.
         default = "inline" if moves(op) else default
-        return s.knob(f"{name}.place", ("inline", "root"), "root" if asked else default)
-    default = "tile" if default == "root" else default
-    return s.knob(f"{name}.place", ("inline", "root", "tile"), default)
+        default = "root" if asked else default
+        return s.knob(f"{name}.place", ("inline", "root"), default) if small else "root"
+    default = "tile" if default == "root" or not small else default
+    choices = ("inline", "root", "tile") if small else ("root", "tile")
+    return s.knob(f"{name}.place", choices, default)

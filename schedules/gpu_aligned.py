@@ -26,6 +26,7 @@ from tedsl.schedules.analysis import (
 )
 from tedsl.schedules.choices import flip, pick
 from tedsl.schedules.gpu_tiles import bind_all, pick_warps
+from tedsl.scheduling.links import places
 from tedsl.scheduling.plan import Align, AttachKind
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
@@ -49,7 +50,7 @@ def align_operands(s: Schedule, name: str, inner: Sequence[str]) -> None:
         inner: the contractions of one kernel.
     """
     view = definitions(s)
-    names = {op: each for each, op in view.items()}
+    names = view.names
     readers: dict[Tensor, list[str]] = {}
     for each in inner:
         for read in reads(*view[each].bodies):
@@ -62,7 +63,7 @@ def align_operands(s: Schedule, name: str, inner: Sequence[str]) -> None:
         size = size_of(tensor.shape[-1])
         if direct != users or size is None or size * tensor.dtype.nbytes < LINE:
             continue
-        if not any(stage.op is tensor.op for stage in s.plan.stages):
+        if tensor.op not in places(s.plan).by_op:
             continue
         _align(s, name, tensor, users, sum(_operations(s, n) for n in users))
 
@@ -77,8 +78,8 @@ def _stored(s: Schedule, names: Mapping[ComputeOp, str], tensor: Tensor) -> Tens
 def rows_aligned(s: Schedule, read: TensorRead) -> bool:
     """True when the rows of a tensor start at multiples of 16 bytes."""
     size, step = size_of(read.tensor.shape[-1]), read.dtype.nbytes
-    found = next((x for x in s.plan.stages if x.op is read.tensor.op), None)
-    if found is not None and any(_whole(a, step) for a in found.aligned):
+    number = places(s.plan).by_op.get(read.tensor.op)
+    if number is not None and any(_whole(a, step) for a in s.plan.stages[number].aligned):
         return True
     return size is not None and size * step % SIXTEEN == 0
 

@@ -22,7 +22,6 @@ from tedsl.schedules.analysis import (
     is_reduction,
     needed,
     plain,
-    readers_of,
     same_axes,
     size_of,
 )
@@ -36,7 +35,7 @@ def take_along(s: Schedule, groups: Sequence[Group]) -> list[Group]:
     """The kernels, where one that goes over a matrix element by element takes in the kernel of its
     rows' results, and what else is computed of those, where that is chosen."""
     view = definitions(s)
-    readers, outputs = readers_of(view), {s[t].name for t in s.outputs}
+    readers, outputs = view.readers, {s[t].name for t in s.outputs}
     kept = {group.root: group for group in groups}
     for group in groups:
         if group.root not in kept or group.root in outputs or not _is_of_results(view, group):

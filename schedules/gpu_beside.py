@@ -52,8 +52,9 @@ def rows_joined(s: Schedule, group: Group, beside: Beside) -> bool:
     if not own or not free or group.apart or not beside.leaders or not all_computed(s):
         return False
     wanted, folded = needed(view, group.root) - {group.root, *group.inner}, _folded(view, group)
+    sizes = _sizes(root.axes)
     for leader in beside.leaders:
-        alike = leader.rows == _sizes(root.axes) and not folded.isdisjoint(leader.folded)
+        alike = leader.rows == sizes and not folded.isdisjoint(leader.folded)
         if not alike or not beside.may_join(leader, wanted) or not _joins(s, group, leader):
             continue
         if not flip(s, f"{group.root}.beside", True):
@@ -61,7 +62,7 @@ def rows_joined(s: Schedule, group: Group, beside: Beside) -> bool:
         _split(s, group, leader)
         leader.inside |= {group.root, *group.inner}
         leader.needed |= wanted
-        beside.joins.append((group.root, leader.name, True))
+        beside.join(group.root, leader, loops=True)
         return True
     return False
 

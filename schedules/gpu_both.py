@@ -34,6 +34,7 @@ from tedsl.schedules.analysis import (
 )
 from tedsl.schedules.choices import flip, pick
 from tedsl.schedules.gpu_tiles import PROCESSORS, SHARED, pick_warps
+from tedsl.scheduling.links import places
 from tedsl.scheduling.plan import AttachKind
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
@@ -215,5 +216,5 @@ def _load_once(s: Schedule, names: Sequence[str], turn: Axis, program: Axis) -> 
 
 def _in_memory(s: Schedule, tensor: Tensor) -> bool:
     """True for an input, and for the result of another kernel."""
-    known = any(each.op is tensor.op for each in s.plan.stages)
+    known = tensor.op in places(s.plan).by_op
     return known and s[tensor].plan.attach.kind is AttachKind.ROOT

@@ -62,7 +62,7 @@ def keep_inputs(s: Schedule) -> None:
     found = _traffic(plan)
     shared = {each for kernel in found.values() if kernel.multiplies for each in kernel.reads}
     for name, kernel in found.items():
-        if kernel.multiplies or kernel.nbytes < STREAMED:
+        if kernel.multiplies or kernel.nbytes < STREAMED or name in s.settled:
             continue
         reads, stores = (
             [each for each, nbytes in moved.items() if nbytes >= CACHED and each not in shared]

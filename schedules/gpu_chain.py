@@ -23,6 +23,7 @@ from tedsl.schedules.analysis import (
     cost,
     definitions,
     extent_of,
+    for_units,
     growing,
     is_reduction,
     plain,
@@ -55,6 +56,7 @@ from tedsl.schedules.gpu_tiles import (
     pick_warps,
     registers,
 )
+from tedsl.scheduling.links import places
 from tedsl.scheduling.plan import AttachKind
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
@@ -105,12 +107,12 @@ def _found(s: Schedule, view: View, name: str) -> Chained | None:
     if not isinstance(op, ComputeOp) or s[name].plan.attach.kind is not AttachKind.ROOT:
         return None
     shape = contraction(op)
-    if shape is None or len(shape.folded) != 1 or not any_order(op):
+    if shape is None or shape.unit is None or len(shape.folded) != 1 or not any_order(op):
         return None
     names = depended_on(s, view, name)
     if not names:
         return None
-    inner = inner_folds(s, view, (*names, name), lambda each: contraction(each) is not None)
+    inner = inner_folds(s, view, (*names, name), for_units)
     column, row = longest(shape.columns), longest(shape.rows)
     held = [column] if inner else []
     held += [axis for each in inner for axis in view[each].reduce_axes]
@@ -172,7 +174,7 @@ def _reduce_chain(s: Schedule, found: Chained, older: bool) -> list[str]:
 
 def _work(view: View, found: Chained) -> int:
     """Arithmetic on each element of the tile that goes from one product to the next."""
-    names = {op: name for name, op in view.items()}
+    names = view.names
     waiting, met, total = [found.last], {found.last, *found.inner}, 0
     while waiting:
         for read in reads(*view[waiting.pop()].bodies):
@@ -402,7 +404,7 @@ def _fixed(s: Schedule, inner: Stage) -> list[Tensor]:
     if not isinstance(op, ComputeOp):
         return []
     moving = op.axes[-1]
-    known = {stage.op for stage in s.plan.stages}
+    known = places(s.plan).by_op
     found = [r for r in reads(*op.bodies) if moving not in axes_of(*r.indices)]
     fine = [r.tensor for r in found if r.tensor.op in known and plain(r) is not None]
     return [tensor for tensor in fine if _in_memory(s, tensor)]

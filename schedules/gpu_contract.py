@@ -31,7 +31,7 @@ from tedsl.schedules.gpu_model import LINE, STEP, TWO_FIT, Product, best_tile, d
 from tedsl.schedules.gpu_model import ahead as fetched_ahead
 from tedsl.schedules.gpu_operands import across, ragged
 from tedsl.schedules.gpu_shared import loops_of, turn
-from tedsl.schedules.gpu_steps import LEAST, Loops, Work, contract_inner, thin
+from tedsl.schedules.gpu_steps import LEAST, Loops, Work, contract_inner, one_by_one
 from tedsl.schedules.gpu_tail import Chains, chains_of, divide_tail, fold_tail
 from tedsl.schedules.gpu_tiles import PROCESSORS, SHARED, pick_warps
 from tedsl.schedules.loops import fused
@@ -125,7 +125,7 @@ def _make_loops(s: Schedule, group: Group, work: Work) -> Loops:
         by = contract_inner(s, folds, stage, place, bk, stages, work.older, made.kept)
         engine.append(by)
     warps = 8 if bm * bn * len(inner) > most else 4
-    least = bm * bn // (1 if thin(m, n, k) else 8)
+    least = bm * bn // (1 if one_by_one(work.shape, m, n, k) else 8)
     chosen = pick_warps(s, stage, (1, 2, 4, 8), warps, least)
     numbers = [[inner.index(name) for name in names] for names in loops]
     return Loops(turned, numbers, engine, stages, chosen)
@@ -281,16 +281,17 @@ def _tile_sizes(
     batch, m, n, k = extents
     stored = stage.op.outputs[0].dtype.nbytes
     # A tile goes through shared memory on its way out: one of 32-bit results is half as wide.
+    single = one_by_one(shape, m, n, k)
     bm, bn = 128, 128 if half or stored > 2 else 256
     bk = STEP if product is None else product.step
-    if not _narrow(shape) or thin(m, n, k):
-        bm, bn, bk = 64, 64, _exact_depth(s, shape, joined or thin(m, n, k))
+    if not _narrow(shape) or single:
+        bm, bn, bk = 64, 64, _exact_depth(s, shape, joined or single)
     most = [1 << 8 if e is None else pow2_at_least(e) for e in (m, n, k)]
     if product is not None:
         bm, bn = given or best_tile(replace(product, most=bm * bn), chains)
         bk = depth(product, bm, bn)
     else:
-        if joined and k is not None and _narrow(shape) and not thin(m, n, k):
+        if joined and k is not None and _narrow(shape) and not single:
             if k <= bk:
                 bm, bn = 64, 128
             elif k < 4 * bk and (extent_of(shape.folded[-1]) or bk) % bk:
@@ -299,10 +300,10 @@ def _tile_sizes(
             bn = _little_idle(n, bn)
         if m is not None and n is not None:
             bm, bn = busy(batch, m, n, min(bm, most[0]), min(bn, most[1]), joined)
-    choices = (16, 32, 64, 128, 256)
-    bm = pick(s, f"{stage.name}.bm", choices[:3] if thin(m, n, k) else choices, bm, most[0])
-    bn = pick(s, f"{stage.name}.bn", choices[:3] if thin(m, n, k) else choices, bn, most[1])
-    deepest = min(most[2], max(1, THIN_TILE // (bm * bn))) if thin(m, n, k) else most[2]
+    choices = (16, 32, 64) if single else (16, 32, 64, 128, 256)
+    bm = pick(s, f"{stage.name}.bm", choices, bm, most[0])
+    bn = pick(s, f"{stage.name}.bn", choices, bn, most[1])
+    deepest = min(most[2], max(1, THIN_TILE // (bm * bn))) if single else most[2]
     return bm, bn, pick(s, f"{stage.name}.bk", depths(shape, deepest), bk, deepest)
 
 
@@ -328,7 +329,7 @@ def _product(
     """The product for the model of its time; None for what that does not know: symbolic extents,
     sides too short for the matrix units, operands of 32 bits."""
     batch, m, n, k = extents
-    if m is None or n is None or k is None or thin(m, n, k) or not _narrow(shape):
+    if m is None or n is None or k is None or one_by_one(shape, m, n, k) or not _narrow(shape):
         return None
     stored = stage.op.outputs[0].dtype.nbytes
     return Product(
@@ -361,7 +362,9 @@ def _little_idle(extent: int, size: int) -> int:
 
 
 def _narrow(shape: Contraction) -> bool:
-    """True when both operands are read in 16 bits or less."""
+    """True when both operands are read in 16 bits or less, and multiplied as they are read."""
+    if shape.unit is None or shape.unit.nbytes > 2:
+        return False
     return all(all(r.dtype.nbytes <= 2 for r in reads(operand)) for operand in shape.operands)
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tedsl.expr.nodes import Axis
+from tedsl.expr.nodes import Axis, Binary, Unary
 from tedsl.expr.tensor import ComputeOp
-from tedsl.expr.visit import reads
+from tedsl.expr.visit import reads, walk
 from tedsl.schedules.analysis import (
     Group,
     View,
@@ -39,6 +39,9 @@ TILE = 8192
 # Terms of a fold that are written out, in place of a loop; the results of such a program where
 # there are many, and at least; the sides of its tile, of which so large a share may be idle.
 WRITTEN_OUT = 64
+# Terms that are computed, and their arithmetic, which are written out in one piece: compilers are
+# slow to find an order for long chains of it, once for each result of a thread.
+COMPUTED, ARITHMETIC = 49, 192
 WINDOWS, LEAST_WINDOWS = 2048, 128
 WIDTHS = (16, 32, 64, 128)
 HEIGHTS = (1, 2, 4, 8, 16, 32)
@@ -135,14 +138,35 @@ def fold_few(s: Schedule, group: Group) -> None:
         stage.vectorize(axis)
     for name in reversed(group.inner):
         inner_stage = s[name]
-        axes = reduce_axes(inner_stage)
-        for axis in axes:
-            inner_stage.unroll(axis)
-        if axes:
+        if reduce_axes(inner_stage):
+            _write_out(inner_stage, _arithmetic(view[name]))
             inner_stage.compute_at(stage, grid)
         else:
             inner_stage.compute_inline()
     stage.launch(num_warps=pick_warps(s, stage, (1, 2, 4, 8), 4, tile))
+
+
+def _write_out(inner: Stage, each: int) -> None:
+    """Unroll a fold, of which a term takes so much arithmetic; where that is too much together, the
+    last of its loops, as far as it goes."""
+    axes = reduce_axes(inner)
+    left = WRITTEN_OUT if each == 0 else min(COMPUTED, ARITHMETIC // (1 + each))
+    for axis in reversed(axes):
+        extent = extent_of(axis) or 1
+        part = max(n for n in range(1, max(1, min(left, extent)) + 1) if extent % n == 0)
+        if part == extent:
+            inner.unroll(axis)
+        elif part > 1:
+            inner.unroll(inner.split(axis, factor=part)[1])
+        if part < extent:
+            return
+        left //= extent
+
+
+def _arithmetic(op: ComputeOp) -> int:
+    """Rough arithmetic on floats of a term, as `analysis.cost` has it, without indices."""
+    made = (n for n in walk(*op.bodies) if isinstance(n, (Unary, Binary)) and n.dtype.is_float)
+    return sum(10 if isinstance(node, Unary) else 1 for node in made)
 
 
 def few(view: View, group: Group) -> bool:

@@ -60,7 +60,12 @@ def joined_axes(
 
 def _run(root: ComputeOp, side: Sequence[Axis], axis: Axis) -> tuple[Axis, ...]:
     """The neighbours of `axis` among those of one side, in the order of the root's loops; all but
-    the outermost of known extent."""
+    the outermost of known extent.
+
+    The outermost has more than one element.  Lanes past the end have an index beyond those of the
+    outermost axis, by which the flat index of all of them is that of the lane; an axis of one
+    element has the index 0 in every lane, and the flat index would start again.
+    """
     start = end = next(n for n, each in enumerate(root.axes) if each is axis)
     while start and extent_of(root.axes[start]) and among(root.axes[start - 1], side):
         start -= 1
@@ -68,7 +73,10 @@ def _run(root: ComputeOp, side: Sequence[Axis], axis: Axis) -> tuple[Axis, ...]:
         if not among(root.axes[end + 1], side):
             break
         end += 1
-    return root.axes[start : end + 1]
+    run = list(root.axes[start : end + 1])
+    while len(run) > 1 and extent_of(run[0]) == 1:
+        run.pop(0)
+    return (axis,) if not among(axis, run) else tuple(run)
 
 
 def join(inner: Stage, known: Mapping[Axis, Axis], sides: Sides) -> None:

@@ -35,7 +35,7 @@ def walked(view: View, inside: Collection[str], readers: Sequence[Reader]) -> in
         inside: those that are computed in the kernel.
         readers: what reads in the loop.
     """
-    names = {op: name for name, op in view.items()}
+    names = view.names
     found: dict[Tensor, int] = {}
     for op, moving, apart in readers:
         for read in reads(*op.bodies):

@@ -25,6 +25,7 @@ from tedsl.schedules.analysis import (
     cost,
     definitions,
     extent_of,
+    for_units,
     is_reduction,
     plain,
     pow2_at_least,
@@ -39,6 +40,8 @@ from tedsl.schedules.gpu_order import ordered, together, walked
 from tedsl.schedules.gpu_steps import LEAST, movable
 from tedsl.schedules.gpu_tiles import bind_all, pick_warps
 from tedsl.schedules.trials import takes
+from tedsl.scheduling.graph import loop_readers
+from tedsl.scheduling.links import places
 from tedsl.scheduling.plan import AttachKind
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
@@ -103,23 +106,21 @@ def _groups(s: Schedule, taken: Sequence[str]) -> list[list[Product]]:
 
 def _alike(view: View, a: Product, b: Product) -> bool:
     """True when both fold the same operands along the same axis in tiles of one shape."""
+    one, other = set(a.inner), set(b.inner)
+    if a.pattern != b.pattern or one.isdisjoint(other) or not (one <= other or other <= one):
+        return False
     shapes = [
         [extent_of(axis) for axis in (*view[p.last].axes, *view[p.last].reduce_axes)]
         for p in (a, b)
     ]
-    return (
-        a.pattern == b.pattern
-        and shapes[0] == shapes[1]
-        and not set(a.inner).isdisjoint(b.inner)
-        and (set(a.inner) <= set(b.inner) or set(b.inner) <= set(a.inner))
-    )
+    return shapes[0] == shapes[1]
 
 
 def _product(s: Schedule, view: View, name: str) -> Product | None:
     """The contraction `name` with those in its operands, if a program can hold their tiles."""
     op = view[name]
     shape = contraction(op) if s[name].plan.attach.kind is AttachKind.ROOT else None
-    if shape is None or len(shape.folded) != 1 or not any_order(op):
+    if shape is None or shape.unit is None or len(shape.folded) != 1 or not any_order(op):
         return None
     row, column, folded = longest(shape.rows), longest(shape.columns), shape.folded[0]
     patterns = _patterns(s, view, name, row, folded)
@@ -143,7 +144,7 @@ def _patterns(
 ) -> dict[str, tuple[str, ...]]:
     """The contractions in the operands of `name` and the pointwise stages from them, each with what
     its dimensions are; nothing when one is read at anything but plain axes."""
-    names = {op: n for n, op in view.items()}
+    names = view.names
     outputs = {s[t].name for t in s.outputs}
     found: dict[str, tuple[str, ...]] = {}
     roles: dict[Axis, str] = {row: ROW, folded: FOLD}
@@ -156,7 +157,7 @@ def _patterns(
                 continue
             op, indices = view[made], plain(read)
             folds = is_reduction(op)
-            if folds and (contraction(op) is None or len(op.reduce_axes) != 1):
+            if folds and not (for_units(op) and len(op.reduce_axes) == 1):
                 continue
             if indices is None or len(op.bodies) > 1:
                 return {}
@@ -231,7 +232,7 @@ def _separated(s: Schedule, group: Sequence[Product]) -> tuple[list[str], list[s
             continue
         view = definitions(s)
         op = view[name]
-        users = {n for n, o in view.items() if any(r.tensor.op is op for r in reads(*o.bodies))}
+        users = {each.name for each in loop_readers(s.plan, s[name].op) if each.name in view}
         if not users <= mine:
             copy = s.recompute(s[name].op.outputs[0], sorted(users & mine))
             name = s[copy].name
@@ -319,7 +320,7 @@ def _kept(s: Schedule, between: Sequence[str]) -> list[str]:
     for name in between:
         view = definitions(s)
         op = view[name]
-        users = [n for n, o in view.items() if any(r.tensor.op is op for r in reads(*o.bodies))]
+        users = [each for each in loop_readers(s.plan, s[name].op) if each.name in view]
         if len(users) > 1 and cost(op) > 1:
             kept.append(name)
         else:
@@ -367,7 +368,7 @@ def _beside(s: Schedule, stage: Stage, fold: int) -> list[Tensor]:
     op = stage.op
     if not isinstance(op, ComputeOp):
         return []
-    known = {each.op for each in s.plan.stages}
+    known = places(s.plan).by_op
     found = [
         r.tensor
         for r in reads(*op.bodies)

@@ -9,13 +9,21 @@ from dataclasses import dataclass
 from tedsl.expr.nodes import Axis, Binary, BinaryOp, Const, TensorRead
 from tedsl.expr.tensor import ComputeOp, Tensor
 from tedsl.expr.visit import reads
-from tedsl.schedules.analysis import Contraction, definitions, extent_of, plain, reduce_axes
+from tedsl.schedules.analysis import (
+    Contraction,
+    contraction,
+    definitions,
+    extent_of,
+    plain,
+    reduce_axes,
+)
 from tedsl.schedules.choices import flip, knobs_of
 from tedsl.schedules.gpu_aligned import rows_aligned
 from tedsl.schedules.gpu_joined import Sides
 from tedsl.schedules.gpu_kept import of_rows
 from tedsl.schedules.gpu_model import Product
 from tedsl.schedules.loops import fused
+from tedsl.scheduling.links import places
 from tedsl.scheduling.plan import AttachKind
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
@@ -61,8 +69,14 @@ class Loops:
 
 
 def thin(*extents: int | None) -> bool:
-    """True when a side is too short for the matrix units: products are added up one by one."""
+    """True when a side is too short for the matrix units."""
     return any(extent is not None and extent < LEAST for extent in extents)
+
+
+def one_by_one(shape: Contraction, *extents: int | None) -> bool:
+    """True when products are added up one by one: no matrix unit takes them, or a side, of the
+    rows, the columns and the depth that are `extents`, is too short for one."""
+    return shape.unit is None or thin(*extents)
 
 
 def contract_inner(
@@ -99,10 +113,13 @@ def contract_inner(
     if not operands or (len(axes) > 1 and (extent is None or extent % bk)):
         return False  # a piece of several folded axes is no box
     # What is added up one by one is read into registers: the parts of such a fold gain nothing.
-    found = [r for fold in folds for r in reads(*definitions(s)[fold.name].bodies)]
+    view = definitions(s)
+    found = [r for fold in folds for r in reads(*view[fold.name].bodies)]
+    shape = contraction(view[lead.name])
     whole = all(plain(r) is not None for r in found)
     used = [extent_of(a) for a in lead.op.axes] if isinstance(lead.op, ComputeOp) else []
-    usual = len(axes) == 1 and (whole or not thin(*used[1:]))
+    multiplied = shape is not None and shape.unit is not None
+    usual = len(axes) == 1 and multiplied and (whole or not thin(*used[1:]))
     if engine is None:
         engine = flip(s, f"{knobs_of(s, stage)}.descriptors", usual)
     if not engine:
@@ -133,7 +150,7 @@ def movable(s: Schedule, inner: Stage) -> list[Tensor]:
     op = inner.op
     if not isinstance(op, ComputeOp):
         return []
-    known = {stage.op for stage in s.plan.stages}
+    known = places(s.plan).by_op
     found = [r for r in reads(*op.bodies) if r.tensor.op in known and len(r.indices) >= 2]
     fine = [r.tensor for r in found if is_box(r) and rows_aligned(s, r)]
     return [t for t in fine if s[t].plan.attach.kind is AttachKind.ROOT]

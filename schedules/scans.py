@@ -8,6 +8,8 @@ on the GPU each step is a launch of its own.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from tedsl.expr.nodes import Axis
 from tedsl.expr.scan_body import body_of
 from tedsl.expr.tensor import ComputeOp, ScanOp
@@ -41,9 +43,11 @@ def stored_for_scans(s: Schedule) -> list[str]:
     return list(found)
 
 
-def schedule_scans(s: Schedule, target: Target) -> None:
-    """Decide the loops of every scan and of its steps."""
+def schedule_scans(s: Schedule, target: Target, left: Collection[str] = ()) -> None:
+    """Decide the loops of every scan and of its steps, but those `left` as they are."""
     for stage, _ in scan_stages(s.plan):
+        if stage.name in left:
+            continue
         _inline_steps(s, stage.name)
         op = s[stage.name].op
         if not isinstance(op, ScanOp) or not op.spatial_axis:

@@ -31,7 +31,7 @@ def remembered(
     Returns:
         The answer, found now or before; not to be changed.
     """
-    key = (question, s.definition, s.trace.steps)
+    key = (question, s.lineage, s.settled)
     return _ANSWERS.get(key, lambda: find(s.copy(decided=False)))
 
 

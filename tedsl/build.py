@@ -13,8 +13,9 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from tedsl.deep import deep
 from tedsl.errors import BackendError
 from tedsl.expr.nodes import Var
 from tedsl.expr.tensor import Operation, Tensor
@@ -41,9 +42,13 @@ importlib.import_module("tedsl.lower")
 
 Buildable = Schedule | Tensor | Operation | Sequence[Tensor | Operation]
 Arguments = Sequence[Tensor | Var]
+Result = TypeVar("Result")
 Dump = Callable[[str, "Module"], None]
+Judge = Callable[["Module"], None]
+"""Refuses what is lowered where something simpler would do."""
 
 
+@deep
 def build(
     obj: Buildable,
     args: Arguments | str | Target | None = None,
@@ -76,18 +81,26 @@ def build(
     given, chosen = _told("build", args, target)
     executors.check_target(chosen)
     seconds: dict[str, float] = {}
-    with _timed(seconds, "schedule"):
-        schedule = _scheduled(obj, chosen)
-    with _timed(seconds, "lower"):
-        module, digest = _found(schedule, chosen, name, cache)
-    places = None if given is None else _order(schedule, module, given)
-    with _timed(seconds, "compile"):
-        executor = executors.make_executor(module, chosen, cache=cache, digest=digest)
-    return kernel.Kernel(
-        module, chosen, executor, schedule=schedule, build_seconds=seconds, order=places
-    )
+
+    def built(schedule: Schedule, judge: Judge) -> kernel.Kernel:
+        seconds["schedule"] = time.perf_counter() - begin - sum(seconds.values())
+        with _timed(seconds, "lower"):
+            module, digest = _found(schedule, chosen, name, cache)
+            judge(module)
+        places = None if given is None else _order(schedule, module, given)
+        with _timed(seconds, "compile"):
+            executor = executors.make_executor(module, chosen, cache=cache, digest=digest)
+            if not isinstance(obj, Schedule):
+                executors.check_fits(executor, chosen)
+        return kernel.Kernel(
+            module, chosen, executor, schedule=schedule, build_seconds=seconds, order=places
+        )
+
+    begin = time.perf_counter()
+    return _carried_out(obj, chosen, built)
 
 
+@deep
 def build_unseen(
     schedule: Schedule, arch: str, sizes: Mapping[str, int] | None = None
 ) -> kernel.Kernel:
@@ -117,6 +130,7 @@ def build_unseen(
     )
 
 
+@deep
 def compile_unseen_calls(schedule: Schedule, arch: str, calls: Sequence[Mapping[str, int]]) -> None:
     """Compile what calls of `build(schedule, "cuda")` at some sizes launch, without the device: a
     process that has it finds all of that on disk.
@@ -135,6 +149,7 @@ def compile_unseen_calls(schedule: Schedule, arch: str, calls: Sequence[Mapping[
     compilers.compile_calls(module, arch, calls)
 
 
+@deep
 def lower(
     obj: Buildable,
     args: Arguments | str | Target | None = None,
@@ -161,11 +176,15 @@ def lower(
         BackendError: `args` are not the arguments of the computation.
     """
     given, chosen = _told("lower", args, target)
-    schedule = _scheduled(obj, chosen)
-    module = _lowered(schedule, chosen, name, dump, check)
-    if given is not None:
-        _order(schedule, module, given)
-    return module
+
+    def lowered_as(schedule: Schedule, judge: Judge) -> Module:
+        module = _lowered(schedule, chosen, name, dump, check)
+        judge(module)
+        if given is not None:
+            _order(schedule, module, given)
+        return module
+
+    return _carried_out(obj, chosen, lowered_as)
 
 
 def default_target() -> Target:
@@ -257,10 +276,11 @@ def _order(
     )
 
 
-def _scheduled(obj: object, target: Target) -> Schedule:
-    """A copy of the user's schedule, so that the kernel's does not change later, or the rules'."""
+def _carried_out(obj: object, target: Target, use: Callable[[Schedule, Judge], Result]) -> Result:
+    """What `use` makes of a copy of the user's schedule, so that the kernel's does not change
+    later; or of the rules', of which the next simpler one follows one that is refused."""
     if isinstance(obj, Schedule):
-        return obj.copy()
+        return use(obj.copy(), lambda module: None)
     several = isinstance(obj, (list, tuple))
     items = cast(Sequence[object], obj) if several else (obj,)
     if not items or not all(isinstance(item, (Tensor, Operation)) for item in items):
@@ -271,8 +291,8 @@ def _scheduled(obj: object, target: Target) -> Schedule:
             hint="pass the tensors that te.compute returned, or te.create_schedule of them",
         )
     rules = importlib.import_module("tedsl.schedules")
-    schedule: Schedule = rules.default_schedule(list(items), target)
-    return schedule
+    made: Result = rules.attempts(list(items), target).carried_out(use)
+    return made
 
 
 def _found(

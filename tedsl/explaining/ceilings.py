@@ -12,6 +12,7 @@ import importlib
 import json
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
@@ -100,9 +101,10 @@ def ceilings(target: str | Target | None = None, *, fresh: bool = False) -> Ceil
     device = name or _processor(facts)
     key = hashlib.sha256(f"ceilings {VERSION} {device} {_versions(where)}".encode()).hexdigest()
     cache = disk_cache()
-    known = None if cache is None or fresh else cache.get(key)
+    known = None if cache is None or fresh else cache.get(key, "json")
     if known is not None:
-        return Ceilings.from_json(known["json"].decode())
+        with suppress(ValueError, LookupError, TypeError, AttributeError):  # whole, but no ceilings
+            return Ceilings.from_json(known["json"].decode())
     found = _of_cpu(device, facts) if isinstance(facts, CpuFacts) else _of_gpu(device, facts)
     if cache is not None:
         cache.put(key, {"json": found.to_json().encode()})

@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 from tedsl.late import late
+from tedsl.scheduling.fallback import Fallback
 
 if TYPE_CHECKING:
     from tedsl.explaining import html, steps, text
@@ -290,6 +291,7 @@ class Explanation:
         kernels: in the order of their launches.
         least_bytes: every input and output once, the floor for any fusion.
         workspace_bytes: what is kept in device memory between kernels.
+        fallbacks: what of the default rules was refused, and what was taken in its place.
         finder: what finds `unfused`, `now` and `pairs`; None for a program without a schedule.
     """
 
@@ -300,6 +302,7 @@ class Explanation:
     kernels: tuple[KernelCost, ...]
     least_bytes: int
     workspace_bytes: int
+    fallbacks: tuple[Fallback, ...] = ()
     finder: Finder | None = field(default=None, repr=False, compare=False)
 
     @cached_property

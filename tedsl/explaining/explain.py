@@ -71,6 +71,7 @@ def explain(
         kernels=costs,
         least_bytes=buffer_bytes((*module.inputs, *module.outputs), values),
         workspace_bytes=buffer_bytes(module.workspaces, values),
+        fallbacks=() if schedule is None else schedule.fallbacks,
         finder=None if schedule is None else _Finder(schedule, where, facts, values),
     )
 

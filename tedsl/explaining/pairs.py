@@ -18,7 +18,6 @@ from tedsl.autotune.static.device import DeviceFacts, GpuFacts
 from tedsl.autotune.static.estimate import estimate
 from tedsl.errors import BackendError, LowerError, ScheduleError, TedslError
 from tedsl.explaining.data import Attempt, Figures, Pair, Relation, Verdict
-from tedsl.explaining.places import leader_of
 from tedsl.explaining.steps import (
     Plot,
     into_producer,
@@ -34,6 +33,7 @@ from tedsl.lower.pipeline import lower
 from tedsl.runtime.timing import format_seconds
 from tedsl.scheduling.graph import tensors_read
 from tedsl.scheduling.inline import inline_stages
+from tedsl.scheduling.members import leader_of
 from tedsl.scheduling.names import labels
 from tedsl.scheduling.plan import AttachKind, Plan
 from tedsl.scheduling.replay import apply_step

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 
 from tedsl.explaining.data import StagePlace, Way
 from tedsl.expr.tensor import ExternOp, PlaceholderOp
-from tedsl.scheduling import together
-from tedsl.scheduling.bounds import kernel_of
 from tedsl.scheduling.graph import readers
+from tedsl.scheduling.members import kernels_with
 from tedsl.scheduling.names import axis_text
 from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
 from tedsl.scheduling.recompute import ScheduleReport
@@ -38,19 +37,6 @@ def stage_places(schedule: Schedule, report: ScheduleReport) -> dict[str, list[S
         for name in kernels_with(plan, stage):
             found.setdefault(name, []).append(place)
     return found
-
-
-def leader_of(plan: Plan, stage: StagePlan) -> StagePlan:
-    """The root stage whose name the kernel of `stage` has."""
-    return together.leader_of(plan, kernel_of(plan, stage))
-
-
-def kernels_with(plan: Plan, stage: StagePlan) -> tuple[str, ...]:
-    """The kernels that compute a stage: those of its readers where it is inlined."""
-    if stage.attach.kind is not AttachKind.INLINE:
-        return (leader_of(plan, stage).name,)
-    found = (name for r in readers(plan, stage.op) for name in kernels_with(plan, r))
-    return tuple(dict.fromkeys(found))
 
 
 def _place(plan: Plan, stage: StagePlan, maker: str, factor: float) -> StagePlace:

@@ -33,6 +33,8 @@ def explanation_lines(found: Explanation) -> Iterator[str]:
     if found.workspace_bytes:
         floor += f"; workspaces hold {scaled(found.workspace_bytes)}B"
     yield floor
+    for each in found.fallbacks:
+        yield f"fallback: {each}"
     if found.unfused is not None:
         yield unfused_text(found)
     for kernel in found.kernels:
