@@ -2,13 +2,15 @@
 
 Drawn expressions under drawn schedules: the numpy reference, the IR interpreter (lowered for the
 CPU and for Triton), machine code of the CPU and, for a sample, Triton's interpreter.  Integers
-agree exactly; floats within `bound`.  Every Triton kernel goes through ptxas.
+agree exactly; floats within
+`agreeing.Oracle.bound`.  Every Triton kernel goes through ptxas.
 """
 
 from __future__ import annotations
 
 import hypothesis.strategies as st
 import pytest
+from choices import drawing
 from drawn_schedules import attempt, schedules, tensorize
 from hypothesis import event, given, note, seed, settings
 from pairs import check_pair
@@ -27,8 +29,8 @@ def test_every_way_to_run_agrees(shard: int) -> None:
     @seed(shard)
     @given(st.data())
     def pairs(data: st.DataObject) -> None:
-        case = data.draw(computes(externs=True), label="case")
-        schedule = data.draw(schedules(case.outputs, sizes=case.sizes), label="schedule")
+        case = data.draw(computes(externs=True).strategy(), label="case")
+        schedule = data.draw(schedules(case.outputs, sizes=case.sizes).strategy(), label="schedule")
         note(f"{schedule.as_python()}\n{schedule}")
         check_pair(case, schedule)
 
@@ -43,16 +45,16 @@ def test_micro_kernels_agree(shard: int) -> None:
     @seed(shard)
     @given(st.data())
     def pairs(data: st.DataObject) -> None:
-        case = data.draw(products(), label="case")
-        schedule = data.draw(schedules(case.outputs, 2), label="schedule")
+        case = data.draw(products().strategy(), label="case")
+        schedule = data.draw(schedules(case.outputs, 2).strategy(), label="schedule")
         stages = [s for s in schedule.stages if s.op.reduce_axis]
         try:
-            tensorize(data.draw, schedule, stages[-1])
+            tensorize(drawing(data.draw), schedule, stages[-1])
             event("accepted tensorize")
         except ScheduleError as error:
             event(f"refused {error.primitive}")
         for _ in range(data.draw(st.integers(0, 3))):
-            attempt(data.draw, schedule)
+            attempt(drawing(data.draw), schedule)
         note(f"{schedule.as_python()}\n{schedule}")
         check_pair(case, schedule)
 

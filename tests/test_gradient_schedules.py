@@ -9,12 +9,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import cases as drawn_cases
+import drawn_stages
 import hypothesis.strategies as st
 import nn_gradients
 import numpy as np
 import pytest
 import scans
-import strategies
+from choices import Choice
 from drawn_schedules import schedules
 from hypothesis import event, given, note, seed, settings
 from numeric import differences, slopes
@@ -226,7 +228,7 @@ def check_schedules(case: Problem, name: str, examples: int) -> None:
     @settings(max_examples=examples)
     @given(st.data())
     def draw(data: st.DataObject) -> None:
-        schedule = data.draw(schedules(case.gradients), label="schedule")
+        schedule = data.draw(schedules(case.gradients).strategy(), label="schedule")
         note(f"{schedule.as_python()}\n{schedule}")
         for target in ("cpu", "triton-interpret"):
             found = interpreted(case, schedule, target)
@@ -297,9 +299,9 @@ def away_from_kinks(case: Case) -> dict[te.Tensor, Any]:
     }
 
 
-def check_drawn(data: st.DataObject, cases: st.SearchStrategy[Case]) -> None:
+def check_drawn(data: st.DataObject, cases: Choice) -> None:
     """A drawn computation: its gradients along a random direction, and under a drawn schedule."""
-    case = data.draw(cases, label="case")
+    case = data.draw(cases.strategy(), label="case")
     output = case.outputs[0]
     if not output.dtype.is_float:
         return
@@ -320,7 +322,7 @@ def check_drawn(data: st.DataObject, cases: st.SearchStrategy[Case]) -> None:
         size = max(1.0, abs(first), float(np.abs(got * direction).sum()))
         if abs(first - second) < 1e-5 * size:
             assert abs(first - float((got * direction).sum())) < 3e-5 * size, tensor.name
-    schedule = data.draw(schedules(made), label="schedule")
+    schedule = data.draw(schedules(made).strategy(), label="schedule")
     note(f"{schedule.as_python()}\n{schedule}")
     sizes = {var.name: size for var, size in case.sizes.items()}
     values = {tensor.name: array for tensor, array in given.items()}
@@ -331,7 +333,8 @@ def check_drawn(data: st.DataObject, cases: st.SearchStrategy[Case]) -> None:
 
 @pytest.mark.parametrize("shard", range(2))
 def test_drawn_computations(shard: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(strategies, "DTYPES", ("float64",))
+    monkeypatch.setattr(drawn_cases, "DTYPES", ("float64",))
+    monkeypatch.setitem(drawn_stages.NARROW, "float", ("float64",))
 
     @seed(shard)
     @given(st.data())

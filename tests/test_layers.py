@@ -7,7 +7,17 @@ from sources import PACKAGES, Source, python_files, run_python
 
 import tedsl
 
-FIRST = ("errors", "dtypes", "late", "packages", "shown", "target")
+FIRST = (
+    "errors",
+    "deep",
+    "dtypes",
+    "folders",
+    "late",
+    "once",
+    "packages",
+    "shown",
+    "target",
+)
 CORE = ("nodes", "visit", "build", "integers", "fold", "promote", "numerics")
 ROOMS = (
     "ir",

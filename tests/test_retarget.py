@@ -130,41 +130,44 @@ def test_results_may_have_other_names():
     ]  # fmt: skip
 
 
-def parallel_inside() -> tuple[te.Schedule, te.Tensor]:
-    """A parallel loop inside a serial one: threads on the CPU, nothing that a grid can do."""
-    A = te.placeholder((32, 48), name="A")
-    B = te.compute((32, 48), lambda i, j: A[i, j] + 1.0, name="B")
+LANES = 1 << 21
+
+
+def many_lanes() -> tuple[te.Schedule, te.Tensor]:
+    """A tile of more elements than a value of Triton has."""
+    A = te.placeholder((2, LANES), name="A")
+    B = te.compute((2, LANES), lambda i, j: A[i, j] + 1.0, name="B")
     s = te.create_schedule(B)
-    _, j = s[B].op.axis
-    jo, ji = s[B].split(j, 16)
-    s[B].parallel(jo)
-    s[B].vectorize(ji)
+    i, j = s[B].op.axis
+    s[B].parallel(i)
+    s[B].vectorize(j)
+    s[B].launch(num_warps=4)
     return s, B
 
 
 @pytest.mark.parametrize("target", ["cuda", "triton-interpret"])
 def test_what_a_target_cannot_do_is_left_out(target):
-    s, B = parallel_inside()
+    s, B = many_lanes()
     assert te.replay(B, s.trace, target="cpu").trace == s.trace
-    with pytest.raises(te.LowerError, match=r"parallel inside the loop i(.|\n)*reorder"):
+    with pytest.raises(te.LowerError, match=r"a tile of kernel B has 2097152 elements"):
         te.replay(B, s.trace, target=target)
     t, report = te.replay(B, s.trace, on_refusal="skip", target=target)
     assert [step.number for step in report.skipped] == [2]
     assert str(report) == (
-        f"2 of 3 steps apply\nstep 2, parallel(B.j.outer): {target} cannot carry it out: "
-        "j.outer of B is parallel inside the loop i, and the grid has no loop outside it"
+        f"2 of 3 steps apply\nstep 2, vectorize(B.j): {target} cannot carry it out: "
+        "a tile of kernel B has 2097152 elements"
     )
     assert te.lower(t, target)
 
 
 def test_two_things_that_a_target_cannot_do():
-    A = te.placeholder((32, 48), name="A")
-    B = te.compute((32, 48), lambda i, j: A[i, j] + 1.0, name="B")
-    C = te.compute((32, 48), lambda i, j: B[i, j] * 2.0, name="C")
+    A = te.placeholder((2, LANES), name="A")
+    B = te.compute((2, LANES), lambda i, j: A[i, j] + 1.0, name="B")
+    C = te.compute((2, LANES), lambda i, j: B[i, j] * 2.0, name="C")
     s = te.create_schedule(C)
-    s[B].parallel(s[B].op.axis[1])
+    s[B].vectorize(s[B].op.axis[1])
     s[B].unroll(s[B].op.axis[0])
-    s[C].parallel(s[C].op.axis[1])
+    s[C].vectorize(s[C].op.axis[1])
     t, report = te.replay(C, s.trace, on_refusal="skip", target="triton-interpret")
     assert [step.number for step in report.skipped] == [1, 3]
     assert not report.refused and not report.complete
@@ -172,6 +175,6 @@ def test_two_things_that_a_target_cannot_do():
 
 
 def test_unknown_way_to_go_on():
-    s, B = parallel_inside()
+    s, B = many_lanes()
     with pytest.raises(te.ScheduleError, match=r"unknown on_refusal 'ask'(.|\n)*leaves out"):
         te.replay(B, s.trace, on_refusal="ask")  # pyright: ignore[reportCallIssue, reportArgumentType]

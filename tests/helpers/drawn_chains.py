@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import hypothesis.strategies as st
+import choices as st
 import numpy as np
-from drawn_schedules import attempt, call, compute_at, schedules
-from hypothesis import event
+from choices import event
+from drawn_schedules import attempt, call, compute_at, schedules, steps
 from strategies import Case, Dim, Draw
 
 import tedsl as te
@@ -28,29 +28,36 @@ from tedsl.scheduling.stage import Stage
 
 LENGTHS = (0, 1, 2, 3, 5, 7, 8, 9, 16, 17, 33)
 ROWS = (0, 1, 2, 3, 5, 7)
+LONG = (1, 7, 8, 16, 33, 56, 64, 128, 129, 256, 1000, 1024)
+MANY = (1, 2, 3, 7, 8, 16, 17, 32)
+INTEGERS = ("int8", "uint8", "int32", "uint16")
 FACTORS = (1, 2, 3, 4, 4, 8, 8, 16)
 Value = Callable[..., Any]
 
 
 @st.composite
-def chains(draw: Draw) -> Case:
+def chains(draw: Draw, large: bool = False) -> Case:
     """Two to four reductions over one axis, each using results of those before."""
-    return _Chain(draw).build()
+    return _Chain(draw, large).build()
 
 
 class _Chain:
     """Draws a case: rows of elements, reduced over their last dimension again and again."""
 
-    def __init__(self, draw: Draw) -> None:
+    def __init__(self, draw: Draw, large: bool) -> None:
         self.draw = draw
-        self.case = Case()
+        self.case = Case(finite=True)
         self.case.number = draw(st.integers(0, 2**16))
         self.random = np.random.default_rng(self.case.number)
-        kinds = ("float32",) * 4 + ("float64", "bfloat16", "float8_e4m3fn")
+        kinds = ("float32",) * 4 + ("float64", "bfloat16", "float8_e4m3fn", *INTEGERS)
         self.dtype = DType(draw(st.sampled_from(kinds)))
         self.wide = DType.float64 if self.dtype is DType.float64 else DType.float32
-        self.rows = tuple(self.dim(ROWS) for _ in range(draw(st.sampled_from((1, 1, 1, 2)))))
-        self.length = self.dim(LENGTHS)
+        if self.dtype.is_integer:
+            # What wraps itself, or wider integers in which little does.
+            self.wide = self.dtype if self.chance(2, 3) else DType.int64
+        rank = draw(st.sampled_from((1, 1, 1, 2)))
+        self.rows = tuple(self.dim(MANY if large else ROWS) for _ in range(rank))
+        self.length = self.dim(LONG if large else LENGTHS)
         self.names = 0
         self.where = self.mask() if self.chance(1, 3) else None
         self.made: list[Tensor] = []
@@ -104,9 +111,22 @@ class _Chain:
 
     def placeholder(self, dims: Sequence[Dim], prefix: str = "A") -> Tensor:
         tensor = te.placeholder([d.extent for d in dims], self.dtype, name=self.name(prefix))
-        data = self.random.integers(-8, 9, tuple(d.value for d in dims)) / 4
+        shape = tuple(d.value for d in dims)
+        if self.dtype.is_integer:
+            data = self.whole(shape)
+        else:
+            data = self.random.integers(-8, 9, shape) / 4
         self.case.inputs[tensor] = data.astype(numpy_dtype(self.dtype))
         return tensor
+
+    def whole(self, shape: tuple[int, ...]) -> np.ndarray:
+        """Integers of all of a type, or near 0 and near its ends."""
+        info, dtype = self.dtype.info, numpy_dtype(self.dtype)
+        low, high = int(info.lowest), int(info.highest)
+        if self.chance(1, 3):
+            return self.random.integers(low, high, shape, dtype, endpoint=True)
+        near = np.array([0, 1, 2, 5, high, high - 1, low, low + 1], dtype)
+        return self.random.choice(near, shape)
 
     def read(self, tensor: Tensor, *index: Any) -> Any:
         value: Any = tensor[index]
@@ -124,7 +144,9 @@ class _Chain:
         """What is reduced: an input, changed by functions, perhaps plus another."""
         dims = (*self.rows, self.length)
         first = self.placeholder(dims)
-        kind = self.draw(st.sampled_from(("plain", "scaled", "tanh", "biased", "select")))
+        whole = self.wide.is_integer
+        kinds = ("plain", "biased") if whole else ("plain", "scaled", "tanh", "biased", "select")
+        kind = self.draw(st.sampled_from(kinds))
         other = self.placeholder(dims) if kind == "biased" else first
 
         def value(*i: Any) -> Any:
@@ -183,6 +205,8 @@ class _Chain:
 
         if self.masked and kind in ("min", "sum", "norm", "largest"):
             kind = "max"  # else -1e30 is what is found
+        if self.wide.is_integer and kind in ("norm", "largest"):
+            kind = "sum"
         match kind:
             case "max":
                 made = self.reduce("m", te.max, at)
@@ -192,7 +216,8 @@ class _Chain:
                 self.bottoms.append(lambda *i: made[i])
             case "sum":
                 made = self.reduce("s", te.sum, at)
-                self.sums.append(self.staged(self.rows, lambda *i: made[i] * 0.125))
+                factor = 3 if self.wide.is_integer else 0.125
+                self.sums.append(self.staged(self.rows, lambda *i: made[i] * factor))
             case "norm":
                 made = self.reduce("q", te.sum, lambda i, k: at(i, k) * at(i, k))
                 self.norms.append(self.staged(self.rows, lambda *i: te.sqrt(made[i] + 1.0)))
@@ -207,8 +232,8 @@ class _Chain:
         weight = (
             self.placeholder((self.length, *extra), "W") if extra or self.chance(1, 3) else None
         )
-        kinds: list[tuple[Any, Value]] = []
-        for top in self.tops:
+        kinds: list[tuple[Any, Value]] = self.integers(element)
+        for top in () if kinds else self.tops:
             power = self.staged(dims, lambda *i, t=top: te.exp(element(*i) - t(*i[:-1])))
             kinds += [(te.sum, power)] * 3 + [(te.max, power)]
             kinds.append((te.sum, lambda *i, t=top: te.exp2(element(*i) - t(*i[:-1]))))
@@ -219,10 +244,10 @@ class _Chain:
                 share = self.staged(dims, lambda *i, p=power, n=total: p(*i) / n(*i[:-1]))
                 kinds += [(te.sum, share)] * 4
             kinds.append((te.sum, lambda *i, t=top: te.sigmoid(element(*i) - t(*i[:-1]))))
-        for low in self.bottoms:
+        for low in () if kinds and self.wide.is_integer else self.bottoms:
             kinds.append((te.sum, lambda *i, b=low: te.exp(b(*i[:-1]) - element(*i))))
             kinds.append((te.min, lambda *i, b=low: element(*i) - b(*i[:-1])))
-        for mean in self.sums:
+        for mean in () if self.wide.is_integer else self.sums:
             apart = self.staged(dims, lambda *i, m=mean: element(*i) - m(*i[:-1]))
             kinds += [(te.sum, lambda *i, a=apart: a(*i) * a(*i)), (te.sum, apart)]
         for norm in self.norms:
@@ -236,7 +261,7 @@ class _Chain:
             found = value(*i, k)
             if narrow:
                 found = found.astype(self.dtype).astype(self.wide)
-            return found if weight is None else found * self.read(weight, k, *j)
+            return found if weight is None else found * self.read(weight, k, *j).astype(found.dtype)
 
         if fold is not te.sum:
             weight, extra = None, ()
@@ -245,8 +270,27 @@ class _Chain:
             self.positive.append(self.staged(self.rows, lambda *i: made[i] + 0.001))
         return made
 
+    def integers(self, element: Value) -> list[tuple[Any, Value]]:
+        """Reductions of integers that use finished ones: none where the elements are floats."""
+        if not self.wide.is_integer:
+            return []
+        kinds: list[tuple[Any, Value]] = []
+        for tag in (*self.tops, *self.bottoms, *self.sums):
+            apart = self.staged(
+                (*self.rows, self.length), lambda *i, t=tag: element(*i) - t(*i[:-1])
+            )
+            kinds += [(fold, apart) for fold in (te.sum, te.sum, te.max, te.min)]
+            kinds.append((te.sum, lambda *i, a=apart: a(*i) * a(*i)))
+            kinds += [
+                (fold, lambda *i, t=tag: element(*i) * t(*i[:-1])) for fold in (te.sum, te.max)
+            ]
+            kinds.append((te.sum, lambda *i, a=apart: te.abs(a(*i))))
+            kinds.append((te.sum, lambda *i, a=apart: a(*i).astype("int64")))
+            kinds.append((te.max, lambda *i, t=tag: te.max(element(*i), t(*i[:-1]))))
+        return kinds
+
     def powers(self, kinds: list[tuple[Any, Value]]) -> list[Value]:
-        return [kinds[0][1]] if self.tops else []
+        return [kinds[0][1]] if self.tops and not self.wide.is_integer else []
 
     def after(self, last: Tensor, element: Value) -> Tensor:
         """A stage that reads the last reduction and others: the output."""
@@ -258,6 +302,8 @@ class _Chain:
         def body(*i: Any) -> Any:
             row = i[:count]
             found = last[row if wide else i]
+            if self.wide.is_integer:
+                return found if tag is None else found * 3 + tag(*row).astype(found.dtype)
             if tag is not None:
                 found = found * 0.5 + te.tanh(tag(*row))
             return found * te.tanh(element(*i)) if wide else found
@@ -277,7 +323,7 @@ def chain_schedules(draw: Draw, case: Case, max_steps: int = 5) -> Schedule:
     schedule: Schedule = draw(schedules(case.outputs, 2, case.sizes))
     for _ in range(draw(st.sampled_from((1, 1, 1, 2)))):
         fuse_chain(draw, schedule)
-    for _ in range(draw(st.integers(0, max_steps))):
+    for _ in steps(draw, max_steps):
         attempt(draw, schedule)
     return schedule
 

@@ -6,12 +6,12 @@ as it was.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
-import hypothesis.strategies as st
-from hypothesis import event
+import choices as st
+from choices import event
 from intrinsics import micro_kernel
 from strategies import Draw
 
@@ -48,9 +48,17 @@ def schedules(
     """
     schedule = te.create_schedule(list(outputs))
     _SIZES[schedule] = sizes or {}
-    for _ in range(draw(st.integers(0, max_steps))):
+    for _ in steps(draw, max_steps):
         attempt(draw, schedule)
     return schedule
+
+
+def steps(draw: Draw, most: int) -> Iterator[int]:
+    """At most so many, each behind a number of its own: one that is left out moves no other."""
+    for number in range(most):
+        if draw(st.integers(0, most)) == 0:
+            return
+        yield number
 
 
 def attempt(draw: Draw, schedule: Schedule) -> None:

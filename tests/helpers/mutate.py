@@ -39,6 +39,7 @@ LOOPS = "scheduling/checks/loops.py"
 PLACES = "scheduling/checks/places.py"
 EXTENTS = "scheduling/loop_bounds.py"
 BOUNDS = "scheduling/bounds.py"
+BOXES = "scheduling/boxes.py"
 REFUSED = "tests/scheduling/test_illegal_requests.py"
 MEANING = ("tests/scheduling/test_meaning.py", "tests/lower/test_meaning.py")
 
@@ -117,14 +118,14 @@ FAULTS: tuple[Fault, ...] = (
     # Region inference.
     Fault(
         "a region leaves out its second reader",
-        BOUNDS,
+        BOXES,
         "    for r in ranges[1:]:",
         "    for r in ranges[2:]:",
         ("tests/scheduling/test_several_readers.py", *MEANING),
     ),
     Fault(
         "a region is one element short",
-        BOUNDS,
+        BOXES,
         "    return Range(low, add(sub(high, low), 1))",
         "    return Range(low, sub(high, low))",
         MEANING,

@@ -17,10 +17,24 @@ ZONE = 256  # bytes: more than the widest store
 MARK = 0xA5
 
 
+def displaced(array: AnyArray, elements: int) -> AnyArray:
+    """A copy that begins `elements` after an address fit for any vector: a slice is such an
+    array."""
+    shift = elements * array.itemsize
+    raw = np.empty(array.nbytes + ALIGNMENT + shift, np.uint8)
+    begin = -numpy_pointer(raw) % ALIGNMENT + shift
+    made: AnyArray = np.ndarray(array.shape, array.dtype, raw, begin)
+    made[...] = array
+    return made
+
+
 @contextmanager
-def red_zones() -> Generator[None]:
+def red_zones(elements: int = 0) -> Generator[None]:
     """What kernels called for the first time inside this allocate is guarded, and looked at when it
     ends.
+
+    Args:
+        elements: how far from an address fit for any vector outputs and workspaces begin.
 
     Raises:
         AssertionError: a byte beside an output or a workspace was written.
@@ -29,8 +43,9 @@ def red_zones() -> Generator[None]:
 
     def allocator(spec: ArraySpec) -> Callable[[], AnyArray]:
         def make() -> AnyArray:
-            raw = np.full(spec.nbytes + ALIGNMENT + 2 * ZONE, MARK, np.uint8)
+            raw = np.full(spec.nbytes + ALIGNMENT + 3 * ZONE, MARK, np.uint8)
             begin = ZONE + -(numpy_pointer(raw) + ZONE) % ALIGNMENT
+            begin += elements * spec.dtype.nbytes
             given.append((raw, begin, begin + spec.nbytes))
             return np.ndarray(spec.shape, NUMPY_DTYPES[spec.dtype], raw, begin)
 

@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 
 import tedsl as te
-from tedsl.expr.nodes import Const, Expr, Var
+from tedsl.expr.nodes import Expr, Var
 from tedsl.expr.numerics import Array, numpy_dtype
 from tedsl.expr.printer import operations
 from tedsl.expr.tensor import PlaceholderOp, Tensor
+from tedsl.expr.visit import walk
+from tedsl.index.evaluate import evaluate_int
 
 Outputs = Tensor | Sequence[Tensor]
 
@@ -34,16 +36,14 @@ class RuleCase:
 
 
 def extent_value(extent: Expr, sizes: dict[Var, int]) -> int:
-    if isinstance(extent, Const):
-        return int(extent.value)
-    assert isinstance(extent, Var)
-    return sizes[extent]
+    known: dict[Expr, int] = {**sizes}
+    return evaluate_int(extent, known)
 
 
 def size_values(case: RuleCase, outputs: Sequence[Tensor]) -> dict[Var, int]:
     """The values of the sizes that the shapes of `outputs` and what they read use."""
     extents = [e for op in operations(outputs) for e in op.shape]
-    return {e: case.sizes[e.name] for e in extents if isinstance(e, Var)}
+    return {v: case.sizes[v.name] for v in walk(*extents) if isinstance(v, Var)}
 
 
 def random_inputs(outputs: Sequence[Tensor], sizes: dict[Var, int]) -> dict[Tensor, Array]:

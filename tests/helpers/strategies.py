@@ -8,77 +8,21 @@ of a float.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
-import hypothesis.strategies as st
+import choices as st
 import numpy as np
+from cases import LARGE, SMALL, STORED, Case, Dim, Draw, Known, Sizes, extents
+from drawn_stages import Stages
 
 import tedsl as te
 from tedsl.dtypes import DType
-from tedsl.expr.nodes import Axis, Expr, Var
-from tedsl.expr.numerics import Array, numpy_dtype
-from tedsl.expr.printer import print_graph
+from tedsl.expr.nodes import Axis, Expr
+from tedsl.expr.numerics import Array
 from tedsl.expr.tensor import Tensor
 
-EXTENTS = (1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 33)
-DTYPES = (
-    *("float32",) * 5,
-    *("int32",) * 3,
-    *("float16", "bfloat16", "float64", "int8", "uint8", "int64", "bool"),
-)
-STORED = (DType.float8_e4m3fn, DType.float8_e5m2)
-"""What values are only stored in; those that are drawn, such types hold exactly."""
-Draw = Callable[[st.SearchStrategy[Any]], Any]
-
-
-@dataclass
-class Dim:
-    """One extent: as it stands in a shape, and its value in this case."""
-
-    extent: Any
-    value: int
-
-
-@dataclass
-class Known:
-    """A tensor that a stage may read.  `exact`: it holds no rounded values, and no NaN, which an
-    order of comparisons would show; `finite`: nor infinities, of which differences are NaN."""
-
-    tensor: Tensor
-    dims: tuple[Dim, ...]
-    exact: bool
-    finite: bool = True
-
-    @property
-    def dtype(self) -> DType:
-        return self.tensor.dtype
-
-
-@dataclass
-class Case:
-    """A computation, arrays for its inputs, what its rounding errors depend on, and a number."""
-
-    outputs: list[Tensor] = field(default_factory=list[Tensor])
-    inputs: dict[Tensor, Array] = field(default_factory=dict[Tensor, Array])
-    sizes: dict[Var, int] = field(default_factory=dict[Var, int])
-    depth: int = 0
-    length: int = 1
-    number: int = 0
-
-    def __repr__(self) -> str:
-        """The definitions and the shapes, as hypothesis shows them."""
-        arrays = ", ".join(f"{t.name}{list(a.shape)}" for t, a in self.inputs.items())
-        return f"\n{print_graph(self.outputs)}\n  inputs {arrays}"
-
-    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        printer.text(repr(self))
-
-
-@st.composite
-def extents(draw: Draw) -> int:
-    """One extent; 0 now and then."""
-    return 0 if draw(st.integers(0, 30)) == 17 else draw(st.sampled_from(EXTENTS))
+__all__ = ["LARGE", "SMALL", "Case", "Dim", "Draw", "Known", "computes", "extents", "products"]
 
 
 @st.composite
@@ -88,10 +32,10 @@ def shapes(draw: Draw, min_rank: int = 0, max_rank: int = 3) -> tuple[int, ...]:
 
 
 @st.composite
-def computes(draw: Draw, externs: bool = False) -> Case:
+def computes(draw: Draw, externs: bool = False, sizes: Sizes = SMALL) -> Case:
     """A computation of one to four stages over one dtype (and int32 indices, float32 sums); with
     `externs`, some are functions of whole arrays."""
-    return _Builder(draw, externs).build()
+    return _Builder(draw, externs, sizes).build()
 
 
 @st.composite
@@ -136,20 +80,11 @@ def twice(ins: Sequence[Array], outs: Sequence[Array]) -> tuple[Array, Array]:
     return ins[0].copy(), ins[0][None, ...][..., ::-1].copy() if ins[0].ndim else ins[0][None]
 
 
-class _Builder:
+class _Builder(Stages):
     """Draws a case."""
 
-    def __init__(self, draw: Draw, externs: bool) -> None:
-        self.draw = draw
-        self.externs = externs
-        self.case = Case()
-        self.dtype = DType(draw(st.sampled_from(DTYPES)))
-        self.case.number = draw(st.integers(0, 2**16))
-        self.random = np.random.default_rng(self.case.number)
-        self.count = self.dims = 0
-
     def build(self) -> Case:
-        rank = self.draw(st.sampled_from((1, 2, 2, 2, 3)))
+        rank = self.draw(st.sampled_from((1, 2, 2, 2, 3, 3, 0, 4, 5, 6)))
         known = [self.placeholder(tuple(self.dim() for _ in range(rank)))]
         for _ in range(self.draw(st.sampled_from((1, 1, 2, 2, 3, 4)))):
             source = known[-1] if self.chance(4, 5) else self.draw(st.sampled_from(known))
@@ -161,50 +96,21 @@ class _Builder:
         self.case.depth = len(made)
         return self.case
 
-    # Pieces ---------------------------------------------------------------------------------------
-
-    def chance(self, hits: int, out_of: int) -> bool:
-        return self.draw(st.integers(1, out_of)) <= hits
-
-    def name(self, prefix: str) -> str:
-        self.count += 1
-        return f"{prefix}{self.count}"
-
-    def dim(self) -> Dim:
-        value = self.draw(extents())
-        self.dims += 1
-        value = min(value, (33, 17, 7)[min(self.dims, 3) - 1])
-        if self.chance(1, 6):
-            var = te.size_var(self.name("n"))
-            self.case.sizes[var] = value
-            return Dim(var, value)
-        return Dim(value, value)
-
-    def placeholder(
-        self, dims: tuple[Dim, ...], dtype: DType | None = None, below: int = 0
-    ) -> Known:
-        """A new input; floats are multiples of 1/4 between -1 and 1, indices are in 0 ..
-        `below`."""
-        dtype = dtype or self.dtype
-        tensor = te.placeholder([d.extent for d in dims], dtype, name=self.name("A"))
-        shape = tuple(d.value for d in dims)
-        if dtype.is_float:
-            data = self.random.integers(-4, 5, shape) / 4
-        elif dtype.is_bool:
-            data = self.random.integers(0, 2, shape)
-        else:
-            low = 0 if below or dtype.kind == "uint" else -3
-            data = self.random.integers(low, below or 4, shape)
-        self.case.inputs[tensor] = np.asarray(data).astype(numpy_dtype(dtype))
-        return Known(tensor, dims, exact=True)
-
     def stage(self, source: Known) -> list[Known]:
         """One more operation that reads `source`."""
+        self.enlarge(source)
         kinds: list[Callable[[Known], list[Known]]] = [self.pointwise, self.pointwise, self.several]
         if source.dims:
             kinds += [self.reduction, self.reduction, self.shifted, self.broadcast, self.nested]
+            kinds += [self.remapped] * 4 + [self.resized, self.stencil, self.windowed]
+            kinds += [self.diamond, self.centred, self.paired]
+            kinds += [self.backwards, self.strided]
         if source.exact and source.finite and source.dtype.is_float:
             kinds.append(self.stored)
+        if not source.dtype.is_bool:
+            kinds.append(self.mixed)
+        if len(source.dims) < 4:
+            kinds.append(self.expanded)
         if source.dims and (source.exact or not source.dtype.is_float):
             kinds.append(self.argmax)
         if len(source.dims) >= 2:
@@ -214,16 +120,6 @@ class _Builder:
         if self.externs:
             kinds.append(self.extern)
         return self.draw(st.sampled_from(kinds))(source)
-
-    def define(
-        self,
-        dims: Sequence[Dim],
-        body: Callable[..., Any],
-        exact: bool = False,
-        finite: bool = True,
-    ) -> Known:
-        tensor: Any = te.compute([d.extent for d in dims], body, name=self.name("T"))
-        return Known(tensor, tuple(dims), exact, finite)
 
     # Stages ---------------------------------------------------------------------------------------
 
@@ -296,6 +192,36 @@ class _Builder:
 
         return [self.define(source.dims, body, source.exact, source.finite)]
 
+    def backwards(self, source: Known) -> list[Known]:
+        """One dimension from its end, maybe beside the same one from its beginning."""
+        which = self.draw(st.integers(0, len(source.dims) - 1))
+        last = source.dims[which].extent - 1
+        both = self.chance(1, 3)
+        formula = self.formula(source.dtype, 1)
+
+        def body(*i: Expr) -> Any:
+            there = tuple(last - x if d == which else x for d, x in enumerate(i))
+            return formula([source.tensor[there], source.tensor[i if both else there]], i)
+
+        return [self.define(source.dims, body)]
+
+    def strided(self, source: Known) -> list[Known]:
+        """Every second or third element of one dimension, from either end."""
+        which = self.draw(st.integers(0, len(source.dims) - 1))
+        step, turned = self.draw(st.integers(2, 3)), self.draw(st.booleans())
+        value = source.dims[which].value
+        if not isinstance(source.dims[which].extent, int) or value < step:
+            return self.backwards(source)
+        count = value // step
+        dims = tuple(Dim(count, count) if d == which else x for d, x in enumerate(source.dims))
+
+        def body(*i: Expr) -> Any:
+            at = (count - 1 - i[which]) * step if turned else i[which] * step
+            there = tuple(at if d == which else x for d, x in enumerate(i))
+            return source.tensor[there]
+
+        return [self.define(dims, body, source.exact, source.finite)]
+
     def transposed(self, source: Known) -> list[Known]:
         dims = (*source.dims[:-2], source.dims[-1], source.dims[-2])
 
@@ -339,7 +265,7 @@ class _Builder:
     def mask(self) -> Callable[[Axis, Sequence[Expr]], Any]:
         """A condition on the reduced axis: a stride, or a limit that moves with the first data
         axis."""
-        kind = self.draw(st.sampled_from(("stride", "upper", "lower", "band")))
+        kind = self.draw(st.sampled_from(("stride", "upper", "lower", "band", "turned")))
         shift, step = self.draw(st.integers(-2, 9)), self.draw(st.sampled_from((1, 1, 2, -1)))
 
         def condition(k: Axis, i: Sequence[Expr]) -> Any:
@@ -351,6 +277,8 @@ class _Builder:
                     return here - 4 < k
                 case "band":
                     return te.all(k <= here, k > here - 5)
+                case "turned":
+                    return (here - k) % 3 != (here - k - 4) // 5
                 case _:
                     return (k % 3) != 1
 
@@ -367,10 +295,12 @@ class _Builder:
         other = self.placeholder((shared, columns), source.dtype)
         k = te.reduce_axis((0, shared.extent), name=self.name("k"))
         self.case.length *= max(1, shared.value)
+        where = self.mask() if self.chance(1, 5) else None
 
         def body(*i: Expr) -> Any:
             left, right = source.tensor[(*i[:-1], k)], other.tensor[k, i[-1]]
-            return te.sum(left & right if source.dtype.is_bool else left * right, axis=k)
+            options: dict[str, Any] = {"where": where(k, i)} if where else {}
+            return te.sum(left & right if source.dtype.is_bool else left * right, axis=k, **options)
 
         return [self.define((*source.dims[:-1], columns), body)]
 
@@ -410,59 +340,3 @@ class _Builder:
         made: Any = te.compute([d.extent for d in dims], body, name=self.name("T"))
         index = Known(made[1], dims, True)
         return [index, Known(made[0], dims, source.exact, source.finite)]
-
-    # Scalar formulas ------------------------------------------------------------------------------
-
-    def formula(self, dtype: DType, depth: int) -> Callable[[list[Any], tuple[Expr, ...]], Any]:
-        """A random expression over two reads of `dtype` and the axes."""
-        if depth == 0:
-            which = self.draw(st.integers(0, 2))
-            number = self.draw(st.sampled_from((0, 1, 2)))
-            constant = te.const(number % 2 if dtype.is_bool else number, dtype)
-            return lambda reads, i: constant if which == 2 else reads[which]
-        first, second = self.formula(dtype, depth - 1), self.formula(dtype, depth - 1)
-        apply = self.draw(st.sampled_from(_operators(dtype)))
-        return lambda reads, i: apply(first(reads, i), second(reads, i), i)
-
-
-def _operators(dtype: DType) -> list[Callable[[Any, Any, tuple[Expr, ...]], Any]]:
-    """Functions of two operands of `dtype` that stay in a sane range."""
-    if dtype.is_bool:
-        return [
-            lambda a, b, i: a & b,
-            lambda a, b, i: a | b,
-            lambda a, b, i: a ^ b,
-            lambda a, b, i: te.logical_not(a),
-            lambda a, b, i: te.select(i[0] % 2 == 0, a, b) if i else a,
-        ]
-    common: list[Callable[[Any, Any, tuple[Expr, ...]], Any]] = [
-        lambda a, b, i: a + b,
-        lambda a, b, i: a - b,
-        lambda a, b, i: a * b,
-        lambda a, b, i: te.maximum(a, b),
-        lambda a, b, i: te.minimum(a, b),
-        lambda a, b, i: te.select(i[-1] < 5, a, b) if i else a,
-        lambda a, b, i: te.if_then_else(i[0] % 2 == 1, a, b) if i else b,
-    ]
-    if dtype.is_integer:
-        five = te.const(5, dtype)
-        return [
-            *common,
-            lambda a, b, i: a // five,
-            lambda a, b, i: a % five,
-            lambda a, b, i: te.truncdiv(a, five),
-            lambda a, b, i: (a ^ b) & five,
-            lambda a, b, i: te.cast(te.cast(a, "int8"), dtype),
-        ]
-    one = te.const(1, dtype)
-    if dtype.bits == 16:
-        return [*common, lambda a, b, i: -a, lambda a, b, i: te.abs(a)]
-    return [
-        *common,
-        lambda a, b, i: a / (te.abs(b) + one),
-        lambda a, b, i: te.exp(te.minimum(a, one)),
-        lambda a, b, i: te.tanh(a),
-        lambda a, b, i: te.sigmoid(a),
-        lambda a, b, i: te.sqrt(te.abs(a) + one),
-        lambda a, b, i: te.cast(te.cast(a, "float64"), dtype),
-    ]

@@ -1,0 +1,125 @@
+"""A computation and how it is scheduled, drawn: one pair of those that scripts run by thousands.
+
+The seed of a pair, or the numbers that were drawn for it, make it again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from unittest.mock import patch
+
+import choices as st
+from choices import Draw, Recorder
+from drawn_chains import chain_schedules, chains
+from drawn_schedules import attempt, schedules, tensorize
+from guarded import Form
+from scan_strategies import recurrences
+from strategies import LARGE, SMALL, Case, computes, products
+
+from tedsl.errors import ScheduleError
+from tedsl.schedules import schedule_for
+from tedsl.scheduling.schedule import Schedule
+
+
+@dataclass
+class Pair:
+    """`twice`: it is called again, `torch`: with tensors of PyTorch where it could be arrays of
+    NumPy.  `decisions`: of the rules' knobs, where the rules made the schedule.  `error`: what
+    ended the making of the schedule, which is then not there."""
+
+    case: Case
+    forms: list[Form]
+    twice: bool
+    torch: bool = False
+    schedule: Schedule | None = None
+    decisions: dict[str, object] = field(default_factory=dict[str, object])
+    noted: list[int] = field(default_factory=list[int])
+    error: Exception | None = None
+
+
+def pair(
+    kind: str,
+    target: str,
+    seed: int | str = 0,
+    given: Sequence[int] | None = None,
+    extents: str = "small",
+    aligned: bool = False,
+) -> Pair:
+    """Draw a pair.
+
+    Args:
+        kind: "schedules" for drawn primitives, "rules" for default rules with drawn decisions.
+        target: what the rules schedule for.
+        seed: of what is drawn.
+        given: the numbers to draw instead.
+        extents: "small"; "large", of which accesses are vectorised, beside odd ones; or "mixed",
+            which is "large" one time in three.
+        aligned: all arrays, whatever is drawn.
+    """
+    draw = Recorder(seed, given)
+    large = draw(st.integers(0, 2)) == 2 if extents == "mixed" else extents == "large"
+    case: Case = draw(cases(large))
+    twice, torch = draw(st.integers(0, 3)) == 3, draw(st.integers(0, 3)) == 3
+    unaligned = draw(st.integers(0, 2)) == 2
+    count = len(case.inputs) + len(case.outputs)
+    forms = [draw(_forms()) if unaligned else Form() for _ in range(count)]
+    found = Pair(case, [Form()] * count if aligned else forms, twice, torch, noted=draw.noted)
+    try:
+        if kind == "rules":
+            found.schedule = by_rules(draw, case, target, found.decisions)
+        else:
+            found.schedule = draw(_schedules(case))
+    except Exception as error:  # the caller counts it
+        found.error = error
+    return found
+
+
+@st.composite
+def cases(draw: Draw, large: bool) -> Case:
+    """A computation of any kind."""
+    sizes = LARGE if large else SMALL
+    kinds: list[Any] = [computes(sizes=sizes)] * 5
+    kinds += [chains(large=large), recurrences(), products()]
+    return draw(draw(st.sampled_from(kinds)))
+
+
+@st.composite
+def _forms(draw: Draw) -> Form:
+    shift = draw(st.sampled_from((0, 1, 2, 3, 4, 5, 8, 11)))
+    return Form(shift, draw(st.booleans()))
+
+
+@st.composite
+def _schedules(draw: Draw, case: Case) -> Schedule:
+    if case.finite:
+        return draw(chain_schedules(case))
+    schedule: Schedule = draw(schedules(case.outputs, sizes=case.sizes))
+    if draw(st.integers(0, 9)) == 9:
+        with contextlib.suppress(ScheduleError):
+            tensorize(draw, schedule, schedule.stages[-1])
+        attempt(draw, schedule)
+    return schedule
+
+
+def by_rules(draw: Draw, case: Case, target: str, decided: dict[str, object]) -> Schedule:
+    """The rules' schedule, each of whose knobs is drawn as it is met, or left as it is; what was
+    `decided` is filled in."""
+    met: set[str] = set()
+    plain = draw(st.integers(0, 4)) == 0
+    real = Schedule.knob
+
+    def knob(self: Schedule, name: str, choices: Sequence[Any], default: Any = None) -> Any:
+        options = tuple(choices)
+        if options and not plain and name not in met:
+            met.add(name)
+            place = draw(st.integers(0, len(options)))
+            if place:
+                decided[name] = options[place - 1]
+        return real(self, name, options, decided.get(name, default))
+
+    with patch.object(Schedule, "knob", knob):
+        schedule_for(case.outputs, target)
+    return schedule_for(case.outputs, target, decided)
