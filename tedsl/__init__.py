@@ -4,6 +4,7 @@
 """
 
 import importlib
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from tedsl import errors
@@ -96,6 +97,7 @@ from tedsl.expr.math import (
 )
 from tedsl.expr.nodes import Axis, Expr, Var
 from tedsl.expr.reduce import all, any, comm_reducer, max, min, prod, sum
+from tedsl.expr.signatures import explained
 from tedsl.expr.tags import tag_scope
 from tedsl.expr.tensor import Tensor
 from tedsl.expr.visit import structural_equal
@@ -292,14 +294,26 @@ _LATE = {
 
 if not TYPE_CHECKING:  # a type checker knows the names there are
 
+    def _exported(name: str, function: FunctionType) -> FunctionType:
+        """The function as users have it: `pickle` and `help` find it under its public name."""
+        made = explained(function)
+        made.__module__, made.__qualname__ = __name__, name
+        return made
+
+    for _name in __all__:
+        if isinstance(globals().get(_name), FunctionType):
+            globals()[_name] = _exported(_name, globals()[_name])
+
     def __getattr__(name: str) -> Any:
         """Load a name of `_LATE`; refuse what TVM has under another name, with what stands for
         it."""
         if name in _LATE:
             module, _, attribute = _LATE[name].partition(":")
             loaded = importlib.import_module(module)
-            value = globals()[name] = getattr(loaded, attribute) if attribute else loaded
-            return value
+            value = getattr(loaded, attribute) if attribute else loaded
+            is_function = isinstance(value, FunctionType)
+            globals()[name] = _exported(name, value) if is_function else value
+            return globals()[name]
         names = importlib.import_module("tedsl.runtime.tvm_names")
         raise AttributeError(names.advice("tedsl", name, names.PACKAGE))
 

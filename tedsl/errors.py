@@ -10,7 +10,11 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+
+Fact = tuple[str, str] | tuple[str, Callable[[], str]]
+"""A label and a text, or what gives the text."""
 
 
 class TedslError(Exception):
@@ -37,9 +41,12 @@ class TedslError(Exception):
     Args:
         reason: one sentence that names the thing and the value given.
         subject: what was being done, printed before the reason, e.g. `compute_at(B, at=C.k)`.
-        facts: (label, text) lines printed below, e.g. `("legal", "root")`.
+        facts: (label, text) lines printed below, e.g. `("legal", "root")`; a text that takes a
+            search to find is given as a function, which is called when it is read.
         hint: what to do instead.
         called: `file.py:line` of the user's call, where known.
+
+    `kernel` is the stage in whose kernel the error arose, where that is known.
     """
 
     def __init__(
@@ -47,16 +54,24 @@ class TedslError(Exception):
         reason: str,
         *,
         subject: str = "",
-        facts: Sequence[tuple[str, str]] = (),
+        facts: Sequence[Fact] = (),
         hint: str = "",
         called: str = "",
     ) -> None:
         super().__init__(reason)
+        self.kernel = ""
         self.reason = reason
         self.subject = subject
-        self.facts = tuple(facts)
+        self._facts = tuple(facts)
         self.hint = hint
         self.called = called
+
+    @property
+    def facts(self) -> tuple[tuple[str, str], ...]:
+        """The (label, text) lines below the reason."""
+        told = [(label, text if isinstance(text, str) else text()) for label, text in self._facts]
+        self._facts = tuple(told)
+        return tuple(told)
 
     def __str__(self) -> str:
         head = f"{self.subject}: {self.reason}" if self.subject else self.reason
@@ -134,7 +149,7 @@ parts are combined one at a time, or use vectorize, whose lanes are combined aft
         stage: str = "",
         axis: str = "",
         subject: str = "",
-        facts: Sequence[tuple[str, str]] = (),
+        facts: Sequence[Fact] = (),
         hint: str = "",
         called: str = "",
     ) -> None:
@@ -147,37 +162,33 @@ parts are combined one at a time, or use vectorize, whose lanes are combined aft
 class LowerError(TedslError):
     """A legal schedule that the chosen target cannot carry out.
 
-    Raised by `te.build` and `te.lower`: the schedule means the same on every target, but a tile in
-    the registers of a GPU program cannot be read at a shift, and the CPU has no copy engine.
+    Raised by `te.build` and `te.lower`: the schedule means the same on every target, but a value of
+    Triton has no more than 1048576 elements, and the CPU has no copy engine.
 
     Wrong::
 
-        A = te.placeholder((66,), name="A")
-        B = te.compute((66,), lambda i: A[i] * 2.0, name="B")
-        C = te.compute((64,), lambda i: B[i] + B[i + 1] + B[i + 2], name="C")
-        s = te.create_schedule(C)
-        outer, inner = s[C].split(C.op.axis[0], factor=16)
-        s[C].vectorize(inner)
-        s[B].compute_at(s[C], outer)
+        A = te.placeholder((1 << 21,), name="A")
+        B = te.compute((1 << 21,), lambda i: A[i] * 2.0, name="B")
+        s = te.create_schedule(B)
+        s[B].vectorize(B.op.axis[0])
         te.lower(s, target="cuda:sm_90")
 
     Says::
 
-        dimension 0 of B is not accessed as the whole tile that kernel C holds in registers
-          tile    32
-          do      a tile cannot be read at a shift or in part: inline B (computed again where it \
-is read), leave it at root (its own kernel), attach it at an outer loop, or vectorize the loops \
-that index it
+        a tile of kernel B has 2097152 elements
+          tile    i: 2097152
+          allowed 1048576 in Triton
+          do      split the vectorized loops by smaller factors, and leave the outer parts serial \
+or bind them
 
     Right::
 
-        A = te.placeholder((66,), name="A")
-        B = te.compute((66,), lambda i: A[i] * 2.0, name="B")
-        C = te.compute((64,), lambda i: B[i] + B[i + 1] + B[i + 2], name="C")
-        s = te.create_schedule(C)
-        outer, inner = s[C].split(C.op.axis[0], factor=16)
-        s[C].vectorize(inner)
-        s[B].compute_inline()
+        A = te.placeholder((1 << 21,), name="A")
+        B = te.compute((1 << 21,), lambda i: A[i] * 2.0, name="B")
+        s = te.create_schedule(B)
+        outer, inner = s[B].split(B.op.axis[0], factor=1024)
+        s[B].bind(outer, "blockIdx.x")
+        s[B].vectorize(inner)
         te.lower(s, target="cuda:sm_90")
     """
 
@@ -266,6 +277,16 @@ class InternalError(TedslError):
 
     def __str__(self) -> str:
         return f"bug in tedsl, please report it: {super().__str__()}"
+
+
+@contextmanager
+def within(kernel: str) -> Generator[None]:
+    """Errors of the body arose in the kernel of the stage `kernel`, unless they know it better."""
+    try:
+        yield
+    except TedslError as error:
+        error.kernel = error.kernel or kernel
+        raise
 
 
 PAGES: dict[str, type[TedslError]] = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 REQUIRED = {
     "distributed": "distributed>=2024.8",
     "lightgbm": "lightgbm>=4.3",
-    "llvmlite": "llvmlite>=0.46",
+    "llvmlite": "llvmlite>=0.48",
     "matplotlib": "matplotlib>=3.8",
     "torch": "torch>=2.6",
     "triton": "triton>=3.6",

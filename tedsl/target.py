@@ -36,7 +36,7 @@ class Target:
         """
         if isinstance(text, Target):
             return text
-        kind, _, arch = text.partition(":")
+        kind, _, arch = str(text).partition(":")
         known = kind in tuple(TargetKind)
         if known and (
             not arch

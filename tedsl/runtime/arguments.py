@@ -355,7 +355,8 @@ def _form_fault(array: ArrayView, buffer: Buffer, device_kind: str) -> tuple[str
             f"pass {make}, or define the computation over the layout that you have",
         )
     if array.pointer % item:
-        allowed = f" at a multiple of {item} bytes (of 16 for full speed)"
+        full = {"cpu": 64, "cuda": 16}[device_kind]  # of a vector, of one access of a thread
+        allowed = f" at a multiple of {item} bytes (of {full} for full speed)"
         return f"is not aligned: address {array.pointer:#x}", allowed, "pass a copy of it"
     return None
 

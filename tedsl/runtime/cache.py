@@ -3,17 +3,16 @@
 An entry is one file: a magic line, the SHA-256 of the rest, a JSON line with the sizes of its
 parts, and the parts as raw bytes; nothing is unpickled here.  It is written to a temporary file
 and moved into place, so that concurrent processes see a whole entry or none; it is verified when
-read, and one that does not verify is treated as absent.  Imports `errors` only.
+read, and one that does not verify is treated as absent.  Imports `errors`
+and `folders`.
 """
 
 from __future__ import annotations
 
 import hashlib
-import importlib
 import json
 import os
 import secrets
-import stat
 import time
 import warnings
 from collections.abc import Mapping
@@ -21,10 +20,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
+from tedsl import folders
 from tedsl.errors import BackendError
+from tedsl.folders import ENVIRONMENT
 
 DEFAULT_LIMIT = 1 << 30
-ENVIRONMENT = "TEDSL_CACHE_DIR"
 _MAGIC = b"tedsl cache entry 1\n"
 _SUFFIX = ".entry"
 _STALE_SECONDS = 3600.0
@@ -49,14 +49,17 @@ class DiskCache:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         _check_private(root)
 
-    def get(self, key: str) -> dict[str, bytes] | None:
-        """The parts stored under `key`; None when absent, damaged or not the user's own file."""
+    def get(self, key: str, *names: str) -> dict[str, bytes] | None:
+        """The parts stored under `key`; None when absent, damaged, without one of the parts
+        `names`, or not the user's own file."""
         path = self.root / f"{key}{_SUFFIX}"
         try:
             data = _read_private(path)
         except OSError:
             return None
         parts = _decode(data, key)
+        if parts is not None and not parts.keys() >= set(names):
+            parts = None
         with suppress(OSError):
             if parts is None:
                 path.unlink()
@@ -114,17 +117,9 @@ class DiskCache:
 
 def _check_private(root: Path) -> None:
     """Refuse a folder in which someone else could place code for this user to run."""
-    if not hasattr(os, "getuid"):
+    fault = folders.unsafe(root)
+    if not fault:
         return
-    status = root.stat()
-    owner, mode = status.st_uid, stat.S_IMODE(status.st_mode)
-    if owner == os.getuid() and not mode & 0o022:
-        return
-    fault = (
-        f"others may write it (mode {mode:o})"
-        if owner == os.getuid()
-        else "it belongs to another user"
-    )
     raise BackendError(
         f"the cache folder is not safe: {fault}",
         facts=[("folder", str(root)), ("allowed", "a folder that only you can write (mode 700)")],
@@ -160,12 +155,15 @@ def _decode(data: bytes, key: str) -> dict[str, bytes] | None:
     ):
         return None
     line, _, rest = body.partition(b"\n")
-    header = cast(dict[str, Any], json.loads(line))
-    if header["key"] != key:
-        return None
-    parts: dict[str, bytes] = {}
-    for name, size in header["parts"]:
-        parts[name], rest = rest[:size], rest[size:]
+    try:
+        header = cast(dict[str, Any], json.loads(line))
+        if header["key"] != key:
+            return None
+        parts: dict[str, bytes] = {}
+        for name, size in header["parts"]:
+            parts[str(name)], rest = rest[:size], rest[size:]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None  # whole, but no entry
     return parts
 
 
@@ -180,6 +178,7 @@ class _Configured:
 
 
 _configured = _Configured()
+folders.chosen_by(lambda: _configured.path)
 
 
 def set_cache_dir(path: str | os.PathLike[str] | None, *, limit: int = DEFAULT_LIMIT) -> None:
@@ -198,14 +197,6 @@ def set_cache_dir(path: str | os.PathLike[str] | None, *, limit: int = DEFAULT_L
     _configured.unusable = False
 
 
-def _default_root() -> Path:
-    chosen = os.environ.get(ENVIRONMENT)
-    if chosen:
-        return Path(chosen)
-    root: str = importlib.import_module("platformdirs").user_cache_dir("tedsl", appauthor=False)
-    return Path(root)
-
-
 def disk_cache() -> DiskCache | None:
     """The cache in use; None (with one warning) where its folder cannot be made.
 
@@ -213,7 +204,7 @@ def disk_cache() -> DiskCache | None:
         BackendError: the folder is not safe.
     """
     if _configured.opened is None and not _configured.unusable:
-        root = _configured.path or _default_root()
+        root = folders.cache_root()
         try:
             _configured.opened = DiskCache(root / "code", _configured.limit)
         except OSError as error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -21,6 +22,9 @@ from tedsl.runtime.fingerprint import code_version, fingerprint, tool_versions
 from tedsl.runtime.host import HostSteps
 from tedsl.runtime.kernel import Executor, Launch
 from tedsl.target import Target, TargetKind
+
+_SIGNATURE = re.compile(rb"(\d{1,9}) ([if]*) (\d{1,9})")
+"""Of a program in the cache: how many pointers, the types of the sizes, how many entries."""
 
 
 def check_target(target: Target) -> None:
@@ -71,6 +75,17 @@ def make_executor(
     return executor
 
 
+def check_fits(executor: Executor, target: Target) -> None:
+    """Refuse a program that the device has no room for.
+
+    Raises:
+        BackendError: which kernel, what it needs, and what there is.
+    """
+    if target.kind is TargetKind.CUDA:
+        triton = importlib.import_module("tedsl.runtime.triton_executors")
+        triton.check_fits(executor)
+
+
 class CpuExecutor:
     """Machine code of this process's CPU, from the cache or from LLVM."""
 
@@ -99,11 +114,12 @@ class CpuExecutor:
             return self._compile()
         self._backend.ensure_pool(lambda: _pool_code(disk))
         key = cpu_key(self._module, self._target, self._digest)
-        parts = disk.get(key)
-        if parts is not None:
+        parts = disk.get(key, "object", "signature")
+        found = None if parts is None else _SIGNATURE.fullmatch(parts["signature"])
+        if parts is not None and found is not None:
             self.from_cache = True
-            pointers, sizes, entries = parts["signature"].decode().split(" ")
-            signature = self._backend.Signature(int(pointers), sizes, int(entries))
+            pointers, sizes, entries = found.groups()
+            signature = self._backend.Signature(int(pointers), sizes.decode(), int(entries))
             self._backend.link(self._module)
             return self._backend.load_object(parts["object"], signature)
         program = self._compile()
@@ -186,7 +202,7 @@ def _pool_code(disk: DiskCache) -> bytes:
     """The object code of the pool of threads, from the cache or compiled and kept there."""
     backend = importlib.import_module("tedsl.backends.cpu")
     key = fingerprint(pool="threads", **_cpu_facts())
-    parts = disk.get(key)
+    parts = disk.get(key, "object")
     if parts is None:
         parts = {"object": backend.compile_pool()}
         disk.put(key, parts)

@@ -157,7 +157,7 @@ def version_of(root: Path) -> str:
         times = f"{status.st_mtime_ns} {status.st_ctime_ns}"
         facts.update(f"{name} {status.st_ino} {status.st_size} {times}\n".encode())
     disk, key = disk_cache(), facts.hexdigest()
-    known = None if disk is None else disk.get(key)
+    known = None if disk is None else disk.get(key, "version")
     if known is not None:
         return known["version"].decode()
     version = _digest_of(root, [name for name, _ in files])

@@ -19,6 +19,7 @@ import numpy as np
 from tedsl.backends.inlined import Inlined
 from tedsl.errors import BackendError
 from tedsl.expr.nodes import Var
+from tedsl.expr.signatures import explained_methods
 from tedsl.ir.nodes import Module
 from tedsl.ir.printer import print_expr, print_module
 from tedsl.runtime.arguments import ArraySpec, Binding, Signature
@@ -173,6 +174,7 @@ class Specialization:
         return f"{self.kernel} when {self.condition}: {self.hits} calls"
 
 
+@explained_methods(BackendError)
 class Kernel(Viewable):
     """Compiled code with the signature of a computation.  Made by `te.build`; safe to call from
     several threads.
@@ -292,6 +294,21 @@ class Kernel(Viewable):
         upper: Any = importlib.import_module("tedsl.explaining.explain")
         found: Explanation = upper.explain(self, sizes=sizes)
         return found
+
+    def __copy__(self) -> Kernel:
+        return self
+
+    def __deepcopy__(self, _: object) -> Kernel:
+        """The kernel itself: it does not change."""
+        return self
+
+    def __reduce__(self) -> str:
+        raise BackendError(
+            "a kernel cannot be pickled: it is code in the memory of this process",
+            subject=self.signature.name,
+            hint="pickle kernel.schedule and call te.build where it is wanted: its code is in the "
+            "cache on disk",
+        )
 
     def __call__(self, /, *inputs: Any, out: Any = None, **scalars: Any) -> Any:
         """Run the kernel.

@@ -25,6 +25,8 @@ from tedsl.runtime.cache import DiskCache
 from tedsl.runtime.fingerprint import code_version, digest_of, fingerprint, tool_versions
 from tedsl.target import Target
 
+_NO_MODULE = (ValueError, LookupError, TypeError, AttributeError, ImportError, RecursionError)
+"""What comes of bytes that are a pickle of something else."""
 _ROOMS = {module.__name__: module for module in (dtypes, expr_nodes, ir_nodes)}
 
 
@@ -56,12 +58,16 @@ def plan_key(plan: object, target: Target) -> PlanKey | None:
 
 
 def find(disk: DiskCache, key: PlanKey) -> Lowered | None:
-    """What is kept under the key."""
-    parts = disk.get(key.digest)
+    """What is kept under the key; None where that is no module."""
+    parts = disk.get(key.digest, "module", "digest")
     if parts is None:
         return None
-    module: Module = _Reader(io.BytesIO(parts["module"]), key.variables).load()
-    return Lowered(module, parts["digest"].decode())
+    try:
+        module: object = _Reader(io.BytesIO(parts["module"]), key.variables).load()
+        digest = parts["digest"].decode()
+    except (pickle.UnpicklingError, InternalError, EOFError, *_NO_MODULE):
+        return None
+    return Lowered(module, digest) if isinstance(module, Module) else None
 
 
 def keep(disk: DiskCache, key: PlanKey, module: Module) -> Lowered:

@@ -13,7 +13,7 @@ from tedsl.backends.inlined import Inlined
 from tedsl.backends.triton import emit as emitter
 from tedsl.backends.triton import interpret, launcher, offline
 from tedsl.backends.triton.program import TritonProgram
-from tedsl.errors import BackendError
+from tedsl.errors import BackendError, within
 from tedsl.expr.foreign import run_on_host
 from tedsl.expr.nodes import Var
 from tedsl.ir.nodes import Buffer, HostCall, Module
@@ -84,6 +84,36 @@ def make_triton_executor(module: Module, target: Target) -> Executor:
     if target.arch is not None:
         return OfflineExecutor(module, target, target.arch)
     return CudaExecutor(module, target)
+
+
+# Bytes of shared memory that a program may ask for, by architecture (CUDA C++ programming guide).
+_SHARED = {
+    **{"sm_80": 163 << 10, "sm_86": 99 << 10, "sm_87": 163 << 10, "sm_89": 99 << 10},
+    **{"sm_90": 227 << 10, "sm_100": 227 << 10, "sm_103": 227 << 10, "sm_120": 99 << 10},
+}
+
+
+def check_fits(executor: Executor) -> None:
+    """Refuse kernels that the device has no shared memory for.
+
+    Where all sizes are known, the kernels of a device that is there are compiled now instead of by
+    the first call.
+
+    Raises:
+        BackendError: Triton or ptxas refused a kernel, or it needs more than there is.
+    """
+    if isinstance(executor, (OfflineExecutor, CudaExecutor)):
+        needs, limit = executor.shared()
+    else:
+        return
+    for kernel, needed in needs:
+        if limit is not None and needed > limit:
+            with within(kernel):
+                raise BackendError(
+                    f"kernel {kernel} needs {needed} bytes of shared memory, the device has "
+                    f"{limit}",
+                    hint="use smaller tiles or fewer pipeline stages",
+                )
 
 
 class InterpretExecutor:
@@ -178,6 +208,11 @@ class OfflineExecutor:
         self._arch = arch
         self._compiled = offline.compile_offline(self._program, arch, sizes=sizes)
 
+    def shared(self) -> tuple[list[tuple[str, int]], int | None]:
+        """The bytes of shared memory of each kernel, and what there is of it, where known."""
+        specs = zip(self._program.compiled, self._compiled, strict=True)
+        return [(spec.func, info.shared) for spec, info in specs], _SHARED.get(self._arch)
+
     @property
     def source(self) -> str:
         """The Triton source."""
@@ -238,6 +273,12 @@ class CudaExecutor:
         self._program = emitter.emit(module, _text_for(target, self._arch))
         self._launcher = launcher.CudaProgram(self._program)
         self._compiled: list[offline.CompiledInfo] | None = None
+
+    def shared(self) -> tuple[list[tuple[str, int]], int | None]:
+        """As of `OfflineExecutor`; nothing for a program of runtime sizes."""
+        if self._program.module.sizes:
+            return [], None
+        return offline.compile_launched(self._program, self._arch, {}), _SHARED.get(self._arch)
 
     @property
     def device(self) -> Device:
