@@ -134,12 +134,15 @@ def space(
         schedule: a function that schedules with open choices (`te.auto`, `s.knob`); without it the
             default rules.
         samples: how many candidates to draw, for the size and to meet knobs that the default
-            schedule does not have.
+            schedule does not have; at most 100,000.
         seed: of the draws.
 
     Returns:
         The space: `print` it for its size and for each knob its choices, its default and what it
         depends on; `.to_json()` is the same as data.
+
+    Raises:
+        TuneError: `samples` is no such number, or the computation cannot be searched.
     """
     module = importlib.import_module("tedsl.autotune.listing")
     found: Listing = module.list_space(outputs, target, schedule, samples, seed)

@@ -16,12 +16,15 @@ from typing import TypeAlias
 
 from tedsl.autotune.builders import Problem, ScheduleFunction
 from tedsl.autotune.space import Candidate, Choice, Knob, Rejected, Space, show
+from tedsl.errors import TuneError
+from tedsl.expr.integers import range_text, whole_number
 from tedsl.expr.tensor import Tensor
 from tedsl.target import Target
 
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
 COUNTED = 500
 """Candidates up to which they are counted one by one."""
+MOST_SAMPLES = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,12 +137,19 @@ def list_space(
     seed: int = 0,
 ) -> Listing:
     """What may be chosen for `outputs` on `target`: see `te.space`."""
+    count = whole_number(samples)
+    if count is None or not 1 <= count <= MOST_SAMPLES:
+        raise TuneError(
+            f"samples is {samples!r}",
+            facts=[("allowed", range_text(1, MOST_SAMPLES))],
+            hint=f"give {range_text(1, MOST_SAMPLES)} as samples",
+        )
     tensors = [outputs] if isinstance(outputs, Tensor) else list(outputs)
     where = Target.parse(target)
     problem = Problem(tensors, str(where.kind), schedule)
     space, rng = problem.space(), random.Random(seed)
     default = space.default()
-    drawn = [space.sample(rng) for _ in range(samples)]
+    drawn = [space.sample(rng) for _ in range(count)]
     legal = [one for one in drawn if isinstance(one, Candidate)]
     size = _counted(space) or _estimated(legal or [default])
     found = _knobs(space, default, legal)

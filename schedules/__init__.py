@@ -94,6 +94,7 @@ def _apply(s: Schedule, where: Target, caution: Caution) -> None:
         share_inputs(s, beside)
 
 
+@deep
 def default_schedule(outputs: Outputs, target: str | Target) -> Schedule:
     """The schedule that `te.build(tensor)` uses: the rules with all knobs at their defaults, and
     simpler rules where the lowering refuses what these make, or a GPU's compilers would take too

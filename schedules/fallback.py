@@ -125,7 +125,8 @@ class Attempts:
         for func in module.funcs:
             held = [buffer.name for buffer in func.params if buffer.private]
             if held:
-                refusal = _InMemoryError(f"{func.name} cannot keep {held[0]} in registers")
+                name = held[0].removesuffix("_memory")
+                refusal = _InMemoryError(f"{name} is no tile that registers can keep")
                 refusal.kernel = func.name
                 raise refusal
         kernel, seconds = effort.slowest(module)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tedsl.expr.nodes import TensorRead
-from tedsl.expr.tensor import ComputeOp, Tensor
+from tedsl.expr.tensor import ComputeOp, Operation, Tensor
 from tedsl.expr.visit import reads
 from tedsl.schedules.analysis import (
     contraction,
@@ -68,10 +68,9 @@ def align_operands(s: Schedule, name: str, inner: Sequence[str]) -> None:
         _align(s, name, tensor, users, sum(_operations(s, n) for n in users))
 
 
-def _stored(s: Schedule, names: Mapping[ComputeOp, str], tensor: Tensor) -> Tensor:
+def _stored(s: Schedule, names: Mapping[Operation, str], tensor: Tensor) -> Tensor:
     """The tensor of the schedule for one of its definitions, in which more is substituted."""
-    op = tensor.op
-    name = names.get(op) if isinstance(op, ComputeOp) else None
+    name = names.get(tensor.op)
     return tensor if name is None else s[name].op.outputs[tensor.index]
 
 

@@ -169,12 +169,13 @@ def at_tile(s: te.Schedule, height: int, width: int) -> None:
 # A strip on the CPU is one thread that goes down the photograph: what it computed for the last row
 # is still in its cache, at whatever address it likes to read.  A program of a GPU computes all
 # elements of its tile at once, and keeps each in a register of one of its threads.  The memory of a
-# GPU can be read at any place; a register of another thread cannot.  So a tile that was computed is
-# read as it is, element for element, and never at a shift: `rows[y + 1, x]` is in another register
-# than `rows[y, x]`.  Attaching `rows` at a tile is a legal schedule that this target cannot carry
-# out, and it says so (below).
+# GPU can be read at any place; a register of another thread cannot.  So a tile that was computed
+# stays in registers only where it is read as it is, element for element: `rows[y + 1, x]` is in
+# another register than `rows[y, x]`.  `rows` attached at a tile and read at a shift is carried out
+# through memory: each program has a part of a workspace of its own, which `print(kernel.explain())`
+# counts.
 #
-# What is left: store `rows` and read it at a shift from memory; or inline it, and read `source` at
+# What else there is: store all of `rows` and read it at a shift; or inline it, and read `source` at
 # 81 shifts.  Inlined, the arithmetic is 4.8 times as much, but the loads find nearly everything in
 # the first-level cache, and a GPU has arithmetic to spare as long as it waits for memory.
 def tile_of(s: te.Schedule, name: str, height: int, width: int, warps: int = 4) -> te.Axis:
@@ -204,7 +205,7 @@ def one_kernel(s: te.Schedule, height: int = 4, width: int = 256, warps: int = 4
 
 
 def at_blocks(s: te.Schedule) -> None:
-    """Attached at a tile, which a GPU refuses."""
+    """Attached at a tile and read at a shift: a GPU keeps it in memory, a part for each program."""
     s["blur"].compute_inline()
     s["rows"].compute_at(s["sharp"], tile_of(s, "sharp", 24, 64))
 
@@ -287,7 +288,11 @@ ON_CPU: dict[str, Place] = {
     "at strips of 64 rows": lambda s: at_rows(s, 64),
     "at tiles of 32 x 256": lambda s: at_tile(s, 32, 256),
 }
-ON_GPU: dict[str, Place] = {"at root": kernels_apart, "inlined": one_kernel}
+ON_GPU: dict[str, Place] = {
+    "at root": kernels_apart,
+    "inlined": one_kernel,
+    "at blocks, in memory": at_blocks,
+}
 
 
 def loops_of(s: te.Schedule) -> str:
@@ -311,15 +316,6 @@ kernels = {
 if lesson.gpu:
     kernels["at blocks, a product"] = built("at blocks, a product", by_product(), multiplied)
     print(kernels["at blocks, a product"].source)
-    title("rows computed at blocks, read at a shift: refused")
-    s = te.create_schedule(sharp)
-    at_blocks(s)
-    try:
-        lesson.build(s)
-    except te.TedslError as error:
-        print(error)
-    else:
-        raise SystemExit("a tile that is read at a shift was expected to be refused")
 kernels["default rules"] = lesson.build(sharp)
 found = lesson.search(sharp, somewhere_gpu if lesson.gpu else somewhere, "found by search")
 for kernel in found.values():

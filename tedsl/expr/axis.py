@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
+from typing import SupportsIndex
 
 from tedsl.dtypes import TABLE, DType
 from tedsl.errors import ExprError
@@ -94,7 +94,7 @@ def as_extent(value: object, subject: str) -> Expr:
             facts=[("allowed", "sizes and bounds up to 2**62")],
             hint="give a smaller number",
         )
-    if isinstance(value, (int, np.integer)) and number is not None:
+    if isinstance(value, SupportsIndex) and number is not None:
         return Const(number, DType.int32 if abs(number) <= INT32_MAX else DType.int64)
     if isinstance(value, Expr) and value.dtype in (DType.int32, DType.int64):
         for node in walk(value):

@@ -213,4 +213,3 @@ def _plain(stmt: Stmt, memory: frozenset[Buffer]) -> Stmt:
         return stmt
     both = memory.intersection(buffers_read(stmt.body)).intersection(buffers_written(stmt.body))
     return replace(stmt, num_stages=1, flatten=False) if both else stmt
-

@@ -36,11 +36,11 @@ def complete_for_blocks(plan: Plan, launches: frozenset[str] = frozenset()) -> P
     """Marks that a program of tiles implies, on loops that have none.
 
     Parallel loops become grid dimensions, in their order; those inside a serial one, those that the
-    grid has no dimension left for, and those of attached stages are loops of one program: `parallel`
-    allows, and orders nothing.  Block axes are: the data axes of an attached stage (its tile lives
-    in registers whole), the axes at which its reader indexes that tile (registers are read whole),
-    the loops inside a pipelined one (it moves tiles), and those inside one that online stages go
-    along, and of these stages; but no loop in which another stage is computed.
+    grid has no dimension left for, and those of attached stages are loops of one program:
+    `parallel` allows, and orders nothing.  Block axes are: the data axes of an attached stage (its
+    tile lives in registers whole), the axes at which its reader indexes that tile (registers are
+    read whole), the loops inside a pipelined one (it moves tiles), and those inside one that online
+    stages go along, and of these stages; but no loop in which another stage is computed.
 
     A stage in the steps of a scan of `launches` is a kernel of its own, not a tile.
     """

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
+import pytest
 import rule_cases as c
 from rule_shapes import SHAPES
 
@@ -50,3 +52,9 @@ def test_json() -> None:
         ("sigmoid.reorder", "order"),
         ("threads", "yes/no"),
     ]
+
+
+@pytest.mark.parametrize("samples", [0, -1, 2**70, 1.5, "8", None])
+def test_a_number_of_samples_that_never_ends_is_refused(samples: Any) -> None:
+    with pytest.raises(te.TedslError, match=r"samples is .*(.|\n)*at least 1 and at most 100000"):
+        te.space(c.softmax(4, 8), "cpu", samples=samples)

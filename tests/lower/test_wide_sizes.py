@@ -186,3 +186,16 @@ def test_wide_loops_keep_their_vector_accesses() -> None:
     assert "gather" not in kernel.source and "scatter" not in kernel.source
     given = np.arange(80, dtype=np.float32).reshape(5, 16)
     np.testing.assert_array_equal(kernel(given), given + 1)
+
+
+@pytest.mark.parametrize("target", ["cpu", "triton-interpret"])
+def test_products_of_small_64_bit_sizes_have_64_bits(target: str) -> None:
+    """Triton takes a size for 32 bits wide where the number of a call is."""
+    n, m = te.size_var("n", "int64"), te.size_var("m", "int64")
+    x = te.placeholder((n, m), "float32", name="A")
+    b = te.compute((n, m), lambda i, j: x[i, j] + (i * m * m * m * m + j).astype("float32"))
+    kernel = te.build(te.create_schedule(b), target=target, cache=False)
+    for rows, columns in ((3, 2000), (1, 1)):
+        a = np.ones((rows, columns), np.float32)
+        i, j = np.indices(a.shape).astype(np.int64)
+        np.testing.assert_array_equal(kernel(a), a + (i * columns**4 + j).astype(np.float32))

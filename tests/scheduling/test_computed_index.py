@@ -109,7 +109,7 @@ def scan() -> te.Schedule:
     state = te.placeholder((8,), "float32", name="state")
     start = te.compute((1,), lambda t: te.const(0.0, "float32"), name="start")
     update = te.compute((8,), lambda t: state[t - 1] + P[X[t]], name="update")
-    S = te.scan(start, update, state, name="S")
+    S: Any = te.scan(start, update, state, name="S")
     s = te.create_schedule(S)
     t = s[S].leaf_iter_vars[0]
     s[X].compute_at(s[S], t)
@@ -173,7 +173,8 @@ def test_an_index_that_is_read_under_a_condition_is_not_read_before_it(computed:
 def rows() -> tuple[te.Schedule, Any, Any, Any]:
     E = te.compute((8, 4), lambda i, j: P[X[i]] + j, name="E")
     s = te.create_schedule(E)
-    return (s, E, *s[E].op.axis)
+    i, j = s[E].op.axis
+    return s, E, i, j
 
 
 @pytest.mark.parametrize("first", ["X", "P"])

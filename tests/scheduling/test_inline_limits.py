@@ -66,8 +66,8 @@ def test_deeper_than_can_be_built_is_refused_with_the_depth() -> None:
 def test_what_is_read_at_one_place_twice_is_written_once() -> None:
     s = stages(60, lambda y, i: y[i] * 0.5 + y[i] * 0.5)
     inline_all(s)
-    plan = inline_stages(s.plan)
-    assert sum(1 for _ in walk(*plan.stages[-1].op.bodies)) < 1000
+    last: Any = inline_stages(s.plan).stages[-1].op
+    assert sum(1 for _ in walk(*last.bodies)) < 1000
     x = np.arange(8, dtype="f4")
     np.testing.assert_allclose(te.build(s, target="cpu")(x), x)
 
@@ -75,7 +75,7 @@ def test_what_is_read_at_one_place_twice_is_written_once() -> None:
 def test_terms_are_counted_as_they_are_written() -> None:
     s = stages(4, lambda y, i: (y[i] + y[7 - i]) * 0.5)
     inline_all(s)
-    whole = inline_stages(s.plan).stages[-1].op
+    whole: Any = inline_stages(s.plan).stages[-1].op
     found = body_size(whole)
     assert found.depth < 40
     assert sum(1 for _ in walk(*whole.bodies)) >= found.terms > 30

@@ -76,7 +76,7 @@ class Effort:
 
 def seconds(module: Module) -> float:
     """How long the compilers take over the kernels of a module at level TILE, on one core."""
-    return sum(effort(f).seconds for f in module.funcs if isinstance(f, Func) and not f.host_call)
+    return sum(effort(f).seconds for f in module.funcs if not f.host_call)
 
 
 def slowest(module: Module) -> tuple[str, float]:
@@ -151,7 +151,7 @@ class _Counter:
     def _over(self, expr: Expr) -> frozenset[Axis]:
         known = self.axes.get(expr)
         if known is None:
-            known = frozenset((expr,)) if isinstance(expr, Axis) else frozenset()
+            known = frozenset[Axis]((expr,) if isinstance(expr, Axis) else ())
             for child in expr.children():
                 known |= self._over(child)
             self.axes[expr] = known

@@ -148,7 +148,7 @@ class _Kernel:
         lines = complete(writer.blocks[-1].lines, INDENT)
         used = set(re.findall(r"\w+", re.sub(r"#.*", "", "\n".join(lines))))
         self._finish_params(used)
-        lines = [*self._size_hints(used), *lines]
+        lines = [*self._wide_sizes(used), *self._size_hints(used), *lines]
         counters = [p.name for p in self.params if p.var is not None and p.var in self.steps]
         options = f"(do_not_specialize={counters})" if counters else ""
         head = f"\n@triton.jit{options}\ndef {self.name}({', '.join(p.name for p in self.params)}):"
@@ -161,6 +161,13 @@ class _Kernel:
         launch, when = self.func.launch, self.func.when
         spec = KernelSpec(self.name, params, self.grid, launch, spans, assumptions, when)
         return replace(spec, cooperative=self.cooperative, func=self.func.name)
+
+    def _wide_sizes(self, used: set[str]) -> list[str]:
+        """64-bit sizes as such: Triton types a size by its value, and products of small ones need
+        not be small."""
+        wide = [p.name for p in self.params if p.var is not None and p.var.dtype is DType.int64]
+        lines = [f"{INDENT}{n} = tl.cast({n}, tl.int64)" for n in wide if n in used]
+        return [f"{INDENT}# counted in 64 bits", *lines] if lines else []
 
     def _size_hints(self, used: set[str]) -> list[str]:
         """What the assumptions say of the sizes in the text."""

@@ -13,6 +13,7 @@ from tedsl.backends.triton.math import UNARY
 from tedsl.backends.triton.reduction import whole
 from tedsl.backends.triton.values import Printer, block_shape
 from tedsl.backends.triton.writer import INDENT, Local, Writer
+from tedsl.dtypes import DType
 from tedsl.errors import InternalError, LowerError
 from tedsl.expr.integers import less, sub
 from tedsl.expr.nodes import Axis, Const
@@ -204,6 +205,8 @@ class Statements:
         if static:
             writer.static.add(loop.axis)
         else:
+            if loop.axis.dtype is DType.int64:  # else of 32 bits, where both ends are
+                end = printer.typed(end)
             options += f", num_stages={loop.num_stages}" if loop.num_stages else ""
             options += ", flatten=True" if loop.flatten else ""
         defined = self._defined()

@@ -211,6 +211,11 @@ def _require_known_sizes(
         )
 
 
+MOST_STAGES = 64
+"""Iterations in flight: each has memory of its own, and code of its own before and behind the
+loop."""
+
+
 def positive(
     plan: Plan, call: Call, what: str, value: object, least: int = 1, most: int = 2**31 - 1
 ) -> int:

@@ -135,7 +135,7 @@ class MarkMethods(StageHandle):
 
         Args:
             axis: the loop; it stays serial.
-            num_stages: iterations in flight.
+            num_stages: iterations in flight, at most 64.
             flatten: one pipeline across this loop and the loop inside it.
 
         Requires: a loop without another way of running.  In Triton the loop is `tl.range` with that

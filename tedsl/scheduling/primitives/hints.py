@@ -12,6 +12,7 @@ from tedsl.expr.printer import print_expr
 from tedsl.ir.nodes import Evict, LoopKind
 from tedsl.scheduling.call import Call, kind_of
 from tedsl.scheduling.checks.arguments import (
+    MOST_STAGES,
     computed_stage,
     leaf,
     looped_stage,
@@ -130,7 +131,7 @@ def prefetch(plan: Plan, call: Call, source: str, axis: object, offset: object) 
     """The loop runs in `offset` + 1 stages."""
     stage = looped_stage(plan, call, call.stage)
     loop = leaf(plan, call, stage, axis)
-    ahead = positive(plan, call, "offset", offset)
+    ahead = positive(plan, call, "offset", offset, most=MOST_STAGES - 1)
     read = dict.fromkeys(plan.stage_of(each.op).name for each in tensors_read(stage.op))
     if source not in read:
         raise call.refuse(

@@ -7,7 +7,13 @@ from dataclasses import replace
 from tedsl.expr.nodes import Axis, AxisKind
 from tedsl.ir.nodes import LoopKind, Precision, Products
 from tedsl.scheduling.call import Call, kind_of
-from tedsl.scheduling.checks.arguments import choice, leaf, looped_stage, positive
+from tedsl.scheduling.checks.arguments import (
+    MOST_STAGES,
+    choice,
+    leaf,
+    looped_stage,
+    positive,
+)
 from tedsl.scheduling.checks.extents import require_constant_lanes
 from tedsl.scheduling.checks.loops import (
     PLAIN,
@@ -158,7 +164,7 @@ def pipeline(plan: Plan, call: Call, axis: object, num_stages: object, flatten: 
     """Loads of later iterations of a serial loop start while earlier ones compute."""
     stage, loop = _loop(plan, call, axis)
     require_no_steps(plan, call, stage, loop, "load what the steps before have not stored")
-    count = positive(plan, call, "num_stages", num_stages)
+    count = positive(plan, call, "num_stages", num_stages, most=MOST_STAGES)
     mark = replace(stage.mark(loop), num_stages=count, flatten=bool(flatten))
     return marked(plan, stage, loop, mark)
 

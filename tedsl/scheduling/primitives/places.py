@@ -9,7 +9,14 @@ from dataclasses import replace
 from tedsl.errors import Fact
 from tedsl.ir.nodes import Scope
 from tedsl.scheduling.call import Call
-from tedsl.scheduling.checks.arguments import choice, computed_stage, leaf, looped_stage, positive
+from tedsl.scheduling.checks.arguments import (
+    MOST_STAGES,
+    choice,
+    computed_stage,
+    leaf,
+    looped_stage,
+    positive,
+)
 from tedsl.scheduling.checks.extents import require_all_lanes
 from tedsl.scheduling.checks.loops import require_own_kernel
 from tedsl.scheduling.checks.online import require_own_place
@@ -25,6 +32,8 @@ from tedsl.scheduling.names import axis_text
 from tedsl.scheduling.plan import Attach, AttachKind, Kept, Plan, StagePlan, apart
 
 SCOPES = tuple(scope.value for scope in Scope)
+LAUNCH_LIMITS = {"num_warps": 32, "num_stages": MOST_STAGES, "num_ctas": 16, "maxnreg": 255}
+"""The most that CUDA allows of a block's warps, a cluster's blocks and a thread's registers."""
 # Memories of one warp, or of the tensor cores: registers of the program that holds the tile.
 TVM_SCOPES = {
     "warp": Scope.LOCAL,
@@ -178,13 +187,19 @@ def launch(plan: Plan, call: Call, options: Mapping[str, object]) -> Plan:
     """Launch options of the kernel of a root stage; those not given stay."""
     stage, _ = computed_stage(plan, call, call.stage)
     require_own_kernel(plan, call, stage, "it has no launch of its own")
-    given = {key: positive(plan, call, key, v) for key, v in options.items() if v is not None}
-    warps = given.get("num_warps", 1)
-    if warps & (warps - 1) or warps > 32:
-        raise call.refuse(
-            plan,
-            f"num_warps is {warps}",
-            facts=[("allowed", "1, 2, 4, 8, 16, 32")],
-            hint="give a power of two as num_warps",
-        )
+    given = {
+        key: positive(plan, call, key, value, most=LAUNCH_LIMITS[key])
+        for key, value in options.items()
+        if value is not None
+    }
+    for key in ("num_warps", "num_ctas"):
+        number = given.get(key, 1)
+        if number & (number - 1):
+            powers = (1 << n for n in range(LAUNCH_LIMITS[key].bit_length()))
+            raise call.refuse(
+                plan,
+                f"{key} is {number}",
+                facts=[("allowed", ", ".join(map(str, powers)))],
+                hint=f"give a power of two as {key}",
+            )
     return plan.with_stage(replace(stage, launch=replace(stage.launch, **given)))
