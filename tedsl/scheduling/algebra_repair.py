@@ -85,17 +85,9 @@ def derive_repair(
     Returns:
         A proved repair, or the reason why there is none.
     """
-    operator = reducer if isinstance(reducer, BinaryOp) else reducer.operator
-    used = set(variables(value))
-    moving = any(tag.var in used for tag in tags)
-    if operator is None or (moving and operator not in (*ORDERED, BinaryOp.ADD)):
-        return _wrong_reducer(reducer, operator)
-    if moving and isinstance(reducer, Reducer) and not _starts_at_the_end(reducer, operator):
-        return Refusal(
-            f"the reducer {reducer.name} starts from {print_expr(reducer.identity[0])}, which does "
-            "not follow when the tags change",
-            hint=f"let it start from the end of {value.dtype}",
-        )
+    operator = _operator(value, tags, reducer)
+    if isinstance(operator, Refusal):
+        return operator
     try:
         problem = pose(value, tags, operator, over, signs or {})
     except Mixed as mixed:
@@ -115,6 +107,22 @@ def derive_repair(
         return _refused(found, problem.restored, problem.guarded)
     repair = _repair(value, tuple(tags), problem, found)
     return _within_range(repair, over, where, signs or {}, time_limit)
+
+
+def _operator(value: Expr, tags: Sequence[Tag], reducer: Reducer | BinaryOp) -> BinaryOp | Refusal:
+    """What folds, where its partial results can follow the tags."""
+    operator = reducer if isinstance(reducer, BinaryOp) else reducer.operator
+    used = set(variables(value))
+    moving = any(tag.var in used for tag in tags)
+    if operator is None or (moving and operator not in (*ORDERED, BinaryOp.ADD)):
+        return _wrong_reducer(reducer, operator)
+    if moving and isinstance(reducer, Reducer) and not _starts_at_the_end(reducer, operator):
+        return Refusal(
+            f"the reducer {reducer.name} starts from {print_expr(reducer.identity[0])}, which does "
+            "not follow when the tags change",
+            hint=f"let it start from the end of {value.dtype}",
+        )
+    return operator
 
 
 def _within_range(
