@@ -528,13 +528,13 @@ def crossed_row(view: View, group: Group) -> Axis | None:
     return first if first is not None and all(axis is first for axis in found) else None
 
 
-def shared_inputs(view: View, group: Group, s: Schedule) -> list[tuple[str, list[str]]]:
-    """Stages outside the kernel that several of its stages read, each at plain axes over its
-    rows."""
+def shared_inputs(view: View, group: Group, s: Schedule) -> list[tuple[str, int, list[str]]]:
+    """Results of stages outside the kernel, each by its stage and its number there, that several
+    stages of the kernel read, each at plain axes over its rows."""
     inside = [*group.inner, group.root]
     names = {stage.op: stage.name for stage in inline_stages(s.plan).stages}
-    users: dict[str, list[str]] = {}
-    fine: dict[str, bool] = {}
+    users: dict[tuple[str, int], list[str]] = {}
+    fine: dict[tuple[str, int], bool] = {}
     for name in inside:
         for read in reads(*view[name].bodies):
             op = read.tensor.op
@@ -547,8 +547,9 @@ def shared_inputs(view: View, group: Group, s: Schedule) -> list[tuple[str, list
             good = indices is not None and all(among(r, rows) for r in group.rows or ())
             own = s[name].op
             direct = reads(*own.bodies) if isinstance(own, ComputeOp) else ()
-            good = good and any(r.tensor.op is op for r in direct)
-            fine[source] = fine.get(source, True) and good
-            if name not in users.setdefault(source, []):
-                users[source].append(name)
-    return [(n, list(u)) for n, u in users.items() if len(u) > 1 and fine[n]]
+            good = good and any(r.tensor is read.tensor for r in direct)
+            result = source, read.tensor.index
+            fine[result] = fine.get(result, True) and good
+            if name not in users.setdefault(result, []):
+                users[result].append(name)
+    return [(*result, u) for result, u in users.items() if len(u) > 1 and fine[result]]

@@ -247,8 +247,8 @@ def _whole_rows(s: Schedule, group: Group, nest: _Rows, length: int) -> tuple[in
         for axis in reduce_axes(inner):
             inner.vectorize(axis)
         inner.compute_at(stage, place)
-    for source, users in shared_inputs(definitions(s), group, s):
-        tensor = s[source].op.outputs[0]
+    for source, number, users in shared_inputs(definitions(s), group, s):
+        tensor = s[source].op.outputs[number]
         staged = s.cache_read(tensor, "local", [s[user].op for user in users])
         s[staged].compute_at(stage, place)
     elements = length * each

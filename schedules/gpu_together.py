@@ -149,7 +149,7 @@ def _share(s: Schedule, group: Group, columns: Sequence[Axis], row: _Row) -> Non
     inside = group.inner
     inline_between(s, inside)
     group.inner = [name for name in group.inner if reduce_axes(s[name])]
-    held = [source for source, _ in shared_inputs(definitions(s), group, s)]
+    held = [(source, number) for source, number, _ in shared_inputs(definitions(s), group, s)]
     partial = _partials(s, row)
     passed = [name for each in partial for name in _passed_on(s, each, group.inner)]
     again = _merged_again(s, group, inside)
@@ -160,10 +160,11 @@ def _share(s: Schedule, group: Group, columns: Sequence[Axis], row: _Row) -> Non
         s[name].compute_across(stage, turn, _beside(s[name]), program)
     for name in reversed(partial):
         _at_once(s[name], stage, turn)
-    for source in held:
-        users = [name for name in (*partial, stage.name) if _reads(s, name, source)]
+    for source, number in held:
+        everyone = (*partial, stage.name)
+        users = [name for name in everyone if number in _read_of(s, name, source)]
         if len(users) > 1:
-            tensor = s[source].op.outputs[0]
+            tensor = s[source].op.outputs[number]
             staged = s[s.cache_read(tensor, "local", [s[user].op for user in users])]
             staged.compute_at(stage, turn)
             if (extent_of(turn) or 2) > 1 and flip(s, f"{stage.name}.share_ahead", True):

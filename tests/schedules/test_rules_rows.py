@@ -232,3 +232,15 @@ def test_only_the_last_part_of_a_fold_has_masks() -> None:
     source = printed(schedule_for(c.mean_of_all(8191, 8193, "bfloat16"), CUDA))
     first, _, last = source.partition("def total_rf")[2].partition("if 1023 <= ")
     assert "mask=" not in first and "mask=" in last
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_one_of_several_results_is_read_by_a_row_twice(number: int) -> None:
+    """What is loaded once is the result that is read, whichever it is of its stage."""
+    x = te.placeholder((6, 40), name="x")
+    both = te.compute((6, 40), lambda i, j: (x[i, j] + 1.0, x[i, j] * 2.0), name="both")
+    k = te.reduce_axis((0, 40), name="k")
+    part = both[number]
+    top = te.compute((6,), lambda i: te.max(part[i, k], axis=k), name="top")
+    case = RuleCase("second", lambda: te.compute((6, 40), lambda i, j: part[i, j] - top[i]))
+    interpreted(case, "cuda")
