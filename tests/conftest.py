@@ -10,14 +10,21 @@ from pathlib import Path
 
 import every_kernel
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.internal.conjecture import engine
 
 TESTS = Path(__file__).parent
 GOLDEN = TESTS / "golden"
 
+# A failure is to be told before the test's time is up: hypothesis shrinks for 300 seconds, and
+# traces every line meanwhile to explain what it found.
+PHASES = [phase for phase in Phase if phase is not Phase.explain]
+engine.MAX_SHRINKING_SECONDS = 100
+
 settings.register_profile(
     "ci",
     max_examples=100,
+    phases=PHASES,
     deadline=None,
     derandomize=True,
     print_blob=True,

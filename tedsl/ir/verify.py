@@ -15,6 +15,7 @@ from tedsl.expr.integers import constant
 from tedsl.expr.nodes import (
     Axis,
     Binary,
+    BinaryOp,
     Compare,
     Const,
     Expr,
@@ -52,6 +53,8 @@ from tedsl.ir.nodes import (
 )
 from tedsl.ir.printer import print_expr, print_stmt
 from tedsl.ir.visit import buffers_written, closed, own_exprs, tile_axes, walk_stmts
+
+_OF_FLOATS = frozenset({BinaryOp.DIV, BinaryOp.ATAN2})
 
 
 @dataclass(frozen=True, slots=True)
@@ -456,6 +459,8 @@ def _check_types(node: Expr, scope: _Scope, stmt: Stmt | None) -> None:
     match node:
         case Binary(a=a, b=b) | Compare(a=a, b=b) if a.dtype is not b.dtype:
             raise scope.fail(f"operands are {a.dtype} and {b.dtype}", stmt, node)
+        case Binary(op=op, a=a) if op in _OF_FLOATS and not a.dtype.is_float:
+            raise scope.fail(f"{op.value} of {a.dtype} operands", stmt, node)
         case Select(condition=condition, a=a, b=b) | IfThenElse(condition=condition, a=a, b=b):
             if condition.dtype is not DType.bool:
                 raise scope.fail("the condition of a choice is not bool", stmt, node)

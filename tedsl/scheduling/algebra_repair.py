@@ -301,12 +301,17 @@ def _repair(value: Expr, tags: tuple[Tag, ...], problem: Problem, solved: _Solve
         tuple(map(real, form.update)),
         real(form.finish),
         tuple(tuple(map(real, row)) for row in form.matrix),
-        tuple(t for t in tags if t.operator is BinaryOp.ADD and t.var in read),
+        tuple(t for t in tags if _is_extrapolated(t) and t.var in read),
         tuple(Condition(real(holds), proof) for holds, proof in form.conditions),
         consented,
         rates=tuple(form.rates),
     )
     return replace(repair, steps=tuple(proof_text(repair, problem, solved.points, form.lines)))
+
+
+def _is_extrapolated(tag: Tag) -> bool:
+    """A sum of floats: integers scaled up to the whole are no integers."""
+    return tag.operator is BinaryOp.ADD and tag.var.dtype.is_float
 
 
 def _variables(exprs: Iterable[Expr]) -> tuple[Var, ...]:

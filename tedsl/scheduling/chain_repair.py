@@ -29,6 +29,7 @@ from tedsl.expr.nodes import (
     Var,
 )
 from tedsl.expr.numerics import Value, xp
+from tedsl.expr.promote import make_const
 from tedsl.expr.tensor import ComputeOp, Operation, Tensor
 from tedsl.expr.visit import reads, rewrite, structural_equal, substitute, walk
 from tedsl.scheduling.algebra import component_operator
@@ -289,7 +290,7 @@ def merged(
     """What a part with the folded values `totals`, which belong to the tags `old`, adds to the
     whole: one value for each that the reduction folds."""
     # Of several totals an empty part adds numbers, so that a later repair sees what they share.
-    nothing = [Const(0.0, t.dtype) for t in totals] if len(totals) > 1 else totals
+    nothing = _zeros(totals) if len(totals) > 1 else totals
     moved = _moved(repair, tags, reduce, totals, old, tags.reads, nothing)
     return moved[: len(reduce.sources)]
 
@@ -311,9 +312,7 @@ def _moved(
     moved = tuple(tags.restored(each) for each in moved)
     if _keeps_identity(repair, tags, reduce):
         return moved
-    start = [Const(0.0, t.dtype) for t in totals]
-    if len(totals) == 1:
-        start = list(reduce.reducer.identity)
+    start = _zeros(totals) if len(totals) > 1 else list(reduce.reducer.identity)
     empty = both(*(Compare(CompareOp.EQ, t, e) for t, e in zip(totals, start, strict=True)))
     return tuple(select(empty, a, b) for a, b in zip(nothing, moved, strict=True))
 
@@ -350,5 +349,8 @@ def sums(sources: Sequence[Expr]) -> Reducer:
     lhs = tuple(Var(f"x{n}", s.dtype) for n, s in enumerate(sources))
     rhs = tuple(Var(f"y{n}", s.dtype) for n, s in enumerate(sources))
     combine = tuple(Binary(BinaryOp.ADD, a, b) for a, b in zip(lhs, rhs, strict=True))
-    identity = tuple(Const(0.0, s.dtype) for s in sources)
-    return Reducer("sums", lhs, rhs, combine, identity)
+    return Reducer("sums", lhs, rhs, combine, tuple(_zeros(sources)))
+
+
+def _zeros(values: Sequence[Expr]) -> list[Const]:
+    return [make_const(0, value.dtype) for value in values]

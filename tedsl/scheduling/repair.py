@@ -111,8 +111,9 @@ class Repair:
         finish: X, over `totals[0]` and the tags' variables; `totals[0]` itself when nothing was
             deferred.
         matrix: the coefficients of `update` when it is linear (rows for totals), else empty.
-        extrapolate: the tags that are sums and are read by `basis`.  A partial sum S after j of K
-            elements may stand as S * (K / j), an estimate of the finished one that moves less.
+        extrapolate: the tags that are sums of floats and are read by `basis`.  A partial sum S
+            after j of K elements may stand as S * (K / j), an estimate of the finished one that
+            moves less.
         conditions: what must hold for `update` to be defined, each proved.
         consented: casts and roundings that the proof takes as exact, by the caller's consent.
         steps: the lines of the proof.

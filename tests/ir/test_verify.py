@@ -72,6 +72,7 @@ def test_types() -> None:
     refused(loop(II, 8, store(II, II)), r"a int32 value is stored into float32 buffer 'B'")
     refused(store(ZERO), r"an index of 'B' is not an integer")
     refused(loop(II, 8, store(binary("+", II, one))), r"operands are int32 and int64")
+    refused(loop(II, 8, store(binary("/", II, II))), r"/ of int32 operands")
     refused(Guard(II, store(int32(0))), r"not bound")
     refused(Guard(int32(1), store(int32(0))), r"condition of a guard is not bool")
     refused(loop(II, ZERO, store(II)), r"bound of a loop is not an integer")
