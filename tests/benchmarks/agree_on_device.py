@@ -13,7 +13,8 @@ says what it is about to do; one that dies or takes too long is started again, a
 Arrays lie between zones that nobody may write, outputs are NaN before the call, addresses as
 unaligned as is accepted.  A failure is made smaller and written to FOLDER/failures.txt as soon as
 it is met, counts to FOLDER/agreement.json.  A schedule that is refused when it is built is counted
-by its message: for the rules' schedules that is a failure.
+by its message: for the rules' schedules that is a failure.  One for which the device has no room
+(registers of a tile, shared memory), which no check of a schedule can know, is "large".
 """
 
 from __future__ import annotations

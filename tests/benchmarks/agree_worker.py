@@ -40,6 +40,7 @@ from tedsl.expr.printer import print_graph
 from tedsl.target import Target
 
 STEPS = ("draw", "reference", "lower", "build", "compile", "run", "compare")
+ROOM = re.compile(r"needs \d+ of shared memory, the device has")
 DEAD = re.compile(r"CUDA error|illegal memory|device-side|misaligned address|unspecified launch")
 
 
@@ -144,6 +145,8 @@ class Worker:
             text = f"when it ran: {told(error)}"
             if self.device and DEAD.search(text):
                 raise
+            if ROOM.search(text):
+                return {"status": "large", "message": text}
             return {"status": "unbuilt" if kind == "rules" else "refused", "message": text}
         except AssertionError as error:
             return {"status": "wrong", "message": str(error)}

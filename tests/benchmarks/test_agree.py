@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from agree_child import Child
 from agree_worker import Worker
+from agreeing import _held
 from choices import Recorder, integers, lists, permutations, sets
 from drawn_pairs import pair
 from fake_cuda import fake_cuda
@@ -216,3 +217,10 @@ def test_failures_of_one_kind_have_one_name() -> None:
         for n in range(9)
     }
     assert len(names) == 1
+
+
+def test_what_overflows_one_way_and_barely_not_another_is_not_compared() -> None:
+    x, y = np.array([np.inf, 1.0, -np.inf, np.inf]), np.array([3e38, 1.0, -np.inf, 5.0])
+    kept = _held(x, y, 3.4e38)
+    np.testing.assert_array_equal(kept[0], [1.0, -np.inf, np.inf])
+    np.testing.assert_array_equal(kept[1], [1.0, -np.inf, 5.0])

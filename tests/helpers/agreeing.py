@@ -75,7 +75,15 @@ class Oracle:
                 x, y = x[kept], y[kept]
             beyond = any(((abs(z) >= HUGE) & np.isfinite(z)).any() for z in (x, y))
             error = self.bound(tensor.dtype, np.inf if beyond else HUGE)
+            x, y = _held(x, y, float(tensor.dtype.info.highest))
             np.testing.assert_allclose(x, y, rtol=0, atol=error, err_msg=f"{how}: {tensor.name}")
+
+
+def _held(x: Array, y: Array, largest: float) -> tuple[Array, Array]:
+    """Without what one way overflowed in that another barely holds: the order of a sum decides."""
+    over = np.isinf(x) & (np.abs(y) > largest / 16) | np.isinf(y) & (np.abs(x) > largest / 16)
+    kept = ~over | (np.isinf(x) & np.isinf(y))
+    return x[kept], y[kept]
 
 
 def _floats(case: Case) -> list[Tensor]:
