@@ -9,6 +9,7 @@ from strategies import Case
 import tedsl as te
 from tedsl.expr.reference import evaluate
 from tedsl.ir.interp import run
+from tedsl.schedules import schedule_for
 from tedsl.scheduling.schedule import Schedule
 
 
@@ -211,3 +212,71 @@ def test_idle_lanes_may_read_what_aligns_a_row(target: str) -> None:
     schedule[result].vectorize(schedule[result].op.axis[0])
     data = np.arange(15, dtype=np.float32).reshape(5, 3)
     check(Case([result], {source: data}, {n: 5}), schedule, target)
+
+
+@pytest.mark.parametrize("wide", [0, 1, 2])
+@pytest.mark.parametrize("target", ["cpu", "cuda:sm_90"])
+def test_rows_of_two_widths_are_joined(target: str, wide: int) -> None:
+    """The default rules take the short rows of a product as one long axis, whatever they count in:
+    the tile stays in registers."""
+    shape = [te.const(n, "int64" if p == wide else "int32") for p, n in enumerate((4, 5, 17))]
+    a, b = te.placeholder(shape, "float32", name="a"), te.placeholder((shape[2], 2), name="b")
+    moved = te.compute(
+        shape, lambda i, j, k: te.if_then_else(i >= 1, a[i - 1, j, k], 1.0), name="moved"
+    )
+    k = te.reduce_axis((0, shape[2]), name="k")
+    c = te.compute(
+        (*shape[:2], 2), lambda i, j, n: te.sum(moved[i, j, k] * b[k, n], axis=k), name="c"
+    )
+    schedule = schedule_for([c], target)
+    if target != "cpu":
+        assert any(step.primitive == "transform_layout" for step in schedule.trace.steps)
+        assert not te.lower(schedule, target).workspaces
+    inputs = {
+        a: np.arange(4 * 5 * 17, dtype=np.float32).reshape(4, 5, 17) % 7,
+        b: np.arange(34, dtype=np.float32).reshape(17, 2) % 5,
+    }
+    check(Case([c], inputs), schedule, target)
+
+
+def stepped(rows: te.Expr | int, columns: te.Expr | int) -> tuple[te.Tensor, te.Tensor]:
+    """A recurrence in whose steps every other element of a stage is read, and its input."""
+    x, s = (te.placeholder((rows, columns), "float32", name=name) for name in ("x", "s"))
+    first = te.compute((1, columns), lambda t, i: x[t, i], name="first")
+    twice = (rows, columns * 2)
+    between = te.compute(twice, lambda t, i: s[t - 1, columns - 1 - i // 2] + 1.0, name="between")
+    step = te.compute((rows, columns), lambda t, i: between[t, i * 2] + x[t, i], name="step")
+    made = te.scan(first, step, s, inputs=[x], name="sums")
+    assert isinstance(made, te.Tensor)
+    return made, x
+
+
+@pytest.mark.parametrize("target", ["cpu", "triton-interpret"])
+@pytest.mark.parametrize("columns", [0, 1, 3])
+def test_workspaces_of_nothing_have_no_elements(target: str, columns: int) -> None:
+    """2 * m - 1 elements are read of m columns: none of none."""
+    m = te.size_var("m")
+    made, x = stepped(4, m)
+    schedule = te.create_schedule(made)
+    data = np.arange(4 * columns, dtype=np.float32).reshape(4, columns)
+    check(Case([made], {x: data}, {m: columns}), schedule, target)
+    (want,) = evaluate([made], {x: data}, {m: columns})
+    np.testing.assert_array_equal(te.build(schedule, target=target, cache=False)(data), want)
+
+
+@pytest.mark.parametrize("target", ["cpu", "triton-interpret"])
+def test_regions_of_loops_that_never_run_are_empty(target: str) -> None:
+    """A recurrence of no more rows than it starts with has no steps: nothing is read in them."""
+    x, s = te.placeholder((3,), name="x"), te.placeholder((3,), name="s")
+    first = te.compute((3,), lambda t: x[t], name="first")
+    between = te.compute((3,), lambda t: s[t - 2] * 0.5, name="between")
+    step = te.compute((3,), lambda t: s[t - 3] - between[t], name="step")
+    made = te.scan(first, step, s, name="sums")
+    assert isinstance(made, te.Tensor)
+    last = te.compute((3,), lambda t: made[t] + made[t], name="last")
+    schedule = te.create_schedule(last)
+    schedule["between"].transform_layout(lambda t: ((t + 1) // 3, t, (t + 1) % 3))
+    assert "-1" not in str(te.lower(schedule, target)).split("func")[0]
+    data = np.arange(3, dtype=np.float32)
+    check(Case([last], {x: data}), schedule, target)
+    np.testing.assert_array_equal(te.build(schedule, target=target, cache=False)(data), data * 2)

@@ -65,8 +65,9 @@ def kernel_costs(
 
 
 def buffer_bytes(buffers: Sequence[Buffer], values: Mapping[Var, Number]) -> int:
-    """Bytes of whole buffers."""
-    return sum(math.prod(evaluate_shape(b.shape, values)) * b.dtype.nbytes for b in buffers)
+    """Bytes of whole buffers; an extent below 0 leaves none."""
+    shapes = [(b, evaluate_shape(b.shape, values)) for b in buffers]
+    return sum(math.prod(max(n, 0) for n in shape) * b.dtype.nbytes for b, shape in shapes)
 
 
 def _launches(

@@ -135,7 +135,7 @@ def decl_tensor_intrin(
         default_buffer_params: as `fcompute`.
         cpu: `te.llvm_function(text)`, or `te.c_function(address)`, or a ctypes function; see
             `TensorIntrin`.
-        gpu: `te.triton_snippet(source)`.
+        gpu: `te.triton_snippet(source)`.  A target without an implementation runs the loops.
 
     Returns:
         The intrinsic.

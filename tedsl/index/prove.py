@@ -21,6 +21,7 @@ from tedsl.index.linear import combine
 from tedsl.index.logic import decide_difference, simplify_not
 from tedsl.index.search import find_point, refuted_at_corner
 from tedsl.index.simplify import simplify
+from tedsl.index.width import of_two_widths, one_width
 
 
 def prove(cond: Expr, facts: Facts = Facts.EMPTY) -> bool:
@@ -30,7 +31,9 @@ def prove(cond: Expr, facts: Facts = Facts.EMPTY) -> bool:
     Integers of the index types are mathematical here, values read from memory included.
     """
     facts = facts.own()
-    return _holds(simplify(cond, facts), facts)
+    if _holds(simplify(cond, facts), facts):
+        return True
+    return of_two_widths(cond) and _holds(simplify(one_width(cond), facts), facts)
 
 
 def _holds(cond: Expr, facts: Facts) -> bool:
@@ -92,6 +95,12 @@ def equal(a: Expr, b: Expr, facts: Facts = Facts.EMPTY) -> bool:
     `facts`.
     """
     facts = facts.own()
+    if _equal(a, b, facts):
+        return True
+    return of_two_widths(a, b) and _equal(one_width(a), one_width(b), facts)
+
+
+def _equal(a: Expr, b: Expr, facts: Facts) -> bool:
     first, second = simplify(a, facts), simplify(b, facts)
     if facts.interner.rep(first) is facts.interner.rep(second):
         return True

@@ -24,7 +24,7 @@ from tedsl.expr.nodes import (
     UnaryOp,
     Var,
 )
-from tedsl.expr.visit import map_children
+from tedsl.expr.visit import map_children, walk
 from tedsl.index.division import (
     Sum,
     collect,
@@ -44,6 +44,7 @@ from tedsl.index.interval import Interval, interval
 from tedsl.index.linear import ONE, product
 from tedsl.index.logic import simplify_compare, simplify_logic, simplify_not
 from tedsl.index.rejoin import rejoin
+from tedsl.index.width import changes_width, one_width
 
 _MAX_ROUNDS = 6
 _MAX_VISITS = 200
@@ -160,8 +161,26 @@ def form_of(expr: Expr, facts: Facts) -> Sum:
         form = rejoin(form, facts)
     if len(form.terms) > 1 and any(_holds_sum(atom) for atom in form.terms):
         form = _multiply_out(form, facts)
+    form = _of_one_width(form, facts)
     facts.linears[expr] = form
     return form
+
+
+def _of_one_width(form: Sum, facts: Facts) -> Sum:
+    """The sum without casts between the index types inside, when that takes fewer divisions."""
+    if not any(changes_width(each) for atom in form.terms for each in factors_of(atom)):
+        return form
+    if any(facts.interner.is_data(atom) for atom in form.terms):
+        return form
+    wide = form_of(one_width(expression(form, facts)), facts)
+    if _divisions(wide) >= _divisions(form):
+        return form
+    terms = {facts.interner.cast(atom, form.dtype): c for atom, c in wide.terms.items()}
+    return Sum(terms, wide.constant, form.dtype)
+
+
+def _divisions(form: Sum) -> int:
+    return sum(type(node) is Binary and node.op in _DIVISIONS for node in walk(*form.terms))
 
 
 def _holds_sum(atom: Expr) -> bool:
@@ -240,8 +259,15 @@ def _division(expr: Binary, facts: Facts) -> Sum:
             return Sum({}, value, a.dtype)
         if not (is_natural(top, facts) and is_natural(expression(b, facts), facts)):
             return _plain_division(expr, a, b, facts)
-    divisor = divisor_of(b, facts)
-    return modulo(a, divisor, facts) if remainder else divide(a, divisor, facts)
+    divided = modulo if remainder else divide
+    found = divided(a, divisor_of(b, facts), facts)
+    if not any(changes_width(each) for atom in a.terms for each in factors_of(atom)):
+        return found
+    wide = one_width(expression(a, facts))
+    if wide.dtype is not a.dtype:
+        return found
+    other = divided(form_of(wide, facts), divisor_of(b, facts), facts)
+    return other if _divisions(other) < _divisions(found) else found
 
 
 def _plain_division(expr: Binary, a: Sum, b: Sum, facts: Facts) -> Sum:

@@ -1,17 +1,21 @@
 """What a plan with atomic reductions needs before its loops are built: a nest that stores what each
-result starts from, and a target that can combine values in one indivisible step."""
+result starts from, or loops in turn where the target cannot combine values in one indivisible step.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import takewhile
+
 from tedsl.dtypes import DType
-from tedsl.errors import LowerError
 from tedsl.expr.nodes import Axis, AxisKind, BinaryOp, Const, Expr, Range, Reduce
 from tedsl.expr.tensor import ComputeOp, Tensor
 from tedsl.expr.visit import substitute
+from tedsl.ir.nodes import LoopKind
 from tedsl.scheduling.call import Call
 from tedsl.scheduling.graph import fresh_stage, insert_before
 from tedsl.scheduling.names import unique_name
-from tedsl.scheduling.plan import Plan, StagePlan
+from tedsl.scheduling.plan import Mark, Plan, StagePlan
 from tedsl.scheduling.primitives import loops, marks
 from tedsl.target import Target, TargetKind
 
@@ -21,17 +25,18 @@ START_LANES = 512
 _WIDE = frozenset(
     (DType.int32, DType.int64, DType.uint32, DType.uint64, DType.float32, DType.float64)
 )
+_HALVES = frozenset((DType.float16, DType.bfloat16))
 _EXTREMES = (BinaryOp.MIN, BinaryOp.MAX)
+_AT_ONCE = (LoopKind.PARALLEL, LoopKind.PROGRAM)
 
 
 def separate_starts(plan: Plan, target: Target) -> tuple[Plan, dict[Tensor, Tensor]]:
     """The plan with a stage before each atomic reduction that stores its start, and in which tensor
-    each of these is stored.
+    each of these is stored.  Where the target cannot combine parts in one indivisible step the
+    loops that would make them run one after the other instead.
 
     Before:  parallel for k: C[i] += A[i, k]
     After:   C.start[i] = 0, stored in C;  parallel for k: C[i] += A[i, k]
-    Raises:
-        LowerError: the target cannot combine the dtype atomically.
     """
     homes: dict[Tensor, Tensor] = {}
     for stage in plan.stages:
@@ -39,13 +44,64 @@ def separate_starts(plan: Plan, target: Target) -> tuple[Plan, dict[Tensor, Tens
         body = op.bodies[0] if isinstance(op, ComputeOp) else None
         if not isinstance(op, ComputeOp) or not isinstance(body, Reduce) or not stage.contended:
             continue
-        _require_update(stage, body, target)
+        if not _has_update(body, target):
+            plan = _in_turn(plan, plan.stage(stage.name))
+            continue
         start = _start(stage, op, body, {s.name for s in plan.stages})
         plan = insert_before(plan, stage.name, start)
         if target.is_triton and op.axes:
             plan = _in_blocks(plan, start)
         homes.update(zip(plan.stage(start.name).op.outputs, op.outputs, strict=True))
     return plan, homes
+
+
+def _in_turn(plan: Plan, stage: StagePlan) -> Plan:
+    """The plan in which no loop folds at the same time into one element: the contended loops are
+    serial, inside the other loops that run at once.
+
+    Before:  parallel for k: parallel for i: C[i] max= A[i, k]
+    After:   parallel for i: for k: C[i] max= A[i, k]
+
+    Where stages are computed between these loops the order stays as it is.
+    """
+    outer = tuple(takewhile(lambda axis: stage.mark(axis).kind in _AT_ONCE, stage.leaf_axes))
+    folded = tuple(axis for axis in outer if axis.kind is AxisKind.REDUCE)
+    others = tuple(axis for axis in outer if axis.kind is not AxisKind.REDUCE)
+    runs = {**stage.marks, **{axis: _serial(stage.mark(axis)) for axis in stage.contended}}
+    order = stage.leaf_axes
+    if folded and _alone(plan, stage, outer):
+        order = (*others, *folded, *order[len(outer) :])
+        plan = _moved(plan, stage, outer[-1], folded[-1])
+    elif folded:
+        for axis in others:  # a dimension of the grid is outside all serial loops
+            runs[axis] = replace(_serial(stage.mark(axis)), kind=LoopKind.PARALLEL)
+    return plan.with_stage(replace(stage, leaf_axes=order, marks=runs))
+
+
+def _serial(mark: Mark) -> Mark:
+    return replace(mark, kind=LoopKind.SERIAL, program=0, descending=False)
+
+
+def _alone(plan: Plan, stage: StagePlan, outer: tuple[Axis, ...]) -> bool:
+    """True when no other stage is computed or stored between the loops `outer` of a stage."""
+    around, between = frozenset(outer), frozenset(outer[:-1])
+    for each in plan.stages:
+        if each.attach.stage == stage.name and each.attach.axis in between:
+            return False
+        if each.kept is not None and each.kept.axis in around:
+            return False
+    return True
+
+
+def _moved(plan: Plan, host: StagePlan, last: Axis, now: Axis) -> Plan:
+    """The plan with the stages that are computed at the loop `last` of a stage at `now`."""
+
+    def moved(stage: StagePlan) -> StagePlan:
+        at = stage.attach
+        inside = at.stage == host.name and at.axis is last
+        return replace(stage, attach=replace(at, axis=now)) if inside else stage
+
+    return replace(plan, stages=tuple(moved(stage) for stage in plan.stages))
 
 
 def _start(stage: StagePlan, op: ComputeOp, body: Reduce, taken: set[str]) -> StagePlan:
@@ -71,37 +127,24 @@ def _in_blocks(plan: Plan, start: StagePlan) -> Plan:
     return marks.vectorize(plan, call, inner)
 
 
-def _require_update(stage: StagePlan, body: Reduce, target: Target) -> None:
-    """The target has an atomic update for the operator and the dtype, and for the start."""
+def _has_update(body: Reduce, target: Target) -> bool:
+    """Whether the target has an atomic update for the operator and the dtype, and for the start.
+
+    The CPU has none of 16-bit floats.  Triton's minima and maxima of floats compare integers, and
+    would not keep a NaN that a result starts from.
+    """
     op, dtype = body.reducer.operator, body.dtype
-    hint = "accumulate in a 32-bit type (dtype=, s.set_precision)"
     if not target.is_triton:
-        short = dtype.is_float and dtype.bits < 32
-        problem = f"the CPU has no atomic update of {dtype}" if short else ""
-    else:
-        problem = _triton_problem(op, dtype, target)
-        if not problem and dtype.is_float and op in _EXTREMES and not _is_number(body):
-            problem = "its init= may be NaN, which Triton's atomic minima and maxima do not keep"
-            hint = f"take the {body.reducer.name} with it in a stage that reads {stage.name}"
-    if problem:
-        raise LowerError(
-            f"{stage.name} is atomic, and {problem}",
-            subject=f"atomic({stage.name})",
-            facts=[("target", str(target)), ("reducer", f"{body.reducer.name} of {dtype}")],
-            hint=f"{hint}, or keep its reduce loops serial, or use s.rfactor",
-        )
+        return not dtype.is_float or dtype.bits >= 32
+    if op in _EXTREMES and dtype.is_float and not _is_number(body):
+        return False
+    return dtype in _WIDE or (op is BinaryOp.ADD and dtype in _summed(target))
 
 
-def _triton_problem(op: BinaryOp | None, dtype: DType, target: Target) -> str:
-    """Why Triton cannot combine `dtype` atomically; empty when it can."""
-    if dtype in _WIDE:
-        return ""
-    if op is BinaryOp.ADD and dtype is DType.bfloat16:
-        simulated = target.kind is TargetKind.TRITON_INTERPRET
-        return f"Triton's interpreter has no atomic sum of {dtype}" if simulated else ""
-    if op is BinaryOp.ADD and dtype is DType.float16:
-        return ""
-    return f"Triton has no atomic {op.value if op else 'update'} of {dtype}"
+def _summed(target: Target) -> frozenset[DType]:
+    """The narrow types of which Triton has atomic sums; its interpreter has them in NumPy."""
+    interpreted = target.kind is TargetKind.TRITON_INTERPRET
+    return frozenset((DType.float16,)) if interpreted else _HALVES
 
 
 def _is_number(body: Reduce) -> bool:

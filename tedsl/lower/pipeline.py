@@ -32,7 +32,7 @@ from tedsl.lower.shorten import shorten_loops
 from tedsl.lower.simplify import simplify_func
 from tedsl.lower.steps import hoist_threads, keep_order, launched_scans, separate_inits
 from tedsl.lower.targets import complete_for_blocks, complete_for_loops
-from tedsl.lower.tensorized import check_intrinsics
+from tedsl.lower.tensorized import choose_intrinsics, with_own_loops
 from tedsl.lower.vectorize import vectorize_loops
 from tedsl.lower.versions import find_versions
 from tedsl.lower.warps import choose_warps
@@ -66,7 +66,7 @@ CPU_PASSES: tuple[Pass, ...] = (
     Pass("partition_loops", partial(partition_loops, symbolic=True), Level.NEST),
     # Cleans the index arithmetic of the tails that partition_loops made.
     Pass("simplify_parts", simplify_func, Level.NEST),
-    Pass("check_intrinsics", partial(check_intrinsics, blocks=False), Level.NEST),
+    Pass("choose_intrinsics", partial(choose_intrinsics, blocks=False), Level.NEST),
     Pass("run_backwards", run_backwards, Level.NEST),
     Pass("vectorize_loops", partial(vectorize_loops, padded=False), Level.TILE),
     Pass("widen_accumulators", partial(widen_accumulators, limit=CPU_WIDE), Level.TILE),
@@ -83,7 +83,7 @@ BLOCK_PASSES: tuple[Pass, ...] = (
     Pass("partition_loops", partial(partition_loops, symbolic=False), Level.NEST),
     # Cleans the index arithmetic of the tails that partition_loops made.
     Pass("simplify_parts", simplify_func, Level.NEST),
-    Pass("check_intrinsics", partial(check_intrinsics, blocks=True), Level.NEST),
+    Pass("choose_intrinsics", partial(choose_intrinsics, blocks=True), Level.NEST),
     Pass("run_backwards", run_backwards, Level.NEST),
     Pass("through_memory", through_memory, Level.NEST),
     Pass("vectorize_loops", partial(vectorize_loops, padded=True), Level.TILE),
@@ -122,7 +122,7 @@ def lower(
         LowerError: what the plan asks for cannot be done on the target.
     """
     plan = hoist_threads(separate_inits(separate_axes(inline_stages(plan))))
-    plan, starts = separate_starts(plan, target)
+    plan, starts = separate_starts(with_own_loops(plan, blocks=target.is_triton), target)
     launches = launched_scans(plan) if target.is_triton else frozenset[str]()
     if target.is_triton:
         plan = complete_for_blocks(keep_order(plan), launches)

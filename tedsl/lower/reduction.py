@@ -420,14 +420,10 @@ class Reduction:
         products = next((p for p in marks if p is not None), DEFAULT_PRODUCTS)
         if self.reduce.finite:
             products = replace(products, finite=True)
-        call = tensor_call(self.context, self.stage, self.op, self.bounds)
         atomic = self.is_atomic and buffers is not self.accumulators
-        if atomic and call is not None:
-            raise LowerError(
-                f"{call.intrin.name} cannot combine its results with {self.stage.name} atomically",
-                hint="split the data loops inside the reduction by constants, so that parts are "
-                "folded in registers",
-            )
+        call = None  # no intrinsic combines what it computes with the result atomically
+        if not atomic:
+            call = tensor_call(self.context, self.stage, self.op, self.bounds)
         given = self.reduce.reducer, values, mask, (), products, call, atomic
         update = Accumulate(buffers, indices, *given)
         guards = self._guards(inside=True)

@@ -1,17 +1,48 @@
-"""Whether the target can carry out each intrinsic where it stands."""
+"""Which intrinsics the target carries out; elsewhere the loops that they stand for run themselves.
+
+An intrinsic means what its loops compute, so that leaving it out changes no number.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from tedsl.errors import LowerError
 from tedsl.expr.integers import constant
+from tedsl.expr.intrin import TensorIntrin
 from tedsl.expr.nodes import Axis, Expr
 from tedsl.expr.visit import axes_of
 from tedsl.ir.nodes import Accumulate, For, Func, Guard, LoopKind, Scope, Stmt, Store, TensorCall
-from tedsl.ir.visit import sub_stmts
+from tedsl.ir.visit import rewrite_stmts, sub_stmts
 from tedsl.lower.vectorize import next_power_of_two
+from tedsl.scheduling.plan import Mark, Plan, StagePlan
+
+
+def with_own_loops(plan: Plan, *, blocks: bool) -> Plan:
+    """The plan in which the loops of intrinsics that the target has no code for are serial, as they
+    were before `tensorize`; Triton's tiles have extents that are powers of two."""
+
+    def plain(mark: Mark) -> Mark:
+        found = mark.tensorized
+        if found is None or _has_code(found.intrin, blocks):
+            return mark
+        return replace(mark, kind=LoopKind.SERIAL, tensorized=None)
+
+    def changed(stage: StagePlan) -> StagePlan:
+        if all(mark.tensorized is None for mark in stage.marks.values()):
+            return stage
+        return replace(stage, marks={axis: plain(mark) for axis, mark in stage.marks.items()})
+
+    stages = tuple(map(changed, plan.stages))
+    same = all(a is b for a, b in zip(stages, plan.stages, strict=True))
+    return plan if same else replace(plan, stages=stages)
+
+
+def _has_code(intrin: TensorIntrin, blocks: bool) -> bool:
+    if not blocks:
+        return intrin.cpu is not None
+    whole = all(next_power_of_two(size) == size for size in intrin.extents)
+    return intrin.gpu is not None and whole
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -25,21 +56,27 @@ class _Site:
     conditions: tuple[Expr, ...]
 
 
-def check_intrinsics(func: Func, *, blocks: bool) -> Func:
-    """Refuse intrinsics that the target cannot carry out; nothing is changed.
+def choose_intrinsics(func: Func, *, blocks: bool) -> Func:
+    """Leave out intrinsics that the target cannot carry out where they stand: the tile has other
+    axes too, or a condition on elements of it, or in Triton is no value in registers.
 
+    Before:  vectorized io: vectorized ii: dot4(...) as C[io*4 + ii] = f(io*4 + ii)
+    After:   vectorized io: vectorized ii: C[io*4 + ii] = f(io*4 + ii)
     Requires: level NEST.   Ensures: vectorize_loops gives each call a whole tile of its own axes.
     Order: before vectorize_loops, which would mask and pad other tiles.
-    Raises:
-        LowerError: no implementation for the target, an extent that is padded, another loop that
-            becomes a dimension of the tile, or a condition on elements of it.
     """
-    for site in _sites(func.body, (), ()):
-        _check_implemented(site.call, blocks)
-        _check_lanes(site)
-        _check_whole(site)
-        _check_folded(site, blocks)
-    return func
+    left_out = frozenset(
+        site.stmt for site in _sites(func.body, (), ()) if not _fits(site, blocks=blocks)
+    )
+    if not left_out:
+        return func
+
+    def plain(stmt: Stmt) -> Stmt | None:
+        if isinstance(stmt, Store | Accumulate) and stmt in left_out:
+            return replace(stmt, call=None)
+        return None
+
+    return replace(func, body=rewrite_stmts(func.body, plain))
 
 
 def _sites(stmt: Stmt, lanes: tuple[Axis, ...], conditions: tuple[Expr, ...]) -> Iterator[_Site]:
@@ -58,63 +95,25 @@ def _sites(stmt: Stmt, lanes: tuple[Axis, ...], conditions: tuple[Expr, ...]) ->
         yield from _sites(inner, lanes, conditions)
 
 
-def _subject(call: TensorCall) -> str:
-    return f"the intrinsic {call.intrin.name}"
-
-
-def _check_implemented(call: TensorCall, blocks: bool) -> None:
-    intrin = call.intrin
-    if (intrin.gpu if blocks else intrin.cpu) is None:
-        where, what = ("Triton", "gpu=te.triton_snippet(source)")
-        if not blocks:
-            where, what = ("the CPU", "cpu=te.llvm_function(text) or te.c_function(address)")
-        raise LowerError(
-            f"it has no implementation for {where}",
-            subject=_subject(call),
-            hint=f"add {what} to te.decl_tensor_intrin, or schedule without tensorize",
-        )
-    for axis, size in zip(intrin.axes, intrin.extents, strict=True):
-        if blocks and next_power_of_two(size) != size:
-            raise LowerError(
-                f"its axis {axis.name} of {size} is padded to {next_power_of_two(size)}",
-                subject=_subject(call),
-                hint="tiles of Triton have extents that are powers of two: declare such an "
-                "intrinsic",
-            )
-
-
-def _check_lanes(site: _Site) -> None:
-    """Also loops that nobody vectorized: a target may have made dimensions of a tile of them."""
-    own = frozenset(site.call.axes)
-    others = [axis for axis in site.lanes if axis not in own]
-    if others:
-        raise LowerError(
-            f"the tile has the axis {others[0].name} beside those of the intrinsic",
-            subject=_subject(site.call),
-            hint="leave other loops serial or bind them to the grid; on the GPU a loop along a "
-            "tile in registers is a dimension of it: compute what is read there at root, or inside "
-            f"{others[0].name}",
-        )
-
-
-def _check_whole(site: _Site) -> None:
+def _fits(site: _Site, *, blocks: bool) -> bool:
+    """Whether the statement is a whole tile of the intrinsic's own axes, and of no others (also
+    loops that nobody vectorized: a target may have made dimensions of a tile of them)."""
     lanes = frozenset(site.lanes)
-    for condition in site.conditions:
-        if not axes_of(condition).isdisjoint(lanes):
-            raise LowerError(
-                f"its tile has a mask: {condition}",
-                subject=_subject(site.call),
-                hint="tensorize loops that are whole in every iteration",
-            )
+    if not lanes <= frozenset(site.call.axes):
+        return False
+    if any(not axes_of(condition).isdisjoint(lanes) for condition in site.conditions):
+        return False
+    return not blocks or _folds_into_registers(site)
 
 
-def _check_folded(site: _Site, blocks: bool) -> None:
-    stmt = site.stmt
-    if not blocks:
-        return
+def _folds_into_registers(site: _Site) -> bool:
+    """Whether the statement updates a tile in registers whose dimensions are in the order of the
+    intrinsic's: that is what a function of Triton is called with."""
+    stmt, call = site.stmt, site.call
     if isinstance(stmt, Store) or stmt.buffers[0].scope is Scope.GLOBAL:
-        raise LowerError(
-            "in Triton an intrinsic folds into a tile, and this is stored in memory",
-            subject=_subject(site.call),
-            hint="declare a reduction, or write what is pointwise without tensorize",
-        )
+        return False
+    own = dict(zip(call.intrin.axes, call.axes, strict=True))
+    lanes = frozenset(site.lanes)
+    wanted = [own[axis] for axis in call.intrin.op.axes if own[axis] in lanes]
+    found = [axis for index in stmt.indices for axis in wanted if axis in axes_of(index)]
+    return len(found) == len(wanted) and all(a is b for a, b in zip(found, wanted, strict=True))

@@ -28,7 +28,7 @@ from tedsl.expr.nodes import (
 from tedsl.expr.tensor import ComputeOp, Tensor
 from tedsl.expr.visit import reads, walk
 from tedsl.index.prove import prove, prove_not
-from tedsl.scheduling.bounds import Bounds, StageBounds, infer, kernel_of, plan_facts
+from tedsl.scheduling.bounds import Bounds, StageBounds, computed_in, infer, plan_facts
 from tedsl.scheduling.plan import AttachKind, Plan, Split, StagePlan
 from tedsl.scheduling.together import group_of
 
@@ -79,8 +79,7 @@ def find_versions(
 
 def kernel_stages(plan: Plan, roots: Sequence[StagePlan]) -> frozenset[str]:
     """The names of the stages computed in the kernel of `roots`, which run together."""
-    names = {root.name for root in roots}
-    return frozenset(stage.name for stage in plan.stages if kernel_of(plan, stage).name in names)
+    return computed_in(plan, (root.name for root in roots))
 
 
 def _chain(

@@ -7,7 +7,7 @@ Imports `expr`, `ir.nodes`, `runtime.arrays`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -201,8 +201,8 @@ class Signature:
                 ArraySpec(array.shape, buffer.dtype)
                 for array, buffer in zip(inputs, self.inputs, strict=True)
             ),
-            outputs=self._specs(self.outputs, values, "output"),
-            workspaces=self._specs(self.workspaces, values, "workspace"),
+            outputs=self._output_specs(values),
+            workspaces=self._workspace_specs(values),
             device=inputs[0].device if inputs else device,
             framework=_common_framework(inputs, device.kind),
         )
@@ -292,13 +292,18 @@ class Signature:
                     hint="pass arrays of such sizes, or build the kernel without that assumption",
                 )
 
-    def _specs(self, buffers: Iterable[Buffer], values: Values, what: str) -> tuple[ArraySpec, ...]:
+    def _workspace_specs(self, values: Values) -> tuple[ArraySpec, ...]:
+        """An extent below 0, of what loops read that do not run, is 0."""
+        shapes = ((b, evaluate_shape(b.shape, values)) for b in self.workspaces)
+        return tuple(ArraySpec(tuple(max(n, 0) for n in shape), b.dtype) for b, shape in shapes)
+
+    def _output_specs(self, values: Values) -> tuple[ArraySpec, ...]:
         specs: list[ArraySpec] = []
-        for buffer in buffers:
+        for buffer in self.outputs:
             shape = evaluate_shape(buffer.shape, values)
             if any(extent < 0 for extent in shape):
                 raise BackendError(
-                    f"{what} {buffer.name} would have the shape {list(shape)}",
+                    f"output {buffer.name} would have the shape {list(shape)}",
                     subject=self.name,
                     facts=[("where", f"{_buffer_text(buffer)}, {_values_text(buffer, values)}")],
                     hint="give sizes that leave no extent negative",

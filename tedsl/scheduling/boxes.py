@@ -127,6 +127,8 @@ def _union(ranges: list[Range], full: Range, facts: Facts) -> Range:
         if most is not None:
             needed = Range(needed.min, Const(max(most, 0), needed.extent.dtype))
     known, dimension = constant(needed.extent), constant(whole.extent)
+    if known is not None and known < 0:  # of loops that never run
+        needed = Range(needed.min, Const(0, needed.extent.dtype))
     return whole if known is not None and dimension is not None and dimension <= known else needed
 
 

@@ -133,7 +133,7 @@ def _atomic(stage: StagePlan) -> str:
         and body.dtype.is_float
         and bool(stage.contended)
     )
-    return f"  (atomic{', rounded in an order that changes from run to run' if varies else ''})"
+    return f"  (atomic{', rounded in an order that may change from run to run' if varies else ''})"
 
 
 def _nest(

@@ -7,6 +7,7 @@ import os
 import pytest
 import triton_irs as t
 
+import tedsl as te
 from tedsl.backends.triton.emit import emit
 from tedsl.backends.triton.offline import CompiledInfo, compile_offline, load_source
 from tedsl.dtypes import DType
@@ -50,6 +51,43 @@ def test_gemm_with_descriptors() -> None:
     assert info.shared <= H100_SHARED
     assert "wgmma.mma_async" in info.ptx
     assert "cp.async.bulk.tensor" in info.ptx
+
+
+@pytest.mark.parametrize("wide", ["rows", "columns", "both"])
+def test_descriptors_of_what_is_counted_in_64_bits(wide: str) -> None:
+    """Tiles that are loaded and stored start at 32-bit offsets, whatever their loops count in."""
+    rows = te.const(64, "int32" if wide == "columns" else "int64")
+    columns = te.const(96, "int32" if wide == "rows" else "int64")
+    A = te.placeholder((rows, columns), "float32", name="A")
+    P = te.compute((rows, columns), lambda i, j: A[i, j] * 2.0, name="P")
+    s = te.create_schedule(P)
+    staged = s.cache_write(P, "shared")
+    io, jo, ii, ji = s[P].tile(*s[P].op.axis, 32, 32)
+    s[P].bind(io, "blockIdx.x")
+    s[P].vectorize(ii)
+    s[P].vectorize(ji)
+    s[staged].compute_at(s[P], jo)
+    read = s.cache_read(A, "shared", [staged])
+    s[read].compute_at(s[P], jo)
+    module = te.lower(s, "cuda:sm_90")
+    source = emit(module, "cuda:sm_90").source
+    assert "A_desc.load" in source and "P_desc.store" in source
+    assert "cp.async.bulk.tensor" in compiled(module).ptx
+
+
+def test_dimensions_beyond_32_bit_offsets_have_no_descriptors() -> None:
+    long = te.placeholder((te.const(2**31, "int64"), 16), "float32", name="A")
+    P = te.compute((te.const(2**31, "int64"), 16), lambda i, j: long[i, j] * 2.0, name="P")
+    s = te.create_schedule(P)
+    staged = s.cache_write(P, "shared")
+    io, ii = s[P].split(s[P].op.axis[0], 32)
+    s[P].bind(io, "blockIdx.x")
+    s[P].vectorize(ii)
+    s[P].vectorize(s[P].op.axis[1])
+    s[staged].compute_at(s[P], io)
+    module = te.lower(s, "cuda:sm_90")
+    assert "is beyond the 32-bit offsets of descriptors" in emit(module, "cuda:sm_90").source
+    compiled(module)
 
 
 def test_gemm_with_pointers() -> None:

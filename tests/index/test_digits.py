@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import product
 from typing import Any
 
@@ -12,15 +12,17 @@ from hypothesis import event, given, settings
 
 import tedsl as te
 from tedsl.expr.axis import data_axis
-from tedsl.expr.integers import as_index
 from tedsl.expr.nodes import Axis, Expr
 from tedsl.index.digits import collision, invert, negative
 from tedsl.index.evaluate import evaluate_int
 from tedsl.index.facts import Facts
 
 
-def box(*extents: int) -> tuple[Axis, ...]:
-    return tuple(data_axis(f"i{n}", as_index(extent)) for n, extent in enumerate(extents))
+def box(*extents: int, wide: Collection[int] = ()) -> tuple[Axis, ...]:
+    """Axes of these extents, those at the places `wide` counted in 64 bits."""
+    types = ["int64" if n in wide else "int32" for n in range(len(extents))]
+    sizes = [te.const(extent, dtype) for extent, dtype in zip(extents, types, strict=True)]
+    return tuple(data_axis(f"i{n}", size) for n, size in enumerate(sizes))
 
 
 def inverted(axes: Sequence[Axis], indices: Sequence[Expr]) -> Any:
@@ -71,11 +73,17 @@ ACCEPTED: list[tuple[Sequence[int], Callable[..., Sequence[Any]]]] = [
 ]
 
 
+@pytest.mark.parametrize("wide", ["", "0", "1", "2", "01", "02", "12", "012"])
 @pytest.mark.parametrize("case", range(len(ACCEPTED)))
-def test_accepted(case: int) -> None:
+def test_accepted(case: int, wide: str) -> None:
+    """Whichever axes are counted in 64 bits: the same new points are images."""
     extents, fn = ACCEPTED[case]
-    axes = box(*extents)
-    assert check(axes, [te.const(0, "int32") + each for each in fn(*axes)], extents)
+    axes = box(*extents, wide=[int(n) for n in wide])
+    indices = [te.const(0, "int32") + each for each in fn(*axes)]
+    assert check(axes, indices, extents)
+    narrow = box(*extents)
+    plain = inverted(narrow, [te.const(0, "int32") + each for each in fn(*narrow)])
+    assert len(inverted(axes, indices).conditions) == len(plain.conditions)
 
 
 def test_collisions() -> None:
@@ -106,7 +114,7 @@ def test_symbolic_sizes() -> None:
 @given(st.data())
 def test_whatever_is_inverted_is_right(data: st.DataObject) -> None:
     extents = data.draw(st.lists(st.integers(0, 9), min_size=1, max_size=3))
-    axes = box(*extents)
+    axes = box(*extents, wide=data.draw(st.sets(st.integers(0, 2))))
 
     def index(depth: int) -> Expr:
         if depth == 0:

@@ -108,6 +108,14 @@ CASES = [
     ("int32(int64(i))", {}, "i"),
     ("int64(i*4 + j) + int64(1)", {}, "int64(i * 4 + j) + 1"),
     ("int64(i + 1) - int64(i)", {}, "1"),
+    # two widths: a cast hides no sum from the division around it, and no division from its sum
+    ("(int64(i*7) + int64(j)) // int64(7)", {"j": "0:7"}, "int64(i)"),
+    ("(int64(i*7) + int64(j)) % int64(7)", {"j": "0:7"}, "int64(j)"),
+    ("(int64(i*6 + j) + int64(k)) % int64(6)", {"j": "0:1", "k": "0:6"}, "int64(k)"),
+    ("int64(i//7*7) + int64(i%7)", {}, "int64(i)"),
+    ("int64(int32(int64(i)//int64(7))*7) + int64(i)%int64(7)", {}, "int64(i)"),
+    ("int32(int64(i*8 + j)//int64(4))*4 + int32(int64(j)%int64(4))", {"j": "0:8"}, "i * 8 + j"),
+    ("(int64(i*3) + int64(j)) % int64(7)", {"j": "0:7"}, "(int64(j) + int64(i * 3)) % 7"),
 ]
 
 

@@ -28,6 +28,34 @@ def test_split_layout(golden):
     assert replays(s, c.D)
 
 
+JOINED = {
+    "rows": lambda i, j, k: (i * 5 + j, k),
+    "all": lambda i, j, k: ((i * 5 + j) * 6 + k,),
+    "parts": lambda i, j, k: ((i * 5 + j) // 4, k, (i * 5 + j) % 4),
+    "columns first": lambda i, j, k: (k, j * 3 + i),
+}
+
+
+@pytest.mark.parametrize("wide", ["", "0", "1", "2", "01", "02", "12", "012"])
+@pytest.mark.parametrize("name", JOINED)
+def test_joined_axes_of_two_widths(name: str, wide: str) -> None:
+    """Axes counted in 32 and in 64 bits are joined as those of one width are, and no element is
+    kept beside those that are read."""
+    shape = [te.const(n, "int64" if str(p) in wide else "int32") for p, n in enumerate((3, 5, 6))]
+    a = te.placeholder(shape, name="A")
+    b = te.compute(shape, lambda i, j, k: te.if_then_else(i >= 1, a[i - 1, j, k], 1.0), name="B")
+    d = te.compute(shape, lambda i, j, k: b[i, j, k] * 2.0, name="D")
+    s = te.create_schedule(d)
+    axes = s[b].transform_layout(JOINED[name])
+    s[b].vectorize(s[b].split(s[b].fuse(*axes), 4)[1])
+    loop = s[d].fuse(*s[d].op.axis)
+    outer, inner = s[d].split(loop, 9)
+    s[d].vectorize(inner)
+    s[b].compute_at(s[d], outer)
+    assert agrees(s)
+    assert replays(s, d)
+
+
 def test_one_dimension():
     c = chain(10)
     s = te.create_schedule(c.D)

@@ -11,18 +11,21 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tedsl.backends.triton.address import plus
+from tedsl.backends.triton.address import plus, to
 from tedsl.backends.triton.masks import conjuncts
 from tedsl.backends.triton.names import sanitise
 from tedsl.backends.triton.program import Param, ParamKind
 from tedsl.backends.triton.values import Printer, transpose
 from tedsl.backends.triton.writer import Writer
 from tedsl.dtypes import DType
-from tedsl.expr.nodes import Axis, Binary, BinaryOp, Compare, CompareOp, Const, Expr
+from tedsl.expr.nodes import Axis, Binary, BinaryOp, Cast, Compare, CompareOp, Const, Expr
+from tedsl.index.intern import INDEX_DTYPES
 from tedsl.ir.nodes import Buffer, Load, Scope, Store
 
 ALIGNMENT = 16
 RANKS = range(2, 6)
+LARGEST_EXTENT = 2**30
+"""Of one dimension: a tile that starts at its end, or before its start, has 32-bit offsets."""
 _MOVABLE = frozenset(
     (
         DType.float16,
@@ -42,7 +45,8 @@ _MOVABLE = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A tile of a buffer: first element and extent per dimension; `places` of its tile axes."""
+    """A tile of a buffer: first element (as int32) and extent per dimension; `places` of its tile
+    axes."""
 
     offsets: tuple[Expr, ...]
     extents: tuple[int, ...]
@@ -181,6 +185,8 @@ def _unfit(buffer: Buffer) -> str:
             return "the shape is not constant"
         if extent.value == 0:
             return "the buffer is empty"
+        if extent.value > LARGEST_EXTENT:
+            return f"its extent {extent.value} is beyond the 32-bit offsets of descriptors"
         step *= int(extent.value)
         if step % ALIGNMENT and extent is not buffer.shape[0]:
             return f"rows are no multiple of {ALIGNMENT} bytes apart"
@@ -193,12 +199,23 @@ def _corner(printer: Printer, index: Expr) -> tuple[Expr, int | None] | None:
     place: int | None = None
     for term in _summands(index):
         if not printer.info(term).dims:
-            scalar = plus(scalar, Const(0, term.dtype) if _is_unit(printer, term) else term)
+            scalar = plus(
+                scalar, Const(0, DType.int32) if _is_unit(printer, term) else _short(term)
+            )
         elif isinstance(term, Axis) and place is None:
             place = printer.place[term]
         else:
             return None
     return (Const(0, DType.int32) if scalar is None else scalar), place
+
+
+def _short(scalar: Expr) -> Expr:
+    """An offset as an int32, which holds it whatever type it is counted in."""
+    match scalar:
+        case Cast(a=a) if a.dtype is DType.int32:
+            return a
+        case _:
+            return to(scalar, DType.int32)
 
 
 def _is_unit(printer: Printer, term: Expr) -> bool:
@@ -211,6 +228,8 @@ def _summands(expr: Expr) -> list[Expr]:
             return [*_summands(a), *_summands(b)]
         case Binary(op=BinaryOp.SUB, a=a, b=Const(value=value)):
             return [*_summands(a), Const(-int(value), expr.dtype)]
+        case Cast(a=a) if expr.dtype in INDEX_DTYPES and a.dtype in INDEX_DTYPES:
+            return _summands(a)
         case _:
             return [expr]
 
@@ -224,6 +243,8 @@ def _divisor(expr: Expr) -> int:
             return _divisor(a) * _divisor(b)
         case Binary(op=BinaryOp.ADD | BinaryOp.SUB | BinaryOp.MIN | BinaryOp.MAX, a=a, b=b):
             return math.gcd(_divisor(a), _divisor(b))
+        case Cast(a=a) if a.dtype.is_integer:
+            return _divisor(a)
         case _:
             return 1
 

@@ -137,7 +137,7 @@ class KernelSpec:
                     facts=[("given", ", ".join(f"{v.name} = {n}" for v, n in sizes.items()))],
                     hint="give such sizes, or build without that assumption",
                 )
-        extents = [int(evaluate(extent, sizes)) for extent in self.grid]
+        extents = [max(0, int(evaluate(extent, sizes))) for extent in self.grid]
         for axis, (extent, limit) in enumerate(zip(extents, GRID_LIMITS, strict=False)):
             if extent > limit:
                 raise BackendError(

@@ -110,13 +110,16 @@ class MarkMethods(StageHandle):
         combines it with the result in one indivisible step.
 
         What the result starts from (the reducer's identity, or `init=`) is stored by a nest before.
-        Sums of floats are rounded in an order that changes from run to run, so their last bits may
-        too; integers, minima and maxima are exact.  (Halide: `Func.atomic`.)
+        Sums of floats are rounded in an order that may change from run to run, and their last bits
+        with it; integers, minima and maxima are exact.  (Halide: `Func.atomic`.)
+
+        On a target without such an update for the dtype the reduce loops run one iteration after
+        the other, inside the other loops that run at the same time, as if they were serial: on the
+        CPU of 16-bit floats; in Triton of integers of less than 32 bits and of bool, of 16-bit
+        floats but for sums, and of minima and maxima of floats whose `init=` may be NaN.
 
         Requires: a stage at root, by itself; a reducer that is `+`, min, max, `&`, `|` or `^` of
-            single values; an `init=` that reads no tensor.  A target without such an update for the
-            dtype refuses when it is lowered: for the CPU 16-bit floats, for Triton integers of less
-            than 32 bits and bool, and of 16-bit floats all but sums.
+            single values; an `init=` that reads no tensor.
 
         Rewrites:
             for i: for ko: for ki: B[i] += A[i, ko * f + ki]
@@ -198,6 +201,10 @@ class MarkMethods(StageHandle):
         Args:
             axis: the outermost of these loops.
             intrin: what `te.decl_tensor_intrin` made, or its name.
+
+        Where the target cannot call the intrinsic its loops run as they were: it has no code for
+        the target; in Triton, an extent is no power of two or the loops are no reduction; they are
+        part of a larger tile, or parts are combined atomically where they are stored.
 
         Requires: the loops, in their order, have the kinds and extents of the intrinsic's axes; the
         body is its expression; each operand moves along exactly the loops of its input's axes; no
