@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 
 from tedsl.dtypes import DType
 from tedsl.expr.integers import conjuncts
@@ -27,80 +26,14 @@ from tedsl.expr.nodes import (
     TensorRead,
     Unary,
 )
-from tedsl.expr.scan_body import within_scans
-from tedsl.expr.tensor import ComputeOp, Operation, PlaceholderOp, ScanOp, Tensor
+from tedsl.expr.tensor import ComputeOp, PlaceholderOp, Tensor
 from tedsl.expr.visit import axes_of, reads, walk
 from tedsl.lower.dots import factors
-from tedsl.once import once
+from tedsl.schedules.views import View, definitions, extent_of, reads_of, size_of, volume
 from tedsl.scheduling.algebra import Verdict, combines_in_any_order
 from tedsl.scheduling.inline import Size, body_size, inline_stages
-from tedsl.scheduling.links import substance
-from tedsl.scheduling.memory import Memory
-from tedsl.scheduling.plan import Plan
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
-
-Readers = dict[str, list[tuple[str, TensorRead]]]
-
-
-class View(dict[str, ComputeOp]):
-    """Stages by name, producers first; `readers` says who reads each of them, and how.  Not changed
-    once made."""
-
-    @cached_property
-    def names(self) -> dict[Operation, str]:
-        """The name of each operation."""
-        return {op: name for name, op in self.items()}
-
-    def of_size(self, points: int | None) -> list[str]:
-        """The stages of so many elements."""
-        return self._sizes.get(points, [])
-
-    @cached_property
-    def _sizes(self) -> dict[int | None, list[str]]:
-        found: dict[int | None, list[str]] = {}
-        for name, op in self.items():
-            found.setdefault(volume(op.axes), []).append(name)
-        return found
-
-    @cached_property
-    def readers(self) -> Readers:
-        """For each stage, who reads it and how."""
-        found: Readers = {name: [] for name in self}
-        for name, op in self.items():
-            for read in reads_of(op):
-                producer = self.names.get(read.tensor.op)
-                if producer is not None:
-                    found[producer].append((name, read))
-        return found
-
-
-_VIEWS = Memory(4)
-
-
-def definitions(s: Schedule) -> View:
-    """The computed stages by name, producers first, with inlined stages substituted; scans and
-    their steps have a rule of their own, and settled stages are decided."""
-    return _VIEWS.get((substance(s.plan), s.settled), lambda: _definitions(s.plan, s.settled))
-
-
-def _definitions(plan: Plan, settled: frozenset[str]) -> View:
-    plan = inline_stages(plan)
-    found = {stage.name: stage.op for stage in plan.stages if isinstance(stage.op, ComputeOp)}
-    steps = within_scans(found.values())
-    return View(
-        {
-            name: op
-            for name, op in found.items()
-            if not isinstance(op, ScanOp) and op not in steps and name not in settled
-        }
-    )
-
-
-@once
-def reads_of(op: ComputeOp) -> tuple[TensorRead, ...]:
-    """Every distinct tensor read of an operation, in order of first occurrence."""
-    return reads(*op.bodies)
 
 
 def is_reduction(op: ComputeOp) -> bool:
@@ -121,27 +54,6 @@ def innermost(axes: Sequence[Axis]) -> Axis:
 def same_axes(a: Sequence[Axis] | None, b: Sequence[Axis]) -> bool:
     """True when both hold the same axes in the same order."""
     return a is not None and len(a) == len(b) and all(x is y for x, y in zip(a, b, strict=True))
-
-
-def size_of(extent: Expr) -> int | None:
-    """A constant extent, or None for a symbolic one."""
-    return int(extent.value) if isinstance(extent, Const) else None
-
-
-def extent_of(axis: Axis) -> int | None:
-    """The constant extent of a root axis, or None."""
-    return None if axis.domain is None else size_of(axis.domain.extent)
-
-
-def volume(axes: Sequence[Axis]) -> int | None:
-    """The number of points of constant axes, or None."""
-    total = 1
-    for axis in axes:
-        extent = extent_of(axis)
-        if extent is None:
-            return None
-        total *= extent
-    return total
 
 
 def nbytes_of(tensor: Tensor) -> int:

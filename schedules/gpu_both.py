@@ -27,6 +27,7 @@ from tedsl.schedules.analysis import (
     needed,
     plain,
     pow2_at_least,
+    reads_of,
     reduce_axes,
     same_axes,
     size_of,
@@ -103,10 +104,11 @@ def _goes_along(view: View, group: Group, other: Group) -> bool:
     if len(op.axes) != 1 or not any_order(op):
         return False
     fold, lane = op.reduce_axes[0], op.axes[0]
-    mine = {r.tensor for r in reads(*op.bodies) if same_axes(plain(r), (fold, lane))}
-    theirs = {r.tensor for n in (group.root, *group.inner) for r in reads(*view[n].bodies)}
-    apart = needed(view, name).isdisjoint((group.root, *group.inner))
-    return apart and not mine.isdisjoint(theirs) and needed(view, group.root).isdisjoint((name,))
+    mine = {r.tensor for r in reads_of(op) if same_axes(plain(r), (fold, lane))}
+    inside = (group.root, *group.inner)
+    if all(r.tensor not in mine for n in inside for r in reads_of(view[n])):
+        return False
+    return needed(view, name).isdisjoint(inside) and name not in needed(view, group.root)
 
 
 def _held(view: View, group: Group, columns: int) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 Thing = TypeVar("Thing", bound="Remembers")
 Found = TypeVar("Found")
@@ -21,7 +21,7 @@ class Remembers:
     """
 
     __slots__ = ("_found",)
-    _found: dict[Callable[..., object], object]
+    _found: dict[Callable[..., object], Any]
 
 
 def once(find: Callable[[Thing], Found]) -> Callable[[Thing], Found]:
@@ -30,7 +30,7 @@ def once(find: Callable[[Thing], Found]) -> Callable[[Thing], Found]:
     @wraps(find)
     def found(of: Thing) -> Found:
         try:
-            return cast("Found", of._found[found])  # pyright: ignore[reportPrivateUsage]
+            return of._found[found]  # pyright: ignore[reportPrivateUsage]
         except (AttributeError, KeyError):
             pass
         result = find(of)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeGuard
 
 import numpy as np
@@ -367,39 +368,44 @@ class ComputeOp(Operation):
         moved = getattr(self, "_moved", None) if name == "bodies" else None
         if moved is None:
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
-        bodies = moved[2]() if moved[2] is not None else _reading(moved[0].bodies, moved[1])
+        source, was, now, make = moved
+        changes = {} if make else dict(zip(was, now, strict=True))
+        bodies = make() if make else _reading(source.bodies, changes)
         object.__setattr__(self, "bodies", bodies)
         return bodies
 
-    def renamed(self, tensors: Mapping[Tensor, Tensor], read: Iterable[Tensor]) -> ComputeOp:
-        """The operation reading other tensors in place of the keys, each of the same dtype, at the
-        same places; `read` are all that it reads.
+    def renamed(self, read: tuple[Tensor, ...], given: tuple[Tensor, ...]) -> ComputeOp:
+        """The operation reading what is `given` in place of what it has `read`, which is all of
+        that, each in place of one of the same dtype.
 
         Its bodies are made when they are asked for: most operations behind a rewrite are rebuilt
         by the next one before anybody looks at them.
         """
-        source, before, make = getattr(self, "_moved", (self, dict[Tensor, Tensor](), None))
+        source, was, now, make = getattr(self, "_moved", (self, (), (), None))
         if source is self or make is not None:
-            source, before = self, {tensor: tensor for tensor in read}
-        changes = {old: tensors.get(new, new) for old, new in before.items()}
-        return self._later(source, changes, None)
+            source, was, now = self, read, read
+        if now is not read:
+            changes = dict(zip(read, given, strict=True))
+            given = tuple([changes.get(tensor, tensor) for tensor in now])
+        return self._later(source, was, given, None)
 
     def later(self, make: Callable[[], tuple[Expr, ...]]) -> ComputeOp:
         """The operation with other bodies, of the same dtypes, made when they are asked for."""
-        return self._later(self, {}, make)
+        return self._later(self, (), (), make)
 
     def _later(
         self,
         source: ComputeOp,
-        tensors: Mapping[Tensor, Tensor],
+        was: tuple[Tensor, ...],
+        now: tuple[Tensor, ...],
         make: Callable[[], tuple[Expr, ...]] | None,
     ) -> ComputeOp:
-        made = object.__new__(type(self))
-        for name in _kept(type(self)):
-            object.__setattr__(made, name, getattr(self, name))
-        outputs = tuple(Tensor(made, number) for number in range(len(self.outputs)))
-        object.__setattr__(made, "outputs", outputs)
-        object.__setattr__(made, "_moved", (source, tensors, make))
+        made, put = object.__new__(type(self)), object.__setattr__
+        names, values = _kept(type(self))
+        for name, value in zip(names, values(self), strict=True):
+            put(made, name, value)
+        put(made, "outputs", tuple([Tensor(made, each.index) for each in self.outputs]))
+        put(made, "_moved", (source, was, now, make))
         return made
 
     @property
@@ -514,9 +520,10 @@ class ExternOp(Operation):
 
 
 @cache
-def _kept(kind: type[ComputeOp]) -> tuple[str, ...]:
-    """The fields that an operation with other bodies has in common with it."""
-    return tuple(each.name for each in fields(kind) if each.name not in ("bodies", "outputs"))
+def _kept(kind: type[ComputeOp]) -> tuple[tuple[str, ...], Callable[[object], tuple[Any, ...]]]:
+    """The fields that an operation with other bodies has in common with it, and what they are."""
+    names = [each.name for each in fields(kind) if each.name not in ("bodies", "outputs")]
+    return tuple(names), attrgetter(*names)
 
 
 def _reading(bodies: tuple[Expr, ...], tensors: Mapping[Tensor, Tensor]) -> tuple[Expr, ...]:

@@ -31,6 +31,7 @@ from tedsl.index.simplify import simplify
 from tedsl.scheduling.boxes import Reading, box_read, index_range
 from tedsl.scheduling.computed import always_read
 from tedsl.scheduling.graph import is_output, loop_readers
+from tedsl.scheduling.links import guest_places, symbolic
 from tedsl.scheduling.loop_bounds import guards_of, pass_down, pass_up
 from tedsl.scheduling.memory import NONE, Memory
 from tedsl.scheduling.plan import Across, AttachKind, Plan, StagePlan
@@ -94,6 +95,18 @@ def kernel_of(plan: Plan, stage: StagePlan) -> StagePlan:
     return stage
 
 
+def computed_in(plan: Plan, roots: Iterable[str]) -> frozenset[str]:
+    """The stages computed in the loops of some stages at root, and these."""
+    found = set[str]()
+    waiting = list(roots)
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting.extend(plan.stages[number].name for number in guest_places(plan).get(name, ()))
+    return frozenset(found)
+
+
 def runs_beside(plan: Plan, reader: StagePlan, host: StagePlan) -> bool:
     """True when `reader` is in the kernel of `host`, or runs in the loop that `host` is attached
     at: what is folded along with `host` is at hand there."""
@@ -139,8 +152,7 @@ def infer(plan: Plan, only: frozenset[str] | None = None, memory: Memory = NONE)
             name: [(reader, read) for reader, read in found_in if reader.name in only]
             for name, found_in in readers.items()
         }
-    extents = tuple(e for s in plan.stages for e in s.op.extents if constant(e) is None)
-    sizes = memory.get(("sizes", extents, plan.assumptions), lambda: plan_facts(plan))
+    sizes = memory.get(("sizes", symbolic(plan), plan.assumptions), lambda: plan_facts(plan))
     for stage in _outside_in(plan, readers):
         if not isinstance(stage.op, ComputeOp) or (only is not None and stage.name not in only):
             continue
@@ -489,7 +501,7 @@ def _loop_facts(
 
 def plan_facts(plan: Plan) -> Facts:
     """What holds of the sizes at every call: no dimension is negative, and what is assumed."""
-    facts = shape_facts(stage.op.extents for stage in plan.stages)
+    facts = shape_facts([symbolic(plan)])
     for condition in plan.assumptions:
         facts = facts.assume(condition)
     return facts

@@ -13,6 +13,7 @@ from tedsl.expr.nodes import Axis, Expr, Folded, Reduce, TensorRead, Var
 from tedsl.expr.tensor import ComputeOp, Operation
 from tedsl.expr.visit import axes_of, rewrite, structural_equal, substitute, walk
 from tedsl.scheduling.graph import is_reduction, reroute, tensors_read
+from tedsl.scheduling.links import operations_read
 from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
 
 
@@ -45,24 +46,46 @@ def chain_of(plan: Plan, last: StagePlan, along: Collection[str] = ()) -> Chain:
     end = reduce_of(last.op)
     if end is None:
         return Chain(last, (), ())
-    eligible = {
-        stage.op
-        for stage in plan.stages
-        if (own := reduce_of(stage.op)) is not None
-        and stage.op is not last.op
-        and stage.attach.kind is AttachKind.ROOT
-        and same_domain(own, end)
-    }
     members: set[Operation] = {stage.op for stage in plan.stages if stage.name in along}
     waiting: list[Operation] = [last.op, *members]
     while waiting:
-        for read in tag_reads(waiting.pop(), eligible):
+        current = waiting.pop()
+        eligible = {
+            op
+            for op in _reductions_below(current)
+            if op is not last.op and _may_belong(plan, op, end)
+        }
+        for read in tag_reads(current, eligible) if eligible else ():
             if read.tensor.op not in members:
                 members.add(read.tensor.op)
                 waiting.append(read.tensor.op)
+    if not members:
+        return Chain(last, (), ())
     readers = _pointwise_below(plan, (last.op, *members))
     between = tuple(s for s in _pointwise_above(plan, members) if s.op in readers)
     return Chain(last, tuple(s for s in plan.stages if s.op in members), between)
+
+
+def _may_belong(plan: Plan, op: Operation, end: Reduce) -> bool:
+    """True for a reduction at root over the domain of `end`."""
+    own = reduce_of(op)
+    at_root = plan.stage_of(op).attach.kind is AttachKind.ROOT
+    return at_root and own is not None and same_domain(own, end)
+
+
+def _reductions_below(op: Operation) -> set[Operation]:
+    """The reductions that an operation reads, directly or through pointwise ones."""
+    found: set[Operation] = set()
+    waiting, seen = [op], {op}
+    while waiting:
+        for below in operations_read(waiting.pop()):
+            if below not in seen:
+                seen.add(below)
+                if reduce_of(below) is not None:
+                    found.add(below)
+                elif isinstance(below, ComputeOp):
+                    waiting.append(below)
+    return found
 
 
 def finished_inside(plan: Plan, last: StagePlan, along: Collection[str] = ()) -> Plan:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from tedsl.expr.nodes import Expr, IfThenElse, Reduce, TensorRead
 from tedsl.expr.tensor import ComputeOp, Operation, Tensor
 from tedsl.expr.visit import reads
-from tedsl.scheduling.plan import AttachKind, Plan
+from tedsl.scheduling.links import guest_places, indexed_by_data
+from tedsl.scheduling.plan import Plan
 
 if TYPE_CHECKING:
     from tedsl.scheduling.bounds import Bounds, StageBounds
@@ -27,15 +28,7 @@ NO_NEEDS: Needs = {}
 def may_need(plan: Plan) -> bool:
     """True when a region in the plan may depend on a result: something is attached, and an index
     reads a tensor."""
-    attached = any(stage.attach.kind is AttachKind.AT for stage in plan.stages)
-    return attached and any(_indexes_by_data(stage.op) for stage in plan.stages)
-
-
-@lru_cache(maxsize=1024)
-def _indexes_by_data(op: Operation) -> bool:
-    if not isinstance(op, ComputeOp):
-        return False
-    return any(reads(*read.indices) for read in reads(*op.bodies))
+    return bool(guest_places(plan)) and indexed_by_data(plan)
 
 
 def needs_of(bounds: Bounds) -> Needs:

@@ -16,15 +16,19 @@ from tedsl.expr.tensor import ComputeOp, ExternOp, Operation, PlaceholderOp, Sca
 from tedsl.expr.visit import rewrite, variables
 from tedsl.ir.nodes import Scope
 from tedsl.late import late
+from tedsl.scheduling.differing import differing
 from tedsl.scheduling.links import (
+    form,
     places,
     reader_places,
     renamed,
+    same_stages,
+    share_bearing,
     special,
     start_places,
     tensors_read,
 )
-from tedsl.scheduling.names import labels, unique_name
+from tedsl.scheduling.names import labels, owner, unique_name
 from tedsl.scheduling.plan import Attach, AttachKind, Plan, StagePlan
 
 if TYPE_CHECKING:
@@ -175,15 +179,22 @@ def reroute(
         only: names of the stages to change; None for all.
     """
     current = dict(tensors)
-    outer = {} if only is None else dict[Tensor, Tensor]()
+    outer = dict[Tensor, Tensor]()
     stages: list[StagePlan] = []
     for stage in plan.stages:
-        mapping = current if only is None or stage.name in only else outer
+        direct = only is None or stage.name in only
+        mapping = current if direct else outer
+        if not mapping or mapping.keys().isdisjoint(tensors_read(stage.op)):
+            stages.append(stage)
+            continue
         changed = rebuilt(stage, mapping)
-        for old, new in zip(stage.op.outputs, changed.op.outputs, strict=True):
-            if old is not new:
-                current[old] = outer[old] = new
         stages.append(changed)
+        if form(changed.op) is form(stage.op) and not (
+            direct and any(tensor in tensors for tensor in tensors_read(stage.op))
+        ):
+            share_bearing(stage, changed)
+        for old, new in zip(stage.op.outputs, changed.op.outputs, strict=True):
+            current[old] = outer[old] = new
     outputs = tuple((outer if only is not None else current).get(t, t) for t in plan.outputs)
     return replace(plan, stages=tuple(stages), outputs=outputs)
 
@@ -230,30 +241,28 @@ def rewrite_reads(
 def rebuilt(stage: StagePlan, tensors: Mapping[Tensor, Tensor]) -> StagePlan:
     """The stage reading other tensors; the same object when it reads none of them."""
     op = stage.op
-    if isinstance(op, ExternOp):
-        moved = op.reading(tensors)
-        return stage if moved is op else replace(stage, op=moved)
-    if not isinstance(op, ComputeOp) or not any(t in tensors for t in tensors_read(op)):
+    if not tensors or tensors.keys().isdisjoint(tensors_read(op)):
         return stage
-
-    return replace(stage, op=renamed(op, tensors))
+    if isinstance(op, ComputeOp):
+        return stage.with_op(renamed(op, tensors))
+    return stage.with_op(op.reading(tensors)) if isinstance(op, ExternOp) else stage
 
 
 def retiring(before: Plan, after: Plan, primitive: str) -> Plan:
     """`after` with a note of the axes that its stages no longer have."""
     if same_operations(before, after):
         return after
-    known = {stage.name: stage for stage in after.stages}
     gone: dict[Axis, tuple[str, str]] = {}
-    for old in before.stages:
-        new = known.get(old.name)
-        if new is not None and not _same_axes(old, new):
+    for a, b in sorted(differing(before, after).pairs):
+        old, new = before.stages[a], after.stages[b]
+        if not _same_axes(old, new):
             left = labels(new)
             gone.update((axis, (old.name, primitive)) for axis in labels(old) if axis not in left)
-    for stage in after.stages if gone else ():
-        for axis in labels(stage):
-            gone.pop(axis, None)  # another stage took it over
-    return replace(after, retired={**before.retired, **gone}) if gone else after
+    for axis in [axis for axis in gone if owner(after, axis) is not None]:
+        del gone[axis]  # another stage took it over
+    if not gone:
+        return after
+    return same_stages(after, replace(after, retired={**before.retired, **gone}))
 
 
 def _same_axes(old: StagePlan, new: StagePlan) -> bool:

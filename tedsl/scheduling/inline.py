@@ -13,7 +13,17 @@ from tedsl.expr.tensor import ComputeOp, ExternOp, Operation, Tensor
 from tedsl.expr.visit import rewrite, substitute, walk
 from tedsl.index.intern import Interner
 from tedsl.once import once
-from tedsl.scheduling.links import places, reader_places, tensors_read
+from tedsl.scheduling.differing import differing
+from tedsl.scheduling.links import (
+    inlined_places,
+    is_inlined,
+    of_form,
+    operations_read,
+    places,
+    reader_places,
+    substitution,
+    tensors_read,
+)
 from tedsl.scheduling.links import renamed as rename
 from tedsl.scheduling.memory import Memory
 from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
@@ -47,19 +57,25 @@ class Size:
         return self.depth <= LARGEST_DEPTH and self.terms <= LARGEST_TERMS
 
 
-@once
+@of_form
 def body_size(op: Operation) -> Size:
     """The size of the largest body of an operation."""
     return _size(op, {}) if isinstance(op, ComputeOp) else Size(1, 1)
 
 
-def too_large(plan: Plan) -> tuple[StagePlan, Size] | None:
+def too_large(plan: Plan, before: Plan | None = None) -> tuple[StagePlan, Size] | None:
     """The first stage whose definition is larger than a call may ask for once inlined stages are
-    substituted, and how large that is: counted, not built."""
-    if all(stage.attach.kind is not AttachKind.INLINE for stage in plan.stages):
+    substituted, and how large that is: counted, not built.
+
+    Args:
+        plan: what is judged.
+        before: a plan in which none is: what is the same there is not judged again.
+    """
+    if not inlined_places(plan):
         return None
+    numbers = range(len(plan.stages)) if before is None else _regrown(before, plan)
     sizes: dict[Operation, Size] = {}
-    for stage in plan.stages:
+    for stage in map(plan.stages.__getitem__, numbers):
         own = _substituted(plan, stage.op, sizes)
         if stage.attach.kind is not AttachKind.INLINE:
             del sizes[stage.op]  # what is in there is substituted
@@ -68,13 +84,37 @@ def too_large(plan: Plan) -> tuple[StagePlan, Size] | None:
     return None
 
 
+def _regrown(before: Plan, after: Plan) -> list[int]:
+    """The stages of `after` whose definition may be larger than in `before` once inlined stages are
+    substituted, in plan order."""
+    found = differing(before, after)
+    pairs = ((before.stages[a], after.stages[b], b) for a, b in found.pairs)
+    waiting = [number for old, new, number in pairs if not _same_definition(old, new)]
+    waiting.extend(found.fresh)
+    grown = set(waiting)
+    while waiting:
+        stage = after.stages[waiting.pop()]
+        if stage.attach.kind is AttachKind.INLINE:
+            more = [n for n in reader_places(after).get(stage.op, ()) if n not in grown]
+            grown.update(more)
+            waiting.extend(more)
+    return sorted(grown)
+
+
+def _same_definition(old: StagePlan, new: StagePlan) -> bool:
+    """True when a stage is defined as it was, and inlined if it was."""
+    inlined = old.attach.kind is AttachKind.INLINE
+    return old.op is new.op and inlined is (new.attach.kind is AttachKind.INLINE)
+
+
 def _size(op: ComputeOp, inside: Mapping[Operation, Size]) -> Size:
     """The size of the largest body of `op` with the bodies of `inside` substituted."""
-    return _sizes(op).get(tuple(inside.items()), lambda: _size_with(op, inside))
+    key = tuple([inside.get(tensor.op) for tensor in tensors_read(op)])
+    return _sizes(op).get(key, lambda: _size_with(op, inside))
 
 
-@once
-def _sizes(op: ComputeOp) -> Memory:
+@of_form
+def _sizes(op: Operation) -> Memory:
     return Memory(16)
 
 
@@ -125,12 +165,11 @@ def _substituted(plan: Plan, op: Operation, sizes: dict[Operation, Size]) -> Siz
     numbers = places(plan).by_op
     while waiting:
         each = waiting[-1]
-        sources = {tensor.op for tensor in tensors_read(each)}
-        inlined = {
+        inlined = [
             source
-            for source in sources
+            for source in operations_read(each)
             if source in sizes or plan.stages[numbers[source]].attach.kind is AttachKind.INLINE
-        }
+        ]
         missing = [source for source in inlined if source not in sizes]
         if missing:
             waiting.extend(missing)
@@ -151,26 +190,51 @@ def inline_stages(plan: Plan) -> Plan:
     Requires: inlined stages have one output and no reduction (checked by `compute_inline`).
     Ensures: no stage is INLINE; axes of the remaining stages are the same objects.
     """
-    if all(stage.attach.kind is not AttachKind.INLINE for stage in plan.stages):
+    if not inlined_places(plan):
         return plan
-    bodies: dict[Tensor, ComputeOp] = {}
-    renamed: dict[Operation, Operation] = {}
     kept: list[StagePlan] = []
     for stage in plan.stages:
-        op = stage.op
-        if isinstance(op, ComputeOp):
-            op = reading(op, bodies, renamed)
-            if stage.attach.kind is AttachKind.INLINE:
-                bodies[stage.op.outputs[0]] = op
-                continue
-            if op is not stage.op:
-                renamed[stage.op] = op
-        elif isinstance(op, ExternOp):
-            op = reading_whole(op, renamed)
-            renamed[stage.op] = op
-        kept.append(stage if op is stage.op else replace(stage, op=op))
-    outputs = tuple(renamed.get(t.op, t.op).outputs[t.index] for t in plan.outputs)
+        if stage.attach.kind is not AttachKind.INLINE:
+            op = finished(plan, stage.op)
+            if op is not stage.op and isinstance(op, (ComputeOp, ExternOp)):
+                stage = stage.with_op(op)
+            kept.append(stage)
+    outputs = tuple(finished(plan, t.op).outputs[t.index] for t in plan.outputs)
     return replace(plan, stages=tuple(kept), outputs=outputs)
+
+
+def finished(plan: Plan, op: Operation) -> Operation:
+    """An operation of a plan as it is in `inline_stages(plan)`; that of an inlined stage with what
+    is inlined in it."""
+    shared = substitution(plan)
+    done = shared.finished
+    waiting = [] if op in done else [op]
+    while waiting:
+        each = waiting[-1]
+        missing = [source for source in operations_read(each) if source not in done]
+        if missing:
+            waiting.extend(missing)
+            continue
+        waiting.pop()
+        if each not in done:
+            done[each] = _finished(plan, each, done)
+            shared.origin[done[each]] = each
+    return done[op]
+
+
+def _finished(plan: Plan, op: Operation, done: Mapping[Operation, Operation]) -> Operation:
+    """`op` reading what is `done` in place of what that was."""
+    bodies: dict[Tensor, ComputeOp] = {}
+    renamed: dict[Operation, Operation] = {}
+    for tensor in tensors_read(op):
+        source = done[tensor.op]
+        if isinstance(source, ComputeOp) and is_inlined(plan.stage_of(tensor.op)):
+            bodies[tensor] = source
+        elif source is not tensor.op:
+            renamed[tensor.op] = source
+    if isinstance(op, ExternOp):
+        return reading_whole(op, renamed)
+    return reading(op, bodies, renamed) if isinstance(op, ComputeOp) else op
 
 
 def reading(
@@ -179,8 +243,8 @@ def reading(
     """`op` reading the finished bodies and the rebuilt operations; the same object when it reads
     neither."""
     read = tensors_read(op)
-    within = tuple((t, bodies[t]) for t in read if t in bodies)
-    moved = tuple((t.op, renamed[t.op]) for t in read if t not in bodies and t.op in renamed)
+    within = tuple([(t, bodies[t]) for t in read if t in bodies])
+    moved = tuple([(t.op, renamed[t.op]) for t in read if t not in bodies and t.op in renamed])
     if not within and not moved:
         return op
     # The same object for the same operations: plans of one schedule differ in few of them.

@@ -14,7 +14,7 @@ from collections.abc import Container, Iterable, Mapping
 
 from tedsl.expr.nodes import Axis
 from tedsl.once import once
-from tedsl.scheduling.links import root_places
+from tedsl.scheduling.links import axis_owners
 from tedsl.scheduling.plan import Fuse, Plan, Skew, Split, StagePlan, Unit
 
 
@@ -69,9 +69,9 @@ def labels(stage: StagePlan) -> Mapping[Axis, str]:
 def owner(plan: Plan, axis: Axis, likely: Iterable[str] = ()) -> StagePlan | None:
     """The stage that `axis` belongs to now, as a root axis or through relations; the stages named
     `likely` are asked first, for an axis is made once."""
-    number = root_places(plan).get(axis)
-    if number is not None:
-        return plan.stages[number]
+    name = axis_owners(plan).get(axis)
+    if name is not None:
+        return plan.stage(name)
     for name in likely:
         if plan.has(name) and axis in labels(plan.stage(name)):
             return plan.stage(name)

@@ -8,8 +8,9 @@ axes are objects.  Imports `expr`, `ir`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from tedsl.errors import InternalError
@@ -250,6 +251,10 @@ class StagePlan(Remembers):
         """How `axis` runs."""
         return self.marks.get(axis, PLAIN)
 
+    def with_op(self, op: ComputeOp | ExternOp) -> StagePlan:
+        """The stage with another operation, which runs in the same way."""
+        return StagePlan(self.name, op, *_how_it_runs(self))
+
     @property
     def contended(self) -> tuple[Axis, ...]:
         """The reduce loops whose iterations run at the same time, outermost first: their parts are
@@ -257,6 +262,9 @@ class StagePlan(Remembers):
         at_once = (LoopKind.PARALLEL, LoopKind.PROGRAM)
         reduce_loops = (a for a in self.leaf_axes if a.kind is AxisKind.REDUCE)
         return tuple(a for a in reduce_loops if self.mark(a).kind in at_once)
+
+
+_how_it_runs = attrgetter(*(each.name for each in fields(StagePlan)[2:]))
 
 
 @once

@@ -22,6 +22,7 @@ from tedsl.expr.signatures import explained, explained_methods
 from tedsl.expr.tensor import Operation, PlaceholderOp, Tensor
 from tedsl.late import late
 from tedsl.scheduling.call import Call, caller, kind_of
+from tedsl.scheduling.differing import carry
 from tedsl.scheduling.fallback import Fallback
 from tedsl.scheduling.graph import (
     initial_plan,
@@ -68,11 +69,13 @@ class Knob:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """All that a step of the trace changes: what is decided, and the knobs asked for."""
+    """All that a step of the trace changes: what is decided, and the knobs asked for; `eras` says
+    where the operations were, from the first rewrite of them to the last."""
 
     plan: Plan
     knobs: Mapping[str, Knob]
     lineage: Lineage
+    eras: tuple[Places, ...]
 
 
 class Lineage:
@@ -180,7 +183,7 @@ class Schedule(RewriteMethods, PrecisionMethods, GroupMethods, AssumeMethods, Vi
         target: str | None = None,
     ) -> None:
         self.target = target
-        self._state = State(plan, {}, _lineage(plan.outputs, None))
+        self._state = State(plan, {}, _lineage(plan.outputs, None), (places(plan),))
         self._steps: tuple[Step, ...] = ()
         self._before: tuple[State, ...] = ()
         self._decisions = dict(decisions or {})
@@ -280,13 +283,10 @@ class Schedule(RewriteMethods, PrecisionMethods, GroupMethods, AssumeMethods, Vi
 
     def _name_of(self, op: Operation) -> str | None:
         """Which stage an operation, of now or of before a rewrite, is."""
-        seen: Places | None = None
-        earlier = (*self._before[:1], *reversed(self._before))
-        for plan in (self.plan, *(state.plan for state in earlier)):
-            found = places(plan)
-            if found is not seen and op in found.by_op:
-                return plan.stages[found.by_op[op]].name
-            seen = found
+        eras = self._state.eras
+        for era in (eras[-1], eras[0], *reversed(eras[:-1])):
+            if op in era.by_op:
+                return era.names[era.by_op[op]]
         return None
 
     def _present(self, name: str) -> str | None:
@@ -295,6 +295,7 @@ class Schedule(RewriteMethods, PrecisionMethods, GroupMethods, AssumeMethods, Vi
 
     def commit(self, call: Call, plan: Plan, made: Made = (), stages: tuple[str, ...] = ()) -> Made:
         """Take over the plan that a primitive made.  Not for users: primitives call it."""
+        carry(self.plan, plan)
         invariants.require_invariants(self.plan, call, plan)
         results = stages
         if made:
@@ -306,7 +307,9 @@ class Schedule(RewriteMethods, PrecisionMethods, GroupMethods, AssumeMethods, Vi
         pass_on(before.plan, plan)
         self._before = (*self._before, before)
         self._steps = (*self._steps, step)
-        self._state = State(plan, before.knobs, _lineage(before.lineage, step))
+        known = places(plan)
+        eras = before.eras if known is before.eras[-1] else (*before.eras, known)
+        self._state = State(plan, before.knobs, _lineage(before.lineage, step), eras)
         try:
             tell(self)
         except TedslError:

@@ -14,7 +14,13 @@ from tedsl.expr.tensor import Operation
 from tedsl.ir.nodes import LoopKind
 from tedsl.scheduling.computed import NO_NEEDS, Needs, tensors_needed
 from tedsl.scheduling.graph import loop_readers
-from tedsl.scheduling.links import follower_places, guest_places, special, tensors_read
+from tedsl.scheduling.links import (
+    follower_places,
+    guest_places,
+    special,
+    special_places,
+    tensors_read,
+)
 from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
 from tedsl.scheduling.relations import ranks
 
@@ -93,18 +99,9 @@ def in_order(
         level: the stages, in plan order.
         needs: what the bounds of stages read.
     """
-    together: dict[str, list[StagePlan]] = {}
-    attached: dict[str, list[StagePlan]] = {}
-    for stage in plan.stages:
-        if stage.join is not None:
-            together.setdefault(stage.join.stage, []).append(stage)
-        elif stage.last_of:
-            together.setdefault(leader_of(plan, stage).name, []).append(stage)
-        if stage.attach.kind is AttachKind.AT:
-            attached.setdefault(stage.attach.stage, []).append(stage)
     leaders = [s for s in level if s.join is None and not s.last_of]
-    groups = [(s, *together.get(s.name, ())) for s in leaders]
-    inside = {stage: n for n, group in enumerate(groups) for stage in _inside(group, attached)}
+    groups = [(s, *_companions(plan, s)) for s in leaders]
+    inside = {stage: n for n, group in enumerate(groups) for stage in _inside(plan, group)}
     place: dict[Operation, int] = {stage.op: n for stage, n in inside.items()}
     after: list[set[int]] = [set() for _ in groups]
     for stage, number in inside.items():
@@ -113,6 +110,20 @@ def in_order(
                 after[number].add(place[tensor.op])
     order = _sorted(after)
     return None if order is None else [groups[n] for n in order]
+
+
+def _companions(plan: Plan, leader: StagePlan) -> tuple[StagePlan, ...]:
+    """The stages that run together with a leader or are computed by its last programs, in plan
+    order."""
+    numbers = follower_places(plan).get(leader.name, ())
+    lasts = tuple(
+        number
+        for number in special_places(plan)
+        if plan.stages[number].last_of
+        and plan.stages[number].join is None
+        and leader_of(plan, plan.stages[number]).name == leader.name
+    )
+    return tuple(plan.stages[number] for number in (sorted(numbers + lasts) if lasts else numbers))
 
 
 def in_phases(
@@ -170,14 +181,10 @@ def _phases(
     plan: Plan, level: Sequence[tuple[StagePlan, ...]], needs: Needs
 ) -> dict[tuple[StagePlan, ...], int]:
     """How often programs have waited before each group of one level, which are in order."""
-    attached: dict[str, list[StagePlan]] = {}
-    for stage in plan.stages:
-        if stage.attach.kind is AttachKind.AT:
-            attached.setdefault(stage.attach.stage, []).append(stage)
     after: dict[Operation, int] = {}
     numbers: dict[tuple[StagePlan, ...], int] = {}
     for group in level:
-        inside = _inside(group, attached)
+        inside = _inside(plan, group)
         needed = (
             tensor.op
             for stage in inside
@@ -189,14 +196,13 @@ def _phases(
     return numbers
 
 
-def _inside(
-    group: Sequence[StagePlan], attached: Mapping[str, Sequence[StagePlan]]
-) -> list[StagePlan]:
-    """The stages of a group, and all that are attached in them; `attached` are those at each."""
+def _inside(plan: Plan, group: Sequence[StagePlan]) -> list[StagePlan]:
+    """The stages of a group, and all that are attached in them."""
+    guests = guest_places(plan)
     found = {stage.name: stage for stage in group}
     waiting = list(group)
     while waiting:
-        for stage in attached.get(waiting.pop().name, ()):
+        for stage in map(plan.stages.__getitem__, guests.get(waiting.pop().name, ())):
             if stage.name not in found:
                 found[stage.name] = stage
                 waiting.append(stage)

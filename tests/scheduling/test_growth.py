@@ -118,8 +118,7 @@ def test_calls_grow_with_the_stages(kind: str, target: str) -> None:
     calls(4)  # what is found once for a process
     n = 96 if kind == "wide" else 24  # where kernels that run together are as many as may be
     small, large = calls(n), calls(2 * n)
-    most = 2.3 if kind != "layers" else 3.2  # each copy of an input renames what follows
-    assert large <= most * small
+    assert large <= 2.3 * small
 
 
 def called_deep(frames: int, function: Callable[[], Any]) -> Any:
@@ -177,10 +176,11 @@ def test_what_an_operation_reads_is_found_once_however_many_there_are(
 @pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize(
-    ("kind", "n"), [("chain", 1000), ("wide", 1000), ("sums", 500), ("softmaxes", 333)]
+    ("kind", "n"),
+    [("chain", 1000), ("wide", 1000), ("sums", 500), ("softmaxes", 333), ("layers", 333)],
 )
 def test_a_thousand_stages_take_seconds(kind: str, n: int, target: str) -> None:
     outputs = KINDS[kind](n)
     start = time.process_time()
     te.lower(default_schedule(outputs, target), target)
-    assert time.process_time() - start < 60
+    assert time.process_time() - start < 10

@@ -9,9 +9,8 @@ plan.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import compress
-from operator import is_not
 
+from tedsl.scheduling.differing import carry, differing
 from tedsl.scheduling.links import (
     follower_places,
     guest_places,
@@ -29,6 +28,7 @@ def affected(before: Plan, after: Plan) -> tuple[StagePlan, ...] | None:
 
     Requires: all places of `before` are legal, and there are no scans.
     """
+    carry(before, after)
     found_changed = changed(before, after)
     if found_changed is None:
         return None
@@ -52,24 +52,15 @@ def affected(before: Plan, after: Plan) -> tuple[StagePlan, ...] | None:
 def changed(before: Plan, after: Plan) -> tuple[list[int], list[int]] | None:
     """The stages of `after` of which a fact differs, and those of `before` that read others than
     they do now; None when the stages stand in another order."""
-    old, new = before.stages, after.stages
-    if len(old) == len(new):
-        pairs = [(n, n) for n in compress(range(len(new)), map(is_not, old, new))]
-        if all(old[a].name == new[b].name for a, b in pairs):
-            return _differing(before, after, pairs, [])
-    had, have = places(before).by_name, places(after).by_name
-    kept = [name for name in had if name in have]
-    if kept != [name for name in have if name in had]:
+    found = differing(before, after)
+    if not found.in_order:
         return None
-    pairs = [(had[name], have[name]) for name in kept]
-    moved = [(a, b) for a, b in pairs if old[a] is not new[b]]
-    fresh = [number for name, number in have.items() if name not in had]
-    seeds, lost = _differing(before, after, moved, fresh)
-    return seeds, [*lost, *(number for name, number in had.items() if name not in have)]
+    seeds, lost = _differing(before, after, found.pairs, found.fresh)
+    return seeds, [*lost, *found.gone]
 
 
 def _differing(
-    before: Plan, after: Plan, pairs: Iterable[tuple[int, int]], fresh: list[int]
+    before: Plan, after: Plan, pairs: Iterable[tuple[int, int]], fresh: Iterable[int]
 ) -> tuple[list[int], list[int]]:
     seeds, lost = list(fresh), list[int]()
     for a, b in pairs:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from tedsl.expr.integers import LARGEST, MAX_ELEMENTS, elements
 from tedsl.scheduling.call import Call
+from tedsl.scheduling.differing import differing
 from tedsl.scheduling.names import labels
 from tedsl.scheduling.plan import Plan, StagePlan
 from tedsl.scheduling.relations import constant, extents, ranks
@@ -13,9 +14,9 @@ from tedsl.scheduling.relations import constant, extents, ranks
 
 def require_counts(before: Plan, call: Call, after: Plan) -> None:
     """After the call every loop is counted by its own type, and every array has an address."""
-    known = {stage.name: stage for stage in before.stages}
-    for stage in after.stages:
-        fault = None if known.get(stage.name) is stage else _fault(stage)
+    found = differing(before, after)
+    for number in sorted((*(number for _, number in found.pairs), *found.fresh)):
+        fault = _fault(after.stages[number])
         if fault is not None:
             reason, allowed = fault
             raise call.refuse(

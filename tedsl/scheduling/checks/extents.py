@@ -10,10 +10,10 @@ from functools import lru_cache
 from tedsl.expr.nodes import Axis
 from tedsl.expr.tensor import ComputeOp
 from tedsl.ir.nodes import LoopKind
-from tedsl.scheduling.bounds import Bounds, infer_again, kernel_of
+from tedsl.scheduling.bounds import Bounds, computed_in, infer_again, kernel_of
 from tedsl.scheduling.call import Call
 from tedsl.scheduling.inline import inline_stages
-from tedsl.scheduling.links import places
+from tedsl.scheduling.links import sized
 from tedsl.scheduling.names import labels, loops_text
 from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
 from tedsl.scheduling.relations import constant, extents, fixed_extent, ranks
@@ -23,7 +23,7 @@ from tedsl.scheduling.together import group_of
 
 def has_runtime_sizes(plan: Plan) -> bool:
     """True when a shape in the plan is known only at the call."""
-    return places(plan).sizes
+    return sized(plan)
 
 
 def constant_lanes(plan: Plan, stage: StagePlan, axis: Axis) -> bool:
@@ -45,8 +45,7 @@ def _inferred(plan: Plan, root: str) -> tuple[Plan, Bounds]:
     """The bounds of the kernel of the stage `root`, once for all its lanes."""
     own = separate_axes(inline_stages(plan))
     roots = {stage.name for stage in group_of(own, own.stage(root))}
-    kernel = frozenset(s.name for s in own.stages if kernel_of(own, s).name in roots)
-    return own, infer_again(own, kernel)
+    return own, infer_again(own, computed_in(own, roots))
 
 
 def require_constant_lanes(

@@ -6,9 +6,8 @@ Asked of the plan as it would be after a call, whatever the call was.
 from __future__ import annotations
 
 from tedsl.scheduling.call import Call
-from tedsl.scheduling.graph import same_operations
 from tedsl.scheduling.inline import LARGEST_DEPTH, LARGEST_TERMS, too_large
-from tedsl.scheduling.plan import AttachKind, Plan
+from tedsl.scheduling.plan import Plan
 
 
 def inlining_possible(plan: Plan) -> bool:
@@ -19,9 +18,7 @@ def inlining_possible(plan: Plan) -> bool:
 def require_possible_inlining(before: Plan, call: Call, after: Plan) -> None:
     """After the call no definition is larger than can be built once inlined stages are substituted:
     what is read twice is written twice."""
-    if _inlined(before) == _inlined(after) and same_operations(before, after):
-        return
-    found = too_large(after)
+    found = too_large(after, before)
     if found is None:
         return
     stage, size = found
@@ -33,7 +30,3 @@ def require_possible_inlining(before: Plan, call: Call, after: Plan) -> None:
         facts=[("allowed", f"{LARGEST_TERMS:,} terms, nested {LARGEST_DEPTH:,} deep")],
         hint="store one of the stages between: leave it at root, or call compute_at",
     )
-
-
-def _inlined(plan: Plan) -> list[str]:
-    return [stage.name for stage in plan.stages if stage.attach.kind is AttachKind.INLINE]

@@ -22,7 +22,7 @@ from tedsl.expr.tensor import ComputeOp, Operation, ScanOp
 from tedsl.expr.visit import reads, substitute
 from tedsl.index.prove import counterexample, equal, prove
 from tedsl.ir.nodes import LoopKind
-from tedsl.scheduling.bounds import Bounds, infer_again, kernel_of
+from tedsl.scheduling.bounds import Bounds, computed_in, infer_again, kernel_of
 from tedsl.scheduling.call import Call
 from tedsl.scheduling.checks.stages import Problem, guests, has_options
 from tedsl.scheduling.checks.together import ordered, place_text
@@ -233,7 +233,7 @@ def _way_problem(plan: Plan, stage: StagePlan, leader: StagePlan) -> Problem | N
 def _in_kernels_of(plan: Plan, names: list[str]) -> frozenset[str]:
     """The stages of all kernels that some stages and their leaders are in."""
     kernels = {each.name for name in names for each in group_of(plan, plan.stage(name))}
-    return frozenset(s.name for s in plan.stages if kernel_of(plan, s).name in kernels)
+    return computed_in(plan, kernels)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from tedsl.scheduling.checks.extents import has_runtime_sizes
 from tedsl.scheduling.checks.scans import has_own_launch
 from tedsl.scheduling.checks.stages import Problem
 from tedsl.scheduling.inline import inline_stages
+from tedsl.scheduling.links import guest_places
 from tedsl.scheduling.names import axis_text
 from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
 from tedsl.scheduling.relations import constant
@@ -26,7 +27,9 @@ def size_problem(plan: Plan) -> tuple[StagePlan, Problem] | None:
 
     Requires: legal places.
     """
-    if not has_runtime_sizes(plan) or not any(_has_buffer(plan, s) for s in plan.stages):
+    if not guest_places(plan) or not has_runtime_sizes(plan):
+        return None
+    if not any(_has_buffer(plan, s) for s in plan.stages):
         return None
     shown = separate_axes(inline_stages(plan))
     bounds = infer_again(shown)

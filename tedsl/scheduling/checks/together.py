@@ -16,7 +16,7 @@ from tedsl.expr.nodes import Axis, AxisKind, Compare, CompareOp
 from tedsl.expr.tensor import ComputeOp, ExternOp, Operation, ScanOp
 from tedsl.index.prove import counterexample, equal
 from tedsl.ir.nodes import LoopKind
-from tedsl.scheduling.bounds import Bounds, infer_again, kernel_of
+from tedsl.scheduling.bounds import Bounds, computed_in, infer_again, kernel_of
 from tedsl.scheduling.call import Call
 from tedsl.scheduling.checks.affected import changed
 from tedsl.scheduling.checks.loops import PLAIN, mark_text
@@ -353,7 +353,7 @@ def _in_kernels_of(plan: Plan, joined: Sequence[StagePlan]) -> frozenset[str]:
     """The stages of all kernels that some stages and their leaders are in."""
     names = {name for stage in joined if stage.join for name in (stage.name, stage.join.stage)}
     kernels = {kernel_of(plan, plan.stage(name)).name for name in names}
-    return frozenset(s.name for s in plan.stages if kernel_of(plan, s).name in kernels)
+    return computed_in(plan, kernels)
 
 
 def _extent_problem(plan: Plan, stage: StagePlan, shown: Plan, bounds: Bounds) -> Problem | None:

@@ -1,0 +1,166 @@
+"""The computed stages as the rules look at them: by name, with inlined stages substituted.
+
+`analysis` says what there is to see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+
+from tedsl.expr.nodes import Axis, Const, Expr, TensorRead
+from tedsl.expr.scan_body import within_scans
+from tedsl.expr.tensor import ComputeOp, Operation, ScanOp
+from tedsl.expr.visit import reads
+from tedsl.once import once
+from tedsl.scheduling.inline import finished, inline_stages
+from tedsl.scheduling.links import places, substance, substitution
+from tedsl.scheduling.memory import Memory
+from tedsl.scheduling.plan import AttachKind, Plan
+from tedsl.scheduling.schedule import Schedule
+
+Readers = dict[str, list[tuple[str, TensorRead]]]
+
+
+class View(Mapping[str, ComputeOp]):
+    """Stages by name, producers first; `readers` says who reads each of them, and how.  Not changed
+    once made."""
+
+    def __init__(self, stages: Mapping[str, ComputeOp]) -> None:
+        self._stages = stages
+
+    def __getitem__(self, name: str) -> ComputeOp:
+        return self._stages[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._stages
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._stages)
+
+    def __len__(self) -> int:
+        return len(self._stages)
+
+    @cached_property
+    def names(self) -> Mapping[Operation, str]:
+        """The name of each operation."""
+        return {op: name for name, op in self.items()}
+
+    def of_size(self, points: int | None) -> list[str]:
+        """The stages of so many elements."""
+        return self._sizes.get(points, [])
+
+    @cached_property
+    def _sizes(self) -> dict[int | None, list[str]]:
+        found: dict[int | None, list[str]] = {}
+        for name, op in self.items():
+            found.setdefault(volume(op.axes), []).append(name)
+        return found
+
+    @cached_property
+    def readers(self) -> Readers:
+        """For each stage, who reads it and how."""
+        found: Readers = {name: [] for name in self}
+        for name, op in self.items():
+            for read in reads_of(op):
+                producer = self.names.get(read.tensor.op)
+                if producer is not None:
+                    found[producer].append((name, read))
+        return found
+
+
+class _Unfinished(View):
+    """A view in whose stages what is inlined is substituted when they are looked at."""
+
+    def __init__(self, plan: Plan, settled: frozenset[str]) -> None:
+        super().__init__(
+            {
+                stage.name: stage.op
+                for stage in plan.stages
+                if isinstance(stage.op, ComputeOp)
+                and stage.attach.kind is not AttachKind.INLINE
+                and stage.name not in settled
+            }
+        )
+        self.plan = plan
+
+    def __getitem__(self, name: str) -> ComputeOp:
+        op = self._stages[name]
+        made = finished(self.plan, op)
+        return made if isinstance(made, ComputeOp) else op
+
+    @cached_property
+    def names(self) -> Mapping[Operation, str]:
+        return _Names(self)
+
+
+class _Names(Mapping[Operation, str]):
+    """The names of the operations of a view, found when they are asked for."""
+
+    def __init__(self, view: _Unfinished) -> None:
+        self._view = view
+        self._origin = substitution(view.plan).origin
+        self._places = places(view.plan)
+
+    def __getitem__(self, op: Operation) -> str:
+        name = self._places.names[self._places.by_op[self._origin.get(op, op)]]
+        if self._view[name] is not op:
+            raise KeyError(op)
+        return name
+
+    def __iter__(self) -> Iterator[Operation]:
+        return iter(self._view.values())
+
+    def __len__(self) -> int:
+        return len(self._view)
+
+
+_VIEWS = Memory(4)
+
+
+def definitions(s: Schedule) -> View:
+    """The computed stages by name, producers first, with inlined stages substituted; scans and
+    their steps have a rule of their own, and settled stages are decided."""
+    return _VIEWS.get((substance(s.plan), s.settled), lambda: _definitions(s.plan, s.settled))
+
+
+def _definitions(plan: Plan, settled: frozenset[str]) -> View:
+    if not places(plan).scans:
+        return _Unfinished(plan, settled)
+    plan = inline_stages(plan)
+    found = {stage.name: stage.op for stage in plan.stages if isinstance(stage.op, ComputeOp)}
+    steps = within_scans(found.values())
+    return View(
+        {
+            name: op
+            for name, op in found.items()
+            if not isinstance(op, ScanOp) and op not in steps and name not in settled
+        }
+    )
+
+
+@once
+def reads_of(op: ComputeOp) -> tuple[TensorRead, ...]:
+    """Every distinct tensor read of an operation, in order of first occurrence."""
+    return reads(*op.bodies)
+
+
+def size_of(extent: Expr) -> int | None:
+    """A constant extent, or None for a symbolic one."""
+    return int(extent.value) if isinstance(extent, Const) else None
+
+
+def extent_of(axis: Axis) -> int | None:
+    """The constant extent of a root axis, or None."""
+    return None if axis.domain is None else size_of(axis.domain.extent)
+
+
+def volume(axes: Sequence[Axis]) -> int | None:
+    """The number of points of constant axes, or None."""
+    total = 1
+    for axis in axes:
+        extent = extent_of(axis)
+        if extent is None:
+            return None
+        total *= extent
+    return total
