@@ -29,9 +29,9 @@ from tedsl.expr.nodes import (
 from tedsl.expr.tensor import ComputeOp, PlaceholderOp, Tensor
 from tedsl.expr.visit import axes_of, reads, walk
 from tedsl.lower.dots import factors
-from tedsl.schedules.views import View, definitions, extent_of, reads_of, size_of, volume
+from tedsl.schedules.views import View, definitions, extent_of, size_of, volume
 from tedsl.scheduling.algebra import Verdict, combines_in_any_order
-from tedsl.scheduling.inline import Size, body_size, inline_stages
+from tedsl.scheduling.inline import Size, body_size, name_of
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
 
@@ -257,8 +257,7 @@ def needed(view: View, name: str) -> set[str]:
         each = waiting.pop()
         if each not in found:
             found.add(each)
-            sources = (r.tensor.op for r in reads_of(view[each]))
-            waiting += [view.names[op] for op in sources if op in view.names]
+            waiting += view.sources(each)
     return found
 
 
@@ -444,13 +443,12 @@ def shared_inputs(view: View, group: Group, s: Schedule) -> list[tuple[str, int,
     """Results of stages outside the kernel, each by its stage and its number there, that several
     stages of the kernel read, each at plain axes over its rows."""
     inside = [*group.inner, group.root]
-    names = {stage.op: stage.name for stage in inline_stages(s.plan).stages}
     users: dict[tuple[str, int], list[str]] = {}
     fine: dict[tuple[str, int], bool] = {}
     for name in inside:
         for read in reads(*view[name].bodies):
             op = read.tensor.op
-            source = names.get(op) if isinstance(op, (PlaceholderOp, ComputeOp)) else None
+            source = name_of(s.plan, op) if isinstance(op, (PlaceholderOp, ComputeOp)) else None
             if source is None or source in inside:
                 continue
             indices = plain(read)

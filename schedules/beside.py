@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from tedsl.errors import ScheduleError
 from tedsl.expr.tensor import ComputeOp, PlaceholderOp, Tensor
 from tedsl.once import once
-from tedsl.schedules.analysis import View, definitions, reads_of, volume
+from tedsl.schedules.analysis import View, definitions, volume
 from tedsl.schedules.loops import fused
+from tedsl.schedules.views import reads_of
 from tedsl.scheduling.links import places
 from tedsl.scheduling.schedule import Schedule
 
@@ -151,9 +152,8 @@ def _needed(view: View, name: str) -> set[str]:
     found: set[str] = set()
     waiting = [name]
     while waiting:
-        for read in reads_of(view[waiting.pop()]):
-            source = view.names.get(read.tensor.op)
-            if source is not None and source not in found:
+        for source in view.sources(waiting.pop()):
+            if source not in found:
                 found.add(source)
                 waiting.append(source)
     return found

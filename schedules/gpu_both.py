@@ -27,7 +27,6 @@ from tedsl.schedules.analysis import (
     needed,
     plain,
     pow2_at_least,
-    reads_of,
     reduce_axes,
     same_axes,
     size_of,
@@ -35,6 +34,7 @@ from tedsl.schedules.analysis import (
 )
 from tedsl.schedules.choices import flip, pick
 from tedsl.schedules.gpu_tiles import PROCESSORS, SHARED, pick_warps
+from tedsl.schedules.views import reads_of
 from tedsl.scheduling.links import places
 from tedsl.scheduling.plan import AttachKind
 from tedsl.scheduling.schedule import Schedule

@@ -13,8 +13,8 @@ from tedsl.expr.scan_body import within_scans
 from tedsl.expr.tensor import ComputeOp, Operation, ScanOp
 from tedsl.expr.visit import reads
 from tedsl.once import once
-from tedsl.scheduling.inline import finished, inline_stages
-from tedsl.scheduling.links import places, substance, substitution
+from tedsl.scheduling.inline import finished, inline_stages, name_of, sources_of
+from tedsl.scheduling.links import places, substance
 from tedsl.scheduling.memory import Memory
 from tedsl.scheduling.plan import AttachKind, Plan
 from tedsl.scheduling.schedule import Schedule
@@ -45,6 +45,11 @@ class View(Mapping[str, ComputeOp]):
     def names(self) -> Mapping[Operation, str]:
         """The name of each operation."""
         return {op: name for name, op in self.items()}
+
+    def sources(self, name: str) -> list[str]:
+        """The stages that one reads."""
+        found = (self.names.get(read.tensor.op) for read in reads_of(self[name]))
+        return [each for each in found if each is not None]
 
     def of_size(self, points: int | None) -> list[str]:
         """The stages of so many elements."""
@@ -89,6 +94,9 @@ class _Unfinished(View):
         made = finished(self.plan, op)
         return made if isinstance(made, ComputeOp) else op
 
+    def sources(self, name: str) -> list[str]:
+        return [each for each in sources_of(self.plan, self[name]) if each in self._stages]
+
     @cached_property
     def names(self) -> Mapping[Operation, str]:
         return _Names(self)
@@ -99,12 +107,10 @@ class _Names(Mapping[Operation, str]):
 
     def __init__(self, view: _Unfinished) -> None:
         self._view = view
-        self._origin = substitution(view.plan).origin
-        self._places = places(view.plan)
 
     def __getitem__(self, op: Operation) -> str:
-        name = self._places.names[self._places.by_op[self._origin.get(op, op)]]
-        if self._view[name] is not op:
+        name = name_of(self._view.plan, op)
+        if name is None or name not in self._view:
             raise KeyError(op)
         return name
 

@@ -27,7 +27,9 @@ from tedsl.scheduling.links import (
     is_inlined,
     is_special,
     online_places,
+    operations_read,
     places,
+    reader_names,
     sized,
     special_places,
     start_places,
@@ -119,6 +121,7 @@ def carry(before: Plan, after: Plan) -> None:
     if found.gone or not found.in_order:
         return
     _carry_owners(before, after, pairs, fresh)
+    _carry_readers(before, after, pairs, fresh)
     if not any(map(is_inlined, fresh)) and all(
         is_inlined(old) is is_inlined(new) for old, new in pairs
     ):
@@ -130,6 +133,31 @@ def carry(before: Plan, after: Plan) -> None:
         _carry_list(special_places, is_special, before, after, number, fresh)
         _carry_groups(guest_places, _guest, before, after, number, fresh)
         _carry_groups(follower_places, _follower, before, after, number, fresh)
+
+
+def _carry_readers(
+    before: Plan,
+    after: Plan,
+    pairs: Iterable[tuple[StagePlan, StagePlan]],
+    fresh: Iterable[StagePlan],
+) -> None:
+    if not known(reader_names, before) or known(reader_names, after):
+        return
+    found, where = dict(reader_names(before)), places(after)
+    sources = [(new, _sources(before, old), _sources(after, new)) for old, new in pairs]
+    for stage, had, have in (*sources, *((new, set[str](), _sources(after, new)) for new in fresh)):
+        for name in had - have:
+            found[name] = tuple([each for each in found[name] if each != stage.name])
+        for name in have - had:
+            names = (*found.get(name, ()), stage.name)
+            found[name] = tuple(sorted(names, key=where.by_name.__getitem__))
+    tell(reader_names, after, found)
+
+
+def _sources(plan: Plan, stage: StagePlan) -> set[str]:
+    """The stages of a plan that a stage reads."""
+    where = places(plan)
+    return {where.names[where.by_op[op]] for op in operations_read(stage.op) if op in where.by_op}
 
 
 def _carry_owners(

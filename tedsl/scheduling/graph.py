@@ -20,7 +20,7 @@ from tedsl.scheduling.differing import differing
 from tedsl.scheduling.links import (
     form,
     places,
-    reader_places,
+    readers_at,
     renamed,
     same_stages,
     share_bearing,
@@ -110,7 +110,7 @@ def producers_before(plan: Plan, name: str) -> Plan:
 
 def readers(plan: Plan, op: Operation) -> tuple[StagePlan, ...]:
     """The stages that read an output of `op`, in plan order."""
-    return tuple(plan.stages[number] for number in reader_places(plan).get(op, ()))
+    return tuple(plan.stages[number] for number in readers_at(plan, op))
 
 
 def loop_readers(plan: Plan, op: Operation, *, starts: bool = False) -> tuple[StagePlan, ...]:
@@ -121,15 +121,16 @@ def loop_readers(plan: Plan, op: Operation, *, starts: bool = False) -> tuple[St
     found: set[int] = set()
     inlined: dict[Operation, None] = {op: None}
     waiting = [op]
-    through, direct = reader_places(plan), start_places(plan) if starts else reader_places(plan)
     while waiting:
         source = waiting.pop()
-        for number in through.get(source, ()):
+        through = readers_at(plan, source)
+        direct = start_places(plan).get(source, ()) if starts else through
+        for number in through:
             stage = plan.stages[number]
             if stage.attach.kind is AttachKind.INLINE and stage.op not in inlined:
                 inlined[stage.op] = None
                 waiting.append(stage.op)
-        for number in direct.get(source, ()):
+        for number in direct:
             if plan.stages[number].attach.kind is not AttachKind.INLINE:
                 found.add(number)
     return tuple(plan.stages[number] for number in sorted(found))

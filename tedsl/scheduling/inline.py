@@ -20,7 +20,7 @@ from tedsl.scheduling.links import (
     of_form,
     operations_read,
     places,
-    reader_places,
+    readers_at,
     substitution,
     tensors_read,
 )
@@ -95,7 +95,7 @@ def _regrown(before: Plan, after: Plan) -> list[int]:
     while waiting:
         stage = after.stages[waiting.pop()]
         if stage.attach.kind is AttachKind.INLINE:
-            more = [n for n in reader_places(after).get(stage.op, ()) if n not in grown]
+            more = [n for n in readers_at(after, stage.op) if n not in grown]
             grown.update(more)
             waiting.extend(more)
     return sorted(grown)
@@ -150,7 +150,7 @@ def may_inline(plan: Plan, name: str) -> bool:
         return False
     waiting = [own]
     while waiting:
-        for number in reader_places(plan).get(waiting.pop(), ()):
+        for number in readers_at(plan, waiting.pop()):
             reader = plan.stages[number]
             if reader.attach.kind is AttachKind.INLINE and reader.op not in sizes:
                 if not _substituted(plan, reader.op, sizes).fits:
@@ -220,6 +220,24 @@ def finished(plan: Plan, op: Operation) -> Operation:
             done[each] = _finished(plan, each, done)
             shared.origin[done[each]] = each
     return done[op]
+
+
+def name_of(plan: Plan, op: Operation) -> str | None:
+    """The name of an operation of `inline_stages(plan)`; None when it is none of them."""
+    where = places(plan)
+    number = where.by_op.get(substitution(plan).origin.get(op, op))
+    if number is None or is_inlined(plan.stages[number]):
+        return None
+    return where.names[number] if finished(plan, plan.stages[number].op) is op else None
+
+
+def sources_of(plan: Plan, op: Operation) -> tuple[str, ...]:
+    """The stages that an operation of `inline_stages(plan)` reads, in order of first occurrence."""
+    known = substitution(plan).sources
+    if op not in known:
+        names = (name_of(plan, source) for source in operations_read(op))
+        known[op] = tuple(name for name in names if name is not None)
+    return known[op]
 
 
 def _finished(plan: Plan, op: Operation, done: Mapping[Operation, Operation]) -> Operation:

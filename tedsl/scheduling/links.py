@@ -161,26 +161,33 @@ def indexed_by_data(plan: Plan) -> bool:
 
 
 @once
-def reader_places(plan: Plan) -> Mapping[Operation, tuple[int, ...]]:
-    """The stages that read each operation of a plan, inlined ones included."""
-    return _read(plan, starts=False)
+def reader_names(plan: Plan) -> Mapping[str, tuple[str, ...]]:
+    """The stages that read each stage of a plan that is read, inlined ones included, in plan
+    order."""
+    where, found = places(plan), dict[str, list[str]]()
+    for stage in plan.stages:
+        for op in operations_read(stage.op):
+            if op in where.by_op:
+                found.setdefault(where.names[where.by_op[op]], []).append(stage.name)
+    return {name: tuple(names) for name, names in found.items()}
+
+
+def readers_at(plan: Plan, op: Operation) -> list[int]:
+    """The stages that read an operation, inlined ones included."""
+    where = places(plan)
+    number = where.by_op.get(op)
+    if number is None:
+        return [n for n, stage in enumerate(plan.stages) if op in operations_read(stage.op)]
+    return [where.by_name[name] for name in reader_names(plan).get(where.names[number], ())]
 
 
 @once
 def start_places(plan: Plan) -> Mapping[Operation, tuple[int, ...]]:
     """The stages whose reductions start from each operation of a plan."""
-    return _read(plan, starts=True)
-
-
-def _read(plan: Plan, *, starts: bool) -> dict[Operation, tuple[int, ...]]:
     found: dict[Operation, list[int]] = {}
     for number, stage in enumerate(plan.stages):
-        tensors = tensors_of_init(stage.op) if starts else tensors_read(stage.op)
-        for op in dict.fromkeys([tensor.op for tensor in tensors]) if tensors else ():
-            if op in found:
-                found[op].append(number)
-            else:
-                found[op] = [number]
+        for op in dict.fromkeys([tensor.op for tensor in tensors_of_init(stage.op)]):
+            found.setdefault(op, []).append(number)
     return {op: tuple(numbers) for op, numbers in found.items()}
 
 
@@ -224,11 +231,13 @@ def inlined_places(plan: Plan) -> tuple[int, ...]:
 
 class Substitution:
     """Stands for which stages are inlined, and keeps the operations with those substituted:
-    `finished` by what they are in plans, and `origin` the other way round."""
+    `finished` by what they are in plans, and `origin` the other way round; and the stages that
+    finished ones read."""
 
     def __init__(self) -> None:
         self.finished: dict[Operation, Operation] = {}
         self.origin: dict[Operation, Operation] = {}
+        self.sources: dict[Operation, tuple[str, ...]] = {}
 
 
 @once
@@ -291,7 +300,7 @@ def substance(plan: Plan) -> Sameness:
 
 _OF_OPERATIONS = (
     places,
-    reader_places,
+    reader_names,
     start_places,
     axis_owners,
     sized,

@@ -176,11 +176,17 @@ def test_what_an_operation_reads_is_found_once_however_many_there_are(
 @pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize(
-    ("kind", "n"),
-    [("chain", 1000), ("wide", 1000), ("sums", 500), ("softmaxes", 333), ("layers", 333)],
+    ("kind", "n", "most"),
+    [
+        ("chain", 1000, 10),
+        ("wide", 1000, 10),
+        ("sums", 500, 10),
+        ("softmaxes", 333, 10),
+        ("layers", 333, 30),  # each copy of an input renames all that follows
+    ],
 )
-def test_a_thousand_stages_take_seconds(kind: str, n: int, target: str) -> None:
+def test_a_thousand_stages_take_seconds(kind: str, n: int, most: int, target: str) -> None:
     outputs = KINDS[kind](n)
     start = time.process_time()
     te.lower(default_schedule(outputs, target), target)
-    assert time.process_time() - start < 10
+    assert time.process_time() - start < most
