@@ -72,7 +72,13 @@ INTERPRETED = {
 }
 COMPILED = {
     "01_fuse_by_hand_and_by_search": ("unfused", "by hand", "default rules"),
-    "02_blur_compute_at": ("at root", "inlined", "at blocks, a product", "default rules"),
+    "02_blur_compute_at": (
+        "at root",
+        "inlined",
+        "at blocks, in memory",
+        "at blocks, a product",
+        "default rules",
+    ),
     "03_counting_bytes": ("along rows", "blocks of 64 x 64", "unfused", "by hand"),
     "04_reductions": ("whole row", "one thread", "the same in one launch", "lanes along k"),
     "05_matmul_step_by_step": ("blocks of 32", "+ descriptors", "default rules"),
@@ -125,7 +131,6 @@ def test_gpu_schedules_agree_with_numpy_in_the_interpreter(name: str, tmp_path: 
         assert "tl.dot(" in text and "_desc.load(" in text
     if name.startswith("02"):
         assert 'tl.dot(band, rows, input_precision="ieee")' in text
-        assert "a tile cannot be read at a shift" in text.split("refused ---")[1]
     if name.startswith("11"):
         assert text.count("agrees with NumPy") == 14
 
