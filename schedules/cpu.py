@@ -11,12 +11,15 @@ from tedsl.expr.tensor import ComputeOp
 from tedsl.expr.visit import reads
 from tedsl.schedules.analysis import (
     Group,
+    View,
+    among,
     contraction,
     crossed_row,
     crossing,
     definitions,
     expose_epilogue,
     extent_of,
+    find_groups,
     is_reduction,
     plain,
     same_axes,
@@ -59,6 +62,10 @@ def _schedule_reduction(s: Schedule, group: Group, root: ComputeOp, beside: Besi
     if not root.axes:
         fold_whole(s, s[group.root], root)
         return
+    columns = [a for a in root.axes if not among(a, group.rows or root.axes)]
+    if volume(columns) is None:
+        _apart(s, group, beside)
+        return
     alone = Group(group.root, [group.root], root.axes)
     alone.axes = {group.root: {a: a for a in root.axes}}
     crossed = crossed_row(definitions(s), alone) is not None and not group.inner
@@ -69,6 +76,16 @@ def _schedule_reduction(s: Schedule, group: Group, root: ComputeOp, beside: Besi
         schedule_group(s, exposed, beside)
     else:
         fold_rows(s, group, root)
+
+
+def _apart(s: Schedule, group: Group, beside: Beside) -> None:
+    """Each reduction by itself, where a row of the root's results has no constant size to be kept
+    in until the row is done."""
+    view = definitions(s)
+    members = View({name: view[name] for name in (*group.inner, group.root)})
+    folds = [name for name in members if is_reduction(members[name])]
+    for each in find_groups(members, folds, masked=True):
+        schedule_group(s, each, beside)
 
 
 def pointwise(s: Schedule, stage: Stage, op: ComputeOp, beside: Beside) -> None:

@@ -240,12 +240,14 @@ def program(
             "    raw[shift : shift + array.size] = array.reshape(-1)",
             "    arrays[tensor] = raw[shift : shift + array.size].reshape(array.shape)",
         ]
-    if decisions:
-        lines.append(f"# rules, decisions {dict(decisions)}")
     if schedule is not None:
+        if decisions:
+            lines.append(f"# rules, decisions {dict(decisions)}")
         lines.append(schedule.as_python(*outputs))
     else:
-        lines.append(f"s = te.schedules.schedule_for([{', '.join(outputs)}], {target!r})")
+        lines.append("from tedsl.schedules import schedule_for")
+        given = f"[{', '.join(outputs)}], {target!r}, {dict(decisions or {})}"
+        lines.append(f"s = schedule_for({given})")
     lines += [
         f"kernel = te.build(s, target={target!r}, cache=False)",
         "by_name = {tensor.name: array for tensor, array in arrays.items()}",

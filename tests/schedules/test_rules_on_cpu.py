@@ -96,6 +96,24 @@ def test_reductions_that_are_no_chain_are_computed_once_a_row() -> None:
     assert constant(extents(s[place.stage].plan)[place.axis]) == 2
 
 
+@pytest.mark.cpu
+def test_rows_of_results_that_have_no_constant_size_are_not_kept() -> None:
+    """A row of weights and its product with symbolic columns: the statistics by themselves."""
+    n, m = te.size_var("n"), te.size_var("m")
+    given, values = te.placeholder((1, n), name="given"), te.placeholder((n, m), name="values")
+    x = te.compute((1, n), lambda i, j: given[i, j] * 2, name="x")
+    k = te.reduce_axis((0, n), name="k")
+    most = te.compute((1,), lambda i: te.max(x[i, k], axis=k), name="most")
+    y = te.compute(
+        (1, m), lambda i, j: te.sum(te.exp(x[i, k] - most[i]) * values[k, j], axis=k), name="y"
+    )
+    kernel = te.build(schedule_for([y, x], "cpu"))
+    rng = np.random.default_rng(0)
+    a, v = rng.normal(size=(1, 37)).astype("float32"), rng.normal(size=(37, 21)).astype("float32")
+    got, doubled = kernel(a, v)
+    np.testing.assert_allclose(got, np.exp(doubled - doubled.max()) @ v, rtol=1e-5, atol=1e-6)
+
+
 # Masks in sums of products --------------------------------------------------------------------
 
 
