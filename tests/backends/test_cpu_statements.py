@@ -9,6 +9,7 @@ import pytest
 from cpu_machines import MACHINES, compiling_for
 from cpu_modules import add, buffer, build, c, call, f, local, module, mul, op, reducer, un
 
+from tedsl.backends.cpu.codegen import emit_module
 from tedsl.dtypes import DType
 from tedsl.expr.nodes import Axis, Cast, Compare, CompareOp, Const, Expr, Reducer, Select, Var
 from tedsl.ir import interp
@@ -306,6 +307,18 @@ def test_unrolled_loops_and_rank_zero() -> None:
         )
     )
     check(module([x], [y], Allocate(total, body)))
+
+
+@pytest.mark.parametrize("count,copies", [(40, 40), (4000, 1)])
+def test_loops_are_unrolled_as_far_as_llvm_compiles_them(count: int, copies: int) -> None:
+    u, j = axes("u j")
+    x, y = buffer("x", (count, 9)), buffer("y", (count, 9))
+    inner = For(j, c(9), LoopKind.SERIAL, Store(y, (u, j), un("exp", Load(x, (u, j)))))
+    m = module([x], [y], For(u, c(count), LoopKind.UNROLLED, inner))
+    source = emit_module(m)
+    assert source.count("; y\n") == copies
+    assert ("u stays a loop" in source) == (copies == 1)
+    check(m)
 
 
 @pytest.mark.parametrize("machine", MACHINES)

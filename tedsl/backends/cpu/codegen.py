@@ -26,6 +26,7 @@ from tedsl.backends.cpu.work import (
     innermost,
     is_register_tile,
     streamed_outputs,
+    written_out,
 )
 from tedsl.errors import BackendError, InternalError, within
 from tedsl.expr.integers import widened
@@ -36,6 +37,7 @@ from tedsl.ir import nodes as ir
 ENTRY = "tedsl_entry"
 PARALLEL_FOR = "tedsl_parallel_for"
 SERIAL_WORK = 20000  # vector instructions below which waking other threads does not pay
+WRITTEN = 8192  # vector instructions up to which loops are unrolled: LLVM takes a second for them
 GRID = (ir.LoopKind.PARALLEL, ir.LoopKind.PROGRAM)
 
 
@@ -186,8 +188,8 @@ class Emitter:
     def _loop(self, loop: ir.For) -> None:
         if loop.kind in GRID and self.parallel:
             self._parallel(loop)
-        elif loop.kind is ir.LoopKind.UNROLLED and isinstance(loop.end, Const):
-            for i in range(int(loop.end.value)):
+        elif (count := self._copies(loop)) is not None:
+            for i in range(count):
                 self.frame.env[loop.axis] = const(i, I64)
                 self.stmt(loop.body)
             self.frame.env.pop(loop.axis, None)
@@ -195,6 +197,15 @@ class Emitter:
             raise InternalError("a vectorized loop reached the CPU backend")
         else:
             self._serial(loop)
+
+    def _copies(self, loop: ir.For) -> int | None:
+        """How often the body of an unrolled loop is written; None where it stays a loop."""
+        if loop.kind is not ir.LoopKind.UNROLLED or not isinstance(loop.end, Const):
+            return None
+        if (size := written_out(loop)) > WRITTEN:
+            self.frame.fn.comment(f"{loop.axis.name} stays a loop: {size} instructions unrolled")
+            return None
+        return int(loop.end.value)
 
     def _extent(self, extent: Expr) -> Value:
         return Accessor(self.frame, ()).index(extent)

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 from tedsl.backends.cpu.builder import PTR, Value
 from tedsl.backends.cpu.frame import Frame, parameter, place
 from tedsl.backends.cpu.machine import machine
-from tedsl.expr.nodes import Axis, Const, Expr, Unary, Var
+from tedsl.backends.cpu.tiling import UNROLL_POINTS
+from tedsl.expr.nodes import Axis, Cast, Const, Expr, Unary, Var
 from tedsl.expr.visit import walk
 from tedsl.ir import nodes as ir
 from tedsl.ir.visit import own_exprs, sub_stmts
 
 REGISTER_TILE_VECTORS = 64
 UNKNOWN_TRIPS = 16
+SHORT = 8  # iterations that LLVM writes out by itself
+LOOP = 8  # instructions that a loop takes beside its body
 STREAM_FROM = 1 << 25  # bytes of an output from which keeping it in caches is hopeless
 
 
@@ -136,20 +140,41 @@ def captures(nest: Sequence[ir.For], body: ir.Stmt, frame: Frame) -> Captures:
     return Captures(tuple(known), tuple(v for v in variables if v in frame.env))
 
 
+def written_out(stmt: ir.Stmt) -> int:
+    """About how many vector instructions are written for `stmt`: for each iteration of a loop that
+    is unrolled, by us or, if it is short, by LLVM, and once for any other."""
+    if isinstance(stmt, ir.For):
+        once = written_out(stmt.body)
+        count = max(int(stmt.extent.value), 1) if isinstance(stmt.extent, Const) else SHORT + 1
+        written = count if count <= SHORT or stmt.kind is ir.LoopKind.UNROLLED else 1
+        return written * once + LOOP
+    if isinstance(stmt, (ir.Store, ir.Accumulate)):
+        points = prod(t.extent for t in stmt.tile)
+        return _cost(stmt) * min(max(1, points // 8), UNROLL_POINTS)
+    return sum(written_out(each) for each in sub_stmts(stmt))
+
+
 def estimate(stmt: ir.Stmt) -> int:
     """About how many vector instructions running `stmt` once takes."""
     if isinstance(stmt, ir.For):
         trips = int(stmt.extent.value) if isinstance(stmt.extent, Const) else UNKNOWN_TRIPS
         return max(trips, 0) * estimate(stmt.body)
     if isinstance(stmt, (ir.Store, ir.Accumulate)):
-        points = 1
-        for t in stmt.tile:
-            points *= t.extent
-        cost = 0
-        for node in walk(*own_exprs(stmt)):
-            if isinstance(node, Unary):
-                cost += 8
-            elif not isinstance(node, (Const, Axis)):
-                cost += 1
-        return cost * max(1, points // 8)
+        return _cost(stmt) * max(1, prod(t.extent for t in stmt.tile) // 8)
     return sum(estimate(s) for s in sub_stmts(stmt))
+
+
+def _cost(stmt: ir.Stmt) -> int:
+    """About how many instructions a statement is for one vector."""
+    cost = 0
+    for node in walk(*own_exprs(stmt)):
+        if isinstance(node, Unary) or (isinstance(node, Cast) and _short(node)):
+            cost += 8
+        elif not isinstance(node, (Const, Axis)):
+            cost += 1
+    return cost
+
+
+def _short(cast: Cast) -> bool:
+    """Whether a cast is of floats for which many processors have no instruction."""
+    return cast.dtype.is_short_float or cast.a.dtype.is_short_float

@@ -73,6 +73,9 @@ class MarkMethods(StageHandle):
     def unroll(self, axis: Axis) -> None:
         """Write a loop out.
 
+        On the CPU a loop stays one whose iterations together would be more instructions than LLVM
+        compiles in some seconds; the kernel's source says so where it happens.
+
         Args:
             axis: the loop.
 
