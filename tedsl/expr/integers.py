@@ -63,6 +63,12 @@ def widened(expr: Expr, dtype: DType = DType.int64) -> Expr:
     return Const(expr.value, dtype) if isinstance(expr, Const) else Cast(expr, dtype)
 
 
+def at(axes: Iterable[Expr], indices: Iterable[Expr]) -> dict[Expr, Expr]:
+    """What stands for `axes` where their definition is read at `indices`: each in the type of its
+    axis, which the definition computes in."""
+    return {axis: widened(index, axis.dtype) for axis, index in zip(axes, indices, strict=True)}
+
+
 def same_width(a: Expr, b: Expr) -> tuple[Expr, Expr]:
     """Both operands in one integer type: their own, or int64."""
     return (a, b) if a.dtype is b.dtype else (widened(a), widened(b))

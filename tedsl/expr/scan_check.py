@@ -20,6 +20,7 @@ from tedsl.expr.bounds_check import (
     sizes_of,
     unfinished,
 )
+from tedsl.expr.integers import at
 from tedsl.expr.nodes import Axis, AxisKind, Const, Expr, TensorRead, Var
 from tedsl.expr.printer import print_expr
 from tedsl.expr.scan_body import body_of
@@ -103,8 +104,7 @@ def _reached(way: _Way) -> Iterator[Access]:
 def _onward(way: _Way, access: Access, source: ComputeOp) -> _Way:
     """Into a compute of the body, without the guards so far: a step computes it before its reader
     and for all that the reader may ask for."""
-    axes: dict[Expr, Expr] = dict(zip(source.axes, access.read.indices, strict=True))
-    return _Way(source, axes, way.step, way.facts)
+    return _Way(source, at(source.axes, access.read.indices), way.step, way.facts)
 
 
 def _key(way: _Way) -> tuple[object, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
+from tedsl.expr.integers import at
 from tedsl.expr.nodes import Axis, Expr, Folded, Reduce, TensorRead, Var
 from tedsl.expr.tensor import ComputeOp, Operation
 from tedsl.expr.visit import axes_of, rewrite, structural_equal, substitute, walk
@@ -198,7 +199,7 @@ def expanded(value: Expr, stop: Collection[Operation], only: Plan | None = None)
         if only is not None and only.stage_of(op).attach.kind is not AttachKind.INLINE:
             return None
         body = op.bodies[node.tensor.index]
-        return expanded(substitute(body, dict(zip(op.axes, node.indices, strict=True))), stop, only)
+        return expanded(substitute(body, at(op.axes, node.indices)), stop, only)
 
     return rewrite(value, replaced)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from tedsl.expr.build import select
 from tedsl.expr.evaluate import Block
-from tedsl.expr.integers import both
+from tedsl.expr.integers import at, both
 from tedsl.expr.nodes import (
     Axis,
     Before,
@@ -223,7 +223,7 @@ def _tag(
     operator = own.reducer.operator
     ordered = component_operator(own.reducer, body.index) if operator is None else None
     places: dict[Expr, Expr] = {
-        **dict(zip(tensor.op.axes, read.indices, strict=True)),
+        **at(tensor.op.axes, read.indices),
         **dict(zip(own.axes, reader.axes, strict=True)),
     }
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from tedsl.expr.integers import at
 from tedsl.expr.nodes import Expr, TensorRead
 from tedsl.expr.tensor import ComputeOp, ExternOp, Operation, Tensor
 from tedsl.expr.visit import rewrite, substitute, walk
@@ -292,8 +293,7 @@ def _reading(
         if source is not None:
             key = node.tensor, tuple(map(same.rep, node.indices))
             if key not in written:
-                index: dict[Expr, Expr] = dict(zip(source.axes, node.indices, strict=True))
-                written[key] = substitute(source.bodies[0], index)
+                written[key] = substitute(source.bodies[0], at(source.axes, node.indices))
             return written[key]
         producer = renamed.get(node.tensor.op)
         if producer is not None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from tedsl.dtypes import DType
 from tedsl.expr.build import cast, const
-from tedsl.expr.integers import both
+from tedsl.expr.integers import at, both
 from tedsl.expr.nodes import (
     Axis,
     BinaryOp,
@@ -70,8 +70,8 @@ def transform_layout(plan: Plan, call: Call, fn: object) -> tuple[Plan, Call, tu
     after = plan.with_stage(replace(stage, op=moved, leaf_axes=leaves))
 
     def read(index: int, indices: tuple[Expr, ...]) -> Expr:
-        at: dict[Expr, Expr] = dict(zip(op.axes, indices, strict=True))
-        there = tuple(simplify(substitute(each, at), facts) for each in chosen.indices)
+        here = at(op.axes, indices)
+        there = tuple(simplify(substitute(each, here), facts) for each in chosen.indices)
         return TensorRead(moved.outputs[index], there)
 
     after = rewrite_reads(after, {tensor: read for tensor in op.outputs})
