@@ -6,6 +6,8 @@ Each rule is a function for one shape of loop nest, and each of its choices a na
 
 from __future__ import annotations
 
+from functools import partial
+
 from tedsl.expr.nodes import Axis
 from tedsl.expr.tensor import ComputeOp
 from tedsl.expr.visit import reads
@@ -32,6 +34,7 @@ from tedsl.schedules.cpu_folds import fold_across, fold_whole
 from tedsl.schedules.cpu_rows import fold_rows, reduce_rows
 from tedsl.schedules.cpu_tasks import SMALL, run_parallel
 from tedsl.schedules.loops import fused
+from tedsl.schedules.trials import takes
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
 
@@ -48,7 +51,7 @@ def schedule_group(s: Schedule, group: Group, beside: Beside) -> None:
     elif group.contracts:
         contract(s, group)
     elif group.regions:
-        tiles_with_regions(s, group)
+        tiles_with_regions(s, group, beside)
     elif group.rows is None:
         pointwise(s, s[group.root], root, beside)
     elif crossed_row(view, group) is not None:
@@ -121,9 +124,9 @@ def pointwise(s: Schedule, stage: Stage, op: ComputeOp, beside: Beside) -> None:
     run_parallel(s, stage, op.axes[:-1], total)
 
 
-def tiles_with_regions(s: Schedule, group: Group) -> None:
+def tiles_with_regions(s: Schedule, group: Group, beside: Beside) -> None:
     """Tiles of the last two axes over the threads; what a tile reads of other stages is computed
-    just before it, into a buffer that stays in the cache."""
+    just before it, into a buffer that stays in the cache, if it is of a constant size."""
     stage, op = s[group.root], definitions(s)[group.root]
     row, column = op.axes[-2:]
     tall = pick(s, f"{stage.name}.tall", (1, 8, 16, 32, 64, 128), 128, extent_of(row))
@@ -138,6 +141,9 @@ def tiles_with_regions(s: Schedule, group: Group) -> None:
     task = fused(stage, (*op.axes[:-2], ro, co))
     for name in group.regions:
         inner = s[name]
+        if not takes(s, (tiles_with_regions, name), partial(_attach, name, stage.name, task)):
+            pointwise(s, inner, definitions(s)[name], beside)
+            continue
         inner.compute_at(stage, task)
         last = definitions(s)[name].axes[-1]
         _, piece = inner.split(last, factor=lanes)
@@ -145,6 +151,10 @@ def tiles_with_regions(s: Schedule, group: Group) -> None:
     total = volume(op.axes)
     if total is None or total > SMALL:
         stage.parallel(task)
+
+
+def _attach(name: str, at: str, loop: Axis, s: Schedule) -> None:
+    s[name].compute_at(s[at], loop)
 
 
 def _crossed(s: Schedule, stage: Stage, op: ComputeOp, across: Axis, total: int | None) -> None:

@@ -280,3 +280,35 @@ def test_regions_of_loops_that_never_run_are_empty(target: str) -> None:
     data = np.arange(3, dtype=np.float32)
     check(Case([last], {x: data}), schedule, target)
     np.testing.assert_array_equal(te.build(schedule, target=target, cache=False)(data), data * 2)
+
+
+@pytest.mark.parametrize("target", ["cpu", "triton-interpret"])
+@pytest.mark.parametrize("widths", [("int64", "int32"), ("int32", "int64")])
+def test_definitions_are_substituted_in_their_own_width(
+    target: str, widths: tuple[str, str]
+) -> None:
+    """What computes with an axis of one width is read at places of another."""
+    n = te.size_var("n", widths[0])
+    table = te.placeholder((n,), "float32", name="table")
+    index = te.placeholder((4,), widths[1], name="index")
+    odd = te.compute((n,), lambda i: te.select(i % 2 < 1, table[i], -table[i]), name="odd")
+    picked = te.compute((4,), lambda i: odd[index[i]], name="picked")
+    schedule = te.create_schedule(picked)
+    schedule[odd].compute_inline()
+    data, places = np.arange(7, dtype=np.float32), np.array([3, 0, 6, 5], widths[1])
+    check(Case([picked], {table: data, index: places}, {n: 7}), schedule, target)
+    built = te.build(schedule, target=target, cache=False)
+    np.testing.assert_array_equal(built(data, places), [-3, 0, 6, -5])
+
+
+def test_regions_without_a_constant_size_are_kernels() -> None:
+    """Of a stage that a tile reads at both ends there is no part of a constant size."""
+    n = te.size_var("n")
+    x = te.placeholder((n, 3), name="x")
+    curve = te.compute((n, 3), lambda i, j: te.exp(x[i, j]) * te.tanh(x[i, j]), name="curve")
+    both = te.compute((n, 3), lambda i, j: curve[n - 1 - i, j] + curve[i, j], name="both")
+    schedule = schedule_for(both, "cpu", {"curve.place": "tile"})
+    data = np.linspace(-1, 1, 15, dtype=np.float32).reshape(5, 3)
+    half = np.exp(data) * np.tanh(data)
+    built = te.build(schedule, target="cpu", cache=False)
+    np.testing.assert_allclose(built(data), half + half[::-1], rtol=1e-5)
