@@ -152,7 +152,7 @@ def movable(s: Schedule, inner: Stage) -> list[Tensor]:
         return []
     known = places(s.plan).by_op
     found = [r for r in reads(*op.bodies) if r.tensor.op in known and len(r.indices) >= 2]
-    fine = [r.tensor for r in found if is_box(r) and rows_aligned(s, r)]
+    fine = dict.fromkeys(r.tensor for r in found if is_box(r) and rows_aligned(s, r))
     return [t for t in fine if s[t].plan.attach.kind is AttachKind.ROOT]
 
 

@@ -7,6 +7,7 @@ import pytest
 from strategies import Case
 
 import tedsl as te
+from tedsl.backends.triton.emit import emit
 from tedsl.expr.reference import evaluate
 from tedsl.ir.interp import run
 from tedsl.schedules import schedule_for
@@ -312,3 +313,26 @@ def test_regions_without_a_constant_size_are_kernels() -> None:
     half = np.exp(data) * np.tanh(data)
     built = te.build(schedule, target="cpu", cache=False)
     np.testing.assert_allclose(built(data), half + half[::-1], rtol=1e-5)
+
+
+def test_operands_read_twice_are_staged_once() -> None:
+    """A weighted sum of squares: the copy engine moves what is squared for both of its factors."""
+    n = te.size_var("n")
+    x, w = te.placeholder((n, 64), name="x"), te.placeholder((64, n), name="w")
+    k = te.reduce_axis((0, 64), name="k")
+    y = te.compute((n, n), lambda i, j: te.sum(x[i, k] * x[i, k] * w[k, j], axis=k), name="y")
+    s = schedule_for(y, "cuda:sm_90", {"y.descriptors": True})
+    staged = [stage.name for stage in s.stages if stage.name.endswith(".shared")]
+    assert staged == ["x.shared"]
+
+
+@pytest.mark.parametrize("count,unrolled", [(16, True), (4096, False)])
+def test_loops_are_unrolled_as_far_as_triton_compiles_them(count: int, unrolled: bool) -> None:
+    x = te.placeholder((count, 8), name="x")
+    y = te.compute((count, 8), lambda i, j: te.exp(x[i, j]) * te.tanh(x[i, j]), name="y")
+    s = te.create_schedule(y)
+    s[y].unroll(y.op.axis[0])
+    s[y].vectorize(y.op.axis[1])
+    program = emit(te.lower(s, "cuda:sm_90"), "cuda:sm_90")
+    assert ("tl.static_range" in program.source) == unrolled
+    assert ("i stays a loop" in program.source) != unrolled

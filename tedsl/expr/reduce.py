@@ -271,7 +271,8 @@ def comm_reducer(
             commutative (an argmax breaks ties by index); schedules rely on that.  The tuple form
             takes two tuples and returns a tuple of the same length.
         fidentity: from the dtype (tuple form: one dtype per value) to the constant, or tuple of
-            constants, that changes nothing when combined.
+            constants, that changes nothing when combined, with no value that occurs: for a maximum
+            of floats minus infinity, not the lowest finite number, if there may be infinities.
         name: what it prints as.
 
     Returns:

@@ -12,8 +12,8 @@ Each core has a process (`agree_worker`) that draws, builds, runs and compares p
 says what it is about to do; one that dies or takes too long is started again, and the pair counts.
 Arrays lie between zones that nobody may write, outputs are NaN before the call, addresses as
 unaligned as is accepted.  A failure is made smaller and written to FOLDER/failures.txt as soon as
-it is met, counts to FOLDER/agreement.json.  A schedule that is refused when it is built is counted
-by its message: for the rules' schedules that is a failure.  One for which the device has no room
+it is met, counts to FOLDER/agreement.json.  A schedule that is refused when it is built, though its
+primitives were accepted, is a failure.  One for which the device has no room
 (registers of a tile, shared memory), which no check of a schedule can know, is "large".
 """
 
@@ -41,7 +41,7 @@ from agree_child import Child
 from shrinking import shrink
 
 HERE = Path(__file__).parent
-FINE = ("right", "refused", "large")
+FINE = ("right", "large")
 SAME = 2
 """Failures of one kind that are made smaller and written out."""
 TRIES, PATIENCE = 300, 45.0
@@ -57,7 +57,6 @@ class Report:
         self.lock = threading.Lock()
         self.begin = time.monotonic()
         self.counts: dict[str, Counter[str]] = {}
-        self.refusals: Counter[str] = Counter()
         self.steps: Counter[str] = Counter()
         self.seconds: Counter[str] = Counter()
         self.failures: Counter[str] = Counter()
@@ -70,8 +69,6 @@ class Report:
             self.counts.setdefault(kind, Counter())[found["status"]] += 1
             self.steps.update(f"{kind}: {step}" for step in found.get("steps", ()))
             self.seconds.update(found.get("seconds", {}))
-            if found["status"] == "refused":
-                self.refusals[plain(found["message"])] += 1
             if time.monotonic() - self.written > 10:
                 self.write()
 
@@ -110,7 +107,6 @@ class Report:
             "counts": {kind: dict(each) for kind, each in sorted(self.counts.items())},
             "failures": dict(self.failures.most_common()),
             "kept": self.kept,
-            "refusals": dict(self.refusals.most_common()),
             "seconds_by_step": {k: round(v, 1) for k, v in self.seconds.most_common()},
             "primitives": dict(sorted(self.steps.items())),
         }
@@ -294,7 +290,7 @@ def joined(runs: list[dict[str, Any]], out: Path) -> int:
             f"runs of one commit, target and device, and of other seeds: {same}, {seeds}"
         )
     total: dict[str, Any] = {**runs[-1], "seeds": seeds, "kept": []}
-    for name in ("failures", "refusals", "seconds_by_step", "primitives"):
+    for name in ("failures", "seconds_by_step", "primitives"):
         total[name] = dict(sum((Counter(run[name]) for run in runs), Counter()))
     kinds = sorted({kind for run in runs for kind in run["counts"]})
     total["counts"] = {

@@ -97,6 +97,16 @@ class Case:
         printer.text(repr(self))
 
 
+def least(dtype: DType) -> Expr:
+    """What is below every value of a type, the identity of a maximum: minus infinity of floats."""
+    return -te.infinity(dtype) if dtype.info.has_infinity else te.min_value(dtype)
+
+
+def most(dtype: DType) -> Expr:
+    """What is above every value of a type."""
+    return te.infinity(dtype) if dtype.info.has_infinity else te.max_value(dtype)
+
+
 @st.composite
 def extents(draw: Draw, sizes: Sizes = SMALL) -> int:
     """One extent; 0 now and then."""

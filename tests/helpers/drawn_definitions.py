@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import scans
+from cases import least
 from drawn_operators import gradient, operator
 
 import tedsl as te
@@ -295,7 +296,7 @@ class Drawer:
             return te.select(first, a[0], b[0]), te.select(first, a[1], b[1])
 
         largest = te.comm_reducer(
-            combine, lambda *_: (te.min_value(dtype), te.const(2**31 - 1, "int32")), name="best"
+            combine, lambda *_: (least(dtype), te.const(2**31 - 1, "int32")), name="best"
         )
         made: Any = te.compute(
             x.shape[:-1],

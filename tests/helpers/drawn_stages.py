@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import choices as st
-from cases import Dim, Drawing, Known
+from cases import Dim, Drawing, Known, least, most
 
 import tedsl as te
 from tedsl.dtypes import DType
@@ -270,8 +270,8 @@ class Stages(Drawing):
             return first, te.maximum(a[1], b[1])
 
         def identity(*_: DType) -> Any:
-            first = te.const(0, wide) if summed else te.max_value(wide)
-            return first, te.min_value(wide)
+            first = te.const(0, wide) if summed else most(wide)
+            return first, least(wide)
 
         reducer = te.comm_reducer(combine, identity, name="paired")
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import choices as st
 import numpy as np
-from cases import LARGE, SMALL, STORED, Case, Dim, Draw, Known, Sizes, extents
+from cases import LARGE, SMALL, STORED, Case, Dim, Draw, Known, Sizes, extents, least
 from drawn_stages import Stages
 
 import tedsl as te
@@ -321,7 +321,7 @@ class _Builder(Stages):
         if source.dtype.is_bool:
             return self.reduction(source)
         k = te.reduce_axis((0, source.dims[-1].extent), name=self.name("k"))
-        lowest = te.min_value(source.dtype)
+        lowest = least(source.dtype)
 
         def combine(a: Any, b: Any) -> Any:
             first = (a[0] > b[0]) | ((a[0] == b[0]) & (a[1] < b[1]))

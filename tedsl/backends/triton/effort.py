@@ -2,9 +2,10 @@
 
 Triton, LLVM and ptxas go over every instruction of one thread, and what a thread does is written
 out for each element of a tile that it holds and each turn of a loop that is unrolled; loops that
-stay loops are written once.  So the time follows from the statements: instructions of a node, times
-the elements of a thread, times the turns.  Where a thread holds more values than it has registers,
-what does not fit is moved to memory and back, which the compilers are slow to arrange.
+stay loops are written once, also those that were to be unrolled and would take too long.  So the
+time follows from the statements: instructions of a node, times the elements of a thread, times the
+turns.  Where a thread holds more values than it has registers, what does not fit is moved to memory
+and back, which the compilers are slow to arrange.
 
 The constants are fitted to 62 kernels compiled by Triton 3.6 and 3.9 (`tests/benchmarks/effort.py`
 compares them again).  Most are told within a factor of two, tiles that spill more roughly; what it
@@ -88,18 +89,33 @@ def slowest(module: Module) -> tuple[str, float]:
 def effort(func: Func) -> Effort:
     """What is written out of a kernel at level TILE."""
     threads = THREADS * (func.launch.num_warps or WARPS)
-    return _of(func.body, threads)
+    return written(func.body, threads)
 
 
-def _of(stmt: Stmt, threads: int) -> Effort:
-    inside = [_of(each, threads) for each in sub_stmts(stmt)]
+def unrolls(loop: For, threads: int) -> bool:
+    """Whether a loop that is to be unrolled is: the compilers are done with it in time."""
+    return _unrolled(loop, written(loop.body, threads)) is not None
+
+
+def _unrolled(loop: For, once: Effort) -> Effort | None:
+    """What all iterations together are, if the compilers are done with them in time."""
+    if not isinstance(loop.start, Const) or not isinstance(loop.end, Const):
+        return None
+    count = max(1, int(loop.end.value) - int(loop.start.value))
+    found = Effort(once.instructions * count, once.values, once.chain * count)
+    return found if found.seconds <= LIMIT else None
+
+
+def written(stmt: Stmt, threads: int) -> Effort:
+    """What is written out of a statement in a kernel of so many threads."""
+    inside = [written(each, threads) for each in sub_stmts(stmt)]
     total = sum(each.instructions for each in inside)
     values = max((each.values for each in inside), default=0.0)
     chain = max((each.chain for each in inside), default=0)
     match stmt:
-        case For(kind=LoopKind.UNROLLED, start=Const(value=start), end=Const(value=end)):
-            total *= max(1, int(end) - int(start))
-            chain *= max(1, int(end) - int(start))
+        case For(kind=LoopKind.UNROLLED):
+            once = Effort(total, values, chain)
+            return _unrolled(stmt, once) or once
         case For():
             total *= 1 + len(stmt.cuts)
         case Store() | Accumulate() | Dot():

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
-from tedsl.backends.triton import address, dots, intrinsics, reduction
+from tedsl.backends.triton import address, dots, effort, intrinsics, reduction
 from tedsl.backends.triton.descriptors import Descriptors
 from tedsl.backends.triton.masks import conjuncts, guard_loads
 from tedsl.backends.triton.math import UNARY
@@ -199,6 +199,9 @@ class Statements:
         printer = Printer(writer, (), (loop.start, loop.end))
         start, end = printer.value(loop.start), printer.value(loop.end)
         static = loop.kind is LoopKind.UNROLLED and end.literal
+        if static and not effort.unrolls(loop, writer.threads):
+            writer.line(f"# {loop.axis.name} stays a loop: its iterations would take too long")
+            static = False
         name = writer.names.fresh(loop.axis.name)
         writer.symbols[loop.axis] = name
         options = ""

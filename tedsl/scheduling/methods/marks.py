@@ -73,8 +73,9 @@ class MarkMethods(StageHandle):
     def unroll(self, axis: Axis) -> None:
         """Write a loop out.
 
-        On the CPU a loop stays one whose iterations together would be more instructions than LLVM
-        compiles in some seconds; the kernel's source says so where it happens.
+        A loop stays one where the compilers would take too long over all its iterations, by an
+        estimate of their instructions (some seconds of LLVM on the CPU, 20 s of Triton on a GPU);
+        the kernel's source says so.
 
         Args:
             axis: the loop.
