@@ -250,6 +250,19 @@ def sole_readers(view: View, outputs: Collection[str]) -> dict[str, str]:
     return {n: next(iter(u)) for n, u in users.items() if len(u) == 1 and n not in outputs}
 
 
+def needs_one_of(view: View, name: str, others: Collection[str]) -> bool:
+    """True when the stage `name` is one of others or reads one, directly or not; what stands before
+    all of those does not."""
+    first = min(view.place(each) for each in others)
+    found, waiting = {name}, [name]
+    while waiting:
+        more = (each for each in view.sources(waiting.pop()) if view.place(each) >= first)
+        fresh = set(more) - found
+        found |= fresh
+        waiting += fresh
+    return not found.isdisjoint(others)
+
+
 def needed(view: View, name: str) -> set[str]:
     """The stage `name` and all that it reads, directly or not."""
     found, waiting = set[str](), [name]

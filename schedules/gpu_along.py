@@ -20,7 +20,7 @@ from tedsl.schedules.analysis import (
     crossed_row,
     definitions,
     is_reduction,
-    needed,
+    needs_one_of,
     plain,
     same_axes,
     size_of,
@@ -88,7 +88,9 @@ def _is_beside(view: View, other: Group, group: Group, taker: Group) -> bool:
     if other.rows is not None or other.inner or is_reduction(root) or len(root.axes) != 1:
         return False
     found = _reads_of(view, other.root, group.root)
-    free = taker.root not in needed(view, other.root) and other.root not in needed(view, taker.root)
+    free = not (
+        needs_one_of(view, other.root, [taker.root]) or needs_one_of(view, taker.root, [other.root])
+    )
     return free and all(same_axes(plain(r), root.axes) for r in found)
 
 

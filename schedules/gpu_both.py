@@ -24,7 +24,7 @@ from tedsl.schedules.analysis import (
     extent_of,
     first,
     is_reduction,
-    needed,
+    needs_one_of,
     plain,
     pow2_at_least,
     reduce_axes,
@@ -108,7 +108,7 @@ def _goes_along(view: View, group: Group, other: Group) -> bool:
     inside = (group.root, *group.inner)
     if all(r.tensor not in mine for n in inside for r in reads_of(view[n])):
         return False
-    return needed(view, name).isdisjoint(inside) and name not in needed(view, group.root)
+    return not (needs_one_of(view, name, inside) or needs_one_of(view, group.root, [name]))
 
 
 def _held(view: View, group: Group, columns: int) -> int:

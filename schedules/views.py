@@ -13,6 +13,7 @@ from tedsl.expr.scan_body import within_scans
 from tedsl.expr.tensor import ComputeOp, Operation, ScanOp
 from tedsl.expr.visit import reads
 from tedsl.once import once
+from tedsl.scheduling.following import model_op
 from tedsl.scheduling.inline import finished, inline_stages, name_of, sources_of
 from tedsl.scheduling.links import places, substance
 from tedsl.scheduling.memory import Memory
@@ -51,6 +52,14 @@ class View(Mapping[str, ComputeOp]):
         found = (self.names.get(read.tensor.op) for read in reads_of(self[name]))
         return [each for each in found if each is not None]
 
+    def place(self, name: str) -> int:
+        """Where a stage stands among those of the view: what it reads stands before it."""
+        return self._numbers[name]
+
+    @cached_property
+    def _numbers(self) -> Mapping[str, int]:
+        return {name: number for number, name in enumerate(self)}
+
     def of_size(self, points: int | None) -> list[str]:
         """The stages of so many elements."""
         return self._sizes.get(points, [])
@@ -78,24 +87,45 @@ class _Unfinished(View):
     """A view in whose stages what is inlined is substituted when they are looked at."""
 
     def __init__(self, plan: Plan, settled: frozenset[str]) -> None:
-        super().__init__(
-            {
-                stage.name: stage.op
-                for stage in plan.stages
-                if isinstance(stage.op, ComputeOp)
-                and stage.attach.kind is not AttachKind.INLINE
-                and stage.name not in settled
-            }
-        )
-        self.plan = plan
+        super().__init__({})
+        self.plan, self._settled = plan, settled
+        self._present: dict[object, bool] = {}
+        self._finished: dict[str, ComputeOp] = {}
 
     def __getitem__(self, name: str) -> ComputeOp:
-        op = self._stages[name]
-        made = finished(self.plan, op)
-        return made if isinstance(made, ComputeOp) else op
+        if name not in self._finished:
+            op = finished(self.plan, self.plan.stage(name).op) if name in self else None
+            if not isinstance(op, ComputeOp):
+                raise KeyError(name)
+            self._finished[name] = op
+        return self._finished[name]
+
+    def __contains__(self, name: object) -> bool:
+        if name not in self._present:
+            self._present[name] = self._shows(name)
+        return self._present[name]
+
+    def _shows(self, name: object) -> bool:
+        if name not in places(self.plan).by_name or name in self._settled:
+            return False
+        stage = self.plan.stage(str(name))
+        return stage.attach.kind is not AttachKind.INLINE and isinstance(model_op(stage), ComputeOp)
+
+    def place(self, name: str) -> int:
+        return places(self.plan).by_name[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all)
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    @cached_property
+    def _all(self) -> tuple[str, ...]:
+        return tuple([name for name in places(self.plan).names if name in self])
 
     def sources(self, name: str) -> list[str]:
-        return [each for each in sources_of(self.plan, self[name]) if each in self._stages]
+        return [each for each in sources_of(self.plan, self[name]) if each in self]
 
     @cached_property
     def names(self) -> Mapping[Operation, str]:

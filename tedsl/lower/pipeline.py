@@ -39,6 +39,7 @@ from tedsl.lower.warps import choose_warps
 from tedsl.lower.widen import widen_accumulators
 from tedsl.scheduling.bounds import infer
 from tedsl.scheduling.inline import inline_stages
+from tedsl.scheduling.memory import Memory
 from tedsl.scheduling.plan import Plan
 from tedsl.scheduling.separate import separate_axes
 from tedsl.target import Target
@@ -121,6 +122,22 @@ def lower(
     Raises:
         LowerError: what the plan asks for cannot be done on the target.
     """
+    if dump is not None or check or calls:
+        return _lowered(plan, target, dump, check, calls)
+    return _LAST.get((plan, target), lambda: _lowered(plan, target, dump, check, calls))
+
+
+# The rules lower what they made to judge it, and who asked for that lowers it next.
+_LAST = Memory(1)
+
+
+def _lowered(
+    plan: Plan,
+    target: Target,
+    dump: Dump | None,
+    check: bool,
+    calls: Sequence[Mapping[str, int]],
+) -> Module:
     plan = hoist_threads(separate_inits(separate_axes(inline_stages(plan))))
     plan, starts = separate_starts(with_own_loops(plan, blocks=target.is_triton), target)
     launches = launched_scans(plan) if target.is_triton else frozenset[str]()

@@ -6,7 +6,7 @@ Imports `expr` and the plan.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from operator import attrgetter, is_
 from typing import TYPE_CHECKING
@@ -17,15 +17,23 @@ from tedsl.expr.visit import rewrite, variables
 from tedsl.ir.nodes import Scope
 from tedsl.late import late
 from tedsl.scheduling.differing import differing
+from tedsl.scheduling.following import (
+    Model,
+    Rewrite,
+    follower,
+    has_outputs,
+    results,
+)
 from tedsl.scheduling.links import (
-    form,
+    bearing,
+    output_names,
     places,
     readers_at,
     renamed,
     same_stages,
-    share_bearing,
     special,
     start_places,
+    tell_places,
     tensors_read,
 )
 from tedsl.scheduling.names import labels, owner, unique_name
@@ -138,7 +146,9 @@ def loop_readers(plan: Plan, op: Operation, *, starts: bool = False) -> tuple[St
 
 def is_output(plan: Plan, op: Operation) -> bool:
     """True when the user asked for an output of `op`."""
-    return op in places(plan).outputs
+    where = places(plan)
+    number = where.by_op.get(op)
+    return number is not None and where.names[number] in output_names(plan)
 
 
 def extern_readers(plan: Plan, op: Operation) -> tuple[StagePlan, ...]:
@@ -156,21 +166,25 @@ def whole_of(plan: Plan, name: str) -> StagePlan | None:
 
 def insert_before(plan: Plan, name: str, stage: StagePlan) -> Plan:
     """The plan with `stage` just before the one called `name`."""
-    at = plan.stages.index(plan.stage(name))
-    return replace(plan, stages=(*plan.stages[:at], stage, *plan.stages[at:]))
+    at = places(plan).by_name[name]
+    after = plan.with_stages((*plan.stages[:at], stage, *plan.stages[at:]))
+    tell_places(plan, after, [stage])
+    return after
 
 
 def insert_after(plan: Plan, name: str, stage: StagePlan) -> Plan:
     """The plan with `stage` just after the one called `name`."""
-    at = plan.stages.index(plan.stage(name)) + 1
-    return replace(plan, stages=(*plan.stages[:at], stage, *plan.stages[at:]))
+    at = places(plan).by_name[name] + 1
+    after = plan.with_stages((*plan.stages[:at], stage, *plan.stages[at:]))
+    tell_places(plan, after, [stage])
+    return after
 
 
 def reroute(
     plan: Plan, tensors: Mapping[Tensor, Tensor], only: frozenset[str] | None = None
 ) -> Plan:
-    """Rebuild every operation that reads a key of `tensors` to read its value, and all that follow
-    from it.
+    """Rebuild every operation that reads a key of `tensors` to read its value, and let all stages
+    behind it follow.
 
     Axis objects stay the same, so splits and marks of the readers stay as they are.
 
@@ -179,25 +193,17 @@ def reroute(
         tensors: what to read instead of what.
         only: names of the stages to change; None for all.
     """
-    current = dict(tensors)
-    outer = dict[Tensor, Tensor]()
-    stages: list[StagePlan] = []
-    for stage in plan.stages:
-        direct = only is None or stage.name in only
-        mapping = current if direct else outer
-        if not mapping or mapping.keys().isdisjoint(tensors_read(stage.op)):
-            stages.append(stage)
-            continue
-        changed = rebuilt(stage, mapping)
-        stages.append(changed)
-        if form(changed.op) is form(stage.op) and not (
-            direct and any(tensor in tensors for tensor in tensors_read(stage.op))
-        ):
-            share_bearing(stage, changed)
-        for old, new in zip(stage.op.outputs, changed.op.outputs, strict=True):
-            current[old] = outer[old] = new
-    outputs = tuple((outer if only is not None else current).get(t, t) for t in plan.outputs)
-    return replace(plan, stages=tuple(stages), outputs=outputs)
+    rewrite = _Reroute(plan, tensors, only)
+    numbers = places(plan).by_name
+    first = min((numbers[name] for name in only if name in numbers), default=0) if only else 0
+    rest = [rewrite.stage(stage) for stage in plan.stages[first:]]
+    stages, found = (*plan.stages[:first], *rest), rewrite.results()
+    if found is not None:
+        after = plan.with_results(stages, found)
+        tell_places(plan, after, rewrite.direct)
+        return after
+    outputs = tuple(rewrite.given(plan.outputs, only is None).values())
+    return replace(plan, stages=stages, outputs=outputs)
 
 
 def rewrite_reads(
@@ -247,6 +253,103 @@ def rebuilt(stage: StagePlan, tensors: Mapping[Tensor, Tensor]) -> StagePlan:
     if isinstance(op, ComputeOp):
         return stage.with_op(renamed(op, tensors))
     return stage.with_op(op.reading(tensors)) if isinstance(op, ExternOp) else stage
+
+
+class _Reroute:
+    """What becomes of the stages of a plan, one after the other, as some read other tensors."""
+
+    def __init__(
+        self, plan: Plan, tensors: Mapping[Tensor, Tensor], only: frozenset[str] | None
+    ) -> None:
+        self._plan, self._tensors, self._only = plan, tensors, only
+        self._rewrite = Rewrite(plan)
+        self._stale: dict[Tensor, str] = {}  # outputs of what was changed, and the stages
+        self.direct: list[StagePlan] = []
+        self._makers: dict[Rewrite, frozenset[str]] = {}
+
+    def stage(self, stage: StagePlan) -> StagePlan:
+        """The stage after the rewrite; the same object when nothing of it changes."""
+        direct = self._only is None or stage.name in self._only
+        where, model, changed = stage.rewrite, stage.follows, self._rewrite.changed
+        if where is None or model is None:
+            read = tensors_read(stage.op)
+            own = direct and not self._tensors.keys().isdisjoint(read)
+            if not own and self._stale.keys().isdisjoint(read):
+                return stage
+            self._stale.update(dict.fromkeys(stage.op.outputs, stage.name))
+            model = None if own else self._model(stage)
+        else:
+            own = direct and not model.names.isdisjoint(self._makers_in(where))
+            if not own and changed.keys().isdisjoint(model.names):
+                return stage
+        if own or model is None:
+            new = self._rebuilt(stage, direct)
+            self.direct.append(new)
+        else:
+            new = follower(model, self._rewrite)
+        changed[stage.name] = new
+        return new
+
+    def given(self, read: Iterable[Tensor], direct: bool) -> dict[Tensor, Tensor]:
+        """What is read in place of tensors."""
+        found: dict[Tensor, Tensor] = {}
+        for tensor in read:
+            name = self._stale.get(tensor)
+            other = self._tensors.get(tensor, tensor) if direct else tensor
+            found[tensor] = other if name is None else self._output(name, tensor.index)
+        return found
+
+    def results(self) -> tuple[tuple[str, int], ...] | None:
+        """The outputs by the names of their stages; None when one of them is none of the plan."""
+        if not has_outputs(self._plan):
+            return results(self._plan)
+        moved = self._tensors if self._only is None else dict[Tensor, Tensor]()
+        tensors = [moved.get(tensor, tensor) for tensor in self._plan.outputs]
+        where = places(self._plan)
+        numbers = [(where.by_op.get(tensor.op), tensor.index) for tensor in tensors]
+        found = tuple([(where.names[n], index) for n, index in numbers if n is not None])
+        return found if len(found) == len(numbers) else None
+
+    def _rebuilt(self, stage: StagePlan, direct: bool) -> StagePlan:
+        where, model = stage.rewrite, stage.follows
+        read = tensors_read(stage.op)
+        if where is not None and model is not None:
+            names = [name for _, name in model.reads]
+            changed = self._rewrite.changed
+            self._stale.update((t, n) for t, n in zip(read, names, strict=True) if n in changed)
+        return rebuilt(stage, self.given(read, direct))
+
+    def _output(self, name: str, index: int) -> Tensor:
+        return self._rewrite.changed[name].op.outputs[index]
+
+    def _model(self, stage: StagePlan) -> Model | None:
+        """What the stage is to what follows it; None where that has to be made at once."""
+        op, where = stage.op, places(self._plan)
+        if not isinstance(op, ComputeOp):
+            return None
+        numbers = [where.by_op.get(tensor.op) for tensor in tensors_read(op)]
+        names = tuple([where.names[number] for number in numbers if number is not None])
+        if len(names) < len(numbers):
+            return None
+        return Model(
+            op,
+            stage if stage.follows is None else stage.follows.like,
+            tuple(zip(tensors_read(op), names, strict=True)),
+            frozenset(names),
+            bearing(stage),
+        )
+
+    def _makers_in(self, where: Rewrite) -> frozenset[str]:
+        """The stages that make what is replaced, as those saw them that followed in a rewrite."""
+        if where not in self._makers:
+            ops = {tensor.op for tensor in self._tensors}
+            made = ((n, s) for n, s in where.changed.items() if s.rewrite is None)
+            found = {name for name, stage in made if stage.op in ops}
+            known = places(where.plan)
+            numbers = (known.by_op.get(op) for op in ops)
+            found.update(known.names[n] for n in numbers if n is not None)
+            self._makers[where] = frozenset(found)
+        return self._makers[where]
 
 
 def retiring(before: Plan, after: Plan, primitive: str) -> Plan:

@@ -7,7 +7,7 @@ all stages.  Stages are numbered in the order of the plan.  Imports `expr`; the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,6 +17,7 @@ from tedsl.expr.nodes import Axis, Expr, Reduce, Var
 from tedsl.expr.tensor import ComputeOp, ExternOp, Operation, ScanOp, Tensor
 from tedsl.expr.visit import reads, walk
 from tedsl.once import known, once, share, tell
+from tedsl.scheduling.following import model_op, results
 
 if TYPE_CHECKING:
     from tedsl.scheduling.plan import Plan, StagePlan
@@ -111,17 +112,61 @@ def indexes_by_data(op: Operation) -> bool:
     return any(reads(*read.indices) for read in reads(*op.bodies))
 
 
+class Numbers:
+    """The number of each operation of a plan, that of the first stage where several have it.
+
+    Operations that were made of one another are told apart by looking at the stage, and one that
+    was not made yet (`following`) is none that anybody asks for.
+    """
+
+    __slots__ = ("_by_name", "_stages", "by_form")
+
+    def __init__(
+        self,
+        stages: tuple[StagePlan, ...],
+        by_name: Mapping[str, int],
+        by_form: Mapping[Form, str],
+    ) -> None:
+        self._stages, self._by_name, self.by_form = stages, by_name, by_form
+
+    @property
+    def distinct(self) -> bool:
+        """True when no operations were made of one another."""
+        return len(self.by_form) == len(self._stages)
+
+    def get(self, op: Operation) -> int | None:
+        """The number of an operation; None when it is none of the plan."""
+        name = self.by_form.get(form(op))
+        if name is None:
+            return None
+        number = self._by_name[name]
+        stage = self._stages[number]
+        if stage.rewrite is None and stage.op is op:
+            return number
+        return None if self.distinct else next(self._all(op), None)
+
+    def _all(self, op: Operation) -> Iterator[int]:
+        return (number for number, stage in enumerate(self._stages) if stage.op is op)
+
+    def __getitem__(self, op: Operation) -> int:
+        number = self.get(op)
+        if number is None:
+            raise KeyError(op)
+        return number
+
+    def __contains__(self, op: Operation) -> bool:
+        return self.get(op) is not None
+
+
 @dataclass(frozen=True, slots=True)
 class Places:
-    """The number of each stage, by its name and by its operation, their names, the operations
-    whose outputs the user asked for, and the scans; `computed` when there are neither scans nor
-    externs.
+    """The number of each stage, by its name and by its operation, their names, and the scans;
+    `computed` when there are neither scans nor externs.
     """
 
     by_name: Mapping[str, int]
-    by_op: Mapping[Operation, int]
+    by_op: Numbers
     names: tuple[str, ...]
-    outputs: frozenset[Operation]
     scans: tuple[int, ...]
     computed: bool
 
@@ -129,35 +174,64 @@ class Places:
 @once
 def places(plan: Plan) -> Places:
     """Where the stages of a plan are."""
-    ops = [stage.op for stage in plan.stages]
+    ops = [model_op(stage) for stage in plan.stages]
     numbers, names = range(len(ops)), tuple([stage.name for stage in plan.stages])
     kinds = set(map(type, ops))
+    by_name = dict(zip(names, numbers, strict=True))
+    by_form = dict(zip(reversed([form(op) for op in ops]), reversed(names), strict=True))
     return Places(
-        dict(zip(names, numbers, strict=True)),
-        dict(zip(reversed(ops), reversed(numbers), strict=True)),  # the first of each
+        by_name,
+        Numbers(plan.stages, by_name, by_form),  # the first of each
         names,
-        frozenset(tensor.op for tensor in plan.outputs),
         tuple(n for n in numbers if isinstance(ops[n], ScanOp)) if ScanOp in kinds else (),
         kinds.isdisjoint((ScanOp, ExternOp)),
     )
 
 
+def tell_places(before: Plan, after: Plan, changed: Sequence[StagePlan]) -> None:
+    """Let `after` have the places that follow from those of `before`: it has the stages `changed`
+    besides or in place of those of their names, and otherwise what has followed of the same."""
+    old = places(before)
+    gone = [before.stages[old.by_name[s.name]] for s in changed if s.name in old.by_name]
+    plain = all(type(model_op(stage)) is ComputeOp for stage in (*gone, *changed))
+    if not (plain and old.computed and old.by_op.distinct):
+        return
+    by_form = dict(old.by_op.by_form)
+    for stage in gone:
+        del by_form[form(model_op(stage))]
+    by_form.update((form(stage.op), stage.name) for stage in changed)
+    by_name, names = old.by_name, old.names
+    if len(gone) < len(changed):
+        names = tuple([stage.name for stage in after.stages])
+        by_name = dict(zip(names, range(len(names)), strict=True))
+    if len(by_form) == len(names):
+        numbers = Numbers(after.stages, by_name, by_form)
+        tell(places, after, Places(by_name, numbers, names, (), True))
+
+
+@once
+def output_names(plan: Plan) -> frozenset[str]:
+    """The stages whose outputs the user asked for."""
+    return frozenset([name for name, _ in results(plan)])
+
+
 @once
 def sized(plan: Plan) -> bool:
     """True when a shape in the plan is known only at the call."""
-    return any(has_sizes(stage.op) for stage in plan.stages)
+    return any(has_sizes(model_op(stage)) for stage in plan.stages)
 
 
 @once
 def symbolic(plan: Plan) -> tuple[Expr, ...]:
     """The distinct extents in the plan that are no constants, in order of first occurrence."""
-    return tuple(dict.fromkeys(e for stage in plan.stages for e in symbolic_extents(stage.op)))
+    ops = map(model_op, plan.stages)
+    return tuple(dict.fromkeys(extent for op in ops for extent in symbolic_extents(op)))
 
 
 @once
 def indexed_by_data(plan: Plan) -> bool:
     """True when an index in the plan reads a tensor."""
-    return any(indexes_by_data(stage.op) for stage in plan.stages)
+    return any(indexes_by_data(model_op(stage)) for stage in plan.stages)
 
 
 @once
@@ -186,6 +260,8 @@ def start_places(plan: Plan) -> Mapping[Operation, tuple[int, ...]]:
     """The stages whose reductions start from each operation of a plan."""
     found: dict[Operation, list[int]] = {}
     for number, stage in enumerate(plan.stages):
+        if not tensors_of_init(model_op(stage)):
+            continue
         for op in dict.fromkeys([tensor.op for tensor in tensors_of_init(stage.op)]):
             found.setdefault(op, []).append(number)
     return {op: tuple(numbers) for op, numbers in found.items()}
@@ -280,16 +356,15 @@ class Sameness:
     """Stands for what plans have in common: is the same object where that is the same."""
 
 
-@once
-def bearing(stage: StagePlan) -> Sameness:
+def bearing(stage: StagePlan) -> object:
     """The same of all stages that `graph.reroute` made of one because what that read was rebuilt:
     of one name, form, place and loops, and reading stages of the same names in all plans."""
+    return _own_bearing(stage) if stage.follows is None else stage.follows.bearing
+
+
+@once
+def _own_bearing(stage: StagePlan) -> Sameness:
     return Sameness()
-
-
-def share_bearing(old: StagePlan, new: StagePlan) -> None:
-    """Let `new` be of the same bearing as `old`, and take over what follows of that."""
-    tell(bearing, new, bearing(old))
 
 
 @once
@@ -300,6 +375,7 @@ def substance(plan: Plan) -> Sameness:
 
 _OF_OPERATIONS = (
     places,
+    output_names,
     reader_names,
     start_places,
     axis_owners,
@@ -343,13 +419,15 @@ def share_links(before: Plan, after: Plan, old: StagePlan, new: StagePlan) -> No
             share(find, before, after)
         if is_inlined(new) is is_inlined(old):
             share(substance, before, after)
+    number = places(before).by_name[new.name]
     if is_inlined(new) is is_inlined(old):
-        share(inlined_places, before, after)
         share(substitution, before, after)
+    _share_list(inlined_places, is_inlined, before, after, number)
+    _share_list(special_places, is_special, before, after, number)
     if new.attach.stage == old.attach.stage:
         share(guest_places, before, after)
     elif known(guest_places, before):
-        number, groups = places(before).by_name[new.name], dict(guest_places(before))
+        groups = dict(guest_places(before))
         left = tuple([n for n in groups.pop(old.attach.stage, ()) if n != number])
         groups |= {old.attach.stage: left} if left else {}
         if new.attach.stage:
@@ -361,9 +439,24 @@ def share_links(before: Plan, after: Plan, old: StagePlan, new: StagePlan) -> No
     if new.join is old.join:
         share(follower_places, before, after)
     elif old.join is None and new.join is not None and known(follower_places, before):
-        number, leader = places(before).by_name[new.name], new.join.stage
+        leader = new.join.stage
         groups = dict(follower_places(before))
         groups[leader] = tuple(sorted((*groups.get(leader, ()), number)))
         tell(follower_places, after, groups)
-    if is_special(new) is is_special(old):
-        share(special_places, before, after)
+
+
+def _share_list(
+    find: Callable[[Plan], tuple[int, ...]],
+    belongs: Callable[[StagePlan], bool],
+    before: Plan,
+    after: Plan,
+    number: int,
+) -> None:
+    """Let `after` have what `find` gives of `before`, with or without the stage that differs."""
+    if not known(find, before):
+        return
+    found = find(before)
+    if belongs(after.stages[number]) is not belongs(before.stages[number]):
+        rest = [n for n in found if n != number]
+        found = tuple(sorted([*rest, number]) if len(rest) == len(found) else rest)
+    tell(find, after, found)

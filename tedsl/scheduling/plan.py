@@ -17,8 +17,9 @@ from tedsl.errors import InternalError
 from tedsl.expr.nodes import Axis, AxisKind, Expr
 from tedsl.expr.tensor import ComputeOp, ExternOp, Operation, PlaceholderOp, Tensor
 from tedsl.ir.nodes import DEFAULT_LAUNCH, Evict, Launch, LoopKind, PartPolicy, Products, Scope
-from tedsl.once import Remembers, once
-from tedsl.scheduling.links import places, share_links
+from tedsl.once import once
+from tedsl.scheduling.following import MayFollow, MayHaveFollowed, has_outputs, model_op, results
+from tedsl.scheduling.links import output_names, places, share_links
 
 if TYPE_CHECKING:
     from tedsl.expr.intrin import TensorIntrin
@@ -192,7 +193,7 @@ class Align:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class StagePlan(Remembers):
+class StagePlan(MayFollow):
     """One operation and how it runs.
 
     `leaf_axes` are the loops, outermost first.  `relations` join root axes (`op.axes +
@@ -235,7 +236,8 @@ class StagePlan(Remembers):
     @property
     def root_axes(self) -> tuple[Axis, ...]:
         """The axes of the definition: data axes, then reduce axes."""
-        return (*self.op.axes, *self.op.reduce_axes) if isinstance(self.op, ComputeOp) else ()
+        op = model_op(self)
+        return (*op.axes, *op.reduce_axes) if isinstance(op, ComputeOp) else ()
 
     @property
     def loop_order(self) -> tuple[Axis, ...]:
@@ -280,7 +282,7 @@ def apart(stage: StagePlan) -> StagePlan:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Plan(Remembers):
+class Plan(MayHaveFollowed):
     """All stages, producers before readers, and the tensors the user asked for, in the user's
     order.
 
@@ -315,10 +317,30 @@ class Plan(Remembers):
             return self.stages[number]
         raise InternalError(f"operation {op.name!r} has no stage in the plan")
 
+    def with_stages(self, stages: tuple[StagePlan, ...], *, same_outputs: bool = False) -> Plan:
+        """The plan with other stages, and with the same outputs: the same objects, or those of the
+        stages of the same names."""
+        if not (same_outputs or has_outputs(self)):
+            return self.with_results(stages, results(self))
+        return Plan(stages, self.outputs, self.assumptions, self.retired)
+
+    def with_results(
+        self, stages: tuple[StagePlan, ...], found: tuple[tuple[str, int], ...]
+    ) -> Plan:
+        """The plan with other stages, whose outputs are of the stages of these names: they are
+        looked up when they are asked for."""
+        made, put = object.__new__(type(self)), object.__setattr__
+        put(made, "stages", stages)
+        put(made, "assumptions", self.assumptions)
+        put(made, "retired", self.retired)
+        put(made, "_results", found)
+        return made
+
     def with_stage(self, changed: StagePlan) -> Plan:
         """The plan with the stage of the same name replaced."""
         number = places(self).by_name[changed.name]
         stages = (*self.stages[:number], changed, *self.stages[number + 1 :])
-        after = Plan(stages, self.outputs, self.assumptions, self.retired)
+        gone = changed.name in output_names(self) and changed.op is not self.stages[number].op
+        after = self.with_stages(stages, same_outputs=gone)
         share_links(self, after, self.stages[number], changed)
         return after

@@ -14,6 +14,7 @@ from tedsl.scheduling.differing import carry, differing
 from tedsl.scheduling.links import (
     follower_places,
     guest_places,
+    output_names,
     places,
     start_places,
     tensors_of_init,
@@ -70,9 +71,8 @@ def _differing(
             lost.append(a)
         if not (reads and _same_facts(old, new)):
             seeds.append(b)
-    if before.outputs is not after.outputs:
-        had = {before.stage_of(tensor.op).name for tensor in before.outputs}
-        have = {after.stage_of(tensor.op).name for tensor in after.outputs}
+    had, have = output_names(before), output_names(after)
+    if had != have:
         seeds.extend(places(after).by_name[name] for name in had ^ have if after.has(name))
     return seeds, lost
 
