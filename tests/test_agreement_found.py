@@ -336,3 +336,23 @@ def test_loops_are_unrolled_as_far_as_triton_compiles_them(count: int, unrolled:
     program = emit(te.lower(s, "cuda:sm_90"), "cuda:sm_90")
     assert ("tl.static_range" in program.source) == unrolled
     assert ("i stays a loop" in program.source) != unrolled
+
+
+def test_the_last_program_may_fold_in_memory() -> None:
+    """It alone runs what comes last, of which it stores partial results."""
+    x = te.placeholder((5, 7), name="x")
+    k = te.reduce_axis((0, 7), name="k")
+    largest = te.compute((5,), lambda i: te.max(x[i, k], axis=k), name="largest")
+    s = te.create_schedule(largest)
+    _, inner = s[largest].split(k, factor=1)
+    partial = s.rfactor(largest, inner, factor_axis=-1)
+    s[partial].bind(s[partial].op.axis[0], "blockIdx.x")
+    last = s["largest"]
+    (merged,) = last.op.reduce_axis
+    outer, inner = last.split(merged, factor=1)
+    last.vectorize(inner)
+    last.reorder(outer, inner, last.op.axis[0])
+    last.compute_last(s[partial])
+    data = np.arange(35, dtype=np.float32).reshape(5, 7)
+    built = te.build(s, target="triton-interpret", cache=False)
+    np.testing.assert_array_equal(built(data), data.max(1))

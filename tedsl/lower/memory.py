@@ -144,7 +144,10 @@ def _moved(func: Func, buffers: set[Buffer]) -> Func:
     ordered = [made[b] for b in dict.fromkeys(_allocated(func.body)) if b in made]
     known = (n for b in ordered for n in variables(*b.shape) if isinstance(n, Var))
     sizes = tuple(dict.fromkeys((*func.sizes, *known)))
-    return replace(func, params=(*func.params, *ordered), sizes=sizes, body=body)
+    # The blocks of a cluster cannot pass it on to each other in memory: one for each program.
+    launch = replace(func.launch, num_ctas=None)
+    params = (*func.params, *ordered)
+    return replace(func, params=params, sizes=sizes, body=body, launch=launch)
 
 
 def _allocated(body: Stmt) -> Iterator[Buffer]:
@@ -153,12 +156,6 @@ def _allocated(body: Stmt) -> Iterator[Buffer]:
 
 def _memory(func: Func, buffer: Buffer, programs: Programs) -> Buffer:
     """Memory for a part of `buffer` for each program."""
-    if (func.launch.num_ctas or 1) > 1:
-        raise LowerError(
-            f"{buffer.name} is no tile in registers, and the blocks of a cluster cannot pass it on "
-            "to each other in memory",
-            hint=f"launch with num_ctas=1, inline {buffer.name}, or leave it at root",
-        )
     counts = tuple(loop.extent for loop in programs)
     known = [constant(e) for e in (*counts, *buffer.shape)]
     bytes_ = prod(n for n in known if n is not None) * buffer.dtype.nbytes

@@ -208,8 +208,22 @@ def test_the_blocks_of_a_cluster_share_no_such_memory() -> None:
     s, outer = blocked(c)
     s[b].compute_at(s[c], outer)
     s[c].launch(num_ctas=2)
-    with pytest.raises(te.LowerError, match=r"B is no tile in registers, and the blocks of a"):
-        te.lower(s, "cuda:sm_90")
+    (func,) = te.lower(s, "cuda:sm_90").funcs
+    assert [buffer.name for buffer in func.params if buffer.private] == ["B_memory"]
+    assert func.launch.num_ctas is None
+
+
+def test_devices_without_clusters_launch_single_blocks() -> None:
+    a = te.placeholder((1024,), name="A")
+    b = te.compute((1024,), lambda i: a[i] + 1.0, name="B")
+    s = te.create_schedule(b)
+    outer, inner = s[b].split(b.op.axis[0], factor=128)
+    s[b].bind(outer, "blockIdx.x")
+    s[b].vectorize(inner)
+    s[b].launch(num_ctas=2)
+    for target, blocks in (("cuda:sm_80", None), ("cuda:sm_90", 2)):
+        (spec,) = emit(te.lower(s, target), target).kernels
+        assert spec.options().get("num_ctas") == blocks
 
 
 def test_loops_that_load_what_they_store_have_no_stages() -> None:

@@ -48,6 +48,7 @@ import triton.language as tl
 LIBDEVICE = "from triton.language.extra import libdevice\n"
 NO_DESCRIPTORS = ("sm_80",)
 NO_FLOAT8 = ("sm_80",)
+NO_CLUSTERS = ("sm_80",)
 TENSOR_MEMORY = ("sm_100",)
 
 
@@ -104,6 +105,9 @@ class _Kernel:
         facts = func_facts(func)
         ranges = ranges_of(func, facts)
         self.func = func = shift_dividends(func, ranges)
+        self.launch = func.launch
+        if target.arch in NO_CLUSTERS:
+            self.launch = replace(func.launch, num_ctas=None)
         self.steps = steps
         self.name = name
         self.names = Names(frozenset((name, *helpers)))
@@ -158,7 +162,7 @@ class _Kernel:
         """How to call it."""
         spans, assumptions = tuple(self.writer.spans), self.func.assumptions
         params = tuple(self.params)
-        launch, when = self.func.launch, self.func.when
+        launch, when = self.launch, self.func.when
         spec = KernelSpec(self.name, params, self.grid, launch, spans, assumptions, when)
         return replace(spec, cooperative=self.cooperative, func=self.func.name)
 

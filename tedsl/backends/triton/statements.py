@@ -249,7 +249,11 @@ class Statements:
         writer.assigned(buffers_read(finish.body))
         defined = self._defined()
         written = self._open(finish.body, in_loop=False, rare=True)
+        # One program of all that have a counter together runs the body.
+        everyone, counted = self.programs, set(walk(*finish.indices))
+        self.programs = tuple(axis for axis in everyone if axis in counted)
         self.emit(finish.body)
+        self.programs = everyone
         writer.line(f"tl.store({place}, 0)")
         self._close(f"if {before} == {wanted}:", written, defined)
 

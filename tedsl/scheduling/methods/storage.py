@@ -109,7 +109,7 @@ class StorageMethods(StageHandle):
         Args:
             num_warps: warps of one program, a power of two up to 32.
             num_stages: depth of software pipelines without one of their own.
-            num_ctas: blocks of one cluster, a power of two up to 16; needs a device that has
+            num_ctas: blocks of one cluster, a power of two up to 16; one on a device that has no
                 clusters (sm_90 and later).
             maxnreg: registers of one thread, at most 255.
 
