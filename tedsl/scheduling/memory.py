@@ -21,8 +21,9 @@ class Memory:
 
     def get(self, key: tuple[object, ...], find: Callable[[], Found]) -> Found:
         """What `find` gives, or gave for the same key; what it raises is not kept."""
-        if key in self._known:
-            return cast("Found", self._known[key])
+        known = self._known.get(key, _MISSING)  # other threads may clear it at any moment
+        if known is not _MISSING:
+            return cast("Found", known)
         found = find()
         if self._size:
             if len(self._known) >= self._size:
@@ -31,4 +32,5 @@ class Memory:
         return found
 
 
+_MISSING = object()
 NONE = Memory(0)
