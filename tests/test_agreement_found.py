@@ -356,3 +356,23 @@ def test_the_last_program_may_fold_in_memory() -> None:
     data = np.arange(35, dtype=np.float32).reshape(5, 7)
     built = te.build(s, target="triton-interpret", cache=False)
     np.testing.assert_array_equal(built(data), data.max(1))
+
+
+def test_what_finishes_a_reduction_is_not_computed_in_its_loop() -> None:
+    """Parts of a quantised sum are scaled by the whole maximum, when all of them are added."""
+    n = te.size_var("n")
+    x = te.placeholder((2, n), name="x")
+    k = te.reduce_axis((0, n), name="k")
+    most = te.compute((2,), lambda i: te.max(te.abs(x[i, k]), axis=k), name="most")
+    k = te.reduce_axis((0, n), name="k")
+    y = te.compute((2,), lambda i: te.sum(x[i, k] / (most[i] + 0.5), axis=k), name="y")
+    s = te.create_schedule(y)
+    outer, _ = s[y].split(s["y"].op.reduce_axis[0], factor=16)
+    s.split_online(y, outer)
+    row, parts = s["y"].op.axis[0], s["y"].op.reduce_axis[0]
+    with pytest.raises(te.ScheduleError, match="the finish of y reads most after the reduce loop"):
+        s["most"].compute_at(s["y"], parts)
+    s["most"].compute_at(s["y"], row)
+    data = np.linspace(-2, 3, 74, dtype=np.float32).reshape(2, 37)
+    want = data.sum(1) / (np.abs(data).max(1) + 0.5)
+    np.testing.assert_allclose(te.build(s, target="cpu", cache=False)(data), want, rtol=1e-5)

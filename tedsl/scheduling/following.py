@@ -64,6 +64,8 @@ class MayFollow(Remembers):
         object.__setattr__(self, "rewrite", None)
 
     def __getattr__(self, name: str) -> Any:
+        if name in MayFollow.__slots__:  # of one that was pickled
+            return None
         if name.startswith("_") or self.follows is None:
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
         value = _made(self) if name == "op" else getattr(self.follows.like, name)

@@ -6,7 +6,7 @@ Imports `expr` and the plan.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter, is_
 from typing import TYPE_CHECKING
@@ -26,6 +26,7 @@ from tedsl.scheduling.following import (
 )
 from tedsl.scheduling.links import (
     bearing,
+    operations_read,
     output_names,
     places,
     readers_at,
@@ -34,6 +35,7 @@ from tedsl.scheduling.links import (
     special,
     start_places,
     tell_places,
+    tensors_of_finish,
     tensors_read,
 )
 from tedsl.scheduling.names import labels, owner, unique_name
@@ -142,6 +144,28 @@ def loop_readers(plan: Plan, op: Operation, *, starts: bool = False) -> tuple[St
             if plan.stages[number].attach.kind is not AttachKind.INLINE:
                 found.add(number)
     return tuple(plan.stages[number] for number in sorted(found))
+
+
+def finish_readers(plan: Plan, op: Operation) -> tuple[StagePlan, ...]:
+    """The stages that read `op` when all is folded, in the `finish` of a reduction: themselves, or
+    what is inlined there."""
+    return tuple(
+        stage
+        for stage in loop_readers(plan, op)
+        if op in _through_inlined(plan, [tensor.op for tensor in tensors_of_finish(stage.op)])
+    )
+
+
+def _through_inlined(plan: Plan, ops: Sequence[Operation]) -> set[Operation]:
+    """The operations `ops`, and those that are read where they are inlined."""
+    found, waiting = set(ops), list(ops)
+    while waiting:
+        op = waiting.pop()
+        if plan.stage_of(op).attach.kind is AttachKind.INLINE:
+            fresh = set(operations_read(op)) - found
+            found |= fresh
+            waiting += fresh
+    return found
 
 
 def is_output(plan: Plan, op: Operation) -> bool:

@@ -75,6 +75,15 @@ def tensors_of_init(op: Operation) -> tuple[Tensor, ...]:
 
 
 @once
+def tensors_of_finish(op: Operation) -> tuple[Tensor, ...]:
+    """The tensors read by the `finish` of a reduction, which runs after its reduce loops."""
+    if not isinstance(op, ComputeOp):
+        return ()
+    ends = [b.finish for b in op.bodies if isinstance(b, Reduce) and b.finish is not None]
+    return tuple(dict.fromkeys(read.tensor for read in reads(*ends)))
+
+
+@once
 def operations_read(op: Operation) -> tuple[Operation, ...]:
     """The distinct operations of which `op` reads tensors, in order of first occurrence."""
     return tuple(dict.fromkeys([tensor.op for tensor in tensors_read(op)]))
@@ -129,6 +138,10 @@ class Numbers:
     ) -> None:
         self._stages, self._by_name, self.by_form = stages, by_name, by_form
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy in another process has forms of its own."""
+        return _numbers, (self._stages, self._by_name)
+
     @property
     def distinct(self) -> bool:
         """True when no operations were made of one another."""
@@ -158,6 +171,11 @@ class Numbers:
         return self.get(op) is not None
 
 
+def _numbers(stages: tuple[StagePlan, ...], by_name: Mapping[str, int]) -> Numbers:
+    forms = [(form(model_op(stage)), stage.name) for stage in reversed(stages)]
+    return Numbers(stages, by_name, dict(forms))  # the first of each
+
+
 @dataclass(frozen=True, slots=True)
 class Places:
     """The number of each stage, by its name and by its operation, their names, and the scans;
@@ -178,10 +196,9 @@ def places(plan: Plan) -> Places:
     numbers, names = range(len(ops)), tuple([stage.name for stage in plan.stages])
     kinds = set(map(type, ops))
     by_name = dict(zip(names, numbers, strict=True))
-    by_form = dict(zip(reversed([form(op) for op in ops]), reversed(names), strict=True))
     return Places(
         by_name,
-        Numbers(plan.stages, by_name, by_form),  # the first of each
+        _numbers(plan.stages, by_name),
         names,
         tuple(n for n in numbers if isinstance(ops[n], ScanOp)) if ScanOp in kinds else (),
         kinds.isdisjoint((ScanOp, ExternOp)),

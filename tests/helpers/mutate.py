@@ -97,8 +97,8 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "what an init reads, computed inside the reduce loop",
         PLACES,
-        "        for outer in reader.loop_order[: at + 1]:\n            if outer.kind is",
-        "        for outer in reader.loop_order[:at]:\n            if outer.kind is",
+        "for outer in reader.loop_order[: at + 1]:\n                if outer.kind is",
+        "for outer in reader.loop_order[:at]:\n                if outer.kind is",
         ("tests/scheduling/test_places.py",),
     ),
     Fault(
@@ -183,8 +183,8 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "inlining swaps the indices",
         "scheduling/inline.py",
-        "dict(zip(source.axes, node.indices, strict=True))",
-        "dict(zip(source.axes, node.indices[::-1], strict=True))",
+        "at(source.axes, node.indices)",
+        "at(source.axes, node.indices[::-1])",
         MEANING,
     ),
     Fault(

@@ -201,7 +201,8 @@ def test_effort_follows_what_is_written_out() -> None:
     assert said(2048, 32, True).instructions > 1.8 * written.instructions
     assert said(2048, 32, True, 8).instructions == written.instructions
     assert (looped.chain, written.chain, said(256, 32, True).chain) == (1, 32, 0)
-    assert said(1024, 64, True).seconds > effort.MINUTES > said(1024, 32, True).seconds
+    # What compilers would take minutes over is not unrolled.
+    assert said(1024, 64, True).instructions == looped.instructions
 
 
 def _compiles(name: str, arch: str) -> None:

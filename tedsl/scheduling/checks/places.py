@@ -26,6 +26,7 @@ from tedsl.scheduling.checks.scans import has_own_launch, scan_problem
 from tedsl.scheduling.checks.stages import Problem, first_fold, guests, has_options
 from tedsl.scheduling.graph import (
     extern_readers,
+    finish_readers,
     is_output,
     is_reduction,
     loop_readers,
@@ -227,16 +228,25 @@ def _reader_problem(plan: Plan, stage: StagePlan, target: StagePlan, axis: Axis)
             "loop encloses all readers",
             outsiders=True,
         )
-    for reader in loop_readers(plan, stage.op, starts=True):
-        if reader is not target and not _shares(plan, reader, target, axis):
-            continue
-        for outer in reader.loop_order[: at + 1]:
-            if outer.kind is AxisKind.REDUCE:
-                return Problem(
-                    f"the init of {reader.name} reads {stage.name} before the reduce loop "
-                    f"{labels(reader)[outer]}, which encloses the attach point",
-                    f"attach {stage.name} at a loop outside {labels(reader)[outer]}",
-                )
+    return _fold_problem(plan, stage, target, axis)
+
+
+def _fold_problem(plan: Plan, stage: StagePlan, target: StagePlan, axis: Axis) -> Problem | None:
+    """What a reduction starts from is read before its reduce loops, its `finish` after them."""
+    at = ranks(target.loop_order)[axis]
+    ends = () if stage.attach.online else finish_readers(plan, stage.op)
+    starts = loop_readers(plan, stage.op, starts=True)
+    for word, when, readers in (("init", "before", starts), ("finish", "after", ends)):
+        for reader in readers:
+            if reader is not target and not _shares(plan, reader, target, axis):
+                continue
+            for outer in reader.loop_order[: at + 1]:
+                if outer.kind is AxisKind.REDUCE:
+                    return Problem(
+                        f"the {word} of {reader.name} reads {stage.name} {when} the reduce loop "
+                        f"{labels(reader)[outer]}, which encloses the attach point",
+                        f"attach {stage.name} at a loop outside {labels(reader)[outer]}",
+                    )
     return None
 
 
