@@ -1,9 +1,15 @@
-"""Schedule rules: what `te.build` does when no schedule is given, and the space that the search
-explores.
+"""The default schedules: what `te.build` does when no schedule is given, and the space that
+`te.autotune` searches.
 
-Written with the public interface only.  A rule looks at the shape of a loop nest (what is folded,
-what lines up with what, what lies next to what in memory) and applies primitives; each of its
-choices is a knob with a default. Imports everything below it; never the backends.
+Written with the public primitives only.  A rule looks at the shape of a loop nest (which axes are
+reduced, which loops line up, what is contiguous in memory) and never at a name: GEMM, implicit
+GEMM, flash attention, softmax and norms in one pass, split-K and stream-K come from structure
+alone.  Each choice of a rule is a knob with a default.  Imports everything below it; of the
+backends only the estimate of compile time.
+
+`fusion.py` decides which stages share a kernel; `cpu.py` and `gpu.py` pick the rule for each
+kernel; `cpu_*.py` and `gpu_*.py` are the rules, each of which says in its first line which kernel
+pattern it schedules; `fallback.py` takes simpler rules where a target cannot carry one out.
 """
 
 from __future__ import annotations
@@ -63,7 +69,12 @@ def schedule_for(
 
 
 def _apply(s: Schedule, where: Target, caution: Caution) -> None:
-    """Schedule all stages, those that `caution` names by simpler rules."""
+    """Schedule all stages, those that `caution` names by simpler rules.
+
+    On a GPU the rules that take whole subgraphs come first (cascaded reductions such as flash
+    attention, nested contractions, row reductions in a GEMM's epilogue); `fuse` groups what is left
+    into kernels, and each kernel gets the rule for its shape.
+    """
     schedule_scans(s, where, left_scans(s, caution))
     settle(s, where, caution)
     taken: list[str] = []
@@ -97,8 +108,8 @@ def _apply(s: Schedule, where: Target, caution: Caution) -> None:
 @deep
 def default_schedule(outputs: Outputs, target: str | Target) -> Schedule:
     """The schedule that `te.build(tensor)` uses: the rules with all knobs at their defaults, and
-    simpler rules where the lowering refuses what these make, or a GPU's compilers would take too
-    long over it; `schedule.fallbacks` says which.
+    simpler rules where the lowering refuses what these make, or Triton and ptxas would take too
+    long to compile it; `schedule.fallbacks` says which.
 
     It is lowered once to know that: who goes on to lower or build it does so by `attempts`.
     """

@@ -1,6 +1,7 @@
-"""What the rules look at: the shape of loop nests and which nests line up with which.
+"""Pattern matching on loop nests: contraction, row reduction, column reduction, pointwise; and the
+grouping of stages into kernels.
 
-Nothing here knows an operator: a stage is described by its axes, its reads and its reducer.
+A stage is described by its axes, its reads and its reducer, never by its name.
 """
 
 from __future__ import annotations
@@ -73,12 +74,13 @@ def first(made: Tensor | Sequence[Tensor]) -> Tensor:
 
 
 def reduce_axes(stage: Stage) -> tuple[Axis, ...]:
-    """The folded axes of a stage as it is now."""
+    """The reduction axes of a stage as it is now."""
     return stage.op.reduce_axes if isinstance(stage.op, ComputeOp) else ()
 
 
 def any_order(op: ComputeOp) -> bool:
-    """True when partial results of the reduction may be combined in any order."""
+    """True when the reducer is associative and commutative, as proved, so that partial results may
+    be combined in any order: what split-K, trees and SIMD lanes need."""
     body = op.bodies[0]
     if not isinstance(body, Reduce):
         return True
@@ -86,7 +88,7 @@ def any_order(op: ComputeOp) -> bool:
 
 
 def along(op: ComputeOp) -> Axis | None:
-    """The axis whose neighbours lie next to each other in the largest of what `op` reads."""
+    """The axis along which the largest of what `op` reads is contiguous."""
     best: tuple[tuple[int, int, bool], Axis] | None = None
     for read in reads(*op.bodies):
         last = sorted(axes_of(*read.indices[-1:]), key=lambda a: (_longest_first(a), a.name))
@@ -105,12 +107,13 @@ def _longest_first(axis: Axis) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Contraction:
-    """A sum of products whose operands share the folded axes and differ in the kept ones.
+    """A sum of products, as a GEMM is: both operands share the reduced axes (K) and differ in the
+    others.
 
-    `batch` axes are in both operands, `rows` only in the first, `columns` only in the second.
-    `unit` is the dtype in which a GPU's matrix units take both operands; None where products are
-    rounded before they are added, or are of types that no unit multiplies: a program then has each
-    product of a step in a register.
+    `batch` axes are in both operands, `rows` (M) only in the first, `columns` (N) only in the
+    second, `folded` are K.  `unit` is the dtype in which tensor cores take both operands; None
+    where products are rounded before they are added, or are of types that tensor cores do not take:
+    a program then computes each product of a K step in registers, without `tl.dot`.
     """
 
     batch: tuple[Axis, ...]
@@ -149,11 +152,12 @@ def products(op: ComputeOp) -> Contraction | None:
 
 
 def contraction(op: ComputeOp, masked: bool = False) -> Contraction | None:
-    """The contraction that `op` is, if it is one: every element of each operand is used again.
+    """The contraction (GEMM, batched GEMM, convolution) that `op` is, if it is one: every element
+    of each operand is reused.
 
     Points that a condition leaves out are 0 in one operand, if the sum says that they may be; with
-    `masked` they may be left out one by one.  A product of which one operand is used once (a matrix
-    and a vector) is an ordinary fold.
+    `masked` they may be left out one by one.  A product of which one operand is used once (a
+    matrix-vector product, GEMV) is an ordinary reduction.
     """
     shape, body = products(op), op.bodies[0]
     if shape is None or volume(shape.rows) == 1 or volume(shape.columns) == 1:
@@ -166,18 +170,20 @@ def contraction(op: ComputeOp, masked: bool = False) -> Contraction | None:
 
 
 def for_units(op: ComputeOp) -> bool:
-    """True for a contraction whose products a GPU's matrix units take."""
+    """True for a contraction that tensor cores take."""
     shape = contraction(op)
     return shape is not None and shape.unit is not None
 
 
 def _silenced(where: Expr, operands: Sequence[set[Axis]]) -> bool:
-    """True when each part of a condition is over axes of one operand, which it can make 0."""
+    """True when each part of a condition is over axes of one operand, so that masking that operand
+    with 0 applies the condition."""
     return all(any(_axes(c) <= axes for axes in operands) for c in conjuncts(where))
 
 
 def growing(where: Expr | None, row: Axis, folded: Axis) -> bool:
-    """True when a condition lets later rows see more of the axis that is folded: folded <= row."""
+    """True for a causal condition, under which later rows see more of the reduced axis: folded <=
+    row."""
     for part in () if where is None else conjuncts(where):
         match part:
             case Compare(op=CompareOp.LE | CompareOp.LT, a=low, b=high):
@@ -207,12 +213,13 @@ def cost(op: ComputeOp) -> int:
 
 
 def chooses(op: ComputeOp) -> bool:
-    """True when what an element is depends on a condition."""
+    """True when an element depends on a condition (a select)."""
     return any(isinstance(node, (Select, IfThenElse)) for node in walk(*op.bodies))
 
 
 def moves(op: ComputeOp) -> bool:
-    """True when each element is one of those read, or a constant, chosen by its place alone."""
+    """True for data movement alone (transpose, pad, slice, concatenate): each element is one of
+    those read, or a constant, chosen by its index alone."""
     return all(_moved(body) for body in op.bodies)
 
 
@@ -231,28 +238,28 @@ def _moved(expr: Expr) -> bool:
 
 
 def plain(read: TensorRead) -> tuple[Axis, ...] | None:
-    """The indices of a read when each is an axis of its own, else None."""
+    """The indices of a read when each is a distinct axis, else None."""
     axes = [i for i in read.indices if isinstance(i, Axis)]
     distinct = len(axes) == len(read.indices) == len(set(axes))
     return tuple(axes) if distinct else None
 
 
 def crossing(op: ComputeOp, everything: Sequence[TensorRead]) -> Axis | None:
-    """A data axis, not the last, along which something is contiguous that both are read over."""
+    """A data axis, not the last, along which one of the reads is contiguous: a transposed read."""
     last = op.axes[-1]
     ends = [r.indices[-1] for r in everything if last in axes_of(*r.indices)]
     return next((a for a in op.axes[:-1] if any(e is a for e in ends)), None)
 
 
 def sole_readers(view: View, outputs: Collection[str]) -> dict[str, str]:
-    """For each stage that exactly one other reads, and that is no output, who that is."""
+    """For each stage with exactly one consumer, which is no output, that consumer."""
     users = {name: {user for user, _ in found} for name, found in view.readers.items()}
     return {n: next(iter(u)) for n, u in users.items() if len(u) == 1 and n not in outputs}
 
 
 def needs_one_of(view: View, name: str, others: Collection[str]) -> bool:
-    """True when the stage `name` is one of others or reads one, directly or not; what stands before
-    all of those does not."""
+    """True when the stage `name` is one of `others` or depends on one, transitively; what stands
+    before all of those does not."""
     first = min(view.place(each) for each in others)
     found, waiting = {name}, [name]
     while waiting:
@@ -264,7 +271,7 @@ def needs_one_of(view: View, name: str, others: Collection[str]) -> bool:
 
 
 def needed(view: View, name: str) -> set[str]:
-    """The stage `name` and all that it reads, directly or not."""
+    """The stage `name` and all that it depends on, transitively."""
     found, waiting = set[str](), [name]
     while waiting:
         each = waiting.pop()
@@ -276,15 +283,17 @@ def needed(view: View, name: str) -> set[str]:
 
 @dataclass(slots=True)
 class Group:
-    """One kernel: the root stage, and the stages computed inside it, producers first.
+    """One kernel: the root stage, which stores, and the stages computed inside it, producers first.
 
     `rows` are the axes of the root that index the inner reductions; None when there are none.
-    `regions` are stages of which it computes, for each of its tiles, the region that is read there.
-    `beside` are roots of other kernels, of an element for each row, that run in its loops.
-    `follows` is true of one that runs in the grid of another kernel, which has the options.
-    `in_parts` is true of parts of a fold, and of what merges them: they are not split again.
-    `apart` is true of parts whose number, the first axis of the root, is a loop of the grid alone.
-    `pairs` is the fold over pairs that is computed where its results are folded.
+    `contracts` is true when an inner reduction is a contraction.  `regions` are producers of which
+    each tile computes the region that it reads (`compute_at`).  `beside` are roots of other
+    kernels, with one element for each row, that run in its loops.  `follows` is true of a kernel
+    that runs in the grid of another, which has the launch options.  `in_parts` is true of partial
+    results, and of what combines them: they are not split again.  `apart` is true of partial
+    results whose number, the first axis of the root, has a grid axis of its own, as a last-block
+    reduction needs.  `pairs` is the pairwise reduction (`gpu_pairs.py`) that is computed inside the
+    loop that reduces it.
     """
 
     root: str
@@ -300,7 +309,7 @@ class Group:
     pairs: str = ""
 
 
-# Stages of one kernel, each computed or substituted in its loops.
+# Stages of one kernel, each computed or inlined in its loops.
 MEMBERS = 128
 
 
@@ -309,11 +318,11 @@ def find_groups(
 ) -> list[Group]:
     """Fuse each reduction into the one kernel that reads it, where their axes line up.
 
-    A reduction joins when every reader is in that kernel, reads it at plain axes of the kernel's
-    root, and the kernel's other reductions are indexed by the same axes; a contraction joins only
-    a kernel that has no rows, because it fills a tile by itself.  `masked` as for `contraction`.
-    What would join but for the size of the kernel, or of what stands between its reductions when
-    that is substituted, is a kernel of its own, and is put into `cut`.
+    A reduction joins when every reader is in that kernel, reads it at distinct axes of the kernel's
+    root, and the kernel's other reductions are indexed by the same axes; a contraction joins only a
+    kernel without row reductions (its epilogue), because its accumulator fills the tile.  `masked`
+    as for `contraction`.  What would join but for the size of the kernel, or of the expressions
+    between its reductions once inlined, is a kernel of its own, and is put into `cut`.
     """
     readers = view.readers
     sizes: dict[str, _Between] = {}
@@ -346,8 +355,8 @@ def find_groups(
 
 @dataclass(frozen=True, slots=True)
 class _Between:
-    """A stage with all that follows it in its kernel up to a reduction or the root: the size of it
-    if it is substituted, and how often it is then written."""
+    """A stage with its consumers in the kernel up to a reduction or the root: the size of the
+    expression when it is inlined, and how often it is then written."""
 
     whole: Size
     times: int
@@ -371,7 +380,7 @@ def _joinable(
     view: View,
     masked: bool,
 ) -> tuple[Group, dict[Axis, Axis]] | None:
-    """The kernel that `op` may join, and its data axes in terms of the root's."""
+    """The kernel that `op` may fuse into, and its data axes in terms of the root's."""
     owners = {owner[user] for user, _ in users}
     if len(owners) != 1:
         return None
@@ -406,8 +415,8 @@ def _has_root_reader(users: Sequence[tuple[str, TensorRead]], group: Group) -> b
 def _mapped(
     op: ComputeOp, users: Sequence[tuple[str, TensorRead]], group: Group
 ) -> dict[Axis, Axis] | None:
-    """Data axes of `op` that all readers index by one axis of the root; None when a read is not
-    plain."""
+    """Data axes of `op` that all readers index by one axis of the root; None when an index of a
+    read is no plain axis."""
     found: dict[Axis, Axis] = {}
     loose: set[Axis] = set()
     for user, read in users:
@@ -424,8 +433,8 @@ def _mapped(
 
 
 def expose_epilogue(s: Schedule, group: Group, masked: bool = False) -> Group:
-    """Make a root reduction the inner stage of a kernel that stores its result; `masked` as for
-    `contraction`."""
+    """Split a root reduction into an accumulator stage and a stage that stores it (`cache_write`),
+    so that the kernel has an epilogue; `masked` as for `contraction`."""
     outputs = list(s[group.root].op.outputs)
     inner = s[first(s.cache_write(outputs if len(outputs) > 1 else outputs[0], "local"))].name
     view = definitions(s)
@@ -442,7 +451,8 @@ def expose_epilogue(s: Schedule, group: Group, masked: bool = False) -> Group:
 
 
 def crossed_row(view: View, group: Group) -> Axis | None:
-    """The row axis along which all inner reductions read memory, when none reads along its fold."""
+    """For column reductions, the row axis along which all reads are contiguous (so that lanes run
+    across results); None when a reduction reads along its reduced axis."""
     found: list[Axis | None] = []
     for name in group.inner:
         if is_reduction(view[name]):
@@ -453,8 +463,8 @@ def crossed_row(view: View, group: Group) -> Axis | None:
 
 
 def shared_inputs(view: View, group: Group, s: Schedule) -> list[tuple[str, int, list[str]]]:
-    """Results of stages outside the kernel, each by its stage and its number there, that several
-    stages of the kernel read, each at plain axes over its rows."""
+    """Inputs that several stages of the kernel read, each at plain axes over its rows, so that they
+    can be loaded once: each by the stage that made it and the number of its output there."""
     inside = [*group.inner, group.root]
     users: dict[tuple[str, int], list[str]] = {}
     fine: dict[tuple[str, int], bool] = {}

@@ -1,5 +1,5 @@
-"""Kernels of elements by themselves that run together: several over the same elements as one loop,
-which reads what they share once, or several small ones in one launch."""
+"""Horizontal fusion of pointwise kernels: several over the same elements as one loop, which loads a
+shared input once, or several small ones in one launch."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ from tedsl.schedules.views import reads_of
 from tedsl.scheduling.links import places
 from tedsl.scheduling.schedule import Schedule
 
-# Kernels that run as one, each with results of its own among the arguments; and how many of those
-# that others may join are looked at, the latest of them.
+# The most kernels in one launch, since each adds its outputs to the arguments; and how many of the
+# kernels that others may join are looked at, the latest of them.
 TOGETHER = 64
 LATEST = 16
 
 
 @dataclass(slots=True)
 class Leader:
-    """A kernel that others may join: its stage, the elements of a tile of it, whether it is small,
-    so that it leaves most of the device idle; what those that run with it are, and what they need.
+    """A kernel that others may be fused into: its stage, the elements of its tile, whether it is
+    small, so that it leaves most of the device idle; the stages in the fused kernel, and those they
+    depend on.
 
-    `members` run as one so far.  One of whole rows has `tile` of them in a program, the extents of
-    its `rows`, and what it reads along them, with how long those are.
+    `members` run as one so far.  A kernel of whole rows has `tile` rows in a program, the extents
+    of its `rows`, and what is reduced along them, with how long that is.
     """
 
     name: str
@@ -42,7 +43,8 @@ class Leader:
 
 @dataclass(slots=True)
 class Beside:
-    """The kernels scheduled so far that others may join: flat ones, and those of whole rows.
+    """The kernels scheduled so far that others may be fused into: pointwise ones, and those of
+    whole rows.
 
     Attributes:
         launches: whether kernels of different elements may share a launch.
@@ -54,17 +56,18 @@ class Beside:
     joins: list[tuple[str, str, bool]] = field(default_factory=list[tuple[str, str, bool]])
 
     def may_join(self, leader: Leader, needed: set[str]) -> bool:
-        """True when what needs `needed` can run together with `leader`: none of it comes from
-        there, nor from kernels that wait for it."""
+        """True when a kernel that depends on `needed` can run together with `leader`: no
+        dependence, direct or through other kernels, leads back to it."""
         return bool(self.free([leader], needed))
 
     def free(self, among: Sequence[Leader], needed: set[str]) -> list[Leader]:
-        """Those of some leaders that what needs `needed` can run together with, the latest."""
+        """The latest of the leaders in `among` that a kernel which depends on `needed` can run
+        with."""
         found = [each for each in among if each.members < TOGETHER][-LATEST:]
         if not found:
             return []
         all_needed = set(needed)
-        # What a kernel by itself needs is needed through it already.
+        # What a kernel of a single member depends on is in `needed` already.
         waiting = [each for each in self.leaders if len(each.inside) > 1]
         while met := [each for each in waiting if not each.inside.isdisjoint(all_needed)]:
             all_needed.update(*(each.needed for each in met))
@@ -72,19 +75,19 @@ class Beside:
         return [each for each in found if each.inside.isdisjoint(all_needed)]
 
     def join(self, name: str, leader: Leader, loops: bool) -> None:
-        """Note that a kernel joins another, in its loops or its launch."""
+        """Note that a kernel is fused into another, in its loops or its launch."""
         leader.members += 1
         self.joins.append((name, leader.name, loops))
 
 
 def lead(s: Schedule, beside: Beside, name: str, tile: int, small: bool) -> None:
-    """Later kernels may join `name`."""
+    """Later kernels may be fused into `name`."""
     needed = _needed(definitions(s), name)
     beside.leaders.append(Leader(name, tile, small, {name}, needed))
 
 
 def may_lead(s: Schedule, name: str) -> bool:
-    """True where another kernel has as many elements, and an input in common: it may run in the
+    """True where another kernel has as many elements and an input in common: it may run in the
     loops of `name`."""
     view = definitions(s)
     own = _inputs(view[name])
@@ -93,7 +96,7 @@ def may_lead(s: Schedule, name: str) -> bool:
 
 
 def joined(s: Schedule, name: str, beside: Beside, small: bool) -> bool:
-    """Let a flat kernel join an earlier one, if that is chosen; True when it has.
+    """Fuse a pointwise kernel into an earlier one (the knob `beside`); True when that was chosen.
 
     The default is one loop where both read the same input, and one launch where both are small.
     """
@@ -126,12 +129,12 @@ def joined(s: Schedule, name: str, beside: Beside, small: bool) -> bool:
 
 
 def all_computed(s: Schedule) -> bool:
-    """True without scans and externs, through which one kernel may need another unseen here."""
+    """True without scans and externs, whose dependences are not seen here."""
     return places(s.plan).computed
 
 
 def _loops(view: View, name: str, free: Sequence[Leader]) -> Leader | None:
-    """A kernel of as many elements; one that shares an input before others."""
+    """A kernel of as many elements, by preference one that shares an input."""
     size = volume(view[name].axes)
     same = [e for e in free if size is not None and volume(view[e.name].axes) == size]
     return next((e for e in same if _share(view, name, e)), same[0] if same else None)
@@ -148,7 +151,7 @@ def _inputs(op: ComputeOp) -> frozenset[PlaceholderOp]:
 
 
 def _needed(view: View, name: str) -> set[str]:
-    """All the computed stages that one reads, directly or not."""
+    """All the computed stages that one depends on, transitively."""
     found: set[str] = set()
     waiting = [name]
     while waiting:
@@ -160,7 +163,7 @@ def _needed(view: View, name: str) -> set[str]:
 
 
 def _joins(s: Schedule, name: str, leader: Leader) -> bool:
-    """True when the primitives let it join the loops of the other."""
+    """True when the primitives accept the fusion of the loops."""
     try:
         trial = s.copy(decided=False)
         _split(trial, name, leader.tile, loops=True)
@@ -171,7 +174,7 @@ def _joins(s: Schedule, name: str, leader: Leader) -> bool:
 
 
 def _split(s: Schedule, name: str, tile: int, *, loops: bool) -> None:
-    """Tiles as the leader has them."""
+    """Tiles of the same size as the leader's."""
     stage = s[name]
     outer, inner = stage.split(fused(stage, definitions(s)[name].axes), factor=tile)
     stage.vectorize(inner)
@@ -188,6 +191,6 @@ def join(s: Schedule, name: str, leader: str, *, loops: bool) -> None:
 
 
 def join_all(s: Schedule, beside: Beside) -> None:
-    """Let the kernels run together that are to."""
+    """Fuse the kernels that were noted."""
     for name, leader, loops in beside.joins:
         join(s, name, leader, loops=loops)

@@ -1,4 +1,6 @@
-"""Chains of dependent reductions: which of a kernel can go along in one loop, and letting them."""
+"""Cascaded reductions (online softmax, the softmax inside attention): which reductions of a kernel
+can share one online loop, where accumulators are rescaled when a running statistic such as the
+maximum changes."""
 
 from __future__ import annotations
 
@@ -27,16 +29,18 @@ from tedsl.scheduling.chain import chain_of
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
 
-# How far a maximum moves before what depends on it is repaired: a factor of e**5.5.
+# Lazy rescaling: accumulators are rescaled only when the running maximum has grown by more than
+# this, a factor of e**5.5.
 LAZY = 5.5
 
 
 @dataclass(frozen=True, slots=True)
 class Chained:
-    """A sum of products and what goes along with its loop.
+    """A contraction in a cascade of reductions, for example the second GEMM of attention.
 
-    `members` are the reductions that it depends on, `inner` the sums of products whose elements
-    they fold, `root` the stage that stores the result.
+    `last` is the contraction, `members` the reductions that it depends on (running maximum and
+    sum), `inner` the contractions whose elements they reduce (the first GEMM), `root` the stage
+    that stores the result.
     """
 
     last: str
@@ -47,16 +51,17 @@ class Chained:
 
 
 def chain_ends(s: Schedule, group: Group) -> list[str]:
-    """The reductions of a kernel, last first, with whose loop others of it can go along.
+    """The reductions of a kernel, last first, each of which ends a cascade that can run as one
+    loop.
 
-    Each is the end of a chain for which a repair was derived and proved; no reduction is in two.
+    A rescaling was derived and proved for each; no reduction is in two cascades.
     """
     inner = tuple(group.inner)
     return list(remembered(s, (chain_ends, inner), lambda trial: _chain_ends(trial, inner)))
 
 
 def _chain_ends(s: Schedule, inner: Sequence[str]) -> tuple[str, ...]:
-    """The ends of chains among some stages, in a schedule for trials."""
+    """The ends of cascades among some stages, found on a copy of the schedule."""
     view = definitions(s)
     inline_between(s, inner)
     found: list[str] = []
@@ -81,7 +86,7 @@ def depended_on(s: Schedule, view: View, name: str) -> tuple[str, ...]:
 
 
 def follows(s: Schedule, name: str) -> bool:
-    """True when the reductions that one depends on can go along with its loop."""
+    """True when the reductions that one depends on can share its loop, online."""
     axes = reduce_axes(s[name])
     if len(axes) != 1:
         return False
@@ -94,15 +99,15 @@ def follows(s: Schedule, name: str) -> bool:
 
 
 def inline_between(s: Schedule, names: Sequence[str]) -> None:
-    """Substitute those of some stages that are no reductions."""
+    """Inline those of some stages that are no reductions."""
     for name in reversed(names):
         if not reduce_axes(s[name]):
             s[name].compute_inline()
 
 
 def follow(stage: Stage, axis: Axis, lazy: bool = False) -> None:
-    """Let the reductions that a stage depends on go along with its loop `axis`; with `lazy` what is
-    folded is repaired only where a maximum has moved far."""
+    """Let the reductions that a stage depends on share its loop `axis`, online; with `lazy` the
+    accumulators are rescaled only where the running maximum has moved far."""
     if lazy:
         stage.online(axis, casts=True, rescale_threshold=LAZY)
     else:
@@ -110,7 +115,7 @@ def follow(stage: Stage, axis: Axis, lazy: bool = False) -> None:
 
 
 def may_be_lazy(s: Schedule, name: str, axis: Axis) -> bool:
-    """True when the repairs of a chain are factors that may wait."""
+    """True when rescaling a cascade is a multiplication that may be put off."""
     try:
         follow(s.copy(decided=False)[name], axis, lazy=True)
     except ScheduleError:
@@ -121,7 +126,8 @@ def may_be_lazy(s: Schedule, name: str, axis: Axis) -> bool:
 def inner_folds(
     s: Schedule, view: View, chain: tuple[str, ...], fits: Callable[[ComputeOp], bool]
 ) -> tuple[str, ...]:
-    """The fitting folds that only stages of the chain read, directly or through pointwise ones."""
+    """The fitting reductions that only stages of the cascade read, directly or through pointwise
+    stages: for attention, the first GEMM."""
     readers = {name: {user for user, _ in found} for name, found in view.readers.items()}
     outputs = {s[t].name for t in s.outputs}
     inside = set(chain)
@@ -146,8 +152,9 @@ def take_chains(
     find: Callable[[Schedule, View, str], Chained | None],
     rule: Callable[[Schedule, Chained], list[str]],
 ) -> list[str]:
-    """Schedule with `rule` the chains that `find` has for a stage, where that is chosen: the
-    default where a fold lies between.  Returns the stages that are scheduled then."""
+    """Schedule with `rule` the cascades that `find` matches, by the knob `chain`: by default where
+    a contraction feeds the reductions, as in attention.  Returns the stages that are scheduled
+    then."""
     taken: list[str] = []
     view = definitions(s)
     for name in reversed(list(view)):
@@ -161,12 +168,13 @@ def take_chains(
 
 
 def possible(s: Schedule, found: Chained, rule: Callable[[Schedule, Chained], object]) -> bool:
-    """True when the primitives take the chain as `rule` schedules it."""
+    """True when the primitives accept the cascade as `rule` schedules it."""
     return takes(s, (rule, found.last), lambda trial: rule(trial, found))
 
 
 def root_of(s: Schedule, view: View, name: str) -> str:
-    """The last of the stages that read the result element by element, one after another."""
+    """The last of the pointwise consumers of a result, one after another: the end of its
+    epilogue."""
     outputs = {s[t].name for t in s.outputs}
     while name not in outputs:
         users = view.readers[name]
@@ -181,8 +189,8 @@ def root_of(s: Schedule, view: View, name: str) -> str:
 
 
 def inline_around(s: Schedule, found: Chained) -> list[str]:
-    """Substitute the pointwise stages of the kernel, but for those that two reductions read: they
-    are computed once, as tiles.  Returns all of them."""
+    """Inline the pointwise stages of the kernel, but for those that two reductions read: they are
+    computed once, as tiles.  Returns all of them."""
     inside = {found.last, found.root, *found.members, *found.inner}
     outputs = {s[t].name for t in s.outputs}
     met: list[str] = []

@@ -1,4 +1,4 @@
-"""Knobs that fit the loops they are for: no choice is offered that the extents make pointless."""
+"""Knobs: tunables of a rule, offered only with choices that the extents leave room for."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def pick(
 ) -> int:
     """The knob `name`: `default` or one of `choices`, none above `most`.
 
-    Where one number is left there is nothing to choose, and no knob.
+    Where one number is left there is no knob.
     """
     limit = default if most is None else max(1, most)
     default = default if most is None else min(default, limit)
@@ -26,11 +26,12 @@ def pick(
 
 
 def knobs_of(s: Schedule, stage: Stage) -> str:
-    """What names of a kernel's knobs begin with: its root, or what that is a piece of."""
+    """The stage that a kernel's knobs are named after: its root, or the stage that its root was
+    divided from."""
     whole = whole_of(s.plan, stage.name)
     return stage.name if whole is None else whole.name
 
 
 def flip(s: Schedule, name: str, default: bool) -> bool:
-    """The knob `name` that says yes or no."""
+    """The boolean knob `name`."""
     return s.knob(name, (default, not default), default)

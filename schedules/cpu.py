@@ -1,5 +1,5 @@
-"""Rules for loops and SIMD tiles on the CPU: which rule a kernel gets, and the rule for elements by
-themselves.
+"""Dispatch on the CPU: which rule each kernel gets by the shape of its loops, and the rule for
+pointwise kernels (multithreaded, SIMD-vectorised, tiled where something is read transposed).
 
 Each rule is a function for one shape of loop nest, and each of its choices a named knob.
 """
@@ -61,7 +61,8 @@ def schedule_group(s: Schedule, group: Group, beside: Beside) -> None:
 
 
 def _schedule_reduction(s: Schedule, group: Group, root: ComputeOp, beside: Beside) -> None:
-    """A root that is itself a fold: over whole arrays, row by row, or into lanes of results."""
+    """A root that is itself a reduction: to a scalar, over rows, or over columns with results as
+    SIMD lanes."""
     if not root.axes:
         fold_whole(s, s[group.root], root)
         return
@@ -82,8 +83,8 @@ def _schedule_reduction(s: Schedule, group: Group, root: ComputeOp, beside: Besi
 
 
 def _apart(s: Schedule, group: Group, beside: Beside) -> None:
-    """Each reduction by itself, where a row of the root's results has no constant size to be kept
-    in until the row is done."""
+    """Each reduction as a kernel of its own, where a row of the root's results has no constant
+    size, so that no buffer can hold it until the row is done."""
     view = definitions(s)
     members = View({name: view[name] for name in (*group.inner, group.root)})
     folds = [name for name in members if is_reduction(members[name])]
@@ -92,8 +93,8 @@ def _apart(s: Schedule, group: Group, beside: Beside) -> None:
 
 
 def pointwise(s: Schedule, stage: Stage, op: ComputeOp, beside: Beside) -> None:
-    """Pieces of the flat index space over the threads, SIMD lanes inside; where something read is
-    contiguous along another axis, tiles of both."""
+    """A pointwise kernel: chunks of the flattened index space over the threads, SIMD lanes inside;
+    where something is read transposed, tiles of both axes."""
     if not op.axes:
         return
     total = volume(op.axes)
@@ -125,8 +126,9 @@ def pointwise(s: Schedule, stage: Stage, op: ComputeOp, beside: Beside) -> None:
 
 
 def tiles_with_regions(s: Schedule, group: Group, beside: Beside) -> None:
-    """Tiles of the last two axes over the threads; what a tile reads of other stages is computed
-    just before it, into a buffer that stays in the cache, if it is of a constant size."""
+    """A stencil pipeline: tiles of the last two axes over the threads; the region of a producer
+    that a tile reads, halo included, is computed just before it (`compute_at`) into a buffer that
+    stays in cache, if it is of a constant size."""
     stage, op = s[group.root], definitions(s)[group.root]
     row, column = op.axes[-2:]
     tall = pick(s, f"{stage.name}.tall", (1, 8, 16, 32, 64, 128), 128, extent_of(row))
@@ -158,8 +160,9 @@ def _attach(name: str, at: str, loop: Axis, s: Schedule) -> None:
 
 
 def _crossed(s: Schedule, stage: Stage, op: ComputeOp, across: Axis, total: int | None) -> None:
-    """Tiles of lanes both ways: what is contiguous along the other axis is loaded along it and
-    turned in registers, and the lines of memory fetched for a tile are used up in it."""
+    """A transposing kernel: two-dimensional SIMD tiles.  What is contiguous along the other axis is
+    loaded along it and transposed in registers, and each cache line fetched for a tile is used up
+    in it."""
     last = op.axes[-1]
     tall = pick(s, f"{stage.name}.tall", (16, 32, 64, 128), 64, extent_of(across))
     wide = pick(s, f"{stage.name}.width", (16, 32, 64, 128, 256), 64, extent_of(last))

@@ -1,7 +1,7 @@
-"""The rule for sums of products that depend on other reductions of the axis they fold: one loop for
-all of them, over pieces of that axis, for a block of rows whose sums stay in the first caches.
+"""Flash attention on the CPU: cascaded reductions (online softmax) between two contractions, one
+loop over blocks of keys for a block of query rows whose accumulators stay in the L1 and L2 caches.
 
-    for blocks of i: for pieces of j: S = fold(d)(q, k); m, l, O follow one another
+    for blocks of i: for pieces of j: S = sum(d)(q, k); m, l, O updated online
 """
 
 from __future__ import annotations
@@ -38,17 +38,18 @@ from tedsl.scheduling.plan import AttachKind
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
 
-# Columns of a block of results, which are held whole.
+# Columns of a block of results, none of which is split (attention: the head dimension).
 WIDEST = 1024
-# Rows of a block, and elements of a piece of them.
+# Rows of a block, and elements of a block of one piece.
 ROWS = 48
 PIECE = ROWS * 128
-# Rows from which a fold between is computed in register tiles; fewer are folded along their lanes.
+# Rows from which the inner contraction is computed in register tiles; fewer are vectorised along
+# its reduced axis.
 TILED = 4
 
 
 def schedule_chains(s: Schedule) -> list[str]:
-    """Schedule the sums of products that depend on reductions of the axis they fold.
+    """Schedule the contractions that depend on other reductions of the axis they reduce.
 
     Returns:
         The stages that are scheduled then.
@@ -57,7 +58,7 @@ def schedule_chains(s: Schedule) -> list[str]:
 
 
 def _found(s: Schedule, view: View, name: str) -> Chained | None:
-    """The chain that ends in `name`, if there is one of known extents."""
+    """The cascade that ends in the contraction `name`, if there is one of known extents."""
     op = s[name].op
     if not isinstance(op, ComputeOp) or s[name].plan.attach.kind is not AttachKind.ROOT:
         return None
@@ -118,7 +119,7 @@ def _reduce_chain(s: Schedule, found: Chained) -> list[str]:
 
 
 def _blocks(stage: Stage, root: ComputeOp, row: Axis | None, column: Axis, rows: int) -> Axis:
-    """Blocks of rows over the threads, all columns as lanes; the loop around a block."""
+    """Blocks of rows over the threads, all columns as SIMD lanes; the loop around a block."""
     others = [a for a in root.axes if a is not row and a is not column]
     inside: Sequence[Axis] = [column]
     if row is not None:
@@ -133,7 +134,8 @@ def _blocks(stage: Stage, root: ComputeOp, row: Axis | None, column: Axis, rows:
 
 
 def _fold_between(s: Schedule, inner: Stage, rows: int) -> None:
-    """A piece of the elements that the reductions fold: in register tiles, or along the fold."""
+    """A piece of the inner contraction (the scores of attention): in register tiles, or vectorised
+    along its reduced axis."""
     op = definitions(s)[inner.name]
     shape = products(op)
     if shape is None:

@@ -1,5 +1,5 @@
-"""The rule for contractions: register tiles of the result, and the operand of the lanes packed
-panel by panel."""
+"""GEMM, batched GEMM and convolution on the CPU: register tiles of the accumulator (a microkernel),
+cache blocking, and the vectorised operand packed panel by panel."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ from tedsl.schedules.loops import fused
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
 
-# Tasks for a thread, so that all end at about the same time, and how many are enough of them unless
-# the threads are more than half as many.
+# Tasks for each thread, for load balance, and how many are enough of them unless there are more
+# than half as many threads.
 TASKS_EACH = 4
 TASKS = 32
-# Rows of a block for which it does not matter that it copies its operand again.
+# Rows of a block from which the cost of packing its panel again does not matter.
 ROWS = 1024
-# Elements along a row of an operand that are turned at a time.
+# Elements along a row of an operand that are transposed at a time.
 TURNED = 64
-# Rows of a tile that take as long as all else that a tile costs.
+# The fixed cost of a tile, in rows that take as long.
 BESIDE = 2
 
 
 def contract(s: Schedule, group: Group) -> None:
-    """Register tiles of the result; the operand of the lanes is packed panel by panel."""
+    """Register tiles of the accumulator; the vectorised operand is packed panel by panel."""
     view = definitions(s)
     stage, root = s[group.root], view[group.root]
     inner = [name for name in group.inner if is_reduction(view[name])]
@@ -57,7 +57,7 @@ def contract(s: Schedule, group: Group) -> None:
     tall, wide = pick_tile(s, stage.name, view[inner[0]], extent_of(row), extent_of(column))
     ro, ri = stage.split(row, factor=tall)
     co, ci = stage.split(column, factor=wide)
-    # The panel of a copied operand serves all tiles beside each other, whatever axes they are on.
+    # The panel of a packed operand serves all tiles beside each other, whatever axes they are on.
     within = [mapping[a] for a in side[:-1]]
     around = [a for a in root.axes if a is not row and a is not column and not among(a, within)]
     heights = [extent_of(a) for a in within]
@@ -88,8 +88,8 @@ def contract(s: Schedule, group: Group) -> None:
 
 
 def _row_blocks(tasks: int | None) -> int:
-    """Into how many blocks the rows are cut where there are `tasks` without that: as few as keep
-    the threads busy, since each copies the panel of its operand again."""
+    """Into how many blocks the rows are split where there are `tasks` without that: as few as keep
+    the threads busy, since each packs the panel again."""
     return 1 if tasks is None else min(16, pow2_at_least(-(-_tasks_wanted() // tasks)))
 
 
@@ -101,11 +101,11 @@ def _tasks_wanted() -> int:
 def _beside(
     op: ComputeOp, lane: Axis, wide: int, counts: tuple[int | None, int | None, int | None]
 ) -> int:
-    """How many panels, side by side in the second cache, each tile of rows meets in turn; `counts`
-    are the parts around, the rows and the panels.
+    """How many panels, side by side in the L2 cache, each tile of rows is multiplied by in turn;
+    `counts` are the batch, the rows and the panels.
 
-    One after the other would fetch the rows again for each, which costs something only where they
-    do not stay in the second cache themselves.
+    One panel after the other would fetch the rows again for each, which costs something only where
+    they do not stay in the L2 cache themselves.
     """
     around, rows, panels = counts
     half = processor().cache // 2
@@ -120,7 +120,7 @@ def _beside(
 
 
 def _lane(shape: Contraction, mapping: dict[Axis, Axis], root: ComputeOp) -> Axis:
-    """The axis to run as lanes: the one along which the result is contiguous."""
+    """The axis to vectorise: the one along which the result is contiguous."""
     last = root.axes[-1]
     for axis in (*shape.rows, *shape.columns):
         if mapping[axis] is last:
@@ -131,8 +131,8 @@ def _lane(shape: Contraction, mapping: dict[Axis, Axis], root: ComputeOp) -> Axi
 def pick_tile(
     s: Schedule, name: str, op: ComputeOp, m: int | None, n: int | None, half: bool = False
 ) -> tuple[int, int]:
-    """Two registers wide and as tall as the rest of the registers, or `half` of it, allow; wider
-    where there are fewer rows."""
+    """A register tile: two vectors wide and as tall as the remaining vector registers, or `half` of
+    them, allow; wider where there are fewer rows."""
     here = processor()
     lanes = here.lanes(max(t.dtype.nbytes for t in op.outputs))
     rows = max(4, 3 * here.vector_registers // (16 if half else 8))
@@ -144,8 +144,8 @@ def pick_tile(
 
 
 def _height(rows: int, most: int, extent: int) -> int:
-    """`rows` for a tile, or the height of at most `most` with clearly less computed past the end
-    and in the loops around tiles."""
+    """`rows` for a tile, or another height of at most `most` that wastes clearly less: rows past
+    the end, and the fixed cost of tiles."""
 
     def cost(height: int) -> int:
         return -(-extent // height) * (height + BESIDE)
@@ -161,8 +161,8 @@ def fold_in_tiles(
     around: Sequence[Axis],
     folded: Sequence[Axis],
 ) -> Axis:
-    """Register tiles of rows and columns inside of the loops `around` them and around `folded`;
-    returns the loop over panels of columns."""
+    """Register tiles of rows and columns inside of the loops `around` them, with the loops `folded`
+    over K outside of the tile; returns the loop over panels of columns."""
     row, column = tiled
     data = inner.op.axes if isinstance(inner.op, ComputeOp) else ()
     others = [a for a in data if a is not row and a is not column]
@@ -187,8 +187,8 @@ def _contract_inner(
     tile: tuple[Axis, Axis],
     wide: int | None,
 ) -> None:
-    """The fold of one tile, `unroll` steps at a time, at the loop over tiles; what is copied of an
-    operand is at that over panels, or over several of them that are `wide` each."""
+    """The K loop of one tile, `unroll` steps at a time, attached at the loop over tiles; an operand
+    is packed at the loop over panels, or over several of them that are `wide` each."""
     op = view[inner.name]
     inner.compute_at(stage, places[0])
     column = next(a for a in op.axes if mapping.get(a) is tile[1])
@@ -211,8 +211,8 @@ def _contract_inner(
 
 
 def _in_step(op: ComputeOp, column: Axis) -> tuple[Axis, ...]:
-    """The folded axes in the order in which they lie in the operand that is not in lanes: its
-    elements are taken one by one, those of the lanes a vector at a time."""
+    """The reduced axes in the memory order of the operand that is broadcast: its elements are read
+    one by one, those of the vectorised operand a vector at a time."""
     single = [r for r in reads(*op.bodies) if column not in axes_of(*r.indices)]
     places: dict[Axis, int] = {}
     for read in single[:1]:
@@ -224,7 +224,7 @@ def _in_step(op: ComputeOp, column: Axis) -> tuple[Axis, ...]:
 
 
 def packable(view: View, inner: Stage, column: Axis) -> list[TensorRead]:
-    """Reads of the operand that the lanes run over, where the stage reads it itself."""
+    """Reads of the vectorised operand, where the stage reads it itself."""
     op = inner.op
     if not isinstance(op, ComputeOp):
         return []
@@ -247,9 +247,8 @@ def pack(
     panel: Axis,
     wide: int | None = None,
 ) -> None:
-    """Copy the panel of the operand, or several that are `wide` each, so that its rows lie one
-    after another; one that is contiguous across the lanes is read along its rows and turned in
-    registers."""
+    """Pack the panel of the operand, or several that are `wide` each, so that its rows are
+    contiguous; one that is stored transposed is read along its rows and transposed in registers."""
     for read in found:
         packed = s[s.cache_read(read.tensor, "local", [inner.op])]
         where = next(n for n, a in enumerate(plain(read) or ()) if a is column)
@@ -269,7 +268,7 @@ def pack(
 
 
 def _in_panels(where: int, wide: int) -> Callable[..., list[Any]]:
-    """The layout in which panels of `wide` along the index `where` follow each other."""
+    """The packed layout, in which panels of `wide` along the index `where` follow each other."""
 
     def layout(*index: Any) -> list[Any]:
         others = [i for n, i in enumerate(index) if n != where]

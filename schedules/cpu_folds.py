@@ -1,7 +1,7 @@
-"""The rules for folds whose lanes are results, and for folds into one element.
+"""Column reductions and full reductions (to a scalar) on the CPU: SIMD lanes across results, and
+long reductions split with `rfactor` into partial results on all threads.
 
-A stretch of neighbouring results is folded row by row.  A long fold is split into parts: the rows
-of a part lie together in memory, and the parts run on all threads.
+A strip of neighbouring results accumulates row by row.  The rows of a part lie together in memory.
 """
 
 from __future__ import annotations
@@ -27,18 +27,19 @@ from tedsl.schedules.loops import fused
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
 
-# Results that accumulate in registers while the rows of a fold pass by.
+# Results that accumulate in registers while the rows of a reduction stream by.
 WIDTH = 256
 PART_WIDTH = 128
-# Rows folded between two visits of an accumulator in memory.
+# Rows added between a load and a store of an accumulator in memory.
 AT_ONCE = 8
-# Elements of a part, and how many parts a split is worth.
+# Elements of a part, and how many parts make a split worth it.
 PART = 1 << 18
 FEW_PARTS = 4
 
 
 def fold_across(s: Schedule, group: Group) -> None:
-    """Stretches of neighbouring results over the threads, each folded row by row."""
+    """A column reduction: strips of neighbouring results over the threads, each reduced row by
+    row."""
     view = definitions(s)
     stage, root = s[group.root], view[group.root]
     lane = crossed_row(view, group)
@@ -69,8 +70,8 @@ def fold_across(s: Schedule, group: Group) -> None:
 
 
 def _split_long(s: Schedule, view: View, group: Group, lane: Axis) -> None:
-    """Fold parts of one long fold by themselves, where whole stretches would leave threads idle or
-    stride over memory."""
+    """Split one long column reduction with `rfactor`, where strips of columns would leave threads
+    idle or stride over memory."""
     name = group.inner[0]
     op, size = view[name], extent_of(lane)
     folded, points = volume(op.reduce_axes), volume((*op.axes, *op.reduce_axes))
@@ -92,7 +93,7 @@ def _split_long(s: Schedule, view: View, group: Group, lane: Axis) -> None:
 
 
 def _fold_part(s: Schedule, stage: Stage, op: ComputeOp, lane: Axis) -> None:
-    """Several rows into a stretch of accumulators, then the next stretch."""
+    """Unroll several rows into a strip of accumulators, then the next strip."""
     rows = fused(stage, reduce_axes(stage))
     width = pick(s, f"{stage.name}.width", (64, 128, 256), PART_WIDTH, extent_of(lane))
     ko, ki = stage.split(rows, factor=AT_ONCE)
@@ -105,7 +106,7 @@ def _fold_part(s: Schedule, stage: Stage, op: ComputeOp, lane: Axis) -> None:
 
 
 def fold_whole(s: Schedule, stage: Stage, op: ComputeOp) -> None:
-    """A fold into one element: parts over the threads, then their results."""
+    """A full reduction: partial results over the threads, then their sum."""
     axes = op.reduce_axes
     total = volume(axes)
     flat = fused(stage, axes)

@@ -1,5 +1,5 @@
-"""The rule for chains of reductions over rows and what reads them: rows over the threads, and
-inside a row one pass of SIMD lanes for each stage over data that stays in the first cache."""
+"""Row reductions and what reads them (softmax, norms) on the CPU, fused: rows over the threads, and
+inside a row one SIMD pass for each stage over data that stays in the L1 cache."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from tedsl.schedules.loops import fused
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
 
-# Elements of a row that stay in the first cache while several stages pass over it.
+# Elements of a row that stay in the L1 cache while several stages pass over it.
 MAX_ROW = 16384
-# Fewer rows than this leave threads idle; long ones are then cut in pieces.
+# Fewer rows than this leave threads idle; long ones are then split with `rfactor`.
 FEW_ROWS = 8
 PIECE = 65536
 
@@ -53,7 +53,7 @@ def reduce_rows(s: Schedule, group: Group) -> None:
 
 
 def fold_rows(s: Schedule, group: Group, root: ComputeOp) -> None:
-    """A root that folds rows, with the reductions that it reads inside."""
+    """A root that reduces rows, with the reductions that it reads inside."""
     stage, view = s[group.root], definitions(s)
     length, count = volume(root.reduce_axes), volume(root.axes)
     few = count is not None and length is not None and count < FEW_ROWS and length >= 2 * PIECE
@@ -74,7 +74,7 @@ def fold_rows(s: Schedule, group: Group, root: ComputeOp) -> None:
 
 
 def _split_rows(s: Schedule, stage: Stage, root: ComputeOp, length: int) -> None:
-    """Pieces of few long rows over the threads, so that none is idle."""
+    """Partial results of few long rows over the threads, so that none is idle."""
     sizes = (PIECE // 4, PIECE, PIECE * 4)
     piece = pick(s, f"{stage.name}.part", sizes, PIECE, length // 2)
     part, _ = stage.split(fused(stage, root.reduce_axes), factor=piece)
@@ -92,7 +92,7 @@ def _row_axes(view: View, group: Group, name: str) -> list[Axis]:
 
 
 def _lanes(s: Schedule, stage: Stage, axes: Sequence[Axis], whole: bool) -> tuple[Axis, ...]:
-    """The axes to run as lanes: all of a short row, pieces of a long one."""
+    """The axes to vectorise: all of a short row, pieces of a long one."""
     if not axes or whole:
         return tuple(axes)
     piece = pick(s, f"{stage.name}.piece", (64, 128, 256, 1024), 128, volume(axes))

@@ -1,8 +1,8 @@
-"""Kernels of any shape that read one input run in the same loops, where they take it in equal
-parts that stay in a core's cache: memory is read once for both.
+"""Horizontal fusion on the CPU of kernels of any shape that read one input: they share their loops
+where each takes it in equal parts that stay in a core's cache, so that memory is read once.
 
-    parallel for i: a[i] = fold(j)(f(x[i, j]))
-    parallel for i: b[i] = fold(j)(g(x[i, j]))
+    parallel for i: a[i] = sum(j)(f(x[i, j]))
+    parallel for i: b[i] = sum(j)(g(x[i, j]))
     --> parallel for i: (a[i] = ...; b[i] = ...)
 """
 
@@ -26,11 +26,11 @@ from tedsl.scheduling.relations import constant, extents, related
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
 
-# Bytes of a part that a core still has in its cache when the second kernel comes to it.
+# Bytes of a part that is still in a core's cache when the second kernel reads it.
 KEPT = 1 << 19
-# Bytes of an input from which reading it twice takes longer than a loop.
+# Bytes of an input from which reading it twice costs more than sharing a loop.
 WORTH = 1 << 20
-# What the choice is called; one that a stage was asked for before stands.
+# The name of the knob; one that `beside.py` has asked for a stage stands.
 BESIDE = ".beside"
 # Pairs of kernels that are tried.
 TRIED = 64
@@ -48,7 +48,7 @@ class _Kernel:
 
 
 def share_inputs(s: Schedule, beside: Beside) -> None:
-    """Let kernels join the loops of an earlier one that reads the same input."""
+    """Fuse kernels into the loops of an earlier one that reads the same input."""
     view = definitions(s)
     joined = {name for name, _, _ in beside.joins}
     asked = {knob.name.removesuffix(BESIDE) for knob in s.knobs if knob.name.endswith(BESIDE)}
@@ -70,7 +70,7 @@ def share_inputs(s: Schedule, beside: Beside) -> None:
 
 
 def _kernel(view: View, stage: Stage) -> _Kernel | None:
-    """What there is to know of a kernel whose outermost loop is parallel and of known extent."""
+    """The description of a kernel whose outermost loop is parallel and of known extent."""
     plan, op = stage.plan, view.get(stage.name)
     if op is None or plan.attach.kind is not AttachKind.ROOT or not plan.leaf_axes:
         return None
@@ -90,7 +90,7 @@ def _kernel(view: View, stage: Stage) -> _Kernel | None:
 
 
 def _shared(leader: _Kernel, kernel: _Kernel) -> list[Tensor]:
-    """The large tensors that both take in the same parts."""
+    """The large tensors that both read in the same parts."""
     if leader.loops[0][1] != kernel.loops[0][1]:
         return []
     both = [t for t, dims in kernel.moved.items() if dims and leader.moved.get(t) == dims]
@@ -98,8 +98,8 @@ def _shared(leader: _Kernel, kernel: _Kernel) -> list[Tensor]:
 
 
 def _join(s: Schedule, kernel: _Kernel, leader: _Kernel) -> bool:
-    """Join as many loops as both have, if that is chosen: the default where what one turn of them
-    reads stays in the cache."""
+    """Fuse as many loops as both have in common, by the knob `beside`: the default where what one
+    iteration of them reads stays in the cache."""
     alike = 0
     for (_, mine), (_, theirs) in zip(kernel.loops, leader.loops, strict=False):
         if mine != theirs:
@@ -119,7 +119,7 @@ def _join(s: Schedule, kernel: _Kernel, leader: _Kernel) -> bool:
 
 
 def _may_join(s: Schedule, kernel: _Kernel, leader: _Kernel, loop: Axis) -> bool:
-    """True when the primitives let one run in the loops of the other."""
+    """True when the primitives accept the fusion."""
     try:
         s.copy(decided=False)[kernel.name].compute_with(s[leader.name].op, loop)
     except ScheduleError:

@@ -1,4 +1,5 @@
-"""What all rules for the CPU do: hand work to the threads in tasks that are worth it."""
+"""Multithreading on the CPU: tasks of enough rows that starting one costs little beside its
+work."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ SMALL = 32768
 
 
 def run_parallel(s: Schedule, stage: Stage, rows: Sequence[Axis], total: int | None) -> None:
-    """Several rows to a thread at a time, so that handing out work costs nothing."""
+    """Several rows to a task, so that the cost of scheduling tasks does not show."""
     if not rows or (total is not None and total <= SMALL):
         return
     flat = fused(stage, rows)

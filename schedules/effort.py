@@ -1,5 +1,5 @@
-"""Kernels that the compilers are done with in time: where those of the default choices would take
-too long, smaller choices, told before anything is compiled."""
+"""Compile time of GPU kernels: where the default choices would take Triton and ptxas too long,
+smaller ones, by an estimate made before anything is compiled."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from tedsl.lower import pipeline
 from tedsl.scheduling.schedule import Knob, Schedule
 from tedsl.target import Target
 
-# How often a choice is changed; each time the one is taken that helps most.
+# Greedy steps; each takes the one change of a knob that helps most.
 ROUNDS = 12
-# Every choice that is tried schedules and lowers all stages: of how many that is worth it.
+# Every choice that is tried schedules and lowers all stages: above this many it is not worth it.
 STAGES = 64
 
 Rules = Callable[[Mapping[str, object]], Schedule]
@@ -22,8 +22,8 @@ Rules = Callable[[Mapping[str, object]], Schedule]
 def in_time(
     s: Schedule, target: Target, stages: Collection[str], rules: Rules
 ) -> dict[str, object]:
-    """Choices of the rules with which the compilers are done with each kernel in `effort.LIMIT`
-    seconds, or in as few as changing one choice after the other leads to.
+    """Choices of the rules with which each kernel compiles in `effort.LIMIT` seconds, or as fast as
+    a greedy search, which changes one knob at a time, gets.
 
     Args:
         s: what the rules make, with a kernel that takes too long.
@@ -55,7 +55,7 @@ def in_time(
 
 
 def _changes(knobs: tuple[Knob, ...], stages: Collection[str]) -> Iterator[tuple[str, object]]:
-    """Each knob of the stages with the choices beside the one that was taken; all others where they
+    """Each knob of the stages with the neighbours of the chosen value; all other values where they
     have no order."""
     for knob in knobs:
         if not any(knob.name.startswith(f"{name}.") for name in stages):
@@ -76,8 +76,8 @@ def _made(rules: Rules, decisions: Mapping[str, object]) -> Schedule | None:
 
 
 def _seconds(s: Schedule, target: Target) -> float:
-    """How long the compilers take over the slowest kernel of a schedule; no time is enough for one
-    that cannot be lowered, or that keeps in memory what was to stay in registers."""
+    """The compile time of the slowest kernel of a schedule; infinite for one that cannot be
+    lowered, or whose tiles do not stay in registers."""
     try:
         module = pipeline.lower(s.plan, target)
     except LowerError:

@@ -1,10 +1,11 @@
-"""What is taken where a rule cannot be carried out: the next simpler one, down to a kernel for each
-stage, which always can.
+"""What is taken where a target cannot carry out a rule: the next simpler one, down to a kernel for
+each stage, which always can.
 
 The primitives refuse what is illegal, the lowering what a target cannot do, the target's compiler
-what its device has no room for.  Such an error names a kernel; the stages of that kernel, and no
-others, are scheduled again one level lower.  All rules run again then, so that what depends on the
-kernel follows; a computation that nothing is refused for costs nothing.
+what its device has no room for (shared memory, registers).  Such an error names a kernel; the
+stages of that kernel, and no others, are scheduled again one level lower.  All rules run again
+then, so that what depends on the kernel follows; a computation for which nothing is refused pays
+nothing.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from tedsl.scheduling.schedule import Knob, Schedule, create_schedule
 from tedsl.target import Target
 
 Result = TypeVar("Result")
-# Lanes of a program that computes elements by themselves.
+# Elements of a program of a plain pointwise kernel.
 LANES = 128
 
 
@@ -63,7 +64,7 @@ class _TooLongError(LowerError):
 
 
 class _InMemoryError(LowerError):
-    """A kernel of the rules passes on in memory what was to stay in registers."""
+    """A kernel of the rules keeps in memory a tile that was to stay in registers."""
 
 
 class Attempts:
@@ -93,13 +94,13 @@ class Attempts:
         self._last = Schedule(self._plan)
 
     def carried_out(self, use: Callable[[Schedule, Judge], Result]) -> Result:
-        """What `use` makes of the first schedule that nothing is refused of.
+        """What `use` makes of the first schedule of which nothing is refused.
 
         Args:
             use: lowers the schedule, shows the judge what it has lowered, and compiles it; called
                 again with a simpler one where it raises what names a kernel, or any `LowerError`.
-                The judge refuses what compilers would take too long over, and kernels that were to
-                keep in registers what they cannot, as long as there is something simpler.
+                The judge refuses what would compile for too long, and kernels whose tiles do not
+                stay in registers, as long as there is something simpler.
 
         Raises:
             TedslError: what `use` raises for the simplest schedule, and all that is no refusal.
@@ -139,7 +140,7 @@ class Attempts:
             raise error
 
     def _chosen_smaller(self, error: _TooLongError) -> bool:
-        """Find choices with which the kernel is done in time, or sooner; False without any."""
+        """Find knobs with which the kernel compiles in time, or sooner; False without any."""
         stages = self._blamed(error) or self._names
         if any(self._level(name) for name in stages) or not self._smaller.keys().isdisjoint(
             knob.name for knob in self._last.knobs if _knob_of(knob, stages)
@@ -160,7 +161,7 @@ class Attempts:
         return bool(found)
 
     def _schedule(self) -> Schedule:
-        """The rules' schedule at the levels of now."""
+        """The rules' schedule at the current levels."""
         self._last = Schedule(self._plan, self._decisions())
         self._last.fallbacks = self._found
         self._rules(self._last, self.target, self._caution)
@@ -243,8 +244,8 @@ def _scans_with(plan: Plan, names: Sequence[str]) -> list[str]:
 
 
 def _modest(name: str, knobs: Iterable[Knob]) -> dict[str, object]:
-    """The choices of the kernels of a stage that ask for less: no to what may be done, pieces of
-    half the size, and what has a place of its own in a kernel of its own."""
+    """The choices of the kernels of a stage that ask for less: options off, tiles of half the size,
+    and `root` for what has a choice of placement."""
     found: dict[str, object] = {}
     for knob in knobs:
         if not _knob_of(knob, [name]):
@@ -298,7 +299,8 @@ def schedule_kernel(s: Schedule, group: Group, target: Target, beside: Beside) -
 
 
 def _plain(s: Schedule, name: str, target: Target) -> None:
-    """The elements of a stage by themselves: over the threads, or as lanes of programs."""
+    """A stage as a pointwise kernel, its reductions as serial loops: over the threads, or as lanes
+    of programs."""
     stage, op = s[name], definitions(s)[name]
     if not op.axes:
         return

@@ -1,4 +1,5 @@
-"""Which stages share a kernel: the fusion decisions of the default rules, each of them a knob."""
+"""Vertical fusion: which stages are inlined, and which share a kernel as prologue, epilogue or
+reduction; each decision of the default rules is a knob."""
 
 from __future__ import annotations
 
@@ -32,8 +33,8 @@ from tedsl.scheduling.schedule import Schedule
 
 # Recomputing a stage at every read is cheap up to this much arithmetic per element.
 CHEAP = 12
-# Elements for each of the rows that keep a device busy, from which it is worth a second pass over
-# memory to split them; and rows that run as one where they are neighbours in memory.
+# Elements for each of the rows that keep a device busy, from which splitting rows is worth a second
+# pass over memory; and rows that run as one where they are neighbours in memory.
 LONG = 8192
 CROSSED = 32
 
@@ -45,8 +46,8 @@ def fuse(s: Schedule, busy: int, taken: Collection[str] = (), loops: bool = Fals
         s: a schedule.
         busy: how many rows that run by themselves keep the device busy.
         taken: the stages that are scheduled already.
-        loops: whether kernels are loops over tiles, which may compute the region of a stage that a
-            tile reads, and leave out points of a contraction one by one.
+        loops: whether kernels are loops over tiles (the CPU), which may compute the region of a
+            producer that a tile reads, and skip points of a contraction one by one.
 
     Returns:
         The kernels, producers first.
@@ -147,11 +148,11 @@ def _stored(
     kept: Collection[str],
     masked: bool,
 ) -> list[str]:
-    """Stages, inlined or kept as tiles, that a contraction in a kernel of its own should store in
-    place of its sums.
+    """Epilogues: the pointwise stages, inlined or kept as tiles, that a contraction in a kernel of
+    its own should store in place of its accumulator.
 
-    The reader that would have taken them in has rows, so the contraction cannot join it; stored
-    after its epilogue, the result is no wider, and is read by whoever read the epilogue.
+    Their consumer has row reductions, so the contraction cannot be fused with it; stored after its
+    epilogue, the result is no wider, and is read by whoever read the epilogue.
     """
     found: list[str] = []
     for group in groups:
@@ -206,7 +207,7 @@ def _apart(s: Schedule, view: View, groups: list[Group], busy: int) -> list[str]
 
 
 def _candidates(view: View, outputs: list[str], masked: bool) -> dict[str, ComputeOp]:
-    """Pointwise stages that more than one read uses."""
+    """Pointwise stages that more than one read uses, or that feed a contraction (a prologue)."""
     readers = view.readers
     return {
         name: op
@@ -227,7 +228,7 @@ def _shares(view: View, group: Group, name: str) -> bool:
 
 
 def _with_regions(view: View, groups: list[Group], within: list[str]) -> list[Group]:
-    """The stages in `within` as parts of the kernels that read them."""
+    """The stages in `within` as regions of the kernels that read them (`compute_at`)."""
     owners = {group.root: group for group in groups}
     for name in within:
         users = {user for user, _ in view.readers[name]}
@@ -251,13 +252,14 @@ def _may_be_region(view: View, name: str, within: list[str]) -> bool:
 
 
 def _is_plain(view: View, group: Group) -> bool:
-    """True for a kernel of one stage whose elements are computed by themselves."""
+    """True for a pointwise kernel of one stage."""
     return group.rows is None and not group.inner and not is_reduction(view[group.root])
 
 
 def _place(s: Schedule, name: str, view: View, regions: bool, loops: bool) -> object:
-    """Inline when cheap, or when nothing is computed twice; else a kernel of its own, or with
-    `regions` the part that each tile of its one reader needs."""
+    """Where a producer is computed, the knob `place`: inline when it is cheap or nothing is
+    computed twice; else a kernel of its own, or with `regions` the part that each tile of its one
+    reader needs."""
     users = view.readers[name]
     op = view[name]
     repeated = len(users) > 1 or any(plain(read) is None for _, read in users)
@@ -265,12 +267,12 @@ def _place(s: Schedule, name: str, view: View, regions: bool, loops: bool) -> ob
     again = repeated or feeds
     default = "root" if again and cost(op) * len(users) > CHEAP else "inline"
     small = may_inline(s.plan, name)
-    # A condition inside of a loop over products is asked for each of them.
+    # A condition in the prologue of a contraction on the CPU is evaluated for each product.
     asked = loops and feeds and chooses(op)
     if feeds and cost(op) > 1:
         default = "root"
     if not regions:
-        # What only moves elements becomes the address and the mask of a load.
+        # Data movement becomes the address and the mask of a load.
         default = "inline" if moves(op) else default
         default = "root" if asked else default
         return s.knob(f"{name}.place", ("inline", "root"), default) if small else "root"

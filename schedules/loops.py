@@ -9,5 +9,5 @@ from tedsl.scheduling.stage import Stage
 
 
 def fused(stage: Stage, axes: Sequence[Axis]) -> Axis:
-    """One loop of some that stand directly inside each other."""
+    """One loop of some that are nested directly inside each other."""
     return stage.fuse(*axes) if len(axes) > 1 else axes[0]

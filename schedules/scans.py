@@ -1,9 +1,9 @@
-"""The rule for scans: what each step computes, and how much of a row one thread or program takes
-through all steps.
+"""Scans (recurrences over time): which loops a step has, and whether threads or programs keep a
+slice of the state through all steps.
 
-Where no element of a row needs another one of an earlier row, pieces of the rows run through all
-steps by themselves.  Otherwise the elements of each step run in parallel, one step after the other:
-on the GPU each step is a launch of its own.
+Where no element of a step depends on another element of the step before, slices of the state run
+through all steps independently, in one kernel.  Otherwise the elements of each step run in
+parallel, one step after the other: on the GPU each step is a launch of its own.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ def schedule_scans(s: Schedule, target: Target, left: Collection[str] = ()) -> N
 
 
 def _steps(s: Schedule, op: ScanOp) -> list[tuple[Stage, ComputeOp]]:
-    """The stages of the steps that have loops."""
+    """The stages of the steps that are not inlined."""
     stages = [(s[inner], inner) for inner in body_of(op)]
     return [(st, inner) for st, inner in stages if st.plan.attach.kind is not AttachKind.INLINE]
 
 
 def _inline_steps(s: Schedule, name: str) -> None:
-    """Substitute what a step computes element by element, where that costs little."""
+    """Inline the pointwise stages of a step, where that costs little."""
     op = s[name].op
     if not isinstance(op, ScanOp):
         return
@@ -85,7 +85,7 @@ def _holds_updates_only(s: Schedule, op: ScanOp) -> bool:
 
 
 def _by_pieces(s: Schedule, stage: Stage, op: ScanOp, target: Target) -> None:
-    """Pieces of the last axis, and single places of the others, through all steps."""
+    """Slices of the last axis, and single elements of the others, through all steps."""
     t, *others = op.axes
     last = others.pop()
     extent = extent_of(last)
@@ -104,7 +104,7 @@ def _by_pieces(s: Schedule, stage: Stage, op: ScanOp, target: Target) -> None:
 
 
 def _by_steps(s: Schedule, op: ScanOp, target: Target) -> None:
-    """Lanes and threads over the elements of each step."""
+    """Parallel loops over the elements of each step."""
     fixed = step_axes(op)
     for stage, inner in _steps(s, op):
         axes = [a for a in inner.axes if a not in fixed[inner]]
@@ -130,7 +130,7 @@ def _threads(s: Schedule, stage: Stage, op: ComputeOp, axes: list[Axis]) -> None
 
 
 def _programs(s: Schedule, stage: Stage, op: ComputeOp, axes: list[Axis]) -> None:
-    """A tile of the last axis in each program; a reduction takes pieces of its first axis."""
+    """A tile of the last axis in each program; a reduction loops over tiles of its last axis."""
     last = axes.pop()
     most = extent_of(last)
     folds = is_reduction(op)

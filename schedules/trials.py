@@ -1,4 +1,5 @@
-"""What trials came to: whether the primitives take a step is found out on a copy of a schedule.
+"""Trials: whether the primitives accept a sequence of steps is found out on a copy of the schedule,
+and remembered.
 
 A search runs the rules for very many decisions, and most of them ask the same of the same state: of
 equal outputs after equal steps.
@@ -36,7 +37,8 @@ def remembered(
 
 
 def takes(s: Schedule, question: tuple[object, ...], steps: Callable[[Schedule], object]) -> bool:
-    """True when the primitives take `steps`, done to a copy of the schedule (see `remembered`)."""
+    """True when the primitives accept `steps`, done to a copy of the schedule (see
+    `remembered`)."""
 
     def taken(trial: Schedule) -> bool:
         try:

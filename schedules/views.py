@@ -1,6 +1,7 @@
-"""The computed stages as the rules look at them: by name, with inlined stages substituted.
+"""The computed stages as the rules see them: a map by name with inlined stages substituted, who
+reads whom, and constant extents.
 
-`analysis` says what there is to see.
+`analysis` matches patterns on it.
 """
 
 from __future__ import annotations
@@ -48,12 +49,12 @@ class View(Mapping[str, ComputeOp]):
         return {op: name for name, op in self.items()}
 
     def sources(self, name: str) -> list[str]:
-        """The stages that one reads."""
+        """The producers of a stage."""
         found = (self.names.get(read.tensor.op) for read in reads_of(self[name]))
         return [each for each in found if each is not None]
 
     def place(self, name: str) -> int:
-        """Where a stage stands among those of the view: what it reads stands before it."""
+        """The number of a stage in the view: its producers have smaller ones."""
         return self._numbers[name]
 
     @cached_property
@@ -73,7 +74,7 @@ class View(Mapping[str, ComputeOp]):
 
     @cached_property
     def readers(self) -> Readers:
-        """For each stage, who reads it and how."""
+        """For each stage, its consumers and their reads of it."""
         found: Readers = {name: [] for name in self}
         for name, op in self.items():
             for read in reads_of(op):
@@ -84,7 +85,7 @@ class View(Mapping[str, ComputeOp]):
 
 
 class _Unfinished(View):
-    """A view in whose stages what is inlined is substituted when they are looked at."""
+    """A view that substitutes inlined stages into a stage when it is looked at."""
 
     def __init__(self, plan: Plan, settled: frozenset[str]) -> None:
         super().__init__({})
