@@ -1,4 +1,5 @@
-"""Rules for programs of tiles: which rule a kernel gets, and the rule for elements by themselves.
+"""Dispatch on the GPU: which rule each kernel gets by the shape of its loops, and the rule for
+pointwise kernels (flat vectorised tiles, two-dimensional tiles for stencils and transposes).
 
 Each rule is a function for one shape of loop nest, and each of its choices a named knob.
 """
@@ -41,19 +42,19 @@ from tedsl.target import Target
 
 # A last axis below this many elements would leave most lanes of a tile of two axes idle.
 NARROW = 16
-# Elements for each processor up to which a kernel costs no more than its launch.
+# Elements for each SM up to which a kernel costs no more than its launch.
 SMALL = 4096
-# Elements of the longest access to memory, of one byte each.
+# Elements of the widest access to memory (16 bytes), of one byte each.
 ACCESS = 16
-# Elements of a tile that a warp takes.
+# Elements of a tile for each warp.
 TAKEN = 512
-# Bytes of a row of a tile that is read across, elements of it that a warp turns, and tiles for each
-# processor without which smaller ones keep more of a device busy.
+# Transposed reads: bytes of a row of the tile, elements for each warp, and tiles for each SM
+# without which smaller ones keep more of the device busy.
 RUN = 256
 TURNED = 1024
 TILES = 8
-# Neighbours in the next row that are read of one tensor, from which on a tile has several rows; and
-# how many of how many elements, so that most of the neighbours are its own.
+# Stencils: from how many offsets along one axis at which a tensor is read a tile has several rows;
+# and the rows and columns of it, so that most of the halo lies in the tile itself.
 NEIGHBOURS = 3
 STENCIL = (8, 512)
 # Programs with a row each that keep most of a device busy.
@@ -91,17 +92,18 @@ def schedule_group(s: Schedule, group: Group, target: Target, beside: Beside) ->
 
 
 def pointwise(s: Schedule, stage: Stage, op: ComputeOp, beside: Beside) -> None:
-    """Every element by itself: one flat tile when all reads are in step, else a tile of two
-    axes."""
+    """A pointwise kernel: one flat tile when all reads have the index of the result, else a tile of
+    two axes."""
     if not op.axes:
         return
     everything = reads(*op.bodies)
     across = crossing(op, everything)
     in_step = all(same_axes(plain(r), op.axes) for r in everything)
     last = extent_of(op.axes[-1])
-    # Rows that do not start at accesses are no tile: accesses of a flat one cross their ends.
+    # Rows that do not start at vector boundaries make no tile: vectors of a flat one cross their
+    # ends.
     ragged = last is not None and (last < NARROW or last % ACCESS != 0) and across is None
-    # Elements that are fetched one by one: more threads have more of them on their way.
+    # Elements that are loaded one by one: more threads have more loads in flight.
     single = last is not None and last % ACCESS != 0 and not in_step
     more = 1
     if in_step or ragged or len(op.axes) == 1:
@@ -136,15 +138,15 @@ def _flat(s: Schedule, stage: Stage, flat: Axis, tile: int, total: int | None, w
     outer, inner = stage.split(flat, factor=tile)
     stage.bind(outer, "blockIdx.x")
     stage.vectorize(inner)
-    # A mask that ends within an access has each of its elements fetched alone.
+    # A mask that ends within a vector access has each of its elements loaded alone.
     uneven = total is not None and total % ACCESS != 0 and total > tile
     if total is not None and uneven and flip(s, f"{stage.name}.whole", whole):
         stage.cut(outer, total // tile)  # no mask in all programs but the last
 
 
 def _side(op: ComputeOp, everything: Sequence[TensorRead], across: Axis) -> int:
-    """Elements of a side of a tile that is read across: a row of it is a row of one tensor and a
-    column of another, and memory is the faster the more neighbours are asked for at a time."""
+    """The side of a tile that transposes: a row of it is a row of one tensor and a column of
+    another, and memory is faster the longer the contiguous runs."""
     sides, total = [extent_of(axis) for axis in (across, op.axes[-1])], volume(op.axes)
     if total is None or any(n is None or n % ACCESS != 0 for n in sides):
         return 64  # rows that start anywhere: what lies beside the tile is fetched anyhow
@@ -154,7 +156,7 @@ def _side(op: ComputeOp, everything: Sequence[TensorRead], across: Axis) -> int:
 
 
 def _neighbours(everything: Sequence[TensorRead], axis: Axis) -> int:
-    """At how many places along an axis the most of one tensor are read."""
+    """At how many offsets along an axis one tensor is read, at most."""
     places: dict[Tensor, set[str]] = {}
     for read in everything:
         along = [print_expr(index) for index in read.indices if axis in axes_of(index)]
@@ -179,8 +181,8 @@ def _pointwise_2d(
         stage: of the loops.
         op: what it computes.
         everything: that is read.
-        across: the axis that crosses the last one in what is read, if any.
-        side: of a tile that is read across.
+        across: the axis along which a read is contiguous, not the last one, if there is any.
+        side: of a tile that transposes.
     """
     last = op.axes[-1]
     partner = across if across is not None else op.axes[-2]
@@ -192,7 +194,7 @@ def _pointwise_2d(
     tall = side if across is not None else STENCIL[0] if stencil else 1024 // wide
     columns = pick(s, f"{stage.name}.columns", (16, 32, 64, 128, 256, 512, 1024), wide, widest)
     most = None if high is None else pow2_at_least(high)
-    # Where rows start anywhere, a tile twice as large fetches half as much that lies beside it.
+    # Where rows are not aligned, a tile twice as large fetches half as much beside it.
     heights = (1, 2, 4, 8, 16, 32, 64) if across is None else (16, 32, 64, 128)
     rows = pick(s, f"{stage.name}.rows", heights, min(side, tall), most)
     po, pi = stage.split(partner, factor=rows)

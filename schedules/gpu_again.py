@@ -1,12 +1,13 @@
-"""What a program reads in a loop that folds and then again in the loop that stores.
+"""The second pass over a row runs in reverse, so that it starts with what is still in cache (norms,
+softmax and cross entropy with their gradients, on rows too long for registers).
 
-    for i: (for k: acc = fold(x[i, k]);  for j: y[i, j] = g(x[i, j], acc))
+    for i: (for k: acc = sum(x[i, k]);  for j: y[i, j] = g(x[i, j], acc))
     --> ... for j from the last to the first: ...
 
-What the first loop has read last is still in the caches, and is read again before it leaves them.
-Measured on an H200, rows of 128256 numbers of 16 bits: 1.429 ms together with what `evict_last`
-says then (`gpu_caches.py`), 1.496 ms with neither.  Rows of 50257 in pieces as of `gpu_skew.py`:
-0.592 and 0.727 ms, and 0.642 ms backwards alone.
+What the reduction has read last is still in the caches, and is read again before it is evicted.
+Measured on an H200, rows of 128256 numbers of 16 bits: 1.429 ms together with the `evict_last`
+hints of `gpu_caches.py`, 1.496 ms with neither.  Rows of 50257 in pieces as of `gpu_skew.py`: 0.592
+and 0.727 ms, and 0.642 ms with the reversed pass alone.
 """
 
 from __future__ import annotations
@@ -25,27 +26,27 @@ from tedsl.scheduling.relations import extents, ranks, related
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
 
-# Bytes of a row from which it is read from its end the second time.
+# Bytes of a row from which the second pass is reversed.
 LONG_ROW = 1 << 16
 
 
 def read_back(s: Schedule, stage: Stage, loop: Axis, nbytes: int) -> None:
     """The knob `backwards` of a kernel whose `loop` stores rows of `nbytes` bytes in pieces and
-    reads again what has been folded."""
+    reads again what has been reduced."""
     again = read_again(inline_stages(s.plan), stage.name)
     if again and flip(s, f"{stage.name}.backwards", nbytes >= LONG_ROW):
         stage.reverse(loop)
 
 
 def runs_backwards(plan: Plan, name: str) -> bool:
-    """True when a loop of a stage does."""
+    """True when a stage has a reversed loop."""
     marks = plan.stage(name).marks.values()
     return any(mark.descending and mark.kind is LoopKind.SERIAL for mark in marks)
 
 
 def read_again(plan: Plan, name: str) -> list[Tensor]:
-    """What the loops of a stage read that folds before them in its programs have read, inlined
-    stages being what they are."""
+    """The tensors that the loops of a stage read and that reductions before them in the same
+    programs have read already, seen through inlined stages."""
     root = plan.stage(name)
     if not isinstance(root.op, ComputeOp) or is_reduction(root.op):
         return []
@@ -71,7 +72,7 @@ def _folds(plan: Plan, root: StagePlan) -> Iterator[tuple[ComputeOp, Axis]]:
 
 
 def _stored_in_pieces(root: StagePlan, place: Axis) -> list[Axis]:
-    """The axes of a stage of which one piece after the other is stored inside the loop `place`."""
+    """The axes of a stage that are stored piece by piece inside the loop `place`."""
     inside, sizes = root.leaf_axes[ranks(root.leaf_axes)[place] + 1 :], extents(root)
     serial = [axis for axis in inside if root.mark(axis).kind is LoopKind.SERIAL]
     joined = [related(root, axis) for axis in serial if size_of(sizes[axis]) != 1]

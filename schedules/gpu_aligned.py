@@ -1,11 +1,11 @@
-"""Operands whose rows start off multiples of 16 bytes, which the copy engine cannot move.
+"""Padded GEMM operands: rows that do not start at multiples of 16 bytes, which TMA cannot load.
 
     for i, j: for k: C[i, j] += A[i, k] * B[k, j]           with k in 0..4095, two bytes each
     --> for i, k: A.global[i, k] = A[i, k]                  a row of it takes 4096 elements
         for i, j: for k: C[i, j] += A.global[i, k] * B[k, j]
 
-What an earlier kernel computes is stored with longer rows in the first place; of an input there is
-a copy, made in a kernel of its own, where the product takes longer than that.
+What an earlier kernel computes is stored with padded rows in the first place (`storage_align`); an
+input is copied in a kernel of its own, where the product takes longer than that.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from tedsl.scheduling.plan import Align, AttachKind
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
 
-# Bytes that rows are a multiple of: what memory delivers at a time.
+# Bytes that padded rows are a multiple of: a cache line.
 LINE = 128
-# What descriptors need.
+# The alignment in bytes that TMA descriptors need.
 SIXTEEN = 16
 # Operations of a product in the time in which one byte is read and written.
 WORTH = 400
-# Bytes that a launch takes as long as.
+# Bytes that are copied in the time of a launch.
 LAUNCH = 8 << 20
 
 
 def align_operands(s: Schedule, name: str, inner: Sequence[str]) -> None:
-    """Give the operands of contractions aligned rows, where that takes less time than it saves.
+    """Give the operands of contractions padded rows, where that takes less time than it saves.
 
     Args:
         s: the schedule.
@@ -84,24 +84,24 @@ def rows_aligned(s: Schedule, read: TensorRead) -> bool:
 
 
 def _whole(align: Align, nbytes: int) -> bool:
-    """True when rows of such elements start at multiples of 16 bytes."""
+    """True when such a row stride is a multiple of 16 bytes."""
     return align.factor * nbytes % SIXTEEN == 0 and align.offset * nbytes % SIXTEEN == 0
 
 
 def _direct(s: Schedule, name: str) -> list[Tensor]:
-    """The tensors that a stage reads by itself, not through what is inlined in it."""
+    """The tensors that a stage reads by itself, not through inlined stages."""
     op = s[name].op
     return [r.tensor for r in reads(*op.bodies)] if isinstance(op, ComputeOp) else []
 
 
 def _operations(s: Schedule, name: str) -> int:
-    """Of a contraction, two for each product; 0 where an extent is symbolic."""
+    """FLOPs of a contraction, two for each product; 0 where an extent is symbolic."""
     op = definitions(s)[name]
     return 0 if contraction(op) is None else 2 * (volume((*op.axes, *op.reduce_axes)) or 0)
 
 
 def _align(s: Schedule, name: str, tensor: Tensor, users: Sequence[str], operations: int) -> None:
-    """Longer rows for one tensor: its own where it is computed, else those of a copy."""
+    """Padded rows for one tensor: its own where it is computed, else those of a copy."""
     source, factor = s[tensor], LINE // tensor.dtype.nbytes
     if source.plan.attach.kind is not AttachKind.ROOT or source.plan.pieces is not None:
         return
@@ -122,7 +122,7 @@ def _align(s: Schedule, name: str, tensor: Tensor, users: Sequence[str], operati
 
 
 def _copied(s: Schedule, stage: Stage, op: ComputeOp) -> None:
-    """Tiles of some neighbours in a row by a few rows."""
+    """The copy kernel: tiles of neighbours in a row by a few rows."""
     high, wide = (extent_of(axis) or 1 for axis in op.axes[-2:])
     columns = pick(s, f"{stage.name}.columns", (128, 256, 512), 256, pow2_at_least(wide))
     rows = pick(s, f"{stage.name}.rows", (1, 2, 4, 8, 16), 8, pow2_at_least(high))

@@ -1,10 +1,11 @@
-"""Kernels that read results of rows, and the rows again, in the kernel of those rows.
+"""Row-epilogue fusion: a pointwise kernel over a matrix that reads the results of its rows joins
+the kernel of the row reductions (cross entropy with its gradient).
 
-    for i: l[i] = fold(k)(x[i, k])
+    for i: l[i] = sum(k)(x[i, k])
     for i: loss[i] = f(l[i])          for i, j: dx[i, j] = g(x[i, j], l[i])
-    --> for i: l = fold(k)(x[i, k]); for j: dx[i, j] = g(x[i, j], l); loss[i] = f(l)
+    --> for i: l = sum(k)(x[i, k]); for j: dx[i, j] = g(x[i, j], l); loss[i] = f(l)
 
-A row is then read again while it is still near, and its results stay in registers.
+A row is then read again while it is in registers or cache, and its results stay in registers.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ from tedsl.scheduling.stage import Stage
 
 
 def take_along(s: Schedule, groups: Sequence[Group]) -> list[Group]:
-    """The kernels, where one that goes over a matrix element by element takes in the kernel of its
-    rows' results, and what else is computed of those, where that is chosen."""
+    """The kernels, after a pointwise kernel over a matrix has been fused with the kernel of its
+    rows' results, and with what else is computed of those, by the knob `along`."""
     view = definitions(s)
     readers, outputs = view.readers, {s[t].name for t in s.outputs}
     kept = {group.root: group for group in groups}
@@ -57,15 +58,15 @@ def take_along(s: Schedule, groups: Sequence[Group]) -> list[Group]:
 
 
 def _is_of_results(view: View, group: Group) -> bool:
-    """True for a kernel that folds rows along memory into one element for each."""
+    """True for a kernel that reduces contiguous rows to one element for each."""
     root = view[group.root]
     one = len(root.axes) == 1 and same_axes(group.rows, root.axes)
     return one and not group.contracts and crossed_row(view, group) is None
 
 
 def _reads_rows(view: View, group: Group, other: Group) -> bool:
-    """True for a kernel over a matrix, element by element, that reads the results of its rows and
-    a matrix that is folded there."""
+    """True for a pointwise kernel over a matrix that reads the results of its rows and a matrix
+    that is reduced there."""
     root = view[other.root]
     if other.rows is not None or other.inner or len(root.axes) != 2 or is_reduction(root):
         return False
@@ -82,8 +83,7 @@ def _reads_rows(view: View, group: Group, other: Group) -> bool:
 
 
 def _is_beside(view: View, other: Group, group: Group, taker: Group) -> bool:
-    """True for a kernel of an element for each row, which neither waits for `taker` nor is waited
-    for."""
+    """True for a kernel of one element for each row, which is independent of `taker`."""
     root = view[other.root]
     if other.rows is not None or other.inner or is_reduction(root) or len(root.axes) != 1:
         return False
@@ -111,7 +111,7 @@ def _take(view: View, taker: Group, group: Group) -> None:
 
 def run_beside(s: Schedule, names: Sequence[str], stage: Stage, each: int, place: Axis) -> None:
     """Let stages of one element for each row run in the loop `place` of `stage`, which goes over
-    tiles of `each` rows."""
+    tiles of `each` rows (`compute_with`)."""
     first, *_ = stage.leaf_iter_vars
     programs = None if first is place else size_of(extents(stage.plan)[first])
     for name in names:

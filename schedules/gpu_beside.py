@@ -1,9 +1,10 @@
-"""Kernels of a result for each row that run in the loops of another kernel over the same rows.
+"""Horizontal fusion of row reductions: kernels with a result for each row run in the loops of
+another kernel that reduces the same rows.
 
-    for i: a[i] = fold(k)(f(x[i, k]))          for i: b[i] = fold(k)(g(x[i, k]))
-    --> for i: a[i] = fold(k)(f(x[i, k])); b[i] = fold(k)(g(x[i, k]))
+    for i: a[i] = sum(k)(f(x[i, k]))          for i: b[i] = sum(k)(g(x[i, k]))
+    --> for i: a[i] = sum(k)(f(x[i, k])); b[i] = sum(k)(g(x[i, k]))
 
-A row that both fold is read once.
+A row that both reduce is loaded once.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ from tedsl.scheduling.schedule import Schedule
 
 
 def lead_rows(s: Schedule, beside: Beside, group: Group, each: int, place: Axis) -> None:
-    """Later kernels of rows may join `group`, whose programs have `each` whole rows in the loop
-    `place`."""
+    """Later row kernels may be fused into `group`, whose programs have `each` whole rows in the
+    loop `place`."""
     stage = s[group.root]
     if stage.leaf_iter_vars[0] is place and not group.beside and not group.apart:
         view = definitions(s)
@@ -43,8 +44,8 @@ def lead_rows(s: Schedule, beside: Beside, group: Group, each: int, place: Axis)
 
 
 def rows_joined(s: Schedule, group: Group, beside: Beside) -> bool:
-    """Let a kernel of a result for each row join an earlier one that folds the same rows, if that
-    is chosen, as it is by default; True when it has."""
+    """Fuse a kernel of a result for each row into an earlier one that reduces the same rows, by the
+    knob `beside`, which is on by default; True when that was chosen."""
     view = definitions(s)
     root = view[group.root]
     own = same_axes(group.rows, root.axes) and not group.beside and not group.in_parts
@@ -72,7 +73,7 @@ def _sizes(rows: tuple[Axis, ...]) -> tuple[int | None, ...]:
 
 
 def _folded(view: View, group: Group) -> set[tuple[Tensor, int | None]]:
-    """What is read along rows that are folded, and how long those are."""
+    """What is read along reduced rows, and how long those are."""
     return {
         (read.tensor, extent_of(axis))
         for name in group.inner
@@ -84,7 +85,7 @@ def _folded(view: View, group: Group) -> set[tuple[Tensor, int | None]]:
 
 
 def _joins(s: Schedule, group: Group, leader: Leader) -> bool:
-    """True when the primitives let the kernel join the loops of the other."""
+    """True when the primitives accept the fusion."""
     trial = s.copy(decided=False)
     try:
         _split(trial, group, leader)
@@ -95,7 +96,7 @@ def _joins(s: Schedule, group: Group, leader: Leader) -> bool:
 
 
 def _split(s: Schedule, group: Group, leader: Leader) -> None:
-    """Tiles of rows as the leader has them, and whole rows of what is folded."""
+    """Tiles of rows as the leader has them, and whole rows of what is reduced."""
     stage = s[group.root]
     row = innermost(group.rows or ())
     others = [axis for axis in group.rows or () if axis is not row]

@@ -1,10 +1,13 @@
-"""The rule for folds of rows and of columns over the same elements, which are read once for both.
+"""Row and column reductions of one matrix in one kernel (the backward pass of layer norm and RMS
+norm: dx by rows, the gradients of the weights by columns): persistent programs, partial column
+sums.
 
-    for i: dx[i, :] = f(fold(j)(g(i, j)), i, :)          for j: dw[j] = fold(i)(h(i, j))
+    for i: dx[i, :] = f(sum(j)(g(i, j)), i, :)          for j: dw[j] = sum(i)(h(i, j))
     --> for each program: for some rows i: (dx[i, :] = ...; part[program, :] += h(i, :))
-        for j: dw[j] = fold(program)(part[program, j])
+        for j: dw[j] = sum(program)(part[program, j])
 
-A program keeps its part of every column in registers while it goes through its rows.
+A program keeps its partial sum of every column in registers while it goes through its rows; a
+second kernel adds up the partial sums.
 """
 
 from __future__ import annotations
@@ -40,29 +43,30 @@ from tedsl.scheduling.plan import AttachKind
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
 
-# Elements of rows and of parts of columns that a program may hold at once.
+# Elements of rows and of partial column sums that a program may hold at once.
 MAX_HELD = 65536
 ROWS = (1, 2, 4, 8, 16)
-# Programs for each processor, which go through the rows.
+# Persistent programs per SM.
 RESIDENT = (1, 2, 4, 8)
-# Elements of a tile from which one program fills a processor.
+# Elements of a tile from which one program fills an SM.
 ALONE = 4096
-# Rows for each program from which its part of the columns is small beside what it reads, and rows
-# from which there are such programs enough.
+# Tiles of rows for each program from which its partial sums are small beside what it reads, and
+# rows from which there are enough such programs.
 TURNS = 8
 FEWEST = 2 * PROCESSORS
 
 
 @dataclass(frozen=True, slots=True)
 class Both:
-    """A kernel of rows, and kernels that fold the columns of what it reads."""
+    """A kernel of row reductions, and kernels that reduce the columns of what it reads."""
 
     rows: Group
     columns: tuple[Group, ...]
 
 
 def share_reads(s: Schedule, groups: Sequence[Group]) -> list[Both]:
-    """The kernels of rows that take folds of columns along, where that is chosen."""
+    """The kernels of row reductions into which column reductions are fused, by the knob
+    `columns_along`."""
     view = definitions(s)
     found: list[Both] = []
     for group in groups:
@@ -77,7 +81,7 @@ def share_reads(s: Schedule, groups: Sequence[Group]) -> list[Both]:
 
 
 def _is_of_rows(view: View, group: Group) -> bool:
-    """True for a kernel over a matrix, each of whose rows is folded and written again."""
+    """True for a kernel over a matrix, each of whose rows is reduced and written again."""
     root = view[group.root]
     if group.contracts or is_reduction(root) or len(root.axes) != 2 or group.in_parts:
         return False
@@ -91,8 +95,8 @@ def _is_of_rows(view: View, group: Group) -> bool:
 
 
 def _goes_along(view: View, group: Group, other: Group) -> bool:
-    """True for a kernel of one fold of columns, of a matrix that the kernel of rows reads, which
-    waits for nothing that is computed there."""
+    """True for a kernel of one column reduction, of a matrix that the kernel of rows reads, which
+    does not depend on it."""
     root, rows = view[other.root], view[group.root]
     name = other.inner[0] if len(other.inner) == 1 else other.root
     op = view[name]
@@ -116,8 +120,8 @@ def _held(view: View, group: Group, columns: int) -> int:
 
 
 def reduce_both(s: Schedule, both: Both) -> None:
-    """One kernel for the rows and for parts of the columns; what is left of `both.columns` folds
-    the parts."""
+    """One kernel for the rows and the partial column sums; what is left of `both.columns` adds up
+    the partial sums."""
     group = both.rows
     stage = s[group.root]
     row, column = definitions(s)[group.root].axes
@@ -153,7 +157,7 @@ def reduce_both(s: Schedule, both: Both) -> None:
 
 
 def finish_together(s: Schedule, both: Both) -> None:
-    """Let the kernels that fold the parts of the columns, each of which is scheduled, run in one
+    """Fuse the kernels that add up the partial column sums, each of which is scheduled, into one
     launch."""
     leader, *others = both.columns
     for other in others:
@@ -166,7 +170,8 @@ def _warps(held: int) -> int:
 
 
 def _programs(stage: Stage, row: Axis, each: int, programs: int, column: Axis) -> tuple[Axis, Axis]:
-    """Programs that take every n-th tile of `each` rows: the loop over them, that over turns."""
+    """Persistent programs that take every n-th tile of `each` rows: the loop over programs, and the
+    loop over the tiles of one."""
     tiles, inner = stage.split(row, factor=each)
     turn, program = stage.split(tiles, factor=programs)
     stage.reorder(program, turn, inner, column)
@@ -177,8 +182,8 @@ def _programs(stage: Stage, row: Axis, each: int, programs: int, column: Axis) -
 
 
 def _part(s: Schedule, group: Group, each: int, programs: int) -> tuple[str, tuple[Axis, ...]]:
-    """Make the parts of a fold of columns a stage, with the loops of the kernel of rows; returns it
-    and the axes of its tile."""
+    """Make the partial sums of a column reduction a stage (`rfactor`) with the loops of the kernel
+    of rows; returns it and the axes of its tile."""
     stage = s[group.inner[0] if group.inner else group.root]
     tiles, _ = stage.split(reduce_axes(stage)[0], factor=each)
     _, program = stage.split(tiles, factor=programs)
@@ -191,8 +196,9 @@ def _part(s: Schedule, group: Group, each: int, programs: int) -> tuple[str, tup
 
 
 def _load_once(s: Schedule, names: Sequence[str], turn: Axis, program: Axis) -> int:
-    """What several of the stages read of a matrix is loaded once a turn; what does not change with
-    the row, once a program.  Returns the bytes loaded at a turn for each element of a row."""
+    """Load once for each tile what several of the stages read of a matrix, and once for each
+    program what does not change with the row.  Returns the bytes loaded for a tile, for each
+    element of a row."""
     stage = s[names[0]]
     columns = extent_of(stage.op.axis[1])
     readers: dict[Tensor, list[Operation]] = {}

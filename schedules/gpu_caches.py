@@ -1,17 +1,17 @@
-"""What the caches keep: kernels that stream more through them than they hold.
+"""L2 eviction priorities for kernels that stream more through the cache than it holds.
 
     load x; load y; store z
-    --> load x, evicted last; load y, evicted last; store z
+    --> load x, evict_last; load y, evict_last; store z
 
-Results that wait to be written make room for inputs then, and not inputs for results.  Measured on
-an H200 in kernels written by hand, with other inputs for each call: a norm of rows of 8192 with a
-residual 0.260 -> 0.253 ms, layer norm of rows of 4096 floats 0.131 -> 0.128 ms; `cache_variants.py`
-times it in the rules' kernels.  Those that read each element for one or for no result do not gain
-from it (0.3% and -1% in the mean over their rows), and those of products are left alone: their
-programs share what they read, in an order that is chosen for the cache as it is.
+Results that wait to be written are then evicted before inputs are.  Measured on an H200 in kernels
+written by hand, with other inputs for each call: a norm of rows of 8192 with a residual 0.260 ->
+0.253 ms, layer norm of rows of 4096 floats 0.131 -> 0.128 ms; `cache_variants.py` times it in the
+rules' kernels.  Pointwise kernels and reductions without stores of that size do not gain from it
+(0.3% and -1% in the mean over their rows), and GEMMs are left alone: their programs share operands,
+in a tile order that is chosen for the cache as it is.
 
-A row that a program folds in pieces and reads again in pieces, from its end (`gpu_again.py`), is of
-no use once it is read again: its second loads, and what is stored, are evicted first then.
+A row that a program reduces in pieces and reads again in pieces, in reverse (`gpu_again.py`), is of
+no use after that: its second loads, and the stores, are evict_first then.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from tedsl.scheduling.schedule import Schedule
 
 # Bytes that a kernel moves from which it streams: some times what the cache holds.
 STREAMED = 4 * CACHED
-# What is evicted last: what is read, that and results first, that until it is read for the last
-# time and results first, or all that is moved.
+# Values of the knob: evict_last for inputs; that and evict_first for outputs; the same, but the
+# last read of an input that is read twice is evict_first too; evict_last for all; no hints.
 READS, APART, UNTIL, ALL, NONE = "reads", "apart", "until_read", "all", "none"
 
 
 @dataclass(slots=True)
 class _Traffic:
-    """What the programs of a kernel read from memory and store there, the bytes of stages by their
-    names, and whether they fold and multiply."""
+    """What the programs of a kernel load and store in memory, in bytes by the names of stages, and
+    whether they reduce and contract."""
 
     reads: dict[str, int] = field(default_factory=dict[str, int])
     stores: dict[str, int] = field(default_factory=dict[str, int])
@@ -54,10 +54,9 @@ class _Traffic:
 
 
 def keep_inputs(s: Schedule) -> None:
-    """The knob `evict_last` of each kernel that streams: whether what it reads, or all that it
-    moves, is evicted last, of tensors that do not fit, or what it stores first; or what it reads
-    until it is read for the last time, where it folds what it reads again.  It is asked when all
-    else is decided."""
+    """The knob `evict_last` of each kernel that streams: the L2 eviction priority of its inputs
+    and outputs, of those tensors that do not fit into the cache.  It is asked when all else is
+    decided."""
     plan = inline_stages(s.plan)
     found = _traffic(plan)
     shared = {each for kernel in found.values() if kernel.multiplies for each in kernel.reads}

@@ -1,8 +1,9 @@
-"""The rule for contractions that depend on other reductions of the axis they fold: one loop for all
-of them, in a kernel whose programs hold a tile of the last result.
+"""Flash attention: contractions that depend on other reductions of the axis they reduce, in one
+online loop (an online softmax between two GEMMs), with the accumulator of the last GEMM in
+registers.
 
-    for pieces of j: S = fold(d)(q, k); m, l, O follow one another      (a contraction between two)
-    for pieces of j: q = fold(x); O += x * w, scaled at the end         (a fold before one)
+    for pieces of j: S = sum(d)(q, k); m, l, O updated online     (a contraction between two)
+    for pieces of j: q = sum(x); O += x * w, scaled at the end    (a row norm fused into a GEMM)
 """
 
 from __future__ import annotations
@@ -62,29 +63,30 @@ from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
 from tedsl.target import Target
 
-# The longest axis that a program holds as a whole.
+# The longest axis that a program holds as a whole (attention: the head dimension).
 WIDEST = 256
-# Pieces of the folded axis from which a loop over them is worth it.
+# Elements of the reduced axis from which a loop over pieces of it is worth it.
 FEWEST = 32
-# Rows and elements of the folded axis of a large tile, for each of which there is little work; how
-# many such tiles a processor has at least, and how many turns each.
+# Causal kernels with large tiles: rows and keys of a tile, the most arithmetic on each score for
+# which they pay; how many such tiles there are at least for each SM, and how many iterations each.
 TALL = 128
 LIGHT = 16
 BUSY = 8
 TURNS = 16
-# Elements of the folded axis at a turn of which several programs take turns on a processor, and the
-# registers of a thread for other things than tiles.
+# Keys of an iteration when several programs share an SM, and the registers of a thread for other
+# things than tiles.
 DEEP = 128
 OTHERS = 32
-# Tiles of half as many rows that there have to be for each processor, and what both products load
-# besides what the first one hands on.
+# Tiles of half as many rows that there have to be for each SM, and the operands of both GEMMs
+# without the scores: Q, K, V.
 ENOUGH = 3
 OPERANDS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Rows and columns of the tile of results, and the piece of the folded axis."""
+    """Rows and columns of the tile of results, and the piece of the reduced axis: BLOCK_M, head
+    dimension and BLOCK_N of a flash attention kernel."""
 
     rows: int
     columns: int
@@ -92,17 +94,17 @@ class Sizes:
 
 
 def schedule_chains(s: Schedule, target: Target) -> list[str]:
-    """Schedule the contractions that depend on reductions of the axis they fold.
+    """Schedule the contractions that depend on reductions of the axis they reduce.
 
     Returns:
         The stages that are scheduled then.
     """
-    older = target.arch == "sm_80"  # without a copy engine
+    older = target.arch == "sm_80"  # without TMA
     return take_chains(s, _found, partial(_reduce_chain, older=older))
 
 
 def _found(s: Schedule, view: View, name: str) -> Chained | None:
-    """The chain that ends in the contraction `name`, if there is one that a program can hold."""
+    """The cascade that ends in the contraction `name`, if there is one that a program can hold."""
     op = s[name].op
     if not isinstance(op, ComputeOp) or s[name].plan.attach.kind is not AttachKind.ROOT:
         return None
@@ -128,8 +130,7 @@ def _found(s: Schedule, view: View, name: str) -> Chained | None:
 
 
 def _reduce_chain(s: Schedule, found: Chained, older: bool) -> list[str]:
-    """One kernel, of a device that is `older` than the copy engine or not; returns the stages in
-    it."""
+    """One kernel, for a device that is `older` than TMA or not; returns the stages in it."""
     known = {stage.name for stage in s.stages}
     work = _work(definitions(s), found)
     between = inline_around(s, found)
@@ -173,7 +174,7 @@ def _reduce_chain(s: Schedule, found: Chained, older: bool) -> list[str]:
 
 
 def _work(view: View, found: Chained) -> int:
-    """Arithmetic on each element of the tile that goes from one product to the next."""
+    """Arithmetic on each element of the score tile between the two GEMMs."""
     names = view.names
     waiting, met, total = [found.last], {found.last, *found.inner}, 0
     while waiting:
@@ -188,9 +189,9 @@ def _work(view: View, found: Chained) -> int:
 
 
 def _is_tall(op: ComputeOp, fold: ComputeOp, found: Chained, row: Axis) -> bool:
-    """Whether rows that differ in length are many and long enough for large tiles, in which little
-    is masked and which are begun less often: measured 3 to 12% faster on an H200 for 2048 to 16384
-    rows, and slower where the length has two bounds."""
+    """Whether a causal mask leaves rows that are many and long enough for large tiles, in which
+    less is masked and which start less often: measured 3 to 12% faster on an H200 for 2048 to 16384
+    rows, and slower where the rows have two bounds (sliding windows)."""
     high, long = extent_of(row), extent_of(found.shape.folded[0])
     others = volume([a for a in op.axes if a is not row and a is not op.axes[-1]])
     if not found.inner or high is None or long is None or others is None:
@@ -200,7 +201,8 @@ def _is_tall(op: ComputeOp, fold: ComputeOp, found: Chained, row: Axis) -> bool:
 
 
 def _bounds(fold: ComputeOp, found: Chained) -> int:
-    """How many conditions bound what a row folds by the number of the row."""
+    """How many conditions bound what a row reduces by the number of the row: 1 for a causal mask, 2
+    for a sliding window."""
     body = fold.bodies[0]
     where = body.where if isinstance(body, Reduce) else None
     sides = {found.shape.folded[0], longest(found.shape.rows)}
@@ -209,14 +211,13 @@ def _bounds(fold: ComputeOp, found: Chained) -> int:
 
 
 def _is_deep(s: Schedule, found: Chained, op: ComputeOp, fold: ComputeOp) -> bool:
-    """Whether a piece of the folded axis is longer than a tile is high.
+    """Whether a piece of the reduced axis (keys) is longer than a tile is high (queries).
 
-    It is where there are tiles for several programs of each processor, and the copy engine brings
-    all operands.  Programs of which one multiplies while another works on what it has multiplied
-    are worth more than loads for later turns then, and the longer the piece, the less often results
-    are repaired.  On an H200 two products over 128 columns take 16% less, over 64 columns 8%; where
-    rows differ in length 5% and 2%, and nothing where that has two bounds (timed by
-    `tests/benchmarks`).
+    It is where there are tiles for several programs per SM, and TMA loads all operands.  Programs
+    that overlap (one in its GEMMs while another does its softmax) are worth more than prefetching
+    then, and the longer the piece, the less often accumulators are rescaled.  On an H200 two
+    products over 128 columns take 16% less, over 64 columns 8%; with a causal mask 5% and 2%, and
+    with a sliding window nothing (timed by `tests/benchmarks`).
     """
     loaded = [tensor for name in (found.last, *found.inner) for tensor in movable(s, s[name])]
     narrow = len(loaded) == OPERANDS and all(tensor.dtype.nbytes <= 2 for tensor in loaded)
@@ -230,12 +231,13 @@ def _is_deep(s: Schedule, found: Chained, op: ComputeOp, fold: ComputeOp) -> boo
 
 
 def _loaded(s: Schedule, found: Chained, sizes: Sizes) -> int:
-    """Bytes of the operands of a turn."""
+    """Bytes of the operands of an iteration."""
     return sizes.depth * (sizes.columns * _nbytes(s, found) + _deepest(s, found, sizes))
 
 
 def _deepest(s: Schedule, found: Chained, sizes: Sizes) -> int:
-    """Bytes of what one element of a contraction inside folds of an operand."""
+    """Bytes of what one element of the inner contraction reads of an operand: the head
+    dimension."""
     depths = [extent_of(a) or 1 for name in found.inner for a in reduce_axes(s[name])]
     return max(depths, default=sizes.rows) * _nbytes(s, found)
 
@@ -246,8 +248,9 @@ def _nbytes(s: Schedule, found: Chained) -> int:
 
 
 def _beside(s: Schedule, found: Chained, sizes: Sizes, warps: int, alike: bool) -> tuple[int, int]:
-    """Programs of a processor that have registers for what they hold, and turns of a loop for which
-    there is memory; rows that are all alike take a program less if one more turn fits then."""
+    """Occupancy and `num_stages`: programs of an SM for which there are registers, and iterations
+    for which there is shared memory.  Without a causal mask (`alike`), one program less if one more
+    stage fits then."""
     held = sizes.rows * (sizes.columns + sizes.depth) // (32 * warps) + OTHERS
     programs = max((n for n in (2, 3, 4) if n * held * 32 * warps <= REGISTERS), default=0)
     turn, fixed = _loaded(s, found, sizes), sizes.rows * _deepest(s, found, sizes)
@@ -264,13 +267,14 @@ def _sizes(
     high: int,
     deep: bool,
 ) -> Sizes:
-    """The tile, `high` where nothing is against it; the columns are whole where a contraction would
-    be computed again for each piece of them."""
+    """The tile, `high` where nothing is against it; the columns are whole where the inner
+    contraction would be recomputed for each piece of them."""
     extents = [extent_of(axis) for axis in (*sides, found.shape.folded[0])]
     most = [WIDEST if n is None else pow2_at_least(n) for n in extents]
     choices = (16, 32, 64, 128, 256)
     loaded = [t for name in found.inner for t in movable(s, s[name])]
-    # Single products of float32 numbers are held beside the tiles: there is no unit for them.
+    # Products of float32 numbers are held in registers beside the tiles: tensor cores do not take
+    # them.
     tile = 32 if any(t.dtype.nbytes >= 4 for t in loaded) else 64 if deep else high
     tall, wide = tile, most[1]
     if not found.inner:
@@ -282,9 +286,8 @@ def _sizes(
 
 
 def _alone(s: Schedule, found: Chained) -> tuple[int, int] | None:
-    """The tile of a product before which nothing is multiplied: what is folded of its operand is
-    folded again for every tile of columns, so that they are wide; None where the model of its time
-    does not know it."""
+    """The tile of a GEMM whose prologue is a row reduction: its operand is reduced again for every
+    tile of columns, so that these are wide; None where the cost model does not know the product."""
     fold = s[found.last]
     product = product_of(fold, fold.op, found.shape) if isinstance(fold.op, ComputeOp) else None
     if product is None:
@@ -294,7 +297,8 @@ def _alone(s: Schedule, found: Chained) -> tuple[int, int] | None:
 
 
 def longer_last(op: ComputeOp, shape: Contraction) -> bool | None:
-    """Whether later rows fold more than earlier ones; None when all fold as much."""
+    """Whether later rows reduce more than earlier ones, as with a causal mask; None when all reduce
+    as much."""
     body = op.bodies[0]
     where = body.where if isinstance(body, Reduce) else None
     row, folded = longest(shape.rows), shape.folded[0]
@@ -312,9 +316,10 @@ def _grid(
     many: bool | None,
     nbytes: int,
 ) -> Axis:
-    """Tiles over the grid: all of one batch together, or the same rows of some of them, which walk
-    along `nbytes` in all; those that take longest first.  Where tiles are all alike, programs may
-    stay: `many` is whether each has several; None where that is not asked."""
+    """The order of tiles over the grid: all tiles of a batch together, or the same rows of several
+    heads, whose loops read `nbytes` in all; the longest tiles first.  Where tiles are all alike,
+    programs may be persistent: `many` is whether each has several tiles; None where that is not
+    asked."""
     row, column = sides
     data = stage.op.axes if isinstance(stage.op, ComputeOp) else ()
     others = [a for a in data if a is not row and a is not column]
@@ -338,7 +343,7 @@ def _grid(
 
 
 def _walked(s: Schedule, found: Chained, between: Sequence[str]) -> int:
-    """Bytes of the operands along which the loop goes, of all batches."""
+    """Bytes of the operands that the loop reads (K and V), of all batches."""
     view = definitions(s)
     inside = {found.root, found.last, *found.members, *found.inner, *between}
     row, along = longest(found.shape.rows), found.shape.folded[0]
@@ -365,8 +370,8 @@ def _operands(
     sizes: Sizes,
     stages: int,
 ) -> None:
-    """Operands of later turns, of `stages` in all, are loaded while one is computed, by the copy
-    engine where it can; what does not change with the loop may be loaded before it."""
+    """`num_stages` of the loop; operands are loaded by TMA where it can, and what does not change
+    with the loop (Q) may be loaded before it."""
     inner = [s[name] for name in found.inner]
     turns, most = extent_of(found.shape.folded[0]), 1 + SHARED // _loaded(s, found, sizes)
     most = most if turns is None else min(most, -(-turns // sizes.depth))
@@ -388,8 +393,8 @@ def _operands(
 def _along(
     s: Schedule, found: Chained, fold: Stage, reader: Stage, tensor: Tensor
 ) -> list[Operation]:
-    """The reductions that go along with the loop and fold the tile of an operand that `fold`
-    multiplies: they find it where the copy engine has brought it."""
+    """The reductions of the loop that read the tile of an operand that `fold` multiplies: they read
+    it in shared memory, where TMA has put it."""
     if reader.name != fold.name:
         return []
     ops = [s[name].op for name in found.members]
@@ -398,8 +403,8 @@ def _along(
 
 
 def _fixed(s: Schedule, inner: Stage) -> list[Tensor]:
-    """The operands of a contraction inside that are the same in all turns: they do not move along
-    the last of its axes, which the loop takes in pieces."""
+    """The loop-invariant operands of an inner contraction (Q): they do not move along the last of
+    its axes, which the loop takes in pieces."""
     op = inner.op
     if not isinstance(op, ComputeOp):
         return []

@@ -1,5 +1,9 @@
-"""The rule for contractions: tiles of the result over a grouped grid, operands staged through a
-pipelined loop, and what follows on each tile in the same kernel."""
+"""GEMM, batched GEMM and implicit-GEMM convolution on tensor cores: output tiles over a swizzled
+grid, a pipelined mainloop with TMA, and the epilogue on each tile in the same kernel.
+
+The parts of it are in files of their own: `gpu_steps.py` the mainloop, `gpu_grid.py` the tile
+scheduler, `gpu_tail.py` stream-K, `gpu_split.py` split-K, `gpu_model.py` the cost model.
+"""
 
 from __future__ import annotations
 
@@ -39,12 +43,12 @@ from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
 from tedsl.target import Target
 
-# Products that a program without matrix units holds at once.
+# Products of a K step that a program without tensor cores holds at once.
 THIN_TILE = 8192
 
 
 def contract(s: Schedule, group: Group, target: Target) -> None:
-    """Tiles of the result over a grouped grid, operands staged through a pipelined loop."""
+    """Output tiles over a swizzled grid, a pipelined mainloop, the epilogue on each tile."""
     older = target.arch == "sm_80"
     joined = _joined(s, group)
     view = definitions(s)
@@ -65,7 +69,8 @@ def contract(s: Schedule, group: Group, target: Target) -> None:
     m, n, k = (volume(axes) for axes in (rows, columns, shape.folded))
     extents = volume(others) or 1, m, n, k
     kernel = [group.root, *group.inner, *([] if staged is None else [s[staged].name])]
-    # The sums of a step are beside the results: two small programs multiply and add in turn.
+    # The sums of a K step are beside the accumulator: two small programs overlap multiplying and
+    # adding.
     tiled = _reads_tiles(view, kernel, root, (rows, columns))
     half = older or len(inner) > 1 or by_steps(shape) or tiled
     product = None if joined or older else _product(stage, extents, shape, len(inner))
@@ -112,7 +117,8 @@ def _make_loops(s: Schedule, group: Group, work: Work) -> Loops:
     if work.staged is not None:
         s[work.staged].compute_at(stage, place)
     join(s[inner[0]], mapping, joined)
-    # Masks of lanes that cross rows, and elements of ragged rows, are in registers beside results.
+    # Masks of gathered lanes, and elements of unaligned rows, are in registers beside the
+    # accumulator.
     spread = work.older or _ragged(s, inner) or _by_itself(product, (bm, bn), whole, stays)
     most = TWO_FIT // (4 if joined and work.older else 1 + spread)
     turned = not joined and not work.older and _turned(s, stage, view, inner, (bm, bn))
@@ -132,8 +138,8 @@ def _make_loops(s: Schedule, group: Group, work: Work) -> Loops:
 
 
 def _by_itself(product: Product | None, tile: tuple[int, int], whole: bool, stays: int) -> bool:
-    """True when a program waits for its products, and no other multiplies meanwhile: it has two
-    groups of four warps for a tile that one could hold."""
+    """True when no other program overlaps the wait of this one for its tensor cores: it has two
+    warp groups for a tile that one could hold."""
     if product is None:
         return False
     return stays == 1 if whole else product.by_steps and product.alone(*tile)
@@ -148,13 +154,14 @@ def _steps_ahead(
     turns: int | None,
     how: tuple[bool, bool],
 ) -> int:
-    """How many steps of the fold to fetch ahead, of a `tile` of rows, columns and depth, where
-    there are so many `turns`; `how` says whether axes are joined, and whether programs stay."""
+    """`num_stages` of the mainloop for a `tile` of rows, columns and depth, where there are so many
+    `turns` over K; `how` says whether axes are flattened (implicit GEMM), and whether programs are
+    persistent."""
     (bm, bn, bk), (joined, stay) = tile, how
     ahead = 1 + SHARED // (bk * (bm + bn) * widest(shape))
     ahead = ahead if turns is None else min(ahead, turns)
     deep = 3 if product is None else fetched_ahead(product, bm, bn, SHARED, stay, bk)
-    # Pieces so small leave room for one more, and for two programs on a processor.
+    # Steps so small leave room for one more stage, and for two programs per SM.
     if joined and _narrow(shape) and bk * (bm + bn) * widest(shape) <= SHARED // 9:
         deep = 4
     return pick(s, f"{knobs_of(s, stage)}.stages", (1, 2, 3, 4, 5), deep, ahead)
@@ -163,8 +170,8 @@ def _steps_ahead(
 def _reads_tiles(
     view: View, kernel: Sequence[str], root: ComputeOp, sides: tuple[tuple[Axis, ...], ...]
 ) -> bool:
-    """True when what follows the fold reads more that has rows and columns, such as a residual: a
-    tile of it is beside the results in registers, and goes through shared memory to get there."""
+    """True when the epilogue reads another matrix, such as a residual: a tile of it is beside the
+    accumulator in registers, and goes through shared memory to get there."""
     places = [[n for n, a in enumerate(root.axes) if among(a, side)] for side in sides]
     for name in kernel:
         op = view[name]
@@ -180,7 +187,7 @@ def _reads_tiles(
 
 
 def _beside(view: View, kernel: Sequence[str]) -> set[Tensor]:
-    """What is read of memory by a kernel, but for what it folds."""
+    """What the epilogue of a kernel reads from memory."""
     pointwise = [view[name] for name in kernel if not is_reduction(view[name])]
     found = {read.tensor for op in pointwise for read in reads(*op.bodies)}
     return {tensor for tensor in found if tensor.op.name not in kernel}
@@ -189,11 +196,13 @@ def _beside(view: View, kernel: Sequence[str]) -> set[Tensor]:
 def _turned(
     s: Schedule, stage: Stage, view: View, inner: Sequence[str], tile: tuple[int, int]
 ) -> bool:
-    """Whether the columns of a tile are multiplied by its rows.
+    """Whether the MMA operands are swapped, so that the columns of a tile are multiplied by its
+    rows.
 
-    The matrix units multiply 64 rows by up to 256 columns, and read the columns once for each 64
-    rows: the shorter side of a tile is the better one to take 64 of.  Fewer than 64 rows would be
-    multiplied by the older units.  Only operands of 16 bits lie either way.
+    Hopper's tensor cores (wgmma) multiply 64 rows by up to 256 columns, and read the columns from
+    shared memory once for each 64 rows: the shorter side of a tile is the better one to take 64 of.
+    Fewer than 64 rows would be multiplied by the older instructions (mma).  Only operands of 16
+    bits may be read transposed.
     """
     bm, bn = tile
     shapes = [contraction(view[name]) for name in inner]
@@ -211,8 +220,8 @@ def _ragged(s: Schedule, inner: Sequence[str]) -> bool:
 
 
 def _joined(s: Schedule, group: Group) -> Sides:
-    """The axes of the root that are taken as one, for the rows and the columns of a tile; nothing
-    when each is one axis."""
+    """The axes of the root that are flattened into M and into N (implicit GEMM); nothing when each
+    is one axis."""
     view = definitions(s)
     inner = [name for name in group.inner if is_reduction(view[name])]
     shape = contraction(view[inner[0]])
@@ -231,7 +240,8 @@ def longest(axes: tuple[Axis, ...]) -> Axis:
 
 
 def _staged_result(s: Schedule, group: Group, many: bool) -> Tensor | None:
-    """With the knob `descriptor_store`, the tile is staged so that the copy engine stores it."""
+    """With the knob `descriptor_store`, the epilogue writes the tile to shared memory and TMA
+    stores it."""
     staged = stored_by_engine(s, group.root, many)
     if staged is None:
         return None
@@ -246,8 +256,8 @@ def _staged_result(s: Schedule, group: Group, many: bool) -> Tensor | None:
 
 
 def stored_by_engine(s: Schedule, root: str, many: bool) -> Tensor | None:
-    """The tile in shared memory from which the copy engine stores what `root` computes, if it can
-    and that is chosen: by default where processors have `many` tiles."""
+    """The tile in shared memory from which TMA stores what `root` computes, if it can and that is
+    chosen: by default where SMs have `many` tiles."""
     out = s[root].op.outputs[0]
     size = size_of(out.shape[-1])
     aligned = size is not None and size * out.dtype.nbytes % 16 == 0 and len(out.shape) >= 2
@@ -269,18 +279,18 @@ def _tile_sizes(
     given: tuple[int, int] | None,
     chains: Chains,
 ) -> tuple[int, int, int]:
-    """Rows, columns and depth of a tile, none of them larger than the padded extent; `extents` are
-    how often there are such rows and columns, and theirs; some rows and columns may be `given`, and
-    those of the last wave may be divided as `chains` says.
+    """BLOCK_M, BLOCK_N and BLOCK_K, none of them larger than the padded extent; `extents` are the
+    batch and M, N, K; a tile may be `given`, and a last partial wave may be split as `chains` says
+    (stream-K).
 
-    Multipliers that read operands from shared memory leave the registers to a large tile of
-    results; it is `half` as wide where registers hold the operands too, or several results.
-    Where axes are `joined`, elements are fetched by the threads: a fold of one step, in which no
-    fetch overlaps another, has small tiles, of which several programs share a processor.
+    Tensor cores that read operands from shared memory leave the registers to a large accumulator;
+    it is `half` as wide where registers hold the operands too, or several accumulators.  Where axes
+    are `joined` (implicit GEMM), threads gather the elements: a K loop of one step, which no load
+    overlaps, has small tiles, of which several programs share an SM.
     """
     batch, m, n, k = extents
     stored = stage.op.outputs[0].dtype.nbytes
-    # A tile goes through shared memory on its way out: one of 32-bit results is half as wide.
+    # The epilogue stores a tile through shared memory: one of 32-bit results is half as wide.
     single = one_by_one(shape, m, n, k)
     bm, bn = 128, 128 if half or stored > 2 else 256
     bk = STEP if product is None else product.step
@@ -308,12 +318,12 @@ def _tile_sizes(
 
 
 def depths(shape: Contraction, deepest: int) -> tuple[int, ...]:
-    """How deep a step may be: the matrix units take 8-bit operands 32 at a time."""
+    """How deep a K step may be: tensor cores take 8-bit operands 32 at a time."""
     return (32, 64, 128) if widest(shape) == 1 and deepest >= 32 else (16, 32, 64, 128)
 
 
 def product_of(stage: Stage, op: ComputeOp, shape: Contraction) -> Product | None:
-    """The product that a stage computes with what follows in `stage`, for the model of its time."""
+    """The GEMM that a stage computes with the epilogue in `stage`, for the cost model."""
     rows, columns = longest(shape.rows), longest(shape.columns)
     others = [a for a in op.axes if a is not rows and a is not columns]
     extents = volume(others) or 1, extent_of(rows), extent_of(columns), volume(shape.folded)
@@ -326,8 +336,8 @@ def _product(
     shape: Contraction,
     held: int,
 ) -> Product | None:
-    """The product for the model of its time; None for what that does not know: symbolic extents,
-    sides too short for the matrix units, operands of 32 bits."""
+    """The GEMM for the cost model; None for what that does not know: symbolic extents, sides too
+    short for tensor cores, operands of 32 bits."""
     batch, m, n, k = extents
     if m is None or n is None or k is None or one_by_one(shape, m, n, k) or not _narrow(shape):
         return None
@@ -341,9 +351,9 @@ def _product(
 
 
 def busy(others: int, m: int, n: int, bm: int, bn: int, joined: bool = False) -> tuple[int, int]:
-    """Halve the longer side of a tile while there are fewer tiles than processors; `others` points
-    of the axes that are not tiled have tiles of their own.  Of two alike it is the columns, or
-    where axes are `joined` the rows, which are fetched lane by lane."""
+    """Halve the longer side of a tile while there are fewer tiles than SMs; `others` points of the
+    batch axes have tiles of their own.  Of two alike it is the columns, or where axes are `joined`
+    the rows, which are gathered lane by lane."""
     while max(bm, bn) > 2 * LEAST and others * -(-m // bm) * -(-n // bn) < PROCESSORS:
         rows = bm > bn or (bm == bn and joined)
         bm, bn = (bm // 2, bn) if rows else (bm, bn // 2)
@@ -351,8 +361,8 @@ def busy(others: int, m: int, n: int, bm: int, bn: int, joined: bool = False) ->
 
 
 def _little_idle(extent: int, size: int) -> int:
-    """Half of `size`, and again, while that leaves less idle of the tiles along an extent, and more
-    than a quarter would be."""
+    """Halve `size` while that wastes less of the tiles along an extent, and more than a quarter
+    would be wasted."""
     while size > 4 * LEAST and 4 * (blocks(extent, size) or 1) * size > 5 * extent:
         half = size // 2
         if (blocks(extent, half) or 1) * half >= (blocks(extent, size) or 1) * size:
@@ -369,8 +379,8 @@ def _narrow(shape: Contraction) -> bool:
 
 
 def by_steps(shape: Contraction) -> bool:
-    """True when the products of each step are added up by themselves, and then to the result: those
-    of 8-bit floats, of which the matrix units keep few bits."""
+    """True when the products of each K step are summed by themselves, and then added to the
+    accumulator: those of 8-bit floats, which tensor cores sum in few bits."""
     return all(r.dtype.is_float8 for operand in shape.operands for r in reads(operand))
 
 
@@ -380,8 +390,8 @@ def widest(shape: Contraction) -> int:
 
 
 def _exact_depth(s: Schedule, shape: Contraction, by_lanes: bool) -> int:
-    """How deep a step is of products that are added up one by one: a line of memory where that is
-    fetched as a whole, 16 where wide elements are fetched `by_lanes` into registers."""
+    """BLOCK_K without tensor cores: a cache line where that is loaded as a whole, 16 where wide
+    elements are gathered `by_lanes` into registers."""
     nbytes, found = widest(shape), [r for operand in shape.operands for r in reads(operand)]
     if nbytes <= 2:
         return LINE // 4
