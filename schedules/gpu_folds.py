@@ -1,8 +1,6 @@
-"""The rules for folds whose lanes are results, and for folds into one element.
-
-Both leave a large device idle when there are few results, so the fold is then split: partial
-results in a kernel of their own, and a second kernel that folds those.
-"""
+"""Column reductions, short window reductions (pooling, depthwise convolution) and full reductions
+to a scalar; with few results the reduced axis is split over programs, and partial results are
+combined by the last program (last-block reduction) or a second kernel."""
 
 from __future__ import annotations
 
@@ -36,32 +34,32 @@ from tedsl.scheduling.stage import Stage
 MANY_PROGRAMS = 2 * PROCESSORS
 # Elements of a tile: 64 for each thread of four warps.
 TILE = 8192
-# Terms of a fold that are written out, in place of a loop; the results of such a program where
-# there are many, and at least; the sides of its tile, of which so large a share may be idle.
+# Windows: terms of a reduction that are fully unrolled; results of such a program where there are
+# many, and at least; the sides of its tile, of which so large a share may be idle.
 WRITTEN_OUT = 64
-# Terms that are computed, and their arithmetic, which are written out in one piece: compilers are
-# slow to find an order for long chains of it, once for each result of a thread.
+# Terms with arithmetic, and their arithmetic, that are unrolled in one piece: compilers are slow to
+# schedule long chains of it, once for each result of a thread.
 COMPUTED, ARITHMETIC = 49, 192
 WINDOWS, LEAST_WINDOWS = 2048, 128
 WIDTHS = (16, 32, 64, 128)
 HEIGHTS = (1, 2, 4, 8, 16, 32)
 IDLE = 1 / 8
-# Bytes of one access to memory, and those that a program loads at a turn.
+# Bytes of one vector access to memory, and those that a program loads in an iteration.
 ACCESS = 16
 TURN = 8192
-# Columns that a program folds: in bytes where there are few of them in aligned rows, else elements;
-# and of which it folds many parts.
+# Columns of a program's tile: in bytes (a cache line) where there are few of them in aligned rows,
+# else in elements; and where there are many partial results to combine.
 LINE = 128
 WIDE = 128
 PARTS_WIDE = 32
-# Up to how many parts the last program merges, where accesses are whole.
+# Up to how many partial results the last program combines, where accesses are aligned.
 FEW_PARTS = 32
 PARTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
 def reduce_columns(s: Schedule, group: Group) -> None:
-    """Folds across rows: a tile of neighbouring results and some rows, split when results are
-    few."""
+    """A column reduction: a tile of neighbouring results and some rows, the reduced axis split when
+    results are few."""
     view = definitions(s)
     stage, root = s[group.root], view[group.root]
     lane = crossed_row(view, group)
@@ -106,11 +104,12 @@ def reduce_columns(s: Schedule, group: Group) -> None:
 
 
 def fold_few(s: Schedule, group: Group) -> None:
-    """Short folds whose lanes are results: a tile of neighbouring results along up to three axes,
-    every term of which is read at once and added up in registers.
+    """Short reductions whose lanes are results (pooling, depthwise convolution): a tile of
+    neighbouring results along up to three axes, with the window fully unrolled and summed in
+    registers.
 
-    What neighbours in a tile read overlaps, as windows do: the taller the tile, the less of it is
-    read again by other programs.
+    Windows of neighbours overlap: the taller the tile, the less of its halo other programs read
+    again.
     """
     view = definitions(s)
     stage, root = s[group.root], view[group.root]
@@ -147,8 +146,8 @@ def fold_few(s: Schedule, group: Group) -> None:
 
 
 def _write_out(inner: Stage, each: int) -> None:
-    """Unroll a fold, of which a term takes so much arithmetic; where that is too much together, the
-    last of its loops, as far as it goes."""
+    """Unroll a reduction, of which a term takes so much arithmetic; where that is too much
+    together, the last of its loops, as far as it goes."""
     axes = reduce_axes(inner)
     left = WRITTEN_OUT if each == 0 else min(COMPUTED, ARITHMETIC // (1 + each))
     for axis in reversed(axes):
@@ -170,8 +169,8 @@ def _arithmetic(op: ComputeOp) -> int:
 
 
 def few(view: View, group: Group) -> bool:
-    """True when the kernel's folds are so short that they can be written out, and its results so
-    many that every processor has a tile of them."""
+    """True when the kernel's reductions are short enough to unroll, and its results so many that
+    every SM has a tile of them."""
     length, results = _fold_length(view, group), volume(view[group.root].axes)
     if length is None or length > WRITTEN_OUT:
         return False
@@ -179,8 +178,8 @@ def few(view: View, group: Group) -> bool:
 
 
 def _fitting(axis: Axis, choices: Sequence[int]) -> tuple[int, int | None]:
-    """The largest part of an axis that leaves little of its last copy idle, or else the one that
-    leaves least; and the largest that is of use."""
+    """The largest part of an axis that wastes little of its last tile, or else the one that wastes
+    least; and the largest that is of use."""
     extent = extent_of(axis)
     if extent is None:
         return max(choices), None
@@ -195,19 +194,20 @@ def _fitting(axis: Axis, choices: Sequence[int]) -> tuple[int, int | None]:
 
 
 def _wide(results: int | None, parts: int | None) -> int:
-    """Columns of which a program folds the parts: few, so that there are programs enough."""
+    """Columns of a program that combines partial results: few, so that there are enough
+    programs."""
     few = results is not None and results < WIDE * MANY_PROGRAMS
     return PARTS_WIDE if few and parts is not None and parts >= PARTS_WIDE else WIDE
 
 
 def _nbytes(view: View, group: Group) -> int:
-    """Bytes of the widest element that is folded."""
+    """Bytes of the widest element that is reduced."""
     found = [r.tensor for name in group.inner for r in reads(*view[name].bodies)]
     return max((tensor.dtype.nbytes for tensor in found if len(tensor.shape) > 1), default=4)
 
 
 def _fold_length(view: View, group: Group) -> int | None:
-    """The longest fold; None when one is symbolic."""
+    """The longest reduction; None when one is symbolic."""
     lengths = [volume(view[name].reduce_axes) for name in group.inner]
     return None if None in lengths else max((n or 1 for n in lengths), default=1)
 
@@ -215,8 +215,8 @@ def _fold_length(view: View, group: Group) -> int | None:
 def _parts(
     s: Schedule, view: View, group: Group, lane: Axis, tile: tuple[int, int], enough: int
 ) -> int:
-    """In how many stretches to fold, so that there are programs enough, each with a tile of some
-    columns and rows at a turn."""
+    """The knob `parts`: how many programs share the reduction of a tile of columns, so that there
+    are enough programs."""
     width, depth = tile
     folded, size = _fold_length(view, group), extent_of(lane)
     others = volume([a for a in view[group.root].axes if a is not lane])
@@ -231,7 +231,7 @@ def _parts(
 
 
 def _fold_inside(s: Schedule, inner: Stage, depth: int) -> None:
-    """Lanes of `depth` rows, folded element by element; one row at a time where order counts."""
+    """Lanes of `depth` rows, reduced element by element; one row at a time where order counts."""
     axes = reduce_axes(inner)
     if not axes:
         inner.compute_inline()
@@ -251,8 +251,8 @@ def _split_columns(
     tile: tuple[int, int],
     apart: bool,
 ) -> Stage:
-    """Partial results of `parts` stretches of the fold, in a kernel of their own, with the number
-    of the part `apart` from the other loops of its grid or not."""
+    """Partial results of `parts` stretches of the reduced axis (`rfactor`), in a kernel of their
+    own, with the number of the part on a grid axis of its own (`apart`) or not."""
     width, depth = tile
     stage = s[name]
     place = next(n for n, a in enumerate(definitions(s)[name].axes) if known.get(a) is lane)
@@ -276,8 +276,8 @@ def _split_columns(
 
 
 def take_results(s: Schedule, groups: Sequence[Group]) -> list[Group]:
-    """The kernels, where one of a single element takes in the folds into one element that only it
-    reads: their last step is done there."""
+    """The kernels, where one of a single element takes in the full reductions that only it reads:
+    their last step is done there."""
     view = definitions(s)
     users = sole_readers(view, {s[t].name for t in s.outputs})
     kept = {group.root: group for group in groups}
@@ -293,8 +293,9 @@ def take_results(s: Schedule, groups: Sequence[Group]) -> list[Group]:
 
 
 def reduce_whole(s: Schedule, group: Group) -> None:
-    """A fold into one element, or some of them and what is computed of their results: parts over
-    the grid, then the last program, or one of a second kernel, over the parts."""
+    """A full reduction to a scalar, or some of them and what is computed of their results: partial
+    results over the grid, combined by the last program (last-block reduction) or by a second
+    kernel."""
     stage = s[group.root]
     if not group.inner:
         partial = _fold_whole(s, stage)
@@ -313,8 +314,8 @@ def reduce_whole(s: Schedule, group: Group) -> None:
 
 
 def _fold_whole(s: Schedule, stage: Stage) -> list[Stage]:
-    """Parts of a fold in programs of their own, and lanes over the parts; returns the stage of the
-    parts, if there are several."""
+    """Partial results in programs of their own, and lanes over the partial results; returns the
+    stage of the partial results, if there are several."""
     op = stage.op
     if not isinstance(op, ComputeOp):
         return []

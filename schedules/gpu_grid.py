@@ -1,5 +1,5 @@
-"""Which program computes which tiles of a product: in what order, whether programs stay for several
-tiles, and what they keep for those."""
+"""The tile scheduler of a GEMM: the swizzle of the grid for L2 reuse, persistent programs per SM,
+and prefetching across their tiles."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from tedsl.schedules.gpu_tiles import PROCESSORS, SHARED, bind_all
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
 
-# Bytes for an element of a vector that is fetched ahead with the operands, for three tiles.
+# Bytes for an element of an epilogue vector that is prefetched with the operands, for three tiles.
 VECTORS = 3 * 4
-# Tiles whose operands are in memory at once, so that none waits for the next.
+# Tiles whose operands are in shared memory at once, so that none waits for the next.
 AHEAD = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Tiling:
-    """The tiles of a product: what is beside them, and down and across an extent of the result, the
-    loop over its tiles and theirs; how deep a step is, and whether that is the `whole` fold."""
+    """The tiles of a GEMM: the batch axes, and `down` (M) and `across` (N) an extent of the result,
+    the loop over its tiles and their size; BLOCK_K, and whether that is the `whole` of K."""
 
     product: Product | None
     others: list[Axis]
@@ -43,8 +43,8 @@ class Tiling:
 
 @dataclass(frozen=True, slots=True)
 class Programs:
-    """The loop around one tile, how many programs of a processor stay, and the loop over programs
-    that are there for several tiles of the same rows."""
+    """The loop around one tile, persistent programs per SM (0: one program for each tile), and with
+    operand-stationary tiles the loop over programs."""
 
     place: Axis
     stays: int = 0
@@ -60,7 +60,7 @@ def programs_of(
     vectors: set[Tensor],
     held: int,
 ) -> Programs:
-    """Which program computes which tiles, of `held` products each."""
+    """Which program computes which tiles, of `held` accumulators each."""
     product, bm, bn = tiling.product, tiling.down[2], tiling.across[2]
     tile, wide = (bm, bn, tiling.step), blocks(tiling.across[0], bn)
     if tiling.whole and apart is None and held == 1 and wide is not None:
@@ -72,8 +72,8 @@ def programs_of(
             return Programs(kept[1], 1 + (fitting[1] >= AHEAD), kept[0])
     order = [*tiling.others, *_order(s, stage, product, tiling.down, tiling.across)]
     stage.reorder(*order, *(a for a in stage.leaf_iter_vars if not among(a, order)))
-    # Where two programs fit, one's stores overlap the other's products anyway; and a tile that the
-    # copy engine does not store is held in registers while the next one is loaded.
+    # Where two programs share an SM, the epilogue of one overlaps the mainloop of the other anyway;
+    # and a tile that TMA does not store is held in registers while the next one is loaded.
     alone = product is None or not product.shares(bm, bn) or tiling.whole
     one = apart is not None
     stays = 0 if one else programs_stay(s, stage, tiling.count(), may_stay and alone)
@@ -82,17 +82,17 @@ def programs_of(
 
 
 def kept_run(product: Product | None, tile: tuple[int, int, int], vectors: set[Tensor]) -> int:
-    """How many tiles, of rows, columns and depth, a program takes by default that keeps their rows;
-    1 where it does not, or where two programs with operands of three tiles would not share a
-    processor: one multiplies while the other stores.  Operands of 8 bits do not lie either way, so
-    that so few columns would be read twice as often."""
+    """How many tiles along N, of rows, columns and depth, a program with stationary rows takes by
+    default; 1 where it does not, or where two programs with operands of three tiles would not share
+    an SM: one multiplies while the other stores.  Operands of 8 bits cannot be swapped in the MMA,
+    so that tiles with so few columns would read them twice as often."""
     if product is None or product.held > 1 or product.k > tile[2] or product.nbytes != 2:
         return 1
     return run_of(product, *tile[:2]) if _fitting(product, tile, 2, vectors, True) >= AHEAD else 1
 
 
 def shallow_tile(product: Product | None, vectors: set[Tensor]) -> tuple[int, int] | None:
-    """Rows and columns of a tile where programs keep its rows by default, else None."""
+    """BLOCK_M and BLOCK_N where programs keep their rows stationary by default, else None."""
     if product is None:
         return None
     return TILE if kept_run(product, (*TILE, depth(product, *TILE)), vectors) > 1 else None
@@ -105,9 +105,10 @@ def _fitting(
     vectors: set[Tensor],
     kept: bool = False,
 ) -> int:
-    """For how many tiles, of rows, columns and depth, a program has room for the operands, where
-    `stays` are on a processor: beside its result, and the rows and columns of `vectors` that are
-    fetched with them.  The operand of the rows may be `kept` for all of them."""
+    """For how many tiles, of rows, columns and depth, shared memory holds the operands, where
+    `stays` programs are on an SM: beside the accumulator's tile, and the rows and columns of
+    epilogue vectors that are prefetched with them.  The operand of the rows may be `kept`
+    (stationary) for all of them."""
     if product is None:
         return 0
     bm, bn, bk = tile
@@ -117,14 +118,14 @@ def _fitting(
 
 
 def many_tiles(points: int | None, older: bool, held: int = 1) -> bool:
-    """True when every processor has several tiles of a result of so many points, of which a program
-    holds `held`."""
+    """True when every SM has several tiles of a result of so many points, of which a program holds
+    `held`."""
     return points is not None and points * held >= 2 * PROCESSORS * LARGEST and not older
 
 
 def programs_stay(s: Schedule, stage: Stage, tiles: int | None, many: bool) -> int:
-    """Programs for each processor that stay, which pays when each has several tiles: one's stores
-    overlap the next's loads; 0 for a program for each tile."""
+    """The knob `resident`: persistent programs per SM, which pay when each has several tiles, since
+    the epilogue of one tile overlaps the loads of the next; 0 for a program for each tile."""
     fitting = [n for n in (0, 1, 2) if tiles is None or n * PROCESSORS < tiles]
     return pick(s, f"{knobs_of(s, stage)}.resident", fitting, int(many), max(fitting, default=0))
 
@@ -146,10 +147,11 @@ def _order(
     down: tuple[int | None, Axis, int],
     across: tuple[int | None, Axis, int],
 ) -> list[Axis]:
-    """The tiles in the order of the programs: down some tiles of a column before the next column
-    (or across some of a row before the next row), so that programs share operands in the cache.
+    """The swizzle (grouped order) of the tiles: down some tiles of a column before the next column
+    (or with `across` along some of a row before the next row), so that programs share operands in
+    L2.
 
-    `down` and `across` are an extent of the result, the loop over its tiles, and theirs.
+    `down` and `across` are an extent of the result, the loop over its tiles, and their size.
     """
     counts = [blocks(extent, size) for extent, _, size in (down, across)]
     if all(n is None or n > 1 for n in counts) and flip(s, f"{knobs_of(s, stage)}.across", False):
@@ -168,11 +170,11 @@ def _order(
 
 
 def _stay_cached(product: Product | None, *tile: int) -> bool:
-    """True when one product has several waves of such tiles, and the cache holds its operands.
+    """True when one GEMM has several waves of such tiles, and the L2 cache holds its operands.
 
     Groups of half the rows then bring twice as many columns in the first wave, which later waves
-    find there; groups of all rows bring new columns in every wave.  On an H200 two products of 1000
-    by 5000 by 2000 in one loop took 86 us in groups of 4, 92 in groups of 8 and 89 in none.
+    find in cache; groups of all rows bring new columns in every wave.  On an H200 two products of
+    1000 by 5000 by 2000 in one loop took 86 us in groups of 4, 92 in groups of 8 and 89 in none.
     """
     if product is None:
         return False
@@ -195,11 +197,14 @@ def grid_of(
     fitting: int = 0,
     alike: bool = True,
 ) -> Axis:
-    """One tile per program, with the loop `apart` as a dimension of its own; or programs that stay
-    and take every n-th tile.  They fetch ahead through the loop over the fold, or where a tile is
-    one step, the operands of the next tiles: as many as are `fitting`.  The loop over tiles and
-    that over the fold are one by default where a step is `alike` to the others: one product, whose
-    sums are all that is carried from step to step."""
+    """One tile per program, with the loop `apart` on a grid axis of its own; or persistent
+    programs, which take every n-th tile.
+
+    They prefetch through the mainloop, or where a tile is one K step, the operands of the next
+    tiles: as many as are `fitting`.  The loop over tiles and the mainloop are flattened into one by
+    default where one iteration is `alike` to the others: one product, with nothing but its
+    accumulator carried from step to step.
+    """
     if not stays:
         return bind_all(stage, order, apart=apart)
     grid = stage.fuse(*order)

@@ -1,10 +1,11 @@
-"""Short axes of the result of a contraction that lie next to each other, taken as one long axis.
+"""Implicit GEMM: short output axes of a contraction (image, row and column of a convolution) are
+flattened into one long M (or N) axis, and operands are gathered with computed indices.
 
-    for n, y, x, f: C[n, y, x, f] = fold(k)(a(n, y, x, k) * b[k, f])
-    --> for m, f:   C[m, f]       = fold(k)(a(m // (Y * X), m // X % Y, m % X, k) * b[k, f])
+    for n, y, x, f: C[n, y, x, f] = sum(k)(a(n, y, x, k) * b[k, f])
+    --> for m, f:   C[m, f]       = sum(k)(a(m // (Y * X), m // X % Y, m % X, k) * b[k, f])
 
-A tile then holds the ends of some rows and the starts of the next ones, so that it is as large as
-the matrix units want it however short a row is.
+A tile then spans the ends of some rows and the starts of the next ones, so that it is as large as
+tensor cores want it however short a row is.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
 
 Sides = tuple[()] | tuple[tuple[Axis, ...], tuple[Axis, ...]]
-"""For rows and columns the axes that are taken as one, outer first; or nothing."""
+"""For M and N the axes that are flattened into one, outer first; or nothing."""
 
 
 def joined_axes(
@@ -32,7 +33,7 @@ def joined_axes(
     shape: Contraction,
     tiled: tuple[Axis, Axis],
 ) -> Sides:
-    """The axes of `root` to take as one, where some are.
+    """The axes of `root` to flatten, where some are, by the knobs `join_rows` and `join_columns`.
 
     Args:
         s: the schedule.
@@ -43,10 +44,10 @@ def joined_axes(
         tiled: the axis of its rows and that of its columns that a tile is cut from.
 
     Returns:
-        The axes of both sides, the tiled one alone on a side where nothing is joined.
+        The axes of both sides, the tiled one alone on a side where nothing is flattened.
 
-    An operand that is read at its axes, one for each dimension, may be moved by the copy engine,
-    which takes boxes: joining is then no default.
+    An operand that is read at plain axes, one for each dimension, can be loaded by TMA, which takes
+    boxes: flattening is then no default.
     """
     found: list[tuple[Axis, ...]] = []
     sides = (shape.rows, "rows"), (shape.columns, "columns")
@@ -59,7 +60,7 @@ def joined_axes(
 
 
 def _run(root: ComputeOp, side: Sequence[Axis], axis: Axis) -> tuple[Axis, ...]:
-    """The neighbours of `axis` among those of one side, in the order of the root's loops; all but
+    """The axes next to `axis` among those of one side, in the order of the root's loops; all but
     the outermost of known extent.
 
     The outermost has more than one element.  Lanes past the end have an index beyond those of the
@@ -80,7 +81,7 @@ def _run(root: ComputeOp, side: Sequence[Axis], axis: Axis) -> tuple[Axis, ...]:
 
 
 def join(inner: Stage, known: Mapping[Axis, Axis], sides: Sides) -> None:
-    """Give a contraction one axis for those of each side, which are axes of its root."""
+    """Flatten the axes of each side, which are axes of the root, in the layout of a contraction."""
     if not isinstance(inner.op, ComputeOp) or not sides:
         return
     own = [known[axis] for axis in inner.op.axes]
@@ -100,8 +101,8 @@ def join(inner: Stage, known: Mapping[Axis, Axis], sides: Sides) -> None:
 def own_programs(
     stage: Stage, others: Sequence[Axis], across: Axis, down: Axis, lanes: Sequence[Axis]
 ) -> Axis:
-    """Bind the tiles of rows, of columns and the other loops to a program axis each, so that the
-    start of a tile is a multiple of it and an element of the joined axes keeps one index.
+    """Bind the tiles of M, of N and the batch loops to a grid axis each, so that the start of a
+    tile is a multiple of it and an element of the flattened axes keeps one index.
 
     Returns:
         The loop around one tile.
@@ -115,7 +116,7 @@ def own_programs(
 
 
 def _flat(axes: Sequence[Axis], at: Mapping[Axis, Expr]) -> Expr:
-    """The index of a point in the order of `axes`."""
+    """The flat index of a point."""
     result = at[axes[0]]
     for axis in axes[1:]:
         result = result * (extent_of(axis) or 1) + at[axis]

@@ -1,9 +1,11 @@
-"""Programs that keep the rows of their tiles: where the folded axis is one step, a program takes
-tiles of several columns, and moves the operand of its rows once for all of them.
+"""Operand-stationary tiles for a GEMM with small K: the rows of A are loaded once, and the program
+walks along N.
 
     for tiles of rows, tiles of columns: C[i, j] = sum(A[i, k] * B[k, j])
     --> for tiles of rows, runs of columns: a = A[i, k]
             for tiles of a run: C[i, j] = sum(a[i, k] * B[k, j])
+
+K is one step there, so that no mainloop overlaps loads: the loop over the tiles of a run does.
 """
 
 from __future__ import annotations
@@ -21,18 +23,18 @@ from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
 
 TILE = 128, 64
-"""Rows and columns of a tile of which two programs that keep 128 elements of each row share a
-processor.  On an H200 a result of 8192 by 8192 took 52 us; with one program to a processor and
-tiles twice as wide it took 59, whether that kept the rows or not."""
+"""BLOCK_M and BLOCK_N of a tile of which two programs that keep 128 elements of each row share an
+SM. On an H200 a result of 8192 by 8192 took 52 us; with one program per SM and tiles twice as wide
+it took 59, with stationary rows or not."""
 FEWEST = 8
-"""Tiles for which it is worth it to keep rows."""
+"""Tiles from which stationary rows are worth it."""
 IDLE = 8
-"""The part of the time, one in so many, that programs may wait for the last of them."""
+"""The share of the time, one in so many, that programs may be idle at the end."""
 
 
 def run_of(p: Product, bm: int, bn: int) -> int:
-    """For how many tiles beside each other two programs of a processor keep their rows: the most of
-    which whole runs make a row, and which leave next to no program idle at the end; else 1."""
+    """How many tiles along N two programs of an SM take each: the most for which whole runs make a
+    row, and which leave next to no program idle at the end; else 1."""
     rows, columns = p.batch * -(-p.m // bm), -(-p.n // bn)
     programs = 2 * PROCESSORS
     fair = -(-rows * columns // programs)
@@ -49,15 +51,15 @@ def keep_rows(
     tiles: tuple[int, int],
     fitting: int,
 ) -> tuple[Axis, Axis] | None:
-    """With the knob `kept`, programs take so many tiles beside each other, one after the other.
+    """With the knob `kept`, programs take so many tiles along N, one after the other.
 
     Args:
         s: the schedule.
         stage: the root of a kernel, in tiles.
-        outer: the loops over what is beside a row of tiles.
+        outer: the loops over the batch and over tiles of rows.
         columns: the loop over the tiles of a row.
-        tiles: how many there are, and for how many rows are kept by default.
-        fitting: for how many a program has room for the operand of the columns.
+        tiles: how many there are, and for how many rows are stationary by default.
+        fitting: for how many there is shared memory for the operand of the columns.
 
     Returns:
         The loop over programs, and the one over a program's tiles; None for a tile each.
@@ -75,7 +77,7 @@ def keep_rows(
 
 
 def of_rows(op: ComputeOp) -> set[Tensor]:
-    """What a contraction reads that is the same for all columns."""
+    """What a contraction reads that is the same for all columns: A."""
     shape = contraction(op)
     if shape is None:
         return set()

@@ -1,11 +1,12 @@
-"""Lanes with results of their own in a loop of dependent reductions, merged after it.
+"""Per-lane online softmax: in a loop of cascaded reductions each lane of the tile keeps running
+statistics of its own, which are combined once after the loop.
 
     for pieces of k: m' = max(m, max(x)); l = l * exp(m - m') + sum(exp(x - m'))     (all lanes)
     --> for pieces of k, in each lane: the same of its own elements
         m = max over lanes; l = sum over lanes of l * exp(m_lane - m)
 
-Nothing is exchanged between lanes at a turn, and a lane repairs what it has once for all the
-elements that it takes then.
+No iteration has a reduction across threads, and a lane rescales once for all the elements that it
+takes in an iteration.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ from tedsl.scheduling.stage import Stage
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What is folded at a turn: elements; how many of them one access holds wherever a row starts;
-    pieces that are in flight; and how pieces are skewed so that they start where an access may."""
+    """What is reduced in an iteration: elements; how many of them one vector access holds
+    wherever a row starts; `num_stages`; and how pieces are skewed so that they start at vector
+    boundaries."""
 
     block: int
     together: int
@@ -35,14 +37,14 @@ class Piece:
 
 
 def in_one_access(length: int | None, nbytes: int) -> int:
-    """Elements that one access to memory holds, wherever a row of `length` of them starts."""
+    """Elements that one vector access holds, wherever a row of `length` of them starts."""
     return 1 if length is None else math.gcd(max(1, ACCESS // nbytes), length)
 
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
-    """A chain whose lanes have results of their own: its reductions, which merge them, the last
-    stage of the lanes, the neighbours that a lane takes at a turn, and the pieces."""
+    """A cascade with results per lane: its reductions, which combine the lanes, the last stage of
+    the lanes, the neighbours that a lane takes in an iteration, and the pieces."""
 
     chain: tuple[str, ...]
     partial: str
@@ -51,8 +53,8 @@ class Lanes:
 
 
 def may_have_lanes(s: Schedule, name: str, block: int, skew: Skewed | None = None) -> bool:
-    """True when each lane may have results of its own in the chain that ends in `name`, and keeps
-    them for some turns of the loop."""
+    """True when each lane may have results of its own in the cascade that ends in `name`, and keeps
+    them for some iterations of the loop."""
     axes = reduce_axes(s[name])
     length = extent_of(axes[0]) if len(axes) == 1 else None
     if length is None or length < 2 * block:
@@ -66,12 +68,12 @@ def may_have_lanes(s: Schedule, name: str, block: int, skew: Skewed | None = Non
 
 
 def split_in_lanes(s: Schedule, name: str, piece: Piece) -> Lanes:
-    """Make the results of lanes stages of their own.
+    """Make the results of lanes stages of their own (`split_online`).
 
     Args:
         s: the schedule.
-        name: the last reduction of the chain, which folds one axis; its loops are not marked.
-        piece: what all lanes together take at a turn.
+        name: the last reduction of the cascade, which reduces one axis; its loops are not marked.
+        piece: what all lanes together take in an iteration.
     """
     length = extent_of(reduce_axes(s[name])[0]) or 1
     own = math.gcd(piece.together, length) if piece.skew is None else piece.skew.together
@@ -82,8 +84,8 @@ def split_in_lanes(s: Schedule, name: str, piece: Piece) -> Lanes:
 
 
 def fold_lanes(s: Schedule, lanes: Lanes, stage: Stage, place: Axis) -> None:
-    """Fold in lanes and merge them, inside the loop `place` of `stage`, which may be the last
-    reduction of the chain: it stores its results then."""
+    """Reduce per lane and combine the lanes, inside the loop `place` of `stage`, which may be the
+    last reduction of the cascade: it stores its results then."""
     if lanes.chain[-1] == stage.name:
         _merge_stored(stage)
     else:
@@ -106,8 +108,8 @@ def fold_lanes(s: Schedule, lanes: Lanes, stage: Stage, place: Axis) -> None:
 
 
 def _merge_stored(stage: Stage) -> None:
-    """Merge the lanes of a chain whose results are stored: its stages follow one another in a loop
-    of one turn, which takes all lanes."""
+    """Combine the lanes of a cascade whose results are stored: its stages share an online loop of
+    one iteration, which takes all lanes."""
     (lanes,) = reduce_axes(stage)
     turn, lane = stage.split(lanes, factor=extent_of(lanes) or 1)
     follow(stage, turn)

@@ -1,10 +1,10 @@
-"""The rule for what merges the parts of a fold: in the kernel of the parts, by the last program of
-those that feed a tile, in place of a kernel of its own.
+"""Last-block reduction: the last program to arrive at a tile combines the partial results of all,
+in place of a second kernel (CUDA's threadFenceReduction).
 
 It saves the launch of a second kernel and the time until that has its first data; it costs each
-program a barrier and a count in memory, and the last ones of each tile a turn while others have
-ended.  On an H200 folds of everything gain 1 to 3%, small ones 15%; folds of columns gain 4 to 10%
-with few parts of aligned rows, and lose 6 to 20% with hundreds of parts or rows that start anywhere
+program a fence and an atomic count in memory, and the last ones of each tile an iteration while
+others have ended.  On an H200 full reductions gain 1 to 3%, small ones 15%; column reductions gain
+4 to 10% with few parts of aligned rows, and lose 6 to 20% with hundreds of parts or unaligned rows
 (`rows_variants.py` and its sisters).  The knob `one_launch` is on where that gains.
 """
 
@@ -23,14 +23,14 @@ from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
 
 GRID = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
-# Elements of a tile of results and of its parts that a program holds at once; with fewer parts
-# than that it adds up one after the other, each in the same threads.
+# Elements of a tile of results and of its partial results that a program holds at once; with fewer
+# partial results than that it adds up one after the other, each in the same threads.
 AT_ONCE = 8192
 FEW = 8
 
 
 def one_launch(s: Schedule, name: str, default: bool = False) -> bool:
-    """The knob: whether the last programs merge what others have folded for `name`."""
+    """The knob `one_launch`: whether the last programs combine the partial results of `name`."""
     return flip(s, f"{name}.one_launch", default)
 
 
@@ -42,12 +42,12 @@ def finish_last(
     axes: Mapping[Axis, Axis],
     most: int | None = None,
 ) -> bool:
-    """Compute `root`, which reads the folds of parts `inner`, in the last programs of `partial`: in
-    the tiles that its programs have, in pieces of `most` elements where that is given.  False, and
-    nothing done, where no loop of that grid is over the parts alone.
+    """Compute `root`, which combines the partial results in `inner`, in the last programs of
+    `partial`: for the tiles that its programs have, in pieces of `most` elements where that is
+    given.  False, and nothing done, where no loop of that grid is over the parts alone.
 
-    The axes of `partial` are the number of the part, then those of the last fold, which `axes` give
-    in terms of those of `root`.
+    The axes of `partial` are the number of the part, then those of the last reduction, which `axes`
+    give in terms of those of `root`.
     """
     number, *rest = definitions(s)[partial.name].axes
     found = partial.plan
@@ -71,7 +71,8 @@ def finish_last(
 
 
 def _in_pieces(stage: Stage, pieces: int) -> Axis:
-    """Cut the last lanes of a tile in pieces, one after the other; returns the loop over them."""
+    """Split the last lanes of a tile into pieces, one after the other; returns the loop over
+    them."""
     found = stage.plan
     lanes = [a for a in stage.leaf_iter_vars if found.mark(a).kind is LoopKind.VECTORIZED]
     loops = [a for a in stage.leaf_iter_vars if found.mark(a).kind is not LoopKind.VECTORIZED]
@@ -85,7 +86,8 @@ def _in_pieces(stage: Stage, pieces: int) -> Axis:
 
 
 def tiles_like(stage: Stage, like: StagePlan, axes: Mapping[Axis, Axis]) -> tuple[Axis, int]:
-    """Give `stage` the loops and marks of another, whose axes stand for its own as `axes` say.
+    """Give `stage` the loops and annotations of another, whose axes stand for its own as `axes`
+    say.
 
     Returns:
         Its innermost loop of the grid, and the elements of a tile.
@@ -116,7 +118,7 @@ def tiles_like(stage: Stage, like: StagePlan, axes: Mapping[Axis, Axis]) -> tupl
 
 
 def _fused(stage: Stage, outer: Axis, inner: Axis) -> Axis:
-    """One loop of two, wherever they stand."""
+    """Fuse two loops, wherever they stand."""
     leaves = [a for a in stage.leaf_iter_vars if a is not inner]
     place = next(n for n, axis in enumerate(leaves) if axis is outer)
     stage.reorder(*leaves[: place + 1], inner, *leaves[place + 1 :])

@@ -1,10 +1,10 @@
-"""How long a product takes under a tile: a closed form for the default tile and number of parts.
+"""Analytic cost model of a GEMM: clocks for a tile size, with wave quantisation, the L2 and DRAM
+bandwidth, split-K and stream-K; it gives the default tile and number of parts.
 
-Clocks of one multiprocessor, fitted to an H100 and an H200 for operands of 16 bits.  A step
-multiplies a tile by 128 bytes of the folded axis, which takes as long in 8 bits as in 16: the time
-of the matrix units or of the operands on their way from the second-level cache, whichever is
-longer.  The busiest multiprocessor sets the time, so that the last wave counts in full; memory sets
-a limit below it.
+Clocks of one SM, fitted to an H100 and an H200 for operands of 16 bits.  A K step multiplies a tile
+by 128 bytes of K, which takes as long in 8 bits as in 16: the time of the tensor cores or of the
+operands on their way from L2, whichever is longer.  The busiest SM sets the time, so that the last
+wave counts in full; DRAM bandwidth is a lower bound.
 """
 
 from __future__ import annotations
@@ -16,42 +16,42 @@ from tedsl.schedules.analysis import pow2_at_least
 from tedsl.schedules.gpu_tiles import PROCESSORS
 
 LINE = 128
-"""Bytes of the folded axis that a step multiplies."""
+"""Bytes of K that a step multiplies: a cache line."""
 STEP = 64
 """Elements of it where operands have 16 bits."""
 LEAST = 16
 LARGEST = 128 * 256
 TWO_FIT = 128 * 128
-"""Elements of a tile up to which two programs share a multiprocessor."""
+"""Elements of a tile up to which two programs share an SM."""
 
-# Per clock and multiprocessor: operations on 16 bits, bytes from the cache, bytes of memory, bytes
-# stored.
+# Per clock and SM: operations on 16 bits, bytes from L2, bytes of DRAM, bytes stored.
 OPERATIONS = 3300
 CACHED = 48
 MEMORY = 19
 STORED = 32
-# As much longer the operands are on their way whose rows start off the lines of memory.
+# The factor for operands whose rows are not aligned to cache lines.
 RAGGED = 1.4
-# What one multiprocessor gets of the memory's bytes where others are idle.
+# The DRAM bytes per clock of one SM where others are idle.
 ALONE = 30
-# Additions per clock, and clocks until a program that waits for its products has the next ones.
+# Additions per clock, and the clocks that a program waits for the result of its MMAs before it
+# issues the next ones.
 ADDED = 128
 WAIT = 150
-# Units that take 16 rows at a time are slower, and wait for each step.
+# The factor for MMAs of 16 rows (mma), which are slower, and wait for each step.
 FEW_ROWS = 1.7
-# Steps of a fold from which deeper ones still overlap.
+# K steps from which deeper ones still overlap.
 DEEP = 16
-# Clocks: to fill the pipeline, to turn to the next step, to launch a second kernel and until that
-# has what it reads.
+# Clocks: to fill the pipeline, overhead of a K step, to launch a second kernel and until that has
+# what it reads.
 START = 2000
 TURN = 300
 LAUNCH = 6500
-# Clocks of a program that folds a part, to count itself and for the last one to know that it is;
-# and the bytes that this one reads and adds up per clock, one part after the other.
+# Stream-K: clocks of a program with a part of a tile to count itself, and for the last one to know
+# that it is; and the bytes that this one reads and adds up per clock, one part after the other.
 MERGE = 2000
 MERGED = 16
-# Numbers of parts of a tile of the last wave, the steps of a part that are worth a program, and how
-# much shorter a product with them has to be.
+# Stream-K: numbers of parts of a tile of the last wave, the K steps of a part that are worth a
+# program, and how much shorter a GEMM with them has to be.
 PARTS = (2, 3, 4, 6, 8)
 STEPS = 4
 SHORTER = 0.97
@@ -61,11 +61,11 @@ PERHAPS = 1.1
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """Extents of a product, bytes of an element of its operands and of its result, how many such
-    results a program holds at once, and the most elements of a tile of them.  `by_steps`: each
-    step is added up by itself first, and a program waits for that before it multiplies the next.
-    `across`: whether the rows in memory of the two operands run across the folded axis; `ragged`:
-    whether they start off the lines of memory."""
+    """A GEMM: batch, M, N, K, bytes of an element of its operands and of its result, how many
+    accumulators a program holds at once, and the most elements of a tile of them.  `by_steps`: each
+    K step is summed by itself first, and a program waits for that before it multiplies the next
+    (8-bit floats).  `across`: whether the operands are stored with M or N contiguous rather than K;
+    `ragged`: whether their rows are not aligned to cache lines."""
 
     batch: int
     m: int
@@ -81,11 +81,11 @@ class Product:
 
     @property
     def step(self) -> int:
-        """How much of the folded axis a step multiplies."""
+        """Elements of K in a step."""
         return LINE // self.nbytes
 
     def shares(self, bm: int, bn: int) -> bool:
-        """True when two programs with such tiles share a multiprocessor."""
+        """True when two programs with such tiles share an SM."""
         return bm * bn * self.held <= TWO_FIT
 
     def count(self, bm: int, bn: int) -> int:
@@ -93,13 +93,13 @@ class Product:
         return self.batch * -(-self.m // bm) * -(-self.n // bn)
 
     def alone(self, bm: int, bn: int) -> bool:
-        """True when a program with such a tile has a multiprocessor to itself."""
+        """True when a program with such a tile has an SM to itself."""
         return not self.shares(bm, bn) or self.count(bm, bn) <= PROCESSORS
 
 
 def tiles(p: Product) -> Iterator[tuple[int, int]]:
-    """Rows and columns of the tiles that fit: no side far beyond the product's, no few rows or
-    short rows of a tile where the product has more."""
+    """BLOCK_M and BLOCK_N that fit: no side far beyond the product's, no few rows or short rows of
+    a tile where the product has more."""
     high, wide = max(LEAST, pow2_at_least(p.m)), max(LEAST, pow2_at_least(p.n))
     for bm in (128, 256, 64, 32, 16):
         for bn in (256, 128, 64, 32, 16):
@@ -109,10 +109,10 @@ def tiles(p: Product) -> Iterator[tuple[int, int]]:
 
 
 def depth(p: Product, bm: int, bn: int) -> int:
-    """How much of the folded axis a step multiplies: of 16 bits twice as much where that is all of
-    it, so that everything is fetched at once, or where a step would be shorter than its turn.
+    """BLOCK_K: of 16 bits twice a step where that is all of K, so that everything is loaded at
+    once, or where a step would be shorter than its overhead.
 
-    The turn weighs twice where no other program multiplies meanwhile and memory could go faster.
+    The overhead weighs twice where no other program multiplies meanwhile and DRAM could go faster.
     """
     if p.nbytes != 2 or not p.shares(bm, bn):
         return p.step
@@ -125,12 +125,12 @@ def depth(p: Product, bm: int, bn: int) -> int:
 
 
 def _turn(bm: int) -> float:
-    """The time to turn to the next step."""
+    """The overhead of a K step."""
     return TURN * FEW_ROWS if bm < 64 else TURN
 
 
 def _turned(p: Product, bm: int, bn: int) -> float:
-    """The time of a step of 128 bytes, but for the turn to the next."""
+    """The time of a K step of 128 bytes, without its overhead."""
     multiplied = bm * bn * LINE * p.held / OPERATIONS
     multiplied *= FEW_ROWS if bm < 64 else 1
     if p.by_steps and p.alone(bm, bn):  # else another program multiplies meanwhile
@@ -139,8 +139,8 @@ def _turned(p: Product, bm: int, bn: int) -> float:
 
 
 def _lines(p: Product, bm: int, bn: int) -> float:
-    """The lines of memory that a step of 128 bytes fetches: one for each row of a tile, or where
-    the rows of an operand run across the step, at least one for each element of the step."""
+    """The cache lines that a K step of 128 bytes loads: one for each row of a tile, or where an
+    operand is stored with M or N contiguous, at least one for each element of the step."""
     rows, columns = (
         (max(side, p.step) if across else side) * (RAGGED if ragged else 1)
         for side, across, ragged in zip((bm, bn), p.across, p.ragged, strict=True)
@@ -149,8 +149,8 @@ def _lines(p: Product, bm: int, bn: int) -> float:
 
 
 def _moved(p: Product, bm: int, bn: int) -> float:
-    """The time in which memory delivers the operands and takes the result.  Few programs ask for
-    less than it has, and for less still where they ask for parts of lines."""
+    """The time of the DRAM traffic of operands and result.  Few programs ask for less than the
+    bandwidth, and for less still where they ask for parts of lines."""
     operands = p.batch * p.k * (p.m + p.held * p.n) * p.nbytes
     moved = operands + p.batch * p.m * p.n * p.stored
     part = min(1.0, bn / p.step) if p.across[1] else 1.0
@@ -158,28 +158,28 @@ def _moved(p: Product, bm: int, bn: int) -> float:
 
 
 def clocks(p: Product, bm: int, bn: int) -> float:
-    """The time of a product in tiles of `bm` by `bn`."""
+    """The time of a GEMM in tiles of `bm` by `bn`."""
     each = -(-p.count(bm, bn) // PROCESSORS)
     time = START + each * _tile(p, bm, bn) + _end(p, bm, bn)
     return max(time, START + _moved(p, bm, bn))
 
 
 def _tile(p: Product, bm: int, bn: int) -> float:
-    """The time of a tile of several that a processor has, one after the other."""
+    """The time of a tile of several that an SM has, one after the other."""
     deep = depth(p, bm, bn)
     body = -(-p.k // deep) * max(deep // p.step * _turned(p, bm, bn), _turn(bm))
     return body + (0 if p.shares(bm, bn) else _end(p, bm, bn) / 2)
 
 
 def _end(p: Product, bm: int, bn: int) -> float:
-    """The time to store a tile."""
+    """The time of the epilogue, which stores a tile."""
     return bm * max(bn * p.stored, LINE) / STORED
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Where the tiles of a last wave are divided from the others: whether across the rows (`down`),
-    from which row or column on, and how many tiles these are."""
+    """Stream-K: where the tiles of a last partial wave are divided from the others: whether across
+    the rows (`down`), from which row or column on, and how many tiles these are."""
 
     down: bool
     at: int
@@ -187,8 +187,8 @@ class Cut:
 
 
 def tails(p: Product, bm: int, bn: int, sides: Collection[bool]) -> Iterator[Cut]:
-    """Where the tiles of a last wave that leaves processors idle may be divided from the others,
-    across the `sides` that may be divided: columns (False) and rows (True)."""
+    """Where the tiles of a last partial wave may be divided from the others, across the `sides`
+    that may be divided: columns (False) and rows (True)."""
     count, extents = p.count(bm, bn), ((False, p.n, bn), (True, p.m, bm))
     left = count % PROCESSORS
     for down, extent, size in extents:
@@ -204,8 +204,8 @@ def tails(p: Product, bm: int, bn: int, sides: Collection[bool]) -> Iterator[Cut
 def in_tails(
     p: Product, bm: int, bn: int, bk: int, sides: Collection[bool]
 ) -> dict[int, tuple[float, Cut]]:
-    """The numbers of parts in which folding the tiles of the last wave may be quicker, each with
-    the time of the product and where it is divided."""
+    """Stream-K: the numbers of parts for which splitting the tiles of the last partial wave along K
+    may be quicker, each with the time of the GEMM and where it is divided."""
     usual, cuts = clocks(p, bm, bn), list(tails(p, bm, bn, sides))
     found: dict[int, tuple[float, Cut]] = {}
     for parts in PARTS if cuts else ():
@@ -223,8 +223,8 @@ def best_parts(usual: float, found: Mapping[int, tuple[float, Cut]]) -> int:
 
 
 def with_tail(p: Product, bm: int, bn: int, tail: int, parts: int) -> float:
-    """The time of a product of which so many tiles are folded in parts, each by a program of its
-    own, before the others."""
+    """The time of a stream-K GEMM, of which `tail` tiles are split along K, a program for each
+    part, before the others."""
     whole, values = _tile(p, bm, bn), bm * bn * p.held * 4
     part = whole / parts + values / STORED + MERGE + (1 + 1 / parts) * values / CACHED
     part += parts * values / MERGED
@@ -239,8 +239,8 @@ def with_tail(p: Product, bm: int, bn: int, tail: int, parts: int) -> float:
 
 
 def best_tile(p: Product, sides: Collection[bool] = ()) -> tuple[int, int]:
-    """The rows and columns of the quickest tile; of equal ones the largest, then the one that
-    fetches least.  Those of the last wave may be divided across `sides`."""
+    """BLOCK_M and BLOCK_N of the quickest tile; of equal ones the largest, then the one that loads
+    least.  A last partial wave may be divided across `sides`."""
 
     def time(bm: int, bn: int) -> float:
         usual = clocks(p, bm, bn)
@@ -252,7 +252,7 @@ def best_tile(p: Product, sides: Collection[bool] = ()) -> tuple[int, int]:
 
 
 def in_parts(p: Product, parts: int) -> float:
-    """The time of a product whose folded axis is cut into parts that a second kernel adds up."""
+    """The time of a split-K GEMM, with a second kernel that adds up the parts."""
     if parts == 1:
         return clocks(p, *best_tile(p))
     most = min(p.most, LARGEST // 2)
@@ -262,8 +262,9 @@ def in_parts(p: Product, parts: int) -> float:
 
 
 def ahead(p: Product, bm: int, bn: int, shared: int, stays: bool, bk: int | None = None) -> int:
-    """Steps of `bk` to fetch ahead: what fits beside a second program where there is one, and
-    beside the result of the tile before where the program `stays` for the next."""
+    """`num_stages` for K steps of `bk`: what fits into shared memory beside a second program
+    where there is one, and beside the result of the tile before where the program `stays` for
+    the next."""
     room = shared if p.alone(bm, bn) else shared // 2
     room -= bm * bn * p.stored if stays else 0
     step = (bk or p.step) * p.nbytes * (bm + p.held * bn)

@@ -1,4 +1,5 @@
-"""How the operands of a product lie in memory, for the model of its time."""
+"""Memory layout of GEMM operands, for the cost model: which axis is contiguous, and whether rows
+are aligned to cache lines."""
 
 from __future__ import annotations
 
@@ -10,8 +11,7 @@ from tedsl.schedules.gpu_model import LINE
 
 
 def across(shape: Contraction) -> tuple[bool, bool]:
-    """Of the operand of the rows and that of the columns: whether its rows in memory run across the
-    folded axis, along the rows or the columns of the result."""
+    """For A and B: whether M (or N) is the contiguous axis in memory rather than K."""
     first, second = (reads(operand) for operand in shape.operands)
     return (
         any(_last_among(read, shape.rows) for read in first),
@@ -20,9 +20,8 @@ def across(shape: Contraction) -> tuple[bool, bool]:
 
 
 def ragged(shape: Contraction) -> tuple[bool, bool]:
-    """Of the operand of the rows and that of the columns: whether its rows in memory start at
-    multiples of 16 bytes, but off the lines of memory: a piece of a row that is as long as a line
-    lies in two of them."""
+    """For A and B: whether rows start at multiples of 16 bytes, but not of cache lines, so that a
+    piece of a row as long as a line lies in two of them."""
     first, second = (any(map(_off_lines, reads(operand))) for operand in shape.operands)
     return first, second
 

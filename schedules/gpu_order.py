@@ -1,5 +1,5 @@
-"""The order in which programs start where a computation is done for several heads (or images, or
-batches) at once: all tiles of one head before those of the next, or the same tile of some of them.
+"""Tile order over heads (or images, or batches): all tiles of one head before those of the next, or
+the same tile of several heads, for L2 reuse and load balance with causal masks.
 
     for groups of heads: for tiles: for the heads of the group
 """
@@ -15,8 +15,8 @@ from tedsl.schedules.analysis import View, extent_of, nbytes_of, volume
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
 
-# What all processors share of the last cache (50 MB on H100 and H200) before lines are fetched
-# again: each half of it serves the processors next to it.
+# The share of L2 (50 MB on H100 and H200) that all SMs can use before lines are loaded again: each
+# half of it serves the SMs next to it.
 CACHED = 25 << 20
 # Heads of a group that are offered beside the default.
 GROUPS = (1, 4, 8, 16, 32)
@@ -27,8 +27,8 @@ Reader = tuple[ComputeOp, Axis, Axis | None]
 
 
 def walked(view: View, inside: Collection[str], readers: Sequence[Reader]) -> int:
-    """Bytes of memory that loops walk along, the same for all rows of one head; 0 when that is
-    symbolic.
+    """Bytes of memory that loops read, the same for all rows of one head (K and V of attention); 0
+    when that is symbolic.
 
     Args:
         view: the stages as they are defined.
@@ -50,10 +50,10 @@ def walked(view: View, inside: Collection[str], readers: Sequence[Reader]) -> in
 def together(s: Schedule, name: str, heads: Sequence[Axis], nbytes: int, uneven: bool) -> int:
     """How many heads are in a group: the knob `together` of the kernel `name`.
 
-    By default one where all tiles take as long.  Where they are `uneven`, a group is as many heads
-    as have their operands in the cache at once, so that the longest tiles of all of them start
-    first and the kernel ends with short ones: handing out 32 to 256 heads, whose loops end at the
-    diagonal, to 132 processors, two to four programs on each, ends 1.03 to 1.08 times later than it
+    By default one where all tiles take as long.  Where they are `uneven` (causal masks), a group is
+    as many heads as have their operands in L2 at once, so that the longest tiles of all of them
+    start first and the kernel ends with short ones: scheduling 32 to 256 heads, whose loops end at
+    the diagonal, on 132 SMs, two to four programs on each, ends 1.03 to 1.08 times later than it
     could with one head after another, and at most 1.01 times later in such groups.  (32 heads of
     2048 rows are few programs: 1.3 times later or more by the same count, 1.06 when measured.)
 
@@ -61,7 +61,7 @@ def together(s: Schedule, name: str, heads: Sequence[Axis], nbytes: int, uneven:
         s: the schedule.
         name: the stage that the knob is called after.
         heads: the axes over them, outer ones first.
-        nbytes: of the operands of all heads that loops walk along; 0 when that is not known.
+        nbytes: of the operands of all heads that loops read; 0 when that is not known.
         uneven: some tiles take longer than others.
 
     Returns:
