@@ -1,15 +1,17 @@
-"""The rule for folds over pairs: each row of one operand meets each column of another, as in a
-product of matrices, but by any function of the two and in any fold.
+"""Pairwise reductions, as GEMM-shaped loops without multiply-add (pairwise distances, min-plus
+products): register tiles on CUDA cores, one outer-product step of the reduced axis at a time.
 
-    for i, j: d[i, j] = fold(k)(f(x[i, k], y[k, j]))
+    for i, j: d[i, j] = reduce(k)(f(x[i, k], y[k, j]))
 
-What is read is used again in all rows, or all columns, of a tile.  So a program holds a tile of
-results in registers and goes through the fold one term at a time, with a vector of each operand.
+Each row of one operand meets each column of the other, so what is read is reused across a tile.  A
+program holds a tile of results in registers and goes through the reduction one term at a time, with
+a vector of each operand.
 
-A fold of these results along rows or columns has them computed a tile at a time, where it stands:
+A reduction of these results along rows or columns has them computed a tile at a time, inside its
+loop, so that they are never stored:
 
-    for i: n[i] = fold(j)(g(d[i, j]))
-    --> for some i: for some j: (d = fold(k)(f(x[i, k], y[k, j])); n[i] = fold(j)(g(d)))
+    for i: n[i] = reduce(j)(g(d[i, j]))
+    --> for some i: for some j: (d = reduce(k)(f(x[i, k], y[k, j])); n[i] = reduce(j)(g(d)))
 """
 
 from __future__ import annotations
@@ -47,17 +49,17 @@ from tedsl.scheduling.stage import Stage
 # fewer columns as many loads for fewer results.
 TALL, WIDE = 8, 256
 COLUMNS = 128
-# Results from which every processor has a tile; fewer of them are folded a row of terms at a time,
-# which keeps more threads busy.
+# Results from which every SM has a tile; fewer of them are reduced a row of terms at a time, which
+# keeps more threads busy.
 ENOUGH = PROCESSORS * TALL * LEAST
 SIDES = (4, 8, 16, 32, 64, 128, 256)
 
 
 def sides(op: ComputeOp) -> tuple[Axis, Axis] | None:
-    """The axis of the rows and that of the columns of a fold over pairs; None for other folds.
+    """The axes M and N of a pairwise reduction; None for other reductions.
 
-    Each is in a part only of what is folded, and there without the other.  Neighbouring columns are
-    neighbours in the result where either are.
+    Each is in a part only of what is reduced, and there without the other.  Neighbouring columns
+    are neighbours in the result where either are.
     """
     if not is_reduction(op) or contraction(op) is not None:
         return None
@@ -74,13 +76,12 @@ def sides(op: ComputeOp) -> tuple[Axis, Axis] | None:
 
 
 def _worth_a_tile(axes: Sequence[Axis]) -> bool:
-    """True when each has enough elements for what is read to be used again and again."""
+    """True when each has enough elements for what is read to be reused."""
     return all((extent_of(axis) or LEAST) >= LEAST for axis in axes)
 
 
 def pairs(view: View, group: Group) -> tuple[Axis, Axis] | None:
-    """The axes of the rows and columns of the root, for a kernel of a fold over pairs and what
-    follows on each of its elements."""
+    """The axes M and N of the root, for a kernel of a pairwise reduction and its epilogue."""
     if len(group.inner) != 1 or not same_axes(group.rows, view[group.root].axes):
         return None
     (name,) = group.inner
@@ -92,7 +93,7 @@ def pairs(view: View, group: Group) -> tuple[Axis, Axis] | None:
 
 
 def fold_pairs(s: Schedule, group: Group, sides: tuple[Axis, Axis]) -> None:
-    """Tiles of results in registers, the fold outside of them."""
+    """Tiles of results in registers, the reduction loop outside of them."""
     view = definitions(s)
     stage, root = s[group.root], view[group.root]
     row, column = sides
@@ -128,7 +129,7 @@ def _launch(s: Schedule, stage: Stage, tall: int, wide: int) -> None:
 
 
 def _term_by_term(s: Schedule, inner: Stage, name: str, lanes: Sequence[Axis]) -> None:
-    """The fold around the tile of its `lanes`, some terms of it written out."""
+    """The reduction loop around the tile of its `lanes`, some terms of it unrolled."""
     axes = reduce_axes(inner)
     own = inner.op.axis
     inner.reorder(*(a for a in own if not among(a, lanes)), *axes, *lanes)
@@ -141,8 +142,9 @@ def _term_by_term(s: Schedule, inner: Stage, name: str, lanes: Sequence[Axis]) -
 
 
 def take_pairs(s: Schedule, groups: Sequence[Group]) -> list[Group]:
-    """The kernels, where a fold of the results of a fold over pairs takes that in, if it is chosen:
-    the default where there are rows enough to keep a device busy without the columns."""
+    """The kernels, after reductions of the results of a pairwise reduction have been fused with it,
+    by the knob `pairs`: the default where there are rows enough to keep a device busy without the
+    columns."""
     view = definitions(s)
     users = sole_readers(view, {s[t].name for t in s.outputs})
     kept = {group.root: group for group in groups}
@@ -161,8 +163,8 @@ def take_pairs(s: Schedule, groups: Sequence[Group]) -> list[Group]:
 
 
 def _takes(view: View, taker: Group, user: str, name: str) -> bool:
-    """True for a kernel of one fold, `user`, along one side of the fold over pairs `name`, and what
-    follows on each of its elements."""
+    """True for a kernel of one reduction, `user`, along M or N of the pairwise reduction `name`,
+    and its epilogue."""
     fold, op = view[user], view[name]
     found = sides(op)
     if found is None or not _worth_a_tile(found) or not is_reduction(fold):
@@ -184,8 +186,8 @@ def _takes(view: View, taker: Group, user: str, name: str) -> bool:
 
 
 def fold_of_pairs(s: Schedule, group: Group) -> None:
-    """A kernel of one fold, in whose loop over pieces its operand, a fold over pairs, is computed a
-    tile at a time."""
+    """A kernel of one reduction, in whose loop over pieces its operand, a pairwise reduction, is
+    computed a tile at a time."""
     view = definitions(s)
     stage, fold, source = s[group.root], s[group.inner[0]], s[group.pairs]
     op, folds = view[fold.name], view[source.name]

@@ -1,6 +1,6 @@
-"""The rule for long rows of dependent reductions: parts of a row in programs of their own, and a
-second kernel that merges them in passing; or, where a row has one result, the last of the
-programs."""
+"""Split long rows of an online softmax (or other cascaded reductions) over programs: partial
+running statistics, combined by a second kernel as it stores, or, where a row has one result, by the
+last program (last-block reduction).  Flash decoding splits its keys the same way."""
 
 from __future__ import annotations
 
@@ -51,9 +51,10 @@ def few_rows(rows: int | None) -> bool:
 
 
 def split_chain(s: Schedule, group: Group, ends: Sequence[str]) -> bool:
-    """Fold parts of the rows by themselves, and merge them; False where that is not for these rows.
+    """Reduce parts of the rows in programs of their own, and combine them, by the knob `parts`;
+    False where that is not for these rows.
 
-    The kernel has one chain of all its reductions, and elements in rows that read it or a result
+    The kernel has one cascade of all its reductions, and elements in rows that read it or a result
     for each row.
     """
     view = definitions(s)
@@ -85,7 +86,7 @@ def split_chain(s: Schedule, group: Group, ends: Sequence[str]) -> bool:
 
 
 def _split(s: Schedule, name: str, parts: int) -> str:
-    """Make parts of a chain stages of their own; returns the last of them."""
+    """Make parts of a cascade stages of their own (`split_online`); returns the last of them."""
     stage = s[name]
     (axis,) = reduce_axes(stage)
     length = extent_of(axis)
@@ -97,7 +98,7 @@ def _split(s: Schedule, name: str, parts: int) -> str:
 
 
 def _parts_follow(s: Schedule, name: str) -> bool:
-    """True when a part of the chain is one loop too."""
+    """True when a part of the cascade can be one online loop too."""
     return remembered(s, (_parts_follow, name), lambda t: follows(t, _split(t, name, 2)))
 
 
@@ -108,8 +109,8 @@ def _in_chain(s: Schedule, name: str, last: str) -> bool:
 
 
 def _fold_parts(s: Schedule, partial: Stage, root: Stage, length: int, apart: bool) -> None:
-    """A program for each part of each row of `length` elements: one pass over it; with the number
-    of the part `apart` from the rows or not."""
+    """A program for each part of each row of `length` elements: one online pass over it; with the
+    number of the part on a grid axis of its own (`apart`) or not."""
     op = definitions(s)[partial.name]
     (folded,) = op.reduce_axes
     part = extent_of(folded) or 1
@@ -136,8 +137,8 @@ def _fold_parts(s: Schedule, partial: Stage, root: Stage, length: int, apart: bo
 
 
 def _bind_parts(partial: Stage, axes: Sequence[Axis], apart: bool) -> Axis:
-    """A program for each part, those of a row after each other, the number of the part `apart` from
-    the rows or not."""
+    """A program for each part, those of a row next to each other, the number of the part on a grid
+    axis of its own (`apart`) or not."""
     part, *rows = axes
     if not apart:
         partial.reorder(*rows, part)
@@ -145,9 +146,10 @@ def _bind_parts(partial: Stage, axes: Sequence[Axis], apart: bool) -> Axis:
 
 
 def _spread(s: Schedule, group: Group) -> None:
-    """Pieces of rows over the grid, each of which merges the parts of its row again; or rows.
+    """The second kernel: pieces of rows over the grid, each of which combines the parts of its row
+    again; or rows.
 
-    The rows that were folded last come first: some of them are in the cache yet.
+    The rows that were reduced last come first: some of them are still in cache.
     """
     stage, view = s[group.root], definitions(s)
     rows = list(group.rows or ())

@@ -1,12 +1,13 @@
-"""Rows that do not start at accesses to memory, and operands that are the same for every row.
+"""Broadcast row vectors (bias, weights) beside unaligned rows: a program takes the same place of
+several periods of the alignment, and loads the vector once for them.
 
     for i, j: y[i, j] = x[i, j] * w[j]           with rows of 8193 elements of two bytes
-    --> for f: y[f] = x[f] * w[f % 8193]         one flat row, in accesses of 8 elements
+    --> for f: y[f] = x[f] * w[f % 8193]         one flat row, in vectors of 8 elements
     --> for k, g: y[k * 8 * 8193 + g] = x[k * 8 * 8193 + g] * w[g % 8193]
 
-Of the flat row each access to x is whole, but w is fetched element by element: 8193 is odd, so that
-an access to w would start anywhere.  Every 8 rows, which are a period, x starts as it did before;
-what was fetched of w for some places of a period serves the same places of the others.
+In the flat row each vector of x is aligned, but w is loaded element by element: 8193 is odd, so
+that a vector of w would start anywhere.  Every 8 rows, which are a period, the alignment of x
+repeats; what was loaded of w for some places of a period serves the same places of the others.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from tedsl.scheduling.stage import Stage
 
 # Elements of a period at least: its last tile is not whole.
 LONG = 1 << 14
-# Clocks for what one instruction fetches for the lanes of a warp, which are an access apart: a line
-# of the first-level cache in each.
+# Clocks for what one instruction loads for the lanes of a warp, which are a vector apart: a line of
+# the L1 cache in each.
 APART = 32 * ACCESS // LINE
 CHOICES = (1, 2, 4, 8)
 
@@ -36,7 +37,7 @@ CHOICES = (1, 2, 4, 8)
 @dataclass(frozen=True, slots=True)
 class Periods:
     """Elements of a period, which may be several of the shortest; for how many periods a program
-    takes what it has fetched for one; and all elements."""
+    uses what it has loaded for one; and all elements."""
 
     length: int
     count: int
@@ -46,11 +47,11 @@ class Periods:
 def periods_of(
     s: Schedule, stage: Stage, op: ComputeOp, everything: Sequence[TensorRead], led: bool
 ) -> Periods | None:
-    """The periods of a flat tile; None where a program takes one, nothing is the same for every
-    row, or a row is a period.
+    """The periods of a flat tile; None where a program takes one, nothing is broadcast along rows,
+    or a row is a period.
 
-    By default a program takes as many as it needs for its fetches to take no longer than memory
-    does; it takes one where other kernels may join it (`led`), which saves more.
+    By default a program takes as many as it needs for its loads of the vector to take no longer
+    than DRAM does; it takes one where other kernels may be fused into it (`led`), which saves more.
     """
     last, total = extent_of(op.axes[-1]), volume(op.axes)
     if last is None or total is None or len(op.axes) < 2:
@@ -68,13 +69,13 @@ def periods_of(
 
 
 def _enough(op: ComputeOp, everything: Sequence[TensorRead], pieces: int) -> int:
-    """Periods from which on what is the same for all of them is fetched in the time that memory
-    takes for the rest.
+    """Periods from which on the broadcast vectors are loaded in the time that DRAM takes for the
+    rest.
 
     Args:
         op: what is computed.
         everything: that is read.
-        pieces: in which what one access spans of a row is fetched.
+        pieces: in which a vector's worth of a row is loaded.
     """
     last = op.axes[-1]
     fetched = {read.tensor for read in everything if _is_of_columns(read, last)}
@@ -87,7 +88,7 @@ def _enough(op: ComputeOp, everything: Sequence[TensorRead], pieces: int) -> int
 
 
 def _is_of_columns(read: TensorRead, last: Axis) -> bool:
-    """True for what only the place in a row decides."""
+    """True for a read that is broadcast over rows: only the place in a row decides."""
     axes = plain(read)
     return axes is not None and len(axes) == 1 and axes[0] is last
 
@@ -109,7 +110,7 @@ def tile_periods(stage: Stage, flat: Axis, periods: Periods, tile: int) -> int:
     stage.bind(grid, "blockIdx.x")
     stage.vectorize(inner)
     stage.vectorize(elements)
-    # A mask that ends within an access has each of its elements fetched alone.
+    # A mask that ends within a vector access has each of its elements loaded alone.
     together = periods.length * periods.count
     whole = periods.total // together * -(-periods.length // tile)
     if whole and periods.total % together:

@@ -1,11 +1,11 @@
-"""The rule for contractions of contractions: a product whose operand is made of products over the
-axis that it folds, none of which is stored.
+"""Nested contractions (attention backward): a GEMM whose operand is computed of other GEMMs over
+the axis that it reduces is one kernel, and the operand is recomputed in registers, never stored.
 
-    for pieces of j: S = fold(d)(q, k); t = f(S); O += t * v         (programs hold rows i)
+    for pieces of j: S = sum(d)(q, k); t = f(S); O += t * v         (programs hold rows i)
 
-Results that fold one such operand along the same axis share a kernel.  Where others fold it along
-the other axis (the gradients of a product), they get a kernel of their own, in which the operand is
-computed a second time, and turned, so that rows stay rows.
+Results that reduce one such operand along the same axis share a kernel (dK and dV).  Where others
+reduce it along the other axis (dQ), they get a kernel of their own, in which the operand is
+recomputed, and transposed, so that rows stay rows.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ from tedsl.scheduling.plan import AttachKind
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
 
-# Elements of an operand from which computing it again beats storing it: beyond the cache.
+# Elements of an operand from which recomputing it beats storing it: beyond the cache.
 STORED = 1 << 24
 # Columns up to which four warps hold the tiles of several results.
 NARROW = 64
-# What a place of an operand's index is for the result: its row, the axis that is folded, another.
+# What a dimension of an operand is for the result: its row, the axis that is reduced, another.
 ROW, FOLD = "row", "fold"
 
 
@@ -71,7 +71,7 @@ class Product:
 
 
 def schedule_products(s: Schedule, taken: Sequence[str]) -> list[str]:
-    """Schedule the contractions of contractions.
+    """Schedule the contractions of contractions, by the knob `within`.
 
     Args:
         s: a schedule.
@@ -88,7 +88,7 @@ def schedule_products(s: Schedule, taken: Sequence[str]) -> list[str]:
 
 
 def _groups(s: Schedule, taken: Sequence[str]) -> list[list[Product]]:
-    """The products of a schedule, together those that can share a kernel."""
+    """The nested contractions of a schedule, grouped where they can share a kernel."""
     view = definitions(s)
     groups: list[list[Product]] = []
     for name in view:
@@ -105,7 +105,7 @@ def _groups(s: Schedule, taken: Sequence[str]) -> list[list[Product]]:
 
 
 def _alike(view: View, a: Product, b: Product) -> bool:
-    """True when both fold the same operands along the same axis in tiles of one shape."""
+    """True when both reduce the same operands along the same axis in tiles of one shape."""
     one, other = set(a.inner), set(b.inner)
     if a.pattern != b.pattern or one.isdisjoint(other) or not (one <= other or other <= one):
         return False
@@ -174,13 +174,14 @@ def _patterns(
 
 
 def _large(s: Schedule, group: Sequence[Product]) -> bool:
-    """True when what would be stored for a group is worth computing again in each kernel."""
+    """True when what would be stored for a group is large enough to be recomputed in each
+    kernel."""
     view = definitions(s)
     return any((volume(view[n].axes) or 0) >= STORED for each in group for n in each.inner)
 
 
 def _possible(s: Schedule, group: Sequence[Product]) -> bool:
-    """True when the primitives take the group."""
+    """True when the primitives accept the group."""
     names = tuple(each.last for each in group)
     return takes(s, (_possible, names), lambda trial: _one_kernel(trial, group))
 
@@ -221,8 +222,8 @@ def _one_kernel(s: Schedule, group: Sequence[Product]) -> list[str]:
 
 
 def _separated(s: Schedule, group: Sequence[Product]) -> tuple[list[str], list[str]]:
-    """The contractions and pointwise stages of a group, in copies of its own where others read
-    them too."""
+    """The contractions and pointwise stages of a group, in copies of its own (`recompute`) where
+    others read them too."""
     wanted = {name for each in group for name in (*each.inner, *each.between)}
     mine = {each.last for each in group}
     inner: list[str] = []
@@ -242,7 +243,7 @@ def _separated(s: Schedule, group: Sequence[Product]) -> tuple[list[str], list[s
 
 
 def _turn(stage: Stage, row: int, fold: int) -> None:
-    """Store the tile with its rows in front of the axis that is folded."""
+    """Transpose the tile, with its rows in front of the axis that is reduced."""
 
     def turned(*axes: Axis) -> tuple[Axis, ...]:
         order = list(axes)
@@ -253,8 +254,8 @@ def _turn(stage: Stage, row: int, fold: int) -> None:
 
 
 def _sizes(s: Schedule, group: Sequence[Product]) -> Sizes:
-    """Rows of a program, and the piece of the folded axis of a turn: what the registers of one or
-    two groups of four warps hold beside the tiles of all results."""
+    """Rows of a program, and the piece of the reduced axis in an iteration: what the registers of
+    one or two warp groups hold beside the tiles of all results."""
     product = group[0]
     row, column = longest(product.shape.rows), longest(product.shape.columns)
     limits = [extent_of(axis) for axis in (row, column, product.shape.folded[0])]
@@ -270,8 +271,8 @@ def _sizes(s: Schedule, group: Sequence[Product]) -> Sizes:
 def _together(
     s: Schedule, group: Sequence[Product], within: Sequence[str], places: tuple[int, int]
 ) -> int:
-    """How many batches run the same rows side by side, by what all loops of a group walk along:
-    `places` are those of the rows and of the folded axis in the stages `within`."""
+    """How many batches (heads) run the same rows side by side, by what all loops of a group read:
+    `places` are those of the rows and of the reduced axis in the stages `within`."""
     lead, (row, fold), view = group[0], places, definitions(s)
     inside = {*within, *(name for each in group for name in (each.root, each.last))}
     readers = [(view[n], view[n].axes[fold], view[n].axes[row]) for n in within]
@@ -287,7 +288,7 @@ def _together(
 
 def _tiles(s: Schedule, product: Product, lead: str, sizes: Sizes, heads: int) -> tuple[Axis, Axis]:
     """The grid over the result's tiles, the same ones of so many `heads` side by side, and the loop
-    over pieces of the folded axis; the kernel is called after the stage `lead`."""
+    over pieces of the reduced axis; the kernel is called after the stage `lead`."""
     stage, fold = s[product.root], s[product.last]
     axes = dict(zip(_data(fold), _data(stage), strict=True))
     row, column = axes[longest(product.shape.rows)], axes[longest(product.shape.columns)]
@@ -314,8 +315,8 @@ def _data(stage: Stage) -> tuple[Axis, ...]:
 
 
 def _kept(s: Schedule, between: Sequence[str]) -> list[str]:
-    """Substitute the pointwise stages, but for those that several stages read: they are computed
-    once, as tiles.  Returns these."""
+    """Inline the pointwise stages, but for those that several stages read: they are computed once,
+    as tiles.  Returns these."""
     kept: list[str] = []
     for name in between:
         view = definitions(s)
@@ -336,8 +337,8 @@ def _operands(
     fold: int,
     places: tuple[Axis, Axis],
 ) -> None:
-    """What does not change with the loop is loaded before it, the rest for several turns ahead;
-    each tile once for all that read it, by the copy engine where it can."""
+    """Loop-invariant operands are loaded before the loop, the rest in its pipeline; each tile once
+    for all that read it, by TMA where it can."""
     place, loop = places
     fixed: dict[Tensor, list[Stage]] = {}
     moving: dict[Tensor, list[Stage]] = {}
@@ -355,7 +356,7 @@ def _operands(
 
 
 def _moves(reader: Stage, tensor: Tensor, fold: int) -> bool:
-    """True when what a contraction inside reads of a tensor changes with the loop."""
+    """True when what an inner contraction reads of a tensor changes with the loop."""
     op = reader.op
     if not isinstance(op, ComputeOp):
         return True
@@ -364,7 +365,7 @@ def _moves(reader: Stage, tensor: Tensor, fold: int) -> bool:
 
 
 def _beside(s: Schedule, stage: Stage, fold: int) -> list[Tensor]:
-    """What a pointwise stage reads of memory that is the same in all turns."""
+    """What a pointwise stage reads of memory that is loop-invariant."""
     op = stage.op
     if not isinstance(op, ComputeOp):
         return []

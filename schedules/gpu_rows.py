@@ -1,8 +1,9 @@
-"""The rule for chains of reductions over rows and what reads them, in one kernel.
+"""Row reductions and what reads them (softmax, layer norm, RMS norm, cross entropy) in one kernel.
 
 A program takes some neighbouring rows: whole rows in one tile where they fit into registers, else
-it loops over pieces of them, in one pass for all reductions where one can follow the other.  Parts
-of long rows can be programs of their own, which a second kernel merges, or wait for each other.
+it loops over pieces of them, in one online pass for all reductions where one can be rescaled when
+another changes.  Long rows can be split over programs, whose parts a second kernel combines
+(`gpu_parts.py`), or which wait for each other at a grid barrier (`gpu_together.py`).
 """
 
 from __future__ import annotations
@@ -49,33 +50,33 @@ from tedsl.scheduling.plan import AttachKind
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
 
-# Elements that a program may hold at once: 64 a thread with 16 warps, or with 32 where it holds
-# one row of one tensor, two elements to a register.
+# Elements that a program may hold at once: 64 a thread with 16 warps, or with 32 where it holds one
+# row of one tensor, two elements to a register.
 MAX_TILE = 32768
 MAX_SINGLE = 65536
 ROWS = (1, 2, 4, 8, 16)
 # Bytes of short rows that fill a program.
 FILLED = 4096
-# Up to how many elements of a tile are for how many warps: of 32 bits, of up to 16 bits, and of
-# short rows that start anywhere.
+# `num_warps` by the elements of a tile, up to so many: of 32 bits, of up to 16 bits, and of short
+# rows that are not aligned.
 WIDE_WARPS = ((512, 1), (1024, 2), (2048, 4), (4096, 8), (16384, 16))
 NARROW_WARPS = ((512, 1), (1024, 2), (8192, 4), (16384, 8), (32768, 16))
 LOOSE_WARPS = ((1024, 1), (2048, 2))
 # Elements of a row from which a loop over pieces of it is as fast as the whole at once.
 LOOPED = 8192
-# Elements of a row that is folded in large pieces.
+# Elements of a row that is reduced in large pieces.
 LONG = 65536
-# Warps of a processor that work on skewed pieces, in programs whose registers are limited for that.
+# Warps of an SM that work on skewed pieces, in programs whose registers are limited for that.
 RUNNING = 48
 OCCUPANCY = (0, 2, 3, 4, 6)
-# Rows that lie next to each other in memory fill a transaction of it together.
+# Rows that are neighbours in memory fill its transactions together.
 CROSSED_ROWS = (16, 32, 64)
 
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """A row as a tile: its padded length, None where that is symbolic; whether all rows start where
-    an access to memory may; bytes of its widest element."""
+    """A row as a tile: its padded length, None where that is symbolic; whether all rows start at
+    vector boundaries; bytes of its widest element."""
 
     length: int | None
     aligned: bool
@@ -88,12 +89,12 @@ class _Shape:
 
     @property
     def long(self) -> bool:
-        """True for rows of many turns."""
+        """True for rows of many iterations."""
         return self.aligned and self.length is not None and self.length >= LONG
 
     def warps(self, elements: int) -> int:
-        """Warps that hold so many elements: few of 16 bits, each with several accesses under way,
-        and fewer where rows are not aligned."""
+        """Warps that hold so many elements: few of 16 bits, each with several loads in flight, and
+        fewer where rows are not aligned."""
         limits = WIDE_WARPS if self.nbytes > 2 else NARROW_WARPS
         limits = limits if self.aligned or elements > FILLED // 4 else LOOSE_WARPS
         return next((warps for most, warps in limits if elements <= most), 32)
@@ -101,8 +102,10 @@ class _Shape:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """A kernel of rows: its stage, the axes of the rows and of what lies in a row, a row as a tile,
-    the stages that run in its loops, and the axis of rows that is a loop of the grid alone."""
+    """A kernel of rows: its stage, the axes of the rows and of what lies in a row, the row axis
+    along which memory is contiguous in column reductions (`crossed`), whether partial results
+    combine in any order (`free`), a row as a tile, the stages that run in its loops, and the axis
+    of rows that has a grid axis of its own."""
 
     stage: Stage
     rows: tuple[Axis, ...]
@@ -115,8 +118,7 @@ class _Rows:
 
 
 def reduce_rows(s: Schedule, group: Group, beside: Beside) -> None:
-    """Rows of reductions and what reads them: whole rows in a tile, or a loop over pieces of
-    them."""
+    """Row reductions and what reads them: whole rows in a tile, or a loop over pieces of them."""
     view = definitions(s)
     if crossed_row(view, group) is None and rows_joined(s, group, beside):
         return
@@ -134,7 +136,7 @@ def reduce_rows(s: Schedule, group: Group, beside: Beside) -> None:
     if crossed is None and free and share_rows(s, group, columns, shape.nbytes):
         return
     whole = free and length is not None and length * fewest <= most
-    # What only reads a row once has no use for all of it at hand, nor do threads without room.
+    # What only reads a row once has no use for all of it in registers, nor do threads without room.
     limit = MAX_TILE if columns else LOOPED - 1
     held = length is None or length <= limit or not chain_ends(s, group)
     if whole and length is not None and flip(s, f"{group.root}.whole_row", held):
@@ -235,8 +237,8 @@ def _rows_per_program(s: Schedule, nest: _Rows, row: Axis, shape: _Shape | None)
 
 
 def _whole_rows(s: Schedule, group: Group, nest: _Rows, length: int) -> tuple[int, Axis]:
-    """All lanes of a row at once; what several stages read is loaded into registers first.
-    Returns the rows of a tile and the loop around it."""
+    """All lanes of a row at once; what several stages read is loaded into registers first.  Returns
+    the rows of a tile and the loop around it."""
     stage = nest.stage
     loaded = sum(_read_along(definitions(s), group, nest.columns))
     each, place = _tile_of_rows(s, nest, length, loaded)
@@ -258,8 +260,8 @@ def _whole_rows(s: Schedule, group: Group, nest: _Rows, length: int) -> tuple[in
 
 
 def _looped_rows(s: Schedule, group: Group, nest: _Rows) -> None:
-    """Each reduction loops over pieces of the row, or several in one loop, and so does the
-    result."""
+    """Each reduction loops over pieces of the row, or several share one online loop, and the result
+    is stored in another loop."""
     stage = nest.stage
     ends = chain_ends(s, group) if nest.free else []
     known = nest.crossed is None and nest.shape.length is not None
@@ -300,7 +302,7 @@ def _looped_rows(s: Schedule, group: Group, nest: _Rows) -> None:
         if not any_order(view[name]):
             fused(inner, axes)
             continue
-        # What goes along with the loop of another goes by whole pieces.
+        # Reductions that share an online loop take whole pieces.
         turn, piece = split_row(inner, axes, block, None if once and name in ends else skew)
         if once and name in ends:
             follow(inner, turn)
@@ -314,7 +316,7 @@ def _looped_rows(s: Schedule, group: Group, nest: _Rows) -> None:
 
 
 def _skew(s: Schedule, view: View, group: Group, nest: _Rows) -> Skewed | None:
-    """How pieces of rows that start anywhere start where an access may, where they can."""
+    """How pieces of unaligned rows start at vector boundaries, where they can."""
     loose = not nest.shape.aligned and nest.crossed is None and nest.free
     if not loose or len(nest.rows) != 1 or len(nest.columns) > 1:
         return None
@@ -322,9 +324,10 @@ def _skew(s: Schedule, view: View, group: Group, nest: _Rows) -> Skewed | None:
 
 
 def _launch(s: Schedule, nest: _Rows, elements: int, lanes: bool, skew: Skewed | None) -> None:
-    """Warps for the elements of a piece, and limits of registers for some programs at once."""
+    """`num_warps` for the elements of a piece, and `maxnreg` for the occupancy."""
     stage = nest.stage
-    # Two accesses for each thread at a turn; one, where what is read before a turn is read again.
+    # Two vector loads for each thread in an iteration; one, where what is read before an iteration
+    # is read again.
     twice = skew is None or not nest.columns
     few = max(1, elements * nest.shape.nbytes // ((64 if twice else 32) * ACCESS))
     lined_up = nest.shape.aligned or skew is not None
@@ -340,8 +343,8 @@ def _launch(s: Schedule, nest: _Rows, elements: int, lanes: bool, skew: Skewed |
 def _lanes(
     s: Schedule, nest: _Rows, ends: Sequence[str], piece: Piece, place: Axis
 ) -> frozenset[str]:
-    """Give each lane results of its own in the chains that end in `ends`, where that is chosen;
-    returns the reductions that merge lanes then, which are placed."""
+    """Give each lane running statistics of its own in the cascades that end in `ends`, by the knob
+    `lanes`; returns the reductions that combine lanes then, which are placed."""
     stage = nest.stage
     fine = bool(ends) and nest.crossed is None
     fine = fine and all(may_have_lanes(s, name, piece.block, piece.skew) for name in ends)
@@ -356,7 +359,7 @@ def _lanes(
 
 
 def _piece(s: Schedule, nest: _Rows, rows: int, most: int, skew: Skewed | None) -> int:
-    """Elements of a row that are folded at once."""
+    """Elements of a row that are reduced at once."""
     many = rows >= CROSSED_ROWS[0]
     default = max(16, 2048 // rows) if many else 2048
     if nest.shape.long:
@@ -370,7 +373,7 @@ def _piece(s: Schedule, nest: _Rows, rows: int, most: int, skew: Skewed | None) 
 
 
 def _loose_again(nest: _Rows) -> bool:
-    """True for rows that start anywhere and are read again: in small pieces, some on their way."""
+    """True for unaligned rows that are read again: in small pieces, some of them in flight."""
     known = nest.shape.length is not None and nest.crossed is None
     return known and not nest.shape.aligned and bool(nest.columns)
 

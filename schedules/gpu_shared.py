@@ -1,10 +1,11 @@
-"""Contractions of one kernel that multiply one operand: one loop over the folded axis for them.
+"""GEMMs of one kernel that share an operand (gate and up projections, QKV): one mainloop for them,
+and the transposition of a result tile.
 
     for k: C[i, j] += A[i, k] * B[k, j]          for k: D[i, j] += A[i, k] * E[k, j]
     --> for k: (C[i, j] += A[i, k] * B[k, j]; D[i, j] += A[i, k] * E[k, j])
 
-What both multiply is moved once, so that less is on its way for each product; and the loop is
-filled once.
+The shared operand is loaded once, so that there is less traffic for each product; and the pipeline
+is filled once.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ Places = Mapping[str, Mapping[Axis, Axis]]
 def loops_of(
     s: Schedule, view: View, root: str, inner: Sequence[str], known: Places, pays: bool
 ) -> list[list[str]]:
-    """The contractions of a kernel, together those whose loops run as one.
+    """The contractions of a kernel, grouped where they share a mainloop (the knob `one_loop`).
 
     Args:
         s: the schedule, for the knob.
@@ -34,7 +35,7 @@ def loops_of(
         inner: the contractions in it.
         known: for each of them, the axis of the root that each of its own stands for.
         pays: whether one loop is the default: where operands of several products are not held in
-            registers, beside the sums.
+            registers, beside the accumulators.
     """
     together: list[list[str]] = []
     for name in inner:
@@ -49,7 +50,8 @@ def loops_of(
 
 
 def _shares(view: View, known: Places, a: str, b: str) -> bool:
-    """True when both fold alike and read the same elements of a tensor at every step."""
+    """True when both have reduced axes of the same extents and read the same elements of a tensor
+    at every K step."""
     first, second = view[a], view[b]
     return _fold_alike(first, second) and not _operands(first, known[a]).isdisjoint(
         _operands(second, known[b])
@@ -57,7 +59,7 @@ def _shares(view: View, known: Places, a: str, b: str) -> bool:
 
 
 def _fold_alike(a: ComputeOp, b: ComputeOp) -> bool:
-    """True when both fold as many axes, each as long as the other's."""
+    """True when both reduce as many axes, each as long as the other's."""
     if len(a.reduce_axes) != len(b.reduce_axes):
         return False
     pairs = zip(a.reduce_axes, b.reduce_axes, strict=True)
@@ -69,7 +71,7 @@ def _fold_alike(a: ComputeOp, b: ComputeOp) -> bool:
 
 def _operands(op: ComputeOp, known: Mapping[Axis, Axis]) -> set[tuple[Tensor, tuple[int, ...]]]:
     """What is read at plain axes: the tensor, and for each index the axis of the root or the place
-    of the folded axis (axes are compared as objects)."""
+    of the reduced axis (axes are compared as objects)."""
     places = {axis: id(known.get(axis, axis)) for axis in op.axes}
     places |= {axis: number for number, axis in enumerate(op.reduce_axes)}
     found: set[tuple[Tensor, tuple[int, ...]]] = set()
@@ -81,8 +83,8 @@ def _operands(op: ComputeOp, known: Mapping[Axis, Axis]) -> set[tuple[Tensor, tu
 
 
 def turn(fold: Stage, known: Mapping[Axis, Axis], row: Axis, column: Axis) -> None:
-    """Store the result of a contraction with its columns in front of its rows; `row` and `column`
-    are axes of the root, `known` those of the root that its own stand for."""
+    """Transpose the accumulator of a contraction (swapped MMA operands); `row` and `column` are
+    axes of the root, `known` those of the root that its own stand for."""
     own = [known[axis] for axis in fold.op.axes] if isinstance(fold.op, ComputeOp) else []
     places = [n for axis in (row, column) for n, each in enumerate(own) if each is axis]
 

@@ -1,5 +1,6 @@
-"""The rule for long folds into few results: parts of the fold in a kernel of their own, which fill
-the device, and a second kernel that folds the parts and does what follows."""
+"""Split-K for GEMMs with few output tiles, and split long rows with few results: partial results
+in a kernel of their own, which fills the device, combined by a second kernel or by the last
+program."""
 
 from __future__ import annotations
 
@@ -24,18 +25,18 @@ from tedsl.schedules.loops import fused
 from tedsl.scheduling.schedule import Schedule
 
 PARTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-# Elements of a row, and terms of a contraction, that are worth a program.
+# Elements of a row, and K of a contraction, that are worth a program.
 LONG_ROW = 8192
 LONG_PRODUCT = 512
-# A tile of a contraction that keeps the matrix units busy.
+# A tile of a contraction that keeps tensor cores busy.
 TILE = 64
 
 
 def few_parts(s: Schedule, view: View, group: Group) -> int:
-    """In how many parts to fold: 1 where the results alone fill the device.
+    """The knob `parts`: in how many parts to split the reduced axis; 1 where the results alone fill
+    the device.
 
-    The kernel has one reduction, along memory or a contraction, and what follows element by
-    element.
+    The kernel has one reduction, along memory or a contraction, and a pointwise epilogue.
     """
     root = view[group.root]
     if group.in_parts or len(group.inner) != 1 or not same_axes(group.rows, root.axes):
@@ -64,14 +65,14 @@ def few_parts(s: Schedule, view: View, group: Group) -> int:
 
 
 def split_few(s: Schedule, group: Group, parts: int) -> Group:
-    """Make the partial results a stage of their own; `group` then folds those."""
+    """Make the partial results a stage of their own (`rfactor`); `group` then combines those."""
     stage = s[group.inner[0]]
     axes = reduce_axes(stage)
     folded, shape = volume(axes), contraction(definitions(s)[stage.name])
     if folded is None or shape is None:
         part, _ = stage.split(fused(stage, axes), nparts=parts)
     else:
-        # Whole steps, so that the copy engine finds rows at multiples of 16 bytes.
+        # Whole K steps, so that TMA finds rows at multiples of 16 bytes.
         step = max(STEP, LINE // widest(shape))
         each = -(-folded // (parts * step)) * step
         part, _ = stage.split(fused(stage, axes), factor=each)

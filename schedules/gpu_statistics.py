@@ -1,12 +1,12 @@
-"""The rule for folds along the rows or columns of a contraction: parts of them from its tiles.
+"""Row and column reductions in the epilogue of a GEMM: each tile stores partial statistics (of an
+online softmax, too), a second kernel combines them, and the GEMM's result need not be stored.
 
-    C[i, j] = fold(k)(a * b);  t[i] = fold(j)(f(C[i, j]));  D[i, j] = g(C[i, j])
-    --> for tiles of i, j: { C; D; t.rf[jo, i] = fold(ji)(f(C[i, j])) }
-        t[i] = fold(jo)(t.rf[jo, i])
+    C[i, j] = sum(k)(a * b);  t[i] = reduce(j)(f(C[i, j]));  D[i, j] = g(C[i, j])
+    --> for tiles of i, j: { C; D; t.rf[jo, i] = reduce(ji)(f(C[i, j])) }
+        t[i] = reduce(jo)(t.rf[jo, i])
 
-What is folded is then never in memory.  Folds of which one uses another's result (the largest
-element of a row, then a sum relative to it) follow one another in each tile, and the parts are
-merged by the same repair.
+Cascaded reductions (the largest element of a row, then a sum relative to it) share a step in each
+tile, and their parts are combined by the same rescaling.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ SIDES = (16, 32, 64, 128, 256)
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """A contraction, the pointwise stages that its readers read it through, the one that stores
-    its elements, the folds (earlier ones first) with the axis that each goes along, and whether
-    they depend on one another."""
+    """A contraction, the pointwise stages that its readers read it through, the one that stores its
+    elements, the reductions (earlier ones first) with the axis that each goes along, and whether
+    they are cascaded."""
 
     name: str
     between: tuple[str, ...]
@@ -63,8 +63,8 @@ class Folded:
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
-    """The axes of the contraction that are tiled, how large the tiles are, and of how many rows of
-    them one column after the other is computed."""
+    """The axes of the contraction that are tiled, the size of the tiles, and how many rows of them
+    are a group of the swizzle."""
 
     row: Axis
     column: Axis
@@ -78,8 +78,8 @@ class Tiles:
 
 
 def schedule_statistics(s: Schedule, target: Target, taken: Collection[str] = ()) -> list[str]:
-    """Schedule the contractions that only folds of their elements, and at most one stage that
-    stores them, read.
+    """Schedule the contractions that only reductions of their elements, and at most one stage that
+    stores them, read, by the knob `statistics`.
 
     Args:
         s: the schedule.
@@ -87,7 +87,7 @@ def schedule_statistics(s: Schedule, target: Target, taken: Collection[str] = ()
         taken: the stages that are scheduled already.
 
     Returns:
-        The stages that are scheduled then; what merges the parts is not among them.
+        The stages that are scheduled then; what combines the parts is not among them.
     """
     done: list[str] = []
     older = target.arch == "sm_80"
@@ -144,8 +144,8 @@ def _found(s: Schedule, view: View, name: str, taken: Collection[str]) -> Folded
 
 
 def _along(fold: ComputeOp, mine: Sequence[TensorRead], links: Sequence[ComputeOp]) -> Axis | None:
-    """The axis of the contraction, the first of `links`, that a fold of them goes along: its only
-    one, others being its results in their order."""
+    """The axis of the contraction, the first of `links`, that a reduction of them goes along: its
+    only one, others being its results in their order."""
     if not is_reduction(fold) or len(fold.reduce_axes) != 1 or not any_order(fold):
         return None
     (folded,) = fold.reduce_axes
@@ -160,7 +160,7 @@ def _along(fold: ComputeOp, mine: Sequence[TensorRead], links: Sequence[ComputeO
 
 
 def _possible(s: Schedule, found: Folded, older: bool) -> bool:
-    """True when the primitives take it."""
+    """True when the primitives accept it."""
     if not found.chained:
         return True
     last = list(found.folds)[-1]
@@ -195,7 +195,7 @@ def _schedule(s: Schedule, found: Folded, older: bool) -> list[str]:
 
 
 def _sizes(s: Schedule, name: str, older: bool) -> tuple[Tiles, int, int]:
-    """The tiles, the steps to fetch ahead, and the depth of one."""
+    """The tiles, `num_stages` and BLOCK_K."""
     op = definitions(s)[name]
     shape = contraction(op)
     product = None if shape is None else product_of(s[name], op, shape)
@@ -215,8 +215,8 @@ def _sizes(s: Schedule, name: str, older: bool) -> tuple[Tiles, int, int]:
 
 
 def _parts(s: Schedule, found: Folded, tiles: Tiles) -> tuple[Stage, Axis]:
-    """Parts of independent folds beside what stores the elements: the leader and its loop around
-    one tile."""
+    """Parts of independent reductions beside what stores the elements: the leader and its loop
+    around one tile."""
     source = definitions(s)[found.name].axes
     lead: tuple[Stage, Axis] | None = None
     if found.stored is not None:
@@ -237,7 +237,8 @@ def _parts(s: Schedule, found: Folded, tiles: Tiles) -> tuple[Stage, Axis]:
 
 
 def _chain_parts(s: Schedule, found: Folded, tiles: Tiles) -> tuple[Stage, Axis]:
-    """Parts of dependent folds, all of them in one step: the last of them and that step."""
+    """Parts of cascaded reductions, all of them in one online step: the last of them and that
+    step."""
     *_, (name, along) = found.folds.items()
     fold = s[name]
     source = definitions(s)[found.name].axes
@@ -266,8 +267,8 @@ def _programs(
     along: Axis | None = None,
     folded: Sequence[Axis] = (),
 ) -> Axis:
-    """Bind a program to each tile; `along` is the axis that parts are numbered on, and `folded`
-    the loops over one of them.
+    """Bind a program to each tile, in swizzled order; `along` is the axis that parts are numbered
+    on, and `folded` the loops over one of them.
 
     Returns:
         The loop around one tile.

@@ -1,5 +1,6 @@
-"""The loop over the steps of contractions, which the kernels of tiles have: what is known of such a
-kernel, what is chosen for it, and the operands of a step."""
+"""The mainloop (K loop) of a tiled GEMM kernel: software-pipelined K steps whose operands TMA
+loads into shared memory; and the descriptions of a kernel that `gpu_contract.py` and
+`gpu_tail.py` share."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ from tedsl.scheduling.plan import AttachKind
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
 
-# The smallest extent that the matrix units multiply.
+# The smallest extent that tensor cores multiply.
 LEAST = 16
 
 
@@ -36,10 +37,10 @@ LEAST = 16
 class Work:
     """What is known of a kernel before its loops are made.
 
-    The contraction, the axes of its root that are the rows and the columns of a tile, which of
-    these are `joined`; the product of the model, the rows, columns and depth of a tile, from what
-    the copy engine stores one; whether `tiled` elements are read after the fold, programs
-    `may_stay`, the device is `older`; and what is read beside the operands.
+    The contraction, the axes of its root that are M and N of a tile, which of these are flattened
+    (`joined`, implicit GEMM); the product of the cost model, BLOCK_M, BLOCK_N and BLOCK_K, the
+    shared tile from which TMA stores; whether the epilogue reads a matrix (`tiled`), programs may
+    be persistent (`may_stay`), the device has no TMA (`older`); and what the epilogue reads.
     """
 
     shape: Contraction
@@ -57,9 +58,9 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Loops:
-    """What was chosen for the loops of a kernel: whether its products are `turned`, which of them
-    are in one loop, by their numbers, whether the copy engine brings the operands of each such
-    loop, how many steps are in flight, and the warps of a program."""
+    """What was chosen for the loops of a kernel: whether the MMA operands are swapped (`turned`),
+    which products share a mainloop, by their numbers, whether TMA loads the operands of each such
+    loop (`engine`), `num_stages` and `num_warps`."""
 
     turned: bool
     together: list[list[int]]
@@ -69,13 +70,13 @@ class Loops:
 
 
 def thin(*extents: int | None) -> bool:
-    """True when a side is too short for the matrix units."""
+    """True when a side is too short for tensor cores."""
     return any(extent is not None and extent < LEAST for extent in extents)
 
 
 def one_by_one(shape: Contraction, *extents: int | None) -> bool:
-    """True when products are added up one by one: no matrix unit takes them, or a side, of the
-    rows, the columns and the depth that are `extents`, is too short for one."""
+    """True when products are computed on CUDA cores: tensor cores do not take their types, or a
+    side, of the rows, the columns and the depth that are `extents`, is too short for them."""
     return shape.unit is None or thin(*extents)
 
 
@@ -90,10 +91,10 @@ def contract_inner(
     kept: Axis | None = None,
     engine: bool | None = None,
 ) -> bool:
-    """Attach contractions at the loop `place` around a tile of `stage`: one pipelined loop in steps
-    of `bk`, whose operands the copy engine moves where the device is not `older` than that; those
-    of the rows alone at the loop `kept`, if there is one.  Returns whether it is to move them,
-    which is chosen here unless `engine` says it."""
+    """Attach contractions at the loop `place` around a tile of `stage`: one pipelined mainloop in
+    steps of `bk`, with TMA loads where the device is not `older` than that; operands of the rows
+    alone are loaded at the loop `kept`, if there is one (operand-stationary).  Returns whether TMA
+    is to load them, the knob `descriptors` unless `engine` says it."""
     lead, *others = folds
     axes = reduce_axes(lead)
     ko = _stepped(lead, bk)
@@ -111,8 +112,9 @@ def contract_inner(
             operands.setdefault(tensor, []).append(fold)
     extent = extent_of(axes[-1])
     if not operands or (len(axes) > 1 and (extent is None or extent % bk)):
-        return False  # a piece of several folded axes is no box
-    # What is added up one by one is read into registers: the parts of such a fold gain nothing.
+        return False  # a piece of several reduced axes is no box
+    # Operands of CUDA cores are read into registers: the parts of such a reduction gain nothing
+    # from TMA.
     view = definitions(s)
     found = [r for fold in folds for r in reads(*view[fold.name].bodies)]
     shape = contraction(view[lead.name])
@@ -133,20 +135,20 @@ def contract_inner(
             s[staged].compute_at(lead, ko)
     copies = sum(map(len, operands.values()))
     if not older and copies == sum(_read_by(s, fold) for fold in folds):
-        # The copy engine fills with 0 what lies outside: the last step is like the others.
+        # TMA fills with 0 what lies outside: the last step is like the others, none is peeled.
         lead.partition(ko, "never")
     return True
 
 
 def _stepped(fold: Stage, bk: int) -> Axis:
-    """The loop over steps of `bk` of what a stage folds, each of them lanes."""
+    """The K loop in steps of `bk`, each of them lanes."""
     outer, inner = fold.split(fused(fold, reduce_axes(fold)), factor=bk)
     fold.vectorize(inner)
     return outer
 
 
 def movable(s: Schedule, inner: Stage) -> list[Tensor]:
-    """The operands that the copy engine can move: in memory, and read by the stage itself."""
+    """The operands that TMA can load: in memory, and read by the stage itself."""
     op = inner.op
     if not isinstance(op, ComputeOp):
         return []
@@ -157,8 +159,8 @@ def movable(s: Schedule, inner: Stage) -> list[Tensor]:
 
 
 def is_box(read: TensorRead) -> bool:
-    """True when each index is an axis of its own, from where parts of a fold or a piece of a result
-    start."""
+    """True when each index is an axis of its own, plus the start of a part of a reduction or of a
+    piece of a result: a box, as TMA takes."""
     axes: list[Axis] = []
     for index in read.indices:
         match index:

@@ -1,13 +1,13 @@
-"""Tiles of the last wave: where few of the tiles of a product are left when all processors have had
-as many others, several programs fold each of these, a part of the folded axis by each.
+"""Stream-K for the last partial wave of a GEMM: where few tiles are left after whole waves, several
+programs share each of them along K, and the last to arrive combines the parts.
 
     for tiles: C[i, j] = sum(A[i, k] * B[k, j]);  D[i, j] = f(C[i, j])
     --> for tiles before `at`:   C.head[i, j] = sum(...);  D.head[i, j] = f(C.head[i, j])
         for the others, parts p: P[p, i, j] = sum(of part p)
                                  the last p: D.tail[i, j] = f(sum(p)(P[p, i, j]))
 
-All of it is one launch, which starts with the parts: when these end differs from processor to
-processor by the time of one, and what merges them is not behind everything else.
+All of it is one launch, which starts with the parts: they end at different times on different SMs,
+and their combination is not behind everything else.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from tedsl.scheduling.stage import Stage
 class Tail:
     """What computes the tiles of the last wave.
 
-    Its root and the folds there, where the rows and the columns of a tile are among the axes of
-    these, how much of the folded axis is a part, and the axes of the last fold in terms of those of
-    the root; what stands between folds and root; and the work of the `others`.
+    Its root and the contractions there, where M and N are among the axes of these, how much of K is
+    a part, and the axes of the last contraction in terms of those of the root; the stages between
+    contractions and root; and the work of the `others`.
     """
 
     root: str
@@ -95,8 +95,8 @@ def divide_tail(
 
 
 def _chain(s: Schedule, group: Group, folds: Sequence[str], side: Axis) -> dict[str, int] | None:
-    """The stages from the root of a kernel to its folds, with which dimension of each is the axis
-    `side` of the root; None where one is read at anything but that."""
+    """The stages from the root of a kernel to its contractions, with which dimension of each is the
+    axis `side` of the root; None where one is read at anything but that."""
     plan, after = s.plan, set(folds)
     for stage in plan.stages:
         if not after.isdisjoint(plan.stage_of(t.op).name for t in tensors_read(stage.op)):
@@ -144,7 +144,7 @@ def _divided(
     at: int,
     part: int,
 ) -> Tail:
-    """Divide the stages of a kernel, those that read before what they read."""
+    """Divide the stages of a kernel, consumers before producers."""
     root = s[group.root].op.axis
     known = {
         name: [_place_of(root, own[axis]) for axis in s[name].op.axis]
@@ -177,7 +177,7 @@ def _divided(
 
 def fold_tail(s: Schedule, tail: Tail, like: Loops) -> Stage:
     """Schedule the tiles of the last wave as the others are: a program for each part of a tile, the
-    last of which does what follows.
+    last of which combines the parts and does the epilogue.
 
     Returns:
         The stage whose kernel that is.

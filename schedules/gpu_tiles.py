@@ -1,4 +1,5 @@
-"""What all rules for programs of tiles do: bind the grid, and choose warps for a tile."""
+"""The launch of a kernel: the grid, persistent programs, `num_warps`, and register limits for
+occupancy; with the sizes of the SM that the defaults are made for."""
 
 from __future__ import annotations
 
@@ -10,11 +11,11 @@ from tedsl.schedules.loops import fused
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
 
-# Multiprocessors of the device that the defaults are made for (H100, H200).
+# SMs of the device that the defaults are made for (H100, H200).
 PROCESSORS = 132
 # Bytes of shared memory that one program may have there.
 SHARED = 227 << 10
-# Registers and warps of a processor, and the most registers of a thread.
+# Registers and warps of an SM, and the most registers of a thread.
 REGISTERS, WARPS = 65536, 64
 MAX_REGISTERS = 255
 # Elements of its largest tile that a thread may hold: more than its registers hold twice.
@@ -23,8 +24,8 @@ PER_PROCESSOR = (0, 1, 2, 4, 8)
 
 
 def registers(warps: int, programs: int) -> int | None:
-    """The most registers of a thread with which so many programs share a processor; None where none
-    is asked for, or that is no limit."""
+    """`maxnreg` with which so many programs share an SM; None where none is asked for, or that is
+    no limit."""
     room = REGISTERS // (32 * warps * programs) // 8 * 8 if programs else MAX_REGISTERS
     return room if room < MAX_REGISTERS else None
 
@@ -34,8 +35,8 @@ def bind_all(
 ) -> Axis:
     """Fuse `axes` and make them the grid, whose last programs start first if it is `descending`.
 
-    One of them may stay `apart`, as the innermost loop of the grid: its programs start one after
-    the other.
+    One of them may stay `apart` on a grid axis of its own, as the innermost loop of the grid: its
+    programs start one after the other.
     """
     if apart is not None:
         others = [a for a in axes if a is not apart]
@@ -58,8 +59,8 @@ def staying(
     *,
     alone: bool = False,
 ) -> Axis:
-    """Fuse `axes` and make them the grid: a program for each tile, or a few programs for each
-    processor that stay and take every n-th tile.
+    """Fuse `axes` and make them the grid: a program for each tile, or persistent programs, some for
+    each SM, that take every n-th tile (the knob `resident`).
 
     Args:
         s: the schedule.
@@ -67,8 +68,8 @@ def staying(
         axes: over the tiles.
         tiles: how many there are; None when that is symbolic.
         loaded: bytes that one tile loads; 0 where a tile is a loop by itself.
-        alone: a processor has room for one program only, so that nothing is loaded while that one
-            computes and stores, unless it loads ahead itself.
+        alone: an SM has room for one program only, so that nothing is loaded while that one
+            computes and stores, unless it prefetches itself.
 
     Returns:
         The loop around one tile.
@@ -96,8 +97,8 @@ def staying(
 def pick_warps(
     s: Schedule, stage: Stage, choices: Sequence[int], default: int, elements: int
 ) -> int:
-    """Warps of a program, none of which has less than one element for each thread, nor so few that
-    a thread cannot hold its part."""
+    """`num_warps`, the knob `warps`: no fewer elements than threads, nor so few warps that a thread
+    cannot hold its part."""
     least = min(max(choices), -(-elements // (32 * EACH)))
     kept = [n for n in choices if n >= least]
     name = f"{knobs_of(s, stage)}.warps"

@@ -1,15 +1,15 @@
-"""The rule for rows that several programs share: each holds its part of a row in registers, passes
-on what it has folded, waits for the others, and finishes its part.
+"""Cooperative rows over a grid barrier: several programs share a row, each holds its part in
+registers, stores its partial statistics, waits for the others, and finishes its part.
 
     for i: m[i] = max(k)(x[i, k]);  z[i] = sum(k)(exp(x[i, k] - m[i]));  y[i, k] = f(x[i, k], m, z)
     --> programs g, p: for rows i of g:
             part = x[i, p * L ..];  m' = max(part);  z' = sum(exp(part - m'))
-            pass on m', z' and wait for all p
-            m, z = merged;  y[i, p * L ..] = f(part, m, z)
+            store m', z' and wait for all p
+            m, z = combined;  y[i, p * L ..] = f(part, m, z)
 
 A row is read once and written once, however long it is.  All programs must run at the same time, so
-that there are as many as the processors take at once, each of which goes through rows.  What they
-hold of the next row is fetched while they wait, and the parts of a row lie together.
+the grid is as many as the SMs take at once, and each loops over rows.  What they hold of the next
+row is prefetched while they wait, and the parts of a row lie together.
 
 On an H200 that gains 6% for rows of 65536 numbers of two bytes each, 8% for 131072, 10% for 262144
 and 6% for 524288 in larger parts, and loses 10% for 1048576, which 64 programs share; parts that do
@@ -49,25 +49,25 @@ RESIDENT = (1, 2, 3, 4, 6, 8)
 # Elements of a row that are worth sharing, and of a part that are worth a program and fit into one.
 LONG = 32768
 FEWEST, MOST = 2048, 32768
-# Elements that all programs of a processor hold: 32 a thread, and as many of the next row.
+# Elements that all programs of an SM hold: 32 a thread, and as many of the next row.
 HELD = 32768
 # Elements of parts that rows have by default, the first that fits, among how many programs, and the
 # most bytes of an element for which that is timed.
 USUAL = (8192, 16384)
 LEAST, MANY = 8, 32
 NARROW = 2
-# Parts begin at multiples of so many elements: accesses of 16 bytes stay whole.
+# Parts begin at multiples of so many elements: accesses of 16 bytes stay aligned.
 STEP = 64
 # Rows of a tile of what has an element for each.
 RESULTS = 32
-# The share of the groups of programs from which on fewer are taken so that rows divide.
+# The share of the groups of programs from which on fewer are taken so that rows divide evenly.
 EVEN = 0.9
 
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """How rows are shared: the fold whose parts carry all others along, programs of a row, elements
-    of a part, and programs of a processor."""
+    """How rows are shared: the reduction whose parts carry all others along, programs of a row,
+    elements of a part, and programs of an SM."""
 
     fold: str
     programs: int
@@ -76,11 +76,11 @@ class _Row:
 
 
 def share_rows(s: Schedule, group: Group, columns: Sequence[Axis], nbytes: int) -> bool:
-    """Let several programs share each row; False, and nothing done, where that is not chosen, or
-    not for these rows.
+    """Let several programs share each row (the knob `share`); False, and nothing done, where that
+    is not chosen, or not for these rows.
 
-    The kernel has one fold, or one chain of all its folds, and elements in rows, all as long, of at
-    most `nbytes` bytes each.
+    The kernel has one reduction, or one cascade of all its reductions, and elements in rows, all as
+    long, of at most `nbytes` bytes each.
     """
     root, fold = s[group.root], _fold(s, group, columns)
     length = volume(columns)
@@ -103,7 +103,7 @@ def share_rows(s: Schedule, group: Group, columns: Sequence[Axis], nbytes: int) 
 
 def _usual(group: Group, length: int, nbytes: int) -> int:
     """How many programs share a row by default: those that have a whole part each, as many as are
-    worth waiting for each other, where there are rows for all processors."""
+    worth a barrier, where there are rows for all SMs."""
     rows = volume(group.rows or ())
     for part in USUAL:
         programs, rest = divmod(length, part)
@@ -119,7 +119,7 @@ def _part(length: int, programs: int) -> int:
 
 
 def _fold(s: Schedule, group: Group, columns: Sequence[Axis]) -> str | None:
-    """The fold whose parts carry all others along; None where there is none."""
+    """The reduction whose parts carry all others along; None where there is none."""
     view = definitions(s)
     folds = [name for name in group.inner if is_reduction(view[name])]
     length = volume(columns)
@@ -175,8 +175,8 @@ def _share(s: Schedule, group: Group, columns: Sequence[Axis], row: _Row) -> Non
 
 
 def _beside(copy: Stage) -> Axis:
-    """Lay the parts of a row beside each other, which who waits reads at once; returns their
-    axis."""
+    """Lay the parts of a row beside each other, since programs after the barrier read all of them;
+    returns their axis."""
     if len(copy.op.axis) == 1:
         return copy.op.axis[0]
 
@@ -187,8 +187,8 @@ def _beside(copy: Stage) -> Axis:
 
 
 def _merged_again(s: Schedule, group: Group, inside: Sequence[str]) -> dict[str, list[str]]:
-    """Let what has an element for each row merge the parts by itself, in a kernel of its own: a
-    program of a row's many would store it once more.  Returns who does, and the folds it is done
+    """Let what has an element for each row combine the parts by itself, in a kernel of its own:
+    each program of a row would store it once more.  Returns who does, and the reductions it is done
     with, producers first."""
     found: dict[str, list[str]] = {}
     for name in group.beside:
@@ -208,7 +208,7 @@ def _merged_again(s: Schedule, group: Group, inside: Sequence[str]) -> dict[str,
 
 
 def _results(stage: Stage, inner: Sequence[Stage]) -> None:
-    """Tiles of rows over the grid, each of which merges the parts of its rows."""
+    """Tiles of rows over the grid, each of which combines the parts of its rows."""
     grid, lanes = stage.split(fused(stage, stage.op.axis), factor=RESULTS)
     stage.bind(grid, "blockIdx.x")
     stage.vectorize(lanes)
@@ -218,7 +218,7 @@ def _results(stage: Stage, inner: Sequence[Stage]) -> None:
 
 
 def _partials(s: Schedule, row: _Row) -> list[str]:
-    """Make the folds of parts stages of their own; returns them, producers first."""
+    """Make the reductions of parts stages of their own; returns them, producers first."""
     stage, before = s[row.fold], {each.name for each in s.plan.stages}
     (axis,) = reduce_axes(stage)
     part, _ = stage.split(axis, factor=row.part)
@@ -230,7 +230,7 @@ def _partials(s: Schedule, row: _Row) -> list[str]:
 
 
 def _passed_on(s: Schedule, name: str, merging: Sequence[str]) -> list[str]:
-    """Give what merges the parts copies of them, that all programs see."""
+    """Give what combines the parts copies of them that all programs see, in global memory."""
     copies: list[str] = []
     for place in range(len(s[name].op.outputs)):
         users = [s[each].op for each in merging if place in _read_of(s, each, name)]
@@ -252,8 +252,8 @@ def _read_of(s: Schedule, name: str, source: str) -> set[int]:
 
 
 def _grid(stage: Stage, group: Group, columns: Sequence[Axis], row: _Row) -> tuple[Axis, Axis]:
-    """Groups of programs over the rows, turn after turn; returns the loop of a turn and that of the
-    programs of a row, which start one after the other."""
+    """Groups of programs over the rows, iteration after iteration; returns the loop over rows and
+    that of the programs of a row, which start one after the other."""
     rows, count = fused(stage, list(group.rows or ())), volume(group.rows or ())
     groups = max(1, row.resident * PROCESSORS // row.programs)
     if count is not None:  # as many rows for each, where hardly fewer groups do
@@ -276,7 +276,7 @@ def _at_once(inner: Stage, stage: Stage, place: Axis) -> None:
 
 
 def _launch(s: Schedule, stage: Stage, row: _Row) -> None:
-    """Warps that hold a part, with registers for as many programs as a processor is to have."""
+    """Warps that hold a part, with registers for as many programs as an SM is to have."""
     tile = pow2_at_least(row.part)
     fitting = [n for n in (4, 8, 16, 32) if n * row.resident <= WARPS and n * 32 <= tile]
     fitting = fitting or [4]
