@@ -149,7 +149,7 @@ def _side(op: ComputeOp, everything: Sequence[TensorRead], across: Axis) -> int:
     another, and memory is faster the longer the contiguous runs."""
     sides, total = [extent_of(axis) for axis in (across, op.axes[-1])], volume(op.axes)
     if total is None or any(n is None or n % ACCESS != 0 for n in sides):
-        return 64  # rows that start anywhere: what lies beside the tile is fetched anyhow
+        return 64  # unaligned rows: partial sectors beside the tile are loaded anyhow
     side = RUN // max(each.dtype.nbytes for each in (*op.bodies, *everything))
     side = max(64, min(128, side))
     return side if total >= PROCESSORS * TILES * side * side else 64

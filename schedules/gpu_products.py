@@ -163,7 +163,7 @@ def _patterns(
                 return {}
             pattern = tuple(known.get(axis, axis.name) for axis in indices)
             if FOLD not in pattern or ROW not in pattern:
-                continue  # it is no tile of the rows and the axis that is folded
+                continue  # it is no tile of the rows and the reduced axis
             found.setdefault(made, pattern)
             if found[made] != pattern:
                 return {}
