@@ -1,4 +1,5 @@
-"""How many programs come to a `Finish` under conditions: counted one by one, where a grid is small.
+"""How many programs arrive at a `Finish` (last-block reduction) under conditions: counted one by
+one, where a grid is small.
 
 Part of the third room; imports `expr`, `index` and `ir.nodes`.
 """
@@ -22,7 +23,7 @@ MANY = 2048
 def comes_short(
     finish: Finish, grid: Sequence[tuple[Axis, Expr]], conditions: Sequence[Expr]
 ) -> bool:
-    """True when another number of programs than it waits for comes to a finish with some indices.
+    """True when another number of programs than it waits for arrives at a finish with some indices.
 
     Args:
         finish: what counts the programs.

@@ -1,8 +1,9 @@
-"""Programs that wait for each other, in the interpreter: kernels with a `Meet` run program by
-program, each until it has to wait.
+"""Grid barriers in the interpreter: kernels with a `Meet` run program by program, each until it has
+to wait.
 
-Part of the third room; used by `interp`.  What leads to a `Meet` becomes a generator that yields
-where the program waits; loops of the grid go round their programs, each with cells of its own.
+Part of the third room; used by `interp`.  Statements that lead to a `Meet` become generators that
+yield where the program waits; loops of the grid run their programs in turn, each with cells of its
+own.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Compile:
 
 @dataclass(slots=True)
 class _Progress:
-    """How often a program came to a meeting or ended."""
+    """How often a program arrived at the barrier, or that it ended."""
 
     count: int = 0
 

@@ -7,8 +7,8 @@ two levels:
   (and the `where=` of a reduction, which is the mask of its `Accumulate`).
 - TILE: no VECTORIZED loop; a statement carries the `tile` axes it runs over at once, `IfThenElse`
   and guards on tile axes have become masks.  An expression in it depends on a subset of the tile
-  axes (those that occur in it): these are its dimensions, and it is broadcast only where it meets
-  another.
+  axes (those that occur in it): these are its dimensions, and it is broadcast only where it is
+  combined with another.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ else:
 
 
 class Scope(StrEnum):
-    """Where a buffer lives: device memory, registers or stack of one program, or staged by the copy
-    engine."""
+    """Where a buffer lives: device memory, registers or stack of one program, or shared memory that
+    TMA fills."""
 
     GLOBAL = "global"
     LOCAL = "local"
@@ -44,8 +44,7 @@ class Scope(StrEnum):
 
 
 class Evict(StrEnum):
-    """Which lines of the caches make room first: those of what it is said of, or others before
-    them."""
+    """L2 eviction priority of accesses: their cache lines are evicted first, as usual, or last."""
 
     FIRST = "first"
     NORMAL = "normal"
@@ -57,8 +56,8 @@ class Buffer:
     """Row-major memory.  Contents are undefined (NaN in the interpreter) until stored.
 
     `held` are the extents of what has a meaning, where rows are longer than that to be aligned:
-    idle lanes may read or overwrite the rest, and nothing may come of it.  `evict` is a wish about
-    the caches of a GPU, `evict_then` the one of loads that read it again, for the last time.
+    idle lanes may read or overwrite the rest, and no result may depend on it.  `evict` is the L2
+    eviction priority on a GPU, `evict_then` that of loads that read it again, for the last time.
     `private`: a GLOBAL buffer of which each program has a part of its own, for what it cannot hold
     in registers; idle lanes may read what nobody has stored there.
     """
@@ -75,9 +74,9 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Load(Expr):
-    """One element of a buffer; 0 (and no access) where `mask` is false.  `evict` is what this load
-    says of the caches, where that is not what its buffer says.  Requires: indices in bounds where
-    the mask holds."""
+    """One element of a buffer; 0 (and no access) where `mask` is false.  `evict` is the eviction
+    priority of this load, where that is not the buffer's.  Requires: indices in bounds where the
+    mask holds."""
 
     buffer: Buffer
     indices: tuple[Expr, ...]
@@ -147,9 +146,9 @@ class For(Stmt):
     `program` is the grid dimension of a PROGRAM loop, whose programs start with the last iteration
     when it is `descending`; a SERIAL or UNROLLED loop that is runs from the last iteration to the
     first (at NEST level only).  `num_stages` > 0 asks for a software pipeline, `flatten` for one
-    pipeline across this loop and the loop inside it.  `masks_decide`: an iteration in which no
-    `Accumulate` with a mask takes part changes nothing, whatever else stands in the body, and may
-    be left out.
+    pipeline across this loop and the loop inside it.  `masks_decide`: an iteration in which the
+    mask of every `Accumulate` fails changes nothing, whatever else stands in the body, and may be
+    left out.
     `cuts` are positions, in ascending order, at which the loop is to run in parts, and `partition`
     says whether the part that needs no guards is to run by itself.
     """
@@ -227,8 +226,8 @@ class Precision(StrEnum):
 class Products:
     """How a sum of products is computed where it may become a `Dot`.
 
-    `dot` False keeps it a fold.  `finite` says that no operand is infinite or NaN, so that a masked
-    product may be 0 times anything.
+    `dot` False keeps it an ordinary reduction.  `finite` says that no operand is infinite or NaN,
+    so that a masked product may be 0 times anything.
     """
 
     precision: Precision = Precision.IEEE
@@ -238,7 +237,7 @@ class Products:
 
 DEFAULT_PRODUCTS = Products()
 
-# What can be combined with a value in memory in one indivisible step.
+# Atomic operations.
 ATOMIC_OPERATORS = frozenset(
     (BinaryOp.ADD, BinaryOp.MIN, BinaryOp.MAX, BinaryOp.AND, BinaryOp.OR, BinaryOp.XOR)
 )
@@ -252,8 +251,8 @@ class Accumulate(Stmt):
     All buffers share the indices.  Tile axes that do not occur in the indices are reduced, in any
     order.
     `products` is for a `Dot` it may become; with a `call`, an intrinsic does what the statement
-    says.  An `atomic` one may meet others at one place, in iterations that run at the same time:
-    each is one indivisible step, in any order.
+    says.  An `atomic` one may update an element that others update at the same time: each is one
+    indivisible step, in any order.
     Requires: as many buffers and values as the reducer's tuple; an atomic one has a single GLOBAL
     buffer, a reducer that is one of `ATOMIC_OPERATORS`, and no `call`.
     """
@@ -291,13 +290,14 @@ class Dot(Stmt):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Finish(Stmt):
-    """Run `body` in the last of `count` programs that come here for one element of `counter`.
+    """Last-block reduction: run `body` in the last of `count` programs that arrive here for one
+    element of `counter`.
 
     Each adds 1 to `counter[indices]`; the one that makes it `count` runs `body`, which sees all
-    that the others stored before they came here, and leaves 0 behind.  Which program that is
-    changes from run to run, so `body` depends on no program axis that `indices` do not name.
+    that the others stored before they arrived, and resets it to 0.  Which program that is changes
+    from run to run, so `body` depends on no program axis that `indices` do not name.
     Requires: only loops of the grid around it, and guards on iterations of these; `counter` is one
-    of the module's; `count` programs that come here have the same `indices`.
+    of the module's; `count` programs that arrive here have the same `indices`.
     """
 
     counter: Buffer
@@ -308,12 +308,12 @@ class Finish(Stmt):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Meet(Stmt):
-    """Wait until `count` programs, this one among them, have come here for one element of
-    `counter`, each as often as this one.
+    """Grid barrier: wait until `count` programs, this one among them, have arrived for one element
+    of `counter`, each as often as this one.
 
-    Behind it each of them sees all that the others stored before they came.  `meanwhile` runs
-    after a program has come, while it waits.
-    Requires: all of them run at the same time; whether and how often a program comes here depends
+    After it each of them sees all that the others stored before they arrived.  `meanwhile` runs
+    between a program's arrival and its wait (a split barrier).
+    Requires: all of them run at the same time; whether and how often a program arrives depends
     on no program axis that `indices` do not name; `counter` is one of the module's; `count`
     programs have the same `indices`; `meanwhile` stores into LOCAL buffers only and reads nothing
     that the kernel stores elsewhere.
@@ -327,7 +327,7 @@ class Meet(Stmt):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HostCall(Stmt):
-    """`outputs = meaning(inputs)` on whole buffers, between kernels.
+    """An extern call, `outputs = meaning(inputs)` on whole buffers, between kernels.
 
     `function` is what the target runs for it: `meaning`, or `gpu`, where that is given.  Requires:
     it is the whole body of a `Func`; the buffers are GLOBAL; no output is an input.

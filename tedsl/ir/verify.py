@@ -61,8 +61,8 @@ _OF_FLOATS = frozenset({BinaryOp.DIV, BinaryOp.ATAN2})
 class _Scope:
     """What is bound at one point of the walk.  `at_once` are the loops around it whose iterations
     run at the same time, each with the buffers that they share, `programs` all such loops.
-    `counters` are those of the module; `always` where every program comes, once, that is in the
-    iterations of the grid that `chosen` conditions name; `deciding` is what else decides that."""
+    `counters` are those of the module; `always` where every program of the grid arrives, once, but
+    for those that `chosen` conditions leave out; `deciding` is what else decides that."""
 
     func: str
     level: Level
@@ -214,8 +214,8 @@ def _pinned(condition: Expr, scope: _Scope) -> _Scope:
 
 
 def _finishing(finish: Finish, scope: _Scope) -> _Scope:
-    """The scope of what the last program does: axes that tell it from the others are not known
-    there, and iterations of the others do not run."""
+    """The scope of a last-block reduction: axes that tell the last program from the others are not
+    known there, and iterations of the others do not run."""
     grid = tuple(zip(scope.programs, scope.extents, strict=True))
     if not scope.always or (scope.chosen and comes_short(finish, grid, scope.chosen)):
         raise scope.fail("a program may come to a finish not at all, or again and again", finish)
@@ -242,8 +242,8 @@ def _check_counter(stmt: Finish | Meet, scope: _Scope) -> None:
 
 
 def _check_meet(meet: Meet, scope: _Scope) -> None:
-    """The programs that meet differ in the axes that the indices do not name: no such axis decides
-    whether they come."""
+    """A grid barrier is uniform: programs of a group differ in the axes that the indices do not
+    name, and no such axis decides whether they arrive."""
     _check_counter(meet, scope)
     if not meet.count.dtype.is_integer:
         raise scope.fail("the count of a meeting is not an integer", meet, meet.count)
@@ -257,7 +257,7 @@ def _check_meet(meet: Meet, scope: _Scope) -> None:
 
 
 def _check_meanwhile(stmt: Stmt, scope: _Scope) -> None:
-    """What runs while a program waits keeps what it makes to itself."""
+    """What runs between arrival and wait stores nothing that other programs see."""
     for buffer in buffers_written(stmt):
         if buffer.scope is not Scope.LOCAL:
             raise scope.fail(f"{buffer.name!r} is stored while programs wait", stmt)

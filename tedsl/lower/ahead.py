@@ -1,4 +1,5 @@
-"""Fetch what the next iteration of a loop reads while its programs wait for each other."""
+"""Prefetch across a grid barrier: load what the next iteration of a loop reads while its programs
+wait for each other."""
 
 from __future__ import annotations
 
@@ -43,15 +44,15 @@ class _Copy:
 
 
 def fetch_ahead(func: Func) -> Func:
-    """Fill the tiles of the next iteration between coming to a meeting and waiting there.
+    """Load the tiles of the next iteration between arriving at a grid barrier and waiting there.
 
     Before:  for t (in 2 stages): tile (i:32): a[i] = X[t, i];  ...;  meet;  ...
     After:   tile (i:32): a[i] = X[0, i]
              for t: ...;  meet, meanwhile: tile (i:32): next[i] = X[min(t + 1, T - 1), i]
                     ...;  tile (i:32): a[i] = next[i]
-    Only tiles that are copies of memory which the kernel does not store; a loop in which programs
-    meet that has none, or of which it is not known that it runs, has one stage.
-    Requires: level TILE.   Ensures: no loop in which programs meet has several stages.
+    Only tiles that are copies of memory which the kernel does not store; a loop with a grid barrier
+    that has none, or of which it is not known that it runs, has one stage.
+    Requires: level TILE.   Ensures: no loop with a grid barrier has several stages.
     Order: after what rewrites single statements (find_dots, widen_accumulators).
     """
     stored, facts = frozenset(buffers_written(func.body)), func_facts(func)
@@ -104,7 +105,7 @@ def _straight(stmt: Stmt) -> Iterator[Stmt]:
 
 
 def _copies(loop: For, before: Sequence[Stmt], stored: frozenset[Buffer]) -> Iterator[_Copy]:
-    """The tiles that are filled from memory `before` programs meet, and by nothing else."""
+    """The tiles that are loaded from memory `before` the grid barrier, and by nothing else."""
     own = {stmt.buffer for stmt in before if isinstance(stmt, Allocate)}
     leaves = (stmt for stmt in walk_stmts(loop.body) if not sub_stmts(stmt))
     times = [buffer for stmt in leaves for buffer in buffers_written(stmt)]
@@ -117,7 +118,7 @@ def _copies(loop: For, before: Sequence[Stmt], stored: frozenset[Buffer]) -> Ite
 
 
 def _without(stmt: Stmt, copies: Mapping[Buffer, _Copy], meet: Stmt, meanwhile: Stmt) -> Stmt:
-    """The body of a loop without the copies, those of the next iteration made at a meeting."""
+    """The body of a loop without the copies, those of the next iteration made at the barrier."""
     match stmt:
         case Allocate(buffer=buffer, body=body) if buffer in copies:
             return _without(body, copies, meet, meanwhile)

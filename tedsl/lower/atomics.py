@@ -1,5 +1,5 @@
-"""What a plan with atomic reductions needs before its loops are built: a nest that stores what each
-result starts from, or loops in turn where the target cannot combine values in one indivisible step.
+"""What a plan with atomic reductions needs before its loops are built: a nest that initialises each
+result, or serial loops where the target has no such atomic operation.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tedsl.scheduling.plan import Mark, Plan, StagePlan
 from tedsl.scheduling.primitives import loops, marks
 from tedsl.target import Target, TargetKind
 
-# Lanes of the programs that store what results start from.
+# Lanes of the programs that initialise results.
 START_LANES = 512
 
 _WIDE = frozenset(
@@ -31,9 +31,9 @@ _AT_ONCE = (LoopKind.PARALLEL, LoopKind.PROGRAM)
 
 
 def separate_starts(plan: Plan, target: Target) -> tuple[Plan, dict[Tensor, Tensor]]:
-    """The plan with a stage before each atomic reduction that stores its start, and in which tensor
-    each of these is stored.  Where the target cannot combine parts in one indivisible step the
-    loops that would make them run one after the other instead.
+    """The plan with a stage before each atomic reduction that initialises it, and in which tensor
+    each of these is stored.  Where the target has no such atomic operation, the contended loops are
+    serial instead.
 
     Before:  parallel for k: C[i] += A[i, k]
     After:   C.start[i] = 0, stored in C;  parallel for k: C[i] += A[i, k]
@@ -56,8 +56,8 @@ def separate_starts(plan: Plan, target: Target) -> tuple[Plan, dict[Tensor, Tens
 
 
 def _in_turn(plan: Plan, stage: StagePlan) -> Plan:
-    """The plan in which no loop folds at the same time into one element: the contended loops are
-    serial, inside the other loops that run at once.
+    """The plan in which no two iterations that run at the same time update one element: the
+    contended loops are serial, inside the other loops that run at once.
 
     Before:  parallel for k: parallel for i: C[i] max= A[i, k]
     After:   parallel for i: for k: C[i] max= A[i, k]
@@ -105,7 +105,7 @@ def _moved(plan: Plan, host: StagePlan, last: Axis, now: Axis) -> Plan:
 
 
 def _start(stage: StagePlan, op: ComputeOp, body: Reduce, taken: set[str]) -> StagePlan:
-    """The stage that stores what `stage` starts from."""
+    """The stage that initialises the results of `stage`."""
     axes = tuple(_fresh(axis) for axis in op.axes)
     over: dict[Expr, Expr] = dict(zip(op.axes, axes, strict=True))
     (value,) = (substitute(each, over) for each in body.init or body.reducer.identity)
@@ -131,7 +131,7 @@ def _has_update(body: Reduce, target: Target) -> bool:
     """Whether the target has an atomic update for the operator and the dtype, and for the start.
 
     The CPU has none of 16-bit floats.  Triton's minima and maxima of floats compare integers, and
-    would not keep a NaN that a result starts from.
+    would not keep a NaN that a result is initialised with.
     """
     op, dtype = body.reducer.operator, body.dtype
     if not target.is_triton:

@@ -1,4 +1,4 @@
-"""Loops that run from their last iteration to their first."""
+"""Reversed loops: from their last iteration to their first."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def run_backwards(func: Func) -> Func:
 
 
 def in_order(loop: For, parts: Sequence[Stmt]) -> Sequence[Stmt]:
-    """The parts of a loop, given from its start on, as they run one after the other."""
+    """The parts of a loop, given from its start on, in the order in which they run."""
     return parts[::-1] if loop.descending else parts
 
 

@@ -1,4 +1,5 @@
-"""Keep the row that a loop needs next in registers, instead of reading back what it has stored."""
+"""Loop-carried rows in registers (scalar replacement): a loop keeps the row that its next iteration
+needs, instead of loading what it has stored."""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ from tedsl.ir.visit import (
 from tedsl.lower.copy import fresh_tile
 from tedsl.lower.simplify import func_facts, sequence
 
-# Iterations of which the loads are in flight, in a loop that needs nothing of what it stores.
+# `num_stages` of a loop that loads nothing that it stores.
 PREFETCH = 4
 
 
@@ -53,7 +54,7 @@ def carry_states(func: Func) -> Func:
                     tile (i:32): R[t + 1, i] = next[i];  tile (i:32): last[i] = next[i]
     Only where each iteration stores one row, and reads it or the one before, as the same tile.
     Requires: level TILE, padded tiles.   Ensures: such a loop reads no element that it stores,
-    and what it reads besides is loaded ahead.
+    and its other loads are pipelined.
     Order: after check_registers, whose rules the new tiles obey.
     """
     facts = func_facts(func)

@@ -1,4 +1,4 @@
-"""Run loops in the parts that the schedule asks for."""
+"""Split loops at the positions that the schedule asks for (`cut`)."""
 
 from __future__ import annotations
 

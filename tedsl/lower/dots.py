@@ -1,4 +1,4 @@
-"""Find matrix products among the folds over tiles."""
+"""Find matrix products among the reductions over tiles: what becomes `tl.dot`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tedsl.ir.nodes import (
 )
 from tedsl.ir.visit import rewrite_stmts, walk_stmts
 
-# What a tensor core multiplies, and what it adds up in.
+# What tensor cores multiply, and the accumulator's type.
 _EXACT = {
     DType.float16: DType.float32,
     DType.bfloat16: DType.float32,
@@ -35,12 +35,12 @@ _EXACT = {
     DType.int8: DType.int32,
 }
 _FULL = {DType.float32: DType.float32}
-# Where a copy is the same until it is filled again.
+# Scopes in which a copy is the same until it is filled again.
 _HELD = (Scope.SHARED, Scope.LOCAL)
 MIN_EDGE = 16
-# As deep the step of a product of 8-bit elements has to be.
+# The least K of a `tl.dot` of 8-bit elements.
 MIN_DEPTH = 32
-# A fold holds this many products at once, and a `Dot` none.
+# Products that a reduction without a `Dot` holds in registers at once.
 MAX_PRODUCTS = 1 << 17
 
 
@@ -52,9 +52,9 @@ def find_dots(func: Func) -> Func:
     The casts vanish when the product of the narrow operands is exact in the accumulator's type.
     Requires: level TILE, padded tiles.   Ensures: masked elements of both operands are 0,
     or of one where the schedule says that all are finite.
-    Order: before widen_accumulators, which takes the folds that are left.
+    Order: before widen_accumulators, which takes the reductions that are left.
     Raises:
-        LowerError: a mask over both operands leaves a fold of too many products.
+        LowerError: a mask over both operands leaves a reduction of too many products.
     """
     staged = _staged(func.body)
     body = rewrite_stmts(func.body, lambda stmt: _as_dot(stmt, staged))
@@ -184,7 +184,8 @@ def _only_over(mask: Expr | None, tile: Sequence[TileAxis], allowed: Sequence[Ti
 
 
 def _silenced(mask: Expr | None, tile: Sequence[TileAxis], operands: Sequence[Expr]) -> bool:
-    """True when each condition is over the axes of one operand, which it makes 0."""
+    """True when each condition is over the axes of one operand, so that masking that one is
+    enough."""
     if mask is None:
         return True
     lanes = {t.axis for t in tile}

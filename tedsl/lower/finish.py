@@ -1,5 +1,6 @@
-"""What the last programs of a kernel compute (`compute_last`): on the GPU inside its grid, behind a
-count of the programs that a tile waits for; on the CPU after its loops.
+"""Last-block reduction (`compute_last`): what the last program to arrive computes.  On the GPU it
+stands inside the grid, behind an atomic count of arrivals; on the CPU it is a loop of its own after
+the kernel's.
 
 Part of `build_nests`; imports `places` and `ir`.
 """
@@ -26,15 +27,15 @@ Last = tuple[StagePlan, Stmt]
 
 
 def in_turn(plan: Plan) -> Plan:
-    """The plan with a nest of its own, after that of its leader, for each stage that last programs
-    compute: threads that wait for nothing fold the parts just as well."""
+    """The plan without last-block reductions, for the CPU: each is a nest of its own after that of
+    its leader, since threads combine the parts in a second loop just as well."""
     if not any(stage.last_of for stage in plan.stages):
         return plan
     return replace(plan, stages=tuple(replace(stage, last_of="") for stage in plan.stages))
 
 
 def finished(context: Context, leader: StagePlan, body: Stmt, last: Sequence[Last]) -> Stmt:
-    """The nest of a kernel with what its last programs do, each a stage and its own nest.
+    """The nest of a kernel with its last-block reductions, each a stage and its own nest.
 
     Before:  for i, p in programs: if c: P[p, i] = f(p, i)
              for i in programs: S[i] = g(P[:, i])
@@ -61,7 +62,7 @@ def finished(context: Context, leader: StagePlan, body: Stmt, last: Sequence[Las
 
 
 def counter_of(context: Context, stage: StagePlan, leader: StagePlan) -> Buffer:
-    """Memory for the counts of a stage: an element for each of its tiles."""
+    """The arrival counters of a stage: an element for each of its tiles."""
     extents = context.bounds[leader.name].extents
     tiles = grid_loops(leader)[: len(grid_loops(stage))]
     return Buffer(f"{stage.name}_count", DType.int32, tuple(extents[run] for run in tiles))

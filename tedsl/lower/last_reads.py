@@ -1,4 +1,5 @@
-"""What a kernel reads again and for the last time says so to the caches."""
+"""L2 eviction priority of the last read: what a kernel reads again, and for the last time, may be
+evicted first."""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ _TURNS = (LoopKind.SERIAL, LoopKind.UNROLLED)
 
 
 def mark_last_reads(func: Func) -> Func:
-    """Say of the loads in the last loop nest that reads a buffer, and of those behind it, what is
-    wished of them (`Buffer.evict_then`), where a nest before it has read the buffer.
+    """Give the loads in the last loop nest that reads a buffer, and those after it, the eviction
+    priority `Buffer.evict_then`, where a nest before it has read the buffer.
 
     Before:  for i in program: (for k: acc += X[i, k];  for j: Y[i, j] = X[i, j] / acc)
     After:   for i in program: (for k: acc += X[i, k];
@@ -65,7 +66,7 @@ def _units(stmt: Stmt) -> Iterator[Stmt]:
 
 
 def _programs_apart(loop: For) -> Sequence[Stmt] | None:
-    """What different programs of a grid do, each of them one."""
+    """What different programs of a grid do, one for each kind of program."""
     body = loop.body
     if loop.kind in _GRID and isinstance(body, Seq):
         return body.stmts if all(isinstance(part, Guard) for part in body.stmts) else None

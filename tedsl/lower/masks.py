@@ -1,4 +1,4 @@
-"""Turn conditions into masks: what may be read and divided where some lanes of a tile are idle.
+"""Predication: turn conditions into masks, with loads and divisions safe in idle lanes of a tile.
 
 A guard or a lazy branch says which points may be evaluated.  A tile is evaluated at all its
 points, so each load gets the conditions it needs to stay in bounds, and each integer division a

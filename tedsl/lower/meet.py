@@ -1,5 +1,6 @@
-"""Where the programs of a kernel wait for each other (`compute_across`): on the GPU, behind what
-they pass on; on the CPU nowhere, where each computes all of it.
+"""Grid barriers (`compute_across`): where the programs of a kernel wait for each other.  On the GPU
+a barrier stands after the stores of what they exchange; on the CPU there is none, and each thread
+computes all of it.
 
 Part of `build_nests`; imports `places` and `ir`.
 """
@@ -25,8 +26,9 @@ Phased = tuple[int, Group]
 
 
 def each_by_itself(plan: Plan) -> Plan:
-    """The plan in which every program computes all parts of what it would compute with others:
-    threads that run when they can must not wait for one another.
+    """The plan without grid barriers, for the CPU: every program computes all parts of what it
+    would share with others, since threads of a pool are not all running and must not wait for one
+    another.
 
     Raises:
         LowerError: other kernels read such a stage.
@@ -48,8 +50,8 @@ def each_by_itself(plan: Plan) -> Plan:
 
 
 def meeting_counters(context: Context) -> Mapping[str, Buffer]:
-    """Memory for the counts of programs, by stage: an element for each group that waits together;
-    the same for all stages of a kernel that the programs of one loop compute."""
+    """The barrier counters by stage: an element for each group of programs that waits together; the
+    same for all stages of a kernel that the programs of one loop compute."""
     made: dict[tuple[str, Axis], Buffer] = {}
     found: dict[str, Buffer] = {}
     for stage in context.plan.stages:
@@ -64,8 +66,8 @@ def meeting_counters(context: Context) -> Mapping[str, Buffer]:
 
 
 def meetings_after(context: Context, order: Sequence[Phased]) -> Mapping[Group, Meet]:
-    """The groups behind which programs wait: of those that follow each other in one phase, and
-    count in one memory, the last."""
+    """The stages after which there is a barrier: of those that share a phase and a counter, the
+    last."""
     found: dict[Group, Meet] = {}
     for place, (number, group) in enumerate(order):
         meet = _meeting(context, group)

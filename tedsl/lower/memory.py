@@ -1,4 +1,4 @@
-"""Keep in memory what a program of tiles cannot hold in registers."""
+"""Local memory in device memory: what a program of tiles cannot hold in registers."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ from tedsl.lower.registers import accesses, misfits
 from tedsl.lower.simplify import simplify_func
 from tedsl.lower.vectorize import tiles
 
-# Bytes of what all programs of a kernel keep for themselves, of one buffer.
+# Bytes of one buffer that all programs of a kernel keep for themselves.
 LARGEST = 1 << 31
 
 Programs = tuple[For, ...]
 
 
 def through_memory(func: Func) -> Func:
-    """Move what is no tile into device memory, where each program has a part of its own.
+    """Move buffers that are no tiles into device memory, where each program has a part of its own.
 
     A tile of a program is one value: what is read or written at a shift, in part or element by
     element is none.
@@ -80,7 +80,7 @@ def with_private(module: Module) -> Module:
 
 
 def _unfit(func: Func) -> set[Buffer]:
-    """The buffers that are no tiles, and those that are folded together with them."""
+    """The buffers that are no tiles, and those that are accumulated together with them."""
     held = {s.buffer for s in walk_stmts(func.body) if isinstance(s, Allocate)}
     if not held or _fits(func.body, {}):
         return set()
@@ -204,7 +204,8 @@ def _replaced(
 
 
 def _plain(stmt: Stmt, memory: frozenset[Buffer]) -> Stmt:
-    """`stmt` without stages in loops that load what they store: nothing is to be loaded ahead."""
+    """`stmt` without software pipelining of loops that load what they store: a prefetch would load
+    too early."""
     stmt = map_sub_stmts(stmt, lambda child: _plain(child, memory))
     if not isinstance(stmt, For) or stmt.kind is LoopKind.PROGRAM:
         return stmt

@@ -73,7 +73,7 @@ def build_nests(
 ) -> Module:
     """Loop nests of all stages; each root stage is a kernel, or one for each of its versions, and
     so is each part of the steps of a scan in `launches`.  `starts` are stored in the results that
-    they start.
+    they initialise.
 
     Before:  C[i] = sum(k)(A[i, k]) at D.io;  D[i] = C[i] + 1;  i -> io, ii
     After:   for io: alloc C[32]: (for i: C[i] = 0; for i, k: C[i] += A[io*32 + i, k]);
@@ -151,7 +151,7 @@ def _funcs(
 
 
 def _group_func(context: Context, group: Sequence[StagePlan], when: Expr | None = None) -> Func:
-    """The kernel of stages that run together, and of what its last programs do."""
+    """The kernel of stages that run together, with its last-block reductions."""
     together = [stage for stage in group if not stage.last_of]
     ends: dict[str, list[Last]] = {}
     with within(group[0].name):
@@ -179,7 +179,7 @@ def _within_kernel(
 
 def _under(context: Context, version: Version) -> Context:
     """The context of one version of a kernel: its attached stages have registers of their own, and
-    what its programs pass on lies where that of all versions does."""
+    what its programs exchange lies where that of all versions does."""
     other = replace(
         context,
         bounds=version.bounds,
@@ -305,7 +305,7 @@ def _aligned(stage: StagePlan, shape: tuple[Expr, ...]) -> tuple[Expr, ...]:
 
 
 def _folded(context: Context, stage: StagePlan, op: ComputeOp) -> tuple[Buffer, ...]:
-    """What an online stage folds into."""
+    """The accumulators of an online stage."""
     reduces = [body for body in op.bodies if isinstance(body, Reduce)]
     shown = {b.index: context.buffers[t] for b, t in zip(reduces, op.outputs, strict=True)}
     like = context.buffers[op.outputs[0]]
@@ -319,8 +319,8 @@ def _folded(context: Context, stage: StagePlan, op: ComputeOp) -> tuple[Buffer, 
 
 
 def _is_workspace(context: Context, stage: StagePlan) -> bool:
-    """True for what a step of a scan keeps in device memory: what its kernels pass on to each
-    other, and what has no constant size."""
+    """True for what a step of a scan keeps in device memory: what one of its kernels computes for
+    another, and what has no constant size."""
     if not has_own_launch(context.plan, stage):
         return False
     return stage.attach.stage in context.launches or any(
@@ -441,7 +441,7 @@ def _kernel_nest(
     context: Context, group: Sequence[StagePlan], ends: Mapping[str, Sequence[Last]]
 ) -> Stmt:
     """The nests of a kernel: those that share loops as one, the others beside it in the grid; each
-    with its `ends`, what the last of its programs do."""
+    with its `ends`, its last-block reductions."""
     beside = [s for s in group if s.join is not None and s.join.axis is None]
     joined = [s for s in group if s.join is None or s.join.axis is not None]
     nests = [
@@ -488,7 +488,7 @@ def _pointwise(context: Context, stage: StagePlan, op: ComputeOp) -> Callable[[i
 def _with_children(context: Context, axis: Axis, body: Stmt) -> Stmt:
     """`body` after the nests of the stages attached at `axis`, inside their buffers.
 
-    What an online stage has folded outlives the iteration: its host allocates it.
+    The accumulators of an online stage outlive the iteration: its host allocates them.
     """
     level = _groups(context, context.children.get(axis, []))
     order = in_phases(context.plan, level, context.needs)

@@ -1,4 +1,5 @@
-"""Split guarded loops, so that the long part of each runs without its guard."""
+"""Loop partitioning: split guarded loops into head, steady part and tail, so that the steady part
+runs without its guard."""
 
 from __future__ import annotations
 
@@ -43,9 +44,9 @@ def partition_loops(func: Func, *, symbolic: bool) -> Func:
              for k in m//32..n: if k*32 + j < m: ...
     The tail of a loop that runs backwards comes first.
     A parallel loop stays whole; inside it the two parts become two guarded bodies.
-    A guard that a loop alone decides ends the loop: there is no tail.  Unless `symbolic`, only
-    loops whose steady part has a constant extent are split in two.  With the policy `ENDS` a
-    serial loop whose first iterations need guards, too, has a part of its own for them.
+    A guard over the axis of one loop alone shortens that loop: there is no tail.  Unless
+    `symbolic`, only loops whose steady part has a constant extent are split in two.  With the
+    policy `ENDS` a serial loop whose first iterations need guards, too, has a head for them.
     Requires: level NEST.   Ensures: the same values stored, in the same order.
     Order: before vectorize_loops, which turns the guards that are left into masks.
     """

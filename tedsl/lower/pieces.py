@@ -1,4 +1,4 @@
-"""Pieces of a result (`divide`): they lie in it, at its places.
+"""Parts of a result (`divide`) that are stored in place, at an offset in the whole.
 
 Part of `build_nests`; imports `places` and `ir`.
 """
@@ -23,7 +23,7 @@ Home = tuple[Buffer, int, Expr | None]
 
 
 def in_whole(context: Context, body: Stmt) -> Stmt:
-    """A kernel that stores and loads pieces where they lie.
+    """A kernel that stores and loads parts in the whole, at their offsets.
 
     Before:  for i: C.tail[i] = f(i)
     After:   for i: C[i + at] = f(i)
@@ -62,7 +62,7 @@ def in_whole(context: Context, body: Stmt) -> Stmt:
 
 
 def _homes(plan: Plan, buffers: Mapping[Tensor, Buffer]) -> dict[Buffer, Home]:
-    """Where each piece lies."""
+    """The whole and the offset of each part."""
     found: dict[Buffer, Home] = {}
     for whole in plan.stages:
         if whole.pieces is None:

@@ -43,12 +43,13 @@ class Context:
 
     `attached` puts the stages attached at a loop before its body.  Parts of a scan live in its
     result, and starts in what they start, as `aliases` says; the steps of those in `launches` are
-    kernels.  Of online stages, `before` is where their results of the iteration before are kept for
-    repairs, and `folded` (by stage) what they fold into, in the reducer's order: `buffers`, except
+    kernels.  Of online stages, `before` has their results of the iteration before, which rescaling
+    reads, and `folded` (by stage) their accumulators, in the reducer's order: `buffers`, except
     for sums of which these hold estimates, for results that have a `finish`, and for values that no
     output shows; `moved` (by the buffer of a lazy one) is not 0 where any of it changed in this
     iteration.  `inside` (by kernel) has the buffers that stand for tensors there; others read them
-    in device memory.  `counters` (by stage) count the programs that stages in `last_of` wait for.
+    in device memory.  `counters` (by stage) count the arrivals of programs for last-block
+    reductions.
     `needs` (by stage) is what the bounds read, before they are over buffers.
     """
 
@@ -171,9 +172,9 @@ def loops(
 
 
 def _masks_decide(context: Context, host: StagePlan, axis: Axis) -> bool:
-    """True when an iteration in which every fold is masked changes nothing: online stages go along,
-    each fold has a condition, and references and repairs leave alone what belongs to unchanged
-    results."""
+    """True when an iteration in which every accumulation is masked changes nothing: there are
+    online stages, each accumulation has a condition, and rescaling by unchanged running statistics
+    changes no accumulator."""
     guests = [stage for stage in context.children.get(axis, []) if stage.attach.online]
     if not guests:
         return False
@@ -183,7 +184,7 @@ def _masks_decide(context: Context, host: StagePlan, axis: Axis) -> bool:
 
 
 def companions(context: Context, host: StagePlan) -> list[StagePlan]:
-    """The online stages that go along with the reduction of `host`, producers first."""
+    """The online stages in the loop of the reduction of `host`, producers first."""
     return [
         stage
         for axis in host.leaf_axes

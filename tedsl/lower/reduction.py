@@ -1,5 +1,5 @@
-"""The nests of a reduction: start the accumulators, fold, store the results; and the steps of
-online stages, which go along with the loop of another reduction.
+"""The nests of a reduction: initialise the accumulators, accumulate, store the results; and the
+steps of online stages, which share the loop of another reduction and rescale (online softmax).
 
 Part of `build_nests`; imports `places` and `ir`.
 """
@@ -78,10 +78,10 @@ def reduction_of(context: Context, stage: StagePlan) -> Reduction:
 
 @dataclass(slots=True)
 class Reduction:
-    """The three nests of a reduction: start the accumulators, fold, store the results.
+    """The three nests of a reduction: initialise the accumulators, accumulate, store the results.
 
     In an atomic one each iteration of the contended loops has accumulators of its own, which are
-    combined with the results; these have been started before, by another nest.
+    combined with the results; these have been initialised before, by another nest.
     """
 
     context: Context
@@ -113,7 +113,8 @@ class Reduction:
 
     def nest(self, depth: int = 0) -> Stmt:
         """All three, with what online stages carry through the loops; of the nest inside the
-        `depth` outermost loops only the fold where those include loops of the accumulators."""
+        `depth` outermost loops only the accumulation where those include loops of the
+        accumulators."""
         guards = self._guards(inside=False)
         if depth > len(self.prefix):
             fold = self._fold(*self._targets(), depth - len(self.prefix))
@@ -131,7 +132,8 @@ class Reduction:
         return loops(self.context, self.stage, self.prefix[depth:], body, guards)
 
     def step(self) -> Stmt:
-        """One iteration of an online stage: keep the results so far, repair them, fold on."""
+        """One iteration of an online stage: keep the old running statistics, rescale the
+        accumulators, accumulate."""
         buffers = self.context.folded[self.stage.name]
         indices = output_indices(self.stage, self.op, self.bounds)
         stores: list[Stmt] = [
@@ -150,8 +152,8 @@ class Reduction:
         return Seq((*flags, step)) if flags else step
 
     def _noted(self, indices: tuple[Expr, ...]) -> tuple[list[Stmt], list[Stmt]]:
-        """Whether any of a lazy stage changed: what comes before all its loops, and what after each
-        step in them."""
+        """The test of lazy rescaling, whether any running statistic of a stage changed: what comes
+        before all its loops, and what after each step in them."""
         flags: list[Stmt] = []
         notes: list[Stmt] = []
         for shown in self._shown().values() if self.stage.attach.lazy else ():
@@ -176,7 +178,7 @@ class Reduction:
         leaf = self._starts(buffers, indices, guards)
         starts: list[Stmt] = [self._copied(leaf if guards else self._kept(leaf, inside=False))]
         for place, shown in self._shown().items():
-            if buffers[place] is not shown:  # what repairs find before the first iteration
+            if buffers[place] is not shown:  # what rescaling reads before the first iteration
                 nothing = lowered(self.context, self._start_values()[place], self.bounds)
                 leaf = guarded(guards, Store(shown, indices, nothing))
                 starts.append(self._copied(leaf if guards else self._kept(leaf, inside=False)))
@@ -194,7 +196,7 @@ class Reduction:
 
     def _kept(self, leaf: Stmt, *, inside: bool = True) -> Stmt:
         """`leaf` under the guards of the results (or of those, the guards of the accumulators'
-        loops) when loops go beyond what is kept: lanes that are kept may hold anything."""
+        loops) when loops run beyond the buffer: padded lanes of it may hold anything."""
         if all(self._stays(place) for place in _places(leaf)):
             return leaf
         guards = self._guards(inside=True) if inside else self.bounds.guards
@@ -247,7 +249,7 @@ class Reduction:
         return self.op.outputs[0] in self.context.exports
 
     def export(self) -> Stmt:
-        """Store what an online stage has folded."""
+        """Store the accumulators of an online stage."""
         local = output_indices(self.stage, self.op, self.bounds)
         whole = tuple(self.bounds.index[axis] for axis in self.op.axes)
         stores: list[Stmt] = [
@@ -271,8 +273,8 @@ class Reduction:
         estimate: bool,
         inside: bool = True,
     ) -> list[Stmt]:
-        """What readers see of what has been folded, where that is something else: with `finish`
-        applied, and of partial sums S, estimates S * (all elements / those folded so far)."""
+        """What readers see of the accumulators, where that is something else: with `finish`
+        applied, and of partial sums S, estimates S * (all elements / those reduced so far)."""
         values: list[Expr] = [Load(buffer, indices) for buffer in buffers]
         if estimate:
             ratios = [self._ratio(buffer.dtype) for buffer in buffers]
@@ -304,7 +306,7 @@ class Reduction:
         return any(kind is AxisKind.REDUCE for kind in kinds)
 
     def _own_outputs(self) -> tuple[Buffer, ...] | None:
-        """The output buffers in the reducer's order, when the fold may work in them directly."""
+        """The output buffers in the reducer's order, when they may serve as the accumulators."""
         by_value = {body.index: t for body, t in zip(self._reduces(), self.op.outputs, strict=True)}
         if sorted(by_value) != list(range(len(self.reduce.sources))):
             return None
@@ -329,7 +331,7 @@ class Reduction:
         return total <= MAX_ACCUMULATORS
 
     def _targets(self) -> tuple[tuple[Buffer, ...], tuple[Expr, ...]]:
-        """The buffers that are folded into, and where."""
+        """The accumulators and their indices."""
         outputs = self._own_outputs()
         if outputs is not None:
             return outputs, output_indices(self.stage, self.op, self.bounds)
@@ -352,7 +354,8 @@ class Reduction:
         )
 
     def around(self, fold: Stmt, outer: Sequence[Expr] = ()) -> Stmt:
-        """The start before `fold` and what comes after it, both under the guards `outer`."""
+        """The initialisation before `fold` and what comes after it, both under the guards
+        `outer`."""
         buffers, indices = self._targets()
         guards = [g for g in self._guards(inside=True) if not self._is_fold_guard(g)]
         own = buffers is not self.accumulators
@@ -394,7 +397,8 @@ class Reduction:
         ]
 
     def _start_values(self) -> tuple[Expr, ...]:
-        """What an accumulator starts from: the parts of an atomic reduction from nothing."""
+        """The initial value of an accumulator: the identity for the parts of an atomic
+        reduction."""
         init = None if self.is_atomic else self.reduce.init
         return init or self.reduce.reducer.identity
 
@@ -438,7 +442,7 @@ class Reduction:
         return loops(self.context, self.stage, head, body, [g for g in guards if g not in deep])
 
     def _online_place(self) -> int:
-        """The position, among the loops of the fold, of the one that online stages go along."""
+        """The position, among the loops of the accumulation, of the online loop."""
         found = {stage.attach.axis for stage in companions(self.context, self.stage)}
         places = [i for i, axis in enumerate(self.rest) if axis in found]
         if len(places) != 1:
@@ -459,16 +463,16 @@ class Reduction:
         return [end for end in ends if end is not None]
 
     def _finished(self, values: Sequence[Expr], index: int) -> Expr:
-        """The result, of the values that were folded."""
+        """The result, of the values of the accumulators."""
         if self.reduce.finish is None:
             return values[index]
         return lowered(self.context, self.reduce.finish, self.bounds, values)
 
     def _repaired(self, buffers: tuple[Buffer, ...], indices: tuple[Expr, ...]) -> list[Stmt]:
-        """The values folded so far, moved on to what the sources read now.
+        """Rescale the accumulators to the running statistics of now (online softmax).
 
-        All new values are made before the first is stored.  Skipped where no element of what they
-        follow has changed, when that is lazy: repairs then change nothing.
+        All new values are made before the first is stored.  Lazy rescaling is skipped where no
+        element of the running statistics has changed: it would change nothing.
         """
         if self.reduce.repair is None:
             return []

@@ -1,4 +1,5 @@
-"""Check that tiles held in registers are read as they are written."""
+"""Check that tiles held in registers are read and written whole: a Triton block has no element
+access."""
 
 from __future__ import annotations
 

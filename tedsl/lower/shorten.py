@@ -1,4 +1,5 @@
-"""Run a loop over the iterations that its masks let through, and only their rim with the masks."""
+"""Shorten loops by their masks (causal attention skips blocks above the diagonal): iterations that
+a mask makes idle are left out, and only blocks on the boundary keep the mask."""
 
 from __future__ import annotations
 
@@ -51,9 +52,9 @@ from tedsl.lower.simplify import func_facts, sequence
 
 # A loop nest is not copied more often than this on account of its masks.
 MAX_COPIES = 4
-# A loop of so few statements without a loop inside is written out rather than shortened.
+# A loop of so few statements without a loop inside is unrolled rather than shortened.
 FEW = 4
-# Stands for a runtime size where it is asked how often a mask cuts a loop short.
+# Stands for a runtime size where it is asked how often a mask shortens a loop.
 PLAUSIBLE = 1021
 
 
@@ -116,7 +117,7 @@ class _Condition:
 @dataclass(frozen=True, slots=True, eq=False)
 class _Effect:
     """A statement in a loop's body: the conditions it runs under, whether it has a mask, and
-    whether it outlasts the iteration."""
+    whether its effect is seen after the iteration."""
 
     conditions: tuple[_Condition, ...]
     masked: bool

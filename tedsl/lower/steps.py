@@ -149,7 +149,7 @@ def _has_loops(plan: Plan, stage: StagePlan) -> bool:
 
 
 def keep_order(plan: Plan) -> Plan:
-    """Loops over steps without a software pipeline, which would load rows before they are
+    """Loops over steps without software pipelining, which would load rows before they are
     stored."""
     for stage, _ in scan_stages(plan):
         loop = step_loop(stage)

@@ -39,8 +39,8 @@ def complete_for_blocks(plan: Plan, launches: frozenset[str] = frozenset()) -> P
     grid has no dimension left for, and those of attached stages are loops of one program:
     `parallel` allows, and orders nothing.  Block axes are: the data axes of an attached stage (its
     tile lives in registers whole), the axes at which its reader indexes that tile (registers are
-    read whole), the loops inside a pipelined one (it moves tiles), and those inside one that online
-    stages go along, and of these stages; but no loop in which another stage is computed.
+    read whole), the loops inside a pipelined one (it moves tiles), and those inside an online one,
+    and of its online stages; but no loop in which another stage is computed.
 
     A stage in the steps of a scan of `launches` is a kernel of its own, not a tile.
     """
@@ -112,7 +112,7 @@ def _blocks(plan: Plan, stage: StagePlan, *, attached: bool) -> Iterator[Axis]:
     inside: set[Axis] = set()
     sizes = extents(stage)
     for axis in stage.loop_order:
-        # Of a tile that moves through a loop the sides are constants; other loops stay loops.
+        # The sides of a tile of a pipelined loop are constants; other loops stay loops.
         if piped and (attached or constant(sizes[axis]) is not None):
             inside.add(axis)
         piped = piped or stage.mark(axis).num_stages > 1 or axis in online

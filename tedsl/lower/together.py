@@ -1,4 +1,4 @@
-"""Nests that run together: inside shared loops, or side by side in one grid.
+"""Horizontal fusion: nests inside shared loops, or side by side in one grid.
 
 Part of `build_nests`; imports `places` and `ir`.
 """
@@ -49,12 +49,12 @@ class Part:
         return len(self.made.prefix) if isinstance(self.made, Reduction) else None
 
     def inside(self, depth: int) -> Stmt:
-        """The nest inside the `depth` outermost loops: only the fold, where those include loops of
-        the accumulators."""
+        """The nest inside the `depth` outermost loops: only the accumulation, where those include
+        loops of the accumulators."""
         return self.made.nest(depth) if isinstance(self.made, Reduction) else self.made(depth)
 
     def around(self, fold: Stmt) -> Stmt:
-        """The start of a reduction before `fold`, its results after it."""
+        """The initialisation of a reduction before `fold`, its results after it."""
         if isinstance(self.made, Reduction):
             return self.made.around(fold, self.made.outer_guards())
         return fold
@@ -65,7 +65,8 @@ def merged(context: Context, parts: Sequence[Part]) -> Stmt:
 
     Before:  for i: B[i] = f(i)       for i: (acc = 0; for k: acc += g(i, k); C[i] = acc)
     After:   for i: (B[i] = f(i); acc = 0; for k: acc += g(i, k); C[i] = acc)
-    Where the loops of a reduction are shared, its start stands before them and its result after.
+    Where the loops of a reduction are shared, its initialisation stands before them and its result
+    after.
     """
     leader = parts[0]
     depths = [depth(context.plan, part.stage) for part in parts[1:]]

@@ -69,7 +69,7 @@ def vectorize_loops(func: Func, *, padded: bool) -> Func:
     After:   tile (i:33): B[i] = A[io*33 + i] if io*33 + i < n
     With `padded`, extents and the shapes of LOCAL buffers become powers of two (i:64, i < 33).
     Requires: level NEST.   Ensures: level TILE.
-    A loop whose extent is no constant is a serial one: the mark is a wish.
+    A loop whose extent is no constant stays serial: the annotation is a hint.
     Order: after partition_loops, which removes most conditions that would become masks.
     """
     body = tiles(func, padded=padded)
@@ -217,7 +217,7 @@ def _vectorized_accumulate(stmt: Accumulate, place: _Place) -> Stmt:
 
 
 def _is_data(condition: Expr, lanes: frozenset[Axis], kept: frozenset[Axis]) -> bool:
-    """True when a condition only says which results exist, not what is folded into them."""
+    """True when a condition only says which results exist, not what is reduced into them."""
     axes = axes_of(condition)
     return axes & lanes <= kept and all(a.kind is AxisKind.DATA for a in axes)
 
@@ -225,8 +225,8 @@ def _is_data(condition: Expr, lanes: frozenset[Axis], kept: frozenset[Axis]) -> 
 def _needed_for_store(
     buffer: Buffer, indices: tuple[Expr, ...], conditions: Sequence[Expr], place: _Place
 ) -> Sequence[Expr]:
-    """None for a LOCAL buffer with room for every lane: what no guard lets through, nobody
-    reads."""
+    """None for a LOCAL buffer with room for every lane: nothing reads the lanes that a guard leaves
+    out."""
     if buffer.scope is Scope.GLOBAL:
         return conditions
     room = all(

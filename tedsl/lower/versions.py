@@ -1,9 +1,10 @@
-"""Versions of a kernel: which calls run which, and what each may rely on.
+"""Kernel specialisation: versions of a kernel for sizes that divide tiles or align rows, chosen at
+the call.
 
 A version is the kernel of a stage once more, lowered under a condition on runtime sizes.  The
 schedule names conditions (`Stage.specialize`); for programs of tiles two more are found here: one
-under which the masks of symbolic sizes vanish, and one under which rows in memory begin where the
-widest access may.  Conditions of one kernel exclude each other and cover every call.  Imports
+under which the masks of symbolic sizes vanish, and one under which rows in memory begin at vector
+boundaries.  Conditions of one kernel exclude each other and cover every call.  Imports
 `scheduling.bounds` and `index`.
 """
 

@@ -1,4 +1,4 @@
-"""Choose how many warps run a kernel when the schedule does not say."""
+"""Choose `num_warps` of a kernel when the schedule does not say."""
 
 from __future__ import annotations
 

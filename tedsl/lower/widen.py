@@ -1,4 +1,4 @@
-"""Fold element-wise through a loop and combine once after it."""
+"""Per-lane accumulators: reduce element-wise through a loop and across lanes once after it."""
 
 from __future__ import annotations
 
@@ -27,21 +27,22 @@ from tedsl.lower.simplify import sequence
 
 
 def widen_accumulators(func: Func, *, limit: int) -> Func:
-    """Give an accumulator that is folded over tile axes in a loop one element per lane.
+    """Give an accumulator that is reduced over tile axes in a loop one element per lane.
 
     Before:  for ko: tile (i:4, k:64): acc[i] += A[i, ko*64 + k]
     After:   tile (i:4, k:64): wide[i, k] = 0
              for ko: tile (i:4, k:64): wide[i, k] += A[i, ko*64 + k]
              tile (i:4, k:64): acc[i] += wide[i, k]
     Only accumulators of at most `limit` elements are widened.
-    Requires: level TILE.   Ensures: no fold over tile axes inside the loop.
+    Requires: level TILE.   Ensures: no reduction over tile axes inside the loop.
     """
     body = _widened(func.body, limit)
     return func if body is func.body else replace(func, body=body)
 
 
 def _widened(stmt: Stmt, limit: int) -> Stmt:
-    """Handle the outermost loops around a fold: the one whose parts share no accumulator use."""
+    """Handle the outermost loops around a reduction: the one whose parts share no accumulator
+    use."""
     stmt = map_sub_stmts(stmt, lambda s: s if isinstance(stmt, For) else _widened(s, limit))
     if isinstance(stmt, For):
         found = _narrow_folds(stmt, limit)
@@ -52,7 +53,7 @@ def _widened(stmt: Stmt, limit: int) -> Stmt:
 
 
 def _narrow_folds(loop: For, limit: int) -> list[Accumulate]:
-    """Folds over tile axes into LOCAL accumulators that the loop uses for nothing else."""
+    """Reductions over tile axes into LOCAL accumulators that the loop uses for nothing else."""
     found: list[Accumulate] = []
     inside: set[Axis] = set()
     private: set[Buffer] = set()
@@ -85,7 +86,7 @@ def _size(tile: Sequence[TileAxis]) -> int:
 
 
 def _only_use(loop: For, fold: Accumulate) -> bool:
-    """True when no other statement of the loop reads or writes the fold's accumulators."""
+    """True when no other statement of the loop reads or writes these accumulators."""
     users = [s for s in walk_stmts(loop) if isinstance(s, (Store, Accumulate))]
     mine = set(fold.buffers)
     others = (s for s in users if s is not fold)

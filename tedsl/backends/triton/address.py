@@ -269,6 +269,6 @@ def load(printer: Printer, expr: Load) -> Value:
 
 
 def eviction(buffer: Buffer, own: Evict | None = None) -> str:
-    """What an access says of the caches: its own wish, or that of the buffer."""
+    """The `eviction_policy` of an access: its own priority, or that of the buffer."""
     wish = buffer.evict if own is None else own
     return "" if wish is Evict.NORMAL else f', eviction_policy="evict_{wish.value}"'

@@ -1,8 +1,9 @@
-"""Memory for the counts of programs that a kernel's last ones wait for (`ir.Finish`).
+"""Arrival counters of last-block reductions (`ir.Finish`) and grid barriers (`ir.Meet`): semaphores
+in global memory.
 
 Each launch finds zeros and leaves zeros, so the memory is cleared when it is made and never again.
-Launches that may run at the same time have memory of their own: each stream does, and each graph.
-Knows neither expressions nor Triton.
+Launches that may run at the same time have memory of their own: each stream does, and each CUDA
+graph.  Knows neither expressions nor Triton.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 
 MAX_STREAMS = 64
 
-# What a graph counts in, whose replays may outlive the kernel.
+# Counters of a CUDA graph, whose replays may outlive the kernel.
 _OF_GRAPHS: list[Any] = []
 
 

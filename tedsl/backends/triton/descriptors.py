@@ -1,4 +1,4 @@
-"""Tensor descriptors: whole tiles moved by the copy engine instead of by addresses.
+"""Tensor descriptors: TMA moves whole tiles in place of loads and stores by addresses.
 
 A Store of a pure Load into a SHARED buffer is a descriptor load, and a Store of a SHARED tile to
 device memory is a descriptor store, where the hardware allows it.  Elsewhere the same statement
@@ -250,8 +250,8 @@ def _divisor(expr: Expr) -> int:
 
 
 def _is_bound(printer: Printer, part: Expr, buffer: Buffer, indices: Sequence[Expr]) -> bool:
-    """True for `index < extent` of one dimension, which the copy engine checks by itself; also
-    where the same number is missing on both sides."""
+    """True for `index < extent` of one dimension, which TMA checks by itself; also where the same
+    number is missing on both sides."""
     if not (isinstance(part, Compare) and part.op is CompareOp.LT and isinstance(part.b, Const)):
         return False
     asked, less = _without_constant(part.a)

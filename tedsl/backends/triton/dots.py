@@ -1,4 +1,4 @@
-"""`Dot`: `tl.dot` on tiles.
+"""`tl.dot` on tiles: matrix products on tensor cores.
 
 `acc[row, column] += lhs[row, contract] * rhs[contract, column]`, with batch dimensions in front.
 When the accumulator is stored as [column, row], the transposed product is computed instead.
@@ -45,7 +45,8 @@ def dot(writer: Writer, stmt: Dot) -> None:
     if lhs.dtype is DType.float32:
         args += f', input_precision="{stmt.precision.value}"'
     if lhs.dtype.is_float8 and writer.has_float8:
-        # By itself sm_90 adds up all products in some 14 bits; each step's are few enough for that.
+        # By itself sm_90 accumulates all 8-bit products in some 14 bits; each K step's are few
+        # enough for that.
         args += f", max_num_imprecise_acc={contract.extent}"
     if stmt.buffer.dtype is not DType.float32:
         args += f", out_dtype={math.triton_type(stmt.buffer.dtype)}"

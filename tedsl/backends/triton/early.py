@@ -1,8 +1,9 @@
-"""Stop Triton early: the exact shared memory of a kernel for a fraction of the cost of compiling.
+"""The exact shared memory of a kernel for a fraction of the cost of compiling: Triton is stopped
+after its middle end, before LLVM and ptxas.
 
-Triton's middle end decides what is staged and how often; LLVM and ptxas, which take most of the
-time, change nothing about it.  What is used of Triton is no public interface, so all of it stands
-in `allocated`; where that does not fit the installed version the kernel is compiled whole.
+Triton's middle end decides what is staged and in how many stages; LLVM and ptxas, which take most
+of the time, change nothing about it.  What is used of Triton is no public interface, so all of it
+stands in `allocated`; where that does not fit the installed version the kernel is compiled whole.
 """
 
 from __future__ import annotations

@@ -1,15 +1,16 @@
-"""How long Triton takes over a kernel, told from the loop IR.
+"""An estimate of compile time: how long Triton, LLVM and ptxas take over a kernel, from the loop
+IR.
 
-Triton, LLVM and ptxas go over every instruction of one thread, and what a thread does is written
-out for each element of a tile that it holds and each turn of a loop that is unrolled; loops that
-stay loops are written once, also those that were to be unrolled and would take too long.  So the
-time follows from the statements: instructions of a node, times the elements of a thread, times the
-turns.  Where a thread holds more values than it has registers, what does not fit is moved to memory
-and back, which the compilers are slow to arrange.
+They go over every instruction of one thread, and what a thread does is written out for each element
+of a tile that it holds and each iteration of an unrolled loop; other loops are written once, also
+those that were to be unrolled and would take too long.  So the time follows from the statements:
+instructions of a node, times the elements of a thread, times the unrolled iterations.  Where a
+thread holds more values than it has registers, the rest is spilled, which the compilers are slow to
+arrange.
 
 The constants are fitted to 62 kernels compiled by Triton 3.6 and 3.9 (`tests/benchmarks/effort.py`
-compares them again).  Most are told within a factor of two, tiles that spill more roughly; what it
-is for is to tell a second from a minute.
+compares them again).  Most are estimated within a factor of two, tiles that spill more roughly; its
+purpose is to tell a second from a minute.
 """
 
 from __future__ import annotations
@@ -41,10 +42,10 @@ REGISTERS = 255
 # Seconds of a kernel whatever it does, of an instruction, and of one among very many of them; how
 # many times as long it takes where a thread has values for twice its registers.
 KERNEL, EACH, CROWDED, MOVED = 0.65, 1.5e-4, 1.2e-8, 20.0
-# Computed terms of a sum in loops that are unrolled, from which LLVM may look for an order of them
-# for minutes, if a thread has several sums; and what is said of it then.
+# Computed terms of an unrolled sum from which LLVM may take minutes to schedule them, if a thread
+# has several sums; and what is said of it then.
 CHAIN, SEVERAL, MINUTES = 49, 4.0, 30.0
-# What a product of a matrix unit stands for, and the elements of one.
+# The instructions that an MMA stands for, and its elements.
 UNIT, UNIT_POINTS = 6.0, 16 * 8 * 16
 # Instructions of a load or store, and bytes of the widest one.
 ACCESS, WIDEST = 3.0, 16
@@ -58,9 +59,9 @@ _FUNCTIONS = frozenset({BinaryOp.POW, BinaryOp.ATAN2})
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """What is written out of a kernel for one thread: instructions, the 32-bit values of the
-    largest tile that it computes by itself, and how many computed terms of one sum are written out,
-    if the thread has several sums."""
+    """The code of a kernel for one thread: instructions, the 32-bit values of its largest tile
+    outside of `tl.dot`, and how many computed terms of one sum are unrolled, if the thread has
+    several sums."""
 
     instructions: float
     values: float

@@ -58,8 +58,8 @@ def emit(module: Module, target: Target | str) -> TritonProgram:
     Args:
         module: functions at TILE level, tile extents powers of two, masks in place.
         target: "cuda", "cuda:sm_80" ... or "triton-interpret"; the text is the same for all but
-            for tensor descriptors and 8-bit floats, which sm_80 lacks, and folds beside products
-            on sm_100.
+            for tensor descriptors and 8-bit floats, which sm_80 lacks, and reductions beside
+            products on sm_100.
 
     Raises:
         LowerError: the module asks for something that a Triton tile cannot do.

@@ -2,7 +2,7 @@
 
 From sm_89 on Triton has both types; its conversion stops at the largest number, where the language
 says NaN or infinite, and the helpers here put that right.  For older devices the elements are bytes
-in memory and in registers, which helpers convert; matrix units get them as float16, exactly.
+in memory and in registers, which helpers convert; tensor cores get them as float16, exactly.
 """
 
 from __future__ import annotations

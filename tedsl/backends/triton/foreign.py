@@ -1,4 +1,4 @@
-"""Kernels that users gave as text, in the generated source file.
+"""Triton kernels that users gave as text (extern operations), in the generated source file.
 
 The text stands as it was given; a kernel of ours calls its function, so that it is compiled and
 launched like all others.

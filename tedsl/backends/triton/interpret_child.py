@@ -6,7 +6,7 @@ Imports numpy, ml_dtypes and triton, nothing of tedsl, and reads requests from i
 The interpreter differs from the compiler in a few places where the generated source relies on the
 compiler; they are put right here (`install`): bfloat16 and 8-bit floats are rounded to nearest
 even, `tl.dot` takes both, comparisons of scalars are truth values, libdevice exists, a loop
-variable is a tensor, and `tl.reduce` folds whole slices.
+variable is a tensor, and `tl.reduce` reduces whole slices.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ def _dot(module: Any, tl: Any) -> Callable[..., Any]:
 
 
 def _generic_reduce(self: Any, values: tuple[Any, ...]) -> list[Any]:
-    """Fold an axis of power-of-two extent by halves; reducers commute, so any order will do."""
+    """Reduce an axis of power-of-two extent by halves; reducers commute, so any order will do."""
     slices = [np.moveaxis(value.handle.data, self.axis, 0) for value in values]
     kinds = [value.dtype for value in values]
     while slices[0].shape[0] > 1:
@@ -352,8 +352,8 @@ class Stopped(RuntimeError):
 
 
 class Turns:
-    """Runs the programs of a launch that wait for each other: each has a thread, one of which runs
-    at a time, until it asks what others have counted.
+    """Runs a cooperative launch, whose programs wait at grid barriers: each program has a thread,
+    one of which runs at a time, until it reads a counter of the others.
 
     Args:
         builder: the interpreter's, which knows which program runs.
@@ -392,7 +392,7 @@ class Turns:
             raise self._failed[0]
 
     def wait(self) -> None:
-        """Let the other programs go on."""
+        """Yield to the other programs."""
         own = self._current
         if len(self._left) > 1:
             place = self._left.index(own)
@@ -424,7 +424,7 @@ class Turns:
 
 
 def _waiting(atomic: Callable[..., Any]) -> Callable[..., Any]:
-    """An atomic update before which, where it only asks, other programs run."""
+    """An atomic update, before which the other programs run where it only reads (spins)."""
 
     def create_atomic_rmw(builder: Any, kind: Any, ptr: Any, val: Any, mask: Any, sem: Any,
                           scope: Any) -> Any:  # fmt: skip
@@ -436,7 +436,7 @@ def _waiting(atomic: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _launch_together(kernel: Any, grid: tuple[int, ...], given: list[Any]) -> None:
-    """Run a kernel whose programs wait for each other."""
+    """Run a kernel with grid barriers."""
     module: Any = importlib.import_module("triton.runtime.interpreter")
     builder, program = module.interpreter_builder, kernel.rewrite()
     scope = module._patch_lang(program)

@@ -310,7 +310,7 @@ class CudaProgram:
         return self._torch.empty(tuple(tensor.shape), dtype=tensor.dtype, device=device)
 
     def _run_staged(self, plan: Plan, tensors: Sequence[Any], sizes: Sizes, device: int) -> None:
-        """Copy what descriptors need aligned to aligned memory, and results back."""
+        """Copy tensors that descriptors need aligned to aligned memory, and results back."""
         inputs = len(self.program.module.inputs)
         moved = list(tensors)
         for place in plan.staged:

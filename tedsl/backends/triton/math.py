@@ -28,8 +28,8 @@ or absolute; u is 2^-24:
     erf                                      2^-20, absolute     14   in a sum, as in 1 + erf(x)
     sin cos                                  2^-15 of the value  17   of bfloat16 numbers, rounded
                                              at once; 19 for both of one argument; 8 to 32 elements
-                                             a thread, which takes a way around where one of eight
-                                             arguments is beyond 12800
+                                             a thread, which branches to a slow path where one of
+                                             eight arguments is beyond 12800
 
 An absolute error of 2^-20 beside a 1 shows where both nearly cancel: x * (1 + erf(x)) has it |x|
 times.
@@ -296,7 +296,7 @@ ROUNDED = {
     for place, op in enumerate((UnaryOp.SIN, UnaryOp.COS))
     for dtype in (DType.bfloat16, DType.float16)
 }
-# Forms that ask about eight elements of a thread at once, with as much code for each eight as makes
+# Forms that branch on eight elements of a thread at once, with as much code for each eight as makes
 # large tiles take long to compile: how many a thread has for which they are used.
 _OF_TILES = frozenset(SHARED)
 _EACH = range(8, 33)

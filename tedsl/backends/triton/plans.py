@@ -1,10 +1,10 @@
-"""What a call launches: made once per combination of sizes and alignment, run at every call.
+"""Launch plans: what a call launches, made once per combination of sizes and alignment, run at
+every call.
 
 A plan knows where in the addresses of a call each argument of each kernel is, so that a call picks
 arguments and enters the launcher, and does nothing else.  All workspaces are one allocation.
-Encoded tensor maps are kept with the arguments they belong to.  Counters are memory of their own,
-which stays (`counters`).  Knows neither expressions nor
-Triton; `launcher` makes plans.
+Encoded tensor maps (of TMA) are kept with the arguments they belong to.  Counters are memory of
+their own, which stays (`counters`).  Knows neither expressions nor Triton; `launcher` makes plans.
 """
 
 from __future__ import annotations

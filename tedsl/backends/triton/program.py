@@ -88,7 +88,7 @@ class KernelSpec:
     2**31: the farthest element from its program's base that a 32-bit offset has to reach.
     `assumptions` are conditions on the sizes that the text relies on; `when` is one that decides
     whether the kernel is launched.
-    The programs of a `cooperative` one wait for each other: the device must run all at once.
+    A `cooperative` one has grid barriers: all of its programs must be resident at once.
     With a `call` it is no kernel: a function of the host is called in its place.
     `func` is what the module calls it.
     """

@@ -1,8 +1,9 @@
-"""`Accumulate`: element-wise update of a tile, or reduction of tile axes and one update after it.
+"""Reductions: `Accumulate` as an element-wise update of a tile, or `tl.reduce` over tile axes and
+one update after it.
 
 Masked lanes carry the reducer's identity.  Minima and maxima of floats propagate NaN, which
 Triton's own `tl.max` does not, so they go through `tl.reduce`.  A reducer over a tuple, or one that
-is no single operator, becomes a function of its own.
+is no single operator, becomes a combine function of its own.
 """
 
 from __future__ import annotations
@@ -145,7 +146,7 @@ def _broadcast(update: Update, values: list[Value]) -> list[Value]:
 
 
 def _reduce(update: Update, value: Value, op: BinaryOp) -> Value:
-    """Fold the reduced axes of one block, innermost first."""
+    """Reduce the reduced axes of one block, innermost first."""
     writer, dtype = update.printer.writer, value.dtype
     text = value.text
     kind = dtype
@@ -166,12 +167,12 @@ def _reduce(update: Update, value: Value, op: BinaryOp) -> Value:
 
 
 def _axis(writer: Writer, dims: Sequence[int], place: int) -> int | None:
-    """The axis to fold; None, for all of them, says the last one in the way that is needed."""
+    """The axis to reduce; None, for all of them, says the last one in the way that is needed."""
     return None if len(dims) == 1 and writer.has_tensor_memory else place
 
 
 def _function(writer: Writer, op: BinaryOp, dtype: DType) -> str:
-    """The call that folds one axis, as a format of `x` and `axis`."""
+    """The call that reduces one axis, as a format of `x` and `axis`."""
     if op is BinaryOp.ADD or (not dtype.is_float and op in _INTEGER_FUNCTIONS):
         return _INTEGER_FUNCTIONS[op] + "({x}, axis={axis})"
     if op in _NAN_FUNCTIONS:
@@ -383,8 +384,8 @@ _ATOMICS = {
 def _atomically(update: Update, result: Value) -> None:
     """Combine a result with elements that other programs combine theirs with.
 
-    Triton orders floats as integers where it makes atomic minima and maxima of them, so a NaN goes
-    in as the integer that no other passes.
+    Triton orders floats as integers in atomic minima and maxima, so a NaN goes in as the extreme
+    integer.
     """
     printer, stmt = update.printer, update.stmt
     writer, buffer, op = printer.writer, stmt.buffers[0], stmt.reducer.operator

@@ -43,8 +43,8 @@ from tedsl.ir.visit import buffers_read, buffers_written, closed, own_exprs, wal
 
 @dataclass(frozen=True, slots=True)
 class _Meeting:
-    """What programs count in, how many a group has, and the variable for how often they have to
-    have come."""
+    """A grid barrier: the counter, the programs of a group, and the variable for the arrivals to
+    wait for."""
 
     place: str
     count: str
@@ -71,8 +71,8 @@ class Statements:
         self._meetings: dict[Buffer, _Meeting] = {}
 
     def kernel(self, body: Stmt) -> None:
-        """Print a whole kernel inside its grid: with what its programs need to wait for each other,
-        and to leave the counts as they found them."""
+        """Print a whole kernel inside its grid: with the variables of its grid barriers, and with
+        the counters reset to 0 at its end."""
         writer = self.writer
         for meet in (stmt for stmt in walk_stmts(body) if isinstance(stmt, Meet)):
             if meet.counter not in self._meetings:
@@ -86,7 +86,7 @@ class Statements:
             writer.line(f"{INDENT}tl.store({each.place}, 0)")
 
     def _meeting(self, meet: Meet) -> _Meeting:
-        """The variables of the meetings that count in one memory."""
+        """The variables of the grid barriers that share a counter."""
         writer = self.writer
         printer = Printer(writer, (), (*meet.indices, meet.count))
         place = address.pointer(printer, meet.counter, meet.indices).text.text
@@ -98,11 +98,11 @@ class Statements:
         return _Meeting(met, count, wanted)
 
     def _meet(self, meet: Meet) -> None:
-        """Count the program, and wait for the others.
+        """A grid barrier: arrive, and spin until the others have arrived.
 
         One thread counts, after a barrier behind the stores of all; `release` orders these before
-        the count, and `acquire` what is loaded from here on behind it.  What happens meanwhile
-        comes after the count, whose order would wait for what is on its way.
+        the count, and `acquire` orders later loads after it.  Prefetches (`meanwhile`) come after
+        the arrival, since its `release` would wait for loads in flight.
         """
         writer, each = self.writer, self._meetings[meet.counter]
         waits = "wait for the other programs of the group"
@@ -232,10 +232,10 @@ class Statements:
         self._close(f"if {text}:", written, defined)
 
     def _finish(self, finish: Finish) -> None:
-        """Count the program, and go on in the last one.
+        """Last-block reduction: count the program, and run the body in the last one.
 
         One thread counts, after a barrier behind the stores of all; `acq_rel` orders these before
-        what the last program loads, for which the others are behind that thread.
+        the loads of the last program, whose other threads wait for that thread.
         """
         writer = self.writer
         writer.comment("the last program to come here finishes the tile")

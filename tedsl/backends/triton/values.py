@@ -1,7 +1,7 @@
 """Expressions to source text: numbering of equal values, hoisting, broadcasting, rounding.
 
 An expression's block has the tile axes that occur in it, in the order of its statement's tile; it
-is broadcast (`[:, None]`) only where it meets another.
+is broadcast (`[:, None]`) only where it is combined with another.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Texts of functions for sines and cosines whose results are rounded to 16 bits; `math` has the
-table that they belong to.
+"""Sine and cosine with results rounded to 16 bits: texts of helper functions; `math` has the table
+that they belong to.
 
     x = (g + q) * pi / 2, g in -1/2 .. 1/2       `quarter_turns`, once for all waves of an argument
     sin(g * pi / 2) = g * p(g^2), cos(g * pi / 2) = c(g^2)
-    sin(x), cos(x) are these two: changed over where q is odd, negated by its second bit
+    sin(x), cos(x) are these two: swapped where the quadrant q is odd, negated by its second bit
 
-Where results are rounded at once (`turned`), two elements are changed over and negated together, as
+Where results are rounded at once (`turned`), two elements are swapped and negated together, as
 halves of a word, by the integers q.
 """
 

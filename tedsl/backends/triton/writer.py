@@ -128,12 +128,12 @@ class Writer:
         self.helpers: dict[str, str] = {}
         self.spans: list[Expr] = []
         self.shared_memory: set[Buffer] = set()
-        # What one program stores and another loads, or the same one later: a count or a barrier
-        # orders plain stores and loads, those of the copy engine not.
+        # Stores of one program that another loads, or the same one later: a count or a barrier
+        # orders plain stores and loads, those of TMA not.
         self.passed_on: set[Buffer] = set()
-        # Layouts of what is made from products are chosen by a pass that in Triton 3.6 fails where
-        # it meets a fold of one axis to a scalar.  A fold of all axes begins with a reshape that
-        # may move elements, behind which the pass does not look.
+        # Layouts of values made from products are chosen by a pass that in Triton 3.6 fails on a
+        # reduction of one axis to a scalar.  A reduction of all axes begins with a reshape that may
+        # move elements, behind which the pass does not look.
         self.has_tensor_memory = False
         # Where it has not, 8-bit floats are bytes.
         self.has_float8 = True
@@ -251,7 +251,7 @@ class Writer:
     def close(self, header: str, *, runs: bool = False) -> None:
         """End the innermost block and put it, under `header`, into the one around it.
 
-        Unless it surely `runs`, a barrier in it may not have been met.
+        Unless it surely `runs`, a barrier in it may not have been executed.
         """
         block = self.blocks.pop()
         if not runs:
