@@ -1,8 +1,9 @@
-"""GEMM, batched GEMM and implicit-GEMM convolution on tensor cores: output tiles over a swizzled
-grid, a pipelined mainloop with TMA, and the epilogue on each tile in the same kernel.
+"""GEMM, batched GEMM and implicit-GEMM convolution: output tiles over a swizzled grid, a pipelined
+mainloop with TMA and tensor cores, and the epilogue on each tile in the same kernel.
 
-The parts of it are in files of their own: `gpu_steps.py` the mainloop, `gpu_grid.py` the tile
-scheduler, `gpu_tail.py` stream-K, `gpu_split.py` split-K, `gpu_model.py` the cost model.
+Types and sides that tensor cores do not take are multiplied on CUDA cores.  The parts of the rule
+are in files of their own: `gpu_steps.py` the mainloop, `gpu_grid.py` the tile scheduler,
+`gpu_tail.py` stream-K, `gpu_split.py` split-K, `gpu_model.py` the cost model.
 """
 
 from __future__ import annotations

@@ -5,7 +5,8 @@ the axis that it reduces is one kernel, and the operand is recomputed in registe
 
 Results that reduce one such operand along the same axis share a kernel (dK and dV).  Where others
 reduce it along the other axis (dQ), they get a kernel of their own, in which the operand is
-recomputed, and transposed, so that rows stay rows.
+recomputed.  The kernel that reduces it along its rows (dK and dV) computes it transposed, so that
+rows stay rows.
 """
 
 from __future__ import annotations

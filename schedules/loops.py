@@ -1,4 +1,4 @@
-"""Loops of one kernel that run as one."""
+"""Fusion of nested loops into one, as all rules need it."""
 
 from __future__ import annotations
 

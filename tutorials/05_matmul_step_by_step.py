@@ -95,7 +95,7 @@ def on_cpu(output: te.Tensor, step: int) -> te.Schedule:
 # 1. Blocks of 128 x 128: four times the use of each number.
 # 2. A pipeline: the loads of two steps ahead fly during the dot.
 # 3. Grouping: programs that run at the same time share rows and columns in the L2 cache.
-# 4. Descriptors: on Hopper and later the copy engine fetches whole blocks; no address arithmetic.
+# 4. Descriptors: on Hopper and later TMA loads whole blocks; no address arithmetic.
 GPU_STEPS = ("blocks of 32", "+ blocks of 128", "+ pipeline", "+ grouping", "+ descriptors")
 
 
