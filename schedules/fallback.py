@@ -27,7 +27,7 @@ from tedsl.schedules.cpu_tasks import SMALL
 from tedsl.schedules.effort import in_time
 from tedsl.schedules.loops import fused
 from tedsl.scheduling.fallback import Fallback
-from tedsl.scheduling.members import kernels_with
+from tedsl.scheduling.kernels.tree import kernels_with
 from tedsl.scheduling.plan import Plan
 from tedsl.scheduling.scans import scan_stages
 from tedsl.scheduling.schedule import Knob, Schedule, create_schedule

@@ -21,7 +21,8 @@ from tedsl.ir.nodes import LoopKind
 from tedsl.schedules.analysis import among, is_reduction, size_of
 from tedsl.schedules.choices import flip
 from tedsl.scheduling.inline import inline_stages
-from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
+from tedsl.scheduling.kernels.tree import hosts
+from tedsl.scheduling.plan import Plan, StagePlan
 from tedsl.scheduling.relations import extents, ranks, related
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
@@ -63,10 +64,7 @@ def read_again(plan: Plan, name: str) -> list[Tensor]:
 def _folds(plan: Plan, root: StagePlan) -> Iterator[tuple[ComputeOp, Axis]]:
     """The reductions in the kernel of a stage, and the loop of it that they are computed in."""
     for stage in plan.stages:
-        host = stage
-        while host.attach.kind is AttachKind.AT and host.attach.stage != root.name:
-            host = plan.stage(host.attach.stage)
-        place = host.attach.axis
+        place = next((axis for host, axis in hosts(plan, stage) if host.name == root.name), None)
         if isinstance(stage.op, ComputeOp) and is_reduction(stage.op) and place is not None:
             yield stage.op, place
 

@@ -23,9 +23,9 @@ from tedsl.schedules.analysis import contraction, is_reduction, nbytes_of
 from tedsl.schedules.choices import knobs_of
 from tedsl.schedules.gpu_again import read_again, runs_backwards
 from tedsl.schedules.gpu_order import CACHED
-from tedsl.scheduling.bounds import kernel_of
 from tedsl.scheduling.graph import tensors_read
 from tedsl.scheduling.inline import inline_stages
+from tedsl.scheduling.kernels.tree import root_of
 from tedsl.scheduling.plan import AttachKind, Plan
 from tedsl.scheduling.scans import is_state
 from tedsl.scheduling.schedule import Schedule
@@ -90,7 +90,7 @@ def _traffic(plan: Plan) -> dict[str, _Traffic]:
         op = stage.op
         if not isinstance(op, ComputeOp):
             continue
-        kernel = found.setdefault(kernel_of(plan, stage).name, _Traffic())
+        kernel = found.setdefault(root_of(plan, stage).name, _Traffic())
         kernel.folds = kernel.folds or is_reduction(op)
         kernel.multiplies = kernel.multiplies or contraction(op) is not None
         if stage.attach.kind is AttachKind.ROOT:

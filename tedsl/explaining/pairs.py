@@ -31,14 +31,13 @@ from tedsl.expr.nodes import Axis, AxisKind, Const
 from tedsl.expr.tensor import ComputeOp, ExternOp, PlaceholderOp, ScanOp
 from tedsl.lower.pipeline import lower
 from tedsl.runtime.timing import format_seconds
-from tedsl.scheduling.graph import tensors_read
+from tedsl.scheduling.graph import path_between, tensors_read
 from tedsl.scheduling.inline import inline_stages
-from tedsl.scheduling.members import leader_of
+from tedsl.scheduling.kernels.tree import depth, kernel_leader
 from tedsl.scheduling.names import labels
 from tedsl.scheduling.plan import AttachKind, Plan
 from tedsl.scheduling.replay import apply_step
 from tedsl.scheduling.schedule import Schedule
-from tedsl.scheduling.together import depth, path_between
 from tedsl.scheduling.trace import AxisRef, Step
 from tedsl.target import Target, TargetKind
 
@@ -107,7 +106,7 @@ class Judge:
             and not isinstance(s.op, ScanOp)
             and s.attach.kind is AttachKind.ROOT
             and s.pieces is None
-            and leader_of(plan, s) is s
+            and kernel_leader(plan, s) is s
         ]
         for first, second in combinations(roots, 2):
             shared = shared_inputs(plan, first.name, second.name)
@@ -122,7 +121,7 @@ class Judge:
         a, b = plan.stage(first), plan.stage(second)
         if isinstance(a.op, ExternOp) or isinstance(b.op, ExternOp):
             return False
-        return leader_of(plan, a) is leader_of(plan, b)
+        return kernel_leader(plan, a) is kernel_leader(plan, b)
 
     def _depends(self, first: str, second: str) -> bool:
         plan = self.plan

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from tedsl.explaining.data import StagePlace, Way
 from tedsl.expr.tensor import ExternOp, PlaceholderOp
 from tedsl.scheduling.graph import readers
-from tedsl.scheduling.members import kernels_with
+from tedsl.scheduling.kernels.tree import kernels_with
 from tedsl.scheduling.names import axis_text
 from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
 from tedsl.scheduling.recompute import ScheduleReport
@@ -34,8 +34,8 @@ def stage_places(schedule: Schedule, report: ScheduleReport) -> dict[str, list[S
         if isinstance(stage.op, PlaceholderOp) or stage.pieces is not None:
             continue
         place = _place(plan, stage, made.get(stage.name, ""), factors.get(stage.name, 1.0))
-        for name in kernels_with(plan, stage):
-            found.setdefault(name, []).append(place)
+        for kernel in kernels_with(plan, stage):
+            found.setdefault(kernel.name, []).append(place)
     return found
 
 

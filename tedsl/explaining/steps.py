@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from tedsl.expr.nodes import Axis, AxisKind
 from tedsl.expr.tensor import ComputeOp, Tensor
 from tedsl.ir.nodes import LoopKind
-from tedsl.scheduling.bounds import kernel_of
 from tedsl.scheduling.graph import is_reduction, tensors_read
+from tedsl.scheduling.kernels.tree import computed_in, guests, hosts
 from tedsl.scheduling.names import labels
 from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
 from tedsl.scheduling.replay import replay_what_applies
@@ -46,9 +46,9 @@ def into_reader(schedule: Schedule, first: str, second: str) -> Iterator[Plot]:
     plan = schedule.plan
     producer, reader = plan.stage(first), plan.stage(second)
     bare, bound = _own_steps(schedule, first), _own_steps(schedule, first, OWN_KERNEL)
-    guests = _has_guests(plan, producer)
-    taken = [bound] if guests else list(dict.fromkeys((bare, bound)))
-    pure = not is_reduction(producer.op) and producer.op.num_outputs == 1 and not guests
+    inside = guests(plan, producer)
+    taken = [bound] if inside else list(dict.fromkeys((bare, bound)))
+    pure = not is_reduction(producer.op) and producer.op.num_outputs == 1 and not inside
     if pure:
         yield Plot(taken[0], (Step("compute_inline", first),))
     hosts = list(_hosts(plan, reader))
@@ -82,9 +82,9 @@ def together(schedule: Schedule, first: str, second: str) -> Iterator[Plot]:
     those of `second` are or made anew like them, or side by side."""
     plan = schedule.plan
     leader, stage = plan.stage(first), plan.stage(second)
-    guests = _has_guests(plan, stage)
-    without = _own_steps(schedule, second, OWN_KERNEL if guests else None)
-    like = () if guests else tuple(_alike(schedule, leader, stage))
+    inside = guests(plan, stage)
+    without = _own_steps(schedule, second, OWN_KERNEL if inside else None)
+    like = () if inside else tuple(_alike(schedule, leader, stage))
     loops = [a for a in _open_loops(leader) if a.kind is AxisKind.DATA]
     for axis in list(reversed(loops))[:DEEPEST]:
         at = (StageRef(first), AxisRef(first, labels(leader)[axis]))
@@ -136,13 +136,6 @@ def _own_steps(schedule: Schedule, name: str, only: frozenset[str] | None = None
     )
 
 
-def _has_guests(plan: Plan, stage: StagePlan) -> bool:
-    return any(
-        each.attach.kind is AttachKind.AT and each.attach.stage == stage.name
-        for each in plan.stages
-    )
-
-
 def _open_loops(stage: StagePlan) -> list[Axis]:
     """The loops that something may be computed in, outermost first."""
     closed = (LoopKind.VECTORIZED,)
@@ -151,11 +144,8 @@ def _open_loops(stage: StagePlan) -> list[Axis]:
 
 def _hosts(plan: Plan, reader: StagePlan) -> Iterator[tuple[StagePlan, Axis]]:
     """Loops around the reads of a stage, from the innermost outwards."""
-    stage = reader
-    found: list[tuple[StagePlan, Axis]] = [(stage, a) for a in reversed(_open_loops(stage))]
-    while stage.attach.kind is AttachKind.AT and stage.attach.axis is not None:
-        inner = stage.attach.axis
-        stage = plan.stage(stage.attach.stage)
+    found: list[tuple[StagePlan, Axis]] = [(reader, a) for a in reversed(_open_loops(reader))]
+    for stage, inner in hosts(plan, reader):
         loops = _open_loops(stage)
         place = next((n for n, axis in enumerate(loops) if axis is inner), len(loops) - 1)
         found += [(stage, axis) for axis in reversed(loops[: place + 1])]
@@ -164,7 +154,8 @@ def _hosts(plan: Plan, reader: StagePlan) -> Iterator[tuple[StagePlan, Axis]]:
 
 def _read_by_kernel(plan: Plan, root: str) -> dict[Tensor, None]:
     """What the stages of a kernel read that it does not compute; single elements aside."""
-    inside = [s for s in plan.stages if kernel_of(plan, s).name == root]
+    names = computed_in(plan, [root])
+    inside = [s for s in plan.stages if s.name in names]
     made = {s.op for s in inside}
     return {
         tensor: None

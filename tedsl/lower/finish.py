@@ -7,23 +7,23 @@ Part of `build_nests`; imports `places` and `ir`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 
 from tedsl.dtypes import DType
 from tedsl.errors import InternalError
 from tedsl.expr.integers import ONE, ZERO, constant, mul
-from tedsl.expr.nodes import Expr
+from tedsl.expr.nodes import Axis, Expr
 from tedsl.index.simplify import simplify
 from tedsl.ir.nodes import Buffer, Finish, For, Guard, LoopKind, Seq, Stmt
 from tedsl.ir.visit import substitute, walk_stmts
 from tedsl.lower.places import Context
+from tedsl.scheduling.kernels.tree import Phase, grid_loops
 from tedsl.scheduling.plan import Plan, StagePlan
-from tedsl.scheduling.together import grid_loops
 
-Last = tuple[StagePlan, Stmt]
-"""A stage that last programs compute, and its own nest."""
+Last = tuple[Phase, Stmt]
+"""What last programs compute, and its own nest."""
 
 
 def in_turn(plan: Plan) -> Plan:
@@ -35,7 +35,7 @@ def in_turn(plan: Plan) -> Plan:
 
 
 def finished(context: Context, leader: StagePlan, body: Stmt, last: Sequence[Last]) -> Stmt:
-    """The nest of a kernel with its last-block reductions, each a stage and its own nest.
+    """The nest of a kernel with what its last programs do, each with its own nest.
 
     Before:  for i, p in programs: if c: P[p, i] = f(p, i)
              for i in programs: S[i] = g(P[:, i])
@@ -47,12 +47,13 @@ def finished(context: Context, leader: StagePlan, body: Stmt, last: Sequence[Las
         return body
     loops, inside = _peeled(body)
     ends: list[Stmt] = []
-    for stage, nest in last:
+    for phase, nest in last:
+        stage = phase.nests[0].stage
         pairs = list(zip(grid_loops(stage), grid_loops(leader), strict=False))
         over: dict[Expr, Expr] = {own: run for own, run in pairs}
         extents = context.bounds[leader.name].extents
         place = tuple(ZERO if constant(extents[run]) == 1 else run for _, run in pairs)
-        count = _waited_for(context, leader, len(pairs))
+        count = _waited_for(context, leader, phase.over)
         _, work = _peeled(nest)
         ends.append(Finish(context.counters[stage.name], place, count, substitute(work, over)))
     found: Stmt = Seq((inside, *ends))
@@ -61,18 +62,24 @@ def finished(context: Context, leader: StagePlan, body: Stmt, last: Sequence[Las
     return found
 
 
-def counter_of(context: Context, stage: StagePlan, leader: StagePlan) -> Buffer:
-    """The arrival counters of a stage: an element for each of its tiles."""
-    extents = context.bounds[leader.name].extents
-    tiles = grid_loops(leader)[: len(grid_loops(stage))]
-    return Buffer(f"{stage.name}_count", DType.int32, tuple(extents[run] for run in tiles))
+def last_counters(context: Context) -> Mapping[str | Axis, Buffer]:
+    """Memory for the counts of programs, by the stage that the last of them compute: an element for
+    each of its tiles."""
+    found: dict[str | Axis, Buffer] = {}
+    for stage in context.plan.stages:
+        if stage.last_of:
+            leader = context.plan.stage(stage.last_of)
+            extents = context.bounds[leader.name].extents
+            tiles = grid_loops(leader)[: len(grid_loops(stage))]
+            shape = tuple(extents[run] for run in tiles)
+            found[stage.name] = Buffer(f"{stage.name}_count", DType.int32, shape)
+    return found
 
 
-def _waited_for(context: Context, leader: StagePlan, tiles: int) -> Expr:
+def _waited_for(context: Context, leader: StagePlan, over: Sequence[Axis]) -> Expr:
     """How many programs of the leader feed one tile."""
     bounds = context.bounds[leader.name]
-    rest = [bounds.extents[axis] for axis in grid_loops(leader)[tiles:]]
-    return simplify(reduce(mul, rest, ONE), bounds.facts)
+    return simplify(reduce(mul, [bounds.extents[axis] for axis in over], ONE), bounds.facts)
 
 
 def _peeled(nest: Stmt) -> tuple[list[For], Stmt]:

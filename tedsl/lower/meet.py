@@ -7,7 +7,7 @@ Part of `build_nests`; imports `places` and `ir`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 from tedsl.dtypes import DType
@@ -16,13 +16,9 @@ from tedsl.expr.integers import ZERO, constant
 from tedsl.expr.nodes import Axis
 from tedsl.ir.nodes import Buffer, Meet
 from tedsl.lower.places import Context
-from tedsl.scheduling.bounds import kernel_of
 from tedsl.scheduling.graph import loop_readers
-from tedsl.scheduling.plan import Across, Plan, StagePlan
-from tedsl.scheduling.together import grid_loops
-
-Group = tuple[StagePlan, ...]
-Phased = tuple[int, Group]
+from tedsl.scheduling.kernels.tree import Phase, grid_loops, root_of
+from tedsl.scheduling.plan import Plan, StagePlan
 
 
 def each_by_itself(plan: Plan) -> Plan:
@@ -36,9 +32,9 @@ def each_by_itself(plan: Plan) -> Plan:
     if all(stage.across is None for stage in plan.stages):
         return plan
     for stage in plan.stages:
-        here = kernel_of(plan, stage)
+        here = root_of(plan, stage)
         for reader in loop_readers(plan, stage.op) if stage.across is not None else ():
-            if kernel_of(plan, reader) is not here:
+            if root_of(plan, reader) is not here:
                 raise LowerError(
                     f"{stage.name} is computed across the programs of {here.name}, and "
                     f"{reader.name} reads it in another kernel: on the CPU no program waits for "
@@ -49,47 +45,27 @@ def each_by_itself(plan: Plan) -> Plan:
     return replace(plan, stages=tuple(replace(stage, across=None) for stage in plan.stages))
 
 
-def meeting_counters(context: Context) -> Mapping[str, Buffer]:
-    """The barrier counters by stage: an element for each group of programs that waits together; the
-    same for all stages of a kernel that the programs of one loop compute."""
-    made: dict[tuple[str, Axis], Buffer] = {}
-    found: dict[str, Buffer] = {}
+def meeting_counters(context: Context) -> Mapping[str | Axis, Buffer]:
+    """Memory for the counts of programs, by the loop whose programs wait: an element for each group
+    that waits together."""
+    found: dict[str | Axis, Buffer] = {}
     for stage in context.plan.stages:
-        if stage.across is None:
-            continue
-        host = context.plan.stage(stage.attach.stage)
-        sizes = context.bounds[host.name].extents
-        shape = tuple(sizes[axis] for axis in _others(host, stage.across))
-        key = host.name, stage.across.program
-        found[stage.name] = made.setdefault(key, Buffer(f"{host.name}_met", DType.int32, shape))
+        if stage.across is not None and stage.across.program not in found:
+            host = context.plan.stage(stage.attach.stage)
+            sizes = context.bounds[host.name].extents
+            shape = tuple(sizes[axis] for axis in _others(host, stage.across.program))
+            found[stage.across.program] = Buffer(f"{host.name}_met", DType.int32, shape)
     return found
 
 
-def meetings_after(context: Context, order: Sequence[Phased]) -> Mapping[Group, Meet]:
-    """The stages after which there is a barrier: of those that share a phase and a counter, the
-    last."""
-    found: dict[Group, Meet] = {}
-    for place, (number, group) in enumerate(order):
-        meet = _meeting(context, group)
-        if meet is None:
-            continue
-        following = order[place + 1 : place + 2]
-        later = _meeting(context, following[0][1]) if following else None
-        if later is None or later.counter is not meet.counter or following[0][0] != number:
-            found[group] = meet
-    return found
-
-
-def _meeting(context: Context, group: Group) -> Meet | None:
-    stage = next((each for each in group if each.across is not None), None)
-    if stage is None or stage.across is None:
-        return None
-    host = context.plan.stage(stage.attach.stage)
+def meeting(context: Context, phase: Phase) -> Meet:
+    """Where programs wait before a phase."""
+    host, program = context.plan.stage(phase.of), phase.over[0]
     sizes = context.bounds[host.name].extents
-    others = _others(host, stage.across)
+    others = _others(host, program)
     place = tuple(ZERO if constant(sizes[axis]) == 1 else axis for axis in others)
-    return Meet(context.counters[stage.name], place, sizes[stage.across.program])
+    return Meet(context.counters[program], place, sizes[program])
 
 
-def _others(host: StagePlan, across: Across) -> tuple[Axis, ...]:
-    return tuple(axis for axis in grid_loops(host) if axis is not across.program)
+def _others(host: StagePlan, program: Axis) -> tuple[Axis, ...]:
+    return tuple(axis for axis in grid_loops(host) if axis is not program)

@@ -40,8 +40,8 @@ from tedsl.ir.nodes import (
 )
 from tedsl.ir.visit import buffers_read, buffers_written, walk_exprs
 from tedsl.ir.visit import substitute as substitute_stmt
-from tedsl.lower.finish import Last, counter_of, finished
-from tedsl.lower.meet import meeting_counters, meetings_after
+from tedsl.lower.finish import Last, finished, last_counters
+from tedsl.lower.meet import meeting, meeting_counters
 from tedsl.lower.pieces import in_whole
 from tedsl.lower.places import (
     Context,
@@ -56,12 +56,20 @@ from tedsl.lower.places import (
 from tedsl.lower.reduction import reduction_of
 from tedsl.lower.together import Part, merged, one_grid
 from tedsl.lower.versions import Version
-from tedsl.scheduling.bounds import Bounds, StageBounds, exported, kernel_of
+from tedsl.scheduling.bounds import Bounds, StageBounds
 from tedsl.scheduling.checks.scans import has_own_launch
 from tedsl.scheduling.computed import needs_of, read_by
+from tedsl.scheduling.kernels.tree import (
+    Kernel,
+    Nest,
+    Sync,
+    exported,
+    kernel_tree,
+    root_of,
+    running,
+)
 from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
 from tedsl.scheduling.scans import inputs_of, scan_stages, step_loop, stored_as
-from tedsl.scheduling.together import in_order, in_phases, running
 
 
 def build_nests(
@@ -83,23 +91,18 @@ def build_nests(
     Raises:
         LowerError: an attached stage whose region has no constant size.
     """
-    context = Context(plan, bounds, launches, {**stored_as(plan), **(starts or {})})
+    aliases = {**stored_as(plan), **(starts or {})}
+    context = Context(plan, bounds, kernel_tree(plan, needs_of(bounds)), launches, aliases)
     context.attached = partial(_with_children, context)
-    context.needs = needs_of(bounds)
     outputs = {t: i for i, t in enumerate(plan.outputs)}
     for stage in plan.stages:
         with within(stage.name):
             _place(context, stage)
-        if stage.attach.kind is AttachKind.AT and stage.attach.axis is not None:
-            context.children.setdefault(stage.attach.axis, []).append(stage)
     for tensor, home in context.aliases.items():
         context.buffers[tensor] = context.buffers[home]
     context.bounds = _with_rows(context, _with_loads(context))
     context.buffers.update(context.exports)
-    for stage in plan.stages:
-        if stage.last_of:
-            counter = counter_of(context, stage, plan.stage(stage.last_of))
-            context.counters[stage.name] = counter
+    context.counters.update(last_counters(context))
     context.counters.update(meeting_counters(context))
     funcs, repeats = _funcs(context, versions or {})
     inputs = [context.buffers[tensor] for tensor in inputs_of(plan)]
@@ -122,15 +125,8 @@ def _funcs(
     """The kernels in launch order, and which of them are launched for each step of a scan."""
     funcs: list[Func] = []
     repeats: list[Repeat] = []
-    roots = [
-        stage
-        for stage in context.plan.stages
-        if isinstance(stage.op, (ComputeOp, ExternOp)) and stage.attach.kind is AttachKind.ROOT
-    ]
-    for group in _groups(context, roots):
-        stage = group[0]
-        if stage.pieces is not None:
-            continue  # stored by others
+    for kernel in context.tree.kernels:
+        stage = kernel.leader
         if isinstance(stage.op, ExternOp):
             funcs.append(_host_func(context, stage, stage.op))
             continue
@@ -142,37 +138,33 @@ def _funcs(
             continue
         several = versions.get(stage.name, ())
         for number, version in enumerate(several, 1):
-            func = _group_func(_under(context, version), group, version.when)
+            func = _kernel_func(_under(context, version), kernel, version.when)
             last = number == len(several)
             funcs.append(func if last else replace(func, name=f"{stage.name}.v{number}"))
         if not several:
-            funcs.append(_group_func(context, group))
+            funcs.append(_kernel_func(context, kernel))
     return funcs, repeats
 
 
-def _group_func(context: Context, group: Sequence[StagePlan], when: Expr | None = None) -> Func:
-    """The kernel of stages that run together, with its last-block reductions."""
-    together = [stage for stage in group if not stage.last_of]
+def _kernel_func(context: Context, kernel: Kernel, when: Expr | None = None) -> Func:
+    """The kernel of stages that run together, and of what its last programs do."""
     ends: dict[str, list[Last]] = {}
-    with within(group[0].name):
-        for stage in group:
-            if stage.last_of:
-                nest = _within_kernel(context, [stage], _group_nest)
-                ends.setdefault(stage.last_of, []).append((stage, nest))
-        body = _within_kernel(context, together, partial(_kernel_nest, ends=ends))
-        return _func(context, group[0], body, when)
+    with within(kernel.leader.name):
+        for phase in kernel.last:
+            nest = _within_kernel(context, phase.nests, partial(_nest, context, phase.nests[0]))
+            ends.setdefault(phase.of, []).append((phase, nest))
+        programs = kernel.programs.nests
+        body = _within_kernel(context, programs, partial(_kernel_nest, context, kernel, ends))
+        return _func(context, kernel.leader, body, when)
 
 
-def _within_kernel(
-    context: Context,
-    group: Sequence[StagePlan],
-    nest: Callable[[Context, Sequence[StagePlan]], Stmt],
-) -> Stmt:
-    """A nest of `group`, which reads what its kernel holds where that is."""
+def _within_kernel(context: Context, nests: Sequence[Nest], made: Callable[[], Stmt]) -> Stmt:
+    """What is made of `nests`, which read what their kernel holds where that is."""
     outside = dict(context.buffers)
-    for each in group:
-        context.buffers.update(context.inside.get(each.name, {}))
-    body = nest(context, group)
+    for nest in nests:
+        for stage in nest.stages:
+            context.buffers.update(context.inside.get(stage.name, {}))
+    body = made()
     context.buffers.update(outside)
     return body
 
@@ -197,7 +189,7 @@ def _under(context: Context, version: Version) -> Context:
     other.exports = dict(context.exports)  # in memory, which all versions share
     for tensor, home in context.aliases.items():
         other.buffers[tensor] = other.buffers[home]
-    other.needs = needs_of(version.bounds)
+    other.tree = kernel_tree(context.plan, needs_of(version.bounds))
     other.bounds = _with_rows(other, _with_loads(other))
     other.buffers.update(context.exports)
     return other
@@ -210,7 +202,7 @@ def _with_loads(context: Context) -> Bounds:
     def changed(name: str, bounds: StageBounds) -> StageBounds:
         if not read_by(bounds):
             return bounds
-        kernel = kernel_of(context.plan, context.plan.stage(name)).name
+        kernel = root_of(context.plan, context.plan.stage(name)).name
         here = {**context.buffers, **context.exports, **context.inside.get(kernel, {})}
         loaded = partial(_loaded, replace(context, buffers=here))
         return replace(
@@ -272,13 +264,13 @@ def _place(context: Context, stage: StagePlan) -> None:
         )
         if stage.kept is not None:
             axis = stage.kept.axis
-            home = kernel_of(context.plan, stage).name if axis is None else axis
+            home = root_of(context.plan, stage).name if axis is None else axis
             context.kept.setdefault(home, []).append(buffer)
         context.before[buffer] = replace(buffer, name=f"{name}_before")
         if stage.attach.lazy:
             context.moved[buffer] = Buffer(f"{name}_moved", DType.int32, (), Scope.LOCAL)
         if stage.attach.online and exported(context.plan, stage):
-            kernel = kernel_of(context.plan, stage).name
+            kernel = root_of(context.plan, stage).name
             context.inside.setdefault(kernel, {})[tensor] = buffer
             context.exports[tensor] = Buffer(
                 name,
@@ -349,7 +341,7 @@ def _with_rows(context: Context, bounds: Bounds) -> Bounds:
 def _step_loops(context: Context, stage: StagePlan) -> tuple[Axis, ...]:
     """The loops of a scan that enclose what its steps compute."""
     order = stage.loop_order
-    last = max((n for n, axis in enumerate(order) if axis in context.children), default=-1)
+    last = max((n for n, axis in enumerate(order) if axis in context.tree.inside), default=-1)
     return order[: last + 1]
 
 
@@ -373,10 +365,11 @@ def _step_funcs(context: Context, stage: StagePlan) -> _Steps:
     step = Var(loop.name, loop.dtype, lower=0)
     inside = [axis for axis in _step_loops(context, stage) if axis is not loop]
     parts = [
-        (child, _group_nest(context, [child]))
-        for group in _groups(context, context.children.get(loop, []))
-        for child in group
-        if isinstance(child.op, ComputeOp)
+        (child.stage, _nest(context, child))
+        for phase in context.tree.inside.get(loop, ())
+        for nest in phase.nests
+        for child in (replace(nest, sharing=()), *nest.sharing)
+        if isinstance(child.stage.op, ComputeOp)
     ]
     if inside:
         parts.append((stage, loops(context, stage, inside, Seq(()), ())))
@@ -390,14 +383,6 @@ def _step_funcs(context: Context, stage: StagePlan) -> _Steps:
             func = replace(func, sizes=sizes, assumptions=(*func.assumptions, *known))
         funcs.append(func)
     return _Steps(step, count, tuple(funcs))
-
-
-def _groups(context: Context, level: Sequence[StagePlan]) -> list[tuple[StagePlan, ...]]:
-    """The stages of one level that run together, in an order that fits what they read."""
-    found = in_order(context.plan, level, context.needs)
-    if found is None:
-        raise InternalError("stages that run together read from each other")
-    return found
 
 
 def _host_func(context: Context, stage: StagePlan, op: ExternOp) -> Func:
@@ -437,26 +422,22 @@ def _sizes(
     return tuple(dict.fromkeys([*shapes, *(v for f in funcs for v in f.sizes), *assumed]))
 
 
-def _kernel_nest(
-    context: Context, group: Sequence[StagePlan], ends: Mapping[str, Sequence[Last]]
-) -> Stmt:
-    """The nests of a kernel: those that share loops as one, the others beside it in the grid; each
-    with its `ends`, its last-block reductions."""
-    beside = [s for s in group if s.join is not None and s.join.axis is None]
-    joined = [s for s in group if s.join is None or s.join.axis is not None]
+def _kernel_nest(context: Context, kernel: Kernel, ends: Mapping[str, Sequence[Last]]) -> Stmt:
+    """The nests of a kernel side by side in its grid, each with its `ends`, what the last of its
+    programs do."""
     nests = [
-        finished(context, each[0], _group_nest(context, each), ends.get(each[0].name, ()))
-        for each in (joined, *([stage] for stage in beside))
+        finished(context, nest.stage, _nest(context, nest), ends.get(nest.stage.name, ()))
+        for nest in kernel.programs.nests
     ]
-    body = one_grid(nests) if beside else nests[0]
-    for stage in group:
+    body = one_grid(nests) if len(nests) > 1 else nests[0]
+    for stage in kernel.roots:
         body = _with_kept(context, stage.name, body)
     return body
 
 
-def _group_nest(context: Context, group: Sequence[StagePlan]) -> Stmt:
+def _nest(context: Context, nest: Nest) -> Stmt:
     """The nest of a stage, with those that share its outer loops."""
-    return merged(context, [_part(context, stage) for stage in group])
+    return merged(context, [_part(context, stage) for stage in nest.stages])
 
 
 def _part(context: Context, stage: StagePlan) -> Part:
@@ -490,25 +471,29 @@ def _with_children(context: Context, axis: Axis, body: Stmt) -> Stmt:
 
     The accumulators of an online stage outlive the iteration: its host allocates them.
     """
-    level = _groups(context, context.children.get(axis, []))
-    order = in_phases(context.plan, level, context.needs)
-    meetings = meetings_after(context, order)
-    for _, group in reversed(order):
-        if group in meetings:
-            body = Seq((meetings[group], body))
-        buffers = [context.buffers[tensor] for stage in group for tensor in stage.op.outputs]
-        if group[0].attach.online:
-            body = Seq((reduction_of(context, group[0]).step(), body))
-            inside = [context.before[buffer] for buffer in buffers]
-            inside.extend(context.moved[b] for b in buffers if b in context.moved)
-        else:
-            body = Seq((_group_nest(context, group), body))
-            inside = [*buffers, *(b for stage in group for b in carried(context, stage))]
-            kept = {b for home in context.kept.values() for b in home}
-            inside = [buffer for buffer in inside if buffer not in kept]
-        for buffer in reversed(inside):
-            body = body if buffer.scope is Scope.GLOBAL else Allocate(buffer, body)
+    for phase in reversed(context.tree.inside.get(axis, ())):
+        for nest in reversed(phase.nests):
+            body = _before(context, nest, body)
+        if phase.sync is Sync.GRID_BARRIER:
+            body = Seq((meeting(context, phase), body))
     return _with_kept(context, axis, body)
+
+
+def _before(context: Context, nest: Nest, body: Stmt) -> Stmt:
+    """`body` after a nest, inside its buffers."""
+    buffers = [context.buffers[tensor] for stage in nest.stages for tensor in stage.op.outputs]
+    if nest.stage.attach.online:
+        body = Seq((reduction_of(context, nest.stage).step(), body))
+        inside = [context.before[buffer] for buffer in buffers]
+        inside.extend(context.moved[b] for b in buffers if b in context.moved)
+    else:
+        body = Seq((_nest(context, nest), body))
+        inside = [*buffers, *(b for stage in nest.stages for b in carried(context, stage))]
+        kept = {b for home in context.kept.values() for b in home}
+        inside = [buffer for buffer in inside if buffer not in kept]
+    for buffer in reversed(inside):
+        body = body if buffer.scope is Scope.GLOBAL else Allocate(buffer, body)
+    return body
 
 
 def _with_kept(context: Context, home: Axis | str, body: Stmt) -> Stmt:

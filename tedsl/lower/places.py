@@ -32,8 +32,8 @@ from tedsl.ir.nodes import (
     TensorCall,
 )
 from tedsl.scheduling.bounds import Bounds, StageBounds
-from tedsl.scheduling.computed import Needs
 from tedsl.scheduling.intrinsics import Difference, match_intrinsic, tensorized_loops
+from tedsl.scheduling.kernels.tree import KernelTree, guests
 from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
 
 
@@ -48,13 +48,13 @@ class Context:
     for sums of which these hold estimates, for results that have a `finish`, and for values that no
     output shows; `moved` (by the buffer of a lazy one) is not 0 where any of it changed in this
     iteration.  `inside` (by kernel) has the buffers that stand for tensors there; others read them
-    in device memory.  `counters` (by stage) count the arrivals of programs for last-block
-    reductions.
-    `needs` (by stage) is what the bounds read, before they are over buffers.
+    in device memory.  `counters` count programs: by the stage that the last of them compute, and by
+    the loop whose programs wait for each other.  `tree` says in which order stages run.
     """
 
     plan: Plan
     bounds: Bounds
+    tree: KernelTree
     launches: frozenset[str] = frozenset()
     aliases: Mapping[Tensor, Tensor] = field(default_factory=dict[Tensor, Tensor])
     buffers: dict[Tensor, Buffer] = field(default_factory=dict[Tensor, Buffer])
@@ -64,10 +64,8 @@ class Context:
     inside: dict[str, dict[Tensor, Buffer]] = field(default_factory=dict[str, dict[Tensor, Buffer]])
     exports: dict[Tensor, Buffer] = field(default_factory=dict[Tensor, Buffer])
     attached: Callable[[Axis, Stmt], Stmt] = lambda axis, body: body
-    children: dict[Axis, list[StagePlan]] = field(default_factory=dict[Axis, list[StagePlan]])
     kept: dict[Axis | str, list[Buffer]] = field(default_factory=dict[Axis | str, list[Buffer]])
-    counters: dict[str, Buffer] = field(default_factory=dict[str, Buffer])
-    needs: Needs = field(default_factory=dict[str, tuple[TensorRead, ...]])
+    counters: dict[str | Axis, Buffer] = field(default_factory=dict["str | Axis", Buffer])
 
 
 def tensor_call(
@@ -154,7 +152,7 @@ def loops(
         waiting = [g for g in waiting if g not in here]
         if constant(extents[axis]) != 1:
             mark = stage.mark(axis)
-            carries = any(guest.attach.online for guest in context.children.get(axis, []))
+            carries = any(guest.attach.online for guest in guests(context.plan, stage, axis))
             body = For(
                 axis,
                 extents[axis],
@@ -172,13 +170,13 @@ def loops(
 
 
 def _masks_decide(context: Context, host: StagePlan, axis: Axis) -> bool:
-    """True when an iteration in which every accumulation is masked changes nothing: there are
-    online stages, each accumulation has a condition, and rescaling by unchanged running statistics
-    changes no accumulator."""
-    guests = [stage for stage in context.children.get(axis, []) if stage.attach.online]
-    if not guests:
+    """True when an iteration in which every fold is masked changes nothing: online stages go along,
+    each fold has a condition, and references and repairs leave alone what belongs to unchanged
+    results."""
+    along = [stage for stage in guests(context.plan, host, axis) if stage.attach.online]
+    if not along:
         return False
-    stages = (host, *(stage for stage in guests if not stage.attach.lazy))
+    stages = (host, *(stage for stage in along if not stage.attach.lazy))
     folds = [stage.op.bodies[0] for stage in stages if isinstance(stage.op, ComputeOp)]
     return all(isinstance(fold, Reduce) and fold.where is not None for fold in folds)
 
@@ -188,7 +186,7 @@ def companions(context: Context, host: StagePlan) -> list[StagePlan]:
     return [
         stage
         for axis in host.leaf_axes
-        for stage in context.children.get(axis, [])
+        for stage in guests(context.plan, host, axis)
         if stage.attach.online
     ]
 

@@ -58,10 +58,10 @@ from tedsl.lower.places import (
     output_indices,
     tensor_call,
 )
-from tedsl.scheduling.bounds import StageBounds, enclosing_loops
+from tedsl.scheduling.bounds import StageBounds
 from tedsl.scheduling.graph import tensors_read
+from tedsl.scheduling.kernels.tree import loops_around, running
 from tedsl.scheduling.plan import AttachKind, StagePlan
-from tedsl.scheduling.together import running
 
 # A reduction accumulates in registers or stack up to this many elements; a longer row of
 # results is accumulated where it is stored.
@@ -221,7 +221,7 @@ class Reduction:
         if self.reduce.finish is None:
             return False
         host = self.context.plan.stage(self.stage.attach.stage)
-        around = frozenset(enclosing_loops(self.context.plan, self.stage))
+        around = frozenset(loops_around(self.context.plan, self.stage))
         for reader in self.context.plan.stages:
             if not any(t.op is self.op for t in tensors_read(reader.op)):
                 continue
@@ -234,7 +234,7 @@ class Reduction:
                     return True
                 if reader is not host and reduction_of(self.context, reader)._is_read_on():
                     return True
-            elif around <= frozenset(enclosing_loops(self.context.plan, reader)):
+            elif around <= frozenset(loops_around(self.context.plan, reader)):
                 return True
         return False
 

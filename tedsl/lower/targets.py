@@ -11,10 +11,10 @@ from tedsl.expr.visit import axes_of, reads
 from tedsl.ir.nodes import LoopKind
 from tedsl.scheduling.bounds import loops_between
 from tedsl.scheduling.checks.scans import has_own_launch
+from tedsl.scheduling.kernels.tree import shared_loops
 from tedsl.scheduling.plan import AttachKind, Fuse, Join, Mark, Plan, Skew, Split, StagePlan, Unit
 from tedsl.scheduling.relations import constant, extents
 from tedsl.scheduling.scans import is_step_axis
-from tedsl.scheduling.together import shared_loops
 
 GRID_DIMENSIONS = 3
 

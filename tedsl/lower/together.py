@@ -29,8 +29,8 @@ from tedsl.ir.nodes import For, Guard, LoopKind, Seq, Stmt
 from tedsl.ir.visit import substitute
 from tedsl.lower.places import Context, loops
 from tedsl.lower.reduction import Reduction
+from tedsl.scheduling.kernels.tree import depth
 from tedsl.scheduling.plan import StagePlan
-from tedsl.scheduling.together import depth
 
 GRID = (LoopKind.PARALLEL, LoopKind.PROGRAM)
 

@@ -29,9 +29,9 @@ from tedsl.expr.nodes import (
 from tedsl.expr.tensor import ComputeOp, Tensor
 from tedsl.expr.visit import reads, walk
 from tedsl.index.prove import prove, prove_not
-from tedsl.scheduling.bounds import Bounds, StageBounds, computed_in, infer, plan_facts
-from tedsl.scheduling.plan import AttachKind, Plan, Split, StagePlan
-from tedsl.scheduling.together import group_of
+from tedsl.scheduling.bounds import Bounds, StageBounds, infer, plan_facts
+from tedsl.scheduling.kernels.tree import kernel_tree
+from tedsl.scheduling.plan import AttachKind, Plan, Split
 
 WIDEST = 16
 """Bytes of the widest access to memory."""
@@ -60,12 +60,10 @@ def find_versions(
     removes any, and one by which rows of 2, 4 or 8 byte elements begin at multiples of 16 bytes.
     """
     found: dict[str, tuple[Version, ...]] = {}
-    for stage in plan.stages:
-        if stage.attach.kind is not AttachKind.ROOT or not isinstance(stage.op, ComputeOp):
+    for kernel in kernel_tree(plan).kernels:
+        stage, names = kernel.leader, kernel.stages
+        if not isinstance(stage.op, ComputeOp) or stage.name in launches:
             continue
-        if stage.name in launches or stage.join is not None or stage.last_of:
-            continue
-        names = kernel_stages(plan, group_of(plan, stage))
         conditions = list(stage.specializations)
         extra = _divisible(plan, bounds, names) if tiles else None
         if extra is not None and _removes_guards(plan, bounds, names, extra, conditions):
@@ -76,11 +74,6 @@ def find_versions(
         if conditions:
             found[stage.name] = _chain(plan, bounds, names, conditions)
     return found
-
-
-def kernel_stages(plan: Plan, roots: Sequence[StagePlan]) -> frozenset[str]:
-    """The names of the stages computed in the kernel of `roots`, which run together."""
-    return computed_in(plan, (root.name for root in roots))
 
 
 def _chain(

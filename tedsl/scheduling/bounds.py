@@ -30,13 +30,19 @@ from tedsl.index.facts import Facts
 from tedsl.index.simplify import simplify
 from tedsl.scheduling.boxes import Reading, box_read, index_range
 from tedsl.scheduling.computed import always_read
-from tedsl.scheduling.graph import is_output, loop_readers
-from tedsl.scheduling.links import guest_places, symbolic
+from tedsl.scheduling.kernels.tree import (
+    hosts,
+    loops_around,
+    root_of,
+    running,
+    runs_beside,
+    shared_loops,
+)
+from tedsl.scheduling.links import symbolic
 from tedsl.scheduling.loop_bounds import guards_of, pass_down, pass_up
 from tedsl.scheduling.memory import NONE, Memory
 from tedsl.scheduling.plan import Across, AttachKind, Plan, StagePlan
 from tedsl.scheduling.sliding import Slide, slide_of
-from tedsl.scheduling.together import running, shared_loops
 
 INT32_MAX = 2**31 - 1
 
@@ -74,55 +80,6 @@ class Bounds:
 
     def __getitem__(self, name: str) -> StageBounds:
         return self.stages[name]
-
-
-def enclosing_loops(plan: Plan, stage: StagePlan) -> tuple[Axis, ...]:
-    """The loops of other stages around `stage`, outermost first."""
-    if stage.attach.kind is not AttachKind.AT:
-        return ()
-    parent = plan.stage(stage.attach.stage)
-    position = {axis: i for i, axis in enumerate(parent.loop_order)}
-    axis = stage.attach.axis
-    if axis is None or axis not in position:
-        raise InternalError(f"stage {stage.name} is attached at no loop of {parent.name}")
-    return (*enclosing_loops(plan, parent), *running(plan, parent)[: position[axis] + 1])
-
-
-def kernel_of(plan: Plan, stage: StagePlan) -> StagePlan:
-    """The stage at root in whose loops `stage` is computed."""
-    while stage.attach.kind is AttachKind.AT:
-        stage = plan.stage(stage.attach.stage)
-    return stage
-
-
-def computed_in(plan: Plan, roots: Iterable[str]) -> frozenset[str]:
-    """The stages computed in the loops of some stages at root, and these."""
-    found = set[str]()
-    waiting = list(roots)
-    while waiting:
-        name = waiting.pop()
-        if name not in found:
-            found.add(name)
-            waiting.extend(plan.stages[number].name for number in guest_places(plan).get(name, ()))
-    return frozenset(found)
-
-
-def runs_beside(plan: Plan, reader: StagePlan, host: StagePlan) -> bool:
-    """True when `reader` is in the kernel of `host`, or runs in the loop that `host` is attached
-    at: what is folded along with `host` is at hand there."""
-    if kernel_of(plan, reader) is kernel_of(plan, host):
-        return True
-    around = enclosing_loops(plan, host)
-    own = frozenset((*enclosing_loops(plan, reader), *running(plan, reader)))
-    return bool(around) and own.issuperset(around)
-
-
-def exported(plan: Plan, stage: StagePlan) -> bool:
-    """True when what an online stage has folded is also stored for other kernels or the caller."""
-    if is_output(plan, stage.op):
-        return True
-    host = plan.stage(stage.attach.stage)
-    return not all(runs_beside(plan, each, host) for each in loop_readers(plan, stage.op))
 
 
 _REMEMBERED = Memory(512)
@@ -180,13 +137,13 @@ def _users(
     have readers in other kernels."""
     if stage.across is None:
         return list(readers)
-    here = kernel_of(plan, stage)
-    return [(reader, read) for reader, read in readers if kernel_of(plan, reader) is here]
+    here = root_of(plan, stage)
+    return [(reader, read) for reader, read in readers if root_of(plan, reader) is here]
 
 
 def loops_between(plan: Plan, stage: StagePlan) -> tuple[Axis, ...]:
     """The loops between where an attached stage is stored and where it is computed."""
-    loops = enclosing_loops(plan, stage)
+    loops = loops_around(plan, stage)
     if stage.kept is None:
         return ()
     place = {axis: n + 1 for n, axis in enumerate(loops)}
@@ -211,9 +168,7 @@ def _slide(
     facts: Facts,
 ) -> Slide | str:
     guards: list[Expr] = []
-    host = stage
-    while host.attach.kind is AttachKind.AT:
-        host = plan.stage(host.attach.stage)
+    for host, _ in hosts(plan, stage):
         guards.extend(found[host.name].guards)
     return slide_of(stage, region, loops_between(plan, stage), guards, facts)
 
@@ -228,7 +183,7 @@ def _kept_regions(
 ) -> tuple[tuple[Range, ...], tuple[Range, ...], tuple[int | None, ...]]:
     """What one iteration computes of a stage that is stored outside, what is kept of it, and how
     that is folded."""
-    loops = enclosing_loops(plan, stage)
+    loops = loops_around(plan, stage)
     around = loops[: len(loops) - len(loops_between(plan, stage))]
     stored = _region(plan, stage, readers, found, facts, around)
     slid = _slide(plan, stage, region, found, facts)
@@ -309,11 +264,11 @@ def _region(
     alone = stage.attach.kind is not AttachKind.AT or not readers
     if alone or isinstance(stage.op, ScanOp):
         return memory.get(("whole", stage.op), lambda: _whole(stage.op))
-    fixed = enclosing_loops(plan, stage) if around is None else tuple(around)
+    fixed = loops_around(plan, stage) if around is None else tuple(around)
     readings = tuple(
         Reading(
             found[reader.name],
-            (*enclosing_loops(plan, reader), *running(plan, reader)),
+            (*loops_around(plan, reader), *running(plan, reader)),
             read.indices,
             read in always_read(reader.op),
         )
@@ -354,17 +309,17 @@ def _online_regions(
     """What an online stage computes in one iteration, and what is kept for all its readers in the
     kernel: some run after the loop, inside the loops around its host."""
     host = plan.stage(stage.attach.stage)
-    own = frozenset(enclosing_loops(plan, stage))
+    own = frozenset(loops_around(plan, stage))
     readers = [(reader, read) for reader, read in readers if runs_beside(plan, reader, host)]
     inside = [
         (reader, read)
         for reader, read in readers
-        if reader is host or own <= frozenset(enclosing_loops(plan, reader))
+        if reader is host or own <= frozenset(loops_around(plan, reader))
     ]
     region = _region(plan, stage, inside, found, facts, memory=memory)
     if len(inside) == len(readers):
         return region, region
-    around = enclosing_loops(plan, host)
+    around = loops_around(plan, host)
     return region, _region(plan, stage, readers, found, facts, around, memory)
 
 
@@ -404,7 +359,7 @@ def _stage_bounds(
     host: tuple[object, ...] = ()
     if stage.attach.online:
         leader = plan.stage(stage.attach.stage)
-        loops = enclosing_loops(plan, stage)
+        loops = loops_around(plan, stage)
         host = (found[leader.name], leader.op, leader.leaf_axes, loops)
     shape = (op, stage.relations, stage.leaf_axes, tuple(names.items()))
     return memory.get(
@@ -461,7 +416,7 @@ def _slices(
     if not stage.attach.online or not op.reduce_axes:
         return {}
     host = plan.stage(stage.attach.stage)
-    fixed = frozenset(enclosing_loops(plan, stage))
+    fixed = frozenset(loops_around(plan, stage))
     moving = [axis for axis in host.leaf_axes if axis not in fixed]
     bounds = found[host.name]
     folded = host.op.reduce_axis
@@ -487,7 +442,7 @@ def _loop_facts(
         raise InternalError(f"stage {stage.name} is attached to {stage.attach.stage}, no reader")
     extents = tuple(
         (axis, next(b for b in found.values() if axis in b.extents).extents[axis])
-        for axis in enclosing_loops(plan, stage)
+        for axis in loops_around(plan, stage)
     )
 
     def ranges() -> Facts:

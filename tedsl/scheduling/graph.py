@@ -168,6 +168,25 @@ def _through_inlined(plan: Plan, ops: Sequence[Operation]) -> set[Operation]:
     return found
 
 
+def path_between(plan: Plan, start: StagePlan, end: StagePlan) -> tuple[str, ...]:
+    """Names of stages from `start` to `end`, each read by the next; empty when there is no way."""
+    readers: Mapping[Operation, list[StagePlan]] = {stage.op: [] for stage in plan.stages}
+    for stage in plan.stages:
+        for op in dict.fromkeys(tensor.op for tensor in tensors_read(stage.op)):
+            readers[op].append(stage)
+    waiting: list[tuple[StagePlan, tuple[str, ...]]] = [(start, (start.name,))]
+    seen = {start.name}
+    while waiting:
+        stage, path = waiting.pop(0)
+        for reader in readers[stage.op]:
+            if reader.name == end.name:
+                return (*path, reader.name)
+            if reader.name not in seen:
+                seen.add(reader.name)
+                waiting.append((reader, (*path, reader.name)))
+    return ()
+
+
 def is_output(plan: Plan, op: Operation) -> bool:
     """True when the user asked for an output of `op`."""
     where = places(plan)

@@ -15,15 +15,14 @@ from tedsl.expr.tensor import ComputeOp, ExternOp, Operation, PlaceholderOp, Sca
 from tedsl.ir.nodes import Evict
 from tedsl.scheduling.bounds import Bounds, infer
 from tedsl.scheduling.checks.loops import PLAIN, mark_text
-from tedsl.scheduling.checks.places import guests
 from tedsl.scheduling.inline import inline_stages
+from tedsl.scheduling.kernels.tree import beside, finishers, guests, leader_of, sharing
+from tedsl.scheduling.kernels.tree import depth as loops_shared
 from tedsl.scheduling.names import axis_text, labels
 from tedsl.scheduling.plan import AttachKind, Pieces, Plan, StagePlan
 from tedsl.scheduling.relations import constant
 from tedsl.scheduling.scans import is_state
 from tedsl.scheduling.separate import separate_axes
-from tedsl.scheduling.together import depth as loops_shared
-from tedsl.scheduling.together import finishers, followers
 
 
 def print_plan(plan: Plan) -> str:
@@ -49,7 +48,7 @@ def print_plan(plan: Plan) -> str:
     for stage in shown.stages:
         if isinstance(stage.op, ExternOp):
             lines.append(_extern(shown, stage, stage.op))
-        if stage.join is not None or stage.last_of or not isinstance(stage.op, ComputeOp):
+        if leader_of(shown, stage) is not stage or not isinstance(stage.op, ComputeOp):
             continue
         if stage.pieces is not None:
             lines.append(_pieces(stage, stage.op, stage.pieces))
@@ -59,9 +58,8 @@ def print_plan(plan: Plan) -> str:
             lines.append(f"kernel {stage.name}: {head}")
             lines.extend(f"  version when {print_expr(c)}" for c in stage.specializations)
             lines.extend(_nest(shown, bounds, stage, stage.op, 1))
-            for other in followers(shown, stage):
-                beside = other.join is not None and other.join.axis is None
-                if beside and isinstance(other.op, ComputeOp):
+            for other in beside(shown, stage):
+                if isinstance(other.op, ComputeOp):
                     lines.append(f"  and in the same grid {other.name}: {type_text(other)}")
                     lines.extend(_nest(shown, bounds, other, other.op, 2))
                     lines.extend(_last(shown, bounds, other, 2))
@@ -151,15 +149,14 @@ def _nest(
         yield f"{'  ' * depth}for {known[axis]} in {_range(op, axis, sizes[axis])}{note}"
         depth += 1
         for guest in guests(plan, stage, axis):
-            if isinstance(guest.op, ComputeOp) and guest.join is None:
+            if isinstance(guest.op, ComputeOp) and leader_of(plan, guest) is guest:
                 region = ", ".join(str(r.extent) for r in bounds[guest.name].region)
                 kinds = ", ".join(dtype.value for dtype in guest.op.output_dtypes)
                 yield f"{'  ' * depth}{guest.name}: {kinds}[{region}], {_memory(plan, guest)}"
                 yield from _nest(plan, bounds, guest, guest.op, depth + 1)
     for line in definition(plan, stage, op):
         yield "  " * depth + line
-    together = [each for each in followers(plan, stage) if each.join and each.join.axis is not None]
-    for other in sorted(together, key=lambda each: -loops_shared(plan, each)):
+    for other in sorted(sharing(plan, stage), key=lambda each: -loops_shared(plan, each)):
         if isinstance(other.op, ComputeOp):
             shared = loops_shared(plan, other)
             at = start + shared

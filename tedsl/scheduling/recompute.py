@@ -15,10 +15,11 @@ from tedsl.expr.nodes import Axis, Expr, Reduce, TensorRead, Var
 from tedsl.expr.tensor import ComputeOp, ScanOp
 from tedsl.expr.visit import axes_of, walk
 from tedsl.index.evaluate import EvaluationError, evaluate_int
-from tedsl.scheduling.bounds import Bounds, enclosing_loops, infer, moving, region_inside
+from tedsl.scheduling.bounds import Bounds, infer, moving, region_inside
 from tedsl.scheduling.checks.stages import first_fold
 from tedsl.scheduling.graph import runtime_sizes
 from tedsl.scheduling.inline import inline_stages
+from tedsl.scheduling.kernels.tree import loops_around
 from tedsl.scheduling.names import axis_text, labels
 from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
 from tedsl.scheduling.separate import separate_axes
@@ -154,7 +155,7 @@ class _Counter:
         own = self.shown.stage(stage.name)
         if not isinstance(own.op, ComputeOp) or isinstance(own.op, ScanOp):
             return None
-        loops = enclosing_loops(self.shown, own)
+        loops = loops_around(self.shown, own)
         if own.attach.online:
             host = self.shown.stage(own.attach.stage)
             along = frozenset(host.loop_order[first_fold(host) :])

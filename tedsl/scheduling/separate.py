@@ -14,6 +14,7 @@ from tedsl.expr.nodes import Axis, Expr, Reduce
 from tedsl.expr.tensor import ComputeOp, ExternOp, Operation
 from tedsl.expr.visit import rewrite
 from tedsl.scheduling.inline import reading, reading_whole
+from tedsl.scheduling.kernels.tree import hosts
 from tedsl.scheduling.plan import (
     Across,
     AttachKind,
@@ -80,9 +81,7 @@ def _kept_clone(
     plan: Plan, stage: StagePlan, clones: dict[str, dict[Axis, Axis]]
 ) -> dict[Axis, Axis]:
     """The clones of the stage, of those around `stage`, in one of whose loops it is stored."""
-    host = stage
-    while host.attach.kind is AttachKind.AT:
-        host = plan.stage(host.attach.stage)
+    for host, _ in hosts(plan, stage):
         if stage.kept is not None and stage.kept.axis in frozenset(host.leaf_axes):
             return clones.get(host.name, {})
     return {}

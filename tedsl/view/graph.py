@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from tedsl.expr.tensor import ExternOp, Operation, PlaceholderOp, ScanOp
-from tedsl.scheduling.graph import is_output, is_reduction, loop_readers, tensors_read
+from tedsl.scheduling.graph import is_output, is_reduction, tensors_read
+from tedsl.scheduling.kernels.tree import kernels_with
 from tedsl.scheduling.names import axis_text
 from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
 from tedsl.scheduling.printer import type_text
 from tedsl.scheduling.scans import scan_of
-from tedsl.scheduling.together import leader_of
 from tedsl.view.data import Graph, Node, NodeKind, PlaceKind
 from tedsl.view.texts import Stages
 
@@ -84,13 +84,8 @@ def kernel_of(plan: Plan, stage: StagePlan) -> StagePlan | None:
     if isinstance(stage.op, PlaceholderOp):
         scan = scan_of(plan, stage.op)
         return None if scan is None else kernel_of(plan, scan)
-    if stage.attach.kind is AttachKind.INLINE:
-        leaders = {kernel_of(plan, reader) for reader in loop_readers(plan, stage.op)}
-        return leaders.pop() if len(leaders) == 1 else None
-    if stage.attach.kind is AttachKind.AT:
-        return kernel_of(plan, plan.stage(stage.attach.stage))
-    leader = leader_of(plan, stage)
-    return stage if leader is stage else kernel_of(plan, leader)
+    leaders = kernels_with(plan, stage)
+    return leaders[0] if len(leaders) == 1 else None
 
 
 def _type(stage: StagePlan) -> str:

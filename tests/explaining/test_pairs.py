@@ -21,7 +21,7 @@ from tedsl.expr.tensor import PlaceholderOp
 from tedsl.schedules import default_schedule
 from tedsl.scheduling.graph import runtime_sizes, tensors_read
 from tedsl.scheduling.inline import inline_stages
-from tedsl.scheduling.members import leader_of
+from tedsl.scheduling.kernels.tree import kernel_leader
 from tedsl.scheduling.replay import replay_what_applies
 from tedsl.scheduling.schedule import Schedule
 from tedsl.target import Target
@@ -81,7 +81,7 @@ def check(schedule: Schedule, found: Explanation, target: str) -> int:
 def pairs_are_of_two_kernels(schedule: Schedule, found: Explanation) -> None:
     """Each read of a stage of another kernel has its pair, and no other."""
     plan = inline_stages(schedule.plan)
-    kernel = {stage.name: leader_of(plan, stage).name for stage in plan.stages}
+    kernel = {stage.name: kernel_leader(plan, stage).name for stage in plan.stages}
     apart = {
         (plan.stage_of(tensor.op).name, stage.name)
         for stage in plan.stages

@@ -38,7 +38,7 @@ class Fault:
 LOOPS = "scheduling/checks/loops.py"
 PLACES = "scheduling/checks/places.py"
 EXTENTS = "scheduling/loop_bounds.py"
-BOUNDS = "scheduling/bounds.py"
+TREE = "scheduling/kernels/tree.py"
 BOXES = "scheduling/boxes.py"
 REFUSED = "tests/scheduling/test_illegal_requests.py"
 MEANING = ("tests/scheduling/test_meaning.py", "tests/lower/test_meaning.py")
@@ -132,7 +132,7 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "loops around a stage without the one it is attached at",
-        BOUNDS,
+        TREE,
         "*running(plan, parent)[: position[axis] + 1])",
         "*running(plan, parent)[: position[axis]])",
         MEANING,

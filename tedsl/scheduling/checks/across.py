@@ -20,18 +20,18 @@ from tedsl.expr.printer import print_expr
 from tedsl.expr.tensor import ComputeOp
 from tedsl.expr.visit import axes_of
 from tedsl.index.prove import equal
-from tedsl.scheduling.bounds import Bounds, covered, infer, kernel_of
+from tedsl.scheduling.bounds import Bounds, covered, infer
 from tedsl.scheduling.call import Call
 from tedsl.scheduling.checks.stages import Problem
 from tedsl.scheduling.graph import is_reduction, loop_readers
 from tedsl.scheduling.inline import inline_stages
+from tedsl.scheduling.kernels.tree import beside, finishers, followers, grid_loops, root_of
 from tedsl.scheduling.links import special
 from tedsl.scheduling.names import labels
 from tedsl.scheduling.plan import Across, AttachKind, Plan, StagePlan
 from tedsl.scheduling.relations import constant
 from tedsl.scheduling.scans import role, scan_of
 from tedsl.scheduling.separate import separate_axes
-from tedsl.scheduling.together import finishers, followers, grid_loops
 
 # More programs than any device runs at the same time: 160 processors with 32 programs each.
 MOST_PROGRAMS = 160 * 32
@@ -131,7 +131,7 @@ def _host_problem(plan: Plan, stage: StagePlan, across: Across) -> Problem | Non
             f"{name} is no loop of the grid of {host.name}",
             f"bind one of the outermost loops of {host.name} to blockIdx.x and name it",
         )
-    if finishers(plan, host) or any(s.join and s.join.axis is None for s in followers(plan, host)):
+    if finishers(plan, host) or beside(plan, host):
         return Problem(
             f"other programs run, or go on, in the kernel of {host.name}",
             "leave those stages kernels of their own",
@@ -162,8 +162,8 @@ def _host_problem(plan: Plan, stage: StagePlan, across: Across) -> Problem | Non
 
 def _whole_problem(plan: Plan, bounds: Bounds, stage: StagePlan, across: Across) -> Problem | None:
     """Where other kernels read the stage, its own computes all of it."""
-    here = kernel_of(plan, stage)
-    others = [r for r in loop_readers(plan, stage.op) if kernel_of(plan, r) is not here]
+    here = root_of(plan, stage)
+    others = [r for r in loop_readers(plan, stage.op) if root_of(plan, r) is not here]
     if not others or not isinstance(stage.op, ComputeOp):
         return None
     sizes = zip(stage.op.axes, covered(plan, stage, bounds), stage.op.shape, strict=True)

@@ -11,11 +11,10 @@ from tedsl.expr.tensor import ComputeOp
 from tedsl.expr.visit import reads
 from tedsl.ir.nodes import ATOMIC_OPERATORS
 from tedsl.scheduling.call import Call
-from tedsl.scheduling.checks.stages import guests
+from tedsl.scheduling.kernels.tree import followers, guests
 from tedsl.scheduling.links import special
 from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
 from tedsl.scheduling.scans import role
-from tedsl.scheduling.together import followers
 
 Problem = tuple[str, str]
 

@@ -6,20 +6,18 @@ Asked of the plan as it would be after a call, whatever the call was.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from tedsl.expr.nodes import Axis, TensorRead
+from tedsl.expr.nodes import TensorRead
 from tedsl.expr.printer import print_expr
-from tedsl.expr.tensor import ComputeOp, ExternOp, ScanOp
-from tedsl.scheduling.bounds import enclosing_loops, infer_again
+from tedsl.expr.tensor import ComputeOp, ScanOp
+from tedsl.scheduling.bounds import infer_again
 from tedsl.scheduling.call import Call
 from tedsl.scheduling.checks.stages import Problem
 from tedsl.scheduling.computed import Needs, may_need, needs_of
 from tedsl.scheduling.inline import inline_stages
+from tedsl.scheduling.kernels.tree import hosts, in_order, leader_of, levels, loops_around
 from tedsl.scheduling.names import axis_text
 from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
 from tedsl.scheduling.separate import separate_axes
-from tedsl.scheduling.together import in_order, leader_of
 
 
 def computed_problem(plan: Plan) -> tuple[StagePlan, Problem] | None:
@@ -71,8 +69,8 @@ def _read_problem(plan: Plan, stage: StagePlan, read: TensorRead) -> Problem | N
     place = axis_text(plan, writer.attach.axis)
     # What goes along with a reduction is kept outside its loop.
     host = plan.stage(writer.attach.stage) if writer.attach.online else writer
-    around = _loops_around(plan, host)
-    own = _loops_around(plan, stage)
+    around = loops_around(plan, host)
+    own = loops_around(plan, stage)
     inside = len(around) <= len(own) and all(a is b for a, b in zip(around, own, strict=False))
     if not inside or writer.name == stage.name:
         return Problem(
@@ -92,23 +90,19 @@ def _read_problem(plan: Plan, stage: StagePlan, read: TensorRead) -> Problem | N
     return None
 
 
-def _loops_around(plan: Plan, stage: StagePlan) -> tuple[Axis, ...]:
-    return enclosing_loops(plan, stage) if stage.attach.kind is AttachKind.AT else ()
-
-
 def _beside(plan: Plan, stage: StagePlan, other: StagePlan) -> StagePlan | None:
     """The stage attached where `other` is that `stage` is or is inside of."""
     current = stage
-    while current.attach.kind is AttachKind.AT:
-        if current.attach.axis is other.attach.axis:
+    for host, axis in hosts(plan, stage):
+        if axis is other.attach.axis:
             return current
-        current = plan.stage(current.attach.stage)
+        current = host
     return None
 
 
 def _order_problem(plan: Plan, shown: Plan, needs: Needs) -> tuple[StagePlan, Problem] | None:
     """A level whose stages wait for each other."""
-    for level in _levels(shown) if needs else ():
+    for level in levels(shown) if needs else ():
         if in_order(shown, level, needs) is not None:
             continue
         stage = next(s for s in level if s.name in needs)
@@ -119,12 +113,3 @@ def _order_problem(plan: Plan, shown: Plan, needs: Needs) -> tuple[StagePlan, Pr
             f"leave {stage.name} at root, or run it by itself",
         )
     return None
-
-
-def _levels(plan: Plan) -> Iterator[list[StagePlan]]:
-    """The stages at root, and those attached at one loop, in plan order."""
-    levels: dict[tuple[str, Axis | None], list[StagePlan]] = {}
-    for stage in plan.stages:
-        if isinstance(stage.op, (ComputeOp, ExternOp)):
-            levels.setdefault((stage.attach.stage, stage.attach.axis), []).append(stage)
-    yield from levels.values()

@@ -10,15 +10,15 @@ from functools import lru_cache
 from tedsl.expr.nodes import Axis
 from tedsl.expr.tensor import ComputeOp
 from tedsl.ir.nodes import LoopKind
-from tedsl.scheduling.bounds import Bounds, computed_in, infer_again, kernel_of
+from tedsl.scheduling.bounds import Bounds, infer_again
 from tedsl.scheduling.call import Call
 from tedsl.scheduling.inline import inline_stages
+from tedsl.scheduling.kernels.tree import computed_in, group_of, kernel_leader, root_of
 from tedsl.scheduling.links import sized
 from tedsl.scheduling.names import labels, loops_text
 from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
 from tedsl.scheduling.relations import constant, extents, fixed_extent, ranks
 from tedsl.scheduling.separate import separate_axes
-from tedsl.scheduling.together import group_of
 
 
 def has_runtime_sizes(plan: Plan) -> bool:
@@ -34,7 +34,7 @@ def constant_lanes(plan: Plan, stage: StagePlan, axis: Axis) -> bool:
         return True
     if stage.attach.kind is not AttachKind.AT or not has_runtime_sizes(plan):
         return constant(extents(stage)[axis]) is not None
-    own, bounds = _inferred(plan, kernel_of(plan, stage).name)
+    own, bounds = _inferred(plan, root_of(plan, stage).name)
     position = ranks(stage.leaf_axes)[axis]
     extent = bounds[stage.name].extents[own.stage(stage.name).leaf_axes[position]]
     return constant(extent) is not None
@@ -80,15 +80,11 @@ def require_all_lanes(before: Plan, call: Call, after: Plan, moved: str = "") ->
     """
     if moved and not has_runtime_sizes(after):
         return  # loops are as long as the definition and the relations say, wherever they are
-    kernels = {_group(plan, plan.stage(moved)) for plan in (before, after)} if moved else None
+    plans = (before, after) if moved else ()
+    kernels = {kernel_leader(plan, plan.stage(moved)).name for plan in plans}
     for stage, axis in _lanes(after):
-        if kernels is None or _group(after, stage) in kernels:
+        if not moved or kernel_leader(after, stage).name in kernels:
             require_constant_lanes(before, call, after, stage, axis)
-
-
-def _group(plan: Plan, stage: StagePlan) -> str:
-    """The leader of the stages in whose kernel `stage` is computed."""
-    return group_of(plan, kernel_of(plan, stage))[0].name
 
 
 def all_lanes_constant(plan: Plan) -> bool:

@@ -22,26 +22,29 @@ from tedsl.expr.tensor import ComputeOp, Operation, ScanOp
 from tedsl.expr.visit import reads, substitute
 from tedsl.index.prove import counterexample, equal, prove
 from tedsl.ir.nodes import LoopKind
-from tedsl.scheduling.bounds import Bounds, computed_in, infer_again, kernel_of
+from tedsl.scheduling.bounds import Bounds, infer_again
 from tedsl.scheduling.call import Call
-from tedsl.scheduling.checks.stages import Problem, guests, has_options
+from tedsl.scheduling.checks.stages import Problem, has_options
 from tedsl.scheduling.checks.together import ordered, place_text
+from tedsl.scheduling.graph import path_between
 from tedsl.scheduling.inline import inline_stages
+from tedsl.scheduling.kernels.tree import (
+    computed_in,
+    depth,
+    finishers,
+    followers,
+    grid_loops,
+    group_of,
+    guests,
+    root_of,
+    sharing,
+)
 from tedsl.scheduling.links import special
 from tedsl.scheduling.names import labels, loops_text
 from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
 from tedsl.scheduling.relations import constant, reached
 from tedsl.scheduling.scans import role, scan_of
 from tedsl.scheduling.separate import separate_axes
-from tedsl.scheduling.together import (
-    depth,
-    finishers,
-    followers,
-    grid_loops,
-    group_of,
-    path_between,
-    sharing,
-)
 
 _GRID = (LoopKind.PARALLEL, LoopKind.PROGRAM)
 
@@ -215,17 +218,17 @@ def _grid_problem(plan: Plan, stage: StagePlan, leader: StagePlan) -> Problem | 
 def _way_problem(plan: Plan, stage: StagePlan, leader: StagePlan) -> Problem | None:
     """Nothing in the kernel needs what its last programs compute."""
     inside = {each.name for each in group_of(plan, leader) if each.name != stage.name}
-    members = [s for s in plan.stages if kernel_of(plan, s).name in inside]
+    members = [s for s in plan.stages if root_of(plan, s).name in inside]
     for member in members:
         path = path_between(plan, stage, member)
         if path:
             way = ", which reads ".join(reversed(path[:-1]))
             other = finishers(plan, leader)
-            last = any(kernel_of(plan, member).name == each.name for each in other)
+            last = any(root_of(plan, member).name == each.name for each in other)
             how = "may run before it" if last else "has run by then"
             return Problem(
                 f"{member.name} in the kernel of {leader.name} reads {way}, and {how}",
-                f"leave {stage.name} or {kernel_of(plan, member).name} a kernel of its own",
+                f"leave {stage.name} or {root_of(plan, member).name} a kernel of its own",
             )
     return None
 
@@ -314,7 +317,7 @@ class _Tiles:
         return {s.op: s for s in self.plan.stages if self._runs_in(s, roots)}
 
     def _runs_in(self, stage: StagePlan, roots: tuple[StagePlan, ...]) -> bool:
-        kernel = kernel_of(self.plan, stage).name
+        kernel = root_of(self.plan, stage).name
         return any(kernel == root.name for root in roots)
 
     def _problem_of(self, reader: StagePlan, read: TensorRead, writer: StagePlan) -> Problem | None:
@@ -353,7 +356,7 @@ class _Tiles:
         own = writer
         roots = dict(zip(_axes(writer.op), places, strict=True))
         if writer.attach.kind is AttachKind.AT:
-            own = kernel_of(self.plan, writer)
+            own = root_of(self.plan, writer)
             roots = self._of_host(own, writer, roots)
         roots = {a: sub(v, a.domain.min) if a.domain else v for a, v in roots.items()}
         found = reached(own, roots)

@@ -18,10 +18,11 @@ from tedsl.expr.visit import walk
 from tedsl.index.digits import Point, collision, negative
 from tedsl.scheduling.call import Call, kind_of
 from tedsl.scheduling.checks.loops import PLAIN, mark_text
-from tedsl.scheduling.checks.places import guests, require_not_read_whole
+from tedsl.scheduling.checks.places import require_not_read_whole
 from tedsl.scheduling.checks.scans import require_no_scan
 from tedsl.scheduling.graph import is_output, runtime_sizes
 from tedsl.scheduling.index_map import IndexMap
+from tedsl.scheduling.kernels.tree import guests
 from tedsl.scheduling.names import labels, loops_text
 from tedsl.scheduling.plan import Plan, StagePlan
 from tedsl.scheduling.scans import role

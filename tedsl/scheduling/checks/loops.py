@@ -11,6 +11,7 @@ from tedsl.scheduling.algebra import Result, Verdict, combines_in_any_order
 from tedsl.scheduling.call import Call, kind_of
 from tedsl.scheduling.checks.atomics import reduction_problem
 from tedsl.scheduling.checks.scans import has_own_launch
+from tedsl.scheduling.kernels.tree import root_of
 from tedsl.scheduling.names import axis_text, labels, loops_text
 from tedsl.scheduling.plan import AttachKind, Mark, Plan, Skew, StagePlan
 from tedsl.scheduling.relations import ranks
@@ -324,10 +325,3 @@ def require_own_kernel(plan: Plan, call: Call, stage: StagePlan, what: str) -> N
         if stage.attach.kind is AttachKind.AT
         else f"call s[{stage.name}].compute_root() first",
     )
-
-
-def root_of(plan: Plan, stage: StagePlan) -> StagePlan:
-    """The stage at root in whose kernel `stage` is computed."""
-    while stage.attach.kind is AttachKind.AT:
-        stage = plan.stage(stage.attach.stage)
-    return stage

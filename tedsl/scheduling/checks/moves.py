@@ -15,10 +15,11 @@ from tedsl.ir.nodes import LoopKind
 from tedsl.scheduling.bounds import infer
 from tedsl.scheduling.call import Call
 from tedsl.scheduling.checks.loops import PLAIN, mark_text
-from tedsl.scheduling.checks.places import guests, nest, readers_text
+from tedsl.scheduling.checks.places import nest, readers_text
 from tedsl.scheduling.checks.scans import require_no_scan
 from tedsl.scheduling.graph import is_output, is_reduction, loop_readers
 from tedsl.scheduling.inline import inline_stages
+from tedsl.scheduling.kernels.tree import guests
 from tedsl.scheduling.names import axis_text, labels, loops_text
 from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
 from tedsl.scheduling.relations import constant, extents

@@ -11,12 +11,12 @@ from tedsl.expr.nodes import Axis, AxisKind, Expr, Reduce
 from tedsl.expr.printer import print_expr
 from tedsl.expr.tensor import ComputeOp, Operation
 from tedsl.index.prove import prove
-from tedsl.scheduling.bounds import covered, exported
+from tedsl.scheduling.bounds import covered
 from tedsl.scheduling.call import Call
 from tedsl.scheduling.chain import Chain, TagReads, reduce_of, same_domain
 from tedsl.scheduling.checks.slices import whole_bounds
-from tedsl.scheduling.checks.stages import guests
 from tedsl.scheduling.graph import is_output, is_reduction, readers, tensors_read
+from tedsl.scheduling.kernels.tree import exported, guests
 from tedsl.scheduling.names import axis_text, labels, loops_text
 from tedsl.scheduling.plan import AttachKind, Plan, Skew, StagePlan
 from tedsl.scheduling.repair import Refusal

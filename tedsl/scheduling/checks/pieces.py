@@ -20,10 +20,10 @@ from tedsl.scheduling.checks.rewrites import (
 from tedsl.scheduling.checks.scans import require_no_scan
 from tedsl.scheduling.checks.stages import Problem, has_options
 from tedsl.scheduling.checks.together import place_text
+from tedsl.scheduling.kernels.tree import followers, leader_of
 from tedsl.scheduling.links import special
 from tedsl.scheduling.names import labels
 from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
-from tedsl.scheduling.together import followers, leader_of
 
 
 def require_undecided(plan: Plan, call: Call, stage: StagePlan) -> None:

@@ -15,7 +15,6 @@ from tedsl.errors import Fact, ScheduleError
 from tedsl.expr.nodes import Axis, AxisKind
 from tedsl.expr.tensor import ComputeOp, ExternOp, ScanOp
 from tedsl.ir.nodes import LoopKind
-from tedsl.scheduling.bounds import exported, kernel_of
 from tedsl.scheduling.call import Call
 from tedsl.scheduling.checks.affected import affected
 from tedsl.scheduling.checks.atomics import inside_problem
@@ -23,7 +22,7 @@ from tedsl.scheduling.checks.extents import all_lanes_constant, has_runtime_size
 from tedsl.scheduling.checks.inlined import inlining_possible
 from tedsl.scheduling.checks.invariants import all_hold
 from tedsl.scheduling.checks.scans import has_own_launch, scan_problem
-from tedsl.scheduling.checks.stages import Problem, first_fold, guests, has_options
+from tedsl.scheduling.checks.stages import Problem, first_fold, has_options
 from tedsl.scheduling.graph import (
     extern_readers,
     finish_readers,
@@ -32,12 +31,12 @@ from tedsl.scheduling.graph import (
     loop_readers,
     whole_of,
 )
+from tedsl.scheduling.kernels.tree import exported, guests, hosts, root_of, shared_loops
 from tedsl.scheduling.links import places, tensors_of_init
 from tedsl.scheduling.names import axis_text, labels, loops_text
 from tedsl.scheduling.plan import Attach, AttachKind, Plan, StagePlan, apart
 from tedsl.scheduling.relations import ranks
 from tedsl.scheduling.scans import role, scan_stages
-from tedsl.scheduling.together import shared_loops
 
 
 def nest(plan: Plan, stage: StagePlan) -> dict[str, Axis] | None:
@@ -45,12 +44,10 @@ def nest(plan: Plan, stage: StagePlan) -> dict[str, Axis] | None:
     cycle.
     """
     around: dict[str, Axis] = {}
-    current = stage
-    while current.attach.kind is AttachKind.AT and current.attach.axis is not None:
-        if current.attach.stage in around or current.attach.stage == stage.name:
+    for host, axis in hosts(plan, stage):
+        if host.name in around or host.name == stage.name:
             return None
-        around[current.attach.stage] = current.attach.axis
-        current = plan.stage(current.attach.stage)
+        around[host.name] = axis
     return around
 
 
@@ -101,7 +98,7 @@ def _online_problem(plan: Plan, stage: StagePlan, target: StagePlan, axis: Axis)
                 f"leave {tensor.op.name} at root",
             )
     late = _readers_after(plan, stage, target)
-    kernel = kernel_of(plan, target)
+    kernel = root_of(plan, target)
     if target is not kernel and exported(plan, stage):
         return Problem(
             f"{stage.name} is also stored for the caller or for other kernels, and {target.name} "
@@ -110,7 +107,7 @@ def _online_problem(plan: Plan, stage: StagePlan, target: StagePlan, axis: Axis)
         )
     place = {each.name: n for n, each in enumerate(plan.stages)}
     for reader in late:
-        root = kernel_of(plan, reader)
+        root = root_of(plan, reader)
         first = reader if root is kernel else root
         if place[first.name] < place[target.name]:
             return Problem(
@@ -201,7 +198,7 @@ def _reader_problem(plan: Plan, stage: StagePlan, target: StagePlan, axis: Axis)
             return rank[own] >= at
         if _in_shared_loop(plan, reader, around or {}, target, axis):
             return True
-        elsewhere = kernel_of(plan, reader) is not kernel_of(plan, target)
+        elsewhere = root_of(plan, reader) is not root_of(plan, target)
         if stage.across is not None:
             return elsewhere  # in memory, all of it: see `across`
         return stage.attach.online and (elsewhere or _beside(plan, reader, target))

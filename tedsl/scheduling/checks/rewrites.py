@@ -11,8 +11,8 @@ from tedsl.scheduling.algebra import Verdict, combines_in_any_order
 from tedsl.scheduling.call import Call, kind_of
 from tedsl.scheduling.checks.loops import PLAIN, mark_text, not_any_order
 from tedsl.scheduling.checks.online import require_own_place
-from tedsl.scheduling.checks.stages import guests
 from tedsl.scheduling.graph import is_output, readers, tensors_read
+from tedsl.scheduling.kernels.tree import guests
 from tedsl.scheduling.names import axis_text, labels, loops_text
 from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
 

@@ -8,6 +8,7 @@ from tedsl.expr.scan_body import within_scans
 from tedsl.expr.tensor import ComputeOp, Operation, ScanOp, Tensor
 from tedsl.scheduling.call import Call
 from tedsl.scheduling.graph import tensors_read
+from tedsl.scheduling.kernels.tree import hosts
 from tedsl.scheduling.names import axis_text, labels, loops_text
 from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
 from tedsl.scheduling.relations import ranks, related
@@ -131,11 +132,12 @@ def _step_problem(plan: Plan, stage: StagePlan, scan: StagePlan) -> tuple[str, s
 def _axis_of(plan: Plan, stage: StagePlan, scan: StagePlan) -> Axis | None:
     """The innermost loop of `scan` around `stage`."""
     seen: set[str] = set()
-    while stage.attach.kind is AttachKind.AT and stage.name not in seen:
-        if stage.attach.stage == scan.name:
-            return stage.attach.axis
-        seen.add(stage.name)
-        stage = plan.stage(stage.attach.stage)
+    for host, axis in hosts(plan, stage):
+        if host.name == scan.name:
+            return axis
+        if host.name in seen:
+            return None
+        seen.add(host.name)
     return None
 
 

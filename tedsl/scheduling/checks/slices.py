@@ -12,10 +12,10 @@ from tedsl.expr.nodes import Axis, AxisKind, Expr
 from tedsl.expr.tensor import ComputeOp
 from tedsl.expr.visit import axes_of, structural_equal
 from tedsl.index.prove import prove
-from tedsl.scheduling.bounds import Bounds, StageBounds, enclosing_loops, infer_again
+from tedsl.scheduling.bounds import Bounds, StageBounds, infer_again
 from tedsl.scheduling.call import Call
-from tedsl.scheduling.checks.stages import guests
 from tedsl.scheduling.inline import inline_stages
+from tedsl.scheduling.kernels.tree import guests, hosts, loops_around
 from tedsl.scheduling.links import online_places
 from tedsl.scheduling.names import axis_text, loops_text
 from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
@@ -61,10 +61,10 @@ def _changed_hosts(before: Plan, after: Plan) -> tuple[str, ...]:
     found: dict[str, None] = {}
     for number in online_places(after):
         stage = within = after.stages[number]
-        while within.attach.kind is AttachKind.AT:
+        for host, _ in hosts(after, stage):
             if _is_changed(before, within):
                 found[stage.attach.stage] = None
-            within = after.stage(within.attach.stage)
+            within = host
         if _is_changed(before, within) and not _same_loops(before, after, stage):
             found[stage.attach.stage] = None
     return tuple(found)
@@ -79,13 +79,13 @@ def _same_loops(before: Plan, after: Plan, stage: StagePlan) -> bool:
     host = after.stage(stage.attach.stage)
     if host.attach.kind is not AttachKind.AT or _is_changed(before, stage):
         return False
-    old, new = enclosing_loops(before, stage), enclosing_loops(after, stage)
+    old, new = loops_around(before, stage), loops_around(after, stage)
     return len(old) == len(new) and all(a is b for a, b in zip(old, new, strict=True))
 
 
 def _is_piece(plan: Plan, bounds: Bounds, host: StagePlan, guest: StagePlan) -> bool:
     """True when the range of the indices of one iteration has as many elements as its loops."""
-    fixed = frozenset(enclosing_loops(plan, guest))
+    fixed = frozenset(loops_around(plan, guest))
     own = bounds[host.name]
     inside = [a for a in host.leaf_axes if a.kind is AxisKind.REDUCE and a not in fixed]
     if _cuts_short(host, own, frozenset(inside)):

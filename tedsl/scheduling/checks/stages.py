@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tedsl.expr.nodes import Axis, AxisKind
+from tedsl.expr.nodes import AxisKind
 from tedsl.ir.nodes import Launch, LoopKind
-from tedsl.scheduling.links import guest_places
-from tedsl.scheduling.plan import Plan, StagePlan
+from tedsl.scheduling.plan import StagePlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +30,3 @@ def has_options(launch: Launch) -> bool:
     """True when a launch option is given."""
     given = (launch.num_warps, launch.num_stages, launch.num_ctas, launch.maxnreg)
     return any(option is not None for option in given)
-
-
-def guests(plan: Plan, stage: StagePlan, axis: Axis | None = None) -> tuple[StagePlan, ...]:
-    """The stages attached at a loop of `stage` (at `axis` when given)."""
-    found = (plan.stages[number] for number in guest_places(plan).get(stage.name, ()))
-    return tuple(guest for guest in found if axis is None or guest.attach.axis is axis)

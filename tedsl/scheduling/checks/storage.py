@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from tedsl.errors import ScheduleError
 from tedsl.ir.nodes import LoopKind
-from tedsl.scheduling.bounds import enclosing_loops, loops_between, moving
+from tedsl.scheduling.bounds import loops_between, moving
 from tedsl.scheduling.call import Call
 from tedsl.scheduling.checks.loops import mark_text
 from tedsl.scheduling.checks.stages import Problem
 from tedsl.scheduling.inline import inline_stages
+from tedsl.scheduling.kernels.tree import loops_around
 from tedsl.scheduling.links import special
 from tedsl.scheduling.names import axis_text, owner
 from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
@@ -41,8 +42,8 @@ def storage_problem(plan: Plan, stage: StagePlan) -> Problem | None:
             f"{stage.name} belongs to the steps of a scan, which keep what they need",
             "make what a later step reads a state of the scan",
         )
-    if stage.kept.axis is not None and stage.kept.axis not in ranks(enclosing_loops(plan, stage)):
-        names = ", ".join(axis_text(plan, axis) for axis in enclosing_loops(plan, stage))
+    if stage.kept.axis is not None and stage.kept.axis not in ranks(loops_around(plan, stage)):
+        names = ", ".join(axis_text(plan, axis) for axis in loops_around(plan, stage))
         return Problem(
             f"{axis_text(plan, stage.kept.axis)} is no loop around {stage.name} (they are {names})",
             f"name one of the loops around {stage.name}",
@@ -96,7 +97,7 @@ def _refused(
     axis = None if stage.kept is None else stage.kept.axis
     loops = ()
     if stage.attach.kind is AttachKind.AT and stage.attach.axis is not None:
-        loops = enclosing_loops(after, stage)
+        loops = loops_around(after, stage)
     facts = [("around", ", ".join(axis_text(after, loop) for loop in loops) or "no loop")]
     if stage.name == call.stage:
         return call.refuse(before, problem.reason, axis=axis, facts=facts, hint=problem.hint)

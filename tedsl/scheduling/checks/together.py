@@ -13,22 +13,34 @@ from functools import lru_cache
 from tedsl.errors import ScheduleError
 from tedsl.expr.integers import same_width
 from tedsl.expr.nodes import Axis, AxisKind, Compare, CompareOp
-from tedsl.expr.tensor import ComputeOp, ExternOp, Operation, ScanOp
+from tedsl.expr.tensor import ComputeOp, Operation, ScanOp
 from tedsl.index.prove import counterexample, equal
 from tedsl.ir.nodes import LoopKind
-from tedsl.scheduling.bounds import Bounds, computed_in, infer_again, kernel_of
+from tedsl.scheduling.bounds import Bounds, infer_again
 from tedsl.scheduling.call import Call
 from tedsl.scheduling.checks.affected import changed
 from tedsl.scheduling.checks.loops import PLAIN, mark_text
-from tedsl.scheduling.checks.stages import Problem, first_fold, guests, has_options
+from tedsl.scheduling.checks.stages import Problem, first_fold, has_options
+from tedsl.scheduling.graph import path_between
 from tedsl.scheduling.inline import inline_stages
+from tedsl.scheduling.kernels.tree import (
+    computed_in,
+    depth,
+    followers,
+    guests,
+    in_order,
+    is_in_circle,
+    levels,
+    root_of,
+    shared_loops,
+    sharing,
+)
 from tedsl.scheduling.links import follower_places, places, tensors_read
 from tedsl.scheduling.names import axis_text, labels, loops_text
 from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
 from tedsl.scheduling.relations import constant, lengths, ranks
 from tedsl.scheduling.scans import role, scan_of
 from tedsl.scheduling.separate import separate_axes
-from tedsl.scheduling.together import depth, in_order, is_in_circle, path_between, shared_loops
 
 
 @lru_cache(maxsize=4)
@@ -71,28 +83,25 @@ def require_no_followers(
     plan: Plan, call: Call, stage: StagePlan, leader: StagePlan, axis: Axis | None
 ) -> None:
     """A stage whose loops others share is no part of another group."""
-    followers = [each for each in plan.stages if each.join and each.join.stage == stage.name]
-    if not followers:
+    others = followers(plan, stage)
+    if not others:
         return
-    names = ", ".join(each.name for each in followers)
-    sharing = [each.name for each in followers if each.join and each.join.axis is not None]
-    leads = any(
-        each.join and each.join.stage == leader.name and each.join.axis is not None
-        for each in plan.stages
-    )
-    if axis is not None or not (sharing and leads):
+    names = ", ".join(each.name for each in others)
+    near = sharing(plan, stage)
+    if axis is not None or not (near and sharing(plan, leader)):
         raise call.refuse(
             plan,
             f"{names} already run together with {stage.name}",
             hint=f"name {stage.name} as the leader: s[{leader.name}].compute_with(s[{stage.name}], "
             "...)",
         )
+    found = [each.name for each in near]
     alone = "; ".join(
-        f"s[{name}].compute_root(), s[{name}].compute_with(s[{leader.name}])" for name in sharing
+        f"s[{name}].compute_root(), s[{name}].compute_with(s[{leader.name}])" for name in found
     )
     raise call.refuse(
         plan,
-        f"{', '.join(sharing)} shares the loops of {stage.name}, and only the leader of a grid may "
+        f"{', '.join(found)} shares the loops of {stage.name}, and only the leader of a grid may "
         f"have such stages: here {leader.name}",
         hint=f"let each be a part of the grid by itself ({alone}, then {stage.name} likewise), or "
         "define them as results of one te.compute",
@@ -352,7 +361,7 @@ def _online_problem(plan: Plan, stage: StagePlan, leader: StagePlan, count: int)
 def _in_kernels_of(plan: Plan, joined: Sequence[StagePlan]) -> frozenset[str]:
     """The stages of all kernels that some stages and their leaders are in."""
     names = {name for stage in joined if stage.join for name in (stage.name, stage.join.stage)}
-    kernels = {kernel_of(plan, plan.stage(name)).name for name in names}
+    kernels = {root_of(plan, plan.stage(name)).name for name in names}
     return computed_in(plan, kernels)
 
 
@@ -453,11 +462,7 @@ def _kernels(plan: Plan, stage: StagePlan) -> set[str]:
 def ordered(plan: Plan) -> bool:
     """Whether the groups of every level can run one after the other."""
     shown = separate_axes(inline_stages(plan))
-    levels: dict[tuple[str, Axis | None], list[StagePlan]] = {}
-    for stage in shown.stages:
-        if isinstance(stage.op, (ComputeOp, ExternOp)):
-            levels.setdefault((stage.attach.stage, stage.attach.axis), []).append(stage)
-    return all(in_order(shown, level) is not None for level in levels.values())
+    return all(in_order(shown, level) is not None for level in levels(shown))
 
 
 def _cycle(stage: StagePlan) -> Problem:

@@ -17,9 +17,10 @@ from tedsl.scheduling.checks.loops import (
     require_skew,
     require_unmarked,
 )
-from tedsl.scheduling.checks.places import guests, require_places
+from tedsl.scheduling.checks.places import require_places
 from tedsl.scheduling.checks.scans import require_steps_in_order, require_whole_steps
 from tedsl.scheduling.checks.slices import require_slices
+from tedsl.scheduling.kernels.tree import guests
 from tedsl.scheduling.names import labels, unique_name
 from tedsl.scheduling.plan import Fuse, Plan, Skew, Split, StagePlan, Unit
 from tedsl.scheduling.relations import constant, extents, multiply, ranks

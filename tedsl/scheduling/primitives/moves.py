@@ -26,10 +26,11 @@ from tedsl.scheduling.checks.moves import (
     require_starts_outside,
     require_untouched,
 )
-from tedsl.scheduling.checks.places import guests, require_places
+from tedsl.scheduling.checks.places import require_places
 from tedsl.scheduling.checks.rewrites import reduction
 from tedsl.scheduling.graph import fresh_stage, insert_before, is_reduction, reroute
 from tedsl.scheduling.inline import inline_stages
+from tedsl.scheduling.kernels.tree import guests
 from tedsl.scheduling.names import labels
 from tedsl.scheduling.plan import (
     Attach,

@@ -14,7 +14,7 @@ from tedsl.ir.nodes import LoopKind, PartPolicy
 from tedsl.scheduling.bounds import plan_facts
 from tedsl.scheduling.call import Call
 from tedsl.scheduling.checks.arguments import choice, leaf, looped_stage, size
-from tedsl.scheduling.checks.places import guests
+from tedsl.scheduling.kernels.tree import guests
 from tedsl.scheduling.names import labels
 from tedsl.scheduling.plan import Cuts, Plan, StagePlan
 from tedsl.scheduling.primitives.marks import marked, vectorize

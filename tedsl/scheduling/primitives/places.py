@@ -20,14 +20,10 @@ from tedsl.scheduling.checks.arguments import (
 from tedsl.scheduling.checks.extents import require_all_lanes
 from tedsl.scheduling.checks.loops import require_own_kernel
 from tedsl.scheduling.checks.online import require_own_place
-from tedsl.scheduling.checks.places import (
-    guests,
-    places_text,
-    require_not_read_whole,
-    require_places,
-)
+from tedsl.scheduling.checks.places import places_text, require_not_read_whole, require_places
 from tedsl.scheduling.checks.scans import require_no_scan
 from tedsl.scheduling.graph import is_output, is_reduction
+from tedsl.scheduling.kernels.tree import guests
 from tedsl.scheduling.names import axis_text
 from tedsl.scheduling.plan import Attach, AttachKind, Kept, Plan, StagePlan, apart
 

@@ -8,8 +8,8 @@ from tedsl.scheduling.call import Call
 from tedsl.scheduling.checks.arguments import looped_stage
 from tedsl.scheduling.checks.loops import require_own_kernel
 from tedsl.scheduling.checks.sizes import require_consistent, require_deciding, size_condition
+from tedsl.scheduling.kernels.tree import leader_of
 from tedsl.scheduling.plan import Plan
-from tedsl.scheduling.together import leader_of
 
 
 def assume(plan: Plan, call: Call, condition: object) -> Plan:

@@ -8,9 +8,10 @@ from tedsl.ir.nodes import LoopKind
 from tedsl.scheduling.call import Call
 from tedsl.scheduling.checks.arguments import leaf, looped_stage
 from tedsl.scheduling.checks.loops import PLAIN, mark_text, require_lanes
-from tedsl.scheduling.checks.places import guests, require_places
+from tedsl.scheduling.checks.places import require_places
 from tedsl.scheduling.checks.scans import require_no_scan
 from tedsl.scheduling.intrinsics import kinds_text, loops_for
+from tedsl.scheduling.kernels.tree import guests
 from tedsl.scheduling.names import labels, loops_text
 from tedsl.scheduling.plan import Mark, Plan, Tensorized
 from tedsl.scheduling.primitives.marks import marked

@@ -10,16 +10,15 @@ from tedsl.scheduling.checks.across import across_problem, refuse_across
 from tedsl.scheduling.checks.arguments import leaf, looped_stage
 from tedsl.scheduling.checks.last import last_problem, refuse_last
 from tedsl.scheduling.checks.places import require_places
-from tedsl.scheduling.checks.stages import guests
 from tedsl.scheduling.checks.together import (
     join_problem,
     refuse_join,
     require_joins,
     require_no_followers,
 )
+from tedsl.scheduling.kernels.tree import guests, shared_loops
 from tedsl.scheduling.plan import Across, Join, Plan
 from tedsl.scheduling.primitives.places import placed
-from tedsl.scheduling.together import shared_loops
 
 
 def compute_with(plan: Plan, call: Call, target: str, axis: object) -> Plan:
