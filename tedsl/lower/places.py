@@ -152,7 +152,6 @@ def loops(
         waiting = [g for g in waiting if g not in here]
         if constant(extents[axis]) != 1:
             mark = stage.mark(axis)
-            carries = any(guest.attach.online for guest in guests(context.plan, stage, axis))
             body = For(
                 axis,
                 extents[axis],
@@ -162,7 +161,7 @@ def loops(
                 mark.num_stages,
                 mark.flatten,
                 _masks_decide(context, stage, axis),
-                cuts=() if carries else mark.cuts.points,
+                cuts=() if along(context, stage, axis) else mark.cuts.points,
                 partition=mark.partition,
                 descending=mark.descending,
             )
@@ -173,22 +172,24 @@ def _masks_decide(context: Context, host: StagePlan, axis: Axis) -> bool:
     """True when an iteration in which every fold is masked changes nothing: online stages go along,
     each fold has a condition, and references and repairs leave alone what belongs to unchanged
     results."""
-    along = [stage for stage in guests(context.plan, host, axis) if stage.attach.online]
-    if not along:
+    found = along(context, host, axis)
+    if not found:
         return False
-    stages = (host, *(stage for stage in along if not stage.attach.lazy))
+    stages = (host, *(stage for stage in found if not stage.attach.lazy))
     folds = [stage.op.bodies[0] for stage in stages if isinstance(stage.op, ComputeOp)]
     return all(isinstance(fold, Reduce) and fold.where is not None for fold in folds)
 
 
+def along(context: Context, host: StagePlan, axis: Axis) -> list[StagePlan]:
+    """The online stages that go along with the loop `axis` of `host`, producers first."""
+    if axis not in context.tree.inside:
+        return []
+    return [stage for stage in guests(context.plan, host, axis) if stage.attach.online]
+
+
 def companions(context: Context, host: StagePlan) -> list[StagePlan]:
-    """The online stages in the loop of the reduction of `host`, producers first."""
-    return [
-        stage
-        for axis in host.leaf_axes
-        for stage in guests(context.plan, host, axis)
-        if stage.attach.online
-    ]
+    """The online stages in the loops of the reduction of `host`, producers first."""
+    return [stage for axis in host.leaf_axes for stage in along(context, host, axis)]
 
 
 def carried(context: Context, host: StagePlan) -> list[Buffer]:
