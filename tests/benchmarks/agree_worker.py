@@ -34,6 +34,7 @@ from red_zones import red_zones
 from written_out import program
 
 import tedsl as te
+from tedsl.backends.triton import effort
 from tedsl.errors import BackendError, InternalError, LowerError, TedslError
 from tedsl.expr.numerics import numpy_dtype
 from tedsl.expr.printer import print_graph
@@ -41,6 +42,8 @@ from tedsl.ir.nodes import Module
 from tedsl.target import Target
 
 STEPS = ("draw", "reference", "lower", "build", "compile", "run", "compare")
+MINUTES = 120.0
+"""Seconds of compiling, as the model tells them, for which a schedule is too large to be tried."""
 ROOM = re.compile(r"needs \d+ of shared memory, the device has")
 DEAD = re.compile(r"CUDA error|illegal memory|device-side|misaligned address|unspecified launch")
 
@@ -215,9 +218,9 @@ class Worker:
 
 
 def _is_large(module: Module) -> bool:
-    """Whether a tile has more values than its threads have registers, which ptxas may take hours
-    over."""
-    return any(
+    """Whether a tile has more values than its threads have registers, or the compilers take minutes
+    over a kernel by the model of that."""
+    return effort.slowest(module)[1] > MINUTES or any(
         _largest_tile(func) > VALUES * 32 * (func.launch.num_warps or 4) for func in module.funcs
     )
 
