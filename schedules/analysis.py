@@ -93,7 +93,7 @@ def along(op: ComputeOp) -> Axis | None:
     for read in reads(*op.bodies):
         last = sorted(axes_of(*read.indices[-1:]), key=lambda a: (_longest_first(a), a.name))
         sizes = [extent_of(a) for a in axes_of(*read.indices)]
-        points = math.prod(size for size in sizes if size is not None)
+        points = math.prod(max(size, 1) for size in sizes if size is not None)
         rank = (sizes.count(None), points, bool(last) and among(last[0], op.reduce_axes))
         if last and (best is None or rank > best[0]):
             best = rank, last[0]
