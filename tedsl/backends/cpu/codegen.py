@@ -37,7 +37,7 @@ from tedsl.ir import nodes as ir
 ENTRY = "tedsl_entry"
 PARALLEL_FOR = "tedsl_parallel_for"
 SERIAL_WORK = 20000  # vector instructions below which waking other threads does not pay
-WRITTEN = 8192  # vector instructions up to which loops are unrolled: LLVM takes a second for them
+WRITTEN = 8192  # vector instructions up to which loops are unrolled: LLVM takes some seconds
 GRID = (ir.LoopKind.PARALLEL, ir.LoopKind.PROGRAM)
 
 

@@ -200,7 +200,7 @@ class Statements:
         start, end = printer.value(loop.start), printer.value(loop.end)
         static = loop.kind is LoopKind.UNROLLED and end.literal
         if static and not effort.unrolls(loop, writer.threads):
-            writer.line(f"# {loop.axis.name} stays a loop: its iterations would take too long")
+            writer.comment(f"{loop.axis.name} stays a loop: its iterations would take too long")
             static = False
         name = writer.names.fresh(loop.axis.name)
         writer.symbols[loop.axis] = name
