@@ -113,7 +113,7 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[FakeLauncher]]:
 
     def compiled(*_: object) -> Any:
         made.append(FakeLauncher())
-        return fake_kernel(made[-1])
+        return fake_kernel(made[-1]), {}
 
     def module(source: str) -> Any:
         del source

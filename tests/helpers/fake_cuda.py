@@ -43,9 +43,10 @@ def fake_cuda(launched: Launched) -> Generator[Callable[..., te.Kernel]]:
     torch = pytest.importorskip("torch")
 
     def compiled(function: Any, *_: object) -> Any:
-        return SimpleNamespace(
+        kernel = SimpleNamespace(
             run=Launcher(launched), function=function.__name__, packed_metadata=(), metadata=None
         )
+        return kernel, {}
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch.cuda, "is_available", lambda: True)

@@ -1,4 +1,4 @@
-"""Generated source as real files, which `@triton.jit` needs, in a folder that only the user can
+"""Generated source and PTX as real files, which Triton needs, in a folder that only the user can
 write."""
 
 from __future__ import annotations
@@ -33,12 +33,17 @@ def source_folder() -> Path:
 
 
 def source_file(source: str) -> Path:
-    """A file with exactly this text; its name is the text's hash."""
-    digest = hashlib.sha256(source.encode()).hexdigest()[:32]
+    """A Python file with exactly this text; its name is the text's hash."""
+    return text_file(source, ".py")
+
+
+def text_file(text: str, suffix: str) -> Path:
+    """A file with exactly this text; its name is the text's hash and the suffix."""
+    digest = hashlib.sha256(text.encode()).hexdigest()[:32]
     folder = source_folder()
-    path = folder / f"k{digest}.py"
+    path = folder / f"k{digest}{suffix}"
     try:
-        if path.read_text(encoding="utf-8") == source:
+        if path.read_text(encoding="utf-8") == text:
             return path
     except FileNotFoundError:
         pass
@@ -46,7 +51,7 @@ def source_file(source: str) -> Path:
         handle, name = tempfile.mkstemp(dir=folder, suffix=".part")
         try:
             with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(source)
+                file.write(text)
             Path(name).replace(path)
         except OSError:
             Path(name).unlink(missing_ok=True)

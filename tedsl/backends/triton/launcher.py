@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from tedsl.backends.inlined import Inlined
+from tedsl.backends.triton.assembler import assembled
 from tedsl.backends.triton.counters import Counters
 from tedsl.backends.triton.entry import entry
 from tedsl.backends.triton.offline import load_source
@@ -250,7 +251,7 @@ class CudaProgram:
     ) -> Step:
         """Compile one kernel and find the quickest way into it."""
         args = [self._argument(param, tensors, values) for param in spec.params]
-        kernel = _compiled(function, spec, grid, args)
+        kernel, _ = _compiled(function, spec, grid, args)
         counters = {repeat.step for repeat in self.program.module.repeats}
         buffers = len(self._buffers)
         numbers = [  # what is neither an address nor the number of the repetition
@@ -352,8 +353,9 @@ class CudaProgram:
         if 0 in grid:
             return
         args = [self._argument(param, tensors, values) for param in spec.params]
+        _, options = _compiled(function, spec, grid, args)
         try:
-            function[grid](*args, **spec.options())
+            function[grid](*args, **options)
         except _errors() as error:
             raise _compile_error(spec, error) from error
 
@@ -384,17 +386,22 @@ def _descriptor(tensor: Any, buffer: Buffer, block: tuple[int, ...]) -> Any:
         ) from error
 
 
-def _compiled(function: Any, spec: KernelSpec, grid: tuple[int, int, int], args: list[Any]) -> Any:
-    """The compiled kernel for these arguments, loaded on the device."""
+def _compiled(
+    function: Any, spec: KernelSpec, grid: tuple[int, int, int], args: list[Any]
+) -> tuple[Any, dict[str, Any]]:
+    """The compiled kernel for these arguments, loaded on the device, and its options."""
+
+    def compiled(options: dict[str, Any]) -> Any:
+        kernel = function.warmup(*args, grid=grid, **options)
+        return kernel.result() if hasattr(kernel, "result") else kernel
+
     try:
-        kernel = function.warmup(*args, grid=grid, **spec.options())
-        if hasattr(kernel, "result"):
-            kernel = kernel.result()
+        kernel, options = assembled(compiled, spec.options())
         if kernel.run is None:
             raise RuntimeError("the kernel was not loaded")
     except _errors() as error:
         raise _compile_error(spec, error) from error
-    return kernel
+    return kernel, options
 
 
 def _errors() -> tuple[type[Exception], ...]:

@@ -18,10 +18,12 @@ import sys
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from tedsl.backends.triton.assembler import assembled
 from tedsl.backends.triton.files import source_file
 from tedsl.backends.triton.program import (
     ALIGNMENT,
@@ -185,7 +187,9 @@ def compile_launched(
             source, target = ast_source(request)
             with within(spec.func):
                 try:
-                    made = triton.compile(source, target=target, options=dict(request["options"]))
+                    made, _ = assembled(
+                        partial(_compile, triton, source, target), request["options"]
+                    )
                 except compile_errors() as error:
                     raise refusal(request, error) from error
             found.append((spec.func, int(made.metadata.shared)))
@@ -293,7 +297,7 @@ def compile_request(request: Mapping[str, Any]) -> CompiledInfo:
     source, target = ast_source(request)
     errors = compile_errors()
     try:
-        kernel = triton.compile(source, target=target, options=dict(request["options"]))
+        kernel, _ = assembled(partial(_compile, triton, source, target), request["options"])
     except errors as error:
         raise refusal(request, error) from error
     cubin = bytes(kernel.asm["cubin"])
@@ -308,6 +312,10 @@ def compile_request(request: Mapping[str, Any]) -> CompiledInfo:
         shared=int(kernel.metadata.shared),
         num_warps=int(kernel.metadata.num_warps),
     )
+
+
+def _compile(triton: Any, source: Any, target: Any, options: dict[str, Any]) -> Any:
+    return triton.compile(source, target=target, options=options)
 
 
 def compile_errors() -> tuple[type[Exception], ...]:
