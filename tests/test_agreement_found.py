@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from strategies import Case
@@ -376,3 +378,36 @@ def test_what_finishes_a_reduction_is_not_computed_in_its_loop() -> None:
     data = np.linspace(-2, 3, 74, dtype=np.float32).reshape(2, 37)
     want = data.sum(1) / (np.abs(data).max(1) + 0.5)
     np.testing.assert_allclose(te.build(s, target="cpu", cache=False)(data), want, rtol=1e-5)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize(
+    "layout",
+    [
+        lambda i: (i % 1, i),
+        lambda i: (i + te.const(3, "int64"),),
+        lambda i: (te.cast(i, "int64"), te.const(0, "int64")),
+    ],
+)
+def test_a_layout_is_what_its_trace_says(layout: Any, dynamic: bool) -> None:
+    """Types that constants and casts of an index were written in are not in a trace."""
+    size = te.size_var("n", "int64") if dynamic else 6
+    x = te.placeholder((size,), name="x")
+    y = te.compute((size,), lambda i: x[i] + 1, name="y")
+    z = te.compute((size,), lambda i: y[i] * 2, name="z")
+    s = te.create_schedule(z)
+    s[y].transform_layout(layout)
+    again = te.replay(s.definition, s.trace)
+    assert str(again) == str(s) and not s.diff(again)
+
+
+def test_a_stage_can_follow_the_same_leader_at_another_loop() -> None:
+    x = te.placeholder((4, 6), name="x")
+    a = te.compute((4, 6), lambda i, j: x[i, j], name="a")
+    b = te.compute((4, 6), lambda i, j: x[i, j] + 1, name="b")
+    s = te.create_schedule([a, b])
+    s[b].compute_with(s[a], a.op.axis[0])
+    s[b].compute_with(s[a], a.op.axis[1])
+    data = np.arange(24, dtype=np.float32).reshape(4, 6)
+    first, second = te.build(s, target="cpu", cache=False)(data)
+    np.testing.assert_array_equal(first + 1, second)

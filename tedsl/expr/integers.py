@@ -63,6 +63,20 @@ def widened(expr: Expr, dtype: DType = DType.int64) -> Expr:
     return Const(expr.value, dtype) if isinstance(expr, Const) else Cast(expr, dtype)
 
 
+def untyped(expr: Expr) -> Expr:
+    """An expression of integers and sizes without the types that it was written in, as a trace says
+    it: literals as `as_index` makes them, no casts, operands that meet in the wider type."""
+    match expr:
+        case Const(value=value):
+            return as_index(int(value))
+        case Cast(a=a):
+            return untyped(a)
+        case Binary(op=op, a=a, b=b):
+            return Binary(op, *same_width(untyped(a), untyped(b)))
+        case _:
+            return expr
+
+
 def at(axes: Iterable[Expr], indices: Iterable[Expr]) -> dict[Expr, Expr]:
     """What stands for `axes` where their definition is read at `indices`: each in the type of its
     axis, which the definition computes in."""

@@ -184,7 +184,7 @@ def _same_places(old: StagePlan, new: StagePlan) -> bool:
         old.attach.stage == new.attach.stage
         and is_inlined(old) is is_inlined(new)
         and old.attach.online is new.attach.online
-        and (old.join is new.join or old.join == new.join)
+        and _follower(old) == _follower(new)
         and is_special(old) is is_special(new)
     )
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tedsl.errors import ScheduleError
-from tedsl.expr.integers import LARGEST, ONE, as_index, at_most, range_text, whole_number
+from tedsl.expr.integers import LARGEST, ONE, as_index, at_most, range_text, untyped, whole_number
 from tedsl.expr.nodes import Axis, Binary, Cast, Const, Expr, Var
 from tedsl.expr.tensor import ComputeOp, ExternOp
 from tedsl.expr.visit import walk
@@ -162,6 +162,7 @@ def size(plan: Plan, call: Call, what: str, value: object, least: Expr | None = 
                 hint=f"give an int, or an expression over te.var sizes, as {what}",
             )
         if not isinstance(value, Const):
+            value = untyped(value)
             _require_known_sizes(plan, call, what, value, least)
             return value
         value = value.value

@@ -11,6 +11,7 @@ from typing import Any, cast
 from tedsl.dtypes import DType
 from tedsl.errors import ExprError, ScheduleError
 from tedsl.expr.build import as_expr
+from tedsl.expr.integers import untyped
 from tedsl.expr.nodes import Axis, Binary, BinaryOp, Cast, Const, Expr, Reduce, Var
 from tedsl.expr.promote import as_dtype, promote_types
 from tedsl.expr.tensor import ComputeOp
@@ -124,7 +125,7 @@ def _index(plan: Plan, call: Call, value: object, allowed: set[Axis | Var], exam
                 facts=[("allowed", _ALLOWED)],
                 hint="make indices of the function's arguments",
             )
-    return expr
+    return untyped(expr)
 
 
 def not_invertible(plan: Plan, call: Call, chosen: IndexMap) -> ScheduleError:
