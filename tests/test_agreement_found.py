@@ -9,6 +9,7 @@ import pytest
 from strategies import Case
 
 import tedsl as te
+from tedsl.backends.cpu.codegen import emit_module
 from tedsl.backends.triton.emit import emit
 from tedsl.expr.reference import evaluate
 from tedsl.ir.interp import run
@@ -411,3 +412,31 @@ def test_a_stage_can_follow_the_same_leader_at_another_loop() -> None:
     data = np.arange(24, dtype=np.float32).reshape(4, 6)
     first, second = te.build(s, target="cpu", cache=False)(data)
     np.testing.assert_array_equal(first + 1, second)
+
+
+@pytest.mark.cpu
+@pytest.mark.parametrize(
+    "copies,wide,behind", [(16, 1, False), (128, 1, True), (24, 9, True), (8, 200, False)]
+)
+def test_many_reads_under_conditions_are_behind_branches(
+    copies: int, wide: int, behind: bool
+) -> None:
+    """LLVM took minutes over hundreds of choices between two addresses in a block, those of short
+    loops that it writes out included; loops that stay loops have blocks of their own."""
+    x = te.placeholder((7, copies, wide), "int32", name="x")
+    k = te.reduce_axis((0, 2), name="k")
+    y = te.compute(
+        (4, copies, wide),
+        lambda i, j, h: te.max(
+            te.if_then_else(i * 2 + k < 7, x[i * 2 + k, j, h] + 1, -5)
+            + te.if_then_else(i >= 1, x[i - 1, j, h], 0),
+            axis=k,
+        ),
+        name="y",
+    )
+    s = te.create_schedule(y)
+    s[y].unroll(y.op.axis[1])
+    source = emit_module(te.lower(s, "cpu"))
+    assert ("ptr @tedsl.zero\n" not in source) == behind
+    data = np.arange(7 * copies * wide, dtype=np.int32).reshape(7, copies, wide) * 37 % 101
+    np.testing.assert_array_equal(te.build(s, "cpu", cache=False)(data), evaluate(y, {x: data})[0])

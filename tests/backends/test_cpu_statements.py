@@ -362,3 +362,17 @@ def test_local_buffers_are_laid_out_for_their_readers(m: int, n: int, k: int) ->
     m_ = module([a, b], [out], Allocate(tile, Seq((pack, rows))))
     check(m_)
     assert "gather" not in build(m_).llvm_ir or n % 16
+
+
+@pytest.mark.parametrize("wide,copies", [(9, 128), (200, 128), (200, 16)])
+def test_loops_inside_unrolled_ones_count_as_llvm_writes_them(wide: int, copies: int) -> None:
+    """Short ones once for each iteration, long ones as vectors and what is left over: LLVM's
+    allocator of registers took minutes over a hundred loops that it made vectors of."""
+    u, j = axes("u j")
+    x, y = buffer("x", (copies, wide), DType.int32), buffer("y", (copies, wide), DType.int32)
+    value: Expr = Load(x, (u, j))
+    for k in range(7):
+        value = op("+", mul(value, value), Const(k, DType.int32))
+    inner = For(j, c(wide), LoopKind.SERIAL, Store(y, (u, j), value))
+    m = module([x], [y], For(u, c(copies), LoopKind.UNROLLED, inner))
+    assert ("u stays a loop" in emit_module(m)) == (copies == 128)

@@ -23,8 +23,10 @@ from tedsl.backends.cpu.work import (
     Captures,
     captures,
     estimate,
+    has_many_choices,
     innermost,
     is_register_tile,
+    is_short,
     streamed_outputs,
     written_out,
 )
@@ -127,7 +129,7 @@ def _emit_func(
     """One kernel; returns its symbol and the scratch it wants from its caller."""
     name = f"{symbol(func.name)}.{number}"
     fn = Function(out, "")
-    frame = Frame(fn, streamed=streamed)
+    frame = Frame(fn, streamed=streamed, branching=has_many_choices(func.body))
     header: list[str] = []
     for buffer in func.params:
         ptr = Value(fn.name("p"), PTR)
@@ -212,12 +214,16 @@ class Emitter:
 
     def _serial(self, loop: ir.For) -> None:
         start, end = self._extent(loop.start), self._extent(loop.end)
+        outside = self.frame.branching
+        within = outside and is_short(loop)  # which LLVM makes part of what is around it
+        self.frame.branching = within or has_many_choices(loop.body)
         with self.frame.fn.loop(end, start=start) as index:
             self.level += 1
             self.enter(loop.axis, index)
             fetch_ahead(self.frame, loop)
             self.stmt(loop.body)
             self.level -= 1
+        self.frame.branching = outside
 
     def enter(self, axis: Axis, index: Value) -> None:
         """Let `axis` be `index`, a value of the innermost loop."""
@@ -304,7 +310,7 @@ def _emit_body(
     """The function that runs iterations `begin .. end` of a collapsed nest; returns its scratch
     needs."""
     fn = Function(out, "")
-    frame = Frame(fn, streamed=outer.streamed)
+    frame = Frame(fn, streamed=outer.streamed, branching=has_many_choices(body))
     header = used.bind(frame, outer)
     extents = [Value(fn.name("e"), I64) for _ in nest]
     begin, end = Value("%begin", I64), Value("%end", I64)

@@ -151,7 +151,7 @@ class Frame:
 
     `env` maps loop axes to i64 and runtime scalars to their registers.  `register_tiles` are local
     buffers that loops accumulate into, `streamed` outputs too large for the caches that nothing
-    reads again.
+    reads again.  Where `branching`, scalars under a condition are read behind a branch.
     """
 
     fn: Function
@@ -160,6 +160,7 @@ class Frame:
     depth: dict[Expr, int] = field(default_factory=dict[Expr, int])
     register_tiles: set[Buffer] = field(default_factory=set[Buffer])
     streamed: frozenset[Buffer] = frozenset()
+    branching: bool = False
     scratch: list[tuple[Value, int]] = field(default_factory=list[tuple[Value, int]])
     polys: dict[tuple[Buffer, tuple[Expr, ...]], Poly] = field(
         default_factory=dict[tuple[Buffer, tuple[Expr, ...]], Poly]

@@ -298,16 +298,36 @@ class Accessor(Evaluator):
         memory = access.memory
         ptr = self.address(memory, access.buffer, access.offset, mask is None)
         to = Type(memory.elem)
-        if mask is not None:
-            some = Num(self.fn, mask).any().value
-            nothing = self.fn.module.constant("tedsl.zero", "[8 x i8] zeroinitializer, align 8")
-            ptr = self.fn.op(f"select {some}, ptr {ptr.text}, ptr {nothing.text}", PTR)
-        raw = self.fn.op(f"load {to}, ptr {ptr.text}, align {to.bits // 8}", to)
+        some = Num(self.fn, mask).any().value if mask is not None else None
+        if some is not None and self.frame.branching:
+            raw = self._read_behind_branch(ptr, to, some)
+        else:
+            if some is not None:
+                nothing = self.fn.module.constant("tedsl.zero", "[8 x i8] zeroinitializer, align 8")
+                ptr = self.fn.op(f"select {some}, ptr {ptr.text}, ptr {nothing.text}", PTR)
+            raw = self.fn.op(f"load {to}, ptr {ptr.text}, align {to.bits // 8}", to)
         value = self.arrive(raw, memory.dtype)
         if mask is not None and mask.type.lanes:
             value = self.wide(value)
             return arith.select(self.fn, mask, value, const(0, value.type))
         return value
+
+    def _read_behind_branch(self, ptr: Value, to: Type, condition: Value) -> Value:
+        """A scalar, or 0 where `condition` is false.
+
+        To read from one of two addresses is shorter.  But where hundreds of such reads in one block
+        share a condition, LLVM takes minutes: each integer instruction overwrites the flags that
+        the condition is in, and its scheduler (`ScheduleDAGRRList`) tries an order, takes it back
+        and tries the next.  A branch ends the block.
+        """
+        before, then, done = self.fn.block, self.fn.label("read"), self.fn.label("known")
+        self.fn.branch(condition, then, done)
+        self.fn.start(then)
+        raw = self.fn.op(f"load {to}, ptr {ptr.text}, align {to.bits // 8}", to)
+        self.fn.jump(done)
+        self.fn.start(done)
+        nothing = const(0, to).text
+        return self.fn.op(f"phi {to} [ {raw.text}, %{then} ], [ {nothing}, %{before} ]", to)
 
     def _gather(self, access: Access, mask: Value | None, to: Type) -> Value:
         pointers = self.pointers(access, mask is None)

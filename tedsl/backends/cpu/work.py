@@ -18,7 +18,10 @@ from tedsl.ir.visit import own_exprs, sub_stmts
 REGISTER_TILE_VECTORS = 64
 UNKNOWN_TRIPS = 16
 SHORT = 8  # iterations that LLVM writes out by itself
+SMALL = 512  # vector instructions of all iterations up to which it does so in any case
+CHOICES = 128  # reads from one of two addresses in a block that LLVM takes no noticeable time over
 LOOP = 8  # instructions that a loop takes beside its body
+VERSIONS = 6  # of the body of a loop of scalars: vectors, several at a time, and what is left over
 STREAM_FROM = 1 << 25  # bytes of an output from which keeping it in caches is hopeless
 
 
@@ -142,16 +145,57 @@ def captures(nest: Sequence[ir.For], body: ir.Stmt, frame: Frame) -> Captures:
 
 def written_out(stmt: ir.Stmt) -> int:
     """About how many vector instructions are written for `stmt`: for each iteration of a loop that
-    is unrolled, by us or, if it is short, by LLVM, and once for any other."""
+    is unrolled, by us or, if it is short, by LLVM, and as often as LLVM does for any other."""
     if isinstance(stmt, ir.For):
         once = written_out(stmt.body)
-        count = max(int(stmt.extent.value), 1) if isinstance(stmt.extent, Const) else SHORT + 1
-        written = count if count <= SHORT or stmt.kind is ir.LoopKind.UNROLLED else 1
-        return written * once + LOOP
+        count = max(int(stmt.extent.value), 1) if isinstance(stmt.extent, Const) else SMALL + 1
+        short = count <= SHORT or count * once <= SMALL
+        if not short and stmt.kind is not ir.LoopKind.UNROLLED:
+            count = VERSIONS if _is_left_to_llvm(stmt.body) else 1
+        return count * once + LOOP
     if isinstance(stmt, (ir.Store, ir.Accumulate)):
-        points = prod(t.extent for t in stmt.tile)
-        return _cost(stmt) * min(max(1, points // 8), UNROLL_POINTS)
+        return _cost(stmt) * _points(stmt)
     return sum(written_out(each) for each in sub_stmts(stmt))
+
+
+def _points(stmt: ir.Store | ir.Accumulate) -> int:
+    """How many vectors of a statement are written one after the other."""
+    return min(max(1, prod(t.extent for t in stmt.tile) // 8), UNROLL_POINTS)
+
+
+def _is_left_to_llvm(body: ir.Stmt) -> bool:
+    """Whether LLVM may make vectors of the iterations of a loop: of scalars, which has no loop
+    inside it that stays one."""
+    if isinstance(body, ir.For):
+        short = body.kind is ir.LoopKind.UNROLLED or is_short(body)
+        return short and _is_left_to_llvm(body.body)
+    if isinstance(body, (ir.Store, ir.Accumulate)):
+        return not body.tile
+    return all(_is_left_to_llvm(each) for each in sub_stmts(body))
+
+
+def is_short(loop: ir.For) -> bool:
+    """Whether LLVM writes out the iterations of a loop that is left to it, whatever is around."""
+    extent = loop.extent
+    return isinstance(extent, Const) and int(extent.value) * written_out(loop.body) <= SMALL
+
+
+def has_many_choices(body: ir.Stmt) -> bool:
+    """Whether scalars that are read under a condition are so many, in what stands between one loop
+    and the next, that each should have a branch of its own."""
+    return _choices(body) > CHOICES
+
+
+def _choices(stmt: ir.Stmt) -> int:
+    """Loads under a condition in `stmt`, without those in loops that stay loops."""
+    if isinstance(stmt, ir.For):
+        written = stmt.kind is ir.LoopKind.UNROLLED or is_short(stmt)
+        count = int(stmt.extent.value) if isinstance(stmt.extent, Const) else 0
+        return count * _choices(stmt.body) if written else 0
+    if isinstance(stmt, (ir.Store, ir.Accumulate)):
+        loads = [n for n in walk(*own_exprs(stmt)) if isinstance(n, ir.Load)]
+        return sum(n.mask is not None for n in loads) * _points(stmt)
+    return sum(_choices(each) for each in sub_stmts(stmt))
 
 
 def estimate(stmt: ir.Stmt) -> int:
