@@ -13,6 +13,7 @@ from tedsl.backends.cpu import linking, threads
 from tedsl.backends.cpu.codegen import check_module, emit_module, entry_name
 from tedsl.backends.cpu.intrinsics import check_texts, link
 from tedsl.backends.cpu.machine import Machine, binding, machine
+from tedsl.backends.cpu.single_lanes import store_single_lanes
 from tedsl.errors import InternalError
 from tedsl.ir.nodes import Module
 from tedsl.target import Target
@@ -139,6 +140,7 @@ def _optimised(text: str) -> Any:
     options.loop_vectorization = True
     builder = llvm.create_pass_builder(_target_machine(), options)
     builder.getModulePassManager().run(module, builder)
+    module = store_single_lanes(module)
     linking.prepare(module)
     return module
 

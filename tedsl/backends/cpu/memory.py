@@ -15,7 +15,6 @@ from tedsl.backends.cpu.affine import Poly, add, const_poly, step_along
 from tedsl.backends.cpu.builder import I1, I32, I64, PTR, Type, Value, const, const_vector
 from tedsl.backends.cpu.casts import pack, unpack
 from tedsl.backends.cpu.frame import Memory
-from tedsl.backends.cpu.machine import machine
 from tedsl.backends.cpu.num import Num, splat
 from tedsl.backends.cpu.types import is_short_float, register_type
 from tedsl.backends.cpu.values import Evaluator, Pos
@@ -379,19 +378,7 @@ class Accessor(Evaluator):
                 align, hint = STREAM_BYTES, f", !nontemporal {self.fn.module.streaming()}"
             self.fn.do(f"store {raw}, ptr {ptr.text}, align {align}{hint}")
             return
-        if to.bits < 32 and machine().is_x86:
-            mask = self._opaque(mask)
         self._masked_store("store", [raw, ptr, const(to.bits // 8, I32), mask], f"{to.suffix}.p0")
-
-    def _opaque(self, mask: Value) -> Value:
-        """`mask`, but never a constant to LLVM.
-
-        LLVM 22 makes a masked store with one constant lane a scalar store of the lane before it was
-        narrowed, so that a 16-bit store writes 32 bits (x86, `reduceMaskedStoreToScalarStore`).
-        """
-        word = self.fn.op('call i32 asm "", "=r,0"(i32 1)', I32)
-        true = self.fn.op(f"trunc {word} to i1", I1)
-        return self.fn.op(f"and {mask}, {splat(self.fn, true, mask.type.lanes).text}", mask.type)
 
     def _aligned(self, access: Access) -> bool:
         """Whether a store fills whole cache lines of an aligned buffer."""
