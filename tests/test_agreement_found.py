@@ -440,3 +440,34 @@ def test_many_reads_under_conditions_are_behind_branches(
     assert ("ptr @tedsl.zero\n" not in source) == behind
     data = np.arange(7 * copies * wide, dtype=np.int32).reshape(7, copies, wide) * 37 % 101
     np.testing.assert_array_equal(te.build(s, "cpu", cache=False)(data), evaluate(y, {x: data})[0])
+
+
+@pytest.mark.parametrize("target", ["cpu", "triton-interpret"])
+@pytest.mark.parametrize("modulus", [2, 3])
+@pytest.mark.parametrize("size", [0, 1, 2])
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("how", ["skew", "split", "first"])
+def test_skewed_axes_of_nothing_leave_identities(
+    how: str, known: bool, size: int, modulus: int, target: str
+) -> None:
+    """One iteration more than none is a loop that vanishes, whose guard skipped the identity."""
+    m: te.Expr | int = size if known else te.size_var("m")
+    x = te.placeholder((5, m), name="x")
+    k = te.reduce_axis((0, m), name="k")
+    infinity = te.const(float("inf"), "float32")
+    both = te.comm_reducer(
+        lambda a, b: (te.minimum(a[0], b[0]), te.maximum(a[1], b[1])),
+        lambda *_: (infinity, -infinity),
+        name="both",
+    )
+    least, most = te.compute((5,), lambda i: both((x[i, k], x[i, k]), axis=[k]), name="y")
+    s = te.create_schedule([least, most])
+    (i,), (k,) = s[least].op.axis, s[least].op.reduce_axis
+    skewed = s[least].skew(k, i, step=1, modulus=modulus)
+    if how == "split":
+        s[least].partition(s[least].split(skewed, factor=4)[0], policy="ends")
+    if how == "first":
+        s[least].reorder(skewed, i)
+    data = np.arange(5 * size, dtype=np.float32).reshape(5, size)
+    sizes = {} if isinstance(m, int) else {m: size}
+    check(Case([least, most], {x: data}, sizes), s, target)

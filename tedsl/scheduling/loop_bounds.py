@@ -37,15 +37,17 @@ def pass_down(relation: Relation, extents: dict[Axis, Expr], facts: Facts) -> No
     """Extents of the axes a relation makes, from those it takes.
 
     Split:  inner = min(factor, parent), outer = ceil(parent / inner)   (nparts: the other way
-    round) Fuse:   fused = outer * inner   Skew:   skewed = parent + modulus - 1
+    round) Fuse:   fused = outer * inner   Skew:   skewed = parent + modulus - 1, of nothing nothing
+    (a single iteration would be no loop, and its guard, which is then of no reduce axis, would skip
+    the initialisation of a reduction as well)
     """
     if isinstance(relation, Unit):
         extents[relation.axis] = ONE
         return
     if isinstance(relation, Skew):
-        extents[relation.skewed] = simplify(
-            add(extents[relation.parent], relation.modulus - 1), facts
-        )
+        parent = extents[relation.parent]
+        longer = simplify(add(parent, relation.modulus - 1), facts)
+        extents[relation.skewed] = parent if constant(parent) == 0 else longer
         return
     if isinstance(relation, Fuse):
         outer, inner = extents[relation.outer], extents[relation.inner]

@@ -59,7 +59,8 @@ class Unit:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Skew:
-    """parent = skewed - along * step % modulus; extent(skewed) = extent(parent) + modulus - 1.
+    """parent = skewed - along * step % modulus; extent(skewed) = extent(parent) + modulus - 1,
+    or 0.
 
     `along` is a data axis of the definition, and counts by its value, not by its place in a region.
     """

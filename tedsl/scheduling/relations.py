@@ -130,7 +130,8 @@ def extents(stage: StagePlan, roots: Mapping[Axis, Expr] | None = None) -> dict[
             case Unit(axis=axis):
                 known[axis] = integer(1)
             case Skew(parent=parent, skewed=skewed, modulus=modulus):
-                known[skewed] = add(known[parent], integer(modulus - 1))
+                empty = constant(known[parent]) == 0
+                known[skewed] = integer(0) if empty else add(known[parent], integer(modulus - 1))
     return known
 
 
