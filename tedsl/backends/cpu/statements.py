@@ -272,25 +272,26 @@ def _absorb(
 
 
 def _fold_lanes(accessor: Accessor, reducer: Reducer, values: list[Value]) -> list[Value]:
-    """Combine halves until one lane is left."""
+    """Combine halves until one lane is left.
+
+    Vectors of integers keep their length: where sums of products or of differences of bytes end in
+    shorter ones, LLVM (22, `combineVPDPBUSDPattern` and `combineBasicSADPattern`) leaves out lanes,
+    as it counts those of the last vector.
+    """
     fn = accessor.fn
-    width = values[0].type.lanes
-    while width > 1:
-        half = width // 2
-        parts: list[list[Value]] = []
-        for first in (0, half):
-            order = const_vector(range(first, first + half), "i32")
-            parts.append(
-                [
-                    fn.op(
-                        f"shufflevector {v}, {v.type} poison, {order}",
-                        type(v.type)(v.type.elem, half),
-                    )
-                    for v in values
-                ]
-            )
-        values = _combine(accessor, reducer, parts[0], parts[1])
-        width = half
+    width = left = values[0].type.lanes
+    keep = not all(v.type.is_float for v in values)
+
+    def part(value: Value, first: int) -> Value:
+        lanes = width if keep else left
+        order = const_vector([first + n % left for n in range(lanes)], "i32")
+        to = type(value.type)(value.type.elem, lanes)
+        return fn.op(f"shufflevector {value}, {value.type} poison, {order}", to)
+
+    while left > 1:
+        left //= 2
+        low = values if keep else [part(v, 0) for v in values]
+        values = _combine(accessor, reducer, low, [part(v, left) for v in values])
     return [
         fn.op(f"extractelement {v}, i64 0", v.type.scalar) if v.type.lanes else v for v in values
     ]
