@@ -471,3 +471,29 @@ def test_skewed_axes_of_nothing_leave_identities(
     data = np.arange(5 * size, dtype=np.float32).reshape(5, size)
     sizes = {} if isinstance(m, int) else {m: size}
     check(Case([least, most], {x: data}, sizes), s, target)
+
+
+@pytest.mark.parametrize("target", ["cpu", "triton-interpret"])
+@pytest.mark.parametrize("size", [0, 1, 5])
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("how", ["online", "split", "parts"])
+def test_quotients_of_nothing_are_not_summed(how: str, known: bool, size: int, target: str) -> None:
+    """A sum of quotients is computed as a quotient of sums, which over an empty axis is 0 / 0."""
+    m: te.Expr | int = size if known else te.size_var("m")
+    x = te.placeholder((5, m), name="x")
+    ks = [te.reduce_axis((0, m), name=f"k{n}") for n in range(2)]
+    total = te.compute((5,), lambda i: te.sum(x[i, ks[0]], axis=ks[0]), name="total")
+    y = te.compute((5,), lambda i: te.sum(x[i, ks[1]] / total[i], axis=ks[1]), name="y")
+    s = te.create_schedule(y)
+    (k,) = s[y].op.reduce_axis
+    if how == "online":
+        s[y].online(k)
+    elif how == "split":
+        s[y].online(s[y].split(k, factor=2)[0])
+    else:
+        s.split_online(y, s[y].split(k, nparts=3)[0])
+    module = te.lower(s, target, check=True)
+    data = np.ones((5, size), np.float32)
+    found = run(module, {module.inputs[0]: data}, {v: size for v in module.sizes})
+    want = np.full(5, 1.0 if size else 0.0, np.float32)
+    np.testing.assert_allclose(found[module.outputs[0]], want, rtol=1e-6)

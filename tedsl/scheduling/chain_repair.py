@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from tedsl.expr.build import select
 from tedsl.expr.evaluate import Block
-from tedsl.expr.integers import at, both
+from tedsl.expr.integers import ZERO, at, both, less
 from tedsl.expr.nodes import (
     Axis,
     Before,
@@ -32,6 +32,8 @@ from tedsl.expr.numerics import Value, xp
 from tedsl.expr.promote import make_const
 from tedsl.expr.tensor import ComputeOp, Operation, Tensor
 from tedsl.expr.visit import reads, rewrite, structural_equal, substitute, walk
+from tedsl.index.facts import Facts
+from tedsl.index.prove import prove
 from tedsl.scheduling.algebra import component_operator
 from tedsl.scheduling.call import Call
 from tedsl.scheduling.chain import (
@@ -263,6 +265,16 @@ def over_folded(repair: Repair) -> Expr:
     """What is applied at the end, to the first folded value."""
     total = repair.totals[0]
     return substitute(repair.finish, {total: Folded(0, total.dtype)})
+
+
+def unless_empty(finish: Expr | None, axes: Sequence[Axis]) -> Expr | None:
+    """`finish`, and the first folded value as it is where the axes of the definition are empty:
+    a sum of no quotients is 0, no quotient of sums is."""
+    if finish is None:
+        return None
+    extents = [axis.domain.extent for axis in axes if axis.domain is not None]
+    needed = [c for e in extents if not prove(c := less(ZERO, e), Facts.EMPTY)]
+    return select(both(*needed), finish, Folded(0, finish.dtype)) if needed else finish
 
 
 def updates(

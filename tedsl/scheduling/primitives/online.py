@@ -29,6 +29,7 @@ from tedsl.scheduling.chain_repair import (
     over_folded,
     started,
     sums,
+    unless_empty,
     updates,
 )
 from tedsl.scheduling.checks.arguments import leaf, looped_stage
@@ -159,6 +160,7 @@ def _repaired(
         finish = kept.restored(over_folded(first))
         if len(full.basis) == 1:
             sources = (kept.restored(first.basis[0]),)
+    finish = unless_empty(finish, reduce.axes)
     followed = referred(tags, references)
     if references and full.kind is not Kind.NONE:
         sources = tuple(following(each, plan, chain, references) for each in sources)

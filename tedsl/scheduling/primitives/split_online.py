@@ -23,6 +23,7 @@ from tedsl.scheduling.chain_repair import (
     over_folded,
     started,
     sums,
+    unless_empty,
 )
 from tedsl.scheduling.checks.arguments import leaf, looped_stage
 from tedsl.scheduling.checks.online import (
@@ -191,6 +192,7 @@ class _Parts:
         if reader.split is not None:
             kept, first = reader.split
             finish = kept.restored(over_folded(first))
+        finish = unless_empty(finish, op.reduce_axes)
         whole = Reduce(reduce.reducer, values, (axis,), finish=finish)
         bodies = tuple(replace(whole, index=b.index) for b in op.bodies if isinstance(b, Reduce))
         return ComputeOp(op.name, op.axes, bodies, op.shape, (axis,), op.tag)
