@@ -30,9 +30,9 @@ from tedsl.autotune.check import (
 from tedsl.autotune.clock import Clock, DeviceClock, HostClock
 from tedsl.autotune.inputs import Array
 from tedsl.autotune.pieces import parts
+from tedsl.detect import cache_sizes
 from tedsl.dtypes import DType
 from tedsl.runtime.arrays import NUMPY_DTYPES, numpy_pointer
-from tedsl.runtime.processor import cache_sizes
 
 ZONE = 512
 POISON = 0xFF

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from tedsl.autotune.naming import Naming, number_trace
 from tedsl.autotune.space import Decisions, Knob, Realised, Space, canonical, freeze
+from tedsl.device import Device
 from tedsl.errors import ScheduleError, TuneError
 from tedsl.expr.tensor import Tensor
 from tedsl.schedules import schedule_for
@@ -30,14 +31,20 @@ class Problem:
         outputs: tensors.
         target: `cpu` or `cuda`.
         function: the user's schedule function; None for the default rules.
+        device: what it is for, where that is not the device of the target here.
     """
 
     def __init__(
-        self, outputs: Sequence[Tensor], target: str, function: ScheduleFunction | None = None
+        self,
+        outputs: Sequence[Tensor],
+        target: str,
+        function: ScheduleFunction | None = None,
+        device: Device | None = None,
     ) -> None:
         self.outputs = tuple(outputs)
         self.target = target
         self.function = function
+        self.device = device
         self.naming = Naming.of(self.outputs)
         self._last: tuple[str, Schedule] | None = None
         self._default: tuple[str, Schedule] | None = None
@@ -59,8 +66,9 @@ class Problem:
     def _made(self, decisions: Decisions) -> Schedule:
         named = self.naming.named_all(decisions)
         if self.function is None:
-            return schedule_for(self.outputs, self.target, named)
-        schedule = create_schedule(self.outputs, named, self.target.partition(":")[0])
+            return schedule_for(self.outputs, self.target, named, self.device)
+        plan, target = create_schedule(self.outputs).plan, self.target.partition(":")[0]
+        schedule = Schedule(plan, named, target, self.device)
         self.function(schedule)
         return schedule
 

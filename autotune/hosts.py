@@ -98,7 +98,7 @@ class Host:
             "target": place.target,
             "scratch": self.scratch,
             "device": self.device,
-            "arch": features.partition(",")[0] if gpu else "",
+            "features": features if gpu else "",
         }
         alone = self.device if not place.index else f"{self.device} #{place.index}"
         lock = DeviceLock(alone)

@@ -45,10 +45,12 @@ from tedsl.autotune.search.catalogue import PREDICTED
 from tedsl.autotune.search.portfolio import Batch, Search
 from tedsl.autotune.settings import ENDLESS, Options, Time
 from tedsl.autotune.space import Candidate, Decisions, Rejected
+from tedsl.autotune.static.device import device_for
 from tedsl.autotune.static.tiers import AT
 from tedsl.autotune.tuner import Tuner
 from tedsl.autotune.workload import Workload, digest
 from tedsl.build import build
+from tedsl.device import Device
 from tedsl.errors import TuneError
 from tedsl.expr.tensor import Tensor
 from tedsl.scheduling.scans import inputs_of
@@ -128,8 +130,8 @@ class Joint:
             first = cases[0] if cases and self.make is None else None
             workload = Workload.of(made) if first is None else first.workload
             function = self.options.schedule
-            fresh = Problem(workload.outputs, self.target, function) if first is None else None
-            problem = fresh or cases[0].problem
+            known = (workload.outputs, self.target, function, self._device)
+            problem = Problem(*known) if first is None else first.problem
             space = problem.space() if first is None else first.space
             named = size if workload.variables else {}
             Extents(workload, named)  # every symbolic size has a value
@@ -147,6 +149,14 @@ class Joint:
                 Case(size, weight, workload, problem, space, tuner, tuner.share(self.farm))
             )
         return cases
+
+    @property
+    def _device(self) -> Device | None:
+        """The GPU of the farm, which may be elsewhere; None for the processor here."""
+        facts = self.farm.facts
+        if self.target == "cpu" or not facts:
+            return None
+        return device_for(self.target, facts["device"], facts["features"])
 
     @property
     def context(self) -> Context:

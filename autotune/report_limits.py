@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from tedsl.autotune.roofline import Roofline
-from tedsl.autotune.static.device import CpuFacts, DeviceFacts, GpuFacts
 from tedsl.autotune.static.estimate import Estimate
+from tedsl.device import CpuDevice, Device, GpuDevice
 from tedsl.runtime.timing import format_seconds
 
 BINDS = 0.6
@@ -32,7 +32,7 @@ class Limits:
 def limits_of(
     seconds: float,
     found: Estimate,
-    facts: DeviceFacts,
+    facts: Device,
     roof: Roofline | None,
     resources: Mapping[str, float],
 ) -> Limits:
@@ -48,13 +48,16 @@ def limits_of(
     shares = _shares(seconds, found, facts, roof)
     rows = [(name, f"{100 * min(share, 1.0):.0f} % of {peak}") for name, share, peak in shares]
     waiting = ""
-    if isinstance(facts, GpuFacts):
+    if isinstance(facts, GpuDevice):
         occupancy = list(_occupancy(found, facts, resources))
         rows += [(name, text) for name, text, _ in occupancy]
         waiting = next((why for _, _, why in occupancy if why), "")
     if found.seconds:
         rows.append(("model", f"{format_seconds(found.seconds)} predicted"))
-    if isinstance(facts, CpuFacts) and found.features.get("threads", facts.cores) < facts.cores / 2:
+    if (
+        isinstance(facts, CpuDevice)
+        and found.features.get("threads", facts.cores) < facts.cores / 2
+    ):
         waiting = f"cores: {found.features['threads']:.2g} of {facts.cores} work"
     name, share, _ = max(shares, key=lambda row: row[1], default=("", 0.0, ""))
     if share >= BINDS:
@@ -65,21 +68,21 @@ def limits_of(
 
 
 def _shares(
-    seconds: float, found: Estimate, facts: DeviceFacts, roof: Roofline | None
+    seconds: float, found: Estimate, facts: Device, roof: Roofline | None
 ) -> list[tuple[str, float, str]]:
     """The units, the share of each one's peak that the kernel reaches, and that peak."""
     rows: list[tuple[str, float, str]] = []
     if found.bytes:
         rate = facts.bandwidth if roof is None else roof.bandwidth
-        memory = "memory" if isinstance(facts, CpuFacts) else "device memory"
+        memory = "memory" if isinstance(facts, CpuDevice) else "device memory"
         peak = f"{rate / 1e9:,.0f} GB/s, {scaled(found.bytes)}B moved"
         rows.append((memory, found.bytes / rate / seconds, peak))
     if roof is not None and roof.flops:
         peak = f"{scaled(roof.peak)}flop/s, {scaled(roof.flops)}flop"
         rows.append(("arithmetic", roof.compute_seconds / seconds, peak))
-    if isinstance(facts, CpuFacts):
+    if isinstance(facts, CpuDevice):
         rows += _core(seconds, found.features, facts)
-    if isinstance(facts, GpuFacts) and "cache_bytes" in found.features:
+    if isinstance(facts, GpuDevice) and "cache_bytes" in found.features:
         nbytes = 2.0 ** found.features["cache_bytes"]
         peak = f"{facts.l2_bandwidth / 1e9:,.0f} GB/s, {scaled(nbytes)}B through it"
         rows.append(("second-level cache", nbytes / facts.l2_bandwidth / seconds, peak))
@@ -87,7 +90,7 @@ def _shares(
 
 
 def _core(
-    seconds: float, features: Mapping[str, float], facts: CpuFacts
+    seconds: float, features: Mapping[str, float], facts: CpuDevice
 ) -> Iterator[tuple[str, float, str]]:
     """Cycles of the cores' units in the longest kernel, by the model."""
     threads = max(1.0, features.get("threads", 1.0))
@@ -104,17 +107,17 @@ def _core(
 
 
 def _occupancy(
-    found: Estimate, facts: GpuFacts, resources: Mapping[str, float]
+    found: Estimate, facts: GpuDevice, resources: Mapping[str, float]
 ) -> Iterator[tuple[str, str, str]]:
     """Figures about how full the processors are: name, text, and what is wrong, if anything."""
     warps = resources.get("num_warps") or found.features.get("warps", 4.0)
-    rooms = {"warps": facts.warps / warps, "programs": float(facts.blocks)}
+    rooms = {"warps": facts.warps_sm / warps, "programs": float(facts.blocks_sm)}
     registers = resources.get("registers") or found.registers
     if registers:
-        rooms["registers"] = facts.registers / (registers * warps * 32)
+        rooms["registers"] = facts.registers_sm / (registers * warps * 32)
     shared = resources.get("shared", float(found.shared))
     if shared:
-        rooms["shared memory"] = facts.shared_processor / (shared + facts.shared_reserved)
+        rooms["shared memory"] = facts.shared_sm / (shared + facts.shared_reserved)
     limit = min(rooms, key=lambda name: math.floor(rooms[name]))
     resident = max(1, math.floor(rooms[limit]))
     few = resident * warps < HIDES and limit in ("registers", "shared memory")
@@ -128,12 +131,12 @@ def _occupancy(
     if spilled:
         yield "spills", f"{spilled:.0f} bytes of each thread", "registers: some are spilled"
     programs = 2.0 ** found.features.get("programs", 0.0)
-    waves = programs / (facts.processors * resident)
+    waves = programs / (facts.sms * resident)
     tail = 1.0 - waves / math.ceil(waves)
     short = "the device is not full" if waves < 1 else f"the last of them {100 * tail:.0f} % idle"
     yield (
         "waves",
-        f"{waves:.2f} of {facts.processors * resident} programs, {short}",
+        f"{waves:.2f} of {facts.sms * resident} programs, {short}",
         f"waves: {short}" if tail > TAIL and waves < 4 else "",
     )
 

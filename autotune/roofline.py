@@ -17,8 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tedsl.autotune.inputs import Extents
-from tedsl.autotune.static.device import CpuFacts, DeviceFacts, GpuFacts
 from tedsl.autotune.static.points import Points, Values
+from tedsl.device import CpuDevice, Device, GpuDevice
 from tedsl.dtypes import DType
 from tedsl.expr.nodes import (
     Axis,
@@ -72,7 +72,7 @@ class Roofline:
         return self.memory_seconds >= self.compute_seconds
 
 
-def roofline(size: Extents, facts: DeviceFacts) -> Roofline:
+def roofline(size: Extents, facts: Device) -> Roofline:
     """The roofline of a workload at some sizes on some device."""
     nbytes = _traffic(size)
     flops: dict[tuple[bool, DType], float] = {}
@@ -209,24 +209,24 @@ def _operand(node: Expr) -> DType:
     return max(floats, key=lambda dtype: dtype.nbytes, default=node.dtype)
 
 
-def _peak(facts: DeviceFacts, matrix: bool, dtype: DType) -> float:
+def _peak(facts: Device, matrix: bool, dtype: DType) -> float:
     """Operations a second of all units that do this."""
     match facts:
-        case GpuFacts():
+        case GpuDevice():
             if matrix and dtype in facts.tensor:
                 return facts.tensor[dtype]
             single = facts.fma[DType.float32]
             return facts.fma.get(dtype, single * max(1, 4 // dtype.nbytes))
-        case CpuFacts():
+        case CpuDevice():
             return facts.flops * facts.cores * (0.5 if dtype.nbytes == 8 else 1.0)
 
 
-def _bandwidth(facts: DeviceFacts, nbytes: float) -> float:
+def _bandwidth(facts: Device, nbytes: float) -> float:
     """Bytes a second of the memory that arrays of this size are in when a kernel is timed."""
     match facts:
-        case GpuFacts():
+        case GpuDevice():
             return facts.bandwidth
-        case CpuFacts():
+        case CpuDevice():
             each = facts.clock * facts.cores
             if nbytes <= facts.l1 * facts.cores:
                 return each * 2 * facts.vector_bits / 8

@@ -29,11 +29,13 @@ from tedsl.autotune.jobs import CALLS
 from tedsl.autotune.references import References
 from tedsl.autotune.scratch import is_alive
 from tedsl.autotune.space import freeze, written
+from tedsl.autotune.static.device import device_for
 from tedsl.autotune.static.tiers import Tiers, estimates
 from tedsl.autotune.worker import Message
 from tedsl.autotune.workload import Workload
 from tedsl.backends.triton.program import sorts_of
 from tedsl.build import build, build_unseen, compile_unseen_calls, lower
+from tedsl.device import Device
 from tedsl.errors import BackendError, InternalError, LowerError, ScheduleError, TuneError
 from tedsl.ir.nodes import Module
 from tedsl.lower import pipeline
@@ -72,8 +74,8 @@ class TuneSession:
     Args:
         setup: `workload` (JSON), `target`, `sizes` by name, `seed`, `scratch` (a folder), `role`
             (`compile` or `measure`), `trace` (whether candidates come as traces, not decisions),
-            `device` (the name of the GPU), `arch` (its architecture; where a compiling worker is
-            told it does not touch the device).
+            `device` (the name of the GPU), `features` (its architecture and SMs; where a compiling
+            worker is told them it does not touch the device).
         like: the session of the same computation at other sizes, whose kernels serve here too.
     """
 
@@ -82,10 +84,9 @@ class TuneSession:
         self.workload = _workload(str(setup["workload"])) if like is None else like.workload
         self.setup = setup
         self.target = str(setup["target"])
-        self.device = str(setup.get("device", ""))
         self.unseen = _unseen(setup)
         self.by_trace = bool(setup["trace"])
-        self.problem = Problem(self.workload.outputs, self.target)
+        self.problem = Problem(self.workload.outputs, self.target, device=_device(setup))
         self.size = Extents(self.workload, setup["sizes"])
         self.scratch = Path(setup["scratch"])
         self.seed = int(setup["seed"])
@@ -115,7 +116,7 @@ class TuneSession:
     def tiers(self) -> Tiers:
         """What is known of candidates before they run."""
         sizes = {var.name: value for var, value in self.size.values.items()}
-        return Tiers.of(self.target, sizes, self.device)
+        return Tiers.of(self.target, sizes, *_named(self.setup))
 
     @property
     def facts(self) -> Message:
@@ -388,7 +389,8 @@ def _warm_up(setup: Message, candidates: int) -> None:
     """Run the lowering on the problem, and the rules on so many candidates: they import much of
     what they need when it is first used, and keep what they derive, for all that is forked after
     this."""
-    problem = Problem(_workload(str(setup["workload"])).outputs, str(setup["target"]))
+    outputs = _workload(str(setup["workload"])).outputs
+    problem = Problem(outputs, str(setup["target"]), device=_device(setup))
     space, rng = problem.space(), random.Random(0)
     with suppress(ScheduleError, LowerError, BackendError):  # whoever asks for it is told
         lower(problem.schedule({}), problem.target)
@@ -402,7 +404,20 @@ def _warm_up(setup: Message, candidates: int) -> None:
 def _unseen(setup: Message) -> str:
     """The architecture of a GPU for which a worker compiles without looking at it, or nothing."""
     alone = setup["target"] == TargetKind.CUDA and setup["role"] == "compile"
-    return str(setup.get("arch", "")) if alone else ""
+    return _named(setup)[1].partition(",")[0] if alone else ""
+
+
+def _named(setup: Message) -> tuple[str, str]:
+    """Name and features of the GPU, as whoever looked at it says."""
+    return str(setup.get("device", "")), str(setup.get("features", ""))
+
+
+def _device(setup: Message) -> Device | None:
+    """The GPU that candidates are made for; it is not looked at, since who works with it is forked
+    from this process."""
+    name, features = _named(setup)
+    gpu = setup["target"] == TargetKind.CUDA and name
+    return device_for(TargetKind.CUDA, name, features) if gpu else None
 
 
 def _pruned(reason: str, seconds: float) -> Message:

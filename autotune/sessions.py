@@ -40,7 +40,7 @@ class Sessions:
     """The problems of one worker.
 
     Args:
-        setup: `target`, `scratch` (a folder), `role`, `device` (the name of the GPU), `arch`.
+        setup: `target`, `scratch` (a folder), `role`, `device` (the name of the GPU), `features`.
     """
 
     def __init__(self, setup: Message) -> None:

@@ -47,10 +47,11 @@ from tedsl.autotune.settings import (
 )
 from tedsl.autotune.sharing import SharedEngine
 from tedsl.autotune.space import Candidate, Decisions, Rejected, Space
-from tedsl.autotune.static.device import GpuFacts, facts_of
+from tedsl.autotune.static.device import device_for
 from tedsl.autotune.timeline import Timeline
 from tedsl.autotune.workload import Workload
 from tedsl.build import build
+from tedsl.device import GpuDevice
 from tedsl.errors import BackendError, LowerError, ScheduleError, TuneError
 from tedsl.target import TargetKind
 
@@ -538,7 +539,7 @@ class Tuner:
             "workload": self.workload.to_json(),
             "target": self.problem.target,
             "device": self.context.device,
-            "arch": self.context.features.partition(",")[0] if self.gpu else "",
+            "features": self.context.features if self.gpu else "",
             "sizes": self.sizes,
             "seed": random.Random(self.seed).getrandbits(31),
             "scratch": scratch,
@@ -562,9 +563,9 @@ def _roofline(
     workload: Workload, sizes: Mapping[str, int], target: str, device: str
 ) -> Roofline | None:
     """What the computation needs at least; None on a device whose figures are not known."""
-    facts = facts_of(target, device)
+    facts = device_for(target, device)
     product = [word for word in facts.name.split() if any(c.isdigit() for c in word)]
-    if isinstance(facts, GpuFacts) and not any(word in device for word in product):
+    if isinstance(facts, GpuDevice) and not any(word in device for word in product):
         return None
     return roofline(Extents(workload, sizes), facts)
 

@@ -17,11 +17,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tedsl.deep import deep
+from tedsl.device import Device
 from tedsl.expr.tensor import Operation, Tensor
 from tedsl.lower.pipeline import lower
 from tedsl.schedules import cpu, cpu_chain, gpu
 from tedsl.schedules.beside import Beside, join_all
 from tedsl.schedules.cpu_shared import share_inputs
+from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.fallback import (
     Attempts,
     Caution,
@@ -48,7 +50,10 @@ Outputs = Tensor | Operation | Sequence[Tensor | Operation]
 
 @deep
 def schedule_for(
-    outputs: Outputs, target: str | Target, decisions: Mapping[str, object] | None = None
+    outputs: Outputs,
+    target: str | Target,
+    decisions: Mapping[str, object] | None = None,
+    device: Device | None = None,
 ) -> Schedule:
     """The rules' schedule of `outputs` for `target` under `decisions`.
 
@@ -56,6 +61,7 @@ def schedule_for(
         outputs: tensors or operations to compute.
         target: as for `te.build`.
         decisions: values for knobs by name; a knob that is not named takes its default.
+        device: what it is for, where that is not the device of the target here.
 
     Returns:
         A schedule; `schedule.knobs` lists the choices that were met.
@@ -63,8 +69,9 @@ def schedule_for(
     Raises:
         ScheduleError: a decision that is not among the choices, or an illegal combination.
     """
-    s = create_schedule(outputs, decisions)
-    _apply(s, Target.parse(target), {})
+    where = Target.parse(target)
+    s = Schedule(create_schedule(outputs).plan, decisions, device=device or where.resolve())
+    _apply(s, where, {})
     return s
 
 
@@ -79,13 +86,13 @@ def _apply(s: Schedule, where: Target, caution: Caution) -> None:
     settle(s, where, caution)
     taken: list[str] = []
     if where.is_triton:
-        taken += schedule_chains(s, where)
+        taken += schedule_chains(s)
         taken += schedule_products(s, taken)
-        taken += schedule_statistics(s, where, taken)
+        taken += schedule_statistics(s, taken)
     else:
         taken += cpu_chain.schedule_chains(s)
     beside = Beside(launches=where.is_triton)
-    busy = gpu.BUSY_ROWS if where.is_triton else cpu.BUSY_ROWS
+    busy = gpu.busy_rows(gpu_of(s)) if where.is_triton else cpu.BUSY_ROWS
     groups = fuse(s, busy, taken, loops=not where.is_triton)
     shared: list[Both] = []
     if where.is_triton:

@@ -9,7 +9,6 @@ from typing import Any
 from tedsl.expr.nodes import Axis, TensorRead
 from tedsl.expr.tensor import ComputeOp
 from tedsl.expr.visit import axes_of, reads
-from tedsl.runtime.processor import processor
 from tedsl.schedules.analysis import (
     Contraction,
     Group,
@@ -26,6 +25,7 @@ from tedsl.schedules.analysis import (
 )
 from tedsl.schedules.choices import flip, pick
 from tedsl.schedules.cpu_tasks import SMALL
+from tedsl.schedules.devices import cpu_of
 from tedsl.schedules.loops import fused
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
@@ -65,9 +65,9 @@ def contract(s: Schedule, group: Group) -> None:
     longer = next((n for n, height in enumerate(heights) if height != 1), len(heights) - 1)
     panels = None if extent_of(column) is None else -(-(extent_of(column) or 0) // wide)
     rows = volume([mapping[a] for a in side])
-    beside = _beside(view[inner[0]], lane, wide, (volume(around), rows, panels))
+    beside = _beside(s, view[inner[0]], lane, wide, (volume(around), rows, panels))
     beside = pick(s, f"{stage.name}.panels", (1, 2, 4, 8), beside, panels or 1)
-    blocks = _row_blocks((volume(around) or 1) * -(-panels // beside) if panels else None)
+    blocks = _row_blocks(s, (volume(around) or 1) * -(-panels // beside) if panels else None)
     blocks = pick(s, f"{stage.name}.row_blocks", (1, 2, 4, 8, 16), blocks, heights[longer])
     tiles = [*within, ro]
     rb, tiles[longer] = stage.split(tiles[longer], nparts=blocks)
@@ -87,19 +87,23 @@ def contract(s: Schedule, group: Group) -> None:
         stage.parallel(fused(stage, (*around, rb, co)))
 
 
-def _row_blocks(tasks: int | None) -> int:
+def _row_blocks(s: Schedule, tasks: int | None) -> int:
     """Into how many blocks the rows are split where there are `tasks` without that: as few as keep
     the threads busy, since each packs the panel again."""
-    return 1 if tasks is None else min(16, pow2_at_least(-(-_tasks_wanted() // tasks)))
+    return 1 if tasks is None else min(16, pow2_at_least(-(-_tasks_wanted(s) // tasks)))
 
 
-def _tasks_wanted() -> int:
-    threads = processor().threads
+def _tasks_wanted(s: Schedule) -> int:
+    threads = cpu_of(s).cores
     return max(min(TASKS, TASKS_EACH * threads), 2 * threads)
 
 
 def _beside(
-    op: ComputeOp, lane: Axis, wide: int, counts: tuple[int | None, int | None, int | None]
+    s: Schedule,
+    op: ComputeOp,
+    lane: Axis,
+    wide: int,
+    counts: tuple[int | None, int | None, int | None],
 ) -> int:
     """How many panels, side by side in the L2 cache, each tile of rows is multiplied by in turn;
     `counts` are the batch, the rows and the panels.
@@ -108,14 +112,14 @@ def _beside(
     they do not stay in the L2 cache themselves.
     """
     around, rows, panels = counts
-    half = processor().cache // 2
+    half = cpu_of(s).l2 // 2
     single = [r.tensor for r in reads(*op.bodies) if lane not in axes_of(*r.indices)]
     fetched = max((nbytes_of(tensor) for tensor in single), default=0)
     folded, size = volume(op.reduce_axes), max(t.dtype.nbytes for t in op.outputs)
     if not around or not rows or not panels or not folded or fetched // around <= half:
         return 1
     tasks = around * panels * max(1, rows // ROWS)
-    most = min(8, panels, half // (wide * folded * size), tasks // _tasks_wanted())
+    most = min(8, panels, half // (wide * folded * size), tasks // _tasks_wanted(s))
     return pow2_at_least(most + 1) // 2 if most > 1 else 1
 
 
@@ -133,7 +137,7 @@ def pick_tile(
 ) -> tuple[int, int]:
     """A register tile: two vectors wide and as tall as the remaining vector registers, or `half` of
     them, allow; wider where there are fewer rows."""
-    here = processor()
+    here = cpu_of(s)
     lanes = here.lanes(max(t.dtype.nbytes for t in op.outputs))
     rows = max(4, 3 * here.vector_registers // (16 if half else 8))
     default = rows if half or m is None else _height(rows, (here.vector_registers - 4) // 2, m)

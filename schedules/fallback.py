@@ -84,6 +84,7 @@ class Attempts:
     ) -> None:
         self.target = target
         self._rules = rules
+        self._device = target.resolve()
         self._plan = create_schedule(outputs).plan
         self._names = [s.name for s in self._plan.stages if isinstance(s.op, ComputeOp)]
         self._caution: dict[str, Level] = {}
@@ -91,7 +92,7 @@ class Attempts:
         self._smaller: dict[str, object] = {}
         self._patient = False
         self._found: tuple[Fallback, ...] = ()
-        self._last = Schedule(self._plan)
+        self._last = Schedule(self._plan, device=self._device)
 
     def carried_out(self, use: Callable[[Schedule, Judge], Result]) -> Result:
         """What `use` makes of the first schedule of which nothing is refused.
@@ -148,7 +149,7 @@ class Attempts:
             return False  # once for the same kernel
 
         def rules(decisions: Mapping[str, object]) -> Schedule:
-            made = Schedule(self._plan, {**self._decisions(), **decisions})
+            made = Schedule(self._plan, {**self._decisions(), **decisions}, device=self._device)
             self._rules(made, self.target, self._caution)
             return made
 
@@ -162,7 +163,7 @@ class Attempts:
 
     def _schedule(self) -> Schedule:
         """The rules' schedule at the current levels."""
-        self._last = Schedule(self._plan, self._decisions())
+        self._last = Schedule(self._plan, self._decisions(), device=self._device)
         self._last.fallbacks = self._found
         self._rules(self._last, self.target, self._caution)
         return self._last

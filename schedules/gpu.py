@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tedsl.device import GpuDevice
 from tedsl.expr.nodes import Axis, TensorRead
 from tedsl.expr.printer import print_expr
 from tedsl.expr.tensor import ComputeOp, Tensor
@@ -27,6 +28,7 @@ from tedsl.schedules.analysis import (
 )
 from tedsl.schedules.beside import Beside, joined, lead, may_lead
 from tedsl.schedules.choices import flip, pick
+from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.gpu_contract import contract
 from tedsl.schedules.gpu_folds import few, fold_few, reduce_columns, reduce_whole
 from tedsl.schedules.gpu_last import finish_last, one_launch
@@ -34,7 +36,7 @@ from tedsl.schedules.gpu_pairs import fold_of_pairs, fold_pairs, pairs
 from tedsl.schedules.gpu_periods import periods_of, tile_periods
 from tedsl.schedules.gpu_rows import reduce_rows
 from tedsl.schedules.gpu_split import few_parts, split_few
-from tedsl.schedules.gpu_tiles import PROCESSORS, bind_all, pick_warps
+from tedsl.schedules.gpu_tiles import bind_all, pick_warps
 from tedsl.schedules.loops import fused
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
@@ -57,8 +59,11 @@ TILES = 8
 # and the rows and columns of it, so that most of the halo lies in the tile itself.
 NEIGHBOURS = 3
 STENCIL = (8, 512)
-# Programs with a row each that keep most of a device busy.
-BUSY_ROWS = PROCESSORS // 4
+
+
+def busy_rows(gpu: GpuDevice) -> int:
+    """Programs with a row each that keep most of a device busy."""
+    return gpu.sms // 4
 
 
 def schedule_group(s: Schedule, group: Group, target: Target, beside: Beside) -> None:
@@ -79,13 +84,13 @@ def schedule_group(s: Schedule, group: Group, target: Target, beside: Beside) ->
         if not (partial.apart and finish_last(s, *stages, group.axes[group.inner[0]])):
             schedule_group(s, group, target, beside)
     elif group.contracts:
-        contract(s, group, target)
+        contract(s, group)
     elif group.rows is None:
         pointwise(s, s[group.root], root, beside)
-    elif (sides := pairs(view, group)) is not None:
+    elif (sides := pairs(s, view, group)) is not None:
         fold_pairs(s, group, sides)
     elif same_axes(group.rows, root.axes) and crossed_row(view, group) is not None:
-        rule = fold_few if few(view, group) else reduce_columns
+        rule = fold_few if few(s, view, group) else reduce_columns
         rule(s, group)
     else:
         reduce_rows(s, group, beside)
@@ -108,7 +113,7 @@ def pointwise(s: Schedule, stage: Stage, op: ComputeOp, beside: Beside) -> None:
     more = 1
     if in_step or ragged or len(op.axes) == 1:
         total = volume(op.axes)
-        small = total is not None and total <= PROCESSORS * SMALL
+        small = total is not None and total <= gpu_of(s).sms * SMALL
         if joined(s, stage.name, beside, small):
             return
         flat = fused(stage, op.axes)
@@ -124,7 +129,7 @@ def pointwise(s: Schedule, stage: Stage, op: ComputeOp, beside: Beside) -> None:
             _flat(s, stage, flat, tile, total, whole=not small)
             lead(s, beside, stage.name, tile, small)
     else:
-        side = 64 if across is None else _side(op, everything, across)
+        side = 64 if across is None else _side(gpu_of(s), op, everything, across)
         tile = _pointwise_2d(s, stage, op, everything, across, side)
         more = min(8, tile // TAKEN) if across is None else min(16, tile // TURNED)
     usual = 8 if single and all(plain(r) is not None for r in everything) else 4
@@ -144,7 +149,7 @@ def _flat(s: Schedule, stage: Stage, flat: Axis, tile: int, total: int | None, w
         stage.cut(outer, total // tile)  # no mask in all programs but the last
 
 
-def _side(op: ComputeOp, everything: Sequence[TensorRead], across: Axis) -> int:
+def _side(gpu: GpuDevice, op: ComputeOp, everything: Sequence[TensorRead], across: Axis) -> int:
     """The side of a tile that transposes: a row of it is a row of one tensor and a column of
     another, and memory is faster the longer the contiguous runs."""
     sides, total = [extent_of(axis) for axis in (across, op.axes[-1])], volume(op.axes)
@@ -152,7 +157,7 @@ def _side(op: ComputeOp, everything: Sequence[TensorRead], across: Axis) -> int:
         return 64  # unaligned rows: partial sectors beside the tile are loaded anyhow
     side = RUN // max(each.dtype.nbytes for each in (*op.bodies, *everything))
     side = max(64, min(128, side))
-    return side if total >= PROCESSORS * TILES * side * side else 64
+    return side if total >= gpu.sms * TILES * side * side else 64
 
 
 def _neighbours(everything: Sequence[TensorRead], axis: Axis) -> int:

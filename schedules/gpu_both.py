@@ -36,7 +36,8 @@ from tedsl.schedules.analysis import (
     volume,
 )
 from tedsl.schedules.choices import flip, pick
-from tedsl.schedules.gpu_tiles import PROCESSORS, SHARED, pick_warps
+from tedsl.schedules.devices import gpu_of
+from tedsl.schedules.gpu_tiles import pick_warps
 from tedsl.schedules.views import reads_of
 from tedsl.scheduling.links import places
 from tedsl.scheduling.plan import AttachKind
@@ -51,9 +52,9 @@ RESIDENT = (1, 2, 4, 8)
 # Elements of a tile from which one program fills an SM.
 ALONE = 4096
 # Tiles of rows for each program from which its partial sums are small beside what it reads, and
-# rows from which there are enough such programs.
+# rows for each SM from which there are enough such programs.
 TURNS = 8
-FEWEST = 2 * PROCESSORS
+FEWEST = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,7 @@ def share_reads(s: Schedule, groups: Sequence[Group]) -> list[Both]:
             continue
         columns = [each for each in groups if _goes_along(view, group, each)]
         held = _held(view, group, len(columns))
-        many = (extent_of(view[group.root].axes[0]) or 0) >= FEWEST
+        many = (extent_of(view[group.root].axes[0]) or 0) >= FEWEST * gpu_of(s).sms
         if columns and held <= MAX_HELD and flip(s, f"{group.root}.columns_along", many):
             found.append(Both(group, tuple(columns)))
     return found
@@ -122,7 +123,7 @@ def _held(view: View, group: Group, columns: int) -> int:
 def reduce_both(s: Schedule, both: Both) -> None:
     """One kernel for the rows and the partial column sums; what is left of `both.columns` adds up
     the partial sums."""
-    group = both.rows
+    group, gpu = both.rows, gpu_of(s)
     stage = s[group.root]
     row, column = definitions(s)[group.root].axes
     length, extent = pow2_at_least(extent_of(column) or 1), extent_of(row) or 1
@@ -130,10 +131,10 @@ def reduce_both(s: Schedule, both: Both) -> None:
     most = max(1, min(MAX_HELD // held, pow2_at_least(extent)))
     each = pick(s, f"{stage.name}.rows", ROWS, max(1, min(8, 2048 // length)), most)
     turns = -(-extent // each)
-    fitting = [n for n in RESIDENT if n * PROCESSORS * TURNS <= turns]
+    fitting = [n for n in RESIDENT if n * gpu.sms * TURNS <= turns]
     default = 1 if length * each >= ALONE else 4
     resident = pick(s, f"{stage.name}.resident", fitting, default, max(fitting, default=1))
-    programs = min(resident * PROCESSORS, -(-turns // 2))
+    programs = min(resident * gpu.sms, -(-turns // 2))
     parts = [_part(s, other, each, programs) for other in both.columns]
     program, turn = _programs(stage, row, each, programs, column)
     for other in both.columns[1:]:
@@ -148,7 +149,7 @@ def reduce_both(s: Schedule, both: Both) -> None:
             s[name].vectorize(axis)
     names = [group.root, *group.inner, *(name for name, _ in parts)]
     loaded = each * length * _load_once(s, names, turn, program)
-    most = min(-(-turns // programs), 1 + SHARED // max(1, resident * loaded))
+    most = min(-(-turns // programs), 1 + gpu.shared_block // max(1, resident * loaded))
     ahead = pick(s, f"{stage.name}.ahead", (1, 2, 3, 4), 3, most)
     if ahead > 1:
         stage.pipeline(turn, num_stages=ahead)

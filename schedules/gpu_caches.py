@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 from tedsl.expr.tensor import ComputeOp, Operation, PlaceholderOp, Tensor
 from tedsl.schedules.analysis import contraction, is_reduction, nbytes_of
 from tedsl.schedules.choices import knobs_of
+from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.gpu_again import read_again, runs_backwards
-from tedsl.schedules.gpu_order import CACHED
 from tedsl.scheduling.graph import tensors_read
 from tedsl.scheduling.inline import inline_stages
 from tedsl.scheduling.kernels.tree import root_of
@@ -30,8 +30,8 @@ from tedsl.scheduling.plan import AttachKind, Plan
 from tedsl.scheduling.scans import is_state
 from tedsl.scheduling.schedule import Schedule
 
-# Bytes that a kernel moves from which it streams: some times what the cache holds.
-STREAMED = 4 * CACHED
+# How many times as much as the cache holds a kernel moves that streams.
+STREAMED = 4
 # Values of the knob: evict_last for inputs; that and evict_first for outputs; the same, but the
 # last read of an input that is read twice is evict_first too; evict_last for all; no hints.
 READS, APART, UNTIL, ALL, NONE = "reads", "apart", "until_read", "all", "none"
@@ -57,14 +57,14 @@ def keep_inputs(s: Schedule) -> None:
     """The knob `evict_last` of each kernel that streams: the L2 eviction priority of its inputs
     and outputs, of those tensors that do not fit into the cache.  It is asked when all else is
     decided."""
-    plan = inline_stages(s.plan)
+    plan, held = inline_stages(s.plan), gpu_of(s).l2_near
     found = _traffic(plan)
     shared = {each for kernel in found.values() if kernel.multiplies for each in kernel.reads}
     for name, kernel in found.items():
-        if kernel.multiplies or kernel.nbytes < STREAMED or name in s.settled:
+        if kernel.multiplies or kernel.nbytes < STREAMED * held or name in s.settled:
             continue
         reads, stores = (
-            [each for each, nbytes in moved.items() if nbytes >= CACHED and each not in shared]
+            [each for each, nbytes in moved.items() if nbytes >= held and each not in shared]
             for moved in (kernel.reads, kernel.stores)
         )
         choices = [NONE, *([READS] if reads else []), *([ALL] if stores else [])]

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
+from tedsl.device import GpuDevice
 from tedsl.expr.integers import conjuncts
 from tedsl.expr.nodes import Axis, Reduce
 from tedsl.expr.tensor import ComputeOp, Operation, Tensor
@@ -43,25 +43,17 @@ from tedsl.schedules.chains import (
     take_chains,
 )
 from tedsl.schedules.choices import flip, pick
-from tedsl.schedules.gpu_contract import longest, product_of, stored_by_engine
-from tedsl.schedules.gpu_grid import grid_of, many_tiles, programs_stay
+from tedsl.schedules.devices import gpu_of
+from tedsl.schedules.gpu_contract import longest, product_of, stored_by_engine, stores_ahead
+from tedsl.schedules.gpu_grid import grid_of, programs_stay
 from tedsl.schedules.gpu_model import best_tile
 from tedsl.schedules.gpu_order import ordered, together, walked
 from tedsl.schedules.gpu_steps import LEAST, movable
-from tedsl.schedules.gpu_tiles import (
-    PROCESSORS,
-    REGISTERS,
-    SHARED,
-    WARPS,
-    bind_all,
-    pick_warps,
-    registers,
-)
+from tedsl.schedules.gpu_tiles import bind_all, pick_warps, registers
 from tedsl.scheduling.links import places
 from tedsl.scheduling.plan import AttachKind
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
-from tedsl.target import Target
 
 # The longest axis that a program holds as a whole (attention: the head dimension).
 WIDEST = 256
@@ -93,14 +85,13 @@ class Sizes:
     depth: int
 
 
-def schedule_chains(s: Schedule, target: Target) -> list[str]:
+def schedule_chains(s: Schedule) -> list[str]:
     """Schedule the contractions that depend on reductions of the axis they reduce.
 
     Returns:
         The stages that are scheduled then.
     """
-    older = target.arch == "sm_80"  # without TMA
-    return take_chains(s, _found, partial(_reduce_chain, older=older))
+    return take_chains(s, _found, _reduce_chain)
 
 
 def _found(s: Schedule, view: View, name: str) -> Chained | None:
@@ -129,12 +120,13 @@ def _found(s: Schedule, view: View, name: str) -> Chained | None:
     return Chained(name, root_of(s, view, name), names, inner, shape)
 
 
-def _reduce_chain(s: Schedule, found: Chained, older: bool) -> list[str]:
-    """One kernel, for a device that is `older` than TMA or not; returns the stages in it."""
+def _reduce_chain(s: Schedule, found: Chained) -> list[str]:
+    """One kernel; returns the stages in it."""
+    gpu = gpu_of(s)
     known = {stage.name for stage in s.stages}
     work = _work(definitions(s), found)
     between = inline_around(s, found)
-    many = many_tiles(volume(definitions(s)[found.root].axes), False)
+    many = stores_ahead(gpu, volume(definitions(s)[found.root].axes))
     alone = not found.inner and found.last != found.root
     staged = stored_by_engine(s, found.root, many) if alone else None
     stage, fold = s[found.root], s[found.last]
@@ -143,8 +135,8 @@ def _reduce_chain(s: Schedule, found: Chained, older: bool) -> list[str]:
     axes = dict(zip(fold.op.axes, stage.op.axes, strict=True))
     row, column = axes[longest(found.shape.rows)], axes[longest(found.shape.columns)]
     longer = longer_last(fold.op, found.shape)
-    deep = not older and _is_deep(s, found, stage.op, fold.op)
-    tall = longer is not None and work <= LIGHT and _is_tall(stage.op, fold.op, found, row)
+    deep = gpu.has_tma and _is_deep(s, found, stage.op, fold.op)
+    tall = longer is not None and work <= LIGHT and _is_tall(gpu, stage.op, fold.op, found, row)
     sizes = _sizes(s, stage, found, (row, column), TALL if tall else 64, deep)
     stays = (many and staged is not None) if alone else None
     place = _grid(s, stage, (row, column), sizes, longer, stays, _walked(s, found, between))
@@ -166,9 +158,9 @@ def _reduce_chain(s: Schedule, found: Chained, older: bool) -> list[str]:
     warps = pick_warps(s, stage, (1, 2, 4, 8), warps, max(32, held // 8))
     programs, stages = _beside(s, found, sizes, warps, longer is None) if deep else (0, 3)
     if found.inner:
-        programs = pick(s, f"{stage.name}.occupancy", (0, 2, 3, 4), programs, WARPS // warps)
+        programs = pick(s, f"{stage.name}.occupancy", (0, 2, 3, 4), programs, gpu.warps_sm // warps)
     _operands(s, stage, fold, outer, place, found, sizes, stages)
-    stage.launch(num_warps=warps, maxnreg=registers(warps, programs))
+    stage.launch(num_warps=warps, maxnreg=registers(gpu, warps, programs))
     made = [each.name for each in s.stages if each.name not in known]
     return [found.root, found.last, *found.members, *found.inner, *between, *made]
 
@@ -188,7 +180,7 @@ def _work(view: View, found: Chained) -> int:
     return total
 
 
-def _is_tall(op: ComputeOp, fold: ComputeOp, found: Chained, row: Axis) -> bool:
+def _is_tall(gpu: GpuDevice, op: ComputeOp, fold: ComputeOp, found: Chained, row: Axis) -> bool:
     """Whether a causal mask leaves rows that are many and long enough for large tiles, in which
     less is masked and which start less often: measured 3 to 12% faster on an H200 for 2048 to 16384
     rows, and slower where the rows have two bounds (sliding windows)."""
@@ -196,7 +188,7 @@ def _is_tall(op: ComputeOp, fold: ComputeOp, found: Chained, row: Axis) -> bool:
     others = volume([a for a in op.axes if a is not row and a is not op.axes[-1]])
     if not found.inner or high is None or long is None or others is None:
         return False
-    many = others * (high // TALL) >= PROCESSORS * BUSY and long >= TALL * TURNS
+    many = others * (high // TALL) >= gpu.sms * BUSY and long >= TALL * TURNS
     return many and _bounds(fold, found) == 1
 
 
@@ -225,9 +217,9 @@ def _is_deep(s: Schedule, found: Chained, op: ComputeOp, fold: ComputeOp) -> boo
         return False
     points = volume(op.axes)
     columns = pow2_at_least(extent_of(longest(found.shape.columns)) or WIDEST)
-    if points is None or points // columns // (DEEP // 2) < ENOUGH * PROCESSORS:
+    if points is None or points // columns // (DEEP // 2) < ENOUGH * gpu_of(s).sms:
         return False
-    return 2 * _loaded(s, found, Sizes(DEEP // 2, columns, DEEP)) <= SHARED
+    return 2 * _loaded(s, found, Sizes(DEEP // 2, columns, DEEP)) <= gpu_of(s).shared_block
 
 
 def _loaded(s: Schedule, found: Chained, sizes: Sizes) -> int:
@@ -251,10 +243,11 @@ def _beside(s: Schedule, found: Chained, sizes: Sizes, warps: int, alike: bool) 
     """Occupancy and `num_stages`: programs of an SM for which there are registers, and iterations
     for which there is shared memory.  Without a causal mask (`alike`), one program less if one more
     stage fits then."""
+    gpu = gpu_of(s)
     held = sizes.rows * (sizes.columns + sizes.depth) // (32 * warps) + OTHERS
-    programs = max((n for n in (2, 3, 4) if n * held * 32 * warps <= REGISTERS), default=0)
+    programs = max((n for n in (2, 3, 4) if n * held * 32 * warps <= gpu.registers_sm), default=0)
     turn, fixed = _loaded(s, found, sizes), sizes.rows * _deepest(s, found, sizes)
-    if alike and programs > 2 and (programs - 1) * (fixed + 2 * turn) <= SHARED:
+    if alike and programs > 2 and (programs - 1) * (fixed + 2 * turn) <= gpu.shared_block:
         return programs - 1, 2
     return programs, 1 if programs else 3
 
@@ -289,7 +282,7 @@ def _alone(s: Schedule, found: Chained) -> tuple[int, int] | None:
     """The tile of a GEMM whose prologue is a row reduction: its operand is reduced again for every
     tile of columns, so that these are wide; None where the cost model does not know the product."""
     fold = s[found.last]
-    product = product_of(fold, fold.op, found.shape) if isinstance(fold.op, ComputeOp) else None
+    product = product_of(s, fold, fold.op, found.shape) if isinstance(fold.op, ComputeOp) else None
     if product is None:
         return None
     bm, bn = best_tile(product)
@@ -373,7 +366,8 @@ def _operands(
     """`num_stages` of the loop; operands are loaded by TMA where it can, and what does not change
     with the loop (Q) may be loaded before it."""
     inner = [s[name] for name in found.inner]
-    turns, most = extent_of(found.shape.folded[0]), 1 + SHARED // _loaded(s, found, sizes)
+    turns, shared = extent_of(found.shape.folded[0]), gpu_of(s).shared_block
+    most = 1 + shared // _loaded(s, found, sizes)
     most = most if turns is None else min(most, -(-turns // sizes.depth))
     fold.pipeline(loop, num_stages=pick(s, f"{stage.name}.stages", (1, 2, 3, 4, 5), stages, most))
     staged = [(t, r) for r in (fold, *inner) for t in movable(s, r) if _in_memory(s, t)]

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from tedsl.device import GpuDevice
 from tedsl.expr.nodes import Axis
 from tedsl.expr.tensor import ComputeOp, Tensor
 from tedsl.expr.visit import axes_of, reads
@@ -29,40 +30,40 @@ from tedsl.schedules.analysis import (
     volume,
 )
 from tedsl.schedules.choices import flip, knobs_of, pick
+from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.gpu_aligned import align_operands, rows_aligned
 from tedsl.schedules.gpu_grid import Programs, Tiling, blocks, many_tiles, programs_of, shallow_tile
 from tedsl.schedules.gpu_joined import Sides, join, joined_axes, own_programs
-from tedsl.schedules.gpu_model import LINE, STEP, TWO_FIT, Product, best_tile, depth
+from tedsl.schedules.gpu_model import LINE, STEP, Product, best_tile, depth, two_fit
 from tedsl.schedules.gpu_model import ahead as fetched_ahead
 from tedsl.schedules.gpu_operands import across, ragged
 from tedsl.schedules.gpu_shared import loops_of, turn
 from tedsl.schedules.gpu_steps import LEAST, Loops, Work, contract_inner, one_by_one
 from tedsl.schedules.gpu_tail import Chains, chains_of, divide_tail, fold_tail
-from tedsl.schedules.gpu_tiles import PROCESSORS, SHARED, pick_warps
+from tedsl.schedules.gpu_tiles import pick_warps
 from tedsl.schedules.loops import fused
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
-from tedsl.target import Target
 
 # Products of a K step that a program without tensor cores holds at once.
 THIN_TILE = 8192
 
 
-def contract(s: Schedule, group: Group, target: Target) -> None:
+def contract(s: Schedule, group: Group) -> None:
     """Output tiles over a swizzled grid, a pipelined mainloop, the epilogue on each tile."""
-    older = target.arch == "sm_80"
+    gpu = gpu_of(s)
     joined = _joined(s, group)
     view = definitions(s)
     points, held = volume(view[group.root].axes), sum(is_reduction(view[n]) for n in group.inner)
-    staged = None if joined else _staged_result(s, group, many_tiles(points, older, held))
-    may_stay = many_tiles(points, older) and staged is not None
+    staged = None if joined else _staged_result(s, group, stores_ahead(gpu, points, held))
+    may_stay = stores_ahead(gpu, points) and staged is not None
     view = definitions(s)
     stage, root = s[group.root], view[group.root]
     inner = [name for name in group.inner if is_reduction(view[name])]
     shape = contraction(view[inner[0]])
     if shape is None:
         return
-    if not joined and not older:
+    if not joined and gpu.has_tma:
         align_operands(s, group.root, inner)
     mapping = group.axes[inner[0]]
     rows, columns = joined or tuple((mapping[longest(e)],) for e in (shape.rows, shape.columns))
@@ -73,14 +74,15 @@ def contract(s: Schedule, group: Group, target: Target) -> None:
     # The sums of a K step are beside the accumulator: two small programs overlap multiplying and
     # adding.
     tiled = _reads_tiles(view, kernel, root, (rows, columns))
-    half = older or len(inner) > 1 or by_steps(shape) or tiled
-    product = None if joined or older else _product(stage, extents, shape, len(inner))
+    half = not gpu.multiplies_shared or len(inner) > 1 or by_steps(shape) or tiled
+    known = gpu.multiplies_shared and not joined
+    product = _product(s, stage, extents, shape, len(inner)) if known else None
     vectors, keeps = _beside(view, kernel), may_stay and not tiled and not group.apart
     given = shallow_tile(product, vectors) if keeps else None
     chains = {} if product is None else chains_of(s, group, inner, rows[0], columns[0])
     tile = _tile_sizes(s, stage, extents, shape, half, product, bool(joined), given, chains)
     sides = rows, columns, joined
-    work = Work(shape, *sides, product, tile, staged, tiled, may_stay, older, vectors)
+    work = Work(shape, *sides, product, tile, staged, tiled, may_stay, vectors)
     tail = divide_tail(s, group, inner, work, chains)
     if tail is None:
         made = _make_loops(s, group, work)
@@ -89,6 +91,12 @@ def contract(s: Schedule, group: Group, target: Target) -> None:
         stage = fold_tail(s, tail, made)
         s[group.root].compute_with(stage)
     stage.launch(num_warps=made.warps, num_stages=made.stages)
+
+
+def stores_ahead(gpu: GpuDevice, points: int | None, held: int = 1) -> bool:
+    """True when TMA stores a tile while the next one of the program is multiplied: of operands in
+    shared memory, which leave registers for it."""
+    return gpu.has_tma and gpu.multiplies_shared and many_tiles(gpu, points, held)
 
 
 def _make_loops(s: Schedule, group: Group, work: Work) -> Loops:
@@ -118,18 +126,23 @@ def _make_loops(s: Schedule, group: Group, work: Work) -> Loops:
     if work.staged is not None:
         s[work.staged].compute_at(stage, place)
     join(s[inner[0]], mapping, joined)
-    # Masks of gathered lanes, and elements of unaligned rows, are in registers beside the
-    # accumulator.
-    spread = work.older or _ragged(s, inner) or _by_itself(product, (bm, bn), whole, stays)
-    most = TWO_FIT // (4 if joined and work.older else 1 + spread)
-    turned = not joined and not work.older and _turned(s, stage, view, inner, (bm, bn))
+    # Masks of gathered lanes, elements of unaligned rows, and operands of tensor cores that do not
+    # read shared memory are in registers beside the accumulator.
+    gpu = gpu_of(s)
+    spread = (
+        not gpu.multiplies_shared
+        or _ragged(s, inner)
+        or _by_itself(product, (bm, bn), whole, stays)
+    )
+    most = two_fit(gpu) // (4 if joined and not gpu.multiplies_shared else 1 + spread)
+    turned = not joined and gpu.multiplies_shared and _turned(s, stage, view, inner, (bm, bn))
     for name in inner if turned else ():
         turn(s[name], group.axes[name], work.rows[0], work.columns[0])
-    loops = loops_of(s, view, knobs_of(s, stage), inner, group.axes, not work.older)
+    loops = loops_of(s, view, knobs_of(s, stage), inner, group.axes, gpu.multiplies_shared)
     engine: list[bool] = []
     for names in loops:
         folds = [s[name] for name in names]
-        by = contract_inner(s, folds, stage, place, bk, stages, work.older, made.kept)
+        by = contract_inner(s, folds, stage, place, bk, stages, made.kept)
         engine.append(by)
     warps = 8 if bm * bn * len(inner) > most else 4
     least = bm * bn // (1 if one_by_one(work.shape, m, n, k) else 8)
@@ -159,11 +172,12 @@ def _steps_ahead(
     `turns` over K; `how` says whether axes are flattened (implicit GEMM), and whether programs are
     persistent."""
     (bm, bn, bk), (joined, stay) = tile, how
-    ahead = 1 + SHARED // (bk * (bm + bn) * widest(shape))
+    shared = gpu_of(s).shared_block
+    ahead = 1 + shared // (bk * (bm + bn) * widest(shape))
     ahead = ahead if turns is None else min(ahead, turns)
-    deep = 3 if product is None else fetched_ahead(product, bm, bn, SHARED, stay, bk)
+    deep = 3 if product is None else fetched_ahead(product, bm, bn, stay, bk)
     # Steps so small leave room for one more stage, and for two programs per SM.
-    if joined and _narrow(shape) and bk * (bm + bn) * widest(shape) <= SHARED // 9:
+    if joined and _narrow(shape) and bk * (bm + bn) * widest(shape) <= shared // 9:
         deep = 4
     return pick(s, f"{knobs_of(s, stage)}.stages", (1, 2, 3, 4, 5), deep, ahead)
 
@@ -310,7 +324,7 @@ def _tile_sizes(
         if joined and n is not None:
             bn = _little_idle(n, bn)
         if m is not None and n is not None:
-            bm, bn = busy(batch, m, n, min(bm, most[0]), min(bn, most[1]), joined)
+            bm, bn = busy(gpu_of(s), batch, m, n, min(bm, most[0]), min(bn, most[1]), joined)
     choices = (16, 32, 64) if single else (16, 32, 64, 128, 256)
     bm = pick(s, f"{stage.name}.bm", choices, bm, most[0])
     bn = pick(s, f"{stage.name}.bn", choices, bn, most[1])
@@ -323,15 +337,16 @@ def depths(shape: Contraction, deepest: int) -> tuple[int, ...]:
     return (32, 64, 128) if widest(shape) == 1 and deepest >= 32 else (16, 32, 64, 128)
 
 
-def product_of(stage: Stage, op: ComputeOp, shape: Contraction) -> Product | None:
+def product_of(s: Schedule, stage: Stage, op: ComputeOp, shape: Contraction) -> Product | None:
     """The GEMM that a stage computes with the epilogue in `stage`, for the cost model."""
     rows, columns = longest(shape.rows), longest(shape.columns)
     others = [a for a in op.axes if a is not rows and a is not columns]
     extents = volume(others) or 1, extent_of(rows), extent_of(columns), volume(shape.folded)
-    return _product(stage, extents, shape, 1)
+    return _product(s, stage, extents, shape, 1)
 
 
 def _product(
+    s: Schedule,
     stage: Stage,
     extents: tuple[int, int | None, int | None, int | None],
     shape: Contraction,
@@ -344,18 +359,20 @@ def _product(
         return None
     stored = stage.op.outputs[0].dtype.nbytes
     return Product(
-        *(batch, m, n, k, widest(shape), stored, held),
+        *(gpu_of(s), batch, m, n, k, widest(shape), stored, held),
         by_steps=by_steps(shape),
         across=across(shape),
         ragged=ragged(shape),
     )
 
 
-def busy(others: int, m: int, n: int, bm: int, bn: int, joined: bool = False) -> tuple[int, int]:
+def busy(
+    gpu: GpuDevice, others: int, m: int, n: int, bm: int, bn: int, joined: bool = False
+) -> tuple[int, int]:
     """Halve the longer side of a tile while there are fewer tiles than SMs; `others` points of the
     batch axes have tiles of their own.  Of two alike it is the columns, or where axes are `joined`
     the rows, which are gathered lane by lane."""
-    while max(bm, bn) > 2 * LEAST and others * -(-m // bm) * -(-n // bn) < PROCESSORS:
+    while max(bm, bn) > 2 * LEAST and others * -(-m // bm) * -(-n // bn) < gpu.sms:
         rows = bm > bn or (bm == bn and joined)
         bm, bn = (bm // 2, bn) if rows else (bm, bn // 2)
     return bm, bn

@@ -24,14 +24,15 @@ from tedsl.schedules.analysis import (
     volume,
 )
 from tedsl.schedules.choices import pick
+from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.gpu_last import finish_last, one_launch
-from tedsl.schedules.gpu_tiles import PROCESSORS, bind_all, pick_warps
+from tedsl.schedules.gpu_tiles import bind_all, pick_warps
 from tedsl.schedules.loops import fused
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
 
-# Programs that keep a large device busy; a reduction with fewer results is split.
-MANY_PROGRAMS = 2 * PROCESSORS
+# Programs for each SM that keep it busy; a reduction with fewer results is split.
+MANY_PROGRAMS = 2
 # Elements of a tile: 64 for each thread of four warps.
 TILE = 8192
 # Windows: terms of a reduction that are fully unrolled; results of such a program where there are
@@ -70,17 +71,17 @@ def reduce_columns(s: Schedule, group: Group) -> None:
     results = volume(root.axes)
     nbytes = _nbytes(view, group)
     aligned = extent is None or extent * nbytes % ACCESS == 0
-    wide = WIDE
+    wide, many = WIDE, MANY_PROGRAMS * gpu_of(s).sms
     if group.in_parts:
-        wide = _wide(results, folded)
-    elif aligned and results is not None and results * nbytes < LINE * MANY_PROGRAMS:
+        wide = _wide(results, folded, many)
+    elif aligned and results is not None and results * nbytes < LINE * many:
         wide = max(32, LINE // nbytes)
     width = pick(s, f"{stage.name}.columns", (32, 64, 128, 256, 512), wide, widest)
     deepest = TILE // width if folded is None else min(TILE // width, pow2_at_least(folded))
     turn = TURN if aligned else TURN // 2
     depth = deepest if group.in_parts else turn // (width * nbytes)
     depth = pick(s, f"{stage.name}.rows", (4, 8, 16, 32, 64), max(4, depth), deepest)
-    enough = (4 if aligned else 8) * MANY_PROGRAMS
+    enough = (4 if aligned else 8) * many
     parts = _parts(s, view, group, lane, (width, depth), enough)
     if parts > 1:
         name, known = group.inner[0], group.axes[group.inner[0]]
@@ -88,7 +89,7 @@ def reduce_columns(s: Schedule, group: Group) -> None:
         partial = _split_columns(s, name, known, lane, parts, (width, depth), apart)
         if apart and finish_last(s, stage, [name], partial, known):
             return
-        width = min(width, _wide(results, parts))
+        width = min(width, _wide(results, parts, many))
         depth = min(parts, TILE // width)
     lo, li = stage.split(lane, factor=width)
     others = [a for a in root.axes if a is not lane]
@@ -118,7 +119,7 @@ def fold_few(s: Schedule, group: Group) -> None:
         return
     others = [a for a in root.axes if a is not lane]
     results = volume(root.axes)
-    largest = WINDOWS if results is None else min(WINDOWS, results // PROCESSORS)
+    largest = WINDOWS if results is None else min(WINDOWS, results // gpu_of(s).sms)
     width = pick(s, f"{stage.name}.columns", WIDTHS, *_fitting(lane, WIDTHS))
     outer, inner = stage.split(lane, factor=width)
     outers, lanes, tile = [outer], [inner], width
@@ -168,13 +169,13 @@ def _arithmetic(op: ComputeOp) -> int:
     return sum(10 if isinstance(node, Unary) else 1 for node in made)
 
 
-def few(view: View, group: Group) -> bool:
+def few(s: Schedule, view: View, group: Group) -> bool:
     """True when the kernel's reductions are short enough to unroll, and its results so many that
     every SM has a tile of them."""
     length, results = _fold_length(view, group), volume(view[group.root].axes)
     if length is None or length > WRITTEN_OUT:
         return False
-    return results is None or results >= PROCESSORS * LEAST_WINDOWS
+    return results is None or results >= gpu_of(s).sms * LEAST_WINDOWS
 
 
 def _fitting(axis: Axis, choices: Sequence[int]) -> tuple[int, int | None]:
@@ -193,10 +194,10 @@ def _fitting(axis: Axis, choices: Sequence[int]) -> tuple[int, int | None]:
     return max(fine) if fine else min(known, key=idle), most
 
 
-def _wide(results: int | None, parts: int | None) -> int:
+def _wide(results: int | None, parts: int | None, many: int) -> int:
     """Columns of a program that combines partial results: few, so that there are enough
     programs."""
-    few = results is not None and results < WIDE * MANY_PROGRAMS
+    few = results is not None and results < WIDE * many
     return PARTS_WIDE if few and parts is not None and parts >= PARTS_WIDE else WIDE
 
 
@@ -223,7 +224,11 @@ def _parts(
     if group.in_parts or len(group.inner) > 1 or folded is None or size is None or others is None:
         return 1
     programs = others * -(-size // width)
-    if programs == 0 or programs >= MANY_PROGRAMS or not any_order(view[group.inner[0]]):
+    if (
+        programs == 0
+        or programs >= MANY_PROGRAMS * gpu_of(s).sms
+        or not any_order(view[group.inner[0]])
+    ):
         return 1
     most = folded // (2 * depth)
     fitting = max(1, min(1024, enough // programs, folded // depth))

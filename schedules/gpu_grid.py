@@ -6,14 +6,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tedsl.device import GpuDevice
 from tedsl.expr.nodes import Axis
 from tedsl.expr.tensor import Tensor
 from tedsl.schedules.analysis import among, volume
 from tedsl.schedules.choices import flip, knobs_of, pick
+from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.gpu_kept import TILE, keep_rows, run_of
-from tedsl.schedules.gpu_model import LARGEST, Product, depth
-from tedsl.schedules.gpu_order import CACHED
-from tedsl.schedules.gpu_tiles import PROCESSORS, SHARED, bind_all
+from tedsl.schedules.gpu_model import Product, depth, largest
+from tedsl.schedules.gpu_tiles import bind_all
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
 
@@ -113,20 +114,21 @@ def _fitting(
         return 0
     bm, bn, bk = tile
     rows, columns = (bk * side * product.nbytes for side in (bm, product.held * bn))
-    room = SHARED // max(stays, 1) - bm * bn * product.stored - VECTORS * (bm + bn) * len(vectors)
+    held = bm * bn * product.stored + VECTORS * (bm + bn) * len(vectors)
+    room = product.gpu.shared_block // max(stays, 1) - held
     return (room - rows) // columns if kept else room // (rows + columns)
 
 
-def many_tiles(points: int | None, older: bool, held: int = 1) -> bool:
+def many_tiles(gpu: GpuDevice, points: int | None, held: int = 1) -> bool:
     """True when every SM has several tiles of a result of so many points, of which a program holds
     `held`."""
-    return points is not None and points * held >= 2 * PROCESSORS * LARGEST and not older
+    return points is not None and points * held >= 2 * gpu.sms * largest(gpu)
 
 
 def programs_stay(s: Schedule, stage: Stage, tiles: int | None, many: bool) -> int:
     """The knob `resident`: persistent programs per SM, which pay when each has several tiles, since
     the epilogue of one tile overlaps the loads of the next; 0 for a program for each tile."""
-    fitting = [n for n in (0, 1, 2) if tiles is None or n * PROCESSORS < tiles]
+    fitting = [n for n in (0, 1, 2) if tiles is None or n * gpu_of(s).sms < tiles]
     return pick(s, f"{knobs_of(s, stage)}.resident", fitting, int(many), max(fitting, default=0))
 
 
@@ -179,8 +181,8 @@ def _stay_cached(product: Product | None, *tile: int) -> bool:
     if product is None:
         return False
     operands = product.k * (product.m + product.held * product.n) * product.nbytes
-    wave = PROCESSORS * (2 if product.shares(*tile) else 1)
-    return product.count(*tile) > product.batch * wave and operands <= 2 * CACHED
+    wave = product.gpu.sms * (2 if product.shares(*tile) else 1)
+    return product.count(*tile) > product.batch * wave and operands <= product.gpu.l2
 
 
 def blocks(extent: int | None, size: int) -> int | None:
@@ -208,7 +210,7 @@ def grid_of(
     if not stays:
         return bind_all(stage, order, apart=apart)
     grid = stage.fuse(*order)
-    turn, program = stage.split(grid, factor=stays * PROCESSORS)
+    turn, program = stage.split(grid, factor=stays * gpu_of(s).sms)
     leaves = [a for a in stage.leaf_iter_vars if a is not turn and a is not program]
     stage.reorder(program, turn, *leaves)
     stage.bind(program, "blockIdx.x")

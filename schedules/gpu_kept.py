@@ -18,7 +18,7 @@ from tedsl.expr.visit import reads
 from tedsl.schedules.analysis import contraction
 from tedsl.schedules.choices import knobs_of, pick
 from tedsl.schedules.gpu_model import Product
-from tedsl.schedules.gpu_tiles import PROCESSORS, bind_all
+from tedsl.schedules.gpu_tiles import bind_all
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
 
@@ -36,7 +36,7 @@ def run_of(p: Product, bm: int, bn: int) -> int:
     """How many tiles along N two programs of an SM take each: the most for which whole runs make a
     row, and which leave next to no program idle at the end; else 1."""
     rows, columns = p.batch * -(-p.m // bm), -(-p.n // bn)
-    programs = 2 * PROCESSORS
+    programs = 2 * p.gpu.sms
     fair = -(-rows * columns // programs)
     runs = (n for n in range(FEWEST, columns + 1) if columns % n == 0)
     busy = (n for n in runs if -(-rows * columns // n // programs) * n * IDLE <= (IDLE + 1) * fair)

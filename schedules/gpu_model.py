@@ -12,29 +12,28 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from tedsl.device import GpuDevice
 from tedsl.schedules.analysis import pow2_at_least
-from tedsl.schedules.gpu_tiles import PROCESSORS
 
 LINE = 128
 """Bytes of K that a step multiplies: a cache line."""
 STEP = 64
 """Elements of it where operands have 16 bits."""
 LEAST = 16
-LARGEST = 128 * 256
-TWO_FIT = 128 * 128
-"""Elements of a tile up to which two programs share an SM."""
 
-# Per clock and SM: operations on 16 bits, bytes from L2, bytes of DRAM, bytes stored.
-OPERATIONS = 3300
+# Shares of the peaks that are reached, fitted on an H200: of the operations of tensor cores on 16
+# bits, and of the DRAM bandwidth.
+OPERATIONS = 3300 / 4096
+MEMORY = 0.92
+# Per clock and SM, fitted on an H200: bytes from L2, bytes stored.
 CACHED = 48
-MEMORY = 19
 STORED = 32
 # The factor for operands whose rows are not aligned to cache lines.
 RAGGED = 1.4
-# The DRAM bytes per clock of one SM where others are idle.
+# The DRAM bytes per clock of one SM where others are idle (fitted on an H200).
 ALONE = 30
-# Additions per clock, and the clocks that a program waits for the result of its MMAs before it
-# issues the next ones.
+# Additions per clock and SM, and the clocks that a program waits for the result of its MMAs before
+# it issues the next ones.
 ADDED = 128
 WAIT = 150
 # The factor for MMAs of 16 rows (mma), which are slower, and wait for each step.
@@ -59,14 +58,31 @@ SHORTER = 0.97
 PERHAPS = 1.1
 
 
+def largest(gpu: GpuDevice) -> int:
+    """Elements of a tile whose accumulator takes half of the registers of an SM: 128 by 256."""
+    return gpu.registers_sm // 2
+
+
+def two_fit(gpu: GpuDevice) -> int:
+    """Elements of a tile up to which two programs share an SM: 128 by 128."""
+    return gpu.registers_sm // 4
+
+
+def dram(gpu: GpuDevice) -> int:
+    """Bytes of DRAM that an SM moves in a clock: 19 on an H200."""
+    return max(1, round(MEMORY * gpu.bytes_cycle))
+
+
 @dataclass(frozen=True, slots=True)
 class Product:
-    """A GEMM: batch, M, N, K, bytes of an element of its operands and of its result, how many
-    accumulators a program holds at once, and the most elements of a tile of them.  `by_steps`: each
-    K step is summed by itself first, and a program waits for that before it multiplies the next
-    (8-bit floats).  `across`: whether the operands are stored with M or N contiguous rather than K;
-    `ragged`: whether their rows are not aligned to cache lines."""
+    """A GEMM on a GPU: batch, M, N, K, bytes of an element of its operands and of its result, how
+    many accumulators a program holds at once, and the most elements of a tile of them, where that
+    is less than registers hold.  `by_steps`: each K step is summed by itself first, and a program
+    waits for that before it multiplies the next (8-bit floats).  `across`: whether the operands are
+    stored with M or N contiguous rather than K; `ragged`: whether their rows are not aligned to
+    cache lines."""
 
+    gpu: GpuDevice
     batch: int
     m: int
     n: int
@@ -74,7 +90,7 @@ class Product:
     nbytes: int = 2
     stored: int = 2
     held: int = 1
-    most: int = LARGEST
+    most: int | None = None
     by_steps: bool = False
     across: tuple[bool, bool] = (False, False)
     ragged: tuple[bool, bool] = (False, False)
@@ -84,9 +100,14 @@ class Product:
         """Elements of K in a step."""
         return LINE // self.nbytes
 
+    @property
+    def limit(self) -> int:
+        """The most elements of a tile."""
+        return min(self.most or largest(self.gpu), largest(self.gpu))
+
     def shares(self, bm: int, bn: int) -> bool:
         """True when two programs with such tiles share an SM."""
-        return bm * bn * self.held <= TWO_FIT
+        return bm * bn * self.held <= two_fit(self.gpu)
 
     def count(self, bm: int, bn: int) -> int:
         """How many such tiles there are."""
@@ -94,7 +115,7 @@ class Product:
 
     def alone(self, bm: int, bn: int) -> bool:
         """True when a program with such a tile has an SM to itself."""
-        return not self.shares(bm, bn) or self.count(bm, bn) <= PROCESSORS
+        return not self.shares(bm, bn) or self.count(bm, bn) <= self.gpu.sms
 
 
 def tiles(p: Product) -> Iterator[tuple[int, int]]:
@@ -104,8 +125,13 @@ def tiles(p: Product) -> Iterator[tuple[int, int]]:
     for bm in (128, 256, 64, 32, 16):
         for bn in (256, 128, 64, 32, 16):
             fits = min(64, high) <= bm <= high and min(32, wide) <= bn <= wide
-            if fits and bm * bn <= p.most:
+            if fits and bm * bn <= p.limit and _holds(p, bm, bn):
                 yield bm, bn
+
+
+def _holds(p: Product, bm: int, bn: int) -> bool:
+    """True when shared memory holds two K steps: one is multiplied while the other is loaded."""
+    return 2 * LINE * (bm + p.held * bn) <= p.gpu.shared_block
 
 
 def depth(p: Product, bm: int, bn: int) -> int:
@@ -131,7 +157,7 @@ def _turn(bm: int) -> float:
 
 def _turned(p: Product, bm: int, bn: int) -> float:
     """The time of a K step of 128 bytes, without its overhead."""
-    multiplied = bm * bn * LINE * p.held / OPERATIONS
+    multiplied = bm * bn * LINE * p.held / (OPERATIONS * p.gpu.products_cycle)
     multiplied *= FEW_ROWS if bm < 64 else 1
     if p.by_steps and p.alone(bm, bn):  # else another program multiplies meanwhile
         multiplied += bm * bn * p.held / ADDED + WAIT
@@ -154,12 +180,12 @@ def _moved(p: Product, bm: int, bn: int) -> float:
     operands = p.batch * p.k * (p.m + p.held * p.n) * p.nbytes
     moved = operands + p.batch * p.m * p.n * p.stored
     part = min(1.0, bn / p.step) if p.across[1] else 1.0
-    return moved / min(MEMORY * PROCESSORS, ALONE * part * p.count(bm, bn))
+    return moved / min(dram(p.gpu) * p.gpu.sms, ALONE * part * p.count(bm, bn))
 
 
 def clocks(p: Product, bm: int, bn: int) -> float:
     """The time of a GEMM in tiles of `bm` by `bn`."""
-    each = -(-p.count(bm, bn) // PROCESSORS)
+    each = -(-p.count(bm, bn) // p.gpu.sms)
     time = START + each * _tile(p, bm, bn) + _end(p, bm, bn)
     return max(time, START + _moved(p, bm, bn))
 
@@ -190,7 +216,7 @@ def tails(p: Product, bm: int, bn: int, sides: Collection[bool]) -> Iterator[Cut
     """Where the tiles of a last partial wave may be divided from the others, across the `sides`
     that may be divided: columns (False) and rows (True)."""
     count, extents = p.count(bm, bn), ((False, p.n, bn), (True, p.m, bm))
-    left = count % PROCESSORS
+    left = count % p.gpu.sms
     for down, extent, size in extents:
         if down not in sides:
             continue
@@ -228,10 +254,10 @@ def with_tail(p: Product, bm: int, bn: int, tail: int, parts: int) -> float:
     whole, values = _tile(p, bm, bn), bm * bn * p.held * 4
     part = whole / parts + values / STORED + MERGE + (1 + 1 / parts) * values / CACHED
     part += parts * values / MERGED
-    turns, last = divmod(p.count(bm, bn) - tail, PROCESSORS)
-    least, more = divmod(tail * parts, PROCESSORS)
+    turns, last = divmod(p.count(bm, bn) - tail, p.gpu.sms)
+    least, more = divmod(tail * parts, p.gpu.sms)
     late = least + (more > 0)
-    if last > PROCESSORS - more:
+    if last > p.gpu.sms - more:
         busiest = (turns + 1) * whole + late * part
     else:
         busiest = max((turns + (last > 0)) * whole + least * part, turns * whole + late * part)
@@ -255,16 +281,17 @@ def in_parts(p: Product, parts: int) -> float:
     """The time of a split-K GEMM, with a second kernel that adds up the parts."""
     if parts == 1:
         return clocks(p, *best_tile(p))
-    most = min(p.most, LARGEST // 2)
+    most = min(p.limit, largest(p.gpu) // 2)
     part = replace(p, batch=p.batch * parts, k=-(-p.k // parts), stored=4, most=most)
-    passed = 2 * part.batch * p.m * p.n * 4 / (CACHED / 2 * PROCESSORS)
+    passed = 2 * part.batch * p.m * p.n * 4 / (CACHED / 2 * p.gpu.sms)
     return clocks(part, *best_tile(part)) + LAUNCH + passed
 
 
-def ahead(p: Product, bm: int, bn: int, shared: int, stays: bool, bk: int | None = None) -> int:
+def ahead(p: Product, bm: int, bn: int, stays: bool, bk: int | None = None) -> int:
     """`num_stages` for K steps of `bk`: what fits into shared memory beside a second program
     where there is one, and beside the result of the tile before where the program `stays` for
     the next."""
+    shared = p.gpu.shared_block
     room = shared if p.alone(bm, bn) else shared // 2
     room -= bm * bn * p.stored if stays else 0
     step = (bk or p.step) * p.nbytes * (bm + p.held * bn)

@@ -12,12 +12,10 @@ from tedsl.expr.nodes import Axis
 from tedsl.expr.tensor import ComputeOp, Tensor
 from tedsl.expr.visit import axes_of, reads
 from tedsl.schedules.analysis import View, extent_of, nbytes_of, volume
+from tedsl.schedules.devices import gpu_of
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
 
-# The share of L2 (50 MB on H100 and H200) that all SMs can use before lines are loaded again: each
-# half of it serves the SMs next to it.
-CACHED = 25 << 20
 # Heads of a group that are offered beside the default.
 GROUPS = (1, 4, 8, 16, 32)
 # The choice that stands for all heads where their number is symbolic.
@@ -72,7 +70,7 @@ def together(s: Schedule, name: str, heads: Sequence[Axis], nbytes: int, uneven:
         return 1
     usual = 1
     if uneven and count is not None and nbytes:
-        limit = min(count, CACHED * count // nbytes)
+        limit = min(count, gpu_of(s).l2_near * count // nbytes)
         usual = max((n for n in range(1, limit + 1) if _fits(heads, n)), default=1)
     offered = {n for n in (*GROUPS, usual) if _fits(heads, n)} | {ALL if count is None else count}
     return int(s.knob(f"{name}.together", sorted(offered), usual))

@@ -38,9 +38,10 @@ from tedsl.schedules.analysis import (
     volume,
 )
 from tedsl.schedules.choices import flip, pick
+from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.gpu_contract import busy, longest
 from tedsl.schedules.gpu_steps import LEAST
-from tedsl.schedules.gpu_tiles import PROCESSORS, bind_all, pick_warps
+from tedsl.schedules.gpu_tiles import bind_all, pick_warps
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
 
@@ -49,9 +50,9 @@ from tedsl.scheduling.stage import Stage
 # fewer columns as many loads for fewer results.
 TALL, WIDE = 8, 256
 COLUMNS = 128
-# Results from which every SM has a tile; fewer of them are reduced a row of terms at a time, which
-# keeps more threads busy.
-ENOUGH = PROCESSORS * TALL * LEAST
+# Results for each SM from which it has a tile; fewer of them are reduced a row of terms at a time,
+# which keeps more threads busy.
+ENOUGH = TALL * LEAST
 SIDES = (4, 8, 16, 32, 64, 128, 256)
 
 
@@ -80,13 +81,15 @@ def _worth_a_tile(axes: Sequence[Axis]) -> bool:
     return all((extent_of(axis) or LEAST) >= LEAST for axis in axes)
 
 
-def pairs(view: View, group: Group) -> tuple[Axis, Axis] | None:
+def pairs(s: Schedule, view: View, group: Group) -> tuple[Axis, Axis] | None:
     """The axes M and N of the root, for a kernel of a pairwise reduction and its epilogue."""
     if len(group.inner) != 1 or not same_axes(group.rows, view[group.root].axes):
         return None
     (name,) = group.inner
     found, results = sides(view[name]), volume(view[name].axes)
-    if found is None or not _worth_a_tile(found) or (results is not None and results < ENOUGH):
+    if found is None or not _worth_a_tile(found):
+        return None
+    if results is not None and results < ENOUGH * gpu_of(s).sms:
         return None
     row, column = (group.axes[name].get(axis) for axis in found)
     return None if row is None or column is None else (row, column)
@@ -118,7 +121,8 @@ def _tile(s: Schedule, stage: Stage, sides: tuple[Axis, Axis], others: int) -> t
     most = [None if e is None else pow2_at_least(e) for e in (m, n)]
     tall, wide = TALL, WIDE
     if m is not None and n is not None:
-        tall, wide = busy(others, m, n, min(tall, most[0] or tall), min(wide, most[1] or wide))
+        tall, wide = min(tall, most[0] or tall), min(wide, most[1] or wide)
+        tall, wide = busy(gpu_of(s), others, m, n, tall, wide)
     tall = pick(s, f"{stage.name}.tall", SIDES, tall, most[0] or max(SIDES))
     return tall, pick(s, f"{stage.name}.wide", SIDES, wide, most[1] or max(SIDES))
 
@@ -145,7 +149,7 @@ def take_pairs(s: Schedule, groups: Sequence[Group]) -> list[Group]:
     """The kernels, after reductions of the results of a pairwise reduction have been fused with it,
     by the knob `pairs`: the default where there are rows enough to keep a device busy without the
     columns."""
-    view = definitions(s)
+    view, sms = definitions(s), gpu_of(s).sms
     users = sole_readers(view, {s[t].name for t in s.outputs})
     kept = {group.root: group for group in groups}
     for group in groups:
@@ -155,8 +159,8 @@ def take_pairs(s: Schedule, groups: Sequence[Group]) -> list[Group]:
         taker = next((g for g in kept.values() if user in (g.root, *g.inner)), None)
         if taker is None or taker is group or not _takes(view, taker, user, group.root):
             continue
-        tiles = (volume(view[user].axes) or TALL * PROCESSORS) // TALL
-        if flip(s, f"{taker.root}.pairs", tiles >= PROCESSORS):
+        tiles = (volume(view[user].axes) or TALL * sms) // TALL
+        if flip(s, f"{taker.root}.pairs", tiles >= sms):
             taker.pairs = group.root
             del kept[group.root]
     return list(kept.values())

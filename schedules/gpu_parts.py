@@ -21,6 +21,7 @@ from tedsl.schedules.analysis import (
 )
 from tedsl.schedules.chains import follow, follows
 from tedsl.schedules.choices import flip, pick
+from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.gpu_lanes import (
     Piece,
     fold_lanes,
@@ -29,7 +30,7 @@ from tedsl.schedules.gpu_lanes import (
     split_in_lanes,
 )
 from tedsl.schedules.gpu_last import finish_last, one_launch
-from tedsl.schedules.gpu_tiles import PROCESSORS, bind_all, pick_warps
+from tedsl.schedules.gpu_tiles import bind_all, pick_warps
 from tedsl.schedules.loops import fused
 from tedsl.schedules.trials import remembered
 from tedsl.scheduling.chain import chain_of
@@ -37,17 +38,18 @@ from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
 
 PARTS = (1, 2, 4, 8, 16, 32, 64, 128)
-# Elements of a row that are worth a program, and programs beyond which more of them gain nothing.
+# Elements of a row that are worth a program, and programs for each SM beyond which more of them
+# gain nothing.
 PART = 4096
-MANY = 64 * PROCESSORS
-# Programs that keep the device busy, each with a stretch of a row.
-ENOUGH = 8 * PROCESSORS
+MANY = 64
+# Programs for each SM that keep it busy, each with a stretch of a row.
+ENOUGH = 8
 BLOCKS = (512, 1024, 2048, 4096, 8192)
 
 
-def few_rows(rows: int | None) -> bool:
+def few_rows(rows: int | None, sms: int) -> bool:
     """True when a program for each row leaves much of the device idle."""
-    return rows is not None and rows < 2 * PROCESSORS
+    return rows is not None and rows < 2 * sms
 
 
 def split_chain(s: Schedule, group: Group, ends: Sequence[str]) -> bool:
@@ -68,12 +70,13 @@ def split_chain(s: Schedule, group: Group, ends: Sequence[str]) -> bool:
     alone = all(_in_chain(s, name, last.name) for name in folds)
     if length is None or not alone or any(len(view[n].bodies) > 1 for n in folds):
         return False
-    fitting = [n for n in PARTS if n == 1 or (n * PART <= length and n * rows <= MANY)]
+    sms = gpu_of(s).sms
+    fitting = [n for n in PARTS if n == 1 or (n * PART <= length and n * rows <= MANY * sms)]
     if len(fitting) > 1 and not _parts_follow(s, last.name):
         return False
     default = 1
-    if few_rows(rows) and columns:  # of rows with one result no time is known
-        default = max(n for n in fitting if n == 1 or n * rows <= ENOUGH)
+    if few_rows(rows, sms) and columns:  # of rows with one result no time is known
+        default = max(n for n in fitting if n == 1 or n * rows <= ENOUGH * sms)
     parts = pick(s, f"{group.root}.parts", fitting, default, max(fitting))
     if parts == 1:
         return False

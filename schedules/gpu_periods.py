@@ -15,13 +15,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tedsl.device import GpuDevice
 from tedsl.expr.nodes import Axis, TensorRead
 from tedsl.expr.tensor import ComputeOp
 from tedsl.expr.visit import axes_of
 from tedsl.schedules.analysis import extent_of, plain, volume
 from tedsl.schedules.choices import pick
+from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.gpu_lanes import in_one_access
-from tedsl.schedules.gpu_model import LINE, MEMORY
+from tedsl.schedules.gpu_model import LINE, dram
 from tedsl.schedules.gpu_skew import ACCESS
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
@@ -63,16 +65,17 @@ def periods_of(
     if rows <= 1:
         return None
     length = rows * last * -(-LONG // (rows * last))
-    usual = 1 if led else _enough(op, everything, rows)
+    usual = 1 if led else _enough(gpu_of(s), op, everything, rows)
     count = pick(s, f"{stage.name}.periods", CHOICES, usual, total // length)
     return Periods(length, count, total) if count > 1 else None
 
 
-def _enough(op: ComputeOp, everything: Sequence[TensorRead], pieces: int) -> int:
+def _enough(gpu: GpuDevice, op: ComputeOp, everything: Sequence[TensorRead], pieces: int) -> int:
     """Periods from which on the broadcast vectors are loaded in the time that DRAM takes for the
     rest.
 
     Args:
+        gpu: the device.
         op: what is computed.
         everything: that is read.
         pieces: in which a vector's worth of a row is loaded.
@@ -83,7 +86,7 @@ def _enough(op: ComputeOp, everything: Sequence[TensorRead], pieces: int) -> int
     moved = [*op.bodies, *along.difference(fetched)]
     clocks = len(fetched) * pieces * APART
     elements = 32 * ACCESS // min(each.dtype.nbytes for each in (*moved, *fetched))
-    memory = elements * sum(each.dtype.nbytes for each in moved) // MEMORY
+    memory = elements * sum(each.dtype.nbytes for each in moved) // dram(gpu)
     return next((n for n in CHOICES if clocks <= n * memory), max(CHOICES))
 
 

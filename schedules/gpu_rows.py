@@ -31,6 +31,7 @@ from tedsl.schedules.analysis import (
 from tedsl.schedules.beside import Beside
 from tedsl.schedules.chains import chain_ends, follow, inline_between
 from tedsl.schedules.choices import flip, pick
+from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.gpu_again import read_back
 from tedsl.schedules.gpu_along import run_beside
 from tedsl.schedules.gpu_beside import lead_rows, rows_joined
@@ -43,7 +44,7 @@ from tedsl.schedules.gpu_lanes import (
 )
 from tedsl.schedules.gpu_parts import split_chain
 from tedsl.schedules.gpu_skew import ACCESS, Skewed, skewed, split_row
-from tedsl.schedules.gpu_tiles import WARPS, bind_all, pick_warps, registers, staying
+from tedsl.schedules.gpu_tiles import bind_all, pick_warps, registers, staying
 from tedsl.schedules.gpu_together import share_rows
 from tedsl.schedules.loops import fused
 from tedsl.scheduling.plan import AttachKind
@@ -325,7 +326,7 @@ def _skew(s: Schedule, view: View, group: Group, nest: _Rows) -> Skewed | None:
 
 def _launch(s: Schedule, nest: _Rows, elements: int, lanes: bool, skew: Skewed | None) -> None:
     """`num_warps` for the elements of a piece, and `maxnreg` for the occupancy."""
-    stage = nest.stage
+    stage, gpu = nest.stage, gpu_of(s)
     # Two vector loads for each thread in an iteration; one, where what is read before an iteration
     # is read again.
     twice = skew is None or not nest.columns
@@ -336,8 +337,8 @@ def _launch(s: Schedule, nest: _Rows, elements: int, lanes: bool, skew: Skewed |
     programs = 0
     if skew is not None:
         usual = min(RUNNING // warps, OCCUPANCY[-1])
-        programs = pick(s, f"{stage.name}.occupancy", OCCUPANCY, usual, WARPS // warps)
-    stage.launch(num_warps=warps, maxnreg=registers(warps, programs))
+        programs = pick(s, f"{stage.name}.occupancy", OCCUPANCY, usual, gpu.warps_sm // warps)
+    stage.launch(num_warps=warps, maxnreg=registers(gpu, warps, programs))
 
 
 def _lanes(

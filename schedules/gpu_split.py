@@ -18,9 +18,9 @@ from tedsl.schedules.analysis import (
     volume,
 )
 from tedsl.schedules.choices import pick
+from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.gpu_contract import longest, product_of, widest
 from tedsl.schedules.gpu_model import LINE, STEP, in_parts
-from tedsl.schedules.gpu_tiles import PROCESSORS
 from tedsl.schedules.loops import fused
 from tedsl.scheduling.schedule import Schedule
 
@@ -54,11 +54,12 @@ def few_parts(s: Schedule, view: View, group: Group) -> int:
             tiled = longest(side)
             programs *= -(-(extent_of(tiled) or 1) // TILE)
             programs *= volume([a for a in side if a is not tiled]) or 1
-    if programs >= PROCESSORS or folded < 2 * shortest:
+    sms = gpu_of(s).sms
+    if programs >= sms or folded < 2 * shortest:
         return 1
     fitting = [n for n in PARTS if n * shortest <= folded]
-    default = max((n for n in fitting if n * programs <= 2 * PROCESSORS), default=1)
-    product = None if shape is None else product_of(s[group.root], op, shape)
+    default = max((n for n in fitting if n * programs <= 2 * sms), default=1)
+    product = None if shape is None else product_of(s, s[group.root], op, shape)
     if product is not None:
         default = min(fitting, key=lambda n: in_parts(product, n))
     return pick(s, f"{group.root}.parts", fitting, default, max(fitting, default=1))

@@ -33,17 +33,17 @@ from tedsl.schedules.analysis import (
 )
 from tedsl.schedules.chains import follow
 from tedsl.schedules.choices import flip, pick
+from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.gpu_aligned import align_operands
 from tedsl.schedules.gpu_contract import depths, longest, product_of
-from tedsl.schedules.gpu_model import TWO_FIT, ahead, best_tile
+from tedsl.schedules.gpu_model import ahead, best_tile, two_fit
 from tedsl.schedules.gpu_steps import contract_inner
-from tedsl.schedules.gpu_tiles import SHARED, pick_warps
+from tedsl.schedules.gpu_tiles import pick_warps
 from tedsl.schedules.trials import takes
 from tedsl.scheduling.chain import chain_of
 from tedsl.scheduling.plan import AttachKind
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
-from tedsl.target import Target
 
 SIDES = (16, 32, 64, 128, 256)
 
@@ -77,27 +77,25 @@ class Tiles:
         return self.bm if axis is self.row else self.bn
 
 
-def schedule_statistics(s: Schedule, target: Target, taken: Collection[str] = ()) -> list[str]:
+def schedule_statistics(s: Schedule, taken: Collection[str] = ()) -> list[str]:
     """Schedule the contractions that only reductions of their elements, and at most one stage that
     stores them, read, by the knob `statistics`.
 
     Args:
         s: the schedule.
-        target: for which device.
         taken: the stages that are scheduled already.
 
     Returns:
         The stages that are scheduled then; what combines the parts is not among them.
     """
     done: list[str] = []
-    older = target.arch == "sm_80"
     for name in list(definitions(s)):
         view = definitions(s)
         found = None if name in (*taken, *done) else _found(s, view, name, (*taken, *done))
-        if found is None or not _possible(s, found, older):
+        if found is None or not _possible(s, found):
             continue
         if flip(s, f"{name}.statistics", True):
-            done += _schedule(s, found, older)
+            done += _schedule(s, found)
     return done
 
 
@@ -110,7 +108,7 @@ def _found(s: Schedule, view: View, name: str, taken: Collection[str]) -> Folded
     outputs = {s[t].name for t in s.outputs}
     if name in outputs or s[name].plan.attach.kind is not AttachKind.ROOT:
         return None
-    if product_of(s[name], op, shape) is None:
+    if product_of(s, s[name], op, shape) is None:
         return None
     tiled = longest(shape.rows), longest(shape.columns)
     links, late, stored = [op], list[ComputeOp](), list[str]()
@@ -159,7 +157,7 @@ def _along(fold: ComputeOp, mine: Sequence[TensorRead], links: Sequence[ComputeO
     return links[0].axes[found.pop()] if len(found) == 1 else None
 
 
-def _possible(s: Schedule, found: Folded, older: bool) -> bool:
+def _possible(s: Schedule, found: Folded) -> bool:
     """True when the primitives accept it."""
     if not found.chained:
         return True
@@ -170,44 +168,45 @@ def _possible(s: Schedule, found: Folded, older: bool) -> bool:
     members = [m.name for m in chain_of(trial.plan, trial[last].plan).members]
     if sorted([*members, last]) != sorted(found.folds):
         return False
-    question = (_possible, found.name, last, older)
-    return takes(s, question, lambda each: _schedule(each, found, older))
+    question = (_possible, found.name, last)
+    return takes(s, question, lambda each: _schedule(each, found))
 
 
-def _schedule(s: Schedule, found: Folded, older: bool) -> list[str]:
+def _schedule(s: Schedule, found: Folded) -> list[str]:
     """One kernel for the tiles; returns the stages in it."""
     known = {stage.name for stage in s.stages}
     for name in reversed(found.between):
         s[name].compute_inline()
-    if not older:
+    gpu = gpu_of(s)
+    if gpu.has_tma:
         align_operands(s, found.name, [found.name])
-    tiles, stages, bk = _sizes(s, found.name, older)
+    tiles, stages, bk = _sizes(s, found.name)
     if found.chained:
         lead, place = _chain_parts(s, found, tiles)
     else:
         lead, place = _parts(s, found, tiles)
-    contract_inner(s, [s[found.name]], lead, place, bk, stages, older)
+    contract_inner(s, [s[found.name]], lead, place, bk, stages)
     elements = tiles.bm * tiles.bn
-    warps = pick_warps(s, s[found.name], (4, 8), 8 if elements > TWO_FIT else 4, elements // 8)
+    warps = pick_warps(s, s[found.name], (4, 8), 8 if elements > two_fit(gpu) else 4, elements // 8)
     lead.launch(num_warps=warps, num_stages=stages)
     made = [stage.name for stage in s.stages if stage.name not in known]
     return [found.name, *found.between, *([found.stored] if found.stored else []), *made]
 
 
-def _sizes(s: Schedule, name: str, older: bool) -> tuple[Tiles, int, int]:
+def _sizes(s: Schedule, name: str) -> tuple[Tiles, int, int]:
     """The tiles, `num_stages` and BLOCK_K."""
-    op = definitions(s)[name]
-    shape = contraction(op)
-    product = None if shape is None else product_of(s[name], op, shape)
+    op, gpu = definitions(s)[name], gpu_of(s)
+    shape, shared = contraction(op), gpu.multiplies_shared
+    product = None if shape is None else product_of(s, s[name], op, shape)
     if shape is None or product is None:
         raise ScheduleError(f"{name} is no contraction of constant extents")
-    bm, bn = best_tile(replace(product, most=TWO_FIT) if older else product)
+    bm, bn = best_tile(product if shared else replace(product, most=two_fit(gpu)))
     most = [pow2_at_least(e) for e in (product.m, product.n, product.k)]
     bm = pick(s, f"{name}.bm", SIDES, bm, most[0])
     bn = pick(s, f"{name}.bn", SIDES, bn, most[1])
     bk = pick(s, f"{name}.bk", depths(shape, most[2]), product.step, most[2])
-    fitting = min(-(-product.k // bk), 1 + SHARED // (bk * (bm + bn) * product.nbytes))
-    deep = 3 if older else ahead(product, bm, bn, SHARED, stays=False)
+    fitting = min(-(-product.k // bk), 1 + gpu.shared_block // (bk * (bm + bn) * product.nbytes))
+    deep = ahead(product, bm, bn, stays=False) if shared else 3
     stages = pick(s, f"{name}.stages", (1, 2, 3, 4, 5), deep, fitting)
     down = -(-product.m // bm)
     group = pick(s, f"{name}.group", (1, 2, 4, 8, 16), 8 if down % 8 == 0 else 1, down)

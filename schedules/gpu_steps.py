@@ -19,6 +19,7 @@ from tedsl.schedules.analysis import (
     reduce_axes,
 )
 from tedsl.schedules.choices import flip, knobs_of
+from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.gpu_aligned import rows_aligned
 from tedsl.schedules.gpu_joined import Sides
 from tedsl.schedules.gpu_kept import of_rows
@@ -40,7 +41,7 @@ class Work:
     The contraction, the axes of its root that are M and N of a tile, which of these are flattened
     (`joined`, implicit GEMM); the product of the cost model, BLOCK_M, BLOCK_N and BLOCK_K, the
     shared tile from which TMA stores; whether the epilogue reads a matrix (`tiled`), programs may
-    be persistent (`may_stay`), the device has no TMA (`older`); and what the epilogue reads.
+    be persistent (`may_stay`); and what the epilogue reads.
     """
 
     shape: Contraction
@@ -52,7 +53,6 @@ class Work:
     staged: Tensor | None
     tiled: bool
     may_stay: bool
-    older: bool
     vectors: set[Tensor]
 
 
@@ -87,12 +87,11 @@ def contract_inner(
     place: Axis,
     bk: int,
     stages: int,
-    older: bool,
     kept: Axis | None = None,
     engine: bool | None = None,
 ) -> bool:
     """Attach contractions at the loop `place` around a tile of `stage`: one pipelined mainloop in
-    steps of `bk`, with TMA loads where the device is not `older` than that; operands of the rows
+    steps of `bk`, with TMA loads where the device has TMA; operands of the rows
     alone are loaded at the loop `kept`, if there is one (operand-stationary).  Returns whether TMA
     is to load them, the knob `descriptors` unless `engine` says it."""
     lead, *others = folds
@@ -134,7 +133,7 @@ def contract_inner(
         else:
             s[staged].compute_at(lead, ko)
     copies = sum(map(len, operands.values()))
-    if not older and copies == sum(_read_by(s, fold) for fold in folds):
+    if gpu_of(s).has_tma and copies == sum(_read_by(s, fold) for fold in folds):
         # TMA fills with 0 what lies outside: the last step is like the others, none is peeled.
         lead.partition(ko, "never")
     return True

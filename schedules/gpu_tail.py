@@ -200,7 +200,7 @@ def fold_tail(s: Schedule, tail: Tail, like: Loops) -> Stage:
         turn(own, dict(zip(own.op.axis, lead.op.axis, strict=True)), row, column)
     for numbers, engine in zip(like.together, like.engine, strict=True):
         ours, bk = [owns[n] for n in numbers], tail.others.tile[2]
-        contract_inner(s, ours, lead, place, bk, like.stages, older=False, engine=engine)
+        contract_inner(s, ours, lead, place, bk, like.stages, engine=engine)
     finish_last(s, s[tail.root], tail.folds, lead, tail.axes, most=AT_ONCE)
     return lead
 

@@ -1,33 +1,29 @@
 """The launch of a kernel: the grid, persistent programs, `num_warps`, and register limits for
-occupancy; with the sizes of the SM that the defaults are made for."""
+occupancy."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tedsl.device import GpuDevice
 from tedsl.expr.nodes import Axis
 from tedsl.schedules.choices import knobs_of, pick
+from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.loops import fused
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
 
-# SMs of the device that the defaults are made for (H100, H200).
-PROCESSORS = 132
-# Bytes of shared memory that one program may have there.
-SHARED = 227 << 10
-# Registers and warps of an SM, and the most registers of a thread.
-REGISTERS, WARPS = 65536, 64
-MAX_REGISTERS = 255
 # Elements of its largest tile that a thread may hold: more than its registers hold twice.
 EACH = 256
-PER_PROCESSOR = (0, 1, 2, 4, 8)
+PER_SM = (0, 1, 2, 4, 8)
 
 
-def registers(warps: int, programs: int) -> int | None:
+def registers(gpu: GpuDevice, warps: int, programs: int) -> int | None:
     """`maxnreg` with which so many programs share an SM; None where none is asked for, or that is
     no limit."""
-    room = REGISTERS // (32 * warps * programs) // 8 * 8 if programs else MAX_REGISTERS
-    return room if room < MAX_REGISTERS else None
+    most = gpu.registers_thread
+    room = gpu.registers_sm // (32 * warps * programs) // 8 * 8 if programs else most
+    return room if room < most else None
 
 
 def bind_all(
@@ -74,20 +70,21 @@ def staying(
     Returns:
         The loop around one tile.
     """
-    fitting = [n for n in PER_PROCESSOR if tiles is None or n * PROCESSORS * 2 <= tiles]
+    gpu = gpu_of(s)
+    fitting = [n for n in PER_SM if tiles is None or n * gpu.sms * 2 <= tiles]
     usual = 1 if alone and loaded and 1 in fitting else 0
     each = pick(s, f"{stage.name}.resident", fitting, usual, max(fitting))
     grid = fused(stage, axes)
     if each == 0:
         stage.bind(grid, "blockIdx.x")
         return grid
-    turn, program = stage.split(grid, factor=each * PROCESSORS)
+    turn, program = stage.split(grid, factor=each * gpu.sms)
     leaves = [a for a in stage.leaf_iter_vars if a is not turn and a is not program]
     stage.reorder(program, turn, *leaves)
     stage.bind(program, "blockIdx.x")
     if loaded:
-        turns = 4 if tiles is None else -(-tiles // (each * PROCESSORS))
-        most = min(turns, 1 + SHARED // (each * loaded))
+        turns = 4 if tiles is None else -(-tiles // (each * gpu.sms))
+        most = min(turns, 1 + gpu.shared_block // (each * loaded))
         ahead = pick(s, f"{stage.name}.ahead", (1, 2, 3, 4), min(3, most) if alone else 1, most)
         if ahead > 1:
             stage.pipeline(turn, num_stages=ahead)

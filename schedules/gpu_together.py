@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tedsl.device import GpuDevice
 from tedsl.expr.nodes import Axis, Expr
 from tedsl.expr.tensor import ComputeOp
 from tedsl.expr.visit import reads
@@ -38,7 +39,8 @@ from tedsl.schedules.analysis import (
 )
 from tedsl.schedules.chains import chain_ends, inline_between
 from tedsl.schedules.choices import flip, pick
-from tedsl.schedules.gpu_tiles import MAX_REGISTERS, PROCESSORS, REGISTERS, WARPS
+from tedsl.schedules.devices import gpu_of
+from tedsl.schedules.gpu_tiles import registers
 from tedsl.schedules.loops import fused
 from tedsl.scheduling.chain import chain_of
 from tedsl.scheduling.schedule import Schedule
@@ -90,10 +92,12 @@ def share_rows(s: Schedule, group: Group, columns: Sequence[Axis], nbytes: int) 
     fitting = [n for n in fitting if -(-length // _part(length, n)) == n]
     if not fitting:
         return False
-    programs = pick(s, f"{root.name}.share", fitting, _usual(group, length, nbytes), max(fitting))
+    gpu = gpu_of(s)
+    usual = _usual(gpu, group, length, nbytes)
+    programs = pick(s, f"{root.name}.share", fitting, usual, max(fitting))
     if programs == 1:
         return False
-    resident = [n for n in RESIDENT if n * PROCESSORS >= programs]
+    resident = [n for n in RESIDENT if n * gpu.sms >= programs]
     held = max(1, HELD // pow2_at_least(_part(length, programs)))
     held = min(resident, key=lambda n: (abs(n - held), n))
     each = pick(s, f"{root.name}.share_resident", resident, held, max(resident))
@@ -101,13 +105,13 @@ def share_rows(s: Schedule, group: Group, columns: Sequence[Axis], nbytes: int) 
     return True
 
 
-def _usual(group: Group, length: int, nbytes: int) -> int:
+def _usual(gpu: GpuDevice, group: Group, length: int, nbytes: int) -> int:
     """How many programs share a row by default: those that have a whole part each, as many as are
     worth a barrier, where there are rows for all SMs."""
     rows = volume(group.rows or ())
     for part in USUAL:
         programs, rest = divmod(length, part)
-        enough = rows is None or rows * programs >= PROCESSORS * (HELD // part)
+        enough = rows is None or rows * programs >= gpu.sms * (HELD // part)
         if rest == 0 and LEAST <= programs <= MANY and programs in SHARE and enough:
             return programs if nbytes <= NARROW else 1
     return 1
@@ -153,7 +157,7 @@ def _share(s: Schedule, group: Group, columns: Sequence[Axis], row: _Row) -> Non
     partial = _partials(s, row)
     passed = [name for each in partial for name in _passed_on(s, each, group.inner)]
     again = _merged_again(s, group, inside)
-    turn, program = _grid(stage, group, columns, row)
+    turn, program = _grid(stage, group, columns, row, gpu_of(s).sms)
     for name in reversed(group.inner):
         _at_once(s[name], stage, turn)
     for name in passed:
@@ -251,11 +255,13 @@ def _read_of(s: Schedule, name: str, source: str) -> set[int]:
     return {each.tensor.index for each in reads(*bodies) if each.tensor.op is read}
 
 
-def _grid(stage: Stage, group: Group, columns: Sequence[Axis], row: _Row) -> tuple[Axis, Axis]:
+def _grid(
+    stage: Stage, group: Group, columns: Sequence[Axis], row: _Row, sms: int
+) -> tuple[Axis, Axis]:
     """Groups of programs over the rows, iteration after iteration; returns the loop over rows and
     that of the programs of a row, which start one after the other."""
     rows, count = fused(stage, list(group.rows or ())), volume(group.rows or ())
-    groups = max(1, row.resident * PROCESSORS // row.programs)
+    groups = max(1, row.resident * sms // row.programs)
     if count is not None:  # as many rows for each, where hardly fewer groups do
         groups = -(-count // -(-count // groups))
         even = [n for n in range(groups, 0, -1) if count % n == 0]
@@ -277,13 +283,9 @@ def _at_once(inner: Stage, stage: Stage, place: Axis) -> None:
 
 def _launch(s: Schedule, stage: Stage, row: _Row) -> None:
     """Warps that hold a part, with registers for as many programs as an SM is to have."""
-    tile = pow2_at_least(row.part)
-    fitting = [n for n in (4, 8, 16, 32) if n * row.resident <= WARPS and n * 32 <= tile]
+    tile, gpu = pow2_at_least(row.part), gpu_of(s)
+    fitting = [n for n in (4, 8, 16, 32) if n * row.resident <= gpu.warps_sm and n * 32 <= tile]
     fitting = fitting or [4]
     default = max((n for n in fitting if n * 1024 <= tile), default=min(fitting))
     warps = pick(s, f"{stage.name}.share_warps", fitting, default, max(fitting))
-    each = REGISTERS // (32 * warps * row.resident) // 8 * 8
-    if each < MAX_REGISTERS:
-        stage.launch(num_warps=warps, maxnreg=each)
-    else:
-        stage.launch(num_warps=warps)
+    stage.launch(num_warps=warps, maxnreg=registers(gpu, warps, row.resident))

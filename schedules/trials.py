@@ -2,7 +2,7 @@
 and remembered.
 
 A search runs the rules for very many decisions, and most of them ask the same of the same state: of
-equal outputs after equal steps.
+equal outputs after equal steps, for one device.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def remembered(
     Returns:
         The answer, found now or before; not to be changed.
     """
-    key = (question, s.lineage, s.settled)
+    key = (question, s.lineage, s.settled, s.device)
     return _ANSWERS.get(key, lambda: find(s.copy(decided=False)))
 
 

@@ -1,4 +1,9 @@
-"""Targets: where a kernel is to run.  Imports only `errors`."""
+"""Targets: where a kernel is to run, and on what device.
+
+The device of plain `cuda` is the GPU that is here; where there is none, an H200 stands for it, as
+it does for `cuda:sm_90`, so that schedules and generated text are the same with and without one.
+Imports only `device`, `detect` and `errors`.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +11,9 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
+from tedsl.detect import cpu_here, gpu_here
+from tedsl.device import ARCHITECTURES, DEFAULT, Device, GpuDevice, gpu_of
 from tedsl.errors import BackendError
-
-ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
 
 
 class TargetKind(StrEnum):
@@ -29,7 +34,8 @@ class Target:
 
     @staticmethod
     def parse(text: str | Target) -> Target:
-        """`"cpu"`, `"cuda"`, `"cuda:sm_80" | "cuda:sm_90" | "cuda:sm_100"`, `"triton-interpret"`.
+        """`"cpu"`, `"cuda"`, `"triton-interpret"`, or `"cuda:sm_90"` and the other architectures of
+        `tedsl.device`.
 
         Raises:
             BackendError: any other text.
@@ -57,6 +63,18 @@ class Target:
             if kind.split(" ")[0] in ("llvm", "c")
             else 'use target="cpu" where there is no GPU',
         )
+
+    def resolve(self) -> Device:
+        """The device that it is: of an architecture the GPU that stands for it, of plain `cuda` the
+        one that is here, of the interpreter, and where no GPU is, the default one."""
+        if self.kind is TargetKind.CPU:
+            return cpu_here()
+        return self.resolve_gpu()
+
+    def resolve_gpu(self) -> GpuDevice:
+        """The GPU that Triton's text is for."""
+        here = gpu_here() if self.kind is TargetKind.CUDA and self.arch is None else None
+        return here or gpu_of(self.arch or DEFAULT)
 
     @property
     def is_triton(self) -> bool:

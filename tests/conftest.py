@@ -13,6 +13,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.internal.conjecture import engine
 
+from tedsl import target
+
 TESTS = Path(__file__).parent
 GOLDEN = TESTS / "golden"
 
@@ -125,6 +127,13 @@ def spread(items: list[pytest.Item]) -> list[pytest.Item]:
         found += own
         passed += len(own)
     return [*found, *(item for own in waiting for item in own)]
+
+
+@pytest.fixture(autouse=True)
+def no_gpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests that need no GPU see none: what is made for `cuda` is the same on every machine."""
+    if request.node.get_closest_marker("gpu") is None:
+        monkeypatch.setattr(target, "gpu_here", lambda: None)
 
 
 @pytest.fixture(autouse=True)

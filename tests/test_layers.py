@@ -10,6 +10,8 @@ import tedsl
 FIRST = (
     "errors",
     "deep",
+    "detect",
+    "device",
     "dtypes",
     "folders",
     "late",

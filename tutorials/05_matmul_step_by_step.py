@@ -19,7 +19,7 @@ from typing import Any
 from lesson import Lesson, Panel, bars, table, title
 
 import tedsl as te
-from tedsl.runtime.processor import processor
+from tedsl.detect import cpu_here
 
 lesson = Lesson.begin(__doc__)
 N = lesson.size(cpu=512, cuda=4096, quick=128)
@@ -52,7 +52,7 @@ def product() -> te.Tensor:
 #    for all blocks that use it.  Rows of B itself are N numbers apart: a page each.
 # 5. Threads: every core takes panels.
 CPU_STEPS = ("as written", "+ lanes", "+ block in registers", "+ unrolled", "+ packed", "+ threads")
-here = processor()
+here = cpu_here()
 WIDE = 2 * here.lanes(4)  # two registers of float32
 HIGH = max(4, 3 * here.vector_registers // 8)  # times two sums each: 3/4 of the registers
 

@@ -20,7 +20,7 @@ import numpy as np
 from lesson import Lesson, installed, title
 
 import tedsl as te
-from tedsl.runtime.processor import processor
+from tedsl.detect import cpu_here
 
 lesson = Lesson.begin(__doc__)
 DTYPE, F32 = lesson.dtype, "float32"
@@ -28,7 +28,7 @@ ROWS = lesson.size(1024, 8192, 64)
 COLUMNS = lesson.size(512, 4096, 64)
 torch: Any = importlib.import_module("torch") if lesson.measured and installed("torch") else None
 
-here = processor()
+here = cpu_here()
 WIDE = 2 * here.lanes(4)
 HIGH = max(4, 3 * here.vector_registers // 8)
 BLOCK = 16 * HIGH  # rows that a task of the CPU takes at a time

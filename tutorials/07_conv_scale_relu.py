@@ -19,7 +19,7 @@ import numpy as np
 from lesson import Lesson, installed, title
 
 import tedsl as te
-from tedsl.runtime.processor import processor
+from tedsl.detect import cpu_here
 
 lesson = Lesson.begin(__doc__)
 DTYPE, F32 = lesson.dtype, "float32"
@@ -30,7 +30,7 @@ FILTERS = lesson.size(64, 128, 32)
 SIDE, PAD = 3, 1
 torch: Any = importlib.import_module("torch") if lesson.measured and installed("torch") else None
 
-here = processor()
+here = cpu_here()
 WIDE = 2 * here.lanes(4)  # channels of the result side by side
 HIGH = max(4, 3 * here.vector_registers // 8)  # pixels of a block in registers
 

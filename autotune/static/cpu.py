@@ -11,13 +11,14 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from tedsl.autotune.static.device import CpuFacts, Weights
+from tedsl.autotune.static.device import Weights
 from tedsl.autotune.static.gpu import smooth
 from tedsl.autotune.static.leaves import Leaf, Loop, Nest, nest_of
 from tedsl.autotune.static.moves import Digits, Mover, Probe
 from tedsl.autotune.static.operations import Operations, operations
 from tedsl.autotune.static.points import Values, layout
 from tedsl.autotune.static.traffic import Traffic
+from tedsl.device import CpuDevice
 from tedsl.expr.nodes import Axis, Binary, BinaryOp, Expr
 from tedsl.expr.visit import walk
 from tedsl.ir.nodes import (
@@ -74,7 +75,7 @@ class CpuEstimate:
 
 
 def estimate_on_cpu(
-    func: Func, sizes: Mapping[Expr, Values], facts: CpuFacts, weights: Weights
+    func: Func, sizes: Mapping[Expr, Values], facts: CpuDevice, weights: Weights
 ) -> CpuEstimate:
     """The figures of one kernel."""
     nest = nest_of(func, sizes, parallel=True)
@@ -103,7 +104,7 @@ class _Access:
 class _CpuModel:
     """One kernel."""
 
-    def __init__(self, nest: Nest, mover: Mover, facts: CpuFacts, weights: Weights) -> None:
+    def __init__(self, nest: Nest, mover: Mover, facts: CpuDevice, weights: Weights) -> None:
         self.nest = nest
         self.facts = facts
         self.weights = weights

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from typing import TypeAlias, assert_never
 
 from tedsl.autotune.static.cpu import estimate_on_cpu
-from tedsl.autotune.static.device import WEIGHTS, CpuFacts, DeviceFacts, GpuFacts, Weights
+from tedsl.autotune.static.device import WEIGHTS, Weights
 from tedsl.autotune.static.gpu import KernelEstimate, estimate_kernel, global_buffers
 from tedsl.autotune.static.points import Points, Values
+from tedsl.device import CpuDevice, Device, GpuDevice
 from tedsl.expr.nodes import Expr, Var
 from tedsl.ir.nodes import Buffer, Func, Module
 
@@ -47,7 +48,7 @@ class Estimate:
 
 def estimate(
     module: Module,
-    facts: DeviceFacts,
+    facts: Device,
     sizes: Mapping[Var, int | float] | None = None,
     weights: Weights = WEIGHTS,
 ) -> Estimate:
@@ -63,16 +64,16 @@ def estimate(
         var: int(value) for var, value in (sizes or {}).items() if not var.dtype.is_float
     }
     match facts:
-        case GpuFacts():
+        case GpuDevice():
             return _on_gpu(module, facts, values, weights)
-        case CpuFacts():
+        case CpuDevice():
             return _on_cpu(module, facts, values, weights)
         case _ as never:
             assert_never(never)
 
 
 def _on_gpu(
-    module: Module, facts: GpuFacts, sizes: Mapping[Expr, Values], weights: Weights
+    module: Module, facts: GpuDevice, sizes: Mapping[Expr, Values], weights: Weights
 ) -> Estimate:
     found: list[tuple[KernelEstimate, float]] = []
     resident: frozenset[Buffer] = frozenset()
@@ -102,7 +103,7 @@ def _on_gpu(
 
 
 def _on_cpu(
-    module: Module, facts: CpuFacts, sizes: Mapping[Expr, Values], weights: Weights
+    module: Module, facts: CpuDevice, sizes: Mapping[Expr, Values], weights: Weights
 ) -> Estimate:
     found = [
         (estimate_on_cpu(func, known, facts, weights), times)
@@ -157,7 +158,7 @@ def _launched(func: Func, values: Mapping[Expr, Values]) -> bool:
     return func.when is None or bool(Points(values).value(func.when))
 
 
-def left_in_cache(module: Module, func: Func, facts: GpuFacts) -> frozenset[Buffer]:
+def left_in_cache(module: Module, func: Func, facts: GpuDevice) -> frozenset[Buffer]:
     """Workspaces of a kernel that the next one finds in the second-level cache."""
     mine = global_buffers(func) & frozenset(module.workspaces)
     sizes = {b: math.prod(int(getattr(n, "value", 1 << 20)) for n in b.shape) for b in mine}
@@ -165,13 +166,14 @@ def left_in_cache(module: Module, func: Func, facts: GpuFacts) -> frozenset[Buff
 
 
 def _features(
-    found: list[tuple[KernelEstimate, float]], seconds: float, facts: GpuFacts
+    found: list[tuple[KernelEstimate, float]], seconds: float, facts: GpuDevice
 ) -> dict[str, float]:
     """What a learned model sees of a candidate: sums over kernels, and figures of the longest."""
     if not found:
         return {"seconds": seconds}
     main, _ = max(found, key=lambda pair: pair[0].seconds * pair[1])
     threads = main.warps * 32
+    most = min(facts.registers_thread, facts.registers_sm / threads)
     return {
         "seconds": seconds,
         "kernels": float(len(found)),
@@ -180,7 +182,7 @@ def _features(
         "flops": _log(sum(k.flops * n for k, n in found)),
         "registers": main.held.registers,
         "accumulators": main.held.accumulators,
-        "spilled": max(0.0, main.held.registers - min(255.0, facts.registers / threads)),
+        "spilled": max(0.0, main.held.registers - most),
         "shared": main.held.shared / 1024,
         "largest": _log(main.held.largest),
         "each": _log(main.held.largest / threads),

@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tedsl.autotune.static.device import GpuFacts, Weights
+from tedsl.autotune.static.device import Weights
 from tedsl.autotune.static.held import (
     THREADS,
     Held,
@@ -28,6 +28,7 @@ from tedsl.autotune.static.operations import Operations, operations
 from tedsl.autotune.static.overlap import asked
 from tedsl.autotune.static.points import Values
 from tedsl.autotune.static.traffic import MASKED, QUICK, Traffic, total, traffic_of
+from tedsl.device import GpuDevice
 from tedsl.dtypes import DType
 from tedsl.expr.nodes import Expr
 from tedsl.ir.nodes import Accumulate, Buffer, Dot, Func, Scope, Store
@@ -118,7 +119,7 @@ class KernelEstimate:
 def estimate_kernel(
     func: Func,
     sizes: Mapping[Expr, Values],
-    facts: GpuFacts,
+    facts: GpuDevice,
     weights: Weights,
     resident: frozenset[Buffer] = frozenset(),
     slots: int = QUICK,
@@ -135,7 +136,7 @@ def estimate_kernel(
     """
     nest = nest_of(func, sizes)
     warps = func.launch.num_warps or DEFAULT_WARPS
-    mover = Mover(nest, facts.processors)
+    mover = Mover(nest, facts.sms)
     counted = [(leaf, _operations(leaf, warps * THREADS)) for leaf in nest.leaves]
     moves = [m for leaf, found in counted for m in mover.moves(leaf, found)]
     figures = held(nest, moves, warps, facts)
@@ -167,7 +168,7 @@ class _Model:
         mover: Mover,
         figures: Held,
         warps: int,
-        facts: GpuFacts,
+        facts: GpuDevice,
         weights: Weights,
         slots: int,
     ) -> None:
@@ -193,7 +194,7 @@ class _Model:
         occupancy = self.occupancy
         imbalance = self._imbalance()
         busy = units.busiest() / facts.clock
-        each = -(-nest.programs // facts.processors)
+        each = -(-nest.programs // facts.sms)
         rounds = -(-each // occupancy)
         chain = alone * (rounds - 1 + imbalance)
         processor = smooth((each - 1 + imbalance) * busy, chain, sharpness=weights.sharpness)
@@ -209,7 +210,7 @@ class _Model:
             stages=nest.func.launch.num_stages or 0,
             programs=nest.programs,
             occupancy=occupancy,
-            waves=nest.programs / (facts.processors * occupancy),
+            waves=nest.programs / (facts.sms * occupancy),
             dram=dram,
             l2=l2,
             traffic=traffic,
@@ -343,7 +344,7 @@ class _Model:
 
     def _asked(self) -> dict[Move, float]:
         """Bytes of each access of the mean program that the second-level cache has to move."""
-        free = self.facts.shared_processor / self.occupancy - self.held.shared
+        free = self.facts.shared_sm / self.occupancy - self.held.shared
         found = asked(self.moves, free / 2, self._ahead)
         return {move: nbytes * self._let_through(move) for move, nbytes in found.items()}
 
@@ -355,7 +356,7 @@ class _Model:
     def _rate(self, dot: Dot) -> float:
         """Operations of a product per cycle of a processor."""
         facts, weights = self.facts, self.weights
-        per_cycle = 1.0 / (facts.processors * facts.clock)
+        per_cycle = 1.0 / (facts.sms * facts.clock)
         if not uses_matrix_units(dot):
             return facts.fma[DType.float32] * per_cycle * weights.fma_share
         peak = facts.tensor.get(dot.lhs.dtype, facts.fma[DType.float32]) * per_cycle
@@ -363,7 +364,7 @@ class _Model:
             # Operands are read from shared memory: a narrow result reads much for what it does.
             wide = min(1.0, dot.column.extent / 64) * (1.0 if dot.column.extent >= 128 else 0.9)
             return peak * weights.tensor_share * wide
-        share = weights.mma_share if facts.wgmma else weights.tensor_share
+        share = weights.mma_share if facts.multiplies_shared else weights.tensor_share
         tile = dot.row.extent * dot.column.extent / self.warps
         return peak * share * min(1.0, math.sqrt(tile / 1024) * 0.5 + 0.5)
 
@@ -404,7 +405,7 @@ class _Model:
     def limit(self) -> int:
         """Registers that a thread can have."""
         own = self.nest.func.launch.maxnreg or self.facts.registers_thread
-        fits = self.facts.registers // (self.warps * THREADS)
+        fits = self.facts.registers_sm // (self.warps * THREADS)
         return max(16, min(own, self.facts.registers_thread, fits))
 
     def _spilled(self) -> float:
@@ -422,10 +423,10 @@ class _Model:
         return max(
             1,
             min(
-                facts.blocks,
-                facts.warps // max(self.warps, 1),
-                facts.registers // max(each, 1),
-                facts.shared_processor // shared,
+                facts.blocks_sm,
+                facts.warps_sm // max(self.warps, 1),
+                facts.registers_sm // max(each, 1),
+                facts.shared_sm // shared,
             ),
         )
 
@@ -444,7 +445,7 @@ class _Model:
 
     def _traffic(self, resident: frozenset[Buffer]) -> dict[Buffer, Traffic]:
         """Bytes from and to device memory."""
-        running = max(1, min(self.nest.programs, self.facts.processors * self.occupancy))
+        running = max(1, min(self.nest.programs, self.facts.sms * self.occupancy))
         return traffic_of(
             self.moves, self.mover, resident, wave=running, cache=self.facts.l2, slots=self.slots
         )
@@ -453,7 +454,7 @@ class _Model:
         """Bytes from and to the second-level cache: what stays in a processor's own is asked for
         once."""
         facts, programs = self.facts, self.nest.programs
-        first = facts.shared_processor - self.held.shared * self.occupancy
+        first = facts.shared_sm - self.held.shared * self.occupancy
         unique: dict[Buffer, float] = {}
         for move in self.moves:
             whole = math.prod(self.mover.shape(move.buffer)) * move.buffer.dtype.nbytes
@@ -464,7 +465,7 @@ class _Model:
         for move in self.moves:
             need = self.asked[move] * programs
             if move.buffer in small and not move.writes and not move.staged:
-                need = min(need, unique[move.buffer] * facts.processors)
+                need = min(need, unique[move.buffer] * facts.sms)
             total += need
         return total
 

@@ -10,9 +10,9 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tedsl.autotune.static.device import GpuFacts
 from tedsl.autotune.static.leaves import Leaf, Loop, Nest
 from tedsl.autotune.static.moves import Move
+from tedsl.device import GpuDevice
 from tedsl.expr.nodes import Cast, Expr
 from tedsl.expr.visit import walk
 from tedsl.ir.nodes import Accumulate, Buffer, Dot, Guard, Load, Precision, Scope, Store
@@ -27,11 +27,17 @@ CONVERTED = 8 * 1024
 """Bytes beyond which a change of layout goes through shared memory in two pieces."""
 
 
-def uses_groups(dot: Dot, warps: int, facts: GpuFacts) -> bool:
+def uses_groups(dot: Dot, warps: int, facts: GpuDevice) -> bool:
     """True when groups of four warps multiply operands in shared memory (wgmma, tcgen05)."""
     narrow = dot.lhs.dtype.nbytes <= 2 or dot.precision is not Precision.IEEE
     batched = math.prod(t.extent for t in dot.batch) > 1
-    return facts.wgmma and narrow and warps % 4 == 0 and dot.row.extent >= 64 and not batched
+    return (
+        facts.multiplies_shared
+        and narrow
+        and warps % 4 == 0
+        and dot.row.extent >= 64
+        and not batched
+    )
 
 
 def uses_matrix_units(dot: Dot) -> bool:
@@ -54,7 +60,7 @@ class Held:
     largest: int
 
 
-def held(nest: Nest, moves: Sequence[Move], warps: int, facts: GpuFacts) -> Held:
+def held(nest: Nest, moves: Sequence[Move], warps: int, facts: GpuDevice) -> Held:
     """The figures of one kernel."""
     threads = warps * THREADS
     shared, least = _shared(nest, moves, warps, facts)
@@ -73,7 +79,7 @@ def held(nest: Nest, moves: Sequence[Move], warps: int, facts: GpuFacts) -> Held
     )
 
 
-def _is_moved(nest: Nest, product: Leaf, warps: int, facts: GpuFacts) -> bool:
+def _is_moved(nest: Nest, product: Leaf, warps: int, facts: GpuDevice) -> bool:
     """True when products follow one another with one accumulator: it was there before the loop, or
     warps multiply it step by step."""
     if not isinstance(product.stmt, Dot) or not product.loops:
@@ -120,7 +126,7 @@ def pipelined(nest: Nest, loop: Loop) -> int:
     return stages if own and stages >= 2 and loop.trips > 1 else 0
 
 
-def _shared(nest: Nest, moves: Sequence[Move], warps: int, facts: GpuFacts) -> tuple[int, int]:
+def _shared(nest: Nest, moves: Sequence[Move], warps: int, facts: GpuDevice) -> tuple[int, int]:
     staging = _Staging(nest, moves, warps, facts)
     operands, in_loop = staging.operands()
     operands = max(operands, staging.streams())
@@ -137,7 +143,7 @@ def _shared(nest: Nest, moves: Sequence[Move], warps: int, facts: GpuFacts) -> t
 class _Staging:
     """What stands in shared memory at one time."""
 
-    def __init__(self, nest: Nest, moves: Sequence[Move], warps: int, facts: GpuFacts) -> None:
+    def __init__(self, nest: Nest, moves: Sequence[Move], warps: int, facts: GpuDevice) -> None:
         self.nest = nest
         self.moves = moves
         self.warps = warps
@@ -355,7 +361,7 @@ def _by_loops(leaves: Iterable[Leaf]) -> dict[tuple[int, ...], list[Leaf]]:
 # Registers.
 
 
-def _registers(nest: Nest, moves: Sequence[Move], warps: int, facts: GpuFacts) -> float:
+def _registers(nest: Nest, moves: Sequence[Move], warps: int, facts: GpuDevice) -> float:
     threads = warps * THREADS
     spans = _lives(nest)
     peak = 0.0
@@ -394,7 +400,7 @@ def _in_place(leaf: Leaf, spans: dict[Buffer, tuple[int, int]], threads: int) ->
     return min(size, ended)
 
 
-def _beside_tiles(nest: Nest, warps: int, facts: GpuFacts) -> dict[int, float]:
+def _beside_tiles(nest: Nest, warps: int, facts: GpuDevice) -> dict[int, float]:
     """By the place of a leaf, registers of what is neither a tile nor a temporary: a mask of a tile
     from the first fold under it to the last, and factors in registers of a product that goes on
     while the next turn of its pipeline has begun."""
@@ -414,7 +420,7 @@ def _beside_tiles(nest: Nest, warps: int, facts: GpuFacts) -> dict[int, float]:
     return found
 
 
-def _factors(nest: Nest, leaf: Leaf, warps: int, facts: GpuFacts) -> float:
+def _factors(nest: Nest, leaf: Leaf, warps: int, facts: GpuDevice) -> float:
     """Registers of the left factors of a product in a pipeline that are made in registers."""
     dot = leaf.stmt
     if not isinstance(dot, Dot) or not leaf.loops or not uses_groups(dot, warps, facts):
@@ -470,7 +476,7 @@ def _temporaries(
     nest_moves: Sequence[Move],
     nest: Nest,
     warps: int,
-    facts: GpuFacts,
+    facts: GpuDevice,
 ) -> float:
     """Registers of a statement beside the tiles that live on."""
     threads = warps * THREADS
@@ -488,12 +494,12 @@ def _temporaries(
     return loaded + min(8.0, 2 * vectors)
 
 
-def adds_steps(dot: Dot, facts: GpuFacts) -> bool:
+def adds_steps(dot: Dot, facts: GpuDevice) -> bool:
     """True when the products of each step are added up by themselves first."""
-    return dot.lhs.dtype.is_float8 and facts.arch == "sm_90"
+    return dot.lhs.dtype.is_float8 and facts.has_wgmma
 
 
-def _sums_of_step(dot: Dot, threads: int, facts: GpuFacts) -> float:
+def _sums_of_step(dot: Dot, threads: int, facts: GpuDevice) -> float:
     """Registers of the products of one step, where they are added up by themselves first: those of
     64 rows for each four warps, of which the next are made while the last are added."""
     if not adds_steps(dot, facts):

@@ -11,9 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tedsl.autotune.static.device import DeviceFacts, GpuFacts, facts_of
+from tedsl.autotune.static.device import device_for
 from tedsl.autotune.static.estimate import Estimate, estimate
 from tedsl.backends.triton import effort
+from tedsl.device import Device, GpuDevice
 from tedsl.errors import BackendError, LowerError, ScheduleError
 from tedsl.expr.nodes import Var
 from tedsl.ir.nodes import Module
@@ -32,16 +33,15 @@ class Tiers:
     """What is known of the device, and the sizes that candidates are judged at."""
 
     target: Target
-    facts: DeviceFacts
+    facts: Device
     sizes: Mapping[str, int]
 
     @staticmethod
-    def of(target: str, sizes: Mapping[str, int], device: str = "") -> Tiers:
-        """The tiers for a target; `device` is the name of the GPU where it is known."""
+    def of(target: str, sizes: Mapping[str, int], device: str = "", features: str = "") -> Tiers:
+        """The tiers for a target; `device` and `features` are those of the GPU where it is not
+        looked at."""
         parsed = Target.parse(target)
-        name, processors = (device, None) if device else device_of(parsed)
-        facts = facts_of(parsed, name, processors)
-        return Tiers(parsed, facts, dict(sizes))
+        return Tiers(parsed, device_for(parsed, device, features), dict(sizes))
 
     def estimate(self, module: Module) -> Estimate:
         """Tier 0."""
@@ -58,7 +58,7 @@ class Tiers:
             BackendError: Triton refused the kernel.
         """
         found = self.estimate(module)
-        if found.cannot_launch is not None or not isinstance(self.facts, GpuFacts):
+        if found.cannot_launch is not None or not isinstance(self.facts, GpuDevice):
             return found.cannot_launch
         if (long := self.too_long(module)) is not None:
             return long
@@ -66,15 +66,15 @@ class Tiers:
             return None
         emitter: Any = importlib.import_module("tedsl.backends.triton.emit")
         early: Any = importlib.import_module("tedsl.backends.triton.early")
-        arch = Target(TargetKind.CUDA, self.facts.arch)
-        for one in early.allocate(emitter.emit(module, arch), self.facts.arch):
+        program = emitter.emit(module, Target(TargetKind.CUDA), self.facts)
+        for one in early.allocate(program, self.facts.arch):
             if one.shared > self.facts.shared_block:
                 return self.too_much(one.name, one.shared)
         return None
 
     def too_long(self, module: Module) -> str | None:
         """Why no candidate of a search waits for the compilers of a program; None when it may."""
-        if not isinstance(self.facts, GpuFacts):
+        if not isinstance(self.facts, GpuDevice):
             return None
         _, seconds = effort.slowest(module)
         if seconds <= PATIENCE * effort.LIMIT:
@@ -86,7 +86,7 @@ class Tiers:
     def too_much(self, name: str, shared: float) -> str | None:
         """Why a kernel of so many bytes of shared memory cannot launch; None when it can."""
         facts = self.facts
-        if not isinstance(facts, GpuFacts) or shared <= facts.shared_block:
+        if not isinstance(facts, GpuDevice) or shared <= facts.shared_block:
             return None
         allowed = facts.shared_block
         return f"{name}: {shared:.0f} bytes of shared memory, the device allows {allowed}"
@@ -126,17 +126,3 @@ def _seconds(one: Estimate) -> float:
 
 def _never(one: Estimate) -> float:
     return 1e3 * max(one.seconds, 1e-6)
-
-
-def device_of(target: Target) -> tuple[str, int | None]:
-    """Name and processors of the GPU that PyTorch sees; none where there is none."""
-    if target.kind is not TargetKind.CUDA or target.arch is not None:
-        return "", None
-    try:
-        torch: Any = importlib.import_module("torch")
-    except ImportError:
-        return "", None
-    if not torch.cuda.is_available():
-        return "", None
-    found = torch.cuda.get_device_properties(torch.cuda.current_device())
-    return str(found.name), int(found.multi_processor_count)

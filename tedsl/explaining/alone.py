@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tedsl.autotune.static.device import DeviceFacts
+from tedsl.device import Device
 from tedsl.explaining.data import KernelCost, Unfused
 from tedsl.explaining.kernels import kernel_costs
 from tedsl.expr.compute import placeholder
@@ -37,7 +37,7 @@ class Alone:
 
 
 def stages_alone(
-    outputs: Sequence[Tensor], target: Target, facts: DeviceFacts, sizes: Mapping[str, Number]
+    outputs: Sequence[Tensor], target: Target, facts: Device, sizes: Mapping[str, Number]
 ) -> tuple[Alone, ...] | None:
     """Each stage by itself, scheduled by the default rules; None where a scan or an extern ties
     stages together.

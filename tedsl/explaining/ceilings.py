@@ -19,9 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from tedsl.autotune.static.device import CpuFacts, GpuFacts, copy_bandwidth, facts_of
-from tedsl.autotune.static.tiers import device_of
+from tedsl.autotune.static.device import copy_bandwidth, measured
 from tedsl.build import default_target
+from tedsl.detect import gpu_here
+from tedsl.device import CpuDevice, GpuDevice
 from tedsl.dtypes import DType
 from tedsl.runtime.cache import disk_cache
 from tedsl.runtime.timing import measure_cuda
@@ -94,24 +95,26 @@ def ceilings(target: str | Target | None = None, *, fresh: bool = False) -> Ceil
         What was measured here, now or earlier; the data sheet's figures for a GPU that is not here.
     """
     where = default_target() if target is None else Target.parse(target)
-    name, _ = device_of(where)
-    facts = facts_of(where, name)
-    if isinstance(facts, GpuFacts) and (not name or where.kind is not TargetKind.CUDA):
-        return _data_sheet(facts)
-    device = name or _processor(facts)
+    facts = measured(where.resolve())
+    if isinstance(facts, GpuDevice):
+        if where.kind is not TargetKind.CUDA or where.arch is not None or gpu_here() is None:
+            return _data_sheet(facts)
+        device = facts.name
+    else:
+        device = f"{facts.name}, {facts.cores} cores"
     key = hashlib.sha256(f"ceilings {VERSION} {device} {_versions(where)}".encode()).hexdigest()
     cache = disk_cache()
     known = None if cache is None or fresh else cache.get(key, "json")
     if known is not None:
         with suppress(ValueError, LookupError, TypeError, AttributeError):  # whole, but no ceilings
             return Ceilings.from_json(known["json"].decode())
-    found = _of_cpu(device, facts) if isinstance(facts, CpuFacts) else _of_gpu(device, facts)
+    found = _of_cpu(device, facts) if isinstance(facts, CpuDevice) else _of_gpu(device, facts)
     if cache is not None:
         cache.put(key, {"json": found.to_json().encode()})
     return found
 
 
-def _data_sheet(facts: GpuFacts) -> Ceilings:
+def _data_sheet(facts: GpuDevice) -> Ceilings:
     flops = {dtype.value: rate for dtype, rate in facts.tensor.items() if dtype.is_float}
     flops[TF32] = flops["float32"]
     flops.update({dtype.value: max(rate, flops.get(dtype.value, 0.0) * (dtype.bits != 32))
@@ -119,16 +122,12 @@ def _data_sheet(facts: GpuFacts) -> Ceilings:
     return Ceilings(facts.name, facts.bandwidth, flops, False)
 
 
-def _processor(facts: object) -> str:
-    return f"{facts.name}, {facts.cores} cores" if isinstance(facts, CpuFacts) else "processor"
-
-
 def _versions(target: Target) -> str:
     """Of what is measured with."""
     return metadata.version("torch" if target.kind is TargetKind.CUDA else "numpy")
 
 
-def _of_cpu(device: str, facts: CpuFacts) -> Ceilings:
+def _of_cpu(device: str, facts: CpuDevice) -> Ceilings:
     flops: dict[str, float] = {}
     for dtype in (np.float32, np.float64):
         a, b = (np.ones((CPU_EDGE, CPU_EDGE), dtype) for _ in range(2))
@@ -148,7 +147,7 @@ def _best(call: Callable[[], object], times: int = 5) -> float:
     return min(found)
 
 
-def _of_gpu(device: str, facts: GpuFacts) -> Ceilings:
+def _of_gpu(device: str, facts: GpuDevice) -> Ceilings:
     """Measured; 8-bit floats as many times float16 as the data sheet says."""
     torch: Any = importlib.import_module("torch")
     source = torch.ones(COPIED, dtype=torch.uint8, device="cuda")

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import cast
 
-from tedsl.autotune.static.device import DeviceFacts, facts_of
-from tedsl.autotune.static.tiers import device_of
+from tedsl.autotune.static.device import device_for
 from tedsl.build import default_target
+from tedsl.device import Device
 from tedsl.errors import BackendError
 from tedsl.explaining.alone import stages_alone, unfused
 from tedsl.explaining.data import Explanation, Figures, KernelCost, Pair, StagePlace, Unfused
@@ -55,8 +55,7 @@ def explain(
         BackendError: `what` cannot be explained, or a size is not the computation's.
     """
     schedule, module, where, compiled, known = _subject(what, target)
-    name, processors = (device, None) if device else device_of(where)
-    facts = facts_of(where, name, processors)
+    facts = device_for(where, device or "")
     values = _values(module, sizes or {}, known)
     costs = kernel_costs(module, facts, values, compiled)
     counted = {var.name: int(value) for var, value in values.items() if not var.dtype.is_float}
@@ -80,7 +79,7 @@ class _Finder:
     """Finds what only a schedule tells (`data.Finder`)."""
 
     def __init__(
-        self, schedule: Schedule, target: Target, facts: DeviceFacts, values: Mapping[Var, Number]
+        self, schedule: Schedule, target: Target, facts: Device, values: Mapping[Var, Number]
     ) -> None:
         self.definition = schedule.definition
         self.target = target

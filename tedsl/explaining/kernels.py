@@ -14,12 +14,13 @@ import numpy as np
 
 from tedsl.autotune.static.counts import Counts
 from tedsl.autotune.static.cpu import CpuEstimate, estimate_on_cpu
-from tedsl.autotune.static.device import WEIGHTS, CpuFacts, DeviceFacts, GpuFacts
+from tedsl.autotune.static.device import WEIGHTS
 from tedsl.autotune.static.estimate import left_in_cache
 from tedsl.autotune.static.gpu import KernelEstimate, estimate_kernel
 from tedsl.autotune.static.operations import flops_of
 from tedsl.autotune.static.points import Points, Values
 from tedsl.autotune.static.traffic import THOROUGH, Traffic
+from tedsl.device import CpuDevice, Device, GpuDevice
 from tedsl.explaining.data import Bound, KernelCost, Resources, StagePlace, Way
 from tedsl.expr.nodes import Expr, Var
 from tedsl.ir.nodes import Accumulate, Allocate, Buffer, Dot, Func, Module, Scope, Store
@@ -32,7 +33,7 @@ Compiled = Mapping[str, Any]
 
 def kernel_costs(
     module: Module,
-    facts: DeviceFacts,
+    facts: Device,
     values: Mapping[Var, Number],
     compiled: Compiled | None = None,
 ) -> tuple[KernelCost, ...]:
@@ -51,12 +52,12 @@ def kernel_costs(
             found.append(_extern(func, values, times))
             continue
         match facts:
-            case GpuFacts():
+            case GpuDevice():
                 one = estimate_kernel(func, known, facts, WEIGHTS, resident, THOROUGH)
                 resident = left_in_cache(module, func, facts)
                 own = (compiled or {}).get(func.name)
                 found.append(_on_gpu(func, values, times, one, facts, own, _flops(func, every)))
-            case CpuFacts():
+            case CpuDevice():
                 on_cpu = estimate_on_cpu(func, known, facts, WEIGHTS)
                 found.append(_on_cpu(func, values, times, on_cpu, _flops(func, every)))
             case _ as never:
@@ -141,7 +142,7 @@ def _on_gpu(
     values: Mapping[Var, Number],
     times: int,
     one: KernelEstimate,
-    facts: GpuFacts,
+    facts: GpuDevice,
     compiled: Any,
     flops: int,
 ) -> KernelCost:
@@ -164,12 +165,12 @@ def _on_gpu(
     )
 
 
-def _resources(one: KernelEstimate, facts: GpuFacts, compiled: Any) -> Resources:
+def _resources(one: KernelEstimate, facts: GpuDevice, compiled: Any) -> Resources:
     """Of machine code where there is some, else estimated."""
     warps = one.warps
     if compiled is None or compiled.registers is None:
-        limit = min(facts.registers_thread, facts.registers // (warps * THREADS))
-        share = min(1.0, one.occupancy * warps / facts.warps)
+        limit = min(facts.registers_thread, facts.registers_sm // (warps * THREADS))
+        share = min(1.0, one.occupancy * warps / facts.warps_sm)
         needed = math.ceil(one.held.registers)
         return Resources(
             min(needed, limit), max(0, needed - limit), one.held.shared, warps, one.programs,
@@ -178,12 +179,12 @@ def _resources(one: KernelEstimate, facts: GpuFacts, compiled: Any) -> Resources
     warps = compiled.num_warps
     each = -(-compiled.registers // 8) * 8 * warps * THREADS
     resident = min(
-        facts.blocks,
-        facts.warps // warps,
-        facts.registers // max(each, 1),
-        facts.shared_processor // (compiled.shared + facts.shared_reserved),
+        facts.blocks_sm,
+        facts.warps_sm // warps,
+        facts.registers_sm // max(each, 1),
+        facts.shared_sm // (compiled.shared + facts.shared_reserved),
     )
-    share = min(1.0, resident * warps / facts.warps)
+    share = min(1.0, resident * warps / facts.warps_sm)
     return Resources(
         compiled.registers, compiled.stack or 0, compiled.shared, warps, one.programs, share, True
     )

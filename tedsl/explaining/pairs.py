@@ -14,8 +14,8 @@ from functools import cached_property
 from itertools import combinations
 from typing import Any
 
-from tedsl.autotune.static.device import DeviceFacts, GpuFacts
 from tedsl.autotune.static.estimate import estimate
+from tedsl.device import Device, GpuDevice
 from tedsl.errors import BackendError, LowerError, ScheduleError, TedslError
 from tedsl.explaining.data import Attempt, Figures, Pair, Relation, Verdict
 from tedsl.explaining.steps import (
@@ -63,7 +63,7 @@ class Judge:
     """
 
     def __init__(
-        self, schedule: Schedule, target: Target, facts: DeviceFacts, sizes: Mapping[str, int]
+        self, schedule: Schedule, target: Target, facts: Device, sizes: Mapping[str, int]
     ) -> None:
         self.schedule = schedule
         self.target = target
@@ -194,9 +194,9 @@ class Judge:
             BackendError: the target's compiler, or the device, would refuse it.
         """
         module = lower(schedule.plan, self.target)
-        if isinstance(self.facts, GpuFacts):
+        if isinstance(self.facts, GpuDevice):
             emit: Callable[..., object] = importlib.import_module("tedsl.backends.triton.emit").emit
-            emit(module, Target(TargetKind.CUDA, self.facts.arch))
+            emit(module, Target(TargetKind.CUDA), self.facts)
         values = {var: self.sizes[var.name] for var in module.sizes if var.name in self.sizes}
         found = estimate(module, self.facts, values)
         if found.cannot_launch is not None:
@@ -222,11 +222,11 @@ class Judge:
         if more > 0.005 * now.flops:
             again = f" ({forced.flops / now.flops:.3g} times)" if now.flops else ""
             parts.append(f"computes {scaled(more)}flop more{again}")
-        limit = self.facts.registers_thread if isinstance(self.facts, GpuFacts) else math.inf
+        limit = self.facts.registers_thread if isinstance(self.facts, GpuDevice) else math.inf
         if forced.registers > limit:
             parts.append(f"needs {forced.registers:.0f} registers of {limit}")
         if forced.programs < now.programs and self._is_narrow(forced.programs):
-            unit = "programs" if isinstance(self.facts, GpuFacts) else "threads"
+            unit = "programs" if isinstance(self.facts, GpuDevice) else "threads"
             parts.append(f"runs {forced.programs:.3g} {unit} instead of {now.programs:.3g}")
         if forced.kernels < now.kernels:
             parts.append(f"{forced.kernels} kernel{'s' * (forced.kernels != 1)} of {now.kernels}")
@@ -234,8 +234,8 @@ class Judge:
 
     def _is_narrow(self, programs: float) -> bool:
         """True when so few programs leave processors idle."""
-        if isinstance(self.facts, GpuFacts):
-            return programs < 4 * self.facts.processors
+        if isinstance(self.facts, GpuDevice):
+            return programs < 4 * self.facts.sms
         return programs < self.facts.cores
 
 

@@ -13,6 +13,7 @@ from tedsl.backends.inlined import Inlined
 from tedsl.backends.triton import emit as emitter
 from tedsl.backends.triton import interpret, launcher, offline
 from tedsl.backends.triton.program import TritonProgram
+from tedsl.device import GpuDevice, gpu_like
 from tedsl.errors import BackendError, within
 from tedsl.expr.foreign import run_on_host
 from tedsl.expr.nodes import Var
@@ -39,8 +40,8 @@ def compile_unseen(
     Raises:
         BackendError: Triton or ptxas refused a kernel.
     """
-    text = _text_for(Target(TargetKind.CUDA), arch)
-    return OfflineExecutor(module, text, arch, _integers(module, sizes or {}))
+    target, gpu = Target(TargetKind.CUDA), gpu_like("", arch)
+    return OfflineExecutor(module, target, gpu, _integers(module, sizes or {}))
 
 
 def compile_calls(module: Module, arch: str, calls: Sequence[Mapping[str, int]]) -> None:
@@ -54,7 +55,7 @@ def compile_calls(module: Module, arch: str, calls: Sequence[Mapping[str, int]])
     Raises:
         BackendError: Triton or ptxas refused a kernel, or no call has these sizes.
     """
-    program = emitter.emit(module, _text_for(Target(TargetKind.CUDA), arch))
+    program = emitter.emit(module, Target(TargetKind.CUDA), gpu_like("", arch))
     for sizes in calls:
         offline.compile_launched(program, arch, _integers(module, sizes) or {})
 
@@ -67,12 +68,6 @@ def _integers(module: Module, sizes: Mapping[str, int]) -> dict[Var, int] | None
     return {size: sizes[size.name] for size in whole}
 
 
-def _text_for(target: Target, arch: str) -> Target:
-    """What the text for a device that is there is written for."""
-    # Devices before Hopper have no tensor descriptors: the text for sm_80 does without.
-    return target if int(arch.removeprefix("sm_")) >= 90 else Target(TargetKind.CUDA, "sm_80")
-
-
 def make_triton_executor(module: Module, target: Target) -> Executor:
     """Triton source for `module`, and what runs or compiles it.
 
@@ -82,15 +77,8 @@ def make_triton_executor(module: Module, target: Target) -> Executor:
     if target.kind is TargetKind.TRITON_INTERPRET:
         return InterpretExecutor(module, target)
     if target.arch is not None:
-        return OfflineExecutor(module, target, target.arch)
+        return OfflineExecutor(module, target, target.resolve_gpu())
     return CudaExecutor(module, target)
-
-
-# Bytes of shared memory that a program may ask for, by architecture (CUDA C++ programming guide).
-_SHARED = {
-    **{"sm_80": 163 << 10, "sm_86": 99 << 10, "sm_87": 163 << 10, "sm_89": 99 << 10},
-    **{"sm_90": 227 << 10, "sm_100": 227 << 10, "sm_103": 227 << 10, "sm_120": 99 << 10},
-}
 
 
 def check_fits(executor: Executor) -> None:
@@ -107,7 +95,7 @@ def check_fits(executor: Executor) -> None:
     else:
         return
     for kernel, needed in needs:
-        if limit is not None and needed > limit:
+        if needed > limit:
             with within(kernel):
                 raise BackendError(
                     f"kernel {kernel} needs {needed} bytes of shared memory, the device has "
@@ -201,17 +189,21 @@ class OfflineExecutor:
     from_cache = False
 
     def __init__(
-        self, module: Module, target: Target, arch: str, sizes: Mapping[Var, int] | None = None
+        self,
+        module: Module,
+        target: Target,
+        gpu: GpuDevice,
+        sizes: Mapping[Var, int] | None = None,
     ) -> None:
-        self._program = emitter.emit(module, target)
+        self._program = emitter.emit(module, target, gpu)
         self._name = module.name
-        self._arch = arch
-        self._compiled = offline.compile_offline(self._program, arch, sizes=sizes)
+        self._gpu = gpu
+        self._compiled = offline.compile_offline(self._program, gpu.arch, sizes=sizes)
 
-    def shared(self) -> tuple[list[tuple[str, int]], int | None]:
-        """The bytes of shared memory of each kernel, and what there is of it, where known."""
+    def shared(self) -> tuple[list[tuple[str, int]], int]:
+        """The bytes of shared memory of each kernel, and what there is of it."""
         specs = zip(self._program.compiled, self._compiled, strict=True)
-        return [(spec.func, info.shared) for spec, info in specs], _SHARED.get(self._arch)
+        return [(spec.func, info.shared) for spec, info in specs], self._gpu.shared_block
 
     @property
     def source(self) -> str:
@@ -240,7 +232,7 @@ class OfflineExecutor:
             BackendError: always.
         """
         raise BackendError(
-            f"the kernel was compiled for {self._arch} only, it cannot be called",
+            f"the kernel was compiled for {self._gpu.arch} only, it cannot be called",
             subject=self._name,
             hint='build with target="cuda" on a machine with a GPU, or with "triton-interpret"',
         )
@@ -268,17 +260,17 @@ class CudaExecutor:
 
     def __init__(self, module: Module, target: Target) -> None:
         self._torch: Any = importlib.import_module("torch")
-        major, minor = self._torch.cuda.get_device_capability()
-        self._arch = f"sm_{major}{minor}"
-        self._program = emitter.emit(module, _text_for(target, self._arch))
+        self._gpu = target.resolve_gpu()
+        self._program = emitter.emit(module, target, self._gpu)
         self._launcher = launcher.CudaProgram(self._program)
         self._compiled: list[offline.CompiledInfo] | None = None
 
-    def shared(self) -> tuple[list[tuple[str, int]], int | None]:
+    def shared(self) -> tuple[list[tuple[str, int]], int]:
         """As of `OfflineExecutor`; nothing for a program of runtime sizes."""
+        limit = self._gpu.shared_block
         if self._program.module.sizes:
-            return [], None
-        return offline.compile_launched(self._program, self._arch, {}), _SHARED.get(self._arch)
+            return [], limit
+        return offline.compile_launched(self._program, self._gpu.arch, {}), limit
 
     @property
     def device(self) -> Device:
@@ -307,7 +299,7 @@ class CudaExecutor:
 
     def _offline(self) -> list[offline.CompiledInfo]:
         if self._compiled is None:
-            self._compiled = offline.compile_offline(self._program, self._arch)
+            self._compiled = offline.compile_offline(self._program, self._gpu.arch)
         return self._compiled
 
     def check_runnable(self) -> None:

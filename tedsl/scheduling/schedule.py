@@ -15,6 +15,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from tedsl.deep import deep
+from tedsl.device import Device
 from tedsl.errors import ScheduleError, TedslError
 from tedsl.expr.integers import whole_number
 from tedsl.expr.nodes import Var
@@ -42,6 +43,7 @@ from tedsl.scheduling.stage import Stage
 from tedsl.scheduling.trace import Step, Trace, record
 from tedsl.scheduling.watch import tell
 from tedsl.shown import Viewable
+from tedsl.target import Target
 
 if TYPE_CHECKING:
     from tedsl.scheduling import diff as differences
@@ -181,8 +183,10 @@ class Schedule(RewriteMethods, PrecisionMethods, GroupMethods, AssumeMethods, Vi
         plan: Plan,
         decisions: Mapping[str, object] | None = None,
         target: str | None = None,
+        device: Device | None = None,
     ) -> None:
         self.target = target
+        self._device = device
         self._state = State(plan, {}, _lineage(plan.outputs, None), (places(plan),))
         self._steps: tuple[Step, ...] = ()
         self._before: tuple[State, ...] = ()
@@ -221,6 +225,14 @@ class Schedule(RewriteMethods, PrecisionMethods, GroupMethods, AssumeMethods, Vi
         return Trace(self._steps)
 
     @property
+    def device(self) -> Device | None:
+        """What it is made for: the device that was given, else that of the target; None where
+        neither is."""
+        if self._device is None and self.target is not None:
+            self._device = Target.parse(self.target).resolve()
+        return self._device
+
+    @property
     def lineage(self) -> Lineage:
         """An object that schedules of the same outputs share after equal steps."""
         return self._state.lineage
@@ -240,7 +252,8 @@ class Schedule(RewriteMethods, PrecisionMethods, GroupMethods, AssumeMethods, Vi
             The copy.
         """
         other = object.__new__(type(self))
-        other.target, other._decisions = self.target, dict(self._decisions if decided else {})
+        other.target, other._device = self.target, self._device
+        other._decisions = dict(self._decisions if decided else {})
         other._state, other._steps, other._before = self._state, self._steps, self._before
         other.settled, other.fallbacks = self.settled, self.fallbacks
         return other

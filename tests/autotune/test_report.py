@@ -17,8 +17,8 @@ from tedsl.autotune.result import TuneResult
 from tedsl.autotune.roofline import Roofline
 from tedsl.autotune.search.portfolio import Search
 from tedsl.autotune.space import Candidate, Knob
-from tedsl.autotune.static.device import H200
 from tedsl.autotune.static.estimate import Estimate
+from tedsl.device import H200
 from tedsl.errors import TuneError
 
 

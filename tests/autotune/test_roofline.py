@@ -6,12 +6,12 @@ import pytest
 import tedsl as te
 from tedsl.autotune.inputs import Extents
 from tedsl.autotune.roofline import Roofline, roofline
-from tedsl.autotune.static.device import H200, CpuFacts
 from tedsl.autotune.workload import Workload
+from tedsl.device import H200, CpuDevice
 from tedsl.dtypes import DType
 from tedsl.expr.tensor import Tensor
 
-CPU = CpuFacts("a processor", 4, 256, 16, 1e11, 32 << 10, 1 << 20, 32 << 20, 2e10, 3e9)
+CPU = CpuDevice("a processor", 4, 256, 16, 1e11, 32 << 10, 1 << 20, 32 << 20, 2e10, 3e9)
 
 
 def of(tensor: Tensor, facts: object = H200, **sizes: int) -> Roofline:

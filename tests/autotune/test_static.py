@@ -14,28 +14,20 @@ from triton_irs import matmul
 
 import tedsl as te
 from tedsl.autotune.space import Choice
-from tedsl.autotune.static.device import (
-    A100,
-    B200,
-    H100,
-    H200,
-    WEIGHTS,
-    CpuFacts,
-    GpuFacts,
-    facts_of,
-)
+from tedsl.autotune.static.device import WEIGHTS, device_for
 from tedsl.autotune.static.estimate import Estimate, estimate
 from tedsl.autotune.static.moves import digits
 from tedsl.autotune.static.points import layout
+from tedsl.device import A100, B200, H100, H200, CpuDevice, GpuDevice
 from tedsl.errors import LowerError
 from tedsl.expr.nodes import Axis
 from tedsl.ir.nodes import Launch, TileAxis
 
 pytestmark = pytest.mark.uncompiled("looked at, not compiled")
-PROCESSOR = CpuFacts("test", 4, 512, 32, 170e9, 48 << 10, 2 << 20, 32 << 20, 40e9, 2.7e9)
+PROCESSOR = CpuDevice("test", 4, 512, 32, 170e9, 48 << 10, 2 << 20, 32 << 20, 40e9, 2.7e9)
 
 
-def on(tensor: te.Tensor, facts: GpuFacts = H200, **decisions: Choice) -> Estimate:
+def on(tensor: te.Tensor, facts: GpuDevice = H200, **decisions: Choice) -> Estimate:
     return estimate(lowered(tensor, **decisions), facts)
 
 
@@ -44,15 +36,16 @@ def on(tensor: te.Tensor, facts: GpuFacts = H200, **decisions: Choice) -> Estima
     [
         ("cuda:sm_80", "", A100),
         ("cuda", "NVIDIA A100-SXM4-40GB", A100),
-        ("cuda:sm_90", "", H100),
+        ("cuda:sm_90", "", H200),
         ("cuda", "NVIDIA H200", H200),
         ("cuda", "NVIDIA B200", B200),
-        ("cuda", "a card of next year", H100),
+        ("cuda", "a card of next year", H200),
     ],
 )
-def test_facts_by_name(target: str, name: str, found: GpuFacts) -> None:
-    assert facts_of(target, name) == found
-    assert facts_of(target, name, processors=7) == replace(found, processors=7)
+def test_facts_by_name(target: str, name: str, found: GpuDevice) -> None:
+    assert device_for(target, name) == found
+    few = device_for(target, name or found.name, f"{found.arch}, 7 SMs, 80 GiB")
+    assert few == replace(found, sms=7)
 
 
 def test_layout_of_a_tile() -> None:

@@ -6,10 +6,10 @@ import pytest
 from model_cases import HOPPER, attention, drawn, lowered, norm, product, scaled, softmax
 
 import tedsl as te
-from tedsl.autotune.static.device import H200
 from tedsl.autotune.static.estimate import estimate
 from tedsl.backends.triton import early, offline
 from tedsl.backends.triton.emit import emit
+from tedsl.device import H200
 
 pytestmark = [pytest.mark.ptxas, pytest.mark.uncompiled("compiled here, for one device")]
 CASES = {

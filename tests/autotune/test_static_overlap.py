@@ -8,11 +8,12 @@ import pytest
 from model_cases import HOPPER
 
 import tedsl as te
-from tedsl.autotune.static.device import H200, WEIGHTS
+from tedsl.autotune.static.device import WEIGHTS
 from tedsl.autotune.static.gpu import KernelEstimate, estimate_kernel
 from tedsl.autotune.static.operations import operations
 from tedsl.autotune.static.overlap import Range, range_of
 from tedsl.autotune.static.traffic import THOROUGH
+from tedsl.device import H200
 from tedsl.ir.nodes import Accumulate, Func
 from tedsl.ir.visit import tile_axes, walk_stmts
 from tedsl.schedules import default_schedule
@@ -76,7 +77,7 @@ def test_a_window_is_asked_for_once() -> None:
     found = figures(func)
     sectors = (rows + 2) * math.ceil((columns + 2) * 4 / 32)
     own = 32 * sectors + 4 * rows * columns
-    weights = 9 * 4 * H200.processors
+    weights = 9 * 4 * H200.sms
     assert found.l2 == pytest.approx(found.programs * own + weights)
 
 

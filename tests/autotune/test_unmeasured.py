@@ -17,10 +17,10 @@ from tedsl.autotune.builders import Problem
 from tedsl.autotune.outcome import Status
 from tedsl.autotune.session import TuneSession, preload
 from tedsl.autotune.space import Candidate, read_found
-from tedsl.autotune.static.device import H200
 from tedsl.autotune.static.tiers import Tiers
 from tedsl.autotune.workload import Workload
 from tedsl.build import build_unseen
+from tedsl.device import H200
 from tedsl.errors import TuneError
 from tedsl.ir.nodes import Launch
 
@@ -112,7 +112,7 @@ def test_a_worker_that_compiles_for_a_gpu_needs_no_pytorch(
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)  # importing it fails
     row = te.nn.softmax(te.placeholder((64, 256), "float32", name="x"))
-    told = {**session(row, tmp_path, "cuda").setup, "arch": "sm_90"}
+    told = {**session(row, tmp_path, "cuda").setup, "features": "sm_90"}
     preload(told)
     with pytest.raises(ImportError, match="torch"):
         preload({**told, "role": "measure"})
@@ -135,7 +135,7 @@ def test_a_worker_compiles_what_is_launched_at_its_sizes(
     x = te.placeholder((m, n), "float32", name="x")
     y = te.compute((m, n), lambda i, j: x[i, j] * 2.0, name="y")
     told = session(y, tmp_path, "cuda", m=rows, n=rows).setup
-    worker = TuneSession({**told, "arch": "sm_90"})
+    worker = TuneSession({**told, "features": "sm_90"})
     request = {"key": "one", "decisions": {}}
     schedule = worker.schedule(request)
     codes = {
@@ -149,6 +149,6 @@ def test_a_worker_compiles_what_is_launched_at_its_sizes(
 def test_what_runs_ahead_of_a_session_is_of_its_tensors(tmp_path: Path) -> None:
     """What the rules derive is kept for tensors: others of the same workload would find nothing."""
     row = te.nn.softmax(te.placeholder((64, 256), "float32", name="x"))
-    told = {**session(row, tmp_path, "cuda").setup, "arch": "sm_90"}
+    told = {**session(row, tmp_path, "cuda").setup, "features": "sm_90"}
     first, second = TuneSession(told), TuneSession(told)
     assert first.workload.outputs[0] is second.workload.outputs[0]

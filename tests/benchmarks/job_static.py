@@ -10,7 +10,7 @@ import expected
 from workload import Workload
 
 import tedsl as te
-from tedsl.autotune.static.device import facts_of
+from tedsl.autotune.static.device import device_for
 from tedsl.autotune.static.estimate import estimate
 from tedsl.backends.triton.emit import emit
 from tedsl.backends.triton.offline import CompiledInfo, compile_offline
@@ -34,7 +34,7 @@ def run(load: Workload, settings: Mapping[str, Any], wait: Callable[[], None]) -
     module = lower(schedule.plan, target)
     program = emit(module, target)
     infos = compile_offline(program, ARCH)
-    found = estimate(module, facts_of(target, DEVICE))
+    found = estimate(module, device_for(target, DEVICE))
     allowed = expected.allowed(load)
     row: dict[str, Any] = {
         "kernels": [kernel(info, program.source) for info in infos],

@@ -26,7 +26,7 @@ from tedsl.autotune.builders import Problem
 from tedsl.autotune.outcome import Status
 from tedsl.autotune.search.recorded import RecordedSpace, read_space
 from tedsl.autotune.space import Decisions
-from tedsl.autotune.static.device import WEIGHTS, Weights, facts_of
+from tedsl.autotune.static.device import WEIGHTS, Weights, device_for
 from tedsl.autotune.static.estimate import Estimate, estimate
 from tedsl.errors import TedslError
 
@@ -38,7 +38,7 @@ def estimates(
 ) -> list[Estimate | None]:
     """The estimates of some points of a part of `record_space`."""
     part = PARTS[name]
-    facts = facts_of(part.target, device)
+    facts = device_for(part.target, device)
     problem = Problem([part.make()], part.target, part.schedule)
     found: list[Estimate | None] = []
     for decisions in rows:

@@ -6,7 +6,7 @@ import pytest
 from irs import buffer, float32, int32, load, loop, tile
 
 import tedsl as te
-from tedsl.autotune.static.device import H100, CpuFacts
+from tedsl.device import H100, CpuDevice
 from tedsl.dtypes import DType
 from tedsl.explaining.data import Bound, KernelCost
 from tedsl.explaining.kernels import kernel_costs
@@ -14,7 +14,7 @@ from tedsl.expr.nodes import Axis, Binary, BinaryOp, Expr, Reducer, Unary, Unary
 from tedsl.ir.nodes import Accumulate, Allocate, Buffer, Dot, Func, Module, Scope, Seq, Stmt, Store
 from tedsl.schedules import default_schedule
 
-CPU = CpuFacts("test", 4, 256, 16, 6e10, 32 << 10, 1 << 20, 16 << 20, 2e10, 2.5e9)
+CPU = CpuDevice("test", 4, 256, 16, 6e10, 32 << 10, 1 << 20, 16 << 20, 2e10, 2.5e9)
 
 
 def add(a: Expr, b: Expr) -> Expr:

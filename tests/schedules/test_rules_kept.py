@@ -8,6 +8,7 @@ from rule_checks import compiled, interpreted
 
 from tedsl.backends.triton.emit import emit
 from tedsl.backends.triton.offline import compile_offline
+from tedsl.device import H200
 from tedsl.lower.pipeline import lower
 from tedsl.schedules import schedule_for
 from tedsl.schedules.gpu_kept import run_of
@@ -94,4 +95,4 @@ def test_large_results_of_shallow_folds_keep_the_rows_of_their_tiles() -> None:
     ],
 )
 def test_runs_are_whole_and_fill_the_waves(m: int, n: int, run: int) -> None:
-    assert run_of(Product(1, m, n, 128), 128, 64) == run
+    assert run_of(Product(H200, 1, m, n, 128), 128, 64) == run

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,13 +13,14 @@ from rule_cases import RuleCase
 from rule_checks import compiled, interpreted
 
 import tedsl as te
+from tedsl import target
 from tedsl.backends.triton.emit import emit
 from tedsl.backends.triton.offline import compile_offline
+from tedsl.device import H200
 from tedsl.errors import ScheduleError
 from tedsl.expr.tensor import Tensor
 from tedsl.lower.pipeline import lower
 from tedsl.schedules import gpu_order, schedule_for
-from tedsl.schedules.gpu_tiles import PROCESSORS
 from tedsl.scheduling.schedule import Schedule
 from tedsl.target import Target
 
@@ -140,7 +142,7 @@ def test_any_number_of_heads_is_one_after_another_unless_told() -> None:
 def late(heads: int, rows: int, group: int, each: int, tile: int = 64) -> float:
     """How many times later than work without gaps a kernel ends whose programs go, longest first,
     to the first free one of `each` places on every processor."""
-    places = [0.0] * (PROCESSORS * each)
+    places = [0.0] * (H200.sms * each)
     work = 0
     for _ in range(0, heads, group):
         for row in range(rows // tile, 0, -1):
@@ -200,7 +202,8 @@ def test_gradients_in_every_order(group: int) -> None:
 
 def test_blocks_of_a_batch_that_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """The group of the default, where it parts the heads: two of six."""
-    monkeypatch.setattr(gpu_order, "CACHED", 2 * 2 * 70 * 32 * 4)
+    here = replace(H200, l2=2 * 2 * 2 * 70 * 32 * 4)
+    monkeypatch.setattr(target, "gpu_of", lambda arch: here)
     case = RuleCase("parted", lambda: causal(6, 70, 32, "float32"))
     assert chosen(interpreted(case, "cuda", SMALL)) == {"out.together": 2}
     compiled(case, "triton-interpret", SMALL)

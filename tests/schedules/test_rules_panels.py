@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 import tedsl as te
+from tedsl import target
+from tedsl.detect import cache_sizes
+from tedsl.device import CpuDevice
 from tedsl.expr.tensor import Tensor
-from tedsl.runtime.processor import Processor, cache_sizes
-from tedsl.schedules import cpu_contract, schedule_for
+from tedsl.schedules import schedule_for
 
 
 def product(m: int, n: int, k: int) -> Tensor:
@@ -46,7 +48,7 @@ def test_rows_are_cut_as_often_as_the_threads_need(
     threads: int, blocks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each block of rows copies the panel of the other operand again."""
-    monkeypatch.setattr(cpu_contract, "processor", lambda: Processor(512, 32, threads))
+    monkeypatch.setattr(target, "cpu_here", lambda: CpuDevice("test", threads, 512, 32))
     assert knobs(product(512, 128, 64))["row_blocks"] == blocks
 
 
@@ -64,8 +66,8 @@ def test_panels_share_the_second_cache(
     threads: int, cache: int, panels: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows that do not stay there are fetched once for several panels."""
-    here = Processor(512, 32, threads, cache)
-    monkeypatch.setattr(cpu_contract, "processor", lambda: here)
+    here = CpuDevice("test", threads, 512, 32, l2=cache)
+    monkeypatch.setattr(target, "cpu_here", lambda: here)
     assert knobs(product(1024, 1024, 1024))["panels"] == panels
 
 
@@ -75,7 +77,8 @@ def test_many_rows_are_cut_rather_than_columns(
 ) -> None:
     """Four panels are too few for the threads: they stay together where each block of rows is so
     high that copying them again does not matter."""
-    monkeypatch.setattr(cpu_contract, "processor", lambda: Processor(512, 32, 2, 2 << 20))
+    here = CpuDevice("test", 2, 512, 32, l2=2 << 20)
+    monkeypatch.setattr(target, "cpu_here", lambda: here)
     found = knobs(product(rows, 128, 1024))
     assert found["panels"] == panels
     assert found["row_blocks"] == 8 // (4 // panels)

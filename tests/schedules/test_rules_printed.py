@@ -7,10 +7,11 @@ from collections.abc import Callable
 import pytest
 from rule_shapes import SHAPES
 
+from tedsl import target
 from tedsl.backends.triton.emit import emit
+from tedsl.device import CpuDevice
 from tedsl.lower.pipeline import lower
-from tedsl.runtime.processor import Processor
-from tedsl.schedules import cpu_contract, schedule_for
+from tedsl.schedules import schedule_for
 from tedsl.target import Target
 
 Golden = Callable[..., None]
@@ -18,16 +19,16 @@ Golden = Callable[..., None]
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_on_the_cpu(name: str, golden: Golden, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu_contract, "processor", lambda: Processor(512, 32))
+    monkeypatch.setattr(target, "cpu_here", lambda: CpuDevice("test", 8, 512, 32))
     golden(str(schedule_for(SHAPES[name](), "cpu")))
 
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_on_the_gpu(name: str, golden: Golden) -> None:
-    target = Target.parse("cuda:sm_90")
-    schedule = schedule_for(SHAPES[name](), target)
+    hopper = Target.parse("cuda:sm_90")
+    schedule = schedule_for(SHAPES[name](), hopper)
     golden(str(schedule), "schedule")
-    golden(emit(lower(schedule.plan, target, check=True), target).source, "triton")
+    golden(emit(lower(schedule.plan, hopper, check=True), hopper).source, "triton")
 
 
 @pytest.mark.parametrize(
@@ -36,6 +37,7 @@ def test_on_the_gpu(name: str, golden: Golden) -> None:
 def test_register_tiles_follow_the_machine(
     bits: int, registers: int, tile: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cpu_contract, "processor", lambda: Processor(bits, registers))
+    here = CpuDevice("test", 8, bits, registers)
+    monkeypatch.setattr(target, "cpu_here", lambda: here)
     knobs = {k.name: k.chosen for k in schedule_for(SHAPES["exact_contraction"](), "cpu").knobs}
     assert (knobs["matmul.rows"], knobs["matmul.columns"]) == tile

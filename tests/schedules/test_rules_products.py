@@ -13,6 +13,7 @@ import tedsl as te
 from tedsl.backends.triton.emit import emit
 from tedsl.backends.triton.offline import compile_offline
 from tedsl.backends.triton.program import ParamKind, TritonProgram, described
+from tedsl.device import H200
 from tedsl.dtypes import DType
 from tedsl.expr.numerics import numpy_dtype
 from tedsl.expr.tensor import Tensor
@@ -166,7 +167,7 @@ def test_parts_of_whole_steps_cover_every_depth(depth: int) -> None:
 
 
 def test_long_folds_into_few_results_are_cut_and_large_results_are_not() -> None:
-    deep, wide = Product(1, 512, 512, 32768), Product(1, 4096, 4096, 4096)
+    deep, wide = Product(H200, 1, 512, 512, 32768), Product(H200, 1, 4096, 4096, 4096)
     assert min((1, 2, 4, 8, 16), key=lambda n: in_parts(deep, n)) > 1
     assert min((1, 2, 4, 8, 16), key=lambda n: in_parts(wide, n)) == 1
 
@@ -174,17 +175,17 @@ def test_long_folds_into_few_results_are_cut_and_large_results_are_not() -> None
 @pytest.mark.parametrize("m", [16, 100, 1024, 5000])
 @pytest.mark.parametrize("n", [16, 333, 4096])
 def test_the_best_tile_fits_and_none_is_quicker(m: int, n: int) -> None:
-    asked = Product(3, m, n, 777, most=128 * 128)
+    asked = Product(H200, 3, m, n, 777, most=128 * 128)
     bm, bn = best_tile(asked)
-    assert bm * bn <= asked.most
+    assert bm * bn <= asked.limit
     assert clocks(asked, bm, bn) == min(clocks(asked, *tile) for tile in tiles(asked))
 
 
 def test_8_bits_take_half_the_steps_and_wait_for_each_where_a_program_is_alone() -> None:
-    half, eight = Product(1, 4096, 4096, 4096), Product(1, 4096, 4096, 8192, nbytes=1)
+    half, eight = Product(H200, 1, 4096, 4096, 4096), Product(H200, 1, 4096, 4096, 8192, nbytes=1)
     assert (half.step, eight.step) == (64, 128)
     assert clocks(half, 128, 256) == clocks(eight, 128, 256)
-    by_steps = Product(1, 4096, 4096, 8192, nbytes=1, by_steps=True)
+    by_steps = Product(H200, 1, 4096, 4096, 8192, nbytes=1, by_steps=True)
     assert clocks(by_steps, 256, 128) > clocks(eight, 256, 128)
     assert by_steps.shares(128, 128)
     assert clocks(by_steps, 128, 128) == clocks(eight, 128, 128)
@@ -215,26 +216,26 @@ def test_a_program_that_waits_by_itself_has_eight_warps(rows: int, warps: int) -
     made = te.nn.scaled_matmul(a, b, name="out")
     stage = schedule_for(made, HOPPER, {"out.bm": 128, "out.bn": 128})["out"]
     assert stage.plan.launch.num_warps == warps
-    assert Product(1, rows, 1024, 2048, nbytes=1).alone(128, 128) == (warps == 8)
+    assert Product(H200, 1, rows, 1024, 2048, nbytes=1).alone(128, 128) == (warps == 8)
 
 
 def test_equal_tiles_fetch_as_little_as_they_can() -> None:
     """A product that waits for its operands has a square tile."""
-    part = Product(2, 4096, 64, 2048, stored=4, most=128 * 128)
+    part = Product(H200, 2, 4096, 64, 2048, stored=4, most=128 * 128)
     assert clocks(part, 64, 64) == clocks(part, 128, 32)
     assert best_tile(part) == (64, 64)
 
 
 def test_short_steps_are_deeper() -> None:
     """A step of 64 by 32 is over before the next has its turn; one of 128 by 128 is not."""
-    few = Product(1, 4096, 64, 4096)
+    few = Product(H200, 1, 4096, 64, 4096)
     assert [depth(few, bm, bn) for bm, bn in ((64, 32), (128, 128))] == [128, 64]
     assert [depth(replace(few, k=k), 128, 128) for k in (64, 100, 128, 129)] == [64, 128, 128, 64]
     assert depth(replace(few, nbytes=1), 64, 32) == 128  # of 8 bits they are
 
 
 def test_the_last_wave_counts_in_full() -> None:
-    one, more = Product(1, 128 * 132, 256, 4096), Product(1, 128 * 133, 256, 4096)
+    one, more = Product(H200, 1, 128 * 132, 256, 4096), Product(H200, 1, 128 * 133, 256, 4096)
     assert clocks(more, 128, 256) > 1.8 * clocks(one, 128, 256)
 
 
@@ -250,15 +251,15 @@ TILE = ("matmul.bm", "matmul.bn", "matmul.bk")
 def test_a_turn_weighs_twice_where_nobody_else_multiplies() -> None:
     """With 128 tiles each has a processor to itself; with 256 two share one; and what memory holds
     up is not held up by the turns."""
-    alone, shared = Product(1, 1024, 1024, 1024), Product(1, 2048, 1024, 1024)
+    alone, shared = Product(H200, 1, 1024, 1024, 1024), Product(H200, 1, 2048, 1024, 1024)
     assert alone.alone(128, 64) and not shared.alone(128, 64)
     assert (depth(alone, 128, 64), depth(shared, 128, 64)) == (128, 64)
-    assert depth(Product(1, 64, 14336, 4096), 64, 128) == 64
+    assert depth(Product(H200, 1, 64, 14336, 4096), 64, 128) == 64
     assert chosen(matmul(1024, 1024, 1024, B), "matmul.bk") == (128,)
 
 
 def test_a_row_of_a_tile_shorter_than_a_line_takes_as_long_as_one() -> None:
-    along = Product(1, 4096, 64, 4096)
+    along = Product(H200, 1, 4096, 64, 4096)
     across = replace(along, across=(False, True))
     assert clocks(across, 64, 32) == clocks(across, 64, 64)
     assert clocks(along, 64, 32) < clocks(across, 64, 32)
@@ -289,7 +290,7 @@ def test_rows_off_the_lines_of_memory_have_tiles_that_fetch_less(
 def test_the_short_side_of_a_tile_is_that_of_the_ragged_operand(
     ragged: tuple[bool, bool], tile: tuple[int, int]
 ) -> None:
-    lying = Product(1, 2048, 5000, 4096, ragged=ragged)
+    lying = Product(H200, 1, 2048, 5000, 4096, ragged=ragged)
     assert best_tile(lying) == tile
     assert clocks(lying, *tile) < clocks(lying, *reversed(tile))
     assert clocks(replace(lying, ragged=(True, True)), *tile) > clocks(lying, *tile)

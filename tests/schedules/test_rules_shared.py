@@ -11,10 +11,10 @@ from rule_checks import compiled as on_the_cpu
 from rule_checks import interpreted
 
 import tedsl as te
-from tedsl.autotune.static.device import facts_of
 from tedsl.autotune.static.estimate import estimate
 from tedsl.backends.triton.emit import emit
 from tedsl.backends.triton.offline import CompiledInfo, compile_offline
+from tedsl.device import H200
 from tedsl.expr.tensor import ComputeOp, Tensor
 from tedsl.lower.pipeline import lower
 from tedsl.schedules import schedule_for
@@ -52,7 +52,7 @@ def compiled(s: Schedule) -> tuple[str, list[CompiledInfo], int]:
     """The source, what each kernel asks for, and the shared memory that the model expects."""
     module = lower(s.plan, HOPPER)
     program = emit(module, HOPPER)
-    expected = estimate(module, facts_of(HOPPER, "NVIDIA H200")).shared
+    expected = estimate(module, H200).shared
     return program.source, compile_offline(program, "sm_90"), expected
 
 

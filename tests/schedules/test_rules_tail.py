@@ -4,6 +4,7 @@ that is chosen."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,11 +13,13 @@ from lowering import same_in_any_order
 from rule_cases import RuleCase
 
 import tedsl as te
+from tedsl import target
 from tedsl.backends.triton.emit import emit
 from tedsl.backends.triton.offline import CompiledInfo, compile_offline
+from tedsl.device import H200
 from tedsl.expr.tensor import Tensor
 from tedsl.lower.pipeline import lower
-from tedsl.schedules import gpu_grid, gpu_model, schedule_for
+from tedsl.schedules import gpu_model, schedule_for
 from tedsl.scheduling.schedule import Schedule
 from tedsl.target import Target
 from tedsl.view.graph import kernel_of, place_of
@@ -72,8 +75,7 @@ def choices(s: Schedule) -> tuple[object, ...]:
 def few_processors(monkeypatch: pytest.MonkeyPatch) -> None:
     """Four of them, on which parts cost nothing but their time, so that small products have waves
     whose last one is worth dividing."""
-    for module in (gpu_model, gpu_grid):
-        monkeypatch.setattr(module, "PROCESSORS", 4)
+    monkeypatch.setattr(target, "gpu_of", lambda arch: replace(H200, sms=4))
     monkeypatch.setattr(gpu_model, "MERGE", 0)
     for speed in ("STORED", "CACHED", "MEMORY", "ALONE", "MERGED"):
         monkeypatch.setattr(gpu_model, speed, 1e9)
@@ -113,7 +115,7 @@ def test_nothing_to_choose(make: Callable[[], Tensor]) -> None:
 
 
 def test_the_model_knows_the_last_wave() -> None:
-    p = gpu_model.Product(1, 2048, 11008, 4096)
+    p = gpu_model.Product(H200, 1, 2048, 11008, 4096)
     sides = (False, True)
     cuts = {cut.down: (cut.at, cut.tiles) for cut in gpu_model.tails(p, 128, 256, sides)}
     assert cuts == {False: (41 * 256, 32), True: (15 * 128, 43)}
@@ -122,7 +124,7 @@ def test_the_model_knows_the_last_wave() -> None:
     assert gpu_model.with_tail(p, 128, 256, 32, 4) < 0.97 * whole
     least = gpu_model.with_tail(p, 128, 256, 32, 4)
     assert least < gpu_model.with_tail(p, 128, 256, 32, 6), "a wave of parts more"
-    full = gpu_model.Product(1, 1024, 4224, 4096)
+    full = gpu_model.Product(H200, 1, 1024, 4224, 4096)
     assert not list(gpu_model.tails(full, 128, 128, sides))
 
 

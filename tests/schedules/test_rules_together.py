@@ -15,12 +15,12 @@ from shared_rows import softmax
 import tedsl as te
 from tedsl.backends.triton.emit import emit
 from tedsl.backends.triton.offline import compile_offline
+from tedsl.device import H200
 from tedsl.expr.tensor import Tensor
 from tedsl.ir.nodes import Meet, Module
 from tedsl.ir.visit import walk_stmts
 from tedsl.lower.pipeline import lower
 from tedsl.schedules import schedule_for
-from tedsl.schedules.gpu_tiles import PROCESSORS
 from tedsl.target import Target
 
 CUDA = Target.parse("cuda:sm_90")
@@ -101,7 +101,7 @@ def test_in_tritons_interpreter(name: str, programs: int) -> None:
 
 def test_more_rows_than_groups() -> None:
     """A group goes from row to row, and the last turn is not all groups'."""
-    programs = 2 * PROCESSORS // 16
+    programs = 2 * H200.sms // 16
     case = RuleCase("turns", lambda: softmax(2 * programs + 3, 32_768))
     s = interpreted(case, "cuda", shared(16, 1))
     assert meetings(lower(s.plan, CUDA)) == 1
@@ -141,9 +141,9 @@ def test_it_is_a_choice_for_long_rows_alone() -> None:
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_100"])
 def test_a_row_is_read_once(arch: str) -> None:
     """Parts stay in registers while programs wait, and those of the next row are fetched: 16 of
-    8192 elements, two on a processor."""
+    8192 elements, two on an SM, and as many rows for each group of 16 programs."""
     target = Target.parse(f"cuda:{arch}")
-    y = softmax(1024, 131_072, "bfloat16")
+    y = softmax(64 * (2 * target.resolve_gpu().sms // 16), 131_072, "bfloat16")
     s = schedule_for([y], target, {**shared(16), "y.share_warps": 16})
     program = emit(lower(s.plan, target), target)
     assert program.source.count("tl.load(x") == 2, "of the first row, and of the one after each"
@@ -170,7 +170,7 @@ def test_no_more_programs_than_a_processor_takes() -> None:
         s = schedule_for([y], CUDA, shared(16, resident))
         (spec,) = emit(lower(s.plan, CUDA), CUDA).kernels
         grid = spec.grid_for({})
-        assert 0 < grid[0] * grid[1] <= resident * PROCESSORS
+        assert 0 < grid[0] * grid[1] <= resident * H200.sms
         assert resident * spec.num_warps * 32 <= 2048
         most = spec.launch.maxnreg or 255
         assert most * spec.num_warps * 32 * resident <= 65536, "registers of a processor"

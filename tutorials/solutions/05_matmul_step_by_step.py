@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 
 import tedsl as te
-from tedsl.runtime.processor import processor
+from tedsl.detect import cpu_here
 from tedsl.runtime.timing import compare
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from lesson import check, table, title
 
 random = np.random.default_rng(0)
-WIDE = 2 * processor().lanes(4)
-HIGH = max(4, 3 * processor().vector_registers // 8)
+WIDE = 2 * cpu_here().lanes(4)
+HIGH = max(4, 3 * cpu_here().vector_registers // 8)
 
 
 def product(m: int, n: int, depth: int, *, turned: bool = False) -> te.Tensor:
@@ -98,7 +98,7 @@ arrays = [normal(M, 192), normal(192, 192)]
 heights = (2, 4, 6, 8, 12, 16)
 schedules = {str(high): blocked(output, high=high) for high in heights}
 found = rates(output, schedules, arrays, arrays[0] @ arrays[1])
-here = processor().vector_registers
+here = cpu_here().vector_registers
 table(
     f"this processor has {here} vector registers",
     ("rows", "registers of sums", "Gflop/s"),

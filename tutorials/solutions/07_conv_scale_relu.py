@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 
 import tedsl as te
-from tedsl.runtime.processor import processor
+from tedsl.detect import cpu_here
 from tedsl.runtime.timing import compare
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from lesson import check, title
 
 random = np.random.default_rng(0)
-WIDE = 2 * processor().lanes(4)
-HIGH = max(4, 3 * processor().vector_registers // 8)
+WIDE = 2 * cpu_here().lanes(4)
+HIGH = max(4, 3 * cpu_here().vector_registers // 8)
 SIDE = 3
 
 

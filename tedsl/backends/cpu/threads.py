@@ -15,10 +15,10 @@ from typing import Any
 from tedsl.backends.cpu import linking
 from tedsl.backends.cpu.machine import Machine, binding, machine
 from tedsl.backends.cpu.threads_ir import RUNTIME
+from tedsl.detect import MOST_THREADS, usable_cores
 from tedsl.errors import BackendError
 
 SPINS = 800  # pauses (about 50 ns each) before a worker sleeps
-MOST_THREADS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +32,8 @@ class Pool:
 
 
 def available() -> int:
-    """Processors this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return min(len(os.sched_getaffinity(0)), MOST_THREADS)
-    return min(os.cpu_count() or 1, MOST_THREADS)
+    """Threads that a parallel loop may have here."""
+    return min(usable_cores(), MOST_THREADS)
 
 
 def runtime_text(here: Machine) -> str:

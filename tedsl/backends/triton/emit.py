@@ -29,6 +29,7 @@ from tedsl.backends.triton.program import (
 from tedsl.backends.triton.statements import Statements
 from tedsl.backends.triton.values import Printer
 from tedsl.backends.triton.writer import INDENT, Writer, complete
+from tedsl.device import GpuDevice
 from tedsl.dtypes import DType
 from tedsl.errors import LowerError, within
 from tedsl.expr.integers import sub
@@ -46,25 +47,23 @@ import triton
 import triton.language as tl
 '''
 LIBDEVICE = "from triton.language.extra import libdevice\n"
-NO_DESCRIPTORS = ("sm_80",)
-NO_FLOAT8 = ("sm_80",)
-NO_CLUSTERS = ("sm_80",)
-TENSOR_MEMORY = ("sm_100",)
 
 
-def emit(module: Module, target: Target | str) -> TritonProgram:
+def emit(module: Module, target: Target | str, gpu: GpuDevice | None = None) -> TritonProgram:
     """The Triton source of a module.
 
     Args:
         module: functions at TILE level, tile extents powers of two, masks in place.
         target: "cuda", "cuda:sm_80" ... or "triton-interpret"; the text is the same for all but
-            for tensor descriptors and 8-bit floats, which sm_80 lacks, and reductions beside
-            products on sm_100.
+            for tensor descriptors, clusters and 8-bit floats, which older devices lack, and
+            reductions beside products where tensor cores accumulate in tensor memory.
+        gpu: what it is for, where that is not the device of the target here.
 
     Raises:
         LowerError: the module asks for something that a Triton tile cannot do.
     """
     parsed = Target.parse(target)
+    gpu = gpu or parsed.resolve_gpu()
     helpers: dict[str, str] = {}
     foreign = foreign_texts(module)
     names = Names(foreign.names)
@@ -79,7 +78,7 @@ def emit(module: Module, target: Target | str) -> TritonProgram:
             parts.append(text)
             kernels.append(spec)
             continue
-        kernel = _Kernel(func, names.fresh(name), helpers, parsed, steps)
+        kernel = _Kernel(func, names.fresh(name), helpers, gpu, steps)
         with within(func.name):
             parts.append(kernel.text())
             kernels.append(kernel.spec())
@@ -99,14 +98,14 @@ class _Kernel:
         func: Func,
         name: str,
         helpers: dict[str, str],
-        target: Target,
+        gpu: GpuDevice,
         steps: frozenset[Var] = frozenset(),
     ) -> None:
         facts = func_facts(func)
         ranges = ranges_of(func, facts)
         self.func = func = shift_dividends(func, ranges)
         self.launch = func.launch
-        if target.arch in NO_CLUSTERS:
+        if not gpu.has_clusters:
             self.launch = replace(func.launch, num_ctas=None)
         self.steps = steps
         self.name = name
@@ -122,10 +121,10 @@ class _Kernel:
         self.cooperative = any(isinstance(stmt, Meet) for stmt in walk_stmts(func.body))
         if self.cooperative:
             self.writer.passed_on |= self.writer.shared_memory
-        self.descriptors = Descriptors(self.writer, target.arch not in NO_DESCRIPTORS)
+        self.descriptors = Descriptors(self.writer, gpu.has_tma)
         contracts = any(isinstance(stmt, Dot) for stmt in walk_stmts(func.body))
-        self.writer.has_float8 = target.arch not in NO_FLOAT8
-        self.writer.has_tensor_memory = contracts and target.arch in TENSOR_MEMORY
+        self.writer.has_float8 = gpu.has_float8
+        self.writer.has_tensor_memory = contracts and gpu.has_tcgen05
         self.writer.accuracy = analyse(func)
         self.writer.threads = 32 * (func.launch.num_warps or DEFAULT_WARPS)
         self.params: list[Param] = []

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
+from tedsl.device import GPUS
 from tedsl.errors import ScheduleError
 from tedsl.expr.nodes import Axis
 from tedsl.expr.printer import print_expr
@@ -33,8 +34,8 @@ from tedsl.scheduling.relations import constant
 from tedsl.scheduling.scans import role, scan_of
 from tedsl.scheduling.separate import separate_axes
 
-# More programs than any device runs at the same time: 160 processors with 32 programs each.
-MOST_PROGRAMS = 160 * 32
+# More programs than any known device runs at the same time.
+MOST_PROGRAMS = max(gpu.sms * gpu.blocks_sm for gpu in GPUS)
 
 
 def across_problem(plan: Plan) -> tuple[StagePlan, Problem] | None:
