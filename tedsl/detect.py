@@ -1,11 +1,11 @@
 """What is here to run on: asks the CUDA driver and the operating system.
 
-The driver is asked for what it is sure of: name, architecture, SMs, shared memory, registers, warps
-and the L2 cache.  Clocks, bandwidths and peaks are those of the documents where the GPU is known by
-its name, so that one model of GPU always gets the same schedules; of other GPUs the driver's clocks
-and its memory bus are taken, and the peaks of the nearest known GPU for each SM and cycle.  Needs
-no PyTorch: where that is loaded, its current GPU is looked at, else the first one.  Imports
-`device`; loads nothing heavy itself.
+The driver is asked for name, architecture, SMs, shared memory, registers, warps and the L2 cache.
+The cache, clocks, bandwidths and peaks are those of the documents where the GPU is known by its
+name and has as many SMs (the driver of an H200 tells 60 MiB of L2), so that one model of GPU always
+gets the same schedules; of other GPUs the driver's clocks and its memory bus are taken, and the
+peaks of the nearest known GPU for each SM and cycle.  Needs no PyTorch: where that is loaded, its
+current GPU is looked at, else the first one.  Imports `device`; loads nothing heavy itself.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def described(name: str, asked: Callable[[Asked], int]) -> GpuDevice:
         blocks_sm=asked(Asked.BLOCKS_SM) or known.blocks_sm,
         shared_reserved=asked(Asked.SHARED_RESERVED) or known.shared_reserved,
     )
-    if is_named(known, name):
+    if is_named(known, name) and here.sms == known.sms:
         return here
     clock = 1e3 * asked(Asked.CLOCK) or known.clock
     # Two transfers in a cycle of the memory clock, which is in kHz; the bus is in bits.
