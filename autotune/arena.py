@@ -31,6 +31,7 @@ from tedsl.autotune.clock import Clock, DeviceClock, HostClock
 from tedsl.autotune.inputs import Array
 from tedsl.autotune.pieces import parts
 from tedsl.detect import cache_sizes
+from tedsl.device import GPUS
 from tedsl.dtypes import DType
 from tedsl.runtime.arrays import NUMPY_DTYPES, numpy_pointer
 
@@ -45,7 +46,7 @@ _SHARE = 0.2
 _MUCH = 0.25
 """Of a GPU's memory, that the arrays of the problems of one process take."""
 _HOST_BYTES = 2 << 30
-_L2_BYTES = 64 << 20
+_L2_BYTES = max(gpu.l2 for gpu in GPUS)
 
 
 @dataclass(frozen=True, slots=True)

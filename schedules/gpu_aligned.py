@@ -35,9 +35,9 @@ from tedsl.scheduling.stage import Stage
 LINE = 128
 # The alignment in bytes that TMA descriptors need.
 SIXTEEN = 16
-# Operations of a product in the time in which one byte is read and written.
+# Operations of a product in the time in which one byte is read and written, on an H200.
 WORTH = 400
-# Bytes that are copied in the time of a launch.
+# Bytes that an H200 copies in the time of a launch.
 LAUNCH = 8 << 20
 
 

@@ -47,7 +47,7 @@ from tedsl.scheduling.plan import AttachKind
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
 
-# Elements of an operand from which recomputing it beats storing it: beyond the cache.
+# Elements of an operand from which recomputing it beats storing it: beyond the cache of an H200.
 STORED = 1 << 24
 # Columns up to which four warps hold the tiles of several results.
 NARROW = 64

@@ -89,7 +89,7 @@ def add_script(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--target",
         metavar="TARGET",
-        help="cpu, cuda, or cuda:sm_80, cuda:sm_90, cuda:sm_100, which need no GPU; by default "
+        help="cpu, cuda, or an architecture such as cuda:sm_90, which needs no GPU; by default "
         "that of the kernel named, else the GPU where there is one",
     )
 

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
+from tedsl.device import GPUS
 from tedsl.dtypes import DType
 from tedsl.expr.nodes import Axis, Binary, BinaryOp, Cast, Const, Expr, Unary, UnaryOp
 from tedsl.ir.nodes import (
@@ -38,7 +39,7 @@ LIMIT = 20.0
 """Seconds that a kernel of a default schedule may take."""
 WARPS, THREADS = 4, 32
 # Registers of a thread.
-REGISTERS = 255
+REGISTERS = max(gpu.registers_thread for gpu in GPUS)
 # Seconds of a kernel whatever it does, of an instruction, and of one among very many of them; how
 # many times as long it takes where a thread has values for twice its registers.
 KERNEL, EACH, CROWDED, MOVED = 0.65, 1.5e-4, 1.2e-8, 20.0
