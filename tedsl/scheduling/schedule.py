@@ -47,11 +47,12 @@ from tedsl.target import Target
 
 if TYPE_CHECKING:
     from tedsl.scheduling import diff as differences
-    from tedsl.scheduling import printer, recompute, source
+    from tedsl.scheduling import recompute, source
     from tedsl.scheduling.checks import invariants, scans
+    from tedsl.scheduling.kernels import printer
 else:
     differences = late("tedsl.scheduling.diff")
-    printer = late("tedsl.scheduling.printer")
+    printer = late("tedsl.scheduling.kernels.printer")
     recompute = late("tedsl.scheduling.recompute")
     source = late("tedsl.scheduling.source")
     invariants = late("tedsl.scheduling.checks.invariants")

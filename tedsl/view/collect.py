@@ -17,8 +17,8 @@ from tedsl.ir.printer import print_module
 from tedsl.lower import pipeline
 from tedsl.lower.nest import build_nests
 from tedsl.runtime.kernel import Kernel
+from tedsl.scheduling.kernels.printer import definition, print_plan
 from tedsl.scheduling.plan import Plan
-from tedsl.scheduling.printer import definition, print_plan
 from tedsl.scheduling.schedule import Schedule
 from tedsl.target import Target, TargetKind
 from tedsl.view.code import llvm_lines, native_lines, ptx_lines, resource_table, triton_lines

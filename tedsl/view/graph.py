@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from tedsl.expr.tensor import ExternOp, Operation, PlaceholderOp, ScanOp
 from tedsl.scheduling.graph import is_output, is_reduction, tensors_read
+from tedsl.scheduling.kernels.printer import type_text
 from tedsl.scheduling.kernels.tree import kernels_with
 from tedsl.scheduling.names import axis_text
 from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
-from tedsl.scheduling.printer import type_text
 from tedsl.scheduling.scans import scan_of
 from tedsl.view.data import Graph, Node, NodeKind, PlaceKind
 from tedsl.view.texts import Stages

@@ -15,7 +15,7 @@ from viewed import HOSTILE, fused_product, hostile, many_stages
 
 import tedsl as te
 from tedsl.ir.printer import print_module
-from tedsl.scheduling.printer import print_plan
+from tedsl.scheduling.kernels.printer import print_plan
 from tedsl.target import Target
 from tedsl.view.collect import page_of_kernel, page_of_schedule
 from tedsl.view.data import Change, Page, PlaceKind, to_json

@@ -102,6 +102,11 @@ class KernelTree:
     kernels: tuple[Kernel, ...]
     inside: Mapping[Axis, tuple[Phase, ...]]
 
+    @property
+    def led(self) -> Mapping[str, Kernel]:
+        """The kernels by the names of their leaders."""
+        return {kernel.leader.name: kernel for kernel in self.kernels}
+
 
 def kernel_tree(plan: Plan, needs: Needs = NO_NEEDS) -> KernelTree:
     """The kernels of a plan.

@@ -7,6 +7,7 @@ Imports `expr`, the plan and region inference.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from tedsl.expr.integers import add
 from tedsl.expr.nodes import Axis, AxisKind, BinaryOp, Expr, Reduce, Var
@@ -16,8 +17,7 @@ from tedsl.ir.nodes import Evict
 from tedsl.scheduling.bounds import Bounds, infer
 from tedsl.scheduling.checks.loops import PLAIN, mark_text
 from tedsl.scheduling.inline import inline_stages
-from tedsl.scheduling.kernels.tree import beside, finishers, guests, leader_of, sharing
-from tedsl.scheduling.kernels.tree import depth as loops_shared
+from tedsl.scheduling.kernels.tree import Kernel, Nest, kernel_tree
 from tedsl.scheduling.names import axis_text, labels
 from tedsl.scheduling.plan import AttachKind, Pieces, Plan, StagePlan
 from tedsl.scheduling.relations import constant
@@ -44,35 +44,83 @@ def print_plan(plan: Plan) -> str:
         elif isinstance(stage.op, ComputeOp) and stage.attach.kind is AttachKind.INLINE:
             lines.append(f"{stage.name} is inlined: {definition(plan, stage, stage.op)[0]}")
     shown = separate_axes(inline_stages(plan))
-    bounds = infer(shown)
-    for stage in shown.stages:
+    return "\n".join([*lines, *_Text(shown, infer(shown)).kernels()])
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """The lines of a plan without inlined stages, whose axes are loops of one stage each."""
+
+    plan: Plan
+    bounds: Bounds
+
+    def kernels(self) -> Iterator[str]:
+        """All kernels and calls, in the order of the definition."""
+        kernels = kernel_tree(self.plan).led
+        for stage in self.plan.stages:
+            if stage.pieces is not None and isinstance(stage.op, ComputeOp):
+                yield _pieces(stage, stage.op, stage.pieces)
+            elif stage.name in kernels:
+                yield from self.kernel(kernels[stage.name])
+
+    def kernel(self, kernel: Kernel) -> Iterator[str]:
+        """The nests of all programs, each followed by what the last of its programs compute."""
+        stage = kernel.leader
         if isinstance(stage.op, ExternOp):
-            lines.append(_extern(shown, stage, stage.op))
-        if leader_of(shown, stage) is not stage or not isinstance(stage.op, ComputeOp):
-            continue
-        if stage.pieces is not None:
-            lines.append(_pieces(stage, stage.op, stage.pieces))
-            continue
-        if stage.attach.kind is AttachKind.ROOT:
-            head = f"{type_text(stage)}{_evict(stage)}{_launch(stage)}{_atomic(stage)}"
-            lines.append(f"kernel {stage.name}: {head}")
-            lines.extend(f"  version when {print_expr(c)}" for c in stage.specializations)
-            lines.extend(_nest(shown, bounds, stage, stage.op, 1))
-            for other in beside(shown, stage):
-                if isinstance(other.op, ComputeOp):
-                    lines.append(f"  and in the same grid {other.name}: {type_text(other)}")
-                    lines.extend(_nest(shown, bounds, other, other.op, 2))
-                    lines.extend(_last(shown, bounds, other, 2))
-            lines.extend(_last(shown, bounds, stage, 1))
-    return "\n".join(lines)
+            yield _extern(self.plan, stage, stage.op)
+            return
+        more = f"{_evict(stage)}{_launch(stage)}{_atomic(stage)}"
+        yield f"kernel {stage.name}: {type_text(stage)}{more}"
+        yield from (f"  version when {print_expr(each)}" for each in stage.specializations)
+        first, *others = kernel.programs.nests
+        yield from self.nest(first, 1)
+        for nest in others:
+            yield f"  and in the same grid {nest.stage.name}: {type_text(nest.stage)}"
+            yield from self.nest(nest, 2)
+            yield from self.last(kernel, nest.stage, 2)
+        yield from self.last(kernel, stage, 1)
 
+    def last(self, kernel: Kernel, stage: StagePlan, depth: int) -> Iterator[str]:
+        """What the last programs of a stage compute."""
+        for nest in (
+            nest for phase in kernel.last if phase.of == stage.name for nest in phase.nests
+        ):
+            yield f"{'  ' * depth}by the last programs {nest.stage.name}: {type_text(nest.stage)}"
+            yield from self.nest(nest, depth + 1)
 
-def _last(plan: Plan, bounds: Bounds, leader: StagePlan, depth: int) -> Iterator[str]:
-    """What the last programs of a stage compute."""
-    for stage in finishers(plan, leader):
-        if isinstance(stage.op, ComputeOp):
-            yield f"{'  ' * depth}by the last programs {stage.name}: {type_text(stage)}"
-            yield from _nest(plan, bounds, stage, stage.op, depth + 1)
+    def nest(self, nest: Nest, depth: int, skipped: int = 0) -> Iterator[str]:
+        """The loops of a stage, less the `skipped` outermost, with all that runs in them."""
+        stage, op = nest.stage, nest.stage.op
+        if not isinstance(op, ComputeOp):
+            return
+        known, sizes = labels(stage), self.bounds[stage.name].extents
+        order, start = stage.loop_order, depth - skipped
+        if isinstance(op, ScanOp):
+            inner = [n for n, axis in enumerate(order) if axis in nest.inside]
+            order = order[: max(inner, default=-1) + 1]
+        for axis in order[skipped:]:
+            mark = stage.mark(axis)
+            note = "" if mark == PLAIN else f"  ({mark_text(mark)})"
+            yield f"{'  ' * depth}for {known[axis]} in {_range(op, axis, sizes[axis])}{note}"
+            depth += 1
+            for guest in (each for phase in nest.inside.get(axis, ()) for each in phase.nests):
+                yield f"{'  ' * depth}{self.tile(guest.stage)}"
+                yield from self.nest(guest, depth + 1)
+        for line in definition(self.plan, stage, op):
+            yield "  " * depth + line
+        own = frozenset(nest.loops)
+        shared = {other: len(own.intersection(other.loops)) for other in nest.sharing}
+        for other in sorted(nest.sharing, key=lambda each: -shared[each]):
+            at = start + shared[other]
+            yield f"{'  ' * at}with {other.stage.name}: {type_text(other.stage)}"
+            yield from self.nest(other, at + 1, shared[other])
+
+    def tile(self, stage: StagePlan) -> str:
+        """`C: float32[16, 48], local`, what an attached stage computes at a time and where that
+        lives."""
+        region = ", ".join(str(box.extent) for box in self.bounds[stage.name].region)
+        kinds = ", ".join(dtype.value for dtype in stage.op.output_dtypes)
+        return f"{stage.name}: {kinds}[{region}], {_memory(self.plan, stage)}"
 
 
 def _pieces(stage: StagePlan, op: ComputeOp, pieces: Pieces) -> str:
@@ -132,36 +180,6 @@ def _atomic(stage: StagePlan) -> str:
         and bool(stage.contended)
     )
     return f"  (atomic{', rounded in an order that may change from run to run' if varies else ''})"
-
-
-def _nest(
-    plan: Plan, bounds: Bounds, stage: StagePlan, op: ComputeOp, depth: int, skipped: int = 0
-) -> Iterator[str]:
-    """The loops of a stage, less the `skipped` outermost, with all that runs in them."""
-    known, sizes = labels(stage), bounds[stage.name].extents
-    order, start = stage.loop_order, depth - skipped
-    if isinstance(op, ScanOp):
-        inner = [n for n, axis in enumerate(order) if guests(plan, stage, axis)]
-        order = order[: max(inner, default=-1) + 1]
-    for axis in order[skipped:]:
-        mark = stage.mark(axis)
-        note = "" if mark == PLAIN else f"  ({mark_text(mark)})"
-        yield f"{'  ' * depth}for {known[axis]} in {_range(op, axis, sizes[axis])}{note}"
-        depth += 1
-        for guest in guests(plan, stage, axis):
-            if isinstance(guest.op, ComputeOp) and leader_of(plan, guest) is guest:
-                region = ", ".join(str(r.extent) for r in bounds[guest.name].region)
-                kinds = ", ".join(dtype.value for dtype in guest.op.output_dtypes)
-                yield f"{'  ' * depth}{guest.name}: {kinds}[{region}], {_memory(plan, guest)}"
-                yield from _nest(plan, bounds, guest, guest.op, depth + 1)
-    for line in definition(plan, stage, op):
-        yield "  " * depth + line
-    for other in sorted(sharing(plan, stage), key=lambda each: -loops_shared(plan, each)):
-        if isinstance(other.op, ComputeOp):
-            shared = loops_shared(plan, other)
-            at = start + shared
-            yield f"{'  ' * at}with {other.name}: {type_text(other)}"
-            yield from _nest(plan, bounds, other, other.op, at + 1, shared)
 
 
 def _memory(plan: Plan, stage: StagePlan) -> str:
