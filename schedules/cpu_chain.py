@@ -34,7 +34,6 @@ from tedsl.schedules.choices import flip, pick
 from tedsl.schedules.cpu_contract import contiguous, fold_in_tiles, pack, packable, pick_tile
 from tedsl.schedules.cpu_tasks import SMALL
 from tedsl.schedules.loops import fused
-from tedsl.scheduling.plan import AttachKind
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
 
@@ -60,7 +59,7 @@ def schedule_chains(s: Schedule) -> list[str]:
 def _found(s: Schedule, view: View, name: str) -> Chained | None:
     """The cascade that ends in the contraction `name`, if there is one of known extents."""
     op = s[name].op
-    if not isinstance(op, ComputeOp) or s[name].plan.attach.kind is not AttachKind.ROOT:
+    if not isinstance(op, ComputeOp) or not s[name].plan.placement.at_root:
         return None
     shape = products(op)
     if shape is None or len(shape.folded) != 1 or len(shape.columns) != 1 or not any_order(op):
@@ -107,12 +106,12 @@ def _reduce_chain(s: Schedule, found: Chained) -> list[str]:
     fold_in_tiles(fold, (row, column), tile, [pieces], [inside])
     follow(fold, pieces)
     for name in (*between, *found.inner):
-        if s[name].plan.attach.kind is AttachKind.ROOT:
+        if s[name].plan.placement.at_root:
             s[name].compute_at(fold, pieces)
     for name in found.inner:
         _fold_between(s, s[name], rows)
     for name in (*between, *found.members):
-        if s[name].plan.attach.kind is not AttachKind.INLINE:
+        if not s[name].plan.placement.inlined:
             s[name].vectorize(s[name].leaf_iter_vars[-1])
     made = [each.name for each in s.stages if each.name not in known]
     return [found.root, found.last, *found.members, *found.inner, *between, *made]

@@ -21,7 +21,6 @@ from tedsl.ir.nodes import LoopKind
 from tedsl.schedules.analysis import View, definitions, nbytes_of
 from tedsl.schedules.beside import Beside
 from tedsl.scheduling.links import places
-from tedsl.scheduling.plan import AttachKind
 from tedsl.scheduling.relations import constant, extents, related
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
@@ -72,7 +71,7 @@ def share_inputs(s: Schedule, beside: Beside) -> None:
 def _kernel(view: View, stage: Stage) -> _Kernel | None:
     """The description of a kernel whose outermost loop is parallel and of known extent."""
     plan, op = stage.plan, view.get(stage.name)
-    if op is None or plan.attach.kind is not AttachKind.ROOT or not plan.leaf_axes:
+    if op is None or not plan.placement.at_root or not plan.leaf_axes:
         return None
     first, size = plan.leaf_axes[0], extents(plan)
     loops: list[tuple[Axis, int]] = []

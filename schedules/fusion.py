@@ -28,7 +28,6 @@ from tedsl.schedules.scans import stored_for_scans
 from tedsl.scheduling.graph import extern_readers
 from tedsl.scheduling.graph import readers as plan_readers
 from tedsl.scheduling.inline import may_inline
-from tedsl.scheduling.plan import AttachKind
 from tedsl.scheduling.schedule import Schedule
 
 # Recomputing a stage at every read is cheap up to this much arithmetic per element.
@@ -180,7 +179,7 @@ def _epilogue(s: Schedule, name: str, kept: Collection[str]) -> str | None:
         return None
     ((reader, read),) = readers.items()
     stage = s.plan.stage(reader)
-    free = stage.attach.kind is AttachKind.INLINE or reader in kept
+    free = stage.placement.inlined or reader in kept
     narrow = stage.op.output_dtypes[0].nbytes <= source.output_dtypes[0].nbytes
     return reader if free and narrow and same_axes(plain(read), stage.op.axis) else None
 

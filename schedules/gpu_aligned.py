@@ -27,7 +27,7 @@ from tedsl.schedules.analysis import (
 from tedsl.schedules.choices import flip, pick
 from tedsl.schedules.gpu_tiles import bind_all, pick_warps
 from tedsl.scheduling.links import places
-from tedsl.scheduling.plan import Align, AttachKind
+from tedsl.scheduling.plan import Align
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
 
@@ -103,7 +103,7 @@ def _operations(s: Schedule, name: str) -> int:
 def _align(s: Schedule, name: str, tensor: Tensor, users: Sequence[str], operations: int) -> None:
     """Padded rows for one tensor: its own where it is computed, else those of a copy."""
     source, factor = s[tensor], LINE // tensor.dtype.nbytes
-    if source.plan.attach.kind is not AttachKind.ROOT or source.plan.pieces is not None:
+    if not source.plan.placement.at_root or source.plan.pieces is not None:
         return
     outputs = [t.op for t in s.outputs]
     if isinstance(tensor.op, ComputeOp) and tensor.op not in outputs and len(source.op.outputs) < 2:

@@ -40,7 +40,6 @@ from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.gpu_tiles import pick_warps
 from tedsl.schedules.views import reads_of
 from tedsl.scheduling.links import places
-from tedsl.scheduling.plan import AttachKind
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
 
@@ -226,4 +225,4 @@ def _load_once(s: Schedule, names: Sequence[str], turn: Axis, program: Axis) -> 
 def _in_memory(s: Schedule, tensor: Tensor) -> bool:
     """True for an input, and for the result of another kernel."""
     known = tensor.op in places(s.plan).by_op
-    return known and s[tensor].plan.attach.kind is AttachKind.ROOT
+    return known and s[tensor].plan.placement.at_root

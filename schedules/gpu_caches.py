@@ -26,7 +26,7 @@ from tedsl.schedules.gpu_again import read_again, runs_backwards
 from tedsl.scheduling.graph import tensors_read
 from tedsl.scheduling.inline import inline_stages
 from tedsl.scheduling.kernels.tree import root_of
-from tedsl.scheduling.plan import AttachKind, Plan
+from tedsl.scheduling.plan import Plan
 from tedsl.scheduling.scans import is_state
 from tedsl.scheduling.schedule import Schedule
 
@@ -93,7 +93,7 @@ def _traffic(plan: Plan) -> dict[str, _Traffic]:
         kernel = found.setdefault(root_of(plan, stage).name, _Traffic())
         kernel.folds = kernel.folds or is_reduction(op)
         kernel.multiplies = kernel.multiplies or contraction(op) is not None
-        if stage.attach.kind is AttachKind.ROOT:
+        if stage.placement.at_root:
             kernel.stores[stage.name] = _nbytes(op)
         for tensor in tensors_read(op):
             if _in_memory(plan, tensor):
@@ -109,4 +109,4 @@ def _in_memory(plan: Plan, tensor: Tensor) -> bool:
     """True for an input, and for what another kernel has stored."""
     if isinstance(tensor.op, PlaceholderOp):
         return not is_state(plan, tensor.op)
-    return plan.stage_of(tensor.op).attach.kind is AttachKind.ROOT
+    return plan.stage_of(tensor.op).placement.at_root

@@ -51,7 +51,6 @@ from tedsl.schedules.gpu_order import ordered, together, walked
 from tedsl.schedules.gpu_steps import LEAST, movable
 from tedsl.schedules.gpu_tiles import bind_all, pick_warps, registers
 from tedsl.scheduling.links import places
-from tedsl.scheduling.plan import AttachKind
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
 
@@ -97,7 +96,7 @@ def schedule_chains(s: Schedule) -> list[str]:
 def _found(s: Schedule, view: View, name: str) -> Chained | None:
     """The cascade that ends in the contraction `name`, if there is one that a program can hold."""
     op = s[name].op
-    if not isinstance(op, ComputeOp) or s[name].plan.attach.kind is not AttachKind.ROOT:
+    if not isinstance(op, ComputeOp) or not s[name].plan.placement.at_root:
         return None
     shape = contraction(op)
     if shape is None or shape.unit is None or len(shape.folded) != 1 or not any_order(op):
@@ -148,7 +147,7 @@ def _reduce_chain(s: Schedule, found: Chained) -> list[str]:
     lazy = may_be_lazy(s, fold.name, outer) and flip(s, f"{stage.name}.lazy", False)
     follow(fold, outer, lazy)
     for name in (*between, *found.inner):
-        if s[name].plan.attach.kind is AttachKind.ROOT:
+        if s[name].plan.placement.at_root:
             s[name].compute_at(fold, outer)
         for axis in reduce_axes(s[name]):
             s[name].vectorize(axis)
@@ -411,4 +410,4 @@ def _fixed(s: Schedule, inner: Stage) -> list[Tensor]:
 
 def _in_memory(s: Schedule, tensor: Tensor) -> bool:
     """True for an input, and for the result of another kernel."""
-    return s[tensor].plan.attach.kind is AttachKind.ROOT
+    return s[tensor].plan.placement.at_root

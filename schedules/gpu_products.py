@@ -43,7 +43,6 @@ from tedsl.schedules.gpu_tiles import bind_all, pick_warps
 from tedsl.schedules.trials import takes
 from tedsl.scheduling.graph import loop_readers
 from tedsl.scheduling.links import places
-from tedsl.scheduling.plan import AttachKind
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
 
@@ -120,7 +119,7 @@ def _alike(view: View, a: Product, b: Product) -> bool:
 def _product(s: Schedule, view: View, name: str) -> Product | None:
     """The contraction `name` with those in its operands, if a program can hold their tiles."""
     op = view[name]
-    shape = contraction(op) if s[name].plan.attach.kind is AttachKind.ROOT else None
+    shape = contraction(op) if s[name].plan.placement.at_root else None
     if shape is None or shape.unit is None or len(shape.folded) != 1 or not any_order(op):
         return None
     row, column, folded = longest(shape.rows), longest(shape.columns), shape.folded[0]
@@ -378,6 +377,6 @@ def _beside(s: Schedule, stage: Stage, fold: int) -> list[Tensor]:
         and r.indices
         and plain(r) is not None
         and op.axes[fold] not in axes_of(*r.indices)
-        and s[r.tensor].plan.attach.kind is AttachKind.ROOT
+        and s[r.tensor].plan.placement.at_root
     ]
     return list(dict.fromkeys(found))

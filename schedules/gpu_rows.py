@@ -47,7 +47,6 @@ from tedsl.schedules.gpu_skew import ACCESS, Skewed, skewed, split_row
 from tedsl.schedules.gpu_tiles import bind_all, pick_warps, registers, staying
 from tedsl.schedules.gpu_together import share_rows
 from tedsl.schedules.loops import fused
-from tedsl.scheduling.plan import AttachKind
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
 
@@ -294,7 +293,7 @@ def _looped_rows(s: Schedule, group: Group, nest: _Rows) -> None:
     for name in reversed(group.inner):
         inner = s[name]
         axes = reduce_axes(inner)
-        if inner.plan.attach.kind is not AttachKind.ROOT or name in merged:
+        if not inner.plan.placement.at_root or name in merged:
             continue
         if not axes:
             inner.compute_inline()

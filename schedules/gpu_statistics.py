@@ -41,7 +41,6 @@ from tedsl.schedules.gpu_steps import contract_inner
 from tedsl.schedules.gpu_tiles import pick_warps
 from tedsl.schedules.trials import takes
 from tedsl.scheduling.chain import chain_of
-from tedsl.scheduling.plan import AttachKind
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
 
@@ -106,7 +105,7 @@ def _found(s: Schedule, view: View, name: str, taken: Collection[str]) -> Folded
     if shape is None or len(shape.folded) != 1:
         return None
     outputs = {s[t].name for t in s.outputs}
-    if name in outputs or s[name].plan.attach.kind is not AttachKind.ROOT:
+    if name in outputs or not s[name].plan.placement.at_root:
         return None
     if product_of(s, s[name], op, shape) is None:
         return None
@@ -121,7 +120,7 @@ def _found(s: Schedule, view: View, name: str, taken: Collection[str]) -> Folded
         late += [reader] if after else []
         if not mine:
             continue
-        if user in taken or s[user].plan.attach.kind is not AttachKind.ROOT:
+        if user in taken or not s[user].plan.placement.at_root:
             return None
         whole = not is_reduction(reader) and all(same_axes(plain(r), reader.axes) for r in mine)
         if whole and user not in outputs and len(reader.bodies) == 1:

@@ -26,7 +26,6 @@ from tedsl.schedules.gpu_kept import of_rows
 from tedsl.schedules.gpu_model import Product
 from tedsl.schedules.loops import fused
 from tedsl.scheduling.links import places
-from tedsl.scheduling.plan import AttachKind
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
 
@@ -154,7 +153,7 @@ def movable(s: Schedule, inner: Stage) -> list[Tensor]:
     known = places(s.plan).by_op
     found = [r for r in reads(*op.bodies) if r.tensor.op in known and len(r.indices) >= 2]
     fine = dict.fromkeys(r.tensor for r in found if is_box(r) and rows_aligned(s, r))
-    return [t for t in fine if s[t].plan.attach.kind is AttachKind.ROOT]
+    return [t for t in fine if s[t].plan.placement.at_root]
 
 
 def is_box(read: TensorRead) -> bool:

@@ -26,7 +26,7 @@ from tedsl.schedules.gpu_shared import turn
 from tedsl.schedules.gpu_steps import Loops, Work, contract_inner
 from tedsl.schedules.gpu_tiles import bind_all
 from tedsl.scheduling.graph import readers, tensors_read
-from tedsl.scheduling.plan import AttachKind, Plan
+from tedsl.scheduling.plan import Plan
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
 
@@ -127,7 +127,7 @@ def _may_be_divided(plan: Plan, name: str, found: Collection[str], root: str) ->
     """True for a stage of which nothing is decided, and that no other kernel reads but the root."""
     stage = plan.stage(name)
     alone = all(each.name in found for each in readers(plan, stage.op))
-    open_ = stage.attach.kind is not AttachKind.AT and not stage.relations and not stage.aligned
+    open_ = stage.placement.axis is None and not stage.relations and not stage.aligned
     return open_ and (alone or name == root)
 
 
@@ -183,7 +183,7 @@ def fold_tail(s: Schedule, tail: Tail, like: Loops) -> Stage:
         The stage whose kernel that is.
     """
     for name in tail.between:
-        if s[name].plan.attach.kind is AttachKind.ROOT:
+        if s[name].plan.placement.at_root:
             s[name].compute_inline()
     partials: list[Stage] = []
     for name in tail.folds:

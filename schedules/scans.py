@@ -19,7 +19,6 @@ from tedsl.schedules.choices import pick
 from tedsl.schedules.cpu_tasks import SMALL
 from tedsl.schedules.gpu_tiles import bind_all
 from tedsl.schedules.loops import fused
-from tedsl.scheduling.plan import AttachKind
 from tedsl.scheduling.scans import crossing, scan_stages, step_axes
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
@@ -62,7 +61,7 @@ def schedule_scans(s: Schedule, target: Target, left: Collection[str] = ()) -> N
 def _steps(s: Schedule, op: ScanOp) -> list[tuple[Stage, ComputeOp]]:
     """The stages of the steps that are not inlined."""
     stages = [(s[inner], inner) for inner in body_of(op)]
-    return [(st, inner) for st, inner in stages if st.plan.attach.kind is not AttachKind.INLINE]
+    return [(st, inner) for st, inner in stages if not st.plan.placement.inlined]
 
 
 def _inline_steps(s: Schedule, name: str) -> None:

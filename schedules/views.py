@@ -18,7 +18,7 @@ from tedsl.scheduling.following import model_op
 from tedsl.scheduling.inline import finished, inline_stages, name_of, sources_of
 from tedsl.scheduling.links import places, substance
 from tedsl.scheduling.memory import Memory
-from tedsl.scheduling.plan import AttachKind, Plan
+from tedsl.scheduling.plan import Plan
 from tedsl.scheduling.schedule import Schedule
 
 Readers = dict[str, list[tuple[str, TensorRead]]]
@@ -110,7 +110,7 @@ class _Unfinished(View):
         if name not in places(self.plan).by_name or name in self._settled:
             return False
         stage = self.plan.stage(str(name))
-        return stage.attach.kind is not AttachKind.INLINE and isinstance(model_op(stage), ComputeOp)
+        return not stage.placement.inlined and isinstance(model_op(stage), ComputeOp)
 
     def place(self, name: str) -> int:
         return places(self.plan).by_name[name]

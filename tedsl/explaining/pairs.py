@@ -35,7 +35,7 @@ from tedsl.scheduling.graph import path_between, tensors_read
 from tedsl.scheduling.inline import inline_stages
 from tedsl.scheduling.kernels.tree import depth, kernel_leader
 from tedsl.scheduling.names import labels
-from tedsl.scheduling.plan import AttachKind, Plan
+from tedsl.scheduling.plan import Plan
 from tedsl.scheduling.replay import apply_step
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.trace import AxisRef, Step
@@ -104,7 +104,7 @@ class Judge:
             for s in plan.stages
             if isinstance(s.op, ComputeOp)
             and not isinstance(s.op, ScanOp)
-            and s.attach.kind is AttachKind.ROOT
+            and s.placement.at_root
             and s.pieces is None
             and kernel_leader(plan, s) is s
         ]
@@ -247,7 +247,7 @@ def _tiling(schedule: Schedule, name: str) -> list[Step]:
     """
     stage = schedule.plan.stage(name)
     known = labels(stage)
-    hosts = [each.attach.axis for each in schedule.plan.stages if each.attach.stage == name]
+    hosts = [each.placement.axis for each in schedule.plan.stages if each.placement.host == name]
     inside = [n + 1 for n, a in enumerate(stage.leaf_axes) if any(a is host for host in hosts)]
     own = stage.leaf_axes[max([depth(schedule.plan, stage), *inside]) :]
     open_axes = [a for a in own if a.kind is AxisKind.DATA and a not in stage.marks]

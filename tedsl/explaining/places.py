@@ -9,7 +9,7 @@ from tedsl.expr.tensor import ExternOp, PlaceholderOp
 from tedsl.scheduling.graph import readers
 from tedsl.scheduling.kernels.tree import kernels_with
 from tedsl.scheduling.names import axis_text
-from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
+from tedsl.scheduling.plan import Online, Plan, StagePlan
 from tedsl.scheduling.recompute import ScheduleReport
 from tedsl.scheduling.schedule import Schedule
 
@@ -40,14 +40,14 @@ def stage_places(schedule: Schedule, report: ScheduleReport) -> dict[str, list[S
 
 
 def _place(plan: Plan, stage: StagePlan, maker: str, factor: float) -> StagePlace:
-    attach = stage.attach
-    at = "" if attach.axis is None else axis_text(plan, attach.axis)
+    axis = stage.placement.axis
+    at = "" if axis is None else axis_text(plan, axis)
     if isinstance(stage.op, ExternOp):
         return StagePlace(stage.name, Way.EXTERN)
-    if attach.kind is AttachKind.INLINE:
+    if stage.placement.inlined:
         into = ", ".join(reader.name for reader in readers(plan, stage.op))
         return StagePlace(stage.name, Way.INLINED, into, factor)
-    if attach.online:
+    if isinstance(stage.placement, Online):
         return StagePlace(stage.name, Way.ONLINE, at, factor)
     if stage.join is not None:
         return StagePlace(stage.name, Way.WITH, stage.join.stage, factor)
@@ -58,9 +58,9 @@ def _place(plan: Plan, stage: StagePlan, maker: str, factor: float) -> StagePlac
         return StagePlace(stage.name, Way.ACROSS, over, factor)
     if maker in SPLITTING:
         return StagePlace(stage.name, Way.SPLIT, at, factor)
-    if maker in CACHING and attach.kind is AttachKind.AT:
+    if maker in CACHING and axis is not None:
         return StagePlace(stage.name, Way.CACHED, at, factor)
-    if attach.kind is AttachKind.AT:
+    if axis is not None:
         return StagePlace(stage.name, Way.ATTACHED, at, factor)
     return StagePlace(stage.name, Way.ROOT, "", factor)
 

@@ -16,7 +16,7 @@ from tedsl.ir.nodes import LoopKind
 from tedsl.scheduling.graph import is_reduction, tensors_read
 from tedsl.scheduling.kernels.tree import computed_in, guests, hosts
 from tedsl.scheduling.names import labels
-from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
+from tedsl.scheduling.plan import Plan, StagePlan
 from tedsl.scheduling.replay import replay_what_applies
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.trace import AxisRef, MapRef, SizeRef, StageRef, Step, TensorRef, Value
@@ -68,7 +68,7 @@ def into_producer(schedule: Schedule, first: str, second: str) -> Iterator[Plot]
     """Ways to compute `second` in the loops of `first`, which it reads."""
     plan = schedule.plan
     producer, reader = plan.stage(first), plan.stage(second)
-    if reader.attach.kind is not AttachKind.ROOT or not isinstance(producer.op, ComputeOp):
+    if not reader.placement.at_root or not isinstance(producer.op, ComputeOp):
         return
     without = _own_steps(schedule, second)
     loops = [a for a in _open_loops(producer) if a.kind is AxisKind.DATA]

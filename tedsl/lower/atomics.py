@@ -15,7 +15,7 @@ from tedsl.ir.nodes import LoopKind
 from tedsl.scheduling.call import Call
 from tedsl.scheduling.graph import fresh_stage, insert_before
 from tedsl.scheduling.names import unique_name
-from tedsl.scheduling.plan import Mark, Plan, StagePlan
+from tedsl.scheduling.plan import Mark, Plan, StagePlan, at_loop
 from tedsl.scheduling.primitives import loops, marks
 from tedsl.target import Target, TargetKind
 
@@ -86,7 +86,7 @@ def _alone(plan: Plan, stage: StagePlan, outer: tuple[Axis, ...]) -> bool:
     """True when no other stage is computed or stored between the loops `outer` of a stage."""
     around, between = frozenset(outer), frozenset(outer[:-1])
     for each in plan.stages:
-        if each.attach.stage == stage.name and each.attach.axis in between:
+        if each.placement.host == stage.name and each.placement.axis in between:
             return False
         if each.kept is not None and each.kept.axis in around:
             return False
@@ -97,9 +97,10 @@ def _moved(plan: Plan, host: StagePlan, last: Axis, now: Axis) -> Plan:
     """The plan with the stages that are computed at the loop `last` of a stage at `now`."""
 
     def moved(stage: StagePlan) -> StagePlan:
-        at = stage.attach
-        inside = at.stage == host.name and at.axis is last
-        return replace(stage, attach=replace(at, axis=now)) if inside else stage
+        place = stage.placement
+        if place.host != host.name or place.axis is not last:
+            return stage
+        return replace(stage, placement=at_loop(place, host.name, now))
 
     return replace(plan, stages=tuple(moved(stage) for stage in plan.stages))
 

@@ -51,7 +51,7 @@ def meeting_counters(context: Context) -> Mapping[str | Axis, Buffer]:
     found: dict[str | Axis, Buffer] = {}
     for stage in context.plan.stages:
         if stage.across is not None and stage.across.program not in found:
-            host = context.plan.stage(stage.attach.stage)
+            host = context.plan.stage(stage.placement.host)
             sizes = context.bounds[host.name].extents
             shape = tuple(sizes[axis] for axis in _others(host, stage.across.program))
             found[stage.across.program] = Buffer(f"{host.name}_met", DType.int32, shape)

@@ -68,7 +68,7 @@ from tedsl.scheduling.kernels.tree import (
     root_of,
     running,
 )
-from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
+from tedsl.scheduling.plan import Online, OnlineMode, Plan, StagePlan
 from tedsl.scheduling.scans import inputs_of, scan_stages, step_loop, stored_as
 
 
@@ -183,7 +183,7 @@ def _under(context: Context, version: Version) -> Context:
     )
     other.attached = partial(_with_children, other)
     for stage in context.plan.stages:
-        attached = stage.attach.kind is AttachKind.AT and stage.name in version.stages
+        attached = stage.placement.axis is not None and stage.name in version.stages
         if attached and stage.across is None and not _is_workspace(context, stage):
             _place(other, stage)
     other.exports = dict(context.exports)  # in memory, which all versions share
@@ -240,9 +240,9 @@ def _place(context: Context, stage: StagePlan) -> None:
         return
     if stage.across is not None:
         pass
-    elif stage.attach.kind is AttachKind.AT and _is_workspace(context, stage):
+    elif stage.placement.axis is not None and _is_workspace(context, stage):
         shapes = (tuple(r.extent for r in context.bounds[stage.name].stored),) * len(shapes)
-    elif stage.attach.kind is AttachKind.AT:
+    elif stage.placement.axis is not None:
         shape = tuple(r.extent for r in context.bounds[stage.name].stored)
         shapes = (shape,) * len(shapes)
         scope = Scope.LOCAL if stage.scope is Scope.GLOBAL else stage.scope
@@ -250,9 +250,9 @@ def _place(context: Context, stage: StagePlan) -> None:
             if constant(extent) is None:
                 raise LowerError(
                     f"dimension {i} of the region of {stage.name} has no constant size",
-                    subject=f"compute_at({stage.name}, at={stage.attach.stage})",
-                    hint=f"split the loops of {stage.attach.stage} by constants and attach inside, "
-                    f"or leave {stage.name} inline or at root",
+                    subject=f"compute_at({stage.name}, at={stage.placement.host})",
+                    hint=f"split the loops of {stage.placement.host} by constants and attach "
+                    f"inside, or leave {stage.name} inline or at root",
                 )
     for tensor in stage.op.outputs:
         name = stage.name if len(stage.op.outputs) == 1 else f"{stage.name}_{tensor.index}"
@@ -267,9 +267,9 @@ def _place(context: Context, stage: StagePlan) -> None:
             home = root_of(context.plan, stage).name if axis is None else axis
             context.kept.setdefault(home, []).append(buffer)
         context.before[buffer] = replace(buffer, name=f"{name}_before")
-        if stage.attach.lazy:
+        if stage.placement.mode is OnlineMode.LAZY:
             context.moved[buffer] = Buffer(f"{name}_moved", DType.int32, (), Scope.LOCAL)
-        if stage.attach.online and exported(context.plan, stage):
+        if isinstance(stage.placement, Online) and exported(context.plan, stage):
             kernel = root_of(context.plan, stage).name
             context.inside.setdefault(kernel, {})[tensor] = buffer
             context.exports[tensor] = Buffer(
@@ -279,7 +279,7 @@ def _place(context: Context, stage: StagePlan) -> None:
                 evict=stage.evict,
                 evict_then=stage.evict_then,
             )
-    if stage.attach.online and isinstance(stage.op, ComputeOp):
+    if isinstance(stage.placement, Online) and isinstance(stage.op, ComputeOp):
         context.folded[stage.name] = _folded(context, stage, stage.op)
 
 
@@ -304,7 +304,11 @@ def _folded(context: Context, stage: StagePlan, op: ComputeOp) -> tuple[Buffer, 
     buffers: list[Buffer] = []
     for n, source in enumerate(reduces[0].sources):
         own = shown.get(n)
-        if own is None or stage.attach.estimate or reduces[0].finish is not None:
+        if (
+            own is None
+            or stage.placement.mode is OnlineMode.ESTIMATE
+            or reduces[0].finish is not None
+        ):
             own = replace(like, name=f"{stage.name}_folded{n}", dtype=source.dtype)
         buffers.append(own)
     return tuple(buffers)
@@ -315,7 +319,7 @@ def _is_workspace(context: Context, stage: StagePlan) -> bool:
     another, and what has no constant size."""
     if not has_own_launch(context.plan, stage):
         return False
-    return stage.attach.stage in context.launches or any(
+    return stage.placement.host in context.launches or any(
         constant(r.extent) is None for r in context.bounds[stage.name].stored
     )
 
@@ -482,7 +486,7 @@ def _with_children(context: Context, axis: Axis, body: Stmt) -> Stmt:
 def _before(context: Context, nest: Nest, body: Stmt) -> Stmt:
     """`body` after a nest, inside its buffers."""
     buffers = [context.buffers[tensor] for stage in nest.stages for tensor in stage.op.outputs]
-    if nest.stage.attach.online:
+    if isinstance(nest.stage.placement, Online):
         body = Seq((reduction_of(context, nest.stage).step(), body))
         inside = [context.before[buffer] for buffer in buffers]
         inside.extend(context.moved[b] for b in buffers if b in context.moved)

@@ -34,7 +34,7 @@ from tedsl.ir.nodes import (
 from tedsl.scheduling.bounds import Bounds, StageBounds
 from tedsl.scheduling.intrinsics import Difference, match_intrinsic, tensorized_loops
 from tedsl.scheduling.kernels.tree import KernelTree, guests
-from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
+from tedsl.scheduling.plan import Online, OnlineMode, Plan, StagePlan
 
 
 @dataclass(slots=True)
@@ -84,7 +84,7 @@ def tensor_call(
 
 
 def output_indices(stage: StagePlan, op: ComputeOp, bounds: StageBounds) -> tuple[Expr, ...]:
-    where = bounds.local if stage.attach.kind is AttachKind.AT else bounds.index
+    where = bounds.local if stage.placement.axis is not None else bounds.index
     return tuple(where[axis] for axis in op.axes)
 
 
@@ -127,7 +127,7 @@ def folded_indices(context: Context, tensor: Tensor, indices: Sequence[Expr]) ->
 def region_start(context: Context, tensor: Tensor) -> tuple[Expr, ...]:
     stage = context.plan.stage_of(tensor.op)
     outside = tensor in context.exports and context.buffers[tensor] is context.exports[tensor]
-    if stage.attach.kind is not AttachKind.AT or outside:
+    if stage.placement.axis is None or outside:
         return tuple(Const(0, DType.int32) for _ in tensor.shape)
     return tuple(r.min for r in context.bounds[stage.name].stored)
 
@@ -175,7 +175,7 @@ def _masks_decide(context: Context, host: StagePlan, axis: Axis) -> bool:
     found = along(context, host, axis)
     if not found:
         return False
-    stages = (host, *(stage for stage in found if not stage.attach.lazy))
+    stages = (host, *(stage for stage in found if stage.placement.mode is not OnlineMode.LAZY))
     folds = [stage.op.bodies[0] for stage in stages if isinstance(stage.op, ComputeOp)]
     return all(isinstance(fold, Reduce) and fold.where is not None for fold in folds)
 
@@ -184,7 +184,9 @@ def along(context: Context, host: StagePlan, axis: Axis) -> list[StagePlan]:
     """The online stages that go along with the loop `axis` of `host`, producers first."""
     if axis not in context.tree.inside:
         return []
-    return [stage for stage in guests(context.plan, host, axis) if stage.attach.online]
+    return [
+        stage for stage in guests(context.plan, host, axis) if isinstance(stage.placement, Online)
+    ]
 
 
 def companions(context: Context, host: StagePlan) -> list[StagePlan]:

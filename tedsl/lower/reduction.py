@@ -61,7 +61,7 @@ from tedsl.lower.places import (
 from tedsl.scheduling.bounds import StageBounds
 from tedsl.scheduling.graph import tensors_read
 from tedsl.scheduling.kernels.tree import loops_around, running
-from tedsl.scheduling.plan import AttachKind, StagePlan
+from tedsl.scheduling.plan import Online, OnlineMode, StagePlan
 
 # A reduction accumulates in registers or stack up to this many elements; a longer row of
 # results is accumulated where it is stored.
@@ -126,7 +126,7 @@ class Reduction:
             if (member := reduction_of(self.context, each)).is_exported
         ]
         body = Seq((body, *stored)) if stored else body
-        if self.stage.attach.kind is AttachKind.ROOT:  # else beside the buffers of the stage
+        if self.stage.placement.at_root:  # else beside the buffers of the stage
             for buffer in reversed(carried(self.context, self.stage)):
                 body = Allocate(buffer, body)
         return loops(self.context, self.stage, self.prefix[depth:], body, guards)
@@ -143,8 +143,10 @@ class Reduction:
         leaf = stores[0] if len(stores) == 1 else Seq(tuple(stores))
         keep = self._copied(self._kept(leaf))
         parts = [keep, *self._repaired(buffers, indices), self._fold(buffers, indices)]
-        if self.stage.attach.estimate or self._is_read_on():
-            parts.extend(self._seen(buffers, indices, self.stage.attach.estimate))
+        if self.stage.placement.mode is OnlineMode.ESTIMATE or self._is_read_on():
+            parts.extend(
+                self._seen(buffers, indices, self.stage.placement.mode is OnlineMode.ESTIMATE)
+            )
         guards = self._guards(inside=False)
         flags, noted = self._noted(indices)
         parts.extend(noted)
@@ -156,7 +158,7 @@ class Reduction:
         before all its loops, and what after each step in them."""
         flags: list[Stmt] = []
         notes: list[Stmt] = []
-        for shown in self._shown().values() if self.stage.attach.lazy else ():
+        for shown in self._shown().values() if self.stage.placement.mode is OnlineMode.LAZY else ():
             flag, before = self.context.moved[shown], self.context.before[shown]
             changed = Compare(CompareOp.NE, Load(shown, indices), Load(before, indices))
             flags.append(Store(flag, (), Const(0, flag.dtype)))
@@ -220,13 +222,13 @@ class Reduction:
         `finish` of a reduction in the loop that is itself not."""
         if self.reduce.finish is None:
             return False
-        host = self.context.plan.stage(self.stage.attach.stage)
+        host = self.context.plan.stage(self.stage.placement.host)
         around = frozenset(loops_around(self.context.plan, self.stage))
         for reader in self.context.plan.stages:
             if not any(t.op is self.op for t in tensors_read(reader.op)):
                 continue
             own = reader.op.bodies[0] if isinstance(reader.op, ComputeOp) else None
-            if reader is host or reader.attach.online:
+            if reader is host or isinstance(reader.placement, Online):
                 if not isinstance(own, Reduce):
                     raise InternalError(f"{reader.name} goes along with a loop and folds nothing")
                 folded = replace(own, finish=None, index=0)
@@ -310,7 +312,7 @@ class Reduction:
         by_value = {body.index: t for body, t in zip(self._reduces(), self.op.outputs, strict=True)}
         if sorted(by_value) != list(range(len(self.reduce.sources))):
             return None
-        attached = self.stage.attach.kind is AttachKind.AT
+        attached = self.stage.placement.axis is not None
         whole = [i for i in output_indices(self.stage, self.op, self.bounds) if constant(i) != 0]
         same = len(whole) == len(self.data) and set(whole) == set(self.data)
         direct = (attached and same) or (self.is_atomic and not self.rest)
@@ -431,7 +433,9 @@ class Reduction:
         given = self.reduce.reducer, values, mask, (), products, call, atomic
         update = Accumulate(buffers, indices, *given)
         guards = self._guards(inside=True)
-        repairs = [] if self.stage.attach.online else self._repaired(buffers, indices)
+        repairs = (
+            [] if isinstance(self.stage.placement, Online) else self._repaired(buffers, indices)
+        )
         if not repairs:
             return loops(self.context, self.stage, self.rest[skipped:], update, guards)
         at = self._online_place() + 1
@@ -443,7 +447,7 @@ class Reduction:
 
     def _online_place(self) -> int:
         """The position, among the loops of the accumulation, of the online loop."""
-        found = {stage.attach.axis for stage in companions(self.context, self.stage)}
+        found = {stage.placement.axis for stage in companions(self.context, self.stage)}
         places = [i for i, axis in enumerate(self.rest) if axis in found]
         if len(places) != 1:
             raise InternalError(f"{self.stage.name} is repaired in {len(places)} loops")

@@ -10,7 +10,7 @@ from tedsl.expr.tensor import ComputeOp, ExternOp, ScanOp
 from tedsl.ir.nodes import LoopKind
 from tedsl.scheduling.graph import fresh_stage, insert_before, reroute
 from tedsl.scheduling.names import unique_name
-from tedsl.scheduling.plan import AttachKind, Mark, Plan, Relation, Split, StagePlan
+from tedsl.scheduling.plan import Mark, Plan, Relation, Split, StagePlan
 from tedsl.scheduling.relations import constant
 from tedsl.scheduling.scans import aligned, is_step_axis, outside_steps, scan_stages, step_loop
 from tedsl.scheduling.threads import GRID
@@ -66,7 +66,7 @@ def _hoisted(plan: Plan, stage: StagePlan, scan: ScanOp, dims: list[int]) -> Pla
     moved: dict[int, tuple[int, Expr | None]] = {}
     for part in parts:
         bound = {m.program: a for a, m in part.marks.items() if m.kind is LoopKind.PROGRAM}
-        if set(bound) != set(dims) or part.attach.axis is not step_loop(stage):
+        if set(bound) != set(dims) or part.placement.axis is not step_loop(stage):
             return None
         for program, axis in bound.items():
             place, factor = _origin(scan, part, axis)
@@ -136,7 +136,7 @@ def _in_steps(plan: Plan, scan: StagePlan) -> list[StagePlan]:
     return [
         stage
         for stage in plan.stages
-        if stage.attach.kind is AttachKind.AT and stage.attach.stage == scan.name
+        if stage.placement.axis is not None and stage.placement.host == scan.name
     ]
 
 

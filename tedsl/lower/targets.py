@@ -12,7 +12,7 @@ from tedsl.ir.nodes import LoopKind
 from tedsl.scheduling.bounds import loops_between
 from tedsl.scheduling.checks.scans import has_own_launch
 from tedsl.scheduling.kernels.tree import shared_loops
-from tedsl.scheduling.plan import AttachKind, Fuse, Join, Mark, Plan, Skew, Split, StagePlan, Unit
+from tedsl.scheduling.plan import Fuse, Join, Mark, Online, Plan, Skew, Split, StagePlan, Unit
 from tedsl.scheduling.relations import constant, extents
 from tedsl.scheduling.scans import is_step_axis
 
@@ -48,7 +48,7 @@ def complete_for_blocks(plan: Plan, launches: frozenset[str] = frozenset()) -> P
     stages: list[StagePlan] = []
     for stage in plan.stages:
         if isinstance(stage.op, ComputeOp):
-            own = has_own_launch(plan, stage) and stage.attach.stage in ("", *launches)
+            own = has_own_launch(plan, stage) and stage.placement.host in ("", *launches)
             grid = _grid(plan, stage) if own else _by_itself(stage)
             stage = replace(stage, marks={**stage.marks, **grid}) if grid else stage
             blocks = [a for a in _blocks(plan, stage, attached=not own) if a not in places]
@@ -84,7 +84,7 @@ def _is_lane(stage: StagePlan, axis: Axis) -> bool:
 
 def _in_registers(stage: StagePlan) -> StagePlan:
     """A tile in registers has no rows in memory to align."""
-    if stage.attach.kind is not AttachKind.AT or not stage.aligned:
+    if stage.placement.axis is None or not stage.aligned:
         return stage
     return replace(stage, aligned=())
 
@@ -104,9 +104,9 @@ def _blocks(plan: Plan, stage: StagePlan, *, attached: bool) -> Iterator[Axis]:
     ]
     indexing = _tile_indices(plan, stage)
     online = {
-        guest.attach.axis
+        guest.placement.axis
         for guest in plan.stages
-        if guest.attach.online and guest.attach.stage == stage.name
+        if isinstance(guest.placement, Online) and guest.placement.host == stage.name
     }
     piped = False
     inside: set[Axis] = set()
@@ -119,7 +119,7 @@ def _blocks(plan: Plan, stage: StagePlan, *, attached: bool) -> Iterator[Axis]:
     for axis in free:
         data = axis.kind is AxisKind.DATA
         tiled = axis in indexing and axis not in online
-        whole = stage.attach.online or axis in inside or tiled
+        whole = isinstance(stage.placement, Online) or axis in inside or tiled
         if whole or (data and attached):
             yield axis
 
@@ -127,14 +127,14 @@ def _blocks(plan: Plan, stage: StagePlan, *, attached: bool) -> Iterator[Axis]:
 def _tile_indices(plan: Plan, stage: StagePlan) -> set[Axis]:
     """The leaf axes by which `stage` indexes the tiles computed inside it."""
     inner: dict[Operation, Axis | None] = {
-        s.op: s.attach.axis
+        s.op: s.placement.axis
         for s in plan.stages
-        if s.attach.kind is AttachKind.AT and s.attach.stage == stage.name
+        if s.placement.axis is not None and s.placement.host == stage.name
     }
     own = {leader: axis for axis, leader in shared_loops(plan, stage).items()}
     for s in plan.stages:
-        place = s.attach.axis
-        if s.attach.kind is AttachKind.AT and place is not None and place in own:
+        place = s.placement.axis
+        if s.placement.axis is not None and place is not None and place in own:
             inner[s.op] = own[place]
     found: set[Axis] = set()
     order = {axis: i for i, axis in enumerate(stage.loop_order)}
@@ -169,9 +169,9 @@ def _places(plan: Plan) -> frozenset[Axis]:
     one iteration comes after the other."""
     found: set[Axis] = set()
     for stage in plan.stages:
-        if stage.attach.kind is AttachKind.AT and not stage.attach.online:
+        if stage.placement.axis is not None and not isinstance(stage.placement, Online):
             found |= set(loops_between(plan, stage)) if stage.kept is not None else set()
-            found |= {stage.attach.axis} if stage.attach.axis is not None else set()
+            found.add(stage.placement.axis)
     return frozenset(found)
 
 

@@ -31,7 +31,7 @@ from tedsl.expr.visit import reads, walk
 from tedsl.index.prove import prove, prove_not
 from tedsl.scheduling.bounds import Bounds, StageBounds, infer, plan_facts
 from tedsl.scheduling.kernels.tree import kernel_tree
-from tedsl.scheduling.plan import AttachKind, Plan, Split
+from tedsl.scheduling.plan import Plan, Split
 
 WIDEST = 16
 """Bytes of the widest access to memory."""
@@ -150,7 +150,7 @@ def _in_memory(plan: Plan, names: frozenset[str]) -> dict[Tensor, None]:
     """The tensors in memory that a kernel reads or writes."""
     stages = [stage for stage in plan.stages if stage.name in names]
     ops = [stage.op for stage in stages if isinstance(stage.op, ComputeOp)]
-    roots = {s.op for s in stages if s.attach.kind is AttachKind.ROOT}
+    roots = {s.op for s in stages if s.placement.at_root}
     found = {tensor: None for op in ops if op in roots for tensor in op.outputs}
     for op in ops:
         for read in reads(*op.bodies):

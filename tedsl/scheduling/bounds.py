@@ -41,7 +41,7 @@ from tedsl.scheduling.kernels.tree import (
 from tedsl.scheduling.links import symbolic
 from tedsl.scheduling.loop_bounds import guards_of, pass_down, pass_up
 from tedsl.scheduling.memory import NONE, Memory
-from tedsl.scheduling.plan import Across, AttachKind, Plan, StagePlan
+from tedsl.scheduling.plan import Across, Online, Plan, StagePlan
 from tedsl.scheduling.sliding import Slide, slide_of
 
 INT32_MAX = 2**31 - 1
@@ -115,7 +115,7 @@ def infer(plan: Plan, only: frozenset[str] | None = None, memory: Memory = NONE)
             continue
         facts = _loop_facts(plan, stage, found, sizes, memory)
         users = _users(plan, stage, readers[stage.name])
-        if stage.attach.online:
+        if isinstance(stage.placement, Online):
             region, stored = _online_regions(plan, stage, users, found, facts, memory)
         else:
             region = stored = _region(plan, stage, users, found, facts, memory=memory)
@@ -229,8 +229,8 @@ def _outside_in(
             return
         for reader, _ in readers[stage.name]:
             visit(reader)
-        if stage.attach.kind is AttachKind.AT:
-            visit(plan.stage(stage.attach.stage))
+        if stage.placement.axis is not None:
+            visit(plan.stage(stage.placement.host))
         done[stage] = None
 
     for stage in reversed(plan.stages):
@@ -261,7 +261,7 @@ def _region(
 ) -> tuple[Range, ...]:
     """The box of `stage`'s output that `readers` need inside the loops `around`, by default those
     of its attach point."""
-    alone = stage.attach.kind is not AttachKind.AT or not readers
+    alone = stage.placement.axis is None or not readers
     if alone or isinstance(stage.op, ScanOp):
         return memory.get(("whole", stage.op), lambda: _whole(stage.op))
     fixed = loops_around(plan, stage) if around is None else tuple(around)
@@ -308,7 +308,7 @@ def _online_regions(
 ) -> tuple[tuple[Range, ...], tuple[Range, ...]]:
     """What an online stage computes in one iteration, and what is kept for all its readers in the
     kernel: some run after the loop, inside the loops around its host."""
-    host = plan.stage(stage.attach.stage)
+    host = plan.stage(stage.placement.host)
     own = frozenset(loops_around(plan, stage))
     readers = [(reader, read) for reader, read in readers if runs_beside(plan, reader, host)]
     inside = [
@@ -325,7 +325,7 @@ def _online_regions(
 
 def covered(plan: Plan, stage: StagePlan, bounds: Bounds) -> tuple[Range, ...]:
     """The box of a stage that the readers in its kernel read in all iterations together."""
-    host = plan.stage(stage.attach.stage)
+    host = plan.stage(stage.placement.host)
     inside = [
         (reader, read)
         for reader, read in _readers(plan)[stage.name]
@@ -357,8 +357,8 @@ def _stage_bounds(
     """The loops of a stage that computes `region`; `facts` are those of the loops around it."""
     names = shared_loops(plan, stage)
     host: tuple[object, ...] = ()
-    if stage.attach.online:
-        leader = plan.stage(stage.attach.stage)
+    if isinstance(stage.placement, Online):
+        leader = plan.stage(stage.placement.host)
         loops = loops_around(plan, stage)
         host = (found[leader.name], leader.op, leader.leaf_axes, loops)
     shape = (op, stage.relations, stage.leaf_axes, tuple(names.items()))
@@ -413,9 +413,9 @@ def _slices(
 ) -> dict[Axis, Range]:
     """What an online stage folds in one iteration of the loop it goes along with: the part of the
     axis that its host folds there."""
-    if not stage.attach.online or not op.reduce_axes:
+    if not isinstance(stage.placement, Online) or not op.reduce_axes:
         return {}
-    host = plan.stage(stage.attach.stage)
+    host = plan.stage(stage.placement.host)
     fixed = frozenset(loops_around(plan, stage))
     moving = [axis for axis in host.leaf_axes if axis not in fixed]
     bounds = found[host.name]
@@ -436,10 +436,10 @@ def _loop_facts(
     memory: Memory = NONE,
 ) -> Facts:
     """`facts` and the ranges of the loops around `stage`."""
-    if stage.attach.kind is not AttachKind.AT:
+    if stage.placement.axis is None:
         return facts
-    if stage.attach.stage not in found:
-        raise InternalError(f"stage {stage.name} is attached to {stage.attach.stage}, no reader")
+    if stage.placement.host not in found:
+        raise InternalError(f"stage {stage.name} is attached to {stage.placement.host}, no reader")
     extents = tuple(
         (axis, next(b for b in found.values() if axis in b.extents).extents[axis])
         for axis in loops_around(plan, stage)

@@ -15,7 +15,7 @@ from tedsl.expr.tensor import ComputeOp, Operation
 from tedsl.expr.visit import axes_of, rewrite, structural_equal, substitute, walk
 from tedsl.scheduling.graph import is_reduction, reroute, tensors_read
 from tedsl.scheduling.links import operations_read
-from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
+from tedsl.scheduling.plan import Plan, StagePlan
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,7 +70,7 @@ def chain_of(plan: Plan, last: StagePlan, along: Collection[str] = ()) -> Chain:
 def _may_belong(plan: Plan, op: Operation, end: Reduce) -> bool:
     """True for a reduction at root over the domain of `end`."""
     own = reduce_of(op)
-    at_root = plan.stage_of(op).attach.kind is AttachKind.ROOT
+    at_root = plan.stage_of(op).placement.at_root
     return at_root and own is not None and same_domain(own, end)
 
 
@@ -196,7 +196,7 @@ def expanded(value: Expr, stop: Collection[Operation], only: Plan | None = None)
         op = node.tensor.op
         if not isinstance(op, ComputeOp) or is_reduction(op):
             return None
-        if only is not None and only.stage_of(op).attach.kind is not AttachKind.INLINE:
+        if only is not None and not only.stage_of(op).placement.inlined:
             return None
         body = op.bodies[node.tensor.index]
         return expanded(substitute(body, at(op.axes, node.indices)), stop, only)

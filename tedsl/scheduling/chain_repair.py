@@ -52,7 +52,7 @@ from tedsl.scheduling.checks.online import (
 from tedsl.scheduling.checks.rewrites import reduction
 from tedsl.scheduling.joint import adds, joined
 from tedsl.scheduling.memory import Memory
-from tedsl.scheduling.plan import AttachKind, Plan
+from tedsl.scheduling.plan import Plan
 from tedsl.scheduling.repair import Kind, Refusal, Repair, Sign, Tag
 from tedsl.scheduling.signs import fold_sign, sign_of
 
@@ -102,7 +102,7 @@ def derive_chain(
     """
     key = (
         tuple((stage.name, stage.op) for stage in (*chain.members, chain.last)),
-        frozenset(s.op for s in plan.stages if s.attach.kind is AttachKind.INLINE),
+        frozenset(s.op for s in plan.stages if s.placement.inlined),
         (consent.casts, consent.rounding, consent.time_limit),
         finished,
     )

@@ -17,7 +17,6 @@ from tedsl.scheduling.bounds import infer
 from tedsl.scheduling.checks.places import can_inline
 from tedsl.scheduling.graph import is_reduction
 from tedsl.scheduling.inline import inline_stages
-from tedsl.scheduling.plan import AttachKind
 from tedsl.scheduling.schedule import Schedule, create_schedule
 from tedsl.scheduling.separate import separate_axes
 from tedsl.scheduling.stage import Stage
@@ -88,7 +87,7 @@ def _inline(sch: Schedule, wanted: Callable[[ComputeOp], bool]) -> None:
         op = stage.op
         if (
             isinstance(op, ComputeOp)
-            and stage.plan.attach.kind is AttachKind.ROOT
+            and stage.plan.placement.at_root
             and can_inline(sch.plan, stage.plan)
             and not is_reduction(op)
             and wanted(op)

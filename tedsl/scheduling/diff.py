@@ -10,17 +10,28 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from enum import Enum
-from typing import Any, cast
+from typing import Any, assert_never, cast
 
 from tedsl.expr.nodes import Axis, Expr, Var
 from tedsl.expr.printer import print_expr, print_operation
 from tedsl.expr.tensor import Operation, Tensor
 from tedsl.scheduling.names import labels
-from tedsl.scheduling.plan import Attach, AttachKind, Mark, Plan, Relation, StagePlan
+from tedsl.scheduling.plan import (
+    At,
+    Inlined,
+    Mark,
+    Online,
+    OnlineMode,
+    Own,
+    Placement,
+    Plan,
+    Relation,
+    StagePlan,
+)
 
 _NONE = "-"
 # What is told in words of its own, and axes that are gone, which decide nothing.
-_TOLD = ("name", "op", "leaf_axes", "relations", "marks", "attach")
+_TOLD = ("name", "op", "leaf_axes", "relations", "marks", "placement")
 _APART = ("stages", "retired")
 
 
@@ -115,7 +126,7 @@ class _Told:
     def stage(self, stage: StagePlan) -> Iterator[tuple[str, str]]:
         """Every decision about a stage: what, and how it is decided."""
         yield "computes", print_operation(stage.op, self.naming)
-        yield "place", self.place(stage.attach)
+        yield "place", self.place(stage.placement)
         yield "loops", ", ".join(self.axes[axis] for axis in stage.leaf_axes) or _NONE
         yield "relations", "\n".join(sorted(map(self.relation, stage.relations))) or _NONE
         for axis in stage.leaf_axes:
@@ -125,13 +136,20 @@ class _Told:
             if each.name not in _TOLD:
                 yield each.name, self.text(getattr(stage, each.name))
 
-    def place(self, attach: Attach) -> str:
+    def place(self, placement: Placement) -> str:
         """`at D.i`, `root`, `inline`."""
-        if attach.kind is not AttachKind.AT or attach.axis is None:
-            return attach.kind.value
-        flags = [each.name for each in fields(attach) if getattr(attach, each.name) is True]
-        at = f"at {attach.stage}.{self.axes[attach.axis]}"
-        return f"{at} ({', '.join(flags)})" if flags else at
+        match placement:
+            case Inlined():
+                return "inline"
+            case Own():
+                return "root"
+            case At():
+                return f"at {placement.host}.{self.axes[placement.axis]}"
+            case Online():
+                more = "" if placement.mode is OnlineMode.EXACT else f", {placement.mode.value}"
+                return f"at {placement.host}.{self.axes[placement.axis]} (online{more})"
+            case _:
+                assert_never(placement)
 
     def relation(self, relation: Relation) -> str:
         """`split(parent=i, outer=i.outer, inner=i.inner, factor=8)`."""

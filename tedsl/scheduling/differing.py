@@ -129,7 +129,9 @@ def carry(before: Plan, after: Plan) -> None:
     if all(_same_places(old, new) for old, new in pairs):
         number = _numbers(before, after)
         _carry_list(inlined_places, is_inlined, before, after, number, fresh)
-        _carry_list(online_places, lambda s: s.attach.online, before, after, number, fresh)
+        _carry_list(
+            online_places, lambda s: s.placement.mode is not None, before, after, number, fresh
+        )
         _carry_list(special_places, is_special, before, after, number, fresh)
         _carry_groups(guest_places, _guest, before, after, number, fresh)
         _carry_groups(follower_places, _follower, before, after, number, fresh)
@@ -181,9 +183,9 @@ def _same_axes(old: StagePlan, new: StagePlan) -> bool:
 
 def _same_places(old: StagePlan, new: StagePlan) -> bool:
     return (
-        old.attach.stage == new.attach.stage
+        old.placement.host == new.placement.host
         and is_inlined(old) is is_inlined(new)
-        and old.attach.online is new.attach.online
+        and (old.placement.mode is None) is (new.placement.mode is None)
         and _follower(old) == _follower(new)
         and is_special(old) is is_special(new)
     )
@@ -196,7 +198,7 @@ def _numbers(before: Plan, after: Plan) -> Callable[[int], int]:
 
 
 def _guest(stage: StagePlan) -> str:
-    return stage.attach.stage
+    return stage.placement.host
 
 
 def _follower(stage: StagePlan) -> str:

@@ -39,7 +39,7 @@ from tedsl.scheduling.links import (
     tensors_read,
 )
 from tedsl.scheduling.names import labels, owner, unique_name
-from tedsl.scheduling.plan import Attach, AttachKind, Plan, StagePlan
+from tedsl.scheduling.plan import At, Plan, StagePlan
 
 if TYPE_CHECKING:
     from tedsl.expr import bounds_check, scan_body
@@ -96,8 +96,8 @@ def _in_steps(
     scan = steps.get(stage.op)
     if scan is None or not isinstance(stage.op, ComputeOp):
         return stage
-    place = Attach(AttachKind.AT, scans[scan].name, scan.scan_axis)
-    return replace(stage, attach=place, scope=Scope.LOCAL)
+    place = At(scans[scan].name, scan.scan_axis)
+    return replace(stage, placement=place, scope=Scope.LOCAL)
 
 
 def fresh_stage(name: str, op: ComputeOp | PlaceholderOp | ExternOp) -> StagePlan:
@@ -137,11 +137,11 @@ def loop_readers(plan: Plan, op: Operation, *, starts: bool = False) -> tuple[St
         direct = start_places(plan).get(source, ()) if starts else through
         for number in through:
             stage = plan.stages[number]
-            if stage.attach.kind is AttachKind.INLINE and stage.op not in inlined:
+            if stage.placement.inlined and stage.op not in inlined:
                 inlined[stage.op] = None
                 waiting.append(stage.op)
         for number in direct:
-            if plan.stages[number].attach.kind is not AttachKind.INLINE:
+            if not plan.stages[number].placement.inlined:
                 found.add(number)
     return tuple(plan.stages[number] for number in sorted(found))
 
@@ -161,7 +161,7 @@ def _through_inlined(plan: Plan, ops: Sequence[Operation]) -> set[Operation]:
     found, waiting = set(ops), list(ops)
     while waiting:
         op = waiting.pop()
-        if plan.stage_of(op).attach.kind is AttachKind.INLINE:
+        if plan.stage_of(op).placement.inlined:
             fresh = set(operations_read(op)) - found
             found |= fresh
             waiting += fresh

@@ -27,7 +27,7 @@ from tedsl.scheduling.links import (
 )
 from tedsl.scheduling.links import renamed as rename
 from tedsl.scheduling.memory import Memory
-from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
+from tedsl.scheduling.plan import Plan, StagePlan
 
 # What a definition may grow to by substitution before a rule stores a stage instead: how deep it
 # is nested, and how many terms it has.  What is read at one place twice is one term, and what is
@@ -78,7 +78,7 @@ def too_large(plan: Plan, before: Plan | None = None) -> tuple[StagePlan, Size] 
     sizes: dict[Operation, Size] = {}
     for stage in map(plan.stages.__getitem__, numbers):
         own = _substituted(plan, stage.op, sizes)
-        if stage.attach.kind is not AttachKind.INLINE:
+        if not stage.placement.inlined:
             del sizes[stage.op]  # what is in there is substituted
         if own is not body_size(stage.op) and not own.possible:
             return stage, own
@@ -95,7 +95,7 @@ def _regrown(before: Plan, after: Plan) -> list[int]:
     grown = set(waiting)
     while waiting:
         stage = after.stages[waiting.pop()]
-        if stage.attach.kind is AttachKind.INLINE:
+        if stage.placement.inlined:
             more = [n for n in readers_at(after, stage.op) if n not in grown]
             grown.update(more)
             waiting.extend(more)
@@ -104,8 +104,8 @@ def _regrown(before: Plan, after: Plan) -> list[int]:
 
 def _same_definition(old: StagePlan, new: StagePlan) -> bool:
     """True when a stage is defined as it was, and inlined if it was."""
-    inlined = old.attach.kind is AttachKind.INLINE
-    return old.op is new.op and inlined is (new.attach.kind is AttachKind.INLINE)
+    inlined = old.placement.inlined
+    return old.op is new.op and inlined is (new.placement.inlined)
 
 
 def _size(op: ComputeOp, inside: Mapping[Operation, Size]) -> Size:
@@ -153,7 +153,7 @@ def may_inline(plan: Plan, name: str) -> bool:
     while waiting:
         for number in readers_at(plan, waiting.pop()):
             reader = plan.stages[number]
-            if reader.attach.kind is AttachKind.INLINE and reader.op not in sizes:
+            if reader.placement.inlined and reader.op not in sizes:
                 if not _substituted(plan, reader.op, sizes).fits:
                     return False
                 waiting.append(reader.op)
@@ -169,7 +169,7 @@ def _substituted(plan: Plan, op: Operation, sizes: dict[Operation, Size]) -> Siz
         inlined = [
             source
             for source in operations_read(each)
-            if source in sizes or plan.stages[numbers[source]].attach.kind is AttachKind.INLINE
+            if source in sizes or plan.stages[numbers[source]].placement.inlined
         ]
         missing = [source for source in inlined if source not in sizes]
         if missing:
@@ -195,7 +195,7 @@ def inline_stages(plan: Plan) -> Plan:
         return plan
     kept: list[StagePlan] = []
     for stage in plan.stages:
-        if stage.attach.kind is not AttachKind.INLINE:
+        if not stage.placement.inlined:
             op = finished(plan, stage.op)
             if op is not stage.op and isinstance(op, (ComputeOp, ExternOp)):
                 stage = stage.with_op(op)

@@ -295,8 +295,8 @@ def guest_places(plan: Plan) -> Mapping[str, tuple[int, ...]]:
     """The stages attached at loops of each stage that has any."""
     found: dict[str, list[int]] = {}
     for number, stage in enumerate(plan.stages):
-        if stage.attach.stage:
-            found.setdefault(stage.attach.stage, []).append(number)
+        if stage.placement.host:
+            found.setdefault(stage.placement.host, []).append(number)
     return {name: tuple(numbers) for name, numbers in found.items()}
 
 
@@ -313,7 +313,9 @@ def follower_places(plan: Plan) -> Mapping[str, tuple[int, ...]]:
 @once
 def online_places(plan: Plan) -> tuple[int, ...]:
     """The stages that go along with the reduction of another."""
-    return tuple(number for number, stage in enumerate(plan.stages) if stage.attach.online)
+    return tuple(
+        number for number, stage in enumerate(plan.stages) if stage.placement.mode is not None
+    )
 
 
 @once
@@ -341,7 +343,7 @@ def substitution(plan: Plan) -> Substitution:
 
 def is_inlined(stage: StagePlan) -> bool:
     """True for a stage that is substituted into those that read it."""
-    return stage.attach.kind == "inline"
+    return stage.placement.inlined
 
 
 @once
@@ -441,17 +443,17 @@ def share_links(before: Plan, after: Plan, old: StagePlan, new: StagePlan) -> No
         share(substitution, before, after)
     _share_list(inlined_places, is_inlined, before, after, number)
     _share_list(special_places, is_special, before, after, number)
-    if new.attach.stage == old.attach.stage:
+    if new.placement.host == old.placement.host:
         share(guest_places, before, after)
     elif known(guest_places, before):
         groups = dict(guest_places(before))
-        left = tuple([n for n in groups.pop(old.attach.stage, ()) if n != number])
-        groups |= {old.attach.stage: left} if left else {}
-        if new.attach.stage:
-            joined = (*groups.get(new.attach.stage, ()), number)
-            groups[new.attach.stage] = tuple(sorted(joined))
+        left = tuple([n for n in groups.pop(old.placement.host, ()) if n != number])
+        groups |= {old.placement.host: left} if left else {}
+        if new.placement.host:
+            joined = (*groups.get(new.placement.host, ()), number)
+            groups[new.placement.host] = tuple(sorted(joined))
         tell(guest_places, after, groups)
-    if new.attach.online is old.attach.online:
+    if (new.placement.mode is None) is (old.placement.mode is None):
         share(online_places, before, after)
     if new.join is old.join:
         share(follower_places, before, after)

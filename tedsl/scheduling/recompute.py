@@ -21,7 +21,7 @@ from tedsl.scheduling.graph import runtime_sizes
 from tedsl.scheduling.inline import inline_stages
 from tedsl.scheduling.kernels.tree import loops_around
 from tedsl.scheduling.names import axis_text, labels
-from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
+from tedsl.scheduling.plan import Online, Plan, StagePlan
 from tedsl.scheduling.separate import separate_axes
 from tedsl.scheduling.sliding import Slide
 
@@ -122,8 +122,8 @@ def explain_plan(plan: Plan, sizes: Mapping[str, int]) -> ScheduleReport:
     """
     known = {name: sizes.get(name, PLAUSIBLE) for name in runtime_sizes(plan)}
     counter = _Counter(plan, {var: known[name] for name, var in runtime_sizes(plan).items()})
-    found = [counter.attached(s) for s in plan.stages if s.attach.kind is AttachKind.AT]
-    inlined = [counter.inlined(s) for s in plan.stages if s.attach.kind is AttachKind.INLINE]
+    found = [counter.attached(s) for s in plan.stages if s.placement.axis is not None]
+    inlined = [counter.inlined(s) for s in plan.stages if s.placement.inlined]
     order = {stage.name: n for n, stage in enumerate(plan.stages)}
     rows = sorted((row for row in (*found, *inlined) if row), key=lambda row: order[row.stage])
     pipelined = [
@@ -156,8 +156,8 @@ class _Counter:
         if not isinstance(own.op, ComputeOp) or isinstance(own.op, ScanOp):
             return None
         loops = loops_around(self.shown, own)
-        if own.attach.online:
-            host = self.shown.stage(own.attach.stage)
+        if isinstance(own.placement, Online):
+            host = self.shown.stage(own.placement.host)
             along = frozenset(host.loop_order[first_fold(host) :])
             loops = tuple(axis for axis in loops if axis not in along)
         if own.across is not None:  # its iterations compute one part each
@@ -178,7 +178,7 @@ class _Counter:
             if times > 1:
                 repeats.append((self._text(axis), times))
         repeats.sort(key=lambda each: -each[1])
-        at = "" if stage.attach.axis is None else axis_text(self.plan, stage.attach.axis)
+        at = "" if stage.placement.axis is None else axis_text(self.plan, stage.placement.axis)
         worst = repeats[0][0] if repeats else at
         return Recomputation(
             stage.name,
@@ -212,7 +212,7 @@ class _Counter:
     def _evaluations(self, stage: StagePlan) -> int:
         """How often the body of a stage is evaluated."""
         if stage.name not in self.evaluated:
-            if stage.attach.kind is AttachKind.INLINE:
+            if stage.placement.inlined:
                 total = sum(
                     self._evaluations(reader)
                     for reader in self.plan.stages
@@ -224,7 +224,7 @@ class _Counter:
         return self.evaluated[stage.name]
 
     def _computed(self, stage: StagePlan) -> int:
-        row = self.attached(stage) if stage.attach.kind is AttachKind.AT else None
+        row = self.attached(stage) if stage.placement.axis is not None else None
         total = self._points(stage.op.shape) if row is None else row.computed
         if isinstance(stage.op, ComputeOp) and isinstance(stage.op.bodies[0], Reduce):
             domains = [a.domain.extent for a in stage.op.reduce_axes if a.domain is not None]

@@ -16,7 +16,7 @@ from tedsl.expr.tensor import ComputeOp, Operation, PlaceholderOp, ScanOp, Tenso
 from tedsl.expr.visit import reads, substitute
 from tedsl.index.evaluate import EvaluationError, evaluate_int
 from tedsl.scheduling.links import places
-from tedsl.scheduling.plan import Attach, AttachKind, Plan, StagePlan
+from tedsl.scheduling.plan import At, Plan, StagePlan
 
 
 def scan_stages(plan: Plan) -> tuple[tuple[StagePlan, ScanOp], ...]:
@@ -49,9 +49,9 @@ def inputs_of(plan: Plan) -> tuple[Tensor, ...]:
     return tuple(op.outputs[0] for op in placeholders if not is_state(plan, op))
 
 
-def step_attach(scan: StagePlan) -> Attach:
+def step_place(scan: StagePlan) -> At:
     """The place of what each step of `scan` computes."""
-    return Attach(AttachKind.AT, scan.name, step_loop(scan))
+    return At(scan.name, step_loop(scan))
 
 
 def step_loop(scan: StagePlan) -> Axis:

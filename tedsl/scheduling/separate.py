@@ -17,7 +17,6 @@ from tedsl.scheduling.inline import reading, reading_whole
 from tedsl.scheduling.kernels.tree import hosts
 from tedsl.scheduling.plan import (
     Across,
-    AttachKind,
     Fuse,
     Plan,
     Relation,
@@ -25,6 +24,7 @@ from tedsl.scheduling.plan import (
     Split,
     StagePlan,
     Unit,
+    at_loop,
 )
 
 
@@ -52,14 +52,16 @@ def separate_axes(plan: Plan) -> Plan:
             moved = replace(moved, op=reading_whole(moved.op, renamed))
         if moved.op is not stage.op:
             renamed[stage.op] = moved.op
-        if stage.attach.kind is AttachKind.AT and stage.attach.axis is not None:
-            axis = clones.get(stage.attach.stage, {}).get(stage.attach.axis, stage.attach.axis)
-            moved = replace(moved, attach=replace(stage.attach, axis=axis))
+        if stage.placement.axis is not None:
+            axis = clones.get(stage.placement.host, {}).get(
+                stage.placement.axis, stage.placement.axis
+            )
+            moved = replace(moved, placement=at_loop(stage.placement, stage.placement.host, axis))
         if stage.kept is not None and stage.kept.axis is not None:
             own = _kept_clone(plan, stage, clones).get(stage.kept.axis, stage.kept.axis)
             moved = replace(moved, kept=replace(stage.kept, axis=own))
         if stage.across is not None:
-            own, around = clones.get(stage.name, {}), clones.get(stage.attach.stage, {})
+            own, around = clones.get(stage.name, {}), clones.get(stage.placement.host, {})
             part, program = stage.across.part, stage.across.program
             across = Across(own.get(part, part), around.get(program, program))
             moved = replace(moved, across=across)

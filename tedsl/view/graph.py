@@ -7,7 +7,7 @@ from tedsl.scheduling.graph import is_output, is_reduction, tensors_read
 from tedsl.scheduling.kernels.printer import type_text
 from tedsl.scheduling.kernels.tree import kernels_with
 from tedsl.scheduling.names import axis_text
-from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
+from tedsl.scheduling.plan import Plan, StagePlan
 from tedsl.scheduling.scans import scan_of
 from tedsl.view.data import Graph, Node, NodeKind, PlaceKind
 from tedsl.view.texts import Stages
@@ -52,10 +52,9 @@ def kind_of(plan: Plan, stage: StagePlan) -> NodeKind:
 
 def place_of(plan: Plan, stage: StagePlan) -> tuple[PlaceKind, str]:
     """Where the stage is computed, and in words."""
-    attach = stage.attach
     if isinstance(stage.op, PlaceholderOp):
         return PlaceKind.NONE, ""
-    if attach.kind is AttachKind.INLINE:
+    if stage.placement.inlined:
         return PlaceKind.INLINE, "inlined"
     if stage.pieces is not None:
         return PlaceKind.NONE, f"stored by {stage.pieces.head} and {stage.pieces.tail}"
@@ -65,12 +64,14 @@ def place_of(plan: Plan, stage: StagePlan) -> tuple[PlaceKind, str]:
         return PlaceKind.WITH, f"with {place}"
     if stage.last_of:
         return PlaceKind.WITH, f"by the last programs of {stage.last_of}"
-    if attach.kind is AttachKind.ROOT:
+    if stage.placement.at_root:
         return PlaceKind.KERNEL, "call" if isinstance(stage.op, ExternOp) else "kernel"
-    at = "" if attach.axis is None else axis_text(plan, attach.axis)
+    axis = stage.placement.axis
+    at = "" if axis is None else axis_text(plan, axis)
     if stage.across is not None:
         return PlaceKind.AT, f"at {at}, across {axis_text(plan, stage.across.program)}"
-    return PlaceKind.AT, f"{'online' if attach.online else 'at'} {at}, {stage.scope.value}"
+    how = "at" if stage.placement.mode is None else "online"
+    return PlaceKind.AT, f"{how} {at}, {stage.scope.value}"
 
 
 def kernel_of(plan: Plan, stage: StagePlan) -> StagePlan | None:

@@ -186,9 +186,9 @@ def compute_at(draw: Draw, s: Schedule, stage: Stage) -> None:
 
 def store_at(draw: Draw, s: Schedule, stage: Stage) -> None:
     """Store an attached stage at a loop of a stage around it, as a window or not."""
-    hosts = [s[stage.plan.attach.stage]] if stage.plan.attach.stage else list(s.stages)
-    while hosts[-1].plan.attach.stage and len(hosts) < 4:
-        hosts.append(s[hosts[-1].plan.attach.stage])
+    hosts = [s[stage.plan.placement.host]] if stage.plan.placement.host else list(s.stages)
+    while hosts[-1].plan.placement.host and len(hosts) < 4:
+        hosts.append(s[hosts[-1].plan.placement.host])
     host = draw(st.sampled_from(hosts))
     if host.leaf_iter_vars and draw(st.integers(0, 3)):
         call(s, stage.store_at, host, draw(st.sampled_from(host.leaf_iter_vars)))
@@ -200,7 +200,7 @@ def store_at(draw: Draw, s: Schedule, stage: Stage) -> None:
 
 def compute_with(draw: Draw, s: Schedule, stage: Stage) -> None:
     others = [o for o in s.stages if o.name != stage.name and isinstance(o.op, ComputeOp)]
-    alike = [o for o in others if o.plan.attach.axis is stage.plan.attach.axis]
+    alike = [o for o in others if o.plan.placement.axis is stage.plan.placement.axis]
     leader = draw(st.sampled_from(alike or others or [stage]))
     loops = leader.leaf_iter_vars
     if loops and draw(st.integers(0, 3)):
@@ -437,7 +437,7 @@ def env_threads(draw: Draw, s: Schedule, stage: Stage) -> None:
         return
     scan = draw(st.sampled_from(scans))
     call(s, scan.env_threads, draw(st.sampled_from(("blockIdx.x", THREADS, ()))))
-    parts = [e for e in s.stages if e.plan.attach.stage == scan.name and e.leaf_iter_vars]
+    parts = [e for e in s.stages if e.plan.placement.host == scan.name and e.leaf_iter_vars]
     if not draw(st.booleans()):
         return
     factor = draw(st.sampled_from((None, *FACTORS)))

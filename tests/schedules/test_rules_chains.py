@@ -19,7 +19,6 @@ from tedsl.backends.triton.offline import compile_offline
 from tedsl.expr.tensor import ComputeOp, Tensor
 from tedsl.lower.pipeline import lower
 from tedsl.schedules import schedule_for
-from tedsl.scheduling.plan import AttachKind
 from tedsl.scheduling.schedule import Schedule
 from tedsl.target import Target
 
@@ -42,7 +41,7 @@ BETWEEN = {
 
 def kernels(s: Schedule) -> int:
     stages = [stage for stage in s.plan.stages if isinstance(stage.op, ComputeOp)]
-    return sum(stage.attach.kind is AttachKind.ROOT for stage in stages)
+    return sum(stage.placement.at_root for stage in stages)
 
 
 @pytest.mark.parametrize("name", BETWEEN)
@@ -124,7 +123,7 @@ def test_long_rows(name: str) -> None:
 def made_within(s: Schedule) -> list[str]:
     """The stages that are computed inside kernels."""
     found = [stage for stage in s.plan.stages if isinstance(stage.op, ComputeOp)]
-    return [stage.name for stage in found if stage.attach.kind is AttachKind.AT]
+    return [stage.name for stage in found if stage.placement.axis is not None]
 
 
 @pytest.mark.parametrize("causal", [False, True])

@@ -91,9 +91,9 @@ def test_reductions_that_are_no_chain_are_computed_once_a_row() -> None:
     case = RuleCase("apart", lambda: [attention(2, 1, 40, 8, causal=True).result])
     s = interpreted(case, "cpu", {"out.chain": False})
     assert "m" in {stage.name for stage in s.stages}
-    place = s["m"].plan.attach
-    assert place.axis is not None and place.stage is not None
-    assert constant(extents(s[place.stage].plan)[place.axis]) == 2
+    place = s["m"].plan.placement
+    assert place.axis is not None and place.host
+    assert constant(extents(s[place.host].plan)[place.axis]) == 2
 
 
 @pytest.mark.cpu

@@ -13,6 +13,7 @@ import tedsl as te
 from tedsl.backends.triton.emit import emit
 from tedsl.lower.pipeline import lower
 from tedsl.schedules import schedule_for
+from tedsl.scheduling.plan import Online
 from tedsl.scheduling.schedule import Schedule
 from tedsl.target import Target
 
@@ -115,7 +116,7 @@ def test_what_runs_beside_reads_a_chain_of_one_loop() -> None:
     case = RuleCase("both", lambda: c.loss_and_slope(6, 700))
     asked = {"slope.whole_row": False, "slope.lanes": False, "slope.block": 512, "slope.rows": 2}
     s = interpreted(case, "cuda", asked)
-    assert s["top"].plan.attach.online and kernels(s) == ["slope"]
+    assert isinstance(s["top"].plan.placement, Online) and kernels(s) == ["slope"]
     compiled(case, "triton-interpret", asked)
 
 

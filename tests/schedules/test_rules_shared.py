@@ -18,7 +18,6 @@ from tedsl.device import H200
 from tedsl.expr.tensor import ComputeOp, Tensor
 from tedsl.lower.pipeline import lower
 from tedsl.schedules import schedule_for
-from tedsl.scheduling.plan import AttachKind
 from tedsl.scheduling.schedule import Schedule
 from tedsl.target import Target
 
@@ -58,7 +57,7 @@ def compiled(s: Schedule) -> tuple[str, list[CompiledInfo], int]:
 
 def kernels(s: Schedule) -> int:
     stages = [stage for stage in s.plan.stages if isinstance(stage.op, ComputeOp)]
-    return sum(stage.attach.kind is AttachKind.ROOT for stage in stages)
+    return sum(stage.placement.at_root for stage in stages)
 
 
 @pytest.mark.parametrize("sizes", [(64, 64, 128), (40, 72, 100), (33, 17, 70)])

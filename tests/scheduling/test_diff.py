@@ -86,5 +86,5 @@ def test_every_field_of_a_plan_is_told():
     told = _Told(s.plan)
     shown = {what for what, _ in (*told.whole(), *told.stage(s.plan.stages[-1]))}
     known = {each.name for kind in (Plan, StagePlan) for each in fields(kind)}
-    assert known - shown == {"stages", "retired", "name", "op", "leaf_axes", "marks", "attach"}
+    assert known - shown == {"stages", "retired", "name", "op", "leaf_axes", "marks", "placement"}
     assert {"computes", "loops", "place"} <= shown

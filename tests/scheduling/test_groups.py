@@ -28,7 +28,7 @@ def test_group_moves_together(golden):
     assert agrees(s, targets=("cpu",))
     assert replays(s, E)
     group.compute_root()
-    assert all(stage.plan.attach.kind == "root" for stage in s.stages)
+    assert all(stage.plan.placement.at_root for stage in s.stages)
 
 
 def test_members_of_groups():
@@ -68,11 +68,11 @@ def test_a_group_moves_outward_too():
     group.compute_at("E", inner)
     group.compute_at("E", outer)
     group.compute_at("E", inner)
-    assert [s[x].plan.attach.axis for x in ("B", "C", "D")] == [inner] * 3
+    assert [s[x].plan.placement.axis for x in ("B", "C", "D")] == [inner] * 3
     assert replays(s, s.outputs[0])
     assert agrees(s, targets=("cpu",))
     group.compute_root()
-    assert all(stage.plan.attach.kind == "root" for stage in s.stages)
+    assert all(stage.plan.placement.at_root for stage in s.stages)
 
 
 def test_members_inside_members_stay():
@@ -83,8 +83,8 @@ def test_members_inside_members_stay():
     group = s2.create_group(c.D, c.A)
     s2[c.C].compute_at(s2[c.D], s2[c.D].op.axis[1])
     group.compute_at("E", s2["E"].op.axis[0])
-    assert s2[c.C].plan.attach.stage == "D"
-    assert s2[c.B].plan.attach.stage == "E"
+    assert s2[c.C].plan.placement.host == "D"
+    assert s2[c.B].plan.placement.host == "E"
     assert agrees(s2, targets=("cpu",))
 
 
@@ -116,7 +116,7 @@ def test_infer_bound_of_shared_axes():
 
 
 def inlined(s: te.Schedule) -> list[str]:
-    return [stage.name for stage in s.stages if stage.plan.attach.kind == "inline"]
+    return [stage.name for stage in s.stages if stage.plan.placement.inlined]
 
 
 def test_inlining_by_access_pattern():

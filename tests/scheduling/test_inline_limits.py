@@ -38,7 +38,7 @@ def test_more_terms_than_can_be_built_are_refused_with_their_number() -> None:
     s = stages(20, lambda y, i: (y[i] + y[7 - i]) * 0.5)
     with pytest.raises(te.ScheduleError, match=r"the definition of s\d+ would have [\d,]+ terms"):
         inline_all(s)
-    inlined = [stage.name for stage in s.stages if stage.plan.attach.kind == "inline"]
+    inlined = [stage.name for stage in s.stages if stage.plan.placement.inlined]
     assert 8 <= len(inlined) < 18
     text = str(refusal(s))
     assert f"{LARGEST_TERMS:,} terms, nested {LARGEST_DEPTH:,} deep" in text
@@ -84,4 +84,4 @@ def test_terms_are_counted_as_they_are_written() -> None:
 def test_auto_inline_stops_at_the_limit() -> None:
     s = stages(20, lambda y, i: (y[i] + y[7 - i]) * 0.5)
     te.schedule.AutoInlineInjective(s)
-    assert any(stage.plan.attach.kind == "root" for stage in s.stages[1:-1])
+    assert any(stage.plan.placement.at_root for stage in s.stages[1:-1])

@@ -99,7 +99,7 @@ def test_splitting_an_attach_axis_moves_the_attach_point_inside(golden):
     i, _j = s[c.D].op.axis
     s[c.C].compute_at(s[c.D], i)
     _io, ii = s[c.D].split(i, 8)
-    assert s[c.C].plan.attach.axis is ii
+    assert s[c.C].plan.placement.axis is ii
     golden(str(s))
 
 
@@ -109,7 +109,7 @@ def test_fusing_an_attach_axis_with_an_outer_one():
     i, j = s[c.D].op.axis
     s[c.C].compute_at(s[c.D], j)
     fused = s[c.D].fuse(i, j)
-    assert s[c.C].plan.attach.axis is fused
+    assert s[c.C].plan.placement.axis is fused
 
 
 def test_refused_fusing_away_an_attach_point():

@@ -33,7 +33,7 @@ def test_epilogue(golden):
     s[m.C].vectorize(ji)
     s[m.C].pipeline(ko, 2)
     assert s[m.D].plan.launch.num_warps == 4
-    assert s[m.C].plan.attach.stage == "D"
+    assert s[m.C].plan.placement.host == "D"
     golden(str(s))
     assert agrees(s, bound=1e-4)
     assert replays(s, m.D)
@@ -166,8 +166,8 @@ def test_reverse_compute_inline_moves_guests():
     copy = s.cache_read(c.A, "local", [c.B])
     s[copy].compute_at(s[c.B], o)
     s[c.D].reverse_compute_inline()
-    assert s[copy].plan.attach.stage == "D"
-    assert s[copy].plan.attach.axis is o
+    assert s[copy].plan.placement.host == "D"
+    assert s[copy].plan.placement.axis is o
     assert agrees(s)
     assert replays(s, c.D)
 
@@ -234,7 +234,7 @@ def test_decompose_reduction(golden):
     stage.reorder(io, jo, ko, ii, ji)
     start = s.decompose_reduction(m.C, ko)
     assert s[start].name == "C.init"
-    assert s[start].plan.attach.axis is jo
+    assert s[start].plan.placement.axis is jo
     s[start].vectorize(s[start].op.axis[1])
     golden(str(s))
     assert agrees(s, targets=("cpu",), bound=1e-4)
@@ -245,7 +245,7 @@ def test_decompose_reduction_before_the_nest():
     _X, B = row_sum(9, 33)
     s = te.create_schedule(B)
     start = s.decompose_reduction(B, s[B].op.axis[0])
-    assert s[start].plan.attach.kind == "root"
+    assert s[start].plan.placement.at_root
     assert agrees(s)
     assert replays(s, B)
 

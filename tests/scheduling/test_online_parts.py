@@ -17,7 +17,6 @@ from tedsl.expr.nodes import Binary, BinaryOp, Cast, Const, Unary, UnaryOp
 from tedsl.scheduling.call import Call
 from tedsl.scheduling.chain import chain_of, reduce_of
 from tedsl.scheduling.chain_repair import Consent, derive_chain
-from tedsl.scheduling.plan import AttachKind
 from tedsl.scheduling.replay import replay
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.trace import Trace
@@ -277,5 +276,5 @@ def test_what_only_an_unread_inlined_stage_reads_is_no_kernel() -> None:
     s = te.create_schedule(mean)
     s[share].compute_inline()
     s.split_online(mean, split(s, "mean", 4))
-    assert s["p"].plan.attach.kind is AttachKind.INLINE
+    assert s["p"].plan.placement.inlined
     agrees(s)

@@ -49,7 +49,7 @@ def test_cache_read_beside_an_attached_stage():
     s[c.C].compute_at(s[c.D], i)
     s[c.B].compute_at(s[c.D], i)
     copy = s.cache_read(c.B, "local", [c.C, c.D])
-    assert s[copy].plan.attach.axis is i
+    assert s[copy].plan.placement.axis is i
 
 
 def test_recompute(golden):
@@ -207,8 +207,8 @@ def test_rfactor_of_an_attached_stage_is_attached():
     s[m.C].compute_at(s[m.D], i)
     _ko, ki = s[m.C].split(s[m.C].op.reduce_axis[0], 8)
     partial = s.rfactor(m.C, ki)
-    assert s[partial].plan.attach.axis is i
-    assert s[m.C].plan.attach.axis is i
+    assert s[partial].plan.placement.axis is i
+    assert s[m.C].plan.placement.axis is i
 
 
 def test_refused_cache_read():

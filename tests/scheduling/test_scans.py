@@ -192,7 +192,7 @@ def test_a_reduction_in_the_steps_is_split() -> None:
 def test_a_stage_without_state_within_the_steps() -> None:
     s = te.create_schedule(scans.recurrent())
     s.decompose_reduction(s["mix"], s["mix"].op.axis[0])
-    assert s["mix.init"].plan.attach == s["mix"].plan.attach
+    assert s["mix.init"].plan.placement == s["mix"].plan.placement
     assert agrees(s)
 
 

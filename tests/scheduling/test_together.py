@@ -188,7 +188,7 @@ def test_producers_attached_at_shared_loops_move_to_the_leader() -> None:
     s = te.create_schedule([b, c])
     s[p].compute_at(s[c], s[c].op.axis[0])
     s[c].compute_with(s[b], s[b].op.axis[0])
-    assert s[p].plan.attach.stage == "B"
+    assert s[p].plan.placement.host == "B"
     assert agrees(s, targets=("cpu",))
     refused(lambda: s[p].compute_at(s[c], s[c].op.axis[0]), s, "C.i is run by B.i", "attach P at")
 

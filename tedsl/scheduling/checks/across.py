@@ -29,7 +29,7 @@ from tedsl.scheduling.inline import inline_stages
 from tedsl.scheduling.kernels.tree import beside, finishers, followers, grid_loops, root_of
 from tedsl.scheduling.links import special
 from tedsl.scheduling.names import labels
-from tedsl.scheduling.plan import Across, AttachKind, Plan, StagePlan
+from tedsl.scheduling.plan import Across, Online, Plan, StagePlan
 from tedsl.scheduling.relations import constant
 from tedsl.scheduling.scans import role, scan_of
 from tedsl.scheduling.separate import separate_axes
@@ -91,7 +91,7 @@ def refuse_across(before: Plan, call: Call, stage: StagePlan, problem: Problem) 
 
 def _stage_problem(plan: Plan, stage: StagePlan, across: Across) -> Problem | None:
     name = stage.name
-    if stage.attach.kind is not AttachKind.AT or stage.attach.online:
+    if stage.placement.axis is None or isinstance(stage.placement, Online):
         return Problem(
             f"{name} is not computed inside a loop of its reader", f"call s[{name}].compute_at"
         )
@@ -119,9 +119,9 @@ def _stage_problem(plan: Plan, stage: StagePlan, across: Across) -> Problem | No
 
 
 def _host_problem(plan: Plan, stage: StagePlan, across: Across) -> Problem | None:
-    host = plan.stage(stage.attach.stage)
+    host = plan.stage(stage.placement.host)
     grid, known = grid_loops(host), labels(host)
-    if host.attach.kind is not AttachKind.ROOT or host.join is not None:
+    if not host.placement.at_root or host.join is not None:
         return Problem(
             f"{host.name}, in whose loops it is, has no programs of its own",
             f"attach {stage.name} at a loop of the stage at root",
@@ -147,7 +147,7 @@ def _host_problem(plan: Plan, stage: StagePlan, across: Across) -> Problem | Non
         )
     for axis in _around(stage, host):
         mark = host.mark(axis)
-        if mark.num_stages > (2 if axis is stage.attach.axis else 1):
+        if mark.num_stages > (2 if axis is stage.placement.axis else 1):
             return Problem(
                 f"{known[axis]} of {host.name} is pipelined in {mark.num_stages} stages: its "
                 "iterations overlap, and what one waits for the next would read before",
@@ -183,13 +183,13 @@ def _around(stage: StagePlan, host: StagePlan) -> Iterator[Axis]:
     """The loops of `host` around `stage`, outermost first."""
     for axis in host.loop_order:
         yield axis
-        if axis is stage.attach.axis:
+        if axis is stage.placement.axis:
             return
 
 
 def _size_problem(plan: Plan, bounds: Bounds, stage: StagePlan, across: Across) -> Problem | None:
     """There are as many programs as parts, and no more than run at the same time."""
-    host = plan.stage(stage.attach.stage)
+    host = plan.stage(stage.placement.host)
     own, known = bounds[host.name], labels(host)
     sizes = [constant(own.extents[axis]) for axis in grid_loops(host)]
     fixed = [size for size in sizes if size is not None]
@@ -220,7 +220,7 @@ def _meeting_problem(
     plan: Plan, bounds: Bounds, stage: StagePlan, across: Across
 ) -> Problem | None:
     """All programs come, at the same turns, and store what the others read there."""
-    host = plan.stage(stage.attach.stage)
+    host = plan.stage(stage.placement.host)
     own, known = bounds[host.name], labels(host)
     around = list(_around(stage, host))
     program, name = across.program, known[across.program]

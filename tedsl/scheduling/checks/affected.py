@@ -20,7 +20,7 @@ from tedsl.scheduling.links import (
     tensors_of_init,
     tensors_read,
 )
-from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
+from tedsl.scheduling.plan import Online, Plan, StagePlan
 
 
 def affected(before: Plan, after: Plan) -> tuple[StagePlan, ...] | None:
@@ -39,7 +39,7 @@ def affected(before: Plan, after: Plan) -> tuple[StagePlan, ...] | None:
     _add_sources(after, within, found)
     for number in within:
         for reader in start_places(after).get(after.stages[number].op, ()):
-            if after.stages[reader].attach.online:
+            if isinstance(after.stages[reader].placement, Online):
                 found.add(reader)
     gone: set[int] = set()
     _add_sources(before, lost, gone)
@@ -47,7 +47,7 @@ def affected(before: Plan, after: Plan) -> tuple[StagePlan, ...] | None:
     names = (before.stages[number].name for number in gone)
     found.update(known[name] for name in names if name in known)
     chosen = (after.stages[number] for number in sorted(found))
-    return tuple(stage for stage in chosen if stage.attach.kind is AttachKind.AT)
+    return tuple(stage for stage in chosen if stage.placement.axis is not None)
 
 
 def changed(before: Plan, after: Plan) -> tuple[list[int], list[int]] | None:
@@ -80,7 +80,7 @@ def _differing(
 def _same_facts(old: StagePlan, new: StagePlan) -> bool:
     """True when no field but the operation differs: a rebuilt stage keeps the others."""
     return (
-        old.attach is new.attach
+        old.placement is new.placement
         and old.leaf_axes is new.leaf_axes
         and old.marks is new.marks
         and old.join is new.join
@@ -122,7 +122,7 @@ def _add_sources(plan: Plan, readers: Iterable[int], found: set[int]) -> None:
     while waiting:
         for number in _read_by(plan, waiting.pop()):
             found.add(number)
-            if number not in seen and plan.stages[number].attach.kind is AttachKind.INLINE:
+            if number not in seen and plan.stages[number].placement.inlined:
                 seen.add(number)
                 waiting.append(number)
 

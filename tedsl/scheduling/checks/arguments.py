@@ -16,7 +16,7 @@ from tedsl.scheduling.bounds import plan_facts
 from tedsl.scheduling.call import Call, kind_of
 from tedsl.scheduling.graph import runtime_sizes
 from tedsl.scheduling.names import labels, loops_text, owner
-from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
+from tedsl.scheduling.plan import Plan, StagePlan
 from tedsl.scheduling.relations import came_of, ranks
 from tedsl.scheduling.scans import is_state
 
@@ -65,7 +65,7 @@ def computed_stage(plan: Plan, call: Call, name: str) -> tuple[StagePlan, Comput
 def looped_stage(plan: Plan, call: Call, name: str) -> StagePlan:
     """A computed stage that is not inlined."""
     stage, _ = computed_stage(plan, call, name)
-    if stage.attach.kind is AttachKind.INLINE:
+    if stage.placement.inlined:
         raise call.refuse(
             plan,
             f"{name} is inlined into its readers and has no loops of its own",

@@ -13,7 +13,7 @@ from tedsl.ir.nodes import ATOMIC_OPERATORS
 from tedsl.scheduling.call import Call
 from tedsl.scheduling.kernels.tree import followers, guests
 from tedsl.scheduling.links import special
-from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
+from tedsl.scheduling.plan import Online, Plan, StagePlan
 from tedsl.scheduling.scans import role
 
 Problem = tuple[str, str]
@@ -87,10 +87,10 @@ def reduction_problem(stage: StagePlan) -> Problem | None:
 
 def inside_problem(stage: StagePlan) -> Problem | None:
     """Why an atomic stage is at root only, if it is not."""
-    if not stage.atomic or stage.attach.kind is AttachKind.ROOT:
+    if not stage.atomic or stage.placement.at_root:
         return None
-    name, inner = stage.name, stage.attach.kind is AttachKind.AT
-    where = f"computed inside {stage.attach.stage}" if inner else "inlined"
+    name, inner = stage.name, stage.placement.axis is not None
+    where = f"computed inside {stage.placement.host}" if inner else "inlined"
     return (
         f"{name} is atomic and {where}: parts are combined in memory that all see, by a nest "
         "that ends before its readers start",
@@ -109,7 +109,7 @@ def _place_problem(plan: Plan, stage: StagePlan) -> Problem | None:
             f"{name} runs together with another stage, and its start needs a nest before it",
             f"give {name} a nest of its own",
         )
-    along = [each.name for each in guests(plan, stage) if each.attach.online]
+    along = [each.name for each in guests(plan, stage) if isinstance(each.placement, Online)]
     if along:
         return (
             f"{along[0]} goes along with the reduction of {name}, step by step",

@@ -16,7 +16,7 @@ from tedsl.scheduling.computed import Needs, may_need, needs_of
 from tedsl.scheduling.inline import inline_stages
 from tedsl.scheduling.kernels.tree import hosts, in_order, leader_of, levels, loops_around
 from tedsl.scheduling.names import axis_text
-from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
+from tedsl.scheduling.plan import Online, Plan, StagePlan
 from tedsl.scheduling.separate import separate_axes
 
 
@@ -53,7 +53,7 @@ def require_computed(before: Plan, call: Call, after: Plan) -> None:
     stage, problem = found
     made = call.primitive == "compute_at" and call.stage == stage.name
     reason = problem.reason if made else f"{stage.name} would no longer be legal: {problem.reason}"
-    axis = stage.attach.axis if made else None
+    axis = stage.placement.axis if made else None
     raise call.refuse(before, reason, axis=axis, hint=problem.hint)
 
 
@@ -63,12 +63,12 @@ def _read_problem(plan: Plan, stage: StagePlan, read: TensorRead) -> Problem | N
     writer = plan.stage_of(read.tensor.op)
     if not isinstance(writer.op, ComputeOp) or isinstance(writer.op, ScanOp):
         return None
-    if writer.attach.kind is not AttachKind.AT or writer.attach.axis is None:
+    if writer.placement.axis is None:
         return None
     shown = print_expr(read)
-    place = axis_text(plan, writer.attach.axis)
+    place = axis_text(plan, writer.placement.axis)
     # What goes along with a reduction is kept outside its loop.
-    host = plan.stage(writer.attach.stage) if writer.attach.online else writer
+    host = plan.stage(writer.placement.host) if isinstance(writer.placement, Online) else writer
     around = loops_around(plan, host)
     own = loops_around(plan, stage)
     inside = len(around) <= len(own) and all(a is b for a, b in zip(around, own, strict=False))
@@ -78,7 +78,7 @@ def _read_problem(plan: Plan, stage: StagePlan, read: TensorRead) -> Problem | N
             f"{writer.name} is computed at {place}, which is not around {stage.name}",
             f"attach {stage.name} at {place} or at a loop inside it, or {writer.name} further out",
         )
-    if host.attach.kind is not AttachKind.AT:
+    if host.placement.axis is None:
         return None
     together = _beside(plan, stage, host)
     if together is not None and leader_of(plan, together) is leader_of(plan, host):
@@ -94,7 +94,7 @@ def _beside(plan: Plan, stage: StagePlan, other: StagePlan) -> StagePlan | None:
     """The stage attached where `other` is that `stage` is or is inside of."""
     current = stage
     for host, axis in hosts(plan, stage):
-        if axis is other.attach.axis:
+        if axis is other.placement.axis:
             return current
         current = host
     return None

@@ -16,7 +16,7 @@ from tedsl.scheduling.inline import inline_stages
 from tedsl.scheduling.kernels.tree import computed_in, group_of, kernel_leader, root_of
 from tedsl.scheduling.links import sized
 from tedsl.scheduling.names import labels, loops_text
-from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
+from tedsl.scheduling.plan import Plan, StagePlan
 from tedsl.scheduling.relations import constant, extents, fixed_extent, ranks
 from tedsl.scheduling.separate import separate_axes
 
@@ -32,7 +32,7 @@ def constant_lanes(plan: Plan, stage: StagePlan, axis: Axis) -> bool:
     """
     if fixed_extent(stage, axis) is not None:
         return True
-    if stage.attach.kind is not AttachKind.AT or not has_runtime_sizes(plan):
+    if stage.placement.axis is None or not has_runtime_sizes(plan):
         return constant(extents(stage)[axis]) is not None
     own, bounds = _inferred(plan, root_of(plan, stage).name)
     position = ranks(stage.leaf_axes)[axis]
@@ -94,7 +94,7 @@ def all_lanes_constant(plan: Plan) -> bool:
 
 def _lanes(plan: Plan) -> Iterator[tuple[StagePlan, Axis]]:
     for stage in plan.stages:
-        if isinstance(stage.op, ComputeOp) and stage.attach.kind is not AttachKind.INLINE:
+        if isinstance(stage.op, ComputeOp) and not stage.placement.inlined:
             for axis in stage.leaf_axes:
                 if stage.mark(axis).kind is LoopKind.VECTORIZED:
                     yield stage, axis

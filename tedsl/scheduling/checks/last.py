@@ -41,7 +41,7 @@ from tedsl.scheduling.kernels.tree import (
 )
 from tedsl.scheduling.links import special
 from tedsl.scheduling.names import labels, loops_text
-from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
+from tedsl.scheduling.plan import Plan, StagePlan
 from tedsl.scheduling.relations import constant, reached
 from tedsl.scheduling.scans import role, scan_of
 from tedsl.scheduling.separate import separate_axes
@@ -115,7 +115,7 @@ def refuse_last(
 
 def _stage_problem(plan: Plan, stage: StagePlan) -> Problem | None:
     name = stage.name
-    if stage.attach.kind is not AttachKind.ROOT:
+    if not stage.placement.at_root:
         return Problem(
             f"{name} is {place_text(stage)}, and has no programs of its own",
             f"first call s[{name}].compute_root()",
@@ -150,7 +150,7 @@ def _leader_problem(plan: Plan, stage: StagePlan, leader: StagePlan) -> Problem 
     name = leader.name
     if name == stage.name:
         return Problem(f"{name} is the stage itself", f"name a stage that {name} reads")
-    if not isinstance(leader.op, ComputeOp) or leader.attach.kind is not AttachKind.ROOT:
+    if not isinstance(leader.op, ComputeOp) or not leader.placement.at_root:
         what = place_text(leader) if isinstance(leader.op, ComputeOp) else "no loop nest"
         return Problem(f"{name} is {what}, and has no programs", "name a stage at root")
     scan = scan_of(plan, leader.op) or isinstance(leader.op, ScanOp)
@@ -355,7 +355,7 @@ class _Tiles:
         that is known."""
         own = writer
         roots = dict(zip(_axes(writer.op), places, strict=True))
-        if writer.attach.kind is AttachKind.AT:
+        if writer.placement.axis is not None:
             own = root_of(self.plan, writer)
             roots = self._of_host(own, writer, roots)
         roots = {a: sub(v, a.domain.min) if a.domain else v for a, v in roots.items()}

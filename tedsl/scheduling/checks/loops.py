@@ -13,7 +13,7 @@ from tedsl.scheduling.checks.atomics import reduction_problem
 from tedsl.scheduling.checks.scans import has_own_launch
 from tedsl.scheduling.kernels.tree import root_of
 from tedsl.scheduling.names import axis_text, labels, loops_text
-from tedsl.scheduling.plan import AttachKind, Mark, Plan, Skew, StagePlan
+from tedsl.scheduling.plan import Mark, Plan, Skew, StagePlan
 from tedsl.scheduling.relations import ranks
 from tedsl.scheduling.scans import is_step_axis
 
@@ -315,13 +315,13 @@ def require_own_kernel(plan: Plan, call: Call, stage: StagePlan, what: str) -> N
         return
     where = (
         "inlined"
-        if stage.attach.kind is AttachKind.INLINE
+        if stage.placement.inlined
         else f"computed inside the kernel of {root_of(plan, stage).name}"
     )
     raise call.refuse(
         plan,
         f"{stage.name} is {where}, so {what}",
         hint=f"call this on s[{root_of(plan, stage).name}]"
-        if stage.attach.kind is AttachKind.AT
+        if stage.placement.axis is not None
         else f"call s[{stage.name}].compute_root() first",
     )

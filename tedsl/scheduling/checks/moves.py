@@ -21,7 +21,7 @@ from tedsl.scheduling.graph import is_output, is_reduction, loop_readers
 from tedsl.scheduling.inline import inline_stages
 from tedsl.scheduling.kernels.tree import guests
 from tedsl.scheduling.names import axis_text, labels, loops_text
-from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
+from tedsl.scheduling.plan import Online, Plan, StagePlan
 from tedsl.scheduling.relations import constant, extents
 from tedsl.scheduling.separate import separate_axes
 
@@ -51,12 +51,12 @@ def require_pair(plan: Plan, call: Call, reader: StagePlan, producer: StagePlan)
             hint=f"use s.cache_write({producer.name}, scope) and move the cache stage",
         )
     for stage in (reader, producer):
-        if stage.attach.kind is not AttachKind.ROOT:
+        if not stage.placement.at_root:
             where = (
                 "inlined"
-                if stage.attach.kind is AttachKind.INLINE
-                else f"computed at {axis_text(plan, stage.attach.axis)}"
-                if stage.attach.axis is not None
+                if stage.placement.inlined
+                else f"computed at {axis_text(plan, stage.placement.axis)}"
+                if stage.placement.axis is not None
                 else ""
             )
             raise call.refuse(
@@ -79,11 +79,11 @@ def require_pair(plan: Plan, call: Call, reader: StagePlan, producer: StagePlan)
 
 def require_no_chain(plan: Plan, call: Call, stage: StagePlan) -> None:
     """The stage takes no part in a chain of dependent reductions: what was proved of it stays."""
-    hosts = {each.attach.stage for each in plan.stages if each.attach.online}
+    hosts = {each.placement.host for each in plan.stages if isinstance(each.placement, Online)}
     if not hosts:
         return
     inside = {stage.name: None}
-    if stage.attach.kind is AttachKind.INLINE:
+    if stage.placement.inlined:
         inside = {reader.name: None for reader in loop_readers(plan, stage.op)}
     for name in inside:
         around = (name, *(nest(plan, plan.stage(name)) or {}))

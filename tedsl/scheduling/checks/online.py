@@ -18,7 +18,7 @@ from tedsl.scheduling.checks.slices import whole_bounds
 from tedsl.scheduling.graph import is_output, is_reduction, readers, tensors_read
 from tedsl.scheduling.kernels.tree import exported, guests
 from tedsl.scheduling.names import axis_text, labels, loops_text
-from tedsl.scheduling.plan import AttachKind, Plan, Skew, StagePlan
+from tedsl.scheduling.plan import Online, Plan, Skew, StagePlan
 from tedsl.scheduling.repair import Refusal
 
 
@@ -43,7 +43,7 @@ def require_host(plan: Plan, call: Call, stage: StagePlan, axis: Axis) -> None:
             facts=[("reduce", ", ".join(a.name for a in own.axes))],
             hint="define the reduction over one axis (i * n + j for i, j)",
         )
-    if any(guest.attach.online for guest in guests(plan, stage)):
+    if any(isinstance(guest.placement, Online) for guest in guests(plan, stage)):
         raise call.refuse(
             plan,
             f"{stage.name} is online already",
@@ -144,7 +144,7 @@ def require_along(plan: Plan, call: Call, stage: StagePlan, other: StagePlan) ->
             f"{other.name}, named in along=, is {what}",
             hint=f"name other reductions over the range of {stage.name}",
         )
-    if other.attach.kind is not AttachKind.ROOT:
+    if not other.placement.at_root:
         raise call.refuse(
             plan,
             f"{other.name}, named in along=, is not at root",
@@ -180,8 +180,8 @@ def _reaches(stage: StagePlan, other: StagePlan) -> bool:
 
 def _why_not(plan: Plan, other: StagePlan, last: StagePlan) -> str:
     first, second = reduce_of(other.op), reduce_of(last.op)
-    if other.attach.kind is AttachKind.AT and other.attach.axis is not None:
-        return f"attached at {axis_text(plan, other.attach.axis)}"
+    if other.placement.axis is not None:
+        return f"attached at {axis_text(plan, other.placement.axis)}"
     if first is not None and second is not None and not same_domain(first, second):
         return "reduces over another range"
     return "read at other elements in every iteration"
@@ -191,7 +191,7 @@ def require_between(plan: Plan, call: Call, chain: Chain) -> None:
     """Stages between the reductions hold unfinished values: nobody else may read them."""
     inside = {chain.last.op, *(s.op for s in (*chain.members, *chain.between))}
     for stage in chain.between:
-        if stage.attach.kind is AttachKind.INLINE:
+        if stage.placement.inlined:
             continue
         others = [r.name for r in readers(plan, stage.op) if r.op not in inside]
         if is_output(plan, stage.op):
@@ -271,8 +271,8 @@ def refuse_repair(plan: Plan, call: Call, stage: StagePlan, found: Refusal) -> S
 
 def require_own_place(plan: Plan, call: Call, stage: StagePlan) -> None:
     """A stage that goes along with another's reduction has no place and no body of its own."""
-    host = stage.attach.stage
-    if stage.attach.online:
+    host = stage.placement.host
+    if isinstance(stage.placement, Online):
         raise call.refuse(
             plan,
             f"{stage.name} goes along with the reduction of {host} (online)",
@@ -285,7 +285,7 @@ def require_whole(plan: Plan, call: Call, after: Plan, name: str) -> None:
     own, bounds = whole_bounds(after)
     host = own.stage(name)
     for guest in guests(own, host):
-        if not guest.attach.online or not exported(own, guest):
+        if not isinstance(guest.placement, Online) or not exported(own, guest):
             continue
         for needed, extent in zip(covered(own, guest, bounds), guest.op.shape, strict=True):
             whole = both(at_most(needed.min, 0), at_most(extent, add(needed.min, needed.extent)))

@@ -23,13 +23,13 @@ from tedsl.scheduling.checks.together import place_text
 from tedsl.scheduling.kernels.tree import followers, leader_of
 from tedsl.scheduling.links import special
 from tedsl.scheduling.names import labels
-from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
+from tedsl.scheduling.plan import Online, Plan, StagePlan
 
 
 def require_undecided(plan: Plan, call: Call, stage: StagePlan) -> None:
     """Nothing has been said of the stage but that it is inlined: it would be lost."""
     require_no_scan(plan, call, stage, "its rows are stored where its steps read them")
-    if stage.attach.kind is AttachKind.AT:
+    if stage.placement.axis is not None:
         raise call.refuse(
             plan,
             f"{stage.name} is {place_text(stage)}",
@@ -129,7 +129,7 @@ def _piece_problem(whole: StagePlan, piece: StagePlan, start: Expr) -> Problem |
             f"{whole.name} is stored by two stages (divide), and computes nothing itself",
             f"call this on {name}, or before divide",
         )
-    if piece.attach.kind is not AttachKind.ROOT or piece.attach.online:
+    if not piece.placement.at_root or isinstance(piece.placement, Online):
         return Problem(
             f"{name} stores a piece of {whole.name}, and would be {place_text(piece)}",
             f"leave {name} at root; divide {whole.name} before its readers are, and they read "

@@ -34,7 +34,7 @@ from tedsl.scheduling.graph import (
 from tedsl.scheduling.kernels.tree import exported, guests, hosts, root_of, shared_loops
 from tedsl.scheduling.links import places, tensors_of_init
 from tedsl.scheduling.names import axis_text, labels, loops_text
-from tedsl.scheduling.plan import Attach, AttachKind, Plan, StagePlan, apart
+from tedsl.scheduling.plan import At, Inlined, Online, Plan, StagePlan, apart
 from tedsl.scheduling.relations import ranks
 from tedsl.scheduling.scans import role, scan_stages
 
@@ -53,13 +53,13 @@ def nest(plan: Plan, stage: StagePlan) -> dict[str, Axis] | None:
 
 def place_problem(plan: Plan, stage: StagePlan) -> Problem | None:
     """What is wrong with the place where `stage` is attached; None when it is legal."""
-    axis = stage.attach.axis
+    axis = stage.placement.axis
     own = scan_problem(plan, stage) or inside_problem(stage)
     if own is not None:
         return Problem(*own)
-    if stage.attach.kind is not AttachKind.AT or axis is None:
+    if stage.placement.axis is None or axis is None:
         return None
-    target = plan.stage(stage.attach.stage)
+    target = plan.stage(stage.placement.host)
     if nest(plan, stage) is None:
         return Problem(
             f"{target.name} is itself computed inside {stage.name}",
@@ -68,7 +68,11 @@ def place_problem(plan: Plan, stage: StagePlan) -> Problem | None:
     return (
         _target_problem(plan, stage, target, axis)
         or _kernel_problem(plan, stage)
-        or (_online_problem(plan, stage, target, axis) if stage.attach.online else None)
+        or (
+            _online_problem(plan, stage, target, axis)
+            if isinstance(stage.placement, Online)
+            else None
+        )
         or _reader_problem(plan, stage, target, axis)
     )
 
@@ -92,7 +96,7 @@ def _online_problem(plan: Plan, stage: StagePlan, target: StagePlan, axis: Axis)
                 f"leave {known[outer]} serial; s.split_online runs parts in parallel",
             )
     for tensor in tensors_of_init(stage.op):
-        if plan.stage_of(tensor.op).attach.kind is AttachKind.AT:
+        if plan.stage_of(tensor.op).placement.axis is not None:
             return Problem(
                 f"{stage.name} starts from {tensor.op.name}, which is computed in its own loops",
                 f"leave {tensor.op.name} at root",
@@ -123,7 +127,7 @@ def _readers_after(plan: Plan, stage: StagePlan, target: StagePlan) -> list[Stag
 
     def inside(reader: StagePlan) -> bool:
         own = (nest(plan, reader) or {}).get(target.name)
-        place = stage.attach.axis
+        place = stage.placement.axis
         return own is not None and place is not None and rank[own] >= rank[place]
 
     return [r for r in loop_readers(plan, stage.op) if r.name != target.name and not inside(r)]
@@ -131,7 +135,7 @@ def _readers_after(plan: Plan, stage: StagePlan, target: StagePlan) -> list[Stag
 
 def _target_problem(plan: Plan, stage: StagePlan, target: StagePlan, axis: Axis) -> Problem | None:
     known = labels(target)
-    if target.attach.kind is AttachKind.INLINE:
+    if target.placement.inlined:
         return Problem(
             f"{target.name} is inlined and has no loops of its own",
             f"attach {stage.name} to a stage that reads {target.name}",
@@ -201,7 +205,7 @@ def _reader_problem(plan: Plan, stage: StagePlan, target: StagePlan, axis: Axis)
         elsewhere = root_of(plan, reader) is not root_of(plan, target)
         if stage.across is not None:
             return elsewhere  # in memory, all of it: see `across`
-        return stage.attach.online and (elsewhere or _beside(plan, reader, target))
+        return isinstance(stage.placement, Online) and (elsewhere or _beside(plan, reader, target))
 
     if not readers and not is_output(plan, stage.op) and role(plan, stage.op) is None:
         return Problem(
@@ -231,7 +235,7 @@ def _reader_problem(plan: Plan, stage: StagePlan, target: StagePlan, axis: Axis)
 def _fold_problem(plan: Plan, stage: StagePlan, target: StagePlan, axis: Axis) -> Problem | None:
     """What a reduction starts from is read before its reduce loops, its `finish` after them."""
     at = ranks(target.loop_order)[axis]
-    ends = () if stage.attach.online else finish_readers(plan, stage.op)
+    ends = () if isinstance(stage.placement, Online) else finish_readers(plan, stage.op)
     starts = loop_readers(plan, stage.op, starts=True)
     for word, when, readers in (("init", "before", starts), ("finish", "after", ends)):
         for reader in readers:
@@ -272,14 +276,14 @@ def _in_shared_loop(
 
 def _beside(plan: Plan, reader: StagePlan, host: StagePlan) -> bool:
     """True when `reader` runs inside the loop that `host` is attached at."""
-    if host.attach.kind is not AttachKind.AT or host.attach.axis is None:
+    if host.placement.axis is None:
         return False
-    if reader.name == host.attach.stage:
+    if reader.name == host.placement.host:
         return True
-    outer = plan.stage(host.attach.stage)
+    outer = plan.stage(host.placement.host)
     own = (nest(plan, reader) or {}).get(outer.name)
     rank = ranks(outer.loop_order)
-    return own is not None and rank[own] >= rank[host.attach.axis]
+    return own is not None and rank[own] >= rank[host.placement.axis]
 
 
 def first_problem(plan: Plan, before: Plan | None = None) -> tuple[StagePlan, Problem] | None:
@@ -292,7 +296,7 @@ def first_problem(plan: Plan, before: Plan | None = None) -> tuple[StagePlan, Pr
     fixed = bool(scan_stages(plan))  # what belongs to a scan may not even be at root anywhere
     again = None if before is None or fixed else affected(before, plan)
     for stage in plan.stages if again is None else again:
-        if stage.attach.kind is AttachKind.ROOT and not fixed:
+        if stage.placement.at_root and not fixed:
             continue
         problem = place_problem(plan, stage)
         if problem is not None:
@@ -304,12 +308,8 @@ def readers_text(plan: Plan, stage: StagePlan) -> str:
     """`C with loops [i, j, k]; D with loops [i, j] inside C.i`."""
     rows: list[str] = []
     for reader in loop_readers(plan, stage.op):
-        place = reader.attach
-        inside = (
-            f" at {axis_text(plan, place.axis)}"
-            if place.kind is AttachKind.AT and place.axis is not None
-            else ""
-        )
+        place = reader.placement.axis
+        inside = "" if place is None else f" at {axis_text(plan, place)}"
         if isinstance(reader.op, ExternOp):
             rows.append(f"the extern {reader.name}")
             continue
@@ -324,14 +324,14 @@ def legal_attach_points(plan: Plan, name: str) -> tuple[tuple[str, Axis], ...]:
     stage = plan.stage(name)
     if not isinstance(stage.op, ComputeOp) or is_output(plan, stage.op):
         return ()
-    if stage.pieces or whole_of(plan, name) or stage.attach.online:
+    if stage.pieces or whole_of(plan, name) or isinstance(stage.placement, Online):
         return ()
     if extern_readers(plan, stage.op):
         return ()
     found: list[tuple[str, Axis]] = []
     fixed = not has_runtime_sizes(plan)
     for target in _around_readers(plan, stage):
-        if target.name == name or target.attach.kind is AttachKind.INLINE or target.pieces:
+        if target.name == name or target.placement.inlined or target.pieces:
             continue
         for axis in target.leaf_axes:
             moved = attached(plan, stage, target.name, axis)
@@ -358,15 +358,15 @@ def _around_readers(plan: Plan, stage: StagePlan) -> tuple[StagePlan, ...]:
         if each.name not in names:
             names.add(each.name)
             leader = "" if each.join is None else each.join.stage
-            waiting += [plan.stage(other) for other in (each.attach.stage, leader) if other]
+            waiting += [plan.stage(other) for other in (each.placement.host, leader) if other]
     numbers = places(plan).by_name
     return tuple(plan.stages[n] for n in sorted(numbers[each] for each in names))
 
 
 def attached(plan: Plan, stage: StagePlan, target: str, axis: Axis) -> Plan:
     """The plan with `stage` attached, whether that is legal or not."""
-    place = Attach(AttachKind.AT, target, axis)
-    return plan.with_stage(replace(apart(stage), attach=place))
+    place = At(target, axis)
+    return plan.with_stage(replace(apart(stage), placement=place))
 
 
 def can_inline(plan: Plan, stage: StagePlan) -> bool:
@@ -382,7 +382,7 @@ def can_inline(plan: Plan, stage: StagePlan) -> bool:
         and not extern_readers(plan, stage.op)
         and stage.pieces is None
         and whole_of(plan, stage.name) is None
-        and inlining_possible(plan.with_stage(replace(stage, attach=Attach(AttachKind.INLINE))))
+        and inlining_possible(plan.with_stage(replace(stage, placement=Inlined())))
     )
 
 
@@ -426,13 +426,13 @@ def _misplaced(
     if own and call.primitive == "compute_at":
         facts.append(("legal", lambda: places_text(before, stage.name)))
         return call.refuse(
-            before, problem.reason, axis=stage.attach.axis, facts=facts, hint=problem.hint
+            before, problem.reason, axis=stage.placement.axis, facts=facts, hint=problem.hint
         )
-    place = stage.attach.axis
-    if stage.attach.kind is not AttachKind.AT:
+    place = stage.placement.axis
+    if stage.placement.axis is None:
         return call.refuse(before, problem.reason, facts=facts, hint=problem.hint)
     where = "" if place is None else axis_text(after, place)
-    if stage.attach.online:
+    if isinstance(stage.placement, Online):
         if call.primitive == "online":
             return call.refuse(before, problem.reason, axis=place, facts=facts, hint=problem.hint)
         return call.refuse(

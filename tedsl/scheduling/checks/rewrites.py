@@ -14,7 +14,7 @@ from tedsl.scheduling.checks.online import require_own_place
 from tedsl.scheduling.graph import is_output, readers, tensors_read
 from tedsl.scheduling.kernels.tree import guests
 from tedsl.scheduling.names import axis_text, labels, loops_text
-from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
+from tedsl.scheduling.plan import Online, Plan, StagePlan
 
 
 def require_readers(plan: Plan, call: Call, tensor: Tensor, names: Sequence[str]) -> None:
@@ -68,12 +68,16 @@ def require_no_guests(plan: Plan, call: Call, stage: StagePlan) -> None:
     along with another's loop."""
     require_own_place(plan, call, stage)
     for guest in guests(plan, stage):
-        at = "" if guest.attach.axis is None else axis_text(plan, guest.attach.axis)
+        at = "" if guest.placement.axis is None else axis_text(plan, guest.placement.axis)
         raise call.refuse(
             plan,
             f"{guest.name} is attached at {at}, a loop that this call rebuilds",
             hint=f"call {call.primitive} before "
-            + (f"online of {stage.name}" if guest.attach.online else f"s[{guest.name}].compute_at"),
+            + (
+                f"online of {stage.name}"
+                if isinstance(guest.placement, Online)
+                else f"s[{guest.name}].compute_at"
+            ),
         )
 
 
@@ -92,7 +96,7 @@ def require_loops_of_definition(plan: Plan, call: Call, stage: StagePlan) -> Non
 
 def require_not_inlined(plan: Plan, call: Call, stage: StagePlan) -> None:
     """An inlined stage computes nothing that could be kept."""
-    if stage.attach.kind is AttachKind.INLINE:
+    if stage.placement.inlined:
         raise call.refuse(
             plan,
             f"{stage.name} is inlined into its readers",

@@ -10,7 +10,7 @@ from tedsl.scheduling.call import Call
 from tedsl.scheduling.graph import tensors_read
 from tedsl.scheduling.kernels.tree import hosts
 from tedsl.scheduling.names import axis_text, labels, loops_text
-from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
+from tedsl.scheduling.plan import Plan, StagePlan
 from tedsl.scheduling.relations import ranks, related
 from tedsl.scheduling.scans import (
     Crossing,
@@ -59,16 +59,15 @@ def scan_problem(plan: Plan, stage: StagePlan) -> tuple[str, str] | None:
     """Why a scan, or a part of one, may not be where it is, and what to do."""
     if not scan_stages(plan):
         return None
-    kind = stage.attach.kind
     if isinstance(stage.op, ScanOp):
-        if kind is AttachKind.ROOT:
+        if stage.placement.at_root:
             return _order_problem(stage, stage.op)
         return (
             f"{stage.name} is a scan, whose rows follow from each other: it is computed as a whole",
             f"leave {stage.name} at root, and attach its readers to each other",
         )
     part = role(plan, stage.op)
-    if part is not None and part[0] == "init" and kind is not AttachKind.ROOT:
+    if part is not None and part[0] == "init" and not stage.placement.at_root:
         return (
             f"{stage.name} is stored in the first rows of {part[1].name}, before its steps",
             f"leave {stage.name} at root",
@@ -104,13 +103,13 @@ def _crossed(stage: StagePlan, op: ScanOp) -> tuple[Axis, Axis, Crossing] | None
 def _step_problem(plan: Plan, stage: StagePlan, scan: StagePlan) -> tuple[str, str] | None:
     """Why a part of the steps of `scan` may not be where it is."""
     where = f"{scan.name}.{labels(scan)[step_loop(scan)]}"
-    if stage.attach.kind is AttachKind.ROOT:
+    if stage.placement.at_root:
         return (
             f"{stage.name} depends on the state of the scan {scan.name}: it is computed in the "
             f"steps, inside {where}",
             f"attach it at {where} or at a loop inside it",
         )
-    if stage.attach.kind is AttachKind.INLINE:
+    if stage.placement.inlined:
         part = role(plan, stage.op)
         if part is None:
             return None
@@ -143,12 +142,12 @@ def _axis_of(plan: Plan, stage: StagePlan, scan: StagePlan) -> Axis | None:
 
 def has_own_launch(plan: Plan, stage: StagePlan) -> bool:
     """True when a kernel runs `stage`: at root, or once for each step of a scan."""
-    if stage.attach.kind is AttachKind.ROOT:
+    if stage.placement.at_root:
         return True
-    if stage.attach.kind is not AttachKind.AT:
+    if stage.placement.axis is None:
         return False
-    scan = plan.stage(stage.attach.stage)
-    if not isinstance(scan.op, ScanOp) or stage.attach.axis is not step_loop(scan):
+    scan = plan.stage(stage.placement.host)
+    if not isinstance(scan.op, ScanOp) or stage.placement.axis is not step_loop(scan):
         return False
     return not outside_steps(scan)
 

@@ -16,7 +16,7 @@ from tedsl.scheduling.checks.stages import Problem
 from tedsl.scheduling.inline import inline_stages
 from tedsl.scheduling.links import guest_places
 from tedsl.scheduling.names import axis_text
-from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
+from tedsl.scheduling.plan import Plan, StagePlan
 from tedsl.scheduling.relations import constant
 from tedsl.scheduling.scans import role
 from tedsl.scheduling.separate import separate_axes
@@ -34,7 +34,7 @@ def size_problem(plan: Plan) -> tuple[StagePlan, Problem] | None:
     shown = separate_axes(inline_stages(plan))
     bounds = infer_again(shown)
     for stage in shown.stages:
-        if not _has_buffer(shown, stage) or stage.attach.axis is None:
+        if not _has_buffer(shown, stage) or stage.placement.axis is None:
             continue
         for number, box in enumerate(bounds[stage.name].stored):
             if constant(box.extent) is None:
@@ -47,7 +47,7 @@ def _has_buffer(plan: Plan, stage: StagePlan) -> bool:
     is stored in the result of a scan or handed on between launches of its steps."""
     return (
         isinstance(stage.op, ComputeOp)
-        and stage.attach.kind is AttachKind.AT
+        and stage.placement.axis is not None
         and stage.across is None
         and role(plan, stage.op) is None
         and not has_own_launch(plan, stage)
@@ -55,14 +55,14 @@ def _has_buffer(plan: Plan, stage: StagePlan) -> bool:
 
 
 def _unknown(plan: Plan, stage: StagePlan, number: int) -> Problem:
-    place = "" if stage.attach.axis is None else axis_text(plan, stage.attach.axis)
+    place = "" if stage.placement.axis is None else axis_text(plan, stage.placement.axis)
     size = print_expr(stage.op.shape[number])
     kept = "" if stage.kept is None else ", where it is stored,"
     return Problem(
         f"dimension {number} of the region of {stage.name} that is read there{kept} has no "
         f"constant size (of {size} elements), and what is computed inside a loop is kept in "
         "registers or on the stack",
-        f"split the loops of {stage.attach.stage} by constants and attach {stage.name} inside "
+        f"split the loops of {stage.placement.host} by constants and attach {stage.name} inside "
         f"{place}, or leave it inline or at root",
     )
 
@@ -79,13 +79,13 @@ def require_sizes(before: Plan, call: Call, after: Plan) -> None:
         return
     stage, problem = found
     own = call.stage == stage.name
-    where = "" if stage.attach.axis is None else axis_text(after, stage.attach.axis)
+    where = "" if stage.placement.axis is None else axis_text(after, stage.placement.axis)
     reason = problem.reason
     if not own:
         reason = f"{stage.name} is attached at {where}, and could no longer be: {reason}"
     raise call.refuse(
         before,
         reason,
-        axis=stage.attach.axis if own else None,
+        axis=stage.placement.axis if own else None,
         hint=problem.hint if own else f"first move {stage.name} (compute_root or compute_at)",
     )

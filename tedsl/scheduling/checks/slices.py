@@ -18,7 +18,7 @@ from tedsl.scheduling.inline import inline_stages
 from tedsl.scheduling.kernels.tree import guests, hosts, loops_around
 from tedsl.scheduling.links import online_places
 from tedsl.scheduling.names import axis_text, loops_text
-from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
+from tedsl.scheduling.plan import Online, Plan, StagePlan
 from tedsl.scheduling.relations import integer
 from tedsl.scheduling.separate import separate_axes
 
@@ -41,9 +41,9 @@ def require_slices(before: Plan, call: Call, after: Plan) -> None:
     for name in hosts:
         host = own.stage(name)
         for guest in guests(own, host):
-            if not guest.attach.online or _is_piece(own, bounds, host, guest):
+            if not isinstance(guest.placement, Online) or _is_piece(own, bounds, host, guest):
                 continue
-            place = after.stage(guest.name).attach.axis
+            place = after.stage(guest.name).placement.axis
             where = name if place is None else axis_text(after, place)
             raise call.refuse(
                 before,
@@ -63,10 +63,10 @@ def _changed_hosts(before: Plan, after: Plan) -> tuple[str, ...]:
         stage = within = after.stages[number]
         for host, _ in hosts(after, stage):
             if _is_changed(before, within):
-                found[stage.attach.stage] = None
+                found[stage.placement.host] = None
             within = host
         if _is_changed(before, within) and not _same_loops(before, after, stage):
-            found[stage.attach.stage] = None
+            found[stage.placement.host] = None
     return tuple(found)
 
 
@@ -76,8 +76,8 @@ def _is_changed(before: Plan, stage: StagePlan) -> bool:
 
 def _same_loops(before: Plan, after: Plan, stage: StagePlan) -> bool:
     """True when the loops around an attached stage are the same, and so how often each runs."""
-    host = after.stage(stage.attach.stage)
-    if host.attach.kind is not AttachKind.AT or _is_changed(before, stage):
+    host = after.stage(stage.placement.host)
+    if host.placement.axis is None or _is_changed(before, stage):
         return False
     old, new = loops_around(before, stage), loops_around(after, stage)
     return len(old) == len(new) and all(a is b for a, b in zip(old, new, strict=True))

@@ -15,7 +15,7 @@ from tedsl.scheduling.inline import inline_stages
 from tedsl.scheduling.kernels.tree import loops_around
 from tedsl.scheduling.links import special
 from tedsl.scheduling.names import axis_text, owner
-from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
+from tedsl.scheduling.plan import Online, Plan, StagePlan
 from tedsl.scheduling.relations import ranks
 from tedsl.scheduling.scans import scan_of
 from tedsl.scheduling.separate import separate_axes
@@ -27,12 +27,12 @@ def storage_problem(plan: Plan, stage: StagePlan) -> Problem | None:
     """What is wrong with where `stage` is stored; None when it is legal."""
     if stage.kept is None:
         return None
-    if stage.attach.kind is not AttachKind.AT or stage.attach.axis is None:
+    if stage.placement.axis is None:
         return Problem(
             f"{stage.name} is not computed inside a loop of another stage",
             f"call s[{stage.name}].compute_at first",
         )
-    if stage.attach.online:
+    if isinstance(stage.placement, Online):
         return Problem(
             f"{stage.name} goes along with a reduction, which stores what it has folded so far",
             f"leave the storage of {stage.name} as it is",
@@ -96,7 +96,7 @@ def _refused(
 ) -> ScheduleError:
     axis = None if stage.kept is None else stage.kept.axis
     loops = ()
-    if stage.attach.kind is AttachKind.AT and stage.attach.axis is not None:
+    if stage.placement.axis is not None:
         loops = loops_around(after, stage)
     facts = [("around", ", ".join(axis_text(after, loop) for loop in loops) or "no loop")]
     if stage.name == call.stage:

@@ -37,7 +37,7 @@ from tedsl.scheduling.kernels.tree import (
 )
 from tedsl.scheduling.links import follower_places, places, tensors_read
 from tedsl.scheduling.names import axis_text, labels, loops_text
-from tedsl.scheduling.plan import AttachKind, Plan, StagePlan
+from tedsl.scheduling.plan import Online, Plan, StagePlan
 from tedsl.scheduling.relations import constant, lengths, ranks
 from tedsl.scheduling.scans import role, scan_of
 from tedsl.scheduling.separate import separate_axes
@@ -147,7 +147,7 @@ def _joined(plan: Plan, leaders: Collection[str] | None = None) -> list[StagePla
 
 
 def _at_root(stages: Iterable[StagePlan]) -> bool:
-    return all(stage.attach.kind is AttachKind.ROOT for stage in stages)
+    return all(stage.placement.at_root for stage in stages)
 
 
 def _in_order_still(plan: Plan, joined: Sequence[StagePlan], again: _Groups | None) -> bool:
@@ -163,7 +163,7 @@ def _in_order_still(plan: Plan, joined: Sequence[StagePlan], again: _Groups | No
 def _same_lengths(plan: Plan, stage: StagePlan) -> bool:
     """True when the shared loops of a stage at root are as long as the leader's: constants."""
     leader = plan.stage(stage.join.stage) if stage.join is not None else stage
-    if stage.attach.kind is not AttachKind.ROOT or leader.attach.kind is not AttachKind.ROOT:
+    if not stage.placement.at_root or not leader.placement.at_root:
         return False
     own, theirs = lengths(stage), lengths(leader)
     sizes = [(constant(own[a]), constant(theirs[b])) for a, b in shared_loops(plan, stage).items()]
@@ -173,7 +173,7 @@ def _same_lengths(plan: Plan, stage: StagePlan) -> bool:
 def _leader_problem(plan: Plan, stage: StagePlan, leader: StagePlan) -> Problem | None:
     if leader.name == stage.name:
         return Problem(f"{stage.name} is the stage itself", "name another stage")
-    if not isinstance(leader.op, ComputeOp) or leader.attach.kind is AttachKind.INLINE:
+    if not isinstance(leader.op, ComputeOp) or leader.placement.inlined:
         what = "an input" if not isinstance(leader.op, ComputeOp) else "inlined"
         return Problem(f"{leader.name} is {what} and has no loops", "name a stage that has loops")
     for each in (stage, leader):
@@ -196,13 +196,13 @@ def _leader_problem(plan: Plan, stage: StagePlan, leader: StagePlan) -> Problem 
         return Problem(
             f"{leader.name} itself runs together with {other}", f"name {other}, whose loops run"
         )
-    if not _same_place(stage, leader) or stage.attach.online:
+    if not _same_place(stage, leader) or isinstance(stage.placement, Online):
         return Problem(
             f"{stage.name} is {place_text(stage)} and {leader.name} is {place_text(leader)}",
             "compute both at root, or at one loop of one stage",
         )
     if stage.join is not None and stage.join.axis is None:
-        if stage.attach.kind is not AttachKind.ROOT:
+        if not stage.placement.at_root:
             return Problem(
                 f"{stage.name} is {place_text(stage)}: only kernels have a grid to share",
                 "give the loop down to which loops are shared",
@@ -218,14 +218,14 @@ def _leader_problem(plan: Plan, stage: StagePlan, leader: StagePlan) -> Problem 
 
 def _same_place(a: StagePlan, b: StagePlan) -> bool:
     """True when both are at root, or at one loop (axes are compared as objects)."""
-    return a.attach.kind is b.attach.kind and a.attach.axis is b.attach.axis
+    return a.placement.at_root is b.placement.at_root and a.placement.axis is b.placement.axis
 
 
 def place_text(stage: StagePlan) -> str:
-    if stage.attach.kind is AttachKind.AT and stage.attach.axis is not None:
-        how = "goes along with" if stage.attach.online else "attached at"
-        return f"{how} {stage.attach.stage}.{stage.attach.axis.name}"
-    return "inlined" if stage.attach.kind is AttachKind.INLINE else "at root"
+    if stage.placement.axis is not None:
+        how = "goes along with" if isinstance(stage.placement, Online) else "attached at"
+        return f"{how} {stage.placement.host}.{stage.placement.axis.name}"
+    return "inlined" if stage.placement.inlined else "at root"
 
 
 def _group_problem(
@@ -242,7 +242,7 @@ def _group_problem(
             path = path_between(plan, start, end)
             reads = ", which reads ".join(reversed(path[:-1]))
             # One of the two follows; what goes along with a stage is where that stage is.
-            host = members.get(start.name) or members.get(start.attach.stage, end)
+            host = members.get(start.name) or members.get(start.placement.host, end)
             return end if end.join is not None else host, Problem(
                 f"{end.name} reads {reads}: the one needs the other finished",
                 f"compute {path[0]} inside {path[1]} with compute_at",
@@ -255,10 +255,10 @@ def _way_between(
 ) -> tuple[StagePlan, StagePlan] | None:
     """Two of `members`, of which the second needs the first (or what goes along with it)."""
     for guest in (guest for member in members.values() for guest in guests(plan, member)):
-        if not guest.attach.online:
+        if not isinstance(guest.placement, Online):
             continue
         for end in members.values():
-            if end.name != guest.attach.stage and path_between(plan, guest, end):
+            if end.name != guest.placement.host and path_between(plan, guest, end):
                 return guest, end
     needs: dict[Operation, StagePlan] = {}
     numbers = sorted(places(plan).by_name[name] for name in members)
@@ -350,7 +350,9 @@ def _loop_problem(plan: Plan, stage: StagePlan, leader: StagePlan) -> Problem | 
 
 def _online_problem(plan: Plan, stage: StagePlan, leader: StagePlan, count: int) -> Problem | None:
     for each in (stage, leader):
-        if first_fold(each) < count and any(g.attach.online for g in guests(plan, each)):
+        if first_fold(each) < count and any(
+            isinstance(g.placement, Online) for g in guests(plan, each)
+        ):
             return Problem(
                 f"other stages go along with the reduction {each.name}, whose loop would be shared",
                 "name a loop outside the reduction",
@@ -416,10 +418,7 @@ class _Groups:
         return (
             stage.name in self.kernels
             or leader in self.kernels
-            or not (
-                stage.attach.kind is AttachKind.ROOT
-                or self.kernels.isdisjoint(_kernels(plan, stage))
-            )
+            or not (stage.placement.at_root or self.kernels.isdisjoint(_kernels(plan, stage)))
         )
 
 
@@ -436,9 +435,9 @@ def _changed_groups(before: Plan, after: Plan) -> _Groups | None:
         for plan in (before, after):
             stage = plan.stage(name)
             kernels |= _kernels(plan, stage)
-            stages |= {name, stage.attach.stage}
+            stages |= {name, stage.placement.host}
         old, new = before.stage(name), after.stage(name)
-        moved = old.attach is not new.attach or old.last_of != new.last_of
+        moved = old.placement is not new.placement or old.last_of != new.last_of
         same = same and not moved and old.join is new.join
     leaders = {*stages, *kernels}
     return _Groups(frozenset(stages), frozenset(leaders), frozenset(kernels), same)
@@ -451,7 +450,7 @@ def _kernels(plan: Plan, stage: StagePlan) -> set[str]:
     while waiting:
         each = waiting.pop()
         joined = "" if each.join is None else each.join.stage
-        for name in (each.attach.stage, joined, each.last_of):
+        for name in (each.placement.host, joined, each.last_of):
             if name and name not in found:
                 found.add(name)
                 waiting.append(plan.stage(name))

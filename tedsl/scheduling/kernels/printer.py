@@ -19,7 +19,7 @@ from tedsl.scheduling.checks.loops import PLAIN, mark_text
 from tedsl.scheduling.inline import inline_stages
 from tedsl.scheduling.kernels.tree import Kernel, Nest, kernel_tree
 from tedsl.scheduling.names import axis_text, labels
-from tedsl.scheduling.plan import AttachKind, Pieces, Plan, StagePlan
+from tedsl.scheduling.plan import Pieces, Plan, StagePlan
 from tedsl.scheduling.relations import constant
 from tedsl.scheduling.scans import is_state
 from tedsl.scheduling.separate import separate_axes
@@ -41,7 +41,7 @@ def print_plan(plan: Plan) -> str:
         if isinstance(stage.op, PlaceholderOp):
             what = "state" if is_state(plan, stage.op) else "input"
             lines.append(f"{what} {stage.name}: {type_text(stage)}{_evict(stage)}")
-        elif isinstance(stage.op, ComputeOp) and stage.attach.kind is AttachKind.INLINE:
+        elif isinstance(stage.op, ComputeOp) and stage.placement.inlined:
             lines.append(f"{stage.name} is inlined: {definition(plan, stage, stage.op)[0]}")
     shown = separate_axes(inline_stages(plan))
     return "\n".join([*lines, *_Text(shown, infer(shown)).kernels()])

@@ -3,7 +3,7 @@ and phases they run.
 
     Kernel > Phase > Nest    what one launch runs; what runs without waiting; a stage and its loops
 
-Where a stage runs is said by its place (`attach`), its leader (`join`), the stage whose last
+Where a stage runs is said by its place (`placement`), its leader (`join`), the stage whose last
 programs compute it (`last_of`) and the programs that pass it on (`across`): these are put together
 here, and asked for by name elsewhere.  Questions about one stage are functions of the plan, which
 walk over what is around that stage; the whole tree is made once for a plan, where it is lowered.
@@ -31,7 +31,7 @@ from tedsl.scheduling.links import (
     special_places,
     tensors_read,
 )
-from tedsl.scheduling.plan import Across, AttachKind, Plan, StagePlan
+from tedsl.scheduling.plan import Across, Plan, StagePlan
 from tedsl.scheduling.relations import ranks
 
 
@@ -128,7 +128,7 @@ def _tree(plan: Plan, needs: Needs) -> KernelTree:
     roots = [
         stage
         for stage in plan.stages
-        if isinstance(stage.op, (ComputeOp, ExternOp)) and stage.attach.kind is AttachKind.ROOT
+        if isinstance(stage.op, (ComputeOp, ExternOp)) and stage.placement.at_root
     ]
     kernels = [
         _kernel(plan, group, needs, inside)
@@ -171,8 +171,8 @@ def _nest(
     stage = group[0]
     levels: dict[Axis, list[StagePlan]] = {}
     for guest in guests(plan, stage):
-        if guest.attach.axis is not None:
-            levels.setdefault(guest.attach.axis, []).append(guest)
+        if guest.placement.axis is not None:
+            levels.setdefault(guest.placement.axis, []).append(guest)
     own = {axis: _phases(plan, level, needs, inside) for axis, level in levels.items()}
     inside.update(own)
     sharing = tuple(_nest(plan, (each,), needs, inside) for each in group[1:])
@@ -198,7 +198,7 @@ def _phases(
     found: list[Phase] = []
     nests: list[Nest] = []
     sync, over = Sync.NONE, tuple[Axis, ...]()
-    host = level[0].attach.stage
+    host = level[0].placement.host
     for group, following in zip(groups, [*groups[1:], None], strict=True):
         nests.append(_nest(plan, group, needs, inside))
         across = _passed_on(group)
@@ -227,16 +227,16 @@ def _groups(plan: Plan, level: Sequence[StagePlan], needs: Needs) -> list[tuple[
 def hosts(plan: Plan, stage: StagePlan) -> Iterator[tuple[StagePlan, Axis]]:
     """The stages around `stage`, innermost first, and the loop of each that it is in; without an
     end where stages are attached in each other, which is refused."""
-    while stage.attach.kind is AttachKind.AT and stage.attach.axis is not None:
-        axis = stage.attach.axis
-        stage = plan.stage(stage.attach.stage)
+    while stage.placement.axis is not None:
+        axis = stage.placement.axis
+        stage = plan.stage(stage.placement.host)
         yield stage, axis
 
 
 def root_of(plan: Plan, stage: StagePlan) -> StagePlan:
     """The stage at root in whose loops `stage` is computed."""
-    while stage.attach.kind is AttachKind.AT:
-        stage = plan.stage(stage.attach.stage)
+    while stage.placement.axis is not None:
+        stage = plan.stage(stage.placement.host)
     return stage
 
 
@@ -255,7 +255,7 @@ def kernel_leader(plan: Plan, stage: StagePlan) -> StagePlan:
 
 def kernels_with(plan: Plan, stage: StagePlan) -> tuple[StagePlan, ...]:
     """The leaders of the kernels that compute a stage: those of its readers where it is inlined."""
-    if stage.attach.kind is not AttachKind.INLINE:
+    if not stage.placement.inlined:
         return (kernel_leader(plan, stage),)
     found = (kernel for r in readers(plan, stage.op) for kernel in kernels_with(plan, r))
     return tuple(dict.fromkeys(found))
@@ -264,7 +264,7 @@ def kernels_with(plan: Plan, stage: StagePlan) -> tuple[StagePlan, ...]:
 def guests(plan: Plan, stage: StagePlan, axis: Axis | None = None) -> tuple[StagePlan, ...]:
     """The stages attached at a loop of `stage` (at `axis` when given)."""
     found = [plan.stages[number] for number in guest_places(plan).get(stage.name, ())]
-    return tuple([guest for guest in found if axis is None or guest.attach.axis is axis])
+    return tuple([guest for guest in found if axis is None or guest.placement.axis is axis])
 
 
 def depth(plan: Plan, stage: StagePlan) -> int:
@@ -291,12 +291,12 @@ def running(plan: Plan, stage: StagePlan) -> tuple[Axis, ...]:
 
 def loops_around(plan: Plan, stage: StagePlan) -> tuple[Axis, ...]:
     """The loops of other stages around `stage`, outermost first."""
-    if stage.attach.kind is not AttachKind.AT:
+    axis = stage.placement.axis
+    if axis is None:
         return ()
-    parent = plan.stage(stage.attach.stage)
+    parent = plan.stage(stage.placement.host)
     position = {axis: i for i, axis in enumerate(parent.loop_order)}
-    axis = stage.attach.axis
-    if axis is None or axis not in position:
+    if axis not in position:
         raise InternalError(f"stage {stage.name} is attached at no loop of {parent.name}")
     return (*loops_around(plan, parent), *running(plan, parent)[: position[axis] + 1])
 
@@ -355,7 +355,7 @@ def exported(plan: Plan, stage: StagePlan) -> bool:
     """True when what an online stage has folded is also stored for other kernels or the caller."""
     if is_output(plan, stage.op):
         return True
-    host = plan.stage(stage.attach.stage)
+    host = plan.stage(stage.placement.host)
     return not all(runs_beside(plan, each, host) for each in loop_readers(plan, stage.op))
 
 
@@ -364,7 +364,7 @@ def levels(plan: Plan) -> list[list[StagePlan]]:
     found: dict[tuple[str, Axis | None], list[StagePlan]] = {}
     for stage in plan.stages:
         if isinstance(stage.op, (ComputeOp, ExternOp)):
-            found.setdefault((stage.attach.stage, stage.attach.axis), []).append(stage)
+            found.setdefault((stage.placement.host, stage.placement.axis), []).append(stage)
     return list(found.values())
 
 

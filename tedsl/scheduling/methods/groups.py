@@ -13,7 +13,7 @@ from tedsl.late import late
 from tedsl.scheduling.call import Call, StageName, caller
 from tedsl.scheduling.graph import tensors_read
 from tedsl.scheduling.methods.schedule_handle import ScheduleHandle
-from tedsl.scheduling.plan import AttachKind, Plan
+from tedsl.scheduling.plan import Inlined, Plan
 
 if TYPE_CHECKING:
     from tedsl.scheduling.primitives import places
@@ -103,9 +103,8 @@ class Group:
         own = frozenset(self.names)
         found: list[str] = []
         for name in self.names:
-            attach = self.schedule.plan.stage(name).attach
-            inside = attach.kind is AttachKind.AT and attach.stage in own
-            if not inside and attach.kind is not AttachKind.INLINE:
+            place = self.schedule.plan.stage(name).placement
+            if place.host not in own and not isinstance(place, Inlined):
                 found.append(name)
         return tuple(found)
 

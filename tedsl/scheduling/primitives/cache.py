@@ -23,10 +23,10 @@ from tedsl.scheduling.checks.rewrites import (
 from tedsl.scheduling.checks.scans import require_no_scan
 from tedsl.scheduling.graph import fresh_stage, insert_after, insert_before, reroute
 from tedsl.scheduling.names import labels, unique_name
-from tedsl.scheduling.plan import Attach, AttachKind, Plan, StagePlan
+from tedsl.scheduling.plan import Own, Placement, Plan, StagePlan
 from tedsl.scheduling.primitives.places import scope_of
 from tedsl.scheduling.relations import integer
-from tedsl.scheduling.scans import is_state, scan_of, step_attach
+from tedsl.scheduling.scans import is_state, scan_of, step_place
 
 
 def data_axis(name: str, extent: Expr) -> Axis:
@@ -39,9 +39,9 @@ def stage_name(plan: Plan, base: str, suffix: str) -> str:
     return unique_name(f"{base}.{suffix}", {stage.name for stage in plan.stages})
 
 
-def beside(stage: StagePlan) -> Attach:
+def beside(stage: StagePlan) -> Placement:
     """The place of a new stage that belongs to `stage`: with it when it is attached, else root."""
-    return stage.attach if stage.attach.kind is AttachKind.AT else Attach()
+    return stage.placement if stage.placement.axis is not None else Own()
 
 
 def cache_read(
@@ -62,8 +62,8 @@ def cache_read(
     op = ComputeOp(name, axes, (TensorRead(tensor, axes),), tensor.shape)
     scan = scan_of(plan, source.op)
     within = scan is not None and is_state(plan, source.op)
-    attach = step_attach(scan) if scan is not None and within else beside(source)
-    cached = replace(fresh_stage(name, op), scope=kind, attach=attach)
+    place = step_place(scan) if scan is not None and within else beside(source)
+    cached = replace(fresh_stage(name, op), scope=kind, placement=place)
     after = insert_after(plan, source.name, cached)
     after = reroute(after, {tensor: op.outputs[0]}, frozenset(readers))
     require_places(plan, call, after)
@@ -108,7 +108,7 @@ def cache_write(
         inner,
         leaf_axes=tuple(fresh.get(axis, axis) for axis in stage.leaf_axes),
         marks={axis: mark for axis, mark in stage.marks.items() if axis not in fresh},
-        attach=beside(stage),
+        placement=beside(stage),
         scope=kind,
     )
     copy = replace(

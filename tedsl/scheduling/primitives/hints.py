@@ -21,7 +21,7 @@ from tedsl.scheduling.checks.arguments import (
 from tedsl.scheduling.checks.loops import require_plain_kind
 from tedsl.scheduling.graph import is_output, tensors_read
 from tedsl.scheduling.names import labels
-from tedsl.scheduling.plan import Align, AttachKind, Plan, StagePlan
+from tedsl.scheduling.plan import Align, Plan, StagePlan
 from tedsl.scheduling.primitives.marks import marked
 from tedsl.scheduling.relations import constant, ranks
 from tedsl.scheduling.threads import GRID, LANES
@@ -117,14 +117,14 @@ def _evict_then(plan: Plan, call: Call, priority: Evict, then: object) -> Evict:
 def double_buffer(plan: Plan, call: Call) -> Plan:
     """The loop that the stage is attached at runs in two stages."""
     stage, _ = computed_stage(plan, call, call.stage)
-    place = stage.attach
-    if place.kind is not AttachKind.AT or place.axis is None:
+    place = stage.placement
+    if place.axis is None:
         raise call.refuse(
             plan,
             f"{stage.name} is not attached at a loop, so there is no next iteration",
             hint=f"call s[{stage.name}].compute_at first",
         )
-    return _in_stages(plan, plan.stage(place.stage), place.axis, 2)
+    return _in_stages(plan, plan.stage(place.host), place.axis, 2)
 
 
 def prefetch(plan: Plan, call: Call, source: str, axis: object, offset: object) -> Plan:

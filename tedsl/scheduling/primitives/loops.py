@@ -22,7 +22,7 @@ from tedsl.scheduling.checks.scans import require_steps_in_order, require_whole_
 from tedsl.scheduling.checks.slices import require_slices
 from tedsl.scheduling.kernels.tree import guests
 from tedsl.scheduling.names import labels, unique_name
-from tedsl.scheduling.plan import Fuse, Plan, Skew, Split, StagePlan, Unit
+from tedsl.scheduling.plan import Fuse, Online, Plan, Skew, Split, StagePlan, Unit, at_loop
 from tedsl.scheduling.relations import constant, extents, multiply, ranks
 
 
@@ -36,10 +36,10 @@ def moved_guests(plan: Plan, stage: StagePlan, moves: Mapping[Axis, Axis]) -> Pl
     """The plan with stages attached at a key of `moves` (loops of `stage`) attached at its
     value."""
     for guest in guests(plan, stage):
-        axis = guest.attach.axis
+        axis = guest.placement.axis
         if axis is not None and axis in moves:
-            attach = replace(guest.attach, axis=moves[axis])
-            plan = plan.with_stage(replace(guest, attach=attach))
+            there = at_loop(guest.placement, guest.placement.host, moves[axis])
+            plan = plan.with_stage(replace(guest, placement=there))
     return plan
 
 
@@ -167,7 +167,7 @@ def fuse(plan: Plan, call: Call, axes: Sequence[object]) -> tuple[Plan, Axis]:
                 f"which would be gone inside the fused loop",
                 axis=axis,
                 hint=f"fuse before online of {stage.name}"
-                if guest.attach.online
+                if isinstance(guest.placement, Online)
                 else f"attach {guest.name} at {known[loops[-1]]} or elsewhere first, "
                 "or fuse before compute_at",
             )

@@ -33,16 +33,18 @@ from tedsl.scheduling.inline import inline_stages
 from tedsl.scheduling.kernels.tree import guests
 from tedsl.scheduling.names import labels
 from tedsl.scheduling.plan import (
-    Attach,
-    AttachKind,
+    At,
     Fuse,
+    Inlined,
     Mark,
+    Placement,
     Plan,
     Relation,
     Skew,
     Split,
     StagePlan,
     Unit,
+    at_loop,
 )
 from tedsl.scheduling.primitives.cache import beside, data_axis, stage_name
 from tedsl.scheduling.primitives.loops import derived
@@ -79,7 +81,7 @@ def reverse_compute_at(plan: Plan, call: Call, target: str, axis: object) -> Pla
         producer,
         relations=tuple(_with_factor(r, taken) for r in producer.relations),
         marks={a: mark for a, mark in producer.marks.items() if a not in ranks(outer)},
-        attach=Attach(AttachKind.AT, reader.name, innermost),
+        placement=At(reader.name, innermost),
         scope=Scope.LOCAL if producer.scope is Scope.GLOBAL else producer.scope,
         launch=DEFAULT_LAUNCH,
     )
@@ -231,7 +233,7 @@ def reverse_compute_inline(plan: Plan, call: Call) -> Plan:
         axes=tuple(axis for axis in copies.values() if isinstance(axis, Axis)),
         bodies=tuple(substitute(body, copies) for body in source.bodies),
     )
-    kept = replace(fresh_stage(producer.name, inlined), attach=Attach(AttachKind.INLINE))
+    kept = replace(fresh_stage(producer.name, inlined), placement=Inlined())
     after = reroute(plan.with_stage(kept), dict(zip(source.outputs, inlined.outputs, strict=True)))
     reader, op = computed_stage(after, call, call.stage)
     back: dict[Expr, Expr] = {mine: own for own, mine in places.items()}
@@ -249,8 +251,10 @@ def reverse_compute_inline(plan: Plan, call: Call) -> Plan:
         )
     )
     for guest in guests(plan, producer):
-        attach = replace(guest.attach, stage=reader.name)
-        after = after.with_stage(replace(after.stage(guest.name), attach=attach))
+        axis = guest.placement.axis
+        if axis is not None:
+            there = at_loop(guest.placement, reader.name, axis)
+            after = after.with_stage(replace(after.stage(guest.name), placement=there))
     after = reroute(after, dict(zip(op.outputs, whole.outputs, strict=True)))
     require_places(plan, call, after)
     return after
@@ -329,13 +333,13 @@ def decompose_reduction(plan: Plan, call: Call, axis: object) -> tuple[Plan, str
     return after, name
 
 
-def _place_before(stage: StagePlan, loop: Axis) -> dict[str, Attach | Scope]:
+def _place_before(stage: StagePlan, loop: Axis) -> dict[str, Placement | Scope]:
     """Where what runs just before `loop` of `stage` is computed, and where it lives."""
     place: Axis | None = None
     for axis in stage.loop_order:
         if axis is loop or stage.mark(axis).kind is LoopKind.VECTORIZED:
             break
         place = axis
-    attach = beside(stage) if place is None else Attach(AttachKind.AT, stage.name, place)
-    scope = Scope.GLOBAL if attach.kind is AttachKind.ROOT else Scope.LOCAL
-    return {"attach": attach, "scope": scope}
+    placement = beside(stage) if place is None else At(stage.name, place)
+    scope = Scope.GLOBAL if placement.at_root else Scope.LOCAL
+    return {"placement": placement, "scope": scope}

@@ -47,7 +47,7 @@ from tedsl.scheduling.checks.scans import require_outside_steps
 from tedsl.scheduling.checks.slices import require_slices
 from tedsl.scheduling.graph import fresh_stage, is_output, producers_before, readers, rebuilt
 from tedsl.scheduling.lazy import Lag, following, lag_of, reference_to, referred
-from tedsl.scheduling.plan import Attach, AttachKind, Plan, StagePlan
+from tedsl.scheduling.plan import At, Inlined, Online, OnlineMode, Plan, StagePlan
 from tedsl.scheduling.primitives.cache import stage_name
 from tedsl.scheduling.repair import Kind
 
@@ -65,12 +65,12 @@ def online(plan: Plan, call: Call, axis: object, consent: Consent) -> Plan:
     require_between(plan, call, chain)
     derived = derive_chain(plan, call, chain, consent, finished=False)
     lag = _lag(plan, call, derived, consent)
-    place = Attach(AttachKind.AT, stage.name, loop, online=True)
+    place = Online(stage.name, loop)
     after, references = _rewritten(plan, chain, derived, lag)
     after = _attached(after, chain, place, derived)
     for name in references:
-        there = replace(place, lazy=True)
-        after = after.with_stage(replace(after.stage(name), attach=there, scope=Scope.LOCAL))
+        there = replace(place, mode=OnlineMode.LAZY)
+        after = after.with_stage(replace(after.stage(name), placement=there, scope=Scope.LOCAL))
     after = producers_before(after, stage.name)
     require_places(plan, call, after)
     require_slices(plan, call, after)
@@ -111,7 +111,7 @@ def _rewritten(
     references: dict[Tensor, Tensor] = {}
     added: list[str] = []
     members = {stage.name for stage in chain.members}
-    between = {stage.name for stage in chain.between if stage.attach.kind is not AttachKind.INLINE}
+    between = {stage.name for stage in chain.between if not stage.placement.inlined}
     for stage in plan.stages:
         own, changed = reduce_of(stage.op), stage
         if own is not None and isinstance(stage.op, ComputeOp):
@@ -180,21 +180,22 @@ def _over(node: Expr, whole: Expr) -> Expr | None:
     return whole if isinstance(node, Folded) else None
 
 
-def _attached(plan: Plan, chain: Chain, place: Attach, derived: Mapping[str, Derived]) -> Plan:
+def _attached(plan: Plan, chain: Chain, place: Online, derived: Mapping[str, Derived]) -> Plan:
     """Members go along with the loop; stages between that are at root are computed in it, or
     inlined when the repair has written them out."""
     estimated = _estimated(chain, derived)
     for stage in chain.members:
-        attach = replace(place, estimate=stage.op in estimated)
+        mode = OnlineMode.ESTIMATE if stage.op in estimated else OnlineMode.EXACT
+        along = replace(place, mode=mode)
         member = plan.stage(stage.name)
-        plan = plan.with_stage(replace(member, attach=attach, scope=Scope.LOCAL))
+        plan = plan.with_stage(replace(member, placement=along, scope=Scope.LOCAL))
     for stage in reversed(chain.between):
         found = plan.stage(stage.name)
         if not readers(plan, found.op) and not is_output(plan, found.op):
-            plan = plan.with_stage(replace(found, attach=Attach(AttachKind.INLINE)))
-        elif found.attach.kind is AttachKind.ROOT:
-            attach = replace(place, online=False)
-            plan = plan.with_stage(replace(found, attach=attach, scope=Scope.LOCAL))
+            plan = plan.with_stage(replace(found, placement=Inlined()))
+        elif found.placement.at_root:
+            inside = At(place.host, place.axis)
+            plan = plan.with_stage(replace(found, placement=inside, scope=Scope.LOCAL))
     return plan
 
 

@@ -16,7 +16,7 @@ from tedsl.scheduling.call import Call
 from tedsl.scheduling.checks.arguments import choice, leaf, looped_stage, size
 from tedsl.scheduling.kernels.tree import guests
 from tedsl.scheduling.names import labels
-from tedsl.scheduling.plan import Cuts, Plan, StagePlan
+from tedsl.scheduling.plan import Cuts, Online, Plan, StagePlan
 from tedsl.scheduling.primitives.marks import marked, vectorize
 from tedsl.scheduling.relations import constant, extents, ranks
 
@@ -51,7 +51,7 @@ def cut(plan: Plan, call: Call, axis: object, points: Sequence[object]) -> Plan:
             axis=loop,
             hint="cut a loop inside the steps",
         )
-    if any(guest.attach.online for guest in guests(plan, stage, loop)):
+    if any(isinstance(guest.placement, Online) for guest in guests(plan, stage, loop)):
         raise call.refuse(
             plan,
             f"stages go along with {name}, and carry results from one iteration to the next",

@@ -25,7 +25,7 @@ from tedsl.scheduling.checks.scans import require_no_scan
 from tedsl.scheduling.graph import is_output, is_reduction
 from tedsl.scheduling.kernels.tree import guests
 from tedsl.scheduling.names import axis_text
-from tedsl.scheduling.plan import Attach, AttachKind, Kept, Plan, StagePlan, apart
+from tedsl.scheduling.plan import At, Inlined, Kept, Own, Plan, StagePlan, apart
 
 SCOPES = tuple(scope.value for scope in Scope)
 LAUNCH_LIMITS = {"num_warps": 32, "num_stages": MOST_STAGES, "num_ctas": 16, "maxnreg": 255}
@@ -83,8 +83,7 @@ def placed(plan: Plan, call: Call, target: str, axis: object) -> StagePlan:
     host = looped_stage(plan, call, target)
     loop = leaf(plan, call, host, axis)
     scope = Scope.LOCAL if stage.scope is Scope.GLOBAL else stage.scope
-    attach = Attach(AttachKind.AT, target, loop)
-    return replace(apart(stage), attach=attach, scope=scope)
+    return replace(apart(stage), placement=At(target, loop), scope=scope)
 
 
 def compute_inline(plan: Plan, call: Call) -> Plan:
@@ -114,13 +113,13 @@ def compute_inline(plan: Plan, call: Call) -> Plan:
     inside = guests(plan, stage)
     if inside:
         guest = inside[0]
-        at = "" if guest.attach.axis is None else axis_text(plan, guest.attach.axis)
+        at = "" if guest.placement.axis is None else axis_text(plan, guest.placement.axis)
         raise call.refuse(
             plan,
             f"{guest.name} is attached at {at}, a loop that would be gone",
             hint=f"first move {guest.name} (compute_root or compute_at elsewhere)",
         )
-    after = plan.with_stage(replace(apart(stage), attach=Attach(AttachKind.INLINE)))
+    after = plan.with_stage(replace(apart(stage), placement=Inlined()))
     require_places(plan, call, after)
     return after
 
@@ -129,7 +128,7 @@ def compute_root(plan: Plan, call: Call) -> Plan:
     """The stage has its own loop nest: its own kernel."""
     stage, _ = computed_stage(plan, call, call.stage)
     require_own_place(plan, call, stage)
-    after = plan.with_stage(replace(apart(stage), attach=Attach()))
+    after = plan.with_stage(replace(apart(stage), placement=Own()))
     require_places(plan, call, after)
     require_all_lanes(plan, call, after, stage.name)
     return after
@@ -164,7 +163,7 @@ def set_scope(plan: Plan, call: Call, scope: object) -> Plan:
     """Where the result of an attached stage lives."""
     stage, _ = computed_stage(plan, call, call.stage)
     chosen = scope_of(plan, call, scope)
-    if stage.attach.kind is AttachKind.INLINE:
+    if stage.placement.inlined:
         raise call.refuse(
             plan,
             f"{stage.name} is inlined into its readers, no result of it is kept",

@@ -58,10 +58,10 @@ def rfactor(
     name = stage_name(plan, stage.name, "rf")
     partial = _partial_op(name, op, reduce, factored, place)
     final = _final_op(stage, op, reduce, partial, loop, place)
-    below = replace(fresh_stage(name, partial), attach=beside(stage), scope=stage.scope)
+    below = replace(fresh_stage(name, partial), placement=beside(stage), scope=stage.scope)
     above = replace(
         fresh_stage(stage.name, final),
-        attach=stage.attach,
+        placement=stage.placement,
         scope=stage.scope,
         launch=stage.launch,
         atomic=stage.atomic,

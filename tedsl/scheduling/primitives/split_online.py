@@ -44,7 +44,7 @@ from tedsl.scheduling.checks.rewrites import (
 from tedsl.scheduling.checks.scans import require_outside_steps
 from tedsl.scheduling.graph import fresh_stage, is_output, loop_readers, rebuilt
 from tedsl.scheduling.names import labels
-from tedsl.scheduling.plan import Attach, AttachKind, Plan, StagePlan
+from tedsl.scheduling.plan import Inlined, Plan, StagePlan
 from tedsl.scheduling.primitives.cache import beside, data_axis, stage_name
 from tedsl.scheduling.primitives.rfactor import Factored, factor, reduce_axis, where_inside
 from tedsl.scheduling.relations import integer
@@ -217,7 +217,9 @@ def _rewritten(plan: Plan, chain: Chain, parts: _Parts) -> tuple[Plan, tuple[str
         if stage.name in names and own is not None and isinstance(stage.op, ComputeOp):
             # Written over the tensors of the plan before, then rebuilt like all others.
             part = parts.partial(stage.name, stage.op, own, partials)
-            below = replace(fresh_stage(part.name, part), attach=beside(stage), scope=stage.scope)
+            below = replace(
+                fresh_stage(part.name, part), placement=beside(stage), scope=stage.scope
+            )
             below = rebuilt(below, current)
             stages.append(below)
             made[stage.name] = below.name
@@ -227,7 +229,7 @@ def _rewritten(plan: Plan, chain: Chain, parts: _Parts) -> tuple[Plan, tuple[str
             final = parts.final(stage.name, stage.op, own, below.op, partials)
             changed = replace(
                 fresh_stage(stage.name, final),
-                attach=stage.attach,
+                placement=stage.placement,
                 scope=stage.scope,
                 launch=stage.launch,
             )
@@ -242,7 +244,7 @@ def _rewritten(plan: Plan, chain: Chain, parts: _Parts) -> tuple[Plan, tuple[str
     for stage in reversed(chain.between):
         op = after.stage(stage.name).op
         unread = not loop_readers(after, op) and not is_output(after, op)
-        if unread and stage.attach.kind is AttachKind.ROOT:
+        if unread and stage.placement.at_root:
             found = after.stage(stage.name)
-            after = after.with_stage(replace(found, attach=Attach(AttachKind.INLINE)))
+            after = after.with_stage(replace(found, placement=Inlined()))
     return after, tuple(made.values())

@@ -17,7 +17,7 @@ from tedsl.scheduling.checks.together import (
     require_no_followers,
 )
 from tedsl.scheduling.kernels.tree import guests, shared_loops
-from tedsl.scheduling.plan import Across, Join, Plan
+from tedsl.scheduling.plan import Across, Join, Plan, at_loop
 from tedsl.scheduling.primitives.places import placed
 
 
@@ -36,10 +36,10 @@ def compute_with(plan: Plan, call: Call, target: str, axis: object) -> Plan:
     lanes = {a: m for a, m in stage.marks.items() if m.kind is LoopKind.VECTORIZED}
     after = after.with_stage(replace(joined, marks={**plain, **lanes}))
     for guest in guests(after, stage):
-        place = guest.attach.axis
+        place = guest.placement.axis
         if place is not None and place in run:
-            attach = replace(guest.attach, stage=target, axis=run[place])
-            after = after.with_stage(replace(guest, attach=attach))
+            there = at_loop(guest.placement, target, run[place])
+            after = after.with_stage(replace(guest, placement=there))
     found = join_problem(after, plan)
     if found is not None:
         raise refuse_join(plan, call, after, *found)

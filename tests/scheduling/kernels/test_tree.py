@@ -35,7 +35,7 @@ from tedsl.scheduling.kernels.tree import (
     loops_around,
     root_of,
 )
-from tedsl.scheduling.plan import Plan
+from tedsl.scheduling.plan import Online, Plan
 from tedsl.scheduling.relations import ranks
 from tedsl.scheduling.scans import step_loop, stored_as
 from tedsl.scheduling.schedule import Schedule
@@ -160,7 +160,7 @@ def in_order(names: list[str], phases: tuple[Phase, ...]) -> bool:
         {each.stage.name for each, _ in nests_of((Phase((nest,)),))}
         for phase in phases
         for nest in phase.nests
-        if not nest.stage.attach.online
+        if not isinstance(nest.stage.placement, Online)
     ]
     numbers = [[n for n, name in enumerate(names) if name in each] for each in own]
     return all(a[-1] < b[0] for a, b in pairwise(filter(None, numbers)))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from enum import StrEnum
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -20,6 +19,7 @@ from tedsl.ir.nodes import DEFAULT_LAUNCH, Evict, Launch, LoopKind, PartPolicy, 
 from tedsl.once import once
 from tedsl.scheduling.following import MayFollow, MayHaveFollowed, has_outputs, model_op, results
 from tedsl.scheduling.links import output_names, places, share_links
+from tedsl.scheduling.plan.placement import AT_ROOT, Placement
 
 if TYPE_CHECKING:
     from tedsl.expr.intrin import TensorIntrin
@@ -116,34 +116,6 @@ PLAIN = Mark()
 """A serial loop of which nothing was said."""
 
 
-class AttachKind(StrEnum):
-    """Where a stage is computed."""
-
-    ROOT = "root"
-    INLINE = "inline"
-    AT = "at"
-
-
-@dataclass(frozen=True, slots=True)
-class Attach:
-    """ROOT: its own loop nest (its own kernel); INLINE: substituted into its readers; AT: inside
-    `stage`'s `axis`.
-
-    With `online` the stage is a reduction that goes along with the reduction of `stage`: each
-    iteration of `axis` folds the part of its axis that `stage` folds there, and what is read inside
-    the loop is the result so far.  With `estimate` that is a sum scaled up to the whole axis.  With
-    `lazy` it stays as it is in most iterations, and repairs that follow it are skipped in those in
-    which none of it changes.
-    """
-
-    kind: AttachKind = AttachKind.ROOT
-    stage: str = ""
-    axis: Axis | None = None
-    online: bool = False
-    estimate: bool = False
-    lazy: bool = False
-
-
 @dataclass(frozen=True, slots=True)
 class Join:
     """The stage runs together with `stage`, the leader: its outer loops are those of the leader
@@ -219,7 +191,7 @@ class StagePlan(MayFollow):
     leaf_axes: tuple[Axis, ...] = ()
     relations: tuple[Relation, ...] = ()
     marks: Mapping[Axis, Mark] = field(default_factory=dict[Axis, Mark])
-    attach: Attach = Attach()
+    placement: Placement = AT_ROOT
     scope: Scope = Scope.GLOBAL
     launch: Launch = DEFAULT_LAUNCH
     join: Join | None = None
