@@ -53,8 +53,8 @@ def _place(plan: Plan, stage: StagePlan, maker: str, factor: float) -> StagePlac
         return StagePlace(stage.name, Way.WITH, stage.join.stage, factor)
     if stage.last_of:
         return StagePlace(stage.name, Way.LAST, stage.last_of, factor)
-    if stage.across is not None:
-        over = axis_text(plan, stage.across.program)
+    if stage.placement.program is not None:
+        over = axis_text(plan, stage.placement.program)
         return StagePlace(stage.name, Way.ACROSS, over, factor)
     if maker in SPLITTING:
         return StagePlace(stage.name, Way.SPLIT, at, factor)

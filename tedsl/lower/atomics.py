@@ -88,7 +88,7 @@ def _alone(plan: Plan, stage: StagePlan, outer: tuple[Axis, ...]) -> bool:
     for each in plan.stages:
         if each.placement.host == stage.name and each.placement.axis in between:
             return False
-        if each.kept is not None and each.kept.axis in around:
+        if each.placement.kept is not None and each.placement.kept.axis in around:
             return False
     return True
 

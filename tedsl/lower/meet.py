@@ -18,7 +18,7 @@ from tedsl.ir.nodes import Buffer, Meet
 from tedsl.lower.places import Context
 from tedsl.scheduling.graph import loop_readers
 from tedsl.scheduling.kernels.tree import Phase, grid_loops, root_of
-from tedsl.scheduling.plan import Plan, StagePlan
+from tedsl.scheduling.plan import Plan, StagePlan, by_itself
 
 
 def each_by_itself(plan: Plan) -> Plan:
@@ -29,11 +29,10 @@ def each_by_itself(plan: Plan) -> Plan:
     Raises:
         LowerError: other kernels read such a stage.
     """
-    if all(stage.across is None for stage in plan.stages):
-        return plan
-    for stage in plan.stages:
+    together = [stage for stage in plan.stages if stage.placement.program is not None]
+    for stage in together:
         here = root_of(plan, stage)
-        for reader in loop_readers(plan, stage.op) if stage.across is not None else ():
+        for reader in loop_readers(plan, stage.op):
             if root_of(plan, reader) is not here:
                 raise LowerError(
                     f"{stage.name} is computed across the programs of {here.name}, and "
@@ -42,7 +41,8 @@ def each_by_itself(plan: Plan) -> Plan:
                     subject=f"compute_across({stage.name})",
                     hint=f"compute {reader.name} in {here.name}, or build for a GPU",
                 )
-    return replace(plan, stages=tuple(replace(stage, across=None) for stage in plan.stages))
+        plan = plan.with_stage(replace(stage, placement=by_itself(stage.placement)))
+    return plan
 
 
 def meeting_counters(context: Context) -> Mapping[str | Axis, Buffer]:
@@ -50,11 +50,12 @@ def meeting_counters(context: Context) -> Mapping[str | Axis, Buffer]:
     that waits together."""
     found: dict[str | Axis, Buffer] = {}
     for stage in context.plan.stages:
-        if stage.across is not None and stage.across.program not in found:
+        program = stage.placement.program
+        if program is not None and program not in found:
             host = context.plan.stage(stage.placement.host)
             sizes = context.bounds[host.name].extents
-            shape = tuple(sizes[axis] for axis in _others(host, stage.across.program))
-            found[stage.across.program] = Buffer(f"{host.name}_met", DType.int32, shape)
+            shape = tuple(sizes[axis] for axis in _others(host, program))
+            found[program] = Buffer(f"{host.name}_met", DType.int32, shape)
     return found
 
 

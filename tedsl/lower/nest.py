@@ -184,7 +184,7 @@ def _under(context: Context, version: Version) -> Context:
     other.attached = partial(_with_children, other)
     for stage in context.plan.stages:
         attached = stage.placement.axis is not None and stage.name in version.stages
-        if attached and stage.across is None and not _is_workspace(context, stage):
+        if attached and stage.placement.program is None and not _is_workspace(context, stage):
             _place(other, stage)
     other.exports = dict(context.exports)  # in memory, which all versions share
     for tensor, home in context.aliases.items():
@@ -238,7 +238,7 @@ def _place(context: Context, stage: StagePlan) -> None:
     shapes, scope = stage.op.output_shapes, Scope.GLOBAL
     if all(tensor in context.aliases for tensor in stage.op.outputs):
         return
-    if stage.across is not None:
+    if stage.placement.program is not None:
         pass
     elif stage.placement.axis is not None and _is_workspace(context, stage):
         shapes = (tuple(r.extent for r in context.bounds[stage.name].stored),) * len(shapes)
@@ -262,8 +262,8 @@ def _place(context: Context, stage: StagePlan) -> None:
         buffer = context.buffers[tensor] = Buffer(
             name, tensor.dtype, rows, scope, held, stage.evict, stage.evict_then
         )
-        if stage.kept is not None:
-            axis = stage.kept.axis
+        if stage.placement.kept is not None:
+            axis = stage.placement.kept.axis
             home = root_of(context.plan, stage).name if axis is None else axis
             context.kept.setdefault(home, []).append(buffer)
         context.before[buffer] = replace(buffer, name=f"{name}_before")

@@ -115,7 +115,7 @@ def lowered(context: Context, body: Expr, bounds: StageBounds, folded: Sequence[
 def folded_indices(context: Context, tensor: Tensor, indices: Sequence[Expr]) -> list[Expr]:
     """Places in a tensor of which only a window has memory: modulo its size."""
     stage = context.plan.stage_of(tensor.op)
-    folds = () if stage.kept is None else context.bounds[stage.name].folds
+    folds = () if stage.placement.kept is None else context.bounds[stage.name].folds
     if not folds:
         return list(indices)
     return [

@@ -170,7 +170,7 @@ def _places(plan: Plan) -> frozenset[Axis]:
     found: set[Axis] = set()
     for stage in plan.stages:
         if stage.placement.axis is not None and not isinstance(stage.placement, Online):
-            found |= set(loops_between(plan, stage)) if stage.kept is not None else set()
+            found |= set(loops_between(plan, stage)) if stage.placement.kept is not None else set()
             found.add(stage.placement.axis)
     return frozenset(found)
 

@@ -41,7 +41,7 @@ from tedsl.scheduling.kernels.tree import (
 from tedsl.scheduling.links import symbolic
 from tedsl.scheduling.loop_bounds import guards_of, pass_down, pass_up
 from tedsl.scheduling.memory import NONE, Memory
-from tedsl.scheduling.plan import Across, Online, Plan, StagePlan
+from tedsl.scheduling.plan import Cooperative, Online, Plan, StagePlan, by_itself
 from tedsl.scheduling.sliding import Slide, slide_of
 
 INT32_MAX = 2**31 - 1
@@ -120,11 +120,11 @@ def infer(plan: Plan, only: frozenset[str] | None = None, memory: Memory = NONE)
         else:
             region = stored = _region(plan, stage, users, found, facts, memory=memory)
         folds: tuple[int | None, ...] = ()
-        if stage.kept is not None:
+        if stage.placement.kept is not None:
             readings = readers[stage.name]
             region, stored, folds = _kept_regions(plan, stage, region, readings, found, facts)
-        if stage.across is not None:
-            region, stored = _across_regions(stage.across, stage.op, region)
+        if isinstance(stage.placement, Cooperative):
+            region, stored = _across_regions(stage.placement, stage.op, region)
         bounds = _stage_bounds(plan, stage, stage.op, region, stored, found, facts, memory)
         found[stage.name] = _folded(bounds, stage.op, folds) if any(folds) else bounds
     return Bounds(found)
@@ -135,7 +135,7 @@ def _users(
 ) -> list[tuple[StagePlan, TensorRead]]:
     """The readers that decide what is computed at a time: what programs compute together may also
     have readers in other kernels."""
-    if stage.across is None:
+    if stage.placement.program is None:
         return list(readers)
     here = root_of(plan, stage)
     return [(reader, read) for reader, read in readers if root_of(plan, reader) is here]
@@ -144,10 +144,11 @@ def _users(
 def loops_between(plan: Plan, stage: StagePlan) -> tuple[Axis, ...]:
     """The loops between where an attached stage is stored and where it is computed."""
     loops = loops_around(plan, stage)
-    if stage.kept is None:
+    kept = stage.placement.kept
+    if kept is None:
         return ()
     place = {axis: n + 1 for n, axis in enumerate(loops)}
-    return loops[0 if stage.kept.axis is None else place.get(stage.kept.axis, len(loops)) :]
+    return loops[0 if kept.axis is None else place.get(kept.axis, len(loops)) :]
 
 
 def moving(plan: Plan, stage: StagePlan) -> Slide | str:
@@ -155,7 +156,7 @@ def moving(plan: Plan, stage: StagePlan) -> Slide | str:
 
     Requires: a plan without inlined stages.
     """
-    bounds = infer(plan.with_stage(replace(stage, kept=None)))
+    bounds = infer(plan.with_stage(replace(stage, placement=by_itself(stage.placement))))
     facts = _loop_facts(plan, stage, bounds.stages, plan_facts(plan))
     return _slide(plan, stage, bounds[stage.name].region, bounds.stages, facts)
 
@@ -189,7 +190,8 @@ def _kept_regions(
     slid = _slide(plan, stage, region, found, facts)
     if isinstance(slid, str):
         return region, stored, ()
-    rolling = stage.kept is not None and stage.kept.rolling
+    kept = stage.placement.kept
+    rolling = kept is not None and kept.rolling
     # What has no constant size fits no buffer, and the window that is read at a time does.
     if not rolling and all(constant(box.extent) is not None for box in stored):
         return slid.remaining(region), stored, ()
@@ -200,7 +202,7 @@ def _kept_regions(
 
 
 def _across_regions(
-    across: Across, op: ComputeOp, region: tuple[Range, ...]
+    across: Cooperative, op: ComputeOp, region: tuple[Range, ...]
 ) -> tuple[tuple[Range, ...], tuple[Range, ...]]:
     """What one program computes of a stage that several compute together; all of it is stored."""
     own = Range(across.program, ONE)

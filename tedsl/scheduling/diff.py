@@ -18,6 +18,7 @@ from tedsl.expr.tensor import Operation, Tensor
 from tedsl.scheduling.names import labels
 from tedsl.scheduling.plan import (
     At,
+    Cooperative,
     Inlined,
     Mark,
     Online,
@@ -144,7 +145,13 @@ class _Told:
             case Own():
                 return "root"
             case At():
-                return f"at {placement.host}.{self.axes[placement.axis]}"
+                at = f"at {placement.host}.{self.axes[placement.axis]}"
+                return (
+                    at if placement.kept is None else f"{at}, stored: {self.text(placement.kept)}"
+                )
+            case Cooperative():
+                over = f"{self.axes[placement.part]} by {self.axes[placement.program]}"
+                return f"at {placement.host}.{self.axes[placement.axis]} (across, {over})"
             case Online():
                 more = "" if placement.mode is OnlineMode.EXACT else f", {placement.mode.value}"
                 return f"at {placement.host}.{self.axes[placement.axis]} (online{more})"

@@ -359,8 +359,8 @@ def is_special(stage: StagePlan) -> bool:
     return (
         bool(stage.last_of)
         or stage.atomic
-        or stage.across is not None
-        or stage.kept is not None
+        or stage.placement.program is not None
+        or stage.placement.kept is not None
         or stage.pieces is not None
         or any(mark.tensorized is not None for mark in stage.marks.values())
     )

@@ -160,15 +160,15 @@ class _Counter:
             host = self.shown.stage(own.placement.host)
             along = frozenset(host.loop_order[first_fold(host) :])
             loops = tuple(axis for axis in loops if axis not in along)
-        if own.across is not None:  # its iterations compute one part each
-            loops = tuple(axis for axis in loops if axis is not own.across.program)
+        if own.placement.program is not None:  # its iterations compute one part each
+            loops = tuple(axis for axis in loops if axis is not own.placement.program)
         points = [
             self._points(region_inside(self.shown, own, self.bounds, loops[:n]))
             for n in range(len(loops) + 1)
         ]
         repeats: list[tuple[str, float]] = []
         total = Fraction(points[-1])
-        slide = moving(self.shown, own) if own.kept is not None else None
+        slide = moving(self.shown, own) if own.placement.kept is not None else None
         for n, axis in enumerate(loops):
             trips = Fraction(self._trips(axis))
             if isinstance(slide, Slide) and slide.loop is axis and trips:

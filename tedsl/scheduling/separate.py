@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
+from typing import assert_never
 
 from tedsl.expr.nodes import Axis, Expr, Reduce
 from tedsl.expr.tensor import ComputeOp, ExternOp, Operation
@@ -16,15 +17,20 @@ from tedsl.expr.visit import rewrite
 from tedsl.scheduling.inline import reading, reading_whole
 from tedsl.scheduling.kernels.tree import hosts
 from tedsl.scheduling.plan import (
-    Across,
+    At,
+    Cooperative,
     Fuse,
+    Inlined,
+    Kept,
+    Online,
+    Own,
+    Placement,
     Plan,
     Relation,
     Skew,
     Split,
     StagePlan,
     Unit,
-    at_loop,
 )
 
 
@@ -52,19 +58,9 @@ def separate_axes(plan: Plan) -> Plan:
             moved = replace(moved, op=reading_whole(moved.op, renamed))
         if moved.op is not stage.op:
             renamed[stage.op] = moved.op
-        if stage.placement.axis is not None:
-            axis = clones.get(stage.placement.host, {}).get(
-                stage.placement.axis, stage.placement.axis
-            )
-            moved = replace(moved, placement=at_loop(stage.placement, stage.placement.host, axis))
-        if stage.kept is not None and stage.kept.axis is not None:
-            own = _kept_clone(plan, stage, clones).get(stage.kept.axis, stage.kept.axis)
-            moved = replace(moved, kept=replace(stage.kept, axis=own))
-        if stage.across is not None:
-            own, around = clones.get(stage.name, {}), clones.get(stage.placement.host, {})
-            part, program = stage.across.part, stage.across.program
-            across = Across(own.get(part, part), around.get(program, program))
-            moved = replace(moved, across=across)
+        placement = _placement(plan, stage, clones)
+        if placement is not stage.placement:
+            moved = replace(moved, placement=placement)
         if stage.join is not None and stage.join.axis is not None:
             axis = clones.get(stage.join.stage, {}).get(stage.join.axis, stage.join.axis)
             moved = replace(moved, join=replace(stage.join, axis=axis))
@@ -79,14 +75,36 @@ def _clone(stage: str, axis: Axis) -> Axis:
     return Axis(axis.name, axis.kind, axis.domain, axis.dtype)
 
 
-def _kept_clone(
-    plan: Plan, stage: StagePlan, clones: dict[str, dict[Axis, Axis]]
-) -> dict[Axis, Axis]:
-    """The clones of the stage, of those around `stage`, in one of whose loops it is stored."""
+def _placement(plan: Plan, stage: StagePlan, clones: dict[str, dict[Axis, Axis]]) -> Placement:
+    """Where a stage is, by the clones of the loops around it."""
+    place, own = stage.placement, clones.get(stage.name, {})
+    around = clones.get(place.host, {})
+    match place:
+        case Inlined() | Own():
+            return place
+        case At(axis=axis, kept=kept):
+            return replace(
+                place, axis=around.get(axis, axis), kept=_kept(plan, stage, kept, clones)
+            )
+        case Online(axis=axis):
+            return replace(place, axis=around.get(axis, axis))
+        case Cooperative(host=host, axis=axis, part=part, program=program):
+            programs = around.get(program, program)
+            return Cooperative(host, around.get(axis, axis), programs, own.get(part, part))
+        case _:
+            assert_never(place)
+
+
+def _kept(
+    plan: Plan, stage: StagePlan, kept: Kept | None, clones: dict[str, dict[Axis, Axis]]
+) -> Kept | None:
+    """Where a stage is stored, by the clone of the loop around it."""
+    if kept is None or kept.axis is None:
+        return kept
     for host, _ in hosts(plan, stage):
-        if stage.kept is not None and stage.kept.axis in frozenset(host.leaf_axes):
-            return clones.get(host.name, {})
-    return {}
+        if kept.axis in frozenset(host.leaf_axes):
+            return replace(kept, axis=clones.get(host.name, {}).get(kept.axis, kept.axis))
+    return kept
 
 
 def _renamed(stage: StagePlan, clones: dict[Axis, Axis]) -> StagePlan:

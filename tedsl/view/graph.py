@@ -68,8 +68,8 @@ def place_of(plan: Plan, stage: StagePlan) -> tuple[PlaceKind, str]:
         return PlaceKind.KERNEL, "call" if isinstance(stage.op, ExternOp) else "kernel"
     axis = stage.placement.axis
     at = "" if axis is None else axis_text(plan, axis)
-    if stage.across is not None:
-        return PlaceKind.AT, f"at {at}, across {axis_text(plan, stage.across.program)}"
+    if stage.placement.program is not None:
+        return PlaceKind.AT, f"at {at}, across {axis_text(plan, stage.placement.program)}"
     how = "at" if stage.placement.mode is None else "online"
     return PlaceKind.AT, f"{how} {at}, {stage.scope.value}"
 

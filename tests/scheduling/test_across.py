@@ -307,7 +307,7 @@ def test_all_programs_of_a_group_come() -> None:
     s[D].bind(p, "blockIdx.x")
     with refused(s, "some programs of j.outer have nothing to do where", "wait for them forever"):
         s[half].compute_across(s[D], i, s[half].op.axis[1], p)
-    assert B.plan.across is None
+    assert B.plan.placement.program is None
 
 
 def test_groups_store_elements_of_their_own() -> None:

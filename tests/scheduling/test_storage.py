@@ -189,7 +189,7 @@ def test_compute_at_takes_it_back() -> None:
     s, b, c, outer, inner = rows()
     s[b].store_at(s[c], outer)
     s[b].compute_at(s[c], inner)
-    assert s[b].plan.kept is None
+    assert s[b].plan.placement.kept is None
 
 
 def test_what_is_read_in_part_is_kept_in_memory() -> None:

@@ -29,7 +29,7 @@ from tedsl.scheduling.inline import inline_stages
 from tedsl.scheduling.kernels.tree import beside, finishers, followers, grid_loops, root_of
 from tedsl.scheduling.links import special
 from tedsl.scheduling.names import labels
-from tedsl.scheduling.plan import Across, Online, Plan, StagePlan
+from tedsl.scheduling.plan import Cooperative, Plan, StagePlan
 from tedsl.scheduling.relations import constant
 from tedsl.scheduling.scans import role, scan_of
 from tedsl.scheduling.separate import separate_axes
@@ -40,7 +40,8 @@ MOST_PROGRAMS = max(gpu.sms * gpu.blocks_sm for gpu in GPUS)
 
 def across_problem(plan: Plan) -> tuple[StagePlan, Problem] | None:
     """The first stage that programs may not compute together, and why."""
-    found = [(stage, stage.across) for stage in special(plan) if stage.across is not None]
+    placed = [(stage, stage.placement) for stage in special(plan)]
+    found = [(stage, place) for stage, place in placed if isinstance(place, Cooperative)]
     for stage, across in found:
         problem = _stage_problem(plan, stage, across) or _host_problem(plan, stage, across)
         if problem is not None:
@@ -51,11 +52,11 @@ def across_problem(plan: Plan) -> tuple[StagePlan, Problem] | None:
     bounds = infer(shown)
     for stage, _ in found:
         now = shown.stage(stage.name)
-        if now.across is not None:
+        if isinstance(now.placement, Cooperative):
             problem = (
-                _size_problem(shown, bounds, now, now.across)
-                or _meeting_problem(shown, bounds, now, now.across)
-                or _whole_problem(shown, bounds, now, now.across)
+                _size_problem(shown, bounds, now, now.placement)
+                or _meeting_problem(shown, bounds, now, now.placement)
+                or _whole_problem(shown, bounds, now, now.placement)
             )
             if problem is not None:
                 return stage, problem
@@ -71,7 +72,7 @@ def across_legal(plan: Plan) -> bool:
 def require_across(before: Plan, call: Call, after: Plan) -> None:
     """After the call programs may still compute together what they are to.  Requires: legal
     places."""
-    if any(stage.across is not None for stage in special(after)):
+    if any(isinstance(stage.placement, Cooperative) for stage in special(after)):
         found = across_problem(after)
         if found is not None:
             raise refuse_across(before, call, *found)
@@ -89,12 +90,8 @@ def refuse_across(before: Plan, call: Call, stage: StagePlan, problem: Problem) 
     )
 
 
-def _stage_problem(plan: Plan, stage: StagePlan, across: Across) -> Problem | None:
+def _stage_problem(plan: Plan, stage: StagePlan, across: Cooperative) -> Problem | None:
     name = stage.name
-    if stage.placement.axis is None or isinstance(stage.placement, Online):
-        return Problem(
-            f"{name} is not computed inside a loop of its reader", f"call s[{name}].compute_at"
-        )
     if not isinstance(stage.op, ComputeOp) or is_reduction(stage.op):
         return Problem(
             f"{name} is a reduction, whose accumulators are registers of one program",
@@ -106,10 +103,6 @@ def _stage_problem(plan: Plan, stage: StagePlan, across: Across) -> Problem | No
         return Problem(
             f"{name} runs together with another stage", f"call s[{name}].compute_at again"
         )
-    if stage.kept is not None:
-        return Problem(
-            f"{name} is stored in a loop further out", f"call s[{name}].compute_at again"
-        )
     if across.part not in frozenset(stage.op.axes).intersection(stage.leaf_axes):
         return Problem(
             f"{across.part.name} is no loop over a dimension of {name}",
@@ -118,7 +111,7 @@ def _stage_problem(plan: Plan, stage: StagePlan, across: Across) -> Problem | No
     return None
 
 
-def _host_problem(plan: Plan, stage: StagePlan, across: Across) -> Problem | None:
+def _host_problem(plan: Plan, stage: StagePlan, across: Cooperative) -> Problem | None:
     host = plan.stage(stage.placement.host)
     grid, known = grid_loops(host), labels(host)
     if not host.placement.at_root or host.join is not None:
@@ -161,7 +154,9 @@ def _host_problem(plan: Plan, stage: StagePlan, across: Across) -> Problem | Non
     return None
 
 
-def _whole_problem(plan: Plan, bounds: Bounds, stage: StagePlan, across: Across) -> Problem | None:
+def _whole_problem(
+    plan: Plan, bounds: Bounds, stage: StagePlan, across: Cooperative
+) -> Problem | None:
     """Where other kernels read the stage, its own computes all of it."""
     here = root_of(plan, stage)
     others = [r for r in loop_readers(plan, stage.op) if root_of(plan, r) is not here]
@@ -187,7 +182,9 @@ def _around(stage: StagePlan, host: StagePlan) -> Iterator[Axis]:
             return
 
 
-def _size_problem(plan: Plan, bounds: Bounds, stage: StagePlan, across: Across) -> Problem | None:
+def _size_problem(
+    plan: Plan, bounds: Bounds, stage: StagePlan, across: Cooperative
+) -> Problem | None:
     """There are as many programs as parts, and no more than run at the same time."""
     host = plan.stage(stage.placement.host)
     own, known = bounds[host.name], labels(host)
@@ -217,7 +214,7 @@ def _size_problem(plan: Plan, bounds: Bounds, stage: StagePlan, across: Across) 
 
 
 def _meeting_problem(
-    plan: Plan, bounds: Bounds, stage: StagePlan, across: Across
+    plan: Plan, bounds: Bounds, stage: StagePlan, across: Cooperative
 ) -> Problem | None:
     """All programs come, at the same turns, and store what the others read there."""
     host = plan.stage(stage.placement.host)

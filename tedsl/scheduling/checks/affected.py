@@ -85,7 +85,6 @@ def _same_facts(old: StagePlan, new: StagePlan) -> bool:
         and old.marks is new.marks
         and old.join is new.join
         and old.launch is new.launch
-        and old.across is new.across
         and old.atomic is new.atomic
         and old.specializations is new.specializations
         and type(old.op) is type(new.op)

@@ -203,7 +203,7 @@ def _reader_problem(plan: Plan, stage: StagePlan, target: StagePlan, axis: Axis)
         if _in_shared_loop(plan, reader, around or {}, target, axis):
             return True
         elsewhere = root_of(plan, reader) is not root_of(plan, target)
-        if stage.across is not None:
+        if stage.placement.program is not None:
             return elsewhere  # in memory, all of it: see `across`
         return isinstance(stage.placement, Online) and (elsewhere or _beside(plan, reader, target))
 

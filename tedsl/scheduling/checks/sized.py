@@ -48,7 +48,7 @@ def _has_buffer(plan: Plan, stage: StagePlan) -> bool:
     return (
         isinstance(stage.op, ComputeOp)
         and stage.placement.axis is not None
-        and stage.across is None
+        and stage.placement.program is None
         and role(plan, stage.op) is None
         and not has_own_launch(plan, stage)
     )
@@ -57,7 +57,7 @@ def _has_buffer(plan: Plan, stage: StagePlan) -> bool:
 def _unknown(plan: Plan, stage: StagePlan, number: int) -> Problem:
     place = "" if stage.placement.axis is None else axis_text(plan, stage.placement.axis)
     size = print_expr(stage.op.shape[number])
-    kept = "" if stage.kept is None else ", where it is stored,"
+    kept = "" if stage.placement.kept is None else ", where it is stored,"
     return Problem(
         f"dimension {number} of the region of {stage.name} that is read there{kept} has no "
         f"constant size (of {size} elements), and what is computed inside a loop is kept in "

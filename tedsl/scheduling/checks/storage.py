@@ -15,7 +15,7 @@ from tedsl.scheduling.inline import inline_stages
 from tedsl.scheduling.kernels.tree import loops_around
 from tedsl.scheduling.links import special
 from tedsl.scheduling.names import axis_text, owner
-from tedsl.scheduling.plan import Online, Plan, StagePlan
+from tedsl.scheduling.plan import Plan, StagePlan
 from tedsl.scheduling.relations import ranks
 from tedsl.scheduling.scans import scan_of
 from tedsl.scheduling.separate import separate_axes
@@ -25,27 +25,18 @@ SEQUENTIAL = (LoopKind.SERIAL, LoopKind.UNROLLED)
 
 def storage_problem(plan: Plan, stage: StagePlan) -> Problem | None:
     """What is wrong with where `stage` is stored; None when it is legal."""
-    if stage.kept is None:
+    kept = stage.placement.kept
+    if kept is None:
         return None
-    if stage.placement.axis is None:
-        return Problem(
-            f"{stage.name} is not computed inside a loop of another stage",
-            f"call s[{stage.name}].compute_at first",
-        )
-    if isinstance(stage.placement, Online):
-        return Problem(
-            f"{stage.name} goes along with a reduction, which stores what it has folded so far",
-            f"leave the storage of {stage.name} as it is",
-        )
     if scan_of(plan, stage.op) is not None:
         return Problem(
             f"{stage.name} belongs to the steps of a scan, which keep what they need",
             "make what a later step reads a state of the scan",
         )
-    if stage.kept.axis is not None and stage.kept.axis not in ranks(loops_around(plan, stage)):
+    if kept.axis is not None and kept.axis not in ranks(loops_around(plan, stage)):
         names = ", ".join(axis_text(plan, axis) for axis in loops_around(plan, stage))
         return Problem(
-            f"{axis_text(plan, stage.kept.axis)} is no loop around {stage.name} (they are {names})",
+            f"{axis_text(plan, kept.axis)} is no loop around {stage.name} (they are {names})",
             f"name one of the loops around {stage.name}",
         )
     shown = separate_axes(inline_stages(plan))  # each axis is a loop of one stage there
@@ -67,7 +58,7 @@ def storage_problem(plan: Plan, stage: StagePlan) -> Problem | None:
                 "same storage, which is a race",
                 f"store {stage.name} inside {axis_text(shown, axis)}, or undo the mark of it",
             )
-    if stage.kept.rolling:
+    if kept.rolling:
         found = moving(shown, own)
         if isinstance(found, str):
             return Problem(
@@ -94,11 +85,8 @@ def require_storage(before: Plan, call: Call, after: Plan) -> None:
 def _refused(
     before: Plan, call: Call, after: Plan, stage: StagePlan, problem: Problem
 ) -> ScheduleError:
-    axis = None if stage.kept is None else stage.kept.axis
-    loops = ()
-    if stage.placement.axis is not None:
-        loops = loops_around(after, stage)
-    facts = [("around", ", ".join(axis_text(after, loop) for loop in loops) or "no loop")]
+    axis = None if stage.placement.kept is None else stage.placement.kept.axis
+    facts = [("around", ", ".join(axis_text(after, each) for each in loops_around(after, stage)))]
     if stage.name == call.stage:
         return call.refuse(before, problem.reason, axis=axis, facts=facts, hint=problem.hint)
     where = "outside all loops" if axis is None else f"at {axis_text(before, axis)}"

@@ -184,13 +184,13 @@ def _atomic(stage: StagePlan) -> str:
 
 def _memory(plan: Plan, stage: StagePlan) -> str:
     """Where a stage lives: its scope, and the loop that it is stored in when that is another."""
-    if stage.across is not None:
-        return f"passed on by the programs {axis_text(plan, stage.across.program)}"
-    if stage.kept is None:
+    program, kept = stage.placement.program, stage.placement.kept
+    if program is not None:
+        return f"passed on by the programs {axis_text(plan, program)}"
+    if kept is None:
         return stage.scope.value
-    axis = stage.kept.axis
-    home = "outside all loops" if axis is None else f"in {axis_text(plan, axis)}"
-    return f"{stage.scope.value}, stored {home}{' as a window' if stage.kept.rolling else ''}"
+    home = "outside all loops" if kept.axis is None else f"in {axis_text(plan, kept.axis)}"
+    return f"{stage.scope.value}, stored {home}{' as a window' if kept.rolling else ''}"
 
 
 def _range(op: ComputeOp, axis: Axis, extent: Expr) -> str:

@@ -3,8 +3,8 @@ and phases they run.
 
     Kernel > Phase > Nest    what one launch runs; what runs without waiting; a stage and its loops
 
-Where a stage runs is said by its place (`placement`), its leader (`join`), the stage whose last
-programs compute it (`last_of`) and the programs that pass it on (`across`): these are put together
+Where a stage runs is said by its place (`placement`), its leader (`join`) and the stage whose last
+programs compute it (`last_of`): these are put together
 here, and asked for by name elsewhere.  Questions about one stage are functions of the plan, which
 walk over what is around that stage; the whole tree is made once for a plan, where it is lowered.
 Imports the plan and the graph.
@@ -31,7 +31,7 @@ from tedsl.scheduling.links import (
     special_places,
     tensors_read,
 )
-from tedsl.scheduling.plan import Across, Plan, StagePlan
+from tedsl.scheduling.plan import Plan, StagePlan
 from tedsl.scheduling.relations import ranks
 
 
@@ -191,7 +191,7 @@ def _phases(
     pass on comes last of its phase: programs then wait once, and not behind each result.
     """
     groups = _groups(plan, level, needs)
-    if not any(map(_passed_on, groups)):
+    if all(_passed_on(group) is None for group in groups):
         return (Phase(tuple(_nest(plan, group, needs, inside) for group in groups)),)
     numbers = _numbers_of_phases(plan, groups, needs)
     groups.sort(key=lambda group: (numbers[group], _passed_on(group) is not None))
@@ -201,18 +201,18 @@ def _phases(
     host = level[0].placement.host
     for group, following in zip(groups, [*groups[1:], None], strict=True):
         nests.append(_nest(plan, group, needs, inside))
-        across = _passed_on(group)
-        if across is None:
+        program = _passed_on(group)
+        if program is None:
             continue
         then = None if following is None else _passed_on(following)
         if (
             following is None
             or then is None
-            or then.program is not across.program
+            or then is not program
             or numbers[following] != numbers[group]
         ):
             found.append(Phase(tuple(nests), sync, host if over else "", over))
-            nests, sync, over = [], Sync.GRID_BARRIER, (across.program,)
+            nests, sync, over = [], Sync.GRID_BARRIER, (program,)
     return (*found, Phase(tuple(nests), sync, host if over else "", over))
 
 
@@ -444,9 +444,10 @@ def _kernel_stages(plan: Plan, leader: str) -> list[StagePlan]:
     return found
 
 
-def _passed_on(group: Sequence[StagePlan]) -> Across | None:
-    """Which programs pass on a result of a group."""
-    return next((stage.across for stage in group if stage.across is not None), None)
+def _passed_on(group: Sequence[StagePlan]) -> Axis | None:
+    """The loop over the programs that pass on a result of a group."""
+    programs = (stage.placement.program for stage in group)
+    return next((axis for axis in programs if axis is not None), None)
 
 
 def _numbers_of_phases(

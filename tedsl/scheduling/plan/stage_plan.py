@@ -126,25 +126,6 @@ class Join:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """An attached stage is stored outside the loop that it is computed in: inside `axis`, a loop
-    around that one, or without it outside all loops of the kernel.  `rolling`: only the window that
-    is read at a time has memory."""
-
-    axis: Axis | None = None
-    rolling: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Across:
-    """The elements of an attached stage along its axis `part` are computed by the programs of the
-    loop `program` around it, one by each."""
-
-    part: Axis
-    program: Axis
-
-
-@dataclass(frozen=True, slots=True)
 class Pieces:
     """A stage that two others store: `head` what lies before the position `at` of its data axis
     number `dim`, `tail` the rest."""
@@ -173,13 +154,11 @@ class StagePlan(MayFollow):
     op.reduce_axes`) to them, in the order of the calls.  Axes without an entry in `marks` are
     serial.  `scope` is where the result lives when the stage is attached; at root it is GLOBAL.
     `join` is the stage that it runs together with, `last_of` the one in whose kernel it runs, each
-    of its programs in the last of those there that feed it, and `kept` where it is
-    stored when that is not where it is computed.
+    of its programs in the last of those there that feed it.
     With `atomic` its reduce loops may run in parallel: each iteration adds its part to the result
     in one indivisible step.
     `specializations` are conditions on sizes, each of one more version of the stage's kernel; the
     first that holds at a call decides.  `aligned` is how it lies in memory.
-    `across` says which programs compute it together, in memory that all of them read.
     `env` are the threads that a scan launches around its steps, by their tags.
     `pieces` are the stages that store it: it has no loops of its own then.
     `evict` says when the caches of a GPU give up what is read and stored of it, and `evict_then`
@@ -198,10 +177,8 @@ class StagePlan(MayFollow):
     atomic: bool = False
     specializations: tuple[Expr, ...] = ()
     aligned: tuple[Align, ...] = ()
-    kept: Kept | None = None
     env: tuple[str, ...] = ()
     last_of: str = ""
-    across: Across | None = None
     pieces: Pieces | None = None
     evict: Evict = Evict.NORMAL
     evict_then: Evict | None = None
@@ -249,9 +226,9 @@ def _loop_order(stage: StagePlan) -> tuple[Axis, ...]:
 
 
 def apart(stage: StagePlan) -> StagePlan:
-    """The stage by itself, as it is before a call says otherwise: run with no other, by no other's
-    programs, and stored where it is computed."""
-    return replace(stage, join=None, kept=None, last_of="", across=None)
+    """The stage by itself, as it is before a call says otherwise: run with no other, and by no
+    other's programs."""
+    return replace(stage, join=None, last_of="")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -26,7 +26,7 @@ from tedsl.scheduling.graph import (
     reroute,
     rewrite_reads,
 )
-from tedsl.scheduling.plan import Pieces, Plan
+from tedsl.scheduling.plan import Pieces, Plan, by_itself
 from tedsl.scheduling.primitives.cache import stage_name
 
 
@@ -116,12 +116,16 @@ def divide(plan: Plan, call: Call, axis: object, at: object) -> tuple[Plan, tupl
     head = cut.head(stage_name(plan, stage.name, "head"))
     tail = cut.tail(stage_name(plan, stage.name, "tail"))
     whole = cut.whole(head, tail)
-    joined = replace(fresh_stage(stage.name, whole), placement=stage.placement, scope=stage.scope)
+    joined = replace(
+        fresh_stage(stage.name, whole), placement=by_itself(stage.placement), scope=stage.scope
+    )
     if stage.placement.at_root:
         joined = replace(joined, pieces=Pieces(cut.dim, cut.at, head.name, tail.name))
     after = plan.with_stage(joined)
     for each in (head, tail):
-        piece = replace(fresh_stage(each.name, each), placement=stage.placement, scope=stage.scope)
+        piece = replace(
+            fresh_stage(each.name, each), placement=by_itself(stage.placement), scope=stage.scope
+        )
         after = insert_before(after, stage.name, piece)
     after = reroute(after, dict(zip(op.outputs, whole.outputs, strict=True)))
     after = cut.direct(after, whole, head, tail)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import assert_never
 
 from tedsl.errors import Fact
 from tedsl.ir.nodes import Scope
@@ -23,9 +24,19 @@ from tedsl.scheduling.checks.online import require_own_place
 from tedsl.scheduling.checks.places import places_text, require_not_read_whole, require_places
 from tedsl.scheduling.checks.scans import require_no_scan
 from tedsl.scheduling.graph import is_output, is_reduction
-from tedsl.scheduling.kernels.tree import guests
+from tedsl.scheduling.kernels.tree import guests, loops_around
 from tedsl.scheduling.names import axis_text
-from tedsl.scheduling.plan import At, Inlined, Kept, Own, Plan, StagePlan, apart
+from tedsl.scheduling.plan import (
+    At,
+    Cooperative,
+    Inlined,
+    Kept,
+    Online,
+    Own,
+    Plan,
+    StagePlan,
+    apart,
+)
 
 SCOPES = tuple(scope.value for scope in Scope)
 LAUNCH_LIMITS = {"num_warps": 32, "num_stages": MOST_STAGES, "num_ctas": 16, "maxnreg": 255}
@@ -134,29 +145,51 @@ def compute_root(plan: Plan, call: Call) -> Plan:
     return after
 
 
+def _stored(plan: Plan, call: Call, stage: StagePlan, kept: Kept) -> StagePlan:
+    """The stage, stored outside of the loop that it is computed in."""
+    place, name = stage.placement, stage.name
+    match place:
+        case At():
+            return replace(stage, placement=replace(place, kept=kept))
+        case Online():
+            reason = f"{name} goes along with a reduction, which stores what it has folded so far"
+            hint = f"leave the storage of {name} as it is"
+        case Cooperative():
+            reason = f"{name} is computed across programs, in memory that all of them read"
+            hint = f"call s[{name}].compute_at again"
+        case Inlined() | Own():
+            reason = f"{name} is not computed inside a loop of another stage"
+            hint = f"call s[{name}].compute_at first"
+        case _:
+            assert_never(place)
+    around = ", ".join(axis_text(plan, loop) for loop in loops_around(plan, stage)) or "no loop"
+    raise call.refuse(plan, reason, axis=kept.axis, facts=[("around", around)], hint=hint)
+
+
 def store_at(plan: Plan, call: Call, target: str, axis: object) -> Plan:
     """The stage is stored inside a loop around the one that it is computed in."""
     stage, _ = computed_stage(plan, call, call.stage)
     loop = leaf(plan, call, looped_stage(plan, call, target), axis)
-    return plan.with_stage(replace(stage, kept=Kept(loop)))
+    return plan.with_stage(_stored(plan, call, stage, Kept(loop)))
 
 
 def store_root(plan: Plan, call: Call) -> Plan:
     """The stage is stored outside all loops of the kernel that it is computed in."""
     stage, _ = computed_stage(plan, call, call.stage)
-    return plan.with_stage(replace(stage, kept=Kept()))
+    return plan.with_stage(_stored(plan, call, stage, Kept()))
 
 
 def rolling_buffer(plan: Plan, call: Call) -> Plan:
     """The stage has memory only for the window of it that is read at a time."""
     stage, _ = computed_stage(plan, call, call.stage)
-    if stage.kept is None:
+    kept = stage.placement.kept
+    if kept is None:
         raise call.refuse(
             plan,
             f"{stage.name} is stored where it is computed: each iteration has all of its memory",
             hint=f"call s[{stage.name}].store_at with a loop further out first",
         )
-    return plan.with_stage(replace(stage, kept=replace(stage.kept, rolling=True)))
+    return plan.with_stage(_stored(plan, call, stage, replace(kept, rolling=True)))
 
 
 def set_scope(plan: Plan, call: Call, scope: object) -> Plan:

@@ -23,7 +23,7 @@ from tedsl.scheduling.checks.rewrites import (
 )
 from tedsl.scheduling.graph import fresh_stage, insert_before, reroute
 from tedsl.scheduling.names import labels
-from tedsl.scheduling.plan import Plan, StagePlan
+from tedsl.scheduling.plan import Plan, StagePlan, by_itself
 from tedsl.scheduling.primitives.cache import beside, data_axis, stage_name
 from tedsl.scheduling.relations import add, extents, integer, overruns, positions
 
@@ -61,7 +61,7 @@ def rfactor(
     below = replace(fresh_stage(name, partial), placement=beside(stage), scope=stage.scope)
     above = replace(
         fresh_stage(stage.name, final),
-        placement=stage.placement,
+        placement=by_itself(stage.placement),
         scope=stage.scope,
         launch=stage.launch,
         atomic=stage.atomic,

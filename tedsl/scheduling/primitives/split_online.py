@@ -44,7 +44,7 @@ from tedsl.scheduling.checks.rewrites import (
 from tedsl.scheduling.checks.scans import require_outside_steps
 from tedsl.scheduling.graph import fresh_stage, is_output, loop_readers, rebuilt
 from tedsl.scheduling.names import labels
-from tedsl.scheduling.plan import Inlined, Plan, StagePlan
+from tedsl.scheduling.plan import Inlined, Plan, StagePlan, by_itself
 from tedsl.scheduling.primitives.cache import beside, data_axis, stage_name
 from tedsl.scheduling.primitives.rfactor import Factored, factor, reduce_axis, where_inside
 from tedsl.scheduling.relations import integer
@@ -229,7 +229,7 @@ def _rewritten(plan: Plan, chain: Chain, parts: _Parts) -> tuple[Plan, tuple[str
             final = parts.final(stage.name, stage.op, own, below.op, partials)
             changed = replace(
                 fresh_stage(stage.name, final),
-                placement=stage.placement,
+                placement=by_itself(stage.placement),
                 scope=stage.scope,
                 launch=stage.launch,
             )

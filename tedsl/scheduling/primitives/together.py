@@ -17,7 +17,7 @@ from tedsl.scheduling.checks.together import (
     require_no_followers,
 )
 from tedsl.scheduling.kernels.tree import guests, shared_loops
-from tedsl.scheduling.plan import Across, Join, Plan, at_loop
+from tedsl.scheduling.plan import Cooperative, Join, Plan, at_loop
 from tedsl.scheduling.primitives.places import placed
 
 
@@ -67,8 +67,10 @@ def compute_across(
     -->  programs p: { P[p] = f(p); wait for all p; S = g(P) }"""
     stage = placed(plan, call, target, axis)
     host = looped_stage(plan, call, target)
-    across = Across(leaf(plan, call, stage, part), leaf(plan, call, host, program))
-    after = plan.with_stage(replace(stage, across=across))
+    loop = leaf(plan, call, host, axis)
+    own = leaf(plan, call, stage, part)
+    place = Cooperative(target, loop, leaf(plan, call, host, program), own)
+    after = plan.with_stage(replace(stage, placement=place))
     require_places(plan, call, after)
     found = across_problem(after)
     if found is not None:
