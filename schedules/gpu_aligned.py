@@ -103,7 +103,7 @@ def _operations(s: Schedule, name: str) -> int:
 def _align(s: Schedule, name: str, tensor: Tensor, users: Sequence[str], operations: int) -> None:
     """Padded rows for one tensor: its own where it is computed, else those of a copy."""
     source, factor = s[tensor], LINE // tensor.dtype.nbytes
-    if not source.plan.placement.at_root or source.plan.pieces is not None:
+    if not source.plan.placement.at_root or source.plan.placement.head:
         return
     outputs = [t.op for t in s.outputs]
     if isinstance(tensor.op, ComputeOp) and tensor.op not in outputs and len(source.op.outputs) < 2:

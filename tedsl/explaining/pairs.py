@@ -33,7 +33,7 @@ from tedsl.lower.pipeline import lower
 from tedsl.runtime.timing import format_seconds
 from tedsl.scheduling.graph import path_between, tensors_read
 from tedsl.scheduling.inline import inline_stages
-from tedsl.scheduling.kernels.tree import depth, kernel_leader
+from tedsl.scheduling.kernels.tree import depth, kernel_leader, kernel_tree
 from tedsl.scheduling.names import labels
 from tedsl.scheduling.plan import Plan
 from tedsl.scheduling.replay import apply_step
@@ -84,7 +84,7 @@ class Judge:
 
     def _readers(self) -> Iterator[Pair]:
         for reader in self.plan.stages:
-            if isinstance(reader.op, PlaceholderOp) or reader.pieces is not None:
+            if isinstance(reader.op, PlaceholderOp) or reader.placement.head:
                 continue
             for producer in dict.fromkeys(tensor.op for tensor in tensors_read(reader.op)):
                 stage = self.plan.stage_of(producer)
@@ -99,14 +99,11 @@ class Judge:
 
     def _siblings(self) -> Iterator[Pair]:
         plan = self.plan
+        led = kernel_tree(plan).led
         roots = [
             s
             for s in plan.stages
-            if isinstance(s.op, ComputeOp)
-            and not isinstance(s.op, ScanOp)
-            and s.placement.at_root
-            and s.pieces is None
-            and kernel_leader(plan, s) is s
+            if isinstance(s.op, ComputeOp) and not isinstance(s.op, ScanOp) and s.name in led
         ]
         for first, second in combinations(roots, 2):
             shared = shared_inputs(plan, first.name, second.name)

@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import assert_never
 
 from tedsl.explaining.data import StagePlace, Way
 from tedsl.expr.tensor import ExternOp, PlaceholderOp
 from tedsl.scheduling.graph import readers
 from tedsl.scheduling.kernels.tree import kernels_with
 from tedsl.scheduling.names import axis_text
-from tedsl.scheduling.plan import Online, Plan, StagePlan
+from tedsl.scheduling.plan import (
+    At,
+    Cooperative,
+    Inlined,
+    LastBlock,
+    Online,
+    Own,
+    Partitioned,
+    Plan,
+    SameGrid,
+    SharedLoops,
+    StagePlan,
+)
 from tedsl.scheduling.recompute import ScheduleReport
 from tedsl.scheduling.schedule import Schedule
 
@@ -31,7 +44,7 @@ def stage_places(schedule: Schedule, report: ScheduleReport) -> dict[str, list[S
     factors = {row.stage: row.factor for row in report.stages}
     found: dict[str, list[StagePlace]] = {}
     for stage in plan.stages:
-        if isinstance(stage.op, PlaceholderOp) or stage.pieces is not None:
+        if isinstance(stage.op, PlaceholderOp) or stage.placement.head:
             continue
         place = _place(plan, stage, made.get(stage.name, ""), factors.get(stage.name, 1.0))
         for kernel in kernels_with(plan, stage):
@@ -44,25 +57,26 @@ def _place(plan: Plan, stage: StagePlan, maker: str, factor: float) -> StagePlac
     at = "" if axis is None else axis_text(plan, axis)
     if isinstance(stage.op, ExternOp):
         return StagePlace(stage.name, Way.EXTERN)
-    if stage.placement.inlined:
-        into = ", ".join(reader.name for reader in readers(plan, stage.op))
-        return StagePlace(stage.name, Way.INLINED, into, factor)
-    if isinstance(stage.placement, Online):
-        return StagePlace(stage.name, Way.ONLINE, at, factor)
-    if stage.join is not None:
-        return StagePlace(stage.name, Way.WITH, stage.join.stage, factor)
-    if stage.last_of:
-        return StagePlace(stage.name, Way.LAST, stage.last_of, factor)
-    if stage.placement.program is not None:
-        over = axis_text(plan, stage.placement.program)
-        return StagePlace(stage.name, Way.ACROSS, over, factor)
-    if maker in SPLITTING:
-        return StagePlace(stage.name, Way.SPLIT, at, factor)
-    if maker in CACHING and axis is not None:
-        return StagePlace(stage.name, Way.CACHED, at, factor)
-    if axis is not None:
-        return StagePlace(stage.name, Way.ATTACHED, at, factor)
-    return StagePlace(stage.name, Way.ROOT, "", factor)
+    place = stage.placement
+    match place:
+        case Inlined():
+            into = ", ".join(reader.name for reader in readers(plan, stage.op))
+            return StagePlace(stage.name, Way.INLINED, into, factor)
+        case Online():
+            return StagePlace(stage.name, Way.ONLINE, at, factor)
+        case SharedLoops() | SameGrid():
+            return StagePlace(stage.name, Way.WITH, place.leader, factor)
+        case LastBlock():
+            return StagePlace(stage.name, Way.LAST, place.of, factor)
+        case Cooperative():
+            return StagePlace(stage.name, Way.ACROSS, axis_text(plan, place.program), factor)
+        case Own() | At() | Partitioned():
+            if maker in SPLITTING:
+                return StagePlace(stage.name, Way.SPLIT, at, factor)
+            usual = Way.CACHED if maker in CACHING else Way.ATTACHED
+            return StagePlace(stage.name, usual if at else Way.ROOT, at, factor)
+        case _:
+            assert_never(place)
 
 
 def _made_by(schedule: Schedule) -> Mapping[str, str]:

@@ -20,7 +20,7 @@ from tedsl.ir.nodes import Buffer, Finish, For, Guard, LoopKind, Seq, Stmt
 from tedsl.ir.visit import substitute, walk_stmts
 from tedsl.lower.places import Context
 from tedsl.scheduling.kernels.tree import Phase, grid_loops
-from tedsl.scheduling.plan import Plan, StagePlan
+from tedsl.scheduling.plan import AT_ROOT, Plan, StagePlan
 
 Last = tuple[Phase, Stmt]
 """What last programs compute, and its own nest."""
@@ -29,9 +29,10 @@ Last = tuple[Phase, Stmt]
 def in_turn(plan: Plan) -> Plan:
     """The plan without last-block reductions, for the CPU: each is a nest of its own after that of
     its leader, since threads combine the parts in a second loop just as well."""
-    if not any(stage.last_of for stage in plan.stages):
-        return plan
-    return replace(plan, stages=tuple(replace(stage, last_of="") for stage in plan.stages))
+    for stage in plan.stages:
+        if stage.placement.of:
+            plan = plan.with_stage(replace(stage, placement=AT_ROOT))
+    return plan
 
 
 def finished(context: Context, leader: StagePlan, body: Stmt, last: Sequence[Last]) -> Stmt:
@@ -67,8 +68,8 @@ def last_counters(context: Context) -> Mapping[str | Axis, Buffer]:
     each of its tiles."""
     found: dict[str | Axis, Buffer] = {}
     for stage in context.plan.stages:
-        if stage.last_of:
-            leader = context.plan.stage(stage.last_of)
+        if stage.placement.of:
+            leader = context.plan.stage(stage.placement.of)
             extents = context.bounds[leader.name].extents
             tiles = grid_loops(leader)[: len(grid_loops(stage))]
             shape = tuple(extents[run] for run in tiles)

@@ -16,7 +16,7 @@ from tedsl.index.simplify import simplify
 from tedsl.ir.nodes import Accumulate, Buffer, Load, Stmt, Store
 from tedsl.ir.visit import map_exprs, rewrite_stmts
 from tedsl.lower.places import Context
-from tedsl.scheduling.plan import Plan
+from tedsl.scheduling.plan import Partitioned, Plan
 
 Home = tuple[Buffer, int, Expr | None]
 """The buffer that another lies in, the dimension that it is a piece of, and where that starts."""
@@ -65,10 +65,10 @@ def _homes(plan: Plan, buffers: Mapping[Tensor, Buffer]) -> dict[Buffer, Home]:
     """The whole and the offset of each part."""
     found: dict[Buffer, Home] = {}
     for whole in plan.stages:
-        if whole.pieces is None:
+        pieces = whole.placement
+        if not isinstance(pieces, Partitioned):
             continue
-        pieces = whole.pieces
-        for name, start in ((pieces.head, None), (pieces.tail, pieces.at)):
+        for name, start in ((pieces.head, None), (pieces.tail, pieces.position)):
             outputs = zip(plan.stage(name).op.outputs, whole.op.outputs, strict=True)
             found.update((buffers[a], (buffers[b], pieces.dim, start)) for a, b in outputs)
     return found

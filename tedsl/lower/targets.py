@@ -12,7 +12,18 @@ from tedsl.ir.nodes import LoopKind
 from tedsl.scheduling.bounds import loops_between
 from tedsl.scheduling.checks.scans import has_own_launch
 from tedsl.scheduling.kernels.tree import shared_loops
-from tedsl.scheduling.plan import Fuse, Join, Mark, Online, Plan, Skew, Split, StagePlan, Unit
+from tedsl.scheduling.plan import (
+    AT_ROOT,
+    Fuse,
+    Mark,
+    Online,
+    Plan,
+    SharedLoops,
+    Skew,
+    Split,
+    StagePlan,
+    Unit,
+)
 from tedsl.scheduling.relations import constant, extents
 from tedsl.scheduling.scans import is_step_axis
 
@@ -66,15 +77,16 @@ def _with_shared_marks(given: Plan, plan: Plan) -> Plan:
     those outside them are shared.
     """
     for stage in plan.stages:
-        if stage.join is None or stage.join.axis is None:
+        place = stage.placement
+        if not isinstance(place, SharedLoops):
             continue
-        leader = plan.stage(stage.join.stage)
+        leader = plan.stage(place.leader)
         outer = list(shared_loops(given, given.stage(stage.name)).items())
         lanes = [n for n, (_, run) in enumerate(outer) if _is_lane(leader, run)]
         kept = outer[: lanes[0]] if lanes else outer
         marks = {own: leader.mark(run) for own, run in outer}
-        join = Join(leader.name, kept[-1][1]) if kept else None
-        plan = plan.with_stage(replace(stage, marks={**stage.marks, **marks}, join=join))
+        left = replace(place, down_to=kept[-1][1]) if kept else place.at or AT_ROOT
+        plan = plan.with_stage(replace(stage, marks={**stage.marks, **marks}, placement=left))
     return plan
 
 

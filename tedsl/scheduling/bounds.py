@@ -41,7 +41,7 @@ from tedsl.scheduling.kernels.tree import (
 from tedsl.scheduling.links import symbolic
 from tedsl.scheduling.loop_bounds import guards_of, pass_down, pass_up
 from tedsl.scheduling.memory import NONE, Memory
-from tedsl.scheduling.plan import Cooperative, Online, Plan, StagePlan, by_itself
+from tedsl.scheduling.plan import Cooperative, Online, Plan, StagePlan, stored
 from tedsl.scheduling.sliding import Slide, slide_of
 
 INT32_MAX = 2**31 - 1
@@ -156,7 +156,8 @@ def moving(plan: Plan, stage: StagePlan) -> Slide | str:
 
     Requires: a plan without inlined stages.
     """
-    bounds = infer(plan.with_stage(replace(stage, placement=by_itself(stage.placement))))
+    inside = stored(stage.placement, None) or stage.placement
+    bounds = infer(plan.with_stage(replace(stage, placement=inside)))
     facts = _loop_facts(plan, stage, bounds.stages, plan_facts(plan))
     return _slide(plan, stage, bounds[stage.name].region, bounds.stages, facts)
 

@@ -17,16 +17,21 @@ from tedsl.expr.printer import print_expr, print_operation
 from tedsl.expr.tensor import Operation, Tensor
 from tedsl.scheduling.names import labels
 from tedsl.scheduling.plan import (
+    AT_ROOT,
     At,
     Cooperative,
     Inlined,
+    LastBlock,
     Mark,
     Online,
     OnlineMode,
     Own,
+    Partitioned,
     Placement,
     Plan,
     Relation,
+    SameGrid,
+    SharedLoops,
     StagePlan,
 )
 
@@ -144,6 +149,15 @@ class _Told:
                 return "inline"
             case Own():
                 return "root"
+            case SameGrid():
+                return f"root, in the grid of {placement.leader}"
+            case SharedLoops():
+                at = self.place(placement.at or AT_ROOT)
+                return f"{at}, with {placement.leader}.{self.axes[placement.down_to]}"
+            case LastBlock():
+                return f"by the last programs of {placement.of}"
+            case Partitioned():
+                return f"stored by {placement.head} and {placement.tail}"
             case At():
                 at = f"at {placement.host}.{self.axes[placement.axis]}"
                 return (

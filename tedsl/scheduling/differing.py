@@ -186,7 +186,7 @@ def _same_places(old: StagePlan, new: StagePlan) -> bool:
         old.placement.host == new.placement.host
         and is_inlined(old) is is_inlined(new)
         and (old.placement.mode is None) is (new.placement.mode is None)
-        and _follower(old) == _follower(new)
+        and old.placement.leader == new.placement.leader
         and is_special(old) is is_special(new)
     )
 
@@ -202,7 +202,7 @@ def _guest(stage: StagePlan) -> str:
 
 
 def _follower(stage: StagePlan) -> str:
-    return "" if stage.join is None else stage.join.stage
+    return stage.placement.leader
 
 
 def _carry_list(

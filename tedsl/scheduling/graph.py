@@ -39,7 +39,7 @@ from tedsl.scheduling.links import (
     tensors_read,
 )
 from tedsl.scheduling.names import labels, owner, unique_name
-from tedsl.scheduling.plan import At, Plan, StagePlan
+from tedsl.scheduling.plan import At, Partitioned, Plan, StagePlan
 
 if TYPE_CHECKING:
     from tedsl.expr import bounds_check, scan_body
@@ -202,7 +202,8 @@ def extern_readers(plan: Plan, op: Operation) -> tuple[StagePlan, ...]:
 def whole_of(plan: Plan, name: str) -> StagePlan | None:
     """The stage of whose result the stage `name` stores a piece (divide)."""
     for stage in special(plan):
-        if stage.pieces is not None and name in (stage.pieces.head, stage.pieces.tail):
+        parts = stage.placement
+        if isinstance(parts, Partitioned) and name in (parts.head, parts.tail):
             return stage
     return None
 

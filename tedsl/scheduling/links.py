@@ -305,8 +305,8 @@ def follower_places(plan: Plan) -> Mapping[str, tuple[int, ...]]:
     """The stages that run together with each stage that leads any (compute_with)."""
     found: dict[str, list[int]] = {}
     for number, stage in enumerate(plan.stages):
-        if stage.join is not None:
-            found.setdefault(stage.join.stage, []).append(number)
+        if stage.placement.leader:
+            found.setdefault(stage.placement.leader, []).append(number)
     return {name: tuple(numbers) for name, numbers in found.items()}
 
 
@@ -357,11 +357,10 @@ def is_special(stage: StagePlan) -> bool:
     """True for a stage that runs last or across programs, is stored elsewhere or by others, is
     combined atomically, or is tensorized."""
     return (
-        bool(stage.last_of)
+        bool(stage.placement.of or stage.placement.head)
         or stage.atomic
         or stage.placement.program is not None
         or stage.placement.kept is not None
-        or stage.pieces is not None
         or any(mark.tensorized is not None for mark in stage.marks.values())
     )
 
@@ -455,10 +454,10 @@ def share_links(before: Plan, after: Plan, old: StagePlan, new: StagePlan) -> No
         tell(guest_places, after, groups)
     if (new.placement.mode is None) is (old.placement.mode is None):
         share(online_places, before, after)
-    if new.join is old.join:
+    if new.placement.leader == old.placement.leader:
         share(follower_places, before, after)
-    elif old.join is None and new.join is not None and known(follower_places, before):
-        leader = new.join.stage
+    elif not old.placement.leader and known(follower_places, before):
+        leader = new.placement.leader
         groups = dict(follower_places(before))
         groups[leader] = tuple(sorted((*groups.get(leader, ()), number)))
         tell(follower_places, after, groups)

@@ -22,11 +22,15 @@ from tedsl.scheduling.plan import (
     Fuse,
     Inlined,
     Kept,
+    LastBlock,
     Online,
     Own,
+    Partitioned,
     Placement,
     Plan,
     Relation,
+    SameGrid,
+    SharedLoops,
     Skew,
     Split,
     StagePlan,
@@ -61,9 +65,6 @@ def separate_axes(plan: Plan) -> Plan:
         placement = _placement(plan, stage, clones)
         if placement is not stage.placement:
             moved = replace(moved, placement=placement)
-        if stage.join is not None and stage.join.axis is not None:
-            axis = clones.get(stage.join.stage, {}).get(stage.join.axis, stage.join.axis)
-            moved = replace(moved, join=replace(stage.join, axis=axis))
         stages.append(moved)
     outputs = tuple(renamed.get(t.op, t.op).outputs[t.index] for t in plan.outputs)
     return replace(plan, stages=tuple(stages), outputs=outputs)
@@ -80,12 +81,16 @@ def _placement(plan: Plan, stage: StagePlan, clones: dict[str, dict[Axis, Axis]]
     place, own = stage.placement, clones.get(stage.name, {})
     around = clones.get(place.host, {})
     match place:
-        case Inlined() | Own():
+        case Inlined() | Own() | SameGrid() | LastBlock() | Partitioned():
             return place
-        case At(axis=axis, kept=kept):
-            return replace(
-                place, axis=around.get(axis, axis), kept=_kept(plan, stage, kept, clones)
-            )
+        case At(axis=axis):
+            kept = _kept(plan, stage, clones)
+            return replace(place, axis=around.get(axis, axis), kept=kept)
+        case SharedLoops(leader=leader, down_to=last, at=at):
+            if at is not None:
+                kept = _kept(plan, stage, clones)
+                at = replace(at, axis=around.get(at.axis, at.axis), kept=kept)
+            return SharedLoops(leader, clones.get(leader, {}).get(last, last), at)
         case Online(axis=axis):
             return replace(place, axis=around.get(axis, axis))
         case Cooperative(host=host, axis=axis, part=part, program=program):
@@ -95,10 +100,9 @@ def _placement(plan: Plan, stage: StagePlan, clones: dict[str, dict[Axis, Axis]]
             assert_never(place)
 
 
-def _kept(
-    plan: Plan, stage: StagePlan, kept: Kept | None, clones: dict[str, dict[Axis, Axis]]
-) -> Kept | None:
+def _kept(plan: Plan, stage: StagePlan, clones: dict[str, dict[Axis, Axis]]) -> Kept | None:
     """Where a stage is stored, by the clone of the loop around it."""
+    kept = stage.placement.kept
     if kept is None or kept.axis is None:
         return kept
     for host, _ in hosts(plan, stage):

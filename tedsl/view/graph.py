@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+from typing import assert_never
+
 from tedsl.expr.tensor import ExternOp, Operation, PlaceholderOp, ScanOp
 from tedsl.scheduling.graph import is_output, is_reduction, tensors_read
 from tedsl.scheduling.kernels.printer import type_text
 from tedsl.scheduling.kernels.tree import kernels_with
 from tedsl.scheduling.names import axis_text
-from tedsl.scheduling.plan import Plan, StagePlan
+from tedsl.scheduling.plan import (
+    At,
+    Cooperative,
+    Inlined,
+    LastBlock,
+    Online,
+    Own,
+    Partitioned,
+    Plan,
+    SameGrid,
+    SharedLoops,
+    StagePlan,
+)
 from tedsl.scheduling.scans import scan_of
 from tedsl.view.data import Graph, Node, NodeKind, PlaceKind
 from tedsl.view.texts import Stages
@@ -54,24 +68,29 @@ def place_of(plan: Plan, stage: StagePlan) -> tuple[PlaceKind, str]:
     """Where the stage is computed, and in words."""
     if isinstance(stage.op, PlaceholderOp):
         return PlaceKind.NONE, ""
-    if stage.placement.inlined:
-        return PlaceKind.INLINE, "inlined"
-    if stage.pieces is not None:
-        return PlaceKind.NONE, f"stored by {stage.pieces.head} and {stage.pieces.tail}"
-    if stage.join is not None:
-        at = stage.join.axis
-        place = "in the grid of " + stage.join.stage if at is None else axis_text(plan, at)
-        return PlaceKind.WITH, f"with {place}"
-    if stage.last_of:
-        return PlaceKind.WITH, f"by the last programs of {stage.last_of}"
-    if stage.placement.at_root:
-        return PlaceKind.KERNEL, "call" if isinstance(stage.op, ExternOp) else "kernel"
-    axis = stage.placement.axis
-    at = "" if axis is None else axis_text(plan, axis)
-    if stage.placement.program is not None:
-        return PlaceKind.AT, f"at {at}, across {axis_text(plan, stage.placement.program)}"
-    how = "at" if stage.placement.mode is None else "online"
-    return PlaceKind.AT, f"{how} {at}, {stage.scope.value}"
+    place, axis = stage.placement, stage.placement.axis
+    at = "" if axis is None else f"at {axis_text(plan, axis)}"
+    match place:
+        case Inlined():
+            return PlaceKind.INLINE, "inlined"
+        case Partitioned():
+            return PlaceKind.NONE, f"stored by {place.head} and {place.tail}"
+        case SameGrid():
+            return PlaceKind.WITH, f"with in the grid of {place.leader}"
+        case SharedLoops():
+            return PlaceKind.WITH, f"with {axis_text(plan, place.down_to)}"
+        case LastBlock():
+            return PlaceKind.WITH, f"by the last programs of {place.of}"
+        case Own():
+            return PlaceKind.KERNEL, "call" if isinstance(stage.op, ExternOp) else "kernel"
+        case Cooperative():
+            return PlaceKind.AT, f"{at}, across {axis_text(plan, place.program)}"
+        case Online():
+            return PlaceKind.AT, f"online {axis_text(plan, place.axis)}, {stage.scope.value}"
+        case At():
+            return PlaceKind.AT, f"{at}, {stage.scope.value}"
+        case _:
+            assert_never(place)
 
 
 def kernel_of(plan: Plan, stage: StagePlan) -> StagePlan | None:
@@ -80,7 +99,7 @@ def kernel_of(plan: Plan, stage: StagePlan) -> StagePlan | None:
     None for inputs, for a stage that is inlined into several kernels or into none, and for one that
     others store.
     """
-    if stage.pieces is not None:
+    if stage.placement.head:
         return None
     if isinstance(stage.op, PlaceholderOp):
         scan = scan_of(plan, stage.op)

@@ -135,7 +135,7 @@ def test_contractions_of_contractions_store_no_operand(rows: int, keys: int, cau
     sizes = {f"{name}.{knob}": 32 for name in ("dq", "dk") for knob in ("bm", "bk")}
     s = interpreted(case, "cuda", {**within, **sizes})
     assert kernels(s) == 3  # of which two run together
-    assert s["dv"].plan.join is not None
+    assert s["dv"].plan.placement.leader
     assert {"S", "S.again", "dP", "dP.again", "P"} <= set(made_within(s))
     assert "transform_layout" in s.as_python()
 

@@ -74,7 +74,7 @@ def test_products_of_one_operand(sizes: tuple[int, int, int], decisions: Decisio
     offered = {k.name for k in schedule_for(gated(*sizes), "cuda").knobs}
     known = {name: value for name, value in decisions.items() if name in offered}
     s = interpreted(RuleCase("gated", lambda: gated(*sizes)), "cuda", known)
-    assert (s["up"].plan.join is not None) is (decisions.get("out.one_loop") is not False)
+    assert bool(s["up"].plan.placement.leader) is (decisions.get("out.one_loop") is not False)
 
 
 @pytest.mark.cpu
@@ -89,7 +89,7 @@ def test_products_of_one_operand_on_the_cpu(sizes: tuple[int, int, int]) -> None
 def test_products_of_any_size() -> None:
     m, n, k = te.size_var("m"), te.size_var("n"), te.size_var("k")
     case = RuleCase("gated", lambda: gated(m, n, k, "float16"), {"m": 20, "n": 40, "k": 70})
-    assert interpreted(case, "cuda")["up"].plan.join is not None
+    assert interpreted(case, "cuda")["up"].plan.placement.leader
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_only_what_shares_an_operand_shares_a_loop(
     names: tuple[str, str, str, str], depths: tuple[int, int], together: bool
 ) -> None:
     s = interpreted(RuleCase("sum", lambda: combined(names, depths)), "cuda")
-    assert (s["p1"].plan.join is not None) is together
+    assert bool(s["p1"].plan.placement.leader) is together
     assert ("out.one_loop" in {k.name for k in s.knobs}) is together
 
 
@@ -125,7 +125,7 @@ def test_an_operand_that_is_turned_is_another() -> None:
         return [te.compute((64, 64), lambda i, j: p[i, j] + turned[i, j], name="out")]
 
     s = interpreted(RuleCase("turned", made), "cuda")
-    assert s["turned"].plan.join is None and s["plain"].plan.join is None
+    assert not s["turned"].plan.placement.leader and not s["plain"].plan.placement.leader
 
 
 @pytest.mark.ptxas

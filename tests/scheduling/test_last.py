@@ -100,7 +100,7 @@ def test_it_is_replayed_undone_and_taken_back() -> None:
     assert str(scope["s"]) == text
     r.s[r.D].compute_root()
     assert str(r.s) == before
-    assert "last_of" in str(te.diff(r.s, scope["s"]))
+    assert "by the last programs of C.rf" in str(te.diff(r.s, scope["s"]))
     r.s.undo()
     assert r.s.plan is plan
     r.s.undo()

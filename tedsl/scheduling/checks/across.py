@@ -99,10 +99,9 @@ def _stage_problem(plan: Plan, stage: StagePlan, across: Cooperative) -> Problem
         )
     if role(plan, stage.op) is not None or scan_of(plan, stage.op):
         return Problem(f"{name} belongs to a scan", "name a stage outside scans")
-    if stage.join is not None or followers(plan, stage):
-        return Problem(
-            f"{name} runs together with another stage", f"call s[{name}].compute_at again"
-        )
+    others = followers(plan, stage)
+    if others:
+        return Problem(f"{name} runs together with {others[0].name}", "leave it by itself")
     if across.part not in frozenset(stage.op.axes).intersection(stage.leaf_axes):
         return Problem(
             f"{across.part.name} is no loop over a dimension of {name}",
@@ -114,7 +113,7 @@ def _stage_problem(plan: Plan, stage: StagePlan, across: Cooperative) -> Problem
 def _host_problem(plan: Plan, stage: StagePlan, across: Cooperative) -> Problem | None:
     host = plan.stage(stage.placement.host)
     grid, known = grid_loops(host), labels(host)
-    if not host.placement.at_root or host.join is not None:
+    if not host.placement.at_root or host.placement.leader:
         return Problem(
             f"{host.name}, in whose loops it is, has no programs of its own",
             f"attach {stage.name} at a loop of the stage at root",

@@ -83,7 +83,6 @@ def _same_facts(old: StagePlan, new: StagePlan) -> bool:
         old.placement is new.placement
         and old.leaf_axes is new.leaf_axes
         and old.marks is new.marks
-        and old.join is new.join
         and old.launch is new.launch
         and old.atomic is new.atomic
         and old.specializations is new.specializations

@@ -16,7 +16,7 @@ from tedsl.scheduling.bounds import plan_facts
 from tedsl.scheduling.call import Call, kind_of
 from tedsl.scheduling.graph import runtime_sizes
 from tedsl.scheduling.names import labels, loops_text, owner
-from tedsl.scheduling.plan import Plan, StagePlan
+from tedsl.scheduling.plan import Partitioned, Plan, StagePlan
 from tedsl.scheduling.relations import came_of, ranks
 from tedsl.scheduling.scans import is_state
 
@@ -52,8 +52,8 @@ def computed_stage(plan: Plan, call: Call, name: str) -> tuple[StagePlan, Comput
             f"{name} is an input of the computation and has no loops",
             hint=f"stage a copy of it with s.cache_read({name}, scope, readers) and schedule that",
         )
-    if stage.pieces is not None:
-        head, tail = stage.pieces.head, stage.pieces.tail
+    if isinstance(stage.placement, Partitioned):
+        head, tail = stage.placement.head, stage.placement.tail
         raise call.refuse(
             plan,
             f"{name} is stored by {head} and {tail} (divide) and has no loops of its own",

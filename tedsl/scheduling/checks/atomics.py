@@ -104,7 +104,7 @@ def _place_problem(plan: Plan, stage: StagePlan) -> Problem | None:
     inside = inside_problem(stage)
     if inside is not None:
         return inside
-    if stage.join is not None or stage.last_of or followers(plan, stage):
+    if stage.placement.leader or stage.placement.of or followers(plan, stage):
         return (
             f"{name} runs together with another stage, and its start needs a nest before it",
             f"give {name} a nest of its own",

@@ -24,8 +24,8 @@ from tedsl.index.prove import counterexample, equal, prove
 from tedsl.ir.nodes import LoopKind
 from tedsl.scheduling.bounds import Bounds, infer_again
 from tedsl.scheduling.call import Call
-from tedsl.scheduling.checks.stages import Problem, has_options
-from tedsl.scheduling.checks.together import ordered, place_text
+from tedsl.scheduling.checks.stages import Problem, has_options, place_text
+from tedsl.scheduling.checks.together import ordered
 from tedsl.scheduling.graph import path_between
 from tedsl.scheduling.inline import inline_stages
 from tedsl.scheduling.kernels.tree import (
@@ -41,7 +41,7 @@ from tedsl.scheduling.kernels.tree import (
 )
 from tedsl.scheduling.links import special
 from tedsl.scheduling.names import labels, loops_text
-from tedsl.scheduling.plan import Plan, StagePlan
+from tedsl.scheduling.plan import Plan, SharedLoops, StagePlan
 from tedsl.scheduling.relations import constant, reached
 from tedsl.scheduling.scans import role, scan_of
 from tedsl.scheduling.separate import separate_axes
@@ -52,7 +52,8 @@ _GRID = (LoopKind.PARALLEL, LoopKind.PROGRAM)
 def last_problem(plan: Plan, called: str = "") -> tuple[StagePlan, Problem] | None:
     """The first stage that the last programs of its leader may not compute, and why; a circle of
     kernels is the problem of the stage `called`, or of another."""
-    found = [(stage, plan.stage(stage.last_of)) for stage in special(plan) if stage.last_of]
+    last = (stage for stage in special(plan) if stage.placement.of)
+    found = [(stage, plan.stage(stage.placement.of)) for stage in last]
     for stage, leader in found:
         problem = (
             _stage_problem(plan, stage)
@@ -90,7 +91,7 @@ def last_legal(plan: Plan) -> bool:
 def require_last(before: Plan, call: Call, after: Plan) -> None:
     """After the call the last programs may still compute what they are to.  Requires: legal
     places."""
-    if any(stage.last_of for stage in special(after)):
+    if any(stage.placement.of for stage in special(after)):
         found = last_problem(after, call.stage)
         if found is not None:
             raise refuse_last(before, call, after, *found)
@@ -101,7 +102,7 @@ def refuse_last(
 ) -> ScheduleError:
     """The error for a call after which the last programs of its leader could not compute
     `stage`."""
-    leader = after.stage(stage.last_of)
+    leader = after.stage(stage.placement.of)
     facts = [("loops", f"{leader.name} {loops_text(leader)}; {stage.name} {loops_text(stage)}")]
     if call.primitive == "compute_last" and call.stage == stage.name:
         return call.refuse(before, problem.reason, facts=facts, hint=problem.hint)
@@ -115,21 +116,16 @@ def refuse_last(
 
 def _stage_problem(plan: Plan, stage: StagePlan) -> Problem | None:
     name = stage.name
-    if not stage.placement.at_root:
-        return Problem(
-            f"{name} is {place_text(stage)}, and has no programs of its own",
-            f"first call s[{name}].compute_root()",
-        )
     if scan_of(plan, stage.op) or isinstance(stage.op, ScanOp) or role(plan, stage.op) is not None:
         return Problem(
             f"{name} belongs to a scan, whose steps have an order of their own",
             "name a stage outside scans",
         )
     others = followers(plan, stage)
-    if stage.join is not None or others:
-        other = others[0].name if stage.join is None else stage.join.stage
+    if others:
         return Problem(
-            f"{name} runs together with {other}", f"give {name} a nest of its own (compute_root)"
+            f"{name} runs together with {others[0].name}",
+            f"give {name} a nest of its own (compute_root)",
         )
     if stage.atomic:
         return Problem(
@@ -158,13 +154,13 @@ def _leader_problem(plan: Plan, stage: StagePlan, leader: StagePlan) -> Problem 
         return Problem(
             f"{name} belongs to a scan, whose steps are launched one by one", "name another stage"
         )
-    if leader.join is not None and leader.join.axis is not None:
-        other = leader.join.stage
+    if isinstance(leader.placement, SharedLoops):
+        other = leader.placement.leader
         return Problem(f"{name} runs together with {other}", f"name {other}, whose loops run")
-    if leader.last_of:
+    if leader.placement.of:
         return Problem(
-            f"{name} itself is computed by the last programs of {leader.last_of}, which end when "
-            "they have done so",
+            f"{name} itself is computed by the last programs of {leader.placement.of}, which end "
+            "when they have done so",
             f"compute {stage.name} inside {name} with compute_at, or leave it a kernel of its own",
         )
     apart = [s for s in sharing(plan, leader) if depth(plan, s) < len(grid_loops(leader))]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from tedsl.errors import ScheduleError
+from collections.abc import Sequence
+from typing import assert_never
+
+from tedsl.errors import Fact, ScheduleError
 from tedsl.expr.nodes import Axis, AxisKind, Reduce
 from tedsl.expr.printer import print_expr
 from tedsl.expr.tensor import ComputeOp, ScanOp
@@ -11,9 +14,24 @@ from tedsl.scheduling.algebra import Result, Verdict, combines_in_any_order
 from tedsl.scheduling.call import Call, kind_of
 from tedsl.scheduling.checks.atomics import reduction_problem
 from tedsl.scheduling.checks.scans import has_own_launch
+from tedsl.scheduling.checks.stages import place_text
 from tedsl.scheduling.kernels.tree import root_of
 from tedsl.scheduling.names import axis_text, labels, loops_text
-from tedsl.scheduling.plan import Mark, Plan, Skew, StagePlan
+from tedsl.scheduling.plan import (
+    At,
+    Cooperative,
+    Inlined,
+    LastBlock,
+    Mark,
+    Online,
+    Own,
+    Partitioned,
+    Plan,
+    SameGrid,
+    SharedLoops,
+    Skew,
+    StagePlan,
+)
 from tedsl.scheduling.relations import ranks
 from tedsl.scheduling.scans import is_step_axis
 
@@ -325,3 +343,21 @@ def require_own_kernel(plan: Plan, call: Call, stage: StagePlan, what: str) -> N
         if stage.placement.axis is not None
         else f"call s[{stage.name}].compute_root() first",
     )
+
+
+def require_own_nest(plan: Plan, call: Call, stage: StagePlan, facts: Sequence[Fact] = ()) -> None:
+    """A stage that runs with others, or that others store, goes nowhere else before it is by
+    itself."""
+    name, place = stage.name, stage.placement
+    match place:
+        case Own():
+            return
+        case SharedLoops() | SameGrid():
+            reason = f"{name} runs together with {place.leader}"
+        case LastBlock() if call.primitive == "compute_last":
+            return
+        case Inlined() | At() | Online() | Cooperative() | LastBlock() | Partitioned():
+            reason = f"{name} is {place_text(stage)}, and has no programs of its own"
+        case _:
+            assert_never(place)
+    raise call.refuse(plan, reason, facts=facts, hint=f"first call s[{name}].compute_root()")

@@ -14,7 +14,7 @@ from tedsl.index.prove import equal
 from tedsl.ir.nodes import LoopKind
 from tedsl.scheduling.bounds import infer
 from tedsl.scheduling.call import Call
-from tedsl.scheduling.checks.loops import PLAIN, mark_text
+from tedsl.scheduling.checks.loops import PLAIN, mark_text, require_own_nest
 from tedsl.scheduling.checks.places import nest, readers_text
 from tedsl.scheduling.checks.scans import require_no_scan
 from tedsl.scheduling.graph import is_output, is_reduction, loop_readers
@@ -64,6 +64,7 @@ def require_pair(plan: Plan, call: Call, reader: StagePlan, producer: StagePlan)
                 f"{stage.name} is {where} and has no kernel of its own",
                 hint=f"call s[{stage.name}].compute_root() first",
             )
+    require_own_nest(plan, call, producer)
     others = [each.name for each in found if each is not reader]
     nested = {guest.name for guest in guests(plan, reader)}
     outside = [name for name in others if name not in nested]

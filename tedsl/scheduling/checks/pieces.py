@@ -18,12 +18,11 @@ from tedsl.scheduling.checks.rewrites import (
     require_no_marks,
 )
 from tedsl.scheduling.checks.scans import require_no_scan
-from tedsl.scheduling.checks.stages import Problem, has_options
-from tedsl.scheduling.checks.together import place_text
+from tedsl.scheduling.checks.stages import Problem, has_options, place_text
 from tedsl.scheduling.kernels.tree import followers, leader_of
 from tedsl.scheduling.links import special
 from tedsl.scheduling.names import labels
-from tedsl.scheduling.plan import Online, Plan, StagePlan
+from tedsl.scheduling.plan import Partitioned, Plan, StagePlan
 
 
 def require_undecided(plan: Plan, call: Call, stage: StagePlan) -> None:
@@ -39,7 +38,7 @@ def require_undecided(plan: Plan, call: Call, stage: StagePlan) -> None:
     require_no_guests(plan, call, stage)
     require_no_marks(plan, call, stage)
     others = followers(plan, stage)
-    if stage.join is not None or stage.last_of or others:
+    if stage.placement.leader or stage.placement.of or others:
         other = others[0] if others else leader_of(plan, stage)
         raise call.refuse(
             plan,
@@ -99,9 +98,10 @@ def require_inside(plan: Plan, call: Call, axis: Axis, at: Expr) -> None:
 def pieces_problem(plan: Plan) -> tuple[StagePlan, Problem] | None:
     """The first stage that is to be stored by two others, one of which could not do so."""
     for whole in special(plan):
-        pieces = whole.pieces
-        places = () if pieces is None else ((pieces.head, ZERO), (pieces.tail, pieces.at))
-        for name, start in places:
+        parts = whole.placement
+        if not isinstance(parts, Partitioned):
+            continue
+        for name, start in ((parts.head, ZERO), (parts.tail, parts.position)):
             piece = plan.stage(name)
             problem = _piece_problem(whole, piece, start)
             if problem is not None:
@@ -129,7 +129,7 @@ def _piece_problem(whole: StagePlan, piece: StagePlan, start: Expr) -> Problem |
             f"{whole.name} is stored by two stages (divide), and computes nothing itself",
             f"call this on {name}, or before divide",
         )
-    if not piece.placement.at_root or isinstance(piece.placement, Online):
+    if not piece.placement.at_root:
         return Problem(
             f"{name} stores a piece of {whole.name}, and would be {place_text(piece)}",
             f"leave {name} at root; divide {whole.name} before its readers are, and they read "
@@ -156,13 +156,17 @@ def _is_joined(whole: StagePlan) -> bool:
 
 def _reads_as_it_lies(whole: StagePlan, piece: StagePlan, start: Expr) -> bool:
     """True when element [i, j] of the piece is [i, j + start] of the whole."""
-    pieces = whole.pieces
+    parts = whole.placement
     for body in whole.op.bodies if isinstance(whole.op, ComputeOp) else ():
         read = (body.a if start is ZERO else body.b) if isinstance(body, IfThenElse) else body
-        if pieces is None or not isinstance(read, TensorRead) or read.tensor.op is not piece.op:
+        if (
+            not isinstance(parts, Partitioned)
+            or not isinstance(read, TensorRead)
+            or read.tensor.op is not piece.op
+        ):
             return False
         places: list[Expr] = list(whole.op.axis)
-        places[pieces.dim] = sub(places[pieces.dim], start)
+        places[parts.dim] = sub(places[parts.dim], start)
         if len(places) != len(read.indices) or not all(map(equal, read.indices, places)):
             return False
     return True

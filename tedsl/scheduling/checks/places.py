@@ -34,7 +34,7 @@ from tedsl.scheduling.graph import (
 from tedsl.scheduling.kernels.tree import exported, guests, hosts, root_of, shared_loops
 from tedsl.scheduling.links import places, tensors_of_init
 from tedsl.scheduling.names import axis_text, labels, loops_text
-from tedsl.scheduling.plan import At, Inlined, Online, Plan, StagePlan, apart
+from tedsl.scheduling.plan import At, Inlined, Online, Plan, StagePlan
 from tedsl.scheduling.relations import ranks
 from tedsl.scheduling.scans import role, scan_stages
 
@@ -253,7 +253,7 @@ def _fold_problem(plan: Plan, stage: StagePlan, target: StagePlan, axis: Axis) -
 
 def _shares(plan: Plan, stage: StagePlan, leader: StagePlan, axis: Axis) -> bool:
     """True when `stage` runs in the loop `axis` of `leader`."""
-    led = stage.join is not None and stage.join.stage == leader.name
+    led = stage.placement.leader == leader.name
     return led and axis in frozenset(shared_loops(plan, stage).values())
 
 
@@ -324,14 +324,14 @@ def legal_attach_points(plan: Plan, name: str) -> tuple[tuple[str, Axis], ...]:
     stage = plan.stage(name)
     if not isinstance(stage.op, ComputeOp) or is_output(plan, stage.op):
         return ()
-    if stage.pieces or whole_of(plan, name) or isinstance(stage.placement, Online):
+    if stage.placement.head or whole_of(plan, name) or isinstance(stage.placement, Online):
         return ()
     if extern_readers(plan, stage.op):
         return ()
     found: list[tuple[str, Axis]] = []
     fixed = not has_runtime_sizes(plan)
     for target in _around_readers(plan, stage):
-        if target.name == name or target.placement.inlined or target.pieces:
+        if target.name == name or target.placement.inlined or target.placement.head:
             continue
         for axis in target.leaf_axes:
             moved = attached(plan, stage, target.name, axis)
@@ -357,8 +357,8 @@ def _around_readers(plan: Plan, stage: StagePlan) -> tuple[StagePlan, ...]:
         each = waiting.pop()
         if each.name not in names:
             names.add(each.name)
-            leader = "" if each.join is None else each.join.stage
-            waiting += [plan.stage(other) for other in (each.placement.host, leader) if other]
+            around = (each.placement.host, each.placement.leader)
+            waiting += [plan.stage(other) for other in around if other]
     numbers = places(plan).by_name
     return tuple(plan.stages[n] for n in sorted(numbers[each] for each in names))
 
@@ -366,7 +366,7 @@ def _around_readers(plan: Plan, stage: StagePlan) -> tuple[StagePlan, ...]:
 def attached(plan: Plan, stage: StagePlan, target: str, axis: Axis) -> Plan:
     """The plan with `stage` attached, whether that is legal or not."""
     place = At(target, axis)
-    return plan.with_stage(replace(apart(stage), placement=place))
+    return plan.with_stage(replace(stage, placement=place))
 
 
 def can_inline(plan: Plan, stage: StagePlan) -> bool:
@@ -380,7 +380,7 @@ def can_inline(plan: Plan, stage: StagePlan) -> bool:
         and not isinstance(stage.op, ScanOp)
         and role(plan, stage.op) is None
         and not extern_readers(plan, stage.op)
-        and stage.pieces is None
+        and not stage.placement.head
         and whole_of(plan, stage.name) is None
         and inlining_possible(plan.with_stage(replace(stage, placement=Inlined())))
     )

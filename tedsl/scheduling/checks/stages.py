@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import assert_never
 
 from tedsl.expr.nodes import AxisKind
 from tedsl.ir.nodes import Launch, LoopKind
-from tedsl.scheduling.plan import StagePlan
+from tedsl.scheduling.plan import (
+    At,
+    Cooperative,
+    Inlined,
+    LastBlock,
+    Online,
+    Own,
+    Partitioned,
+    SameGrid,
+    SharedLoops,
+    StagePlan,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +36,26 @@ def first_fold(stage: StagePlan) -> int:
     lane = LoopKind.VECTORIZED
     inner = [a.kind is AxisKind.REDUCE or stage.mark(a).kind is lane for a in order]
     return inner.index(True) if True in inner else len(order)
+
+
+def place_text(stage: StagePlan) -> str:
+    """`attached at C.i`, `at root`."""
+    place = stage.placement
+    match place:
+        case Inlined():
+            return "inlined"
+        case At() | Cooperative() | SharedLoops(at=At()):
+            return f"attached at {place.host}.{'' if place.axis is None else place.axis.name}"
+        case Online():
+            return f"goes along with {place.host}.{place.axis.name}"
+        case Own() | SharedLoops() | SameGrid():
+            return "at root"
+        case LastBlock():
+            return f"computed by the last programs of {place.of}"
+        case Partitioned():
+            return f"stored by {place.head} and {place.tail}"
+        case _:
+            assert_never(place)
 
 
 def has_options(launch: Launch) -> bool:

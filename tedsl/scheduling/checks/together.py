@@ -20,7 +20,7 @@ from tedsl.scheduling.bounds import Bounds, infer_again
 from tedsl.scheduling.call import Call
 from tedsl.scheduling.checks.affected import changed
 from tedsl.scheduling.checks.loops import PLAIN, mark_text
-from tedsl.scheduling.checks.stages import Problem, first_fold, has_options
+from tedsl.scheduling.checks.stages import Problem, first_fold, has_options, place_text
 from tedsl.scheduling.graph import path_between
 from tedsl.scheduling.inline import inline_stages
 from tedsl.scheduling.kernels.tree import (
@@ -37,7 +37,7 @@ from tedsl.scheduling.kernels.tree import (
 )
 from tedsl.scheduling.links import follower_places, places, tensors_read
 from tedsl.scheduling.names import axis_text, labels, loops_text
-from tedsl.scheduling.plan import Online, Plan, StagePlan
+from tedsl.scheduling.plan import Online, Plan, SameGrid, SharedLoops, StagePlan
 from tedsl.scheduling.relations import constant, lengths, ranks
 from tedsl.scheduling.scans import role, scan_of
 from tedsl.scheduling.separate import separate_axes
@@ -56,9 +56,8 @@ def join_problem(plan: Plan, before: Plan | None = None) -> tuple[StagePlan, Pro
     """
     again = None if before is None else _changed_groups(before, plan)
     joined = [
-        (stage, plan.stage(stage.join.stage))
+        (stage, plan.stage(stage.placement.leader))
         for stage in _joined(plan, None if again is None else again.leaders)
-        if stage.join is not None
     ]
     differing = [
         (stage, leader)
@@ -66,7 +65,7 @@ def join_problem(plan: Plan, before: Plan | None = None) -> tuple[StagePlan, Pro
         if again is None or stage.name in again or leader.name in again
     ]
     for stage, leader in differing:
-        problem = _leader_problem(plan, stage, leader)
+        problem = leader_problem(plan, stage, leader)
         if problem is not None:
             return stage, problem
     found = _group_problem(plan, joined)
@@ -122,7 +121,7 @@ def extent_problem(
     sharing = [
         stage
         for stage in near
-        if stage.join is not None and stage.join.axis is not None
+        if isinstance(stage.placement, SharedLoops)
         if again is None or again.may_differ(plan, stage)
         if not _same_lengths(plan, stage)
     ]
@@ -162,7 +161,7 @@ def _in_order_still(plan: Plan, joined: Sequence[StagePlan], again: _Groups | No
 
 def _same_lengths(plan: Plan, stage: StagePlan) -> bool:
     """True when the shared loops of a stage at root are as long as the leader's: constants."""
-    leader = plan.stage(stage.join.stage) if stage.join is not None else stage
+    leader = plan.stage(stage.placement.leader)
     if not stage.placement.at_root or not leader.placement.at_root:
         return False
     own, theirs = lengths(stage), lengths(leader)
@@ -170,7 +169,7 @@ def _same_lengths(plan: Plan, stage: StagePlan) -> bool:
     return all(mine is not None and mine == other for mine, other in sizes)
 
 
-def _leader_problem(plan: Plan, stage: StagePlan, leader: StagePlan) -> Problem | None:
+def leader_problem(plan: Plan, stage: StagePlan, leader: StagePlan) -> Problem | None:
     if leader.name == stage.name:
         return Problem(f"{stage.name} is the stage itself", "name another stage")
     if not isinstance(leader.op, ComputeOp) or leader.placement.inlined:
@@ -184,9 +183,9 @@ def _leader_problem(plan: Plan, stage: StagePlan, leader: StagePlan) -> Problem 
                 f"{each.name} is {what}, whose steps have an order of their own",
                 "name stages outside scans",
             )
-    if leader.join is not None:
-        other = leader.join.stage
-        if leader.join.axis is None and stage.join is not None and stage.join.axis is not None:
+    if leader.placement.leader:
+        other = leader.placement.leader
+        if isinstance(leader.placement, SameGrid) and isinstance(stage.placement, SharedLoops):
             return Problem(
                 f"{leader.name} is a part of the grid of {other}, and such a part is one stage: "
                 "none shares its loops",
@@ -196,18 +195,13 @@ def _leader_problem(plan: Plan, stage: StagePlan, leader: StagePlan) -> Problem 
         return Problem(
             f"{leader.name} itself runs together with {other}", f"name {other}, whose loops run"
         )
-    if not _same_place(stage, leader) or isinstance(stage.placement, Online):
+    if not _same_place(stage, leader):
         return Problem(
             f"{stage.name} is {place_text(stage)} and {leader.name} is {place_text(leader)}",
             "compute both at root, or at one loop of one stage",
         )
-    if stage.join is not None and stage.join.axis is None:
-        if not stage.placement.at_root:
-            return Problem(
-                f"{stage.name} is {place_text(stage)}: only kernels have a grid to share",
-                "give the loop down to which loops are shared",
-            )
-    elif stage.join is not None and stage.join.axis not in ranks(leader.leaf_axes):
+    place = stage.placement
+    if isinstance(place, SharedLoops) and place.down_to not in ranks(leader.leaf_axes):
         return Problem(
             f"{leader.name} has no loop any more that {stage.name} shares",
             f"call s[{stage.name}].compute_root() or compute_at before changing the loops of "
@@ -219,13 +213,6 @@ def _leader_problem(plan: Plan, stage: StagePlan, leader: StagePlan) -> Problem 
 def _same_place(a: StagePlan, b: StagePlan) -> bool:
     """True when both are at root, or at one loop (axes are compared as objects)."""
     return a.placement.at_root is b.placement.at_root and a.placement.axis is b.placement.axis
-
-
-def place_text(stage: StagePlan) -> str:
-    if stage.placement.axis is not None:
-        how = "goes along with" if isinstance(stage.placement, Online) else "attached at"
-        return f"{how} {stage.placement.host}.{stage.placement.axis.name}"
-    return "inlined" if stage.placement.inlined else "at root"
 
 
 def _group_problem(
@@ -243,7 +230,7 @@ def _group_problem(
             reads = ", which reads ".join(reversed(path[:-1]))
             # One of the two follows; what goes along with a stage is where that stage is.
             host = members.get(start.name) or members.get(start.placement.host, end)
-            return end if end.join is not None else host, Problem(
+            return end if end.placement.leader else host, Problem(
                 f"{end.name} reads {reads}: the one needs the other finished",
                 f"compute {path[0]} inside {path[1]} with compute_at",
             )
@@ -362,7 +349,7 @@ def _online_problem(plan: Plan, stage: StagePlan, leader: StagePlan, count: int)
 
 def _in_kernels_of(plan: Plan, joined: Sequence[StagePlan]) -> frozenset[str]:
     """The stages of all kernels that some stages and their leaders are in."""
-    names = {name for stage in joined if stage.join for name in (stage.name, stage.join.stage)}
+    names = {name for stage in joined for name in (stage.name, stage.placement.leader)}
     kernels = {root_of(plan, plan.stage(name)).name for name in names}
     return computed_in(plan, kernels)
 
@@ -370,9 +357,7 @@ def _in_kernels_of(plan: Plan, joined: Sequence[StagePlan]) -> frozenset[str]:
 def _extent_problem(plan: Plan, stage: StagePlan, shown: Plan, bounds: Bounds) -> Problem | None:
     """Shared loops have the same number of iterations, whatever the sizes; `shown` is the plan as
     it is lowered, with its bounds."""
-    if stage.join is None:
-        return None
-    own, leader = shown.stage(stage.name), shown.stage(stage.join.stage)
+    own, leader = shown.stage(stage.name), shown.stage(stage.placement.leader)
     facts = bounds[own.name].facts
     pairs = shared_loops(shown, own)
     for place, (axis, run) in enumerate(pairs.items()):
@@ -414,10 +399,9 @@ class _Groups:
 
     def may_differ(self, plan: Plan, stage: StagePlan) -> bool:
         """True when loops that a stage shares may have other lengths than before."""
-        leader = "" if stage.join is None else stage.join.stage
         return (
             stage.name in self.kernels
-            or leader in self.kernels
+            or stage.placement.leader in self.kernels
             or not (stage.placement.at_root or self.kernels.isdisjoint(_kernels(plan, stage)))
         )
 
@@ -437,8 +421,7 @@ def _changed_groups(before: Plan, after: Plan) -> _Groups | None:
             kernels |= _kernels(plan, stage)
             stages |= {name, stage.placement.host}
         old, new = before.stage(name), after.stage(name)
-        moved = old.placement is not new.placement or old.last_of != new.last_of
-        same = same and not moved and old.join is new.join
+        same = same and old.placement is new.placement
     leaders = {*stages, *kernels}
     return _Groups(frozenset(stages), frozenset(leaders), frozenset(kernels), same)
 
@@ -449,8 +432,8 @@ def _kernels(plan: Plan, stage: StagePlan) -> set[str]:
     waiting = [stage]
     while waiting:
         each = waiting.pop()
-        joined = "" if each.join is None else each.join.stage
-        for name in (each.placement.host, joined, each.last_of):
+        place = each.placement
+        for name in (place.host, place.leader, place.of):
             if name and name not in found:
                 found.add(name)
                 waiting.append(plan.stage(name))
@@ -465,10 +448,9 @@ def ordered(plan: Plan) -> bool:
 
 
 def _cycle(stage: StagePlan) -> Problem:
-    leader = "" if stage.join is None else stage.join.stage
     return Problem(
-        f"another group reads a result of {stage.name} or {leader} and is read by the other of "
-        "them, so neither can run first",
+        f"another group reads a result of {stage.name} or {stage.placement.leader} and is read "
+        "by the other of them, so neither can run first",
         "split one of the groups",
     )
 
@@ -490,14 +472,15 @@ def refuse_join(
     before: Plan, call: Call, after: Plan, stage: StagePlan, problem: Problem
 ) -> ScheduleError:
     """The error for a call after which `stage` could not run with its leader."""
-    leader = "" if stage.join is None else stage.join.stage
+    leader = stage.placement.leader
     facts = [
         ("loops", f"{leader} {loops_text(after.stage(leader))}; {stage.name} {loops_text(stage)}")
     ]
     if call.primitive == "compute_with" and call.stage == stage.name:
         return call.refuse(before, problem.reason, facts=facts, hint=problem.hint)
-    place = None if stage.join is None else stage.join.axis
-    where = "" if place is None else f" down to {axis_text(before, place)}"
+    place = stage.placement
+    shared = isinstance(place, SharedLoops)
+    where = f" down to {axis_text(before, place.down_to)}" if shared else ""
     return call.refuse(
         before,
         f"{stage.name} runs together with {leader}{where}: {problem.reason}",

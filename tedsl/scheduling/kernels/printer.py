@@ -19,7 +19,7 @@ from tedsl.scheduling.checks.loops import PLAIN, mark_text
 from tedsl.scheduling.inline import inline_stages
 from tedsl.scheduling.kernels.tree import Kernel, Nest, kernel_tree
 from tedsl.scheduling.names import axis_text, labels
-from tedsl.scheduling.plan import Pieces, Plan, StagePlan
+from tedsl.scheduling.plan import Partitioned, Plan, StagePlan
 from tedsl.scheduling.relations import constant
 from tedsl.scheduling.scans import is_state
 from tedsl.scheduling.separate import separate_axes
@@ -58,8 +58,8 @@ class _Text:
         """All kernels and calls, in the order of the definition."""
         kernels = kernel_tree(self.plan).led
         for stage in self.plan.stages:
-            if stage.pieces is not None and isinstance(stage.op, ComputeOp):
-                yield _pieces(stage, stage.op, stage.pieces)
+            if isinstance(stage.placement, Partitioned):
+                yield _pieces(stage, stage.placement)
             elif stage.name in kernels:
                 yield from self.kernel(kernels[stage.name])
 
@@ -123,9 +123,9 @@ class _Text:
         return f"{stage.name}: {kinds}[{region}], {_memory(self.plan, stage)}"
 
 
-def _pieces(stage: StagePlan, op: ComputeOp, pieces: Pieces) -> str:
+def _pieces(stage: StagePlan, pieces: Partitioned) -> str:
     """`C: float32[64] is stored by C.head, and from i = 48 on by C.tail`."""
-    where = f"{labels(stage)[op.axes[pieces.dim]]} = {print_expr(pieces.at)}"
+    where = f"{labels(stage)[stage.op.axis[pieces.dim]]} = {print_expr(pieces.position)}"
     made = f"{stage.name}: {type_text(stage)}"
     return f"{made} is stored by {pieces.head}, and from {where} on by {pieces.tail}"
 

@@ -3,8 +3,7 @@ and phases they run.
 
     Kernel > Phase > Nest    what one launch runs; what runs without waiting; a stage and its loops
 
-Where a stage runs is said by its place (`placement`), its leader (`join`) and the stage whose last
-programs compute it (`last_of`): these are put together
+Where a stage runs is said by its placement: these are put together
 here, and asked for by name elsewhere.  Questions about one stage are functions of the plan, which
 walk over what is around that stage; the whole tree is made once for a plan, where it is lowered.
 Imports the plan and the graph.
@@ -31,7 +30,7 @@ from tedsl.scheduling.links import (
     special_places,
     tensors_read,
 )
-from tedsl.scheduling.plan import Plan, StagePlan
+from tedsl.scheduling.plan import Plan, SameGrid, SharedLoops, StagePlan
 from tedsl.scheduling.relations import ranks
 
 
@@ -133,7 +132,7 @@ def _tree(plan: Plan, needs: Needs) -> KernelTree:
     kernels = [
         _kernel(plan, group, needs, inside)
         for group in _groups(plan, roots, needs)
-        if group[0].pieces is None  # which others store
+        if not group[0].placement.head  # which others store
     ]
     return KernelTree(tuple(kernels), inside)
 
@@ -146,16 +145,16 @@ def _kernel(
 ) -> Kernel:
     """The kernel of a group at root."""
     leader = group[0]
-    roots = tuple(stage for stage in group if not stage.last_of)
+    roots = tuple(stage for stage in group if not stage.placement.of)
     others = beside(plan, leader)
     near = tuple(stage for stage in roots if stage not in others)
     nests = [_nest(plan, each, needs, inside) for each in (near, *((stage,) for stage in others))]
     last: list[Phase] = []
     for stage in group:
-        if stage.last_of:
-            over = grid_loops(plan.stage(stage.last_of))[len(grid_loops(stage)) :]
+        if stage.placement.of:
+            over = grid_loops(plan.stage(stage.placement.of))[len(grid_loops(stage)) :]
             own = (_nest(plan, (stage,), needs, inside),)
-            last.append(Phase(own, Sync.LAST_BLOCK, stage.last_of, over))
+            last.append(Phase(own, Sync.LAST_BLOCK, stage.placement.of, over))
     stages = computed_in(plan, (stage.name for stage in group))
     programs = Phase(tuple(nests))
     return Kernel(leader, grid_loops(leader), programs, tuple(last), roots, stages)
@@ -243,8 +242,8 @@ def root_of(plan: Plan, stage: StagePlan) -> StagePlan:
 def leader_of(plan: Plan, stage: StagePlan) -> StagePlan:
     """The stage that a stage runs together with, or by the last programs of: itself, or another at
     the same level."""
-    while stage.last_of or stage.join is not None:
-        stage = plan.stage(stage.last_of if stage.join is None else stage.join.stage)
+    while stage.placement.of or stage.placement.leader:
+        stage = plan.stage(stage.placement.of or stage.placement.leader)
     return stage
 
 
@@ -269,17 +268,18 @@ def guests(plan: Plan, stage: StagePlan, axis: Axis | None = None) -> tuple[Stag
 
 def depth(plan: Plan, stage: StagePlan) -> int:
     """How many outer loops `stage` shares with its leader."""
-    if stage.join is None or stage.join.axis is None:
+    place = stage.placement
+    if not isinstance(place, SharedLoops):
         return 0
-    return ranks(plan.stage(stage.join.stage).loop_order).get(stage.join.axis, -1) + 1
+    return ranks(plan.stage(place.leader).loop_order).get(place.down_to, -1) + 1
 
 
 def shared_loops(plan: Plan, stage: StagePlan) -> dict[Axis, Axis]:
     """The outer loops of `stage` that its leader runs, each with the leader's."""
     count = depth(plan, stage)
-    if stage.join is None or count == 0:
+    if count == 0:
         return {}
-    leader = plan.stage(stage.join.stage)
+    leader = plan.stage(stage.placement.leader)
     return dict(zip(stage.loop_order[:count], leader.loop_order[:count], strict=False))
 
 
@@ -308,17 +308,17 @@ def followers(plan: Plan, leader: StagePlan) -> tuple[StagePlan, ...]:
 
 def sharing(plan: Plan, leader: StagePlan) -> tuple[StagePlan, ...]:
     """The stages that share loops of `leader`, in plan order."""
-    return tuple(s for s in followers(plan, leader) if s.join and s.join.axis is not None)
+    return tuple(s for s in followers(plan, leader) if isinstance(s.placement, SharedLoops))
 
 
 def beside(plan: Plan, leader: StagePlan) -> tuple[StagePlan, ...]:
     """The stages that run in the grid of `leader` in programs of their own, in plan order."""
-    return tuple(s for s in followers(plan, leader) if s.join and s.join.axis is None)
+    return tuple(s for s in followers(plan, leader) if isinstance(s.placement, SameGrid))
 
 
 def finishers(plan: Plan, leader: StagePlan) -> tuple[StagePlan, ...]:
     """The stages that the last of the programs of `leader` compute, in plan order."""
-    return tuple(stage for stage in special(plan) if stage.last_of == leader.name)
+    return tuple(stage for stage in special(plan) if stage.placement.of == leader.name)
 
 
 def group_of(plan: Plan, stage: StagePlan) -> tuple[StagePlan, ...]:
@@ -390,7 +390,7 @@ def in_order(
         level: the stages, in plan order.
         needs: what the bounds of stages read.
     """
-    leaders = [s for s in level if s.join is None and not s.last_of]
+    leaders = [s for s in level if not (s.placement.leader or s.placement.of)]
     groups = [(s, *_companions(plan, s)) for s in leaders]
     inside = {stage: n for n, group in enumerate(groups) for stage in _inside(plan, group)}
     place: dict[Operation, int] = {stage.op: n for stage, n in inside.items()}
@@ -410,8 +410,7 @@ def _companions(plan: Plan, leader: StagePlan) -> tuple[StagePlan, ...]:
     lasts = tuple(
         number
         for number in special_places(plan)
-        if plan.stages[number].last_of
-        and plan.stages[number].join is None
+        if plan.stages[number].placement.of
         and leader_of(plan, plan.stages[number]).name == leader.name
     )
     return tuple(plan.stages[number] for number in (sorted(numbers + lasts) if lasts else numbers))

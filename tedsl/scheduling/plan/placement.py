@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import assert_never
 
-from tedsl.expr.nodes import Axis
+from tedsl.expr.nodes import Axis, Expr
 
 
 class OnlineMode(StrEnum):
@@ -39,7 +39,8 @@ class _Place:
     """What every placement answers: the loop `axis` of the stage `host` that the stage is computed
     in, or whether it is at root or inlined; the `mode` of one that goes along with a reduction,
     where one is `kept` that is not stored where it is computed, and the loop `program` over the
-    programs that compute one together."""
+    programs that compute one together; the `leader` that one runs together with, the stage `of`
+    whose last programs compute one, and the `head` that stores a part of one."""
 
     host: str = field(default="", init=False, repr=False)
     axis: Axis | None = field(default=None, init=False, repr=False)
@@ -48,6 +49,9 @@ class _Place:
     mode: OnlineMode | None = field(default=None, init=False, repr=False)
     kept: Kept | None = field(default=None, init=False, repr=False)
     program: Axis | None = field(default=None, init=False, repr=False)
+    leader: str = field(default="", init=False, repr=False)
+    of: str = field(default="", init=False, repr=False)
+    head: str = field(default="", init=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +104,50 @@ class Cooperative(_Place):
     at_root: bool = field(default=False, init=False, repr=False)
 
 
-Placement = Inlined | Own | At | Online | Cooperative
+@dataclass(frozen=True, slots=True)
+class SharedLoops(_Place):
+    """Together with `leader`, whose loops down to `down_to` its own outer loops are, by position:
+    where that is, at root or both `at` one loop."""
+
+    leader: str
+    down_to: Axis
+    at: At | None = None
+
+    def __post_init__(self) -> None:
+        if self.at is not None:
+            for name in ("host", "axis", "kept", "at_root"):
+                object.__setattr__(self, name, getattr(self.at, name))
+
+
+@dataclass(frozen=True, slots=True)
+class SameGrid(_Place):
+    """In the kernel of `leader`, in programs of its own beside those."""
+
+    leader: str
+
+
+@dataclass(frozen=True, slots=True)
+class LastBlock(_Place):
+    """In the kernel of the stage `of`, by the last of the programs there that feed a tile of it: a
+    last-block reduction."""
+
+    of: str
+
+
+@dataclass(frozen=True, slots=True)
+class Partitioned(_Place):
+    """Stored by two other stages: `head` what lies before `position` of its data axis number `dim`,
+    `tail` the rest.  It has no loops of its own."""
+
+    head: str
+    tail: str
+    dim: int
+    position: Expr
+
+
+Placement = (
+    Inlined | Own | At | Online | Cooperative | SharedLoops | SameGrid | LastBlock | Partitioned
+)
 
 
 def at_loop(placement: Placement, host: str, axis: Axis) -> Placement:
@@ -108,19 +155,40 @@ def at_loop(placement: Placement, host: str, axis: Axis) -> Placement:
     match placement:
         case At() | Online() | Cooperative():
             return replace(placement, host=host, axis=axis)
-        case Inlined() | Own():
+        case SharedLoops(at=At() as at):
+            return replace(placement, at=replace(at, host=host, axis=axis))
+        case Inlined() | Own() | SharedLoops() | SameGrid() | LastBlock() | Partitioned():
             return placement
         case _:
             assert_never(placement)
 
 
-def by_itself(placement: Placement) -> Placement:
-    """Where a stage is that a new one takes the place of: at the same loop, stored where it is
-    computed and computed by each program."""
+def stored(placement: Placement, kept: Kept | None) -> Placement | None:
+    """The same for a stage that is stored elsewhere; None where it cannot be."""
     match placement:
-        case At() | Cooperative():
+        case At():
+            return replace(placement, kept=kept)
+        case SharedLoops(at=At() as at):
+            return replace(placement, at=replace(at, kept=kept))
+        case Inlined() | Own() | Online() | Cooperative():
+            return None
+        case SharedLoops() | SameGrid() | LastBlock() | Partitioned():
+            return None
+        case _:
+            assert_never(placement)
+
+
+def by_itself(placement: Placement) -> Placement:
+    """Where a stage is that a new one takes the place of: at the same loop or at root, run with no
+    other, stored where it is computed and computed by each program."""
+    match placement:
+        case (At() as at) | SharedLoops(at=At() as at):
+            return replace(at, kept=None)
+        case Cooperative():
             return At(placement.host, placement.axis)
         case Inlined() | Own() | Online():
             return placement
+        case SharedLoops() | SameGrid() | LastBlock() | Partitioned():
+            return AT_ROOT
         case _:
             assert_never(placement)

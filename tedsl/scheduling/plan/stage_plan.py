@@ -8,7 +8,7 @@ axes are objects.  Imports `expr`, `ir`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -116,26 +116,6 @@ PLAIN = Mark()
 """A serial loop of which nothing was said."""
 
 
-@dataclass(frozen=True, slots=True)
-class Join:
-    """The stage runs together with `stage`, the leader: its outer loops are those of the leader
-    down to `axis`, by position.  Without an axis: in one kernel with it, in programs of its own."""
-
-    stage: str
-    axis: Axis | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Pieces:
-    """A stage that two others store: `head` what lies before the position `at` of its data axis
-    number `dim`, `tail` the rest."""
-
-    dim: int
-    at: Expr
-    head: str
-    tail: str
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Align:
     """Elements that follow each other along `axis` stand a multiple of `factor` plus `offset` apart
@@ -153,14 +133,11 @@ class StagePlan(MayFollow):
     `leaf_axes` are the loops, outermost first.  `relations` join root axes (`op.axes +
     op.reduce_axes`) to them, in the order of the calls.  Axes without an entry in `marks` are
     serial.  `scope` is where the result lives when the stage is attached; at root it is GLOBAL.
-    `join` is the stage that it runs together with, `last_of` the one in whose kernel it runs, each
-    of its programs in the last of those there that feed it.
     With `atomic` its reduce loops may run in parallel: each iteration adds its part to the result
     in one indivisible step.
     `specializations` are conditions on sizes, each of one more version of the stage's kernel; the
     first that holds at a call decides.  `aligned` is how it lies in memory.
     `env` are the threads that a scan launches around its steps, by their tags.
-    `pieces` are the stages that store it: it has no loops of its own then.
     `evict` says when the caches of a GPU give up what is read and stored of it, and `evict_then`
     when what a kernel reads again and for the last time.
     """
@@ -173,13 +150,10 @@ class StagePlan(MayFollow):
     placement: Placement = AT_ROOT
     scope: Scope = Scope.GLOBAL
     launch: Launch = DEFAULT_LAUNCH
-    join: Join | None = None
     atomic: bool = False
     specializations: tuple[Expr, ...] = ()
     aligned: tuple[Align, ...] = ()
     env: tuple[str, ...] = ()
-    last_of: str = ""
-    pieces: Pieces | None = None
     evict: Evict = Evict.NORMAL
     evict_then: Evict | None = None
 
@@ -223,12 +197,6 @@ _how_it_runs = attrgetter(*(each.name for each in fields(StagePlan)[2:]))
 def _loop_order(stage: StagePlan) -> tuple[Axis, ...]:
     lane = {a: stage.mark(a).kind is LoopKind.VECTORIZED for a in stage.leaf_axes}
     return (*(a for a in lane if not lane[a]), *(a for a in lane if lane[a]))
-
-
-def apart(stage: StagePlan) -> StagePlan:
-    """The stage by itself, as it is before a call says otherwise: run with no other, and by no
-    other's programs."""
-    return replace(stage, join=None, last_of="")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -26,7 +26,7 @@ from tedsl.scheduling.graph import (
     reroute,
     rewrite_reads,
 )
-from tedsl.scheduling.plan import Pieces, Plan, by_itself
+from tedsl.scheduling.plan import Partitioned, Plan, by_itself
 from tedsl.scheduling.primitives.cache import stage_name
 
 
@@ -120,7 +120,7 @@ def divide(plan: Plan, call: Call, axis: object, at: object) -> tuple[Plan, tupl
         fresh_stage(stage.name, whole), placement=by_itself(stage.placement), scope=stage.scope
     )
     if stage.placement.at_root:
-        joined = replace(joined, pieces=Pieces(cut.dim, cut.at, head.name, tail.name))
+        joined = replace(joined, placement=Partitioned(head.name, tail.name, cut.dim, cut.at))
     after = plan.with_stage(joined)
     for each in (head, tail):
         piece = replace(

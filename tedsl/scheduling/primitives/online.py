@@ -33,6 +33,7 @@ from tedsl.scheduling.chain_repair import (
     updates,
 )
 from tedsl.scheduling.checks.arguments import leaf, looped_stage
+from tedsl.scheduling.checks.loops import require_own_nest
 from tedsl.scheduling.checks.online import (
     refuse_lag,
     require_between,
@@ -63,6 +64,9 @@ def online(plan: Plan, call: Call, axis: object, consent: Consent) -> Plan:
     chain = chain_of(plan, plan.stage(stage.name))
     require_chain(plan, call, chain)
     require_between(plan, call, chain)
+    for each in (*chain.members, *chain.between):
+        if each.placement.at_root:
+            require_own_nest(plan, call, each)
     derived = derive_chain(plan, call, chain, consent, finished=False)
     lag = _lag(plan, call, derived, consent)
     place = Online(stage.name, loop)

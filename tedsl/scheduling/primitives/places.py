@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import assert_never
 
 from tedsl.errors import Fact
 from tedsl.ir.nodes import Scope
@@ -35,7 +34,7 @@ from tedsl.scheduling.plan import (
     Own,
     Plan,
     StagePlan,
-    apart,
+    stored,
 )
 
 SCOPES = tuple(scope.value for scope in Scope)
@@ -94,7 +93,7 @@ def placed(plan: Plan, call: Call, target: str, axis: object) -> StagePlan:
     host = looped_stage(plan, call, target)
     loop = leaf(plan, call, host, axis)
     scope = Scope.LOCAL if stage.scope is Scope.GLOBAL else stage.scope
-    return replace(apart(stage), placement=At(target, loop), scope=scope)
+    return replace(stage, placement=At(target, loop), scope=scope)
 
 
 def compute_inline(plan: Plan, call: Call) -> Plan:
@@ -130,7 +129,7 @@ def compute_inline(plan: Plan, call: Call) -> Plan:
             f"{guest.name} is attached at {at}, a loop that would be gone",
             hint=f"first move {guest.name} (compute_root or compute_at elsewhere)",
         )
-    after = plan.with_stage(replace(apart(stage), placement=Inlined()))
+    after = plan.with_stage(replace(stage, placement=Inlined()))
     require_places(plan, call, after)
     return after
 
@@ -139,7 +138,7 @@ def compute_root(plan: Plan, call: Call) -> Plan:
     """The stage has its own loop nest: its own kernel."""
     stage, _ = computed_stage(plan, call, call.stage)
     require_own_place(plan, call, stage)
-    after = plan.with_stage(replace(apart(stage), placement=Own()))
+    after = plan.with_stage(replace(stage, placement=Own()))
     require_places(plan, call, after)
     require_all_lanes(plan, call, after, stage.name)
     return after
@@ -148,20 +147,19 @@ def compute_root(plan: Plan, call: Call) -> Plan:
 def _stored(plan: Plan, call: Call, stage: StagePlan, kept: Kept) -> StagePlan:
     """The stage, stored outside of the loop that it is computed in."""
     place, name = stage.placement, stage.name
+    outside = stored(place, kept)
+    if outside is not None:
+        return replace(stage, placement=outside)
     match place:
-        case At():
-            return replace(stage, placement=replace(place, kept=kept))
         case Online():
             reason = f"{name} goes along with a reduction, which stores what it has folded so far"
             hint = f"leave the storage of {name} as it is"
         case Cooperative():
             reason = f"{name} is computed across programs, in memory that all of them read"
             hint = f"call s[{name}].compute_at again"
-        case Inlined() | Own():
+        case _:
             reason = f"{name} is not computed inside a loop of another stage"
             hint = f"call s[{name}].compute_at first"
-        case _:
-            assert_never(place)
     around = ", ".join(axis_text(plan, loop) for loop in loops_around(plan, stage)) or "no loop"
     raise call.refuse(plan, reason, axis=kept.axis, facts=[("around", around)], hint=hint)
 

@@ -3,21 +3,41 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import assert_never
 
+from tedsl.errors import Fact
+from tedsl.expr.nodes import Axis
 from tedsl.ir.nodes import LoopKind
 from tedsl.scheduling.call import Call
 from tedsl.scheduling.checks.across import across_problem, refuse_across
 from tedsl.scheduling.checks.arguments import leaf, looped_stage
 from tedsl.scheduling.checks.last import last_problem, refuse_last
+from tedsl.scheduling.checks.loops import require_own_nest
 from tedsl.scheduling.checks.places import require_places
+from tedsl.scheduling.checks.stages import Problem, place_text
 from tedsl.scheduling.checks.together import (
     join_problem,
+    leader_problem,
     refuse_join,
     require_joins,
     require_no_followers,
 )
 from tedsl.scheduling.kernels.tree import guests, shared_loops
-from tedsl.scheduling.plan import Cooperative, Join, Plan, at_loop
+from tedsl.scheduling.names import loops_text
+from tedsl.scheduling.plan import (
+    At,
+    Cooperative,
+    Inlined,
+    LastBlock,
+    Online,
+    Own,
+    Partitioned,
+    Plan,
+    SameGrid,
+    SharedLoops,
+    StagePlan,
+    at_loop,
+)
 from tedsl.scheduling.primitives.places import placed
 
 
@@ -29,9 +49,9 @@ def compute_with(plan: Plan, call: Call, target: str, axis: object) -> Plan:
     require_no_followers(plan, call, stage, leader, at)
     if target == stage.name:
         raise call.refuse(plan, f"{target} is the stage itself", hint="name another stage")
-    joined = replace(stage, join=Join(target, at))
+    joined = replace(stage, placement=_beside(plan, call, stage, leader, at))
     after = plan.with_stage(joined)
-    run = {} if leader.join is not None else shared_loops(after, joined)
+    run = {} if leader.placement.leader else shared_loops(after, joined)
     plain = {own: mark for own, mark in stage.marks.items() if own not in run}
     lanes = {a: m for a, m in stage.marks.items() if m.kind is LoopKind.VECTORIZED}
     after = after.with_stage(replace(joined, marks={**plain, **lanes}))
@@ -48,12 +68,42 @@ def compute_with(plan: Plan, call: Call, target: str, axis: object) -> Plan:
     return after
 
 
+def _beside(
+    plan: Plan, call: Call, stage: StagePlan, leader: StagePlan, down_to: Axis | None
+) -> SharedLoops | SameGrid:
+    """Where a stage is that runs together with another, at root or at one loop."""
+    place, name = stage.placement, stage.name
+    match place:
+        case At() if down_to is not None:
+            return SharedLoops(leader.name, down_to, place)
+        case SharedLoops(at=at) if down_to is not None:
+            return SharedLoops(leader.name, down_to, at)
+        case Own() | SameGrid() | SharedLoops(at=None):
+            same = down_to is None
+            return SameGrid(leader.name) if same else SharedLoops(leader.name, down_to)
+        case At() | SharedLoops():
+            reason = f"{name} is {place_text(stage)}: only kernels have a grid to share"
+            hint = "give the loop down to which loops are shared"
+        case Inlined() | Online() | Cooperative() | LastBlock() | Partitioned():
+            reason = f"{name} is {place_text(stage)}"
+            hint = f"first call s[{name}].compute_root() or compute_at"
+        case _:
+            assert_never(place)
+    found = leader_problem(plan, stage, leader) or Problem(reason, hint)
+    raise call.refuse(plan, found.reason, facts=_loops(leader, stage), hint=found.hint)
+
+
+def _loops(leader: StagePlan, stage: StagePlan) -> list[Fact]:
+    return [("loops", f"{leader.name} {loops_text(leader)}; {stage.name} {loops_text(stage)}")]
+
+
 def compute_last(plan: Plan, call: Call, target: str) -> Plan:
     """programs i, p: P[p, i] = f(p, i);  programs i: S[i] = g(P[:, i])
     -->  programs i, p: { P[p, i] = f(p, i); the last p of i: S[i] = g(P[:, i]) }"""
     stage = looped_stage(plan, call, call.stage)
-    looped_stage(plan, call, target)
-    after = plan.with_stage(replace(stage, last_of=target))
+    leader = looped_stage(plan, call, target)
+    require_own_nest(plan, call, stage, _loops(leader, stage))
+    after = plan.with_stage(replace(stage, placement=LastBlock(target)))
     found = last_problem(after)
     if found is not None:
         raise refuse_last(plan, call, after, *found)

@@ -35,7 +35,7 @@ from tedsl.scheduling.kernels.tree import (
     loops_around,
     root_of,
 )
-from tedsl.scheduling.plan import Online, Plan
+from tedsl.scheduling.plan import Online, Partitioned, Plan
 from tedsl.scheduling.relations import ranks
 from tedsl.scheduling.scans import step_loop, stored_as
 from tedsl.scheduling.schedule import Schedule
@@ -64,7 +64,11 @@ class Lowered:
         """The stage that each buffer is of, by its name; what several stages store is left out."""
         found: dict[str, str] = {}
         shared = {*self.aliases, *self.aliases.values()}
-        pieces = [(s.name, s.pieces.head, s.pieces.tail) for s in self.plan.stages if s.pieces]
+        pieces = [
+            (s.name, s.placement.head, s.placement.tail)
+            for s in self.plan.stages
+            if isinstance(s.placement, Partitioned)
+        ]
         left_out = {name for names in pieces for name in names}
         for stage in self.plan.stages:
             outputs = stage.op.outputs
