@@ -409,7 +409,7 @@ def _func(context: Context, stage: StagePlan, body: Stmt, when: Expr | None = No
     params = tuple(b for b in buffers if b in touched and b.scope is Scope.GLOBAL)
     sizes = _scalars(params, body, () if when is None else (when,))
     known = tuple(c for c in context.plan.assumptions if set(sizes).issuperset(variables(c)))
-    return Func(stage.name, params, sizes, body, stage.launch, known, when)
+    return Func(stage.name, params, sizes, body, stage.placement.kernel.launch, known, when)
 
 
 def _scalars(params: Sequence[Buffer], body: Stmt, others: Sequence[Expr]) -> tuple[Var, ...]:

@@ -64,7 +64,7 @@ def find_versions(
         stage, names = kernel.leader, kernel.stages
         if not isinstance(stage.op, ComputeOp) or stage.name in launches:
             continue
-        conditions = list(stage.specializations)
+        conditions = list(stage.placement.kernel.versions)
         extra = _divisible(plan, bounds, names) if tiles else None
         if extra is not None and _removes_guards(plan, bounds, names, extra, conditions):
             conditions.append(extra)

@@ -138,6 +138,8 @@ class _Told:
         for axis in stage.leaf_axes:
             if stage.mark(axis) != Mark():
                 yield f"mark of {self.axes[axis]}", self.options(stage.mark(axis))
+        yield "launch", self.text(stage.placement.kernel.launch)
+        yield "specializations", self.text(stage.placement.kernel.versions)
         for each in fields(stage):
             if each.name not in _TOLD:
                 yield each.name, self.text(getattr(stage, each.name))

@@ -215,7 +215,7 @@ def test_a_program_that_waits_by_itself_has_eight_warps(rows: int, warps: int) -
     a, b = (te.placeholder((n, 2048), "float8_e4m3fn", name=name) for n, name in named)
     made = te.nn.scaled_matmul(a, b, name="out")
     stage = schedule_for(made, HOPPER, {"out.bm": 128, "out.bn": 128})["out"]
-    assert stage.plan.launch.num_warps == warps
+    assert stage.plan.placement.kernel.launch.num_warps == warps
     assert Product(H200, 1, rows, 1024, 2048, nbytes=1).alone(128, 128) == (warps == 8)
 
 

@@ -328,7 +328,7 @@ def test_what_is_made_illegal_later() -> None:
     again = "first call s[D].compute_root(), and compute_last again afterwards"
     with refused(r.s, start, "none is left over the programs", again):
         r.s[r.P].serial(r.p)
-    with refused(r.s, start, "launch options", again):
+    with refused(r.s, "D runs together with C.rf, in one kernel", "call launch on s[C.rf]"):
         r.s[r.D].launch(num_warps=8)
     with refused(r.s, start, "k.outer of C.rf has 7 iterations and i.outer of D has 5", again):
         r.s[r.P].reorder(r.p, r.io)

@@ -32,7 +32,7 @@ def test_epilogue(golden):
     s[m.D].reverse_compute_at(s[m.C], block)
     s[m.C].vectorize(ji)
     s[m.C].pipeline(ko, 2)
-    assert s[m.D].plan.launch.num_warps == 4
+    assert s[m.D].plan.placement.kernel.launch.num_warps == 4
     assert s[m.C].plan.placement.host == "D"
     golden(str(s))
     assert agrees(s, bound=1e-4)

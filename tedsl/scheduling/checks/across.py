@@ -129,12 +129,13 @@ def _host_problem(plan: Plan, stage: StagePlan, across: Cooperative) -> Problem 
             f"other programs run, or go on, in the kernel of {host.name}",
             "leave those stages kernels of their own",
         )
-    if host.specializations or host.atomic:
-        what = "versions for some sizes" if host.specializations else "atomic updates"
+    kernel = host.placement.kernel
+    if kernel.versions or host.atomic:
+        what = kernel.said if kernel.versions else "atomic updates"
         return Problem(f"{host.name} has {what}", "do without, or without compute_across")
-    if (host.launch.num_ctas or 1) > 1:
+    if (kernel.launch.num_ctas or 1) > 1:
         return Problem(
-            f"a program of {host.name} is {host.launch.num_ctas} blocks",
+            f"a program of {host.name} is {kernel.launch.num_ctas} blocks",
             f"call s[{host.name}].launch(num_ctas=1)",
         )
     for axis in _around(stage, host):

@@ -83,9 +83,7 @@ def _same_facts(old: StagePlan, new: StagePlan) -> bool:
         old.placement is new.placement
         and old.leaf_axes is new.leaf_axes
         and old.marks is new.marks
-        and old.launch is new.launch
         and old.atomic is new.atomic
-        and old.specializations is new.specializations
         and type(old.op) is type(new.op)
     )
 

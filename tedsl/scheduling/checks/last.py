@@ -24,7 +24,7 @@ from tedsl.index.prove import counterexample, equal, prove
 from tedsl.ir.nodes import LoopKind
 from tedsl.scheduling.bounds import Bounds, infer_again
 from tedsl.scheduling.call import Call
-from tedsl.scheduling.checks.stages import Problem, has_options, place_text
+from tedsl.scheduling.checks.stages import Problem, place_text
 from tedsl.scheduling.checks.together import ordered
 from tedsl.scheduling.graph import path_between
 from tedsl.scheduling.inline import inline_stages
@@ -132,13 +132,6 @@ def _stage_problem(plan: Plan, stage: StagePlan) -> Problem | None:
             f"{name} is atomic: its start is stored by a kernel before it",
             "keep its reduce loops serial, or make lanes of them with vectorize",
         )
-    if stage.specializations or has_options(stage.launch):
-        what = "versions for some sizes" if stage.specializations else "launch options"
-        made = "specialize" if stage.specializations else "launch"
-        return Problem(
-            f"{name} has {what}, and only a kernel of its own has them",
-            f"call {made} on the leader",
-        )
     return None
 
 
@@ -170,9 +163,10 @@ def _leader_problem(plan: Plan, stage: StagePlan, leader: StagePlan) -> Problem 
             "not every program feeds a tile",
             f"give {apart[0].name} a kernel of its own, or let it share the grid of {name}",
         )
-    if (leader.launch.num_ctas or 1) > 1:
+    blocks = leader.placement.kernel.launch.num_ctas or 1
+    if blocks > 1:
         return Problem(
-            f"a program of {name} is {leader.launch.num_ctas} blocks, which do not end together",
+            f"a program of {name} is {blocks} blocks, which do not end together",
             f"call s[{name}].launch(num_ctas=1)",
         )
     return None

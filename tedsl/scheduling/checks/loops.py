@@ -15,7 +15,7 @@ from tedsl.scheduling.call import Call, kind_of
 from tedsl.scheduling.checks.atomics import reduction_problem
 from tedsl.scheduling.checks.scans import has_own_launch
 from tedsl.scheduling.checks.stages import place_text
-from tedsl.scheduling.kernels.tree import root_of
+from tedsl.scheduling.kernels.tree import leader_of, root_of
 from tedsl.scheduling.names import axis_text, labels, loops_text
 from tedsl.scheduling.plan import (
     At,
@@ -361,3 +361,28 @@ def require_own_nest(plan: Plan, call: Call, stage: StagePlan, facts: Sequence[F
         case _:
             assert_never(place)
     raise call.refuse(plan, reason, facts=facts, hint=f"first call s[{name}].compute_root()")
+
+
+def require_leader(plan: Plan, call: Call, stage: StagePlan) -> None:
+    """A kernel has the name of the stage that leads it."""
+    leader = leader_of(plan, stage)
+    if leader is not stage:
+        raise call.refuse(
+            plan,
+            f"{stage.name} runs together with {leader.name}, in one kernel",
+            hint=f"call {call.primitive} on s[{leader.name}]",
+        )
+
+
+def require_no_options(
+    plan: Plan, call: Call, stage: StagePlan, where: str, facts: Sequence[Fact] = ()
+) -> None:
+    """What was said of the kernel of a stage is said of another where it has none."""
+    kernel = stage.placement.kernel
+    if kernel.said:
+        raise call.refuse(
+            plan,
+            f"{stage.name} has {kernel.said}, and only a kernel of its own has them",
+            facts=facts,
+            hint=f"call {kernel.primitive} on {where}",
+        )

@@ -18,7 +18,7 @@ from tedsl.scheduling.checks.rewrites import (
     require_no_marks,
 )
 from tedsl.scheduling.checks.scans import require_no_scan
-from tedsl.scheduling.checks.stages import Problem, has_options, place_text
+from tedsl.scheduling.checks.stages import Problem, place_text
 from tedsl.scheduling.kernels.tree import followers, leader_of
 from tedsl.scheduling.links import special
 from tedsl.scheduling.names import labels
@@ -47,8 +47,8 @@ def require_undecided(plan: Plan, call: Call, stage: StagePlan) -> None:
         )
     said = {
         "is aligned in memory (storage_align)": bool(stage.aligned),
-        "has versions (specialize)": bool(stage.specializations),
-        "has launch options": has_options(stage.launch),
+        "has versions (specialize)": bool(stage.placement.kernel.versions),
+        f"has {stage.placement.kernel.said}": bool(stage.placement.kernel.said),
         "is atomic": stage.atomic,
     }
     for what, given in said.items():

@@ -22,7 +22,7 @@ from tedsl.scheduling.checks.extents import all_lanes_constant, has_runtime_size
 from tedsl.scheduling.checks.inlined import inlining_possible
 from tedsl.scheduling.checks.invariants import all_hold
 from tedsl.scheduling.checks.scans import has_own_launch, scan_problem
-from tedsl.scheduling.checks.stages import Problem, first_fold, has_options
+from tedsl.scheduling.checks.stages import Problem, first_fold
 from tedsl.scheduling.graph import (
     extern_readers,
     finish_readers,
@@ -174,15 +174,11 @@ def _kernel_problem(plan: Plan, stage: StagePlan) -> Problem | None:
                 "and only a kernel of its own has a grid",
                 f"undo it with s[{stage.name}].serial({known[axis]}) first",
             )
-    if stage.specializations:
+    kernel = stage.placement.kernel
+    if kernel.said:
         return Problem(
-            f"{stage.name} has versions for some sizes, and only a kernel of its own has them",
-            f"call specialize on the stage that {stage.name} is computed in",
-        )
-    if has_options(stage.launch):
-        return Problem(
-            f"{stage.name} has launch options, and only a kernel of its own has them",
-            f"call launch on the stage that {stage.name} is computed in",
+            f"{stage.name} has {kernel.said}, and only a kernel of its own has them",
+            f"call {kernel.primitive} on the stage that {stage.name} is computed in",
         )
     return None
 
@@ -365,7 +361,7 @@ def _around_readers(plan: Plan, stage: StagePlan) -> tuple[StagePlan, ...]:
 
 def attached(plan: Plan, stage: StagePlan, target: str, axis: Axis) -> Plan:
     """The plan with `stage` attached, whether that is legal or not."""
-    place = At(target, axis)
+    place = At(target, axis, kernel=stage.placement.kernel)
     return plan.with_stage(replace(stage, placement=place))
 
 

@@ -82,9 +82,9 @@ def require_deciding(plan: Plan, call: Call, stage: StagePlan, condition: Expr) 
     facts = rest_facts(plan, stage)
     earlier = [
         ("assumed", conditions_text(plan.assumptions)),
-        ("versions", conditions_text(stage.specializations)),
+        ("versions", conditions_text(stage.placement.kernel.versions)),
     ]
-    if len(stage.specializations) >= MAX_VERSIONS:
+    if len(stage.placement.kernel.versions) >= MAX_VERSIONS:
         raise call.refuse(
             plan,
             f"{stage.name} has {MAX_VERSIONS} versions already",
@@ -118,6 +118,6 @@ def _no_choice(
 def rest_facts(plan: Plan, stage: StagePlan) -> Facts:
     """What holds at a call that takes none of the stage's versions."""
     facts = plan_facts(plan)
-    for condition in stage.specializations:
+    for condition in stage.placement.kernel.versions:
         facts = facts.assume(Unary(UnaryOp.NOT, condition))
     return facts

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from tedsl.expr.nodes import AxisKind
-from tedsl.ir.nodes import Launch, LoopKind
+from tedsl.ir.nodes import LoopKind
 from tedsl.scheduling.plan import (
     At,
     Cooperative,
@@ -56,9 +56,3 @@ def place_text(stage: StagePlan) -> str:
             return f"stored by {place.head} and {place.tail}"
         case _:
             assert_never(place)
-
-
-def has_options(launch: Launch) -> bool:
-    """True when a launch option is given."""
-    given = (launch.num_warps, launch.num_stages, launch.num_ctas, launch.maxnreg)
-    return any(option is not None for option in given)

@@ -20,7 +20,7 @@ from tedsl.scheduling.bounds import Bounds, infer_again
 from tedsl.scheduling.call import Call
 from tedsl.scheduling.checks.affected import changed
 from tedsl.scheduling.checks.loops import PLAIN, mark_text
-from tedsl.scheduling.checks.stages import Problem, first_fold, has_options, place_text
+from tedsl.scheduling.checks.stages import Problem, first_fold, place_text
 from tedsl.scheduling.graph import path_between
 from tedsl.scheduling.inline import inline_stages
 from tedsl.scheduling.kernels.tree import (
@@ -72,7 +72,7 @@ def join_problem(plan: Plan, before: Plan | None = None) -> tuple[StagePlan, Pro
     if found is not None:
         return found
     for stage, leader in differing:
-        problem = _kernel_problem(stage) or _loop_problem(plan, stage, leader)
+        problem = _loop_problem(plan, stage, leader)
         if problem is not None:
             return stage, problem
     return None
@@ -258,25 +258,6 @@ def _way_between(
             needs[stage.op] = stage
         elif start is not None:
             needs[stage.op] = start
-    return None
-
-
-def _kernel_problem(stage: StagePlan) -> Problem | None:
-    if stage.specializations:
-        return Problem(
-            f"{stage.name} has versions for some sizes, and only a kernel of its own has them",
-            "call specialize on the leader",
-        )
-    if has_options(stage.launch):
-        return Problem(
-            f"{stage.name} has launch options, and only a kernel of its own has them",
-            "call launch on the leader",
-        )
-    if stage.specializations:
-        return Problem(
-            f"{stage.name} is specialized, and only a kernel of its own has versions",
-            "specialize the leader",
-        )
     return None
 
 

@@ -71,7 +71,9 @@ class _Text:
             return
         more = f"{_evict(stage)}{_launch(stage)}{_atomic(stage)}"
         yield f"kernel {stage.name}: {type_text(stage)}{more}"
-        yield from (f"  version when {print_expr(each)}" for each in stage.specializations)
+        yield from (
+            f"  version when {print_expr(each)}" for each in stage.placement.kernel.versions
+        )
         first, *others = kernel.programs.nests
         yield from self.nest(first, 1)
         for nest in others:
@@ -151,7 +153,7 @@ def _output(tensor: Tensor) -> str:
 
 
 def _launch(stage: StagePlan) -> str:
-    launch = stage.launch
+    launch = stage.placement.kernel.launch
     options = {
         "num_warps": launch.num_warps,
         "num_stages": launch.num_stages,

@@ -1,8 +1,10 @@
 """What a schedule has decided, as immutable data: the input of the lowering.
 
-`stage_plan` has the plan and its stages, `placement` where a stage is computed.
+`stage_plan` has the plan and its stages, `placement` where a stage is computed, and `kernel_plan`
+how a kernel is launched.
 """
 
+from tedsl.scheduling.plan.kernel_plan import PLAIN_KERNEL, KernelPlan
 from tedsl.scheduling.plan.placement import (
     AT_ROOT,
     At,
@@ -41,6 +43,7 @@ __all__ = [
     "AT_ROOT",
     "NO_CUTS",
     "PLAIN",
+    "PLAIN_KERNEL",
     "Align",
     "At",
     "Cooperative",
@@ -48,6 +51,7 @@ __all__ = [
     "Fuse",
     "Inlined",
     "Kept",
+    "KernelPlan",
     "LastBlock",
     "Mark",
     "Online",

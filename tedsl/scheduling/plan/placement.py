@@ -2,7 +2,7 @@
 
 What a placement says and what it cannot say belong together: a stage at a loop is in the kernel of
 that loop and has none of its own, and one that goes along with a reduction is stored where that is.
-Imports `expr`.
+Imports `expr` and the plan of a kernel.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import assert_never
 
 from tedsl.expr.nodes import Axis, Expr
+from tedsl.scheduling.plan.kernel_plan import PLAIN_KERNEL, KernelPlan
 
 
 class OnlineMode(StrEnum):
@@ -38,9 +39,9 @@ class Kept:
 class _Place:
     """What every placement answers: the loop `axis` of the stage `host` that the stage is computed
     in, or whether it is at root or inlined; the `mode` of one that goes along with a reduction,
-    where one is `kept` that is not stored where it is computed, and the loop `program` over the
-    programs that compute one together; the `leader` that one runs together with, the stage `of`
-    whose last programs compute one, and the `head` that stores a part of one."""
+    where one is `kept` that is not stored where it is computed, its `kernel`, and the loop
+    `program` over the programs that compute one together; the `leader` that one runs together with,
+    the stage `of` whose last programs compute one, and the `head` that stores a part of one."""
 
     host: str = field(default="", init=False, repr=False)
     axis: Axis | None = field(default=None, init=False, repr=False)
@@ -48,6 +49,7 @@ class _Place:
     inlined: bool = field(default=False, init=False, repr=False)
     mode: OnlineMode | None = field(default=None, init=False, repr=False)
     kept: Kept | None = field(default=None, init=False, repr=False)
+    kernel: KernelPlan = field(default=PLAIN_KERNEL, init=False, repr=False)
     program: Axis | None = field(default=None, init=False, repr=False)
     leader: str = field(default="", init=False, repr=False)
     of: str = field(default="", init=False, repr=False)
@@ -64,7 +66,9 @@ class Inlined(_Place):
 
 @dataclass(frozen=True, slots=True)
 class Own(_Place):
-    """In a loop nest of its own, at root."""
+    """In a loop nest of its own, at root: in a kernel that has its name."""
+
+    kernel: KernelPlan = PLAIN_KERNEL
 
 
 AT_ROOT = Own()
@@ -72,11 +76,13 @@ AT_ROOT = Own()
 
 @dataclass(frozen=True, slots=True)
 class At(_Place):
-    """Inside the loop `axis` of the stage `host`: in each iteration, what is read there."""
+    """Inside the loop `axis` of the stage `host`: in each iteration, what is read there.  What is
+    at the steps of a scan that are launched one by one has a `kernel`."""
 
     host: str
     axis: Axis
     kept: Kept | None = None
+    kernel: KernelPlan = PLAIN_KERNEL
     at_root: bool = field(default=False, init=False, repr=False)
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from tedsl.errors import InternalError
 from tedsl.expr.nodes import Axis, AxisKind, Expr
 from tedsl.expr.tensor import ComputeOp, ExternOp, Operation, PlaceholderOp, Tensor
-from tedsl.ir.nodes import DEFAULT_LAUNCH, Evict, Launch, LoopKind, PartPolicy, Products, Scope
+from tedsl.ir.nodes import Evict, LoopKind, PartPolicy, Products, Scope
 from tedsl.once import once
 from tedsl.scheduling.following import MayFollow, MayHaveFollowed, has_outputs, model_op, results
 from tedsl.scheduling.links import output_names, places, share_links
@@ -135,8 +135,7 @@ class StagePlan(MayFollow):
     serial.  `scope` is where the result lives when the stage is attached; at root it is GLOBAL.
     With `atomic` its reduce loops may run in parallel: each iteration adds its part to the result
     in one indivisible step.
-    `specializations` are conditions on sizes, each of one more version of the stage's kernel; the
-    first that holds at a call decides.  `aligned` is how it lies in memory.
+    `aligned` is how it lies in memory.
     `env` are the threads that a scan launches around its steps, by their tags.
     `evict` says when the caches of a GPU give up what is read and stored of it, and `evict_then`
     when what a kernel reads again and for the last time.
@@ -149,9 +148,7 @@ class StagePlan(MayFollow):
     marks: Mapping[Axis, Mark] = field(default_factory=dict[Axis, Mark])
     placement: Placement = AT_ROOT
     scope: Scope = Scope.GLOBAL
-    launch: Launch = DEFAULT_LAUNCH
     atomic: bool = False
-    specializations: tuple[Expr, ...] = ()
     aligned: tuple[Align, ...] = ()
     env: tuple[str, ...] = ()
     evict: Evict = Evict.NORMAL

@@ -23,7 +23,7 @@ from tedsl.scheduling.checks.rewrites import (
 from tedsl.scheduling.checks.scans import require_no_scan
 from tedsl.scheduling.graph import fresh_stage, insert_after, insert_before, reroute
 from tedsl.scheduling.names import labels, unique_name
-from tedsl.scheduling.plan import Own, Placement, Plan, StagePlan, by_itself
+from tedsl.scheduling.plan import AT_ROOT, At, Placement, Plan, StagePlan
 from tedsl.scheduling.primitives.places import scope_of
 from tedsl.scheduling.relations import integer
 from tedsl.scheduling.scans import is_state, scan_of, step_place
@@ -41,7 +41,8 @@ def stage_name(plan: Plan, base: str, suffix: str) -> str:
 
 def beside(stage: StagePlan) -> Placement:
     """The place of a new stage that belongs to `stage`: with it when it is attached, else root."""
-    return by_itself(stage.placement) if stage.placement.axis is not None else Own()
+    place = stage.placement
+    return AT_ROOT if place.axis is None else At(place.host, place.axis)
 
 
 def cache_read(

@@ -37,6 +37,7 @@ from tedsl.scheduling.plan import (
     Fuse,
     Inlined,
     Mark,
+    Own,
     Placement,
     Plan,
     Relation,
@@ -76,14 +77,13 @@ def reverse_compute_at(plan: Plan, call: Call, target: str, axis: object) -> Pla
     require_untouched(plan, call, reader, [places[root] for root in roots], what)
 
     taken = _take_over(reader, producer, outer, relations, places)
-    innermost = taken.axes[outer[-1]]
+    innermost, kernel = taken.axes[outer[-1]], producer.placement.kernel
     inside = replace(
         producer,
         relations=tuple(_with_factor(r, taken) for r in producer.relations),
         marks={a: mark for a, mark in producer.marks.items() if a not in ranks(outer)},
-        placement=At(reader.name, innermost),
+        placement=At(reader.name, innermost, kernel=replace(kernel, launch=DEFAULT_LAUNCH)),
         scope=Scope.LOCAL if producer.scope is Scope.GLOBAL else producer.scope,
-        launch=DEFAULT_LAUNCH,
     )
     after = plan.with_stage(taken.stage).with_stage(inside)
     require_program_order(plan, call, taken.stage)
@@ -181,7 +181,7 @@ def _take_over(
             stage,
             leaf_axes=(*first, *rest),
             marks=_ordered({**stage.marks, **marks}, (*first, *rest)),
-            launch=_merged(stage.launch, producer.launch),
+            placement=_launched(stage, producer),
         ),
         axes,
     )
@@ -189,6 +189,15 @@ def _take_over(
 
 def _ordered(marks: Mapping[Axis, Mark], leaves: Sequence[Axis]) -> dict[Axis, Mark]:
     return {axis: marks[axis] for axis in leaves if axis in marks}
+
+
+def _launched(stage: StagePlan, other: StagePlan) -> Placement:
+    """Where a stage is that takes over the loops of another, launched as both are."""
+    place = stage.placement
+    if not isinstance(place, Own):
+        return place
+    launch = _merged(place.kernel.launch, other.placement.kernel.launch)
+    return replace(place, kernel=replace(place.kernel, launch=launch))
 
 
 def _merged(own: Launch, other: Launch) -> Launch:
@@ -247,7 +256,7 @@ def reverse_compute_inline(plan: Plan, call: Call) -> Plan:
             leaf_axes=producer.leaf_axes,
             relations=producer.relations,
             marks=producer.marks,
-            launch=_merged(reader.launch, producer.launch),
+            placement=_launched(reader, producer),
         )
     )
     for guest in guests(plan, producer):

@@ -33,7 +33,7 @@ from tedsl.scheduling.chain_repair import (
     updates,
 )
 from tedsl.scheduling.checks.arguments import leaf, looped_stage
-from tedsl.scheduling.checks.loops import require_own_nest
+from tedsl.scheduling.checks.loops import require_no_options, require_own_nest
 from tedsl.scheduling.checks.online import (
     refuse_lag,
     require_between,
@@ -67,6 +67,8 @@ def online(plan: Plan, call: Call, axis: object, consent: Consent) -> Plan:
     for each in (*chain.members, *chain.between):
         if each.placement.at_root:
             require_own_nest(plan, call, each)
+    for each in chain.members:
+        require_no_options(plan, call, each, f"the stage that {each.name} is computed in")
     derived = derive_chain(plan, call, chain, consent, finished=False)
     lag = _lag(plan, call, derived, consent)
     place = Online(stage.name, loop)
@@ -198,7 +200,7 @@ def _attached(plan: Plan, chain: Chain, place: Online, derived: Mapping[str, Der
         if not readers(plan, found.op) and not is_output(plan, found.op):
             plan = plan.with_stage(replace(found, placement=Inlined()))
         elif found.placement.at_root:
-            inside = At(place.host, place.axis)
+            inside = At(place.host, place.axis, kernel=found.placement.kernel)
             plan = plan.with_stage(replace(found, placement=inside, scope=Scope.LOCAL))
     return plan
 

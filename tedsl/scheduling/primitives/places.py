@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tedsl.errors import Fact
+from tedsl.errors import Fact, InternalError
 from tedsl.ir.nodes import Scope
 from tedsl.scheduling.call import Call
 from tedsl.scheduling.checks.arguments import (
@@ -18,7 +18,7 @@ from tedsl.scheduling.checks.arguments import (
     positive,
 )
 from tedsl.scheduling.checks.extents import require_all_lanes
-from tedsl.scheduling.checks.loops import require_own_kernel
+from tedsl.scheduling.checks.loops import require_leader, require_own_kernel
 from tedsl.scheduling.checks.online import require_own_place
 from tedsl.scheduling.checks.places import places_text, require_not_read_whole, require_places
 from tedsl.scheduling.checks.scans import require_no_scan
@@ -30,6 +30,7 @@ from tedsl.scheduling.plan import (
     Cooperative,
     Inlined,
     Kept,
+    KernelPlan,
     Online,
     Own,
     Plan,
@@ -93,7 +94,7 @@ def placed(plan: Plan, call: Call, target: str, axis: object) -> StagePlan:
     host = looped_stage(plan, call, target)
     loop = leaf(plan, call, host, axis)
     scope = Scope.LOCAL if stage.scope is Scope.GLOBAL else stage.scope
-    return replace(stage, placement=At(target, loop), scope=scope)
+    return replace(stage, placement=At(target, loop, kernel=stage.placement.kernel), scope=scope)
 
 
 def compute_inline(plan: Plan, call: Call) -> Plan:
@@ -138,7 +139,7 @@ def compute_root(plan: Plan, call: Call) -> Plan:
     """The stage has its own loop nest: its own kernel."""
     stage, _ = computed_stage(plan, call, call.stage)
     require_own_place(plan, call, stage)
-    after = plan.with_stage(replace(stage, placement=Own()))
+    after = plan.with_stage(replace(stage, placement=Own(stage.placement.kernel)))
     require_places(plan, call, after)
     require_all_lanes(plan, call, after, stage.name)
     return after
@@ -213,6 +214,7 @@ def launch(plan: Plan, call: Call, options: Mapping[str, object]) -> Plan:
     """Launch options of the kernel of a root stage; those not given stay."""
     stage, _ = computed_stage(plan, call, call.stage)
     require_own_kernel(plan, call, stage, "it has no launch of its own")
+    require_leader(plan, call, stage)
     given = {
         key: positive(plan, call, key, value, most=LAUNCH_LIMITS[key])
         for key, value in options.items()
@@ -228,4 +230,14 @@ def launch(plan: Plan, call: Call, options: Mapping[str, object]) -> Plan:
                 facts=[("allowed", ", ".join(map(str, powers)))],
                 hint=f"give a power of two as {key}",
             )
-    return plan.with_stage(replace(stage, launch=replace(stage.launch, **given)))
+    kernel = stage.placement.kernel
+    chosen = replace(kernel, launch=replace(kernel.launch, **given))
+    return plan.with_stage(in_kernel(stage, chosen))
+
+
+def in_kernel(stage: StagePlan, kernel: KernelPlan) -> StagePlan:
+    """The stage that has a kernel of its own, with another one."""
+    place = stage.placement
+    if not isinstance(place, (Own, At)):
+        raise InternalError(f"{stage.name} has no kernel of its own")
+    return replace(stage, placement=replace(place, kernel=kernel))

@@ -63,7 +63,6 @@ def rfactor(
         fresh_stage(stage.name, final),
         placement=by_itself(stage.placement),
         scope=stage.scope,
-        launch=stage.launch,
         atomic=stage.atomic,
     )
     after = insert_before(plan.with_stage(above), stage.name, below)

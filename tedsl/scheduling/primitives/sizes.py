@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from tedsl.scheduling.call import Call
 from tedsl.scheduling.checks.arguments import looped_stage
-from tedsl.scheduling.checks.loops import require_own_kernel
+from tedsl.scheduling.checks.loops import require_leader, require_own_kernel
 from tedsl.scheduling.checks.sizes import require_consistent, require_deciding, size_condition
-from tedsl.scheduling.kernels.tree import leader_of
 from tedsl.scheduling.plan import Plan
+from tedsl.scheduling.primitives.places import in_kernel
 
 
 def assume(plan: Plan, call: Call, condition: object) -> Plan:
@@ -32,14 +32,9 @@ def specialize(plan: Plan, call: Call, condition: object) -> Plan:
     stage = looped_stage(plan, call, call.stage)
     given = size_condition(plan, call, condition)
     require_own_kernel(plan, call, stage, "it has no kernel of its own to be chosen at a call")
-    leader = leader_of(plan, stage)
-    if leader is not stage:
-        raise call.refuse(
-            plan,
-            f"{stage.name} runs together with {leader.name}, in one kernel",
-            hint=f"call specialize on s[{leader.name}]",
-        )
+    require_leader(plan, call, stage)
     if isinstance(given, bool):
         return plan
     require_deciding(plan, call, stage, given)
-    return plan.with_stage(replace(stage, specializations=(*stage.specializations, given)))
+    versions = (*stage.placement.kernel.versions, given)
+    return plan.with_stage(in_kernel(stage, replace(stage.placement.kernel, versions=versions)))

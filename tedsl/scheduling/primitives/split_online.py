@@ -231,7 +231,6 @@ def _rewritten(plan: Plan, chain: Chain, parts: _Parts) -> tuple[Plan, tuple[str
                 fresh_stage(stage.name, final),
                 placement=by_itself(stage.placement),
                 scope=stage.scope,
-                launch=stage.launch,
             )
         changed = rebuilt(changed, current)
         for old, tensor in zip(stage.op.outputs, changed.op.outputs, strict=True):

@@ -12,7 +12,7 @@ from tedsl.scheduling.call import Call
 from tedsl.scheduling.checks.across import across_problem, refuse_across
 from tedsl.scheduling.checks.arguments import leaf, looped_stage
 from tedsl.scheduling.checks.last import last_problem, refuse_last
-from tedsl.scheduling.checks.loops import require_own_nest
+from tedsl.scheduling.checks.loops import require_no_options, require_own_nest
 from tedsl.scheduling.checks.places import require_places
 from tedsl.scheduling.checks.stages import Problem, place_text
 from tedsl.scheduling.checks.together import (
@@ -63,6 +63,7 @@ def compute_with(plan: Plan, call: Call, target: str, axis: object) -> Plan:
     found = join_problem(after, plan)
     if found is not None:
         raise refuse_join(plan, call, after, *found)
+    require_no_options(plan, call, stage, "the leader", _loops(leader, stage))
     require_places(plan, call, after)
     require_joins(plan, call, after)
     return after
@@ -75,7 +76,7 @@ def _beside(
     place, name = stage.placement, stage.name
     match place:
         case At() if down_to is not None:
-            return SharedLoops(leader.name, down_to, place)
+            return SharedLoops(leader.name, down_to, At(place.host, place.axis, place.kept))
         case SharedLoops(at=at) if down_to is not None:
             return SharedLoops(leader.name, down_to, at)
         case Own() | SameGrid() | SharedLoops(at=None):
@@ -103,6 +104,7 @@ def compute_last(plan: Plan, call: Call, target: str) -> Plan:
     stage = looped_stage(plan, call, call.stage)
     leader = looped_stage(plan, call, target)
     require_own_nest(plan, call, stage, _loops(leader, stage))
+    require_no_options(plan, call, stage, "the leader", _loops(leader, stage))
     after = plan.with_stage(replace(stage, placement=LastBlock(target)))
     found = last_problem(after)
     if found is not None:
@@ -116,6 +118,7 @@ def compute_across(
     """programs p: { for q: P[q] = f(q); S = g(P) }
     -->  programs p: { P[p] = f(p); wait for all p; S = g(P) }"""
     stage = placed(plan, call, target, axis)
+    require_no_options(plan, call, stage, f"the stage that {stage.name} is computed in")
     host = looped_stage(plan, call, target)
     loop = leaf(plan, call, host, axis)
     own = leaf(plan, call, stage, part)
