@@ -47,15 +47,15 @@ from tedsl.target import Target
 
 if TYPE_CHECKING:
     from tedsl.scheduling import diff as differences
-    from tedsl.scheduling import recompute, source
-    from tedsl.scheduling.checks import invariants, scans
+    from tedsl.scheduling import invariants, recompute, source
+    from tedsl.scheduling.checks import scans
     from tedsl.scheduling.kernels import printer
 else:
     differences = late("tedsl.scheduling.diff")
     printer = late("tedsl.scheduling.kernels.printer")
     recompute = late("tedsl.scheduling.recompute")
     source = late("tedsl.scheduling.source")
-    invariants = late("tedsl.scheduling.checks.invariants")
+    invariants = late("tedsl.scheduling.invariants")
     scans = late("tedsl.scheduling.checks.scans")
 
 Choice = TypeVar("Choice")

@@ -38,7 +38,9 @@ from tedsl.scheduling.separate import separate_axes
 MOST_PROGRAMS = max(gpu.sms * gpu.blocks_sm for gpu in GPUS)
 
 
-def across_problem(plan: Plan) -> tuple[StagePlan, Problem] | None:
+def across_problem(
+    plan: Plan, before: Plan | None = None, called: str = ""
+) -> tuple[StagePlan, Problem] | None:
     """The first stage that programs may not compute together, and why."""
     placed = [(stage, stage.placement) for stage in special(plan)]
     found = [(stage, place) for stage, place in placed if isinstance(place, Cooperative)]
@@ -63,22 +65,9 @@ def across_problem(plan: Plan) -> tuple[StagePlan, Problem] | None:
     return None
 
 
-def across_legal(plan: Plan) -> bool:
-    """True when programs may compute together all stages that they are to.  Requires: legal
-    places."""
-    return across_problem(plan) is None
-
-
-def require_across(before: Plan, call: Call, after: Plan) -> None:
-    """After the call programs may still compute together what they are to.  Requires: legal
-    places."""
-    if any(isinstance(stage.placement, Cooperative) for stage in special(after)):
-        found = across_problem(after)
-        if found is not None:
-            raise refuse_across(before, call, *found)
-
-
-def refuse_across(before: Plan, call: Call, stage: StagePlan, problem: Problem) -> ScheduleError:
+def refuse_across(
+    before: Plan, call: Call, after: Plan, stage: StagePlan, problem: Problem
+) -> ScheduleError:
     """The error for a call after which programs could not compute `stage` together."""
     if call.primitive == "compute_across" and call.stage == stage.name:
         return call.refuse(before, problem.reason, hint=problem.hint)

@@ -6,6 +6,7 @@ it needs.
 
 from __future__ import annotations
 
+from tedsl.errors import ScheduleError
 from tedsl.expr.nodes import Reduce
 from tedsl.expr.tensor import ComputeOp
 from tedsl.expr.visit import reads
@@ -19,7 +20,9 @@ from tedsl.scheduling.scans import role
 Problem = tuple[str, str]
 
 
-def atomic_problem(plan: Plan) -> tuple[StagePlan, Problem] | None:
+def atomic_problem(
+    plan: Plan, before: Plan | None = None, called: str = ""
+) -> tuple[StagePlan, Problem] | None:
     """The first atomic stage that cannot be combined atomically, why, and what to do."""
     for stage in special(plan):
         problem = reduction_problem(stage) or _place_problem(plan, stage) if stage.atomic else None
@@ -28,22 +31,16 @@ def atomic_problem(plan: Plan) -> tuple[StagePlan, Problem] | None:
     return None
 
 
-def atomics_legal(plan: Plan) -> bool:
-    """True when every atomic stage can be combined atomically."""
-    return atomic_problem(plan) is None
-
-
-def require_atomics(plan: Plan, call: Call, after: Plan) -> None:
-    """Every atomic stage of `after` can be combined atomically."""
-    found = atomic_problem(after)
-    if found is None:
-        return
-    stage, (reason, hint) = found
+def refuse_atomic(
+    before: Plan, call: Call, after: Plan, stage: StagePlan, problem: Problem
+) -> ScheduleError:
+    """The error for a call after which a stage could not be combined atomically."""
+    reason, hint = problem
     made = call.primitive == "atomic" and call.stage == stage.name
     if not made:
         reason = f"{stage.name} is atomic, and after this call {reason}"
-    raise call.refuse(
-        plan,
+    return call.refuse(
+        before,
         reason,
         facts=[("atomic", "+, min, max, &, |, ^ of single values, of a stage at root")],
         hint=hint if made else f"undo s[{stage.name}].atomic(), or {hint}",

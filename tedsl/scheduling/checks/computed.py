@@ -6,6 +6,7 @@ Asked of the plan as it would be after a call, whatever the call was.
 
 from __future__ import annotations
 
+from tedsl.errors import ScheduleError
 from tedsl.expr.nodes import TensorRead
 from tedsl.expr.printer import print_expr
 from tedsl.expr.tensor import ComputeOp, ScanOp
@@ -20,7 +21,9 @@ from tedsl.scheduling.plan import Online, Plan, StagePlan
 from tedsl.scheduling.separate import separate_axes
 
 
-def computed_problem(plan: Plan) -> tuple[StagePlan, Problem] | None:
+def computed_problem(
+    plan: Plan, before: Plan | None = None, called: str = ""
+) -> tuple[StagePlan, Problem] | None:
     """The first stage whose region is read of a result that is not there before it, and why.
 
     Requires: legal places.
@@ -38,23 +41,14 @@ def computed_problem(plan: Plan) -> tuple[StagePlan, Problem] | None:
     return _order_problem(plan, shown, needs)
 
 
-def computed_legal(plan: Plan) -> bool:
-    """True when all results that regions are read of are there before them.  Requires: legal
-    places."""
-    return computed_problem(plan) is None
-
-
-def require_computed(before: Plan, call: Call, after: Plan) -> None:
-    """After the call results are computed before the regions that are read of them.  Requires:
-    legal places."""
-    found = computed_problem(after)
-    if found is None:
-        return
-    stage, problem = found
+def refuse_computed(
+    before: Plan, call: Call, after: Plan, stage: StagePlan, problem: Problem
+) -> ScheduleError:
+    """The error for a call after which a region would be read of a result that is not there."""
     made = call.primitive == "compute_at" and call.stage == stage.name
     reason = problem.reason if made else f"{stage.name} would no longer be legal: {problem.reason}"
     axis = stage.placement.axis if made else None
-    raise call.refuse(before, reason, axis=axis, hint=problem.hint)
+    return call.refuse(before, reason, axis=axis, hint=problem.hint)
 
 
 def _read_problem(plan: Plan, stage: StagePlan, read: TensorRead) -> Problem | None:

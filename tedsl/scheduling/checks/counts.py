@@ -4,6 +4,7 @@ has changed, whatever primitive it is of.
 
 from __future__ import annotations
 
+from tedsl.errors import ScheduleError
 from tedsl.expr.integers import LARGEST, MAX_ELEMENTS, elements
 from tedsl.scheduling.call import Call
 from tedsl.scheduling.differing import differing
@@ -12,19 +13,29 @@ from tedsl.scheduling.plan import Plan, StagePlan
 from tedsl.scheduling.relations import constant, extents, ranks
 
 
-def require_counts(before: Plan, call: Call, after: Plan) -> None:
-    """After the call every loop is counted by its own type, and every array has an address."""
-    found = differing(before, after)
-    for number in sorted((*(number for _, number in found.pairs), *found.fresh)):
-        fault = _fault(after.stages[number])
-        if fault is not None:
-            reason, allowed = fault
-            raise call.refuse(
-                before,
-                reason,
-                facts=[("allowed", f"at most {allowed}")],
-                hint="give smaller numbers, or make indices of int64: i.astype('int64')",
-            )
+def count_problem(
+    plan: Plan, before: Plan | None = None, called: str = ""
+) -> tuple[str, str] | None:
+    """What a call has made too large to be counted, and what is not: a loop by its own type, an
+    array by its addresses."""
+    if before is None:
+        return None
+    found = differing(before, plan)
+    faults = (
+        _fault(plan.stages[number])
+        for number in sorted((*(number for _, number in found.pairs), *found.fresh))
+    )
+    return next((fault for fault in faults if fault is not None), None)
+
+
+def refuse_count(before: Plan, call: Call, after: Plan, reason: str, allowed: str) -> ScheduleError:
+    """The error for a call after which something would be too large to be counted."""
+    return call.refuse(
+        before,
+        reason,
+        facts=[("allowed", f"at most {allowed}")],
+        hint="give smaller numbers, or make indices of int64: i.astype('int64')",
+    )
 
 
 def _fault(stage: StagePlan) -> tuple[str, str] | None:

@@ -5,24 +5,25 @@ Asked of the plan as it would be after a call, whatever the call was.
 
 from __future__ import annotations
 
+from tedsl.errors import ScheduleError
 from tedsl.scheduling.call import Call
-from tedsl.scheduling.inline import LARGEST_DEPTH, LARGEST_TERMS, too_large
-from tedsl.scheduling.plan import Plan
+from tedsl.scheduling.inline import LARGEST_DEPTH, LARGEST_TERMS, Size, too_large
+from tedsl.scheduling.plan import Plan, StagePlan
 
 
-def inlining_possible(plan: Plan) -> bool:
-    """True when no definition grows larger by substitution than can be built."""
-    return too_large(plan) is None
-
-
-def require_possible_inlining(before: Plan, call: Call, after: Plan) -> None:
-    """After the call no definition is larger than can be built once inlined stages are substituted:
+def growth_problem(
+    plan: Plan, before: Plan | None = None, called: str = ""
+) -> tuple[StagePlan, Size] | None:
+    """The first definition that is larger than can be built once inlined stages are substituted:
     what is read twice is written twice."""
-    found = too_large(after, before)
-    if found is None:
-        return
-    stage, size = found
-    raise call.refuse(
+    return too_large(plan, before)
+
+
+def refuse_growth(
+    before: Plan, call: Call, after: Plan, stage: StagePlan, size: Size
+) -> ScheduleError:
+    """The error for a call after which a definition would be larger than can be built."""
+    return call.refuse(
         before,
         f"the definition of {stage.name} would have {size.terms:,} terms, nested {size.depth:,} "
         "deep, with the stages that are inlined written out: each is computed again wherever it is "

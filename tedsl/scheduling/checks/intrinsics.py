@@ -5,29 +5,31 @@ Asked of the plan as it would be after a call, whatever the call was; imports `i
 
 from __future__ import annotations
 
+from tedsl.errors import ScheduleError
+from tedsl.expr.intrin import TensorIntrin
 from tedsl.scheduling.call import Call
-from tedsl.scheduling.intrinsics import tensor_problem
+from tedsl.scheduling.intrinsics import Difference, tensor_problem
 from tedsl.scheduling.plan import Plan
 
 
-def intrinsics_match(plan: Plan) -> bool:
-    """True when every tensorized stage computes what its intrinsic declares."""
-    return tensor_problem(plan) is None
+def match_problem(
+    plan: Plan, before: Plan | None = None, called: str = ""
+) -> tuple[str, TensorIntrin, Difference] | None:
+    """The first tensorized stage that does not compute what its intrinsic declares."""
+    return tensor_problem(plan)
 
 
-def require_match(before: Plan, call: Call, after: Plan) -> None:
-    """After the call every tensorized stage still computes what its intrinsic declares."""
-    found = tensor_problem(after)
-    if found is None:
-        return
-    name, intrin, difference = found
+def refuse_match(
+    before: Plan, call: Call, after: Plan, name: str, intrin: TensorIntrin, difference: Difference
+) -> ScheduleError:
+    """The error for a call after which a stage would not compute what its intrinsic declares."""
     own = call.primitive == "tensorize" and call.stage == name
     would = (
         f"the loops do not compute what {intrin.name} declares"
         if own
         else f"{name} is tensorized by {intrin.name}, and would not compute what that declares"
     )
-    raise call.refuse(
+    return call.refuse(
         before,
         f"{would}: {difference.reason}",
         facts=[("declares", str(intrin.op).replace("\n", "\n          "))],

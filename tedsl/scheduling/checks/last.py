@@ -49,7 +49,9 @@ from tedsl.scheduling.separate import separate_axes
 _GRID = (LoopKind.PARALLEL, LoopKind.PROGRAM)
 
 
-def last_problem(plan: Plan, called: str = "") -> tuple[StagePlan, Problem] | None:
+def last_problem(
+    plan: Plan, before: Plan | None = None, called: str = ""
+) -> tuple[StagePlan, Problem] | None:
     """The first stage that the last programs of its leader may not compute, and why; a circle of
     kernels is the problem of the stage `called`, or of another."""
     last = (stage for stage in special(plan) if stage.placement.of)
@@ -80,21 +82,6 @@ def last_problem(plan: Plan, called: str = "") -> tuple[StagePlan, Problem] | No
         "what runs in that kernel: one launch can neither come before nor after it",
         f"leave {closing.name} a kernel of its own, or compute what is in between inside it",
     )
-
-
-def last_legal(plan: Plan) -> bool:
-    """True when the last programs may compute all stages that they are to.  Requires: legal
-    places."""
-    return last_problem(plan) is None
-
-
-def require_last(before: Plan, call: Call, after: Plan) -> None:
-    """After the call the last programs may still compute what they are to.  Requires: legal
-    places."""
-    if any(stage.placement.of for stage in special(after)):
-        found = last_problem(after, call.stage)
-        if found is not None:
-            raise refuse_last(before, call, after, *found)
 
 
 def refuse_last(

@@ -4,6 +4,7 @@ were made for.
 
 from __future__ import annotations
 
+from tedsl.errors import ScheduleError
 from tedsl.expr.integers import ZERO, constant, less, sub
 from tedsl.expr.nodes import Axis, Expr, IfThenElse, TensorRead
 from tedsl.expr.printer import print_expr
@@ -95,7 +96,9 @@ def require_inside(plan: Plan, call: Call, axis: Axis, at: Expr) -> None:
     )
 
 
-def pieces_problem(plan: Plan) -> tuple[StagePlan, Problem] | None:
+def pieces_problem(
+    plan: Plan, before: Plan | None = None, called: str = ""
+) -> tuple[StagePlan, Problem] | None:
     """The first stage that is to be stored by two others, one of which could not do so."""
     for whole in special(plan):
         parts = whole.placement
@@ -109,17 +112,11 @@ def pieces_problem(plan: Plan) -> tuple[StagePlan, Problem] | None:
     return None
 
 
-def pieces_legal(plan: Plan) -> bool:
-    """True when the pieces of all results store them."""
-    return pieces_problem(plan) is None
-
-
-def require_pieces(before: Plan, call: Call, after: Plan) -> None:
-    """After the call the pieces of results still store them."""
-    found = pieces_problem(after)
-    if found is not None:
-        _, problem = found
-        raise call.refuse(before, problem.reason, hint=problem.hint)
+def refuse_piece(
+    before: Plan, call: Call, after: Plan, piece: StagePlan, problem: Problem
+) -> ScheduleError:
+    """The error for a call after which a piece of a result would not store it."""
+    return call.refuse(before, problem.reason, hint=problem.hint)
 
 
 def _piece_problem(whole: StagePlan, piece: StagePlan, start: Expr) -> Problem | None:

@@ -19,8 +19,6 @@ from tedsl.scheduling.call import Call
 from tedsl.scheduling.checks.affected import affected
 from tedsl.scheduling.checks.atomics import inside_problem
 from tedsl.scheduling.checks.extents import all_lanes_constant, has_runtime_sizes
-from tedsl.scheduling.checks.inlined import inlining_possible
-from tedsl.scheduling.checks.invariants import all_hold
 from tedsl.scheduling.checks.scans import has_own_launch, scan_problem
 from tedsl.scheduling.checks.stages import Problem, first_fold
 from tedsl.scheduling.graph import (
@@ -31,6 +29,8 @@ from tedsl.scheduling.graph import (
     loop_readers,
     whole_of,
 )
+from tedsl.scheduling.inline import too_large
+from tedsl.scheduling.invariants import all_hold
 from tedsl.scheduling.kernels.tree import exported, guests, hosts, root_of, shared_loops
 from tedsl.scheduling.links import places, tensors_of_init
 from tedsl.scheduling.names import axis_text, labels, loops_text
@@ -378,7 +378,7 @@ def can_inline(plan: Plan, stage: StagePlan) -> bool:
         and not extern_readers(plan, stage.op)
         and not stage.placement.head
         and whole_of(plan, stage.name) is None
-        and inlining_possible(plan.with_stage(replace(stage, placement=Inlined())))
+        and too_large(plan.with_stage(replace(stage, placement=Inlined()))) is None
     )
 
 

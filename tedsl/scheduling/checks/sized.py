@@ -6,6 +6,7 @@ Asked of the plan as it would be after a call, whatever the call was.
 
 from __future__ import annotations
 
+from tedsl.errors import ScheduleError
 from tedsl.expr.printer import print_expr
 from tedsl.expr.tensor import ComputeOp
 from tedsl.scheduling.bounds import infer_again
@@ -14,7 +15,6 @@ from tedsl.scheduling.checks.extents import has_runtime_sizes
 from tedsl.scheduling.checks.scans import has_own_launch
 from tedsl.scheduling.checks.stages import Problem
 from tedsl.scheduling.inline import inline_stages
-from tedsl.scheduling.links import guest_places
 from tedsl.scheduling.names import axis_text
 from tedsl.scheduling.plan import Plan, StagePlan
 from tedsl.scheduling.relations import constant
@@ -22,12 +22,14 @@ from tedsl.scheduling.scans import role
 from tedsl.scheduling.separate import separate_axes
 
 
-def size_problem(plan: Plan) -> tuple[StagePlan, Problem] | None:
+def size_problem(
+    plan: Plan, before: Plan | None = None, called: str = ""
+) -> tuple[StagePlan, Problem] | None:
     """The first attached stage of which no constant number of elements is kept, and why.
 
     Requires: legal places.
     """
-    if not guest_places(plan) or not has_runtime_sizes(plan):
+    if not has_runtime_sizes(plan):
         return None
     if not any(_has_buffer(plan, s) for s in plan.stages):
         return None
@@ -67,23 +69,16 @@ def _unknown(plan: Plan, stage: StagePlan, number: int) -> Problem:
     )
 
 
-def sizes_legal(plan: Plan) -> bool:
-    """True when every attached stage has a constant size.  Requires: legal places."""
-    return size_problem(plan) is None
-
-
-def require_sizes(before: Plan, call: Call, after: Plan) -> None:
-    """After the call every attached stage has a constant size.  Requires: legal places."""
-    found = size_problem(after)
-    if found is None:
-        return
-    stage, problem = found
+def refuse_sizes(
+    before: Plan, call: Call, after: Plan, stage: StagePlan, problem: Problem
+) -> ScheduleError:
+    """The error for a call after which an attached stage would have no constant size."""
     own = call.stage == stage.name
     where = "" if stage.placement.axis is None else axis_text(after, stage.placement.axis)
     reason = problem.reason
     if not own:
         reason = f"{stage.name} is attached at {where}, and could no longer be: {reason}"
-    raise call.refuse(
+    return call.refuse(
         before,
         reason,
         axis=stage.placement.axis if own else None,

@@ -69,20 +69,18 @@ def storage_problem(plan: Plan, stage: StagePlan) -> Problem | None:
     return None
 
 
-def storage_legal(plan: Plan) -> bool:
-    """True when all stages are stored at legal places."""
-    return all(storage_problem(plan, stage) is None for stage in special(plan))
-
-
-def require_storage(before: Plan, call: Call, after: Plan) -> None:
-    """After the call all stages are stored at legal places.  Requires: legal places."""
-    for stage in special(after):
-        problem = storage_problem(after, stage)
+def stored_problem(
+    plan: Plan, before: Plan | None = None, called: str = ""
+) -> tuple[StagePlan, Problem] | None:
+    """The first stage that is not stored at a legal place.  Requires: legal places."""
+    for stage in special(plan):
+        problem = storage_problem(plan, stage)
         if problem is not None:
-            raise _refused(before, call, after, stage, problem)
+            return stage, problem
+    return None
 
 
-def _refused(
+def refuse_stored(
     before: Plan, call: Call, after: Plan, stage: StagePlan, problem: Problem
 ) -> ScheduleError:
     axis = None if stage.placement.kept is None else stage.placement.kept.axis

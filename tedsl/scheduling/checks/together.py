@@ -436,17 +436,12 @@ def _cycle(stage: StagePlan) -> Problem:
     )
 
 
-def joins_legal(plan: Plan) -> bool:
-    """True when all stages that run together may do so.  Requires: legal places."""
-    return join_problem(plan) is None and extent_problem(plan) is None
-
-
-def require_joins(before: Plan, call: Call, after: Plan) -> None:
-    """After the call all stages that run together may do so.  Requires: legal places."""
-    if follower_places(after):
-        found = join_problem(after, before) or extent_problem(after, call.stage, before)
-        if found is not None:
-            raise refuse_join(before, call, after, *found)
+def together_problem(
+    plan: Plan, before: Plan | None = None, called: str = ""
+) -> tuple[StagePlan, Problem] | None:
+    """The first stage that may not run together with its leader, and why.  Requires: legal
+    places."""
+    return join_problem(plan, before) or extent_problem(plan, called, before)
 
 
 def refuse_join(

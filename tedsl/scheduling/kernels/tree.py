@@ -3,9 +3,9 @@ and phases they run.
 
     Kernel > Phase > Nest    what one launch runs; what runs without waiting; a stage and its loops
 
-Where a stage runs is said by its placement: these are put together
-here, and asked for by name elsewhere.  Questions about one stage are functions of the plan, which
-walk over what is around that stage; the whole tree is made once for a plan, where it is lowered.
+Where a stage runs is said by its placement; the placements of all stages are put together here.
+Questions about one stage are functions of the plan, which walk over what is around that stage; the
+whole tree is made once for a plan, where it is lowered or printed.
 Imports the plan and the graph.
 """
 

@@ -134,8 +134,7 @@ class StagePlan(MayFollow):
     op.reduce_axes`) to them, in the order of the calls.  Axes without an entry in `marks` are
     serial.  `scope` is where the result lives when the stage is attached; at root it is GLOBAL.
     With `atomic` its reduce loops may run in parallel: each iteration adds its part to the result
-    in one indivisible step.
-    `aligned` is how it lies in memory.
+    in one indivisible step.  `aligned` is how it lies in memory.
     `env` are the threads that a scan launches around its steps, by their tags.
     `evict` says when the caches of a GPU give up what is read and stored of it, and `evict_then`
     when what a kernel reads again and for the last time.

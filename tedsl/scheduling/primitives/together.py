@@ -19,7 +19,6 @@ from tedsl.scheduling.checks.together import (
     join_problem,
     leader_problem,
     refuse_join,
-    require_joins,
     require_no_followers,
 )
 from tedsl.scheduling.kernels.tree import guests, shared_loops
@@ -65,7 +64,6 @@ def compute_with(plan: Plan, call: Call, target: str, axis: object) -> Plan:
         raise refuse_join(plan, call, after, *found)
     require_no_options(plan, call, stage, "the leader", _loops(leader, stage))
     require_places(plan, call, after)
-    require_joins(plan, call, after)
     return after
 
 
@@ -127,5 +125,5 @@ def compute_across(
     require_places(plan, call, after)
     found = across_problem(after)
     if found is not None:
-        raise refuse_across(plan, call, *found)
+        raise refuse_across(plan, call, after, *found)
     return after
