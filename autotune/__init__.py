@@ -2,6 +2,18 @@
 
 `tedsl.autotune(...)` is all that most users call.  Only the function is loaded with the package;
 the search itself, its database and its displays are loaded at the first call.
+
+In the order in which a search passes through them:
+
+- `frontend`: what a user gives, and what comes back
+- `tuner`: one search; `closing`: how it ends; `multi`: several sizes or problems in one
+- `search_space`: what there is to choose; `search`: which candidates to try
+- `workers`, `cluster`: processes and devices that try them; `measure`: what is done there
+- `outcome`: what a trial gave; `records`: kept for the next search
+- `report`: what a user sees
+
+What a kernel should cost (`tedsl.cost`), whether it is right (`tedsl.checking`) and how a
+computation travels (`tedsl.workload`) are below the search.
 """
 
 from __future__ import annotations
@@ -10,15 +22,15 @@ import importlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Unpack, cast, overload
 
-from tedsl.expr.tensor import Tensor
 from tedsl.target import Target
+from tedsl.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
-    from tedsl.autotune.dispatch import Dispatcher
-    from tedsl.autotune.listing import Listing
-    from tedsl.autotune.options import CommonOptions, SizesOptions, TuneOptions
-    from tedsl.autotune.result import TuneResult
-    from tedsl.autotune.tasks import ManyResult, Tasks
+    from tedsl.autotune.frontend.options import CommonOptions, SizesOptions, TuneOptions
+    from tedsl.autotune.frontend.result import TuneResult
+    from tedsl.autotune.frontend.space_summary import Listing
+    from tedsl.autotune.multi.dispatcher import Dispatcher
+    from tedsl.autotune.multi.task_scheduler import ManyResult, Tasks
     from tedsl.runtime.kernel import Kernel
     from tedsl.scheduling.schedule import Schedule
 
@@ -59,7 +71,7 @@ def autotune(
             name, to tensors of these constant sizes.
         target: `"cpu"` or `"cuda"`; by default the GPU where there is one.
         options: `budget`, `trials`, `seconds`, `schedule`, `records`, `lock`, `sizes`, ...: see
-            `tedsl.autotune.options.TuneOptions` and `SizesOptions`.
+            `tedsl.autotune.frontend.options.TuneOptions` and `SizesOptions`.
 
     Returns:
         The fastest kernel; `kernel.schedule` is its schedule.  For several sizes a dispatcher, to
@@ -69,11 +81,11 @@ def autotune(
         TuneError: an unknown target, a missing device, no usable budget, no candidate that ran
             correctly (with the reasons, counted), or nothing pinned under `frozen`.
     """
-    sizes = importlib.import_module("tedsl.autotune.sizes")
+    sizes = importlib.import_module("tedsl.autotune.frontend.sizes")
     if not sizes.are_many(options.get("sizes", {})):
         fixed = cast("Tensor | Sequence[Tensor]", outputs)
         return tune(fixed, target, **options).kernel
-    module = importlib.import_module("tedsl.autotune.driver")
+    module = importlib.import_module("tedsl.autotune.frontend.driver")
     found: Dispatcher = module.tune_sizes(outputs, target, module.Options(**options))
     return found
 
@@ -88,7 +100,7 @@ def tune(
         target: as for `autotune`.
         options: as for `autotune`, and `command`, the worker process to start.
     """
-    module = importlib.import_module("tedsl.autotune.driver")
+    module = importlib.import_module("tedsl.autotune.frontend.driver")
     result: TuneResult = module.tune(outputs, target, module.Options(**options))
     return result
 
@@ -100,7 +112,8 @@ def tune_many(
 
     Args:
         tasks: `(name, outputs)` or `(name, outputs, weight)` each, where the weight says how often
-            the kernel is to run; or `tedsl.autotune.tasks.Task`, which also takes sizes.
+            the kernel is to run; or `tedsl.autotune.multi.task_scheduler.Task`, which also takes
+            sizes.
         target: as for `autotune`.
         options: as for `autotune`; `trials` and `seconds` are those of all tasks together, by
             default 64 trials for each.  `devices=[0, 1]` measures on several GPUs, `executor=` on
@@ -112,8 +125,8 @@ def tune_many(
     Raises:
         TuneError: the search cannot start, or nothing ran correctly for any task.
     """
-    driver = importlib.import_module("tedsl.autotune.driver")
-    module = importlib.import_module("tedsl.autotune.tasks")
+    driver = importlib.import_module("tedsl.autotune.frontend.driver")
+    module = importlib.import_module("tedsl.autotune.multi.task_scheduler")
     found: ManyResult = module.tune_many(tasks, target, driver.Options(**options))
     return found
 
@@ -144,7 +157,7 @@ def space(
     Raises:
         TuneError: `samples` is no such number, or the computation cannot be searched.
     """
-    module = importlib.import_module("tedsl.autotune.listing")
+    module = importlib.import_module("tedsl.autotune.frontend.space_summary")
     found: Listing = module.list_space(outputs, target, schedule, samples, seed)
     return found
 

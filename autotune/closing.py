@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from tedsl.autotune.events import Stage
-from tedsl.autotune.finals import Verdict, decide, finalists, retimed
-from tedsl.autotune.interrupt import Interrupts
-from tedsl.autotune.jobs import CALLS, Trier
-from tedsl.autotune.ledger import Ledger
-from tedsl.autotune.narrator import Narrator
+from tedsl.autotune.frontend.settings import Time
+from tedsl.autotune.measure.final_comparison import Verdict, decide, finalists, retimed
 from tedsl.autotune.outcome import Status, Trial
+from tedsl.autotune.records.run_log import Ledger
+from tedsl.autotune.report.event_source import Narrator
+from tedsl.autotune.report.events import Stage
 from tedsl.autotune.search.portfolio import Search
-from tedsl.autotune.settings import Time
-from tedsl.autotune.timeline import Timeline
+from tedsl.autotune.workers.interrupt import Interrupts
+from tedsl.autotune.workers.protocol import CALLS, Trier
+from tedsl.autotune.workers.utilization import Timeline
 
 VERIFY_SECONDS = 2.0
 """Seconds that these calls may take."""

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from tedsl.autotune.space import Candidate
+from tedsl.autotune.search_space.space import Candidate
 
 
 class Status(StrEnum):

@@ -15,29 +15,11 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from tedsl.autotune.builders import Problem
 from tedsl.autotune.closing import Closing
-from tedsl.autotune.context import Context
-from tedsl.autotune.display import display_of
-from tedsl.autotune.engine import Engine
-from tedsl.autotune.events import Stage, Started, listener_of
-from tedsl.autotune.farm import Farm, Share
-from tedsl.autotune.finals import Verdict
-from tedsl.autotune.inputs import ADVERSE, KINDS, Extents
-from tedsl.autotune.interrupt import Interrupts
-from tedsl.autotune.jobs import Built, Done, Trier
-from tedsl.autotune.ledger import Ledger
-from tedsl.autotune.lock import DeviceLock
-from tedsl.autotune.narrator import Narrator
-from tedsl.autotune.outcome import Outcome, Status, Trial
-from tedsl.autotune.pool import Message
-from tedsl.autotune.records import Record, Records
-from tedsl.autotune.report import failures, reasons, summary
-from tedsl.autotune.result import TuneResult
-from tedsl.autotune.roofline import Roofline, roofline
-from tedsl.autotune.scratch import scratch_folder
-from tedsl.autotune.search.portfolio import CHOSEN_FROM, Batch, Search
-from tedsl.autotune.settings import (
+from tedsl.autotune.cluster.cluster import Farm, Share
+from tedsl.autotune.cluster.shared_claims import SharedEngine
+from tedsl.autotune.frontend.result import TuneResult
+from tedsl.autotune.frontend.settings import (
     DEFAULT_TRIALS,
     ENDLESS,
     Options,
@@ -45,15 +27,34 @@ from tedsl.autotune.settings import (
     limits_of,
     pays_to_describe,
 )
-from tedsl.autotune.sharing import SharedEngine
-from tedsl.autotune.space import Candidate, Decisions, Rejected, Space
-from tedsl.autotune.static.device import device_for
-from tedsl.autotune.timeline import Timeline
-from tedsl.autotune.workload import Workload
+from tedsl.autotune.measure.final_comparison import Verdict
+from tedsl.autotune.outcome import Outcome, Status, Trial
+from tedsl.autotune.records.database import Record, Records
+from tedsl.autotune.records.record_key import Context
+from tedsl.autotune.records.run_log import Ledger
+from tedsl.autotune.report.event_source import Narrator
+from tedsl.autotune.report.events import Stage, Started, listener_of
+from tedsl.autotune.report.live_display import display_of
+from tedsl.autotune.report.report import failures, reasons, summary
+from tedsl.autotune.search.portfolio import CHOSEN_FROM, Batch, Search
+from tedsl.autotune.search_space.problem import Problem
+from tedsl.autotune.search_space.space import Candidate, Decisions, Rejected, Space
+from tedsl.autotune.workers.device_lock import DeviceLock
+from tedsl.autotune.workers.interrupt import Interrupts
+from tedsl.autotune.workers.local_executor import Engine
+from tedsl.autotune.workers.process_pool import Message
+from tedsl.autotune.workers.protocol import Built, Done, Trier
+from tedsl.autotune.workers.scratch_dir import scratch_folder
+from tedsl.autotune.workers.utilization import Timeline
 from tedsl.build import build
+from tedsl.checking.random_inputs import ADVERSE, KINDS
+from tedsl.cost.devices import device_for
+from tedsl.cost.roofline import Roofline, roofline
 from tedsl.device import GpuDevice
 from tedsl.errors import BackendError, LowerError, ScheduleError, TuneError
 from tedsl.target import TargetKind
+from tedsl.workload.extents import Extents
+from tedsl.workload.workload import Workload
 
 CHOSEN_ON_CPU = 64
 """Candidates of which the model chooses one: there, looking at one takes as long as building it."""

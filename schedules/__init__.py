@@ -7,9 +7,15 @@ GEMM, flash attention, softmax and norms in one pass, split-K and stream-K come 
 alone.  Each choice of a rule is a knob with a default.  Imports everything below it; of the
 backends only the estimate of compile time.
 
-`fusion.py` decides which stages share a kernel; `cpu.py` and `gpu.py` pick the rule for each
-kernel; `cpu_*.py` and `gpu_*.py` are the rules, each of which says in its first line which kernel
-pattern it schedules; `fallback.py` takes simpler rules where a target cannot carry one out.
+In the order in which a computation passes through them:
+
+- `analysis`: what the rules see: stages, loop nests, cascaded reductions
+- `fusion`: which stages share a kernel
+- `scans`: recurrences, on both targets
+- `cpu`, `gpu`: `select` picks the rule for each kernel; the other files are the rules, each of
+  which says in its first line which kernel pattern it schedules
+- `fallback`: simpler rules where a target cannot carry one out
+- `knobs`, `trial`, `loops`: what rules are written with: choices, steps tried on a copy, loops
 """
 
 from __future__ import annotations
@@ -18,11 +24,10 @@ from collections.abc import Mapping, Sequence
 
 from tedsl.deep import deep
 from tedsl.device import Device
-from tedsl.expr.tensor import Operation, Tensor
 from tedsl.lower.pipeline import lower
-from tedsl.schedules import cpu, cpu_chain, gpu
-from tedsl.schedules.beside import Beside, join_all
-from tedsl.schedules.cpu_shared import share_inputs
+from tedsl.schedules.cpu import cascade
+from tedsl.schedules.cpu import select as cpu
+from tedsl.schedules.cpu.shared_inputs import share_inputs
 from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.fallback import (
     Attempts,
@@ -32,18 +37,26 @@ from tedsl.schedules.fallback import (
     schedule_kernel,
     settle,
 )
-from tedsl.schedules.fusion import fuse
-from tedsl.schedules.gpu_along import take_along
-from tedsl.schedules.gpu_both import Both, finish_together, reduce_both, share_reads
-from tedsl.schedules.gpu_caches import keep_inputs
-from tedsl.schedules.gpu_chain import schedule_chains
-from tedsl.schedules.gpu_folds import take_results
-from tedsl.schedules.gpu_pairs import take_pairs
-from tedsl.schedules.gpu_products import schedule_products
-from tedsl.schedules.gpu_statistics import schedule_statistics
+from tedsl.schedules.fusion.horizontal import Beside, join_all
+from tedsl.schedules.fusion.vertical import fuse
+from tedsl.schedules.gpu import select as gpu
+from tedsl.schedules.gpu.cache_policy import keep_inputs
+from tedsl.schedules.gpu.cascade.cascaded_contraction import schedule_chains
+from tedsl.schedules.gpu.cascade.nested_contractions import schedule_products
+from tedsl.schedules.gpu.columns.columns_and_full import take_results
+from tedsl.schedules.gpu.gemm.row_reduction_epilogue import schedule_statistics
+from tedsl.schedules.gpu.pairwise.pairwise import take_pairs
+from tedsl.schedules.gpu.rows.row_consumers import take_along
+from tedsl.schedules.gpu.rows.rows_and_columns import (
+    Both,
+    finish_together,
+    reduce_both,
+    share_reads,
+)
 from tedsl.schedules.scans import schedule_scans
 from tedsl.scheduling.schedule import Schedule, create_schedule
 from tedsl.target import Target
+from tedsl.tensor.tensor import Operation, Tensor
 
 Outputs = Tensor | Operation | Sequence[Tensor | Operation]
 
@@ -90,7 +103,7 @@ def _apply(s: Schedule, where: Target, caution: Caution) -> None:
         taken += schedule_products(s, taken)
         taken += schedule_statistics(s, taken)
     else:
-        taken += cpu_chain.schedule_chains(s)
+        taken += cascade.schedule_chains(s)
     beside = Beside(launches=where.is_triton)
     busy = gpu.busy_rows(gpu_of(s)) if where.is_triton else cpu.BUSY_ROWS
     groups = fuse(s, busy, taken, loops=not where.is_triton)

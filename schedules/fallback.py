@@ -15,16 +15,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import TypeVar
 
-from tedsl.backends.triton import effort
+from tedsl.backends.triton.compile import compile_time
 from tedsl.errors import BackendError, LowerError, ScheduleError, TedslError, within
-from tedsl.expr.scan_body import body_of
-from tedsl.expr.tensor import ComputeOp, Operation, Tensor
 from tedsl.ir.nodes import Module
-from tedsl.schedules import cpu, gpu
-from tedsl.schedules.analysis import Group, View, definitions, find_groups, volume
-from tedsl.schedules.beside import Beside
-from tedsl.schedules.cpu_tasks import SMALL
-from tedsl.schedules.effort import in_time
+from tedsl.schedules.analysis.nests import Group, View, definitions, find_groups, volume
+from tedsl.schedules.cpu import select as cpu
+from tedsl.schedules.cpu.tasks import SMALL
+from tedsl.schedules.fusion.horizontal import Beside
+from tedsl.schedules.gpu import select as gpu
+from tedsl.schedules.gpu.compile_time import in_time
 from tedsl.schedules.loops import fused
 from tedsl.scheduling.fallback import Fallback
 from tedsl.scheduling.kernels.tree import kernels_with
@@ -32,6 +31,8 @@ from tedsl.scheduling.plan import Plan
 from tedsl.scheduling.scans import scan_stages
 from tedsl.scheduling.schedule import Knob, Schedule, create_schedule
 from tedsl.target import Target
+from tedsl.tensor.scan_body import body_of
+from tedsl.tensor.tensor import ComputeOp, Operation, Tensor
 
 Result = TypeVar("Result")
 # Elements of a program of a plain pointwise kernel.
@@ -131,11 +132,11 @@ class Attempts:
                 refusal = _InMemoryError(f"{name} is no tile that registers can keep")
                 refusal.kernel = func.name
                 raise refusal
-        kernel, seconds = effort.slowest(module)
-        if seconds > effort.LIMIT:
+        kernel, seconds = compile_time.slowest(module)
+        if seconds > compile_time.LIMIT:
             error = _TooLongError(
                 f"compilers would take some {seconds:.0f} s over the kernel {kernel}, of"
-                f" {effort.LIMIT:.0f} s that the default rules allow"
+                f" {compile_time.LIMIT:.0f} s that the default rules allow"
             )
             error.kernel = kernel
             raise error

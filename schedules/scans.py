@@ -11,18 +11,25 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from tedsl.expr.nodes import Axis
-from tedsl.expr.scan_body import body_of
-from tedsl.expr.tensor import ComputeOp, ScanOp
 from tedsl.expr.visit import reads
-from tedsl.schedules.analysis import any_order, cost, extent_of, is_reduction, pow2_at_least, volume
-from tedsl.schedules.choices import pick
-from tedsl.schedules.cpu_tasks import SMALL
-from tedsl.schedules.gpu_tiles import bind_all
+from tedsl.schedules.analysis.nests import (
+    any_order,
+    cost,
+    extent_of,
+    is_reduction,
+    pow2_at_least,
+    volume,
+)
+from tedsl.schedules.cpu.tasks import SMALL
+from tedsl.schedules.gpu.launch import bind_all
+from tedsl.schedules.knobs import pick
 from tedsl.schedules.loops import fused
 from tedsl.scheduling.scans import crossing, scan_stages, step_axes
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
 from tedsl.target import Target
+from tedsl.tensor.scan_body import body_of
+from tedsl.tensor.tensor import ComputeOp, ScanOp
 
 # A value that a step needs more than once is computed again up to this much arithmetic.
 CHEAP = 12

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tedsl import detect, errors
 from tedsl.autotune import autotune, space
 from tedsl.build import build, lower
-from tedsl.checked import checked
+from tedsl.checking.checked import checked
 from tedsl.dtypes import DType
 from tedsl.errors import (
     BackendError,
@@ -21,10 +21,18 @@ from tedsl.errors import (
     TedslError,
     TuneError,
 )
-from tedsl.expr.axis import reduce_axis, size_var, var
 from tedsl.expr.build import const
-from tedsl.expr.compute import compute, placeholder
-from tedsl.expr.math import (
+from tedsl.expr.nodes import Axis, Expr, Var
+from tedsl.expr.visit import structural_equal
+from tedsl.scheduling.auto import auto
+from tedsl.scheduling.schedule import Schedule, create_schedule, diff
+from tedsl.scheduling.stage import Stage
+from tedsl.scheduling.threads import program_id, thread_axis
+from tedsl.scheduling.trace import Trace
+from tedsl.target import Target
+from tedsl.tensor.axis import reduce_axis, size_var, var
+from tedsl.tensor.compute import compute, placeholder
+from tedsl.tensor.math import (
     abs,
     acos,
     acosh,
@@ -95,36 +103,27 @@ from tedsl.expr.math import (
     truncmod,
     where,
 )
-from tedsl.expr.nodes import Axis, Expr, Var
-from tedsl.expr.reduce import all, any, comm_reducer, max, min, prod, sum
-from tedsl.expr.signatures import explained
-from tedsl.expr.tags import tag_scope
-from tedsl.expr.tensor import Tensor
-from tedsl.expr.visit import structural_equal
-from tedsl.scheduling.auto import auto
-from tedsl.scheduling.schedule import Schedule, create_schedule, diff
-from tedsl.scheduling.stage import Stage
-from tedsl.scheduling.threads import program_id, thread_axis
-from tedsl.scheduling.trace import Trace
-from tedsl.target import Target
+from tedsl.tensor.reduce import all, any, comm_reducer, max, min, prod, sum
+from tedsl.tensor.signatures import explained
+from tedsl.tensor.tags import tag_scope
+from tedsl.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
-    from tedsl import runtime
-    from tedsl.autotune import sizes
+    from tedsl import nn, runtime
+    from tedsl.autotune.frontend import sizes
     from tedsl.explaining.chart import roofline
     from tedsl.explaining.explain import explain
-    from tedsl.expr import nn
-    from tedsl.expr.dropped import create_prim_func, extern_primfunc, hybrid
-    from tedsl.expr.extern import extern
-    from tedsl.expr.foreign import c_function, torch_function, triton_kernel
-    from tedsl.expr.gradient import gradient
-    from tedsl.expr.intrin import decl_tensor_intrin, llvm_function, triton_snippet
     from tedsl.expr.limits import infinity, max_value, min_value
-    from tedsl.expr.reference import evaluate
-    from tedsl.expr.scan import scan
+    from tedsl.gradient.api import gradient
+    from tedsl.reference.reference import evaluate
     from tedsl.retarget import replay
     from tedsl.runtime.kernel import Kernel
     from tedsl.scheduling import compat as schedule
+    from tedsl.tensor.extern import extern
+    from tedsl.tensor.foreign import c_function, torch_function, triton_kernel
+    from tedsl.tensor.intrin import decl_tensor_intrin, llvm_function, triton_snippet
+    from tedsl.tensor.scan import scan
+    from tedsl.tvm.refused_names import create_prim_func, extern_primfunc, hybrid
 
 __all__ = [
     "Axis",
@@ -266,33 +265,33 @@ __all__ = [
 
 _LATE = {
     "Kernel": "tedsl.runtime.kernel:Kernel",
-    "c_function": "tedsl.expr.foreign:c_function",
-    "create_prim_func": "tedsl.expr.dropped:create_prim_func",
-    "decl_tensor_intrin": "tedsl.expr.intrin:decl_tensor_intrin",
-    "evaluate": "tedsl.expr.reference:evaluate",
+    "c_function": "tedsl.tensor.foreign:c_function",
+    "create_prim_func": "tedsl.tvm.refused_names:create_prim_func",
+    "decl_tensor_intrin": "tedsl.tensor.intrin:decl_tensor_intrin",
+    "evaluate": "tedsl.reference.reference:evaluate",
     "explain": "tedsl.explaining.explain:explain",
-    "extern": "tedsl.expr.extern:extern",
-    "extern_primfunc": "tedsl.expr.dropped:extern_primfunc",
-    "gradient": "tedsl.expr.gradient:gradient",
-    "hybrid": "tedsl.expr.dropped:hybrid",
+    "extern": "tedsl.tensor.extern:extern",
+    "extern_primfunc": "tedsl.tvm.refused_names:extern_primfunc",
+    "gradient": "tedsl.gradient.api:gradient",
+    "hybrid": "tedsl.tvm.refused_names:hybrid",
     "infinity": "tedsl.expr.limits:infinity",
-    "llvm_function": "tedsl.expr.intrin:llvm_function",
+    "llvm_function": "tedsl.tensor.intrin:llvm_function",
     "max_value": "tedsl.expr.limits:max_value",
     "min_value": "tedsl.expr.limits:min_value",
-    "nn": "tedsl.expr.nn",
+    "nn": "tedsl.nn",
     "replay": "tedsl.retarget:replay",
     "roofline": "tedsl.explaining.chart:roofline",
     "runtime": "tedsl.runtime",
-    "scan": "tedsl.expr.scan:scan",
+    "scan": "tedsl.tensor.scan:scan",
     "schedule": "tedsl.scheduling.compat",
-    "sizes": "tedsl.autotune.sizes",
-    "torch_function": "tedsl.expr.foreign:torch_function",
-    "triton_kernel": "tedsl.expr.foreign:triton_kernel",
-    "triton_snippet": "tedsl.expr.intrin:triton_snippet",
+    "sizes": "tedsl.autotune.frontend.sizes",
+    "torch_function": "tedsl.tensor.foreign:torch_function",
+    "triton_kernel": "tedsl.tensor.foreign:triton_kernel",
+    "triton_snippet": "tedsl.tensor.intrin:triton_snippet",
 }
 """Public names that a first script does not use: where each is, loaded when first asked for."""
 
-detect.generated_by(lambda: importlib.import_module("tedsl.backends.cpu.machine").machine())
+detect.generated_by(lambda: importlib.import_module("tedsl.backends.cpu.run.machine").machine())
 
 if not TYPE_CHECKING:  # a type checker knows the names there are
 
@@ -301,6 +300,9 @@ if not TYPE_CHECKING:  # a type checker knows the names there are
         made = explained(function)
         made.__module__, made.__qualname__ = __name__, name
         return made
+
+    importlib.import_module("tedsl.gradient")  # loaded once: the name is then the function's
+    del globals()["gradient"]
 
     for _name in __all__:
         if isinstance(globals().get(_name), FunctionType):

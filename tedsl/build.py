@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from tedsl.deep import deep
 from tedsl.errors import BackendError
 from tedsl.expr.nodes import Var
-from tedsl.expr.tensor import Operation, Tensor
 from tedsl.late import late
 from tedsl.scheduling.schedule import Schedule
 from tedsl.target import Target, TargetKind
+from tedsl.tensor.tensor import Operation, Tensor
 
 if TYPE_CHECKING:
     from tedsl.ir.nodes import Module

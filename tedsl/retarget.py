@@ -100,7 +100,7 @@ def refused(schedule: Schedule, target: Target) -> LowerError | None:
     try:
         lowered = cast("Callable[..., Any]", module.lower)(schedule.plan, target)
         if target.is_triton:
-            importlib.import_module("tedsl.backends.triton.emit").emit(lowered, target)
+            importlib.import_module("tedsl.backends.triton.emit.module").emit(lowered, target)
     except LowerError as error:
         return error
     return None

@@ -1,4 +1,5 @@
-"""Cheaper forms of functions on a GPU, against float64: the bounds of `backends/triton/math`."""
+"""Cheaper forms of functions on a GPU, against float64: the bounds of
+`backends/triton/math/functions.py`."""
 
 from __future__ import annotations
 

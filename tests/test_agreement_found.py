@@ -9,10 +9,10 @@ import pytest
 from strategies import Case
 
 import tedsl as te
-from tedsl.backends.cpu.codegen import emit_module
-from tedsl.backends.triton.emit import emit
-from tedsl.expr.reference import evaluate
+from tedsl.backends.cpu.emit.module import emit_module
+from tedsl.backends.triton.emit.module import emit
 from tedsl.ir.interp import run
+from tedsl.reference.reference import evaluate
 from tedsl.schedules import schedule_for
 from tedsl.scheduling.schedule import Schedule
 

@@ -26,12 +26,12 @@ from strategies import Case, computes
 import tedsl as te
 from tedsl.errors import LowerError
 from tedsl.expr.numerics import Array
-from tedsl.expr.printer import operations
-from tedsl.expr.reference import evaluate
 from tedsl.ir.interp import run
 from tedsl.lower.pipeline import lower
+from tedsl.reference.reference import evaluate
 from tedsl.scheduling.schedule import Schedule
 from tedsl.target import Target
+from tedsl.tensor.printer import operations
 
 nn = te.nn
 

@@ -13,9 +13,9 @@ import pytest
 from online_cases import axis
 
 import tedsl as te
-from tedsl.expr.tensor import Tensor
 from tedsl.ir.interp import run
 from tedsl.scheduling.schedule import Schedule
+from tedsl.tensor.tensor import Tensor
 
 pytestmark = pytest.mark.cpu
 TARGETS = ("cpu", "triton-interpret") if importlib.util.find_spec("triton") else ("cpu",)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import tedsl as te
-from tedsl.expr.tensor import Tensor
 from tedsl.schedules import schedule_for
+from tedsl.tensor.tensor import Tensor
 
 pytestmark = pytest.mark.gpu
 B = "bfloat16"

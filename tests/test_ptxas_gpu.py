@@ -1,5 +1,5 @@
-"""A kernel whose PTX is right and which ptxas gets wrong: `backends/triton/assembler.py` says it so
-that it does not."""
+"""A kernel whose PTX is right and which ptxas gets wrong: `backends/triton/compile/assembler.py`
+says it so that it does not."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from packed_sums import bytes_at_clamped_remainders
 
 import tedsl as te
-from tedsl.expr.reference import evaluate
+from tedsl.reference.reference import evaluate
 
 
 @pytest.mark.gpu

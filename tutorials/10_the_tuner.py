@@ -26,8 +26,8 @@ from lesson import Lesson, check, installed, title, to_torch
 
 import tedsl as te
 from tedsl.autotune import tune
-from tedsl.autotune.records import Records
-from tedsl.autotune.result import TuneResult
+from tedsl.autotune.frontend.result import TuneResult
+from tedsl.autotune.records.database import Records
 
 lesson = Lesson.begin(__doc__)
 POINTS = lesson.size(cpu=1 << 13, cuda=1 << 17, quick=500)

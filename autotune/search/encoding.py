@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from tedsl.autotune.space import Choice, Knob
+from tedsl.autotune.search_space.space import Choice, Knob
 
 
 def encode_knobs(knobs: Sequence[Knob]) -> dict[str, float]:

@@ -19,14 +19,20 @@ import numpy as np
 
 from tedsl.autotune.outcome import Outcome, Status, Trial
 from tedsl.autotune.search.bandit import Bandit
-from tedsl.autotune.search.boosting import lightgbm
+from tedsl.autotune.search.blas_threads import one_thread
+from tedsl.autotune.search.boosted_trees import lightgbm
 from tedsl.autotune.search.budget import Stop, cost_of
-from tedsl.autotune.search.catalogue import CENTRES, NEAR_MOST, Describe, SearchSpace, catalogue_of
-from tedsl.autotune.search.process import Scales
+from tedsl.autotune.search.candidate_table import (
+    CENTRES,
+    NEAR_MOST,
+    Describe,
+    SearchSpace,
+    catalogue_of,
+)
+from tedsl.autotune.search.gaussian_process import Scales
+from tedsl.autotune.search.observations import START, View
 from tedsl.autotune.search.strategies import ELITE, NEED_TREES, STRATEGIES, far
-from tedsl.autotune.search.threads import one_thread
-from tedsl.autotune.search.view import START, View
-from tedsl.autotune.space import Candidate, Decisions, Rejected
+from tedsl.autotune.search_space.space import Candidate, Decisions, Rejected
 from tedsl.errors import InternalError
 
 MAX_BATCH = 8

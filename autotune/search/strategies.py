@@ -15,8 +15,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from tedsl.autotune.search.catalogue import CENTRES, Floats
-from tedsl.autotune.search.view import View
+from tedsl.autotune.search.candidate_table import CENTRES, Floats
+from tedsl.autotune.search.observations import View
 
 Strategy: TypeAlias = Callable[[View], int | None]
 

@@ -18,16 +18,16 @@ from typing import Any
 
 import numpy as np
 
-from tedsl.autotune.environment import describe_cpu, describe_gpu
-from tedsl.autotune.records import default_path
+from tedsl import nn
+from tedsl.autotune.records.database import default_path
+from tedsl.autotune.records.machine import describe_cpu, describe_gpu
 from tedsl.build import build
 from tedsl.errors import BackendError, TedslError
-from tedsl.expr import nn
-from tedsl.expr.compute import placeholder
-from tedsl.expr.reference import evaluate
 from tedsl.packages import install
+from tedsl.reference.reference import evaluate
 from tedsl.runtime.cache import disk_cache
 from tedsl.target import Target
+from tedsl.tensor.compute import placeholder
 
 EXTRAS = {
     "torch": "kernels on a GPU are launched through it",

@@ -10,8 +10,8 @@ from typing import cast
 
 from tedsl.cli.script import load_module, lookup
 from tedsl.errors import TuneError
-from tedsl.expr.tensor import Tensor
 from tedsl.scheduling.schedule import Schedule
+from tedsl.tensor.tensor import Tensor
 
 ScheduleFunction = Callable[[Schedule], object]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tedsl.autotune.outcome import Status
-from tedsl.autotune.records import Records, Run, default_path
+from tedsl.autotune.records.database import Records, Run, default_path
 from tedsl.errors import TuneError
 from tedsl.runtime.timing import format_seconds
 

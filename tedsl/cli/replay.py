@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tedsl.autotune.search.recorded import read_space
-from tedsl.autotune.search.replay import STRATEGIES, figures, replay
+from tedsl.autotune.search.simulate.recorded_space import read_space
+from tedsl.autotune.search.simulate.simulate import STRATEGIES, figures, replay
 from tedsl.errors import TuneError
 
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tedsl.autotune.report_plot import check_plot
+from tedsl.autotune.report.plots import check_plot
 from tedsl.cli.program import sizes_of
 from tedsl.cli.script import add_script, load_named
 from tedsl.explaining.chart import roofline

@@ -21,11 +21,11 @@ from typing import cast
 
 from tedsl.build import build, default_target
 from tedsl.errors import TedslError
-from tedsl.expr.printer import operations
-from tedsl.expr.tensor import PlaceholderOp, Tensor
 from tedsl.runtime.kernel import Kernel
 from tedsl.schedules import default_schedule
 from tedsl.scheduling.schedule import Schedule
+from tedsl.tensor.printer import operations
+from tedsl.tensor.tensor import PlaceholderOp, Tensor
 
 KINDS = "a tensor, a list of tensors, a schedule, a kernel, or a function that returns one of these"
 

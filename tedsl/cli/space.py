@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import Any
 
-from tedsl.autotune.listing import list_space
+from tedsl.autotune.frontend.space_summary import list_space
 from tedsl.build import default_target
 from tedsl.cli.program import add_program, load
 

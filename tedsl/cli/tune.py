@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tedsl.autotune import tune
-from tedsl.autotune.report_plot import check_plot
+from tedsl.autotune.report.plots import check_plot
 from tedsl.autotune.search.budget import BUDGETS
 from tedsl.cli.program import add_program, load, sizes_of
 

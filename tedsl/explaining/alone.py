@@ -11,15 +11,15 @@ from dataclasses import dataclass, replace
 from tedsl.device import Device
 from tedsl.explaining.data import KernelCost, Unfused
 from tedsl.explaining.kernels import kernel_costs
-from tedsl.expr.compute import placeholder
 from tedsl.expr.nodes import Expr, TensorRead, Var
-from tedsl.expr.tensor import ComputeOp, ExternOp, PlaceholderOp, ScanOp, Tensor
 from tedsl.expr.visit import rewrite
 from tedsl.lower.pipeline import lower
 from tedsl.runtime.sizes import Number
 from tedsl.schedules import default_schedule
 from tedsl.scheduling.graph import initial_plan, tensors_read
 from tedsl.target import Target
+from tedsl.tensor.compute import placeholder
+from tedsl.tensor.tensor import ComputeOp, ExternOp, PlaceholderOp, ScanOp, Tensor
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 On the CPU NumPy copies on all cores and multiplies through its BLAS; on a GPU PyTorch does both.
 What was measured is kept in the on-disk cache.  Without the device the figures are those of its
-data sheet.  Imports `runtime` and `autotune.static`.
+data sheet.  Imports `runtime` and `cost`.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from tedsl.autotune.static.device import copy_bandwidth, measured
 from tedsl.build import default_target
+from tedsl.cost.devices import copy_bandwidth, measured
 from tedsl.detect import gpu_here
 from tedsl.device import CpuDevice, GpuDevice
 from tedsl.dtypes import DType

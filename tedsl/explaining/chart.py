@@ -2,7 +2,7 @@
 
 A point is a program: operations for each byte that it moves, and operations a second.  Predicted
 points come from `te.explain`, measured ones from running the kernel.  Loads matplotlib when a
-picture is asked for.  Imports the rest of `explaining` and `autotune.report_plot`.
+picture is asked for.  Imports the rest of `explaining` and `autotune.report.plots`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from tedsl.autotune.report_plot import BEST, INK, MUTED, ROOF, check_plot, empty_figure, octaves
+from tedsl.autotune.report.plots import BEST, INK, MUTED, ROOF, check_plot, empty_figure, octaves
 from tedsl.build import build, default_target
 from tedsl.explaining.alone import alone
 from tedsl.explaining.ceilings import TF32, Ceilings, ceilings
@@ -23,7 +23,6 @@ from tedsl.explaining.data import Explanation
 from tedsl.explaining.explain import Explainable, explain
 from tedsl.explaining.running import calls_of, times
 from tedsl.explaining.text import scaled
-from tedsl.expr.tensor import ComputeOp
 from tedsl.ir.nodes import Dot, Module, Precision
 from tedsl.ir.visit import walk_stmts
 from tedsl.runtime.kernel import Kernel
@@ -31,6 +30,7 @@ from tedsl.runtime.timing import format_seconds
 from tedsl.scheduling.graph import initial_plan
 from tedsl.scheduling.schedule import Schedule
 from tedsl.target import Target, TargetKind
+from tedsl.tensor.tensor import ComputeOp
 
 UNFUSED = "unfused"
 COLOURS = (BEST, "#b5651d", "#7a3e9d", "#0b7a8f", "#a03325", "#5d6d1e")

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import cast
 
-from tedsl.autotune.static.device import device_for
 from tedsl.build import default_target
+from tedsl.cost.devices import device_for
 from tedsl.device import Device
 from tedsl.errors import BackendError
 from tedsl.explaining.alone import stages_alone, unfused
@@ -16,7 +16,6 @@ from tedsl.explaining.kernels import Compiled, buffer_bytes, kernel_costs
 from tedsl.explaining.pairs import Judge
 from tedsl.explaining.places import stage_places
 from tedsl.expr.nodes import Var
-from tedsl.expr.tensor import Operation, Tensor
 from tedsl.ir.nodes import Module
 from tedsl.lower.pipeline import lower
 from tedsl.runtime.kernel import Kernel
@@ -25,6 +24,7 @@ from tedsl.schedules import default_schedule
 from tedsl.scheduling.recompute import PLAUSIBLE
 from tedsl.scheduling.schedule import Schedule
 from tedsl.target import Target
+from tedsl.tensor.tensor import Operation, Tensor
 
 Explainable = Schedule | Kernel | Tensor | Operation | Sequence[Tensor | Operation]
 

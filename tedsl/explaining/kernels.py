@@ -1,7 +1,7 @@
 """What each kernel of a lowered program moves, does and waits for, by the static model.
 
-On a GPU the figures of `autotune.static.gpu`, with every run of a program looked at; on the CPU
-those of `autotune.static.cpu`.  Imports `autotune.static` and `data`.
+On a GPU the figures of `cost.gpu`, with every run of a program looked at; on the CPU
+those of `cost.cpu`.  Imports `cost` and `data`.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Any, assert_never
 
 import numpy as np
 
-from tedsl.autotune.static.counts import Counts
-from tedsl.autotune.static.cpu import CpuEstimate, estimate_on_cpu
-from tedsl.autotune.static.device import WEIGHTS
-from tedsl.autotune.static.estimate import left_in_cache
-from tedsl.autotune.static.gpu import KernelEstimate, estimate_kernel
-from tedsl.autotune.static.operations import flops_of
-from tedsl.autotune.static.points import Points, Values
-from tedsl.autotune.static.traffic import THOROUGH, Traffic
+from tedsl.cost.cpu import CpuEstimate, estimate_on_cpu
+from tedsl.cost.devices import WEIGHTS
+from tedsl.cost.dram_traffic import THOROUGH, Traffic
+from tedsl.cost.estimate import left_in_cache
+from tedsl.cost.gpu import KernelEstimate, estimate_kernel
+from tedsl.cost.instruction_costs import flops_of
+from tedsl.cost.sampled_indices import Points, Values
+from tedsl.cost.trip_counts import Counts
 from tedsl.device import CpuDevice, Device, GpuDevice
 from tedsl.explaining.data import Bound, KernelCost, Resources, StagePlace, Way
 from tedsl.expr.nodes import Expr, Var

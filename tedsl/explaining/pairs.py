@@ -14,7 +14,7 @@ from functools import cached_property
 from itertools import combinations
 from typing import Any
 
-from tedsl.autotune.static.estimate import estimate
+from tedsl.cost.estimate import estimate
 from tedsl.device import Device, GpuDevice
 from tedsl.errors import BackendError, LowerError, ScheduleError, TedslError
 from tedsl.explaining.data import Attempt, Figures, Pair, Relation, Verdict
@@ -28,7 +28,6 @@ from tedsl.explaining.steps import (
 )
 from tedsl.explaining.text import scaled
 from tedsl.expr.nodes import Axis, AxisKind, Const
-from tedsl.expr.tensor import ComputeOp, ExternOp, PlaceholderOp, ScanOp
 from tedsl.lower.pipeline import lower
 from tedsl.runtime.timing import format_seconds
 from tedsl.scheduling.graph import path_between, tensors_read
@@ -40,6 +39,7 @@ from tedsl.scheduling.replay import apply_step
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.trace import AxisRef, Step
 from tedsl.target import Target, TargetKind
+from tedsl.tensor.tensor import ComputeOp, ExternOp, PlaceholderOp, ScanOp
 
 CLEAR = 0.1
 """Of the time of a program: what the model can tell apart."""
@@ -192,7 +192,9 @@ class Judge:
         """
         module = lower(schedule.plan, self.target)
         if isinstance(self.facts, GpuDevice):
-            emit: Callable[..., object] = importlib.import_module("tedsl.backends.triton.emit").emit
+            emit: Callable[..., object] = importlib.import_module(
+                "tedsl.backends.triton.emit.module"
+            ).emit
             emit(module, Target(TargetKind.CUDA), self.facts)
         values = {var: self.sizes[var.name] for var in module.sizes if var.name in self.sizes}
         found = estimate(module, self.facts, values)

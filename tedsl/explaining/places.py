@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import assert_never
 
 from tedsl.explaining.data import StagePlace, Way
-from tedsl.expr.tensor import ExternOp, PlaceholderOp
 from tedsl.scheduling.graph import readers
 from tedsl.scheduling.kernels.tree import kernels_with
 from tedsl.scheduling.names import axis_text
@@ -25,6 +24,7 @@ from tedsl.scheduling.plan import (
 )
 from tedsl.scheduling.recompute import ScheduleReport
 from tedsl.scheduling.schedule import Schedule
+from tedsl.tensor.tensor import ExternOp, PlaceholderOp
 
 SPLITTING = ("rfactor", "split_online")
 CACHING = ("cache_read", "cache_write")

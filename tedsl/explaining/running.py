@@ -1,6 +1,6 @@
 """A kernel on inputs of its own, timed: random numbers, indices inside what they index.
 
-PyTorch makes the inputs of a GPU there.  Imports `runtime` and `autotune.inputs`.
+PyTorch makes the inputs of a GPU there.  Imports `runtime` and `checking.random_inputs`.
 """
 
 from __future__ import annotations
@@ -9,14 +9,15 @@ import importlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tedsl.autotune.inputs import Extents, index_bounds, make_inputs
-from tedsl.autotune.workload import Workload
+from tedsl.checking.random_inputs import index_bounds, make_inputs
 from tedsl.errors import BackendError
 from tedsl.runtime.kernel import Kernel
 from tedsl.runtime.timing import Stats, compare, compare_cuda
 from tedsl.scheduling.graph import initial_plan
 from tedsl.scheduling.schedule import Schedule
 from tedsl.target import TargetKind
+from tedsl.workload.extents import Extents
+from tedsl.workload.workload import Workload
 
 
 def calls_of(kernel: Kernel, sizes: Mapping[str, int]) -> Callable[[], object]:

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from tedsl.expr.nodes import Axis, AxisKind
-from tedsl.expr.tensor import ComputeOp, Tensor
 from tedsl.ir.nodes import LoopKind
 from tedsl.scheduling.graph import is_reduction, tensors_read
 from tedsl.scheduling.kernels.tree import computed_in, guests, hosts
@@ -20,6 +19,7 @@ from tedsl.scheduling.plan import Plan, StagePlan
 from tedsl.scheduling.replay import replay_what_applies
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.trace import AxisRef, MapRef, SizeRef, StageRef, Step, TensorRef, Value
+from tedsl.tensor.tensor import ComputeOp, Tensor
 
 OWN_KERNEL = frozenset({"bind", "parallel", "launch", "specialize", "pragma"})
 """Decisions that only a kernel of its own can have."""

@@ -20,7 +20,7 @@ from tedsl.errors import ExprError
 
 if TYPE_CHECKING:
     from tedsl.expr.promote import DTypeLike, Number
-    from tedsl.expr.tensor import Tensor
+    from tedsl.tensor.tensor import Tensor
 
 
 class BinaryOp(StrEnum):

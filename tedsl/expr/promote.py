@@ -33,7 +33,7 @@ from tedsl.errors import ExprError
 from tedsl.expr.nodes import Const, Expr
 
 if TYPE_CHECKING:
-    from tedsl.expr.tensor import Tensor
+    from tedsl.tensor.tensor import Tensor
 
 Number: TypeAlias = "bool | int | float | np.generic[Any]"
 """What Python and numpy call a number."""

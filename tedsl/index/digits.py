@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise, product
 
-from tedsl.expr.integers import (
+from tedsl.expr.index_arith import (
     ONE,
     ZERO,
     add,

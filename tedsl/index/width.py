@@ -9,7 +9,7 @@ quotient and its remainder, they hide what the rules for divisions look for.  Im
 
 from __future__ import annotations
 
-from tedsl.expr.integers import widened
+from tedsl.expr.index_arith import widened
 from tedsl.expr.nodes import Binary, Cast, Compare, Expr, IfThenElse, Select, Unary
 from tedsl.expr.visit import map_children, walk
 from tedsl.index.intern import INDEX_DTYPES

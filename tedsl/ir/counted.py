@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import product
 
-from tedsl.expr.integers import constant
+from tedsl.expr.index_arith import constant
 from tedsl.expr.nodes import Axis, Expr, Var
 from tedsl.index.evaluate import EvaluationError, evaluate_int
 from tedsl.ir.nodes import Finish

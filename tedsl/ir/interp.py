@@ -16,7 +16,6 @@ from typing import assert_never
 import numpy as np
 
 from tedsl.errors import InternalError
-from tedsl.expr.foreign import run_on_host
 from tedsl.expr.nodes import Expr, IfThenElse, Reducer, Select, Var
 from tedsl.expr.visit import rewrite, variables
 from tedsl.ir import numerics
@@ -53,6 +52,7 @@ from tedsl.ir.nodes import (
 )
 from tedsl.ir.numerics import Array, Value
 from tedsl.ir.visit import closed, own_exprs, tile_axes
+from tedsl.tensor.foreign import run_on_host
 
 __all__ = ["OutOfBounds", "Unwritten", "run"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tedsl.expr.integers import add, mul
+from tedsl.expr.index_arith import add, mul
 from tedsl.expr.nodes import Binary, BinaryOp, Expr
 from tedsl.expr.visit import walk
 from tedsl.index.facts import Facts

@@ -21,17 +21,17 @@ from typing import TYPE_CHECKING
 
 from tedsl.deep import deep
 from tedsl.dtypes import DType
-from tedsl.expr.integers import ZERO, sub
+from tedsl.expr.index_arith import ZERO, sub
 from tedsl.expr.nodes import Axis, BinaryOp, Expr, Reducer, Var
 from tedsl.expr.visit import variables
 from tedsl.late import late
 
 if TYPE_CHECKING:
-    from tedsl.expr import foreign
-    from tedsl.expr.foreign import CFunction, Foreign, PythonFunction, TritonKernel
-    from tedsl.expr.intrin import TensorIntrin
+    from tedsl.tensor import foreign
+    from tedsl.tensor.foreign import CFunction, Foreign, PythonFunction, TritonKernel
+    from tedsl.tensor.intrin import TensorIntrin
 else:
-    foreign = late("tedsl.expr.foreign")
+    foreign = late("tedsl.tensor.foreign")
 
 
 class Scope(StrEnum):

@@ -10,7 +10,6 @@ from collections.abc import Callable
 
 from tedsl.expr import printer as expr_printer
 from tedsl.expr.nodes import Axis, Expr, Var
-from tedsl.expr.tensor import Operation
 from tedsl.ir.nodes import (
     Accumulate,
     Allocate,
@@ -34,6 +33,7 @@ from tedsl.ir.nodes import (
     TensorCall,
     TileAxis,
 )
+from tedsl.tensor.tensor import Operation
 
 
 class Namer:

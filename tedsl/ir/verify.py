@@ -11,7 +11,7 @@ from typing import assert_never
 
 from tedsl.dtypes import DType
 from tedsl.errors import InternalError
-from tedsl.expr.integers import constant
+from tedsl.expr.index_arith import constant
 from tedsl.expr.nodes import (
     Axis,
     Binary,

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tedsl.expr.integers import add, as_index, constant, minimum
+from tedsl.expr.index_arith import add, as_index, constant, minimum
 from tedsl.expr.nodes import Axis, Expr
 from tedsl.expr.visit import substitute as in_expr
 from tedsl.expr.visit import walk

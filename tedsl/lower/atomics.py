@@ -9,7 +9,6 @@ from itertools import takewhile
 
 from tedsl.dtypes import DType
 from tedsl.expr.nodes import Axis, AxisKind, BinaryOp, Const, Expr, Range, Reduce
-from tedsl.expr.tensor import ComputeOp, Tensor
 from tedsl.expr.visit import substitute
 from tedsl.ir.nodes import LoopKind
 from tedsl.scheduling.call import Call
@@ -18,6 +17,7 @@ from tedsl.scheduling.names import unique_name
 from tedsl.scheduling.plan import Mark, Plan, StagePlan, at_loop
 from tedsl.scheduling.primitives import loops, marks
 from tedsl.target import Target, TargetKind
+from tedsl.tensor.tensor import ComputeOp, Tensor
 
 # Lanes of the programs that initialise results.
 START_LANES = 512

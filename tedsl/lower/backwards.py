@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tedsl.expr.integers import add, sub, widened
+from tedsl.expr.index_arith import add, sub, widened
 from tedsl.expr.nodes import Axis
 from tedsl.index.facts import Facts
 from tedsl.index.simplify import simplify

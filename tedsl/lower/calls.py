@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tedsl.errors import LowerError
-from tedsl.expr.foreign import Foreign, PythonFunction, TritonKernel
 from tedsl.ir.nodes import Func, HostCall, Module
 from tedsl.target import Target, TargetKind
+from tedsl.tensor.foreign import Foreign, PythonFunction, TritonKernel
 
 
 def choose_functions(module: Module, target: Target) -> Module:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tedsl.expr import build
-from tedsl.expr.integers import add, as_index, both, constant, less, sub
+from tedsl.expr.index_arith import add, as_index, both, constant, less, sub
 from tedsl.expr.nodes import Axis, Expr
 from tedsl.expr.visit import axes_of, rewrite, substitute, walk
 from tedsl.index.facts import Facts

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tedsl.expr.integers import ZERO, add, at_most, both, less, maximum, minimum, sub
+from tedsl.expr.index_arith import ZERO, add, at_most, both, less, maximum, minimum, sub
 from tedsl.expr.nodes import Axis, Expr
 from tedsl.index.facts import Facts
 from tedsl.index.simplify import simplify

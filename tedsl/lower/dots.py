@@ -8,7 +8,7 @@ from math import prod
 
 from tedsl.dtypes import DType
 from tedsl.errors import LowerError
-from tedsl.expr.integers import both, conjuncts
+from tedsl.expr.index_arith import both, conjuncts
 from tedsl.expr.nodes import Axis, Binary, BinaryOp, Cast, Const, Expr, Select
 from tedsl.expr.printer import print_expr
 from tedsl.expr.visit import axes_of, structural_equal, substitute

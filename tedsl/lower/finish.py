@@ -13,7 +13,7 @@ from functools import reduce
 
 from tedsl.dtypes import DType
 from tedsl.errors import InternalError
-from tedsl.expr.integers import ONE, ZERO, constant, mul
+from tedsl.expr.index_arith import ONE, ZERO, constant, mul
 from tedsl.expr.nodes import Axis, Expr
 from tedsl.index.simplify import simplify
 from tedsl.ir.nodes import Buffer, Finish, For, Guard, LoopKind, Seq, Stmt

@@ -12,7 +12,7 @@ from dataclasses import replace
 from math import copysign
 
 from tedsl.dtypes import DType
-from tedsl.expr.integers import ZERO, at_most, both, conjuncts, less, maximum, widened
+from tedsl.expr.index_arith import ZERO, at_most, both, conjuncts, less, maximum, widened
 from tedsl.expr.nodes import (
     Axis,
     Binary,

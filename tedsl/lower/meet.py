@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from tedsl.dtypes import DType
 from tedsl.errors import LowerError
-from tedsl.expr.integers import ZERO, constant
+from tedsl.expr.index_arith import ZERO, constant
 from tedsl.expr.nodes import Axis
 from tedsl.ir.nodes import Buffer, Meet
 from tedsl.lower.places import Context

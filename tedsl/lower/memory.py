@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 from tedsl.errors import LowerError
-from tedsl.expr.integers import constant
+from tedsl.expr.index_arith import constant
 from tedsl.expr.nodes import Axis, Expr, Var
 from tedsl.expr.visit import axes_of, rewrite, variables
 from tedsl.ir.nodes import (

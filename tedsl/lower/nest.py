@@ -12,7 +12,7 @@ from functools import partial
 
 from tedsl.dtypes import DType
 from tedsl.errors import InternalError, LowerError, within
-from tedsl.expr.integers import ZERO, add, as_index, at_most, constant, floormod, less, sub
+from tedsl.expr.index_arith import ZERO, add, as_index, at_most, constant, floormod, less, sub
 from tedsl.expr.nodes import (
     Axis,
     Expr,
@@ -21,7 +21,6 @@ from tedsl.expr.nodes import (
     TensorRead,
     Var,
 )
-from tedsl.expr.tensor import ComputeOp, ExternOp, ScanOp, Tensor
 from tedsl.expr.visit import rewrite, variables, walk
 from tedsl.index.prove import prove
 from tedsl.index.simplify import simplify
@@ -70,6 +69,7 @@ from tedsl.scheduling.kernels.tree import (
 )
 from tedsl.scheduling.plan import Online, OnlineMode, Plan, StagePlan
 from tedsl.scheduling.scans import inputs_of, scan_stages, step_loop, stored_as
+from tedsl.tensor.tensor import ComputeOp, ExternOp, ScanOp, Tensor
 
 
 def build_nests(

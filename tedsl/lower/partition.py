@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from tedsl.expr.integers import (
+from tedsl.expr.index_arith import (
     ZERO,
     as_index,
     both,

@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tedsl.expr.integers import add
+from tedsl.expr.index_arith import add
 from tedsl.expr.nodes import Expr
-from tedsl.expr.tensor import Tensor
 from tedsl.expr.visit import rewrite
 from tedsl.index.simplify import simplify
 from tedsl.ir.nodes import Accumulate, Buffer, Load, Stmt, Store
 from tedsl.ir.visit import map_exprs, rewrite_stmts
 from tedsl.lower.places import Context
 from tedsl.scheduling.plan import Partitioned, Plan
+from tedsl.tensor.tensor import Tensor
 
 Home = tuple[Buffer, int, Expr | None]
 """The buffer that another lies in, the dimension that it is a piece of, and where that starts."""

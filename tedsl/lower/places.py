@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from tedsl.dtypes import DType
 from tedsl.errors import InternalError
-from tedsl.expr.integers import both, constant, floormod, sub
+from tedsl.expr.index_arith import both, constant, floormod, sub
 from tedsl.expr.nodes import (
     Axis,
     Before,
@@ -20,7 +20,6 @@ from tedsl.expr.nodes import (
     Reduce,
     TensorRead,
 )
-from tedsl.expr.tensor import ComputeOp, Tensor
 from tedsl.expr.visit import axes_of, rewrite
 from tedsl.index.simplify import simplify
 from tedsl.ir.nodes import (
@@ -35,6 +34,7 @@ from tedsl.scheduling.bounds import Bounds, StageBounds
 from tedsl.scheduling.intrinsics import Difference, match_intrinsic, tensorized_loops
 from tedsl.scheduling.kernels.tree import KernelTree, guests
 from tedsl.scheduling.plan import Online, OnlineMode, Plan, StagePlan
+from tedsl.tensor.tensor import ComputeOp, Tensor
 
 
 @dataclass(slots=True)

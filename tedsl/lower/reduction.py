@@ -12,7 +12,7 @@ from functools import lru_cache, partial, reduce
 
 from tedsl.dtypes import DType
 from tedsl.errors import InternalError, LowerError
-from tedsl.expr.integers import add, constant, less, minimum, sub
+from tedsl.expr.index_arith import add, constant, less, minimum, sub
 from tedsl.expr.nodes import (
     Axis,
     AxisKind,
@@ -29,7 +29,6 @@ from tedsl.expr.nodes import (
     TensorRead,
     Var,
 )
-from tedsl.expr.tensor import ComputeOp
 from tedsl.expr.visit import axes_of, reads, substitute, walk
 from tedsl.index.prove import prove
 from tedsl.index.simplify import simplify
@@ -62,6 +61,7 @@ from tedsl.scheduling.bounds import StageBounds
 from tedsl.scheduling.graph import tensors_read
 from tedsl.scheduling.kernels.tree import loops_around, running
 from tedsl.scheduling.plan import Online, OnlineMode, StagePlan
+from tedsl.tensor.tensor import ComputeOp
 
 # A reduction accumulates in registers or stack up to this many elements; a longer row of
 # results is accumulated where it is stored.

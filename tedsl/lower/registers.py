@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tedsl.errors import LowerError
-from tedsl.expr.integers import constant
+from tedsl.expr.index_arith import constant
 from tedsl.expr.nodes import Axis, Expr
 from tedsl.expr.visit import walk
 from tedsl.ir.nodes import (

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 
-from tedsl.expr.integers import (
+from tedsl.expr.index_arith import (
     ZERO,
     add,
     at_most,

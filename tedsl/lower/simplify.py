@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tedsl.expr.integers import conjuncts, constant, sub, widened
+from tedsl.expr.index_arith import conjuncts, constant, sub, widened
 from tedsl.expr.nodes import Axis, Const, Expr
 from tedsl.expr.visit import axes_of
 from tedsl.index.facts import Facts

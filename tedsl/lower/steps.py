@@ -6,7 +6,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tedsl.expr.nodes import Axis, AxisKind, Expr, Range, TensorRead
-from tedsl.expr.tensor import ComputeOp, ExternOp, ScanOp
 from tedsl.ir.nodes import LoopKind
 from tedsl.scheduling.graph import fresh_stage, insert_before, reroute
 from tedsl.scheduling.names import unique_name
@@ -14,6 +13,7 @@ from tedsl.scheduling.plan import Mark, Plan, Relation, Split, StagePlan
 from tedsl.scheduling.relations import constant
 from tedsl.scheduling.scans import aligned, is_step_axis, outside_steps, scan_stages, step_loop
 from tedsl.scheduling.threads import GRID
+from tedsl.tensor.tensor import ComputeOp, ExternOp, ScanOp
 
 
 def separate_inits(plan: Plan) -> Plan:

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tedsl.expr.nodes import Axis, AxisKind
-from tedsl.expr.tensor import ComputeOp, Operation
 from tedsl.expr.visit import axes_of, reads
 from tedsl.ir.nodes import LoopKind
 from tedsl.scheduling.bounds import loops_between
@@ -26,6 +25,7 @@ from tedsl.scheduling.plan import (
 )
 from tedsl.scheduling.relations import constant, extents
 from tedsl.scheduling.scans import is_step_axis
+from tedsl.tensor.tensor import ComputeOp, Operation
 
 GRID_DIMENSIONS = 3
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from tedsl.expr.integers import constant
-from tedsl.expr.intrin import TensorIntrin
+from tedsl.expr.index_arith import constant
 from tedsl.expr.nodes import Axis, Expr
 from tedsl.expr.visit import axes_of
 from tedsl.ir.nodes import Accumulate, For, Func, Guard, LoopKind, Scope, Stmt, Store, TensorCall
 from tedsl.ir.visit import rewrite_stmts, sub_stmts
 from tedsl.lower.vectorize import next_power_of_two
 from tedsl.scheduling.plan import Mark, Plan, StagePlan
+from tedsl.tensor.intrin import TensorIntrin
 
 
 def with_own_loops(plan: Plan, *, blocks: bool) -> Plan:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import reduce
 
 from tedsl.dtypes import DType
-from tedsl.expr.integers import (
+from tedsl.expr.index_arith import (
     add,
     at_most,
     both,

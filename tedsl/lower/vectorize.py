@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tedsl.expr.integers import ZERO, as_index, at_most, both, conjuncts, constant, less
+from tedsl.expr.index_arith import ZERO, as_index, at_most, both, conjuncts, constant, less
 from tedsl.expr.nodes import Axis, AxisKind, Binary, BinaryOp, Cast, Const, Expr
 from tedsl.expr.visit import axes_of, structural_equal
 from tedsl.index.facts import Facts

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import lcm
 
-from tedsl.expr.integers import ZERO, as_index, both, constant, same_width
+from tedsl.expr.index_arith import ZERO, as_index, both, constant, same_width
 from tedsl.expr.nodes import (
     Axis,
     Binary,
@@ -26,12 +26,12 @@ from tedsl.expr.nodes import (
     UnaryOp,
     Var,
 )
-from tedsl.expr.tensor import ComputeOp, Tensor
 from tedsl.expr.visit import reads, walk
 from tedsl.index.prove import prove, prove_not
 from tedsl.scheduling.bounds import Bounds, StageBounds, infer, plan_facts
 from tedsl.scheduling.kernels.tree import kernel_tree
 from tedsl.scheduling.plan import Plan, Split
+from tedsl.tensor.tensor import ComputeOp, Tensor
 
 WIDEST = 16
 """Bytes of the widest access to memory."""

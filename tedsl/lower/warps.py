@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tedsl.expr.integers import constant
+from tedsl.expr.index_arith import constant
 from tedsl.ir.nodes import Allocate, Func, Scope
 from tedsl.ir.visit import walk_stmts
 

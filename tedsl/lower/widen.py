@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tedsl.expr.integers import as_index
+from tedsl.expr.index_arith import as_index
 from tedsl.expr.nodes import Axis
 from tedsl.expr.visit import axes_of, substitute
 from tedsl.ir.nodes import (

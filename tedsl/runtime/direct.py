@@ -3,7 +3,7 @@
 What a call does is known once one like it was made: which tensors it takes, what it allocates and
 what it launches.  So the loops over arguments, results and kernels are unrolled into a text in
 which only what differs from call to call is left.  Imports `forms`, `memory` and
-`backends.inlined`.
+`backends.call_fragments`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import lru_cache
 from types import CodeType
 from typing import Any
 
-from tedsl.backends.inlined import Inlined
+from tedsl.backends.call_fragments import Inlined
 from tedsl.runtime.forms import Guard
 from tedsl.runtime.memory import QuickCuda
 

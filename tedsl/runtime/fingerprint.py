@@ -134,8 +134,8 @@ def _field_names(kind: type) -> tuple[str, ...]:
     return tuple(field.name for field in fields(kind))
 
 
-_NOT_CODE = ("runtime/", "cli/")
-"""Folders that run code and do not make it."""
+_NOT_CODE = ("runtime/", "cli/", "checking/", "cost/", "workload/")
+"""Folders that run code, check or weigh it, and do not make it."""
 _OWN = f"runtime/{Path(__file__).name}"
 
 

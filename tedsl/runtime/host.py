@@ -1,16 +1,16 @@
 """Calls of functions from outside between kernels, on the memory of one call of a kernel.
 
-Imports `expr.foreign` and `runtime.memory`.
+Imports `tensor.foreign` and `runtime.memory`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tedsl.expr.foreign import run_on_host
 from tedsl.ir.nodes import HostCall, Module
 from tedsl.runtime.arguments import Binding
 from tedsl.runtime.memory import numpy_at
+from tedsl.tensor.foreign import run_on_host
 
 
 class HostSteps:

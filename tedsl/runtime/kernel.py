@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 
-from tedsl.backends.inlined import Inlined
+from tedsl.backends.call_fragments import Inlined
 from tedsl.errors import BackendError
 from tedsl.expr.nodes import Var
-from tedsl.expr.signatures import explained_methods
 from tedsl.ir.nodes import Module
 from tedsl.ir.printer import print_expr, print_module
 from tedsl.runtime.arguments import ArraySpec, Binding, Signature
@@ -34,6 +33,7 @@ from tedsl.runtime.sizes import Number, launched
 from tedsl.runtime.tvm_names import KERNEL, advice
 from tedsl.shown import Viewable
 from tedsl.target import Target
+from tedsl.tensor.signatures import explained_methods
 
 if TYPE_CHECKING:
     from tedsl.explaining.data import Explanation

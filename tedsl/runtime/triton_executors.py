@@ -9,13 +9,14 @@ import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
-from tedsl.backends.inlined import Inlined
-from tedsl.backends.triton import emit as emitter
-from tedsl.backends.triton import interpret, launcher, offline
-from tedsl.backends.triton.program import TritonProgram
+from tedsl.backends.call_fragments import Inlined
+from tedsl.backends.triton.compile import offline
+from tedsl.backends.triton.emit import module as emitter
+from tedsl.backends.triton.emit.program import TritonProgram
+from tedsl.backends.triton.interpret import client as interpret
+from tedsl.backends.triton.launch import launcher
 from tedsl.device import GpuDevice, gpu_like
 from tedsl.errors import BackendError, within
-from tedsl.expr.foreign import run_on_host
 from tedsl.expr.nodes import Var
 from tedsl.ir.nodes import Buffer, HostCall, Module
 from tedsl.runtime.arguments import ArraySpec, Binding
@@ -24,6 +25,7 @@ from tedsl.runtime.fingerprint import fingerprint
 from tedsl.runtime.kernel import Executor, Launch
 from tedsl.runtime.memory import numpy_at
 from tedsl.target import Target, TargetKind
+from tedsl.tensor.foreign import run_on_host
 
 
 def compile_unseen(

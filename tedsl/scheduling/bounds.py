@@ -13,18 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tedsl.errors import InternalError
-from tedsl.expr.integers import (
-    ONE,
-    ZERO,
-    add,
-    at_most,
-    constant,
-    floormod,
-    sub,
-    widened,
-)
+from tedsl.expr.index_arith import ONE, ZERO, add, at_most, constant, floormod, sub, widened
 from tedsl.expr.nodes import Axis, Const, Expr, Range, TensorRead
-from tedsl.expr.tensor import ComputeOp, Operation, ScanOp
 from tedsl.expr.visit import walk
 from tedsl.index.facts import Facts
 from tedsl.index.simplify import simplify
@@ -43,6 +33,7 @@ from tedsl.scheduling.loop_bounds import guards_of, pass_down, pass_up
 from tedsl.scheduling.memory import NONE, Memory
 from tedsl.scheduling.plan import Cooperative, Online, Plan, StagePlan, stored
 from tedsl.scheduling.sliding import Slide, slide_of
+from tedsl.tensor.tensor import ComputeOp, Operation, ScanOp
 
 INT32_MAX = 2**31 - 1
 

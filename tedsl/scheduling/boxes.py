@@ -9,19 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tedsl.expr.integers import (
-    ZERO,
-    add,
-    at_most,
-    both,
-    constant,
-    less,
-    maximum,
-    minimum,
-    sub,
-)
+from tedsl.expr.index_arith import ZERO, add, at_most, both, constant, less, maximum, minimum, sub
 from tedsl.expr.nodes import Axis, Const, Expr, Range
-from tedsl.expr.tensor import Operation
 from tedsl.expr.visit import axes_of, reads, substitute, walk
 from tedsl.index.bounds import lower_bound, upper_bound
 from tedsl.index.facts import Facts
@@ -29,6 +18,7 @@ from tedsl.index.interval import interval
 from tedsl.index.prove import prove
 from tedsl.index.simplify import simplify
 from tedsl.scheduling.span import greatest_difference
+from tedsl.tensor.tensor import Operation
 
 if TYPE_CHECKING:
     from tedsl.scheduling.bounds import StageBounds

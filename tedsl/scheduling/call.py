@@ -13,10 +13,10 @@ from typing import cast
 from tedsl.dtypes import DType
 from tedsl.errors import Fact, ScheduleError
 from tedsl.expr.nodes import Axis, Const, Expr, Var
-from tedsl.expr.tensor import Operation, Tensor
 from tedsl.scheduling.index_map import IndexMap
 from tedsl.scheduling.names import axis_text
 from tedsl.scheduling.plan import Plan
+from tedsl.tensor.tensor import Operation, Tensor
 
 
 @dataclass(frozen=True, slots=True)

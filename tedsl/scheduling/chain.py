@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from tedsl.expr.integers import at
+from tedsl.expr.index_arith import at
 from tedsl.expr.nodes import Axis, Expr, Folded, Reduce, TensorRead, Var
-from tedsl.expr.tensor import ComputeOp, Operation
 from tedsl.expr.visit import axes_of, rewrite, structural_equal, substitute, walk
 from tedsl.scheduling.graph import is_reduction, reroute, tensors_read
 from tedsl.scheduling.links import operations_read
 from tedsl.scheduling.plan import Plan, StagePlan
+from tedsl.tensor.tensor import ComputeOp, Operation
 
 
 @dataclass(frozen=True, slots=True, eq=False)

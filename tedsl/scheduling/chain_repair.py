@@ -11,8 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tedsl.expr.build import select
-from tedsl.expr.evaluate import Block
-from tedsl.expr.integers import ZERO, at, both, less
+from tedsl.expr.index_arith import ZERO, at, both, less
 from tedsl.expr.nodes import (
     Axis,
     Before,
@@ -30,10 +29,10 @@ from tedsl.expr.nodes import (
 )
 from tedsl.expr.numerics import Value, xp
 from tedsl.expr.promote import make_const
-from tedsl.expr.tensor import ComputeOp, Operation, Tensor
 from tedsl.expr.visit import reads, rewrite, structural_equal, substitute, walk
 from tedsl.index.facts import Facts
 from tedsl.index.prove import prove
+from tedsl.reference.evaluate import Block
 from tedsl.scheduling.algebra import component_operator
 from tedsl.scheduling.call import Call
 from tedsl.scheduling.chain import (
@@ -55,6 +54,7 @@ from tedsl.scheduling.memory import Memory
 from tedsl.scheduling.plan import Plan
 from tedsl.scheduling.repair import Kind, Refusal, Repair, Sign, Tag
 from tedsl.scheduling.signs import fold_sign, sign_of
+from tedsl.tensor.tensor import ComputeOp, Operation, Tensor
 
 _PROBES = (-1e4, -1.0, 0.0, 1.0, 1e4)
 

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tedsl.expr.integers import constant
+from tedsl.expr.index_arith import constant
 from tedsl.expr.nodes import Axis, Const, Expr, Range
-from tedsl.expr.signatures import explained
-from tedsl.expr.tensor import ComputeOp
 from tedsl.expr.visit import reads
 from tedsl.scheduling.bounds import infer
 from tedsl.scheduling.checks.places import can_inline
@@ -20,6 +18,8 @@ from tedsl.scheduling.inline import inline_stages
 from tedsl.scheduling.schedule import Schedule, create_schedule
 from tedsl.scheduling.separate import separate_axes
 from tedsl.scheduling.stage import Stage
+from tedsl.tensor.signatures import explained
+from tedsl.tensor.tensor import ComputeOp
 
 __all__ = [
     "AutoInlineBroadcast",

@@ -11,10 +11,10 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from tedsl.expr.nodes import Expr, IfThenElse, Reduce, TensorRead
-from tedsl.expr.tensor import ComputeOp, Operation, Tensor
 from tedsl.expr.visit import reads
 from tedsl.scheduling.links import guest_places, indexed_by_data
 from tedsl.scheduling.plan import Plan
+from tedsl.tensor.tensor import ComputeOp, Operation, Tensor
 
 if TYPE_CHECKING:
     from tedsl.scheduling.bounds import Bounds, StageBounds

@@ -13,8 +13,7 @@ from enum import Enum
 from typing import Any, assert_never, cast
 
 from tedsl.expr.nodes import Axis, Expr, Var
-from tedsl.expr.printer import print_expr, print_operation
-from tedsl.expr.tensor import Operation, Tensor
+from tedsl.expr.printer import print_expr
 from tedsl.scheduling.names import labels
 from tedsl.scheduling.plan import (
     AT_ROOT,
@@ -34,6 +33,8 @@ from tedsl.scheduling.plan import (
     SharedLoops,
     StagePlan,
 )
+from tedsl.tensor.printer import print_operation
+from tedsl.tensor.tensor import Operation, Tensor
 
 _NONE = "-"
 # What is told in words of its own, and axes that are gone, which decide nothing.

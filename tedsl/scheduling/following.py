@@ -11,9 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
-from tedsl.expr.tensor import ComputeOp, ExternOp, Operation, PlaceholderOp, Tensor
 from tedsl.late import late
 from tedsl.once import Remembers
+from tedsl.tensor.tensor import ComputeOp, ExternOp, Operation, PlaceholderOp, Tensor
 
 if TYPE_CHECKING:
     from tedsl.scheduling import links

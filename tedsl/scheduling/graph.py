@@ -12,7 +12,6 @@ from operator import attrgetter, is_
 from typing import TYPE_CHECKING
 
 from tedsl.expr.nodes import Axis, Expr, Reduce, TensorRead, Var
-from tedsl.expr.tensor import ComputeOp, ExternOp, Operation, PlaceholderOp, ScanOp, Tensor
 from tedsl.expr.visit import rewrite, variables
 from tedsl.ir.nodes import Scope
 from tedsl.late import late
@@ -40,12 +39,13 @@ from tedsl.scheduling.links import (
 )
 from tedsl.scheduling.names import labels, owner, unique_name
 from tedsl.scheduling.plan import At, Partitioned, Plan, StagePlan
+from tedsl.tensor.tensor import ComputeOp, ExternOp, Operation, PlaceholderOp, ScanOp, Tensor
 
 if TYPE_CHECKING:
-    from tedsl.expr import bounds_check, scan_body
+    from tedsl.tensor import bounds_check, scan_body
 else:
-    bounds_check = late("tedsl.expr.bounds_check")
-    scan_body = late("tedsl.expr.scan_body")
+    bounds_check = late("tedsl.tensor.bounds_check")
+    scan_body = late("tedsl.tensor.scan_body")
 
 
 def is_reduction(op: Operation) -> bool:

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from tedsl.expr.integers import at
+from tedsl.expr.index_arith import at
 from tedsl.expr.nodes import Expr, TensorRead
-from tedsl.expr.tensor import ComputeOp, ExternOp, Operation, Tensor
 from tedsl.expr.visit import rewrite, substitute, walk
 from tedsl.index.intern import Interner
 from tedsl.once import once
@@ -28,6 +27,7 @@ from tedsl.scheduling.links import (
 from tedsl.scheduling.links import renamed as rename
 from tedsl.scheduling.memory import Memory
 from tedsl.scheduling.plan import Plan, StagePlan
+from tedsl.tensor.tensor import ComputeOp, ExternOp, Operation, Tensor
 
 # What a definition may grow to by substitution before a rule stores a stage instead: how deep it
 # is nested, and how many terms it has.  What is read at one place twice is one term, and what is

@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
-from tedsl.expr.integers import add, constant, sub
-from tedsl.expr.intrin import TensorIntrin
+from tedsl.expr.index_arith import add, constant, sub
 from tedsl.expr.nodes import Axis, AxisKind, Binary, BinaryOp, Const, Expr, Reduce, TensorRead
 from tedsl.expr.printer import print_expr
-from tedsl.expr.tensor import ComputeOp, Tensor
 from tedsl.expr.visit import axes_of, substitute
 from tedsl.index.simplify import simplify
 from tedsl.ir.nodes import LoopKind
@@ -23,6 +21,8 @@ from tedsl.scheduling.links import special
 from tedsl.scheduling.names import labels
 from tedsl.scheduling.plan import Plan, StagePlan
 from tedsl.scheduling.separate import separate_axes
+from tedsl.tensor.intrin import TensorIntrin
+from tedsl.tensor.tensor import ComputeOp, Tensor
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -34,7 +34,6 @@ from tedsl.expr.nodes import (
     Var,
 )
 from tedsl.expr.printer import print_expr
-from tedsl.expr.tensor import ComputeOp, Operation, Tensor
 from tedsl.expr.visit import rewrite
 from tedsl.scheduling.algebra import component_operator
 from tedsl.scheduling.chain import Chain, TagReads, expanded, reduce_of
@@ -42,6 +41,7 @@ from tedsl.scheduling.chain_repair import Derived
 from tedsl.scheduling.plan import Plan
 from tedsl.scheduling.primitives.cache import data_axis
 from tedsl.scheduling.repair import Kind, Refusal, Repair
+from tedsl.tensor.tensor import ComputeOp, Operation, Tensor
 
 _ORDERED = (BinaryOp.MAX, BinaryOp.MIN)
 _POWERS = (UnaryOp.EXP, UnaryOp.EXP2)

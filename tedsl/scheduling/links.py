@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tedsl.expr.integers import constant
+from tedsl.expr.index_arith import constant
 from tedsl.expr.nodes import Axis, Expr, Reduce, Var
-from tedsl.expr.tensor import ComputeOp, ExternOp, Operation, ScanOp, Tensor
 from tedsl.expr.visit import reads, walk
 from tedsl.once import known, once, share, tell
 from tedsl.scheduling.following import model_op, results
+from tedsl.tensor.tensor import ComputeOp, ExternOp, Operation, ScanOp, Tensor
 
 if TYPE_CHECKING:
     from tedsl.scheduling.plan import Plan, StagePlan

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tedsl.errors import InternalError
-from tedsl.expr.integers import (
+from tedsl.expr.index_arith import (
     ONE,
     ZERO,
     add,
@@ -24,13 +24,13 @@ from tedsl.expr.integers import (
     widened,
 )
 from tedsl.expr.nodes import Axis, Const, Expr, Range
-from tedsl.expr.tensor import ComputeOp
 from tedsl.index.facts import Facts
 from tedsl.index.interval import interval
 from tedsl.index.prove import prove
 from tedsl.index.simplify import simplify
 from tedsl.scheduling.plan import Fuse, Relation, Skew, Split, StagePlan, Unit
 from tedsl.scheduling.relations import skew_of, upwards
+from tedsl.tensor.tensor import ComputeOp
 
 
 def pass_down(relation: Relation, extents: dict[Axis, Expr], facts: Facts) -> None:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from tedsl.expr.nodes import Axis, Expr, Reduce, TensorRead, Var
-from tedsl.expr.tensor import ComputeOp, ScanOp
 from tedsl.expr.visit import axes_of, walk
 from tedsl.index.evaluate import EvaluationError, evaluate_int
 from tedsl.scheduling.bounds import Bounds, infer, moving, region_inside
@@ -24,6 +23,7 @@ from tedsl.scheduling.names import axis_text, labels
 from tedsl.scheduling.plan import Online, Plan, StagePlan
 from tedsl.scheduling.separate import separate_axes
 from tedsl.scheduling.sliding import Slide
+from tedsl.tensor.tensor import ComputeOp, ScanOp
 
 # More than this many times is reported as too often.
 OFTEN = 2.0

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tedsl.dtypes import DType
-from tedsl.expr import integers
-from tedsl.expr.integers import at_most, both, less, same_width
+from tedsl.expr import index_arith
+from tedsl.expr.index_arith import at_most, both, less, same_width
 from tedsl.expr.nodes import Axis, Binary, BinaryOp, Const, Expr
 from tedsl.once import once
 from tedsl.scheduling.plan import Fuse, Relation, Skew, Split, StagePlan, Unit
@@ -21,7 +21,7 @@ from tedsl.scheduling.plan import Fuse, Relation, Skew, Split, StagePlan, Unit
 
 def constant(expr: Expr | None) -> int | None:
     """The value of an integer literal, else None."""
-    return None if expr is None else integers.constant(expr)
+    return None if expr is None else index_arith.constant(expr)
 
 
 def integer(value: int, dtype: DType = DType.int32) -> Const:

@@ -11,7 +11,6 @@ from typing import Any
 
 from tedsl.errors import ScheduleError
 from tedsl.expr.nodes import Axis, Expr
-from tedsl.expr.tensor import Operation, Tensor
 from tedsl.scheduling.graph import runtime_sizes
 from tedsl.scheduling.methods.handle import primitives_of
 from tedsl.scheduling.names import labels
@@ -30,6 +29,7 @@ from tedsl.scheduling.trace import (
     Value,
     size_expr,
 )
+from tedsl.tensor.tensor import Operation, Tensor
 
 SCHEDULE_PRIMITIVES = primitives_of(Schedule)
 STAGE_PRIMITIVES = primitives_of(Stage)

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from tedsl.expr.nodes import Axis, AxisKind, Const, TensorRead
-from tedsl.expr.scan_body import body_of, step_axes, within_scans
-from tedsl.expr.tensor import ComputeOp, Operation, PlaceholderOp, ScanOp, Tensor
 from tedsl.expr.visit import reads, substitute
 from tedsl.index.evaluate import EvaluationError, evaluate_int
 from tedsl.scheduling.links import places
 from tedsl.scheduling.plan import At, Plan, StagePlan
+from tedsl.tensor.scan_body import body_of, step_axes, within_scans
+from tedsl.tensor.tensor import ComputeOp, Operation, PlaceholderOp, ScanOp, Tensor
 
 
 def scan_stages(plan: Plan) -> tuple[tuple[StagePlan, ScanOp], ...]:

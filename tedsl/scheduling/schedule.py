@@ -17,10 +17,8 @@ import numpy as np
 from tedsl.deep import deep
 from tedsl.device import Device
 from tedsl.errors import ScheduleError, TedslError
-from tedsl.expr.integers import whole_number
+from tedsl.expr.index_arith import whole_number
 from tedsl.expr.nodes import Var
-from tedsl.expr.signatures import explained, explained_methods
-from tedsl.expr.tensor import Operation, PlaceholderOp, Tensor
 from tedsl.late import late
 from tedsl.scheduling.call import Call, caller, kind_of
 from tedsl.scheduling.differing import carry
@@ -44,6 +42,8 @@ from tedsl.scheduling.trace import Step, Trace, record
 from tedsl.scheduling.watch import tell
 from tedsl.shown import Viewable
 from tedsl.target import Target
+from tedsl.tensor.signatures import explained, explained_methods
+from tedsl.tensor.tensor import Operation, PlaceholderOp, Tensor
 
 if TYPE_CHECKING:
     from tedsl.scheduling import diff as differences

@@ -12,7 +12,6 @@ from functools import lru_cache
 from typing import assert_never
 
 from tedsl.expr.nodes import Axis, Expr, Reduce
-from tedsl.expr.tensor import ComputeOp, ExternOp, Operation
 from tedsl.expr.visit import rewrite
 from tedsl.scheduling.inline import reading, reading_whole
 from tedsl.scheduling.kernels.tree import hosts
@@ -36,6 +35,7 @@ from tedsl.scheduling.plan import (
     StagePlan,
     Unit,
 )
+from tedsl.tensor.tensor import ComputeOp, ExternOp, Operation
 
 
 def separate_axes(plan: Plan) -> Plan:

@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tedsl.expr.integers import add, as_index, constant
+from tedsl.expr.index_arith import add, as_index, constant
 from tedsl.expr.nodes import Axis, Compare, CompareOp, Const, Expr, Range, Select
-from tedsl.expr.tensor import ComputeOp
 from tedsl.expr.visit import axes_of
 from tedsl.index.affine import stride_of
 from tedsl.index.bounds import monotone
@@ -20,6 +19,7 @@ from tedsl.index.facts import Facts
 from tedsl.ir.nodes import LoopKind
 from tedsl.scheduling.plan import StagePlan
 from tedsl.scheduling.relations import related
+from tedsl.tensor.tensor import ComputeOp
 
 
 @dataclass(frozen=True, slots=True, eq=False)

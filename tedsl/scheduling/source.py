@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Sequence
 from itertools import pairwise
 
 from tedsl.expr.nodes import Axis
-from tedsl.expr.tensor import ComputeOp, Tensor
 from tedsl.scheduling.names import identifier, labels, unique_name
 from tedsl.scheduling.plan import Plan
 from tedsl.scheduling.trace import (
@@ -19,6 +18,7 @@ from tedsl.scheduling.trace import (
     TensorRef,
     Value,
 )
+from tedsl.tensor.tensor import ComputeOp, Tensor
 
 _RETURNS_TUPLE = frozenset({"transform_layout"})
 _INFIX = frozenset(

@@ -6,7 +6,7 @@ have a bound where their sum of bounds has none:  min(i + 1, n - 1) - i <= 1.
 
 from __future__ import annotations
 
-from tedsl.expr.integers import at_most, sub
+from tedsl.expr.index_arith import at_most, sub
 from tedsl.expr.nodes import Binary, BinaryOp, Cast, Const, Expr
 from tedsl.index.division import Sum, collect, expression
 from tedsl.index.facts import Facts

@@ -7,7 +7,6 @@ where the call stands, and leaves the rest to `primitives`.
 from __future__ import annotations
 
 from tedsl.errors import ScheduleError
-from tedsl.expr.signatures import explained_methods
 from tedsl.scheduling.methods.hints import HintMethods
 from tedsl.scheduling.methods.layouts import LayoutMethods
 from tedsl.scheduling.methods.loops import LoopMethods
@@ -20,6 +19,7 @@ from tedsl.scheduling.methods.scans import ScanMethods
 from tedsl.scheduling.methods.sizes import SpecializeMethods
 from tedsl.scheduling.methods.storage import StorageMethods
 from tedsl.scheduling.methods.together import TogetherMethods
+from tedsl.tensor.signatures import explained_methods
 
 
 @explained_methods(ScheduleError)

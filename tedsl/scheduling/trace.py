@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import cast
 
 from tedsl.errors import ScheduleError
-from tedsl.expr.integers import as_index, same_width
+from tedsl.expr.index_arith import as_index, same_width
 from tedsl.expr.nodes import (
     Axis,
     Binary,
@@ -28,12 +28,12 @@ from tedsl.expr.nodes import (
     UnaryOp,
     Var,
 )
-from tedsl.expr.tensor import Operation, Tensor
 from tedsl.scheduling.call import Call, StageName
 from tedsl.scheduling.index_map import IndexMap
 from tedsl.scheduling.names import labels, owner
 from tedsl.scheduling.plan import Plan
 from tedsl.scheduling.threads import ThreadAxis
+from tedsl.tensor.tensor import Operation, Tensor
 
 VERSION = 1
 _COMPARISONS = frozenset(op.value for op in CompareOp)

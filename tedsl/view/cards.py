@@ -8,12 +8,12 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable
 
-from tedsl.expr.printer import print_operation
-from tedsl.expr.tensor import Operation, PlaceholderOp, Tensor
 from tedsl.runtime.kernel import Kernel
 from tedsl.scheduling.graph import producers_first
 from tedsl.scheduling.schedule import Schedule
 from tedsl.target import TargetKind
+from tedsl.tensor.printer import print_operation
+from tedsl.tensor.tensor import Operation, PlaceholderOp, Tensor
 from tedsl.view.code import resource_table
 from tedsl.view.data import Table
 

@@ -13,8 +13,8 @@ from dataclasses import fields, is_dataclass
 from itertools import chain
 from typing import Any
 
-from tedsl.backends.cpu.codegen import symbol
-from tedsl.backends.triton.names import sanitise
+from tedsl.backends.cpu.emit.module import symbol
+from tedsl.backends.triton.emit.names import sanitise
 from tedsl.ir.nodes import Module
 from tedsl.view.data import Line, Mark, Table
 

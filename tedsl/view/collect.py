@@ -10,8 +10,6 @@ from typing import Any
 
 from tedsl.build import default_target
 from tedsl.errors import BackendError, LowerError
-from tedsl.expr.printer import print_operation
-from tedsl.expr.tensor import ComputeOp
 from tedsl.ir.nodes import Module
 from tedsl.ir.printer import print_module
 from tedsl.lower import pipeline
@@ -21,6 +19,8 @@ from tedsl.scheduling.kernels.printer import definition, print_plan
 from tedsl.scheduling.plan import Plan
 from tedsl.scheduling.schedule import Schedule
 from tedsl.target import Target, TargetKind
+from tedsl.tensor.printer import print_operation
+from tedsl.tensor.tensor import ComputeOp
 from tedsl.view.code import llvm_lines, native_lines, ptx_lines, resource_table, triton_lines
 from tedsl.view.data import Code, Graph, Page, Pass, Section, StageInfo, Step
 from tedsl.view.graph import graph_of

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from tedsl.expr.tensor import ExternOp, Operation, PlaceholderOp, ScanOp
 from tedsl.scheduling.graph import is_output, is_reduction, tensors_read
 from tedsl.scheduling.kernels.printer import type_text
 from tedsl.scheduling.kernels.tree import kernels_with
@@ -23,6 +22,7 @@ from tedsl.scheduling.plan import (
     StagePlan,
 )
 from tedsl.scheduling.scans import scan_of
+from tedsl.tensor.tensor import ExternOp, Operation, PlaceholderOp, ScanOp
 from tedsl.view.data import Graph, Node, NodeKind, PlaceKind
 from tedsl.view.texts import Stages
 

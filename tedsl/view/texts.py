@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 
 from tedsl.expr.nodes import Axis, Var
-from tedsl.expr.tensor import Operation
 from tedsl.ir.nodes import Buffer
 from tedsl.ir.printer import Namer
 from tedsl.scheduling.plan import Plan
+from tedsl.tensor.tensor import Operation
 from tedsl.view.data import Change, Line, Mark
 
 _OPEN, _MIDDLE, _CLOSE = "\x02", "\x1f", "\x03"  # of no printed name

@@ -9,15 +9,16 @@ import numpy as np
 import pytest
 
 import tedsl as te
-from tedsl.autotune import arena, clock
-from tedsl.autotune.arena import DeviceArena, HostArena
-from tedsl.autotune.bench import Bench
-from tedsl.autotune.clock import HostClock, in_turn
-from tedsl.autotune.inputs import ADVERSE, KINDS, Extents, make_inputs
-from tedsl.autotune.session import TuneSession
-from tedsl.autotune.workload import Workload
-from tedsl.expr.tensor import Tensor
+from tedsl.autotune.measure import guarded_buffers, timer
+from tedsl.autotune.measure.bench import Bench
+from tedsl.autotune.measure.guarded_buffers import DeviceArena, HostArena
+from tedsl.autotune.measure.timer import HostClock, in_turn
+from tedsl.autotune.workers.session import TuneSession
+from tedsl.checking.random_inputs import ADVERSE, KINDS, make_inputs
 from tedsl.runtime.timing import AWAKE
+from tedsl.tensor.tensor import Tensor
+from tedsl.workload.extents import Extents
+from tedsl.workload.workload import Workload
 
 pytestmark = pytest.mark.cpu
 MASKED = np.float32(-1.2345678e9)
@@ -238,7 +239,7 @@ def test_kinds_of_rows():
 
 
 def test_arrays_of_a_fair_size_are_rotated(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(arena, "cache_sizes", lambda: {1: 48 << 10, 3: 32 << 20})
+    monkeypatch.setattr(guarded_buffers, "cache_sizes", lambda: {1: 48 << 10, 3: 32 << 20})
     host = HostArena()
     assert host.copies(1 << 20) == 1
     assert host.copies(8 << 20) == 6
@@ -265,7 +266,7 @@ def test_processors_that_slept_are_woken_before_the_first_sample(monkeypatch: py
     host.time({"": [call]}, 3, 1.0)
     assert seen[-4] > AWAKE  # before the three samples a call says how many a sample has
     seen.clear()
-    monkeypatch.setattr(clock, "ASLEEP", 1e3)
+    monkeypatch.setattr(timer, "ASLEEP", 1e3)
     host.time({"": [call]}, 3, 1.0)
     assert len(seen) == 5  # so soon after the last, nothing has to be woken
 

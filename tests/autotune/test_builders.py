@@ -5,12 +5,12 @@ import json
 import pytest
 
 import tedsl as te
-from tedsl.autotune.builders import Problem, function_digest
-from tedsl.autotune.naming import Naming, number_trace
-from tedsl.autotune.space import Candidate
+from tedsl.autotune.search_space.anonymous_names import Naming, number_trace
+from tedsl.autotune.search_space.problem import Problem, function_digest
+from tedsl.autotune.search_space.space import Candidate
 from tedsl.errors import TuneError
-from tedsl.expr.tensor import Tensor
 from tedsl.scheduling.schedule import Schedule, create_schedule
+from tedsl.tensor.tensor import Tensor
 
 
 def chain(a: str = "a", b: str = "b", i: str = "i") -> Tensor:

@@ -7,17 +7,19 @@ import pytest
 from attentions import attention
 
 import tedsl as te
-from tedsl.autotune import oracle, pieces
-from tedsl.autotune.arena import POISON, HostArena
-from tedsl.autotune.check import Tolerance, mismatch
-from tedsl.autotune.inputs import ADVERSE, KINDS, Extents, index_bounds, make_inputs
-from tedsl.autotune.oracle import Oracle
-from tedsl.autotune.sample import evaluate_samples
-from tedsl.autotune.workload import Workload
+from tedsl.autotune.measure.guarded_buffers import POISON, HostArena
+from tedsl.checking import array_chunks
+from tedsl.checking import expected_outputs as oracle
+from tedsl.checking.expected_outputs import Oracle
+from tedsl.checking.random_inputs import ADVERSE, KINDS, index_bounds, make_inputs
+from tedsl.checking.sampled_outputs import evaluate_samples
+from tedsl.checking.tolerance import Tolerance, mismatch
 from tedsl.dtypes import DType
 from tedsl.errors import TuneError
-from tedsl.expr.tensor import Tensor
 from tedsl.runtime.arrays import NUMPY_DTYPES
+from tedsl.tensor.tensor import Tensor
+from tedsl.workload.extents import Extents
+from tedsl.workload.workload import Workload
 
 
 def extents(*outputs: Tensor, **sizes: int) -> Extents:
@@ -291,11 +293,11 @@ def test_a_difference_that_any_order_of_additions_makes_is_no_answer() -> None:
 def test_numbers_do_not_depend_on_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     x = te.placeholder((3, 1000), "bfloat16", name="x")
     size = extents(te.compute((3, 1000), lambda i, j: x[i, j] * 2.0, name="y"))
-    monkeypatch.setattr(pieces, "PIECE", 256)
+    monkeypatch.setattr(array_chunks, "PIECE", 256)
     for kind in (*KINDS, *ADVERSE):
-        monkeypatch.setattr(pieces, "MOST_THREADS", 1)
+        monkeypatch.setattr(array_chunks, "MOST_THREADS", 1)
         (alone,) = make_inputs(size, 5, kind).values()
-        monkeypatch.setattr(pieces, "MOST_THREADS", 4)
+        monkeypatch.setattr(array_chunks, "MOST_THREADS", 4)
         (shared,) = make_inputs(size, 5, kind).values()
         assert alone.tobytes() == shared.tobytes()
         assert len(np.unique(alone)) > 50

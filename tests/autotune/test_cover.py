@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from tedsl.autotune.cover import best_of, cover, serving, slowdown
+from tedsl.autotune.multi.kernel_set_cover import best_of, cover, serving, slowdown
 
 EVEN = [1.0] * 4
 

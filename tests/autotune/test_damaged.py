@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from lost_searches import about, candidate, context, fill, search
 
-from tedsl.autotune.farm import Farm
-from tedsl.autotune.hosts import Place
-from tedsl.autotune.lockfile import LockFile
+from tedsl.autotune.cluster.cluster import Farm
+from tedsl.autotune.cluster.device_host import Place
+from tedsl.autotune.frontend.lockfile import LockFile
 from tedsl.autotune.outcome import Status
-from tedsl.autotune.records import Records
-from tedsl.autotune.rows import Reader, read_record, read_run
+from tedsl.autotune.records.checked_rows import Reader, read_record, read_run
+from tedsl.autotune.records.database import Records
 from tedsl.errors import TuneError
 from tedsl.runtime.fingerprint import code_version
 

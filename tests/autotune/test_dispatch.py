@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tedsl as te
-from tedsl.autotune.dispatch import (
+from tedsl.autotune.multi.dispatcher import (
     Choice,
     Dispatcher,
     Row,

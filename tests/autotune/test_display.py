@@ -5,9 +5,8 @@ import time
 
 import pytest
 
-from tedsl.autotune import display as module
-from tedsl.autotune.display import Picture, display_of, duration, panel
-from tedsl.autotune.events import (
+from tedsl.autotune.report import live_display as module
+from tedsl.autotune.report.events import (
     Compared,
     Compiled,
     Event,
@@ -21,6 +20,7 @@ from tedsl.autotune.events import (
     Started,
     Tried,
 )
+from tedsl.autotune.report.live_display import Picture, display_of, duration, panel
 
 BEGUN = Started(
     at=0.1,

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from engine_worker import COMMAND, read_log
 
-from tedsl.autotune.engine import Engine
-from tedsl.autotune.environment import usable_cpus
-from tedsl.autotune.jobs import Done, Limits, Ready, strikes_of
-from tedsl.autotune.lock import DeviceLock
 from tedsl.autotune.outcome import Outcome, Status
-from tedsl.autotune.space import Candidate, Choice, Knob, Rejected
+from tedsl.autotune.search_space.space import Candidate, Choice, Knob, Rejected
+from tedsl.autotune.workers.device_lock import DeviceLock
+from tedsl.autotune.workers.local_executor import Engine
+from tedsl.autotune.workers.protocol import Done, Limits, Ready, strikes_of
+from tedsl.cores import usable_cpus
 from tedsl.errors import TuneError
 
 Make = Callable[..., Any]

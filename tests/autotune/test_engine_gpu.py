@@ -8,12 +8,12 @@ import pytest
 
 import tedsl as te
 from tedsl.autotune import tune
-from tedsl.autotune.arena import DeviceArena
-from tedsl.autotune.bench import Bench
-from tedsl.autotune.inputs import Extents
-from tedsl.autotune.workload import Workload
+from tedsl.autotune.measure.bench import Bench
+from tedsl.autotune.measure.guarded_buffers import DeviceArena
 from tedsl.dtypes import DType
-from tedsl.expr.tensor import Tensor
+from tedsl.tensor.tensor import Tensor
+from tedsl.workload.extents import Extents
+from tedsl.workload.workload import Workload
 
 pytestmark = pytest.mark.gpu
 torch: Any = pytest.importorskip("torch")

@@ -8,7 +8,7 @@ from small_problems import chain, pieces
 
 import tedsl as te
 from tedsl.autotune import tune
-from tedsl.autotune.events import KINDS, Event, EventFile, Phase, Stage, Tried, event_of
+from tedsl.autotune.report.events import KINDS, Event, EventFile, Phase, Stage, Tried, event_of
 from tedsl.errors import TuneError
 
 

@@ -17,17 +17,17 @@ import pytest
 
 import tedsl as te
 from tedsl.autotune import tune, tune_many
-from tedsl.autotune.farm import Farm, Share
-from tedsl.autotune.hosts import HOSTS, Host, Place, outcome_json
-from tedsl.autotune.jobs import Limits
+from tedsl.autotune.cluster.cluster import Farm, Share
+from tedsl.autotune.cluster.device_host import HOSTS, Host, Place, outcome_json
 from tedsl.autotune.outcome import Outcome, Status
-from tedsl.autotune.outcomes import checked_outcome
-from tedsl.autotune.pool import Reply
-from tedsl.autotune.space import Candidate, Knob
+from tedsl.autotune.records.checked_outcomes import checked_outcome
+from tedsl.autotune.search_space.space import Candidate, Knob
+from tedsl.autotune.workers.process_pool import Reply
+from tedsl.autotune.workers.protocol import Limits
 from tedsl.errors import TuneError
 from tedsl.runtime.fingerprint import code_version
 
-farms: Any = importlib.import_module("tedsl.autotune.farm")
+farms: Any = importlib.import_module("tedsl.autotune.cluster.cluster")
 FACTS = {"device": "model A", "features": "", "toolchain": "", "codegen": code_version()}
 Answer = Callable[[dict[str, Any]], Any]
 

@@ -8,8 +8,8 @@ import pytest
 from known_sizes import KnownFarm, best_alone, case_text, search_alone, search_together
 
 import tedsl as te
-from tedsl.autotune.forecast import Forecast
-from tedsl.autotune.space import Candidate, Knob
+from tedsl.autotune.multi.size_transfer import Forecast
+from tedsl.autotune.search_space.space import Candidate, Knob
 
 POINTS = [
     (16, 4096, 4096), (64, 4096, 4096), (256, 4096, 4096), (1024, 4096, 4096),

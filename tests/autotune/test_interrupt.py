@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 import tune_program
 
-from tedsl.autotune.events import Event, Tried, event_of
-from tedsl.autotune.interrupt import INSISTENT, Interrupts
+from tedsl.autotune.report.events import Event, Tried, event_of
+from tedsl.autotune.workers.interrupt import INSISTENT, Interrupts
 
 
 @pytest.fixture(autouse=True)

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import tedsl as te
-from tedsl.autotune.records import Records
+from tedsl.autotune.records.database import Records
 from tedsl.errors import TuneError
-from tedsl.expr.tensor import Tensor
 from tedsl.scheduling.schedule import Schedule
+from tedsl.tensor.tensor import Tensor
 
 pytestmark = pytest.mark.cpu
 autotune: Any = te.autotune
@@ -102,7 +102,7 @@ def test_a_specialised_candidate_serves_only_where_it_may():
 
 
 def test_two_batches_under_way_at_once(monkeypatch: pytest.MonkeyPatch):
-    joint: Any = importlib.import_module("tedsl.autotune.joint")
+    joint: Any = importlib.import_module("tedsl.autotune.multi.multi_size")
     plain = joint.Search
 
     def deep(space: Any, **options: Any) -> Any:

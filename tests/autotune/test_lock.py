@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from tedsl.autotune.lock import DeviceLock
-from tedsl.autotune.scratch import scratch_folder
+from tedsl.autotune.workers.device_lock import DeviceLock
+from tedsl.autotune.workers.scratch_dir import scratch_folder
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from tedsl.autotune.lock import DeviceLock
+from tedsl.autotune.workers.device_lock import DeviceLock
 lock = DeviceLock("gpu 0", Path(sys.argv[1]))
 print(lock.try_acquire(), flush=True)
 time.sleep(60)

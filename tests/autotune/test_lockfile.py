@@ -12,11 +12,11 @@ from sources import run_python
 
 import tedsl as te
 from tedsl.autotune import tune
-from tedsl.autotune.context import Context
-from tedsl.autotune.lockfile import LockFile
-from tedsl.autotune.space import Candidate, Knob, Realised, Space
+from tedsl.autotune.frontend.lockfile import LockFile
+from tedsl.autotune.records.record_key import Context
+from tedsl.autotune.search_space.space import Candidate, Knob, Realised, Space
 from tedsl.errors import ScheduleError, TuneError
-from tedsl.expr.tensor import Tensor
+from tedsl.tensor.tensor import Tensor
 
 CONTEXT = Context("w", "f", "[[8]]", '["float32"]', "cpu", "some cpu", "avx2", "tools 1", "code 1")
 
@@ -156,5 +156,7 @@ def test_every_rank_uses_what_the_first_wrote(tmp_path: Path):
 
 
 def test_the_lock_file_is_not_loaded_with_the_package():
-    found = run_python("import tedsl, sys; print('tedsl.autotune.lockfile' in sys.modules)")
+    found = run_python(
+        "import tedsl, sys; print('tedsl.autotune.frontend.lockfile' in sys.modules)"
+    )
     assert found.strip() == "False"

@@ -20,20 +20,21 @@ from small_problems import N, chain
 
 import tedsl as te
 from tedsl import folders
-from tedsl.autotune import events, tune
-from tedsl.autotune.dispatch import Choice, Dispatcher, Row
-from tedsl.autotune.environment import describe_cpu
-from tedsl.autotune.inputs import Extents
-from tedsl.autotune.lock import DeviceLock, FileLock
-from tedsl.autotune.lockfile import LockFile
+from tedsl.autotune import tune
+from tedsl.autotune.frontend.lockfile import LockFile
+from tedsl.autotune.frontend.settings import Time
+from tedsl.autotune.measure.reference_cache import References
+from tedsl.autotune.multi.dispatcher import Choice, Dispatcher, Row
 from tedsl.autotune.outcome import Outcome, Status
-from tedsl.autotune.records import Records
-from tedsl.autotune.references import References
-from tedsl.autotune.settings import Time
-from tedsl.autotune.workload import Workload
-from tedsl.autotune.writing import write_whole
+from tedsl.autotune.records.database import Records
+from tedsl.autotune.records.machine import describe_cpu
+from tedsl.autotune.report import events
+from tedsl.autotune.workers.device_lock import DeviceLock, FileLock
 from tedsl.errors import BackendError, TuneError
 from tedsl.runtime import cache
+from tedsl.whole_files import write_whole
+from tedsl.workload.extents import Extents
+from tedsl.workload.workload import Workload
 
 
 @contextmanager
@@ -154,7 +155,7 @@ def test_locks_and_sources_follow_the_cache_folder(no_home: Path, monkeypatch: p
     with closing(FileLock("a device")) as lock:
         assert lock.try_acquire()
     assert list((no_home / "set" / "locks").iterdir())
-    files: Any = pytest.importorskip("tedsl.backends.triton.files")
+    files: Any = pytest.importorskip("tedsl.backends.triton.compile.source_files")
     assert files.source_file("x = 1\n").parent == no_home / "set" / "triton"
     (no_home / "set" / "triton").chmod(0o777)
     with pytest.raises(BackendError, match=f"chmod 700 {no_home}"):
@@ -310,7 +311,7 @@ import os
 import time
 from pathlib import Path
 from fault_worker import Faults
-from tedsl.autotune.worker import serve
+from tedsl.autotune.workers.worker_main import serve
 
 class Once(Faults):
     def __init__(self, setup):

@@ -5,12 +5,12 @@ import math
 import numpy as np
 import pytest
 
-from tedsl.autotune.search import boosting, threads
+from tedsl.autotune.search import blas_threads, boosted_trees
 from tedsl.autotune.search.bandit import Bandit
-from tedsl.autotune.search.catalogue import PREDICTED, Table
+from tedsl.autotune.search.candidate_table import PREDICTED, Table
 from tedsl.autotune.search.encoding import encode_knobs
-from tedsl.autotune.search.process import Posterior, Scales, filled, fit_scales
-from tedsl.autotune.space import Knob
+from tedsl.autotune.search.gaussian_process import Posterior, Scales, filled, fit_scales
+from tedsl.autotune.search_space.space import Knob
 
 
 def test_the_process_learns_which_column_matters():
@@ -47,15 +47,15 @@ def test_columns_that_come_later_start_at_the_prior():
     assert np.isfinite(filled(np.array([[np.nan, 1.0]]))).all()
 
 
-@pytest.mark.skipif(boosting.lightgbm() is None, reason="LightGBM is not installed")
+@pytest.mark.skipif(boosted_trees.lightgbm() is None, reason="LightGBM is not installed")
 def test_trees_repeat_and_order():
     rng = np.random.default_rng(0)
     columns = rng.random((120, 5))
     values = np.where(columns[:, 0] > 0.5, 2.0, 0.0) + columns[:, 1]
-    one, two = (boosting.regress(columns, values, columns) for _ in range(2))
+    one, two = (boosted_trees.regress(columns, values, columns) for _ in range(2))
     assert (one == two).all()
     assert np.corrcoef(one, values)[0, 1] > 0.9
-    chance = boosting.classify(columns, (values < 0.3).astype(float), columns)
+    chance = boosted_trees.classify(columns, (values < 0.3).astype(float), columns)
     assert chance[values < 0.3].min() > chance[values > 1.0].max()
 
 
@@ -109,8 +109,8 @@ def test_a_table_scales_and_grows():
 
 
 def test_one_thread_is_given_back():
-    found = threads._controls()
+    found = blas_threads._controls()
     before = [get() for get, _ in found]
-    with threads.one_thread():
+    with blas_threads.one_thread():
         assert all(get() == 1 for get, _ in found)
     assert [get() for get, _ in found] == before

@@ -12,8 +12,8 @@ import pytest
 from fault_worker import COMMAND
 
 from tedsl.autotune.outcome import Status
-from tedsl.autotune.pool import Pool, Worker, exit_reason
-from tedsl.autotune.worker import END_OF_PRINT
+from tedsl.autotune.workers.process_pool import Pool, Worker, exit_reason
+from tedsl.autotune.workers.worker_main import END_OF_PRINT
 from tedsl.errors import TuneError
 
 
@@ -165,7 +165,7 @@ def test_a_worker_that_cannot_be_set_up(fault: str, text: str):
 PARENT = """
 import sys, time
 from fault_worker import COMMAND
-from tedsl.autotune.pool import Pool, Worker
+from tedsl.autotune.workers.process_pool import Pool, Worker
 worker = Worker(COMMAND, {}, 30.0)
 pool = Pool([worker])
 pool.call(worker, {"op": "measure"}, 20)

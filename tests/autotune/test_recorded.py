@@ -8,8 +8,8 @@ import pytest
 from toy_spaces import judge, tiles, toy
 
 from tedsl.autotune.outcome import Outcome, Status
-from tedsl.autotune.search.recorded import read_space, write_space
-from tedsl.autotune.space import Candidate, Rejected
+from tedsl.autotune.search.simulate.recorded_space import read_space, write_space
+from tedsl.autotune.search_space.space import Candidate, Rejected
 from tedsl.errors import TuneError
 
 SPACES = Path(__file__).resolve().parents[1] / "data" / "spaces"

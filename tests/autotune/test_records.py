@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from tedsl.autotune import schema
-from tedsl.autotune.context import Context
 from tedsl.autotune.outcome import Outcome, Status
-from tedsl.autotune.records import Records, size_distance
-from tedsl.autotune.space import Candidate, Knob
+from tedsl.autotune.records import schema
+from tedsl.autotune.records.database import Records, size_distance
+from tedsl.autotune.records.record_key import Context
+from tedsl.autotune.search_space.space import Candidate, Knob
 from tedsl.errors import TuneError
 
 

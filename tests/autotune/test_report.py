@@ -9,15 +9,15 @@ from toy_spaces import judge, tiles, toy
 
 import tedsl as te
 from tedsl.autotune import tune
+from tedsl.autotune.frontend.result import TuneResult
 from tedsl.autotune.outcome import Outcome, Status, Trial
-from tedsl.autotune.report import failures, reasons, summary
-from tedsl.autotune.report_limits import limits_of
-from tedsl.autotune.report_worth import unpaired, worth_of
-from tedsl.autotune.result import TuneResult
-from tedsl.autotune.roofline import Roofline
+from tedsl.autotune.report.ablation import unpaired, worth_of
+from tedsl.autotune.report.bottleneck import limits_of
+from tedsl.autotune.report.report import failures, reasons, summary
 from tedsl.autotune.search.portfolio import Search
-from tedsl.autotune.space import Candidate, Knob
-from tedsl.autotune.static.estimate import Estimate
+from tedsl.autotune.search_space.space import Candidate, Knob
+from tedsl.cost.estimate import Estimate
+from tedsl.cost.roofline import Roofline
 from tedsl.device import H200
 from tedsl.errors import TuneError
 

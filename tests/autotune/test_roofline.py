@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 import tedsl as te
-from tedsl.autotune.inputs import Extents
-from tedsl.autotune.roofline import Roofline, roofline
-from tedsl.autotune.workload import Workload
+from tedsl.cost.roofline import Roofline, roofline
 from tedsl.device import H200, CpuDevice
 from tedsl.dtypes import DType
-from tedsl.expr.tensor import Tensor
+from tedsl.tensor.tensor import Tensor
+from tedsl.workload.extents import Extents
+from tedsl.workload.workload import Workload
 
 CPU = CpuDevice("a processor", 4, 256, 16, 1e11, 32 << 10, 1 << 20, 32 << 20, 2e10, 3e9)
 

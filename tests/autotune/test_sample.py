@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 
 import tedsl as te
-from tedsl.autotune.inputs import Extents, make_inputs
-from tedsl.autotune.sample import affordable, evaluate_samples, sample_points, sample_work
-from tedsl.autotune.workload import Workload
-from tedsl.expr.reference import evaluate
-from tedsl.expr.tensor import Tensor
+from tedsl.checking.random_inputs import make_inputs
+from tedsl.checking.sampled_outputs import affordable, evaluate_samples, sample_points, sample_work
+from tedsl.reference.reference import evaluate
+from tedsl.tensor.tensor import Tensor
+from tedsl.workload.extents import Extents
+from tedsl.workload.workload import Workload
 
 
 def softmax() -> Tensor:

@@ -8,9 +8,9 @@ from toy_spaces import Others, Recorder, drive, judge, tile_cost, tiles, toy
 
 from tedsl.autotune.outcome import Outcome, Status
 from tedsl.autotune.search.budget import Stop, trials_of
-from tedsl.autotune.search.catalogue import Describe
+from tedsl.autotune.search.candidate_table import Describe
 from tedsl.autotune.search.portfolio import PRIORS, Search
-from tedsl.autotune.space import Candidate
+from tedsl.autotune.search_space.space import Candidate
 from tedsl.errors import InternalError, TuneError
 
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from replaying import SPACES, STRATEGIES, WITHOUT_TREES, figures, replay
 
-from tedsl.autotune.search import boosting
+from tedsl.autotune.search import boosted_trees
 from tedsl.autotune.search.portfolio import PRIORS
-from tedsl.autotune.search.recorded import RecordedSpace, read_space
+from tedsl.autotune.search.simulate.recorded_space import RecordedSpace, read_space
 from tedsl.autotune.tuner import DEPTH
 
 FILES = sorted(path.name for path in SPACES.glob("*.csv.gz"))
@@ -44,7 +44,7 @@ def test_within_3_percent_after_48_and_1_after_120(name: str):
 
 @pytest.mark.parametrize("name", FILES)
 def test_numpy_alone_will_do(name: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(boosting, "lightgbm", lambda: None)
+    monkeypatch.setattr(boosted_trees, "lightgbm", lambda: None)
     runs = [replay(space_of(name), s, strategies=WITHOUT_TREES, target=1.05) for s in (7, 8)]
     assert figures(runs)["success"] == 1.0
 
@@ -60,14 +60,14 @@ def means_after_100(first: str, seeds: Sequence[int]) -> list[float]:
     return [float(np.mean([after_100(STRATEGIES[x][0], n) for n in HARD])) for x in labels]
 
 
-@pytest.mark.skipif(boosting.lightgbm() is None, reason="LightGBM is not installed")
+@pytest.mark.skipif(boosted_trees.lightgbm() is None, reason="LightGBM is not installed")
 def test_better_than_random_and_than_greedy_local_search():
     portfolio, random, greedy = means_after_100("portfolio", range(1, 9))
     assert portfolio < min(0.5 * random, greedy)
 
 
 def test_better_than_both_without_trees(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(boosting, "lightgbm", lambda: None)
+    monkeypatch.setattr(boosted_trees, "lightgbm", lambda: None)
     portfolio, random, greedy = means_after_100("portfolio without trees", range(1, 9))
     assert portfolio < min(0.5 * random, greedy)
 

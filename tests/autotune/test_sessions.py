@@ -7,8 +7,8 @@ from typing import cast
 
 import pytest
 
-from tedsl.autotune.session import TuneSession
-from tedsl.autotune.sessions import FEWEST, MOST, Sessions
+from tedsl.autotune.workers.session import TuneSession
+from tedsl.autotune.workers.session_server import FEWEST, MOST, Sessions
 
 CROWDS = [
     (FEWEST - 1, True, True),

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 import tedsl as te
-from tedsl.autotune.arena import POISON
-from tedsl.autotune.check import Bound, Tolerance, has_steps, mismatch
-from tedsl.autotune.inputs import Array, Extents, make_inputs
-from tedsl.autotune.sides import RUN, Sides, longest_run
-from tedsl.autotune.workload import Workload
-from tedsl.expr.reference import evaluate
-from tedsl.expr.tensor import Tensor
+from tedsl.autotune.measure.guarded_buffers import POISON
+from tedsl.checking.random_inputs import Array, make_inputs
+from tedsl.checking.rounding_flips import RUN, Sides, longest_run
+from tedsl.checking.tolerance import Bound, Tolerance, has_steps, mismatch
+from tedsl.reference.reference import evaluate
+from tedsl.tensor.tensor import Tensor
+from tedsl.workload.extents import Extents
+from tedsl.workload.workload import Workload
 
 N = 256
 Define = Callable[[Tensor, Tensor], Tensor]

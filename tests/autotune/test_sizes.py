@@ -5,7 +5,7 @@ import math
 import pytest
 
 import tedsl as te
-from tedsl.autotune.sizes import are_many, one_size, spread, weighted
+from tedsl.autotune.frontend.sizes import are_many, one_size, spread, weighted
 from tedsl.errors import TuneError
 
 

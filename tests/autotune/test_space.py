@@ -5,7 +5,7 @@ import random
 import pytest
 from toy_spaces import Recorder, tiles, toy
 
-from tedsl.autotune.space import (
+from tedsl.autotune.search_space.space import (
     Candidate,
     Rejected,
     canonical,

@@ -9,9 +9,9 @@ import spoilt_kernels
 from spoilt_kernels import KINDS, Spoilt, sometimes, tail
 
 import tedsl as te
-from tedsl.autotune.bench import Bench
-from tedsl.autotune.inputs import Extents
-from tedsl.autotune.workload import Workload
+from tedsl.autotune.measure.bench import Bench
+from tedsl.workload.extents import Extents
+from tedsl.workload.workload import Workload
 
 pytestmark = pytest.mark.cpu
 

@@ -13,11 +13,11 @@ from model_cases import HOPPER, drawn, lowered, norm, product, scaled, softmax
 from triton_irs import matmul
 
 import tedsl as te
-from tedsl.autotune.space import Choice
-from tedsl.autotune.static.device import WEIGHTS, device_for
-from tedsl.autotune.static.estimate import Estimate, estimate
-from tedsl.autotune.static.moves import digits
-from tedsl.autotune.static.points import layout
+from tedsl.autotune.search_space.space import Choice
+from tedsl.cost.accesses import digits
+from tedsl.cost.devices import WEIGHTS, device_for
+from tedsl.cost.estimate import Estimate, estimate
+from tedsl.cost.sampled_indices import layout
 from tedsl.device import A100, B200, H100, H200, CpuDevice, GpuDevice
 from tedsl.errors import LowerError
 from tedsl.expr.nodes import Axis

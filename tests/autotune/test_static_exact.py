@@ -6,9 +6,9 @@ import pytest
 from model_cases import HOPPER, attention, drawn, lowered, norm, product, scaled, softmax
 
 import tedsl as te
-from tedsl.autotune.static.estimate import estimate
-from tedsl.backends.triton import early, offline
-from tedsl.backends.triton.emit import emit
+from tedsl.backends.triton.compile import offline, shared_memory_early
+from tedsl.backends.triton.emit.module import emit
+from tedsl.cost.estimate import estimate
 from tedsl.device import H200
 
 pytestmark = [pytest.mark.ptxas, pytest.mark.uncompiled("compiled here, for one device")]
@@ -27,7 +27,7 @@ def test_shared_memory(name: str) -> None:
     tensor, count, share = CASES[name]
     exact = near = total = 0
     for candidate, module in drawn(tensor, count, seed=11):
-        (truth,) = early.allocate(emit(module, HOPPER))
+        (truth,) = shared_memory_early.allocate(emit(module, HOPPER))
         found = estimate(module, H200)
         total += 1
         exact += found.shared == truth.shared
@@ -45,7 +45,7 @@ def test_a_guard_keeps_loops_apart(group: int, flatten: bool) -> None:
     tile = {"bm": 128, "bn": 128, "bk": 64, "warps": 4, "descriptor_store": True}
     stays = {"group": group, "resident": 1, "flatten": flatten}
     module = lowered(product(4096, 4096, 4096), **tile, **stays)
-    (truth,) = early.allocate(emit(module, HOPPER))
+    (truth,) = shared_memory_early.allocate(emit(module, HOPPER))
     assert abs(estimate(module, H200).shared - truth.shared) <= 1024
 
 

@@ -8,11 +8,11 @@ import pytest
 from model_cases import HOPPER
 
 import tedsl as te
-from tedsl.autotune.static.device import WEIGHTS
-from tedsl.autotune.static.gpu import KernelEstimate, estimate_kernel
-from tedsl.autotune.static.operations import operations
-from tedsl.autotune.static.overlap import Range, range_of
-from tedsl.autotune.static.traffic import THOROUGH
+from tedsl.cost.devices import WEIGHTS
+from tedsl.cost.dram_traffic import THOROUGH
+from tedsl.cost.gpu import KernelEstimate, estimate_kernel
+from tedsl.cost.instruction_costs import operations
+from tedsl.cost.l2_sharing import Range, range_of
 from tedsl.device import H200
 from tedsl.ir.nodes import Accumulate, Func
 from tedsl.ir.visit import tile_axes, walk_stmts

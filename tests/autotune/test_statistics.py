@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from noise import MODELS, Machine, Model
 
-from tedsl.autotune.finals import decide, finalists, preference
+from tedsl.autotune.measure.final_comparison import decide, finalists, preference
+from tedsl.autotune.measure.paired_ratios import Ratio, ratio_of
 from tedsl.autotune.outcome import Outcome, Status, Trial
-from tedsl.autotune.space import Candidate, Knob
-from tedsl.autotune.statistics import Ratio, ratio_of
+from tedsl.autotune.search_space.space import Candidate, Knob
 
 TRIALS = 200
 

@@ -11,12 +11,12 @@ from computations import chain, matmul
 
 import tedsl as te
 from tedsl.expr.nodes import Reduce
-from tedsl.expr.tensor import ComputeOp
 from tedsl.ir.nodes import Guard, Module, Stmt
 from tedsl.ir.visit import rewrite_stmts
 from tedsl.lower import pipeline
 from tedsl.scheduling.primitives import marks
 from tedsl.scheduling.watch import watched
+from tedsl.tensor.tensor import ComputeOp
 
 
 @pytest.fixture

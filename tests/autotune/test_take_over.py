@@ -12,14 +12,15 @@ import numpy as np
 import pytest
 
 import tedsl as te
-from tedsl.autotune import references
-from tedsl.autotune.bench import Bench
-from tedsl.autotune.inputs import ADVERSE, KINDS, Extents
-from tedsl.autotune.oracle import Oracle
-from tedsl.autotune.references import References
-from tedsl.autotune.session import RIGHT, TuneSession
-from tedsl.autotune.workload import Workload
+from tedsl.autotune.measure import reference_cache
+from tedsl.autotune.measure.bench import Bench
+from tedsl.autotune.measure.reference_cache import References
+from tedsl.autotune.workers.session import RIGHT, TuneSession
+from tedsl.checking.expected_outputs import Oracle
+from tedsl.checking.random_inputs import ADVERSE, KINDS
 from tedsl.errors import TuneError
+from tedsl.workload.extents import Extents
+from tedsl.workload.workload import Workload
 
 pytestmark = pytest.mark.cpu
 
@@ -115,14 +116,14 @@ def test_inputs_are_drawn_once_for_all_processes(
     size = Extents(Workload.of(row()), {})
     drawn = References(size, "cpu", 3, tmp_path).inputs(kind)
     assert References(size, "cpu", 3, tmp_path).get(kind)
-    monkeypatch.setattr(references, "make_inputs", None)
+    monkeypatch.setattr(reference_cache, "make_inputs", None)
     for tensor, array in References(size, "cpu", 3, tmp_path).inputs(kind).items():
         np.testing.assert_array_equal(array, drawn[tensor])
 
 
 def test_very_large_inputs_are_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     size = Extents(Workload.of(row()), {})
-    monkeypatch.setattr(references, "KEPT_BYTES", 8)
+    monkeypatch.setattr(reference_cache, "KEPT_BYTES", 8)
     found = References(size, "cpu", 3, tmp_path)
     assert found.get("random")
     assert not list(tmp_path.glob("*.in*"))

@@ -9,10 +9,10 @@ import pytest
 
 import tedsl as te
 from tedsl.autotune import tune_many
-from tedsl.autotune.tasks import Allocator, Task
+from tedsl.autotune.multi.task_scheduler import Allocator, Task
 from tedsl.errors import TuneError
-from tedsl.expr.tensor import Tensor
 from tedsl.scheduling.schedule import Schedule
+from tedsl.tensor.tensor import Tensor
 
 
 def spend(curves: list[list[float]], weights: list[float], batches: int) -> list[int]:

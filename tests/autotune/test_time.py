@@ -11,15 +11,16 @@ import pytest
 from small_problems import N, chain
 from toy_spaces import Recorder, tiles, toy
 
-from tedsl.autotune import settings, tune
+from tedsl.autotune import tune
+from tedsl.autotune.frontend import settings
+from tedsl.autotune.frontend.settings import Time
 from tedsl.autotune.search.budget import Stop
-from tedsl.autotune.search.catalogue import FIRST_POOL, LEAST_POOL, Catalogue
+from tedsl.autotune.search.candidate_table import FIRST_POOL, LEAST_POOL, Catalogue
 from tedsl.autotune.search.portfolio import Search
-from tedsl.autotune.settings import Time
 
 STUCK = """
 import time
-from tedsl.autotune.worker import serve
+from tedsl.autotune.workers.worker_main import serve
 
 class Stuck:
     facts = {}

@@ -17,10 +17,10 @@ from small_problems import N, chain, pieces
 
 import tedsl as te
 from tedsl.autotune import autotune, tune, tuner
-from tedsl.autotune.events import Started
-from tedsl.autotune.options import SizesOptions, TuneOptions
-from tedsl.autotune.records import Records
-from tedsl.autotune.settings import Options
+from tedsl.autotune.frontend.options import SizesOptions, TuneOptions
+from tedsl.autotune.frontend.settings import Options
+from tedsl.autotune.records.database import Records
+from tedsl.autotune.report.events import Started
 from tedsl.errors import TuneError
 from tedsl.runtime.fingerprint import code_version
 from tedsl.scheduling.schedule import Schedule

@@ -13,16 +13,16 @@ from triton_irs import matmul
 
 import tedsl as te
 from tedsl.autotune import tune
-from tedsl.autotune.builders import Problem
+from tedsl.autotune.measure.pruning import Tiers
 from tedsl.autotune.outcome import Status
-from tedsl.autotune.session import TuneSession, preload
-from tedsl.autotune.space import Candidate, read_found
-from tedsl.autotune.static.tiers import Tiers
-from tedsl.autotune.workload import Workload
+from tedsl.autotune.search_space.problem import Problem
+from tedsl.autotune.search_space.space import Candidate, read_found
+from tedsl.autotune.workers.session import TuneSession, preload
 from tedsl.build import build_unseen
 from tedsl.device import H200
 from tedsl.errors import TuneError
 from tedsl.ir.nodes import Launch
+from tedsl.workload.workload import Workload
 
 
 def session(tensor: te.Tensor, folder: Path, target: str = "cpu", **sizes: int) -> TuneSession:

@@ -7,14 +7,14 @@ import pytest
 import scans
 
 import tedsl as te
-from tedsl.autotune.workload import Workload
 from tedsl.dtypes import DType
 from tedsl.errors import TuneError
 from tedsl.expr import build
-from tedsl.expr.axis import reduce_axis, var
-from tedsl.expr.compute import compute, placeholder
 from tedsl.expr.nodes import Axis, Expr, Reduce, Reducer, Var
-from tedsl.expr.tensor import ScanOp, Tensor
+from tedsl.tensor.axis import reduce_axis, var
+from tedsl.tensor.compute import compute, placeholder
+from tedsl.tensor.tensor import ScanOp, Tensor
+from tedsl.workload.workload import Workload
 
 
 def total(dtype: DType = DType.float32) -> Reducer:

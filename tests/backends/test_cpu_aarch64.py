@@ -9,7 +9,8 @@ import pytest
 from aarch64 import NEON, assembly, believing
 from cpu_modules import add, buffer, c, f, local, module, mul, reducer, un
 
-from tedsl.backends.cpu import codegen, threads
+from tedsl.backends.cpu.emit import module as codegen
+from tedsl.backends.cpu.run import thread_pool
 from tedsl.expr.nodes import Axis
 from tedsl.ir.nodes import Accumulate, Allocate, For, Load, LoopKind, Module, Seq, Store, TileAxis
 
@@ -59,6 +60,6 @@ def test_register_tiles_stay_in_registers(llvm: Any) -> None:
 
 
 def test_the_thread_pool(llvm: Any) -> None:
-    text = assembly(llvm, threads.runtime_text(NEON))
+    text = assembly(llvm, thread_pool.runtime_text(NEON))
     assert "yield" in text or "hint" in text
     assert "tedsl_parallel_for:" in text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import tedsl as te
-from tedsl.backends.cpu.listing import read_listing
+from tedsl.backends.cpu.run.asm_stats import read_listing
 
 pytestmark = pytest.mark.cpu
 

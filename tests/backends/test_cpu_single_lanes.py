@@ -11,10 +11,10 @@ from cpu_machines import MACHINES, compiling_for
 from red_zones import red_zones
 
 import tedsl as te
-from tedsl.backends.cpu import jit
-from tedsl.backends.cpu.machine import binding, machine
-from tedsl.backends.cpu.single_lanes import with_single_lanes_stored
-from tedsl.expr.reference import evaluate
+from tedsl.backends.cpu.run import jit
+from tedsl.backends.cpu.run.machine import binding, machine
+from tedsl.backends.cpu.run.single_lanes import with_single_lanes_stored
+from tedsl.reference.reference import evaluate
 
 pytestmark = pytest.mark.cpu
 

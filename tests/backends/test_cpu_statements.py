@@ -9,7 +9,7 @@ import pytest
 from cpu_machines import MACHINES, compiling_for
 from cpu_modules import add, buffer, build, c, call, f, local, module, mul, op, reducer, un
 
-from tedsl.backends.cpu.codegen import emit_module
+from tedsl.backends.cpu.emit.module import emit_module
 from tedsl.dtypes import DType
 from tedsl.expr.nodes import Axis, Cast, Compare, CompareOp, Const, Expr, Reducer, Select, Var
 from tedsl.ir import interp

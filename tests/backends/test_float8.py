@@ -11,10 +11,10 @@ from cpu_machines import MACHINES, compiling_for
 from float8_values import FLOAT8, OTHERS, agree, edges, every
 
 import tedsl as te
-from tedsl.backends.triton.emit import emit
-from tedsl.backends.triton.interpret import run
-from tedsl.backends.triton.offline import CompiledInfo, compile_offline
-from tedsl.backends.triton.program import TritonProgram
+from tedsl.backends.triton.compile.offline import CompiledInfo, compile_offline
+from tedsl.backends.triton.emit.module import emit
+from tedsl.backends.triton.emit.program import TritonProgram
+from tedsl.backends.triton.interpret.client import run
 from tedsl.dtypes import DType
 from tedsl.expr import numerics
 from tedsl.expr.numerics import numpy_dtype

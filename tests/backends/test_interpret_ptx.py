@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tedsl.backends.triton.interpret_ptx import elementwise
+from tedsl.backends.triton.interpret.inline_ptx import elementwise
 
 U, F = np.uint32, np.float32
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import tedsl as te
-from tedsl.backends.triton.emit import emit
-from tedsl.backends.triton.offline import compile_offline
+from tedsl.backends.triton.compile.offline import compile_offline
+from tedsl.backends.triton.emit.module import emit
 from tedsl.expr.numerics import numpy_dtype
 from tedsl.lower.pipeline import lower
 from tedsl.schedules import schedule_for

@@ -12,10 +12,10 @@ import pytest
 from packed_sums import bytes_at_clamped_remainders
 
 import tedsl as te
-from tedsl.backends.triton.assembler import assembled as assemble
-from tedsl.backends.triton.assembler import unpacked
-from tedsl.backends.triton.emit import emit
-from tedsl.backends.triton.offline import compile_offline, tool
+from tedsl.backends.triton.compile.assembler import assembled as assemble
+from tedsl.backends.triton.compile.assembler import unpacked
+from tedsl.backends.triton.compile.offline import compile_offline, tool
+from tedsl.backends.triton.emit.module import emit
 
 pytest.importorskip("triton")
 PTX = Path(__file__).parents[1] / "data" / "packed_sums.ptx"

@@ -23,9 +23,9 @@ from believing_runs import believing, run_alone
 from hypothesis import given, note, settings
 
 import tedsl as te
-from tedsl.backends.triton.dividends import plus, shift_dividends
-from tedsl.backends.triton.emit import emit
-from tedsl.backends.triton.offline import compile_offline
+from tedsl.backends.triton.compile.offline import compile_offline
+from tedsl.backends.triton.emit.dividends import plus, shift_dividends
+from tedsl.backends.triton.emit.module import emit
 from tedsl.errors import BackendError
 from tedsl.expr.nodes import Axis, Const
 from tedsl.index.facts import Facts

@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 
 import tedsl as te
-from tedsl.autotune.builders import Problem
-from tedsl.autotune.space import Candidate
-from tedsl.backends.triton import early, offline
-from tedsl.backends.triton.emit import emit
-from tedsl.backends.triton.program import TritonProgram
+from tedsl.autotune.search_space.problem import Problem
+from tedsl.autotune.search_space.space import Candidate
+from tedsl.backends.triton.compile import offline, shared_memory_early
+from tedsl.backends.triton.emit.module import emit
+from tedsl.backends.triton.emit.program import TritonProgram
 from tedsl.target import Target
 
 pytestmark = [pytest.mark.ptxas, pytest.mark.uncompiled("compiled here, for one device")]
@@ -35,11 +35,11 @@ def test_early_is_exact() -> None:
     candidates = [space.default(), *(c for c in draws if isinstance(c, Candidate))]
     for candidate in candidates:
         made = program(problem.schedule(candidate.decisions))
-        (found,) = early.allocate(made)
+        (found,) = shared_memory_early.allocate(made)
         if found.shared > 227 * 1024 or found.num_warps < 4:
             continue  # cannot launch, or takes ptxas long
         (info,) = offline.compile_offline(made)
-        assert found == early.Allocation(info.name, info.shared, info.num_warps)
+        assert found == shared_memory_early.Allocation(info.name, info.shared, info.num_warps)
 
 
 def test_falls_back_to_a_full_compile(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,9 +47,9 @@ def test_falls_back_to_a_full_compile(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AttributeError("add_allocate_shared_memory_nv")
 
     made = program(te.nn.softmax(te.placeholder((64, 256), "float32", name="x")))
-    exact = early.allocate(made)
-    monkeypatch.setattr(early, "allocated", absent)
-    assert early.allocate(made) == [replace(a, early=False) for a in exact]
+    exact = shared_memory_early.allocate(made)
+    monkeypatch.setattr(shared_memory_early, "allocated", absent)
+    assert shared_memory_early.allocate(made) == [replace(a, early=False) for a in exact]
 
 
 def test_names_are_not_in_the_digest() -> None:

@@ -11,18 +11,18 @@ import triton_irs as t
 from irs import float32, int32, tile
 
 import tedsl as te
-from tedsl.backends.triton.emit import emit
-from tedsl.backends.triton.names import Names, sanitise
-from tedsl.backends.triton.program import ParamKind
+from tedsl.backends.triton.emit.module import emit
+from tedsl.backends.triton.emit.names import Names, sanitise
+from tedsl.backends.triton.emit.program import ParamKind
 from tedsl.dtypes import DType
 from tedsl.errors import BackendError, LowerError
 from tedsl.expr import build as b
 from tedsl.expr.nodes import Axis, AxisKind, BinaryOp, Unary, UnaryOp
-from tedsl.expr.reduce import simple_reducer
 from tedsl.ir.nodes import Accumulate, Dot, Load, Module, Store
 from tedsl.lower.pipeline import lower
 from tedsl.schedules import default_schedule
 from tedsl.target import Target
+from tedsl.tensor.reduce import simple_reducer
 
 Golden = Callable[..., None]
 

@@ -15,9 +15,9 @@ from rule_cases import Outputs
 from triton_check import agree, both
 
 import tedsl as te
-from tedsl.backends.triton.emit import emit
-from tedsl.backends.triton.offline import compile_offline
-from tedsl.backends.triton.program import TritonProgram
+from tedsl.backends.triton.compile.offline import compile_offline
+from tedsl.backends.triton.emit.module import emit
+from tedsl.backends.triton.emit.program import TritonProgram
 from tedsl.dtypes import DType
 from tedsl.errors import BackendError, InternalError
 from tedsl.expr import build as b

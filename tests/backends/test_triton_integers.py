@@ -13,8 +13,8 @@ from hypothesis import given, note, settings
 from triton_check import agree, both, draw
 
 import tedsl as te
-from tedsl.backends.triton.emit import emit
-from tedsl.backends.triton.offline import compile_offline
+from tedsl.backends.triton.compile.offline import compile_offline
+from tedsl.backends.triton.emit.module import emit
 from tedsl.dtypes import DType
 from tedsl.expr.nodes import (
     Binary,

@@ -7,8 +7,8 @@ import pytest
 import triton_irs as t
 from triton_check import agree, both, draw, in_triton
 
-from tedsl.backends.triton.emit import emit
-from tedsl.backends.triton.interpret import run
+from tedsl.backends.triton.emit.module import emit
+from tedsl.backends.triton.interpret.client import run
 from tedsl.dtypes import DType
 from tedsl.errors import BackendError
 from tedsl.expr import build as b
@@ -25,8 +25,8 @@ from tedsl.expr.nodes import (
     Unary,
     UnaryOp,
 )
-from tedsl.expr.reduce import simple_reducer
 from tedsl.ir.nodes import Launch, Load
+from tedsl.tensor.reduce import simple_reducer
 
 pytestmark = pytest.mark.ptxas
 

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import tedsl as te
-from tedsl.backends.triton.counters import MAX_STREAMS, Counters
-from tedsl.backends.triton.plans import Plan, Step, packed, picker
+from tedsl.backends.triton.launch.launch_plan import Plan, Step, packed, picker
+from tedsl.backends.triton.launch.semaphores import MAX_STREAMS, Counters
 
 
 class Cleared:

@@ -12,9 +12,9 @@ import pytest
 import triton_irs as t
 
 import tedsl as te
-from tedsl.backends.triton import launcher as launching
-from tedsl.backends.triton.emit import emit
-from tedsl.backends.triton.launcher import CudaProgram, entry
+from tedsl.backends.triton.emit.module import emit
+from tedsl.backends.triton.launch import launcher as launching
+from tedsl.backends.triton.launch.launcher import CudaProgram, entry
 from tedsl.dtypes import DType
 from tedsl.errors import BackendError
 from tedsl.ir.nodes import Launch, Module

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given, settings
 
 import tedsl as te
-from tedsl.backends.triton.emit import emit
-from tedsl.backends.triton.names import sanitise, shown
+from tedsl.backends.triton.emit.module import emit
+from tedsl.backends.triton.emit.names import sanitise, shown
 from tedsl.errors import TedslError
 
 BREAKS = "\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029\0"

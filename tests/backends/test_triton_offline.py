@@ -8,13 +8,13 @@ import pytest
 import triton_irs as t
 
 import tedsl as te
-from tedsl.backends.triton.emit import emit
-from tedsl.backends.triton.offline import CompiledInfo, compile_offline, load_source
+from tedsl.backends.triton.compile.offline import CompiledInfo, compile_offline, load_source
+from tedsl.backends.triton.emit.module import emit
 from tedsl.dtypes import DType
 from tedsl.errors import BackendError
 from tedsl.expr.nodes import BinaryOp, Expr, Unary, UnaryOp
-from tedsl.expr.reduce import simple_reducer
 from tedsl.ir.nodes import Launch, Module
+from tedsl.tensor.reduce import simple_reducer
 
 pytestmark = pytest.mark.ptxas
 ARCHES = ("sm_80", "sm_90", "sm_100")

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tedsl.backends.triton.entry import Raw
-from tedsl.backends.triton.plans import (
+from tedsl.backends.triton.launch.c_launcher import Raw
+from tedsl.backends.triton.launch.launch_plan import (
     MAX_INLINED,
     Described,
     Plan,

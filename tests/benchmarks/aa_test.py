@@ -22,14 +22,14 @@ from pathlib import Path
 from typing import Any
 
 import tedsl as te
-from tedsl.autotune.bench import Bench
-from tedsl.autotune.environment import describe_cpu, describe_gpu
-from tedsl.autotune.finals import Verdict, decide
-from tedsl.autotune.inputs import Extents
+from tedsl.autotune.measure.bench import Bench
+from tedsl.autotune.measure.final_comparison import Verdict, decide
+from tedsl.autotune.measure.paired_ratios import ratio_of
 from tedsl.autotune.outcome import Outcome, Status, Trial
-from tedsl.autotune.space import Candidate, Knob
-from tedsl.autotune.statistics import ratio_of
-from tedsl.autotune.workload import Workload
+from tedsl.autotune.records.machine import describe_cpu, describe_gpu
+from tedsl.autotune.search_space.space import Candidate, Knob
+from tedsl.workload.extents import Extents
+from tedsl.workload.workload import Workload
 
 SLOWER = 1.03
 STEP = 256

@@ -34,12 +34,12 @@ from red_zones import red_zones
 from written_out import program
 
 import tedsl as te
-from tedsl.backends.triton import effort
+from tedsl.backends.triton.compile import compile_time
 from tedsl.errors import BackendError, InternalError, LowerError, TedslError
 from tedsl.expr.numerics import numpy_dtype
-from tedsl.expr.printer import print_graph
 from tedsl.ir.nodes import Module
 from tedsl.target import Target
+from tedsl.tensor.printer import print_graph
 
 STEPS = ("draw", "reference", "lower", "build", "compile", "run", "compare")
 MINUTES = 120.0
@@ -63,7 +63,7 @@ class Worker:
         if target in ("cpu", "cuda") and importlib.util.find_spec("torch"):
             self.torch = importlib.import_module("torch")
         if self.device:
-            launcher: Any = importlib.import_module("tedsl.backends.triton.launcher")
+            launcher: Any = importlib.import_module("tedsl.backends.triton.launch.launcher")
             launcher.__dict__["_compiled"] = self.noting(launcher.__dict__["_compiled"])
 
     def noting(self, compiled: Callable[..., Any]) -> Callable[..., Any]:
@@ -220,7 +220,7 @@ class Worker:
 def _is_large(module: Module) -> bool:
     """Whether a tile has more values than its threads have registers, or the compilers take minutes
     over a kernel by the model of that."""
-    return effort.slowest(module)[1] > MINUTES or any(
+    return compile_time.slowest(module)[1] > MINUTES or any(
         _largest_tile(func) > VALUES * 32 * (func.launch.num_warps or 4) for func in module.funcs
     )
 

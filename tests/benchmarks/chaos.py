@@ -31,9 +31,9 @@ import chaos_faults
 
 import tedsl as te
 from tedsl.autotune import tune
-from tedsl.autotune.events import Tried
+from tedsl.autotune.frontend.result import TuneResult
 from tedsl.autotune.outcome import Status
-from tedsl.autotune.result import TuneResult
+from tedsl.autotune.report.events import Tried
 
 SIZE = {"cpu": 40_000, "cuda": 1 << 25}
 """Elements; on a GPU a candidate then takes as long to measure as in a search for a real kernel."""

@@ -1,4 +1,5 @@
-"""Compare how long Triton takes over kernels with what `tedsl.backends.triton.effort` says.
+"""Compare how long Triton takes over kernels with what `tedsl.backends.triton.compile.compile_time`
+says.
 
     python tests/benchmarks/effort.py --out FILE [--arch sm_90] [--limit 90] [NAME ...]
 
@@ -24,7 +25,7 @@ import triton
 
 import tedsl as te
 from tedsl import schedules
-from tedsl.backends.triton import effort
+from tedsl.backends.triton.compile import compile_time
 from tedsl.lower import pipeline
 from tedsl.target import Target
 
@@ -156,7 +157,7 @@ def cases() -> dict[str, Callable[[Target], te.Schedule]]:
 def _compile(make: Callable[[Target], te.Schedule], target: Target, answers: Any) -> None:
     schedule = make(target)
     module = pipeline.lower(schedule.plan, target)
-    parts = [effort.effort(f) for f in module.funcs if f.host_call is None]
+    parts = [compile_time.effort(f) for f in module.funcs if f.host_call is None]
     answers.put([(part.instructions, part.values) for part in parts])
     start, children = time.process_time(), resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
     te.build(schedule, str(target), cache=False)
@@ -178,7 +179,7 @@ def measure(name: str, arch: str, limit: float) -> dict[str, Any]:
     row: dict[str, Any] = {"name": name, "triton": triton.__version__, "arch": arch}
     try:
         row["parts"] = answers.get(timeout=limit)
-        row["said"] = sum(effort.Effort(*part).seconds for part in row["parts"])
+        row["said"] = sum(compile_time.Effort(*part).seconds for part in row["parts"])
         row["took"] = answers.get(timeout=limit)
     except queue.Empty:
         row["took"], row["stopped"] = limit, True

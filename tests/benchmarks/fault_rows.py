@@ -10,7 +10,7 @@ from typing import Any
 import written
 from workload import F, Workload
 
-from tedsl.expr.tensor import Tensor
+from tedsl.tensor.tensor import Tensor
 
 
 def _hang(n: int) -> Sequence[Tensor]:

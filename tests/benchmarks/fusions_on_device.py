@@ -30,7 +30,7 @@ sys.path.append(str(Path(__file__).parent))
 from limited import run_limited
 
 import tedsl as te
-from tedsl.autotune.lock import FileLock
+from tedsl.autotune.workers.device_lock import FileLock
 from tedsl.errors import TedslError
 from tedsl.explaining.data import Verdict
 from tedsl.explaining.running import calls_of

@@ -35,8 +35,8 @@ import run
 
 import tedsl as te
 from tedsl.autotune import tune
-from tedsl.autotune.hosts import HOSTS
-from tedsl.expr.tensor import Tensor
+from tedsl.autotune.cluster.device_host import HOSTS
+from tedsl.tensor.tensor import Tensor
 
 LARGE = [
     (16, 4096, 4096), (64, 4096, 4096), (256, 4096, 4096), (1024, 4096, 4096),

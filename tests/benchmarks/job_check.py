@@ -12,7 +12,7 @@ from workload import Fill, Workload, buildable, shape_of
 
 import tedsl as te
 from tedsl.expr.numerics import numpy_dtype
-from tedsl.expr.tensor import Tensor
+from tedsl.tensor.tensor import Tensor
 
 PLAIN = Fill()
 

@@ -10,10 +10,10 @@ import expected
 from workload import Workload
 
 import tedsl as te
-from tedsl.autotune.static.device import device_for
-from tedsl.autotune.static.estimate import estimate
-from tedsl.backends.triton.emit import emit
-from tedsl.backends.triton.offline import CompiledInfo, compile_offline
+from tedsl.backends.triton.compile.offline import CompiledInfo, compile_offline
+from tedsl.backends.triton.emit.module import emit
+from tedsl.cost.devices import device_for
+from tedsl.cost.estimate import estimate
 from tedsl.expr.nodes import Const
 from tedsl.ir.nodes import Module
 from tedsl.lower.pipeline import lower

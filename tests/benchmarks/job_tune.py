@@ -17,11 +17,11 @@ from workload import Workload, buildable
 
 import tedsl as te
 from tedsl.autotune import tune
-from tedsl.autotune.builders import Problem
-from tedsl.autotune.environment import context_of
-from tedsl.autotune.lockfile import LockFile
+from tedsl.autotune.frontend.lockfile import LockFile
 from tedsl.autotune.outcome import Status, Trial
-from tedsl.autotune.workload import Workload as Computation
+from tedsl.autotune.records.machine import context_of
+from tedsl.autotune.search_space.problem import Problem
+from tedsl.workload.workload import Workload as Computation
 
 Settings = Mapping[str, Any]
 SHOWN = 8

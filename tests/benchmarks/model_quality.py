@@ -22,12 +22,12 @@ import numpy as np
 from record_space import PARTS
 
 import tedsl as te
-from tedsl.autotune.builders import Problem
 from tedsl.autotune.outcome import Status
-from tedsl.autotune.search.recorded import RecordedSpace, read_space
-from tedsl.autotune.space import Decisions
-from tedsl.autotune.static.device import WEIGHTS, Weights, device_for
-from tedsl.autotune.static.estimate import Estimate, estimate
+from tedsl.autotune.search.simulate.recorded_space import RecordedSpace, read_space
+from tedsl.autotune.search_space.problem import Problem
+from tedsl.autotune.search_space.space import Decisions
+from tedsl.cost.devices import WEIGHTS, Weights, device_for
+from tedsl.cost.estimate import Estimate, estimate
 from tedsl.errors import TedslError
 
 SPACES = Path(__file__).parents[1] / "data" / "spaces"

@@ -3,7 +3,8 @@
     python tests/benchmarks/record_space.py gemm softmax attention --out FOLDER
 
 Each point is compiled, checked and timed by the search's own workers.  What comes out is read by
-`tedsl.autotune.search.recorded.read_space`, and by `search_replay.py` beside this file.
+`tedsl.autotune.search.simulate.recorded_space.read_space`, and by `search_replay.py` beside this
+file.
 """
 
 from __future__ import annotations
@@ -21,15 +22,16 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import tedsl as te
-from tedsl.autotune.builders import Problem
-from tedsl.autotune.environment import context_of, usable_cpus
+from tedsl.autotune.frontend.settings import Options
 from tedsl.autotune.outcome import Status
-from tedsl.autotune.records import Records
-from tedsl.autotune.search.recorded import write_space
-from tedsl.autotune.settings import Options
-from tedsl.autotune.space import Candidate, Choice, Space
+from tedsl.autotune.records.database import Records
+from tedsl.autotune.records.machine import context_of
+from tedsl.autotune.search.simulate.recorded_space import write_space
+from tedsl.autotune.search_space.problem import Problem
+from tedsl.autotune.search_space.space import Candidate, Choice, Space
 from tedsl.autotune.tuner import Tuner
-from tedsl.autotune.workload import Workload
+from tedsl.cores import usable_cpus
+from tedsl.workload.workload import Workload
 
 sys.path.append(str(Path(__file__).parents[1] / "helpers"))
 

@@ -27,7 +27,7 @@ from rule_shapes import SHAPES
 from workload import buildable
 
 import tedsl as te
-from tedsl.backends.triton.emit import emit
+from tedsl.backends.triton.emit.module import emit
 from tedsl.errors import TedslError
 from tedsl.lower.pipeline import lower
 from tedsl.schedules import schedule_for

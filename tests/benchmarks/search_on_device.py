@@ -34,10 +34,10 @@ import triton_peers
 
 import tedsl as te
 from tedsl.autotune import tune
-from tedsl.autotune.builders import Problem
-from tedsl.autotune.events import Event, Phase, Tried, WorkerReady
+from tedsl.autotune.report.events import Event, Phase, Tried, WorkerReady
 from tedsl.autotune.search.budget import BUDGETS
-from tedsl.autotune.search.recorded import read_space
+from tedsl.autotune.search.simulate.recorded_space import read_space
+from tedsl.autotune.search_space.problem import Problem
 from tedsl.expr.nodes import Const
 from tedsl.runtime.timing import compare_cuda
 

@@ -28,7 +28,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # one process per core, one 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "helpers"))
 replaying: Any = importlib.import_module("replaying")
 numpy: Any = importlib.import_module("numpy")
-recorded: Any = importlib.import_module("tedsl.autotune.search.recorded")
+recorded: Any = importlib.import_module("tedsl.autotune.search.simulate.recorded_space")
 
 HERE = Path(__file__).resolve().parent / "results"
 WITHIN = 400

@@ -25,7 +25,7 @@ from strategies import computes
 from written_out import Writer, program
 
 import tedsl as te
-from tedsl.expr.reference import evaluate
+from tedsl.reference.reference import evaluate
 
 FAULTY = """
 import json, os, signal, sys, time

@@ -11,10 +11,10 @@ import suite
 from workload import buildable
 
 import tedsl as te
-from tedsl.autotune.builders import Problem
-from tedsl.autotune.context import Context
-from tedsl.autotune.lockfile import LockFile
-from tedsl.autotune.workload import Workload
+from tedsl.autotune.frontend.lockfile import LockFile
+from tedsl.autotune.records.record_key import Context
+from tedsl.autotune.search_space.problem import Problem
+from tedsl.workload.workload import Workload
 
 LOCK = Path(__file__).parent / "records" / "cuda.lock"
 ROWS: list[dict[str, Any]] = json.loads(LOCK.read_text(encoding="utf-8"))["schedules"]

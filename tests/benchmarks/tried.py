@@ -68,7 +68,7 @@ NOTES: Mapping[str, tuple[Tried, ...]] = {
             "A row by several programs, each of which keeps its part in registers until all have "
             "met (`compute_across`, the knob `share`): nothing is loaded while programs wait",
             "0.219 ms, read twice 0.208 ms",
-            "schedules/gpu_together.py",
+            "schedules/gpu/rows/cooperative_rows.py",
         ),
         Tried(
             "Rows read twice by one program, the second time backwards from its end, for what is "
@@ -303,7 +303,7 @@ NOTES: Mapping[str, tuple[Tried, ...]] = {
         Tried(
             "1000x5000x2000: groups of 4 rows of tiles, of 8, none",
             "86 us, 92 us, 89 us",
-            "schedules/gpu_grid.py",
+            "schedules/gpu/gemm/tile_scheduler.py",
         ),
         Tried(
             "4096x14336x4096: pairs of products in programs that stay are not flattened",

@@ -16,8 +16,8 @@ from typing import Any
 
 import tedsl as te
 from tedsl.expr.nodes import Const
-from tedsl.expr.printer import operations
-from tedsl.expr.tensor import PlaceholderOp, Tensor
+from tedsl.tensor.printer import operations
+from tedsl.tensor.tensor import PlaceholderOp, Tensor
 
 F = "float32"
 B = "bfloat16"

@@ -13,7 +13,7 @@ from typing import Any
 from workload import F
 
 import tedsl as te
-from tedsl.expr.tensor import Tensor
+from tedsl.tensor.tensor import Tensor
 
 EPS = 1e-5
 Outputs = Sequence[Tensor]

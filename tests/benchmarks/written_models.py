@@ -10,7 +10,7 @@ from workload import F
 from written import given, over, wide
 
 import tedsl as te
-from tedsl.expr.tensor import Tensor
+from tedsl.tensor.tensor import Tensor
 
 Outputs = Sequence[Tensor]
 

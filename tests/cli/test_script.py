@@ -6,9 +6,9 @@ import pytest
 
 from tedsl.cli.script import Named, last_named, load_module, named, split_name
 from tedsl.errors import TedslError
-from tedsl.expr.tensor import Tensor
 from tedsl.runtime.kernel import Kernel
 from tedsl.scheduling.schedule import Schedule
+from tedsl.tensor.tensor import Tensor
 
 SCRIPT = """
 import sys

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 import pytest
 
 import tedsl as te
-from tedsl.autotune.static.counts import Counts
-from tedsl.autotune.static.operations import flops_of
+from tedsl.cost.instruction_costs import flops_of
+from tedsl.cost.trip_counts import Counts
 from tedsl.expr.nodes import Expr
 from tedsl.index.evaluate import EvaluationError, evaluate_int
 from tedsl.ir.nodes import Accumulate, Dot, For, Func, Guard, Module, Stmt, Store

@@ -17,7 +17,6 @@ import tedsl as te
 from tedsl.errors import BackendError, LowerError, ScheduleError
 from tedsl.explaining.data import Attempt, Explanation, Pair, Relation, Verdict, Way
 from tedsl.explaining.pairs import refusal_text
-from tedsl.expr.tensor import PlaceholderOp
 from tedsl.schedules import default_schedule
 from tedsl.scheduling.graph import runtime_sizes, tensors_read
 from tedsl.scheduling.inline import inline_stages
@@ -25,6 +24,7 @@ from tedsl.scheduling.kernels.tree import kernel_leader
 from tedsl.scheduling.replay import replay_what_applies
 from tedsl.scheduling.schedule import Schedule
 from tedsl.target import Target
+from tedsl.tensor.tensor import PlaceholderOp
 
 UNHURRIED: dict[str, Any] = {"deadline": None, "suppress_health_check": list(HealthCheck)}
 ARCH = Target.parse("cuda:sm_90")
@@ -46,7 +46,7 @@ def raised(schedule: Schedule, attempt: Attempt, target: str) -> str:
     try:
         module = te.lower(forced(schedule, attempt), target)
         if target != "cpu":
-            emit: Any = importlib.import_module("tedsl.backends.triton.emit").emit
+            emit: Any = importlib.import_module("tedsl.backends.triton.emit.module").emit
             emit(module, ARCH)
     except (ScheduleError, LowerError, BackendError) as error:
         return refusal_text(error)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tedsl as te
-from tedsl.expr.printer import print_operation
+from tedsl.tensor.printer import print_operation
 
 N = te.var("n")
 A = te.placeholder((8, 16), name="A")

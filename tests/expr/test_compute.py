@@ -9,7 +9,7 @@ import pytest
 
 import tedsl as te
 from tedsl.expr.nodes import AxisKind, Const, Range, TensorRead
-from tedsl.expr.tensor import ComputeOp, TensorSlice
+from tedsl.tensor.tensor import ComputeOp, TensorSlice
 
 
 def op_of(tensor: te.Tensor) -> ComputeOp:

@@ -8,7 +8,8 @@ import pytest
 
 import tedsl as te
 from tedsl.expr.nodes import Axis, Binary, BinaryOp
-from tedsl.expr.printer import print_expr, print_graph
+from tedsl.expr.printer import print_expr
+from tedsl.tensor.printer import print_graph
 
 i, j, n = Axis("i"), Axis("j"), te.var("n")
 x = te.var("x", "float32")

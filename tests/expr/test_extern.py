@@ -20,8 +20,8 @@ from externs import (
 )
 
 import tedsl as te
-from tedsl.expr.printer import print_graph
-from tedsl.expr.tensor import ExternOp
+from tedsl.tensor.printer import print_graph
+from tedsl.tensor.tensor import ExternOp
 
 A = te.placeholder((4, 6), name="A")
 KERNEL = """

@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tedsl as te
-from tedsl.expr import reference
 from tedsl.expr.nodes import (
     Axis,
     Binary,
@@ -30,7 +29,8 @@ from tedsl.expr.nodes import (
     Unary,
     UnaryOp,
 )
-from tedsl.expr.tensor import ComputeOp, Tensor
+from tedsl.reference import reference
+from tedsl.tensor.tensor import ComputeOp, Tensor
 
 SHAPE = (5, 6)
 INPUTS = [te.placeholder(SHAPE, "int32", name=name) for name in "AB"]

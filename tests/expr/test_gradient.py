@@ -12,11 +12,11 @@ import pytest
 from numeric import check
 
 import tedsl as te
-from tedsl.expr.gradient_rules import FLAT, RULES
 from tedsl.expr.nodes import UnaryOp
 from tedsl.expr.numerics import numpy_dtype
-from tedsl.expr.printer import operations, print_graph
-from tedsl.expr.tensor import Operation
+from tedsl.gradient.rules import FLAT, RULES
+from tedsl.tensor.printer import operations, print_graph
+from tedsl.tensor.tensor import Operation
 
 nn = te.nn
 

@@ -10,7 +10,7 @@ import pytest
 from numeric import check
 
 import tedsl as te
-from tedsl.expr.printer import print_graph
+from tedsl.tensor.printer import print_graph
 
 
 def conv(stride: int, dilation: int = 1) -> Callable[..., te.Tensor]:

@@ -11,9 +11,9 @@ from numeric import check
 from scans import listed
 
 import tedsl as te
-from tedsl.expr.printer import print_graph
-from tedsl.expr.reference import evaluate
-from tedsl.expr.tensor import ScanOp, Tensor
+from tedsl.reference.reference import evaluate
+from tedsl.tensor.printer import print_graph
+from tedsl.tensor.tensor import ScanOp, Tensor
 
 Inputs = dict[te.Tensor, Any]
 

@@ -8,7 +8,7 @@ import pytest
 from intrinsics import DOT, c_gemv, gemm, gemm_text, gemv
 
 import tedsl as te
-from tedsl.expr.intrin import declared
+from tedsl.tensor.intrin import declared
 
 A = te.placeholder((4, 4), name="a")
 R = te.reduce_axis((0, 4), name="r")

@@ -13,7 +13,7 @@ import pytest
 
 import tedsl as te
 from tedsl.expr.numerics import numpy_dtype
-from tedsl.expr.printer import print_graph
+from tedsl.tensor.printer import print_graph
 
 DTYPES = ("float16", "bfloat16", "float32", "float64")
 TOLERANCE = {"float16": 2e-3, "bfloat16": 1.6e-2, "float32": 2e-6, "float64": 1e-12}

@@ -13,7 +13,7 @@ from nn_numbers import built, close, drawn, functions, given
 from nn_values import DTYPES, needs_torch, torch
 
 import tedsl as te
-from tedsl.expr.printer import print_graph
+from tedsl.tensor.printer import print_graph
 
 nn = te.nn
 SLACK = {"float16": 4.0, "bfloat16": 4.0, "float32": 4.0, "float64": 4.0}

@@ -13,8 +13,8 @@ from nn_numbers import built, close, drawn, functions, given
 from nn_values import DTYPES, needs_torch, torch
 
 import tedsl as te
-from tedsl.expr.nn.windows import Layout
-from tedsl.expr.printer import print_graph
+from tedsl.nn.windows import Layout
+from tedsl.tensor.printer import print_graph
 
 nn = te.nn
 ANY: Any = "reflect"

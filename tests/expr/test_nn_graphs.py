@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import tedsl as te
-from tedsl.expr.printer import print_graph
+from tedsl.tensor.printer import print_graph
 
 nn = te.nn
 N = te.var("n")

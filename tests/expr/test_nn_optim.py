@@ -11,7 +11,7 @@ from nn_values import DTYPES, TOLERANCE, Inputs, needs_torch, torch
 
 import tedsl as te
 from tedsl.expr.numerics import numpy_dtype
-from tedsl.expr.printer import operations
+from tedsl.tensor.printer import operations
 
 nn = te.nn
 

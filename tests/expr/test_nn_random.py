@@ -11,8 +11,8 @@ from nn_values import DTYPES, Inputs
 
 import tedsl as te
 from tedsl.expr.nodes import Const
-from tedsl.expr.printer import operations
-from tedsl.expr.tensor import PlaceholderOp
+from tedsl.tensor.printer import operations
+from tedsl.tensor.tensor import PlaceholderOp
 
 nn = te.nn
 ONES = 0xFFFFFFFF

@@ -11,7 +11,7 @@ from nn_calls import call, calls, changed, parameters, tensor
 
 import tedsl as te
 from tedsl.errors import InternalError, TedslError
-from tedsl.expr.printer import print_graph
+from tedsl.tensor.printer import print_graph
 
 CALLS = calls()
 nn: Any = te.nn

@@ -6,10 +6,11 @@ import pytest
 
 import tedsl as te
 from tedsl.expr.nodes import BinaryOp, Expr, Reduce
-from tedsl.expr.printer import print_graph, print_reducer
-from tedsl.expr.reduce import Reduction, simple_reducer
-from tedsl.expr.tensor import ComputeOp, Tensor
+from tedsl.expr.printer import print_reducer
 from tedsl.expr.visit import reads, structural_equal
+from tedsl.tensor.printer import print_graph
+from tedsl.tensor.reduce import Reduction, simple_reducer
+from tedsl.tensor.tensor import ComputeOp, Tensor
 
 A = te.placeholder((8, 16), name="A")
 H = te.placeholder((8, 16), "float16", name="H")

@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 
 import tedsl as te
-from tedsl.expr import build, reference
+from tedsl.expr import build
 from tedsl.expr.nodes import BinaryOp, CompareOp, UnaryOp
 from tedsl.expr.numerics import numpy_dtype
-from tedsl.expr.reduce import Reduction
+from tedsl.reference import reference
+from tedsl.tensor.reduce import Reduction
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")

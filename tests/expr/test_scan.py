@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tedsl as te
-from tedsl.expr.tensor import ScanOp
+from tedsl.tensor.tensor import ScanOp
 
 N, M = te.var("n"), te.var("m")
 X = te.placeholder((N, M), name="X")

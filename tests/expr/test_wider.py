@@ -11,10 +11,10 @@ import pytest
 import tedsl as te
 from tedsl.dtypes import DType
 from tedsl.expr.nodes import Expr, Reduce
-from tedsl.expr.tensor import ComputeOp
-from tedsl.expr.verify_op import MAX_DEPTH
 from tedsl.expr.visit import walk
 from tedsl.expr.wider import holds
+from tedsl.tensor.tensor import ComputeOp
+from tedsl.tensor.verify_op import MAX_DEPTH
 
 N = 8
 B, C = (te.placeholder((N, N), "bfloat16", name=name) for name in "BC")

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tedsl.backends.cpu import machine as detection
-from tedsl.backends.cpu.machine import Machine
+from tedsl.backends.cpu.run import machine as detection
+from tedsl.backends.cpu.run.machine import Machine
 
 NEON = Machine("aarch64-unknown-linux-gnu", "neoverse-n1", "+neon", 128, 32, True, False, False)
 

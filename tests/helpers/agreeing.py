@@ -9,9 +9,9 @@ from strategies import Case
 
 from tedsl.dtypes import DType
 from tedsl.expr.numerics import Array
-from tedsl.expr.printer import operations
-from tedsl.expr.reference import evaluate
-from tedsl.expr.tensor import Tensor
+from tedsl.reference.reference import evaluate
+from tedsl.tensor.printer import operations
+from tedsl.tensor.tensor import Tensor
 
 HUGE = 1e20
 """What stands for minus infinity in drawn masks is larger, and all other values are smaller."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tedsl.backends.triton import interpret
+from tedsl.backends.triton.interpret import client as interpret
 
 HERE = Path(__file__).with_name("interpret_believing.py")
 NAMES: Any = vars(interpret)

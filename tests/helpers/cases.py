@@ -13,8 +13,8 @@ import tedsl as te
 from tedsl.dtypes import DType
 from tedsl.expr.nodes import Expr, Var
 from tedsl.expr.numerics import Array, numpy_dtype
-from tedsl.expr.printer import print_graph
-from tedsl.expr.tensor import Tensor
+from tedsl.tensor.printer import print_graph
+from tedsl.tensor.tensor import Tensor
 
 Draw = st.Draw
 Formula = Callable[[list[Any], tuple[Expr, ...]], Any]

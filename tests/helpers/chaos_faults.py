@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from tedsl.autotune.outcome import Status
-from tedsl.autotune.session import TuneSession, preload
-from tedsl.autotune.worker import Message, serve
+from tedsl.autotune.workers.session import TuneSession, preload
+from tedsl.autotune.workers.worker_main import Message, serve
 from tedsl.scheduling.schedule import Schedule
 
 COMMAND = (sys.executable, "-P", str(Path(__file__).resolve()))

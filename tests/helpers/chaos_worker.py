@@ -12,8 +12,8 @@ from typing import Any
 
 from fault_worker import Faults
 
-from tedsl.autotune.session import TuneSession
-from tedsl.autotune.worker import Message, serve
+from tedsl.autotune.workers.session import TuneSession
+from tedsl.autotune.workers.worker_main import Message, serve
 
 COMMAND = (sys.executable, "-P", str(Path(__file__).resolve()))
 FAULTS = {

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import tedsl as te
-from tedsl.expr.tensor import Tensor
+from tedsl.tensor.tensor import Tensor
 
 
 @dataclass(frozen=True)

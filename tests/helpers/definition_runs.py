@@ -30,18 +30,18 @@ from rule_cases import random_inputs
 from rule_checks import EPSILON
 
 import tedsl as te
-from tedsl.backends.triton import emit as emitter
+from tedsl.backends.triton.emit import module as emitter
 from tedsl.expr.nodes import Const, Var
 from tedsl.expr.numerics import Array
-from tedsl.expr.printer import operations, print_graph
-from tedsl.expr.reference import evaluate
-from tedsl.expr.tensor import ComputeOp, Tensor
 from tedsl.expr.visit import walk
 from tedsl.lower.pipeline import lower
+from tedsl.reference.reference import evaluate
 from tedsl.schedules import attempts
 from tedsl.schedules.fallback import Judge
 from tedsl.scheduling.schedule import Schedule
 from tedsl.target import Target
+from tedsl.tensor.printer import operations, print_graph
+from tedsl.tensor.tensor import ComputeOp, Tensor
 
 TARGETS = ("cpu", "cuda:sm_80", "cuda:sm_90", "cuda:sm_100", "triton-interpret")
 SLOW = 20.0

@@ -19,8 +19,8 @@ from cases import least
 from drawn_operators import gradient, operator
 
 import tedsl as te
-from tedsl.expr.integers import constant
-from tedsl.expr.tensor import Tensor
+from tedsl.expr.index_arith import constant
+from tedsl.tensor.tensor import Tensor
 
 EXTENTS = (1, 1, 2, 3, 4, 5, 7, 8, 9, 13, 16, 17, 31, 32, 33, 64, 65, 100, 127, 130)
 LARGE = (257, 512, 1000, 1024, 2048, 4096, 8191, 20000, 50257)

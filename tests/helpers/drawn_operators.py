@@ -10,8 +10,8 @@ from nn_calls import calls
 from nn_gradients import CASES
 
 import tedsl as te
-from tedsl.expr.printer import operations
-from tedsl.expr.tensor import PlaceholderOp, Tensor
+from tedsl.tensor.printer import operations
+from tedsl.tensor.tensor import PlaceholderOp, Tensor
 
 nn: Any = te.nn
 SIZES = (1, 2, 3, 4, 5, 7, 8, 16, 17, 33, 64, 65, 128)

@@ -18,13 +18,13 @@ from strategies import Draw
 import tedsl as te
 from tedsl.errors import ScheduleError
 from tedsl.expr.nodes import Axis, Expr, Var
-from tedsl.expr.tensor import ComputeOp, ExternOp, ScanOp, Tensor
 from tedsl.ir.nodes import LoopKind
 from tedsl.runtime.sizes import evaluate
 from tedsl.scheduling.graph import runtime_sizes, tensors_read
 from tedsl.scheduling.replay import replay
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.stage import Stage
+from tedsl.tensor.tensor import ComputeOp, ExternOp, ScanOp, Tensor
 
 FACTORS = (1, 2, 3, 4, 4, 8, 8, 16)
 THREADS = ("blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.y", "vthread")

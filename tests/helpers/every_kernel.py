@@ -30,17 +30,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tedsl.backends.triton import emit as emitter
-from tedsl.backends.triton.offline import (
+from tedsl.backends.triton.compile.offline import (
     ast_source,
     compile_errors,
     refusal,
     requests_of,
     signature,
 )
-from tedsl.backends.triton.program import KernelSpec, TritonProgram
+from tedsl.backends.triton.emit import module as emitter
+from tedsl.backends.triton.emit.program import KernelSpec, TritonProgram
 from tedsl.errors import BackendError, LowerError
-from tedsl.expr.integers import constant
+from tedsl.expr.index_arith import constant
 from tedsl.ir.nodes import Allocate, Func, Module, Store
 from tedsl.ir.visit import walk_stmts
 from tedsl.lower import pipeline

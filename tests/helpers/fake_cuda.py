@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import tedsl as te
-from tedsl.backends.triton import launcher as launching
+from tedsl.backends.triton.launch import launcher as launching
 from tedsl.runtime import triton_executors
 from tedsl.runtime.arrays import CPU
 

@@ -14,7 +14,7 @@ import sys
 import time
 from typing import Any
 
-from tedsl.autotune.worker import Message, serve
+from tedsl.autotune.workers.worker_main import Message, serve
 from tedsl.errors import BackendError, InternalError, LowerError, ScheduleError
 
 COMMAND = (sys.executable, "-P", __file__)

@@ -1,4 +1,4 @@
-"""Derive the polynomials of `tedsl/backends/cpu/math_*.py`: a Remez exchange in high precision.
+"""Derive the polynomials of `tedsl/backends/cpu/math`: a Remez exchange in high precision.
 
 Each entry minimises the largest weighted error of a polynomial over an interval; the weight is
 chosen so that the error of the whole function is relative to its value.  Run it to print the

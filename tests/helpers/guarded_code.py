@@ -14,8 +14,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from unittest.mock import patch
 
-from tedsl.backends.cpu import allocation, codegen, frame, jit, work
-from tedsl.backends.cpu.builder import BITS, Value
+from tedsl.backends.cpu.emit import allocation, frame, parallel_tasks
+from tedsl.backends.cpu.emit import module as codegen
+from tedsl.backends.cpu.emit.llvm_text import BITS, Value
+from tedsl.backends.cpu.run import jit
 from tedsl.ir.nodes import Buffer, Func, Module, Scope, Seq
 from tedsl.target import Target
 
@@ -184,7 +186,7 @@ def guarded_code() -> Generator[Guard]:
     with (
         patch.object(jit, "emit_module", guard.emit),
         patch.object(codegen, "parameter", _sized),
-        patch.object(work, "parameter", _sized),
+        patch.object(parallel_tasks, "parameter", _sized),
         patch.object(allocation, "STACK_BYTES", 1 << 22),
     ):
         yield guard

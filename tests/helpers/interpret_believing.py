@@ -1,11 +1,11 @@
 """Triton's interpreter that also makes Triton's analysis of addresses and masks, and does not let a
 kernel rely on what is wrong of it.
 
-Run in place of `interpret_child`: each value carries what AxisInfo (to Triton 3.8, which believes
-most) would say of it.  Each result of an operation has to be the same where it is said to be, for
-the compiler computes it once there; and each load and store looks whether the widest access that
-is allowed has neighbouring addresses, an aligned start and one mask.  So a fault that only a GPU
-would show is an error here.  `believing` in `believing_runs` starts it.
+Run in place of `interpret/server.py`: each value carries what AxisInfo (to Triton 3.8, which
+believes most) would say of it.  Each result of an operation has to be the same where it is said to
+be, for the compiler computes it once there; and each load and store looks whether the widest access
+that is allowed has neighbouring addresses, an aligned start and one mask.  So a fault that only a
+GPU would show is an error here.  `believing` in `believing_runs` starts it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-CHILD = Path(__file__).parents[2] / "tedsl" / "backends" / "triton" / "interpret_child.py"
+CHILD = Path(__file__).parents[2] / "tedsl/backends/triton/interpret/server.py"
 MOST = 1 << 62
 WIDEST = 16
 Dims = tuple[int, ...]
@@ -382,8 +382,8 @@ def _accesses(builder: Any, wrap: Callable[..., None]) -> None:
 
 
 def main() -> None:
-    """Serve as `interpret_child` does."""
-    spec = importlib.util.spec_from_file_location("interpret_child", CHILD)
+    """Serve as `interpret/server.py` does."""
+    spec = importlib.util.spec_from_file_location("server", CHILD)
     if spec is None or spec.loader is None:
         raise ImportError(str(CHILD))
     child: Any = importlib.util.module_from_spec(spec)

@@ -21,13 +21,13 @@ from typing import Any
 
 import pytest
 
-from tedsl.autotune.arena import HostArena
-from tedsl.autotune.farm import Farm
-from tedsl.autotune.hosts import Place
-from tedsl.autotune.settings import Options
-from tedsl.autotune.worker import Message, serve
-from tedsl.backends.triton.emit import emit
-from tedsl.backends.triton.offline import load_source
+from tedsl.autotune.cluster.cluster import Farm
+from tedsl.autotune.cluster.device_host import Place
+from tedsl.autotune.frontend.settings import Options
+from tedsl.autotune.measure.guarded_buffers import HostArena
+from tedsl.autotune.workers.worker_main import Message, serve
+from tedsl.backends.triton.compile.offline import load_source
+from tedsl.backends.triton.emit.module import emit
 from tedsl.build import build, build_unseen, lower
 from tedsl.runtime.arguments import ArraySpec, Binding
 from tedsl.runtime.arrays import CPU
@@ -142,7 +142,7 @@ class Driver:
 
 def open_session(setup: Message) -> Any:
     """The real session of several problems, on the device that is not there."""
-    sessions = importlib.import_module("tedsl.autotune.sessions")
+    sessions = importlib.import_module("tedsl.autotune.workers.session_server")
     role = str(setup["role"])
 
     def listen(*, src: Any, cache_hit: bool, **_: Any) -> None:
@@ -152,9 +152,9 @@ def open_session(setup: Message) -> Any:
     if role == "measure":
         runtime = importlib.import_module("triton.runtime")
         runtime.driver.set_active(Driver())
-        bench = importlib.import_module("tedsl.autotune.bench")
+        bench = importlib.import_module("tedsl.autotune.measure.bench")
         bench.__dict__["open_arena"] = lambda _: HostArena()
-        session = importlib.import_module("tedsl.autotune.session")
+        session = importlib.import_module("tedsl.autotune.workers.session")
         session.__dict__["build"] = kernel_of
     return sessions.Sessions(setup)
 
@@ -164,8 +164,9 @@ def joint_search(
     outputs: Any, sizes: Sequence[Mapping[str, int]], workers: int, **options: Any
 ) -> Generator[Any]:
     """A search for several sizes with such workers, ready to run."""
-    hosts, joint = (importlib.import_module(f"tedsl.autotune.{n}") for n in ("hosts", "joint"))
-    records = importlib.import_module("tedsl.autotune.records")
+    hosts = importlib.import_module("tedsl.autotune.cluster.device_host")
+    joint = importlib.import_module("tedsl.autotune.multi.multi_size")
+    records = importlib.import_module("tedsl.autotune.records.database")
     facts = {"device": DEVICE, "features": FEATURES, "toolchain": "", "codegen": code_version()}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(hosts, "usable_cpus", lambda: workers + 1)
@@ -180,7 +181,7 @@ def joint_search(
 
 def preload(setup: Message) -> None:
     """What is loaded before the fork: nothing that needs a device."""
-    session = importlib.import_module("tedsl.autotune.session")
+    session = importlib.import_module("tedsl.autotune.workers.session")
     session.__dict__["_DEVICE_MODULES"] = {"cpu": (), "cuda": ()}
     session.preload(setup)
 

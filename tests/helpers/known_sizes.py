@@ -17,12 +17,12 @@ from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tedsl.autotune.environment import context_of
+from tedsl.autotune.frontend.settings import Options
+from tedsl.autotune.measure.pruning import AT
 from tedsl.autotune.outcome import Outcome, Status
-from tedsl.autotune.records import Records
-from tedsl.autotune.settings import Options
-from tedsl.autotune.static.tiers import AT
-from tedsl.autotune.timeline import Timeline
+from tedsl.autotune.records.database import Records
+from tedsl.autotune.records.machine import context_of
+from tedsl.autotune.workers.utilization import Timeline
 from tedsl.runtime.fingerprint import code_version
 
 SIDES = (16, 32, 64, 128, 256)
@@ -144,7 +144,7 @@ def search_together(
     outputs: Any, sizes: Sequence[Size], farm: KnownFarm, trials: int, kernels: int
 ) -> list[tuple[Size, float, Mapping[str, Any]]]:
     """Each size, its time with a few kernels that one search finds, and what serves it."""
-    joint: Any = importlib.import_module("tedsl.autotune.joint")
+    joint: Any = importlib.import_module("tedsl.autotune.multi.multi_size")
 
     class Unbuilt(joint.Joint):
         """A search whose kernels are not built."""
@@ -173,8 +173,8 @@ def best_alone(size: Size) -> float:
 def search_alone(outputs: Any, size: Size, farm: KnownFarm, trials: int) -> float:
     """The time at a size that a search for it alone finds."""
     tuners: Any = importlib.import_module("tedsl.autotune.tuner")
-    builders: Any = importlib.import_module("tedsl.autotune.builders")
-    workloads: Any = importlib.import_module("tedsl.autotune.workload")
+    builders: Any = importlib.import_module("tedsl.autotune.search_space.problem")
+    workloads: Any = importlib.import_module("tedsl.workload.workload")
     workload = workloads.Workload.of(outputs)
     problem = builders.Problem(workload.outputs, "cuda", tiles)
     space = problem.space()

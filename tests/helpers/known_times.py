@@ -102,6 +102,6 @@ def main(path: str, trials: int) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1] == "--worker":
-        importlib.import_module("tedsl.autotune.worker").serve(Known)
+        importlib.import_module("tedsl.autotune.workers.worker_main").serve(Known)
     else:
         main(sys.argv[1], int(sys.argv[2]))

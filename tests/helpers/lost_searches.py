@@ -9,10 +9,10 @@ import numpy as np
 from small_problems import N, chain, pieces
 
 from tedsl.autotune import tune
-from tedsl.autotune.context import Context
 from tedsl.autotune.outcome import Outcome, Status
-from tedsl.autotune.records import Records
-from tedsl.autotune.space import Candidate, Knob
+from tedsl.autotune.records.database import Records
+from tedsl.autotune.records.record_key import Context
+from tedsl.autotune.search_space.space import Candidate, Knob
 
 SCHEDULE = pieces(8, 16, 32, 64)
 

@@ -7,18 +7,18 @@ from dataclasses import replace
 
 import numpy as np
 
-from tedsl.expr.integers import sub
+from tedsl.expr.index_arith import sub
 from tedsl.expr.nodes import Const, Expr, Var
-from tedsl.expr.reference import evaluate
-from tedsl.expr.tensor import Tensor
 from tedsl.ir.interp import run
 from tedsl.ir.nodes import For, LoopKind, Module, Stmt
 from tedsl.ir.printer import print_module
 from tedsl.ir.visit import rewrite_stmts, substitute
 from tedsl.lower.pipeline import lower
+from tedsl.reference.reference import evaluate
 from tedsl.scheduling.scans import inputs_of
 from tedsl.scheduling.schedule import Schedule
 from tedsl.target import Target
+from tedsl.tensor.tensor import Tensor
 
 Sizes = Mapping[Var, int]
 

@@ -6,8 +6,8 @@ import random
 from collections.abc import Iterator
 
 import tedsl as te
-from tedsl.autotune.builders import Problem
-from tedsl.autotune.space import Candidate, Choice
+from tedsl.autotune.search_space.problem import Problem
+from tedsl.autotune.search_space.space import Candidate, Choice
 from tedsl.ir.nodes import Module
 from tedsl.target import Target
 

@@ -239,7 +239,7 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "masked lanes are a Triton reduction's 0, whatever its identity",
-        "backends/triton/reduction.py",
+        "backends/triton/emit/reduction.py",
         "        p for p in update.parts if not (op is BinaryOp.ADD and zero_outside(",
         "        p for p in update.parts if not (op is not None and zero_outside(",
         ("tests/backends/test_triton_interpret.py", "tests/backends/test_triton_emit.py"),

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import tedsl as te
-from tedsl.expr.reference import evaluate
+from tedsl.reference.reference import evaluate
 
 STEP = 1e-5
 

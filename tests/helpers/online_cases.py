@@ -11,8 +11,8 @@ import numpy as np
 import tedsl as te
 from tedsl.dtypes import DType
 from tedsl.expr.numerics import numpy_dtype
-from tedsl.expr.tensor import Tensor
 from tedsl.scheduling.schedule import Schedule
+from tedsl.tensor.tensor import Tensor
 
 LOW = -1e30
 WIDE = "float32"

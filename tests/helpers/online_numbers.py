@@ -9,8 +9,8 @@ import numpy as np
 from online_cases import Rows
 
 import tedsl as te
-from tedsl.expr.evaluate import evaluate_scalar
 from tedsl.ir.interp import run
+from tedsl.reference.evaluate import evaluate_scalar
 from tedsl.scheduling.schedule import Schedule
 
 TARGETS = ("cpu", "triton-interpret") if importlib.util.find_spec("triton") else ("cpu",)

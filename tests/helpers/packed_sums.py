@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import tedsl as te
-from tedsl.expr.tensor import Tensor
 from tedsl.scheduling.schedule import Schedule
+from tedsl.tensor.tensor import Tensor
 
 
 def bytes_at_clamped_remainders(warps: int) -> tuple[Schedule, Tensor, Tensor]:

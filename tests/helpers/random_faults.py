@@ -36,8 +36,13 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "legality": ("tedsl/scheduling/checks",),
     "cpu": ("tedsl/backends/cpu",),
     "triton": ("tedsl/backends/triton",),
-    "checks of the search": tuple(
-        f"autotune/{name}.py" for name in ("arena", "bench", "check", "inputs", "oracle", "steps")
+    "checks of the search": (
+        "autotune/measure/bench.py",
+        "autotune/measure/guarded_buffers.py",
+        "tedsl/checking/expected_outputs.py",
+        "tedsl/checking/random_inputs.py",
+        "tedsl/checking/step_check.py",
+        "tedsl/checking/tolerance.py",
     ),
 }
 READS_SOURCES = ("style", "lint", "layers", "mutations", "packages", "import_time", "names")

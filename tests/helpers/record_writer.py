@@ -3,10 +3,10 @@
 import sys
 from pathlib import Path
 
-from tedsl.autotune.context import Context
 from tedsl.autotune.outcome import Outcome, Status
-from tedsl.autotune.records import Records
-from tedsl.autotune.space import Candidate, Knob
+from tedsl.autotune.records.database import Records
+from tedsl.autotune.records.record_key import Context
+from tedsl.autotune.search_space.space import Candidate, Knob
 
 
 def main(path: str, tag: int, count: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tedsl.autotune.search.replay import STRATEGIES, WITHOUT_TREES, Run, figures, replay
+from tedsl.autotune.search.simulate.simulate import STRATEGIES, WITHOUT_TREES, Run, figures, replay
 
 SPACES = Path(__file__).resolve().parents[1] / "data" / "spaces"
 

@@ -14,10 +14,10 @@ import numpy as np
 import tedsl as te
 from tedsl.expr.nodes import Expr, Var
 from tedsl.expr.numerics import Array, numpy_dtype
-from tedsl.expr.printer import operations
-from tedsl.expr.tensor import PlaceholderOp, Tensor
 from tedsl.expr.visit import walk
 from tedsl.index.evaluate import evaluate_int
+from tedsl.tensor.printer import operations
+from tedsl.tensor.tensor import PlaceholderOp, Tensor
 
 Outputs = Tensor | Sequence[Tensor]
 

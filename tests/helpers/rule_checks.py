@@ -11,13 +11,13 @@ from rule_cases import RuleCase, random_inputs, size_values
 
 import tedsl as te
 from tedsl.expr.numerics import Array
-from tedsl.expr.reference import evaluate
-from tedsl.expr.tensor import Tensor
 from tedsl.ir.interp import run
 from tedsl.lower.pipeline import lower
+from tedsl.reference.reference import evaluate
 from tedsl.schedules import schedule_for
 from tedsl.scheduling.schedule import Schedule
 from tedsl.target import Target
+from tedsl.tensor.tensor import Tensor
 
 EPSILON = {
     "float8_e4m3fn": 2.0**-9,

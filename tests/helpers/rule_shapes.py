@@ -9,7 +9,7 @@ from attentions import attention
 from rule_cases import Outputs
 
 import tedsl as te
-from tedsl.expr.tensor import Tensor
+from tedsl.tensor.tensor import Tensor
 
 B = "bfloat16"
 

@@ -13,7 +13,7 @@ from strategies import Case, Draw
 import tedsl as te
 from tedsl.expr.nodes import Expr
 from tedsl.expr.numerics import numpy_dtype
-from tedsl.expr.tensor import Tensor
+from tedsl.tensor.tensor import Tensor
 
 DTYPES = ("float32", "float32", "int32")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import tedsl as te
-from tedsl.expr.tensor import Tensor
+from tedsl.tensor.tensor import Tensor
 
 Outputs = list[Tensor]
 

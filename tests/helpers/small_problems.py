@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import tedsl as te
-from tedsl.expr.tensor import Tensor
 from tedsl.scheduling.schedule import Schedule
+from tedsl.tensor.tensor import Tensor
 
 N = 3000
 

@@ -27,7 +27,8 @@ class Source:
 
     @property
     def module(self) -> str:
-        """The dotted name of an installed module: `schedules/cpu.py` is `tedsl.schedules.cpu`."""
+        """The dotted name of an installed module: `schedules/cpu/select.py` is
+        `tedsl.schedules.cpu.select`."""
         parts = list(self.path.relative_to(ROOT).with_suffix("").parts)
         if parts[0] in ("schedules", "autotune"):
             parts.insert(0, "tedsl")
@@ -54,6 +55,18 @@ class Source:
         for node in ast.walk(self.tree):
             match node:
                 case ast.Call(func=ast.Name(id="late"), args=[ast.Constant(value=str() as name)]):
+                    yield name, node.lineno
+                case _:
+                    pass
+
+    def loads_by_name(self) -> Iterator[tuple[str, int]]:
+        """Modules named in `import_module("...")`, with the line."""
+        for node in ast.walk(self.tree):
+            match node:
+                case ast.Call(
+                    func=ast.Attribute(attr="import_module"),
+                    args=[ast.Constant(value=str() as name)],
+                ):
                     yield name, node.lineno
                 case _:
                     pass

@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 
 import tedsl as te
-from tedsl.autotune.bench import Bench
-from tedsl.autotune.inputs import Extents
-from tedsl.autotune.workload import Workload
-from tedsl.expr.tensor import Tensor
+from tedsl.autotune.measure.bench import Bench
+from tedsl.tensor.tensor import Tensor
+from tedsl.workload.extents import Extents
+from tedsl.workload.workload import Workload
 
 ROWS, COLUMNS = 40, 65
 Array = Any

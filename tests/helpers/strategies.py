@@ -20,7 +20,7 @@ import tedsl as te
 from tedsl.dtypes import DType
 from tedsl.expr.nodes import Axis, Expr
 from tedsl.expr.numerics import Array
-from tedsl.expr.tensor import Tensor
+from tedsl.tensor.tensor import Tensor
 
 __all__ = ["LARGE", "SMALL", "Case", "Dim", "Draw", "Known", "computes", "extents", "products"]
 

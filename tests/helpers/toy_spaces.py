@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from tedsl.autotune.outcome import Outcome, Status
 from tedsl.autotune.search.portfolio import Search
-from tedsl.autotune.space import (
+from tedsl.autotune.search_space.space import (
     Candidate,
     Choice,
     Decisions,

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from tedsl.backends.triton.emit import emit
-from tedsl.backends.triton.interpret import run
-from tedsl.backends.triton.program import evaluate
+from tedsl.backends.triton.emit.module import emit
+from tedsl.backends.triton.emit.program import evaluate
+from tedsl.backends.triton.interpret.client import run
 from tedsl.dtypes import DType
 from tedsl.expr.nodes import Var
 from tedsl.expr.numerics import numpy_dtype

@@ -20,7 +20,6 @@ from tedsl.expr.nodes import (
     UnaryOp,
     Var,
 )
-from tedsl.expr.reduce import simple_reducer
 from tedsl.ir.nodes import (
     Accumulate,
     Allocate,
@@ -39,6 +38,7 @@ from tedsl.ir.nodes import (
     Stmt,
     Store,
 )
+from tedsl.tensor.reduce import simple_reducer
 
 BF16, F16, F32, I32 = DType.bfloat16, DType.float16, DType.float32, DType.int32
 

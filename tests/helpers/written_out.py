@@ -32,10 +32,10 @@ from tedsl.expr.nodes import (
     Var,
 )
 from tedsl.expr.numerics import Array
-from tedsl.expr.printer import operations, unique_names
-from tedsl.expr.tensor import ComputeOp, ExternOp, Operation, PlaceholderOp, ScanOp, Tensor
 from tedsl.expr.visit import walk
 from tedsl.scheduling.schedule import Schedule
+from tedsl.tensor.printer import operations, unique_names
+from tedsl.tensor.tensor import ComputeOp, ExternOp, Operation, PlaceholderOp, ScanOp, Tensor
 
 FOLDS = ("sum", "max", "min", "prod", "any", "all")
 CALLED = {BinaryOp.MIN: "minimum", BinaryOp.MAX: "maximum"}

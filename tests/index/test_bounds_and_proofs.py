@@ -7,7 +7,6 @@ from index_text import Scope, show
 
 from tedsl.dtypes import DType
 from tedsl.expr.nodes import Axis, Const, Range, TensorRead, Var
-from tedsl.expr.tensor import PlaceholderOp
 from tedsl.index.affine import coefficients, divisible, known_multiple, stride_of
 from tedsl.index.bounds import lower_bound, upper_bound
 from tedsl.index.evaluate import EvaluationError, evaluate_int
@@ -16,6 +15,7 @@ from tedsl.index.interval import Interval, interval
 from tedsl.index.linear import from_linear, linear
 from tedsl.index.prove import counterexample, equal, prove, prove_not
 from tedsl.index.simplify import simplify
+from tedsl.tensor.tensor import PlaceholderOp
 
 SPLIT = {"io": "0:(n + 31)//32", "ii": "0:32"}
 FUSED = {"i": "0:n", "j": "0:m"}

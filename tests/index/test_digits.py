@@ -11,11 +11,11 @@ import pytest
 from hypothesis import event, given, settings
 
 import tedsl as te
-from tedsl.expr.axis import data_axis
 from tedsl.expr.nodes import Axis, Expr
 from tedsl.index.digits import collision, invert, negative
 from tedsl.index.evaluate import evaluate_int
 from tedsl.index.facts import Facts
+from tedsl.tensor.axis import data_axis
 
 
 def box(*extents: int, wide: Collection[int] = ()) -> tuple[Axis, ...]:

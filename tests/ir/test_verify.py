@@ -9,7 +9,6 @@ from irs import reducer as reducer_
 from tedsl.dtypes import DType
 from tedsl.errors import InternalError
 from tedsl.expr.nodes import Axis, Const, Expr, IfThenElse, Select, TensorRead, Var
-from tedsl.expr.tensor import PlaceholderOp
 from tedsl.ir.nodes import (
     Accumulate,
     Allocate,
@@ -30,6 +29,7 @@ from tedsl.ir.nodes import (
     TileAxis,
 )
 from tedsl.ir.verify import verify
+from tedsl.tensor.tensor import PlaceholderOp
 
 N = Var("n", lower=0)
 A, B = buffer("A", 8), buffer("B", 8)

@@ -8,9 +8,9 @@ import pytest
 from lowering import after_passes, agrees
 
 import tedsl as te
-from tedsl.backends.triton.emit import emit
-from tedsl.backends.triton.names import Names
-from tedsl.backends.triton.writer import Writer
+from tedsl.backends.triton.emit.module import emit
+from tedsl.backends.triton.emit.names import Names
+from tedsl.backends.triton.emit.writer import Writer
 from tedsl.dtypes import DType
 from tedsl.expr.nodes import Axis
 from tedsl.ir.nodes import Buffer

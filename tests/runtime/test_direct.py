@@ -10,7 +10,7 @@ import pytest
 from fake_cuda import fake_cuda
 
 import tedsl as te
-from tedsl.backends.inlined import Inlined, shown
+from tedsl.backends.call_fragments import Inlined, shown
 from tedsl.errors import BackendError
 from tedsl.runtime.direct import MAX_APART, MAX_TENSORS, MISS, TensorCall, direct, direct_text
 from tedsl.runtime.forms import Guard

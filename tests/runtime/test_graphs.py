@@ -16,7 +16,6 @@ from fake_kernels import buffer, kernel, module
 import tedsl as te
 from tedsl.dtypes import DType
 from tedsl.errors import BackendError
-from tedsl.expr.foreign import PythonFunction
 from tedsl.ir.nodes import Func, HostCall, Module
 from tedsl.runtime import graphs
 from tedsl.runtime.forms import TORCH
@@ -24,6 +23,7 @@ from tedsl.runtime.graphs import GraphedKernel
 from tedsl.runtime.order import ArgumentOrder
 from tedsl.runtime.recording import recording
 from tedsl.target import Target
+from tedsl.tensor.foreign import PythonFunction
 
 
 class FakeTensor:

@@ -19,7 +19,7 @@ from intrinsics import micro_kernel, product, tiled
 from strategies import computes
 
 import tedsl as te
-from tedsl.backends.cpu import jit
+from tedsl.backends.cpu.run import jit
 from tedsl.errors import InternalError, LowerError
 from tedsl.ir.printer import print_module
 from tedsl.runtime import lowered

@@ -20,14 +20,14 @@ from sources import Source, python_files
 
 import tedsl as te
 from tedsl import schedules
-from tedsl.expr.printer import operations
-from tedsl.expr.tensor import Tensor
 from tedsl.schedules import schedule_for
-from tedsl.schedules.analysis import Group
-from tedsl.schedules.beside import Beside
+from tedsl.schedules.analysis.nests import Group
 from tedsl.schedules.fallback import schedule_kernel
+from tedsl.schedules.fusion.horizontal import Beside
 from tedsl.scheduling.schedule import Schedule
 from tedsl.target import Target
+from tedsl.tensor.printer import operations
+from tedsl.tensor.tensor import Tensor
 
 OPERATORS = re.compile(
     r"(?<![a-z])(softmax|matmul|gemm|conv(?:olution)?(?:\dd)?|gelu|silu|relu|attention"
@@ -42,10 +42,18 @@ TARGETS = ("cpu", "cuda")
 
 
 def code_of(text: str) -> Iterator[tuple[int, str]]:
-    """Identifiers and strings of a file with their lines, docstrings and comments left out."""
+    """Identifiers and strings of a file with their lines; docstrings, comments and imports are
+    left out: a module may be called what its reader looks for."""
+    tree = ast.parse(text)
+    imports = {
+        line
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.Import, ast.ImportFrom))
+        for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    }
     docstrings = {
         (node.lineno, node.col_offset)
-        for node in ast.walk(ast.parse(text))
+        for node in ast.walk(tree)
         if isinstance(node, ast.Expr)
         and isinstance(node.value, ast.Constant)
         and isinstance(node.value.value, str)
@@ -53,7 +61,8 @@ def code_of(text: str) -> Iterator[tuple[int, str]]:
     before: tuple[str, ...] = ("", "")
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         numpy = before == ("np", ".")
-        if token.type in CODE and token.start not in docstrings and not numpy:
+        is_code = token.type in CODE and token.start not in docstrings
+        if is_code and token.start[0] not in imports and not numpy:
             yield token.start[0], token.string
         before = (before[1], token.string)
 

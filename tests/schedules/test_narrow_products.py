@@ -14,16 +14,16 @@ import pytest
 
 import tedsl as te
 from tedsl import schedules
-from tedsl.autotune.static.tiers import PATIENCE, Tiers
-from tedsl.backends.triton import effort
+from tedsl.autotune.measure.pruning import PATIENCE, Tiers
+from tedsl.backends.triton.compile import compile_time
 from tedsl.errors import LowerError
-from tedsl.expr.tensor import ComputeOp
 from tedsl.ir.nodes import Accumulate, Dot, For, LoopKind, Module
 from tedsl.ir.visit import tile_axes, walk_stmts
 from tedsl.lower import pipeline
-from tedsl.schedules import effort as fitting
-from tedsl.schedules.analysis import contraction, products
+from tedsl.schedules.analysis.nests import contraction, products
+from tedsl.schedules.gpu import compile_time as fitting
 from tedsl.target import Target
+from tedsl.tensor.tensor import ComputeOp
 
 HOPPER = Target.parse("cuda:sm_90")
 EVERY = {**narrow_cases.PRODUCTS, **narrow_cases.OTHERS}
@@ -64,7 +64,7 @@ def test_products_of_narrow_floats_are_matrix_products(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(EVERY))
 def test_default_kernels_are_small_enough_to_compile(name: str, arch: str) -> None:
     module = lowered(EVERY[name], f"cuda:{arch}")
-    assert effort.seconds(module) <= effort.LIMIT
+    assert compile_time.seconds(module) <= compile_time.LIMIT
     assert largest(module) <= 1 << 15
 
 
@@ -121,7 +121,7 @@ def test_long_terms_are_not_all_written_out(count: int) -> None:
     loops = [s for f in module.funcs for s in walk_stmts(f.body) if isinstance(s, For)]
     turns = [int(str(loop.end)) for loop in loops if loop.kind is LoopKind.UNROLLED]
     assert math.prod(turns) <= 49
-    assert effort.seconds(module) <= effort.LIMIT
+    assert compile_time.seconds(module) <= compile_time.LIMIT
 
 
 @pytest.mark.uncompiled("looked at, not compiled")
@@ -139,14 +139,14 @@ def test_choices_become_smaller_until_the_compilers_are_done_in_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made = narrow_cases.correlation()
-    plain = effort.seconds(pipeline.lower(schedules.schedule_for(made, HOPPER).plan, HOPPER))
-    monkeypatch.setattr(effort, "LIMIT", 0.9 * plain)
+    plain = compile_time.seconds(pipeline.lower(schedules.schedule_for(made, HOPPER).plan, HOPPER))
+    monkeypatch.setattr(compile_time, "LIMIT", 0.9 * plain)
     module = te.lower(made, target="cuda:sm_90")
-    assert effort.seconds(module) <= 0.9 * plain
+    assert compile_time.seconds(module) <= 0.9 * plain
     again = schedules.default_schedule(made, HOPPER)
-    assert effort.seconds(pipeline.lower(again.plan, HOPPER)) <= 0.9 * plain
-    monkeypatch.setattr(effort, "LIMIT", 0.0)  # which no choices lead to: the best are taken
-    assert effort.seconds(te.lower(made, target="cuda:sm_90")) <= 0.9 * plain
+    assert compile_time.seconds(pipeline.lower(again.plan, HOPPER)) <= 0.9 * plain
+    monkeypatch.setattr(compile_time, "LIMIT", 0.0)  # which no choices lead to: the best are taken
+    assert compile_time.seconds(te.lower(made, target="cuda:sm_90")) <= 0.9 * plain
 
 
 def test_what_cannot_be_lowered_is_no_smaller_choice(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,7 +160,7 @@ def test_what_cannot_be_lowered_is_no_smaller_choice(monkeypatch: pytest.MonkeyP
         return lower(plan, target)
 
     monkeypatch.setattr(fitting.pipeline, "lower", only_the_first)
-    monkeypatch.setattr(effort, "LIMIT", 0.0)
+    monkeypatch.setattr(compile_time, "LIMIT", 0.0)
     names = [stage.name for stage in first.stages]
     rules = partial(schedules.schedule_for, made, HOPPER)
     assert fitting.in_time(first, HOPPER, names, rules) == {}
@@ -171,7 +171,7 @@ def test_a_search_leaves_out_what_would_take_minutes(monkeypatch: pytest.MonkeyP
     module = lowered(lambda: narrow_cases.product_of("int32"))
     tiers = Tiers.of("cuda:sm_90", {}, "NVIDIA H200")
     assert tiers.refusal(module) is None
-    monkeypatch.setattr(effort, "LIMIT", effort.seconds(module) / PATIENCE / 2)
+    monkeypatch.setattr(compile_time, "LIMIT", compile_time.seconds(module) / PATIENCE / 2)
     reason = tiers.refusal(module)
     assert reason is not None
     assert "compilers would take some" in reason
@@ -179,7 +179,7 @@ def test_a_search_leaves_out_what_would_take_minutes(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.uncompiled("looked at, not compiled")
 def test_effort_follows_what_is_written_out() -> None:
-    def said(tile: int, turns: int, unrolled: bool, warps: int = 4) -> effort.Effort:
+    def said(tile: int, turns: int, unrolled: bool, warps: int = 4) -> compile_time.Effort:
         x = te.placeholder((turns, 1 << 16), name="x")
         k = te.reduce_axis((0, turns), name="k")
         y = te.compute((1 << 16,), lambda i: te.sum(te.exp(x[k, i]), axis=k), name="y")
@@ -193,7 +193,7 @@ def test_effort_follows_what_is_written_out() -> None:
             s[inside].unroll(s[inside].op.reduce_axis[0])
         s[y].launch(num_warps=warps)
         (func,) = te.lower(s, "cuda:sm_90").funcs
-        return effort.effort(func)
+        return compile_time.effort(func)
 
     looped, written = said(1024, 32, False), said(1024, 32, True)
     assert written.instructions > 16 * looped.instructions
@@ -209,7 +209,7 @@ def _compiles(name: str, arch: str) -> None:
     begin = time.process_time()
     made = EVERY[name]()
     te.build(list(made) if isinstance(made, tuple) else made, target=f"cuda:{arch}", cache=False)
-    assert time.process_time() - begin < effort.LIMIT
+    assert time.process_time() - begin < compile_time.LIMIT
 
 
 @pytest.mark.ptxas

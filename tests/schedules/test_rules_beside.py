@@ -10,10 +10,10 @@ from rule_cases import RuleCase
 from rule_checks import compiled, interpreted
 
 import tedsl as te
-from tedsl.expr.tensor import Tensor
 from tedsl.lower.pipeline import lower
 from tedsl.scheduling.schedule import Schedule
 from tedsl.target import Target
+from tedsl.tensor.tensor import Tensor
 
 CUDA = Target.parse("cuda:sm_90")
 

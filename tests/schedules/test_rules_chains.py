@@ -14,13 +14,13 @@ from rule_cases import RuleCase
 from rule_checks import drawn, interpreted
 
 import tedsl as te
-from tedsl.backends.triton.emit import emit
-from tedsl.backends.triton.offline import compile_offline
-from tedsl.expr.tensor import ComputeOp, Tensor
+from tedsl.backends.triton.compile.offline import compile_offline
+from tedsl.backends.triton.emit.module import emit
 from tedsl.lower.pipeline import lower
 from tedsl.schedules import schedule_for
 from tedsl.scheduling.schedule import Schedule
 from tedsl.target import Target
+from tedsl.tensor.tensor import ComputeOp, Tensor
 
 
 def outputs(case: Attention) -> Sequence[Tensor]:

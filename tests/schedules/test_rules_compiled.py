@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from rule_shapes import SHAPES
 
-from tedsl.backends.triton.emit import emit
-from tedsl.backends.triton.offline import CompiledInfo, compile_offline
+from tedsl.backends.triton.compile.offline import CompiledInfo, compile_offline
+from tedsl.backends.triton.emit.module import emit
 from tedsl.lower.pipeline import lower
 from tedsl.schedules import schedule_for
 from tedsl.target import Target

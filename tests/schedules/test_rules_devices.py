@@ -11,17 +11,17 @@ import pytest
 import rule_cases as c
 from attentions import attention
 
-from tedsl.autotune.static.estimate import estimate
-from tedsl.backends.triton.emit import emit
-from tedsl.backends.triton.offline import CompiledInfo, compile_offline
+from tedsl.backends.triton.compile.offline import CompiledInfo, compile_offline
+from tedsl.backends.triton.emit.module import emit
+from tedsl.cost.estimate import estimate
 from tedsl.device import ARCHITECTURES, B200, H200, RTX4090, GpuDevice
 from tedsl.dtypes import DType
-from tedsl.expr.tensor import Tensor
 from tedsl.ir.nodes import Module
 from tedsl.lower.pipeline import lower
 from tedsl.schedules import default_schedule, schedule_for
 from tedsl.scheduling.schedule import Schedule
 from tedsl.target import Target
+from tedsl.tensor.tensor import Tensor
 
 B = "bfloat16"
 CASES: dict[str, Callable[[], Tensor]] = {

@@ -10,8 +10,10 @@ from rule_cases import RuleCase
 from rule_checks import interpreted
 
 import tedsl as te
-from tedsl.expr.tensor import Tensor
-from tedsl.schedules import gpu, gpu_periods, schedule_for
+from tedsl.schedules import schedule_for
+from tedsl.schedules.gpu import select as gpu
+from tedsl.schedules.gpu.pointwise import periodic_vectors
+from tedsl.tensor.tensor import Tensor
 
 B = "bfloat16"
 
@@ -84,7 +86,7 @@ def test_periods_agree(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The last program has some rows of a period, the last but one all of them."""
-    monkeypatch.setattr(gpu_periods, "LONG", 1)
+    monkeypatch.setattr(periodic_vectors, "LONG", 1)
     case = RuleCase("periods", lambda: make(*shape))
     schedule = interpreted(case, "cuda", {"y.periods": periods, "y.block": 256})
     assert f"factor={periods})" in schedule.as_python()

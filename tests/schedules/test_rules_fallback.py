@@ -14,15 +14,15 @@ from rule_corpus import corpus
 
 import tedsl as te
 from tedsl.errors import BackendError, InternalError, LowerError, ScheduleError
-from tedsl.expr.reference import evaluate
-from tedsl.expr.tensor import Tensor
 from tedsl.ir.interp import run
 from tedsl.lower.pipeline import lower
+from tedsl.reference.reference import evaluate
 from tedsl.runtime import triton_executors
 from tedsl.schedules import attempts, default_schedule
 from tedsl.schedules.fallback import TAKEN, Judge, Level
 from tedsl.scheduling.schedule import Schedule
 from tedsl.target import Target
+from tedsl.tensor.tensor import Tensor
 
 CORPUS = {case.name: case for case in corpus()}
 

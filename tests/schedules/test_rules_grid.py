@@ -6,9 +6,9 @@ import pytest
 from rule_cases import matmul
 
 import tedsl as te
-from tedsl.expr.tensor import Tensor
 from tedsl.schedules import schedule_for
 from tedsl.target import Target
+from tedsl.tensor.tensor import Tensor
 
 B = "bfloat16"
 HOPPER = Target.parse("cuda:sm_90")

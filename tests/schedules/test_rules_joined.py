@@ -12,8 +12,8 @@ from rule_cases import RuleCase
 from rule_checks import drawn, interpreted
 
 import tedsl as te
-from tedsl.expr.tensor import Tensor
 from tedsl.scheduling.schedule import Schedule
+from tedsl.tensor.tensor import Tensor
 
 CASES: dict[str, tuple[Callable[[], Tensor], str]] = {
     "windows of the first operand": (lambda: c.images(3, 7, 16, 17, "float16"), "cast_1.join_rows"),

@@ -6,13 +6,13 @@ import pytest
 from rule_cases import RuleCase, matmul
 from rule_checks import compiled, interpreted
 
-from tedsl.backends.triton.emit import emit
-from tedsl.backends.triton.offline import compile_offline
+from tedsl.backends.triton.compile.offline import compile_offline
+from tedsl.backends.triton.emit.module import emit
 from tedsl.device import H200
 from tedsl.lower.pipeline import lower
 from tedsl.schedules import schedule_for
-from tedsl.schedules.gpu_kept import run_of
-from tedsl.schedules.gpu_model import Product
+from tedsl.schedules.gpu.gemm.cost_model import Product
+from tedsl.schedules.gpu.gemm.stationary_operand import run_of
 from tedsl.target import Target
 
 B = "bfloat16"

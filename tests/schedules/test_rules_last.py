@@ -10,13 +10,13 @@ from rule_cases import RuleCase
 from rule_checks import interpreted
 
 import tedsl as te
-from tedsl.backends.triton.emit import emit
-from tedsl.backends.triton.offline import compile_offline
-from tedsl.expr.tensor import Tensor
+from tedsl.backends.triton.compile.offline import compile_offline
+from tedsl.backends.triton.emit.module import emit
 from tedsl.lower.pipeline import lower
 from tedsl.schedules import schedule_for
 from tedsl.scheduling.schedule import Schedule
 from tedsl.target import Target
+from tedsl.tensor.tensor import Tensor
 
 CUDA = Target.parse("cuda:sm_90")
 

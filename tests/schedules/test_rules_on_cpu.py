@@ -14,14 +14,15 @@ from rule_cases import RuleCase
 from rule_checks import interpreted
 
 import tedsl as te
-from tedsl.expr.tensor import Tensor
 from tedsl.ir.nodes import Allocate
 from tedsl.ir.visit import walk_stmts
 from tedsl.lower.pipeline import lower
-from tedsl.schedules import cpu_shared, schedule_for
+from tedsl.schedules import schedule_for
+from tedsl.schedules.cpu import shared_inputs
 from tedsl.scheduling.relations import constant, extents
 from tedsl.scheduling.schedule import Schedule
 from tedsl.target import Target
+from tedsl.tensor.tensor import Tensor
 
 CPU = Target.parse("cpu")
 
@@ -173,12 +174,12 @@ def test_folds_of_one_input_share_its_loops(
 
 @pytest.mark.parametrize("axes", [(1,), (0,), (0, 1)])
 def test_shared_loops_agree(axes: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu_shared, "WORTH", 0)
+    monkeypatch.setattr(shared_inputs, "WORTH", 0)
     interpreted(RuleCase("folds", lambda: two_folds(230, 150, axes)), "cpu")
 
 
 def test_parts_too_large_for_a_cache_stay_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu_shared, "KEPT", 1024)
+    monkeypatch.setattr(shared_inputs, "KEPT", 1024)
     s = schedule_for(two_folds(640, 2000, (1,)), "cpu")
     assert [k.chosen for k in s.knobs if k.name.endswith(".beside")] == ["alone"]
 

@@ -14,15 +14,16 @@ from rule_checks import compiled, interpreted
 
 import tedsl as te
 from tedsl import target
-from tedsl.backends.triton.emit import emit
-from tedsl.backends.triton.offline import compile_offline
+from tedsl.backends.triton.compile.offline import compile_offline
+from tedsl.backends.triton.emit.module import emit
 from tedsl.device import H200
 from tedsl.errors import ScheduleError
-from tedsl.expr.tensor import Tensor
 from tedsl.lower.pipeline import lower
-from tedsl.schedules import gpu_order, schedule_for
+from tedsl.schedules import schedule_for
+from tedsl.schedules.gpu.gemm import tile_order
 from tedsl.scheduling.schedule import Schedule
 from tedsl.target import Target
+from tedsl.tensor.tensor import Tensor
 
 Golden = Callable[..., None]
 B = "bfloat16"
@@ -136,7 +137,7 @@ def test_groups_are_whole() -> None:
 def test_any_number_of_heads_is_one_after_another_unless_told() -> None:
     s = schedule_for(grouped(te.size_var("b"), 8, 2, 2048, 64), "cuda")
     assert chosen(s) == {"out.together": 1}
-    assert offered(s, "out.together") == (gpu_order.ALL, 1, 4, 8)
+    assert offered(s, "out.together") == (tile_order.ALL, 1, 4, 8)
 
 
 def late(heads: int, rows: int, group: int, each: int, tile: int = 64) -> float:
@@ -173,7 +174,7 @@ CASES: dict[str, tuple[RuleCase, Mapping[str, object], tuple[int, ...]]] = {
     "any number": (
         RuleCase("any", lambda: grouped(te.size_var("b"), 4, 2, 40, 16, "float32"), {"b": 3}),
         {"out.bm": 16, "out.bk": 16},
-        (gpu_order.ALL, 1, 4),
+        (tile_order.ALL, 1, 4),
     ),
 }
 

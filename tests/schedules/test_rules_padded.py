@@ -10,11 +10,11 @@ from rule_cases import RuleCase
 from rule_checks import interpreted
 
 import tedsl as te
-from tedsl.backends.triton import emit
-from tedsl.expr.tensor import Tensor
+from tedsl.backends.triton.emit import module as emit
 from tedsl.lower.pipeline import lower
 from tedsl.schedules import schedule_for
 from tedsl.target import Target
+from tedsl.tensor.tensor import Tensor
 
 IMAGES = ((56, 64, 64), (56, 64, 128), (28, 128, 256), (14, 256, 256), (7, 512, 512), (224, 3, 64))
 WINDOWS = ((3, 1, 1), (1, 1, 0), (3, 2, 1), (1, 2, 0), (7, 2, 3))

@@ -12,13 +12,13 @@ from rule_cases import RuleCase
 from rule_checks import compiled, drawn, interpreted
 
 import tedsl as te
-from tedsl.expr.tensor import Tensor
 from tedsl.lower.pipeline import lower
 from tedsl.schedules import schedule_for
-from tedsl.schedules.analysis import definitions
-from tedsl.schedules.gpu_pairs import sides
+from tedsl.schedules.analysis.nests import definitions
+from tedsl.schedules.gpu.pairwise.pairwise import sides
 from tedsl.scheduling.schedule import Schedule
 from tedsl.target import Target
+from tedsl.tensor.tensor import Tensor
 
 CUDA = Target.parse("cuda:sm_90")
 

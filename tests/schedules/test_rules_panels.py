@@ -12,8 +12,8 @@ import tedsl as te
 from tedsl import target
 from tedsl.detect import cache_sizes
 from tedsl.device import CpuDevice
-from tedsl.expr.tensor import Tensor
 from tedsl.schedules import schedule_for
+from tedsl.tensor.tensor import Tensor
 
 
 def product(m: int, n: int, k: int) -> Tensor:

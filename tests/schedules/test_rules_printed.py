@@ -8,7 +8,7 @@ import pytest
 from rule_shapes import SHAPES
 
 from tedsl import target
-from tedsl.backends.triton.emit import emit
+from tedsl.backends.triton.emit.module import emit
 from tedsl.device import CpuDevice
 from tedsl.lower.pipeline import lower
 from tedsl.schedules import schedule_for

@@ -10,17 +10,17 @@ from rule_cases import RuleCase, matmul
 from rule_checks import compiled, interpreted
 
 import tedsl as te
-from tedsl.backends.triton.emit import emit
-from tedsl.backends.triton.offline import compile_offline
-from tedsl.backends.triton.program import ParamKind, TritonProgram, described
+from tedsl.backends.triton.compile.offline import compile_offline
+from tedsl.backends.triton.emit.module import emit
+from tedsl.backends.triton.emit.program import ParamKind, TritonProgram, described
 from tedsl.device import H200
 from tedsl.dtypes import DType
 from tedsl.expr.numerics import numpy_dtype
-from tedsl.expr.tensor import Tensor
 from tedsl.lower.pipeline import lower
 from tedsl.schedules import schedule_for
-from tedsl.schedules.gpu_model import Product, best_tile, clocks, depth, in_parts, tiles
+from tedsl.schedules.gpu.gemm.cost_model import Product, best_tile, clocks, depth, in_parts, tiles
 from tedsl.target import Target
+from tedsl.tensor.tensor import Tensor
 
 B = "bfloat16"
 HOPPER = Target.parse("cuda:sm_90")

@@ -10,7 +10,7 @@ from rule_cases import RuleCase
 from rule_checks import compiled, interpreted
 
 import tedsl as te
-from tedsl.backends.triton.emit import emit
+from tedsl.backends.triton.emit.module import emit
 from tedsl.lower.pipeline import lower
 from tedsl.schedules import schedule_for
 from tedsl.scheduling.plan import Online

@@ -11,15 +11,15 @@ from rule_checks import compiled as on_the_cpu
 from rule_checks import interpreted
 
 import tedsl as te
-from tedsl.autotune.static.estimate import estimate
-from tedsl.backends.triton.emit import emit
-from tedsl.backends.triton.offline import CompiledInfo, compile_offline
+from tedsl.backends.triton.compile.offline import CompiledInfo, compile_offline
+from tedsl.backends.triton.emit.module import emit
+from tedsl.cost.estimate import estimate
 from tedsl.device import H200
-from tedsl.expr.tensor import ComputeOp, Tensor
 from tedsl.lower.pipeline import lower
 from tedsl.schedules import schedule_for
 from tedsl.scheduling.schedule import Schedule
 from tedsl.target import Target
+from tedsl.tensor.tensor import ComputeOp, Tensor
 
 HOPPER = Target.parse("cuda:sm_90")
 SHARED = 227 << 10

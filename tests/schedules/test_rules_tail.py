@@ -14,14 +14,15 @@ from rule_cases import RuleCase
 
 import tedsl as te
 from tedsl import target
-from tedsl.backends.triton.emit import emit
-from tedsl.backends.triton.offline import CompiledInfo, compile_offline
+from tedsl.backends.triton.compile.offline import CompiledInfo, compile_offline
+from tedsl.backends.triton.emit.module import emit
 from tedsl.device import H200
-from tedsl.expr.tensor import Tensor
 from tedsl.lower.pipeline import lower
-from tedsl.schedules import gpu_model, schedule_for
+from tedsl.schedules import schedule_for
+from tedsl.schedules.gpu.gemm import cost_model
 from tedsl.scheduling.schedule import Schedule
 from tedsl.target import Target
+from tedsl.tensor.tensor import Tensor
 from tedsl.view.graph import kernel_of, place_of
 
 CUDA = Target.parse("cuda:sm_90")
@@ -76,9 +77,9 @@ def few_processors(monkeypatch: pytest.MonkeyPatch) -> None:
     """Four of them, on which parts cost nothing but their time, so that small products have waves
     whose last one is worth dividing."""
     monkeypatch.setattr(target, "gpu_of", lambda arch: replace(H200, sms=4))
-    monkeypatch.setattr(gpu_model, "MERGE", 0)
+    monkeypatch.setattr(cost_model, "MERGE", 0)
     for speed in ("STORED", "CACHED", "MEMORY", "ALONE", "MERGED"):
-        monkeypatch.setattr(gpu_model, speed, 1e9)
+        monkeypatch.setattr(cost_model, speed, 1e9)
 
 
 # --- the choice
@@ -115,17 +116,17 @@ def test_nothing_to_choose(make: Callable[[], Tensor]) -> None:
 
 
 def test_the_model_knows_the_last_wave() -> None:
-    p = gpu_model.Product(H200, 1, 2048, 11008, 4096)
+    p = cost_model.Product(H200, 1, 2048, 11008, 4096)
     sides = (False, True)
-    cuts = {cut.down: (cut.at, cut.tiles) for cut in gpu_model.tails(p, 128, 256, sides)}
+    cuts = {cut.down: (cut.at, cut.tiles) for cut in cost_model.tails(p, 128, 256, sides)}
     assert cuts == {False: (41 * 256, 32), True: (15 * 128, 43)}
-    assert [cut.down for cut in gpu_model.tails(p, 128, 256, [True])] == [True]
-    whole = gpu_model.clocks(p, 128, 256)
-    assert gpu_model.with_tail(p, 128, 256, 32, 4) < 0.97 * whole
-    least = gpu_model.with_tail(p, 128, 256, 32, 4)
-    assert least < gpu_model.with_tail(p, 128, 256, 32, 6), "a wave of parts more"
-    full = gpu_model.Product(H200, 1, 1024, 4224, 4096)
-    assert not list(gpu_model.tails(full, 128, 128, sides))
+    assert [cut.down for cut in cost_model.tails(p, 128, 256, [True])] == [True]
+    whole = cost_model.clocks(p, 128, 256)
+    assert cost_model.with_tail(p, 128, 256, 32, 4) < 0.97 * whole
+    least = cost_model.with_tail(p, 128, 256, 32, 4)
+    assert least < cost_model.with_tail(p, 128, 256, 32, 6), "a wave of parts more"
+    full = cost_model.Product(H200, 1, 1024, 4224, 4096)
+    assert not list(cost_model.tails(full, 128, 128, sides))
 
 
 # --- what is made of it

@@ -13,15 +13,15 @@ from rule_checks import compiled, interpreted
 from shared_rows import softmax
 
 import tedsl as te
-from tedsl.backends.triton.emit import emit
-from tedsl.backends.triton.offline import compile_offline
+from tedsl.backends.triton.compile.offline import compile_offline
+from tedsl.backends.triton.emit.module import emit
 from tedsl.device import H200
-from tedsl.expr.tensor import Tensor
 from tedsl.ir.nodes import Meet, Module
 from tedsl.ir.visit import walk_stmts
 from tedsl.lower.pipeline import lower
 from tedsl.schedules import schedule_for
 from tedsl.target import Target
+from tedsl.tensor.tensor import Tensor
 
 CUDA = Target.parse("cuda:sm_90")
 

@@ -11,9 +11,10 @@ from rule_cases import RuleCase
 from rule_checks import drawn, interpreted
 
 import tedsl as te
-from tedsl.expr.tensor import Tensor
-from tedsl.schedules import gpu_folds, schedule_for
+from tedsl.schedules import schedule_for
+from tedsl.schedules.gpu.columns import columns_and_full
 from tedsl.scheduling.schedule import Schedule
+from tedsl.tensor.tensor import Tensor
 
 
 def depthwise(n: int, size: int, channels: int, stride: int = 1) -> Tensor:
@@ -39,7 +40,7 @@ CASES: dict[str, Callable[[], Tensor]] = {
 @pytest.fixture(autouse=True)
 def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small results count as large ones, which would take the interpreter long."""
-    monkeypatch.setattr(gpu_folds, "LEAST_WINDOWS", 0)
+    monkeypatch.setattr(columns_and_full, "LEAST_WINDOWS", 0)
 
 
 def unrolled(s: Schedule) -> bool:
@@ -60,7 +61,7 @@ def test_drawn_decisions(name: str) -> None:
 
 def test_few_results_are_not_written_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """A large device would be left idle."""
-    monkeypatch.setattr(gpu_folds, "LEAST_WINDOWS", 128)
+    monkeypatch.setattr(columns_and_full, "LEAST_WINDOWS", 128)
     assert not unrolled(schedule_for(short_means(16, 8, 1000), "cuda"))
     assert unrolled(schedule_for(short_means(160, 8, 1000), "cuda"))
 

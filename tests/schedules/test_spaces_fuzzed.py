@@ -12,12 +12,12 @@ from rule_corpus import corpus
 from rule_shapes import SHAPES
 
 import tedsl as te
-from tedsl.autotune.builders import Problem
-from tedsl.autotune.space import Candidate, Rejected
+from tedsl.autotune.search_space.problem import Problem
+from tedsl.autotune.search_space.space import Candidate, Rejected
 from tedsl.errors import LowerError
-from tedsl.expr.tensor import Tensor
 from tedsl.lower.pipeline import lower
 from tedsl.target import Target
+from tedsl.tensor.tensor import Tensor
 
 
 def fuzzed(outputs: Sequence[Tensor], target: str, draws: int, lowered: int, seed: int) -> str:

@@ -8,8 +8,8 @@ import weakref
 import pytest
 
 import tedsl as te
-from tedsl.schedules import trials
-from tedsl.schedules.trials import remembered, takes
+from tedsl.schedules import trial as trials
+from tedsl.schedules.trial import remembered, takes
 from tedsl.scheduling.memory import Memory
 from tedsl.scheduling.schedule import Schedule
 

@@ -13,18 +13,18 @@ from lowering import after_passes, agrees
 from refusals import refused
 
 import tedsl as te
-from tedsl.backends.cpu.codegen import emit_module
-from tedsl.backends.triton.emit import emit
+from tedsl.backends.cpu.emit.module import emit_module
+from tedsl.backends.triton.emit.module import emit
 from tedsl.dtypes import DType
 from tedsl.errors import InternalError
 from tedsl.expr.nodes import Axis, BinaryOp, Const
 from tedsl.expr.numerics import numpy_dtype
-from tedsl.expr.reduce import simple_reducer
 from tedsl.ir.nodes import Accumulate, Buffer, For, Func, Level, LoopKind, Scope, Stmt
 from tedsl.ir.verify import verify
 from tedsl.ir.visit import walk_stmts
 from tedsl.lower.pipeline import lower
 from tedsl.target import Target
+from tedsl.tensor.reduce import simple_reducer
 
 TARGETS = [
     pytest.param("cpu", marks=pytest.mark.cpu),
@@ -458,7 +458,7 @@ def test_half_sums_in_tritons_interpreter() -> None:
     ],
 )
 def test_instructions(reducer: str, dtype: str, instructions: list[str], arch: str) -> None:
-    offline = importlib.import_module("tedsl.backends.triton.offline")
+    offline = importlib.import_module("tedsl.backends.triton.compile.offline")
     options: dict[str, Any] = {"dtype": dtype} if dtype == "float16" else {}
     module = lower(parted(reducer, dtype, **options).plan, Target.parse(f"cuda:{arch}"))
     info = offline.compile_offline(emit(module, f"cuda:{arch}"), arch, module.sizes)[-1]

@@ -10,8 +10,8 @@ import pytest
 import rule_cases as c
 
 import tedsl as te
-from tedsl.autotune.builders import Problem
-from tedsl.autotune.space import Candidate
+from tedsl.autotune.search_space.problem import Problem
+from tedsl.autotune.search_space.space import Candidate
 from tedsl.errors import ScheduleError
 
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import tedsl as te
-from tedsl.expr.tensor import ComputeOp
 from tedsl.schedules import default_schedule
 from tedsl.scheduling.links import tensors_read
+from tedsl.tensor.tensor import ComputeOp
 
 TARGETS = ("cpu", "cuda:sm_90")
 

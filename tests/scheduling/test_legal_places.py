@@ -12,8 +12,8 @@ from strategies import computes
 
 import tedsl as te
 from tedsl.errors import ScheduleError
-from tedsl.expr.tensor import ComputeOp
 from tedsl.scheduling.schedule import Schedule
+from tedsl.tensor.tensor import ComputeOp
 
 EXAMPLES = settings().max_examples // 4 + 1
 

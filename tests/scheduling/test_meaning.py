@@ -10,11 +10,11 @@ import pytest
 from computations import argmax, chain, matmul
 
 import tedsl as te
-from tedsl.expr.reference import evaluate
-from tedsl.expr.tensor import PlaceholderOp, Tensor
 from tedsl.ir.interp import run
 from tedsl.lower.pipeline import lower
+from tedsl.reference.reference import evaluate
 from tedsl.target import Target
+from tedsl.tensor.tensor import PlaceholderOp, Tensor
 
 Build = Callable[[], tuple[te.Schedule, list[Tensor]]]
 

@@ -14,11 +14,11 @@ from tedsl.dtypes import DType
 from tedsl.errors import ScheduleError
 from tedsl.expr.nodes import Axis, BinaryOp, Var
 from tedsl.expr.numerics import numpy_dtype
-from tedsl.expr.tensor import Tensor
 from tedsl.scheduling.algebra import Verdict, combines_in_any_order
 from tedsl.scheduling.algebra_check import Trial, checked
 from tedsl.scheduling.repair import Sign
 from tedsl.scheduling.signs import fold_sign, sign_of
+from tedsl.tensor.tensor import Tensor
 
 ROWS, LENGTH = 5, 37
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tedsl as te
-from tedsl.expr.tensor import Tensor
+from tedsl.tensor.tensor import Tensor
 
 LENGTH = 6
 Value = Callable[..., Any]

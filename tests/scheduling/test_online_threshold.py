@@ -11,10 +11,10 @@ from lowering import agrees
 from online_cases import Attention, axis
 
 import tedsl as te
-from tedsl.expr.tensor import Tensor
 from tedsl.scheduling.replay import replay
 from tedsl.scheduling.schedule import Schedule
 from tedsl.scheduling.trace import Trace
+from tedsl.tensor.tensor import Tensor
 
 N, K = 5, 37
 Golden = Callable[..., None]

@@ -10,7 +10,7 @@ from lowering import agrees
 from refusals import refused
 
 import tedsl as te
-from tedsl.expr.tensor import Tensor
+from tedsl.tensor.tensor import Tensor
 
 LENGTHS = (1, 7, 8, 33, 37, 64, 65)
 

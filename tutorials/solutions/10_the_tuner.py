@@ -12,7 +12,7 @@ import numpy as np
 
 import tedsl as te
 from tedsl.autotune import tune
-from tedsl.autotune.events import Event, Tried
+from tedsl.autotune.report.events import Event, Tried
 
 POINTS, CENTRES, DEPTH = 200, 64, 16
 x = te.placeholder((POINTS, DEPTH), "float32", name="x")

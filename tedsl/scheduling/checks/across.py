@@ -18,7 +18,6 @@ from tedsl.device import GPUS
 from tedsl.errors import ScheduleError
 from tedsl.expr.nodes import Axis
 from tedsl.expr.printer import print_expr
-from tedsl.expr.tensor import ComputeOp
 from tedsl.expr.visit import axes_of
 from tedsl.index.prove import equal
 from tedsl.scheduling.bounds import Bounds, covered, infer
@@ -33,6 +32,7 @@ from tedsl.scheduling.plan import Cooperative, Plan, StagePlan
 from tedsl.scheduling.relations import constant
 from tedsl.scheduling.scans import role, scan_of
 from tedsl.scheduling.separate import separate_axes
+from tedsl.tensor.tensor import ComputeOp
 
 # More programs than any known device runs at the same time.
 MOST_PROGRAMS = max(gpu.sms * gpu.blocks_sm for gpu in GPUS)

@@ -7,9 +7,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tedsl.errors import ScheduleError
-from tedsl.expr.integers import LARGEST, ONE, as_index, at_most, range_text, untyped, whole_number
+from tedsl.expr.index_arith import (
+    LARGEST,
+    ONE,
+    as_index,
+    at_most,
+    range_text,
+    untyped,
+    whole_number,
+)
 from tedsl.expr.nodes import Axis, Binary, Cast, Const, Expr, Var
-from tedsl.expr.tensor import ComputeOp, ExternOp
 from tedsl.expr.visit import walk
 from tedsl.index.prove import prove
 from tedsl.scheduling.bounds import plan_facts
@@ -19,6 +26,7 @@ from tedsl.scheduling.names import labels, loops_text, owner
 from tedsl.scheduling.plan import Partitioned, Plan, StagePlan
 from tedsl.scheduling.relations import came_of, ranks
 from tedsl.scheduling.scans import is_state
+from tedsl.tensor.tensor import ComputeOp, ExternOp
 
 
 def computed_stage(plan: Plan, call: Call, name: str) -> tuple[StagePlan, ComputeOp]:

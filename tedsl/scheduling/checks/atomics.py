@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from tedsl.errors import ScheduleError
 from tedsl.expr.nodes import Reduce
-from tedsl.expr.tensor import ComputeOp
 from tedsl.expr.visit import reads
 from tedsl.ir.nodes import ATOMIC_OPERATORS
 from tedsl.scheduling.call import Call
@@ -16,6 +15,7 @@ from tedsl.scheduling.kernels.tree import followers, guests
 from tedsl.scheduling.links import special
 from tedsl.scheduling.plan import Online, Plan, StagePlan
 from tedsl.scheduling.scans import role
+from tedsl.tensor.tensor import ComputeOp
 
 Problem = tuple[str, str]
 

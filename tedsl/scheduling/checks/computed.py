@@ -9,7 +9,6 @@ from __future__ import annotations
 from tedsl.errors import ScheduleError
 from tedsl.expr.nodes import TensorRead
 from tedsl.expr.printer import print_expr
-from tedsl.expr.tensor import ComputeOp, ScanOp
 from tedsl.scheduling.bounds import infer_again
 from tedsl.scheduling.call import Call
 from tedsl.scheduling.checks.stages import Problem
@@ -19,6 +18,7 @@ from tedsl.scheduling.kernels.tree import hosts, in_order, leader_of, levels, lo
 from tedsl.scheduling.names import axis_text
 from tedsl.scheduling.plan import Online, Plan, StagePlan
 from tedsl.scheduling.separate import separate_axes
+from tedsl.tensor.tensor import ComputeOp, ScanOp
 
 
 def computed_problem(

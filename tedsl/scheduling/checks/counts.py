@@ -5,7 +5,7 @@ has changed, whatever primitive it is of.
 from __future__ import annotations
 
 from tedsl.errors import ScheduleError
-from tedsl.expr.integers import LARGEST, MAX_ELEMENTS, elements
+from tedsl.expr.index_arith import LARGEST, MAX_ELEMENTS, elements
 from tedsl.scheduling.call import Call
 from tedsl.scheduling.differing import differing
 from tedsl.scheduling.names import labels

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from tedsl.expr.nodes import Axis
-from tedsl.expr.tensor import ComputeOp
 from tedsl.ir.nodes import LoopKind
 from tedsl.scheduling.bounds import Bounds, infer_again
 from tedsl.scheduling.call import Call
@@ -19,6 +18,7 @@ from tedsl.scheduling.names import labels, loops_text
 from tedsl.scheduling.plan import Plan, StagePlan
 from tedsl.scheduling.relations import constant, extents, fixed_extent, ranks
 from tedsl.scheduling.separate import separate_axes
+from tedsl.tensor.tensor import ComputeOp
 
 
 def has_runtime_sizes(plan: Plan) -> bool:

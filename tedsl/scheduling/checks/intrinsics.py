@@ -6,10 +6,10 @@ Asked of the plan as it would be after a call, whatever the call was; imports `i
 from __future__ import annotations
 
 from tedsl.errors import ScheduleError
-from tedsl.expr.intrin import TensorIntrin
 from tedsl.scheduling.call import Call
 from tedsl.scheduling.intrinsics import Difference, tensor_problem
 from tedsl.scheduling.plan import Plan
+from tedsl.tensor.intrin import TensorIntrin
 
 
 def match_problem(

@@ -15,10 +15,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tedsl.errors import ScheduleError
-from tedsl.expr.integers import ZERO, less, same_width, sub
+from tedsl.expr.index_arith import ZERO, less, same_width, sub
 from tedsl.expr.nodes import Axis, Compare, CompareOp, Expr, TensorRead
 from tedsl.expr.printer import print_expr
-from tedsl.expr.tensor import ComputeOp, Operation, ScanOp
 from tedsl.expr.visit import reads, substitute
 from tedsl.index.prove import counterexample, equal, prove
 from tedsl.ir.nodes import LoopKind
@@ -45,6 +44,7 @@ from tedsl.scheduling.plan import Plan, SharedLoops, StagePlan
 from tedsl.scheduling.relations import constant, reached
 from tedsl.scheduling.scans import role, scan_of
 from tedsl.scheduling.separate import separate_axes
+from tedsl.tensor.tensor import ComputeOp, Operation, ScanOp
 
 _GRID = (LoopKind.PARALLEL, LoopKind.PROGRAM)
 

@@ -11,10 +11,9 @@ from typing import Any, cast
 from tedsl.dtypes import DType
 from tedsl.errors import ExprError, ScheduleError
 from tedsl.expr.build import as_expr
-from tedsl.expr.integers import untyped
+from tedsl.expr.index_arith import untyped
 from tedsl.expr.nodes import Axis, Binary, BinaryOp, Cast, Const, Expr, Reduce, Var
 from tedsl.expr.promote import as_dtype, promote_types
-from tedsl.expr.tensor import ComputeOp
 from tedsl.expr.visit import walk
 from tedsl.index.digits import Point, collision, negative
 from tedsl.scheduling.call import Call, kind_of
@@ -27,6 +26,7 @@ from tedsl.scheduling.kernels.tree import guests
 from tedsl.scheduling.names import labels, loops_text
 from tedsl.scheduling.plan import Plan, StagePlan
 from tedsl.scheduling.scans import role
+from tedsl.tensor.tensor import ComputeOp
 
 _OPERATORS = frozenset(
     {BinaryOp.ADD, BinaryOp.SUB, BinaryOp.MUL, BinaryOp.FLOORDIV, BinaryOp.FLOORMOD}

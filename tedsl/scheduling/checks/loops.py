@@ -8,7 +8,6 @@ from typing import assert_never
 from tedsl.errors import Fact, ScheduleError
 from tedsl.expr.nodes import Axis, AxisKind, Reduce
 from tedsl.expr.printer import print_expr
-from tedsl.expr.tensor import ComputeOp, ScanOp
 from tedsl.ir.nodes import LoopKind, PartPolicy, Products
 from tedsl.scheduling.algebra import Result, Verdict, combines_in_any_order
 from tedsl.scheduling.call import Call, kind_of
@@ -34,6 +33,7 @@ from tedsl.scheduling.plan import (
 )
 from tedsl.scheduling.relations import ranks
 from tedsl.scheduling.scans import is_step_axis
+from tedsl.tensor.tensor import ComputeOp, ScanOp
 
 PLAIN = Mark()
 

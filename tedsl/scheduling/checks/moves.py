@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 
 from tedsl.errors import ScheduleError
 from tedsl.expr.nodes import Axis, AxisKind, Expr, TensorRead
-from tedsl.expr.tensor import ComputeOp
 from tedsl.expr.visit import reads
 from tedsl.index.prove import equal
 from tedsl.ir.nodes import LoopKind
@@ -24,6 +23,7 @@ from tedsl.scheduling.names import axis_text, labels, loops_text
 from tedsl.scheduling.plan import Online, Plan, StagePlan
 from tedsl.scheduling.relations import constant, extents
 from tedsl.scheduling.separate import separate_axes
+from tedsl.tensor.tensor import ComputeOp
 
 
 def require_pair(plan: Plan, call: Call, reader: StagePlan, producer: StagePlan) -> None:

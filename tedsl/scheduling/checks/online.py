@@ -6,10 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 
 from tedsl.errors import ScheduleError
-from tedsl.expr.integers import add, at_most, both
+from tedsl.expr.index_arith import add, at_most, both
 from tedsl.expr.nodes import Axis, AxisKind, Expr, Reduce
 from tedsl.expr.printer import print_expr
-from tedsl.expr.tensor import ComputeOp, Operation
 from tedsl.index.prove import prove
 from tedsl.scheduling.bounds import covered
 from tedsl.scheduling.call import Call
@@ -20,6 +19,7 @@ from tedsl.scheduling.kernels.tree import exported, guests
 from tedsl.scheduling.names import axis_text, labels, loops_text
 from tedsl.scheduling.plan import Online, Plan, Skew, StagePlan
 from tedsl.scheduling.repair import Refusal
+from tedsl.tensor.tensor import ComputeOp, Operation
 
 
 def require_host(plan: Plan, call: Call, stage: StagePlan, axis: Axis) -> None:

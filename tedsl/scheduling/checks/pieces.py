@@ -5,10 +5,9 @@ were made for.
 from __future__ import annotations
 
 from tedsl.errors import ScheduleError
-from tedsl.expr.integers import ZERO, constant, less, sub
+from tedsl.expr.index_arith import ZERO, constant, less, sub
 from tedsl.expr.nodes import Axis, Expr, IfThenElse, TensorRead
 from tedsl.expr.printer import print_expr
-from tedsl.expr.tensor import ComputeOp
 from tedsl.index.prove import equal, prove
 from tedsl.scheduling.bounds import plan_facts
 from tedsl.scheduling.call import Call
@@ -24,6 +23,7 @@ from tedsl.scheduling.kernels.tree import followers, leader_of
 from tedsl.scheduling.links import special
 from tedsl.scheduling.names import labels
 from tedsl.scheduling.plan import Partitioned, Plan, StagePlan
+from tedsl.tensor.tensor import ComputeOp
 
 
 def require_undecided(plan: Plan, call: Call, stage: StagePlan) -> None:

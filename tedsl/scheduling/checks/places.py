@@ -13,7 +13,6 @@ from dataclasses import replace
 
 from tedsl.errors import Fact, ScheduleError
 from tedsl.expr.nodes import Axis, AxisKind
-from tedsl.expr.tensor import ComputeOp, ExternOp, ScanOp
 from tedsl.ir.nodes import LoopKind
 from tedsl.scheduling.call import Call
 from tedsl.scheduling.checks.affected import affected
@@ -37,6 +36,7 @@ from tedsl.scheduling.names import axis_text, labels, loops_text
 from tedsl.scheduling.plan import At, Inlined, Online, Plan, StagePlan
 from tedsl.scheduling.relations import ranks
 from tedsl.scheduling.scans import role, scan_stages
+from tedsl.tensor.tensor import ComputeOp, ExternOp, ScanOp
 
 
 def nest(plan: Plan, stage: StagePlan) -> dict[str, Axis] | None:

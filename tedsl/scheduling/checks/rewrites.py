@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tedsl.expr.integers import whole_number
+from tedsl.expr.index_arith import whole_number
 from tedsl.expr.nodes import Axis, AxisKind, Reduce
-from tedsl.expr.tensor import ComputeOp, ExternOp, Tensor
 from tedsl.scheduling.algebra import Verdict, combines_in_any_order
 from tedsl.scheduling.call import Call, kind_of
 from tedsl.scheduling.checks.loops import PLAIN, mark_text, not_any_order
@@ -15,6 +14,7 @@ from tedsl.scheduling.graph import is_output, readers, tensors_read
 from tedsl.scheduling.kernels.tree import guests
 from tedsl.scheduling.names import axis_text, labels, loops_text
 from tedsl.scheduling.plan import Online, Plan, StagePlan
+from tedsl.tensor.tensor import ComputeOp, ExternOp, Tensor
 
 
 def require_readers(plan: Plan, call: Call, tensor: Tensor, names: Sequence[str]) -> None:

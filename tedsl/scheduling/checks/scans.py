@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from tedsl.errors import ScheduleError
 from tedsl.expr.nodes import Axis, AxisKind
-from tedsl.expr.scan_body import within_scans
-from tedsl.expr.tensor import ComputeOp, Operation, ScanOp, Tensor
 from tedsl.scheduling.call import Call
 from tedsl.scheduling.graph import tensors_read
 from tedsl.scheduling.kernels.tree import hosts
@@ -23,6 +21,8 @@ from tedsl.scheduling.scans import (
     scan_stages,
     step_loop,
 )
+from tedsl.tensor.scan_body import within_scans
+from tedsl.tensor.tensor import ComputeOp, Operation, ScanOp, Tensor
 
 
 def check_outputs(ops: tuple[Operation, ...], outputs: tuple[Tensor, ...]) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from tedsl.errors import ScheduleError
 from tedsl.expr.printer import print_expr
-from tedsl.expr.tensor import ComputeOp
 from tedsl.scheduling.bounds import infer_again
 from tedsl.scheduling.call import Call
 from tedsl.scheduling.checks.extents import has_runtime_sizes
@@ -20,6 +19,7 @@ from tedsl.scheduling.plan import Plan, StagePlan
 from tedsl.scheduling.relations import constant
 from tedsl.scheduling.scans import role
 from tedsl.scheduling.separate import separate_axes
+from tedsl.tensor.tensor import ComputeOp
 
 
 def size_problem(

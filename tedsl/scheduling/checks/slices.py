@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from tedsl.expr.integers import at_most, less, mul, sub
+from tedsl.expr.index_arith import at_most, less, mul, sub
 from tedsl.expr.nodes import Axis, AxisKind, Expr
-from tedsl.expr.tensor import ComputeOp
 from tedsl.expr.visit import axes_of, structural_equal
 from tedsl.index.prove import prove
 from tedsl.scheduling.bounds import Bounds, StageBounds, infer_again
@@ -21,6 +20,7 @@ from tedsl.scheduling.names import axis_text, loops_text
 from tedsl.scheduling.plan import Online, Plan, StagePlan
 from tedsl.scheduling.relations import integer
 from tedsl.scheduling.separate import separate_axes
+from tedsl.tensor.tensor import ComputeOp
 
 
 @lru_cache(maxsize=4)

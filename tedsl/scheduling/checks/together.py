@@ -11,9 +11,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from tedsl.errors import ScheduleError
-from tedsl.expr.integers import same_width
+from tedsl.expr.index_arith import same_width
 from tedsl.expr.nodes import Axis, AxisKind, Compare, CompareOp
-from tedsl.expr.tensor import ComputeOp, Operation, ScanOp
 from tedsl.index.prove import counterexample, equal
 from tedsl.ir.nodes import LoopKind
 from tedsl.scheduling.bounds import Bounds, infer_again
@@ -41,6 +40,7 @@ from tedsl.scheduling.plan import Online, Plan, SameGrid, SharedLoops, StagePlan
 from tedsl.scheduling.relations import constant, lengths, ranks
 from tedsl.scheduling.scans import role, scan_of
 from tedsl.scheduling.separate import separate_axes
+from tedsl.tensor.tensor import ComputeOp, Operation, ScanOp
 
 
 @lru_cache(maxsize=4)

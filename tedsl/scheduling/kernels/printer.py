@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tedsl.expr.integers import add
+from tedsl.expr.index_arith import add
 from tedsl.expr.nodes import Axis, AxisKind, BinaryOp, Expr, Reduce, Var
 from tedsl.expr.printer import print_expr
-from tedsl.expr.tensor import ComputeOp, ExternOp, Operation, PlaceholderOp, ScanOp, Tensor
 from tedsl.ir.nodes import Evict
 from tedsl.scheduling.bounds import Bounds, infer
 from tedsl.scheduling.checks.loops import PLAIN, mark_text
@@ -23,6 +22,7 @@ from tedsl.scheduling.plan import Partitioned, Plan, StagePlan
 from tedsl.scheduling.relations import constant
 from tedsl.scheduling.scans import is_state
 from tedsl.scheduling.separate import separate_axes
+from tedsl.tensor.tensor import ComputeOp, ExternOp, Operation, PlaceholderOp, ScanOp, Tensor
 
 
 def print_plan(plan: Plan) -> str:

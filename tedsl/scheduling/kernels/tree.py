@@ -18,7 +18,6 @@ from heapq import heappop, heappush
 
 from tedsl.errors import InternalError
 from tedsl.expr.nodes import Axis
-from tedsl.expr.tensor import ComputeOp, ExternOp, Operation
 from tedsl.ir.nodes import LoopKind
 from tedsl.once import once
 from tedsl.scheduling.computed import NO_NEEDS, Needs, tensors_needed
@@ -32,6 +31,7 @@ from tedsl.scheduling.links import (
 )
 from tedsl.scheduling.plan import Plan, SameGrid, SharedLoops, StagePlan
 from tedsl.scheduling.relations import ranks
+from tedsl.tensor.tensor import ComputeOp, ExternOp, Operation
 
 
 class Sync(StrEnum):

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, cast
 
 from tedsl.errors import ScheduleError
 from tedsl.expr.nodes import Axis
-from tedsl.expr.tensor import ComputeOp, Operation, Tensor
 from tedsl.late import late
 from tedsl.scheduling.call import Call, StageName, caller
 from tedsl.scheduling.graph import tensors_read
 from tedsl.scheduling.methods.schedule_handle import ScheduleHandle
 from tedsl.scheduling.plan import Inlined, Plan
+from tedsl.tensor.tensor import ComputeOp, Operation, Tensor
 
 if TYPE_CHECKING:
     from tedsl.scheduling.primitives import places

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from tedsl.deep import room
 from tedsl.errors import ScheduleError
 from tedsl.expr.nodes import Axis
-from tedsl.expr.signatures import PLAIN, refused
-from tedsl.expr.tensor import ComputeOp, ExternOp, PlaceholderOp
 from tedsl.late import late
 from tedsl.scheduling.auto import auto
 from tedsl.scheduling.call import Call, caller
 from tedsl.scheduling.names import labels
 from tedsl.scheduling.plan import Plan, StagePlan
+from tedsl.tensor.signatures import PLAIN, refused
+from tedsl.tensor.tensor import ComputeOp, ExternOp, PlaceholderOp
 
 if TYPE_CHECKING:
     from tedsl.scheduling import automatic

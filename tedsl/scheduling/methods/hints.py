@@ -7,10 +7,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tedsl.expr.nodes import Axis, Expr
-from tedsl.expr.tensor import Operation, Tensor
 from tedsl.late import late
 from tedsl.scheduling.call import StageName, caller
 from tedsl.scheduling.methods.handle import StageHandle, primitive
+from tedsl.tensor.tensor import Operation, Tensor
 
 if TYPE_CHECKING:
     from tedsl.scheduling.primitives import hints

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from tedsl.expr.nodes import Axis
 from tedsl.expr.promote import DTypeLike
-from tedsl.expr.tensor import Tensor
 from tedsl.late import late
 from tedsl.scheduling.call import Call, caller
 from tedsl.scheduling.methods.handle import StageHandle, primitive
 from tedsl.scheduling.methods.schedule_handle import ScheduleHandle
+from tedsl.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
     from tedsl.scheduling.primitives import layouts

@@ -10,12 +10,12 @@ from tedsl.scheduling.methods.handle import StageHandle, primitive
 from tedsl.scheduling.threads import ThreadAxis
 
 if TYPE_CHECKING:
-    from tedsl.expr import intrin as intrinsics
-    from tedsl.expr.intrin import TensorIntrin
     from tedsl.scheduling.primitives import marks
     from tedsl.scheduling.primitives import tensorize as tensorizing
+    from tedsl.tensor import intrin as intrinsics
+    from tedsl.tensor.intrin import TensorIntrin
 else:
-    intrinsics = late("tedsl.expr.intrin")
+    intrinsics = late("tedsl.tensor.intrin")
     marks = late("tedsl.scheduling.primitives.marks")
     tensorizing = late("tedsl.scheduling.primitives.tensorize")
 

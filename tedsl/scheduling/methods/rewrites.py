@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, SupportsIndex, cast, overload
 
 from tedsl.expr.nodes import Axis, Expr
-from tedsl.expr.tensor import Operation, Tensor
 from tedsl.late import late
 from tedsl.scheduling.call import Call, StageName, caller
 from tedsl.scheduling.methods.handle import primitive
 from tedsl.scheduling.methods.online import consent_options
 from tedsl.scheduling.methods.schedule_handle import ScheduleHandle
+from tedsl.tensor.tensor import Operation, Tensor
 
 if TYPE_CHECKING:
     from tedsl.scheduling import chain_repair

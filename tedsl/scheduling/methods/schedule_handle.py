@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tedsl.expr.tensor import Tensor
 from tedsl.scheduling.call import Call
 from tedsl.scheduling.methods.handle import Made
 from tedsl.scheduling.plan import Plan
+from tedsl.tensor.tensor import Tensor
 
 
 class ScheduleHandle:

@@ -6,10 +6,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tedsl.expr.nodes import Axis
-from tedsl.expr.tensor import Operation, Tensor
 from tedsl.late import late
 from tedsl.scheduling.call import Call, StageName, caller
 from tedsl.scheduling.methods.handle import StageHandle, primitive
+from tedsl.tensor.tensor import Operation, Tensor
 
 if TYPE_CHECKING:
     from tedsl.scheduling.primitives import together

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING
 
 from tedsl.errors import InternalError
 from tedsl.expr.nodes import Axis, AxisKind, Expr
-from tedsl.expr.tensor import ComputeOp, ExternOp, Operation, PlaceholderOp, Tensor
 from tedsl.ir.nodes import Evict, LoopKind, PartPolicy, Products, Scope
 from tedsl.once import once
 from tedsl.scheduling.following import MayFollow, MayHaveFollowed, has_outputs, model_op, results
 from tedsl.scheduling.links import output_names, places, share_links
 from tedsl.scheduling.plan.placement import AT_ROOT, Placement
+from tedsl.tensor.tensor import ComputeOp, ExternOp, Operation, PlaceholderOp, Tensor
 
 if TYPE_CHECKING:
-    from tedsl.expr.intrin import TensorIntrin
+    from tedsl.tensor.intrin import TensorIntrin
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tedsl.expr.nodes import Axis, AxisKind, Expr, Range, Reduce, TensorRead
-from tedsl.expr.tensor import ComputeOp, Tensor
 from tedsl.expr.visit import substitute
 from tedsl.scheduling.call import Call
 from tedsl.scheduling.checks.online import require_own_place
@@ -27,6 +26,7 @@ from tedsl.scheduling.plan import AT_ROOT, At, Placement, Plan, StagePlan
 from tedsl.scheduling.primitives.places import scope_of
 from tedsl.scheduling.relations import integer
 from tedsl.scheduling.scans import is_state, scan_of, step_place
+from tedsl.tensor.tensor import ComputeOp, Tensor
 
 
 def data_axis(name: str, extent: Expr) -> Axis:

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tedsl.expr.nodes import Axis, AxisKind, Expr, Reduce
-from tedsl.expr.tensor import ComputeOp, Tensor
 from tedsl.expr.visit import substitute
 from tedsl.scheduling.call import Call
 from tedsl.scheduling.checks.online import require_own_place
@@ -22,6 +21,7 @@ from tedsl.scheduling.checks.scans import require_no_scan
 from tedsl.scheduling.graph import fresh_stage, insert_after, reroute
 from tedsl.scheduling.plan import Plan
 from tedsl.scheduling.primitives.cache import stage_name
+from tedsl.tensor.tensor import ComputeOp, Tensor
 
 
 def recompute(plan: Plan, call: Call, tensor: Tensor, readers: Sequence[str]) -> tuple[Plan, str]:

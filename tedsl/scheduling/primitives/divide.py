@@ -7,9 +7,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from tedsl.expr.integers import ZERO, add, at_most, less, sub, widened
+from tedsl.expr.index_arith import ZERO, add, at_most, less, sub, widened
 from tedsl.expr.nodes import Axis, AxisKind, Expr, IfThenElse, Range, Reduce, TensorRead
-from tedsl.expr.tensor import ComputeOp
 from tedsl.expr.visit import substitute
 from tedsl.index.prove import prove
 from tedsl.index.simplify import simplify
@@ -28,6 +27,7 @@ from tedsl.scheduling.graph import (
 )
 from tedsl.scheduling.plan import Partitioned, Plan, by_itself
 from tedsl.scheduling.primitives.cache import stage_name
+from tedsl.tensor.tensor import ComputeOp
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from tedsl.dtypes import DType
 from tedsl.expr.build import cast, const
-from tedsl.expr.integers import at, both
+from tedsl.expr.index_arith import at, both
 from tedsl.expr.nodes import (
     Axis,
     BinaryOp,
@@ -20,8 +20,6 @@ from tedsl.expr.nodes import (
     Reducer,
     TensorRead,
 )
-from tedsl.expr.reduce import simple_reducer
-from tedsl.expr.tensor import ComputeOp
 from tedsl.expr.visit import map_children, substitute, walk
 from tedsl.expr.wider import computed_in, with_wider
 from tedsl.index.digits import Inverse, invert
@@ -46,6 +44,8 @@ from tedsl.scheduling.names import unique_name
 from tedsl.scheduling.plan import Plan, StagePlan
 from tedsl.scheduling.primitives.cache import data_axis
 from tedsl.scheduling.primitives.rfactor import where_inside
+from tedsl.tensor.reduce import simple_reducer
+from tedsl.tensor.tensor import ComputeOp
 
 
 def transform_layout(plan: Plan, call: Call, fn: object) -> tuple[Plan, Call, tuple[Axis, ...]]:

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tedsl.expr.nodes import Axis, Expr, Reduce, TensorRead
-from tedsl.expr.tensor import ComputeOp
 from tedsl.expr.visit import reads, substitute
 from tedsl.ir.nodes import DEFAULT_LAUNCH, Launch, LoopKind, Scope
 from tedsl.scheduling.call import Call
@@ -50,6 +49,7 @@ from tedsl.scheduling.plan import (
 from tedsl.scheduling.primitives.cache import beside, data_axis, stage_name
 from tedsl.scheduling.primitives.loops import derived
 from tedsl.scheduling.relations import extents, ranks
+from tedsl.tensor.tensor import ComputeOp
 
 
 @dataclass(frozen=True, slots=True)

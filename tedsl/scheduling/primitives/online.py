@@ -10,7 +10,6 @@ from tedsl.expr.nodes import (
     Folded,
     Reduce,
 )
-from tedsl.expr.tensor import ComputeOp, Operation, Tensor
 from tedsl.expr.visit import rewrite
 from tedsl.ir.nodes import Scope
 from tedsl.scheduling.call import Call
@@ -51,6 +50,7 @@ from tedsl.scheduling.lazy import Lag, following, lag_of, reference_to, referred
 from tedsl.scheduling.plan import At, Inlined, Online, OnlineMode, Plan, StagePlan
 from tedsl.scheduling.primitives.cache import stage_name
 from tedsl.scheduling.repair import Kind
+from tedsl.tensor.tensor import ComputeOp, Operation, Tensor
 
 
 def online(plan: Plan, call: Call, axis: object, consent: Consent) -> Plan:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from tedsl.expr.integers import at_most
+from tedsl.expr.index_arith import at_most
 from tedsl.expr.nodes import Axis, AxisKind, Const, Expr
 from tedsl.expr.printer import print_expr
 from tedsl.index.prove import prove

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from tedsl.dtypes import DType
-from tedsl.expr.integers import both, widened
+from tedsl.expr.index_arith import both, widened
 from tedsl.expr.nodes import Axis, AxisKind, Const, Expr, IfThenElse, Range, Reduce, TensorRead
-from tedsl.expr.tensor import ComputeOp
 from tedsl.expr.visit import reads, substitute
 from tedsl.scheduling.call import Call
 from tedsl.scheduling.checks.arguments import leaf, looped_stage
@@ -26,6 +25,7 @@ from tedsl.scheduling.names import labels
 from tedsl.scheduling.plan import Plan, StagePlan, by_itself
 from tedsl.scheduling.primitives.cache import beside, data_axis, stage_name
 from tedsl.scheduling.relations import add, extents, integer, overruns, positions
+from tedsl.tensor.tensor import ComputeOp
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import cast
 
-from tedsl.expr.tensor import ScanOp
 from tedsl.scheduling.call import Call
 from tedsl.scheduling.checks.arguments import choice, computed_stage
 from tedsl.scheduling.checks.loops import require_own_kernel
 from tedsl.scheduling.plan import Plan
 from tedsl.scheduling.threads import GRID, LANES, ThreadAxis
+from tedsl.tensor.tensor import ScanOp
 
 
 def env_threads(plan: Plan, call: Call, threads: object) -> Plan:

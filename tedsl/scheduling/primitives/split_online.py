@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 
 from tedsl.dtypes import DType
 from tedsl.errors import InternalError
-from tedsl.expr.integers import ZERO, constant, minimum, mul, sub
+from tedsl.expr.index_arith import ZERO, constant, minimum, mul, sub
 from tedsl.expr.nodes import Axis, Binary, BinaryOp, Cast, Expr, Range, Reduce, TensorRead
-from tedsl.expr.tensor import ComputeOp, Operation, Tensor
 from tedsl.expr.visit import substitute
 from tedsl.index.facts import Facts
 from tedsl.index.simplify import simplify
@@ -48,6 +47,7 @@ from tedsl.scheduling.plan import Inlined, Plan, StagePlan, by_itself
 from tedsl.scheduling.primitives.cache import beside, data_axis, stage_name
 from tedsl.scheduling.primitives.rfactor import Factored, factor, reduce_axis, where_inside
 from tedsl.scheduling.relations import integer
+from tedsl.tensor.tensor import ComputeOp, Operation, Tensor
 
 
 def split_online(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from tedsl.expr.intrin import TensorIntrin
 from tedsl.expr.nodes import AxisKind
 from tedsl.ir.nodes import LoopKind
 from tedsl.scheduling.call import Call
@@ -16,6 +15,7 @@ from tedsl.scheduling.names import labels, loops_text
 from tedsl.scheduling.plan import Mark, Plan, Tensorized
 from tedsl.scheduling.primitives.marks import marked
 from tedsl.scheduling.relations import ranks
+from tedsl.tensor.intrin import TensorIntrin
 
 
 def tensorize(plan: Plan, call: Call, axis: object, intrin: TensorIntrin) -> Plan:

@@ -17,7 +17,6 @@ from strategies import computes, products
 
 import tedsl as te
 from tedsl.expr.nodes import Axis
-from tedsl.expr.tensor import Tensor
 from tedsl.ir.nodes import Accumulate, Finish, For, Func, HostCall, Meet, Module, Stmt, Store
 from tedsl.ir.visit import sub_stmts, walk_stmts
 from tedsl.lower import pipeline
@@ -40,6 +39,7 @@ from tedsl.scheduling.relations import ranks
 from tedsl.scheduling.scans import step_loop, stored_as
 from tedsl.scheduling.schedule import Schedule
 from tedsl.target import Target
+from tedsl.tensor.tensor import Tensor
 
 BLOCKS = "cuda:sm_90"
 Path = tuple[Axis, ...]

@@ -1,0 +1,6 @@
+"""What a computation looks like to the rules, both targets: nothing here changes a schedule.
+
+- `views`: stages by name with inlined ones substituted, who reads whom, constant extents
+- `nests`: patterns of loop nests, and the grouping of stages into kernels
+- `chains`: cascaded reductions, and what one online loop needs for them
+"""

@@ -1,0 +1,225 @@
+"""Cascaded reductions (online softmax, the softmax inside attention): which reductions of a kernel
+can share one online loop, where accumulators are rescaled when a running statistic such as the
+maximum changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tedsl.errors import ScheduleError
+from tedsl.expr.nodes import Axis
+from tedsl.expr.visit import reads
+from tedsl.schedules.analysis.nests import (
+    Contraction,
+    Group,
+    View,
+    any_order,
+    cost,
+    definitions,
+    is_reduction,
+    plain,
+    reduce_axes,
+    same_axes,
+)
+from tedsl.schedules.knobs import flip
+from tedsl.schedules.trial import remembered, takes
+from tedsl.scheduling.chain import chain_of
+from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.stage import Stage
+from tedsl.tensor.tensor import ComputeOp
+
+# Lazy rescaling: accumulators are rescaled only when the running maximum has grown by more than
+# this, a factor of e**5.5.
+LAZY = 5.5
+
+
+@dataclass(frozen=True, slots=True)
+class Chained:
+    """A contraction in a cascade of reductions, for example the second GEMM of attention.
+
+    `last` is the contraction, `members` the reductions that it depends on (running maximum and
+    sum), `inner` the contractions whose elements they reduce (the first GEMM), `root` the stage
+    that stores the result.
+    """
+
+    last: str
+    root: str
+    members: tuple[str, ...]
+    inner: tuple[str, ...]
+    shape: Contraction
+
+
+def chain_ends(s: Schedule, group: Group) -> list[str]:
+    """The reductions of a kernel, last first, each of which ends a cascade that can run as one
+    loop.
+
+    A rescaling was derived and proved for each; no reduction is in two cascades.
+    """
+    inner = tuple(group.inner)
+    return list(remembered(s, (chain_ends, inner), lambda trial: _chain_ends(trial, inner)))
+
+
+def _chain_ends(s: Schedule, inner: Sequence[str]) -> tuple[str, ...]:
+    """The ends of cascades among some stages, found on a copy of the schedule."""
+    view = definitions(s)
+    inline_between(s, inner)
+    found: list[str] = []
+    taken: set[str] = set()
+    for name in reversed(inner):
+        if name in taken or not is_reduction(view[name]):
+            continue
+        members = [stage.name for stage in chain_of(s.plan, s[name].plan).members]
+        if not members or not taken.isdisjoint(members) or not set(members) <= set(inner):
+            continue
+        if follows(s, name):
+            found.append(name)
+            taken.update((name, *members))
+    return tuple(found)
+
+
+def depended_on(s: Schedule, view: View, name: str) -> tuple[str, ...]:
+    """The reductions that one depends on, if all of them combine in any order; else none."""
+    members = chain_of(s.plan, s[name].plan).members
+    free = all(any_order(view[member.name]) for member in members)
+    return tuple(member.name for member in members) if free else ()
+
+
+def follows(s: Schedule, name: str) -> bool:
+    """True when the reductions that one depends on can share its loop, online."""
+    axes = reduce_axes(s[name])
+    if len(axes) != 1:
+        return False
+
+    def pieces(trial: Schedule) -> None:
+        outer, _ = trial[name].split(axes[0], factor=2)
+        follow(trial[name], outer)
+
+    return takes(s, (follows, name), pieces)
+
+
+def inline_between(s: Schedule, names: Sequence[str]) -> None:
+    """Inline those of some stages that are no reductions."""
+    for name in reversed(names):
+        if not reduce_axes(s[name]):
+            s[name].compute_inline()
+
+
+def follow(stage: Stage, axis: Axis, lazy: bool = False) -> None:
+    """Let the reductions that a stage depends on share its loop `axis`, online; with `lazy` the
+    accumulators are rescaled only where the running maximum has moved far."""
+    if lazy:
+        stage.online(axis, casts=True, rescale_threshold=LAZY)
+    else:
+        stage.online(axis, casts=True)
+
+
+def may_be_lazy(s: Schedule, name: str, axis: Axis) -> bool:
+    """True when rescaling a cascade is a multiplication that may be put off."""
+    try:
+        follow(s.copy(decided=False)[name], axis, lazy=True)
+    except ScheduleError:
+        return False
+    return True
+
+
+def inner_folds(
+    s: Schedule, view: View, chain: tuple[str, ...], fits: Callable[[ComputeOp], bool]
+) -> tuple[str, ...]:
+    """The fitting reductions that only stages of the cascade read, directly or through pointwise
+    stages: for attention, the first GEMM."""
+    readers = {name: {user for user, _ in found} for name, found in view.readers.items()}
+    outputs = {s[t].name for t in s.outputs}
+    inside = set(chain)
+    found: list[str] = []
+    for name in reversed(list(view)):
+        mine = readers[name]
+        if name in inside or name in outputs or not mine or not mine <= inside:
+            continue
+        folds = is_reduction(view[name])
+        if folds and not fits(view[name]):
+            continue
+        if folds and len(view[name].axes) <= max(len(view[n].axes) for n in chain[:-1]):
+            continue
+        inside.add(name)
+        if folds:
+            found.append(name)
+    return tuple(found)
+
+
+def take_chains(
+    s: Schedule,
+    find: Callable[[Schedule, View, str], Chained | None],
+    rule: Callable[[Schedule, Chained], list[str]],
+) -> list[str]:
+    """Schedule with `rule` the cascades that `find` matches, by the knob `chain`: by default where
+    a contraction feeds the reductions, as in attention.  Returns the stages that are scheduled
+    then."""
+    taken: list[str] = []
+    view = definitions(s)
+    for name in reversed(list(view)):
+        found = None if name in taken else find(s, view, name)
+        if found is None or not possible(s, found, rule):
+            continue
+        if flip(s, f"{found.root}.chain", bool(found.inner)):
+            taken += rule(s, found)
+            view = definitions(s)
+    return taken
+
+
+def possible(s: Schedule, found: Chained, rule: Callable[[Schedule, Chained], object]) -> bool:
+    """True when the primitives accept the cascade as `rule` schedules it."""
+    return takes(s, (rule, found.last), lambda trial: rule(trial, found))
+
+
+def root_of(s: Schedule, view: View, name: str) -> str:
+    """The last of the pointwise consumers of a result, one after another: the end of its
+    epilogue."""
+    outputs = {s[t].name for t in s.outputs}
+    while name not in outputs:
+        users = view.readers[name]
+        if len(users) != 1:
+            break
+        user, read = users[0]
+        step = view[user]
+        if is_reduction(step) or len(step.bodies) > 1 or not same_axes(plain(read), step.axis):
+            break
+        name = user
+    return name
+
+
+def inline_around(s: Schedule, found: Chained) -> list[str]:
+    """Inline the pointwise stages of the kernel, but for those that two reductions read: they are
+    computed once, as tiles.  Returns all of them."""
+    inside = {found.last, found.root, *found.members, *found.inner}
+    outputs = {s[t].name for t in s.outputs}
+    met: list[str] = []
+    for name in reversed(list(definitions(s))):
+        view = definitions(s)
+        users = _users(view, name)
+        if name in inside or name in outputs or is_reduction(view[name]) or not users:
+            continue
+        if not users <= inside.union(met) or len(view[name].bodies) > 1:
+            continue
+        after = not _above(view, name).isdisjoint((*found.members, *found.inner, found.last))
+        if after or (cost(view[name]) <= 1 and len(users) == 1):
+            met.append(name)
+            if len(users) < 2 or cost(view[name]) <= 1:
+                s[name].compute_inline()
+    return met
+
+
+def _users(view: View, name: str) -> set[str]:
+    """The stages that read `name`."""
+    return {user for user, _ in view.readers[name]}
+
+
+def _above(view: View, name: str) -> set[str]:
+    """The reductions that `name` reads, directly or through pointwise stages."""
+    names = view.names
+    found: set[str] = set()
+    for read in reads(*view[name].bodies):
+        source = names.get(read.tensor.op) if isinstance(read.tensor.op, ComputeOp) else None
+        if source is not None:
+            found |= {source} if is_reduction(view[source]) else _above(view, source)
+    return found

@@ -1,0 +1,488 @@
+"""Pattern matching on loop nests: contraction, row reduction, column reduction, pointwise; and the
+grouping of stages into kernels.
+
+A stage is described by its axes, its reads and its reducer, never by its name.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+from tedsl.dtypes import DType
+from tedsl.expr.index_arith import conjuncts
+from tedsl.expr.nodes import (
+    Axis,
+    Binary,
+    BinaryOp,
+    Cast,
+    Compare,
+    CompareOp,
+    Const,
+    Expr,
+    IfThenElse,
+    Reduce,
+    Select,
+    TensorRead,
+    Unary,
+)
+from tedsl.expr.visit import axes_of, reads, walk
+from tedsl.lower.dots import factors
+from tedsl.schedules.analysis.views import View, definitions, extent_of, size_of, volume
+from tedsl.scheduling.algebra import Verdict, combines_in_any_order
+from tedsl.scheduling.inline import Size, body_size, name_of
+from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.stage import Stage
+from tedsl.tensor.tensor import ComputeOp, PlaceholderOp, Tensor
+
+
+def is_reduction(op: ComputeOp) -> bool:
+    """True when the outputs are reductions."""
+    return isinstance(op.bodies[0], Reduce)
+
+
+def among(axis: Axis | None, axes: Sequence[Axis]) -> bool:
+    """True when `axis` is one of `axes` (`in` would build comparisons)."""
+    return any(axis is a for a in axes)
+
+
+def innermost(axes: Sequence[Axis]) -> Axis:
+    """The last axis that has more than one element."""
+    return next((a for a in reversed(axes) if extent_of(a) != 1), axes[-1])
+
+
+def same_axes(a: Sequence[Axis] | None, b: Sequence[Axis]) -> bool:
+    """True when both hold the same axes in the same order."""
+    return a is not None and len(a) == len(b) and all(x is y for x, y in zip(a, b, strict=True))
+
+
+def nbytes_of(tensor: Tensor) -> int:
+    """Bytes of a tensor of known shape, else 0."""
+    sizes = [size_of(extent) for extent in tensor.shape]
+    return 0 if None in sizes else math.prod(n or 0 for n in sizes) * tensor.dtype.nbytes
+
+
+def pow2_at_least(size: int) -> int:
+    """The smallest power of two that is at least `size`."""
+    return 1 << max(0, size - 1).bit_length()
+
+
+def first(made: Tensor | Sequence[Tensor]) -> Tensor:
+    """The first output of a stage that a rewrite made."""
+    return made if isinstance(made, Tensor) else made[0]
+
+
+def reduce_axes(stage: Stage) -> tuple[Axis, ...]:
+    """The reduction axes of a stage as it is now."""
+    return stage.op.reduce_axes if isinstance(stage.op, ComputeOp) else ()
+
+
+def any_order(op: ComputeOp) -> bool:
+    """True when the reducer is associative and commutative, as proved, so that partial results may
+    be combined in any order: what split-K, trees and SIMD lanes need."""
+    body = op.bodies[0]
+    if not isinstance(body, Reduce):
+        return True
+    return combines_in_any_order(body.reducer, body.sources).verdict is Verdict.PROVED
+
+
+def along(op: ComputeOp) -> Axis | None:
+    """The axis along which the largest of what `op` reads is contiguous."""
+    best: tuple[tuple[int, int, bool], Axis] | None = None
+    for read in reads(*op.bodies):
+        last = sorted(axes_of(*read.indices[-1:]), key=lambda a: (_longest_first(a), a.name))
+        sizes = [extent_of(a) for a in axes_of(*read.indices)]
+        points = math.prod(max(size, 1) for size in sizes if size is not None)
+        rank = (sizes.count(None), points, bool(last) and among(last[0], op.reduce_axes))
+        if last and (best is None or rank > best[0]):
+            best = rank, last[0]
+    return None if best is None else best[1]
+
+
+def _longest_first(axis: Axis) -> float:
+    size = extent_of(axis)
+    return -math.inf if size is None else -size
+
+
+@dataclass(frozen=True, slots=True)
+class Contraction:
+    """A sum of products, as a GEMM is: both operands share the reduced axes (K) and differ in the
+    others.
+
+    `batch` axes are in both operands, `rows` (M) only in the first, `columns` (N) only in the
+    second, `folded` are K.  `unit` is the dtype in which tensor cores take both operands; None
+    where products are rounded before they are added, or are of types that tensor cores do not take:
+    a program then computes each product of a K step in registers, without `tl.dot`.
+    """
+
+    batch: tuple[Axis, ...]
+    rows: tuple[Axis, ...]
+    columns: tuple[Axis, ...]
+    folded: tuple[Axis, ...]
+    operands: tuple[Expr, Expr]
+    unit: DType | None
+
+
+def products(op: ComputeOp) -> Contraction | None:
+    """The sum of products that `op` is, if it is one, whatever the extents and the condition."""
+    body = op.bodies[0]
+    if not isinstance(body, Reduce) or len(op.bodies) > 1:
+        return None
+    if body.reducer.operator is not BinaryOp.ADD or body.init is not None:
+        return None
+    term = source = body.sources[0]
+    while isinstance(source, Cast):
+        source = source.a
+    match source:
+        case Binary(op=BinaryOp.MUL, a=a, b=b):
+            pass
+        case _:
+            return None
+    left, right = _axes(a), _axes(b)
+    if not all(k in left and k in right for k in body.axes):
+        return None
+    data = op.axes
+    rows = tuple(x for x in data if x in left and x not in right)
+    columns = tuple(x for x in data if x in right and x not in left)
+    batch = tuple(x for x in data if not among(x, (*rows, *columns)))
+    taken = factors(a, b, body.dtype) if term is source else None
+    unit = None if taken is None else taken[0].dtype
+    return Contraction(batch, rows, columns, body.axes, (a, b), unit)
+
+
+def contraction(op: ComputeOp, masked: bool = False) -> Contraction | None:
+    """The contraction (GEMM, batched GEMM, convolution) that `op` is, if it is one: every element
+    of each operand is reused.
+
+    Points that a condition leaves out are 0 in one operand, if the sum says that they may be; with
+    `masked` they may be left out one by one.  A product of which one operand is used once (a
+    matrix-vector product, GEMV) is an ordinary reduction.
+    """
+    shape, body = products(op), op.bodies[0]
+    if shape is None or volume(shape.rows) == 1 or volume(shape.columns) == 1:
+        return None
+    if isinstance(body, Reduce) and body.where is not None and not masked:
+        sides = tuple(_axes(each) for each in shape.operands)
+        if not body.finite or not _silenced(body.where, sides):
+            return None
+    return shape
+
+
+def for_units(op: ComputeOp) -> bool:
+    """True for a contraction that tensor cores take."""
+    shape = contraction(op)
+    return shape is not None and shape.unit is not None
+
+
+def _silenced(where: Expr, operands: Sequence[set[Axis]]) -> bool:
+    """True when each part of a condition is over axes of one operand, so that masking that operand
+    with 0 applies the condition."""
+    return all(any(_axes(c) <= axes for axes in operands) for c in conjuncts(where))
+
+
+def growing(where: Expr | None, row: Axis, folded: Axis) -> bool:
+    """True for a causal condition, under which later rows see more of the reduced axis: folded <=
+    row."""
+    for part in () if where is None else conjuncts(where):
+        match part:
+            case Compare(op=CompareOp.LE | CompareOp.LT, a=low, b=high):
+                pass
+            case Compare(op=CompareOp.GE | CompareOp.GT, a=high, b=low):
+                pass
+            case _:
+                continue
+        if _axes(low) == {folded} and _axes(high) == {row}:
+            return True
+    return False
+
+
+def _axes(expr: Expr) -> set[Axis]:
+    return {n for n in walk(expr) if isinstance(n, Axis)}
+
+
+def cost(op: ComputeOp) -> int:
+    """Rough arithmetic per element: transcendental functions count ten."""
+    total = 0
+    for node in walk(*op.bodies):
+        if isinstance(node, Unary):
+            total += 10
+        elif isinstance(node, Binary):
+            total += 10 if node.op in (BinaryOp.POW, BinaryOp.ATAN2) else 1
+    return total
+
+
+def chooses(op: ComputeOp) -> bool:
+    """True when an element depends on a condition (a select)."""
+    return any(isinstance(node, (Select, IfThenElse)) for node in walk(*op.bodies))
+
+
+def moves(op: ComputeOp) -> bool:
+    """True for data movement alone (transpose, pad, slice, concatenate): each element is one of
+    those read, or a constant, chosen by its index alone."""
+    return all(_moved(body) for body in op.bodies)
+
+
+def _moved(expr: Expr) -> bool:
+    match expr:
+        case TensorRead(indices=indices):
+            return not reads(*indices)
+        case Const():
+            return True
+        case Cast(a=a):
+            return _moved(a)
+        case Select(condition=condition, a=a, b=b) | IfThenElse(condition=condition, a=a, b=b):
+            return not reads(condition) and _moved(a) and _moved(b)
+        case _:
+            return False
+
+
+def plain(read: TensorRead) -> tuple[Axis, ...] | None:
+    """The indices of a read when each is a distinct axis, else None."""
+    axes = [i for i in read.indices if isinstance(i, Axis)]
+    distinct = len(axes) == len(read.indices) == len(set(axes))
+    return tuple(axes) if distinct else None
+
+
+def crossing(op: ComputeOp, everything: Sequence[TensorRead]) -> Axis | None:
+    """A data axis, not the last, along which one of the reads is contiguous: a transposed read."""
+    last = op.axes[-1]
+    ends = [r.indices[-1] for r in everything if last in axes_of(*r.indices)]
+    return next((a for a in op.axes[:-1] if any(e is a for e in ends)), None)
+
+
+def sole_readers(view: View, outputs: Collection[str]) -> dict[str, str]:
+    """For each stage with exactly one consumer, which is no output, that consumer."""
+    users = {name: {user for user, _ in found} for name, found in view.readers.items()}
+    return {n: next(iter(u)) for n, u in users.items() if len(u) == 1 and n not in outputs}
+
+
+def needs_one_of(view: View, name: str, others: Collection[str]) -> bool:
+    """True when the stage `name` is one of `others` or depends on one, transitively; what stands
+    before all of those does not."""
+    first = min(view.place(each) for each in others)
+    found, waiting = {name}, [name]
+    while waiting:
+        more = (each for each in view.sources(waiting.pop()) if view.place(each) >= first)
+        fresh = set(more) - found
+        found |= fresh
+        waiting += fresh
+    return not found.isdisjoint(others)
+
+
+def needed(view: View, name: str) -> set[str]:
+    """The stage `name` and all that it depends on, transitively."""
+    found, waiting = set[str](), [name]
+    while waiting:
+        each = waiting.pop()
+        if each not in found:
+            found.add(each)
+            waiting += view.sources(each)
+    return found
+
+
+@dataclass(slots=True)
+class Group:
+    """One kernel: the root stage, which stores, and the stages computed inside it, producers first.
+
+    `rows` are the axes of the root that index the inner reductions; None when there are none.
+    `contracts` is true when an inner reduction is a contraction.  `regions` are producers of which
+    each tile computes the region that it reads (`compute_at`).  `beside` are roots of other
+    kernels, with one element for each row, that run in its loops.  `follows` is true of a kernel
+    that runs in the grid of another, which has the launch options.  `in_parts` is true of partial
+    results, and of what combines them: they are not split again.  `apart` is true of partial
+    results whose number, the first axis of the root, has a grid axis of its own, as a last-block
+    reduction needs.  `pairs` is the pairwise reduction (`gpu/pairwise/pairwise.py`) that is
+    computed inside the loop that reduces it.
+    """
+
+    root: str
+    inner: list[str] = field(default_factory=list[str])
+    rows: tuple[Axis, ...] | None = None
+    contracts: bool = False
+    axes: dict[str, dict[Axis, Axis]] = field(default_factory=dict[str, dict[Axis, Axis]])
+    regions: list[str] = field(default_factory=list[str])
+    beside: list[str] = field(default_factory=list[str])
+    follows: bool = False
+    in_parts: bool = False
+    apart: bool = False
+    pairs: str = ""
+
+
+# Stages of one kernel, each computed or inlined in its loops.
+MEMBERS = 128
+
+
+def find_groups(
+    view: View, outputs: Sequence[str], masked: bool = False, cut: list[str] | None = None
+) -> list[Group]:
+    """Fuse each reduction into the one kernel that reads it, where their axes line up.
+
+    A reduction joins when every reader is in that kernel, reads it at distinct axes of the kernel's
+    root, and the kernel's other reductions are indexed by the same axes; a contraction joins only a
+    kernel without row reductions (its epilogue), because its accumulator fills the tile.  `masked`
+    as for `contraction`.  What would join but for the size of the kernel, or of the expressions
+    between its reductions once inlined, is a kernel of its own, and is put into `cut`.
+    """
+    readers = view.readers
+    sizes: dict[str, _Between] = {}
+    groups: dict[str, Group] = {}
+    owner: dict[str, str] = {}
+    for name in reversed(list(view)):
+        op = view[name]
+        joined = None
+        if name not in outputs:
+            joined = _joinable(op, readers[name], owner, groups, view, masked)
+        if joined is not None:
+            sizes[name] = _between(view, name, readers[name], sizes)
+            if len(joined[0].inner) >= MEMBERS or not sizes[name].whole.fits:
+                joined = None
+                if cut is not None:
+                    cut.append(name)
+        if joined is None:
+            groups[name] = Group(name, axes={name: {a: a for a in op.axes}})
+            owner[name] = name
+            continue
+        group, axes = joined
+        owner[name] = group.root
+        group.inner.insert(0, name)
+        group.axes[name] = axes
+        if is_reduction(op):
+            group.contracts = group.contracts or contraction(op, masked) is not None
+            group.rows = tuple(a for a in view[group.root].axes if among(a, list(axes.values())))
+    return [groups[name] for name in view if name in groups]
+
+
+@dataclass(frozen=True, slots=True)
+class _Between:
+    """A stage with its consumers in the kernel up to a reduction or the root: the size of the
+    expression when it is inlined, and how often it is then written."""
+
+    whole: Size
+    times: int
+
+
+def _between(
+    view: View, name: str, users: Sequence[tuple[str, TensorRead]], sizes: dict[str, _Between]
+) -> _Between:
+    own = body_size(view[name])
+    after = [sizes[user] for user, _ in users if user in sizes and not is_reduction(view[user])]
+    times = sum((each.times for each in after), len(users) - len(after))
+    depth = own.depth + max((each.whole.depth for each in after), default=0)
+    return _Between(Size(depth, own.terms * times), times)
+
+
+def _joinable(
+    op: ComputeOp,
+    users: Sequence[tuple[str, TensorRead]],
+    owner: dict[str, str],
+    groups: dict[str, Group],
+    view: View,
+    masked: bool,
+) -> tuple[Group, dict[Axis, Axis]] | None:
+    """The kernel that `op` may fuse into, and its data axes in terms of the root's."""
+    owners = {owner[user] for user, _ in users}
+    if len(owners) != 1:
+        return None
+    group = groups[owners.pop()]
+    axes = _mapped(op, users, group)
+    if axes is None:
+        return None
+    root = view[group.root]
+    if not is_reduction(op):
+        if len(op.outputs) > 1:
+            return None  # a loop over a row inlines what stands between, which is of one result
+        rows = {a for a in axes.values() if among(a, group.rows or ())}
+        whole = group.rows is not None and len(rows) == len(group.rows)
+        return (group, axes) if whole and not group.contracts else None
+    if len(axes) != len(op.axes) or not axes:
+        return None
+    rows = tuple(a for a in root.axes if among(a, list(axes.values())))
+    if contraction(op, masked) is not None:
+        fits = not is_reduction(root) and len(rows) == len(root.axes)
+        fits = fits and (group.rows is None or group.contracts) and _has_root_reader(users, group)
+        return (group, axes) if fits else None
+    if group.contracts or contraction(root, masked) is not None:
+        return None
+    agree = group.rows is None or same_axes(group.rows, rows)
+    return (group, axes) if agree else None
+
+
+def _has_root_reader(users: Sequence[tuple[str, TensorRead]], group: Group) -> bool:
+    return all(user == group.root for user, _ in users)
+
+
+def _mapped(
+    op: ComputeOp, users: Sequence[tuple[str, TensorRead]], group: Group
+) -> dict[Axis, Axis] | None:
+    """Data axes of `op` that all readers index by one axis of the root; None when an index of a
+    read is no plain axis."""
+    found: dict[Axis, Axis] = {}
+    loose: set[Axis] = set()
+    for user, read in users:
+        indices = plain(read)
+        if indices is None:
+            return None
+        for mine, theirs in zip(op.axes, indices, strict=True):
+            root = group.axes[user].get(theirs)
+            if root is None:
+                loose.add(mine)
+            elif found.setdefault(mine, root) is not root:
+                return None
+    return {mine: root for mine, root in found.items() if mine not in loose}
+
+
+def expose_epilogue(s: Schedule, group: Group, masked: bool = False) -> Group:
+    """Split a root reduction into an accumulator stage and a stage that stores it (`cache_write`),
+    so that the kernel has an epilogue; `masked` as for `contraction`."""
+    outputs = list(s[group.root].op.outputs)
+    inner = s[first(s.cache_write(outputs if len(outputs) > 1 else outputs[0], "local"))].name
+    view = definitions(s)
+    root = view[group.root].axes
+    new = Group(group.root, [*group.inner, inner], root)
+    new.contracts = contraction(view[inner], masked) is not None
+    new.in_parts, new.follows, new.apart = group.in_parts, group.follows, group.apart
+    new.pairs = group.pairs
+    axes = dict(zip(view[inner].axes, root, strict=True))
+    new.axes = {group.root: {a: a for a in root}, inner: axes}
+    for name in group.inner:
+        new.axes[name] = {k: axes.get(v, v) for k, v in group.axes[name].items()}
+    return new
+
+
+def crossed_row(view: View, group: Group) -> Axis | None:
+    """For column reductions, the row axis along which all reads are contiguous (so that lanes run
+    across results); None when a reduction reads along its reduced axis."""
+    found: list[Axis | None] = []
+    for name in group.inner:
+        if is_reduction(view[name]):
+            axis = along(view[name])
+            found.append(None if axis is None else group.axes[name].get(axis))
+    first = found[0] if found else None
+    return first if first is not None and all(axis is first for axis in found) else None
+
+
+def shared_inputs(view: View, group: Group, s: Schedule) -> list[tuple[str, int, list[str]]]:
+    """Inputs that several stages of the kernel read, each at plain axes over its rows, so that they
+    can be loaded once: each by the stage that made it and the number of its output there."""
+    inside = [*group.inner, group.root]
+    users: dict[tuple[str, int], list[str]] = {}
+    fine: dict[tuple[str, int], bool] = {}
+    for name in inside:
+        for read in reads(*view[name].bodies):
+            op = read.tensor.op
+            source = name_of(s.plan, op) if isinstance(op, (PlaceholderOp, ComputeOp)) else None
+            if source is None or source in inside:
+                continue
+            indices = plain(read)
+            known = group.axes[name]
+            rows = [] if indices is None else [known[a] for a in indices if a in known]
+            good = indices is not None and all(among(r, rows) for r in group.rows or ())
+            own = s[name].op
+            direct = reads(*own.bodies) if isinstance(own, ComputeOp) else ()
+            good = good and any(r.tensor is read.tensor for r in direct)
+            result = source, read.tensor.index
+            fine[result] = fine.get(result, True) and good
+            if name not in users.setdefault(result, []):
+                users[result].append(name)
+    return [(*result, u) for result, u in users.items() if len(u) > 1 and fine[result]]

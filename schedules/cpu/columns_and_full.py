@@ -1,0 +1,126 @@
+"""Column reductions and full reductions (to a scalar) on the CPU: SIMD lanes across results, and
+long reductions split with `rfactor` into partial results on all threads.
+
+A strip of neighbouring results accumulates row by row.  The rows of a part lie together in memory.
+"""
+
+from __future__ import annotations
+
+from tedsl.expr.nodes import Axis
+from tedsl.schedules.analysis.nests import (
+    Group,
+    View,
+    among,
+    any_order,
+    crossed_row,
+    definitions,
+    extent_of,
+    first,
+    is_reduction,
+    reduce_axes,
+    volume,
+)
+from tedsl.schedules.cpu.tasks import SMALL
+from tedsl.schedules.knobs import pick
+from tedsl.schedules.loops import fused
+from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.stage import Stage
+from tedsl.tensor.tensor import ComputeOp
+
+# Results that accumulate in registers while the rows of a reduction stream by.
+WIDTH = 256
+PART_WIDTH = 128
+# Rows added between a load and a store of an accumulator in memory.
+AT_ONCE = 8
+# Elements of a part, and how many parts make a split worth it.
+PART = 1 << 18
+FEW_PARTS = 4
+
+
+def fold_across(s: Schedule, group: Group) -> None:
+    """A column reduction: strips of neighbouring results over the threads, each reduced row by
+    row."""
+    view = definitions(s)
+    stage, root = s[group.root], view[group.root]
+    lane = crossed_row(view, group)
+    if lane is None:
+        return
+    _split_long(s, view, group, lane)
+    view = definitions(s)
+    rows = [a for a in group.rows or () if a is not lane]
+    columns = [a for a in root.axes if a is not lane and not among(a, rows)]
+    width = pick(s, f"{stage.name}.width", (64, 256, 1024), WIDTH, extent_of(lane))
+    lo, li = stage.split(lane, factor=width)
+    stage.reorder(*rows, lo, *columns, li)
+    stage.vectorize(li)
+    task = fused(stage, (*rows, lo))
+    for name in reversed(group.inner):
+        inner, op = s[name], view[name]
+        if not is_reduction(op):
+            inner.compute_inline()
+            continue
+        inner.compute_at(stage, task)
+        mine = [a for a in op.axes if group.axes[name].get(a) is lane]
+        inner.reorder(*op.reduce_axes, *mine)
+        for axis in mine:
+            inner.vectorize(axis)
+    work = [volume((*view[name].axes, *view[name].reduce_axes)) for name in group.inner]
+    if None in work or sum(n or 0 for n in work) > SMALL:
+        stage.parallel(task)
+
+
+def _split_long(s: Schedule, view: View, group: Group, lane: Axis) -> None:
+    """Split one long column reduction with `rfactor`, where strips of columns would leave threads
+    idle or stride over memory."""
+    name = group.inner[0]
+    op, size = view[name], extent_of(lane)
+    folded, points = volume(op.reduce_axes), volume((*op.axes, *op.reduce_axes))
+    if len(group.inner) > 1 or folded is None or points is None or size is None:
+        return
+    others = volume([a for a in op.axes if group.axes[name].get(a) is not lane])
+    few = others == 1 and points >= FEW_PARTS * PART
+    if not few or not any_order(op):
+        return
+    height = max(AT_ONCE, PART // size)
+    sizes = (height // 4, height, height * 4)
+    height = pick(s, f"{group.root}.part", [n for n in sizes if n > 0], height, folded // 2)
+    stage = s[name]
+    part, _ = stage.split(fused(stage, op.reduce_axes), factor=height)
+    partial = s[first(s.rfactor(stage.op.outputs[0], part))]
+    own = definitions(s)[partial.name]
+    place = next(n for n, a in enumerate(op.axes) if group.axes[name].get(a) is lane)
+    _fold_part(s, partial, own, own.axes[1 + place])
+
+
+def _fold_part(s: Schedule, stage: Stage, op: ComputeOp, lane: Axis) -> None:
+    """Unroll several rows into a strip of accumulators, then the next strip."""
+    rows = fused(stage, reduce_axes(stage))
+    width = pick(s, f"{stage.name}.width", (64, 128, 256), PART_WIDTH, extent_of(lane))
+    ko, ki = stage.split(rows, factor=AT_ONCE)
+    lo, li = stage.split(lane, factor=width)
+    others = [a for a in op.axes if a is not lane]
+    stage.reorder(*others, ko, lo, ki, li)
+    stage.unroll(ki)
+    stage.vectorize(li)
+    stage.parallel(op.axes[0])
+
+
+def fold_whole(s: Schedule, stage: Stage, op: ComputeOp) -> None:
+    """A full reduction: partial results over the threads, then their sum."""
+    axes = op.reduce_axes
+    total = volume(axes)
+    flat = fused(stage, axes)
+    if not any_order(op):
+        return
+    if total is not None and total <= SMALL:
+        _, piece = stage.split(flat, factor=max(1, min(64, total)))
+        stage.vectorize(piece)
+        return
+    sizes = (4096, 16384, 65536, 262144)
+    chunk = pick(s, f"{stage.name}.piece", sizes, 65536, total)
+    part, _ = stage.split(flat, factor=chunk)
+    partial = s[first(s.rfactor(stage.op.outputs[0], part))]
+    inner = definitions(s)[partial.name]
+    _, lanes = partial.split(fused(partial, inner.reduce_axes), factor=128)
+    partial.vectorize(lanes)
+    partial.parallel(inner.axes[0])

@@ -1,0 +1,119 @@
+"""Row reductions and what reads them (softmax, norms) on the CPU, fused: rows over the threads, and
+inside a row one SIMD pass for each stage over data that stays in the L1 cache."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tedsl.expr.nodes import Axis
+from tedsl.schedules.analysis.nests import (
+    Group,
+    View,
+    along,
+    among,
+    any_order,
+    definitions,
+    first,
+    is_reduction,
+    volume,
+)
+from tedsl.schedules.cpu.tasks import SMALL
+from tedsl.schedules.knobs import pick
+from tedsl.schedules.loops import fused
+from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.stage import Stage
+from tedsl.tensor.tensor import ComputeOp
+
+# Elements of a row that stay in the L1 cache while several stages pass over it.
+MAX_ROW = 16384
+# Fewer rows than this leave threads idle; long ones are then split with `rfactor`.
+FEW_ROWS = 8
+PIECE = 65536
+
+
+def reduce_rows(s: Schedule, group: Group) -> None:
+    """Every stage of a row before the next row."""
+    view = definitions(s)
+    stage, root = s[group.root], view[group.root]
+    rows = list(group.rows or ())
+    columns = [a for a in root.axes if not among(a, rows)]
+    stage.reorder(*rows, *columns)
+    row = fused(stage, rows)
+    lengths = [volume(_row_axes(view, group, name)) for name in group.inner]
+    longest = None if None in lengths else max((n or 1 for n in lengths), default=1)
+    whole = longest is not None and longest <= MAX_ROW and volume(columns) is not None
+    for axis in _lanes(s, stage, columns, whole):
+        stage.vectorize(axis)
+    for name in reversed(group.inner):
+        _inner_row(s, view, s[name], stage, row, whole)
+    total = volume(root.axes)
+    work = None if longest is None or total is None else max(total, longest * (volume(rows) or 0))
+    if work is None or work > SMALL:
+        stage.parallel(row)
+
+
+def fold_rows(s: Schedule, group: Group, root: ComputeOp) -> None:
+    """A root that reduces rows, with the reductions that it reads inside."""
+    stage, view = s[group.root], definitions(s)
+    length, count = volume(root.reduce_axes), volume(root.axes)
+    few = count is not None and length is not None and count < FEW_ROWS and length >= 2 * PIECE
+    if few and not group.inner and any_order(root):
+        _split_rows(s, stage, root, length or 1)
+        root = definitions(s)[group.root]
+        length = volume(root.reduce_axes)
+    row = fused(stage, root.axes)
+    whole = length is not None and length <= MAX_ROW
+    if any_order(root):
+        for axis in _lanes(s, stage, root.reduce_axes, whole):
+            stage.vectorize(axis)
+    for name in reversed(group.inner):
+        _inner_row(s, view, s[name], stage, row, whole)
+    work = volume((*root.axes, *root.reduce_axes))
+    if work is None or work > SMALL:
+        stage.parallel(row)
+
+
+def _split_rows(s: Schedule, stage: Stage, root: ComputeOp, length: int) -> None:
+    """Partial results of few long rows over the threads, so that none is idle."""
+    sizes = (PIECE // 4, PIECE, PIECE * 4)
+    piece = pick(s, f"{stage.name}.part", sizes, PIECE, length // 2)
+    part, _ = stage.split(fused(stage, root.reduce_axes), factor=piece)
+    partial = s[first(s.rfactor(stage.op.outputs[0], part))]
+    own = definitions(s)[partial.name]
+    for axis in _lanes(s, partial, own.reduce_axes, whole=False):
+        partial.vectorize(axis)
+    partial.parallel(fused(partial, own.axes))
+
+
+def _row_axes(view: View, group: Group, name: str) -> list[Axis]:
+    op = view[name]
+    own = [a for a in op.axes if not among(group.axes[name].get(a), group.rows or ())]
+    return [*own, *op.reduce_axes]
+
+
+def _lanes(s: Schedule, stage: Stage, axes: Sequence[Axis], whole: bool) -> tuple[Axis, ...]:
+    """The axes to vectorise: all of a short row, pieces of a long one."""
+    if not axes or whole:
+        return tuple(axes)
+    piece = pick(s, f"{stage.name}.piece", (64, 128, 256, 1024), 128, volume(axes))
+    return (stage.split(fused(stage, axes), factor=piece)[1],)
+
+
+def _inner_row(s: Schedule, view: View, inner: Stage, stage: Stage, row: Axis, whole: bool) -> None:
+    op = view[inner.name]
+    if not is_reduction(op):
+        if not whole:
+            inner.compute_inline()
+            return
+        inner.compute_at(stage, row)
+        for axis in op.axes:
+            inner.vectorize(axis)
+        return
+    lane = along(op)
+    if lane is not None and among(lane, op.axes):
+        inner.reorder(*(a for a in op.axes if a is not lane), *op.reduce_axes, lane)
+        inner.vectorize(lane)
+    elif any_order(op):
+        for axis in _lanes(s, inner, op.reduce_axes, whole):
+            inner.vectorize(axis)
+    inner.compute_at(stage, row)

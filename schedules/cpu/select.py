@@ -1,0 +1,176 @@
+"""Dispatch on the CPU: which rule each kernel gets by the shape of its loops, and the rule for
+pointwise kernels (multithreaded, SIMD-vectorised, tiled where something is read transposed).
+
+Each rule is a function for one shape of loop nest, and each of its choices a named knob.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from tedsl.expr.nodes import Axis
+from tedsl.expr.visit import reads
+from tedsl.schedules.analysis.nests import (
+    Group,
+    View,
+    among,
+    contraction,
+    crossed_row,
+    crossing,
+    definitions,
+    expose_epilogue,
+    extent_of,
+    find_groups,
+    is_reduction,
+    plain,
+    same_axes,
+    volume,
+)
+from tedsl.schedules.cpu.columns_and_full import fold_across, fold_whole
+from tedsl.schedules.cpu.contraction import contract
+from tedsl.schedules.cpu.rows import fold_rows, reduce_rows
+from tedsl.schedules.cpu.tasks import SMALL, run_parallel
+from tedsl.schedules.fusion.horizontal import Beside, joined, lead
+from tedsl.schedules.knobs import pick
+from tedsl.schedules.loops import fused
+from tedsl.schedules.trial import takes
+from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.stage import Stage
+from tedsl.tensor.tensor import ComputeOp
+
+# Rows that keep the threads of a common machine busy.
+BUSY_ROWS = 8
+
+
+def schedule_group(s: Schedule, group: Group, beside: Beside) -> None:
+    """Choose the rule for one kernel by the shape of its nests."""
+    view = definitions(s)
+    root = view[group.root]
+    if is_reduction(root):
+        _schedule_reduction(s, group, root, beside)
+    elif group.contracts:
+        contract(s, group)
+    elif group.regions:
+        tiles_with_regions(s, group, beside)
+    elif group.rows is None:
+        pointwise(s, s[group.root], root, beside)
+    elif crossed_row(view, group) is not None:
+        fold_across(s, group)
+    else:
+        reduce_rows(s, group)
+
+
+def _schedule_reduction(s: Schedule, group: Group, root: ComputeOp, beside: Beside) -> None:
+    """A root that is itself a reduction: to a scalar, over rows, or over columns with results as
+    SIMD lanes."""
+    if not root.axes:
+        fold_whole(s, s[group.root], root)
+        return
+    columns = [a for a in root.axes if not among(a, group.rows or root.axes)]
+    if volume(columns) is None:
+        _apart(s, group, beside)
+        return
+    alone = Group(group.root, [group.root], root.axes)
+    alone.axes = {group.root: {a: a for a in root.axes}}
+    crossed = crossed_row(definitions(s), alone) is not None and not group.inner
+    spread = group.rows is not None and len(group.rows) < len(root.axes)
+    if contraction(root, masked=True) is not None or crossed or spread:
+        exposed = expose_epilogue(s, group, masked=True)
+        exposed.rows = group.rows if spread else exposed.rows
+        schedule_group(s, exposed, beside)
+    else:
+        fold_rows(s, group, root)
+
+
+def _apart(s: Schedule, group: Group, beside: Beside) -> None:
+    """Each reduction as a kernel of its own, where a row of the root's results has no constant
+    size, so that no buffer can hold it until the row is done."""
+    view = definitions(s)
+    members = View({name: view[name] for name in (*group.inner, group.root)})
+    folds = [name for name in members if is_reduction(members[name])]
+    for each in find_groups(members, folds, masked=True):
+        schedule_group(s, each, beside)
+
+
+def pointwise(s: Schedule, stage: Stage, op: ComputeOp, beside: Beside) -> None:
+    """A pointwise kernel: chunks of the flattened index space over the threads, SIMD lanes inside;
+    where something is read transposed, tiles of both axes."""
+    if not op.axes:
+        return
+    total = volume(op.axes)
+    everything = reads(*op.bodies)
+    if len(op.axes) == 1 or all(same_axes(plain(r), op.axes) for r in everything):
+        if joined(s, stage.name, beside, small=False):
+            return
+        flat = fused(stage, op.axes)
+        sizes = (1024, 4096, 16384, 65536)
+        piece = pick(s, f"{stage.name}.piece", sizes, 16384, None if total is None else total)
+        outer, inner = stage.split(flat, factor=piece)
+        stage.vectorize(inner)
+        if total is None or total > SMALL:
+            stage.parallel(outer)
+        lead(s, beside, stage.name, piece, small=False)
+        return
+    across = crossing(op, everything)
+    if across is not None:
+        _crossed(s, stage, op, across, total)
+        return
+    last = op.axes[-1]
+    width = pick(s, f"{stage.name}.width", (64, 256, 1024, 4096), 1024, extent_of(last))
+    if extent_of(last) is not None:
+        width = min(extent_of(last) or 1, max(width, 1))
+    lo, li = stage.split(last, factor=width)
+    stage.reorder(*op.axes[:-1], lo, li)
+    stage.vectorize(li)
+    run_parallel(s, stage, op.axes[:-1], total)
+
+
+def tiles_with_regions(s: Schedule, group: Group, beside: Beside) -> None:
+    """A stencil pipeline: tiles of the last two axes over the threads; the region of a producer
+    that a tile reads, halo included, is computed just before it (`compute_at`) into a buffer that
+    stays in cache, if it is of a constant size."""
+    stage, op = s[group.root], definitions(s)[group.root]
+    row, column = op.axes[-2:]
+    tall = pick(s, f"{stage.name}.tall", (1, 8, 16, 32, 64, 128), 128, extent_of(row))
+    wide = pick(s, f"{stage.name}.width", (64, 128, 256, 512, 1024, 2048), 128, extent_of(column))
+    lanes = min(wide, pick(s, f"{stage.name}.lanes", (16, 64, 256), 16, wide))
+    ro, ri = stage.split(row, factor=tall)
+    co, ci = stage.split(column, factor=wide)
+    stage.reorder(*op.axes[:-2], ro, co, ri, ci)
+    if lanes < wide:
+        _, ci = stage.split(ci, factor=lanes)
+    stage.vectorize(ci)
+    task = fused(stage, (*op.axes[:-2], ro, co))
+    for name in group.regions:
+        inner = s[name]
+        if not takes(s, (tiles_with_regions, name), partial(_attach, name, stage.name, task)):
+            pointwise(s, inner, definitions(s)[name], beside)
+            continue
+        inner.compute_at(stage, task)
+        last = definitions(s)[name].axes[-1]
+        _, piece = inner.split(last, factor=lanes)
+        inner.vectorize(piece)
+    total = volume(op.axes)
+    if total is None or total > SMALL:
+        stage.parallel(task)
+
+
+def _attach(name: str, at: str, loop: Axis, s: Schedule) -> None:
+    s[name].compute_at(s[at], loop)
+
+
+def _crossed(s: Schedule, stage: Stage, op: ComputeOp, across: Axis, total: int | None) -> None:
+    """A transposing kernel: two-dimensional SIMD tiles.  What is contiguous along the other axis is
+    loaded along it and transposed in registers, and each cache line fetched for a tile is used up
+    in it."""
+    last = op.axes[-1]
+    tall = pick(s, f"{stage.name}.tall", (16, 32, 64, 128), 64, extent_of(across))
+    wide = pick(s, f"{stage.name}.width", (16, 32, 64, 128, 256), 64, extent_of(last))
+    ao, ai = stage.split(across, factor=tall)
+    lo, li = stage.split(last, factor=wide)
+    others = [a for a in op.axes if a is not across and a is not last]
+    stage.reorder(*others, ao, lo, ai, li)
+    stage.vectorize(ai)
+    stage.vectorize(li)
+    if total is None or total > SMALL:
+        stage.parallel(fused(stage, (*others, ao)))

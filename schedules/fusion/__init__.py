@@ -1,0 +1,5 @@
+"""Which stages share a kernel, decided for both targets before any kernel is scheduled.
+
+- `vertical`: producer and consumer: inlined, as prologue, as epilogue, as reduction
+- `horizontal`: pointwise kernels side by side: in one loop, or in one launch
+"""

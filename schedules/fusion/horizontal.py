@@ -1,0 +1,196 @@
+"""Horizontal fusion of pointwise kernels: several over the same elements as one loop, which loads a
+shared input once, or several small ones in one launch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tedsl.errors import ScheduleError
+from tedsl.once import once
+from tedsl.schedules.analysis.nests import View, definitions, volume
+from tedsl.schedules.analysis.views import reads_of
+from tedsl.schedules.loops import fused
+from tedsl.scheduling.links import places
+from tedsl.scheduling.schedule import Schedule
+from tedsl.tensor.tensor import ComputeOp, PlaceholderOp, Tensor
+
+# The most kernels in one launch, since each adds its outputs to the arguments; and how many of the
+# kernels that others may join are looked at, the latest of them.
+TOGETHER = 64
+LATEST = 16
+
+
+@dataclass(slots=True)
+class Leader:
+    """A kernel that others may be fused into: its stage, the elements of its tile, whether it is
+    small, so that it leaves most of the device idle; the stages in the fused kernel, and those they
+    depend on.
+
+    `members` run as one so far.  A kernel of whole rows has `tile` rows in a program, the extents
+    of its `rows`, and what is reduced along them, with how long that is.
+    """
+
+    name: str
+    tile: int
+    small: bool
+    inside: set[str]
+    needed: set[str]
+    rows: tuple[int | None, ...] | None = None
+    folded: set[tuple[Tensor, int | None]] = field(default_factory=set[tuple[Tensor, int | None]])
+    members: int = 1
+
+
+@dataclass(slots=True)
+class Beside:
+    """The kernels scheduled so far that others may be fused into: pointwise ones, and those of
+    whole rows.
+
+    Attributes:
+        launches: whether kernels of different elements may share a launch.
+        joins: who joins whom, and whether in its loops; done when all kernels are scheduled.
+    """
+
+    launches: bool
+    leaders: list[Leader] = field(default_factory=list[Leader])
+    joins: list[tuple[str, str, bool]] = field(default_factory=list[tuple[str, str, bool]])
+
+    def may_join(self, leader: Leader, needed: set[str]) -> bool:
+        """True when a kernel that depends on `needed` can run together with `leader`: no
+        dependence, direct or through other kernels, leads back to it."""
+        return bool(self.free([leader], needed))
+
+    def free(self, among: Sequence[Leader], needed: set[str]) -> list[Leader]:
+        """The latest of the leaders in `among` that a kernel which depends on `needed` can run
+        with."""
+        found = [each for each in among if each.members < TOGETHER][-LATEST:]
+        if not found:
+            return []
+        all_needed = set(needed)
+        # What a kernel of a single member depends on is in `needed` already.
+        waiting = [each for each in self.leaders if len(each.inside) > 1]
+        while met := [each for each in waiting if not each.inside.isdisjoint(all_needed)]:
+            all_needed.update(*(each.needed for each in met))
+            waiting = [each for each in waiting if each not in met]
+        return [each for each in found if each.inside.isdisjoint(all_needed)]
+
+    def join(self, name: str, leader: Leader, loops: bool) -> None:
+        """Note that a kernel is fused into another, in its loops or its launch."""
+        leader.members += 1
+        self.joins.append((name, leader.name, loops))
+
+
+def lead(s: Schedule, beside: Beside, name: str, tile: int, small: bool) -> None:
+    """Later kernels may be fused into `name`."""
+    needed = _needed(definitions(s), name)
+    beside.leaders.append(Leader(name, tile, small, {name}, needed))
+
+
+def may_lead(s: Schedule, name: str) -> bool:
+    """True where another kernel has as many elements and an input in common: it may run in the
+    loops of `name`."""
+    view = definitions(s)
+    own = _inputs(view[name])
+    others = (other for other in view.of_size(volume(view[name].axes)) if other != name)
+    return any(not own.isdisjoint(_inputs(view[other])) for other in others)
+
+
+def joined(s: Schedule, name: str, beside: Beside, small: bool) -> bool:
+    """Fuse a pointwise kernel into an earlier one (the knob `beside`); True when that was chosen.
+
+    The default is one loop where both read the same input, and one launch where both are small.
+    """
+    if all(each.rows is not None for each in beside.leaders) or not all_computed(s):
+        return False
+    view = definitions(s)
+    needed = _needed(view, name)
+    flat = [each for each in beside.leaders if each.rows is None]
+    free = beside.free(flat, needed)
+    loops = _loops(view, name, free)
+    grid = next(iter([e for e in free if e.small is small] or free), None)
+    choices = ["alone"]
+    choices += ["loops"] if loops is not None and _joins(s, name, loops) else []
+    choices += ["grid"] if grid is not None and beside.launches else []
+    if len(choices) == 1:
+        return False
+    default = "alone"
+    if "loops" in choices and loops is not None and _share(view, name, loops):
+        default = "loops"
+    elif "grid" in choices and grid is not None and grid.small and small:
+        default = "grid"
+    chosen = s.knob(f"{name}.beside", choices, default)
+    leader = loops if chosen == "loops" else grid if chosen == "grid" else None
+    if leader is not None:
+        leader.inside.add(name)
+        leader.needed |= needed
+        beside.join(name, leader, chosen == "loops")
+        _split(s, name, leader.tile, loops=chosen == "loops")
+    return leader is not None
+
+
+def all_computed(s: Schedule) -> bool:
+    """True without scans and externs, whose dependences are not seen here."""
+    return places(s.plan).computed
+
+
+def _loops(view: View, name: str, free: Sequence[Leader]) -> Leader | None:
+    """A kernel of as many elements, by preference one that shares an input."""
+    size = volume(view[name].axes)
+    same = [e for e in free if size is not None and volume(view[e.name].axes) == size]
+    return next((e for e in same if _share(view, name, e)), same[0] if same else None)
+
+
+def _share(view: View, name: str, leader: Leader) -> bool:
+    return not _inputs(view[name]).isdisjoint(_inputs(view[leader.name]))
+
+
+@once
+def _inputs(op: ComputeOp) -> frozenset[PlaceholderOp]:
+    found = (read.tensor.op for read in reads_of(op))
+    return frozenset(each for each in found if isinstance(each, PlaceholderOp))
+
+
+def _needed(view: View, name: str) -> set[str]:
+    """All the computed stages that one depends on, transitively."""
+    found: set[str] = set()
+    waiting = [name]
+    while waiting:
+        for source in view.sources(waiting.pop()):
+            if source not in found:
+                found.add(source)
+                waiting.append(source)
+    return found
+
+
+def _joins(s: Schedule, name: str, leader: Leader) -> bool:
+    """True when the primitives accept the fusion of the loops."""
+    try:
+        trial = s.copy(decided=False)
+        _split(trial, name, leader.tile, loops=True)
+        join(trial, name, leader.name, loops=True)
+    except ScheduleError:
+        return False
+    return True
+
+
+def _split(s: Schedule, name: str, tile: int, *, loops: bool) -> None:
+    """Tiles of the same size as the leader's."""
+    stage = s[name]
+    outer, inner = stage.split(fused(stage, definitions(s)[name].axes), factor=tile)
+    stage.vectorize(inner)
+    if not loops:
+        stage.bind(outer, "blockIdx.x")
+
+
+def join(s: Schedule, name: str, leader: str, *, loops: bool) -> None:
+    """Let a kernel run in the outermost loop of another, or in its launch."""
+    if loops:
+        s[name].compute_with(s[leader], s[leader].leaf_iter_vars[0])
+    else:
+        s[name].compute_with(s[leader])
+
+
+def join_all(s: Schedule, beside: Beside) -> None:
+    """Fuse the kernels that were noted."""
+    for name, leader, loops in beside.joins:
+        join(s, name, leader, loops=loops)

@@ -1,0 +1,280 @@
+"""Vertical fusion: which stages are inlined, and which share a kernel as prologue, epilogue or
+reduction; each decision of the default rules is a knob."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from tedsl.expr.nodes import TensorRead
+from tedsl.expr.visit import reads
+from tedsl.schedules.analysis.nests import (
+    Group,
+    View,
+    chooses,
+    contraction,
+    cost,
+    crossed_row,
+    definitions,
+    find_groups,
+    is_reduction,
+    moves,
+    plain,
+    same_axes,
+    volume,
+)
+from tedsl.schedules.knobs import flip
+from tedsl.schedules.scans import stored_for_scans
+from tedsl.scheduling.graph import extern_readers
+from tedsl.scheduling.graph import readers as plan_readers
+from tedsl.scheduling.inline import may_inline
+from tedsl.scheduling.schedule import Schedule
+from tedsl.tensor.tensor import ComputeOp
+
+# Recomputing a stage at every read is cheap up to this much arithmetic per element.
+CHEAP = 12
+# Elements for each of the rows that keep a device busy, from which splitting rows is worth a second
+# pass over memory; and rows that run as one where they are neighbours in memory.
+LONG = 8192
+CROSSED = 32
+
+
+def fuse(s: Schedule, busy: int, taken: Collection[str] = (), loops: bool = False) -> list[Group]:
+    """Inline the pointwise stages and gather the rest into kernels.
+
+    Args:
+        s: a schedule.
+        busy: how many rows that run by themselves keep the device busy.
+        taken: the stages that are scheduled already.
+        loops: whether kernels are loops over tiles (the CPU), which may compute the region of a
+            producer that a tile reads, and skip points of a contraction one by one.
+
+    Returns:
+        The kernels, producers first.
+
+    A pointwise stage that several stages of one kernel read is kept there as a tile (computed once)
+    where that is possible; a stage read at several shifted places may stay at root.
+    """
+    stored = [*(s[t].name for t in s.outputs), *stored_for_scans(s), *_read_whole(s)]
+    stored += _read_by_settled(s)
+    outputs = list(dict.fromkeys([*stored, *_read_by(s, taken)]))
+    kept = _candidates(_open(s, taken), outputs, loops)
+    within: list[str] = []
+    for name, op in _open(s, taken).items():
+        inlinable = len(op.bodies) == 1 and not is_reduction(op) and name not in outputs
+        if inlinable and name not in kept:
+            if may_inline(s.plan, name):
+                s[name].compute_inline()
+            else:
+                outputs.append(name)
+    while True:
+        view = _open(s, taken)
+        cut: list[str] = []
+        groups = find_groups(view, outputs, loops, cut)
+        if cut:
+            outputs += cut
+            for name in cut:
+                kept.pop(name, None)
+            continue
+        alone = [g.root for g in groups if g.root in kept]
+        wasted = [n for g in groups for n in g.inner if n in kept and not _shares(view, g, n)]
+        settled = not alone and not wasted
+        apart = _apart(s, view, groups, busy) if settled else []
+        stored = _stored(s, view, groups, outputs, kept, loops) if settled else []
+        if settled and not apart and not stored:
+            return _with_regions(view, groups, within)
+        for name in stored:
+            s[name].compute_root()
+            kept.pop(name, None)
+        outputs += [*apart, *stored]
+        for name in (*alone, *wasted):
+            kept.pop(name)
+            free = loops and _may_be_region(view, name, within)
+            place = _place(s, name, view, free, loops)
+            if place == "inline":
+                s[name].compute_inline()
+                continue
+            outputs.append(name)
+            within += [name] if place == "tile" else []
+
+
+def _open(s: Schedule, taken: Collection[str]) -> View:
+    """The stages that are not scheduled yet."""
+    return View({name: op for name, op in definitions(s).items() if name not in taken})
+
+
+def _read_by(s: Schedule, taken: Collection[str]) -> list[str]:
+    """The other stages that those in `taken` read."""
+    view = definitions(s)
+    names = view.names
+    found = [
+        names[read.tensor.op]
+        for name in taken
+        if name in view
+        for read in reads(*view[name].bodies)
+        if isinstance(read.tensor.op, ComputeOp) and read.tensor.op in names
+    ]
+    return [name for name in found if name not in taken]
+
+
+def _read_by_settled(s: Schedule) -> list[str]:
+    """The stages that settled ones read, from memory."""
+    plan = s.plan
+    found = [
+        plan.stage_of(read.tensor.op)
+        for stage in plan.stages
+        if stage.name in s.settled and isinstance(stage.op, ComputeOp)
+        for read in reads(*stage.op.bodies)
+        if isinstance(read.tensor.op, ComputeOp)
+    ]
+    return list(dict.fromkeys(each.name for each in found if each.name not in s.settled))
+
+
+def _read_whole(s: Schedule) -> list[str]:
+    """The stages that externs read, whole and from memory."""
+    plan = s.plan
+    return [
+        stage.name
+        for stage in plan.stages
+        if isinstance(stage.op, ComputeOp) and extern_readers(plan, stage.op)
+    ]
+
+
+def _stored(
+    s: Schedule,
+    view: View,
+    groups: list[Group],
+    outputs: list[str],
+    kept: Collection[str],
+    masked: bool,
+) -> list[str]:
+    """Epilogues: the pointwise stages, inlined or kept as tiles, that a contraction in a kernel of
+    its own should store in place of its accumulator.
+
+    Their consumer has row reductions, so the contraction cannot be fused with it; stored after its
+    epilogue, the result is no wider, and is read by whoever read the epilogue.
+    """
+    found: list[str] = []
+    for group in groups:
+        op = view[group.root]
+        if group.root in outputs or not is_reduction(op) or contraction(op, masked) is None:
+            continue
+        name = _epilogue(s, group.root, kept)
+        known = name is None or name in found or name in outputs
+        if name is not None and not known and flip(s, f"{group.root}.epilogue", True):
+            found.append(name)
+    return found
+
+
+def _epilogue(s: Schedule, name: str, kept: Collection[str]) -> str | None:
+    """The one stage, inlined or in `kept`, that reads `name`, element by element, into no wider
+    elements."""
+    source = s[name].op
+    readers: dict[str, TensorRead] = {}
+    for stage in plan_readers(s.plan, source):
+        if isinstance(stage.op, ComputeOp):
+            for read in reads(*stage.op.bodies):
+                if read.tensor.op is source:
+                    readers[stage.name] = read
+    if len(readers) != 1:
+        return None
+    ((reader, read),) = readers.items()
+    stage = s.plan.stage(reader)
+    free = stage.placement.inlined or reader in kept
+    narrow = stage.op.output_dtypes[0].nbytes <= source.output_dtypes[0].nbytes
+    return reader if free and narrow and same_axes(plain(read), stage.op.axis) else None
+
+
+def _apart(s: Schedule, view: View, groups: list[Group], busy: int) -> list[str]:
+    """Reductions of few long rows that are to be kernels of their own, which can split them."""
+    found: list[str] = []
+    for group in groups:
+        folds = [name for name in group.inner if is_reduction(view[name])]
+        rows = volume(group.rows or ())
+        points = [volume((*view[name].axes, *view[name].reduce_axes)) for name in folds]
+        if group.rows is None or group.contracts or rows is None or None in points:
+            continue
+        alone = len(folds) < 2 and same_axes(group.rows, view[group.root].axes)
+        if is_reduction(view[group.root]) or alone or not folds:
+            continue
+        rows = rows if crossed_row(view, group) is None else -(-rows // CROSSED)
+        long = max(n or 0 for n in points) >= busy * LONG
+        together = rows >= busy or not long
+        if rows < 4 * busy and long:
+            together = bool(s.knob(f"{group.root}.together", (True, False), together))
+        found += [] if together else folds
+    return found
+
+
+def _candidates(view: View, outputs: list[str], masked: bool) -> dict[str, ComputeOp]:
+    """Pointwise stages that more than one read uses, or that feed a contraction (a prologue)."""
+    readers = view.readers
+    return {
+        name: op
+        for name, op in view.items()
+        if not is_reduction(op) and name not in outputs and len(op.bodies) == 1
+        if len(readers[name]) > 1 or _feeds_contraction(view, readers[name], masked)
+    }
+
+
+def _feeds_contraction(view: View, users: list[tuple[str, TensorRead]], masked: bool) -> bool:
+    return any(contraction(view[user], masked) is not None for user, _ in users)
+
+
+def _shares(view: View, group: Group, name: str) -> bool:
+    """True when keeping a tile of `name` saves computing it more than once in the kernel."""
+    users = {user for user, _ in view.readers[name]}
+    return len(users) > 1 and group.rows is not None and cost(view[name]) > 0
+
+
+def _with_regions(view: View, groups: list[Group], within: list[str]) -> list[Group]:
+    """The stages in `within` as regions of the kernels that read them (`compute_at`)."""
+    owners = {group.root: group for group in groups}
+    for name in within:
+        users = {user for user, _ in view.readers[name]}
+        owner = owners.get(next(iter(users)))
+        if len(users) == 1 and owner is not None and _is_plain(view, owner):
+            owner.regions.append(name)
+    inside = {name for group in groups for name in group.regions}
+    return [group for group in groups if group.root not in inside]
+
+
+def _may_be_region(view: View, name: str, within: list[str]) -> bool:
+    """True when one stage of the same rank reads `name`, and neither is nor has a region so far."""
+    readers = view.readers
+    users = {user for user, _ in readers[name]}
+    hosts = {user for each in within for user, _ in readers[each]}
+    if len(users) != 1 or name in hosts or not users.isdisjoint(within):
+        return False
+    reader = view[next(iter(users))]
+    axes = view[name].axes
+    return not is_reduction(reader) and len(reader.axes) == len(axes) >= 2
+
+
+def _is_plain(view: View, group: Group) -> bool:
+    """True for a pointwise kernel of one stage."""
+    return group.rows is None and not group.inner and not is_reduction(view[group.root])
+
+
+def _place(s: Schedule, name: str, view: View, regions: bool, loops: bool) -> object:
+    """Where a producer is computed, the knob `place`: inline when it is cheap or nothing is
+    computed twice; else a kernel of its own, or with `regions` the part that each tile of its one
+    reader needs."""
+    users = view.readers[name]
+    op = view[name]
+    repeated = len(users) > 1 or any(plain(read) is None for _, read in users)
+    feeds = _feeds_contraction(view, users, loops)
+    again = repeated or feeds
+    default = "root" if again and cost(op) * len(users) > CHEAP else "inline"
+    small = may_inline(s.plan, name)
+    # A condition in the prologue of a contraction on the CPU is evaluated for each product.
+    asked = loops and feeds and chooses(op)
+    if feeds and cost(op) > 1:
+        default = "root"
+    if not regions:
+        # Data movement becomes the address and the mask of a load.
+        default = "inline" if moves(op) else default
+        default = "root" if asked else default
+        return s.knob(f"{name}.place", ("inline", "root"), default) if small else "root"
+    default = "tile" if default == "root" or not small else default
+    choices = ("inline", "root", "tile") if small else ("root", "tile")
+    return s.knob(f"{name}.place", choices, default)

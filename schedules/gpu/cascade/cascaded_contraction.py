@@ -1,0 +1,413 @@
+"""Flash attention: contractions that depend on other reductions of the axis they reduce, in one
+online loop (an online softmax between two GEMMs), with the accumulator of the last GEMM in
+registers.
+
+    for pieces of j: S = sum(d)(q, k); m, l, O updated online     (a contraction between two)
+    for pieces of j: q = sum(x); O += x * w, scaled at the end    (a row norm fused into a GEMM)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tedsl.device import GpuDevice
+from tedsl.expr.index_arith import conjuncts
+from tedsl.expr.nodes import Axis, Reduce
+from tedsl.expr.visit import axes_of, reads
+from tedsl.schedules.analysis.chains import (
+    Chained,
+    depended_on,
+    follow,
+    inline_around,
+    inner_folds,
+    may_be_lazy,
+    root_of,
+    take_chains,
+)
+from tedsl.schedules.analysis.nests import (
+    Contraction,
+    View,
+    any_order,
+    contraction,
+    cost,
+    definitions,
+    extent_of,
+    for_units,
+    growing,
+    is_reduction,
+    plain,
+    pow2_at_least,
+    reduce_axes,
+    volume,
+)
+from tedsl.schedules.devices import gpu_of
+from tedsl.schedules.gpu.gemm.cost_model import best_tile
+from tedsl.schedules.gpu.gemm.gemm import longest, product_of, stored_by_engine, stores_ahead
+from tedsl.schedules.gpu.gemm.mainloop import LEAST, movable
+from tedsl.schedules.gpu.gemm.tile_order import ordered, together, walked
+from tedsl.schedules.gpu.gemm.tile_scheduler import grid_of, programs_stay
+from tedsl.schedules.gpu.launch import bind_all, pick_warps, registers
+from tedsl.schedules.knobs import flip, pick
+from tedsl.scheduling.links import places
+from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.stage import Stage
+from tedsl.tensor.tensor import ComputeOp, Operation, Tensor
+
+# The longest axis that a program holds as a whole (attention: the head dimension).
+WIDEST = 256
+# Elements of the reduced axis from which a loop over pieces of it is worth it.
+FEWEST = 32
+# Causal kernels with large tiles: rows and keys of a tile, the most arithmetic on each score for
+# which they pay; how many such tiles there are at least for each SM, and how many iterations each.
+TALL = 128
+LIGHT = 16
+BUSY = 8
+TURNS = 16
+# Keys of an iteration when several programs share an SM, and the registers of a thread for other
+# things than tiles.
+DEEP = 128
+OTHERS = 32
+# Tiles of half as many rows that there have to be for each SM, and the operands of both GEMMs
+# without the scores: Q, K, V.
+ENOUGH = 3
+OPERANDS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Rows and columns of the tile of results, and the piece of the reduced axis: BLOCK_M, head
+    dimension and BLOCK_N of a flash attention kernel."""
+
+    rows: int
+    columns: int
+    depth: int
+
+
+def schedule_chains(s: Schedule) -> list[str]:
+    """Schedule the contractions that depend on reductions of the axis they reduce.
+
+    Returns:
+        The stages that are scheduled then.
+    """
+    return take_chains(s, _found, _reduce_chain)
+
+
+def _found(s: Schedule, view: View, name: str) -> Chained | None:
+    """The cascade that ends in the contraction `name`, if there is one that a program can hold."""
+    op = s[name].op
+    if not isinstance(op, ComputeOp) or not s[name].plan.placement.at_root:
+        return None
+    shape = contraction(op)
+    if shape is None or shape.unit is None or len(shape.folded) != 1 or not any_order(op):
+        return None
+    names = depended_on(s, view, name)
+    if not names:
+        return None
+    inner = inner_folds(s, view, (*names, name), for_units)
+    column, row = longest(shape.columns), longest(shape.rows)
+    held = [column] if inner else []
+    held += [axis for each in inner for axis in view[each].reduce_axes]
+    sizes = [extent_of(axis) for axis in held]
+    long = extent_of(shape.folded[0])
+    small = any(n is not None and n < LEAST for n in (extent_of(row), extent_of(column), *sizes))
+    if None in sizes or small or any((n or 0) > WIDEST for n in sizes):
+        return None
+    # The last piece of an axis of symbolic extent would be masked product by product.
+    if long is None or long < FEWEST or any(len(view[n].reduce_axes) > 1 for n in inner):
+        return None
+    return Chained(name, root_of(s, view, name), names, inner, shape)
+
+
+def _reduce_chain(s: Schedule, found: Chained) -> list[str]:
+    """One kernel; returns the stages in it."""
+    gpu = gpu_of(s)
+    known = {stage.name for stage in s.stages}
+    work = _work(definitions(s), found)
+    between = inline_around(s, found)
+    many = stores_ahead(gpu, volume(definitions(s)[found.root].axes))
+    alone = not found.inner and found.last != found.root
+    staged = stored_by_engine(s, found.root, many) if alone else None
+    stage, fold = s[found.root], s[found.last]
+    if not isinstance(stage.op, ComputeOp) or not isinstance(fold.op, ComputeOp):
+        return []
+    axes = dict(zip(fold.op.axes, stage.op.axes, strict=True))
+    row, column = axes[longest(found.shape.rows)], axes[longest(found.shape.columns)]
+    longer = longer_last(fold.op, found.shape)
+    deep = gpu.has_tma and _is_deep(s, found, stage.op, fold.op)
+    tall = longer is not None and work <= LIGHT and _is_tall(gpu, stage.op, fold.op, found, row)
+    sizes = _sizes(s, stage, found, (row, column), TALL if tall else 64, deep)
+    stays = (many and staged is not None) if alone else None
+    place = _grid(s, stage, (row, column), sizes, longer, stays, _walked(s, found, between))
+    if staged is not None:
+        s[staged].compute_at(stage, place)
+    if fold.name != stage.name:
+        fold.compute_at(stage, place)
+    outer, piece = fold.split(reduce_axes(fold)[0], factor=sizes.depth)
+    lazy = may_be_lazy(s, fold.name, outer) and flip(s, f"{stage.name}.lazy", False)
+    follow(fold, outer, lazy)
+    for name in (*between, *found.inner):
+        if s[name].plan.placement.at_root:
+            s[name].compute_at(fold, outer)
+        for axis in reduce_axes(s[name]):
+            s[name].vectorize(axis)
+    fold.vectorize(piece)
+    held = sizes.rows * max(sizes.columns, sizes.depth)
+    warps = 8 if sizes.rows * sizes.columns >= 128 * 128 else 4
+    warps = pick_warps(s, stage, (1, 2, 4, 8), warps, max(32, held // 8))
+    programs, stages = _beside(s, found, sizes, warps, longer is None) if deep else (0, 3)
+    if found.inner:
+        programs = pick(s, f"{stage.name}.occupancy", (0, 2, 3, 4), programs, gpu.warps_sm // warps)
+    _operands(s, stage, fold, outer, place, found, sizes, stages)
+    stage.launch(num_warps=warps, maxnreg=registers(gpu, warps, programs))
+    made = [each.name for each in s.stages if each.name not in known]
+    return [found.root, found.last, *found.members, *found.inner, *between, *made]
+
+
+def _work(view: View, found: Chained) -> int:
+    """Arithmetic on each element of the score tile between the two GEMMs."""
+    names = view.names
+    waiting, met, total = [found.last], {found.last, *found.inner}, 0
+    while waiting:
+        for read in reads(*view[waiting.pop()].bodies):
+            name = names.get(read.tensor.op)  # type: ignore[call-overload]
+            if name is None or name in met:
+                continue
+            met.add(name)
+            waiting.append(name)
+            total += 0 if is_reduction(view[name]) else cost(view[name])
+    return total
+
+
+def _is_tall(gpu: GpuDevice, op: ComputeOp, fold: ComputeOp, found: Chained, row: Axis) -> bool:
+    """Whether a causal mask leaves rows that are many and long enough for large tiles, in which
+    less is masked and which start less often: measured 3 to 12% faster on an H200 for 2048 to 16384
+    rows, and slower where the rows have two bounds (sliding windows)."""
+    high, long = extent_of(row), extent_of(found.shape.folded[0])
+    others = volume([a for a in op.axes if a is not row and a is not op.axes[-1]])
+    if not found.inner or high is None or long is None or others is None:
+        return False
+    many = others * (high // TALL) >= gpu.sms * BUSY and long >= TALL * TURNS
+    return many and _bounds(fold, found) == 1
+
+
+def _bounds(fold: ComputeOp, found: Chained) -> int:
+    """How many conditions bound what a row reduces by the number of the row: 1 for a causal mask, 2
+    for a sliding window."""
+    body = fold.bodies[0]
+    where = body.where if isinstance(body, Reduce) else None
+    sides = {found.shape.folded[0], longest(found.shape.rows)}
+    parts = () if where is None else conjuncts(where)
+    return sum(sides <= set(axes_of(part)) for part in parts)
+
+
+def _is_deep(s: Schedule, found: Chained, op: ComputeOp, fold: ComputeOp) -> bool:
+    """Whether a piece of the reduced axis (keys) is longer than a tile is high (queries).
+
+    It is where there are tiles for several programs per SM, and TMA loads all operands.  Programs
+    that overlap (one in its GEMMs while another does its softmax) are worth more than prefetching
+    then, and the longer the piece, the less often accumulators are rescaled.  On an H200 two
+    products over 128 columns take 16% less, over 64 columns 8%; with a causal mask 5% and 2%, and
+    with a sliding window nothing (timed by `tests/benchmarks`).
+    """
+    loaded = [tensor for name in (found.last, *found.inner) for tensor in movable(s, s[name])]
+    narrow = len(loaded) == OPERANDS and all(tensor.dtype.nbytes <= 2 for tensor in loaded)
+    if len(found.inner) != 1 or not narrow or _bounds(fold, found) > 1:
+        return False
+    points = volume(op.axes)
+    columns = pow2_at_least(extent_of(longest(found.shape.columns)) or WIDEST)
+    if points is None or points // columns // (DEEP // 2) < ENOUGH * gpu_of(s).sms:
+        return False
+    return 2 * _loaded(s, found, Sizes(DEEP // 2, columns, DEEP)) <= gpu_of(s).shared_block
+
+
+def _loaded(s: Schedule, found: Chained, sizes: Sizes) -> int:
+    """Bytes of the operands of an iteration."""
+    return sizes.depth * (sizes.columns * _nbytes(s, found) + _deepest(s, found, sizes))
+
+
+def _deepest(s: Schedule, found: Chained, sizes: Sizes) -> int:
+    """Bytes of what one element of the inner contraction reads of an operand: the head
+    dimension."""
+    depths = [extent_of(a) or 1 for name in found.inner for a in reduce_axes(s[name])]
+    return max(depths, default=sizes.rows) * _nbytes(s, found)
+
+
+def _nbytes(s: Schedule, found: Chained) -> int:
+    loaded = [t for name in (found.last, *found.inner) for t in movable(s, s[name])]
+    return max((tensor.dtype.nbytes for tensor in loaded), default=4)
+
+
+def _beside(s: Schedule, found: Chained, sizes: Sizes, warps: int, alike: bool) -> tuple[int, int]:
+    """Occupancy and `num_stages`: programs of an SM for which there are registers, and iterations
+    for which there is shared memory.  Without a causal mask (`alike`), one program less if one more
+    stage fits then."""
+    gpu = gpu_of(s)
+    held = sizes.rows * (sizes.columns + sizes.depth) // (32 * warps) + OTHERS
+    programs = max((n for n in (2, 3, 4) if n * held * 32 * warps <= gpu.registers_sm), default=0)
+    turn, fixed = _loaded(s, found, sizes), sizes.rows * _deepest(s, found, sizes)
+    if alike and programs > 2 and (programs - 1) * (fixed + 2 * turn) <= gpu.shared_block:
+        return programs - 1, 2
+    return programs, 1 if programs else 3
+
+
+def _sizes(
+    s: Schedule,
+    stage: Stage,
+    found: Chained,
+    sides: tuple[Axis, Axis],
+    high: int,
+    deep: bool,
+) -> Sizes:
+    """The tile, `high` where nothing is against it; the columns are whole where the inner
+    contraction would be recomputed for each piece of them."""
+    extents = [extent_of(axis) for axis in (*sides, found.shape.folded[0])]
+    most = [WIDEST if n is None else pow2_at_least(n) for n in extents]
+    choices = (16, 32, 64, 128, 256)
+    loaded = [t for name in found.inner for t in movable(s, s[name])]
+    # Products of float32 numbers are held in registers beside the tiles: tensor cores do not take
+    # them.
+    tile = 32 if any(t.dtype.nbytes >= 4 for t in loaded) else 64 if deep else high
+    tall, wide = tile, most[1]
+    if not found.inner:
+        tall, wide = _alone(s, found) or (tile, 128)
+    rows = pick(s, f"{stage.name}.bm", choices[:-1], tall, most[0])
+    columns = most[1] if found.inner else pick(s, f"{stage.name}.bn", choices, wide, most[1])
+    depth = pick(s, f"{stage.name}.bk", choices[:-1], DEEP if deep else tile, most[2])
+    return Sizes(rows, columns, depth)
+
+
+def _alone(s: Schedule, found: Chained) -> tuple[int, int] | None:
+    """The tile of a GEMM whose prologue is a row reduction: its operand is reduced again for every
+    tile of columns, so that these are wide; None where the cost model does not know the product."""
+    fold = s[found.last]
+    product = product_of(s, fold, fold.op, found.shape) if isinstance(fold.op, ComputeOp) else None
+    if product is None:
+        return None
+    bm, bn = best_tile(product)
+    return min(bm, WIDEST // 2), max(bn, min(WIDEST, pow2_at_least(product.n)))
+
+
+def longer_last(op: ComputeOp, shape: Contraction) -> bool | None:
+    """Whether later rows reduce more than earlier ones, as with a causal mask; None when all reduce
+    as much."""
+    body = op.bodies[0]
+    where = body.where if isinstance(body, Reduce) else None
+    row, folded = longest(shape.rows), shape.folded[0]
+    if growing(where, row, folded):
+        return True
+    return False if growing(where, folded, row) else None
+
+
+def _grid(
+    s: Schedule,
+    stage: Stage,
+    sides: tuple[Axis, Axis],
+    sizes: Sizes,
+    longer: bool | None,
+    many: bool | None,
+    nbytes: int,
+) -> Axis:
+    """The order of tiles over the grid: all tiles of a batch together, or the same rows of several
+    heads, whose loops read `nbytes` in all; the longest tiles first.  Where tiles are all alike,
+    programs may be persistent: `many` is whether each has several tiles; None where that is not
+    asked."""
+    row, column = sides
+    data = stage.op.axes if isinstance(stage.op, ComputeOp) else ()
+    others = [a for a in data if a is not row and a is not column]
+    outer, inner = stage.split(row, factor=sizes.rows)
+    tiles, lanes = [outer], [inner, column]
+    width = extent_of(column)
+    if width is None or width > sizes.columns:
+        across, lanes[1] = stage.split(column, factor=sizes.columns)
+        tiles.append(across)
+    group = together(s, stage.name, others, nbytes, longer is not None)
+    order = ordered(stage, others, tiles, group)
+    stage.reorder(*order, *lanes)
+    for lane in lanes:
+        stage.vectorize(lane)
+    if many is not None and longer is None:
+        count = _count(others, (row, sizes.rows), (column, sizes.columns))
+        stays = programs_stay(s, stage, count, many)
+        return grid_of(s, stage, order, stays, None, alike=False)
+    last_first = longer is not None and flip(s, f"{stage.name}.descending", longer)
+    return bind_all(stage, order, last_first)
+
+
+def _walked(s: Schedule, found: Chained, between: Sequence[str]) -> int:
+    """Bytes of the operands that the loop reads (K and V), of all batches."""
+    view = definitions(s)
+    inside = {found.root, found.last, *found.members, *found.inner, *between}
+    row, along = longest(found.shape.rows), found.shape.folded[0]
+    inner = [(view[name], view[name].axes[-1], None) for name in found.inner]
+    return walked(view, inside, [(view[found.last], along, row), *inner])
+
+
+def _count(others: Sequence[Axis], *sides: tuple[Axis, int]) -> int | None:
+    """How many tiles there are, of so many elements along each side; None for symbolic extents."""
+    total = volume(others)
+    for axis, size in sides:
+        extent = extent_of(axis)
+        total = None if total is None or extent is None else total * -(-extent // size)
+    return total
+
+
+def _operands(
+    s: Schedule,
+    stage: Stage,
+    fold: Stage,
+    loop: Axis,
+    place: Axis,
+    found: Chained,
+    sizes: Sizes,
+    stages: int,
+) -> None:
+    """`num_stages` of the loop; operands are loaded by TMA where it can, and what does not change
+    with the loop (Q) may be loaded before it."""
+    inner = [s[name] for name in found.inner]
+    turns, shared = extent_of(found.shape.folded[0]), gpu_of(s).shared_block
+    most = 1 + shared // _loaded(s, found, sizes)
+    most = most if turns is None else min(most, -(-turns // sizes.depth))
+    fold.pipeline(loop, num_stages=pick(s, f"{stage.name}.stages", (1, 2, 3, 4, 5), stages, most))
+    staged = [(t, r) for r in (fold, *inner) for t in movable(s, r) if _in_memory(s, t)]
+    descriptors = bool(staged) and flip(s, f"{stage.name}.descriptors", True)
+    fixed = [(t, r) for r in inner for t in _fixed(s, r)]
+    before = not descriptors and bool(fixed) and flip(s, f"{stage.name}.before", True)
+    kept = {tensor for tensor, _ in fixed}
+    for tensor, reader in staged if descriptors else fixed if before else []:
+        readers = [reader.op, *_along(s, found, fold, reader, tensor)]
+        copy = s.cache_read(tensor, "shared" if descriptors else "local", readers)
+        if tensor in kept:
+            s[copy].compute_at(stage, place)
+        else:
+            s[copy].compute_at(fold, loop)
+
+
+def _along(
+    s: Schedule, found: Chained, fold: Stage, reader: Stage, tensor: Tensor
+) -> list[Operation]:
+    """The reductions of the loop that read the tile of an operand that `fold` multiplies: they read
+    it in shared memory, where TMA has put it."""
+    if reader.name != fold.name:
+        return []
+    ops = [s[name].op for name in found.members]
+    direct = [(op, reads(*op.bodies)) for op in ops if isinstance(op, ComputeOp)]
+    return [op for op, all_read in direct if any(r.tensor is tensor for r in all_read)]
+
+
+def _fixed(s: Schedule, inner: Stage) -> list[Tensor]:
+    """The loop-invariant operands of an inner contraction (Q): they do not move along the last of
+    its axes, which the loop takes in pieces."""
+    op = inner.op
+    if not isinstance(op, ComputeOp):
+        return []
+    moving = op.axes[-1]
+    known = places(s.plan).by_op
+    found = [r for r in reads(*op.bodies) if moving not in axes_of(*r.indices)]
+    fine = [r.tensor for r in found if r.tensor.op in known and plain(r) is not None]
+    return [tensor for tensor in fine if _in_memory(s, tensor)]
+
+
+def _in_memory(s: Schedule, tensor: Tensor) -> bool:
+    """True for an input, and for the result of another kernel."""
+    return s[tensor].plan.placement.at_root

@@ -1,0 +1,356 @@
+"""Column reductions, short window reductions (pooling, depthwise convolution) and full reductions
+to a scalar; with few results the reduced axis is split over programs, and partial results are
+combined by the last program (last-block reduction) or a second kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tedsl.expr.nodes import Axis, Binary, Unary
+from tedsl.expr.visit import reads, walk
+from tedsl.schedules.analysis.nests import (
+    Group,
+    View,
+    any_order,
+    crossed_row,
+    definitions,
+    extent_of,
+    first,
+    is_reduction,
+    pow2_at_least,
+    reduce_axes,
+    sole_readers,
+    volume,
+)
+from tedsl.schedules.devices import gpu_of
+from tedsl.schedules.gpu.last_block import finish_last, one_launch
+from tedsl.schedules.gpu.launch import bind_all, pick_warps
+from tedsl.schedules.knobs import pick
+from tedsl.schedules.loops import fused
+from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.stage import Stage
+from tedsl.tensor.tensor import ComputeOp
+
+# Programs for each SM that keep it busy; a reduction with fewer results is split.
+MANY_PROGRAMS = 2
+# Elements of a tile: 64 for each thread of four warps.
+TILE = 8192
+# Windows: terms of a reduction that are fully unrolled; results of such a program where there are
+# many, and at least; the sides of its tile, of which so large a share may be idle.
+WRITTEN_OUT = 64
+# Terms with arithmetic, and their arithmetic, that are unrolled in one piece: compilers are slow to
+# schedule long chains of it, once for each result of a thread.
+COMPUTED, ARITHMETIC = 49, 192
+WINDOWS, LEAST_WINDOWS = 2048, 128
+WIDTHS = (16, 32, 64, 128)
+HEIGHTS = (1, 2, 4, 8, 16, 32)
+IDLE = 1 / 8
+# Bytes of one vector access to memory, and those that a program loads in an iteration.
+ACCESS = 16
+TURN = 8192
+# Columns of a program's tile: in bytes (a cache line) where there are few of them in aligned rows,
+# else in elements; and where there are many partial results to combine.
+LINE = 128
+WIDE = 128
+PARTS_WIDE = 32
+# Up to how many partial results the last program combines, where accesses are aligned.
+FEW_PARTS = 32
+PARTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+
+
+def reduce_columns(s: Schedule, group: Group) -> None:
+    """A column reduction: a tile of neighbouring results and some rows, the reduced axis split when
+    results are few."""
+    view = definitions(s)
+    stage, root = s[group.root], view[group.root]
+    lane = crossed_row(view, group)
+    if lane is None:
+        return
+    extent, folded = extent_of(lane), _fold_length(view, group)
+    widest = None if extent is None else pow2_at_least(extent)
+    results = volume(root.axes)
+    nbytes = _nbytes(view, group)
+    aligned = extent is None or extent * nbytes % ACCESS == 0
+    wide, many = WIDE, MANY_PROGRAMS * gpu_of(s).sms
+    if group.in_parts:
+        wide = _wide(results, folded, many)
+    elif aligned and results is not None and results * nbytes < LINE * many:
+        wide = max(32, LINE // nbytes)
+    width = pick(s, f"{stage.name}.columns", (32, 64, 128, 256, 512), wide, widest)
+    deepest = TILE // width if folded is None else min(TILE // width, pow2_at_least(folded))
+    turn = TURN if aligned else TURN // 2
+    depth = deepest if group.in_parts else turn // (width * nbytes)
+    depth = pick(s, f"{stage.name}.rows", (4, 8, 16, 32, 64), max(4, depth), deepest)
+    enough = (4 if aligned else 8) * many
+    parts = _parts(s, view, group, lane, (width, depth), enough)
+    if parts > 1:
+        name, known = group.inner[0], group.axes[group.inner[0]]
+        apart = one_launch(s, group.root, default=aligned and parts <= FEW_PARTS)
+        partial = _split_columns(s, name, known, lane, parts, (width, depth), apart)
+        if apart and finish_last(s, stage, [name], partial, known):
+            return
+        width = min(width, _wide(results, parts, many))
+        depth = min(parts, TILE // width)
+    lo, li = stage.split(lane, factor=width)
+    others = [a for a in root.axes if a is not lane]
+    stage.reorder(*others, lo, li)
+    grid = bind_all(stage, (*others, lo))
+    stage.vectorize(li)
+    for name in reversed(group.inner):
+        _fold_inside(s, s[name], depth)
+        if reduce_axes(s[name]):
+            s[name].compute_at(stage, grid)
+    if not group.follows:
+        stage.launch(num_warps=pick_warps(s, stage, (2, 4, 8), 4, width * depth))
+
+
+def fold_few(s: Schedule, group: Group) -> None:
+    """Short reductions whose lanes are results (pooling, depthwise convolution): a tile of
+    neighbouring results along up to three axes, with the window fully unrolled and summed in
+    registers.
+
+    Windows of neighbours overlap: the taller the tile, the less of its halo other programs read
+    again.
+    """
+    view = definitions(s)
+    stage, root = s[group.root], view[group.root]
+    lane = crossed_row(view, group)
+    if lane is None:
+        return
+    others = [a for a in root.axes if a is not lane]
+    results = volume(root.axes)
+    largest = WINDOWS if results is None else min(WINDOWS, results // gpu_of(s).sms)
+    width = pick(s, f"{stage.name}.columns", WIDTHS, *_fitting(lane, WIDTHS))
+    outer, inner = stage.split(lane, factor=width)
+    outers, lanes, tile = [outer], [inner], width
+    for axis, name in zip(reversed(others[-2:]), ("rows", "high"), strict=False):
+        within = [n for n in HEIGHTS if n * tile <= largest] or [1]
+        size = pick(s, f"{stage.name}.{name}", HEIGHTS, *_fitting(axis, within))
+        if size == 1:
+            outers.insert(0, axis)
+            continue
+        outer, inner = stage.split(axis, factor=size)
+        outers, lanes, tile = [outer, *outers], [inner, *lanes], tile * size
+    outers = [*others[:-2], *outers]
+    stage.reorder(*outers, *lanes)
+    grid = bind_all(stage, outers)
+    for axis in lanes:
+        stage.vectorize(axis)
+    for name in reversed(group.inner):
+        inner_stage = s[name]
+        if reduce_axes(inner_stage):
+            _write_out(inner_stage, _arithmetic(view[name]))
+            inner_stage.compute_at(stage, grid)
+        else:
+            inner_stage.compute_inline()
+    stage.launch(num_warps=pick_warps(s, stage, (1, 2, 4, 8), 4, tile))
+
+
+def _write_out(inner: Stage, each: int) -> None:
+    """Unroll a reduction, of which a term takes so much arithmetic; where that is too much
+    together, the last of its loops, as far as it goes."""
+    axes = reduce_axes(inner)
+    left = WRITTEN_OUT if each == 0 else min(COMPUTED, ARITHMETIC // (1 + each))
+    for axis in reversed(axes):
+        extent = extent_of(axis) or 1
+        part = max(n for n in range(1, max(1, min(left, extent)) + 1) if extent % n == 0)
+        if part == extent:
+            inner.unroll(axis)
+        elif part > 1:
+            inner.unroll(inner.split(axis, factor=part)[1])
+        if part < extent:
+            return
+        left //= extent
+
+
+def _arithmetic(op: ComputeOp) -> int:
+    """Rough arithmetic on floats of a term, as `analysis.cost` has it, without indices."""
+    made = (n for n in walk(*op.bodies) if isinstance(n, (Unary, Binary)) and n.dtype.is_float)
+    return sum(10 if isinstance(node, Unary) else 1 for node in made)
+
+
+def few(s: Schedule, view: View, group: Group) -> bool:
+    """True when the kernel's reductions are short enough to unroll, and its results so many that
+    every SM has a tile of them."""
+    length, results = _fold_length(view, group), volume(view[group.root].axes)
+    if length is None or length > WRITTEN_OUT:
+        return False
+    return results is None or results >= gpu_of(s).sms * LEAST_WINDOWS
+
+
+def _fitting(axis: Axis, choices: Sequence[int]) -> tuple[int, int | None]:
+    """The largest part of an axis that wastes little of its last tile, or else the one that wastes
+    least; and the largest that is of use."""
+    extent = extent_of(axis)
+    if extent is None:
+        return max(choices), None
+    most = pow2_at_least(extent)
+
+    def idle(size: int) -> float:
+        return -(-extent // size) * size / max(extent, 1) - 1.0
+
+    known = [size for size in choices if size <= most] or [most]
+    fine = [size for size in known if idle(size) <= IDLE]
+    return max(fine) if fine else min(known, key=idle), most
+
+
+def _wide(results: int | None, parts: int | None, many: int) -> int:
+    """Columns of a program that combines partial results: few, so that there are enough
+    programs."""
+    few = results is not None and results < WIDE * many
+    return PARTS_WIDE if few and parts is not None and parts >= PARTS_WIDE else WIDE
+
+
+def _nbytes(view: View, group: Group) -> int:
+    """Bytes of the widest element that is reduced."""
+    found = [r.tensor for name in group.inner for r in reads(*view[name].bodies)]
+    return max((tensor.dtype.nbytes for tensor in found if len(tensor.shape) > 1), default=4)
+
+
+def _fold_length(view: View, group: Group) -> int | None:
+    """The longest reduction; None when one is symbolic."""
+    lengths = [volume(view[name].reduce_axes) for name in group.inner]
+    return None if None in lengths else max((n or 1 for n in lengths), default=1)
+
+
+def _parts(
+    s: Schedule, view: View, group: Group, lane: Axis, tile: tuple[int, int], enough: int
+) -> int:
+    """The knob `parts`: how many programs share the reduction of a tile of columns, so that there
+    are enough programs."""
+    width, depth = tile
+    folded, size = _fold_length(view, group), extent_of(lane)
+    others = volume([a for a in view[group.root].axes if a is not lane])
+    if group.in_parts or len(group.inner) > 1 or folded is None or size is None or others is None:
+        return 1
+    programs = others * -(-size // width)
+    if (
+        programs == 0
+        or programs >= MANY_PROGRAMS * gpu_of(s).sms
+        or not any_order(view[group.inner[0]])
+    ):
+        return 1
+    most = folded // (2 * depth)
+    fitting = max(1, min(1024, enough // programs, folded // depth))
+    return pick(s, f"{s[group.root].name}.parts", PARTS, pow2_at_least(fitting), max(1, most))
+
+
+def _fold_inside(s: Schedule, inner: Stage, depth: int) -> None:
+    """Lanes of `depth` rows, reduced element by element; one row at a time where order counts."""
+    axes = reduce_axes(inner)
+    if not axes:
+        inner.compute_inline()
+        return
+    flat = fused(inner, axes)
+    if any_order(definitions(s)[inner.name]):
+        _, piece = inner.split(flat, factor=depth)
+        inner.vectorize(piece)
+
+
+def _split_columns(
+    s: Schedule,
+    name: str,
+    known: dict[Axis, Axis],
+    lane: Axis,
+    parts: int,
+    tile: tuple[int, int],
+    apart: bool,
+) -> Stage:
+    """Partial results of `parts` stretches of the reduced axis (`rfactor`), in a kernel of their
+    own, with the number of the part on a grid axis of its own (`apart`) or not."""
+    width, depth = tile
+    stage = s[name]
+    place = next(n for n, a in enumerate(definitions(s)[name].axes) if known.get(a) is lane)
+    axes = reduce_axes(stage)
+    flat = fused(stage, axes)
+    part, _ = stage.split(flat, nparts=parts)
+    outer = s[first(s.rfactor(stage.op.outputs[0], part))]
+    outputs = list(outer.op.outputs)
+    inner = s[first(s.cache_write(outputs if len(outputs) > 1 else outputs[0], "local"))]
+    op = definitions(s)[outer.name]
+    own = op.axes[1 + place]
+    lo, li = outer.split(own, factor=width)
+    others = [a for a in op.axes if a is not own]
+    outer.reorder(*others, lo, li)
+    grid = bind_all(outer, (*others, lo), apart=op.axes[0] if apart else None)
+    outer.vectorize(li)
+    _fold_inside(s, inner, depth)
+    inner.compute_at(outer, grid)
+    outer.launch(num_warps=4)
+    return outer
+
+
+def take_results(s: Schedule, groups: Sequence[Group]) -> list[Group]:
+    """The kernels, where one of a single element takes in the full reductions that only it reads:
+    their last step is done there."""
+    view = definitions(s)
+    users = sole_readers(view, {s[t].name for t in s.outputs})
+    kept = {group.root: group for group in groups}
+    for group in groups:
+        op = view[group.root]
+        if op.axes or not is_reduction(op) or group.root not in users:
+            continue
+        taker = kept.get(users[group.root])
+        if taker is not None and not view[taker.root].axes and not is_reduction(view[taker.root]):
+            taker.inner.append(group.root)
+            del kept[group.root]
+    return list(kept.values())
+
+
+def reduce_whole(s: Schedule, group: Group) -> None:
+    """A full reduction to a scalar, or some of them and what is computed of their results: partial
+    results over the grid, combined by the last program (last-block reduction) or by a second
+    kernel."""
+    stage = s[group.root]
+    if not group.inner:
+        partial = _fold_whole(s, stage)
+        if partial and one_launch(s, group.root, default=True):
+            stage.compute_last(partial[0])
+        return
+    place = stage.fuse()
+    found: list[tuple[str, Stage]] = []
+    for name in group.inner:
+        found += [(name, partial) for partial in _fold_whole(s, s[name])]
+        s[name].compute_at(stage, place)
+    if len(found) == 1 and one_launch(s, found[0][0], default=True):
+        stage.compute_last(found[0][1])
+    else:
+        stage.bind(place, "blockIdx.x")
+
+
+def _fold_whole(s: Schedule, stage: Stage) -> list[Stage]:
+    """Partial results in programs of their own, and lanes over the partial results; returns the
+    stage of the partial results, if there are several."""
+    op = stage.op
+    if not isinstance(op, ComputeOp):
+        return []
+    axes = op.reduce_axes
+    flat = fused(stage, axes)
+    if not any_order(op):
+        return []
+    total = volume(axes)
+    most = None if total is None else pow2_at_least(total)
+    block = pick(s, f"{stage.name}.block", (512, 1024, 2048, 4096), 2048, most)
+    if total is not None and total <= 4 * block:
+        _, piece = stage.split(flat, factor=block)
+        stage.vectorize(piece)
+        return []
+    fitting = 1 << 10 if total is None else pow2_at_least(total // (2 * block))
+    choices = (32, 64, 128, 256, 512, 1024, 2048)
+    parts = pick(s, f"{stage.name}.parts", choices, min(1024, fitting), max(fitting, 32))
+    whole = None if total is None else block * -(-total // (block * parts))
+    part, _ = stage.split(flat, nparts=parts) if whole is None else stage.split(flat, factor=whole)
+    partial = s[first(s.rfactor(op.outputs[0], part))]
+    inner = definitions(s)[partial.name]
+    folded = inner.reduce_axes
+    piece = fused(partial, folded)
+    _, lanes = partial.split(piece, factor=block)
+    partial.vectorize(lanes)
+    (grid,) = inner.axes
+    partial.bind(grid, "blockIdx.x")
+    if total is not None and whole is not None and total % whole:
+        partial.cut(grid, total // whole)  # no masks in all parts but the last
+    partial.launch(num_warps=pick(s, f"{stage.name}.warps", (4, 8, 16), 8))
+    for axis in reduce_axes(stage):
+        stage.vectorize(axis)
+    return [partial]

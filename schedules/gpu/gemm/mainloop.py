@@ -1,0 +1,182 @@
+"""The mainloop (K loop) of a tiled GEMM kernel: software-pipelined K steps whose operands TMA
+loads into shared memory; and the descriptions of a kernel that `gpu/gemm/gemm.py` and
+`gpu/gemm/stream_k_tail.py` share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tedsl.expr.nodes import Axis, Binary, BinaryOp, Const, TensorRead
+from tedsl.expr.visit import reads
+from tedsl.schedules.analysis.nests import (
+    Contraction,
+    contraction,
+    definitions,
+    extent_of,
+    plain,
+    reduce_axes,
+)
+from tedsl.schedules.devices import gpu_of
+from tedsl.schedules.gpu.gemm.cost_model import Product
+from tedsl.schedules.gpu.gemm.flattened_axes import Sides
+from tedsl.schedules.gpu.gemm.padded_operands import rows_aligned
+from tedsl.schedules.gpu.gemm.stationary_operand import of_rows
+from tedsl.schedules.knobs import flip, knobs_of
+from tedsl.schedules.loops import fused
+from tedsl.scheduling.links import places
+from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.stage import Stage
+from tedsl.tensor.tensor import ComputeOp, Tensor
+
+# The smallest extent that tensor cores multiply.
+LEAST = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What is known of a kernel before its loops are made.
+
+    The contraction, the axes of its root that are M and N of a tile, which of these are flattened
+    (`joined`, implicit GEMM); the product of the cost model, BLOCK_M, BLOCK_N and BLOCK_K, the
+    shared tile from which TMA stores; whether the epilogue reads a matrix (`tiled`), programs may
+    be persistent (`may_stay`); and what the epilogue reads.
+    """
+
+    shape: Contraction
+    rows: tuple[Axis, ...]
+    columns: tuple[Axis, ...]
+    joined: Sides
+    product: Product | None
+    tile: tuple[int, int, int]
+    staged: Tensor | None
+    tiled: bool
+    may_stay: bool
+    vectors: set[Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Loops:
+    """What was chosen for the loops of a kernel: whether the MMA operands are swapped (`turned`),
+    which products share a mainloop, by their numbers, whether TMA loads the operands of each such
+    loop (`engine`), `num_stages` and `num_warps`."""
+
+    turned: bool
+    together: list[list[int]]
+    engine: list[bool]
+    stages: int
+    warps: int
+
+
+def thin(*extents: int | None) -> bool:
+    """True when a side is too short for tensor cores."""
+    return any(extent is not None and extent < LEAST for extent in extents)
+
+
+def one_by_one(shape: Contraction, *extents: int | None) -> bool:
+    """True when products are computed on CUDA cores: tensor cores do not take their types, or a
+    side, of the rows, the columns and the depth that are `extents`, is too short for them."""
+    return shape.unit is None or thin(*extents)
+
+
+def contract_inner(
+    s: Schedule,
+    folds: Sequence[Stage],
+    stage: Stage,
+    place: Axis,
+    bk: int,
+    stages: int,
+    kept: Axis | None = None,
+    engine: bool | None = None,
+) -> bool:
+    """Attach contractions at the loop `place` around a tile of `stage`: one pipelined mainloop in
+    steps of `bk`, with TMA loads where the device has TMA; operands of the rows
+    alone are loaded at the loop `kept`, if there is one (operand-stationary).  Returns whether TMA
+    is to load them, the knob `descriptors` unless `engine` says it."""
+    lead, *others = folds
+    axes = reduce_axes(lead)
+    ko = _stepped(lead, bk)
+    lead.pipeline(ko, num_stages=stages)
+    lead.compute_at(stage, place)
+    for each in others:
+        own = _stepped(each, bk)
+        each.compute_at(stage, place)
+        for fold, loop in ((lead, ko), (each, own)):
+            fold.reorder(loop, *(a for a in fold.leaf_iter_vars if a is not loop))
+        each.compute_with(lead, ko)
+    operands: dict[Tensor, list[Stage]] = {}
+    for fold in folds:
+        for tensor in movable(s, fold):
+            operands.setdefault(tensor, []).append(fold)
+    extent = extent_of(axes[-1])
+    if not operands or (len(axes) > 1 and (extent is None or extent % bk)):
+        return False  # a piece of several reduced axes is no box
+    # Operands of CUDA cores are read into registers: the parts of such a reduction gain nothing
+    # from TMA.
+    view = definitions(s)
+    found = [r for fold in folds for r in reads(*view[fold.name].bodies)]
+    shape = contraction(view[lead.name])
+    whole = all(plain(r) is not None for r in found)
+    used = [extent_of(a) for a in lead.op.axes] if isinstance(lead.op, ComputeOp) else []
+    multiplied = shape is not None and shape.unit is not None
+    usual = len(axes) == 1 and multiplied and (whole or not thin(*used[1:]))
+    if engine is None:
+        engine = flip(s, f"{knobs_of(s, stage)}.descriptors", usual)
+    if not engine:
+        return False
+    fixed = set[Tensor]() if kept is None else of_rows(definitions(s)[lead.name])
+    for tensor, readers in operands.items():
+        staged = s.cache_read(tensor, "shared", [reader.op for reader in readers])
+        if kept is not None and tensor in fixed:
+            s[staged].compute_at(stage, kept)
+        else:
+            s[staged].compute_at(lead, ko)
+    copies = sum(map(len, operands.values()))
+    if gpu_of(s).has_tma and copies == sum(_read_by(s, fold) for fold in folds):
+        # TMA fills with 0 what lies outside: the last step is like the others, none is peeled.
+        lead.partition(ko, "never")
+    return True
+
+
+def _stepped(fold: Stage, bk: int) -> Axis:
+    """The K loop in steps of `bk`, each of them lanes."""
+    outer, inner = fold.split(fused(fold, reduce_axes(fold)), factor=bk)
+    fold.vectorize(inner)
+    return outer
+
+
+def movable(s: Schedule, inner: Stage) -> list[Tensor]:
+    """The operands that TMA can load: in memory, and read by the stage itself."""
+    op = inner.op
+    if not isinstance(op, ComputeOp):
+        return []
+    known = places(s.plan).by_op
+    found = [r for r in reads(*op.bodies) if r.tensor.op in known and len(r.indices) >= 2]
+    fine = dict.fromkeys(r.tensor for r in found if is_box(r) and rows_aligned(s, r))
+    return [t for t in fine if s[t].plan.placement.at_root]
+
+
+def is_box(read: TensorRead) -> bool:
+    """True when each index is an axis of its own, plus the start of a part of a reduction or of a
+    piece of a result: a box, as TMA takes."""
+    axes: list[Axis] = []
+    for index in read.indices:
+        match index:
+            case Axis():
+                axes.append(index)
+            case Binary(op=BinaryOp.ADD, a=Axis() as inside, b=Const()):
+                axes.append(inside)
+            case Binary(
+                op=BinaryOp.ADD,
+                a=Binary(op=BinaryOp.MUL, a=Axis(), b=Const()),
+                b=Axis() as inside,
+            ):
+                axes.append(inside)
+            case _:
+                return False
+    return len(set(axes)) == len(axes)
+
+
+def _read_by(s: Schedule, fold: Stage) -> int:
+    """How many different elements a stage reads, itself or through what is inlined in it."""
+    return len(set(reads(*definitions(s)[fold.name].bodies)))

@@ -1,0 +1,37 @@
+"""Memory layout of GEMM operands, for the cost model: which axis is contiguous, and whether rows
+are aligned to cache lines."""
+
+from __future__ import annotations
+
+from tedsl.expr.nodes import Axis, TensorRead
+from tedsl.expr.visit import reads
+from tedsl.schedules.analysis.nests import Contraction, among, size_of
+from tedsl.schedules.gpu.gemm.cost_model import LINE
+from tedsl.schedules.gpu.gemm.padded_operands import SIXTEEN
+
+
+def across(shape: Contraction) -> tuple[bool, bool]:
+    """For A and B: whether M (or N) is the contiguous axis in memory rather than K."""
+    first, second = (reads(operand) for operand in shape.operands)
+    return (
+        any(_last_among(read, shape.rows) for read in first),
+        any(_last_among(read, shape.columns) for read in second),
+    )
+
+
+def ragged(shape: Contraction) -> tuple[bool, bool]:
+    """For A and B: whether rows start at multiples of 16 bytes, but not of cache lines, so that a
+    piece of a row as long as a line lies in two of them."""
+    first, second = (any(map(_off_lines, reads(operand))) for operand in shape.operands)
+    return first, second
+
+
+def _last_among(read: TensorRead, axes: tuple[Axis, ...]) -> bool:
+    last = read.indices[-1] if read.indices else None
+    return isinstance(last, Axis) and among(last, axes)
+
+
+def _off_lines(read: TensorRead) -> bool:
+    size = size_of(read.tensor.shape[-1]) if len(read.indices) >= 2 else None
+    length = 0 if size is None else size * read.dtype.nbytes
+    return length > LINE and length % SIXTEEN == 0 and length % LINE != 0

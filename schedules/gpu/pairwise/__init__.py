@@ -1,0 +1,4 @@
+"""Pairwise reductions on GPUs: the loops of a GEMM without multiply-add.
+
+- `pairwise`: the rule: register tiles, one outer product for each step
+"""

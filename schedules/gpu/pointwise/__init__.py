@@ -1,0 +1,4 @@
+"""Pointwise kernels on GPUs, beside the rule itself (`gpu/select.py`).
+
+- `periodic_vectors`: row vectors beside unaligned rows, loaded once for several rows
+"""

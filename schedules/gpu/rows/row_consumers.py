@@ -1,0 +1,125 @@
+"""Row-epilogue fusion: a pointwise kernel over a matrix that reads the results of its rows joins
+the kernel of the row reductions (cross entropy with its gradient).
+
+    for i: l[i] = sum(k)(x[i, k])
+    for i: loss[i] = f(l[i])          for i, j: dx[i, j] = g(x[i, j], l[i])
+    --> for i: l = sum(k)(x[i, k]); for j: dx[i, j] = g(x[i, j], l); loss[i] = f(l)
+
+A row is then read again while it is in registers or cache, and its results stay in registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tedsl.expr.nodes import Axis, TensorRead
+from tedsl.expr.visit import reads
+from tedsl.schedules.analysis.nests import (
+    Group,
+    View,
+    crossed_row,
+    definitions,
+    is_reduction,
+    needs_one_of,
+    plain,
+    same_axes,
+    size_of,
+)
+from tedsl.schedules.knobs import flip
+from tedsl.scheduling.relations import extents
+from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.stage import Stage
+from tedsl.tensor.tensor import Tensor
+
+
+def take_along(s: Schedule, groups: Sequence[Group]) -> list[Group]:
+    """The kernels, after a pointwise kernel over a matrix has been fused with the kernel of its
+    rows' results, and with what else is computed of those, by the knob `along`."""
+    view = definitions(s)
+    readers, outputs = view.readers, {s[t].name for t in s.outputs}
+    kept = {group.root: group for group in groups}
+    for group in groups:
+        if group.root not in kept or group.root in outputs or not _is_of_results(view, group):
+            continue
+        users = dict.fromkeys(user for user, _ in readers[group.root])
+        known = [kept[user] for user in users if user in kept]
+        takers = [each for each in known if _reads_rows(view, group, each)]
+        others = [each for each in known if not any(each is taker for taker in takers)]
+        if len(known) != len(users) or len(takers) != 1:
+            continue
+        (taker,) = takers
+        apart = all(_is_beside(view, each, group, taker) for each in others)
+        if apart and flip(s, f"{taker.root}.along", True):
+            _take(view, taker, group)
+            taker.beside += [each.root for each in others]
+            for each in (group, *others):
+                del kept[each.root]
+    return list(kept.values())
+
+
+def _is_of_results(view: View, group: Group) -> bool:
+    """True for a kernel that reduces contiguous rows to one element for each."""
+    root = view[group.root]
+    one = len(root.axes) == 1 and same_axes(group.rows, root.axes)
+    return one and not group.contracts and crossed_row(view, group) is None
+
+
+def _reads_rows(view: View, group: Group, other: Group) -> bool:
+    """True for a pointwise kernel over a matrix that reads the results of its rows and a matrix
+    that is reduced there."""
+    root = view[other.root]
+    if other.rows is not None or other.inner or len(root.axes) != 2 or is_reduction(root):
+        return False
+    if not all(same_axes(plain(r), root.axes[:1]) for r in _reads_of(view, other.root, group.root)):
+        return False
+    folded: set[Tensor] = set()
+    for name in group.inner:
+        op = view[name]
+        if is_reduction(op) and len(op.reduce_axes) == 1 and len(op.axes) == 1:
+            along = (op.axes[0], op.reduce_axes[0])
+            folded |= {r.tensor for r in reads(*op.bodies) if same_axes(plain(r), along)}
+    again = {r.tensor for r in reads(*root.bodies) if same_axes(plain(r), root.axes)}
+    return not folded.isdisjoint(again)
+
+
+def _is_beside(view: View, other: Group, group: Group, taker: Group) -> bool:
+    """True for a kernel of one element for each row, which is independent of `taker`."""
+    root = view[other.root]
+    if other.rows is not None or other.inner or is_reduction(root) or len(root.axes) != 1:
+        return False
+    found = _reads_of(view, other.root, group.root)
+    free = not (
+        needs_one_of(view, other.root, [taker.root]) or needs_one_of(view, taker.root, [other.root])
+    )
+    return free and all(same_axes(plain(r), root.axes) for r in found)
+
+
+def _reads_of(view: View, name: str, source: str) -> list[TensorRead]:
+    return [r for r in reads(*view[name].bodies) if r.tensor.op is view[source]]
+
+
+def _take(view: View, taker: Group, group: Group) -> None:
+    """Make the stages of `group` parts of `taker`."""
+    row = view[taker.root].axes[0]
+    (own,) = view[group.root].axes
+    taker.rows = (row,)
+    taker.inner = [*group.inner, group.root]
+    for name in taker.inner:
+        known = group.axes[name]
+        taker.axes[name] = {axis: row for axis, to in known.items() if to is own}
+
+
+def run_beside(s: Schedule, names: Sequence[str], stage: Stage, each: int, place: Axis) -> None:
+    """Let stages of one element for each row run in the loop `place` of `stage`, which goes over
+    tiles of `each` rows (`compute_with`)."""
+    first, *_ = stage.leaf_iter_vars
+    programs = None if first is place else size_of(extents(stage.plan)[first])
+    for name in names:
+        own = s[name]
+        (row,) = own.op.axis
+        outer, inner = own.split(row, factor=each)
+        if programs is not None:
+            turn, program = own.split(outer, factor=programs)
+            own.reorder(program, turn, inner)
+        own.vectorize(inner)
+        own.compute_with(stage, place)

@@ -1,0 +1,228 @@
+"""Row and column reductions of one matrix in one kernel (the backward pass of layer norm and RMS
+norm: dx by rows, the gradients of the weights by columns): persistent programs, partial column
+sums.
+
+    for i: dx[i, :] = f(sum(j)(g(i, j)), i, :)          for j: dw[j] = sum(i)(h(i, j))
+    --> for each program: for some rows i: (dx[i, :] = ...; part[program, :] += h(i, :))
+        for j: dw[j] = sum(program)(part[program, j])
+
+A program keeps its partial sum of every column in registers while it goes through its rows; a
+second kernel adds up the partial sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tedsl.expr.nodes import Axis
+from tedsl.expr.visit import reads
+from tedsl.schedules.analysis.nests import (
+    Group,
+    View,
+    any_order,
+    crossed_row,
+    definitions,
+    extent_of,
+    first,
+    is_reduction,
+    needs_one_of,
+    plain,
+    pow2_at_least,
+    reduce_axes,
+    same_axes,
+    size_of,
+    volume,
+)
+from tedsl.schedules.analysis.views import reads_of
+from tedsl.schedules.devices import gpu_of
+from tedsl.schedules.gpu.launch import pick_warps
+from tedsl.schedules.knobs import flip, pick
+from tedsl.scheduling.links import places
+from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.stage import Stage
+from tedsl.tensor.tensor import ComputeOp, Operation, Tensor
+
+# Elements of rows and of partial column sums that a program may hold at once.
+MAX_HELD = 65536
+ROWS = (1, 2, 4, 8, 16)
+# Persistent programs per SM.
+RESIDENT = (1, 2, 4, 8)
+# Elements of a tile from which one program fills an SM.
+ALONE = 4096
+# Tiles of rows for each program from which its partial sums are small beside what it reads, and
+# rows for each SM from which there are enough such programs.
+TURNS = 8
+FEWEST = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Both:
+    """A kernel of row reductions, and kernels that reduce the columns of what it reads."""
+
+    rows: Group
+    columns: tuple[Group, ...]
+
+
+def share_reads(s: Schedule, groups: Sequence[Group]) -> list[Both]:
+    """The kernels of row reductions into which column reductions are fused, by the knob
+    `columns_along`."""
+    view = definitions(s)
+    found: list[Both] = []
+    for group in groups:
+        if not _is_of_rows(view, group):
+            continue
+        columns = [each for each in groups if _goes_along(view, group, each)]
+        held = _held(view, group, len(columns))
+        many = (extent_of(view[group.root].axes[0]) or 0) >= FEWEST * gpu_of(s).sms
+        if columns and held <= MAX_HELD and flip(s, f"{group.root}.columns_along", many):
+            found.append(Both(group, tuple(columns)))
+    return found
+
+
+def _is_of_rows(view: View, group: Group) -> bool:
+    """True for a kernel over a matrix, each of whose rows is reduced and written again."""
+    root = view[group.root]
+    if group.contracts or is_reduction(root) or len(root.axes) != 2 or group.in_parts:
+        return False
+    folds = [view[name] for name in group.inner if is_reduction(view[name])]
+    row, column = root.axes
+    one = folds and same_axes(group.rows, (row,)) and crossed_row(view, group) is None
+    sizes = extent_of(row), extent_of(column)
+    some = all(size is not None and size > 0 for size in sizes)
+    whole = some and all(volume(op.reduce_axes) == sizes[1] for op in folds)
+    return bool(one) and whole and all(any_order(view[name]) for name in group.inner)
+
+
+def _goes_along(view: View, group: Group, other: Group) -> bool:
+    """True for a kernel of one column reduction, of a matrix that the kernel of rows reads, which
+    does not depend on it."""
+    root, rows = view[other.root], view[group.root]
+    name = other.inner[0] if len(other.inner) == 1 else other.root
+    op = view[name]
+    if other.contracts or not is_reduction(op) or (other.inner and is_reduction(root)):
+        return False
+    sizes = [extent_of(axis) for axis in rows.axes]
+    if [volume(op.reduce_axes), volume(op.axes)] != sizes or len(op.reduce_axes) != 1:
+        return False
+    if len(op.axes) != 1 or not any_order(op):
+        return False
+    fold, lane = op.reduce_axes[0], op.axes[0]
+    mine = {r.tensor for r in reads_of(op) if same_axes(plain(r), (fold, lane))}
+    inside = (group.root, *group.inner)
+    if all(r.tensor not in mine for n in inside for r in reads_of(view[n])):
+        return False
+    return not (needs_one_of(view, name, inside) or needs_one_of(view, group.root, [name]))
+
+
+def _held(view: View, group: Group, columns: int) -> int:
+    return pow2_at_least(extent_of(view[group.root].axes[1]) or 1) * (1 + columns)
+
+
+def reduce_both(s: Schedule, both: Both) -> None:
+    """One kernel for the rows and the partial column sums; what is left of `both.columns` adds up
+    the partial sums."""
+    group, gpu = both.rows, gpu_of(s)
+    stage = s[group.root]
+    row, column = definitions(s)[group.root].axes
+    length, extent = pow2_at_least(extent_of(column) or 1), extent_of(row) or 1
+    held = length * (1 + len(both.columns))
+    most = max(1, min(MAX_HELD // held, pow2_at_least(extent)))
+    each = pick(s, f"{stage.name}.rows", ROWS, max(1, min(8, 2048 // length)), most)
+    turns = -(-extent // each)
+    fitting = [n for n in RESIDENT if n * gpu.sms * TURNS <= turns]
+    default = 1 if length * each >= ALONE else 4
+    resident = pick(s, f"{stage.name}.resident", fitting, default, max(fitting, default=1))
+    programs = min(resident * gpu.sms, -(-turns // 2))
+    parts = [_part(s, other, each, programs) for other in both.columns]
+    program, turn = _programs(stage, row, each, programs, column)
+    for other in both.columns[1:]:
+        other.follows = True
+    for name in reversed(group.inner):
+        for axis in reduce_axes(s[name]):
+            s[name].vectorize(axis)
+        s[name].compute_at(stage, turn)
+    for name, own in parts:
+        s[name].compute_with(stage, turn)
+        for axis in own:
+            s[name].vectorize(axis)
+    names = [group.root, *group.inner, *(name for name, _ in parts)]
+    loaded = each * length * _load_once(s, names, turn, program)
+    most = min(-(-turns // programs), 1 + gpu.shared_block // max(1, resident * loaded))
+    ahead = pick(s, f"{stage.name}.ahead", (1, 2, 3, 4), 3, most)
+    if ahead > 1:
+        stage.pipeline(turn, num_stages=ahead)
+    tile = pow2_at_least(held * each)
+    stage.launch(num_warps=pick_warps(s, stage, (4, 8, 16, 32), _warps(tile), tile))
+
+
+def finish_together(s: Schedule, both: Both) -> None:
+    """Fuse the kernels that add up the partial column sums, each of which is scheduled, into one
+    launch."""
+    leader, *others = both.columns
+    for other in others:
+        s[other.root].compute_with(s[leader.root])
+
+
+def _warps(held: int) -> int:
+    """Warps whose threads hold up to 64 elements."""
+    return max(4, min(32, pow2_at_least(held // (32 * 64))))
+
+
+def _programs(stage: Stage, row: Axis, each: int, programs: int, column: Axis) -> tuple[Axis, Axis]:
+    """Persistent programs that take every n-th tile of `each` rows: the loop over programs, and the
+    loop over the tiles of one."""
+    tiles, inner = stage.split(row, factor=each)
+    turn, program = stage.split(tiles, factor=programs)
+    stage.reorder(program, turn, inner, column)
+    stage.bind(program, "blockIdx.x")
+    stage.vectorize(inner)
+    stage.vectorize(column)
+    return program, turn
+
+
+def _part(s: Schedule, group: Group, each: int, programs: int) -> tuple[str, tuple[Axis, ...]]:
+    """Make the partial sums of a column reduction a stage (`rfactor`) with the loops of the kernel
+    of rows; returns it and the axes of its tile."""
+    stage = s[group.inner[0] if group.inner else group.root]
+    tiles, _ = stage.split(reduce_axes(stage)[0], factor=each)
+    _, program = stage.split(tiles, factor=programs)
+    made = s[first(s.rfactor(stage.op.outputs[0], program))]
+    own, lane = made.op.axis
+    turn, *inner = reduce_axes(made)
+    made.reorder(own, turn, *inner, lane)
+    group.in_parts = True
+    return made.name, (*inner, lane)
+
+
+def _load_once(s: Schedule, names: Sequence[str], turn: Axis, program: Axis) -> int:
+    """Load once for each tile what several of the stages read of a matrix, and once for each
+    program what does not change with the row.  Returns the bytes loaded for a tile, for each
+    element of a row."""
+    stage = s[names[0]]
+    columns = extent_of(stage.op.axis[1])
+    readers: dict[Tensor, list[Operation]] = {}
+    for name in names:
+        op = s[name].op
+        found = reads(*op.bodies) if isinstance(op, ComputeOp) else ()
+        for tensor in dict.fromkeys(read.tensor for read in found):
+            if _in_memory(s, tensor):
+                readers.setdefault(tensor, []).append(op)
+    loaded = 0
+    for tensor, ops in readers.items():
+        shape = [size_of(extent) for extent in tensor.shape]
+        if len(shape) == 2 and len(ops) > 1:
+            place = turn
+        elif shape == [columns] and flip(s, f"{stage.name}.keep", True):
+            place = program
+        else:
+            continue
+        s[s.cache_read(tensor, "local", ops)].compute_at(stage, place)
+        loaded += tensor.dtype.nbytes if place is turn else 0
+    return loaded
+
+
+def _in_memory(s: Schedule, tensor: Tensor) -> bool:
+    """True for an input, and for the result of another kernel."""
+    known = tensor.op in places(s.plan).by_op
+    return known and s[tensor].plan.placement.at_root

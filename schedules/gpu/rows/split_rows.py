@@ -1,0 +1,176 @@
+"""Split long rows of an online softmax (or other cascaded reductions) over programs: partial
+running statistics, combined by a second kernel as it stores, or, where a row has one result, by the
+last program (last-block reduction).  Flash decoding splits its keys the same way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tedsl.expr.nodes import Axis
+from tedsl.expr.visit import axes_of, reads
+from tedsl.schedules.analysis.chains import follow, follows
+from tedsl.schedules.analysis.nests import (
+    Group,
+    among,
+    definitions,
+    extent_of,
+    first,
+    is_reduction,
+    pow2_at_least,
+    reduce_axes,
+    volume,
+)
+from tedsl.schedules.devices import gpu_of
+from tedsl.schedules.gpu.last_block import finish_last, one_launch
+from tedsl.schedules.gpu.launch import bind_all, pick_warps
+from tedsl.schedules.gpu.rows.thread_partials import (
+    Piece,
+    fold_lanes,
+    in_one_access,
+    may_have_lanes,
+    split_in_lanes,
+)
+from tedsl.schedules.knobs import flip, pick
+from tedsl.schedules.loops import fused
+from tedsl.schedules.trial import remembered
+from tedsl.scheduling.chain import chain_of
+from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.stage import Stage
+
+PARTS = (1, 2, 4, 8, 16, 32, 64, 128)
+# Elements of a row that are worth a program, and programs for each SM beyond which more of them
+# gain nothing.
+PART = 4096
+MANY = 64
+# Programs for each SM that keep it busy, each with a stretch of a row.
+ENOUGH = 8
+BLOCKS = (512, 1024, 2048, 4096, 8192)
+
+
+def few_rows(rows: int | None, sms: int) -> bool:
+    """True when a program for each row leaves much of the device idle."""
+    return rows is not None and rows < 2 * sms
+
+
+def split_chain(s: Schedule, group: Group, ends: Sequence[str]) -> bool:
+    """Reduce parts of the rows in programs of their own, and combine them, by the knob `parts`;
+    False where that is not for these rows.
+
+    The kernel has one cascade of all its reductions, and elements in rows that read it or a result
+    for each row.
+    """
+    view = definitions(s)
+    folds = [name for name in group.inner if is_reduction(view[name])]
+    rows = volume(group.rows or ())
+    columns = len(group.rows or ()) < len(view[group.root].axes)
+    if len(ends) != 1 or rows is None or not (columns or len(folds) > 1):
+        return False
+    last = s[ends[0]]
+    length = volume(view[last.name].reduce_axes)
+    alone = all(_in_chain(s, name, last.name) for name in folds)
+    if length is None or not alone or any(len(view[n].bodies) > 1 for n in folds):
+        return False
+    sms = gpu_of(s).sms
+    fitting = [n for n in PARTS if n == 1 or (n * PART <= length and n * rows <= MANY * sms)]
+    if len(fitting) > 1 and not _parts_follow(s, last.name):
+        return False
+    default = 1
+    if few_rows(rows, sms) and columns:  # of rows with one result no time is known
+        default = max(n for n in fitting if n == 1 or n * rows <= ENOUGH * sms)
+    parts = pick(s, f"{group.root}.parts", fitting, default, max(fitting))
+    if parts == 1:
+        return False
+    partial, root = s[_split(s, last.name, parts)], s[group.root]
+    apart = not columns and one_launch(s, root.name)
+    _fold_parts(s, partial, root, length, apart)
+    if not apart or not finish_last(s, root, group.inner, partial, group.axes[last.name]):
+        _spread(s, group)
+    return True
+
+
+def _split(s: Schedule, name: str, parts: int) -> str:
+    """Make parts of a cascade stages of their own (`split_online`); returns the last of them."""
+    stage = s[name]
+    (axis,) = reduce_axes(stage)
+    length = extent_of(axis)
+    if length is None:
+        part, _ = stage.split(axis, nparts=parts)
+    else:
+        part, _ = stage.split(axis, factor=BLOCKS[0] * -(-length // (parts * BLOCKS[0])))
+    return s[first(s.split_online(stage.op.outputs[0], part, casts=True))].name
+
+
+def _parts_follow(s: Schedule, name: str) -> bool:
+    """True when a part of the cascade can be one online loop too."""
+    return remembered(s, (_parts_follow, name), lambda t: follows(t, _split(t, name, 2)))
+
+
+def _in_chain(s: Schedule, name: str, last: str) -> bool:
+    return name == last or any(
+        stage.name == name for stage in chain_of(s.plan, s[last].plan).members
+    )
+
+
+def _fold_parts(s: Schedule, partial: Stage, root: Stage, length: int, apart: bool) -> None:
+    """A program for each part of each row of `length` elements: one online pass over it; with the
+    number of the part on a grid axis of its own (`apart`) or not."""
+    op = definitions(s)[partial.name]
+    (folded,) = op.reduce_axes
+    part = extent_of(folded) or 1
+    block = pick(s, f"{root.name}.part_block", BLOCKS, 2048, pow2_at_least(part))
+    ahead = pick(s, f"{root.name}.part_stages", (1, 2, 3, 4, 5), 1, -(-part // block))
+    fine = may_have_lanes(s, partial.name, block)
+    if fine and flip(s, f"{root.name}.part_lanes", True):
+        nbytes = max(
+            (r.dtype.nbytes for r in reads(*op.bodies) if folded in axes_of(*r.indices)), default=4
+        )
+        together = in_one_access(length, nbytes)
+        lanes = split_in_lanes(s, partial.name, Piece(block, together, ahead))
+        grid = _bind_parts(partial, definitions(s)[partial.name].axes, apart)
+        fold_lanes(s, lanes, partial, grid)
+    else:
+        _bind_parts(partial, op.axes, apart)
+        outer, piece = partial.split(folded, factor=block)
+        follow(partial, outer)
+        partial.vectorize(piece)
+        if ahead > 1:
+            partial.pipeline(outer, num_stages=ahead)
+    warps = pick_warps(s, root, (2, 4, 8, 16), 8, block)
+    partial.launch(num_warps=warps)
+
+
+def _bind_parts(partial: Stage, axes: Sequence[Axis], apart: bool) -> Axis:
+    """A program for each part, those of a row next to each other, the number of the part on a grid
+    axis of its own (`apart`) or not."""
+    part, *rows = axes
+    if not apart:
+        partial.reorder(*rows, part)
+    return bind_all(partial, [*rows, part], apart=part if apart else None)
+
+
+def _spread(s: Schedule, group: Group) -> None:
+    """The second kernel: pieces of rows over the grid, each of which combines the parts of its row
+    again; or rows.
+
+    The rows that were reduced last come first: some of them are still in cache.
+    """
+    stage, view = s[group.root], definitions(s)
+    rows = list(group.rows or ())
+    columns = [a for a in view[group.root].axes if not among(a, rows)]
+    stage.reorder(*rows, *columns)
+    block = 1
+    if columns:
+        longest = volume(columns)
+        most = None if longest is None else pow2_at_least(longest)
+        block = pick(s, f"{group.root}.block", BLOCKS, 2048, most)
+        outer, piece = stage.split(fused(stage, columns), factor=block)
+        rows.append(outer)
+        stage.vectorize(piece)
+    last_first = bool(columns) and flip(s, f"{group.root}.descending", True)
+    grid = bind_all(stage, rows, descending=last_first)
+    for name in reversed(group.inner):
+        inner = s[name]
+        for axis in reduce_axes(inner):
+            inner.vectorize(axis)
+        inner.compute_at(stage, grid)
+    stage.launch(num_warps=4 if block < 4096 else 8)

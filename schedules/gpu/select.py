@@ -1,0 +1,212 @@
+"""Dispatch on the GPU: which rule each kernel gets by the shape of its loops, and the rule for
+pointwise kernels (flat vectorised tiles, two-dimensional tiles for stencils and transposes).
+
+Each rule is a function for one shape of loop nest, and each of its choices a named knob.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tedsl.device import GpuDevice
+from tedsl.expr.nodes import Axis, TensorRead
+from tedsl.expr.printer import print_expr
+from tedsl.expr.visit import axes_of, reads
+from tedsl.schedules.analysis.nests import (
+    Group,
+    crossed_row,
+    crossing,
+    definitions,
+    expose_epilogue,
+    extent_of,
+    is_reduction,
+    plain,
+    pow2_at_least,
+    same_axes,
+    volume,
+)
+from tedsl.schedules.devices import gpu_of
+from tedsl.schedules.fusion.horizontal import Beside, joined, lead, may_lead
+from tedsl.schedules.gpu.columns.columns_and_full import few, fold_few, reduce_columns, reduce_whole
+from tedsl.schedules.gpu.gemm.gemm import contract
+from tedsl.schedules.gpu.last_block import finish_last, one_launch
+from tedsl.schedules.gpu.launch import bind_all, pick_warps
+from tedsl.schedules.gpu.pairwise.pairwise import fold_of_pairs, fold_pairs, pairs
+from tedsl.schedules.gpu.pointwise.periodic_vectors import periods_of, tile_periods
+from tedsl.schedules.gpu.rows.rows import reduce_rows
+from tedsl.schedules.gpu.split_reduction import few_parts, split_few
+from tedsl.schedules.knobs import flip, pick
+from tedsl.schedules.loops import fused
+from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.stage import Stage
+from tedsl.target import Target
+from tedsl.tensor.tensor import ComputeOp, Tensor
+
+# A last axis below this many elements would leave most lanes of a tile of two axes idle.
+NARROW = 16
+# Elements for each SM up to which a kernel costs no more than its launch.
+SMALL = 4096
+# Elements of the widest access to memory (16 bytes), of one byte each.
+ACCESS = 16
+# Elements of a tile for each warp.
+TAKEN = 512
+# Transposed reads: bytes of a row of the tile, elements for each warp, and tiles for each SM
+# without which smaller ones keep more of the device busy.
+RUN = 256
+TURNED = 1024
+TILES = 8
+# Stencils: from how many offsets along one axis at which a tensor is read a tile has several rows;
+# and the rows and columns of it, so that most of the halo lies in the tile itself.
+NEIGHBOURS = 3
+STENCIL = (8, 512)
+
+
+def busy_rows(gpu: GpuDevice) -> int:
+    """Programs with a row each that keep most of a device busy."""
+    return gpu.sms // 4
+
+
+def schedule_group(s: Schedule, group: Group, target: Target, beside: Beside) -> None:
+    """Choose the rule for one kernel by the shape of its nests."""
+    view = definitions(s)
+    root = view[group.root]
+    if not root.shape and (is_reduction(root) or group.inner):
+        reduce_whole(s, group)
+    elif is_reduction(root):
+        schedule_group(s, expose_epilogue(s, group), target, beside)
+    elif group.pairs:
+        fold_of_pairs(s, group)
+    elif (parts := few_parts(s, view, group)) > 1:
+        partial = split_few(s, group, parts)
+        partial.apart = one_launch(s, group.root)
+        schedule_group(s, partial, target, beside)
+        stages = s[group.root], group.inner, s[partial.root]
+        if not (partial.apart and finish_last(s, *stages, group.axes[group.inner[0]])):
+            schedule_group(s, group, target, beside)
+    elif group.contracts:
+        contract(s, group)
+    elif group.rows is None:
+        pointwise(s, s[group.root], root, beside)
+    elif (sides := pairs(s, view, group)) is not None:
+        fold_pairs(s, group, sides)
+    elif same_axes(group.rows, root.axes) and crossed_row(view, group) is not None:
+        rule = fold_few if few(s, view, group) else reduce_columns
+        rule(s, group)
+    else:
+        reduce_rows(s, group, beside)
+
+
+def pointwise(s: Schedule, stage: Stage, op: ComputeOp, beside: Beside) -> None:
+    """A pointwise kernel: one flat tile when all reads have the index of the result, else a tile of
+    two axes."""
+    if not op.axes:
+        return
+    everything = reads(*op.bodies)
+    across = crossing(op, everything)
+    in_step = all(same_axes(plain(r), op.axes) for r in everything)
+    last = extent_of(op.axes[-1])
+    # Rows that do not start at vector boundaries make no tile: vectors of a flat one cross their
+    # ends.
+    ragged = last is not None and (last < NARROW or last % ACCESS != 0) and across is None
+    # Elements that are loaded one by one: more threads have more loads in flight.
+    single = last is not None and last % ACCESS != 0 and not in_step
+    more = 1
+    if in_step or ragged or len(op.axes) == 1:
+        total = volume(op.axes)
+        small = total is not None and total <= gpu_of(s).sms * SMALL
+        if joined(s, stage.name, beside, small):
+            return
+        flat = fused(stage, op.axes)
+        most = None if total is None else max(32, pow2_at_least(total))
+        led = not in_step and may_lead(s, stage.name)
+        periods = None if in_step else periods_of(s, stage, op, everything, led)
+        usual = max(256, 1024 // (1 if periods is None else periods.count))
+        tile = pick(s, f"{stage.name}.block", (256, 512, 1024, 2048, 4096), usual, most)
+        single = single and periods is None
+        if periods is not None:
+            tile = tile_periods(stage, flat, periods, tile)
+        else:
+            _flat(s, stage, flat, tile, total, whole=not small)
+            lead(s, beside, stage.name, tile, small)
+    else:
+        side = 64 if across is None else _side(gpu_of(s), op, everything, across)
+        tile = _pointwise_2d(s, stage, op, everything, across, side)
+        more = min(8, tile // TAKEN) if across is None else min(16, tile // TURNED)
+    usual = 8 if single and all(plain(r) is not None for r in everything) else 4
+    usual = max(usual, more)
+    warps = (2, 4, 8) if across is None else (2, 4, 8, 16)
+    stage.launch(num_warps=pick_warps(s, stage, warps, usual, tile))
+
+
+def _flat(s: Schedule, stage: Stage, flat: Axis, tile: int, total: int | None, whole: bool) -> None:
+    """A tile of neighbours for each program."""
+    outer, inner = stage.split(flat, factor=tile)
+    stage.bind(outer, "blockIdx.x")
+    stage.vectorize(inner)
+    # A mask that ends within a vector access has each of its elements loaded alone.
+    uneven = total is not None and total % ACCESS != 0 and total > tile
+    if total is not None and uneven and flip(s, f"{stage.name}.whole", whole):
+        stage.cut(outer, total // tile)  # no mask in all programs but the last
+
+
+def _side(gpu: GpuDevice, op: ComputeOp, everything: Sequence[TensorRead], across: Axis) -> int:
+    """The side of a tile that transposes: a row of it is a row of one tensor and a column of
+    another, and memory is faster the longer the contiguous runs."""
+    sides, total = [extent_of(axis) for axis in (across, op.axes[-1])], volume(op.axes)
+    if total is None or any(n is None or n % ACCESS != 0 for n in sides):
+        return 64  # unaligned rows: partial sectors beside the tile are loaded anyhow
+    side = RUN // max(each.dtype.nbytes for each in (*op.bodies, *everything))
+    side = max(64, min(128, side))
+    return side if total >= gpu.sms * TILES * side * side else 64
+
+
+def _neighbours(everything: Sequence[TensorRead], axis: Axis) -> int:
+    """At how many offsets along an axis one tensor is read, at most."""
+    places: dict[Tensor, set[str]] = {}
+    for read in everything:
+        along = [print_expr(index) for index in read.indices if axis in axes_of(index)]
+        if len(along) == 1:
+            places.setdefault(read.tensor, set()).add(along[0])
+    return max(map(len, places.values()), default=0)
+
+
+def _pointwise_2d(
+    s: Schedule,
+    stage: Stage,
+    op: ComputeOp,
+    everything: Sequence[TensorRead],
+    across: Axis | None,
+    side: int,
+) -> int:
+    """A tile of the last axis and of the one that crosses it, of which it has `side` elements by
+    default; returns its elements.
+
+    Args:
+        s: the schedule.
+        stage: of the loops.
+        op: what it computes.
+        everything: that is read.
+        across: the axis along which a read is contiguous, not the last one, if there is any.
+        side: of a tile that transposes.
+    """
+    last = op.axes[-1]
+    partner = across if across is not None else op.axes[-2]
+    high, limit = (extent_of(axis) for axis in (partner, last))
+    widest = None if limit is None else max(NARROW, pow2_at_least(limit))
+    stencil = across is None and _neighbours(everything, partner) >= NEIGHBOURS
+    wide = side if across is not None else STENCIL[1] if stencil else 1024
+    wide = wide if widest is None else min(wide, widest)
+    tall = side if across is not None else STENCIL[0] if stencil else 1024 // wide
+    columns = pick(s, f"{stage.name}.columns", (16, 32, 64, 128, 256, 512, 1024), wide, widest)
+    most = None if high is None else pow2_at_least(high)
+    # Where rows are not aligned, a tile twice as large fetches half as much beside it.
+    heights = (1, 2, 4, 8, 16, 32, 64) if across is None else (16, 32, 64, 128)
+    rows = pick(s, f"{stage.name}.rows", heights, min(side, tall), most)
+    po, pi = stage.split(partner, factor=rows)
+    lo, li = stage.split(last, factor=columns)
+    others = [a for a in op.axes if a is not last and a is not partner]
+    stage.reorder(*others, po, lo, pi, li)
+    bind_all(stage, (*others, po, lo))
+    stage.vectorize(pi)
+    stage.vectorize(li)
+    return rows * columns

@@ -1,0 +1,84 @@
+"""Split-K for GEMMs with few output tiles, and split long rows with few results: partial results
+in a kernel of their own, which fills the device, combined by a second kernel or by the last
+program."""
+
+from __future__ import annotations
+
+from tedsl.schedules.analysis.nests import (
+    Group,
+    View,
+    any_order,
+    contraction,
+    crossed_row,
+    definitions,
+    extent_of,
+    first,
+    reduce_axes,
+    same_axes,
+    volume,
+)
+from tedsl.schedules.devices import gpu_of
+from tedsl.schedules.gpu.gemm.cost_model import LINE, STEP, in_parts
+from tedsl.schedules.gpu.gemm.gemm import longest, product_of, widest
+from tedsl.schedules.knobs import pick
+from tedsl.schedules.loops import fused
+from tedsl.scheduling.schedule import Schedule
+
+PARTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+# Elements of a row, and K of a contraction, that are worth a program.
+LONG_ROW = 8192
+LONG_PRODUCT = 512
+# A tile of a contraction that keeps tensor cores busy.
+TILE = 64
+
+
+def few_parts(s: Schedule, view: View, group: Group) -> int:
+    """The knob `parts`: in how many parts to split the reduced axis; 1 where the results alone fill
+    the device.
+
+    The kernel has one reduction, along memory or a contraction, and a pointwise epilogue.
+    """
+    root = view[group.root]
+    if group.in_parts or len(group.inner) != 1 or not same_axes(group.rows, root.axes):
+        return 1
+    op = view[group.inner[0]]
+    folded, results = volume(op.reduce_axes), volume(op.axes)
+    shape = contraction(op)
+    crossed = shape is None and crossed_row(view, group) is not None
+    if not folded or not results or crossed or not any_order(op):
+        return 1
+    programs, shortest = results, LONG_ROW
+    if shape is not None:
+        programs, shortest = volume(shape.batch) or 1, LONG_PRODUCT
+        for side in (shape.rows, shape.columns):
+            tiled = longest(side)
+            programs *= -(-(extent_of(tiled) or 1) // TILE)
+            programs *= volume([a for a in side if a is not tiled]) or 1
+    sms = gpu_of(s).sms
+    if programs >= sms or folded < 2 * shortest:
+        return 1
+    fitting = [n for n in PARTS if n * shortest <= folded]
+    default = max((n for n in fitting if n * programs <= 2 * sms), default=1)
+    product = None if shape is None else product_of(s, s[group.root], op, shape)
+    if product is not None:
+        default = min(fitting, key=lambda n: in_parts(product, n))
+    return pick(s, f"{group.root}.parts", fitting, default, max(fitting, default=1))
+
+
+def split_few(s: Schedule, group: Group, parts: int) -> Group:
+    """Make the partial results a stage of their own (`rfactor`); `group` then combines those."""
+    stage = s[group.inner[0]]
+    axes = reduce_axes(stage)
+    folded, shape = volume(axes), contraction(definitions(s)[stage.name])
+    if folded is None or shape is None:
+        part, _ = stage.split(fused(stage, axes), nparts=parts)
+    else:
+        # Whole K steps, so that TMA finds rows at multiples of 16 bytes.
+        step = max(STEP, LINE // widest(shape))
+        each = -(-folded // (parts * step)) * step
+        part, _ = stage.split(fused(stage, axes), factor=each)
+    partial = s[first(s.rfactor(stage.op.outputs[0], part))]
+    group.contracts, group.in_parts = False, True
+    own = definitions(s)[partial.name]
+    axes = {partial.name: {a: a for a in own.axes}}
+    return Group(partial.name, axes=axes, in_parts=True)

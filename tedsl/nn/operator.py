@@ -1,0 +1,61 @@
+"""`operator`: what is given to an operator is of the types that its signature names, or is refused.
+
+The signature is what a user reads, so it is what is checked: without that, a number in place of a
+tensor is met somewhere inside by an AttributeError.  Values (ranks, dtypes, ranges) are checked by
+the operators themselves.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, ParamSpec, TypeVar, cast, get_type_hints
+
+import numpy as np
+
+from tedsl.errors import ExprError
+from tedsl.tensor.signatures import fits, refusal
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def operator(function: Callable[P, R]) -> Callable[P, R]:
+    """An operator that refuses arguments of other types than its signature names."""
+
+    @functools.cache
+    def known() -> tuple[inspect.Signature, dict[str, Any]]:  # not when the package is imported
+        return inspect.signature(function), get_type_hints(function)
+
+    @functools.wraps(function)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+        signature, hints = known()
+        try:
+            bound = signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise ExprError(
+                str(error),
+                subject=function.__name__,
+                facts=[("allowed", f"({', '.join(signature.parameters)})")],
+                hint="give each argument once, by its place or its name",
+            ) from None
+        given = bound.arguments
+        for name, value in given.items():
+            given[name] = value = _plain(value)
+            if not fits(value, hints[name]):
+                raise refusal(given.get("name", function.__name__), name, value, hints[name])
+        return function(*bound.args, **bound.kwargs)
+
+    return checked
+
+
+def _plain(value: object) -> object:
+    """A number of numpy as Python's, alone or in a list or a tuple."""
+    if isinstance(value, np.generic):
+        return cast("object", value.item())
+    if isinstance(value, (list, tuple)):
+        items = cast("Sequence[object]", value)
+        if any(isinstance(item, np.generic) for item in items):
+            return tuple(map(_plain, items))
+    return cast("object", value)

@@ -1,0 +1,21 @@
+"""Tensors and their definitions: above scalars (`expr`) and integer reasoning (`index`).
+
+- `tensor`: operations, and the tensors that they produce
+- `axis`: `reduce_axis`, `var`, `size_var`
+- `compute`: `placeholder` and `compute`
+- `reduce`: `sum`, `max`, `comm_reducer`, ...
+- `reducer_stages`: reductions inside a body become stages
+- `broadcast`: operators between tensors
+- `math`: functions of elements and of tensors
+- `scan`: `scan`
+- `scan_body`: the operations of its steps
+- `extern`: `extern`
+- `foreign`: functions from outside of the language
+- `intrin`: `decl_tensor_intrin`
+- `tags`: `tag_scope`
+- `signatures`: what arguments of public functions may be
+- `verify_op`: what a new definition must satisfy
+- `bounds_check`: reads outside a tensor
+- `scan_check`: scans that read rows that are not there
+- `printer`: definitions and graphs as text
+"""

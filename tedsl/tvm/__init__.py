@@ -1,0 +1,4 @@
+"""What users of TVM's tensor expressions look for.
+
+- `refused_names`: names that are left out on purpose, with what stands for each
+"""
