@@ -497,3 +497,34 @@ def test_quotients_of_nothing_are_not_summed(how: str, known: bool, size: int, t
     found = run(module, {module.inputs[0]: data}, {v: size for v in module.sizes})
     want = np.full(5, 1.0 if size else 0.0, np.float32)
     np.testing.assert_allclose(found[module.outputs[0]], want, rtol=1e-6)
+
+
+@pytest.mark.parametrize("first", ["mark", "place"])
+@pytest.mark.parametrize("how", ["attached", "shared", "atomic"])
+def test_parallel_loops_inside_which_others_compute_are_no_programs(how: str, first: str) -> None:
+    """Nothing runs between the loops of the grid, and `parallel` orders nothing."""
+    x = te.placeholder((4, 6), "int32", name="x")
+    y = te.compute((4, 6), lambda i, j: x[i, j] * 2, name="y")
+    k = te.reduce_axis((0, 6), name="k")
+    if how == "atomic":
+        z = te.compute((4,), lambda i: te.sum(y[i, k], axis=k), name="z")
+    else:
+        read = x if how == "shared" else y
+        z = te.compute((4, 6), lambda i, j: read[i, j] + 1, name="z")
+    s = te.create_schedule([y, z] if how == "shared" else z)
+    if how == "atomic":
+        s[z].atomic()
+    outer, inner = s[z].leaf_iter_vars
+    s[z].bind(outer, "blockIdx.x")
+    if first == "mark":
+        s[z].parallel(inner)
+    if how == "shared":
+        s[y].compute_with(s[z], outer)
+        s[y].parallel(y.op.axis[1])
+    else:
+        s[y].compute_at(s[z], outer)
+    if first == "place":
+        s[z].parallel(inner)
+    data = np.arange(24, dtype=np.int32).reshape(4, 6)
+    check(Case([y, z] if how == "shared" else [z], {x: data}), s, "triton-interpret")
+    assert emit(te.lower(s, "cuda:sm_90"), "cuda:sm_90").source.count("tl.program_id") == 1

@@ -10,7 +10,7 @@ from tedsl.expr.visit import axes_of, reads
 from tedsl.ir.nodes import LoopKind
 from tedsl.scheduling.bounds import loops_between
 from tedsl.scheduling.checks.scans import has_own_launch
-from tedsl.scheduling.kernels.tree import shared_loops
+from tedsl.scheduling.kernels.tree import shared_loops, sharing
 from tedsl.scheduling.plan import (
     AT_ROOT,
     Fuse,
@@ -46,12 +46,13 @@ def complete_for_loops(plan: Plan) -> Plan:
 def complete_for_blocks(plan: Plan, launches: frozenset[str] = frozenset()) -> Plan:
     """Marks that a program of tiles implies, on loops that have none.
 
-    Parallel loops become grid dimensions, in their order; those inside a serial one, those that the
-    grid has no dimension left for, and those of attached stages are loops of one program:
-    `parallel` allows, and orders nothing.  Block axes are: the data axes of an attached stage (its
-    tile lives in registers whole), the axes at which its reader indexes that tile (registers are
-    read whole), the loops inside a pipelined one (it moves tiles), and those inside an online one,
-    and of its online stages; but no loop in which another stage is computed.
+    Parallel loops become grid dimensions, in their order; those inside a serial one or one in which
+    another stage is computed, those that the grid has no dimension left for, and those of attached
+    stages are loops of one program: `parallel` allows, and orders nothing.  Block axes are: the
+    data axes of an attached stage (its tile lives in registers whole), the axes at which its reader
+    indexes that tile (registers are read whole), the loops inside a pipelined one (it moves tiles),
+    and those inside an online one, and of its online stages; but no loop in which another stage is
+    computed.
 
     A stage in the steps of a scan of `launches` is a kernel of its own, not a tile.
     """
@@ -60,7 +61,7 @@ def complete_for_blocks(plan: Plan, launches: frozenset[str] = frozenset()) -> P
     for stage in plan.stages:
         if isinstance(stage.op, ComputeOp):
             own = has_own_launch(plan, stage) and stage.placement.host in ("", *launches)
-            grid = _grid(plan, stage) if own else _by_itself(stage)
+            grid = _grid(plan, stage, places) if own else _by_itself(stage)
             stage = replace(stage, marks={**stage.marks, **grid}) if grid else stage
             blocks = [a for a in _blocks(plan, stage, attached=not own) if a not in places]
             if blocks:
@@ -196,22 +197,34 @@ def _by_itself(stage: StagePlan) -> dict[Axis, Mark]:
     }
 
 
-def _grid(plan: Plan, stage: StagePlan) -> dict[Axis, Mark]:
-    """Grid dimensions for the parallel loops outside all serial ones, as far as there are any."""
+def _grid(plan: Plan, stage: StagePlan, places: frozenset[Axis]) -> dict[Axis, Mark]:
+    """Grid dimensions for the parallel loops outside all serial ones, as far as there are any.
+
+    Nothing runs between the loops of the grid, so they end where others compute: at the loops of
+    `places`, and at the innermost that stages share.
+    """
     used = [m.program for m in stage.marks.values() if m.kind is LoopKind.PROGRAM]
+    ends = places | _meetings(plan, stage)
     marks: dict[Axis, Mark] = {}
     inside = False
-    for axis in stage.leaf_axes:
+    for axis in stage.loop_order:
         mark = stage.mark(axis)
-        fixed = axis.kind is AxisKind.DATA and is_step_axis(plan, stage, axis)
-        if mark.kind not in (LoopKind.PARALLEL, LoopKind.PROGRAM, LoopKind.VECTORIZED):
+        if mark.kind is LoopKind.PARALLEL:
+            free = [d for d in range(GRID_DIMENSIONS) if d not in used]
+            if inside or not free:
+                marks[axis] = replace(mark, kind=LoopKind.SERIAL)
+            else:
+                used.append(free[0])
+                marks[axis] = Mark(LoopKind.PROGRAM, free[0])
+        elif mark.kind not in (LoopKind.PROGRAM, LoopKind.VECTORIZED):
+            fixed = axis.kind is AxisKind.DATA and is_step_axis(plan, stage, axis)
             inside = inside or not fixed
-        if mark.kind is not LoopKind.PARALLEL:
-            continue
-        free = [d for d in range(GRID_DIMENSIONS) if d not in used]
-        if inside or not free:
-            marks[axis] = replace(mark, kind=LoopKind.SERIAL)
-            continue
-        used.append(free[0])
-        marks[axis] = Mark(LoopKind.PROGRAM, free[0])
+        inside = inside or axis in ends
     return marks
+
+
+def _meetings(plan: Plan, stage: StagePlan) -> frozenset[Axis]:
+    """The innermost loops that `stage` shares, with its leader or with who follows it."""
+    places = (follower.placement for follower in sharing(plan, stage))
+    found = [place.axis for place in places if isinstance(place, SharedLoops)]
+    return frozenset((*found, *list(shared_loops(plan, stage))[-1:]))
