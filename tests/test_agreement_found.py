@@ -528,3 +528,45 @@ def test_parallel_loops_inside_which_others_compute_are_no_programs(how: str, fi
     data = np.arange(24, dtype=np.int32).reshape(4, 6)
     check(Case([y, z] if how == "shared" else [z], {x: data}), s, "triton-interpret")
     assert emit(te.lower(s, "cuda:sm_90"), "cuda:sm_90").source.count("tl.program_id") == 1
+
+
+@pytest.mark.parametrize("target", ["cpu", "triton-interpret"])
+@pytest.mark.parametrize("lanes", [None, 4])
+@pytest.mark.parametrize("columns", [None, 70000])
+def test_accumulators_that_no_registers_hold_are_in_memory(
+    columns: int | None, lanes: int | None, target: str
+) -> None:
+    """Those of which none is the result itself: its repair needs the sum without the factor."""
+    n: te.Expr | int = te.size_var("n") if columns is None else columns
+    x, w = te.placeholder((2, 4), name="x"), te.placeholder((4, n), name="w")
+    k = te.reduce_axis((0, 4), name="k")
+    most = te.compute((2,), lambda i: te.max(x[i, k], axis=k), name="most")
+    k = te.reduce_axis((0, 4), name="k")
+    y = te.compute(
+        (2, n),
+        lambda i, j: te.sum(te.exp(x[i, k] - most[i]) * (x[i, k] - most[i]) * w[k, j], axis=k),
+        name="y",
+    )
+    s = te.create_schedule(y)
+    row, column = s[y].op.axis
+    s[y].parallel(row)
+    if lanes is not None:
+        column, inner = s[y].split(column, factor=lanes)
+        s[y].vectorize(inner)
+    s[y].reorder(row, k, column)
+    s[y].online(k)
+    size = 11 if columns is None else columns
+    data = {
+        x: np.arange(8, dtype=np.float32).reshape(2, 4) * 3 % 7,
+        w: np.arange(4 * size, dtype=np.float32).reshape(4, size) % 5,
+    }
+    module = te.lower(s, target, check=True)
+    if columns is None:
+        sizes = {var: size for var in module.sizes}
+        (got,) = run(
+            module, {b: data[t] for b, t in zip(module.inputs, data, strict=True)}, sizes
+        ).values()
+    else:
+        got = te.build(s, "cpu", cache=False)(*data.values())
+    (want,) = evaluate([y], data, {} if columns is not None else {n: size})
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)

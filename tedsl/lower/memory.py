@@ -80,10 +80,12 @@ def with_private(module: Module) -> Module:
 
 
 def _unfit(func: Func) -> set[Buffer]:
-    """The buffers that are no tiles, and those that are accumulated together with them."""
+    """The buffers that are no tiles, and those that are accumulated together with them: first those
+    that are in memory anyway."""
     held = {s.buffer for s in walk_stmts(func.body) if isinstance(s, Allocate)}
-    if not held or _fits(func.body, {}):
-        return set()
+    known = {buffer for buffer in held if buffer.scope is Scope.GLOBAL}
+    if not held or known or _fits(func.body, {}):
+        return known
     trial = simplify_func(replace(func, body=tiles(func, padded=True)))
     found = {buffer for buffer, _ in misfits(trial.body)} & held
     together = [s.buffers for s in walk_stmts(func.body) if isinstance(s, Accumulate)]
@@ -158,6 +160,11 @@ def _memory(func: Func, buffer: Buffer, programs: Programs) -> Buffer:
     """Memory for a part of `buffer` for each program."""
     counts = tuple(loop.extent for loop in programs)
     known = [constant(e) for e in (*counts, *buffer.shape)]
+    if axes_of(*buffer.shape):
+        raise LowerError(
+            f"how much memory {buffer.name} takes changes inside the kernel",
+            hint="split its loops by constants",
+        )
     bytes_ = prod(n for n in known if n is not None) * buffer.dtype.nbytes
     if bytes_ > LARGEST:
         raise LowerError(

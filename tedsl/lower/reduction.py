@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial, reduce
 
 from tedsl.dtypes import DType
-from tedsl.errors import InternalError, LowerError
+from tedsl.errors import InternalError
 from tedsl.expr.index_arith import add, constant, less, minimum, sub
 from tedsl.expr.nodes import (
     Axis,
@@ -324,13 +324,19 @@ class Reduction:
         return tuple(body for body in self.op.bodies if isinstance(body, Reduce))
 
     def _fits(self) -> bool:
-        total = 1
-        for axis in self.data:
-            extent = constant(self.bounds.extents[axis])
-            if extent is None:
-                return False
-            total *= extent
-        return total <= MAX_ACCUMULATORS
+        """True when registers or stack hold the accumulators."""
+        return not self._halves()[0]
+
+    def _halves(self) -> tuple[tuple[Axis, ...], tuple[Axis, ...]]:
+        """The accumulators' axes: the inner ones, of as many elements as registers or stack hold,
+        and those outside."""
+        total, place = 1, len(self.data)
+        while place:
+            extent = constant(self.bounds.extents[self.data[place - 1]])
+            if extent is None or total * extent > MAX_ACCUMULATORS:
+                break
+            total, place = total * extent, place - 1
+        return self.data[:place], self.data[place:]
 
     def _targets(self) -> tuple[tuple[Buffer, ...], tuple[Expr, ...]]:
         """The accumulators and their indices."""
@@ -342,18 +348,19 @@ class Reduction:
         return self.accumulators, self.data
 
     def _made_accumulators(self) -> tuple[Buffer, ...]:
-        if not self._fits():
-            raise LowerError(
-                f"the accumulators of {self.stage.name} have no constant size",
-                facts=[("loops", ", ".join(a.name for a in self.data))],
-                hint="split the data loops inside the reduction by constants",
-            )
-        shape = tuple(self.bounds.extents[a] for a in self.data)
         many = len(self.reduce.sources) > 1
         return tuple(
-            Buffer(f"{self.stage.name}_acc{i if many else ''}", s.dtype, shape, Scope.LOCAL)
-            for i, s in enumerate(self.reduce.sources)
+            self._space(f"{self.stage.name}_acc{i if many else ''}", source.dtype)
+            for i, source in enumerate(self.reduce.sources)
         )
+
+    def _space(self, name: str, dtype: DType) -> Buffer:
+        """Room for a value of each accumulator: in memory where registers and stack have none, as
+        of rows whose length is known at run time."""
+        shape = tuple(self.bounds.extents[a] for a in self.data)
+        if self._fits():
+            return Buffer(name, dtype, shape, Scope.LOCAL)
+        return Buffer(name, dtype, shape, Scope.GLOBAL, private=True)
 
     def around(self, fold: Stmt, outer: Sequence[Expr] = ()) -> Stmt:
         """The initialisation before `fold` and what comes after it, both under the guards
@@ -496,26 +503,33 @@ class Reduction:
         moved = [lowered(self.context, each, self.bounds, old) for each in repair]
         if len(buffers) == 1:
             return self._copied(self._kept(Store(buffers[0], indices, moved[0])))
-        shape = tuple(self.bounds.extents[a] for a in self.data)
+        outer, inner = self._halves()
+        shape = tuple(self.bounds.extents[a] for a in inner)
         spaces = [Buffer(f"{b.name}_moved", b.dtype, shape, Scope.LOCAL) for b in buffers]
-        make = [Store(s, self.data, value) for s, value in zip(spaces, moved, strict=True)]
-        take = [Store(b, indices, Load(s, self.data)) for b, s in zip(buffers, spaces, strict=True)]
-        leaves = (self._copied(self._kept(Seq(tuple(each)))) for each in (make, take))
-        body: Stmt = Seq(tuple(leaves))
+        make = [Store(s, inner, value) for s, value in zip(spaces, moved, strict=True)]
+        take = [Store(b, indices, Load(s, inner)) for b, s in zip(buffers, spaces, strict=True)]
+        leaves = (self._copied(self._kept(Seq(tuple(each))), inner) for each in (make, take))
+        copies: dict[Expr, Expr] = {a: _copy(a) for a in outer}
+        body = _renamed(Seq(tuple(leaves)), copies)
         for space in reversed(spaces):
             body = Allocate(space, body)
-        return body
+        return self._around(body, outer, copies)
 
-    def _copied(self, leaf: Stmt) -> Stmt:
-        """Loops over the accumulators' axes around `leaf`, as fresh axes (an axis is bound
-        once)."""
-        copies: dict[Expr, Expr] = {a: _copy(a) for a in self.data}
-        return self._around(_renamed(leaf, copies), self.data, copies)
+    def _copied(self, leaf: Stmt, axes: Sequence[Axis] | None = None) -> Stmt:
+        """Loops over the accumulators' axes (or those `axes` of them) around `leaf`, as fresh axes
+        (an axis is bound once)."""
+        axes = self.data if axes is None else axes
+        copies: dict[Expr, Expr] = {a: _copy(a) for a in axes}
+        return self._around(_renamed(leaf, copies), axes, copies)
 
     def _around(self, body: Stmt, axes: Sequence[Axis], copies: Mapping[Expr, Expr]) -> Stmt:
+        """Loops of one program around `body`: none is of lanes where a buffer is allocated."""
+        plain = {LoopKind.PARALLEL, LoopKind.PROGRAM}
+        if isinstance(body, Allocate):
+            plain.add(LoopKind.VECTORIZED)
         for axis in reversed(axes):
             kind = self.stage.mark(axis).kind
-            kind = LoopKind.SERIAL if kind in (LoopKind.PARALLEL, LoopKind.PROGRAM) else kind
+            kind = LoopKind.SERIAL if kind in plain else kind
             copy, extent = copies[axis], self.bounds.extents[axis]
             if not isinstance(copy, Axis):
                 raise InternalError(f"axis {axis.name} has no copy")

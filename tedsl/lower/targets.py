@@ -226,5 +226,5 @@ def _grid(plan: Plan, stage: StagePlan, places: frozenset[Axis]) -> dict[Axis, M
 def _meetings(plan: Plan, stage: StagePlan) -> frozenset[Axis]:
     """The innermost loops that `stage` shares, with its leader or with who follows it."""
     places = (follower.placement for follower in sharing(plan, stage))
-    found = [place.axis for place in places if isinstance(place, SharedLoops)]
+    found = [place.down_to for place in places if isinstance(place, SharedLoops)]
     return frozenset((*found, *list(shared_loops(plan, stage))[-1:]))
