@@ -570,3 +570,30 @@ def test_accumulators_that_no_registers_hold_are_in_memory(
         got = te.build(s, "cpu", cache=False)(*data.values())
     (want,) = evaluate([y], data, {} if columns is not None else {n: size})
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.cpu
+@pytest.mark.parametrize("shape", ["crossed", "long", "units"])
+def test_rules_of_rows_have_lanes_of_constant_extents(shape: str) -> None:
+    """What a stage has one element of in a row may be of any number, and what it reduces may be
+    longer than the row of the root."""
+    n = te.size_var("n")
+    k, c = te.reduce_axis((0, n if shape == "long" else 8), name="k"), te.reduce_axis((0, 8), "c")
+    if shape == "crossed":
+        x = te.placeholder((8, n), name="x")
+        most = te.compute((n,), lambda i: te.max(x[k, i], axis=k), name="most")
+        y = te.compute((n,), lambda i: te.sum(te.exp(x[c, i] - most[i]), axis=c), name="y")
+    elif shape == "long":
+        x = te.placeholder((8, n), name="x")
+        most = te.compute((8,), lambda i: te.max(x[i, k], axis=k), name="most")
+        y = te.compute((8,), lambda i: te.sum(most[i] * x[i, 0] + c, axis=c), name="y")
+    else:
+        x = te.placeholder((1, 1, n), name="x")
+        k, c = te.reduce_axis((0, 1), name="k"), te.reduce_axis((0, 1), name="c")
+        most = te.compute((1, n), lambda i, j: te.max(x[k, i, j], axis=k), name="most")
+        moved = te.compute((1, 1, n), lambda h, i, j: most[i, j] + x[h, i, j], name="moved")
+        y = te.compute((1, n), lambda i, j: te.sum(moved[c, i, j], axis=c), name="y")
+    sizes = (1, 1, 11) if shape == "units" else (8, 11)
+    data = np.linspace(-1, 1, sizes[0] * 11, dtype=np.float32).reshape(sizes)
+    got = te.build(schedule_for(y, "cpu"), "cpu", cache=False)(data)
+    np.testing.assert_allclose(got, evaluate(y, {x: data}, {n: 11})[0], rtol=1e-5)

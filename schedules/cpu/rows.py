@@ -13,6 +13,7 @@ from tedsl.schedules.analysis.nests import (
     among,
     any_order,
     definitions,
+    extent_of,
     first,
     is_reduction,
     volume,
@@ -45,7 +46,7 @@ def reduce_rows(s: Schedule, group: Group) -> None:
     for axis in _lanes(s, stage, columns, whole):
         stage.vectorize(axis)
     for name in reversed(group.inner):
-        _inner_row(s, view, s[name], stage, row, whole)
+        _inner_row(s, view[name], s[name], (stage, row), _own(view, group, name, rows), whole)
     total = volume(root.axes)
     work = None if longest is None or total is None else max(total, longest * (volume(rows) or 0))
     if work is None or work > SMALL:
@@ -67,7 +68,8 @@ def fold_rows(s: Schedule, group: Group, root: ComputeOp) -> None:
         for axis in _lanes(s, stage, root.reduce_axes, whole):
             stage.vectorize(axis)
     for name in reversed(group.inner):
-        _inner_row(s, view, s[name], stage, row, whole)
+        own = _own(view, group, name, root.axes)
+        _inner_row(s, view[name], s[name], (stage, row), own, whole)
     work = volume((*root.axes, *root.reduce_axes))
     if work is None or work > SMALL:
         stage.parallel(row)
@@ -86,9 +88,12 @@ def _split_rows(s: Schedule, stage: Stage, root: ComputeOp, length: int) -> None
 
 
 def _row_axes(view: View, group: Group, name: str) -> list[Axis]:
-    op = view[name]
-    own = [a for a in op.axes if not among(group.axes[name].get(a), group.rows or ())]
-    return [*own, *op.reduce_axes]
+    return [*_own(view, group, name, group.rows or ()), *view[name].reduce_axes]
+
+
+def _own(view: View, group: Group, name: str, rows: Sequence[Axis]) -> list[Axis]:
+    """The axes of a stage inside a row: along the others it has one element there."""
+    return [a for a in view[name].axes if not among(group.axes[name].get(a), rows)]
 
 
 def _lanes(s: Schedule, stage: Stage, axes: Sequence[Axis], whole: bool) -> tuple[Axis, ...]:
@@ -99,21 +104,35 @@ def _lanes(s: Schedule, stage: Stage, axes: Sequence[Axis], whole: bool) -> tupl
     return (stage.split(fused(stage, axes), factor=piece)[1],)
 
 
-def _inner_row(s: Schedule, view: View, inner: Stage, stage: Stage, row: Axis, whole: bool) -> None:
-    op = view[inner.name]
+def _inner_row(
+    s: Schedule,
+    op: ComputeOp,
+    inner: Stage,
+    place: tuple[Stage, Axis],
+    own: Sequence[Axis],
+    whole: bool,
+) -> None:
+    """One pass over a row, along its `own` axes or what it reduces; `whole`: of the root's row."""
     if not is_reduction(op):
-        if not whole:
+        if not whole or not _is_short(own):
             inner.compute_inline()
             return
-        inner.compute_at(stage, row)
-        for axis in op.axes:
+        inner.compute_at(*place)
+        for axis in own:
             inner.vectorize(axis)
         return
     lane = along(op)
     if lane is not None and among(lane, op.axes):
         inner.reorder(*(a for a in op.axes if a is not lane), *op.reduce_axes, lane)
-        inner.vectorize(lane)
+        if among(lane, own) and extent_of(lane) is not None:
+            inner.vectorize(lane)
     elif any_order(op):
-        for axis in _lanes(s, inner, op.reduce_axes, whole):
+        for axis in _lanes(s, inner, op.reduce_axes, whole and _is_short(op.reduce_axes)):
             inner.vectorize(axis)
-    inner.compute_at(stage, row)
+    inner.compute_at(*place)
+
+
+def _is_short(axes: Sequence[Axis]) -> bool:
+    """True when lanes along all of `axes` are few enough, and counted when the kernel is built."""
+    count = volume(axes)
+    return count is not None and count <= MAX_ROW
