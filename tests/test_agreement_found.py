@@ -537,7 +537,8 @@ def test_accumulators_that_no_registers_hold_are_in_memory(
     columns: int | None, lanes: int | None, target: str
 ) -> None:
     """Those of which none is the result itself: its repair needs the sum without the factor."""
-    n: te.Expr | int = te.size_var("n") if columns is None else columns
+    size_var = te.size_var("n")
+    n = size_var if columns is None else columns
     x, w = te.placeholder((2, 4), name="x"), te.placeholder((4, n), name="w")
     k = te.reduce_axis((0, 4), name="k")
     most = te.compute((2,), lambda i: te.max(x[i, k], axis=k), name="most")
@@ -562,13 +563,11 @@ def test_accumulators_that_no_registers_hold_are_in_memory(
     }
     module = te.lower(s, target, check=True)
     if columns is None:
-        sizes = {var: size for var in module.sizes}
-        (got,) = run(
-            module, {b: data[t] for b, t in zip(module.inputs, data, strict=True)}, sizes
-        ).values()
+        given = dict(zip(module.inputs, data.values(), strict=True))
+        (got,) = run(module, given, dict.fromkeys(module.sizes, size)).values()
     else:
         got = te.build(s, "cpu", cache=False)(*data.values())
-    (want,) = evaluate([y], data, {} if columns is not None else {n: size})
+    (want,) = evaluate([y], data, {size_var: size})
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
 
 
