@@ -39,6 +39,7 @@ from tedsl.backends.triton.compile.offline import (
 )
 from tedsl.backends.triton.emit import module as emitter
 from tedsl.backends.triton.emit.program import KernelSpec, TritonProgram
+from tedsl.device import GpuDevice
 from tedsl.errors import BackendError, LowerError
 from tedsl.expr.index_arith import constant
 from tedsl.ir.nodes import Allocate, Func, Module, Store
@@ -70,8 +71,8 @@ def watch() -> Callable[[], None]:
         folder = tempfile.TemporaryDirectory(prefix="tedsl-kernels-")
         os.environ[FOLDER] = folder.name
 
-    def emit(module: Module, target: Target | str) -> TritonProgram:
-        program = _emit(module, target)
+    def emit(module: Module, target: Target | str, gpu: GpuDevice | None = None) -> TritonProgram:
+        program = _emit(module, target, gpu)
         _noted[id(module)] = module
         return program
 
