@@ -596,3 +596,26 @@ def test_rules_of_rows_have_lanes_of_constant_extents(shape: str) -> None:
     data = np.linspace(-1, 1, sizes[0] * 11, dtype=np.float32).reshape(sizes)
     got = te.build(schedule_for(y, "cpu"), "cpu", cache=False)(data)
     np.testing.assert_allclose(got, evaluate(y, {x: data}, {n: 11})[0], rtol=1e-5)
+
+
+@pytest.mark.cpu
+def test_rows_read_what_another_kernel_folds_online() -> None:
+    """A maximum that is an estimate in the loop of one kernel is read by the rows of another."""
+    n = te.size_var("n")
+    x, w = te.placeholder((16, 1000), name="x"), te.placeholder((1000, n), name="w")
+    k = te.reduce_axis((0, 1000), name="k")
+    most = te.compute((16,), lambda i: te.max(x[i, k] * 0.5, axis=k), name="most")
+    k = te.reduce_axis((0, 1000), name="k")
+    total = te.compute((16,), lambda i: te.sum(te.exp(x[i, k] * 0.5 - most[i]), axis=k), name="t")
+    y = te.compute((16,), lambda i: total[i] * 0.5 + te.tanh(most[i]), name="y")
+    p = te.compute((16, 1000), lambda i, j: te.exp(x[i, j] * 0.5 - most[i]), name="p")
+    k = te.reduce_axis((0, 1000), name="k")
+    z = te.compute((16, n), lambda i, j: te.sum(p[i, k] * w[k, j], axis=k), name="z")
+    s = schedule_for([y, z], "cuda:sm_90", {"z.chain": True})
+    assert "folded * exp" in str(s)
+    rng = np.random.default_rng(1)
+    data = {x: rng.normal(size=(16, 1000)), w: rng.normal(size=(1000, 5))}
+    data = {t: a.astype(np.float32) for t, a in data.items()}
+    built = te.build(s, "cpu", cache=False)
+    for got, want in zip(built(*data.values()), evaluate([y, z], data, {n: 5}), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
