@@ -44,6 +44,7 @@ ROOMS = (
     "autotune",
     "explaining",
     "view",
+    "torch",
     "cli",
 )
 UPWARDS = {

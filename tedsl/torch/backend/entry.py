@@ -1,0 +1,83 @@
+"""`torch.compile(model, backend="tedsl")`, and `explain`.
+
+Found by PyTorch through the entry point `torch_dynamo_backends`.  Forward and backward graphs come
+from AOTAutograd: functionalised, decomposed, with the saved tensors that PyTorch chooses.  Imports
+everything of the folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tedsl.torch.backend.report import GraphReport, RegionReport, Report
+from tedsl.torch.backend.rewrite import Options, rewritten
+from tedsl.torch.decompositions import table
+from tedsl.torch.lib import load, torch
+from tedsl.torch.refusals import FAULTS, first_line
+
+_backends: Any = load("torch._dynamo.backends.common")
+_functorch: Any = load("functorch.compile")
+
+_ALLOWED = ("products", "report")
+
+
+def tedsl(module: Any, example: Sequence[Any], **settings: Any) -> Callable[..., Any]:
+    """The backend, as PyTorch calls it.
+
+    Args:
+        module: a graph of Dynamo.
+        example: its arguments.
+        settings: `options={...}` of `torch.compile`: `products=True` takes products and
+            convolutions from the library, `report=` a `Report` that is written.
+
+    Raises:
+        ValueError: an option that there is not.
+    """
+    given: Mapping[str, Any] = settings.get("options") or {}
+    unknown = sorted(set(given) - set(_ALLOWED))
+    if unknown:
+        raise ValueError(f"unknown option {unknown[0]!r}; allowed: {', '.join(_ALLOWED)}")
+    report: Report = given.get("report") or Report()
+    options = Options(products=bool(given.get("products")))
+    compiled = _backends.aot_autograd(
+        fw_compiler=_compiler("forward of training", report, options),
+        bw_compiler=_compiler("backward", report, options),
+        inference_compiler=_compiler("forward", report, options),
+        decompositions=table(),
+    )
+    return compiled(module, example)
+
+
+def _compiler(kind: str, report: Report, options: Options) -> Callable[[Any, Any], Any]:
+    """What AOTAutograd calls with an ATen graph."""
+
+    def compile_graph(module: Any, _: Any) -> Any:
+        graph = GraphReport(kind)
+        report.graphs.append(graph)
+        try:
+            made = rewritten(module, graph, options)
+        except FAULTS as error:
+            fault = RegionReport("the graph", (), fault=first_line(error))
+            graph.regions[:] = [fault]
+            made = module
+        return _functorch.make_boxed_func(made.forward)
+
+    return compile_graph
+
+
+def explain(model: Callable[..., Any], *arguments: Any, **keywords: Any) -> Report:
+    """What `torch.compile(model, backend="tedsl")` makes of one call.
+
+    Args:
+        model: a function or module.
+        arguments, keywords: of the call.
+
+    Returns:
+        The graphs with their regions, and what was left to PyTorch and why; it prints.
+    """
+    report = Report()
+    torch._dynamo.reset()
+    compiled = torch.compile(model, backend=tedsl, options={"report": report})
+    compiled(*arguments, **keywords)
+    return report

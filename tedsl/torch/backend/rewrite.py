@@ -1,0 +1,212 @@
+"""A graph with its regions as calls of kernels, the rest as it was.
+
+Calls keep their order among those that change an argument or draw random numbers.  Imports
+`partition` and `region`.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tedsl.torch.backend.decisions import decide
+from tedsl.torch.backend.partition import Partition
+from tedsl.torch.backend.region import Part, Region, structure
+from tedsl.torch.backend.report import GraphReport, RegionReport
+from tedsl.torch.lib import fx, torch
+from tedsl.torch.program import Compiled
+
+
+@dataclass
+class Options:
+    """What a user may say: `torch.compile(model, backend="tedsl", options={...})`.
+
+    Attributes:
+        products: take products and convolutions too.
+        explain: called with the text of the report once a graph is compiled.
+    """
+
+    products: bool = False
+    explain: Any = None
+    known: dict[str, Compiled | None] = field(default_factory=dict[str, "Compiled | None"])
+
+
+def rewritten(module: Any, report: GraphReport, options: Options) -> Any:
+    """A module that computes what `module` does, in kernels as far as they say it."""
+    nodes = list(module.graph.nodes)
+    taken: set[Any] = set()
+    changed = False
+    for node in nodes:
+        if node.op != "call_function" or not hasattr(node.target, "_schema"):
+            continue
+        report.nodes += 1
+        if changed or _changes(node):
+            changed = True
+            report.left[str(node.target), "at or behind a call that changes an argument"] += 1
+            continue
+        decision = decide(node, options.products)
+        if decision.taken:
+            taken.add(node)
+        else:
+            report.left[str(node.target), decision.reason] += 1
+    regions = Partition(nodes, taken).regions
+    inside = {node for region in regions for node in region}
+    for node in taken - inside:
+        report.left[str(node.target), "a view or a constant by itself"] += 1
+    return _Rewriter(module, nodes, regions, report, options).made()
+
+
+class _Rewriter:
+    """The new graph, unit by unit: a region, or a node by itself."""
+
+    def __init__(
+        self,
+        module: Any,
+        nodes: Sequence[Any],
+        regions: Sequence[list[Any]],
+        report: GraphReport,
+        options: Options,
+    ) -> None:
+        self.module, self.report, self.options = module, report, options
+        self.units: list[list[Any]] = []
+        unit_of: dict[Any, int] = {}
+        region_of = {node: region for region in regions for node in region}
+        for node in nodes:
+            if node in unit_of:
+                continue
+            unit = region_of.get(node, [node])
+            unit_of.update(dict.fromkeys(unit, len(self.units)))
+            self.units.append(unit)
+        self.unit_of = unit_of
+        self.regions = {id(region) for region in regions}
+        self.made_of: dict[Any, Any] = {}
+        self.graph: Any = fx.Graph()
+
+    def made(self) -> Any:
+        """The module."""
+        root: Any = torch.nn.Module()
+        for name, value in _held(self.module):
+            setattr(root, name, value)
+        for unit in self._order():
+            if id(unit) in self.regions:
+                self._region(root, unit)
+            else:
+                (node,) = unit
+                self.made_of[node] = self.graph.node_copy(node, self.made_of.__getitem__)
+        return fx.GraphModule(root, self.graph)
+
+    def _order(self) -> list[list[Any]]:
+        """The units, each behind what it needs, as early as they were."""
+        needs: list[set[int]] = [set() for _ in self.units]
+        last = changed = -1
+        for n, unit in enumerate(self.units):
+            for node in unit:
+                needs[n] |= {self.unit_of[source] for source in node.all_input_nodes}
+            if changed >= 0:
+                needs[n].add(changed)
+            if len(unit) == 1 and _is_ordered(unit[0]):
+                if _changes(unit[0]):
+                    needs[n] |= set(range(n))
+                    changed = n
+                elif last >= 0:
+                    needs[n].add(last)
+                last = n
+            needs[n].discard(n)
+        return [self.units[n] for n in _sorted(needs)]
+
+    def _region(self, root: Any, unit: list[Any]) -> None:
+        own = set(unit)
+        inputs = dict.fromkeys(
+            source for node in unit for source in node.all_input_nodes if source not in own
+        )
+        results = [
+            node
+            for node in unit
+            if not isinstance(node.meta["val"], (tuple, list))
+            and any(user not in own for user in node.users)
+        ]
+        part = Part(tuple(inputs), tuple(unit), tuple(results))
+        name = f"region_{len(self.report.regions)}"
+        report = RegionReport(name, part.names)
+        self.report.regions.append(report)
+        region = Region(part, eager_of(self.module, part), report, _target(results[0]))
+        key = structure(part)
+        known = self.options.known.get(key)
+        if known is not None:
+            region.adopt(known)
+        else:
+            self.options.known[key] = region.compile()
+        holder: Any = torch.nn.Module()
+        holder.forward = region
+        setattr(root, name, holder)
+        called = self.graph.call_module(name, tuple(self.made_of[each] for each in inputs))
+        for n, node in enumerate(results):
+            self.made_of[node] = self.graph.call_function(_item, (called, n))
+            self.made_of[node].meta = dict(node.meta)
+
+
+def _item(values: Sequence[Any], n: int) -> Any:
+    """One result of a region."""
+    return values[n]
+
+
+def eager_of(module: Any, part: Part) -> Any:
+    """The part by PyTorch."""
+    graph: Any = fx.Graph()
+    made = {node: graph.placeholder(str(node.name)) for node in part.inputs}
+    for node in part.nodes:
+        made[node] = graph.node_copy(node, made.__getitem__)
+    graph.output(tuple(made[node] for node in part.results))
+    return fx.GraphModule(module, graph)
+
+
+def _held(module: Any) -> list[tuple[str, Any]]:
+    """What `get_attr` nodes and submodules of the graph name, by the first part of the name."""
+    names = {
+        str(node.target).split(".")[0]
+        for node in module.graph.nodes
+        if node.op in ("get_attr", "call_module")
+    }
+    return [(name, getattr(module, name)) for name in sorted(names)]
+
+
+def _target(node: Any) -> str:
+    return str(node.meta["val"].device.type)
+
+
+def _changes(node: Any) -> bool:
+    """True of a call that writes to an argument."""
+    schema = getattr(node.target, "_schema", None)
+    return schema is not None and bool(schema.is_mutable)
+
+
+def _is_ordered(node: Any) -> bool:
+    """True of a call that may not change places with its like."""
+    if node.op != "call_function":
+        return False
+    tags = getattr(node.target, "tags", ())
+    return _changes(node) or torch.Tag.nondeterministic_seeded in tags or node.is_impure()
+
+
+def _sorted(needs: Sequence[set[int]]) -> list[int]:
+    """Numbers, each behind those that it needs, the lowest first."""
+    users: list[list[int]] = [[] for _ in needs]
+    for n, each in enumerate(needs):
+        for source in each:
+            users[source].append(n)
+    open_needs = [len(each) for each in needs]
+    ready = [n for n, count in enumerate(open_needs) if count == 0]
+    heapq.heapify(ready)
+    found: list[int] = []
+    while ready:
+        n = heapq.heappop(ready)
+        found.append(n)
+        for user in users[n]:
+            open_needs[user] -= 1
+            if open_needs[user] == 0:
+                heapq.heappush(ready, user)
+    if len(found) != len(needs):
+        raise ValueError("regions depend on each other")
+    return found

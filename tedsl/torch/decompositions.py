@@ -1,0 +1,82 @@
+"""Which operators PyTorch writes in terms of others before the importer sees them.
+
+The table is PyTorch's own for its core operators, and those of its norms, batch statistics and
+losses, which are reductions and pointwise functions.  What draws random numbers stays: its bits
+are those of PyTorch's generator.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from tedsl.torch.importer.registry import REGISTRY
+from tedsl.torch.lib import aten, load
+
+_MORE = (
+    "native_layer_norm",
+    "native_layer_norm_backward",
+    "native_group_norm",
+    "native_group_norm_backward",
+    "native_batch_norm",
+    "native_batch_norm_backward",
+    "_native_batch_norm_legit",
+    "_native_batch_norm_legit_functional",
+    "_native_batch_norm_legit_no_training",
+    "_batch_norm_with_update_functional",
+    "batch_norm_backward",
+    "cudnn_batch_norm",
+    "_softmax_backward_data",
+    "_log_softmax_backward_data",
+    "linear_backward",
+    "upsample_bilinear2d",
+    "upsample_bicubic2d",
+    "upsample_linear1d",
+    "affine_grid_generator",
+    "adaptive_max_pool2d",
+    "count_nonzero",
+    "dist",
+    "ldexp",
+    "trace",
+    "isin",
+    "logit",
+    "linalg_cross",
+    "upsample_nearest1d",
+    "upsample_nearest2d",
+    "upsample_nearest3d",
+    "_upsample_nearest_exact1d",
+    "_upsample_nearest_exact2d",
+    "reflection_pad1d",
+    "reflection_pad2d",
+    "reflection_pad3d",
+    "replication_pad1d",
+    "replication_pad2d",
+    "replication_pad3d",
+    "expand_copy",
+    "log_sigmoid_forward",
+    "_fused_rms_norm",
+    "_fused_rms_norm_backward",
+)
+_RANDOM = ("native_dropout", "dropout", "rrelu_with_noise", "bernoulli", "multinomial", "rand_like")
+_KEPT = (
+    "copysign",
+    "embedding_dense_backward",
+    "_scaled_dot_product_flash_attention_for_cpu",
+    "max_pool2d_with_indices_backward",
+)
+
+
+@cache
+def table() -> dict[Any, Any]:
+    """From overloads to the functions that PyTorch decomposes them with."""
+    decompositions: Any = load("torch._decomp")
+    found: dict[Any, Any] = dict(decompositions.core_aten_decompositions())
+    packets = [getattr(aten, name) for name in _MORE if hasattr(aten, name)]
+    found.update(decompositions.get_decompositions(packets))
+    for name in (*_RANDOM, *_KEPT):
+        packet = getattr(aten, name, None)
+        for overload in packet.overloads() if packet is not None else ():
+            found.pop(getattr(packet, overload), None)
+    for target in REGISTRY:  # a converter says it directly
+        found.pop(target, None)
+    return found

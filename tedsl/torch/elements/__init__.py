@@ -1,0 +1,1 @@
+"""Tensors of a PyTorch graph as functions from an index to an element."""

@@ -1,0 +1,137 @@
+"""What a converter may ask for: the fake result, stages, checks of indices.
+
+Imports `elements` and the language.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from tedsl.dtypes import DType
+from tedsl.expr import build
+from tedsl.expr.nodes import Axis, Expr
+from tedsl.tensor.axis import reduce_axis
+from tedsl.tensor.compute import compute
+from tedsl.tensor.tensor import Tensor
+from tedsl.torch.elements.dtypes import dtype_of
+from tedsl.torch.elements.sizes import Sizes
+from tedsl.torch.elements.value import (
+    ElementOf,
+    Index,
+    Indices,
+    Shape,
+    Size,
+    Value,
+    as_index,
+    whole,
+)
+from tedsl.torch.refusals import NotTaken
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Check:
+    """`low <= value < high` for all elements, which PyTorch raises an error without."""
+
+    value: Value
+    low: Size
+    high: Size
+
+
+class Context:
+    """One node on its way to tensor expressions.
+
+    Attributes:
+        sizes: of the graph.
+        name: of the node; its stages are called so.
+        fakes: the arguments as PyTorch's fake tensors and numbers, in the order of the schema.
+        result: the fake result.
+        checks: what has to hold of indices, of all nodes so far.
+    """
+
+    def __init__(
+        self, sizes: Sizes, name: str, fakes: Sequence[Any], result: Any, checks: list[Check]
+    ) -> None:
+        self.sizes = sizes
+        self.name = name
+        self.fakes = tuple(fakes)
+        self.result = result
+        self.checks = checks
+
+    def shape(self, output: int | None = None) -> Shape:
+        """The shape of the result, or of one of several."""
+        fake = self.result if output is None else self.result[output]
+        return self.sizes.shape(fake.shape)
+
+    def dtype(self, output: int | None = None) -> DType:
+        """The type of the result, or of one of several."""
+        fake = self.result if output is None else self.result[output]
+        return dtype_of(fake.dtype)
+
+    def stage(self, shape: Shape, element: ElementOf, name: str = "") -> Value:
+        """A tensor of its own, defined element by element."""
+        called = f"{self.name}.{name}" if name else self.name
+        made = compute(shape, lambda *i: element(i), name=called)
+        return whole(made)
+
+    def stages(self, shape: Shape, elements: Any, name: str = "") -> tuple[Value, ...]:
+        """Several outputs of one operation: `elements` gives a tuple."""
+        called = f"{self.name}.{name}" if name else self.name
+        made = compute(shape, lambda *i: elements(i), name=called)
+        return tuple(whole(each) for each in cast("tuple[Tensor, ...]", made))
+
+    def tensor(self, value: Value, name: str = "in") -> Tensor:
+        """The value as a whole tensor; a stage where it is not one."""
+        if value.tensor is not None:
+            return value.tensor
+        made = self.stage(value.shape, value.element, name).tensor
+        assert made is not None
+        return made
+
+    def held(self, value: Value, name: str = "in") -> Value:
+        """The value computed once: what is more than a read becomes a stage."""
+        return value if value.work == 0 else whole(self.tensor(value, name))
+
+    def axis(self, extent: Size, name: str = "k") -> Axis:
+        """An axis to reduce over."""
+        return reduce_axis((0, extent), name=name)
+
+    def index(self, value: Value, i: Indices, extent: Size) -> Expr:
+        """An element that counts along `extent`, negative ones from its end, as an index.
+
+        It is kept inside, for the sake of memory; `checked` says what is right.
+        """
+        found = as_index(value[i])
+        wrapped = build.select(build.lt(found, 0), found + extent, found)
+        return build.minimum(build.maximum(wrapped, 0), build.sub(extent, 1))
+
+    def checked(self, value: Value, extent: Size, negative: bool = True) -> None:
+        """The call is PyTorch's where an element is no index along `extent`."""
+        low: Index = build.neg(build.as_expr(extent)) if negative else 0
+        self.checks.append(Check(value, low, extent))
+
+    def require_computed(self, value: Value) -> None:
+        """Refuse 8-bit floats, which are only stored."""
+        if value.dtype.is_float8:
+            raise NotTaken(f"nothing is computed in {value.dtype}")
+
+
+def remembered(element: ElementOf) -> ElementOf:
+    """The function, which gives the same object to those who ask for one element in turn."""
+    last: list[tuple[Indices, Expr]] = []
+
+    def asked(i: Indices) -> Expr:
+        if last and len(last[0][0]) == len(i):
+            known, found = last[0]
+            if all(_same(a, b) for a, b in zip(known, i, strict=True)):
+                return found
+        found = element(i)
+        last[:] = [(i, found)]
+        return found
+
+    return asked
+
+
+def _same(a: Index, b: Index) -> bool:
+    return a is b or (isinstance(a, int) and isinstance(b, int) and a == b)

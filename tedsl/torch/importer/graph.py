@@ -1,0 +1,148 @@
+"""A whole graph, or a part of one, as inputs and outputs of the language.
+
+Imports `importer.walk` and the layouts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tedsl.dtypes import DType
+from tedsl.expr import build
+from tedsl.expr.nodes import Expr
+from tedsl.tensor import reduce
+from tedsl.tensor.compute import placeholder
+from tedsl.tensor.tensor import PlaceholderOp, Tensor
+from tedsl.torch import operators
+from tedsl.torch.elements.dtypes import dtype_of
+from tedsl.torch.elements.layouts import Layout, layout_of
+from tedsl.torch.elements.sizes import Sizes
+from tedsl.torch.elements.value import Indices, whole
+from tedsl.torch.importer.context import Check, Context
+from tedsl.torch.importer.walk import Walk
+from tedsl.torch.lib import torch
+from tedsl.torch.refusals import NotTaken
+
+__all__ = ["Imported", "Input", "Output", "import_nodes", "operators"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Input:
+    """A tensor that the graph takes: which argument it is, how it lies, and its placeholder."""
+
+    place: int
+    layout: Layout
+    tensor: Tensor
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Output:
+    """A result: which of the `tensors` it is written to, and how it lies."""
+
+    place: int
+    layout: Layout
+    shape: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Imported:
+    """A graph in the language.
+
+    Attributes:
+        inputs: its tensors, read or not.
+        outputs: in the order asked for.
+        tensors: what a kernel computes: the results, each once, and then the checks.
+        checks: how many of `tensors`, at the end, are bools that have to be true.
+        sizes: of the graph.
+    """
+
+    inputs: tuple[Input, ...]
+    outputs: tuple[Output, ...]
+    tensors: tuple[Tensor, ...]
+    checks: int
+    sizes: Sizes
+
+
+def import_nodes(
+    inputs: Sequence[Any],
+    nodes: Sequence[Any],
+    results: Sequence[Any],
+    given: Mapping[str, int] | None = None,
+    names: Sequence[str] | None = None,
+) -> Imported:
+    """Tensor expressions of `results`.
+
+    Args:
+        inputs: nodes that are known, in the order of the arguments; tensors and sizes.
+        nodes: those to convert, in an order in which each follows what it reads.
+        results: of the nodes, each one tensor.
+        given: numbers of symbolic sizes, by name.
+        names: of the placeholders; those of the nodes without them.
+
+    Raises:
+        NotTaken: a node that tensor expressions do not say.
+    """
+    walk = Walk(Sizes(given))
+    taken: list[Input] = []
+    for place, node in enumerate(inputs):
+        fake = node.meta.get("val")
+        if not isinstance(fake, torch.Tensor):
+            continue
+        layout = layout_of(fake, walk.sizes)
+        name = names[place] if names else str(node.name)
+        tensor = placeholder(layout.memory, dtype_of(fake.dtype), name=name)
+        taken.append(Input(place, layout, tensor))
+        walk.put(node, layout.value(whole(tensor)))
+    for node in nodes:
+        walk.convert(node)
+    written, outputs = _written(walk, results)
+    checks = [_check(walk, check, n) for n, check in enumerate(walk.checks)]
+    return Imported(
+        tuple(taken),
+        tuple(outputs),
+        (*written, *checks),
+        len(checks),
+        walk.sizes,
+    )
+
+
+def _written(walk: Walk, results: Sequence[Any]) -> tuple[list[Tensor], list[Output]]:
+    """What each result is computed as; equal ones once."""
+    written: list[Tensor] = []
+    outputs: list[Output] = []
+    known: dict[Any, int] = {}
+    for node in results:
+        fake = node.meta["val"]
+        layout = layout_of(fake, walk.sizes)
+        if node not in known:
+            value = layout.written(walk.value(node))
+            tensor = value.tensor
+            if tensor is None or isinstance(tensor.op, PlaceholderOp) or tensor in written:
+                context = Context(walk.sizes, str(node.name), (), fake, [])
+                tensor = context.stage(value.shape, value.element, "out").tensor
+            assert tensor is not None
+            known[node] = len(written)
+            written.append(tensor)
+        outputs.append(Output(known[node], layout, tuple(fake.shape)))
+    return written, outputs
+
+
+def _check(walk: Walk, check: Check, n: int) -> Tensor:
+    """Whether all elements are inside: a bool."""
+    context = Context(walk.sizes, f"check{n}", (), None, [])
+    value = check.value
+    axes = [context.axis(extent, f"k{d}") for d, extent in enumerate(value.shape)]
+
+    def inside(i: Indices) -> Expr:
+        found = build.cast(value[i], DType.int64)
+        return build.logical_and(build.ge(found, check.low), build.lt(found, check.high))
+
+    def element(_: Indices) -> Expr:
+        return reduce.all(inside(tuple(axes)), axis=axes) if axes else inside(())
+
+    made = context.stage((), element).tensor
+    if made is None:
+        raise NotTaken("an index that cannot be checked")
+    return made

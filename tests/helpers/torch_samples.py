@@ -1,0 +1,145 @@
+"""PyTorch's own samples of its operators, through the importer, against eager."""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import tedsl.torch as tt
+from tedsl.torch.backend.entry import tedsl as backend
+from tedsl.torch.refusals import first_line
+
+torch: Any = importlib.import_module("torch")
+pytree: Any = importlib.import_module("torch.utils._pytree")
+op_db: Any = importlib.import_module("torch.testing._internal.common_methods_invocations").op_db
+
+OPERATORS: dict[str, Any] = {
+    f"{op.name}.{op.variant_test_name}" if op.variant_test_name else op.name: op for op in op_db
+}
+
+
+@dataclass
+class Tally:
+    """What became of the samples of one operator."""
+
+    equal: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+    wrong: list[str] = field(default_factory=list)
+
+
+def bound(function: Any, arguments: Any, keywords: Any) -> tuple[Any, list[Any]]:
+    """A function of the tensors among the arguments, and these."""
+    leaves, spec = pytree.tree_flatten((arguments, keywords))
+    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+
+    def call(*given: Any) -> Any:
+        left = iter(given)
+        filled = [next(left) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+        args, kwargs = pytree.tree_unflatten(filled, spec)
+        found = [each for each in pytree.tree_leaves(function(*args, **kwargs))]
+        return tuple(each for each in found if isinstance(each, torch.Tensor))
+
+    return call, tensors
+
+
+def compare(op: Any, dtype: Any, limit: int) -> Tally:
+    """The first samples of an operator: equal to eager, refused, or wrong."""
+    tally = Tally()
+    torch.manual_seed(0)
+    for n, sample in enumerate(op.sample_inputs("cpu", dtype, requires_grad=False)):
+        if n >= limit:
+            break
+        call, tensors = bound(op.op, (sample.input, *sample.args), sample.kwargs)
+        one(call, tensors, dtype, tally)
+    return tally
+
+
+def one(call: Any, tensors: list[Any], dtype: Any, tally: Tally) -> None:
+    """Trace, build and compare one call."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        expected = call(*[tensor.clone() for tensor in tensors])
+        try:
+            program = tt.trace(call, *tensors)
+        except tt.NotTaken as refusal:
+            tally.refused[refusal.reason] += 1
+            return
+        except (RuntimeError, TypeError, NotImplementedError) as error:
+            tally.refused[f"PyTorch does not trace it: {first_line(error)[:60]}"] += 1
+            return
+    found = program.build(target="cpu")(*tensors)
+    fault = difference(call, tensors, found, expected)
+    if fault:
+        tally.wrong.append(fault)
+    else:
+        tally.equal += 1
+
+
+def difference(call: Any, tensors: list[Any], found: Any, expected: Any) -> str:
+    """How results differ from eager ones beyond PyTorch's tolerances, or beyond four times what
+    eager ones in float32 are off themselves: sums in another order."""
+    try:
+        torch.testing.assert_close(found, expected, equal_nan=True)
+    except AssertionError as error:
+        text = " ".join(str(error).split())[:300]
+    else:
+        return ""
+    if not all(each.dtype == torch.float32 for each in (*found, *expected)):
+        return text
+    exact = call(*[t.double() if t.dtype == torch.float32 else t for t in tensors])
+    for ours, theirs, right in zip(found, expected, exact, strict=True):
+        off = (theirs - right).abs().max()
+        if not (ours - right).abs().max() <= 4 * off + 1e-5:
+            return text
+    return ""
+
+
+def run(name: str, dtype: Any = torch.float32, limit: int = 1000) -> Tally:
+    """All samples of an operator by its name."""
+    return compare(OPERATORS[name], dtype, limit)
+
+
+UNDEFINED = ("empty", "new_empty", "jiterator", "as_strided.partial_views")
+"""Operators whose results are left open, and those that have no samples on the CPU."""
+
+
+def through_backend(name: str, limit: int) -> list[str]:
+    """What differs between eager and `torch.compile(backend="tedsl")` for the first samples of an
+    operator, forward and backward; a call that eager refuses is not made."""
+    op = OPERATORS[name]
+    if torch.float32 not in op.dtypes or name.startswith(UNDEFINED):
+        return []
+    torch.manual_seed(0)
+    wrong: list[str] = []
+    given = op.sample_inputs("cpu", torch.float32, requires_grad=op.supports_autograd)
+    for sample, _ in zip(given, range(limit), strict=False):
+        call, tensors = bound(op.op, (sample.input, *sample.args), sample.kwargs)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                expected = both_ways(call, tensors, op.supports_autograd)
+            except (RuntimeError, TypeError, ValueError, NotImplementedError):
+                continue
+            torch._dynamo.reset()
+            found = both_ways(torch.compile(call, backend=backend), tensors, op.supports_autograd)
+        try:
+            torch.testing.assert_close(found, expected, equal_nan=True, rtol=1e-5, atol=1e-5)
+        except AssertionError as error:
+            wrong.append(" ".join(str(error).split())[:300])
+    return wrong
+
+
+def both_ways(call: Any, tensors: list[Any], differentiable: bool) -> Any:
+    """The results of a call, and the gradients of its tensors."""
+    torch.manual_seed(5)
+    given = [tensor.detach().clone().requires_grad_(tensor.requires_grad) for tensor in tensors]
+    results = call(*given)
+    losses = [each for each in results if each.requires_grad and each.is_floating_point()]
+    if differentiable and losses:
+        weights = [torch.linspace(0.5, 1.5, each.numel()).reshape(each.shape) for each in losses]
+        total: Any = sum((a * b).sum() for a, b in zip(losses, weights, strict=True))
+        total.backward()
+    return [each.detach() for each in results], [each.grad for each in given]

@@ -1,0 +1,122 @@
+"""`tedsl.torch.trace`: functions and modules as programs that are scheduled by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import tedsl as te
+
+torch: Any = pytest.importorskip("torch")
+tt: Any = pytest.importorskip("tedsl.torch")
+pytestmark = [pytest.mark.cpu, pytest.mark.filterwarnings("ignore")]
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    torch.manual_seed(0)
+
+
+def test_names_and_a_schedule_by_hand() -> None:
+    x, w, b = torch.randn(8, 16), torch.randn(16, 32), torch.randn(32)
+    program = tt.trace(lambda x, w, b: torch.relu(x @ w + b), x, w, b)
+    assert [tensor.name for tensor in program.inputs] == ["x", "w", "b"]
+    (relu,) = program.outputs
+    s = te.create_schedule(list(program.outputs))
+    i, j = s[relu].op.axis
+    _, _, row, column = s[relu].tile(i, j, 4, 16)
+    s[relu].vectorize(column)
+    s[relu].unroll(row)
+    fast = program.build(s, target="cpu")
+    torch.testing.assert_close(fast(x, w, b), torch.relu(x @ w + b))
+
+
+def test_a_module_brings_its_parameters() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(5, 7), torch.nn.LayerNorm(7)).eval()
+    x = torch.randn(3, 5)
+    program = tt.trace(model, x)
+    names = [tensor.name for tensor in program.inputs]
+    assert names == ["input", "0_weight", "0_bias", "1_weight", "1_bias"]
+    torch.testing.assert_close(program.build(target="cpu")(x), model(x))
+
+
+def test_structures_of_arguments_and_results() -> None:
+    def function(pair: Any, named: Any) -> Any:
+        return {"sum": pair[0] + pair[1], "rest": (named["z"] * 2, pair[0].max(0))}
+
+    given = ([torch.randn(3), torch.randn(3)], {"z": torch.randn(2, 2)})
+    found = tt.trace(function, *given).build(target="cpu")(*given)
+    torch.testing.assert_close(found, function(*given))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: torch.randn(5, 7).t(),
+        lambda: torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last)[:, :, :, 0],
+        lambda: torch.randn(9, 12)[1::2, ::3],
+        lambda: torch.randn(7).expand(5, 7),
+        lambda: torch.randn(3, 1, 4).expand(3, 6, 4).permute(2, 0, 1),
+        lambda: torch.randn(0, 4),
+        lambda: torch.tensor(3.0),
+    ],
+)
+def test_strides_are_read_in_place(make: Any) -> None:
+    x = make()
+    found = tt.trace(lambda x: (x * 2, x.sum(-1) if x.dim() else x), x).build(target="cpu")
+    expected = (x * 2, x.sum(-1) if x.dim() else x)
+    torch.testing.assert_close(found(x), expected)
+    torch.testing.assert_close(found(x.contiguous()), expected)
+
+
+def test_an_index_outside_is_the_error_of_pytorch() -> None:
+    table = torch.randn(10, 4)
+    program = tt.trace(lambda i, t: torch.nn.functional.embedding(i, t), torch.tensor([1]), table)
+    call = program.build(target="cpu")
+    torch.testing.assert_close(call(torch.tensor([9]), table), table[9:])
+    with pytest.raises(IndexError, match="out of range"):
+        call(torch.tensor([10]), table)
+
+
+def test_what_is_not_taken_says_why() -> None:
+    with pytest.raises(tt.NotTaken, match="complex"):
+        tt.trace(lambda x: x * 1j, torch.randn(3))
+    with pytest.raises(tt.NotTaken, match="no converter"):
+        tt.trace(lambda x: x.sort()[0], torch.randn(3))
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "int32", "uint8", "bool", "float64"])
+def test_promotion_is_that_of_pytorch(dtype: str) -> None:
+    x = (torch.rand(6) * 4).to(getattr(torch, dtype))
+    scalar, other = torch.tensor(3), torch.rand(6) * 3
+
+    def function(x: Any, scalar: Any, other: Any) -> Any:
+        return x + scalar, x * 2.5, x / 2, x + other, x.sum(), x > 1, torch.exp(x), x == scalar
+
+    found = tt.trace(function, x, scalar, other).build(target="cpu")(x, scalar, other)
+    for a, b in zip(found, function(x, scalar, other), strict=True):
+        torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "int64", "bool", "float32"])
+def test_what_reads_nothing(dtype: str) -> None:
+    kind = getattr(torch, dtype)
+
+    def function(x: Any) -> Any:
+        return torch.full((3, 2), 1, dtype=kind), torch.ones((), dtype=kind)
+
+    torch.testing.assert_close(
+        tt.trace(function, torch.ones(2)).build(target="cpu")(torch.ones(2)), function(None)
+    )
+
+
+def test_sixteen_bit_floats_are_rounded_at_each_operation() -> None:
+    a, b, c, d = (torch.randn(999).bfloat16() for _ in range(4))
+
+    def function(a: Any, b: Any, c: Any, d: Any) -> Any:
+        return a * b - c * d, a / (1 - b) + c
+
+    found = tt.trace(function, a, b, c, d).build(target="cpu")(a, b, c, d)
+    for ours, theirs in zip(found, function(a, b, c, d), strict=True):
+        assert torch.equal(ours, theirs)
