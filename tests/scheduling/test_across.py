@@ -195,7 +195,7 @@ def test_what_is_no_place() -> None:
 
 def test_what_would_not_run_at_the_same_time() -> None:
     r = rows(8000, 60, 2, 4000)
-    with refused(r.s, "D has 8000 programs, more than run at the same time (at most 5120)"):
+    with refused(r.s, "D has 8000 programs, more than run at the same time (at most 4736)"):
         across(r)
     A = te.placeholder((te.var("m"), 4), name="A")
     B = te.compute(A.shape, lambda i, p: A[i, p] + 1.0, name="B")
