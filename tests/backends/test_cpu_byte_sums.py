@@ -28,8 +28,8 @@ def test_no_lane_is_left_out(terms: str, types: tuple[str, str], extent: int, la
     """LLVM 22 left out lanes of what it makes `vpdpbusd` and `vpsadbw` of."""
     a, b = (te.placeholder((extent,), t, name=n) for n, t in zip("ab", types, strict=True))
     k = te.reduce_axis((0, extent), name="k")
-    wide = [te.cast(x[k], "int32") for x in (a, b)]
-    y = te.compute((), lambda: te.sum(TERMS[terms](*wide, k), axis=k), name="y")
+    first, second = (te.cast(x[k], "int32") for x in (a, b))
+    y = te.compute((), lambda: te.sum(TERMS[terms](first, second, k), axis=k), name="y")
     s = te.create_schedule(y)
     _, inner = s[y].split(s["y"].op.reduce_axis[0], factor=lanes)
     s[y].vectorize(inner)
