@@ -50,7 +50,7 @@ from tedsl.build import build
 from tedsl.checking.random_inputs import ADVERSE, KINDS
 from tedsl.cost.devices import device_for
 from tedsl.cost.roofline import Roofline, roofline
-from tedsl.device import GpuDevice
+from tedsl.devices import GpuDevice
 from tedsl.errors import BackendError, LowerError, ScheduleError, TuneError
 from tedsl.target import TargetKind
 from tedsl.workload.extents import Extents

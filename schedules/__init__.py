@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tedsl.deep import deep
-from tedsl.device import Device
+from tedsl.devices import Device
 from tedsl.lower.pipeline import lower
 from tedsl.schedules.cpu import cascade
 from tedsl.schedules.cpu import select as cpu

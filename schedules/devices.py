@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tedsl.device import CpuDevice, GpuDevice
+from tedsl.devices import CpuDevice, GpuDevice
 from tedsl.errors import InternalError
 from tedsl.scheduling.schedule import Schedule
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from tedsl.device import CpuDevice, GpuDevice, gpu_like, is_named
+from tedsl.devices import CpuDevice, GpuDevice, gpu_like, is_named
 
 DRIVER = "libcuda.so.1"
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from tedsl.detect import cpu_here, gpu_here
-from tedsl.device import ARCHITECTURES, DEFAULT, Device, GpuDevice, gpu_of
+from tedsl.devices import ARCHITECTURES, DEFAULT, Device, GpuDevice, gpu_of
 from tedsl.errors import BackendError
 
 
@@ -35,7 +35,7 @@ class Target:
     @staticmethod
     def parse(text: str | Target) -> Target:
         """`"cpu"`, `"cuda"`, `"triton-interpret"`, or `"cuda:sm_90"` and the other architectures of
-        `tedsl.device`.
+        `tedsl.devices`.
 
         Raises:
             BackendError: any other text.

@@ -9,7 +9,7 @@ import pytest
 import tedsl as te
 from tedsl import device, target
 from tedsl.detect import Asked, cpu_here, described
-from tedsl.device import A100, ARCHITECTURES, H100, H200, RTX4090, CpuDevice, GpuDevice, gpu_like
+from tedsl.devices import A100, ARCHITECTURES, H100, H200, RTX4090, CpuDevice, GpuDevice, gpu_like
 from tedsl.errors import BackendError
 from tedsl.target import Target
 

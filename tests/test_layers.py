@@ -11,7 +11,7 @@ FIRST = (
     "cores",
     "deep",
     "detect",
-    "device",
+    "devices",
     "dtypes",
     "errors",
     "folders",

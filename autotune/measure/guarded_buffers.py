@@ -31,7 +31,7 @@ from tedsl.checking.tolerance import (
     wrong_floats,
 )
 from tedsl.detect import cache_sizes
-from tedsl.device import GPUS
+from tedsl.devices import GPUS
 from tedsl.dtypes import DType
 from tedsl.runtime.arrays import NUMPY_DTYPES, numpy_pointer
 

@@ -14,7 +14,7 @@ from typing import Any
 from tedsl.backends.triton.compile import compile_time as effort
 from tedsl.cost.devices import device_for
 from tedsl.cost.estimate import Estimate, estimate
-from tedsl.device import Device, GpuDevice
+from tedsl.devices import Device, GpuDevice
 from tedsl.errors import BackendError, LowerError, ScheduleError
 from tedsl.expr.nodes import Var
 from tedsl.ir.nodes import Module

@@ -55,7 +55,7 @@ from tedsl.autotune.search_space.space import Candidate, Decisions, Rejected
 from tedsl.autotune.tuner import Tuner
 from tedsl.build import build
 from tedsl.cost.devices import device_for
-from tedsl.device import Device
+from tedsl.devices import Device
 from tedsl.errors import TuneError
 from tedsl.scheduling.scans import inputs_of
 from tedsl.tensor.tensor import Tensor

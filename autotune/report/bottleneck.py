@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from tedsl.cost.estimate import Estimate
 from tedsl.cost.roofline import Roofline
-from tedsl.device import CpuDevice, Device, GpuDevice
+from tedsl.devices import CpuDevice, Device, GpuDevice
 from tedsl.runtime.timing import format_seconds
 
 BINDS = 0.6

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from tedsl.autotune.search_space.anonymous_names import Naming, number_trace
 from tedsl.autotune.search_space.space import Decisions, Knob, Realised, Space, canonical, freeze
-from tedsl.device import Device
+from tedsl.devices import Device
 from tedsl.errors import ScheduleError, TuneError
 from tedsl.schedules import schedule_for
 from tedsl.scheduling.schedule import Schedule, create_schedule

@@ -33,7 +33,7 @@ from tedsl.backends.triton.emit.program import sorts_of
 from tedsl.build import build, build_unseen, compile_unseen_calls, lower
 from tedsl.checking.other_sizes import other_calls
 from tedsl.cost.devices import device_for
-from tedsl.device import Device
+from tedsl.devices import Device
 from tedsl.errors import BackendError, InternalError, LowerError, ScheduleError, TuneError
 from tedsl.ir.nodes import Module
 from tedsl.lower import pipeline

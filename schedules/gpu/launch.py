@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tedsl.device import GpuDevice
+from tedsl.devices import GpuDevice
 from tedsl.expr.nodes import Axis
 from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.knobs import knobs_of, pick

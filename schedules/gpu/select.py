@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tedsl.device import GpuDevice
+from tedsl.devices import GpuDevice
 from tedsl.expr.nodes import Axis, TensorRead
 from tedsl.expr.printer import print_expr
 from tedsl.expr.visit import axes_of, reads

@@ -18,7 +18,7 @@ from tedsl.cost.gpu import smooth
 from tedsl.cost.instruction_costs import Operations, operations
 from tedsl.cost.sampled_indices import Values, layout
 from tedsl.cost.statement_list import Leaf, Loop, Nest, nest_of
-from tedsl.device import CpuDevice
+from tedsl.devices import CpuDevice
 from tedsl.expr.nodes import Axis, Binary, BinaryOp, Expr
 from tedsl.expr.visit import walk
 from tedsl.ir.nodes import (

@@ -1,4 +1,4 @@
-"""What the cost model knows of devices beside their figures (`tedsl.device`): the weights that are
+"""What the cost model knows of devices beside their figures (`tedsl.devices`): the weights that are
 fitted to measured kernels, and the bandwidth of this processor's memory, which is measured.
 """
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tedsl.device import MIB, CpuDevice, Device, gpu_like
+from tedsl.devices import MIB, CpuDevice, Device, gpu_like
 from tedsl.folders import cache_root
 from tedsl.target import Target, TargetKind
 from tedsl.whole_files import write_whole

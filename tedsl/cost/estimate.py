@@ -13,7 +13,7 @@ from tedsl.cost.cpu import estimate_on_cpu
 from tedsl.cost.devices import WEIGHTS, Weights
 from tedsl.cost.gpu import KernelEstimate, estimate_kernel, global_buffers
 from tedsl.cost.sampled_indices import Points, Values
-from tedsl.device import CpuDevice, Device, GpuDevice
+from tedsl.devices import CpuDevice, Device, GpuDevice
 from tedsl.expr.nodes import Expr, Var
 from tedsl.ir.nodes import Buffer, Func, Module
 

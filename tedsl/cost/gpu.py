@@ -28,7 +28,7 @@ from tedsl.cost.register_pressure import (
 )
 from tedsl.cost.sampled_indices import Values
 from tedsl.cost.statement_list import Leaf, Nest, nest_of
-from tedsl.device import GpuDevice
+from tedsl.devices import GpuDevice
 from tedsl.dtypes import DType
 from tedsl.expr.nodes import Expr
 from tedsl.ir.nodes import Accumulate, Buffer, Dot, Func, Scope, Store

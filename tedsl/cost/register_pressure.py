@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from tedsl.cost.accesses import Move
 from tedsl.cost.statement_list import Leaf, Loop, Nest
-from tedsl.device import GpuDevice
+from tedsl.devices import GpuDevice
 from tedsl.expr.nodes import Cast, Expr
 from tedsl.expr.visit import walk
 from tedsl.ir.nodes import Accumulate, Buffer, Dot, Guard, Load, Precision, Scope, Store

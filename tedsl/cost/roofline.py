@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tedsl.cost.sampled_indices import Points, Values
-from tedsl.device import CpuDevice, Device, GpuDevice
+from tedsl.devices import CpuDevice, Device, GpuDevice
 from tedsl.dtypes import DType
 from tedsl.expr.nodes import (
     Axis,

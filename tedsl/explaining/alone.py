@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tedsl.device import Device
+from tedsl.devices import Device
 from tedsl.explaining.data import KernelCost, Unfused
 from tedsl.explaining.kernels import kernel_costs
 from tedsl.expr.nodes import Expr, TensorRead, Var

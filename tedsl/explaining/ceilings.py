@@ -22,7 +22,7 @@ import numpy as np
 from tedsl.build import default_target
 from tedsl.cost.devices import copy_bandwidth, measured
 from tedsl.detect import gpu_here
-from tedsl.device import CpuDevice, GpuDevice
+from tedsl.devices import CpuDevice, GpuDevice
 from tedsl.dtypes import DType
 from tedsl.runtime.cache import disk_cache
 from tedsl.runtime.timing import measure_cuda

@@ -8,7 +8,7 @@ from typing import cast
 
 from tedsl.build import default_target
 from tedsl.cost.devices import device_for
-from tedsl.device import Device
+from tedsl.devices import Device
 from tedsl.errors import BackendError
 from tedsl.explaining.alone import stages_alone, unfused
 from tedsl.explaining.data import Explanation, Figures, KernelCost, Pair, StagePlace, Unfused

@@ -20,7 +20,7 @@ from tedsl.cost.gpu import KernelEstimate, estimate_kernel
 from tedsl.cost.instruction_costs import flops_of
 from tedsl.cost.sampled_indices import Points, Values
 from tedsl.cost.trip_counts import Counts
-from tedsl.device import CpuDevice, Device, GpuDevice
+from tedsl.devices import CpuDevice, Device, GpuDevice
 from tedsl.explaining.data import Bound, KernelCost, Resources, StagePlace, Way
 from tedsl.expr.nodes import Expr, Var
 from tedsl.ir.nodes import Accumulate, Allocate, Buffer, Dot, Func, Module, Scope, Store

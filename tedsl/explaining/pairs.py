@@ -15,7 +15,7 @@ from itertools import combinations
 from typing import Any
 
 from tedsl.cost.estimate import estimate
-from tedsl.device import Device, GpuDevice
+from tedsl.devices import Device, GpuDevice
 from tedsl.errors import BackendError, LowerError, ScheduleError, TedslError
 from tedsl.explaining.data import Attempt, Figures, Pair, Relation, Verdict
 from tedsl.explaining.steps import (

@@ -15,7 +15,7 @@ from tedsl.backends.triton.emit import module as emitter
 from tedsl.backends.triton.emit.program import TritonProgram
 from tedsl.backends.triton.interpret import client as interpret
 from tedsl.backends.triton.launch import launcher
-from tedsl.device import GpuDevice, gpu_like
+from tedsl.devices import GpuDevice, gpu_like
 from tedsl.errors import BackendError, within
 from tedsl.expr.nodes import Var
 from tedsl.ir.nodes import Buffer, HostCall, Module

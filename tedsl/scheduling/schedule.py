@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from tedsl.deep import deep
-from tedsl.device import Device
+from tedsl.devices import Device
 from tedsl.errors import ScheduleError, TedslError
 from tedsl.expr.index_arith import whole_number
 from tedsl.expr.nodes import Var

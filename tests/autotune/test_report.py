@@ -18,7 +18,7 @@ from tedsl.autotune.search.portfolio import Search
 from tedsl.autotune.search_space.space import Candidate, Knob
 from tedsl.cost.estimate import Estimate
 from tedsl.cost.roofline import Roofline
-from tedsl.device import H200
+from tedsl.devices import H200
 from tedsl.errors import TuneError
 
 

@@ -5,7 +5,7 @@ import pytest
 
 import tedsl as te
 from tedsl.cost.roofline import Roofline, roofline
-from tedsl.device import H200, CpuDevice
+from tedsl.devices import H200, CpuDevice
 from tedsl.dtypes import DType
 from tedsl.tensor.tensor import Tensor
 from tedsl.workload.extents import Extents

@@ -18,7 +18,7 @@ from tedsl.cost.accesses import digits
 from tedsl.cost.devices import WEIGHTS, device_for
 from tedsl.cost.estimate import Estimate, estimate
 from tedsl.cost.sampled_indices import layout
-from tedsl.device import A100, B200, H100, H200, CpuDevice, GpuDevice
+from tedsl.devices import A100, B200, H100, H200, CpuDevice, GpuDevice
 from tedsl.errors import LowerError
 from tedsl.expr.nodes import Axis
 from tedsl.ir.nodes import Launch, TileAxis

@@ -9,7 +9,7 @@ import tedsl as te
 from tedsl.backends.triton.compile import offline, shared_memory_early
 from tedsl.backends.triton.emit.module import emit
 from tedsl.cost.estimate import estimate
-from tedsl.device import H200
+from tedsl.devices import H200
 
 pytestmark = [pytest.mark.ptxas, pytest.mark.uncompiled("compiled here, for one device")]
 CASES = {

@@ -13,7 +13,7 @@ from tedsl.cost.dram_traffic import THOROUGH
 from tedsl.cost.gpu import KernelEstimate, estimate_kernel
 from tedsl.cost.instruction_costs import operations
 from tedsl.cost.l2_sharing import Range, range_of
-from tedsl.device import H200
+from tedsl.devices import H200
 from tedsl.ir.nodes import Accumulate, Func
 from tedsl.ir.visit import tile_axes, walk_stmts
 from tedsl.schedules import default_schedule

@@ -19,7 +19,7 @@ from tedsl.autotune.search_space.problem import Problem
 from tedsl.autotune.search_space.space import Candidate, read_found
 from tedsl.autotune.workers.session import TuneSession, preload
 from tedsl.build import build_unseen
-from tedsl.device import H200
+from tedsl.devices import H200
 from tedsl.errors import TuneError
 from tedsl.ir.nodes import Launch
 from tedsl.workload.workload import Workload

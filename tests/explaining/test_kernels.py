@@ -6,7 +6,7 @@ import pytest
 from irs import buffer, float32, int32, load, loop, tile
 
 import tedsl as te
-from tedsl.device import H100, CpuDevice
+from tedsl.devices import H100, CpuDevice
 from tedsl.dtypes import DType
 from tedsl.explaining.data import Bound, KernelCost
 from tedsl.explaining.kernels import kernel_costs

@@ -39,7 +39,7 @@ from tedsl.backends.triton.compile.offline import (
 )
 from tedsl.backends.triton.emit import module as emitter
 from tedsl.backends.triton.emit.program import KernelSpec, TritonProgram
-from tedsl.device import GpuDevice
+from tedsl.devices import GpuDevice
 from tedsl.errors import BackendError, LowerError
 from tedsl.expr.index_arith import constant
 from tedsl.ir.nodes import Allocate, Func, Module, Store

@@ -14,7 +14,7 @@ from attentions import attention
 from tedsl.backends.triton.compile.offline import CompiledInfo, compile_offline
 from tedsl.backends.triton.emit.module import emit
 from tedsl.cost.estimate import estimate
-from tedsl.device import ARCHITECTURES, B200, H200, RTX4090, GpuDevice
+from tedsl.devices import ARCHITECTURES, B200, H200, RTX4090, GpuDevice
 from tedsl.dtypes import DType
 from tedsl.ir.nodes import Module
 from tedsl.lower.pipeline import lower

@@ -8,7 +8,7 @@ from rule_checks import compiled, interpreted
 
 from tedsl.backends.triton.compile.offline import compile_offline
 from tedsl.backends.triton.emit.module import emit
-from tedsl.device import H200
+from tedsl.devices import H200
 from tedsl.lower.pipeline import lower
 from tedsl.schedules import schedule_for
 from tedsl.schedules.gpu.gemm.cost_model import Product

@@ -11,7 +11,7 @@ import pytest
 import tedsl as te
 from tedsl import target
 from tedsl.detect import cache_sizes
-from tedsl.device import CpuDevice
+from tedsl.devices import CpuDevice
 from tedsl.schedules import schedule_for
 from tedsl.tensor.tensor import Tensor
 

@@ -9,7 +9,7 @@ from rule_shapes import SHAPES
 
 from tedsl import target
 from tedsl.backends.triton.emit.module import emit
-from tedsl.device import CpuDevice
+from tedsl.devices import CpuDevice
 from tedsl.lower.pipeline import lower
 from tedsl.schedules import schedule_for
 from tedsl.target import Target

@@ -13,7 +13,7 @@ import tedsl as te
 from tedsl.backends.triton.compile.offline import compile_offline
 from tedsl.backends.triton.emit.module import emit
 from tedsl.backends.triton.emit.program import ParamKind, TritonProgram, described
-from tedsl.device import H200
+from tedsl.devices import H200
 from tedsl.dtypes import DType
 from tedsl.expr.numerics import numpy_dtype
 from tedsl.lower.pipeline import lower

@@ -14,7 +14,7 @@ import tedsl as te
 from tedsl.backends.triton.compile.offline import CompiledInfo, compile_offline
 from tedsl.backends.triton.emit.module import emit
 from tedsl.cost.estimate import estimate
-from tedsl.device import H200
+from tedsl.devices import H200
 from tedsl.lower.pipeline import lower
 from tedsl.schedules import schedule_for
 from tedsl.scheduling.schedule import Schedule

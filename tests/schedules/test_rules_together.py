@@ -15,7 +15,7 @@ from shared_rows import softmax
 import tedsl as te
 from tedsl.backends.triton.compile.offline import compile_offline
 from tedsl.backends.triton.emit.module import emit
-from tedsl.device import H200
+from tedsl.devices import H200
 from tedsl.ir.nodes import Meet, Module
 from tedsl.ir.visit import walk_stmts
 from tedsl.lower.pipeline import lower

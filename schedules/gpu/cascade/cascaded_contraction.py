@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tedsl.device import GpuDevice
+from tedsl.devices import GpuDevice
 from tedsl.expr.index_arith import conjuncts
 from tedsl.expr.nodes import Axis, Reduce
 from tedsl.expr.visit import axes_of, reads

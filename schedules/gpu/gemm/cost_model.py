@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from tedsl.device import GpuDevice
+from tedsl.devices import GpuDevice
 from tedsl.schedules.analysis.nests import pow2_at_least
 
 LINE = 128

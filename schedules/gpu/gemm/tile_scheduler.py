@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tedsl.device import GpuDevice
+from tedsl.devices import GpuDevice
 from tedsl.expr.nodes import Axis
 from tedsl.schedules.analysis.nests import among, volume
 from tedsl.schedules.devices import gpu_of

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tedsl.device import GpuDevice
+from tedsl.devices import GpuDevice
 from tedsl.expr.nodes import Axis, TensorRead
 from tedsl.expr.visit import axes_of
 from tedsl.schedules.analysis.nests import extent_of, plain, volume

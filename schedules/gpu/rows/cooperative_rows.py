@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tedsl.device import GpuDevice
+from tedsl.devices import GpuDevice
 from tedsl.expr.nodes import Axis, Expr
 from tedsl.expr.visit import reads
 from tedsl.schedules.analysis.chains import chain_ends, inline_between

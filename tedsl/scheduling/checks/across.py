@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
-from tedsl.device import GPUS
+from tedsl.devices import GPUS
 from tedsl.errors import ScheduleError
 from tedsl.expr.nodes import Axis
 from tedsl.expr.printer import print_expr

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from tedsl.device import GPUS
+from tedsl.devices import GPUS
 from tedsl.dtypes import DType
 from tedsl.expr.nodes import Axis, Binary, BinaryOp, Cast, Const, Expr, Unary, UnaryOp
 from tedsl.ir.nodes import (

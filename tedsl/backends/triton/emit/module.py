@@ -29,7 +29,7 @@ from tedsl.backends.triton.emit.values import Printer
 from tedsl.backends.triton.emit.writer import INDENT, Writer, complete
 from tedsl.backends.triton.math.accuracy import analyse
 from tedsl.backends.triton.math.functions import SUM, UNARY, triton_type
-from tedsl.device import GpuDevice
+from tedsl.devices import GpuDevice
 from tedsl.dtypes import DType
 from tedsl.errors import LowerError, within
 from tedsl.expr.index_arith import sub

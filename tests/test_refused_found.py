@@ -1,0 +1,137 @@
+"""Schedules and rules of drawn programs that were refused though every call had been accepted."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tedsl as te
+from tedsl.backends.triton.emit.module import emit
+from tedsl.ir.interp import run
+from tedsl.reference.reference import evaluate
+from tedsl.schedules import schedule_for
+
+
+@pytest.mark.parametrize("first", ["mark", "place"])
+@pytest.mark.parametrize("how", ["attached", "shared", "atomic"])
+def test_parallel_loops_inside_which_others_compute_are_no_programs(how: str, first: str) -> None:
+    """Nothing runs between the loops of the grid, and `parallel` orders nothing."""
+    x = te.placeholder((4, 6), "int32", name="x")
+    y = te.compute((4, 6), lambda i, j: x[i, j] * 2, name="y")
+    k = te.reduce_axis((0, 6), name="k")
+    if how == "atomic":
+        z = te.compute((4,), lambda i: te.sum(y[i, k], axis=k), name="z")
+    else:
+        read = x if how == "shared" else y
+        z = te.compute((4, 6), lambda i, j: read[i, j] + 1, name="z")
+    s = te.create_schedule([y, z] if how == "shared" else z)
+    if how == "atomic":
+        s[z].atomic()
+    outer, inner = s[z].leaf_iter_vars
+    s[z].bind(outer, "blockIdx.x")
+    if first == "mark":
+        s[z].parallel(inner)
+    if how == "shared":
+        s[y].compute_with(s[z], outer)
+        s[y].parallel(y.op.axis[1])
+    else:
+        s[y].compute_at(s[z], outer)
+    if first == "place":
+        s[z].parallel(inner)
+    data = np.arange(24, dtype=np.int32).reshape(4, 6)
+    module = te.lower(s, "triton-interpret", check=True)
+    want = evaluate([y, z] if how == "shared" else [z], {x: data}, {})
+    for got, expected in zip(run(module, {module.inputs[0]: data}, {}).values(), want, strict=True):
+        np.testing.assert_array_equal(got, expected)
+    assert emit(te.lower(s, "cuda:sm_90"), "cuda:sm_90").source.count("tl.program_id") == 1
+
+
+@pytest.mark.parametrize("target", ["cpu", "triton-interpret"])
+@pytest.mark.parametrize("lanes", [None, 4])
+@pytest.mark.parametrize("columns", [None, 70000])
+def test_accumulators_that_no_registers_hold_are_in_memory(
+    columns: int | None, lanes: int | None, target: str
+) -> None:
+    """Those of which none is the result itself: its repair needs the sum without the factor."""
+    size_var = te.size_var("n")
+    n = size_var if columns is None else columns
+    x, w = te.placeholder((2, 4), name="x"), te.placeholder((4, n), name="w")
+    k = te.reduce_axis((0, 4), name="k")
+    most = te.compute((2,), lambda i: te.max(x[i, k], axis=k), name="most")
+    k = te.reduce_axis((0, 4), name="k")
+    y = te.compute(
+        (2, n),
+        lambda i, j: te.sum(te.exp(x[i, k] - most[i]) * (x[i, k] - most[i]) * w[k, j], axis=k),
+        name="y",
+    )
+    s = te.create_schedule(y)
+    row, column = s[y].op.axis
+    s[y].parallel(row)
+    if lanes is not None:
+        column, inner = s[y].split(column, factor=lanes)
+        s[y].vectorize(inner)
+    s[y].reorder(row, k, column)
+    s[y].online(k)
+    size = 11 if columns is None else columns
+    data = {
+        x: np.arange(8, dtype=np.float32).reshape(2, 4) * 3 % 7,
+        w: np.arange(4 * size, dtype=np.float32).reshape(4, size) % 5,
+    }
+    module = te.lower(s, target, check=True)
+    if columns is None:
+        given = dict(zip(module.inputs, data.values(), strict=True))
+        (got,) = run(module, given, dict.fromkeys(module.sizes, size)).values()
+    else:
+        got = te.build(s, "cpu", cache=False)(*data.values())
+    (want,) = evaluate([y], data, {size_var: size})
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.cpu
+@pytest.mark.parametrize("shape", ["crossed", "long", "units"])
+def test_rules_of_rows_have_lanes_of_constant_extents(shape: str) -> None:
+    """What a stage has one element of in a row may be of any number, and what it reduces may be
+    longer than the row of the root."""
+    n = te.size_var("n")
+    k, c = te.reduce_axis((0, n if shape == "long" else 8), name="k"), te.reduce_axis((0, 8), "c")
+    if shape == "crossed":
+        x = te.placeholder((8, n), name="x")
+        most = te.compute((n,), lambda i: te.max(x[k, i], axis=k), name="most")
+        y = te.compute((n,), lambda i: te.sum(te.exp(x[c, i] - most[i]), axis=c), name="y")
+    elif shape == "long":
+        x = te.placeholder((8, n), name="x")
+        most = te.compute((8,), lambda i: te.max(x[i, k], axis=k), name="most")
+        y = te.compute((8,), lambda i: te.sum(most[i] * x[i, 0] + c, axis=c), name="y")
+    else:
+        x = te.placeholder((1, 1, n), name="x")
+        k, c = te.reduce_axis((0, 1), name="k"), te.reduce_axis((0, 1), name="c")
+        most = te.compute((1, n), lambda i, j: te.max(x[k, i, j], axis=k), name="most")
+        moved = te.compute((1, 1, n), lambda h, i, j: most[i, j] + x[h, i, j], name="moved")
+        y = te.compute((1, n), lambda i, j: te.sum(moved[c, i, j], axis=c), name="y")
+    sizes = (1, 1, 11) if shape == "units" else (8, 11)
+    data = np.linspace(-1, 1, sizes[0] * 11, dtype=np.float32).reshape(sizes)
+    got = te.build(schedule_for(y, "cpu"), "cpu", cache=False)(data)
+    np.testing.assert_allclose(got, evaluate(y, {x: data}, {n: 11})[0], rtol=1e-5)
+
+
+@pytest.mark.cpu
+def test_rows_read_what_another_kernel_folds_online() -> None:
+    """A maximum that is an estimate in the loop of one kernel is read by the rows of another."""
+    n = te.size_var("n")
+    x, w = te.placeholder((16, 1000), name="x"), te.placeholder((1000, n), name="w")
+    k = te.reduce_axis((0, 1000), name="k")
+    most = te.compute((16,), lambda i: te.max(x[i, k] * 0.5, axis=k), name="most")
+    k = te.reduce_axis((0, 1000), name="k")
+    total = te.compute((16,), lambda i: te.sum(te.exp(x[i, k] * 0.5 - most[i]), axis=k), name="t")
+    y = te.compute((16,), lambda i: total[i] * 0.5 + te.tanh(most[i]), name="y")
+    p = te.compute((16, 1000), lambda i, j: te.exp(x[i, j] * 0.5 - most[i]), name="p")
+    k = te.reduce_axis((0, 1000), name="k")
+    z = te.compute((16, n), lambda i, j: te.sum(p[i, k] * w[k, j], axis=k), name="z")
+    s = schedule_for([y, z], "cuda:sm_90", {"z.chain": True})
+    assert "folded * exp" in str(s)
+    rng = np.random.default_rng(1)
+    data = {x: rng.normal(size=(16, 1000)), w: rng.normal(size=(1000, 5))}
+    data = {t: a.astype(np.float32) for t, a in data.items()}
+    built = te.build(s, "cpu", cache=False)
+    for got, want in zip(built(*data.values()), evaluate([y, z], data, {n: 5}), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
