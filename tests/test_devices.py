@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 import tedsl as te
-from tedsl import device, target
+from tedsl import devices, target
 from tedsl.detect import Asked, cpu_here, described
 from tedsl.devices import A100, ARCHITECTURES, H100, H200, RTX4090, CpuDevice, GpuDevice, gpu_like
 from tedsl.errors import BackendError
@@ -24,7 +24,7 @@ def test_an_architecture_is_a_gpu(arch: str) -> None:
 
 def test_units_by_architecture() -> None:
     def having(unit: str) -> list[str]:
-        return [a for a in ARCHITECTURES if getattr(device.gpu_of(a), unit)]
+        return [a for a in ARCHITECTURES if getattr(devices.gpu_of(a), unit)]
 
     assert having("has_tma") == having("has_clusters") == ["sm_90", "sm_100", "sm_120"]
     assert having("has_wgmma") == ["sm_90"]
@@ -37,7 +37,7 @@ def test_unknown_architectures_are_refused_with_the_known_ones() -> None:
     with pytest.raises(BackendError, match=rf"unknown target 'cuda:sm_91'(.|\n)*{known}"):
         te.build(te.placeholder((4,)) + 1.0, "cuda:sm_91")
     with pytest.raises(BackendError, match=r"unknown architecture 'sm_75'(.|\n)*sm_80, sm_86"):
-        device.gpu_of("sm_75")
+        devices.gpu_of("sm_75")
 
 
 def test_without_a_gpu_cuda_is_the_default_device() -> None:
@@ -81,8 +81,8 @@ def test_other_gpus_have_the_figures_of_the_driver() -> None:
 def test_names_of_gpus() -> None:
     assert gpu_like("NVIDIA A100-SXM4-40GB") is not None and gpu_like("A100") == A100
     assert gpu_like("NVIDIA GeForce RTX 4090") == RTX4090
-    assert not device.is_named(RTX4090, "NVIDIA GeForce RTX 4090 Laptop GPU")
-    assert not device.is_named(RTX4090, "NVIDIA GeForce RTX 4080")
+    assert not devices.is_named(RTX4090, "NVIDIA GeForce RTX 4090 Laptop GPU")
+    assert not devices.is_named(RTX4090, "NVIDIA GeForce RTX 4080")
     assert gpu_like("", "sm_87", 16).arch == "sm_87"
 
 
