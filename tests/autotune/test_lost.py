@@ -39,10 +39,14 @@ from tedsl.workload.workload import Workload
 
 @contextmanager
 def full_after(monkeypatch: pytest.MonkeyPatch, pages: int) -> Generator[None]:
-    """Record files have room for so many more pages than they have when they are opened."""
+    """Record files have room for so many more pages than they have when they are opened.
+
+    Pages are small, so that no row fits into what an empty table has.
+    """
     plain = Records._prepare
 
     def prepare(self: Records, connection: sqlite3.Connection) -> None:
+        connection.execute("PRAGMA page_size = 512")
         plain(self, connection)
         if not self._in_memory and connection.execute("PRAGMA database_list").fetchone()[2]:
             (count,) = connection.execute("PRAGMA page_count").fetchone()
