@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tedsl.autotune.multi.dispatcher import Dispatcher
     from tedsl.autotune.multi.task_scheduler import ManyResult, Tasks
     from tedsl.runtime.kernel import Kernel
-    from tedsl.scheduling.schedule import Schedule
+    from tedsl.scheduling.handles.schedule import Schedule
 
 
 @overload

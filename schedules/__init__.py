@@ -54,7 +54,7 @@ from tedsl.schedules.gpu.rows.rows_and_columns import (
     share_reads,
 )
 from tedsl.schedules.scans import schedule_scans
-from tedsl.scheduling.schedule import Schedule, create_schedule
+from tedsl.scheduling.handles.schedule import Schedule, create_schedule
 from tedsl.target import Target
 from tedsl.tensor.tensor import Operation, Tensor
 

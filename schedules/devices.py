@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tedsl.devices import CpuDevice, GpuDevice
 from tedsl.errors import InternalError
-from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.handles.schedule import Schedule
 
 
 def gpu_of(s: Schedule) -> GpuDevice:

@@ -25,11 +25,11 @@ from tedsl.schedules.fusion.horizontal import Beside
 from tedsl.schedules.gpu import select as gpu
 from tedsl.schedules.gpu.compile_time import in_time
 from tedsl.schedules.loops import fused
-from tedsl.scheduling.fallback import Fallback
+from tedsl.scheduling.handles.fallback import Fallback
+from tedsl.scheduling.handles.schedule import Knob, Schedule, create_schedule
 from tedsl.scheduling.kernels.tree import kernels_with
 from tedsl.scheduling.plan import Plan
-from tedsl.scheduling.scans import scan_stages
-from tedsl.scheduling.schedule import Knob, Schedule, create_schedule
+from tedsl.scheduling.plan.scan_structure import scan_stages
 from tedsl.target import Target
 from tedsl.tensor.scan_body import body_of
 from tedsl.tensor.tensor import ComputeOp, Operation, Tensor

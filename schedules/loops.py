@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tedsl.expr.nodes import Axis
-from tedsl.scheduling.stage import Stage
+from tedsl.scheduling.handles.stage import Stage
 
 
 def fused(stage: Stage, axes: Sequence[Axis]) -> Axis:

@@ -24,9 +24,9 @@ from tedsl.schedules.cpu.tasks import SMALL
 from tedsl.schedules.gpu.launch import bind_all
 from tedsl.schedules.knobs import pick
 from tedsl.schedules.loops import fused
-from tedsl.scheduling.scans import crossing, scan_stages, step_axes
-from tedsl.scheduling.schedule import Schedule
-from tedsl.scheduling.stage import Stage
+from tedsl.scheduling.handles.schedule import Schedule
+from tedsl.scheduling.handles.stage import Stage
+from tedsl.scheduling.plan.scan_structure import crossing, scan_stages, step_axes
 from tedsl.target import Target
 from tedsl.tensor.scan_body import body_of
 from tedsl.tensor.tensor import ComputeOp, ScanOp

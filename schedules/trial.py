@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from tedsl.errors import ScheduleError
-from tedsl.scheduling.memory import Memory
-from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.handles.schedule import Schedule
+from tedsl.scheduling.memo import Memory
 
 Answer = TypeVar("Answer")
 

@@ -24,11 +24,11 @@ from tedsl.errors import (
 from tedsl.expr.build import const
 from tedsl.expr.nodes import Axis, Expr, Var
 from tedsl.expr.visit import structural_equal
-from tedsl.scheduling.auto import auto
-from tedsl.scheduling.schedule import Schedule, create_schedule, diff
-from tedsl.scheduling.stage import Stage
-from tedsl.scheduling.threads import program_id, thread_axis
-from tedsl.scheduling.trace import Trace
+from tedsl.scheduling.handles.auto import auto
+from tedsl.scheduling.handles.schedule import Schedule, create_schedule, diff
+from tedsl.scheduling.handles.stage import Stage
+from tedsl.scheduling.handles.thread_axis import program_id, thread_axis
+from tedsl.scheduling.trace.trace import Trace
 from tedsl.target import Target
 from tedsl.tensor.axis import reduce_axis, size_var, var
 from tedsl.tensor.compute import compute, placeholder
@@ -118,7 +118,7 @@ if TYPE_CHECKING:
     from tedsl.reference.reference import evaluate
     from tedsl.retarget import replay
     from tedsl.runtime.kernel import Kernel
-    from tedsl.scheduling import compat as schedule
+    from tedsl.scheduling.handles import tvm_schedule as schedule
     from tedsl.tensor.extern import extern
     from tedsl.tensor.foreign import c_function, torch_function, triton_kernel
     from tedsl.tensor.intrin import decl_tensor_intrin, llvm_function, triton_snippet
@@ -283,7 +283,7 @@ _LATE = {
     "roofline": "tedsl.explaining.chart:roofline",
     "runtime": "tedsl.runtime",
     "scan": "tedsl.tensor.scan:scan",
-    "schedule": "tedsl.scheduling.compat",
+    "schedule": "tedsl.scheduling.handles.tvm_schedule",
     "sizes": "tedsl.autotune.frontend.sizes",
     "torch_function": "tedsl.tensor.foreign:torch_function",
     "triton_kernel": "tedsl.tensor.foreign:triton_kernel",
@@ -318,7 +318,7 @@ if not TYPE_CHECKING:  # a type checker knows the names there are
             is_function = isinstance(value, FunctionType)
             globals()[name] = _exported(name, value) if is_function else value
             return globals()[name]
-        names = importlib.import_module("tedsl.runtime.tvm_names")
+        names = importlib.import_module("tedsl.tvm.counterparts")
         raise AttributeError(names.advice("tedsl", name, names.PACKAGE))
 
     def __dir__() -> list[str]:

@@ -19,23 +19,27 @@ from tedsl.deep import deep
 from tedsl.errors import BackendError
 from tedsl.expr.nodes import Var
 from tedsl.late import late
-from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.target import Target, TargetKind
 from tedsl.tensor.tensor import Operation, Tensor
 
 if TYPE_CHECKING:
     from tedsl.ir.nodes import Module
     from tedsl.lower import pipeline
-    from tedsl.runtime import arguments, executors, kernel, lowered, order
-    from tedsl.runtime import cache as runtime_cache
+    from tedsl.runtime import kernel
+    from tedsl.runtime.arguments import order
+    from tedsl.runtime.arguments import signature as arguments
+    from tedsl.runtime.cache import disk as runtime_cache
+    from tedsl.runtime.cache import lowered
+    from tedsl.runtime.executors import by_target as executors
 else:
     pipeline = late("tedsl.lower.pipeline")
-    arguments = late("tedsl.runtime.arguments")
-    executors = late("tedsl.runtime.executors")
+    arguments = late("tedsl.runtime.arguments.signature")
+    executors = late("tedsl.runtime.executors.by_target")
     kernel = late("tedsl.runtime.kernel")
-    lowered = late("tedsl.runtime.lowered")
-    order = late("tedsl.runtime.order")
-    runtime_cache = late("tedsl.runtime.cache")
+    lowered = late("tedsl.runtime.cache.lowered")
+    order = late("tedsl.runtime.arguments.order")
+    runtime_cache = late("tedsl.runtime.cache.disk")
 
 # The empty package is bound now, so that loading the lowering later does not hide `te.lower`.
 importlib.import_module("tedsl.lower")
@@ -123,7 +127,7 @@ def build_unseen(
     with _timed(seconds, "lower"):
         module, _ = _found(schedule, chosen, None, True)
     with _timed(seconds, "compile"):
-        compilers: Any = importlib.import_module("tedsl.runtime.triton_executors")
+        compilers: Any = importlib.import_module("tedsl.runtime.executors.triton")
         executor = compilers.compile_unseen(module, arch, sizes)
     return kernel.Kernel(
         module, chosen, executor, schedule=schedule.copy(), build_seconds=seconds, order=None
@@ -145,7 +149,7 @@ def compile_unseen_calls(schedule: Schedule, arch: str, calls: Sequence[Mapping[
         BackendError: Triton refused, or no call has these sizes.
     """
     module, _ = _found(schedule, Target(TargetKind.CUDA), None, True)
-    compilers: Any = importlib.import_module("tedsl.runtime.triton_executors")
+    compilers: Any = importlib.import_module("tedsl.runtime.executors.triton")
     compilers.compile_calls(module, arch, calls)
 
 

@@ -12,10 +12,10 @@ from dataclasses import replace
 from typing import Any, Literal, NamedTuple, cast, overload
 
 from tedsl.errors import LowerError, ScheduleError
-from tedsl.scheduling.replay import Outputs, Report, replay_what_applies
-from tedsl.scheduling.replay import replay as replay_all
-from tedsl.scheduling.schedule import Schedule
-from tedsl.scheduling.trace import Trace
+from tedsl.scheduling.handles.schedule import Schedule
+from tedsl.scheduling.trace.replay import Outputs, Report, replay_what_applies
+from tedsl.scheduling.trace.replay import replay as replay_all
+from tedsl.scheduling.trace.trace import Trace
 from tedsl.target import Target
 
 

@@ -14,7 +14,7 @@ from tedsl.backends.triton.emit.module import emit
 from tedsl.ir.interp import run
 from tedsl.reference.reference import evaluate
 from tedsl.schedules import schedule_for
-from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.handles.schedule import Schedule
 
 
 def check(case: Case, schedule: Schedule, target: str) -> None:

@@ -17,7 +17,8 @@ import tedsl as te
 from tedsl.backends.cpu.run import machine
 from tedsl.build import default_target
 from tedsl.errors import BackendError, ExprError
-from tedsl.runtime import cache, executors
+from tedsl.runtime.cache import disk as cache
+from tedsl.runtime.executors import by_target as executors
 
 pytestmark = pytest.mark.cpu
 

@@ -9,7 +9,7 @@ import pytest
 
 import tedsl as te
 from tedsl.ir.printer import print_module
-from tedsl.runtime.tvm_names import KERNEL, PACKAGE
+from tedsl.tvm.counterparts import KERNEL, PACKAGE
 
 
 def sums(n: Any = 12) -> tuple[te.Tensor, te.Tensor, te.Tensor, te.Tensor]:

@@ -7,8 +7,8 @@ import re
 from sources import ROOT, python_files
 
 import tedsl as te
-from tedsl.scheduling.schedule import Schedule
-from tedsl.scheduling.stage import Stage
+from tedsl.scheduling.handles.schedule import Schedule
+from tedsl.scheduling.handles.stage import Stage
 
 PAGE = ROOT / "tutorials" / "docs" / "glossary.md"
 TEXT = PAGE.read_text(encoding="utf-8")

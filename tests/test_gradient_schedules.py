@@ -29,7 +29,7 @@ from tedsl.expr.numerics import Array
 from tedsl.ir.interp import run
 from tedsl.lower.pipeline import lower
 from tedsl.reference.reference import evaluate
-from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.target import Target
 from tedsl.tensor.printer import operations
 

@@ -9,8 +9,8 @@ import pytest
 
 import tedsl as te
 from tedsl.errors import ExprError
-from tedsl.scheduling.replay import replay
-from tedsl.scheduling.trace import Trace
+from tedsl.scheduling.trace.replay import replay
+from tedsl.scheduling.trace.trace import Trace
 
 ODD = [
     *("é", "数", "1a", "x²", "ﬁ", "in", "class", "None", "s", "te", "a b", "seq-len", "a/b", ".."),

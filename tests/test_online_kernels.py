@@ -13,7 +13,7 @@ from online_numbers import TARGETS, close, expected, inputs_of, results
 
 import tedsl as te
 from tedsl.ir.interp import run
-from tedsl.scheduling.graph import tensors_read
+from tedsl.scheduling.plan.graph import tensors_read
 
 pytestmark = pytest.mark.cpu
 N, K = 5, 37

@@ -14,7 +14,7 @@ from online_cases import axis
 
 import tedsl as te
 from tedsl.ir.interp import run
-from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.tensor.tensor import Tensor
 
 pytestmark = pytest.mark.cpu

@@ -12,7 +12,7 @@ from online_cases import Attention, fused
 from online_numbers import TARGETS, close, expected, inputs_of, results
 
 import tedsl as te
-from tedsl.scheduling.graph import tensors_read
+from tedsl.scheduling.plan.graph import tensors_read
 
 pytestmark = pytest.mark.cpu
 N, K = 5, 37

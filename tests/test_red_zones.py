@@ -8,7 +8,7 @@ from red_zones import ZONE, red_zones
 
 import tedsl as te
 from tedsl.runtime import kernel as runtime
-from tedsl.runtime.arguments import ArraySpec
+from tedsl.runtime.arguments.signature import ArraySpec
 
 
 @pytest.mark.cpu

@@ -27,7 +27,7 @@ from tedsl.autotune.workers.process_pool import Message
 from tedsl.autotune.workers.protocol import STRIKES, Done, Verified, strikes_of
 from tedsl.autotune.workers.utilization import Timeline
 from tedsl.errors import InternalError, TuneError
-from tedsl.runtime.fingerprint import code_version
+from tedsl.runtime.cache.fingerprint import code_version
 
 MakeExecutor = Callable[[], Executor]
 LANE = 64

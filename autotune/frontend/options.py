@@ -11,7 +11,7 @@ from tedsl.autotune.frontend.sizes import OneSize, Sizes
 
 if TYPE_CHECKING:
     from tedsl.autotune.report.events import Event
-    from tedsl.scheduling.schedule import Schedule
+    from tedsl.scheduling.handles.schedule import Schedule
 
 
 class CommonOptions(TypedDict, total=False):

@@ -33,7 +33,7 @@ from tedsl.checking.tolerance import (
 from tedsl.detect import cache_sizes
 from tedsl.devices import GPUS
 from tedsl.dtypes import DType
-from tedsl.runtime.arrays import NUMPY_DTYPES, numpy_pointer
+from tedsl.runtime.arrays.views import NUMPY_DTYPES, numpy_pointer
 
 ZONE = 512
 POISON = 0xFF

@@ -21,7 +21,7 @@ from tedsl.checking.expected_outputs import Oracle
 from tedsl.checking.random_inputs import ADVERSE, Array, make_inputs
 from tedsl.checking.rounding_flips import Sides
 from tedsl.checking.tolerance import Tolerance
-from tedsl.runtime.arrays import NUMPY_DTYPES
+from tedsl.runtime.arrays.views import NUMPY_DTYPES
 from tedsl.tensor.tensor import Tensor
 from tedsl.workload.extents import Extents
 from tedsl.workload.workload import digest

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tedsl.errors import BackendError
-from tedsl.runtime.recording import recording
+from tedsl.runtime.calls.recording import recording
 from tedsl.runtime.timing import AWAKE, Stats, wake
 
 Call = Callable[[], object]

@@ -17,10 +17,10 @@ from typing import Any
 
 from tedsl.errors import BackendError
 from tedsl.expr.nodes import Binary, BinaryOp, Cast, Compare, Const, Expr, Var
+from tedsl.runtime.arguments.sizes import bare_var
 from tedsl.runtime.kernel import Kernel
-from tedsl.runtime.sizes import bare_var
 from tedsl.runtime.timing import format_seconds
-from tedsl.scheduling.names import unique_name
+from tedsl.scheduling.plan.labels import unique_name
 
 KEPT = 4096
 """Decisions kept before all are forgotten."""

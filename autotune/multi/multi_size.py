@@ -57,7 +57,7 @@ from tedsl.build import build
 from tedsl.cost.devices import device_for
 from tedsl.devices import Device
 from tedsl.errors import TuneError
-from tedsl.scheduling.scans import inputs_of
+from tedsl.scheduling.plan.scan_structure import inputs_of
 from tedsl.tensor.tensor import Tensor
 from tedsl.workload.extents import Extents
 from tedsl.workload.workload import Workload, digest

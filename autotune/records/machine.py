@@ -17,7 +17,7 @@ from tedsl.autotune.records.record_key import Context
 from tedsl.cores import usable_cpus
 from tedsl.errors import TuneError
 from tedsl.packages import install
-from tedsl.runtime.fingerprint import code_version, package_version
+from tedsl.runtime.cache.fingerprint import code_version, package_version
 from tedsl.workload.workload import Workload
 
 

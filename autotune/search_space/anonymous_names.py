@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from tedsl.autotune.search_space.space import Choice, Decisions
-from tedsl.scheduling.schedule import create_schedule
+from tedsl.scheduling.handles.schedule import create_schedule
 from tedsl.tensor.tensor import Tensor
 
 

@@ -11,7 +11,7 @@ from tedsl.autotune.search_space.problem import Problem, ScheduleFunction
 from tedsl.autotune.search_space.space import Candidate, Decisions
 from tedsl.build import build
 from tedsl.runtime.kernel import Kernel
-from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.tensor.tensor import Tensor
 
 Make = Callable[..., "Tensor | Sequence[Tensor]"]

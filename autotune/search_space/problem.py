@@ -16,7 +16,7 @@ from tedsl.autotune.search_space.space import Decisions, Knob, Realised, Space, 
 from tedsl.devices import Device
 from tedsl.errors import ScheduleError, TuneError
 from tedsl.schedules import schedule_for
-from tedsl.scheduling.schedule import Schedule, create_schedule
+from tedsl.scheduling.handles.schedule import Schedule, create_schedule
 from tedsl.tensor.tensor import Tensor
 
 HERE_ONLY = ("tensorize",)

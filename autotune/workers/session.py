@@ -38,9 +38,9 @@ from tedsl.errors import BackendError, InternalError, LowerError, ScheduleError,
 from tedsl.ir.nodes import Module
 from tedsl.lower import pipeline
 from tedsl.runtime.kernel import Kernel
-from tedsl.scheduling.replay import replay
-from tedsl.scheduling.schedule import Schedule
-from tedsl.scheduling.trace import Trace
+from tedsl.scheduling.handles.schedule import Schedule
+from tedsl.scheduling.trace.replay import replay
+from tedsl.scheduling.trace.trace import Trace
 from tedsl.target import Target, TargetKind
 from tedsl.workload.extents import Extents
 from tedsl.workload.workload import Workload
@@ -59,8 +59,8 @@ FIGURES = (
 )
 """Of what a kernel's resources say, what is recorded."""
 _MODULES = {
-    "cpu": ("tedsl.build", "tedsl.backends.cpu", "tedsl.runtime.executors"),
-    "cuda": ("triton", "tedsl.build", "tedsl.runtime.triton_executors"),
+    "cpu": ("tedsl.build", "tedsl.backends.cpu", "tedsl.runtime.executors.by_target"),
+    "cuda": ("triton", "tedsl.build", "tedsl.runtime.executors.triton"),
 }
 _DEVICE_MODULES = {"cpu": (), "cuda": ("torch",)}
 """What a process needs besides that sees the device: it takes seconds to load."""

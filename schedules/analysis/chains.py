@@ -24,9 +24,9 @@ from tedsl.schedules.analysis.nests import (
 )
 from tedsl.schedules.knobs import flip
 from tedsl.schedules.trial import remembered, takes
-from tedsl.scheduling.chain import chain_of
-from tedsl.scheduling.schedule import Schedule
-from tedsl.scheduling.stage import Stage
+from tedsl.scheduling.handles.schedule import Schedule
+from tedsl.scheduling.handles.stage import Stage
+from tedsl.scheduling.primitives.online.chain import chain_of
 from tedsl.tensor.tensor import ComputeOp
 
 # Lazy rescaling: accumulators are rescaled only when the running maximum has grown by more than

@@ -28,13 +28,13 @@ from tedsl.expr.nodes import (
     Unary,
 )
 from tedsl.expr.visit import axes_of, reads, walk
-from tedsl.lower.dots import factors
+from tedsl.lower.passes.find_dots import factors
 from tedsl.schedules.analysis.views import View, definitions, extent_of, size_of, volume
-from tedsl.scheduling.algebra import Verdict, combines_in_any_order
-from tedsl.scheduling.inline import Size, body_size, name_of
+from tedsl.scheduling.algebra.associativity import Verdict, combines_in_any_order
+from tedsl.scheduling.handles.schedule import Schedule
+from tedsl.scheduling.handles.stage import Stage
 from tedsl.scheduling.plan import Online
-from tedsl.scheduling.schedule import Schedule
-from tedsl.scheduling.stage import Stage
+from tedsl.scheduling.plan.inline import Size, body_size, name_of
 from tedsl.tensor.tensor import ComputeOp, PlaceholderOp, Tensor
 
 

@@ -12,12 +12,12 @@ from functools import cached_property
 from tedsl.expr.nodes import Axis, Const, Expr, TensorRead
 from tedsl.expr.visit import reads
 from tedsl.once import once
-from tedsl.scheduling.following import model_op
-from tedsl.scheduling.inline import finished, inline_stages, name_of, sources_of
-from tedsl.scheduling.links import places, substance
-from tedsl.scheduling.memory import Memory
+from tedsl.scheduling.handles.schedule import Schedule
+from tedsl.scheduling.memo import Memory
 from tedsl.scheduling.plan import Plan
-from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.plan.following import model_op
+from tedsl.scheduling.plan.inline import finished, inline_stages, name_of, sources_of
+from tedsl.scheduling.plan.links import places, substance
 from tedsl.tensor.scan_body import within_scans
 from tedsl.tensor.tensor import ComputeOp, Operation, ScanOp
 

@@ -33,8 +33,8 @@ from tedsl.schedules.cpu.contraction import contiguous, fold_in_tiles, pack, pac
 from tedsl.schedules.cpu.tasks import SMALL
 from tedsl.schedules.knobs import flip, pick
 from tedsl.schedules.loops import fused
-from tedsl.scheduling.schedule import Schedule
-from tedsl.scheduling.stage import Stage
+from tedsl.scheduling.handles.schedule import Schedule
+from tedsl.scheduling.handles.stage import Stage
 from tedsl.tensor.tensor import ComputeOp
 
 # Columns of a block of results, none of which is split (attention: the head dimension).

@@ -23,8 +23,8 @@ from tedsl.schedules.analysis.nests import (
 from tedsl.schedules.cpu.tasks import SMALL
 from tedsl.schedules.knobs import pick
 from tedsl.schedules.loops import fused
-from tedsl.scheduling.schedule import Schedule
-from tedsl.scheduling.stage import Stage
+from tedsl.scheduling.handles.schedule import Schedule
+from tedsl.scheduling.handles.stage import Stage
 from tedsl.tensor.tensor import ComputeOp
 
 # Results that accumulate in registers while the rows of a reduction stream by.

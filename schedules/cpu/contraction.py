@@ -26,8 +26,8 @@ from tedsl.schedules.cpu.tasks import SMALL
 from tedsl.schedules.devices import cpu_of
 from tedsl.schedules.knobs import flip, pick
 from tedsl.schedules.loops import fused
-from tedsl.scheduling.schedule import Schedule
-from tedsl.scheduling.stage import Stage
+from tedsl.scheduling.handles.schedule import Schedule
+from tedsl.scheduling.handles.stage import Stage
 from tedsl.tensor.tensor import ComputeOp
 
 # Tasks for each thread, for load balance, and how many are enough of them unless there are more

@@ -21,8 +21,8 @@ from tedsl.schedules.analysis.nests import (
 from tedsl.schedules.cpu.tasks import SMALL
 from tedsl.schedules.knobs import pick
 from tedsl.schedules.loops import fused
-from tedsl.scheduling.schedule import Schedule
-from tedsl.scheduling.stage import Stage
+from tedsl.scheduling.handles.schedule import Schedule
+from tedsl.scheduling.handles.stage import Stage
 from tedsl.tensor.tensor import ComputeOp
 
 # Elements of a row that stay in the L1 cache while several stages pass over it.

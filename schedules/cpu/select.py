@@ -34,8 +34,8 @@ from tedsl.schedules.fusion.horizontal import Beside, joined, lead
 from tedsl.schedules.knobs import pick
 from tedsl.schedules.loops import fused
 from tedsl.schedules.trial import takes
-from tedsl.scheduling.schedule import Schedule
-from tedsl.scheduling.stage import Stage
+from tedsl.scheduling.handles.schedule import Schedule
+from tedsl.scheduling.handles.stage import Stage
 from tedsl.tensor.tensor import ComputeOp
 
 # Rows that keep the threads of a common machine busy.

@@ -19,10 +19,10 @@ from tedsl.expr.visit import axes_of, reads
 from tedsl.ir.nodes import LoopKind
 from tedsl.schedules.analysis.nests import View, definitions, nbytes_of
 from tedsl.schedules.fusion.horizontal import Beside
-from tedsl.scheduling.links import places
-from tedsl.scheduling.relations import constant, extents, related
-from tedsl.scheduling.schedule import Schedule
-from tedsl.scheduling.stage import Stage
+from tedsl.scheduling.handles.schedule import Schedule
+from tedsl.scheduling.handles.stage import Stage
+from tedsl.scheduling.plan.links import places
+from tedsl.scheduling.plan.relations import constant, extents, related
 from tedsl.tensor.tensor import Tensor
 
 # Bytes of a part that is still in a core's cache when the second kernel reads it.

@@ -9,8 +9,8 @@ from tedsl.expr.nodes import Axis
 from tedsl.schedules.analysis.nests import volume
 from tedsl.schedules.knobs import pick
 from tedsl.schedules.loops import fused
-from tedsl.scheduling.schedule import Schedule
-from tedsl.scheduling.stage import Stage
+from tedsl.scheduling.handles.schedule import Schedule
+from tedsl.scheduling.handles.stage import Stage
 
 # Below this many elements a kernel runs on the calling thread.
 SMALL = 32768

@@ -11,8 +11,8 @@ from tedsl.once import once
 from tedsl.schedules.analysis.nests import View, definitions, volume
 from tedsl.schedules.analysis.views import reads_of
 from tedsl.schedules.loops import fused
-from tedsl.scheduling.links import places
-from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.handles.schedule import Schedule
+from tedsl.scheduling.plan.links import places
 from tedsl.tensor.tensor import ComputeOp, PlaceholderOp, Tensor
 
 # The most kernels in one launch, since each adds its outputs to the arguments; and how many of the

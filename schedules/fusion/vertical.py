@@ -24,10 +24,10 @@ from tedsl.schedules.analysis.nests import (
 )
 from tedsl.schedules.knobs import flip
 from tedsl.schedules.scans import stored_for_scans
-from tedsl.scheduling.graph import extern_readers
-from tedsl.scheduling.graph import readers as plan_readers
-from tedsl.scheduling.inline import may_inline
-from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.handles.schedule import Schedule
+from tedsl.scheduling.plan.graph import extern_readers
+from tedsl.scheduling.plan.graph import readers as plan_readers
+from tedsl.scheduling.plan.inline import may_inline
 from tedsl.tensor.tensor import ComputeOp
 
 # Recomputing a stage at every read is cheap up to this much arithmetic per element.

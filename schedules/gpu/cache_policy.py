@@ -23,12 +23,12 @@ from tedsl.schedules.analysis.nests import contraction, is_reduction, nbytes_of
 from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.gpu.rows.reverse_second_pass import read_again, runs_backwards
 from tedsl.schedules.knobs import knobs_of
-from tedsl.scheduling.graph import tensors_read
-from tedsl.scheduling.inline import inline_stages
+from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.kernels.tree import root_of
 from tedsl.scheduling.plan import Plan
-from tedsl.scheduling.scans import is_state
-from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.plan.graph import tensors_read
+from tedsl.scheduling.plan.inline import inline_stages
+from tedsl.scheduling.plan.scan_structure import is_state
 from tedsl.tensor.tensor import ComputeOp, Operation, PlaceholderOp, Tensor
 
 # How many times as much as the cache holds a kernel moves that streams.

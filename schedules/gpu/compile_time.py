@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from tedsl.backends.triton.compile import compile_time
 from tedsl.errors import LowerError, ScheduleError
 from tedsl.lower import pipeline
-from tedsl.scheduling.schedule import Knob, Schedule
+from tedsl.scheduling.handles.schedule import Knob, Schedule
 from tedsl.target import Target
 
 # Greedy steps; each takes the one change of a knob that helps most.

@@ -17,10 +17,10 @@ from tedsl.expr.nodes import Axis
 from tedsl.ir.nodes import LoopKind
 from tedsl.schedules.analysis.nests import definitions, pow2_at_least, reduce_axes, volume
 from tedsl.schedules.knobs import flip
+from tedsl.scheduling.handles.schedule import Schedule
+from tedsl.scheduling.handles.stage import Stage
 from tedsl.scheduling.plan import Fuse, Split, StagePlan
-from tedsl.scheduling.relations import constant, extents
-from tedsl.scheduling.schedule import Schedule
-from tedsl.scheduling.stage import Stage
+from tedsl.scheduling.plan.relations import constant, extents
 
 GRID = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
 # Elements of a tile of results and of its partial results that a program holds at once; with fewer

@@ -10,8 +10,8 @@ from tedsl.expr.nodes import Axis
 from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.knobs import knobs_of, pick
 from tedsl.schedules.loops import fused
-from tedsl.scheduling.schedule import Schedule
-from tedsl.scheduling.stage import Stage
+from tedsl.scheduling.handles.schedule import Schedule
+from tedsl.scheduling.handles.stage import Stage
 
 # Elements of its largest tile that a thread may hold: more than its registers hold twice.
 EACH = 256

@@ -37,8 +37,8 @@ from tedsl.schedules.gpu.rows.rows import reduce_rows
 from tedsl.schedules.gpu.split_reduction import few_parts, split_few
 from tedsl.schedules.knobs import flip, pick
 from tedsl.schedules.loops import fused
-from tedsl.scheduling.schedule import Schedule
-from tedsl.scheduling.stage import Stage
+from tedsl.scheduling.handles.schedule import Schedule
+from tedsl.scheduling.handles.stage import Stage
 from tedsl.target import Target
 from tedsl.tensor.tensor import ComputeOp, Tensor
 

@@ -22,7 +22,7 @@ from tedsl.schedules.gpu.gemm.cost_model import LINE, STEP, in_parts
 from tedsl.schedules.gpu.gemm.gemm import longest, product_of, widest
 from tedsl.schedules.knobs import pick
 from tedsl.schedules.loops import fused
-from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.handles.schedule import Schedule
 
 PARTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 # Elements of a row, and K of a contraction, that are worth a program.

@@ -1,8 +1,8 @@
 """Text of Python that a backend contributes to the function that a kernel's calls become.
 
-`runtime.direct` writes that function; what stands in it between the addresses of a call and its end
-is the backend's.  The same text serves many kernels and sizes: what differs has a name in it.
-Imports nothing.
+`runtime.calls.direct` writes that function; what stands in it between the addresses of a call and
+its end is the backend's.  The same text serves many kernels and sizes: what differs has a name in
+it.  Imports nothing.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tedsl.expr.nodes import Var
-from tedsl.scheduling.watch import watched
+from tedsl.scheduling.handles.observers import watched
 
 Sizes = Mapping["str | Var", "int | Sequence[int]"]
 

@@ -31,8 +31,8 @@ from tedsl.checking.tolerance import (
 from tedsl.errors import BackendError, LowerError, ScheduleError, TuneError
 from tedsl.expr.nodes import Binary, BinaryOp, Cast, Expr, Reduce, TensorRead
 from tedsl.reference.reference import evaluate
-from tedsl.runtime.arrays import NUMPY_DTYPES
-from tedsl.scheduling.scans import inputs_of
+from tedsl.runtime.arrays.views import NUMPY_DTYPES
+from tedsl.scheduling.plan.scan_structure import inputs_of
 from tedsl.tensor.tensor import ComputeOp, Tensor
 from tedsl.workload.extents import Extents
 

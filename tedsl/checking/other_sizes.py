@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from tedsl.expr.nodes import Expr
 from tedsl.reference.evaluate import evaluate_scalar
-from tedsl.runtime.arrays import NUMPY_DTYPES
+from tedsl.runtime.arrays.views import NUMPY_DTYPES
 from tedsl.workload.extents import Extents
 from tedsl.workload.workload import Workload
 

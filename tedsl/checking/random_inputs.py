@@ -33,7 +33,7 @@ from tedsl.expr.nodes import (
     UnaryOp,
 )
 from tedsl.expr.visit import reads, walk
-from tedsl.runtime.arrays import NUMPY_DTYPES
+from tedsl.runtime.arrays.views import NUMPY_DTYPES
 from tedsl.tensor.tensor import ComputeOp, Operation, PlaceholderOp, ScanOp, Tensor
 from tedsl.workload.extents import Extents
 from tedsl.workload.workload import Workload, nodes_of

@@ -30,7 +30,7 @@ from tedsl.expr import build
 from tedsl.expr.nodes import Axis, AxisKind, BinaryOp, Const, Expr, Range, Reduce, TensorRead
 from tedsl.expr.visit import rewrite, substitute, walk
 from tedsl.reference.reference import evaluate
-from tedsl.runtime.arrays import NUMPY_DTYPES
+from tedsl.runtime.arrays.views import NUMPY_DTYPES
 from tedsl.tensor.printer import operations
 from tedsl.tensor.tensor import ComputeOp, PlaceholderOp, ScanOp, Tensor
 from tedsl.workload.extents import Extents

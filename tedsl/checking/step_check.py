@@ -24,11 +24,11 @@ from tedsl.expr.nodes import Expr, Var
 from tedsl.ir.interp import run
 from tedsl.lower.pipeline import lower
 from tedsl.reference.evaluate import evaluate_scalar
-from tedsl.scheduling.graph import runtime_sizes
-from tedsl.scheduling.replay import replay_what_applies
-from tedsl.scheduling.schedule import Schedule
-from tedsl.scheduling.source import call_text
-from tedsl.scheduling.trace import Step
+from tedsl.scheduling.handles.schedule import Schedule
+from tedsl.scheduling.plan.graph import runtime_sizes
+from tedsl.scheduling.trace.as_python import call_text
+from tedsl.scheduling.trace.replay import replay_what_applies
+from tedsl.scheduling.trace.trace import Step
 from tedsl.target import Target
 from tedsl.tensor.printer import operations
 from tedsl.tensor.tensor import ComputeOp, PlaceholderOp, Tensor

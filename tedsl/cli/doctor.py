@@ -25,7 +25,7 @@ from tedsl.build import build
 from tedsl.errors import BackendError, TedslError
 from tedsl.packages import install
 from tedsl.reference.reference import evaluate
-from tedsl.runtime.cache import disk_cache
+from tedsl.runtime.cache.disk import disk_cache
 from tedsl.target import Target
 from tedsl.tensor.compute import placeholder
 

@@ -10,7 +10,7 @@ from typing import cast
 
 from tedsl.cli.script import load_module, lookup
 from tedsl.errors import TuneError
-from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.tensor.tensor import Tensor
 
 ScheduleFunction = Callable[[Schedule], object]

@@ -23,7 +23,7 @@ from tedsl.build import build, default_target
 from tedsl.errors import TedslError
 from tedsl.runtime.kernel import Kernel
 from tedsl.schedules import default_schedule
-from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.tensor.printer import operations
 from tedsl.tensor.tensor import PlaceholderOp, Tensor
 

@@ -14,9 +14,9 @@ from tedsl.explaining.kernels import kernel_costs
 from tedsl.expr.nodes import Expr, TensorRead, Var
 from tedsl.expr.visit import rewrite
 from tedsl.lower.pipeline import lower
-from tedsl.runtime.sizes import Number
+from tedsl.runtime.arguments.sizes import Number
 from tedsl.schedules import default_schedule
-from tedsl.scheduling.graph import initial_plan, tensors_read
+from tedsl.scheduling.plan.graph import initial_plan, tensors_read
 from tedsl.target import Target
 from tedsl.tensor.compute import placeholder
 from tedsl.tensor.tensor import ComputeOp, ExternOp, PlaceholderOp, ScanOp, Tensor

@@ -24,7 +24,7 @@ from tedsl.cost.devices import copy_bandwidth, measured
 from tedsl.detect import gpu_here
 from tedsl.devices import CpuDevice, GpuDevice
 from tedsl.dtypes import DType
-from tedsl.runtime.cache import disk_cache
+from tedsl.runtime.cache.disk import disk_cache
 from tedsl.runtime.timing import measure_cuda
 from tedsl.target import Target, TargetKind
 

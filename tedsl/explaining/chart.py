@@ -27,8 +27,8 @@ from tedsl.ir.nodes import Dot, Module, Precision
 from tedsl.ir.visit import walk_stmts
 from tedsl.runtime.kernel import Kernel
 from tedsl.runtime.timing import format_seconds
-from tedsl.scheduling.graph import initial_plan
-from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.handles.schedule import Schedule
+from tedsl.scheduling.plan.graph import initial_plan
 from tedsl.target import Target, TargetKind
 from tedsl.tensor.tensor import ComputeOp
 

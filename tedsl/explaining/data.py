@@ -14,16 +14,16 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 from tedsl.late import late
-from tedsl.scheduling.fallback import Fallback
+from tedsl.scheduling.handles.fallback import Fallback
 
 if TYPE_CHECKING:
     from tedsl.explaining import html, steps, text
-    from tedsl.scheduling import replay
-    from tedsl.scheduling.schedule import Schedule
-    from tedsl.scheduling.trace import Step
+    from tedsl.scheduling.handles.schedule import Schedule
+    from tedsl.scheduling.trace import replay
+    from tedsl.scheduling.trace.trace import Step
 else:
     html = late("tedsl.explaining.html")
-    replay = late("tedsl.scheduling.replay")
+    replay = late("tedsl.scheduling.trace.replay")
     steps = late("tedsl.explaining.steps")
     text = late("tedsl.explaining.text")
 

@@ -18,11 +18,11 @@ from tedsl.explaining.places import stage_places
 from tedsl.expr.nodes import Var
 from tedsl.ir.nodes import Module
 from tedsl.lower.pipeline import lower
+from tedsl.runtime.arguments.sizes import Number
 from tedsl.runtime.kernel import Kernel
-from tedsl.runtime.sizes import Number
 from tedsl.schedules import default_schedule
-from tedsl.scheduling.recompute import PLAUSIBLE
-from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.handles.schedule import Schedule
+from tedsl.scheduling.regions.recompute_report import PLAUSIBLE
 from tedsl.target import Target
 from tedsl.tensor.tensor import Operation, Tensor
 

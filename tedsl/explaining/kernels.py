@@ -25,7 +25,7 @@ from tedsl.explaining.data import Bound, KernelCost, Resources, StagePlace, Way
 from tedsl.expr.nodes import Expr, Var
 from tedsl.ir.nodes import Accumulate, Allocate, Buffer, Dot, Func, Module, Scope, Store
 from tedsl.ir.visit import buffers_read, buffers_written, walk_stmts
-from tedsl.runtime.sizes import Number, evaluate_shape, launched
+from tedsl.runtime.arguments.sizes import Number, evaluate_shape, launched
 
 THREADS = 32
 Compiled = Mapping[str, Any]

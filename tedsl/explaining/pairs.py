@@ -30,14 +30,14 @@ from tedsl.explaining.text import scaled
 from tedsl.expr.nodes import Axis, AxisKind, Const
 from tedsl.lower.pipeline import lower
 from tedsl.runtime.timing import format_seconds
-from tedsl.scheduling.graph import path_between, tensors_read
-from tedsl.scheduling.inline import inline_stages
+from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.kernels.tree import depth, kernel_leader, kernel_tree
-from tedsl.scheduling.names import labels
 from tedsl.scheduling.plan import Plan
-from tedsl.scheduling.replay import apply_step
-from tedsl.scheduling.schedule import Schedule
-from tedsl.scheduling.trace import AxisRef, Step
+from tedsl.scheduling.plan.graph import path_between, tensors_read
+from tedsl.scheduling.plan.inline import inline_stages
+from tedsl.scheduling.plan.labels import labels
+from tedsl.scheduling.trace.replay import apply_step
+from tedsl.scheduling.trace.trace import AxisRef, Step
 from tedsl.target import Target, TargetKind
 from tedsl.tensor.tensor import ComputeOp, ExternOp, PlaceholderOp, ScanOp
 

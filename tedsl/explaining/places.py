@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from typing import assert_never
 
 from tedsl.explaining.data import StagePlace, Way
-from tedsl.scheduling.graph import readers
+from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.kernels.tree import kernels_with
-from tedsl.scheduling.names import axis_text
 from tedsl.scheduling.plan import (
     At,
     Cooperative,
@@ -22,8 +21,9 @@ from tedsl.scheduling.plan import (
     SharedLoops,
     StagePlan,
 )
-from tedsl.scheduling.recompute import ScheduleReport
-from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.plan.graph import readers
+from tedsl.scheduling.plan.labels import axis_text
+from tedsl.scheduling.regions.recompute_report import ScheduleReport
 from tedsl.tensor.tensor import ExternOp, PlaceholderOp
 
 SPLITTING = ("rfactor", "split_online")

@@ -13,8 +13,8 @@ from tedsl.checking.random_inputs import index_bounds, make_inputs
 from tedsl.errors import BackendError
 from tedsl.runtime.kernel import Kernel
 from tedsl.runtime.timing import Stats, compare, compare_cuda
-from tedsl.scheduling.graph import initial_plan
-from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.handles.schedule import Schedule
+from tedsl.scheduling.plan.graph import initial_plan
 from tedsl.target import TargetKind
 from tedsl.workload.extents import Extents
 from tedsl.workload.workload import Workload

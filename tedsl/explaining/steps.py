@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 from tedsl.expr.nodes import Axis, AxisKind
 from tedsl.ir.nodes import LoopKind
-from tedsl.scheduling.graph import is_reduction, tensors_read
+from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.kernels.tree import computed_in, guests, hosts
-from tedsl.scheduling.names import labels
 from tedsl.scheduling.plan import Plan, StagePlan
-from tedsl.scheduling.replay import replay_what_applies
-from tedsl.scheduling.schedule import Schedule
-from tedsl.scheduling.trace import AxisRef, MapRef, SizeRef, StageRef, Step, TensorRef, Value
+from tedsl.scheduling.plan.graph import is_reduction, tensors_read
+from tedsl.scheduling.plan.labels import labels
+from tedsl.scheduling.trace.replay import replay_what_applies
+from tedsl.scheduling.trace.trace import AxisRef, MapRef, SizeRef, StageRef, Step, TensorRef, Value
 from tedsl.tensor.tensor import ComputeOp, Tensor
 
 OWN_KERNEL = frozenset({"bind", "parallel", "launch", "specialize", "pragma"})

@@ -518,10 +518,10 @@ class Reduce(Expr):
 
     `init` (over data axes only) is folded in first when given; otherwise the reducer's identity
     starts.  `repair` (one per source) is what becomes of the folded values when tensors that
-    `sources` read move on while they are folded themselves (see `scheduling.repair`); it changes
-    nothing while they stand.  `finish` is applied at the end, over `Folded` values and data axes.
-    `finite` says that no factor of the sources is infinite or NaN at the points that `where` leaves
-    out, so that a product there may be computed as 0 times something.
+    `sources` read move on while they are folded themselves (`scheduling.algebra.rescaling`); it
+    changes nothing while they stand.  `finish` is applied at the end, over `Folded` values and
+    data axes.  `finite` says that no factor of the sources is infinite or NaN at the points that
+    `where` leaves out, so that a product there may be computed as 0 times something.
     Over no axes it folds one point; where such a one goes along with a loop, that point as it is in
     each iteration, in order.
     Requires: as many sources (and inits) as the reducer's tuple; axes of kind REDUCE.

@@ -13,35 +13,35 @@ from tedsl.errors import within
 from tedsl.index.evaluate import evaluate_int
 from tedsl.ir.nodes import Func, Level, Module
 from tedsl.ir.verify import verify
-from tedsl.lower.ahead import fetch_ahead
-from tedsl.lower.atomics import separate_starts
-from tedsl.lower.backwards import run_backwards
-from tedsl.lower.calls import choose_functions
-from tedsl.lower.carry import carry_states
-from tedsl.lower.cut import cut_loops
-from tedsl.lower.dots import find_dots
-from tedsl.lower.finish import in_turn
-from tedsl.lower.last_reads import mark_last_reads
-from tedsl.lower.limits import check_limits
-from tedsl.lower.meet import each_by_itself
-from tedsl.lower.memory import through_memory, with_private
-from tedsl.lower.nest import build_nests
-from tedsl.lower.partition import partition_loops
-from tedsl.lower.registers import check_registers
-from tedsl.lower.shorten import shorten_loops
-from tedsl.lower.simplify import simplify_func
-from tedsl.lower.steps import hoist_threads, keep_order, launched_scans, separate_inits
-from tedsl.lower.targets import complete_for_blocks, complete_for_loops
-from tedsl.lower.tensorized import choose_intrinsics, with_own_loops
-from tedsl.lower.vectorize import vectorize_loops
-from tedsl.lower.versions import find_versions
-from tedsl.lower.warps import choose_warps
-from tedsl.lower.widen import widen_accumulators
-from tedsl.scheduling.bounds import infer
-from tedsl.scheduling.inline import inline_stages
-from tedsl.scheduling.memory import Memory
+from tedsl.lower.nests.grid_barrier import each_by_itself
+from tedsl.lower.nests.host_calls import choose_functions
+from tedsl.lower.nests.kernels import build_nests
+from tedsl.lower.nests.last_block import in_turn
+from tedsl.lower.passes.carry_states import carry_states
+from tedsl.lower.passes.check_limits import check_limits
+from tedsl.lower.passes.check_registers import check_registers
+from tedsl.lower.passes.choose_intrinsics import choose_intrinsics, with_own_loops
+from tedsl.lower.passes.choose_warps import choose_warps
+from tedsl.lower.passes.cut_loops import cut_loops
+from tedsl.lower.passes.fetch_ahead import fetch_ahead
+from tedsl.lower.passes.find_dots import find_dots
+from tedsl.lower.passes.mark_last_reads import mark_last_reads
+from tedsl.lower.passes.partition_loops import partition_loops
+from tedsl.lower.passes.run_backwards import run_backwards
+from tedsl.lower.passes.shorten_loops import shorten_loops
+from tedsl.lower.passes.simplify import simplify_func
+from tedsl.lower.passes.through_memory import through_memory, with_private
+from tedsl.lower.passes.vectorize_loops import vectorize_loops
+from tedsl.lower.passes.widen_accumulators import widen_accumulators
+from tedsl.lower.plan.atomic_starts import separate_starts
+from tedsl.lower.plan.implied_marks import complete_for_blocks, complete_for_loops
+from tedsl.lower.plan.kernel_versions import find_versions
+from tedsl.lower.plan.scan_steps import hoist_threads, keep_order, launched_scans, separate_inits
+from tedsl.scheduling.memo import Memory
 from tedsl.scheduling.plan import Plan
-from tedsl.scheduling.separate import separate_axes
+from tedsl.scheduling.plan.inline import inline_stages
+from tedsl.scheduling.plan.unshare_axes import separate_axes
+from tedsl.scheduling.regions.infer import infer
 from tedsl.target import Target
 
 # A CPU accumulator is widened up to a few registers; one of a program of tiles to its tile.

@@ -1,10 +1,15 @@
 """Running kernels: arrays, argument checks, `Kernel`, the on-disk cache, memory, timing.
 
 The names here are public as `te.runtime.<name>`.
+
+- `arrays`: memory that kernels run on; `arguments`: what a call is given, checked
+- `executors`: how a module becomes code; `cache`: code kept on disk
+- `kernel`: what `te.build` returns; `calls`: what makes its next call cheaper
+- `timing`: how long calls take
 """
 
-from tedsl.runtime.cache import set_cache_dir
-from tedsl.runtime.memory import release_memory
+from tedsl.runtime.arrays.allocation import release_memory
+from tedsl.runtime.cache.disk import set_cache_dir
 from tedsl.runtime.timing import Stats, compare, compare_cuda, measure, measure_cuda
 
 __all__ = [

@@ -21,19 +21,19 @@ from tedsl.errors import BackendError
 from tedsl.expr.nodes import Var
 from tedsl.ir.nodes import Module
 from tedsl.ir.printer import print_expr, print_module
-from tedsl.runtime.arguments import ArraySpec, Binding, Signature
-from tedsl.runtime.arrays import ArrayView, Device, numpy_pointer
-from tedsl.runtime.direct import MISS, Direct, TensorCall, direct, missed
-from tedsl.runtime.forms import TORCH, Addresses, addresses_like, form_of, guard_of
-from tedsl.runtime.graphs import GraphedKernel
-from tedsl.runtime.memory import numpy_allocator, torch_allocator
-from tedsl.runtime.order import ArgumentOrder
-from tedsl.runtime.ranges import SAFE_SIZE, check_ranges
-from tedsl.runtime.sizes import Number, launched
-from tedsl.runtime.tvm_names import KERNEL, advice
+from tedsl.runtime.arguments.index_ranges import SAFE_SIZE, check_ranges
+from tedsl.runtime.arguments.order import ArgumentOrder
+from tedsl.runtime.arguments.signature import ArraySpec, Binding, Signature
+from tedsl.runtime.arguments.sizes import Number, launched
+from tedsl.runtime.arrays.allocation import numpy_allocator, torch_allocator
+from tedsl.runtime.arrays.views import ArrayView, Device, numpy_pointer
+from tedsl.runtime.calls.direct import MISS, Direct, TensorCall, direct, missed
+from tedsl.runtime.calls.forms import TORCH, Addresses, addresses_like, form_of, guard_of
+from tedsl.runtime.calls.graphed import GraphedKernel
 from tedsl.shown import Viewable
 from tedsl.target import Target
 from tedsl.tensor.signatures import explained_methods
+from tedsl.tvm.counterparts import KERNEL, advice
 
 if TYPE_CHECKING:
     from tedsl.explaining.data import Explanation

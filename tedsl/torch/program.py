@@ -10,9 +10,9 @@ from typing import Any
 
 from tedsl.build import build
 from tedsl.dtypes import DType
-from tedsl.runtime.arrays import dtype_of_numpy
+from tedsl.runtime.arrays.views import dtype_of_numpy
 from tedsl.runtime.kernel import Kernel
-from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.target import Target
 from tedsl.tensor.tensor import Tensor
 from tedsl.torch.elements.dtypes import torch_dtype

@@ -9,8 +9,8 @@ import html
 from collections.abc import Iterable
 
 from tedsl.runtime.kernel import Kernel
-from tedsl.scheduling.graph import producers_first
-from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.handles.schedule import Schedule
+from tedsl.scheduling.plan.graph import producers_first
 from tedsl.target import TargetKind
 from tedsl.tensor.printer import print_operation
 from tedsl.tensor.tensor import Operation, PlaceholderOp, Tensor

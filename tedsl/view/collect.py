@@ -13,11 +13,11 @@ from tedsl.errors import BackendError, LowerError
 from tedsl.ir.nodes import Module
 from tedsl.ir.printer import print_module
 from tedsl.lower import pipeline
-from tedsl.lower.nest import build_nests
+from tedsl.lower.nests.kernels import build_nests
 from tedsl.runtime.kernel import Kernel
+from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.kernels.printer import definition, print_plan
 from tedsl.scheduling.plan import Plan
-from tedsl.scheduling.schedule import Schedule
 from tedsl.target import Target, TargetKind
 from tedsl.tensor.printer import print_operation
 from tedsl.tensor.tensor import ComputeOp

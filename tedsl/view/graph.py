@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from tedsl.scheduling.graph import is_output, is_reduction, tensors_read
 from tedsl.scheduling.kernels.printer import type_text
 from tedsl.scheduling.kernels.tree import kernels_with
-from tedsl.scheduling.names import axis_text
 from tedsl.scheduling.plan import (
     At,
     Cooperative,
@@ -21,7 +19,9 @@ from tedsl.scheduling.plan import (
     SharedLoops,
     StagePlan,
 )
-from tedsl.scheduling.scans import scan_of
+from tedsl.scheduling.plan.graph import is_output, is_reduction, tensors_read
+from tedsl.scheduling.plan.labels import axis_text
+from tedsl.scheduling.plan.scan_structure import scan_of
 from tedsl.tensor.tensor import ExternOp, Operation, PlaceholderOp, ScanOp
 from tedsl.view.data import Graph, Node, NodeKind, PlaceKind
 from tedsl.view.texts import Stages

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tedsl.errors import BackendError
 from tedsl.runtime.kernel import Kernel
-from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.target import Target
 from tedsl.view.collect import page_of_kernel, page_of_schedule
 from tedsl.view.data import Page, to_json

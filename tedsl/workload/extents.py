@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from tedsl.errors import TuneError
 from tedsl.expr.nodes import Expr, Var
 from tedsl.reference.evaluate import evaluate_scalar
-from tedsl.runtime.arrays import NUMPY_DTYPES
+from tedsl.runtime.arrays.views import NUMPY_DTYPES
 from tedsl.tensor.tensor import ComputeOp, Tensor
 from tedsl.workload.workload import Workload
 

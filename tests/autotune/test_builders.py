@@ -9,7 +9,7 @@ from tedsl.autotune.search_space.anonymous_names import Naming, number_trace
 from tedsl.autotune.search_space.problem import Problem, function_digest
 from tedsl.autotune.search_space.space import Candidate
 from tedsl.errors import TuneError
-from tedsl.scheduling.schedule import Schedule, create_schedule
+from tedsl.scheduling.handles.schedule import Schedule, create_schedule
 from tedsl.tensor.tensor import Tensor
 
 

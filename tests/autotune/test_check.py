@@ -16,7 +16,7 @@ from tedsl.checking.sampled_outputs import evaluate_samples
 from tedsl.checking.tolerance import Tolerance, mismatch
 from tedsl.dtypes import DType
 from tedsl.errors import TuneError
-from tedsl.runtime.arrays import NUMPY_DTYPES
+from tedsl.runtime.arrays.views import NUMPY_DTYPES
 from tedsl.tensor.tensor import Tensor
 from tedsl.workload.extents import Extents
 from tedsl.workload.workload import Workload

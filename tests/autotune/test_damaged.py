@@ -20,7 +20,7 @@ from tedsl.autotune.outcome import Status
 from tedsl.autotune.records.checked_rows import Reader, read_record, read_run
 from tedsl.autotune.records.database import Records
 from tedsl.errors import TuneError
-from tedsl.runtime.fingerprint import code_version
+from tedsl.runtime.cache.fingerprint import code_version
 
 DAMAGE: list[tuple[str, Any]] = [
     ("status", "bogus"), ("status", b"\xff\xfe"), ("samples", "not JSON"), ("samples", "null"),

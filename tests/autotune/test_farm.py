@@ -25,7 +25,7 @@ from tedsl.autotune.search_space.space import Candidate, Knob
 from tedsl.autotune.workers.process_pool import Reply
 from tedsl.autotune.workers.protocol import Limits
 from tedsl.errors import TuneError
-from tedsl.runtime.fingerprint import code_version
+from tedsl.runtime.cache.fingerprint import code_version
 
 farms: Any = importlib.import_module("tedsl.autotune.cluster.cluster")
 FACTS = {"device": "model A", "features": "", "toolchain": "", "codegen": code_version()}

@@ -11,7 +11,7 @@ import pytest
 import tedsl as te
 from tedsl.autotune.records.database import Records
 from tedsl.errors import TuneError
-from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.tensor.tensor import Tensor
 
 pytestmark = pytest.mark.cpu

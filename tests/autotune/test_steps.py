@@ -14,8 +14,8 @@ from tedsl.expr.nodes import Reduce
 from tedsl.ir.nodes import Guard, Module, Stmt
 from tedsl.ir.visit import rewrite_stmts
 from tedsl.lower import pipeline
-from tedsl.scheduling.primitives import marks
-from tedsl.scheduling.watch import watched
+from tedsl.scheduling.handles.observers import watched
+from tedsl.scheduling.primitives.marks import rewrite as marks
 from tedsl.tensor.tensor import ComputeOp
 
 

@@ -11,7 +11,7 @@ import tedsl as te
 from tedsl.autotune import tune_many
 from tedsl.autotune.multi.task_scheduler import Allocator, Task
 from tedsl.errors import TuneError
-from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.tensor.tensor import Tensor
 
 

@@ -22,8 +22,8 @@ from tedsl.autotune.frontend.settings import Options
 from tedsl.autotune.records.database import Records
 from tedsl.autotune.report.events import Started
 from tedsl.errors import TuneError
-from tedsl.runtime.fingerprint import code_version
-from tedsl.scheduling.schedule import Schedule
+from tedsl.runtime.cache.fingerprint import code_version
+from tedsl.scheduling.handles.schedule import Schedule
 
 pytestmark = pytest.mark.cpu
 CODEGEN = code_version()

@@ -26,8 +26,8 @@ from tedsl.ir.interp import run
 from tedsl.ir.nodes import Load, Module, Store
 from tedsl.ir.printer import print_module
 from tedsl.lower.pipeline import lower
+from tedsl.runtime.executors.triton import InterpretExecutor
 from tedsl.runtime.kernel import Kernel
-from tedsl.runtime.triton_executors import InterpretExecutor
 from tedsl.schedules import schedule_for
 from tedsl.target import Target
 

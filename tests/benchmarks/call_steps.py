@@ -3,7 +3,7 @@
     python tests/benchmarks/call_steps.py [--rounds 60]
 
 The workloads of `class_launch`, all in one process, so that they differ in nothing but themselves;
-medians in microseconds of what the function written for a call does (`tedsl.runtime.direct`).
+medians in microseconds of what the function written for a call does (`tedsl.runtime.calls.direct`).
 Without a GPU on a device that does nothing, with tensors in host memory: all but allocation and
 launch are as on a GPU.
 """

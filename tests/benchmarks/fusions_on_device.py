@@ -36,7 +36,7 @@ from tedsl.explaining.data import Verdict
 from tedsl.explaining.running import calls_of
 from tedsl.runtime.timing import compare_cuda
 from tedsl.schedules import default_schedule
-from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.handles.schedule import Schedule
 
 CHILD = 100.0
 PAIRS = 4

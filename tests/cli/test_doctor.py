@@ -9,7 +9,7 @@ import pytest
 from tedsl.cli import doctor
 from tedsl.cli.main import main
 from tedsl.errors import BackendError
-from tedsl.runtime.cache import set_cache_dir
+from tedsl.runtime.cache.disk import set_cache_dir
 
 pytestmark = pytest.mark.cpu
 

@@ -7,7 +7,7 @@ import pytest
 from tedsl.cli.script import Named, last_named, load_module, named, split_name
 from tedsl.errors import TedslError
 from tedsl.runtime.kernel import Kernel
-from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.tensor.tensor import Tensor
 
 SCRIPT = """

@@ -18,11 +18,11 @@ from tedsl.errors import BackendError, LowerError, ScheduleError
 from tedsl.explaining.data import Attempt, Explanation, Pair, Relation, Verdict, Way
 from tedsl.explaining.pairs import refusal_text
 from tedsl.schedules import default_schedule
-from tedsl.scheduling.graph import runtime_sizes, tensors_read
-from tedsl.scheduling.inline import inline_stages
+from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.kernels.tree import kernel_leader
-from tedsl.scheduling.replay import replay_what_applies
-from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.plan.graph import runtime_sizes, tensors_read
+from tedsl.scheduling.plan.inline import inline_stages
+from tedsl.scheduling.trace.replay import replay_what_applies
 from tedsl.target import Target
 from tedsl.tensor.tensor import PlaceholderOp
 

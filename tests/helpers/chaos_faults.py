@@ -20,7 +20,7 @@ from typing import Any
 from tedsl.autotune.outcome import Status
 from tedsl.autotune.workers.session import TuneSession, preload
 from tedsl.autotune.workers.worker_main import Message, serve
-from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.handles.schedule import Schedule
 
 COMMAND = (sys.executable, "-P", str(Path(__file__).resolve()))
 EVERY = 20

@@ -38,7 +38,7 @@ from tedsl.lower.pipeline import lower
 from tedsl.reference.reference import evaluate
 from tedsl.schedules import attempts
 from tedsl.schedules.fallback import Judge
-from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.target import Target
 from tedsl.tensor.printer import operations, print_graph
 from tedsl.tensor.tensor import ComputeOp, Tensor

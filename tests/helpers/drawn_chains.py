@@ -21,9 +21,9 @@ from tedsl.dtypes import DType
 from tedsl.errors import ScheduleError
 from tedsl.expr.nodes import Axis, Expr
 from tedsl.expr.numerics import numpy_dtype
-from tedsl.scheduling.graph import is_reduction
-from tedsl.scheduling.schedule import Schedule
-from tedsl.scheduling.stage import Stage
+from tedsl.scheduling.handles.schedule import Schedule
+from tedsl.scheduling.handles.stage import Stage
+from tedsl.scheduling.plan.graph import is_reduction
 from tedsl.tensor.tensor import ComputeOp, Tensor
 
 LENGTHS = (0, 1, 2, 3, 5, 7, 8, 9, 16, 17, 33)

@@ -21,7 +21,7 @@ from strategies import LARGE, SMALL, Case, computes, products
 
 from tedsl.errors import ScheduleError
 from tedsl.schedules import schedule_for
-from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.handles.schedule import Schedule
 
 
 @dataclass

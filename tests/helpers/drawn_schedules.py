@@ -19,11 +19,11 @@ import tedsl as te
 from tedsl.errors import ScheduleError
 from tedsl.expr.nodes import Axis, Expr, Var
 from tedsl.ir.nodes import LoopKind
-from tedsl.runtime.sizes import evaluate
-from tedsl.scheduling.graph import runtime_sizes, tensors_read
-from tedsl.scheduling.replay import replay
-from tedsl.scheduling.schedule import Schedule
-from tedsl.scheduling.stage import Stage
+from tedsl.runtime.arguments.sizes import evaluate
+from tedsl.scheduling.handles.schedule import Schedule
+from tedsl.scheduling.handles.stage import Stage
+from tedsl.scheduling.plan.graph import runtime_sizes, tensors_read
+from tedsl.scheduling.trace.replay import replay
 from tedsl.tensor.tensor import ComputeOp, ExternOp, ScanOp, Tensor
 
 FACTORS = (1, 2, 3, 4, 4, 8, 8, 16)

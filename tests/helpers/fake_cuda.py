@@ -12,8 +12,8 @@ import pytest
 
 import tedsl as te
 from tedsl.backends.triton.launch import launcher as launching
-from tedsl.runtime import triton_executors
-from tedsl.runtime.arrays import CPU
+from tedsl.runtime.arrays.views import CPU
+from tedsl.runtime.executors import triton as triton_executors
 
 Launched = Callable[..., object]
 

@@ -8,10 +8,10 @@ from typing import Any
 from tedsl.dtypes import DType
 from tedsl.expr.nodes import Const, Expr, Var
 from tedsl.ir.nodes import Buffer, Module
-from tedsl.runtime.arguments import ArraySpec, Binding
-from tedsl.runtime.arrays import Device
+from tedsl.runtime.arguments.signature import ArraySpec, Binding
+from tedsl.runtime.arrays.allocation import numpy_at
+from tedsl.runtime.arrays.views import Device
 from tedsl.runtime.kernel import Kernel, Launch
-from tedsl.runtime.memory import numpy_at
 from tedsl.target import Target
 
 

@@ -29,11 +29,11 @@ from tedsl.autotune.workers.worker_main import Message, serve
 from tedsl.backends.triton.compile.offline import load_source
 from tedsl.backends.triton.emit.module import emit
 from tedsl.build import build, build_unseen, lower
-from tedsl.runtime.arguments import ArraySpec, Binding
-from tedsl.runtime.arrays import CPU
-from tedsl.runtime.fingerprint import code_version
+from tedsl.runtime.arguments.signature import ArraySpec, Binding
+from tedsl.runtime.arrays.allocation import numpy_at
+from tedsl.runtime.arrays.views import CPU
+from tedsl.runtime.cache.fingerprint import code_version
 from tedsl.runtime.kernel import Kernel, Launch
-from tedsl.runtime.memory import numpy_at
 from tedsl.target import Target
 
 LOG = "JIT_WORKER_LOG"

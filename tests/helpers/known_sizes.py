@@ -23,7 +23,7 @@ from tedsl.autotune.outcome import Outcome, Status
 from tedsl.autotune.records.database import Records
 from tedsl.autotune.records.machine import context_of
 from tedsl.autotune.workers.utilization import Timeline
-from tedsl.runtime.fingerprint import code_version
+from tedsl.runtime.cache.fingerprint import code_version
 
 SIDES = (16, 32, 64, 128, 256)
 STAGES = (2, 3, 4, 5)

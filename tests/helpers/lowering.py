@@ -15,8 +15,8 @@ from tedsl.ir.printer import print_module
 from tedsl.ir.visit import rewrite_stmts, substitute
 from tedsl.lower.pipeline import lower
 from tedsl.reference.reference import evaluate
-from tedsl.scheduling.scans import inputs_of
-from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.handles.schedule import Schedule
+from tedsl.scheduling.plan.scan_structure import inputs_of
 from tedsl.target import Target
 from tedsl.tensor.tensor import Tensor
 

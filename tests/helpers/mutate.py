@@ -35,11 +35,11 @@ class Fault:
     tests: tuple[str, ...]
 
 
-LOOPS = "scheduling/checks/loops.py"
-PLACES = "scheduling/checks/places.py"
-EXTENTS = "scheduling/loop_bounds.py"
+LOOPS = "scheduling/primitives/loops/legality.py"
+PLACES = "scheduling/primitives/placement/legality.py"
+EXTENTS = "scheduling/regions/loop_bounds.py"
 TREE = "scheduling/kernels/tree.py"
-BOXES = "scheduling/boxes.py"
+BOXES = "scheduling/regions/boxes.py"
 REFUSED = "tests/scheduling/test_illegal_requests.py"
 MEANING = ("tests/scheduling/test_meaning.py", "tests/lower/test_meaning.py")
 
@@ -75,7 +75,7 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "rfactor takes what was not decided as consent",
-        "scheduling/checks/rewrites.py",
+        "scheduling/primitives/graph_rewrites/legality.py",
         "(result.verdict is Verdict.UNKNOWN and consent is True)",
         "result.verdict is Verdict.UNKNOWN",
         ("tests/scheduling/test_rewrites.py", "tests/scheduling/test_algebra.py"),
@@ -103,14 +103,14 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "an epilogue inside an unfinished reduction",
-        "scheduling/checks/moves.py",
+        "scheduling/primitives/reverse_placement/legality.py",
         "        if axis.kind is AxisKind.REDUCE:\n            raise _unfinished(",
         "        if axis.kind is AxisKind.REDUCE and not outer:\n            raise _unfinished(",
         ("tests/scheduling/test_moves.py",),
     ),
     Fault(
         "an output of the schedule is inlined or attached",
-        "scheduling/primitives/places.py",
+        "scheduling/primitives/placement/rewrite.py",
         "    if is_output(plan, stage.op):\n        raise call.refuse(",
         "    if is_output(plan, stage.op) and not stage.op.shape:\n        raise call.refuse(",
         ("tests/scheduling/test_places.py", REFUSED),
@@ -182,21 +182,21 @@ FAULTS: tuple[Fault, ...] = (
     # Rewrites of the graph.
     Fault(
         "inlining swaps the indices",
-        "scheduling/inline.py",
+        "scheduling/plan/inline.py",
         "at(source.axes, node.indices)",
         "at(source.axes, node.indices[::-1])",
         MEANING,
     ),
     Fault(
         "rfactor folds what lies past the end of a split",
-        "scheduling/primitives/rfactor.py",
+        "scheduling/primitives/graph_rewrites/rfactor.py",
         "        return both(*conditions) if conditions else None",
         "        return None",
         ("tests/scheduling/test_rewrites.py", *MEANING),
     ),
     Fault(
         "rfactor forgets the init",
-        "scheduling/primitives/rfactor.py",
+        "scheduling/primitives/graph_rewrites/rfactor.py",
         "Reduce(reduce.reducer, sources, (axis,), init=reduce.init, finish=reduce.finish)",
         "Reduce(reduce.reducer, sources, (axis,), init=None, finish=reduce.finish)",
         ("tests/scheduling/test_rewrites.py", *MEANING),
@@ -204,35 +204,35 @@ FAULTS: tuple[Fault, ...] = (
     # Passes.
     Fault(
         "the part of a loop without guards is one iteration too long",
-        "lower/partition.py",
+        "lower/passes/partition_loops.py",
         "ceil_div(sub(high, rest), size), exact=not moving)",
         "ceil_div(sub(high, rest), size) + 1, exact=not moving)",
         MEANING,
     ),
     Fault(
         "padded lanes are not masked",
-        "lower/vectorize.py",
+        "lower/passes/vectorize_loops.py",
         "        conditions = (*conditions, less(loop.axis, size))",
         "        conditions = (*conditions,)",
         MEANING,
     ),
     Fault(
         "lanes fold what the where of a reduction leaves out",
-        "lower/vectorize.py",
+        "lower/passes/vectorize_loops.py",
         "        own = list(conjuncts(place.masked(stmt.mask)))",
         "        own = list(conjuncts(place.masked(stmt.mask)))[:0]",
         MEANING,
     ),
     Fault(
         "masked lanes may read below 0",
-        "lower/masks.py",
+        "lower/passes/masks.py",
         "        tests += [at_most(ZERO, wide), less(wide, size)]",
         "        tests += [less(wide, size)]",
         (*MEANING, "tests/test_agreement_found.py"),
     ),
     Fault(
         "an online reduction is not repaired",
-        "lower/reduction.py",
+        "lower/nests/reduction.py",
         "        if self.reduce.repair is None:",
         "        if self.reduce.repair is None or len(buffers) == 1:",
         ("tests/autotune/test_steps.py", "tests/scheduling/test_together.py"),
@@ -247,14 +247,14 @@ FAULTS: tuple[Fault, ...] = (
     # Calls.
     Fault(
         "a call against an assumption runs",
-        "runtime/arguments.py",
+        "runtime/arguments/signature.py",
         "            if not evaluate(condition, values):",
         "            if not evaluate(condition, values) and not values:",
         ("tests/scheduling/test_sizes.py", "tests/runtime/test_arguments.py"),
     ),
     Fault(
         "undo keeps the knobs",
-        "scheduling/schedule.py",
+        "scheduling/handles/schedule.py",
         "        self._state = self._before[-count]\n",
         "        self._state = replace(self._before[-count], knobs=self._state.knobs)\n",
         ("tests/scheduling/test_undo.py",),

@@ -11,7 +11,7 @@ import numpy as np
 import tedsl as te
 from tedsl.dtypes import DType
 from tedsl.expr.numerics import numpy_dtype
-from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.tensor.tensor import Tensor
 
 LOW = -1e30

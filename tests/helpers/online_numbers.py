@@ -11,7 +11,7 @@ from online_cases import Rows
 import tedsl as te
 from tedsl.ir.interp import run
 from tedsl.reference.evaluate import evaluate_scalar
-from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.handles.schedule import Schedule
 
 TARGETS = ("cpu", "triton-interpret") if importlib.util.find_spec("triton") else ("cpu",)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tedsl as te
-from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.tensor.tensor import Tensor
 
 

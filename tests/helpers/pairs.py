@@ -19,9 +19,9 @@ from tedsl.ir.interp import run
 from tedsl.ir.nodes import Buffer, Module
 from tedsl.ir.printer import print_module
 from tedsl.lower.pipeline import lower
-from tedsl.scheduling.replay import replay
-from tedsl.scheduling.schedule import Schedule
-from tedsl.scheduling.trace import Trace
+from tedsl.scheduling.handles.schedule import Schedule
+from tedsl.scheduling.trace.replay import replay
+from tedsl.scheduling.trace.trace import Trace
 from tedsl.target import Target
 
 

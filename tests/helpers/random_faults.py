@@ -33,7 +33,27 @@ import mutate
 ROOT = mutate.ROOT
 ROOMS: dict[str, tuple[str, ...]] = {
     "lowering": ("tedsl/lower",),
-    "legality": ("tedsl/scheduling/checks",),
+    "legality": (
+        "tedsl/scheduling/invariants",
+        "tedsl/scheduling/primitives/arguments.py",
+        "tedsl/scheduling/primitives/graph_rewrites/divide_legality.py",
+        "tedsl/scheduling/primitives/graph_rewrites/legality.py",
+        "tedsl/scheduling/primitives/kernel_fusion/grid_barrier.py",
+        "tedsl/scheduling/primitives/kernel_fusion/horizontal.py",
+        "tedsl/scheduling/primitives/kernel_fusion/last_block.py",
+        "tedsl/scheduling/primitives/layouts/legality.py",
+        "tedsl/scheduling/primitives/loops/legality.py",
+        "tedsl/scheduling/primitives/marks/atomic.py",
+        "tedsl/scheduling/primitives/online/legality.py",
+        "tedsl/scheduling/primitives/online/slices.py",
+        "tedsl/scheduling/primitives/placement/legality.py",
+        "tedsl/scheduling/primitives/reverse_placement/legality.py",
+        "tedsl/scheduling/primitives/scans/legality.py",
+        "tedsl/scheduling/primitives/sizes/legality.py",
+        "tedsl/scheduling/primitives/stage_facts.py",
+        "tedsl/scheduling/primitives/storage/legality.py",
+        "tedsl/scheduling/primitives/tensorize/legality.py",
+    ),
     "cpu": ("tedsl/backends/cpu",),
     "triton": ("tedsl/backends/triton",),
     "checks of the search": (

@@ -9,9 +9,9 @@ from unittest.mock import patch
 import numpy as np
 
 from tedsl.runtime import kernel
-from tedsl.runtime.arguments import ArraySpec
-from tedsl.runtime.arrays import NUMPY_DTYPES, AnyArray, numpy_pointer
-from tedsl.runtime.memory import ALIGNMENT
+from tedsl.runtime.arguments.signature import ArraySpec
+from tedsl.runtime.arrays.allocation import ALIGNMENT
+from tedsl.runtime.arrays.views import NUMPY_DTYPES, AnyArray, numpy_pointer
 
 ZONE = 256  # bytes: more than the widest store
 MARK = 0xA5

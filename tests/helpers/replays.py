@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import tedsl as te
-from tedsl.scheduling.replay import replay
-from tedsl.scheduling.trace import Trace
+from tedsl.scheduling.trace.replay import replay
+from tedsl.scheduling.trace.trace import Trace
 
 
 def replays(s: te.Schedule, *outputs: Any) -> bool:

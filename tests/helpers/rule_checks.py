@@ -15,7 +15,7 @@ from tedsl.ir.interp import run
 from tedsl.lower.pipeline import lower
 from tedsl.reference.reference import evaluate
 from tedsl.schedules import schedule_for
-from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.target import Target
 from tedsl.tensor.tensor import Tensor
 

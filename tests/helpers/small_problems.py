@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import tedsl as te
-from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.tensor.tensor import Tensor
 
 N = 3000

@@ -12,7 +12,7 @@ import numpy as np
 
 import tedsl as te
 from tedsl.autotune import tune
-from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.handles.schedule import Schedule
 
 N = 5000
 CHOICES = tuple(range(8, 8 + 2 * 200, 2))

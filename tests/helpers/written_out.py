@@ -33,7 +33,7 @@ from tedsl.expr.nodes import (
 )
 from tedsl.expr.numerics import Array
 from tedsl.expr.visit import walk
-from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.tensor.printer import operations, unique_names
 from tedsl.tensor.tensor import ComputeOp, ExternOp, Operation, PlaceholderOp, ScanOp, Tensor
 

@@ -8,7 +8,7 @@ import pytest
 from lowering import agrees
 
 import tedsl as te
-from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.handles.schedule import Schedule
 
 
 def _softmax(m: Any, n: Any) -> tuple[te.Tensor, ...]:

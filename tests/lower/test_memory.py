@@ -14,7 +14,7 @@ from tedsl.backends.triton.emit.writer import Writer
 from tedsl.dtypes import DType
 from tedsl.expr.nodes import Axis
 from tedsl.ir.nodes import Buffer
-from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.handles.schedule import Schedule
 
 TARGET = "triton-interpret"
 Golden = Callable[..., None]

@@ -8,7 +8,7 @@ import pytest
 from lowering import after_passes
 
 import tedsl as te
-from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.handles.schedule import Schedule
 
 Golden = Callable[..., None]
 

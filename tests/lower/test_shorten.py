@@ -15,8 +15,8 @@ from tedsl.expr.nodes import Axis, AxisKind
 from tedsl.ir.interp import run
 from tedsl.ir.nodes import Accumulate, Allocate, Func, Scope, Seq, Stmt, Store
 from tedsl.ir.printer import print_func
-from tedsl.lower.shorten import shorten_loops
-from tedsl.scheduling.schedule import Schedule
+from tedsl.lower.passes.shorten_loops import shorten_loops
+from tedsl.scheduling.handles.schedule import Schedule
 
 Golden = Callable[..., None]
 Mask = Callable[[Any, Any], Any]

@@ -12,9 +12,9 @@ import pytest
 
 from tedsl.dtypes import DType
 from tedsl.errors import BackendError
-from tedsl.runtime import memory
-from tedsl.runtime.arguments import ArraySpec
-from tedsl.runtime.arrays import CPU, NUMPY_DTYPES, numpy_pointer, view
+from tedsl.runtime.arguments.signature import ArraySpec
+from tedsl.runtime.arrays import allocation as memory
+from tedsl.runtime.arrays.views import CPU, NUMPY_DTYPES, numpy_pointer, view
 
 
 class DLPackOnly:

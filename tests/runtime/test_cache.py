@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tedsl.errors import BackendError
-from tedsl.runtime import cache
-from tedsl.runtime.cache import DiskCache, disk_cache, set_cache_dir
+from tedsl.runtime.cache import disk as cache
+from tedsl.runtime.cache.disk import DiskCache, disk_cache, set_cache_dir
 
 KEY = "a" * 64
 OTHER = "b" * 64
@@ -165,7 +165,7 @@ def test_where_the_cache_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 WORKER = """
 import sys
 from pathlib import Path
-from tedsl.runtime.cache import DiskCache
+from tedsl.runtime.cache.disk import DiskCache
 store = DiskCache(Path(sys.argv[1]), limit=200_000)
 for turn in range(150):
     key = f"{turn % 12:064x}"

@@ -12,9 +12,9 @@ from fake_cuda import fake_cuda
 import tedsl as te
 from tedsl.backends.call_fragments import Inlined, shown
 from tedsl.errors import BackendError
-from tedsl.runtime.direct import MAX_APART, MAX_TENSORS, MISS, TensorCall, direct, direct_text
-from tedsl.runtime.forms import Guard
-from tedsl.runtime.memory import QuickCuda
+from tedsl.runtime.arrays.allocation import QuickCuda
+from tedsl.runtime.calls.direct import MAX_APART, MAX_TENSORS, MISS, TensorCall, direct, direct_text
+from tedsl.runtime.calls.forms import Guard
 
 
 class Memory:

@@ -14,7 +14,7 @@ from tedsl.dtypes import DType
 from tedsl.errors import InternalError
 from tedsl.expr.nodes import Axis, Binary, BinaryOp, Const, Var
 from tedsl.ir.nodes import Func, Launch, LoopKind, Module, Store
-from tedsl.runtime.fingerprint import (
+from tedsl.runtime.cache.fingerprint import (
     code_version,
     fingerprint,
     package_version,

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tedsl.runtime import forms
-from tedsl.runtime.arrays import numpy_pointer
-from tedsl.runtime.forms import TORCH, Addresses, addresses_like, form_of
+from tedsl.runtime.arrays.views import numpy_pointer
+from tedsl.runtime.calls import forms
+from tedsl.runtime.calls.forms import TORCH, Addresses, addresses_like, form_of
 
 
 def test_numpy_arrays_of_one_form() -> None:

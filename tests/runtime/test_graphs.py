@@ -17,11 +17,11 @@ import tedsl as te
 from tedsl.dtypes import DType
 from tedsl.errors import BackendError
 from tedsl.ir.nodes import Func, HostCall, Module
-from tedsl.runtime import graphs
-from tedsl.runtime.forms import TORCH
-from tedsl.runtime.graphs import GraphedKernel
-from tedsl.runtime.order import ArgumentOrder
-from tedsl.runtime.recording import recording
+from tedsl.runtime.arguments.order import ArgumentOrder
+from tedsl.runtime.calls import graphed as graphs
+from tedsl.runtime.calls.forms import TORCH
+from tedsl.runtime.calls.graphed import GraphedKernel
+from tedsl.runtime.calls.recording import recording
 from tedsl.target import Target
 from tedsl.tensor.foreign import PythonFunction
 

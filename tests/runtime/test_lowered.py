@@ -22,9 +22,9 @@ import tedsl as te
 from tedsl.backends.cpu.run import jit
 from tedsl.errors import InternalError, LowerError
 from tedsl.ir.printer import print_module
-from tedsl.runtime import lowered
-from tedsl.runtime.cache import DiskCache
-from tedsl.runtime.fingerprint import fingerprint
+from tedsl.runtime.cache import lowered
+from tedsl.runtime.cache.disk import DiskCache
+from tedsl.runtime.cache.fingerprint import fingerprint
 from tedsl.target import Target
 
 CPU = Target.parse("cpu")

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tedsl.dtypes import DType
-from tedsl.runtime import memory
-from tedsl.runtime.arguments import ArraySpec
-from tedsl.runtime.arrays import Device
+from tedsl.runtime.arguments.signature import ArraySpec
+from tedsl.runtime.arrays import allocation as memory
+from tedsl.runtime.arrays.views import Device
 
 SPEC = ArraySpec((2, 0, 5), DType.float32)
 

@@ -6,7 +6,7 @@ import pytest
 
 import tedsl as te
 from tedsl.errors import BackendError
-from tedsl.runtime.ranges import check_ranges
+from tedsl.runtime.arguments.index_ranges import check_ranges
 
 
 def doubled(dtype: str) -> te.Tensor:

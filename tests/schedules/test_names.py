@@ -24,7 +24,7 @@ from tedsl.schedules import schedule_for
 from tedsl.schedules.analysis.nests import Group
 from tedsl.schedules.fallback import schedule_kernel
 from tedsl.schedules.fusion.horizontal import Beside
-from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.target import Target
 from tedsl.tensor.printer import operations
 from tedsl.tensor.tensor import Tensor

@@ -11,7 +11,7 @@ from rule_checks import compiled, interpreted
 
 import tedsl as te
 from tedsl.lower.pipeline import lower
-from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.target import Target
 from tedsl.tensor.tensor import Tensor
 

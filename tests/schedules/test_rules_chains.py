@@ -18,7 +18,7 @@ from tedsl.backends.triton.compile.offline import compile_offline
 from tedsl.backends.triton.emit.module import emit
 from tedsl.lower.pipeline import lower
 from tedsl.schedules import schedule_for
-from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.target import Target
 from tedsl.tensor.tensor import ComputeOp, Tensor
 

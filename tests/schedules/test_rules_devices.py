@@ -19,7 +19,7 @@ from tedsl.dtypes import DType
 from tedsl.ir.nodes import Module
 from tedsl.lower.pipeline import lower
 from tedsl.schedules import default_schedule, schedule_for
-from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.target import Target
 from tedsl.tensor.tensor import Tensor
 

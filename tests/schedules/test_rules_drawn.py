@@ -15,7 +15,7 @@ from pairs import compiled, interpreted
 from tedsl.ir.nodes import Module
 from tedsl.ir.printer import print_module
 from tedsl.lower.pipeline import lower
-from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.target import Target
 
 SHARDS = 3

@@ -17,10 +17,10 @@ from tedsl.errors import BackendError, InternalError, LowerError, ScheduleError
 from tedsl.ir.interp import run
 from tedsl.lower.pipeline import lower
 from tedsl.reference.reference import evaluate
-from tedsl.runtime import triton_executors
+from tedsl.runtime.executors import triton as triton_executors
 from tedsl.schedules import attempts, default_schedule
 from tedsl.schedules.fallback import TAKEN, Judge, Level
-from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.target import Target
 from tedsl.tensor.tensor import Tensor
 

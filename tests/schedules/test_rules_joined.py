@@ -12,7 +12,7 @@ from rule_cases import RuleCase
 from rule_checks import drawn, interpreted
 
 import tedsl as te
-from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.tensor.tensor import Tensor
 
 CASES: dict[str, tuple[Callable[[], Tensor], str]] = {

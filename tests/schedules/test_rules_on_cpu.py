@@ -19,8 +19,8 @@ from tedsl.ir.visit import walk_stmts
 from tedsl.lower.pipeline import lower
 from tedsl.schedules import schedule_for
 from tedsl.schedules.cpu import shared_inputs
-from tedsl.scheduling.relations import constant, extents
-from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.handles.schedule import Schedule
+from tedsl.scheduling.plan.relations import constant, extents
 from tedsl.target import Target
 from tedsl.tensor.tensor import Tensor
 

@@ -21,7 +21,7 @@ from tedsl.errors import ScheduleError
 from tedsl.lower.pipeline import lower
 from tedsl.schedules import schedule_for
 from tedsl.schedules.gpu.gemm import tile_order
-from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.target import Target
 from tedsl.tensor.tensor import Tensor
 

@@ -16,7 +16,7 @@ from tedsl.lower.pipeline import lower
 from tedsl.schedules import schedule_for
 from tedsl.schedules.analysis.nests import definitions
 from tedsl.schedules.gpu.pairwise.pairwise import sides
-from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.target import Target
 from tedsl.tensor.tensor import Tensor
 

@@ -13,8 +13,8 @@ import tedsl as te
 from tedsl.backends.triton.emit.module import emit
 from tedsl.lower.pipeline import lower
 from tedsl.schedules import schedule_for
+from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.plan import Online
-from tedsl.scheduling.schedule import Schedule
 from tedsl.target import Target
 
 CUDA = Target.parse("cuda:sm_90")

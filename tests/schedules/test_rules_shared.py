@@ -17,7 +17,7 @@ from tedsl.cost.estimate import estimate
 from tedsl.devices import H200
 from tedsl.lower.pipeline import lower
 from tedsl.schedules import schedule_for
-from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.target import Target
 from tedsl.tensor.tensor import ComputeOp, Tensor
 

@@ -20,7 +20,7 @@ from tedsl.devices import H200
 from tedsl.lower.pipeline import lower
 from tedsl.schedules import schedule_for
 from tedsl.schedules.gpu.gemm import cost_model
-from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.target import Target
 from tedsl.tensor.tensor import Tensor
 from tedsl.view.graph import kernel_of, place_of

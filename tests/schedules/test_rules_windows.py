@@ -13,7 +13,7 @@ from rule_checks import drawn, interpreted
 import tedsl as te
 from tedsl.schedules import schedule_for
 from tedsl.schedules.gpu.columns import columns_and_full
-from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.tensor.tensor import Tensor
 
 

@@ -10,8 +10,8 @@ import pytest
 import tedsl as te
 from tedsl.schedules import trial as trials
 from tedsl.schedules.trial import remembered, takes
-from tedsl.scheduling.memory import Memory
-from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.handles.schedule import Schedule
+from tedsl.scheduling.memo import Memory
 
 
 def rows() -> te.Tensor:

@@ -17,8 +17,8 @@ import tedsl as te
 from tedsl.ir.nodes import Meet, Seq, Store
 from tedsl.ir.visit import buffers_written, walk_stmts
 from tedsl.lower.pipeline import lower
-from tedsl.scheduling.replay import replay
-from tedsl.scheduling.trace import Trace
+from tedsl.scheduling.trace.replay import replay
+from tedsl.scheduling.trace.trace import Trace
 from tedsl.target import Target
 
 BLOCKS = Target.parse("triton-interpret")

@@ -10,7 +10,7 @@ import pytest
 
 import tedsl as te
 from tedsl.expr.nodes import Reduce
-from tedsl.scheduling.algebra import Result, Verdict, combines_in_any_order
+from tedsl.scheduling.algebra.associativity import Result, Verdict, combines_in_any_order
 
 X = te.placeholder((8,), name="X")
 Y = te.placeholder((8,), name="Y")

@@ -13,7 +13,7 @@ from lowering import agrees
 import tedsl as te
 from tedsl.expr.nodes import Axis
 from tedsl.index.facts import Facts
-from tedsl.scheduling.span import greatest_difference
+from tedsl.scheduling.regions.span import greatest_difference
 from tedsl.tensor.tensor import Tensor
 
 SIZES = (0, 1, 2, 5, 8, 17)

@@ -7,8 +7,8 @@ from dataclasses import fields
 from computations import chain, matmul
 
 import tedsl as te
-from tedsl.scheduling.diff import Change, Difference, StageChange, _Told
 from tedsl.scheduling.plan import Plan, StagePlan
+from tedsl.scheduling.plan.diff import Change, Difference, StageChange, _Told
 
 
 def test_equal_schedules_by_other_calls():

@@ -11,8 +11,8 @@ from lowering import agrees, same_in_any_order
 from refusals import refused
 
 import tedsl as te
-from tedsl.scheduling.replay import replay
-from tedsl.scheduling.trace import Trace
+from tedsl.scheduling.trace.replay import replay
+from tedsl.scheduling.trace.trace import Trace
 
 
 def product(

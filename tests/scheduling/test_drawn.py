@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from strategies import computes
 
 import tedsl as te
-from tedsl.scheduling.replay import replay
-from tedsl.scheduling.trace import Trace
+from tedsl.scheduling.trace.replay import replay
+from tedsl.scheduling.trace.trace import Trace
 
 
 @settings(max_examples=60)

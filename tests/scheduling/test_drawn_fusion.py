@@ -12,8 +12,8 @@ from hypothesis import Phase, event, given, note, settings
 from lowering import agrees, same_in_any_order
 
 import tedsl as te
-from tedsl.scheduling.replay import replay
-from tedsl.scheduling.trace import Trace
+from tedsl.scheduling.trace.replay import replay
+from tedsl.scheduling.trace.trace import Trace
 
 SIZES = st.sampled_from((1, 2, 5, 7, 12, 16, 33))
 GRID = ("blockIdx.x", "blockIdx.y", "blockIdx.z")

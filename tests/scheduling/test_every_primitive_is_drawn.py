@@ -6,7 +6,7 @@ import ast
 from pathlib import Path
 
 import tedsl as te
-from tedsl.scheduling.methods.handle import primitives_of
+from tedsl.scheduling.primitives.stage_handle import primitives_of
 
 HELPERS = Path(__file__).parents[1] / "helpers"
 

@@ -12,7 +12,7 @@ import pytest
 
 import tedsl as te
 from tedsl.schedules import default_schedule
-from tedsl.scheduling.links import tensors_read
+from tedsl.scheduling.plan.links import tensors_read
 from tedsl.tensor.tensor import ComputeOp
 
 TARGETS = ("cpu", "cuda:sm_90")
@@ -69,7 +69,7 @@ KINDS = {each.__name__: each for each in (chain, softmaxes, layers, wide, sums)}
 
 def judged(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The places that are judged from here on."""
-    places: Any = pytest.importorskip("tedsl.scheduling.checks.places")
+    places: Any = pytest.importorskip("tedsl.scheduling.primitives.placement.legality")
     judge, found = places.place_problem, list[str]()
 
     def counted(plan: Any, stage: Any) -> Any:

@@ -14,7 +14,7 @@ from refusals import refused
 
 import tedsl as te
 from tedsl.ir.nodes import LoopKind, Scope
-from tedsl.scheduling.primitives.places import TVM_SCOPES
+from tedsl.scheduling.primitives.placement.rewrite import TVM_SCOPES
 
 
 def total() -> tuple[te.Schedule, Any]:

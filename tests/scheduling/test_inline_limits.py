@@ -11,7 +11,7 @@ import pytest
 
 import tedsl as te
 from tedsl.expr.visit import walk
-from tedsl.scheduling.inline import LARGEST_DEPTH, LARGEST_TERMS, body_size, inline_stages
+from tedsl.scheduling.plan.inline import LARGEST_DEPTH, LARGEST_TERMS, body_size, inline_stages
 
 
 def stages(count: int, body: Callable[[Any, Any], Any]) -> te.Schedule:

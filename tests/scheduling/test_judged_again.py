@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from strategies import computes
 
 import tedsl as te
-from tedsl.scheduling.checks import places, together
-from tedsl.scheduling.checks.stages import Problem
 from tedsl.scheduling.plan import Plan, StagePlan
+from tedsl.scheduling.primitives.kernel_fusion import horizontal as together
+from tedsl.scheduling.primitives.placement import legality as places
+from tedsl.scheduling.primitives.stage_facts import Problem
 
 Found = tuple[StagePlan, Problem] | None
 

@@ -16,8 +16,8 @@ from tedsl.ir.nodes import Finish, Level
 from tedsl.ir.verify import verify
 from tedsl.ir.visit import walk_stmts
 from tedsl.lower.pipeline import lower
-from tedsl.scheduling.replay import replay
-from tedsl.scheduling.trace import Trace
+from tedsl.scheduling.trace.replay import replay
+from tedsl.scheduling.trace.trace import Trace
 from tedsl.target import Target
 
 BLOCKS = Target.parse("triton-interpret")

@@ -12,7 +12,7 @@ from strategies import computes
 
 import tedsl as te
 from tedsl.errors import ScheduleError
-from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.tensor.tensor import ComputeOp
 
 EXAMPLES = settings().max_examples // 4 + 1

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import tedsl as te
-from tedsl.scheduling import bounds
-from tedsl.scheduling.bounds import infer, infer_again
-from tedsl.scheduling.inline import inline_stages
-from tedsl.scheduling.memory import Memory
+from tedsl.scheduling.handles.schedule import Schedule
+from tedsl.scheduling.memo import Memory
 from tedsl.scheduling.plan import Plan
-from tedsl.scheduling.schedule import Schedule
-from tedsl.scheduling.separate import separate_axes
+from tedsl.scheduling.plan.inline import inline_stages
+from tedsl.scheduling.plan.unshare_axes import separate_axes
+from tedsl.scheduling.regions import infer as bounds
+from tedsl.scheduling.regions.infer import infer, infer_again
 
 
 def softmax(rows: te.Expr | int = 6) -> Schedule:

@@ -13,9 +13,9 @@ from online_cases import Attention, axis, fused
 from refusals import refused
 
 import tedsl as te
-from tedsl.scheduling.replay import replay
-from tedsl.scheduling.schedule import Schedule
-from tedsl.scheduling.trace import Trace
+from tedsl.scheduling.handles.schedule import Schedule
+from tedsl.scheduling.trace.replay import replay
+from tedsl.scheduling.trace.trace import Trace
 from tedsl.tensor.tensor import Tensor
 
 N, K = 5, 37

@@ -9,10 +9,10 @@ from lowering import agrees
 from refusals import refused
 
 import tedsl as te
-from tedsl.scheduling.chain import reduce_of
-from tedsl.scheduling.graph import tensors_read
-from tedsl.scheduling.replay import replay
-from tedsl.scheduling.trace import Trace
+from tedsl.scheduling.plan.graph import tensors_read
+from tedsl.scheduling.primitives.online.chain import reduce_of
+from tedsl.scheduling.trace.replay import replay
+from tedsl.scheduling.trace.trace import Trace
 
 N, K, D = 3, 37, 4
 

@@ -14,10 +14,10 @@ from tedsl.dtypes import DType
 from tedsl.errors import ScheduleError
 from tedsl.expr.nodes import Axis, BinaryOp, Var
 from tedsl.expr.numerics import numpy_dtype
-from tedsl.scheduling.algebra import Verdict, combines_in_any_order
-from tedsl.scheduling.algebra_check import Trial, checked
-from tedsl.scheduling.repair import Sign
-from tedsl.scheduling.signs import fold_sign, sign_of
+from tedsl.scheduling.algebra.associativity import Verdict, combines_in_any_order
+from tedsl.scheduling.algebra.numeric_check import Trial, checked
+from tedsl.scheduling.algebra.rescaling import Sign
+from tedsl.scheduling.algebra.signs import fold_sign, sign_of
 from tedsl.tensor.tensor import Tensor
 
 ROWS, LENGTH = 5, 37

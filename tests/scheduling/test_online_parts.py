@@ -14,12 +14,12 @@ from refusals import refused
 
 import tedsl as te
 from tedsl.expr.nodes import Binary, BinaryOp, Cast, Const, Unary, UnaryOp
-from tedsl.scheduling.call import Call
-from tedsl.scheduling.chain import chain_of, reduce_of
-from tedsl.scheduling.chain_repair import Consent, derive_chain
-from tedsl.scheduling.replay import replay
-from tedsl.scheduling.schedule import Schedule
-from tedsl.scheduling.trace import Trace
+from tedsl.scheduling.handles.schedule import Schedule
+from tedsl.scheduling.primitives.call import Call
+from tedsl.scheduling.primitives.online.chain import chain_of, reduce_of
+from tedsl.scheduling.primitives.online.chain_rescaling import Consent, derive_chain
+from tedsl.scheduling.trace.replay import replay
+from tedsl.scheduling.trace.trace import Trace
 
 N, K = 3, 37
 CHAINS: dict[str, Callable[[], Rows]] = {

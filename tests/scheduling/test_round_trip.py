@@ -15,9 +15,9 @@ from intrinsics import gemm, tiled
 from intrinsics import product as square_product
 
 import tedsl as te
-from tedsl.scheduling.methods.handle import primitives_of
-from tedsl.scheduling.replay import replay
-from tedsl.scheduling.trace import Trace
+from tedsl.scheduling.primitives.stage_handle import primitives_of
+from tedsl.scheduling.trace.replay import replay
+from tedsl.scheduling.trace.trace import Trace
 
 Case = Callable[[], tuple[te.Schedule, te.Tensor]]
 CASES: dict[str, Case] = {}

@@ -11,8 +11,8 @@ from refusals import refused
 
 import tedsl as te
 from tedsl.lower.pipeline import lower
-from tedsl.scheduling.replay import replay
-from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.handles.schedule import Schedule
+from tedsl.scheduling.trace.replay import replay
 from tedsl.target import Target
 
 COLUMNS = te.size_var("m")

@@ -9,9 +9,9 @@ import pytest
 import tedsl as te
 from tedsl.dtypes import DType
 from tedsl.expr.nodes import Axis, BinaryOp, Var
-from tedsl.scheduling.algebra import component_operator
-from tedsl.scheduling.repair import Sign
-from tedsl.scheduling.signs import fold_sign, sign_of
+from tedsl.scheduling.algebra.associativity import component_operator
+from tedsl.scheduling.algebra.rescaling import Sign
+from tedsl.scheduling.algebra.signs import fold_sign, sign_of
 
 k = te.reduce_axis((0, 64), name="k")
 i = Axis("i")

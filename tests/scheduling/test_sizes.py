@@ -13,8 +13,8 @@ import tedsl as te
 from tedsl.expr.nodes import Var
 from tedsl.ir.printer import print_stmt
 from tedsl.lower.pipeline import lower
-from tedsl.scheduling.replay import replay
-from tedsl.scheduling.trace import Trace
+from tedsl.scheduling.trace.replay import replay
+from tedsl.scheduling.trace.trace import Trace
 from tedsl.target import Target
 
 SIZES = (0, 1, 7, 33, 64, 1000)

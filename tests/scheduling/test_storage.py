@@ -11,7 +11,7 @@ from lowering import after_passes, agrees
 from refusals import refused
 
 import tedsl as te
-from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.handles.schedule import Schedule
 
 Golden = Callable[..., None]
 

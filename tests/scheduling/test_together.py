@@ -10,12 +10,12 @@ from lowering import after_passes, agrees
 from refusals import refused as refusal
 
 import tedsl as te
-from tedsl.scheduling.bounds import Bounds
-from tedsl.scheduling.checks import together as together_checks
+from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.plan import Plan
-from tedsl.scheduling.replay import replay
-from tedsl.scheduling.schedule import Schedule
-from tedsl.scheduling.trace import Trace
+from tedsl.scheduling.primitives.kernel_fusion import horizontal as together_checks
+from tedsl.scheduling.regions.infer import Bounds
+from tedsl.scheduling.trace.replay import replay
+from tedsl.scheduling.trace.trace import Trace
 
 Golden = Callable[..., None]
 

@@ -7,7 +7,7 @@ from lowering import agrees
 from refusals import refused
 
 import tedsl as te
-from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.handles.schedule import Schedule
 
 
 def plus(x: te.Tensor, number: int, name: str) -> te.Tensor:

@@ -10,8 +10,8 @@ from computations import argmax, chain, matmul
 import tedsl as te
 from tedsl.ir.printer import print_module
 from tedsl.lower.pipeline import lower
-from tedsl.scheduling.replay import replay
-from tedsl.scheduling.trace import AxisRef, Step, Trace
+from tedsl.scheduling.trace.replay import replay
+from tedsl.scheduling.trace.trace import AxisRef, Step, Trace
 from tedsl.target import Target
 
 

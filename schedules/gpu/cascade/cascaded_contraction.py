@@ -49,9 +49,9 @@ from tedsl.schedules.gpu.gemm.tile_order import ordered, together, walked
 from tedsl.schedules.gpu.gemm.tile_scheduler import grid_of, programs_stay
 from tedsl.schedules.gpu.launch import bind_all, pick_warps, registers
 from tedsl.schedules.knobs import flip, pick
-from tedsl.scheduling.links import places
-from tedsl.scheduling.schedule import Schedule
-from tedsl.scheduling.stage import Stage
+from tedsl.scheduling.handles.schedule import Schedule
+from tedsl.scheduling.handles.stage import Stage
+from tedsl.scheduling.plan.links import places
 from tedsl.tensor.tensor import ComputeOp, Operation, Tensor
 
 # The longest axis that a program holds as a whole (attention: the head dimension).

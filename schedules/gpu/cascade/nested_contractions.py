@@ -40,10 +40,10 @@ from tedsl.schedules.gpu.gemm.tile_order import ordered, together, walked
 from tedsl.schedules.gpu.launch import bind_all, pick_warps
 from tedsl.schedules.knobs import flip, pick
 from tedsl.schedules.trial import takes
-from tedsl.scheduling.graph import loop_readers
-from tedsl.scheduling.links import places
-from tedsl.scheduling.schedule import Schedule
-from tedsl.scheduling.stage import Stage
+from tedsl.scheduling.handles.schedule import Schedule
+from tedsl.scheduling.handles.stage import Stage
+from tedsl.scheduling.plan.graph import loop_readers
+from tedsl.scheduling.plan.links import places
 from tedsl.tensor.tensor import ComputeOp, Tensor
 
 # Elements of an operand from which recomputing it beats storing it: beyond the cache of an H200.

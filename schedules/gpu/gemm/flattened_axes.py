@@ -17,8 +17,8 @@ from tedsl.expr.visit import reads
 from tedsl.schedules.analysis.nests import Contraction, among, extent_of, plain
 from tedsl.schedules.knobs import flip
 from tedsl.schedules.loops import fused
-from tedsl.scheduling.schedule import Schedule
-from tedsl.scheduling.stage import Stage
+from tedsl.scheduling.handles.schedule import Schedule
+from tedsl.scheduling.handles.stage import Stage
 from tedsl.tensor.tensor import ComputeOp
 
 Sides = tuple[()] | tuple[tuple[Axis, ...], tuple[Axis, ...]]

@@ -49,8 +49,8 @@ from tedsl.schedules.gpu.gemm.tile_scheduler import (
 from tedsl.schedules.gpu.launch import pick_warps
 from tedsl.schedules.knobs import flip, knobs_of, pick
 from tedsl.schedules.loops import fused
-from tedsl.scheduling.schedule import Schedule
-from tedsl.scheduling.stage import Stage
+from tedsl.scheduling.handles.schedule import Schedule
+from tedsl.scheduling.handles.stage import Stage
 from tedsl.tensor.tensor import ComputeOp, Tensor
 
 # Products of a K step that a program without tensor cores holds at once.

@@ -24,9 +24,9 @@ from tedsl.schedules.gpu.gemm.padded_operands import rows_aligned
 from tedsl.schedules.gpu.gemm.stationary_operand import of_rows
 from tedsl.schedules.knobs import flip, knobs_of
 from tedsl.schedules.loops import fused
-from tedsl.scheduling.links import places
-from tedsl.scheduling.schedule import Schedule
-from tedsl.scheduling.stage import Stage
+from tedsl.scheduling.handles.schedule import Schedule
+from tedsl.scheduling.handles.stage import Stage
+from tedsl.scheduling.plan.links import places
 from tedsl.tensor.tensor import ComputeOp, Tensor
 
 # The smallest extent that tensor cores multiply.

@@ -25,10 +25,10 @@ from tedsl.schedules.analysis.nests import (
 )
 from tedsl.schedules.gpu.launch import bind_all, pick_warps
 from tedsl.schedules.knobs import flip, pick
-from tedsl.scheduling.links import places
+from tedsl.scheduling.handles.schedule import Schedule
+from tedsl.scheduling.handles.stage import Stage
 from tedsl.scheduling.plan import Align
-from tedsl.scheduling.schedule import Schedule
-from tedsl.scheduling.stage import Stage
+from tedsl.scheduling.plan.links import places
 from tedsl.tensor.tensor import ComputeOp, Operation, Tensor
 
 # Bytes that padded rows are a multiple of: a cache line.

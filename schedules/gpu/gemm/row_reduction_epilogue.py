@@ -39,9 +39,9 @@ from tedsl.schedules.gpu.gemm.padded_operands import align_operands
 from tedsl.schedules.gpu.launch import pick_warps
 from tedsl.schedules.knobs import flip, pick
 from tedsl.schedules.trial import takes
-from tedsl.scheduling.chain import chain_of
-from tedsl.scheduling.schedule import Schedule
-from tedsl.scheduling.stage import Stage
+from tedsl.scheduling.handles.schedule import Schedule
+from tedsl.scheduling.handles.stage import Stage
+from tedsl.scheduling.primitives.online.chain import chain_of
 from tedsl.tensor.tensor import ComputeOp
 
 SIDES = (16, 32, 64, 128, 256)

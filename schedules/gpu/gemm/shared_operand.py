@@ -16,8 +16,8 @@ from tedsl.expr.nodes import Axis
 from tedsl.expr.visit import reads, structural_equal
 from tedsl.schedules.analysis.nests import View, plain
 from tedsl.schedules.knobs import flip
-from tedsl.scheduling.schedule import Schedule
-from tedsl.scheduling.stage import Stage
+from tedsl.scheduling.handles.schedule import Schedule
+from tedsl.scheduling.handles.stage import Stage
 from tedsl.tensor.tensor import ComputeOp, Tensor
 
 Places = Mapping[str, Mapping[Axis, Axis]]

@@ -18,8 +18,8 @@ from tedsl.schedules.analysis.nests import contraction
 from tedsl.schedules.gpu.gemm.cost_model import Product
 from tedsl.schedules.gpu.launch import bind_all
 from tedsl.schedules.knobs import knobs_of, pick
-from tedsl.scheduling.schedule import Schedule
-from tedsl.scheduling.stage import Stage
+from tedsl.scheduling.handles.schedule import Schedule
+from tedsl.scheduling.handles.stage import Stage
 from tedsl.tensor.tensor import ComputeOp, Tensor
 
 TILE = 128, 64

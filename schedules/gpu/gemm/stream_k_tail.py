@@ -24,10 +24,10 @@ from tedsl.schedules.gpu.gemm.shared_operand import turn
 from tedsl.schedules.gpu.last_block import AT_ONCE, finish_last, tiles_like
 from tedsl.schedules.gpu.launch import bind_all
 from tedsl.schedules.knobs import knobs_of, pick
-from tedsl.scheduling.graph import readers, tensors_read
+from tedsl.scheduling.handles.schedule import Schedule
+from tedsl.scheduling.handles.stage import Stage
 from tedsl.scheduling.plan import Plan
-from tedsl.scheduling.schedule import Schedule
-from tedsl.scheduling.stage import Stage
+from tedsl.scheduling.plan.graph import readers, tensors_read
 from tedsl.tensor.tensor import ComputeOp
 
 

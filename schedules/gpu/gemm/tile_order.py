@@ -12,8 +12,8 @@ from tedsl.expr.nodes import Axis
 from tedsl.expr.visit import axes_of, reads
 from tedsl.schedules.analysis.nests import View, extent_of, nbytes_of, volume
 from tedsl.schedules.devices import gpu_of
-from tedsl.scheduling.schedule import Schedule
-from tedsl.scheduling.stage import Stage
+from tedsl.scheduling.handles.schedule import Schedule
+from tedsl.scheduling.handles.stage import Stage
 from tedsl.tensor.tensor import ComputeOp, Tensor
 
 # Heads of a group that are offered beside the default.

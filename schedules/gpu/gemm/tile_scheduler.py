@@ -14,8 +14,8 @@ from tedsl.schedules.gpu.gemm.cost_model import Product, depth, largest
 from tedsl.schedules.gpu.gemm.stationary_operand import TILE, keep_rows, run_of
 from tedsl.schedules.gpu.launch import bind_all
 from tedsl.schedules.knobs import flip, knobs_of, pick
-from tedsl.scheduling.schedule import Schedule
-from tedsl.scheduling.stage import Stage
+from tedsl.scheduling.handles.schedule import Schedule
+from tedsl.scheduling.handles.stage import Stage
 from tedsl.tensor.tensor import Tensor
 
 # Bytes for an element of an epilogue vector that is prefetched with the operands, for three tiles.

@@ -41,8 +41,8 @@ from tedsl.schedules.gpu.gemm.gemm import busy, longest
 from tedsl.schedules.gpu.gemm.mainloop import LEAST
 from tedsl.schedules.gpu.launch import bind_all, pick_warps
 from tedsl.schedules.knobs import flip, pick
-from tedsl.scheduling.schedule import Schedule
-from tedsl.scheduling.stage import Stage
+from tedsl.scheduling.handles.schedule import Schedule
+from tedsl.scheduling.handles.stage import Stage
 from tedsl.tensor.tensor import ComputeOp
 
 # The tile of a program of two warps.  The lanes of a warp lie along the columns, four for each, and

@@ -24,8 +24,8 @@ from tedsl.schedules.gpu.gemm.cost_model import LINE, dram
 from tedsl.schedules.gpu.rows.aligned_pieces import ACCESS
 from tedsl.schedules.gpu.rows.thread_partials import in_one_access
 from tedsl.schedules.knobs import pick
-from tedsl.scheduling.schedule import Schedule
-from tedsl.scheduling.stage import Stage
+from tedsl.scheduling.handles.schedule import Schedule
+from tedsl.scheduling.handles.stage import Stage
 from tedsl.tensor.tensor import ComputeOp
 
 # Elements of a period at least: its last tile is not whole.

@@ -18,8 +18,8 @@ from tedsl.expr.visit import axes_of, reads
 from tedsl.schedules.analysis.nests import Group, View, among, extent_of, is_reduction
 from tedsl.schedules.knobs import flip
 from tedsl.schedules.loops import fused
-from tedsl.scheduling.schedule import Schedule
-from tedsl.scheduling.stage import Stage
+from tedsl.scheduling.handles.schedule import Schedule
+from tedsl.scheduling.handles.stage import Stage
 from tedsl.tensor.tensor import ComputeOp
 
 # Bytes of one vector access to memory.

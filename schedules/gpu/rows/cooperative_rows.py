@@ -41,9 +41,9 @@ from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.gpu.launch import registers
 from tedsl.schedules.knobs import flip, pick
 from tedsl.schedules.loops import fused
-from tedsl.scheduling.chain import chain_of
-from tedsl.scheduling.schedule import Schedule
-from tedsl.scheduling.stage import Stage
+from tedsl.scheduling.handles.schedule import Schedule
+from tedsl.scheduling.handles.stage import Stage
+from tedsl.scheduling.primitives.online.chain import chain_of
 from tedsl.tensor.tensor import ComputeOp
 
 SHARE = (2, 4, 8, 16, 32, 64, 128, 256)

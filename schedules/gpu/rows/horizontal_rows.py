@@ -27,7 +27,7 @@ from tedsl.schedules.analysis.nests import (
 from tedsl.schedules.fusion.horizontal import Beside, Leader, all_computed, join
 from tedsl.schedules.knobs import flip
 from tedsl.schedules.loops import fused
-from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.tensor.tensor import Tensor
 
 

@@ -19,12 +19,12 @@ from tedsl.expr.visit import axes_of, reads
 from tedsl.ir.nodes import LoopKind
 from tedsl.schedules.analysis.nests import among, is_reduction, size_of
 from tedsl.schedules.knobs import flip
-from tedsl.scheduling.inline import inline_stages
+from tedsl.scheduling.handles.schedule import Schedule
+from tedsl.scheduling.handles.stage import Stage
 from tedsl.scheduling.kernels.tree import hosts
 from tedsl.scheduling.plan import Plan, StagePlan
-from tedsl.scheduling.relations import extents, ranks, related
-from tedsl.scheduling.schedule import Schedule
-from tedsl.scheduling.stage import Stage
+from tedsl.scheduling.plan.inline import inline_stages
+from tedsl.scheduling.plan.relations import extents, ranks, related
 from tedsl.tensor.tensor import ComputeOp, Tensor
 
 # Bytes of a row from which the second pass is reversed.

@@ -26,9 +26,9 @@ from tedsl.schedules.analysis.nests import (
     size_of,
 )
 from tedsl.schedules.knobs import flip
-from tedsl.scheduling.relations import extents
-from tedsl.scheduling.schedule import Schedule
-from tedsl.scheduling.stage import Stage
+from tedsl.scheduling.handles.schedule import Schedule
+from tedsl.scheduling.handles.stage import Stage
+from tedsl.scheduling.plan.relations import extents
 from tedsl.tensor.tensor import Tensor
 
 

@@ -48,8 +48,8 @@ from tedsl.schedules.gpu.rows.thread_partials import (
 )
 from tedsl.schedules.knobs import flip, pick
 from tedsl.schedules.loops import fused
-from tedsl.scheduling.schedule import Schedule
-from tedsl.scheduling.stage import Stage
+from tedsl.scheduling.handles.schedule import Schedule
+from tedsl.scheduling.handles.stage import Stage
 
 # Elements that a program may hold at once: 64 a thread with 16 warps, or with 32 where it holds one
 # row of one tensor, two elements to a register.

@@ -38,9 +38,9 @@ from tedsl.schedules.analysis.views import reads_of
 from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.gpu.launch import pick_warps
 from tedsl.schedules.knobs import flip, pick
-from tedsl.scheduling.links import places
-from tedsl.scheduling.schedule import Schedule
-from tedsl.scheduling.stage import Stage
+from tedsl.scheduling.handles.schedule import Schedule
+from tedsl.scheduling.handles.stage import Stage
+from tedsl.scheduling.plan.links import places
 from tedsl.tensor.tensor import ComputeOp, Operation, Tensor
 
 # Elements of rows and of partial column sums that a program may hold at once.

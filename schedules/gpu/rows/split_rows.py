@@ -33,9 +33,9 @@ from tedsl.schedules.gpu.rows.thread_partials import (
 from tedsl.schedules.knobs import flip, pick
 from tedsl.schedules.loops import fused
 from tedsl.schedules.trial import remembered
-from tedsl.scheduling.chain import chain_of
-from tedsl.scheduling.schedule import Schedule
-from tedsl.scheduling.stage import Stage
+from tedsl.scheduling.handles.schedule import Schedule
+from tedsl.scheduling.handles.stage import Stage
+from tedsl.scheduling.primitives.online.chain import chain_of
 
 PARTS = (1, 2, 4, 8, 16, 32, 64, 128)
 # Elements of a row that are worth a program, and programs for each SM beyond which more of them

@@ -19,9 +19,9 @@ from tedsl.schedules.analysis.chains import follow
 from tedsl.schedules.analysis.nests import extent_of, first, reduce_axes
 from tedsl.schedules.gpu.rows.aligned_pieces import ACCESS, Skewed
 from tedsl.schedules.trial import takes
-from tedsl.scheduling.chain import chain_of
-from tedsl.scheduling.schedule import Schedule
-from tedsl.scheduling.stage import Stage
+from tedsl.scheduling.handles.schedule import Schedule
+from tedsl.scheduling.handles.stage import Stage
+from tedsl.scheduling.primitives.online.chain import chain_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,4 +2,7 @@
 
 Here belongs what is derived of a plan about its kernels, for checks, printing, lowering and
 explaining alike, and nothing that changes a plan.
+
+- `tree`: kernels, their phases and loops, and questions about them
+- `printer`: the loop nest as text
 """

@@ -13,15 +13,15 @@ from tedsl.expr.index_arith import add
 from tedsl.expr.nodes import Axis, AxisKind, BinaryOp, Expr, Reduce, Var
 from tedsl.expr.printer import print_expr
 from tedsl.ir.nodes import Evict
-from tedsl.scheduling.bounds import Bounds, infer
-from tedsl.scheduling.checks.loops import PLAIN, mark_text
-from tedsl.scheduling.inline import inline_stages
 from tedsl.scheduling.kernels.tree import Kernel, Nest, kernel_tree
-from tedsl.scheduling.names import axis_text, labels
 from tedsl.scheduling.plan import Partitioned, Plan, StagePlan
-from tedsl.scheduling.relations import constant
-from tedsl.scheduling.scans import is_state
-from tedsl.scheduling.separate import separate_axes
+from tedsl.scheduling.plan.inline import inline_stages
+from tedsl.scheduling.plan.labels import axis_text, labels
+from tedsl.scheduling.plan.relations import constant
+from tedsl.scheduling.plan.scan_structure import is_state
+from tedsl.scheduling.plan.unshare_axes import separate_axes
+from tedsl.scheduling.primitives.loops.legality import PLAIN, mark_text
+from tedsl.scheduling.regions.infer import Bounds, infer
 from tedsl.tensor.tensor import ComputeOp, ExternOp, Operation, PlaceholderOp, ScanOp, Tensor
 
 

@@ -20,17 +20,17 @@ from tedsl.errors import InternalError
 from tedsl.expr.nodes import Axis
 from tedsl.ir.nodes import LoopKind
 from tedsl.once import once
-from tedsl.scheduling.computed import NO_NEEDS, Needs, tensors_needed
-from tedsl.scheduling.graph import is_output, loop_readers, readers
-from tedsl.scheduling.links import (
+from tedsl.scheduling.plan import Plan, SameGrid, SharedLoops, StagePlan
+from tedsl.scheduling.plan.graph import is_output, loop_readers, readers
+from tedsl.scheduling.plan.links import (
     follower_places,
     guest_places,
     special,
     special_places,
     tensors_read,
 )
-from tedsl.scheduling.plan import Plan, SameGrid, SharedLoops, StagePlan
-from tedsl.scheduling.relations import ranks
+from tedsl.scheduling.plan.relations import ranks
+from tedsl.scheduling.regions.computed_indices import NO_NEEDS, Needs, tensors_needed
 from tedsl.tensor.tensor import ComputeOp, ExternOp, Operation
 
 

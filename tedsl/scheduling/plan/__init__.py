@@ -1,7 +1,13 @@
 """What a schedule has decided, as immutable data: the input of the lowering.
 
-`stage_plan` has the plan and its stages, `placement` where a stage is computed, and `kernel_plan`
-how a kernel is launched.
+- `kernel_plan`: how a kernel is launched; `placement`: where a stage is computed; `stage_plan`: the
+  plan and its stages.  These are what `tedsl.scheduling.plan` itself names
+- `links`: who reads whom and what is attached where; `following`: stages of which only what they
+  read changed; `differing`: in which stages two plans differ; `diff`: the same, for users
+- `graph`: from operations to a plan, and readers rebuilt after a rewrite
+- `relations`: extents and values of axes; `labels`: names of stages and axes
+- `scan_structure`: which stages belong to the steps of a scan
+- `inline`, `unshare_axes`: the plan with inlined stages substituted, with loops of its own for each
 """
 
 from tedsl.scheduling.plan.kernel_plan import PLAIN_KERNEL, KernelPlan

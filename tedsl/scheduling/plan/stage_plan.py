@@ -16,8 +16,14 @@ from tedsl.errors import InternalError
 from tedsl.expr.nodes import Axis, AxisKind, Expr
 from tedsl.ir.nodes import Evict, LoopKind, PartPolicy, Products, Scope
 from tedsl.once import once
-from tedsl.scheduling.following import MayFollow, MayHaveFollowed, has_outputs, model_op, results
-from tedsl.scheduling.links import output_names, places, share_links
+from tedsl.scheduling.plan.following import (
+    MayFollow,
+    MayHaveFollowed,
+    has_outputs,
+    model_op,
+    results,
+)
+from tedsl.scheduling.plan.links import output_names, places, share_links
 from tedsl.scheduling.plan.placement import AT_ROOT, Placement
 from tedsl.tensor.tensor import ComputeOp, ExternOp, Operation, PlaceholderOp, Tensor
 

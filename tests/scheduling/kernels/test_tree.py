@@ -20,7 +20,7 @@ from tedsl.expr.nodes import Axis
 from tedsl.ir.nodes import Accumulate, Finish, For, Func, HostCall, Meet, Module, Stmt, Store
 from tedsl.ir.visit import sub_stmts, walk_stmts
 from tedsl.lower import pipeline
-from tedsl.scheduling.computed import Needs, needs_of
+from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.kernels.tree import (
     Kernel,
     KernelTree,
@@ -35,9 +35,9 @@ from tedsl.scheduling.kernels.tree import (
     root_of,
 )
 from tedsl.scheduling.plan import Online, Partitioned, Plan
-from tedsl.scheduling.relations import ranks
-from tedsl.scheduling.scans import step_loop, stored_as
-from tedsl.scheduling.schedule import Schedule
+from tedsl.scheduling.plan.relations import ranks
+from tedsl.scheduling.plan.scan_structure import step_loop, stored_as
+from tedsl.scheduling.regions.computed_indices import Needs, needs_of
 from tedsl.target import Target
 from tedsl.tensor.tensor import Tensor
 

@@ -38,7 +38,7 @@ from tedsl.expr.visit import axes_of
 from tedsl.index.simplify import simplify
 from tedsl.ir.nodes import Dot, Finish, For, Func, Guard, LoopKind, Meet, Module, Scope, Stmt
 from tedsl.ir.visit import buffers_read, buffers_written, walk_stmts
-from tedsl.lower.simplify import func_facts
+from tedsl.lower.passes.simplify import func_facts
 from tedsl.target import Target
 
 HEADER = '''"""{title}"""

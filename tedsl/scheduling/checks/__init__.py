@@ -1,3 +1,0 @@
-"""Legality of primitives, asked before anything changes: arguments, loops and marks, places,
-rewrites of the graph.
-"""

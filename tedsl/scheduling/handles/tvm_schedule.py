@@ -1,0 +1,117 @@
+"""TVM's module `te.schedule`: `InferBound` and the passes that inline by access pattern.
+
+What a stage is follows from its reads alone, never from names or tags.  Public as `te.schedule`;
+imports the handles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tedsl.expr.index_arith import constant
+from tedsl.expr.nodes import Axis, Const, Expr, Range
+from tedsl.expr.visit import reads
+from tedsl.scheduling.handles.schedule import Schedule, create_schedule
+from tedsl.scheduling.handles.stage import Stage
+from tedsl.scheduling.plan.graph import is_reduction
+from tedsl.scheduling.plan.inline import inline_stages
+from tedsl.scheduling.plan.unshare_axes import separate_axes
+from tedsl.scheduling.primitives.placement.legality import can_inline
+from tedsl.scheduling.regions.infer import infer
+from tedsl.tensor.signatures import explained
+from tedsl.tensor.tensor import ComputeOp
+
+__all__ = [
+    "AutoInlineBroadcast",
+    "AutoInlineElemWise",
+    "AutoInlineInjective",
+    "InferBound",
+    "Schedule",
+    "Stage",
+    "create_schedule",
+]
+
+
+@explained
+def InferBound(sch: Schedule) -> dict[Axis, Range]:
+    """The range of every axis: of root data axes the region computed where the stage is attached,
+    of all others positions from 0.
+
+    Args:
+        sch: the schedule; it stays as it is.
+
+    Returns:
+        From each axis of the stages that have loops to its range, over enclosing loops and sizes.
+    """
+    shown = separate_axes(inline_stages(sch.plan))
+    bounds = infer(shown)
+    found: dict[Axis, Range] = {}
+    for stage in shown.stages:
+        if not isinstance(stage.op, ComputeOp):
+            continue
+        own = sch.plan.stage(stage.name)
+        known = bounds[stage.name]
+        names: dict[Axis, Axis] = dict(zip(stage.root_axes, own.root_axes, strict=True))
+        starts: dict[Axis, Expr] = {
+            axis: box.min for axis, box in zip(stage.op.axes, known.region, strict=True)
+        }
+        starts.update({a: a.domain.min for a in stage.op.reduce_axes if a.domain is not None})
+        for axis, extent in known.extents.items():
+            low = starts.get(axis, Const(0, axis.dtype))
+            found.setdefault(names.get(axis, axis), Range(low, extent))
+    return found
+
+
+@explained
+def AutoInlineElemWise(sch: Schedule) -> None:
+    """Inline every stage whose reads all have its own axes, each in its place."""
+    _inline(sch, _is_elementwise)
+
+
+@explained
+def AutoInlineBroadcast(sch: Schedule) -> None:
+    """Inline every stage whose reads have some of its axes in their order, or 0 in a dimension of
+    extent 1."""
+    _inline(sch, _is_broadcast)
+
+
+@explained
+def AutoInlineInjective(sch: Schedule) -> None:
+    """Inline every stage that is no reduction."""
+    _inline(sch, lambda op: not is_reduction(op))
+
+
+def _inline(sch: Schedule, wanted: Callable[[ComputeOp], bool]) -> None:
+    """Inline the stages at root that are `wanted` and may be inlined; outputs stay."""
+    for stage in sch.stages:
+        op = stage.op
+        if (
+            isinstance(op, ComputeOp)
+            and stage.plan.placement.at_root
+            and can_inline(sch.plan, stage.plan)
+            and not is_reduction(op)
+            and wanted(op)
+        ):
+            stage.compute_inline()
+
+
+def _is_elementwise(op: ComputeOp) -> bool:
+    return all(
+        len(read.indices) == len(op.axes)
+        and all(a is b for a, b in zip(read.indices, op.axes, strict=True))
+        for read in reads(*op.bodies)
+    )
+
+
+def _is_broadcast(op: ComputeOp) -> bool:
+    rank = {axis: place for place, axis in enumerate(op.axes)}
+    for read in reads(*op.bodies):
+        last = -1
+        for index, size in zip(read.indices, read.tensor.shape, strict=True):
+            if constant(index) == 0 and constant(size) == 1:
+                continue
+            place = rank.get(index, -1) if isinstance(index, Axis) else -1
+            if place <= last:
+                return False
+            last = place
+    return True

@@ -1,0 +1,69 @@
+"""Stages computed twice: recompute.  The graph is rebuilt; axes of existing stages stay the same
+objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from tedsl.expr.nodes import Axis, AxisKind, Expr, Reduce
+from tedsl.expr.visit import substitute
+from tedsl.scheduling.plan import Plan
+from tedsl.scheduling.plan.graph import fresh_stage, insert_after, reroute
+from tedsl.scheduling.primitives.call import Call
+from tedsl.scheduling.primitives.graph_rewrites.cache import stage_name
+from tedsl.scheduling.primitives.graph_rewrites.legality import (
+    require_another_reader,
+    require_computed,
+    require_readers,
+)
+from tedsl.scheduling.primitives.online.legality import require_own_place
+from tedsl.scheduling.primitives.placement.legality import require_places
+from tedsl.scheduling.primitives.scans.legality import require_no_scan
+from tedsl.tensor.tensor import ComputeOp, Tensor
+
+
+def recompute(plan: Plan, call: Call, tensor: Tensor, readers: Sequence[str]) -> tuple[Plan, str]:
+    """B[i] = f(i); C[i] = g(B[i]); D[i] = h(B[i])
+    --> B[i] = f(i); B.again[i] = f(i); C[i] = g(B[i]); D[i] = h(B.again[i])."""
+    require_readers(plan, call, tensor, readers)
+    source = plan.stage(call.stage)
+    op = require_computed(plan, call, source)
+    require_own_place(plan, call, source)
+    require_no_scan(plan, call, source, "its rows are stored where its steps read them")
+    require_another_reader(plan, call, source, readers)
+    name = stage_name(plan, source.name, "again")
+    made = _copied(op, name)
+    after = insert_after(plan, source.name, fresh_stage(name, made))
+    moved = dict(zip(op.outputs, made.outputs, strict=True))
+    after = reroute(after, moved, frozenset(readers))
+    require_places(plan, call, after)
+    return after, name
+
+
+def _copied(op: ComputeOp, name: str) -> ComputeOp:
+    """The same definition over axes of its own."""
+    fresh: dict[Expr, Expr] = {axis: _axis(axis) for axis in (*op.axes, *op.reduce_axes)}
+    return ComputeOp(
+        name,
+        _renamed(op.axes, fresh),
+        tuple(_body(body, fresh) for body in op.bodies),
+        op.shape,
+        _renamed(op.reduce_axes, fresh),
+        op.tag,
+    )
+
+
+def _axis(axis: Axis) -> Axis:
+    kind = AxisKind.REDUCE if axis.kind is AxisKind.REDUCE else AxisKind.DATA
+    return Axis(axis.name, kind, axis.domain, axis.dtype)
+
+
+def _renamed(axes: Sequence[Axis], fresh: Mapping[Expr, Expr]) -> tuple[Axis, ...]:
+    return tuple(new for axis in axes if isinstance(new := fresh[axis], Axis))
+
+
+def _body(body: Expr, fresh: Mapping[Expr, Expr]) -> Expr:
+    moved = substitute(body, fresh)
+    return replace(moved, axes=_renamed(moved.axes, fresh)) if isinstance(moved, Reduce) else moved

@@ -1,0 +1,149 @@
+"""Loop structure: split, tile, fuse, reorder."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, SupportsIndex
+
+from tedsl.expr.nodes import Axis, Expr
+from tedsl.late import late
+from tedsl.scheduling.primitives.stage_handle import StageHandle, primitive
+
+if TYPE_CHECKING:
+    from tedsl.scheduling.primitives.loops import rewrite as loops
+else:
+    loops = late("tedsl.scheduling.primitives.loops.rewrite")
+
+
+class LoopMethods(StageHandle):
+    """Primitives that change which loops a stage has, and their order."""
+
+    __slots__ = ()
+
+    @primitive
+    def split(
+        self,
+        parent: Axis,
+        factor: SupportsIndex | Expr | None = None,
+        nparts: SupportsIndex | Expr | None = None,
+    ) -> tuple[Axis, Axis]:
+        """Split a loop into two, one inside the other.
+
+        Args:
+            parent: the loop.
+            factor: extent of the inner loop; it need not divide the extent, nor be smaller.
+            nparts: extent of the outer loop, instead of `factor`.
+
+        Returns:
+            (outer, inner), with parent = outer * extent(inner) + inner.
+
+        Requires: `parent` is a loop of this stage that has no mark.  Stages attached at it move to
+        inner.
+
+        Rewrites:
+            for i in 0..n: f(i)
+            -->
+            for i.outer in 0..ceil(n / factor):
+              for i.inner in 0..factor:
+                if i.outer * factor + i.inner < n: f(i.outer * factor + i.inner)
+        """
+        call = self._call("split", (parent,), factor=factor, nparts=nparts)
+        plan, made = loops.split(self.schedule.plan, call, parent, factor, nparts)
+        return self._commit(call, plan, made)
+
+    @primitive
+    def tile(self, *arguments: SupportsIndex | Expr) -> tuple[Axis, ...]:
+        """Split n loops and put the inner loops inside all outer loops.
+
+        Args:
+            arguments: n loops, then n factors: `tile(x, y, x_factor, y_factor)`.
+
+        Returns:
+            The n outer axes, then the n inner axes.
+
+        Requires: as for `split` and `reorder`.
+
+        Rewrites:
+            for x: for y: f(x, y)
+            -->
+            for x.outer: for y.outer: for x.inner: for y.inner: f(...)
+        """
+        call = self._call("tile", arguments)
+        plan, made = loops.tile(self.schedule.plan, call, arguments)
+        return self._commit(call, plan, made)
+
+    @primitive
+    def skew(self, axis: Axis, along: Axis, step: SupportsIndex, modulus: SupportsIndex) -> Axis:
+        """Let a loop start earlier, by another amount for each element along another axis.
+
+        Rows of n elements that are no multiple of 8 start anywhere in memory; in pieces of a skewed
+        loop over them all but the first start at multiples of 8 elements: `skew(j, i, n, 8)`.
+
+        Args:
+            axis: a loop of the definition, not split or fused yet; data or reduce.
+            along: another data axis of the definition (`s[C].op.axis`).
+            step: by how much the start moves from one element of `along` to the next.
+            modulus: after how much it is where it was: the loop starts `along * step % modulus`
+                early, at most `modulus - 1`.
+
+        Returns:
+            The skewed axis, which is `modulus - 1` longer; iterations that are no element compute
+            nothing.
+
+        Requires: no marks; a step that is no multiple of the modulus; `along` is not skewed itself,
+            and no loop along `axis`.
+
+        Rewrites:
+            for i: for j in 0..n: f(i, j)
+            -->
+            for i: for j.skewed in 0..n+m-1:
+                j = j.skewed - i * step % m
+                if 0 <= j < n: f(i, j)
+        """
+        call = self._call("skew", (axis, along), step=step, modulus=modulus)
+        plan, made = loops.skew(self.schedule.plan, call, axis, along, step, modulus)
+        self._commit(call, plan, (made,))
+        return made
+
+    @primitive
+    def fuse(self, *axes: Axis) -> Axis:
+        """Make one loop of loops that stand directly inside each other.
+
+        Args:
+            axes: the loops, outermost first.  Without any, a loop that runs once is put outside all
+                others: what a stage of no dimension is bound by.
+
+        Returns:
+            The fused axis; of two, outer = fused // extent(inner) and inner = fused %
+            extent(inner).
+
+        Requires: adjacent loops in their order, all data or all reduce axes, without marks, and
+            nothing attached between them.  (TVM also fuses data with reduce axes.)
+
+        Rewrites:
+            for i in 0..n: for j in 0..m: f(i, j)
+            -->
+            for i.j.fused in 0..n*m: f(i.j.fused // m, i.j.fused % m)
+        """
+        call = self._call("fuse", axes)
+        plan, fused = loops.fuse(self.schedule.plan, call, axes)
+        self._commit(call, plan, (fused,))
+        return fused
+
+    @primitive
+    def reorder(self, *axes: Axis) -> None:
+        """Let loops take each other's places.
+
+        Args:
+            axes: loops in the order they are to have, outermost first; loops not named stay where
+                they are.
+
+        Requires: loops bound to the grid stay outside all others, and attached stages at legal
+        places.
+
+        Rewrites:
+            for i: for j: for k: f(i, j, k)
+            --> reorder(k, i)
+            for k: for j: for i: f(i, j, k)
+        """
+        call = self._call("reorder", axes)
+        self._commit(call, loops.reorder(self.schedule.plan, call, axes))

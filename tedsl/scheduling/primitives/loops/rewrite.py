@@ -1,0 +1,230 @@
+"""Loop structure: split, tile, fuse, reorder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import cast
+
+from tedsl.dtypes import DType
+from tedsl.expr.nodes import Axis, Expr
+from tedsl.scheduling.kernels.tree import guests
+from tedsl.scheduling.plan import Fuse, Online, Plan, Skew, Split, StagePlan, Unit, at_loop
+from tedsl.scheduling.plan.labels import labels, unique_name
+from tedsl.scheduling.plan.relations import constant, extents, multiply, ranks
+from tedsl.scheduling.primitives.arguments import (
+    distinct_leaves,
+    leaf,
+    looped_stage,
+    size,
+    whole_size,
+)
+from tedsl.scheduling.primitives.call import Call
+from tedsl.scheduling.primitives.loops.legality import (
+    require_adjacent,
+    require_one_kind,
+    require_program_order,
+    require_skew,
+    require_unmarked,
+)
+from tedsl.scheduling.primitives.online.slices import require_slices
+from tedsl.scheduling.primitives.placement.legality import require_places
+from tedsl.scheduling.primitives.scans.legality import require_steps_in_order, require_whole_steps
+
+
+def derived(stage: StagePlan, name: str, like: Axis, dtype: DType | None = None) -> Axis:
+    """A new axis of the kind of `like`, with a name that no axis of the stage has."""
+    taken = set(labels(stage).values())
+    return Axis(unique_name(name, taken), like.kind, None, dtype or like.dtype)
+
+
+def moved_guests(plan: Plan, stage: StagePlan, moves: Mapping[Axis, Axis]) -> Plan:
+    """The plan with stages attached at a key of `moves` (loops of `stage`) attached at its
+    value."""
+    for guest in guests(plan, stage):
+        axis = guest.placement.axis
+        if axis is not None and axis in moves:
+            there = at_loop(guest.placement, guest.placement.host, moves[axis])
+            plan = plan.with_stage(replace(guest, placement=there))
+    return plan
+
+
+def split(
+    plan: Plan, call: Call, parent: object, factor: object, nparts: object
+) -> tuple[Plan, tuple[Axis, Axis]]:
+    """parent --> outer, inner.  Stages attached at parent are then attached at inner."""
+    stage = looped_stage(plan, call, call.stage)
+    axis = leaf(plan, call, stage, parent)
+    require_unmarked(plan, call, stage, axis)
+    require_whole_steps(plan, call, stage, axis)
+    if (factor is None) == (nparts is None):
+        raise call.refuse(
+            plan,
+            "neither factor nor nparts is given"
+            if factor is None
+            else "both factor and nparts are given",
+            axis=axis,
+            hint="give factor (extent of the inner loop) or nparts (extent of the outer loop)",
+        )
+    given = (
+        (size(plan, call, "factor", factor), None)
+        if nparts is None
+        else (None, size(plan, call, "nparts", nparts))
+    )
+    after, made = _split(plan, stage, axis, *given)
+    require_slices(plan, call, after)
+    return after, made
+
+
+def _split(
+    plan: Plan, stage: StagePlan, parent: Axis, factor: Expr | None, nparts: Expr | None
+) -> tuple[Plan, tuple[Axis, Axis]]:
+    base = labels(stage)[parent]
+    given = factor if factor is not None else nparts
+    wide = DType.int64 if given is not None and given.dtype is DType.int64 else parent.dtype
+    outer = derived(stage, f"{base}.outer", parent, wide)
+    inner = derived(stage, f"{base}.inner", parent, wide)
+    at = ranks(stage.leaf_axes)[parent]
+    changed = replace(
+        stage,
+        leaf_axes=(*stage.leaf_axes[:at], outer, inner, *stage.leaf_axes[at + 1 :]),
+        relations=(*stage.relations, Split(parent, outer, inner, factor, nparts)),
+    )
+    return moved_guests(plan.with_stage(changed), changed, {parent: inner}), (outer, inner)
+
+
+def skew(
+    plan: Plan, call: Call, parent: object, along: object, step: object, modulus: object
+) -> tuple[Plan, Axis]:
+    """parent --> parent.skewed.  Stages attached at parent are then attached at it."""
+    stage = looped_stage(plan, call, call.stage)
+    axis = leaf(plan, call, stage, parent)
+    require_unmarked(plan, call, stage, axis)
+    require_whole_steps(plan, call, stage, axis)
+    require_skew(plan, call, stage, axis, along)
+    by, most = (whole_size(plan, call, *each) for each in (("step", step), ("modulus", modulus)))
+    if by % most == 0:
+        raise call.refuse(
+            plan,
+            f"{by} is a multiple of {most}, and no iteration would be moved",
+            axis=axis,
+            hint="leave skew out, or give another modulus",
+        )
+    skewed = derived(stage, f"{labels(stage)[axis]}.skewed", axis)
+    at = ranks(stage.leaf_axes)[axis]
+    changed = replace(
+        stage,
+        leaf_axes=(*stage.leaf_axes[:at], skewed, *stage.leaf_axes[at + 1 :]),
+        relations=(*stage.relations, Skew(axis, skewed, cast("Axis", along), by % most, most)),
+    )
+    after = moved_guests(plan.with_stage(changed), changed, {axis: skewed})
+    require_slices(plan, call, after)
+    return after, skewed
+
+
+def tile(plan: Plan, call: Call, arguments: Sequence[object]) -> tuple[Plan, tuple[Axis, ...]]:
+    """x, y --> x.outer, y.outer, x.inner, y.inner, in the places of x and y."""
+    stage = looped_stage(plan, call, call.stage)
+    count = len(arguments) // 2
+    if len(arguments) % 2 or not arguments:
+        raise call.refuse(
+            plan,
+            f"{len(arguments)} arguments given: tile takes as many factors as axes",
+            hint="write tile(x, y, x_factor, y_factor)",
+        )
+    axes = distinct_leaves(plan, call, stage, arguments[:count])
+    factors = [size(plan, call, "factor", value) for value in arguments[count:]]
+    for axis in axes:
+        require_unmarked(plan, call, stage, axis)
+        require_whole_steps(plan, call, stage, axis)
+    tiled = plan
+    outers: list[Axis] = []
+    inners: list[Axis] = []
+    for axis, factor in zip(axes, factors, strict=True):
+        tiled, (outer, inner) = _split(tiled, tiled.stage(stage.name), axis, factor, None)
+        outers.append(outer)
+        inners.append(inner)
+    tiled = _reordered(tiled, tiled.stage(stage.name), (*outers, *inners))
+    require_steps_in_order(plan, call, tiled.stage(stage.name))
+    require_places(plan, call, tiled)
+    require_slices(plan, call, tiled)
+    return tiled, (*outers, *inners)
+
+
+def fuse(plan: Plan, call: Call, axes: Sequence[object]) -> tuple[Plan, Axis]:
+    """x, y --> x.y.fused.  Stages attached at the innermost of them are then attached at the fused
+    loop.
+    """
+    stage = looped_stage(plan, call, call.stage)
+    if not axes:
+        return _with_unit(plan, call, stage)
+    loops = distinct_leaves(plan, call, stage, axes)
+    for axis in loops:
+        require_unmarked(plan, call, stage, axis)
+        require_whole_steps(plan, call, stage, axis)
+    require_one_kind(plan, call, stage, loops)
+    require_adjacent(plan, call, stage, loops)
+    for axis in loops[:-1]:
+        for guest in guests(plan, stage, axis):
+            known = labels(stage)
+            raise call.refuse(
+                plan,
+                f"{guest.name} is attached at {stage.name}.{known[axis]}, "
+                f"which would be gone inside the fused loop",
+                axis=axis,
+                hint=f"fuse before online of {stage.name}"
+                if isinstance(guest.placement, Online)
+                else f"attach {guest.name} at {known[loops[-1]]} or elsewhere first, "
+                "or fuse before compute_at",
+            )
+    fused = loops[0]
+    for axis in loops[1:]:
+        plan, fused = _fuse(plan, plan.stage(stage.name), fused, axis)
+    return plan, fused
+
+
+def _with_unit(plan: Plan, call: Call, stage: StagePlan) -> tuple[Plan, Axis]:
+    """One more loop, outside all others, that runs once."""
+    unit = Axis(unique_name("unit", set(labels(stage).values())))
+    changed = replace(
+        stage, leaf_axes=(unit, *stage.leaf_axes), relations=(*stage.relations, Unit(unit))
+    )
+    require_program_order(plan, call, changed)
+    after = plan.with_stage(changed)
+    require_places(plan, call, after)
+    require_slices(plan, call, after)
+    return after, unit
+
+
+def _fuse(plan: Plan, stage: StagePlan, outer: Axis, inner: Axis) -> tuple[Plan, Axis]:
+    known = labels(stage)
+    first = known[outer].removesuffix(".fused")
+    product = constant(multiply(*(extents(stage)[axis] for axis in (outer, inner))))
+    large = product is not None and product > DType.int32.info.highest
+    wide = DType.int64 if large or inner.dtype is DType.int64 else outer.dtype
+    fused = derived(stage, f"{first}.{known[inner]}.fused", outer, wide)
+    at = ranks(stage.leaf_axes)[outer]
+    changed = replace(
+        stage,
+        leaf_axes=(*stage.leaf_axes[:at], fused, *stage.leaf_axes[at + 2 :]),
+        relations=(*stage.relations, Fuse(outer, inner, fused)),
+    )
+    return moved_guests(plan.with_stage(changed), changed, {inner: fused}), fused
+
+
+def reorder(plan: Plan, call: Call, axes: Sequence[object]) -> Plan:
+    """The named loops take each other's places, in the order given; all other loops stay."""
+    stage = looped_stage(plan, call, call.stage)
+    loops = distinct_leaves(plan, call, stage, axes)
+    changed = _reordered(plan, stage, loops)
+    require_program_order(plan, call, changed.stage(stage.name))
+    require_steps_in_order(plan, call, changed.stage(stage.name))
+    require_places(plan, call, changed)
+    require_slices(plan, call, changed)
+    return changed
+
+
+def _reordered(plan: Plan, stage: StagePlan, axes: Sequence[Axis]) -> Plan:
+    order, named = iter(axes), ranks(axes)
+    leaves = tuple(next(order) if axis in named else axis for axis in stage.leaf_axes)
+    return plan.with_stage(replace(stage, leaf_axes=leaves))

@@ -1,0 +1,1 @@
+"""Parts of the iterations of a loop, and blocks of loops: cut, partition, blockize."""
