@@ -44,7 +44,7 @@ NOT_NEEDED = {"triton", "ruff", "pyright", "matplotlib"}
 # microseconds says nothing here.
 NOT_EMULATED = (
     "tests/backends/test_cpu_program.py::test_a_forked_child_has_its_own_threads",
-    "tests/test_build.py::test_a_call_costs_microseconds",
+    "tests/building/test_build.py::test_a_call_costs_microseconds",
 )
 
 

@@ -228,7 +228,7 @@ FAULTS: tuple[Fault, ...] = (
         "lower/passes/masks.py",
         "        tests += [at_most(ZERO, wide), less(wide, size)]",
         "        tests += [less(wide, size)]",
-        (*MEANING, "tests/test_agreement_found.py"),
+        (*MEANING, "tests/agreement/test_agreement_found.py"),
     ),
     Fault(
         "an online reduction is not repaired",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-TUTORIALS = Path(__file__).parent.parent / "tutorials"
+TUTORIALS = Path(__file__).parents[2] / "tutorials"
 
 
 def run(name: str, folder: Path, *options: str) -> str:

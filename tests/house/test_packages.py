@@ -10,7 +10,7 @@ from sources import PACKAGES, python_files
 
 from tedsl.packages import REQUIRED, install
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_versions_are_those_of_the_project():
