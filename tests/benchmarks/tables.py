@@ -1,4 +1,5 @@
-"""Tables and a chart from the recorded results: the README's, and `results/README.md` in full."""
+"""Tables and a chart from the recorded results: the figures of the front page, the page `speed.md`
+of the documentation, and `results/README.md` in full."""
 
 from __future__ import annotations
 
@@ -32,13 +33,24 @@ from workload import (
 
 HERE = Path(__file__).parent
 README = HERE.parent.parent / "README.md"
+PAGE = HERE.parent.parent / "tutorials" / "docs" / "speed.md"
+FRONT = (
+    ("pointwise", COMPILED),
+    ("rows 4096", COMPILED),
+    ("gemm gelu", COMPILED),
+    ("attention", FLEX),
+    ("swiglu", COMPILED),
+)
+"""The lines of the front page, and the peer that is named there."""
 PEERS = (
     EAGER, COMPILED, TUNED, AUTOGRAD, FLEX, CUDNN, FLASH, SCALED, FOREACH, FUSED, NUMPY, COPY,
     LIMIT,
 )  # fmt: skip
 CHARTED = (EAGER, COMPILED, TUNED, FLEX, CUDNN, FOREACH, NUMPY, COPY, LIMIT)
+FIGURES = "figures"
+"""The block of the front page."""
 SHORT = 20
-"""Rows up to which the README has them all."""
+"""Rows up to which the page has them all."""
 MANY_ROWS = 40
 """Rows from which the chart has their lines instead."""
 BAR, GAP = 0.1, 1.0
@@ -46,17 +58,20 @@ BAR, GAP = 0.1, 1.0
 Report = Mapping[str, Any]
 
 
-def write(results: Path, readme: Path = README) -> None:
+def write(results: Path, page: Path = PAGE, front: Path = README) -> None:
     """Everything that is made from the files of a folder."""
     reports = {
         target: summary.as_judged_now(json.loads(path.read_text(encoding="utf-8")))
         for target in ("cpu", "cuda")
         if (path := results / f"{target}.json").exists()
     }
-    text = readme.read_text(encoding="utf-8")
+    text = page.read_text(encoding="utf-8")
     for target, report in reports.items():
         text = between(text, target, section(report))
-    readme.write_text(text, encoding="utf-8")
+    page.write_text(text, encoding="utf-8")
+    if "cuda" in reports:
+        text = between(front.read_text(encoding="utf-8"), FIGURES, figures(reports["cuda"]))
+        front.write_text(text, encoding="utf-8")
     parts = ["# Results\n\nWritten by `python tests/benchmarks/run.py --table`.\n"]
     for target, report in reports.items():
         parts += [f"\n## {target}\n\n", whole(report)]
@@ -83,7 +98,7 @@ def between(text: str, target: str, table: str) -> str:
 
 
 def section(report: Report) -> str:
-    """What the README shows: each line of the table, and the rows where they are few."""
+    """What the page shows: each line of the table, and the rows where they are few."""
     lines = report.get("summary") or []
     judged = [line for line in lines if line["bars"]]
     parts = [where(report)]
@@ -94,6 +109,20 @@ def section(report: Report) -> str:
     elif beyond := [row for row in report["rows"] if row["line"] == BEYOND]:
         parts.append("Beyond what was asked, and not judged:\n\n" + row_table(beyond))
     return "\n".join(parts)
+
+
+def figures(report: Report) -> str:
+    """What the front page shows: a few lines, each beside one peer."""
+    lines = {line["line"]: line for line in report.get("summary") or []}
+    columns = ("workloads", "rows", "times as fast as", "geomean", "worst")
+    text = [where(report), f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+    for name, peer in FRONT:
+        for bar in lines[name]["bars"] if name in lines else ():
+            if peer in bar["peer"] and bar["geomean"] is not None:
+                shown = (f"{bar['geomean']:.2f}x", f"{bar['worst']:.2f}x")
+                cells = (lines[name]["title"], str(lines[name]["rows"]), bar["peer"], *shown)
+                text.append(f"| {' | '.join(cells)} |")
+    return "\n".join(text) + "\n"
 
 
 def whole(report: Report) -> str:

@@ -67,11 +67,13 @@ def test_a_failed_row_is_a_bar_missed() -> None:
 
 def test_files_are_written(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    readme = tmp_path / "top.md"
-    readme.write_text("before\n<!-- benchmark cuda -->\nold\n<!-- end cuda -->\nafter\n")
+    page, front = tmp_path / "speed.md", tmp_path / "top.md"
+    page.write_text("before\n<!-- benchmark cuda -->\nold\n<!-- end cuda -->\nafter\n")
+    front.write_text("before\n<!-- benchmark figures -->\nold\n<!-- end figures -->\nafter\n")
     (tmp_path / "cuda.json").write_text(json.dumps(report()))
-    tables.write(tmp_path, readme)
-    text = readme.read_text()
+    tables.write(tmp_path, page, front)
+    assert "| best torch.compile | 1.00x | 0.95x |" in front.read_text()
+    text = page.read_text()
     assert text.startswith("before\n<!-- benchmark cuda -->\nNVIDIA H200; torch 1.0")
     assert text.endswith("<!-- end cuda -->\nafter\n") and "old" not in text
     assert "| chain of 5, f32 8192x8192 | 0.2000 | 4.00x | 1.10x | 1.05x | 1.00x |" in text
@@ -80,9 +82,9 @@ def test_files_are_written(tmp_path: Path) -> None:
     assert "No time was left for: late." in whole
     assert (tmp_path / "cuda.svg").read_text().startswith("<?xml")
     assert (tmp_path / "cuda.png").read_bytes().startswith(b"\x89PNG")
-    first = readme.read_text(), (tmp_path / "cuda.svg").read_text()
-    tables.write(tmp_path, readme)
-    assert first == (readme.read_text(), (tmp_path / "cuda.svg").read_text())
+    first = page.read_text(), (tmp_path / "cuda.svg").read_text()
+    tables.write(tmp_path, page, front)
+    assert first == (page.read_text(), (tmp_path / "cuda.svg").read_text())
 
 
 def test_the_static_table() -> None:
@@ -123,16 +125,17 @@ def test_rows_that_were_disturbed_are_not_judged() -> None:
     assert all(bar["verdict"] == "not measured" for bar in line["bars"])
 
 
-def test_float32_beyond_the_asked_is_shown_and_the_readme_names_its_ratios() -> None:
+def test_float32_beyond_the_asked_is_shown_and_the_limits_name_its_ratios() -> None:
     recorded = json.loads((tables.HERE / "results" / "cuda.json").read_text(encoding="utf-8"))
     rows = [r for r in summary.as_judged_now(recorded)["rows"] if r["line"] == BEYOND]
     assert {load.name for load in LOADS.values() if load.line == BEYOND} == {
         r["name"] for r in rows
     }
-    readme = tables.README.read_text(encoding="utf-8")
-    limits = readme.partition("\n## Limits\n")[2].partition("\n## ")[0]
+    page = tables.PAGE.read_text(encoding="utf-8")
+    limits = (tables.PAGE.parent / "others.md").read_text(encoding="utf-8")
+    limits = limits.partition("\n## Limits\n")[2].partition("\n## ")[0]
     for found in rows:
-        assert not found["bars"] and f"| {found['name']} |" in readme
+        assert not found["bars"] and f"| {found['name']} |" in page
         ratios = [summary.ratio(found["times"], peer) for peer in (EAGER, BEST_COMPILED, FLEX)]
         least = min(ratio for ratio in ratios if ratio is not None)
         assert least > 1 or f"{least:.2f}x" in limits
