@@ -74,3 +74,10 @@ def test_the_site_builds_and_needs_no_network(tmp_path: Path) -> None:
     assert 'id="sT.compute_at"' in reference and "Rewrites" in reference
     printed = (tmp_path / "gallery.html").read_text(encoding="utf-8")
     assert printed.count("Its page") == 5
+
+
+def test_the_files_of_the_architecture_exist() -> None:
+    text = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    named = re.findall(r"`((?:tedsl|schedules|autotune)/[\w/]+(?:\.py|/))`", text)
+    assert len(named) > 30
+    assert not [name for name in named if not (ROOT / name).exists()]

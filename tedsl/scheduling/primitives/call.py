@@ -85,7 +85,7 @@ class Call:
 
 
 _PASSED = ("primitive_call", "explained_call", "decide", "_tile", "_reorder")
-_FILES = ("handle.py", "signatures.py", "automatic.py")
+_FILES = ("stage_handle.py", "signatures.py", "auto_choices.py")
 
 
 def caller(depth: int) -> tuple[str, int]:
