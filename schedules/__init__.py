@@ -83,7 +83,7 @@ def schedule_for(
         ScheduleError: a decision that is not among the choices, or an illegal combination.
     """
     where = Target.parse(target)
-    s = Schedule(create_schedule(outputs).plan, decisions, device=device or where.resolve())
+    s = Schedule(create_schedule(outputs).plan, decisions, where, device or where.resolve())
     _apply(s, where, {})
     return s
 

@@ -93,7 +93,7 @@ class Attempts:
         self._smaller: dict[str, object] = {}
         self._patient = False
         self._found: tuple[Fallback, ...] = ()
-        self._last = Schedule(self._plan, device=self._device)
+        self._last = Schedule(self._plan, {}, self.target, self._device)
 
     def carried_out(self, use: Callable[[Schedule, Judge], Result]) -> Result:
         """What `use` makes of the first schedule of which nothing is refused.
@@ -150,7 +150,7 @@ class Attempts:
             return False  # once for the same kernel
 
         def rules(decisions: Mapping[str, object]) -> Schedule:
-            made = Schedule(self._plan, {**self._decisions(), **decisions}, device=self._device)
+            made = Schedule(self._plan, self._decisions() | decisions, self.target, self._device)
             self._rules(made, self.target, self._caution)
             return made
 
@@ -164,7 +164,7 @@ class Attempts:
 
     def _schedule(self) -> Schedule:
         """The rules' schedule at the current levels."""
-        self._last = Schedule(self._plan, self._decisions(), device=self._device)
+        self._last = Schedule(self._plan, self._decisions(), self.target, self._device)
         self._last.fallbacks = self._found
         self._rules(self._last, self.target, self._caution)
         return self._last

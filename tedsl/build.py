@@ -47,7 +47,7 @@ importlib.import_module("tedsl.lower")
 Buildable = Schedule | Tensor | Operation | Sequence[Tensor | Operation]
 Arguments = Sequence[Tensor | Var]
 Result = TypeVar("Result")
-Dump = Callable[[str, "Module"], None]
+Dump = Callable[[str, "pipeline.Nests | Module"], None]
 Judge = Callable[["Module"], None]
 """Refuses what is lowered where something simpler would do."""
 
@@ -123,14 +123,19 @@ def build_unseen(
         BackendError: Triton refused.
     """
     chosen = Target(TargetKind.CUDA)
-    seconds: dict[str, float] = {}
+    seconds, made = dict[str, float](), schedule.copy(target=chosen)
     with _timed(seconds, "lower"):
-        module, _ = _found(schedule, chosen, None, True)
+        module, _ = _found(made, chosen, None, True)
     with _timed(seconds, "compile"):
         compilers: Any = importlib.import_module("tedsl.runtime.executors.triton")
         executor = compilers.compile_unseen(module, arch, sizes)
     return kernel.Kernel(
-        module, chosen, executor, schedule=schedule.copy(), build_seconds=seconds, order=None
+        module,
+        chosen,
+        executor,
+        schedule=schedule.copy(target=chosen),
+        build_seconds=seconds,
+        order=None,
     )
 
 
@@ -171,8 +176,9 @@ def lower(
         args: as for `build`; the module is the same with and without.
         target: as for `build`.
         name: as for `build`.
-        dump: called with the name of each pass and the module after it.
-        check: verify the rules of the level after each pass.
+        dump: called with the name of each pass and what it leaves, of which `str()` is a text:
+            first passes over the schedule, whose loop nests are shown, then those over loop IR.
+        check: verify the invariants of schedules, then the rules of the level, after each pass.
         simple_mode: TVM's word for the short text; there is no other here.
 
     Raises:
@@ -284,7 +290,7 @@ def _carried_out(obj: object, target: Target, use: Callable[[Schedule, Judge], R
     """What `use` makes of a copy of the user's schedule, so that the kernel's does not change
     later; or of the rules', of which the next simpler one follows one that is refused."""
     if isinstance(obj, Schedule):
-        return use(obj.copy(), lambda module: None)
+        return use(obj.copy(target=target), lambda module: None)
     several = isinstance(obj, (list, tuple))
     items = cast(Sequence[object], obj) if several else (obj,)
     if not items or not all(isinstance(item, (Tensor, Operation)) for item in items):

@@ -7,20 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, wraps
 
 from tedsl.errors import within
 from tedsl.index.evaluate import evaluate_int
 from tedsl.ir.nodes import Func, Level, Module
 from tedsl.ir.verify import verify
 from tedsl.lower.nests.grid_barrier import each_by_itself
-from tedsl.lower.nests.host_calls import choose_functions
 from tedsl.lower.nests.kernels import build_nests
 from tedsl.lower.nests.last_block import in_turn
 from tedsl.lower.passes.carry_states import carry_states
 from tedsl.lower.passes.check_limits import check_limits
 from tedsl.lower.passes.check_registers import check_registers
-from tedsl.lower.passes.choose_intrinsics import choose_intrinsics, with_own_loops
+from tedsl.lower.passes.choose_intrinsics import choose_intrinsics
 from tedsl.lower.passes.choose_warps import choose_warps
 from tedsl.lower.passes.cut_loops import cut_loops
 from tedsl.lower.passes.fetch_ahead import fetch_ahead
@@ -34,21 +33,69 @@ from tedsl.lower.passes.through_memory import through_memory, with_private
 from tedsl.lower.passes.vectorize_loops import vectorize_loops
 from tedsl.lower.passes.widen_accumulators import widen_accumulators
 from tedsl.lower.plan.atomic_starts import separate_starts
-from tedsl.lower.plan.implied_marks import complete_for_blocks, complete_for_loops
-from tedsl.lower.plan.kernel_versions import find_versions
-from tedsl.lower.plan.scan_steps import hoist_threads, keep_order, launched_scans, separate_inits
+from tedsl.lower.plan.kernel_versions import all_bounds, find_versions
+from tedsl.lower.plan.scan_steps import keep_order, separate_inits
+from tedsl.scheduling.kernels.complete import complete, hoist_threads
+from tedsl.scheduling.kernels.printer import print_plan
+from tedsl.scheduling.kernels.verify import PlanLevel, verify_plan
 from tedsl.scheduling.memo import Memory
 from tedsl.scheduling.plan import Plan
 from tedsl.scheduling.plan.inline import inline_stages
 from tedsl.scheduling.plan.unshare_axes import separate_axes
-from tedsl.scheduling.regions.infer import infer
 from tedsl.target import Target
 
 # A CPU accumulator is widened up to a few registers; one of a program of tiles to its tile.
 CPU_WIDE = 256
 BLOCK_WIDE = 1 << 16
 
-Dump = Callable[[str, Module], None]
+
+@dataclass(frozen=True, slots=True)
+class Nests:
+    """What a pass over a plan leaves: `str()` of it is the printed tree of kernels."""
+
+    plan: Plan
+
+    def __str__(self) -> str:
+        return print_plan(self.plan)
+
+
+Dump = Callable[[str, Nests | Module], None]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanPass:
+    """One step over a plan: its name, what it does, the level it leaves, and whether it is for
+    programs of tiles only (True), for the CPU only (False), or for both."""
+
+    name: str
+    run: Callable[[Plan, Target], Plan]
+    level: PlanLevel = PlanLevel.NESTS
+    blocks: bool | None = None
+
+
+def _always(run: Callable[[Plan], Plan]) -> Callable[[Plan, Target], Plan]:
+    """A step that does the same for each target that it is for."""
+
+    @wraps(run)
+    def ran(plan: Plan, _: Target) -> Plan:
+        return run(plan)
+
+    return ran
+
+
+PLAN_PASSES: tuple[PlanPass, ...] = (
+    PlanPass("inline_stages", _always(inline_stages), PlanLevel.SAID),
+    PlanPass("separate_axes", _always(separate_axes)),
+    PlanPass("separate_inits", _always(separate_inits)),
+    PlanPass("hoist_threads", _always(hoist_threads)),
+    PlanPass("separate_starts", separate_starts),
+    PlanPass("keep_order", _always(keep_order), blocks=True),
+    PlanPass("in_turn", _always(in_turn), blocks=False),
+    PlanPass("each_by_itself", _always(each_by_itself), blocks=False),
+    # After loops have come and gone: it looks at what is marked, and marks the rest.
+    PlanPass("complete", complete, PlanLevel.COMPLETE),
+    PlanPass("find_versions", _always(find_versions), PlanLevel.COMPLETE, blocks=True),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +161,9 @@ def lower(
     Args:
         plan: a legal plan (`Schedule.plan`).
         target: decides between loops with SIMD tiles (CPU) and programs of padded tiles (Triton).
-        dump: called with the name of each pass and the module after it.
-        check: verify the rules of the level after each pass.
+        dump: called with the name of each pass and what it leaves: nests of a plan, then modules;
+            the text of either shows it.
+        check: verify the invariants of plans, then the rules of the level, after each pass.
         calls: values of all sizes, by name: versions of kernels that none of these calls takes stay
             as they are built, for who only looks at the others; all are lowered where it is empty.
 
@@ -138,16 +186,14 @@ def _lowered(
     check: bool,
     calls: Sequence[Mapping[str, int]],
 ) -> Module:
-    plan = hoist_threads(separate_inits(separate_axes(inline_stages(plan))))
-    plan, starts = separate_starts(with_own_loops(plan, blocks=target.is_triton), target)
-    launches = launched_scans(plan) if target.is_triton else frozenset[str]()
-    if target.is_triton:
-        plan = complete_for_blocks(keep_order(plan), launches)
-    else:
-        plan = complete_for_loops(each_by_itself(in_turn(plan)))
-    bounds = infer(plan)
-    versions = find_versions(plan, bounds, launches, tiles=target.is_triton)
-    module = choose_functions(build_nests(plan, bounds, launches, versions, starts), target)
+    for each in PLAN_PASSES:
+        if each.blocks in (None, target.is_triton):
+            plan = each.run(plan, target)
+            if dump is not None:
+                dump(each.name, Nests(plan))
+            if check:
+                verify_plan(plan, each.level, each.name)
+    module = build_nests(plan, all_bounds(plan), target)
     _observed(module, "build_nests", Level.NEST, dump, check)
     idle = frozenset(func.name for func in module.funcs if not _taken(func, module, calls))
     for step in BLOCK_PASSES if target.is_triton else CPU_PASSES:

@@ -18,6 +18,7 @@ from tedsl.runtime.kernel import Kernel
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.kernels.printer import definition, print_plan
 from tedsl.scheduling.plan import Plan
+from tedsl.scheduling.regions.recompute_report import explain_plan
 from tedsl.target import Target, TargetKind
 from tedsl.tensor.printer import print_operation
 from tedsl.tensor.tensor import ComputeOp
@@ -110,7 +111,7 @@ class _Collected:
                     python=self.lines.places(python),
                     stage=self.stages.numbers.get(step.stage, -1) if step else -1,
                     site=step.site if step else "",
-                    nest=told.tell(nest_lines(print_plan(plan), known)),
+                    nest=told.tell(nest_lines(print_plan(plan, self.target), known)),
                     graph=self.graphs.setdefault(graph, len(self.graphs)),
                 )
             )
@@ -132,7 +133,9 @@ class _Collected:
         steps = pipeline.BLOCK_PASSES if self.target.is_triton else pipeline.CPU_PASSES
         documented: Mapping[str, Any] = {step.name: step.run for step in steps}
 
-        def dump(name: str, module: Module) -> None:
+        def dump(name: str, module: pipeline.Nests | Module) -> None:
+            if isinstance(module, pipeline.Nests):
+                return  # the last step of the schedule shows the nests
             text = print_module(module, MarkingNamer(buffers))
             what = _summary(documented.get(name, build_nests))
             found.append(Pass(name, what, told.tell(bracketed(text))))
@@ -169,7 +172,8 @@ class _Collected:
         sections: list[Section] = []
         if self.kernel is not None:
             sections.append(Section("What each kernel moves and does", _costs(self.kernel)))
-        recomputed = str(self.schedule.explain())
+        plan, target = self.schedule.plan, self.target
+        recomputed = str(explain_plan(plan, {}, target))
         sections.append(Section("How often each stage computes an element", recomputed))
         return tuple(sections)
 

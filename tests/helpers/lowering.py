@@ -13,7 +13,7 @@ from tedsl.ir.interp import run
 from tedsl.ir.nodes import For, LoopKind, Module, Stmt
 from tedsl.ir.printer import print_module
 from tedsl.ir.visit import rewrite_stmts, substitute
-from tedsl.lower.pipeline import lower
+from tedsl.lower.pipeline import Nests, lower
 from tedsl.reference.reference import evaluate
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.plan.scan_structure import inputs_of
@@ -24,11 +24,11 @@ Sizes = Mapping[Var, int]
 
 
 def after_passes(s: Schedule, target: str) -> dict[str, str]:
-    """The printed module after each pass, by the pass's name; each level is verified."""
+    """The printed nests or module after each pass, by the pass's name; each level is verified."""
     seen: dict[str, str] = {}
 
-    def note(name: str, module: Module) -> None:
-        seen[name] = print_module(module)
+    def note(name: str, left: Nests | Module) -> None:
+        seen[name] = str(left) if isinstance(left, Nests) else print_module(left)
 
     lower(s.plan, Target.parse(target), dump=note, check=True)
     return seen
@@ -68,13 +68,9 @@ def agrees(
     values = [random_array(t, sizes, rng) for t in inputs]
     expected = evaluate(list(s.definition), dict(zip(inputs, values, strict=True)), sizes)
     for target in targets:
-        modules: list[Module] = []
-        lower(
-            s.plan,
-            Target.parse(target),
-            dump=lambda _, m, seen=modules: seen.append(m),
-            check=True,
-        )
+        seen: list[Nests | Module] = []
+        lower(s.plan, Target.parse(target), dump=lambda _, m, seen=seen: seen.append(m), check=True)
+        modules = [each for each in seen if isinstance(each, Module)]
         for module in (modules[0], modules[-1]):
             found = run(module, dict(zip(module.inputs, values, strict=True)), sizes)
             for buffer, want in zip(module.outputs, expected, strict=True):

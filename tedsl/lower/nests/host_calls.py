@@ -1,51 +1,47 @@
-"""Which function of an extern a target runs."""
+"""Calls of externs between kernels: which function of one a target runs.
+
+Part of `build_nests`; imports `ir`.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
 
 from tedsl.errors import LowerError
-from tedsl.ir.nodes import Func, HostCall, Module
+from tedsl.ir.nodes import Buffer, HostCall
+from tedsl.scheduling.plan import StagePlan
 from tedsl.target import Target, TargetKind
 from tedsl.tensor.foreign import Foreign, PythonFunction, TritonKernel
+from tedsl.tensor.tensor import ExternOp, Tensor
 
 
-def choose_functions(module: Module, target: Target) -> Module:
-    """Every call of the host with the function that runs on `target`.
+def host_call(
+    stage: StagePlan, op: ExternOp, buffers: Mapping[Tensor, Buffer], target: Target
+) -> HostCall:
+    """The call of an extern, of the function that runs on the target.
 
-    Before:  E = call sort(A)
-    After:   E = launch sort_kernel(A)
     Raises:
         LowerError: the GPU cannot run it.
     """
-
-    def chosen(func: Func) -> Func:
-        call = func.host_call
-        if call is None:
-            return func
-        function = _function(call, target)
-        return func if function is call.function else replace(func, body=_with(call, function))
-
-    return replace(module, funcs=tuple(map(chosen, module.funcs)))
+    inputs = tuple(buffers[tensor] for tensor in op.inputs)
+    outputs = tuple(dict.fromkeys(buffers[tensor] for tensor in op.outputs))
+    function = _function(stage.name, op, target)
+    return HostCall(stage.name, op.function, op.gpu, function, inputs, outputs)
 
 
-def _with(call: HostCall, function: Foreign) -> HostCall:
-    return replace(call, function=function)
-
-
-def _function(call: HostCall, target: Target) -> Foreign:
+def _function(name: str, op: ExternOp, target: Target) -> Foreign:
     match target.kind:
         case TargetKind.CPU:
-            return call.meaning
+            return op.function
         case TargetKind.TRITON_INTERPRET:
-            return call.gpu if isinstance(call.gpu, TritonKernel) else call.meaning
-        case TargetKind.CUDA if call.gpu is not None:
-            return call.gpu
+            return op.gpu if isinstance(op.gpu, TritonKernel) else op.function
+        case TargetKind.CUDA if op.gpu is not None:
+            return op.gpu
         case TargetKind.CUDA:
-            if isinstance(call.meaning, PythonFunction) and call.meaning.torch:
-                return call.meaning
+            if isinstance(op.function, PythonFunction) and op.function.torch:
+                return op.function
     raise LowerError(
-        f"the extern {call.name} calls {call.meaning.label}, which runs on the CPU only",
+        f"the extern {name} calls {op.function.label}, which runs on the CPU only",
         subject=f"lower for {target}",
         hint="give te.extern a gpu=: a function of PyTorch tensors, or te.triton_kernel(source, "
         'grid); or use target="cpu"',

@@ -28,7 +28,6 @@ from tedsl.ir.nodes import (
     Allocate,
     Buffer,
     Func,
-    HostCall,
     Load,
     Module,
     Repeat,
@@ -51,37 +50,33 @@ from tedsl.lower.nests.context import (
 )
 from tedsl.lower.nests.divided import in_whole
 from tedsl.lower.nests.grid_barrier import meeting, meeting_counters
+from tedsl.lower.nests.host_calls import host_call
 from tedsl.lower.nests.last_block import Last, finished, last_counters
 from tedsl.lower.nests.reduction import reduction_of
 from tedsl.lower.nests.shared_loops import Part, merged, one_grid
-from tedsl.lower.plan.kernel_versions import Version
+from tedsl.lower.plan.kernel_versions import Version, versions_of
+from tedsl.scheduling.kernels.complete import launched_scans
 from tedsl.scheduling.kernels.tree import (
     Kernel,
     Nest,
     Sync,
     exported,
+    has_own_launch,
     kernel_tree,
     root_of,
     running,
 )
 from tedsl.scheduling.plan import Online, OnlineMode, Plan, StagePlan
 from tedsl.scheduling.plan.scan_structure import inputs_of, scan_stages, step_loop, stored_as
-from tedsl.scheduling.primitives.scans.legality import has_own_launch
 from tedsl.scheduling.regions.computed_indices import needs_of, read_by
 from tedsl.scheduling.regions.infer import Bounds, StageBounds
-from tedsl.tensor.tensor import ComputeOp, ExternOp, ScanOp, Tensor
+from tedsl.target import Target
+from tedsl.tensor.tensor import ComputeOp, ExternOp, ScanOp
 
 
-def build_nests(
-    plan: Plan,
-    bounds: Bounds,
-    launches: frozenset[str] = frozenset(),
-    versions: Mapping[str, Sequence[Version]] | None = None,
-    starts: Mapping[Tensor, Tensor] | None = None,
-) -> Module:
+def build_nests(plan: Plan, bounds: Bounds, target: Target) -> Module:
     """Loop nests of all stages; each root stage is a kernel, or one for each of its versions, and
-    so is each part of the steps of a scan in `launches`.  `starts` are stored in the results that
-    they initialise.
+    so is on a GPU each part of the steps of a scan that are launched one by one.
 
     Before:  C[i] = sum(k)(A[i, k]) at D.io;  D[i] = C[i] + 1;  i -> io, ii
     After:   for io: alloc C[32]: (for i: C[i] = 0; for i, k: C[i] += A[io*32 + i, k]);
@@ -89,10 +84,12 @@ def build_nests(
     Requires: no inlined stage; `bounds` of this plan.
     Ensures: level NEST; guards exactly where `bounds` could not prove a point inside the domain.
     Raises:
-        LowerError: an attached stage whose region has no constant size.
+        LowerError: an attached stage whose region has no constant size; an extern that the target
+            cannot call.
     """
-    aliases = {**stored_as(plan), **(starts or {})}
-    context = Context(plan, bounds, kernel_tree(plan, needs_of(bounds)), launches, aliases)
+    launches = launched_scans(plan) if target.is_triton else frozenset[str]()
+    tree = kernel_tree(plan, needs_of(bounds))
+    context = Context(plan, bounds, tree, launches, stored_as(plan))
     context.attached = partial(_with_children, context)
     outputs = {t: i for i, t in enumerate(plan.outputs)}
     for stage in plan.stages:
@@ -104,7 +101,8 @@ def build_nests(
     context.buffers.update(context.exports)
     context.counters.update(last_counters(context))
     context.counters.update(meeting_counters(context))
-    funcs, repeats = _funcs(context, versions or {})
+    versions = {each.leader.name: versions_of(plan, bounds, each) for each in tree.kernels}
+    funcs, repeats = _funcs(context, versions, target)
     inputs = [context.buffers[tensor] for tensor in inputs_of(plan)]
     results = [context.buffers[t] for t in outputs]
     used = {b for f in funcs for b in f.params}
@@ -120,7 +118,7 @@ def build_nests(
 
 
 def _funcs(
-    context: Context, versions: Mapping[str, Sequence[Version]]
+    context: Context, versions: Mapping[str, Sequence[Version]], target: Target
 ) -> tuple[list[Func], list[Repeat]]:
     """The kernels in launch order, and which of them are launched for each step of a scan."""
     funcs: list[Func] = []
@@ -128,7 +126,7 @@ def _funcs(
     for kernel in context.tree.kernels:
         stage = kernel.leader
         if isinstance(stage.op, ExternOp):
-            funcs.append(_host_func(context, stage, stage.op))
+            funcs.append(_host_func(context, stage, stage.op, target))
             continue
         if stage.name in context.launches:
             steps = _step_funcs(context, stage)
@@ -136,7 +134,7 @@ def _funcs(
             repeats.append(Repeat(steps.step, steps.count, len(funcs), end))
             funcs.extend(steps.funcs)
             continue
-        several = versions.get(stage.name, ())
+        several = versions[stage.name]
         for number, version in enumerate(several, 1):
             func = _kernel_func(_under(context, version), kernel, version.when)
             last = number == len(several)
@@ -389,15 +387,10 @@ def _step_funcs(context: Context, stage: StagePlan) -> _Steps:
     return _Steps(step, count, tuple(funcs))
 
 
-def _host_func(context: Context, stage: StagePlan, op: ExternOp) -> Func:
+def _host_func(context: Context, stage: StagePlan, op: ExternOp, target: Target) -> Func:
     """The call of an extern's function, at its place among the kernels."""
-    inputs, outputs = (
-        tuple(dict.fromkeys(context.buffers[tensor] for tensor in tensors))
-        for tensors in (op.inputs, op.outputs)
-    )
-    given = tuple(context.buffers[tensor] for tensor in op.inputs)
-    body = HostCall(stage.name, op.function, op.gpu, op.function, given, outputs)
-    params = (*inputs, *outputs)
+    body = host_call(stage, op, context.buffers, target)
+    params = (*dict.fromkeys(body.inputs), *body.outputs)
     sizes = dict.fromkeys(v for b in params for v in variables(*b.shape) if isinstance(v, Var))
     return Func(stage.name, params, tuple(sizes), body)
 

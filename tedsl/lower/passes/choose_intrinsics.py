@@ -1,4 +1,4 @@
-"""Which intrinsics the target carries out; elsewhere the loops that they stand for run themselves.
+"""Which intrinsics the target carries out where they stand; elsewhere the loops run themselves.
 
 An intrinsic means what its loops compute, so that leaving it out changes no number.
 """
@@ -13,36 +13,6 @@ from tedsl.expr.nodes import Axis, Expr
 from tedsl.expr.visit import axes_of
 from tedsl.ir.nodes import Accumulate, For, Func, Guard, LoopKind, Scope, Stmt, Store, TensorCall
 from tedsl.ir.visit import rewrite_stmts, sub_stmts
-from tedsl.lower.passes.vectorize_loops import next_power_of_two
-from tedsl.scheduling.plan import Mark, Plan, StagePlan
-from tedsl.tensor.intrin import TensorIntrin
-
-
-def with_own_loops(plan: Plan, *, blocks: bool) -> Plan:
-    """The plan in which the loops of intrinsics that the target has no code for are serial, as they
-    were before `tensorize`; Triton's tiles have extents that are powers of two."""
-
-    def plain(mark: Mark) -> Mark:
-        found = mark.tensorized
-        if found is None or _has_code(found.intrin, blocks):
-            return mark
-        return replace(mark, kind=LoopKind.SERIAL, tensorized=None)
-
-    def changed(stage: StagePlan) -> StagePlan:
-        if all(mark.tensorized is None for mark in stage.marks.values()):
-            return stage
-        return replace(stage, marks={axis: plain(mark) for axis, mark in stage.marks.items()})
-
-    stages = tuple(map(changed, plan.stages))
-    same = all(a is b for a, b in zip(stages, plan.stages, strict=True))
-    return plan if same else replace(plan, stages=stages)
-
-
-def _has_code(intrin: TensorIntrin, blocks: bool) -> bool:
-    if not blocks:
-        return intrin.cpu is not None
-    whole = all(next_power_of_two(size) == size for size in intrin.extents)
-    return intrin.gpu is not None and whole
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -8,17 +8,16 @@ from dataclasses import replace
 from itertools import takewhile
 
 from tedsl.dtypes import DType
-from tedsl.expr.nodes import Axis, AxisKind, BinaryOp, Const, Expr, Range, Reduce
+from tedsl.expr.index_arith import as_index
+from tedsl.expr.nodes import Axis, AxisKind, BinaryOp, Const, Expr, Reduce
 from tedsl.expr.visit import substitute
 from tedsl.ir.nodes import LoopKind
-from tedsl.scheduling.plan import Mark, Plan, StagePlan, at_loop
-from tedsl.scheduling.plan.graph import fresh_stage, insert_before
+from tedsl.scheduling.plan import Mark, Own, Plan, StagePlan, at_loop
+from tedsl.scheduling.plan.graph import data_axis_like, fresh_stage, insert_before
 from tedsl.scheduling.plan.labels import unique_name
-from tedsl.scheduling.primitives.call import Call
-from tedsl.scheduling.primitives.loops import rewrite as loops
-from tedsl.scheduling.primitives.marks import rewrite as marks
+from tedsl.scheduling.plan.relations import fuse_loops, split_loop
 from tedsl.target import Target, TargetKind
-from tedsl.tensor.tensor import ComputeOp, Tensor
+from tedsl.tensor.tensor import ComputeOp
 
 # Lanes of the programs that initialise results.
 START_LANES = 512
@@ -31,15 +30,13 @@ _EXTREMES = (BinaryOp.MIN, BinaryOp.MAX)
 _AT_ONCE = (LoopKind.PARALLEL, LoopKind.PROGRAM)
 
 
-def separate_starts(plan: Plan, target: Target) -> tuple[Plan, dict[Tensor, Tensor]]:
-    """The plan with a stage before each atomic reduction that initialises it, and in which tensor
-    each of these is stored.  Where the target has no such atomic operation, the contended loops are
-    serial instead.
+def separate_starts(plan: Plan, target: Target) -> Plan:
+    """The plan with a stage before each atomic reduction that initialises it and is stored in its
+    result.  Where the target has no such atomic operation, the contended loops are serial instead.
 
     Before:  parallel for k: C[i] += A[i, k]
     After:   C.start[i] = 0, stored in C;  parallel for k: C[i] += A[i, k]
     """
-    homes: dict[Tensor, Tensor] = {}
     for stage in plan.stages:
         op = stage.op
         body = op.bodies[0] if isinstance(op, ComputeOp) else None
@@ -49,11 +46,10 @@ def separate_starts(plan: Plan, target: Target) -> tuple[Plan, dict[Tensor, Tens
             plan = _in_turn(plan, plan.stage(stage.name))
             continue
         start = _start(stage, op, body, {s.name for s in plan.stages})
-        plan = insert_before(plan, stage.name, start)
         if target.is_triton and op.axes:
-            plan = _in_blocks(plan, start)
-        homes.update(zip(plan.stage(start.name).op.outputs, op.outputs, strict=True))
-    return plan, homes
+            start = _in_blocks(start)
+        plan = insert_before(plan, stage.name, start)
+    return plan
 
 
 def _in_turn(plan: Plan, stage: StagePlan) -> Plan:
@@ -108,25 +104,22 @@ def _moved(plan: Plan, host: StagePlan, last: Axis, now: Axis) -> Plan:
 
 def _start(stage: StagePlan, op: ComputeOp, body: Reduce, taken: set[str]) -> StagePlan:
     """The stage that initialises the results of `stage`."""
-    axes = tuple(_fresh(axis) for axis in op.axes)
+    axes = tuple(map(data_axis_like, op.axes))
     over: dict[Expr, Expr] = dict(zip(op.axes, axes, strict=True))
     (value,) = (substitute(each, over) for each in body.init or body.reducer.identity)
     name = unique_name(f"{stage.name}.start", taken)
-    return fresh_stage(name, ComputeOp(name, axes, (value,), op.shape))
+    made = fresh_stage(name, ComputeOp(name, axes, (value,), op.shape))
+    return replace(made, placement=Own(home=stage.name))
 
 
-def _fresh(axis: Axis) -> Axis:
-    domain = axis.domain
-    return Axis(axis.name, AxisKind.DATA, domain and Range(domain.min, domain.extent), axis.dtype)
-
-
-def _in_blocks(plan: Plan, start: StagePlan) -> Plan:
+def _in_blocks(start: StagePlan) -> StagePlan:
     """The loops of a start as programs of one block axis each."""
-    call = Call("atomic", start.name)
-    plan, whole = loops.fuse(plan, call, start.leaf_axes)
-    plan, (outer, inner) = loops.split(plan, call, whole, START_LANES, None)
-    plan = marks.bind(plan, call, outer, "blockIdx.x")
-    return marks.vectorize(plan, call, inner)
+    whole, *others = start.leaf_axes
+    for axis in others:
+        start, whole = fuse_loops(start, whole, axis)
+    start, (outer, inner) = split_loop(start, whole, as_index(START_LANES))
+    marks = {outer: Mark(LoopKind.PROGRAM), inner: Mark(LoopKind.VECTORIZED)}
+    return replace(start, marks=marks)
 
 
 def _has_update(body: Reduce, target: Target) -> bool:

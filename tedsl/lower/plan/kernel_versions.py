@@ -28,7 +28,9 @@ from tedsl.expr.nodes import (
 )
 from tedsl.expr.visit import reads, walk
 from tedsl.index.prove import prove, prove_not
-from tedsl.scheduling.kernels.tree import kernel_tree
+from tedsl.once import once, share
+from tedsl.scheduling.kernels.complete import launched_scans
+from tedsl.scheduling.kernels.tree import Kernel, kernel_tree
 from tedsl.scheduling.plan import Plan, Split
 from tedsl.scheduling.regions.infer import Bounds, StageBounds, infer, plan_facts
 from tedsl.tensor.tensor import ComputeOp, Tensor
@@ -46,56 +48,64 @@ class Version:
     stages: frozenset[str]
 
 
-def find_versions(
-    plan: Plan, bounds: Bounds, launches: frozenset[str] = frozenset(), *, tiles: bool
-) -> dict[str, tuple[Version, ...]]:
-    """The versions of each kernel, by the name of its root stage; none where one serves all calls.
+def find_versions(plan: Plan) -> Plan:
+    """The plan with conditions for versions of kernels of tiles, after those that the schedule
+    names: one that proves the guards of all splits by constants, where it removes any, and one by
+    which rows of 2, 4 or 8 byte elements begin at multiples of 16 bytes.
 
     Before:  i, jo in 0..ceil(n / 64), ji in 0..64: C[i, jo*64 + ji] = ... if jo*64 + ji < n
     After:   when n % 64 == 0:              C[i, jo*64 + ji] = ...
              when n % 4 == 0 and not that:  C[i, jo*64 + ji] = ... if jo*64 + ji < n, in 16 bytes
              when neither:                  C[i, jo*64 + ji] = ... if jo*64 + ji < n
-    A scan in `launches`, of which each step is launched by itself, has one version.
-    With `tiles`, a condition is added that proves the guards of all splits by constants, where it
-    removes any, and one by which rows of 2, 4 or 8 byte elements begin at multiples of 16 bytes.
+    A scan of which each step is launched by itself has one version.
     """
-    found: dict[str, tuple[Version, ...]] = {}
+    bounds, launches, after = all_bounds(plan), launched_scans(plan), plan
     for kernel in kernel_tree(plan).kernels:
         stage, names = kernel.leader, kernel.stages
+        place = stage.placement
         if not isinstance(stage.op, ComputeOp) or stage.name in launches:
             continue
-        conditions = list(stage.placement.kernel.versions)
-        extra = _divisible(plan, bounds, names) if tiles else None
+        conditions = list(place.kernel.versions)
+        extra = _divisible(plan, bounds, names)
         if extra is not None and _removes_guards(plan, bounds, names, extra, conditions):
             conditions.append(extra)
-        rows = _aligned_rows(plan, bounds, names) if tiles else None
+        rows = _aligned_rows(plan, bounds, names)
         if rows is not None and _is_open(plan, rows, conditions):
             conditions.append(rows)
-        if conditions:
-            found[stage.name] = _chain(plan, bounds, names, conditions)
-    return found
+        if len(conditions) > len(place.kernel.versions):
+            own = replace(place, kernel=replace(place.kernel, versions=tuple(conditions)))
+            after = after.with_stage(replace(stage, placement=own))
+    share(all_bounds, plan, after)
+    return after
 
 
-def _chain(
-    plan: Plan, bounds: Bounds, names: frozenset[str], conditions: Sequence[Expr]
-) -> tuple[Version, ...]:
-    """if c1: first; else if c2: second; ... else: the version without a condition, last."""
-    versions: list[Version] = []
-    for when in _exclusive(conditions):
+def versions_of(plan: Plan, bounds: Bounds, kernel: Kernel) -> tuple[Version, ...]:
+    """The versions of a kernel; none where one serves all calls.
+
+    if c1: first; else if c2: second; ... else: the version without a condition, last.
+    """
+    names, versions = kernel.stages, list[Version]()
+    for when in _exclusive(kernel.leader.placement.kernel.versions):
         under = replace(plan, assumptions=(*plan.assumptions, when))
         own = infer(under, names).stages
         versions.append(Version(when, Bounds({**bounds.stages, **own}), names))
     return tuple(versions)
 
 
+@once
+def all_bounds(plan: Plan) -> Bounds:
+    """`infer` of all stages."""
+    return infer(plan)
+
+
 def _exclusive(conditions: Sequence[Expr]) -> list[Expr]:
-    """Each condition without those before it, and what none of them takes."""
+    """Each condition without those before it, and what none of them takes; none of none."""
     rest: list[Expr] = []
     chain: list[Expr] = []
     for condition in conditions:
         chain.append(both(condition, *rest))
         rest.append(Unary(UnaryOp.NOT, condition))
-    return [*chain, both(*rest)]
+    return [*chain, both(*rest)] if chain else []
 
 
 def _divisible(plan: Plan, bounds: Bounds, names: frozenset[str]) -> Expr | None:

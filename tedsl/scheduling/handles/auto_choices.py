@@ -48,6 +48,11 @@ class Asked:
         """True when the schedule is known to be for the CPU."""
         return self.schedule.target == "cpu"
 
+    @property
+    def on_gpu(self) -> bool:
+        """True when the schedule is known to be for a GPU."""
+        return self.schedule.target is not None and not self.on_cpu
+
     def knob(self, label: str, choices: Sequence[Any], default: Any) -> Any:
         """The choice; where one is left there is no knob."""
         kept = list(dict.fromkeys(choices))
@@ -123,7 +128,7 @@ def _factor(asked: Asked, parameter: str) -> int:
     wanted = 32 if parameter == "factor" else 8
     default = wanted if extent is None else max(1, min(wanted, 1 << (extent.bit_length() - 1)))
     label = f"{asked.label(axis)}.{parameter}"
-    return asked.knob(label, sizes(extent, asked.schedule.target != "cuda"), default)
+    return asked.knob(label, sizes(extent, not asked.on_gpu), default)
 
 
 def _tile(handle: Any, method: Callable[..., Any], args: Sequence[Any]) -> Any:
@@ -136,7 +141,7 @@ def _tile(handle: Any, method: Callable[..., Any], args: Sequence[Any]) -> Any:
         if chosen[place] is auto:
             extent = _extent(asked, axis)
             default = 32 if extent is None else max(1, min(32, 1 << (extent.bit_length() - 1)))
-            choices = sizes(extent, asked.schedule.target != "cuda")
+            choices = sizes(extent, not asked.on_gpu)
             chosen[place] = asked.knob(asked.label(axis), choices, default)
     return method(handle, *chosen)
 

@@ -118,10 +118,15 @@ def create_schedule(
     Args:
         ops: the outputs: tensors, or operations for all their outputs.
         decisions: values for knobs, by name (see `Schedule.knob`).
-        target: where it is to run, `"cpu"` or `"cuda"`: what `te.auto` offers follows it.
+        target: where it is to run, `"cpu"`, `"cuda"` or another that `te.build` takes: what
+            `te.auto` offers follows it, and `print(s)` shows what it completes.
 
     Returns:
         The schedule.
+
+    Raises:
+        ScheduleError: an output that is none, or is given twice.
+        BackendError: there is no such target.
     """
     outputs = _outputs(ops)
     scans.check_outputs(producers_first(outputs), outputs)
@@ -174,6 +179,11 @@ class Schedule(RewriteMethods, PrecisionMethods, GroupMethods, AssumeMethods, Vi
     """How a computation is to run.  `s[T]` is the stage of a tensor; `print(s)` shows the loop
     nest.
 
+    With a `target` it is shown as it runs there: parallel loops on a GPU as dimensions of the grid,
+    loops of tiles as `(block)`, each tile with the extents that are then computed at a time.
+    Without one it shows what was said and nothing more.  `kernel.schedule` has the target of the
+    kernel, and `te.lower(s, target, dump=...)` shows the nests after each pass for any.
+
     Attributes:
         fallbacks: what of the default rules was refused for this computation, and what was taken
             in its place; empty for a schedule that is written by hand.
@@ -185,10 +195,10 @@ class Schedule(RewriteMethods, PrecisionMethods, GroupMethods, AssumeMethods, Vi
         self,
         plan: Plan,
         decisions: Mapping[str, object] | None = None,
-        target: str | None = None,
+        target: str | Target | None = None,
         device: Device | None = None,
     ) -> None:
-        self.target = target
+        self.target = None if target is None else str(Target.parse(target))
         self._device = device
         self._state = State(plan, {}, _lineage(plan.outputs, None), (places(plan),))
         self._steps: tuple[Step, ...] = ()
@@ -236,6 +246,10 @@ class Schedule(RewriteMethods, PrecisionMethods, GroupMethods, AssumeMethods, Vi
         return self._device
 
     @property
+    def _where(self) -> Target | None:
+        return None if self.target is None else Target.parse(self.target)
+
+    @property
     def lineage(self) -> Lineage:
         """An object that schedules of the same outputs share after equal steps."""
         return self._state.lineage
@@ -245,17 +259,20 @@ class Schedule(RewriteMethods, PrecisionMethods, GroupMethods, AssumeMethods, Vi
         """The knobs asked for so far, in order."""
         return tuple(self._state.knobs.values())
 
-    def copy(self, *, decided: bool = True) -> Schedule:
+    def copy(self, *, decided: bool = True, target: Target | None = None) -> Schedule:
         """An independent schedule in the same state.
 
         Args:
             decided: False leaves the decisions behind, so that knobs to come take their defaults.
+            target: where the copy is to run, in place of where this one is.
 
         Returns:
             The copy.
         """
         other = object.__new__(type(self))
         other.target, other._device = self.target, self._device
+        if target is not None and str(target) != self.target:
+            other.target, other._device = str(target), None
         other._decisions = dict(self._decisions if decided else {})
         other._state, other._steps, other._before = self._state, self._steps, self._before
         other.settled, other.fallbacks = self.settled, self.fallbacks
@@ -440,7 +457,7 @@ class Schedule(RewriteMethods, PrecisionMethods, GroupMethods, AssumeMethods, Vi
         Returns:
             One row for each such stage: `print` it, or read `.redundant` and `report[name]`.
         """
-        return recompute.explain_plan(self.plan, sizes)
+        return recompute.explain_plan(self.plan, sizes, self._where)
 
     @deep
     def as_python(self, *names: str) -> str:
@@ -461,7 +478,7 @@ class Schedule(RewriteMethods, PrecisionMethods, GroupMethods, AssumeMethods, Vi
 
     @deep
     def __str__(self) -> str:
-        return printer.print_plan(self.plan)
+        return printer.print_plan(self.plan, self._where)
 
     def __repr__(self) -> str:
         return f"Schedule({', '.join(stage.name for stage in self.plan.stages)})"

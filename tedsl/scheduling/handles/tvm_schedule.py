@@ -14,8 +14,7 @@ from tedsl.expr.visit import reads
 from tedsl.scheduling.handles.schedule import Schedule, create_schedule
 from tedsl.scheduling.handles.stage import Stage
 from tedsl.scheduling.plan.graph import is_reduction
-from tedsl.scheduling.plan.inline import inline_stages
-from tedsl.scheduling.plan.unshare_axes import separate_axes
+from tedsl.scheduling.plan.unshare_axes import own_nests
 from tedsl.scheduling.primitives.placement.legality import can_inline
 from tedsl.scheduling.regions.infer import infer
 from tedsl.tensor.signatures import explained
@@ -43,7 +42,7 @@ def InferBound(sch: Schedule) -> dict[Axis, Range]:
     Returns:
         From each axis of the stages that have loops to its range, over enclosing loops and sizes.
     """
-    shown = separate_axes(inline_stages(sch.plan))
+    shown = own_nests(sch.plan)
     bounds = infer(shown)
     found: dict[Axis, Range] = {}
     for stage in shown.stages:

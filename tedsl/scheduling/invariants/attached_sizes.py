@@ -9,14 +9,13 @@ from __future__ import annotations
 from tedsl.errors import ScheduleError
 from tedsl.expr.printer import print_expr
 from tedsl.scheduling.invariants.lane_counts import has_runtime_sizes
+from tedsl.scheduling.kernels.tree import has_own_launch
 from tedsl.scheduling.plan import Plan, StagePlan
-from tedsl.scheduling.plan.inline import inline_stages
 from tedsl.scheduling.plan.labels import axis_text
 from tedsl.scheduling.plan.relations import constant
 from tedsl.scheduling.plan.scan_structure import role
-from tedsl.scheduling.plan.unshare_axes import separate_axes
+from tedsl.scheduling.plan.unshare_axes import own_nests
 from tedsl.scheduling.primitives.call import Call
-from tedsl.scheduling.primitives.scans.legality import has_own_launch
 from tedsl.scheduling.primitives.stage_facts import Problem
 from tedsl.scheduling.regions.infer import infer_again
 from tedsl.tensor.tensor import ComputeOp
@@ -33,7 +32,7 @@ def size_problem(
         return None
     if not any(_has_buffer(plan, s) for s in plan.stages):
         return None
-    shown = separate_axes(inline_stages(plan))
+    shown = own_nests(plan)
     bounds = infer_again(shown)
     for stage in shown.stages:
         if not _has_buffer(shown, stage) or stage.placement.axis is None:

@@ -11,9 +11,8 @@ from tedsl.expr.nodes import TensorRead
 from tedsl.expr.printer import print_expr
 from tedsl.scheduling.kernels.tree import hosts, in_order, leader_of, levels, loops_around
 from tedsl.scheduling.plan import Online, Plan, StagePlan
-from tedsl.scheduling.plan.inline import inline_stages
 from tedsl.scheduling.plan.labels import axis_text
-from tedsl.scheduling.plan.unshare_axes import separate_axes
+from tedsl.scheduling.plan.unshare_axes import own_nests
 from tedsl.scheduling.primitives.call import Call
 from tedsl.scheduling.primitives.stage_facts import Problem
 from tedsl.scheduling.regions.computed_indices import Needs, may_need, needs_of
@@ -30,7 +29,7 @@ def computed_problem(
     """
     if not may_need(plan):
         return None
-    shown = separate_axes(inline_stages(plan))
+    shown = own_nests(plan)
     needs = needs_of(infer_again(shown))
     for name, found in needs.items():
         stage = shown.stage(name)

@@ -11,11 +11,10 @@ from tedsl.expr.nodes import Axis
 from tedsl.ir.nodes import LoopKind
 from tedsl.scheduling.kernels.tree import computed_in, group_of, kernel_leader, root_of
 from tedsl.scheduling.plan import Plan, StagePlan
-from tedsl.scheduling.plan.inline import inline_stages
 from tedsl.scheduling.plan.labels import labels, loops_text
 from tedsl.scheduling.plan.links import sized
 from tedsl.scheduling.plan.relations import constant, extents, fixed_extent, ranks
-from tedsl.scheduling.plan.unshare_axes import separate_axes
+from tedsl.scheduling.plan.unshare_axes import own_nests
 from tedsl.scheduling.primitives.call import Call
 from tedsl.scheduling.regions.infer import Bounds, infer_again
 from tedsl.tensor.tensor import ComputeOp
@@ -43,7 +42,7 @@ def constant_lanes(plan: Plan, stage: StagePlan, axis: Axis) -> bool:
 @lru_cache(maxsize=4)
 def _inferred(plan: Plan, root: str) -> tuple[Plan, Bounds]:
     """The bounds of the kernel of the stage `root`, once for all its lanes."""
-    own = separate_axes(inline_stages(plan))
+    own = own_nests(plan)
     roots = {stage.name for stage in group_of(own, own.stage(root))}
     return own, infer_again(own, computed_in(own, roots))
 

@@ -117,5 +117,15 @@ def require_invariants(before: Plan, call: Call, after: Plan) -> None:
 
 def all_hold(plan: Plan) -> bool:
     """True when all of them hold.  Requires: legal places."""
+    return first_broken(plan) is None
+
+
+def first_broken(plan: Plan) -> tuple[Concern, Found] | None:
+    """What the first that does not hold concerns, and what is wrong.  Requires: legal places."""
     concerns = occurring(plan)
-    return all([e.concern not in concerns or e.problem(plan, None, "") is None for e in INVARIANTS])
+    for each in INVARIANTS:
+        if each.concern in concerns:
+            found = each.problem(plan, None, "")
+            if found is not None:
+                return each.concern, found
+    return None

@@ -13,20 +13,22 @@ from tedsl.expr.index_arith import add
 from tedsl.expr.nodes import Axis, AxisKind, BinaryOp, Expr, Reduce, Var
 from tedsl.expr.printer import print_expr
 from tedsl.ir.nodes import Evict
+from tedsl.scheduling.kernels.complete import as_it_runs
 from tedsl.scheduling.kernels.tree import Kernel, Nest, kernel_tree
 from tedsl.scheduling.plan import Partitioned, Plan, StagePlan
-from tedsl.scheduling.plan.inline import inline_stages
 from tedsl.scheduling.plan.labels import axis_text, labels
 from tedsl.scheduling.plan.relations import constant
 from tedsl.scheduling.plan.scan_structure import is_state
-from tedsl.scheduling.plan.unshare_axes import separate_axes
 from tedsl.scheduling.primitives.loops.legality import PLAIN, mark_text
 from tedsl.scheduling.regions.infer import Bounds, infer
+from tedsl.target import Target
 from tedsl.tensor.tensor import ComputeOp, ExternOp, Operation, PlaceholderOp, ScanOp, Tensor
 
 
-def print_plan(plan: Plan) -> str:
-    """One loop nest for each stage at root; loops with the extents of what is computed there.
+def print_plan(plan: Plan, target: Target | None = None) -> str:
+    """One loop nest for each stage at root; loops with the extents of what is computed there, and
+    for a target with what that implies: `(block)` is a loop that a program of tiles has no other
+    way to run.
 
     inputs A: float32[64, 32]
     B is inlined
@@ -43,7 +45,7 @@ def print_plan(plan: Plan) -> str:
             lines.append(f"{what} {stage.name}: {type_text(stage)}{_evict(stage)}")
         elif isinstance(stage.op, ComputeOp) and stage.placement.inlined:
             lines.append(f"{stage.name} is inlined: {definition(plan, stage, stage.op)[0]}")
-    shown = separate_axes(inline_stages(plan))
+    shown = as_it_runs(plan, target)
     return "\n".join([*lines, *_Text(shown, infer(shown)).kernels()])
 
 
@@ -69,7 +71,8 @@ class _Text:
         if isinstance(stage.op, ExternOp):
             yield _extern(self.plan, stage, stage.op)
             return
-        more = f"{_evict(stage)}{_launch(stage)}{_atomic(stage)}"
+        home = f" in {stage.placement.home}" if stage.placement.home else ""
+        more = f"{home}{_evict(stage)}{_launch(stage)}{_atomic(stage)}"
         yield f"kernel {stage.name}: {type_text(stage)}{more}"
         yield from (
             f"  version when {print_expr(each)}" for each in stage.placement.kernel.versions

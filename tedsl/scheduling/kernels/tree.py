@@ -30,8 +30,9 @@ from tedsl.scheduling.plan.links import (
     tensors_read,
 )
 from tedsl.scheduling.plan.relations import ranks
+from tedsl.scheduling.plan.scan_structure import outside_steps, step_loop
 from tedsl.scheduling.regions.computed_indices import NO_NEEDS, Needs, tensors_needed
-from tedsl.tensor.tensor import ComputeOp, ExternOp, Operation
+from tedsl.tensor.tensor import ComputeOp, ExternOp, Operation, ScanOp
 
 
 class Sync(StrEnum):
@@ -245,6 +246,18 @@ def leader_of(plan: Plan, stage: StagePlan) -> StagePlan:
     while stage.placement.of or stage.placement.leader:
         stage = plan.stage(stage.placement.of or stage.placement.leader)
     return stage
+
+
+def has_own_launch(plan: Plan, stage: StagePlan) -> bool:
+    """True when a kernel runs `stage`: at root, or once for each step of a scan."""
+    if stage.placement.at_root:
+        return True
+    if stage.placement.axis is None:
+        return False
+    scan = plan.stage(stage.placement.host)
+    if not isinstance(scan.op, ScanOp) or stage.placement.axis is not step_loop(scan):
+        return False
+    return not outside_steps(scan)
 
 
 def kernel_leader(plan: Plan, stage: StagePlan) -> StagePlan:

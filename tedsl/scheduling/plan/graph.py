@@ -11,7 +11,7 @@ from dataclasses import replace
 from operator import attrgetter, is_
 from typing import TYPE_CHECKING
 
-from tedsl.expr.nodes import Axis, Expr, Reduce, TensorRead, Var
+from tedsl.expr.nodes import Axis, AxisKind, Expr, Range, Reduce, TensorRead, Var
 from tedsl.expr.visit import rewrite, variables
 from tedsl.ir.nodes import Scope
 from tedsl.late import late
@@ -98,6 +98,12 @@ def _in_steps(
         return stage
     place = At(scans[scan].name, scan.scan_axis)
     return replace(stage, placement=place, scope=Scope.LOCAL)
+
+
+def data_axis_like(axis: Axis) -> Axis:
+    """A data axis for another definition, of the name and the domain of one."""
+    domain = axis.domain
+    return Axis(axis.name, AxisKind.DATA, domain and Range(domain.min, domain.extent), axis.dtype)
 
 
 def fresh_stage(name: str, op: ComputeOp | PlaceholderOp | ExternOp) -> StagePlan:

@@ -41,7 +41,8 @@ class _Place:
     in, or whether it is at root or inlined; the `mode` of one that goes along with a reduction,
     where one is `kept` that is not stored where it is computed, its `kernel`, and the loop
     `program` over the programs that compute one together; the `leader` that one runs together with,
-    the stage `of` whose last programs compute one, and the `head` that stores a part of one."""
+    the stage `of` whose last programs compute one, the `head` that stores a part of one, and the
+    stage whose result is `home` of one."""
 
     host: str = field(default="", init=False, repr=False)
     axis: Axis | None = field(default=None, init=False, repr=False)
@@ -54,6 +55,7 @@ class _Place:
     leader: str = field(default="", init=False, repr=False)
     of: str = field(default="", init=False, repr=False)
     head: str = field(default="", init=False, repr=False)
+    home: str = field(default="", init=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +68,11 @@ class Inlined(_Place):
 
 @dataclass(frozen=True, slots=True)
 class Own(_Place):
-    """In a loop nest of its own, at root: in a kernel that has its name."""
+    """In a loop nest of its own, at root: in a kernel that has its name.  `home` is a stage whose
+    result it initialises, and in which it is stored."""
 
     kernel: KernelPlan = PLAIN_KERNEL
+    home: str = ""
 
 
 AT_ROOT = Own()

@@ -10,6 +10,7 @@ outer = fused // extent(inner), inner = fused % extent(inner); Skew: parent = sk
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from tedsl.dtypes import DType
 from tedsl.expr import index_arith
@@ -17,6 +18,7 @@ from tedsl.expr.index_arith import at_most, both, less, same_width
 from tedsl.expr.nodes import Axis, Binary, BinaryOp, Const, Expr
 from tedsl.once import once
 from tedsl.scheduling.plan import Fuse, Relation, Skew, Split, StagePlan, Unit
+from tedsl.scheduling.plan.labels import labels, unique_name
 
 
 def constant(expr: Expr | None) -> int | None:
@@ -96,6 +98,43 @@ def ranks(axes: Sequence[Axis]) -> dict[Axis, int]:
     builds an expression.)
     """
     return {axis: place for place, axis in enumerate(axes)}
+
+
+def derived(stage: StagePlan, name: str, like: Axis, dtype: DType | None = None) -> Axis:
+    """A new axis of the kind of `like`, with a name that no axis of the stage has."""
+    taken = set(labels(stage).values())
+    return Axis(unique_name(name, taken), like.kind, None, dtype or like.dtype)
+
+
+def split_loop(
+    stage: StagePlan, parent: Axis, factor: Expr | None, nparts: Expr | None = None
+) -> tuple[StagePlan, tuple[Axis, Axis]]:
+    """The stage with two loops in the place of `parent`, and these."""
+    base = labels(stage)[parent]
+    given = factor if factor is not None else nparts
+    wide = DType.int64 if given is not None and given.dtype is DType.int64 else parent.dtype
+    outer = derived(stage, f"{base}.outer", parent, wide)
+    inner = derived(stage, f"{base}.inner", parent, wide)
+    return _joined(stage, Split(parent, outer, inner, factor, nparts), (parent,)), (outer, inner)
+
+
+def fuse_loops(stage: StagePlan, outer: Axis, inner: Axis) -> tuple[StagePlan, Axis]:
+    """The stage with one loop in the place of two that follow each other, and this."""
+    known = labels(stage)
+    first = known[outer].removesuffix(".fused")
+    product = constant(multiply(*(extents(stage)[axis] for axis in (outer, inner))))
+    large = product is not None and product > DType.int32.info.highest
+    wide = DType.int64 if large or inner.dtype is DType.int64 else outer.dtype
+    fused = derived(stage, f"{first}.{known[inner]}.fused", outer, wide)
+    return _joined(stage, Fuse(outer, inner, fused), (outer, inner)), fused
+
+
+def _joined(stage: StagePlan, relation: Split | Fuse, gone: Sequence[Axis]) -> StagePlan:
+    """The stage with one more relation, whose new loops stand where `gone` stood."""
+    made = (relation.outer, relation.inner) if isinstance(relation, Split) else (relation.fused,)
+    at = ranks(stage.leaf_axes)[gone[0]]
+    leaves = (*stage.leaf_axes[:at], *made, *stage.leaf_axes[at + len(gone) :])
+    return replace(stage, leaf_axes=leaves, relations=(*stage.relations, relation))
 
 
 def extents(stage: StagePlan, roots: Mapping[Axis, Expr] | None = None) -> dict[Axis, Expr]:

@@ -66,11 +66,16 @@ def outside_steps(scan: StagePlan) -> tuple[Axis, ...]:
 
 
 def stored_as(plan: Plan) -> dict[Tensor, Tensor]:
-    """Where tensors live that are no memory of their own: in the result of their scan."""
+    """Where tensors live that are no memory of their own: in the result of their scan, or in that
+    which they initialise."""
     found: dict[Tensor, Tensor] = {}
     for _, op in scan_stages(plan):
         for part in (op.states, op.updates, op.inits):
             found.update(zip(part, op.outputs, strict=True))
+    for stage in plan.stages:
+        if stage.placement.home:
+            results = plan.stage(stage.placement.home).op.outputs
+            found.update(zip(stage.op.outputs, results, strict=True))
     return found
 
 

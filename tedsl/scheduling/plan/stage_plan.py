@@ -104,7 +104,7 @@ class Mark:
     """How one leaf axis runs; `thread` is what a block axis was bound to, `products` (of a reduce
     axis) is of `ir.Accumulate`, the other fields are those of `ir.For`.  A loop that is
     `tensorized` is VECTORIZED too; one that is `descending` is bound to the grid, or runs
-    backwards."""
+    backwards; one that is `implied` is a block axis that the target adds."""
 
     kind: LoopKind = LoopKind.SERIAL
     program: int = 0
@@ -116,6 +116,7 @@ class Mark:
     products: Products | None = None
     tensorized: Tensorized | None = None
     descending: bool = False
+    implied: bool = False
 
 
 PLAIN = Mark()

@@ -34,8 +34,13 @@ from tedsl.scheduling.plan import (
     StagePlan,
     Unit,
 )
-from tedsl.scheduling.plan.inline import reading, reading_whole
+from tedsl.scheduling.plan.inline import inline_stages, reading, reading_whole
 from tedsl.tensor.tensor import ComputeOp, ExternOp, Operation
+
+
+def own_nests(plan: Plan) -> Plan:
+    """The plan without inlined stages, and with each axis in one stage only."""
+    return separate_axes(inline_stages(plan))
 
 
 def separate_axes(plan: Plan) -> Plan:

@@ -14,15 +14,15 @@ from fractions import Fraction
 from tedsl.expr.nodes import Axis, Expr, Reduce, TensorRead, Var
 from tedsl.expr.visit import axes_of, walk
 from tedsl.index.evaluate import EvaluationError, evaluate_int
+from tedsl.scheduling.kernels.complete import as_it_runs
 from tedsl.scheduling.kernels.tree import loops_around
 from tedsl.scheduling.plan import Online, Plan, StagePlan
 from tedsl.scheduling.plan.graph import runtime_sizes
-from tedsl.scheduling.plan.inline import inline_stages
 from tedsl.scheduling.plan.labels import axis_text, labels
-from tedsl.scheduling.plan.unshare_axes import separate_axes
 from tedsl.scheduling.primitives.stage_facts import first_fold
 from tedsl.scheduling.regions.infer import Bounds, infer, moving, region_inside
 from tedsl.scheduling.regions.sliding_window import Slide
+from tedsl.target import Target
 from tedsl.tensor.tensor import ComputeOp, ScanOp
 
 # More than this many times is reported as too often.
@@ -113,15 +113,19 @@ class ScheduleReport:
         return "\n".join([*head, *rows, *map(str, self.pipelined)])
 
 
-def explain_plan(plan: Plan, sizes: Mapping[str, int]) -> ScheduleReport:
+def explain_plan(
+    plan: Plan, sizes: Mapping[str, int], target: Target | None = None
+) -> ScheduleReport:
     """How often each attached or inlined stage is computed.
 
     Args:
         plan: the plan.
         sizes: values of runtime sizes, by name; those not given are taken to be 1024.
+        target: with what it completes, where it is known.
     """
     known = {name: sizes.get(name, PLAUSIBLE) for name in runtime_sizes(plan)}
-    counter = _Counter(plan, {var: known[name] for name, var in runtime_sizes(plan).items()})
+    values = {var: known[name] for name, var in runtime_sizes(plan).items()}
+    counter = _Counter(plan, as_it_runs(plan, target), values)
     found = [counter.attached(s) for s in plan.stages if s.placement.axis is not None]
     inlined = [counter.inlined(s) for s in plan.stages if s.placement.inlined]
     order = {stage.name: n for n, stage in enumerate(plan.stages)}
@@ -138,9 +142,9 @@ def explain_plan(plan: Plan, sizes: Mapping[str, int]) -> ScheduleReport:
 class _Counter:
     """Counts over one plan."""
 
-    def __init__(self, plan: Plan, sizes: Mapping[Var, int]) -> None:
+    def __init__(self, plan: Plan, shown: Plan, sizes: Mapping[Var, int]) -> None:
         self.plan = plan
-        self.shown = separate_axes(inline_stages(plan))
+        self.shown = shown
         self.bounds: Bounds = infer(self.shown)
         self.sizes = sizes
         self.evaluated: dict[str, int] = {}

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 from unittest.mock import patch
 
 import hypothesis.strategies as st
@@ -21,6 +20,7 @@ from tedsl.ir.nodes import Accumulate, Finish, For, Func, HostCall, Meet, Module
 from tedsl.ir.visit import sub_stmts, walk_stmts
 from tedsl.lower import pipeline
 from tedsl.scheduling.handles.schedule import Schedule
+from tedsl.scheduling.kernels.complete import launched_scans
 from tedsl.scheduling.kernels.tree import (
     Kernel,
     KernelTree,
@@ -38,6 +38,7 @@ from tedsl.scheduling.plan import Online, Partitioned, Plan
 from tedsl.scheduling.plan.relations import ranks
 from tedsl.scheduling.plan.scan_structure import step_loop, stored_as
 from tedsl.scheduling.regions.computed_indices import Needs, needs_of
+from tedsl.scheduling.regions.infer import Bounds
 from tedsl.target import Target
 from tedsl.tensor.tensor import Tensor
 
@@ -86,10 +87,10 @@ def lowered(s: Schedule, target: str) -> Lowered | None:
     found: list[Lowered] = []
     real = pipeline.build_nests
 
-    def noted(plan: Plan, bounds: Any, launches: Any, versions: Any, starts: Any) -> Module:
-        module = real(plan, bounds, launches, versions, starts)
-        aliases = {**stored_as(plan), **starts}
-        found.append(Lowered(plan, needs_of(bounds), launches, aliases, module))
+    def noted(plan: Plan, bounds: Bounds, where: Target) -> Module:
+        module = real(plan, bounds, where)
+        launches = launched_scans(plan) if where.is_triton else frozenset[str]()
+        found.append(Lowered(plan, needs_of(bounds), launches, stored_as(plan), module))
         return module
 
     with patch.object(pipeline, "build_nests", noted):

@@ -23,12 +23,11 @@ from tedsl.index.prove import equal
 from tedsl.scheduling.kernels.tree import beside, finishers, followers, grid_loops, root_of
 from tedsl.scheduling.plan import Cooperative, Plan, StagePlan
 from tedsl.scheduling.plan.graph import is_reduction, loop_readers
-from tedsl.scheduling.plan.inline import inline_stages
 from tedsl.scheduling.plan.labels import labels
 from tedsl.scheduling.plan.links import special
 from tedsl.scheduling.plan.relations import constant
 from tedsl.scheduling.plan.scan_structure import role, scan_of
-from tedsl.scheduling.plan.unshare_axes import separate_axes
+from tedsl.scheduling.plan.unshare_axes import own_nests
 from tedsl.scheduling.primitives.call import Call
 from tedsl.scheduling.primitives.stage_facts import Problem
 from tedsl.scheduling.regions.infer import Bounds, covered, infer
@@ -50,7 +49,7 @@ def across_problem(
             return stage, problem
     if not found:
         return None
-    shown = separate_axes(inline_stages(plan))
+    shown = own_nests(plan)
     bounds = infer(shown)
     for stage, _ in found:
         now = shown.stage(stage.name)

@@ -30,12 +30,11 @@ from tedsl.scheduling.kernels.tree import (
 )
 from tedsl.scheduling.plan import Online, Plan, SameGrid, SharedLoops, StagePlan
 from tedsl.scheduling.plan.graph import path_between
-from tedsl.scheduling.plan.inline import inline_stages
 from tedsl.scheduling.plan.labels import axis_text, labels, loops_text
 from tedsl.scheduling.plan.links import follower_places, places, tensors_read
 from tedsl.scheduling.plan.relations import constant, lengths, ranks
 from tedsl.scheduling.plan.scan_structure import role, scan_of
-from tedsl.scheduling.plan.unshare_axes import separate_axes
+from tedsl.scheduling.plan.unshare_axes import own_nests
 from tedsl.scheduling.primitives.call import Call
 from tedsl.scheduling.primitives.loops.legality import PLAIN, mark_text
 from tedsl.scheduling.primitives.stage_facts import Problem, first_fold, place_text
@@ -126,7 +125,7 @@ def extent_problem(
         if not _same_lengths(plan, stage)
     ]
     if sharing:
-        shown = separate_axes(inline_stages(plan))
+        shown = own_nests(plan)
         bounds = infer_again(shown, _in_kernels_of(shown, sharing))
         for stage in sharing:
             problem = _extent_problem(plan, stage, shown, bounds)
@@ -424,7 +423,7 @@ def _kernels(plan: Plan, stage: StagePlan) -> set[str]:
 @lru_cache(maxsize=4)
 def ordered(plan: Plan) -> bool:
     """Whether the groups of every level can run one after the other."""
-    shown = separate_axes(inline_stages(plan))
+    shown = own_nests(plan)
     return all(in_order(shown, level) is not None for level in levels(shown))
 
 

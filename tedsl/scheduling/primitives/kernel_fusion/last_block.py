@@ -34,12 +34,11 @@ from tedsl.scheduling.kernels.tree import (
 )
 from tedsl.scheduling.plan import Plan, SharedLoops, StagePlan
 from tedsl.scheduling.plan.graph import path_between
-from tedsl.scheduling.plan.inline import inline_stages
 from tedsl.scheduling.plan.labels import labels, loops_text
 from tedsl.scheduling.plan.links import special
 from tedsl.scheduling.plan.relations import constant, reached
 from tedsl.scheduling.plan.scan_structure import role, scan_of
-from tedsl.scheduling.plan.unshare_axes import separate_axes
+from tedsl.scheduling.plan.unshare_axes import own_nests
 from tedsl.scheduling.primitives.call import Call
 from tedsl.scheduling.primitives.kernel_fusion.horizontal import ordered
 from tedsl.scheduling.primitives.stage_facts import Problem, place_text
@@ -67,7 +66,7 @@ def last_problem(
             return stage, problem
     if not found:
         return None
-    shown = separate_axes(inline_stages(plan))
+    shown = own_nests(plan)
     bounds = infer_again(shown, _in_kernels_of(shown, [stage.name for stage, _ in found]))
     for stage, leader in found:
         tiles = _Tiles(shown, bounds, shown.stage(stage.name), shown.stage(leader.name))

@@ -10,7 +10,7 @@ from tedsl.expr.nodes import Axis, AxisKind, Reduce
 from tedsl.expr.printer import print_expr
 from tedsl.ir.nodes import LoopKind, PartPolicy, Products
 from tedsl.scheduling.algebra.associativity import Result, Verdict, combines_in_any_order
-from tedsl.scheduling.kernels.tree import leader_of, root_of
+from tedsl.scheduling.kernels.tree import has_own_launch, leader_of, root_of
 from tedsl.scheduling.plan import (
     At,
     Cooperative,
@@ -31,7 +31,6 @@ from tedsl.scheduling.plan.relations import ranks
 from tedsl.scheduling.plan.scan_structure import is_step_axis
 from tedsl.scheduling.primitives.call import Call, kind_of
 from tedsl.scheduling.primitives.marks.atomic import reduction_problem
-from tedsl.scheduling.primitives.scans.legality import has_own_launch
 from tedsl.scheduling.primitives.stage_facts import place_text
 from tedsl.tensor.tensor import ComputeOp, ScanOp
 
@@ -63,6 +62,8 @@ def mark_text(mark: Mark) -> str:
             words.append(f"bound to blockIdx.{'xyz'[mark.program]}{order}")
         case LoopKind.SERIAL:
             words += ["backwards"] if mark.descending else []
+        case LoopKind.VECTORIZED if mark.implied:
+            words.append("block")
         case kind:
             words.append(kind.value if mark.tensorized is None else "tensorized")
             words += ["backwards"] if mark.descending else []

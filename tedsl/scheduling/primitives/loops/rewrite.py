@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import cast
 
-from tedsl.dtypes import DType
 from tedsl.expr.nodes import Axis, Expr
 from tedsl.scheduling.kernels.tree import guests
-from tedsl.scheduling.plan import Fuse, Online, Plan, Skew, Split, StagePlan, Unit, at_loop
+from tedsl.scheduling.plan import Online, Plan, Skew, StagePlan, Unit, at_loop
 from tedsl.scheduling.plan.labels import labels, unique_name
-from tedsl.scheduling.plan.relations import constant, extents, multiply, ranks
+from tedsl.scheduling.plan.relations import derived, fuse_loops, ranks, split_loop
 from tedsl.scheduling.primitives.arguments import (
     distinct_leaves,
     leaf,
@@ -30,12 +29,6 @@ from tedsl.scheduling.primitives.loops.legality import (
 from tedsl.scheduling.primitives.online.slices import require_slices
 from tedsl.scheduling.primitives.placement.legality import require_places
 from tedsl.scheduling.primitives.scans.legality import require_steps_in_order, require_whole_steps
-
-
-def derived(stage: StagePlan, name: str, like: Axis, dtype: DType | None = None) -> Axis:
-    """A new axis of the kind of `like`, with a name that no axis of the stage has."""
-    taken = set(labels(stage).values())
-    return Axis(unique_name(name, taken), like.kind, None, dtype or like.dtype)
 
 
 def moved_guests(plan: Plan, stage: StagePlan, moves: Mapping[Axis, Axis]) -> Plan:
@@ -79,18 +72,8 @@ def split(
 def _split(
     plan: Plan, stage: StagePlan, parent: Axis, factor: Expr | None, nparts: Expr | None
 ) -> tuple[Plan, tuple[Axis, Axis]]:
-    base = labels(stage)[parent]
-    given = factor if factor is not None else nparts
-    wide = DType.int64 if given is not None and given.dtype is DType.int64 else parent.dtype
-    outer = derived(stage, f"{base}.outer", parent, wide)
-    inner = derived(stage, f"{base}.inner", parent, wide)
-    at = ranks(stage.leaf_axes)[parent]
-    changed = replace(
-        stage,
-        leaf_axes=(*stage.leaf_axes[:at], outer, inner, *stage.leaf_axes[at + 1 :]),
-        relations=(*stage.relations, Split(parent, outer, inner, factor, nparts)),
-    )
-    return moved_guests(plan.with_stage(changed), changed, {parent: inner}), (outer, inner)
+    changed, made = split_loop(stage, parent, factor, nparts)
+    return moved_guests(plan.with_stage(changed), changed, {parent: made[1]}), made
 
 
 def skew(
@@ -197,18 +180,7 @@ def _with_unit(plan: Plan, call: Call, stage: StagePlan) -> tuple[Plan, Axis]:
 
 
 def _fuse(plan: Plan, stage: StagePlan, outer: Axis, inner: Axis) -> tuple[Plan, Axis]:
-    known = labels(stage)
-    first = known[outer].removesuffix(".fused")
-    product = constant(multiply(*(extents(stage)[axis] for axis in (outer, inner))))
-    large = product is not None and product > DType.int32.info.highest
-    wide = DType.int64 if large or inner.dtype is DType.int64 else outer.dtype
-    fused = derived(stage, f"{first}.{known[inner]}.fused", outer, wide)
-    at = ranks(stage.leaf_axes)[outer]
-    changed = replace(
-        stage,
-        leaf_axes=(*stage.leaf_axes[:at], fused, *stage.leaf_axes[at + 2 :]),
-        relations=(*stage.relations, Fuse(outer, inner, fused)),
-    )
+    changed, fused = fuse_loops(stage, outer, inner)
     return moved_guests(plan.with_stage(changed), changed, {inner: fused}), fused
 
 

@@ -13,11 +13,10 @@ from tedsl.expr.visit import axes_of, structural_equal
 from tedsl.index.prove import prove
 from tedsl.scheduling.kernels.tree import guests, hosts, loops_around
 from tedsl.scheduling.plan import Online, Plan, StagePlan
-from tedsl.scheduling.plan.inline import inline_stages
 from tedsl.scheduling.plan.labels import axis_text, loops_text
 from tedsl.scheduling.plan.links import online_places
 from tedsl.scheduling.plan.relations import integer
-from tedsl.scheduling.plan.unshare_axes import separate_axes
+from tedsl.scheduling.plan.unshare_axes import own_nests
 from tedsl.scheduling.primitives.call import Call
 from tedsl.scheduling.regions.infer import Bounds, StageBounds, infer_again
 from tedsl.tensor.tensor import ComputeOp
@@ -27,7 +26,7 @@ from tedsl.tensor.tensor import ComputeOp
 def whole_bounds(plan: Plan) -> tuple[Plan, Bounds]:
     """The plan as it is lowered and the bounds of all its stages, once for all that ask for
     them."""
-    own = separate_axes(inline_stages(plan))
+    own = own_nests(plan)
     return own, infer_again(own)
 
 

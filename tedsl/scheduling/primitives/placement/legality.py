@@ -17,7 +17,14 @@ from tedsl.ir.nodes import LoopKind
 from tedsl.scheduling.invariants.affected import affected
 from tedsl.scheduling.invariants.lane_counts import all_lanes_constant, has_runtime_sizes
 from tedsl.scheduling.invariants.table import all_hold
-from tedsl.scheduling.kernels.tree import exported, guests, hosts, root_of, shared_loops
+from tedsl.scheduling.kernels.tree import (
+    exported,
+    guests,
+    has_own_launch,
+    hosts,
+    root_of,
+    shared_loops,
+)
 from tedsl.scheduling.plan import At, Inlined, Online, Plan, StagePlan
 from tedsl.scheduling.plan.graph import (
     extern_readers,
@@ -34,7 +41,7 @@ from tedsl.scheduling.plan.relations import ranks
 from tedsl.scheduling.plan.scan_structure import role, scan_stages
 from tedsl.scheduling.primitives.call import Call
 from tedsl.scheduling.primitives.marks.atomic import inside_problem
-from tedsl.scheduling.primitives.scans.legality import has_own_launch, scan_problem
+from tedsl.scheduling.primitives.scans.legality import scan_problem
 from tedsl.scheduling.primitives.stage_facts import Problem, first_fold
 from tedsl.tensor.tensor import ComputeOp, ExternOp, ScanOp
 

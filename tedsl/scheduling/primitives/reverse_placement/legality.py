@@ -17,7 +17,7 @@ from tedsl.scheduling.plan.graph import is_output, is_reduction, loop_readers
 from tedsl.scheduling.plan.inline import inline_stages
 from tedsl.scheduling.plan.labels import axis_text, labels, loops_text
 from tedsl.scheduling.plan.relations import constant, extents
-from tedsl.scheduling.plan.unshare_axes import separate_axes
+from tedsl.scheduling.plan.unshare_axes import own_nests
 from tedsl.scheduling.primitives.call import Call
 from tedsl.scheduling.primitives.loops.legality import PLAIN, mark_text, require_own_nest
 from tedsl.scheduling.primitives.placement.legality import nest, readers_text
@@ -245,7 +245,7 @@ def require_one_iteration(
     plan: Plan, call: Call, after: Plan, producer: str, outer: Sequence[Axis]
 ) -> None:
     """Inside the reader's loops the producer has one iteration left of each loop taken over."""
-    shown = separate_axes(inline_stages(after))
+    shown = own_nests(after)
     bounds = infer(shown)
     now, own = after.stage(producer), shown.stage(producer)
     places = {axis: own.leaf_axes[n] for n, axis in enumerate(now.leaf_axes)}

@@ -30,13 +30,12 @@ from tedsl.scheduling.plan import (
 from tedsl.scheduling.plan.graph import fresh_stage, insert_before, is_reduction, reroute
 from tedsl.scheduling.plan.inline import inline_stages
 from tedsl.scheduling.plan.labels import labels
-from tedsl.scheduling.plan.relations import extents, ranks
+from tedsl.scheduling.plan.relations import derived, extents, ranks
 from tedsl.scheduling.primitives.arguments import computed_stage, leaf, looped_stage
 from tedsl.scheduling.primitives.call import Call
 from tedsl.scheduling.primitives.graph_rewrites.cache import beside, data_axis, stage_name
 from tedsl.scheduling.primitives.graph_rewrites.legality import reduction
 from tedsl.scheduling.primitives.loops.legality import PLAIN, require_program_order
-from tedsl.scheduling.primitives.loops.rewrite import derived
 from tedsl.scheduling.primitives.placement.legality import require_places
 from tedsl.scheduling.primitives.reverse_placement.legality import (
     data_places,

@@ -140,18 +140,6 @@ def _axis_of(plan: Plan, stage: StagePlan, scan: StagePlan) -> Axis | None:
     return None
 
 
-def has_own_launch(plan: Plan, stage: StagePlan) -> bool:
-    """True when a kernel runs `stage`: at root, or once for each step of a scan."""
-    if stage.placement.at_root:
-        return True
-    if stage.placement.axis is None:
-        return False
-    scan = plan.stage(stage.placement.host)
-    if not isinstance(scan.op, ScanOp) or stage.placement.axis is not step_loop(scan):
-        return False
-    return not outside_steps(scan)
-
-
 def require_no_steps(plan: Plan, call: Call, stage: StagePlan, axis: Axis, how: str) -> None:
     """Steps of a scan run one after the other."""
     if not is_step_axis(plan, stage, axis):

@@ -9,12 +9,11 @@ from tedsl.errors import ScheduleError
 from tedsl.ir.nodes import LoopKind
 from tedsl.scheduling.kernels.tree import loops_around
 from tedsl.scheduling.plan import Plan, StagePlan
-from tedsl.scheduling.plan.inline import inline_stages
 from tedsl.scheduling.plan.labels import axis_text, owner
 from tedsl.scheduling.plan.links import special
 from tedsl.scheduling.plan.relations import ranks
 from tedsl.scheduling.plan.scan_structure import scan_of
-from tedsl.scheduling.plan.unshare_axes import separate_axes
+from tedsl.scheduling.plan.unshare_axes import own_nests
 from tedsl.scheduling.primitives.call import Call
 from tedsl.scheduling.primitives.loops.legality import mark_text
 from tedsl.scheduling.primitives.stage_facts import Problem
@@ -39,7 +38,7 @@ def storage_problem(plan: Plan, stage: StagePlan) -> Problem | None:
             f"{axis_text(plan, kept.axis)} is no loop around {stage.name} (they are {names})",
             f"name one of the loops around {stage.name}",
         )
-    shown = separate_axes(inline_stages(plan))  # each axis is a loop of one stage there
+    shown = own_nests(plan)  # each axis is a loop of one stage there
     own = shown.stage(stage.name)
     for axis in loops_between(shown, own):
         host = owner(shown, axis)

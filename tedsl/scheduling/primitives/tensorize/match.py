@@ -16,10 +16,9 @@ from tedsl.expr.visit import axes_of, substitute
 from tedsl.index.simplify import simplify
 from tedsl.ir.nodes import LoopKind
 from tedsl.scheduling.plan import Plan, StagePlan
-from tedsl.scheduling.plan.inline import inline_stages
 from tedsl.scheduling.plan.labels import labels
 from tedsl.scheduling.plan.links import special
-from tedsl.scheduling.plan.unshare_axes import separate_axes
+from tedsl.scheduling.plan.unshare_axes import own_nests
 from tedsl.scheduling.regions.infer import StageBounds, infer
 from tedsl.tensor.intrin import TensorIntrin
 from tedsl.tensor.tensor import ComputeOp, Tensor
@@ -240,7 +239,7 @@ def tensor_problem(plan: Plan) -> tuple[str, TensorIntrin, Difference] | None:
     """The first tensorized stage whose loops are not those of its intrinsic any more."""
     if not any(mark.tensorized for stage in special(plan) for mark in stage.marks.values()):
         return None
-    shown = separate_axes(inline_stages(plan))
+    shown = own_nests(plan)
     bounds = infer(shown)
     for stage in shown.stages:
         found = tensorized_loops(stage)

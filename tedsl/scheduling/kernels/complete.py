@@ -1,20 +1,28 @@
-"""Decide what a plan left open, as the target needs it: block axes and grid dimensions."""
+"""What a target implies and a schedule need not say: programs, block axes, loops that the target
+has no other way to run.
+
+The lowering completes a plan before it makes loop nests of it, and a schedule that has a target is
+printed completed, so that what is printed is what runs.  Imports the plan and the tree of kernels.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tedsl.expr.nodes import Axis, AxisKind
+from tedsl.expr.nodes import Axis, AxisKind, Expr
 from tedsl.expr.visit import axes_of, reads
 from tedsl.ir.nodes import LoopKind
-from tedsl.scheduling.kernels.tree import shared_loops, sharing
+from tedsl.scheduling.handles.thread_axis import GRID
+from tedsl.scheduling.kernels.tree import has_own_launch, shared_loops, sharing
 from tedsl.scheduling.plan import (
     AT_ROOT,
+    PLAIN,
     Fuse,
     Mark,
     Online,
     Plan,
+    Relation,
     SharedLoops,
     Skew,
     Split,
@@ -22,15 +30,42 @@ from tedsl.scheduling.plan import (
     Unit,
 )
 from tedsl.scheduling.plan.relations import constant, extents
-from tedsl.scheduling.plan.scan_structure import is_step_axis
-from tedsl.scheduling.primitives.scans.legality import has_own_launch
+from tedsl.scheduling.plan.scan_structure import (
+    aligned,
+    is_step_axis,
+    outside_steps,
+    scan_stages,
+    step_loop,
+)
+from tedsl.scheduling.plan.unshare_axes import own_nests
 from tedsl.scheduling.regions.infer import loops_between
-from tedsl.tensor.tensor import ComputeOp, Operation
+from tedsl.target import Target
+from tedsl.tensor.intrin import TensorIntrin
+from tedsl.tensor.tensor import ComputeOp, Operation, ScanOp
 
 GRID_DIMENSIONS = 3
 
 
-def complete_for_loops(plan: Plan) -> Plan:
+def as_it_runs(plan: Plan, target: Target | None) -> Plan:
+    """The plan whose loop nests a schedule shows: without inlined stages, each axis in one stage
+    only; where the target is known, completed for it."""
+    plan = own_nests(plan)
+    return plan if target is None else complete(hoist_threads(plan), target)
+
+
+def complete(plan: Plan, target: Target) -> Plan:
+    """The plan with what the target implies.
+
+    Before:  (vectorized j) at C.i: for i (parallel): T[i, j] = ...
+    After:   on the CPU loops that are bound to the grid are parallel ones; on a GPU parallel loops
+             are bound to the grid, and tiles have block axes
+    Requires: no inlined stage, each axis in one stage only.
+    """
+    plan = _with_own_loops(plan, blocks=target.is_triton)
+    return _for_blocks(plan) if target.is_triton else _for_loops(plan)
+
+
+def _for_loops(plan: Plan) -> Plan:
     """On the CPU a grid dimension is a parallel loop."""
 
     def parallel(stage: StagePlan) -> StagePlan:
@@ -43,7 +78,7 @@ def complete_for_loops(plan: Plan) -> Plan:
     return _with_shared_marks(plan, replace(plan, stages=tuple(parallel(s) for s in plan.stages)))
 
 
-def complete_for_blocks(plan: Plan, launches: frozenset[str] = frozenset()) -> Plan:
+def _for_blocks(plan: Plan) -> Plan:
     """Marks that a program of tiles implies, on loops that have none.
 
     Parallel loops become grid dimensions, in their order; those inside a serial one or one in which
@@ -54,8 +89,9 @@ def complete_for_blocks(plan: Plan, launches: frozenset[str] = frozenset()) -> P
     and those inside an online one, and of its online stages; but no loop in which another stage is
     computed.
 
-    A stage in the steps of a scan of `launches` is a kernel of its own, not a tile.
+    A stage in the steps of a scan that are launched one by one is a kernel of its own, not a tile.
     """
+    launches = launched_scans(plan)
     places = _places(plan)
     stages: list[StagePlan] = []
     for stage in plan.stages:
@@ -103,17 +139,16 @@ def _in_registers(stage: StagePlan) -> StagePlan:
 
 
 def _as_block(stage: StagePlan, axis: Axis) -> Mark:
-    return replace(stage.mark(axis), kind=LoopKind.VECTORIZED)
+    return replace(stage.mark(axis), kind=LoopKind.VECTORIZED, implied=True)
 
 
 def _blocks(plan: Plan, stage: StagePlan, *, attached: bool) -> Iterator[Axis]:
     """The unmarked loops of `stage` that are block axes."""
     run = shared_loops(plan, stage)
-    plain = Mark()
     free = [
         a
         for a in stage.leaf_axes
-        if replace(stage.mark(a), products=None) == plain and a not in run
+        if replace(stage.mark(a), products=None) == PLAIN and a not in run
     ]
     indexing = _tile_indices(plan, stage)
     online = {
@@ -228,3 +263,132 @@ def _meetings(plan: Plan, stage: StagePlan) -> frozenset[Axis]:
     places = (follower.placement for follower in sharing(plan, stage))
     found = [place.down_to for place in places if isinstance(place, SharedLoops)]
     return frozenset((*found, *list(shared_loops(plan, stage))[-1:]))
+
+
+def _with_own_loops(plan: Plan, *, blocks: bool) -> Plan:
+    """The plan in which the loops of intrinsics that the target has no code for are serial, as they
+    were before `tensorize`; Triton's tiles have extents that are powers of two."""
+
+    def plain(mark: Mark) -> Mark:
+        found = mark.tensorized
+        if found is None or _has_code(found.intrin, blocks):
+            return mark
+        return replace(mark, kind=LoopKind.SERIAL, tensorized=None)
+
+    def changed(stage: StagePlan) -> StagePlan:
+        if all(mark.tensorized is None for mark in stage.marks.values()):
+            return stage
+        return replace(stage, marks={axis: plain(mark) for axis, mark in stage.marks.items()})
+
+    stages = tuple(map(changed, plan.stages))
+    same = all(a is b for a, b in zip(stages, plan.stages, strict=True))
+    return plan if same else replace(plan, stages=stages)
+
+
+def _has_code(intrin: TensorIntrin, blocks: bool) -> bool:
+    if not blocks:
+        return intrin.cpu is not None
+    whole = all(size & (size - 1) == 0 for size in intrin.extents)
+    return intrin.gpu is not None and whole
+
+
+def launched_scans(plan: Plan) -> frozenset[str]:
+    """The scans of which every step is launched by itself: those without loops around the steps,
+    and with loops in them.
+
+    Between two launches all programs see what all others have stored.  A scan with loops around its
+    steps needs nothing from other programs, and one without loops in them has one program.
+    """
+    return frozenset(
+        stage.name
+        for stage, _ in scan_stages(plan)
+        if not outside_steps(stage) and any(_has_loops(plan, s) for s in _in_steps(plan, stage))
+    )
+
+
+def _in_steps(plan: Plan, scan: StagePlan) -> list[StagePlan]:
+    """The stages directly inside the loop over the steps, or another loop of the scan."""
+    return [
+        stage
+        for stage in plan.stages
+        if stage.placement.axis is not None and stage.placement.host == scan.name
+    ]
+
+
+def _has_loops(plan: Plan, stage: StagePlan) -> bool:
+    """True when a stage of the steps has elements that are computed in any order."""
+    return any(
+        axis.kind is AxisKind.DATA and not is_step_axis(plan, stage, axis)
+        for axis in stage.leaf_axes
+    )
+
+
+def hoist_threads(plan: Plan) -> Plan:
+    """Loops of the steps that are bound to the grid, around the steps of scans that ask for it.
+
+    Before:  for t: for io (blockIdx.x): for ii: S[t, io*32 + ii] = f(S[t - 1, io*32 + ii])
+    After:   for io (blockIdx.x): for t: for ii: ...
+    Only where no element needs one of another program, and the stages of the steps are bound alike.
+    """
+    for stage, scan in scan_stages(plan):
+        dims = [GRID.index(tag) for tag in stage.env if tag in GRID]
+        if dims and not outside_steps(stage):
+            plan = _hoisted(plan, stage, scan, dims) or plan
+    return plan
+
+
+def _hoisted(plan: Plan, stage: StagePlan, scan: ScanOp, dims: list[int]) -> Plan | None:
+    """The plan with grid loops `dims` around the steps; None when they cannot be."""
+    parts = _in_steps(plan, stage)
+    moved: dict[int, tuple[int, Expr | None]] = {}
+    for part in parts:
+        bound = {m.program: a for a, m in part.marks.items() if m.kind is LoopKind.PROGRAM}
+        if set(bound) != set(dims) or part.placement.axis is not step_loop(stage):
+            return None
+        for program, axis in bound.items():
+            place, factor = _origin(scan, part, axis)
+            if place is None:
+                return None
+            known = moved.setdefault(program, (place, factor))
+            if known[0] != place or constant(known[1]) != constant(factor):
+                return None
+            if (known[1] is None) != (factor is None):
+                return None
+        rest = {a: m for a, m in part.marks.items() if m.kind is not LoopKind.PROGRAM}
+        plan = plan.with_stage(replace(part, marks=rest))
+    outer: dict[Axis, Mark] = {}
+    relations: list[Relation] = list(stage.relations)
+    leaves = list(stage.leaf_axes)
+    for program in dims:
+        place, factor = moved[program]
+        root = scan.axes[place]
+        at = next((n for n, axis in enumerate(leaves) if axis is root), None)
+        if at is None:
+            return None
+        leaves.pop(at)
+        loop = root
+        if factor is not None:
+            loop = Axis(f"{root.name}.outer", root.kind, None, root.dtype)
+            inner = Axis(f"{root.name}.inner", root.kind, None, root.dtype)
+            relations.append(Split(root, loop, inner, factor))
+            leaves.append(inner)
+        outer[loop] = Mark(LoopKind.PROGRAM, program)
+    order = (*outer, *leaves)
+    marks = {**stage.marks, **outer}
+    return plan.with_stage(replace(stage, leaf_axes=order, relations=tuple(relations), marks=marks))
+
+
+def _origin(scan: ScanOp, part: StagePlan, axis: Axis) -> tuple[int | None, Expr | None]:
+    """The dimension of the scan that a loop goes over, and by how many elements; None when it is
+    none, or its elements are not computed by themselves."""
+    root, factor = axis, None
+    for relation in part.relations:
+        if isinstance(relation, Split) and relation.outer is axis:
+            if constant(relation.factor) is None:
+                return None, None
+            root, factor = relation.parent, relation.factor
+    for place in range(1, len(scan.axes)):
+        axes = aligned(scan, place)
+        if axes is not None and axes.get(part.op) is root:
+            return place, factor
+    return None, None
