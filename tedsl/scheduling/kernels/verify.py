@@ -1,7 +1,7 @@
 """What holds of a plan after each pass over it, checked under test.
 
-A broken rule is a bug in tedsl: `verify_plan` raises `InternalError` with the stage and the nests.
-Imports the plan, the printer and the table of invariants.
+A broken rule is a bug in tedsl: `verify_plan` raises `InternalError` with the stage; `dump=`
+of the lowering shows the nests before.  Imports the plan and the table of invariants.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from enum import Enum, auto
 from tedsl.errors import InternalError
 from tedsl.expr.nodes import Axis
 from tedsl.scheduling.invariants.table import first_broken
-from tedsl.scheduling.kernels.printer import print_plan
 from tedsl.scheduling.plan import Fuse, Plan, SharedLoops, Skew, Split, StagePlan, Unit
 from tedsl.scheduling.plan.labels import labels
 from tedsl.scheduling.plan.links import tensors_read
@@ -41,7 +40,7 @@ def verify_plan(plan: Plan, level: PlanLevel, after: str) -> None:
         found = first_broken(plan)
         wrong = None if found is None else f"{found[0].name}: {found[1]}"
     if wrong is not None:
-        raise InternalError(f"the plan after {after}: {wrong}", facts=[("nests", print_plan(plan))])
+        raise InternalError(f"the plan after {after}: {wrong}")
 
 
 def _malformed(plan: Plan) -> Iterator[str]:
