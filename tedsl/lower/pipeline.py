@@ -13,9 +13,8 @@ from tedsl.errors import within
 from tedsl.index.evaluate import evaluate_int
 from tedsl.ir.nodes import Func, Level, Module
 from tedsl.ir.verify import verify
-from tedsl.lower.nests.grid_barrier import each_by_itself
+from tedsl.lower.nests.grid_barrier import check_copies
 from tedsl.lower.nests.kernels import build_nests
-from tedsl.lower.nests.last_block import in_turn
 from tedsl.lower.passes.carry_states import carry_states
 from tedsl.lower.passes.check_limits import check_limits
 from tedsl.lower.passes.check_registers import check_registers
@@ -34,7 +33,7 @@ from tedsl.lower.passes.vectorize_loops import vectorize_loops
 from tedsl.lower.passes.widen_accumulators import widen_accumulators
 from tedsl.lower.plan.atomic_starts import separate_starts
 from tedsl.lower.plan.kernel_versions import all_bounds, find_versions
-from tedsl.lower.plan.scan_steps import keep_order, separate_inits
+from tedsl.lower.plan.scan_steps import separate_inits
 from tedsl.scheduling.kernels.complete import complete, hoist_threads
 from tedsl.scheduling.kernels.printer import print_plan
 from tedsl.scheduling.kernels.verify import PlanLevel, verify_plan
@@ -88,12 +87,10 @@ PLAN_PASSES: tuple[PlanPass, ...] = (
     PlanPass("separate_axes", _always(separate_axes)),
     PlanPass("separate_inits", _always(separate_inits)),
     PlanPass("hoist_threads", _always(hoist_threads)),
-    PlanPass("separate_starts", separate_starts),
-    PlanPass("keep_order", _always(keep_order), blocks=True),
-    PlanPass("in_turn", _always(in_turn), blocks=False),
-    PlanPass("each_by_itself", _always(each_by_itself), blocks=False),
-    # After loops have come and gone: it looks at what is marked, and marks the rest.
+    PlanPass("check_copies", _always(check_copies), blocks=False),
     PlanPass("complete", complete, PlanLevel.COMPLETE),
+    # After it is known which loops contend for a result.
+    PlanPass("separate_starts", separate_starts, PlanLevel.COMPLETE),
     PlanPass("find_versions", _always(find_versions), PlanLevel.COMPLETE, blocks=True),
 )
 

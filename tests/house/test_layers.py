@@ -101,6 +101,20 @@ def is_public(source: Source, target: str) -> bool:
     return target == "tedsl" and source.where.startswith(("schedules/", "autotune/"))
 
 
+def test_plans_are_lowered_without_what_users_call() -> None:
+    """Passes are made of functions over plans, not of primitives, their checks and their calls."""
+    above = ("primitives", "methods", "checks", "call", "schedule", "stage")
+    wrong = [
+        f"{source.where}:{line} imports {name}"
+        for source in FILES
+        for name, line in (*source.imports(), *source.late_imports())
+        if source.module.split(".")[1:2] in (["lower"], ["backends"])
+        and name.startswith("tedsl.scheduling.")
+        and name.split(".")[2] in above
+    ]
+    assert not wrong
+
+
 @pytest.mark.parametrize("name", ["schedules", "autotune"])
 def test_folders_are_never_imported_by_their_own_name(name: str) -> None:
     wrong = [

@@ -7,9 +7,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 
+import hypothesis.strategies as st
 import pytest
+from drawn_schedules import schedules
+from hypothesis import event, given, settings
 from lowering import after_passes, agrees
 from rule_shapes import SHAPES
+from scan_strategies import recurrences
+from strategies import computes, products
 
 import tedsl as te
 from tedsl.errors import BackendError, InternalError
@@ -100,7 +105,25 @@ def test_a_schedule_is_printed_as_it_runs(name: str, target: str) -> None:
     s = schedule_for(SHAPES[name](), target)
     seen = after_passes(s, target)
     shown, run = kernels(str(s)), kernels(seen["complete"])
-    assert shown.items() <= run.items()
+    assert shown == run
+
+
+@settings(max_examples=25)
+@given(st.data())
+def test_a_drawn_schedule_is_printed_as_it_runs(data: st.DataObject) -> None:
+    kinds = [each.strategy() for each in (computes(externs=True), products(), recurrences())]
+    case = data.draw(st.one_of(kinds), label="case")
+    s = data.draw(schedules(case.outputs, 10).strategy(), label="schedule")
+    for target in map(Target.parse, ("cpu", "cuda:sm_90")):
+        seen: dict[str, str] = {}
+        try:
+            lower(s.plan, target, dump=lambda name, left, seen=seen: seen.update({name: str(left)}))
+        except te.LowerError as error:
+            event(f"refused on {target}: {error}"[:60])
+        shown = str(s.copy(target=target))  # of what is refused, too
+        if "complete" in seen:
+            added = seen["separate_inits"] != seen["separate_axes"]
+            assert added or kernels(shown) == kernels(seen["complete"])
 
 
 def test_without_a_target_a_schedule_shows_what_was_said() -> None:

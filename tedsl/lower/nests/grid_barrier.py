@@ -1,6 +1,5 @@
 """Grid barriers (`compute_across`): where the programs of a kernel wait for each other.  On the GPU
-a barrier stands after the stores of what they exchange; on the CPU there is none, and each thread
-computes all of it.
+a barrier stands after the stores of what they exchange; on the CPU there is none.
 
 Part of `build_nests`; imports `context` and `ir`.
 """
@@ -8,7 +7,6 @@ Part of `build_nests`; imports `context` and `ir`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from tedsl.dtypes import DType
 from tedsl.errors import LowerError
@@ -17,14 +15,13 @@ from tedsl.expr.nodes import Axis
 from tedsl.ir.nodes import Buffer, Meet
 from tedsl.lower.nests.context import Context
 from tedsl.scheduling.kernels.tree import Phase, grid_loops, root_of
-from tedsl.scheduling.plan import Plan, StagePlan, by_itself
+from tedsl.scheduling.plan import Plan, StagePlan
 from tedsl.scheduling.plan.graph import loop_readers
 
 
-def each_by_itself(plan: Plan) -> Plan:
-    """The plan without grid barriers, for the CPU: every program computes all parts of what it
-    would share with others, since threads of a pool are not all running and must not wait for one
-    another.
+def check_copies(plan: Plan) -> Plan:
+    """The same plan, in which only the kernel reads what its programs would exchange: on the CPU
+    each has a copy of its own.
 
     Raises:
         LowerError: other kernels read such a stage.
@@ -41,7 +38,6 @@ def each_by_itself(plan: Plan) -> Plan:
                     subject=f"compute_across({stage.name})",
                     hint=f"compute {reader.name} in {here.name}, or build for a GPU",
                 )
-        plan = plan.with_stage(replace(stage, placement=by_itself(stage.placement)))
     return plan
 
 

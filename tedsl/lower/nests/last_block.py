@@ -1,6 +1,5 @@
-"""Last-block reduction (`compute_last`): what the last program to arrive computes.  On the GPU it
-stands inside the grid, behind an atomic count of arrivals; on the CPU it is a loop of its own after
-the kernel's.
+"""Last-block reduction (`compute_last`): what the last program to arrive computes, inside the grid,
+behind an atomic count of arrivals.
 
 Part of `build_nests`; imports `context` and `ir`.
 """
@@ -20,19 +19,10 @@ from tedsl.ir.nodes import Buffer, Finish, For, Guard, LoopKind, Seq, Stmt
 from tedsl.ir.visit import substitute, walk_stmts
 from tedsl.lower.nests.context import Context
 from tedsl.scheduling.kernels.tree import Phase, grid_loops
-from tedsl.scheduling.plan import AT_ROOT, Plan, StagePlan
+from tedsl.scheduling.plan import StagePlan
 
 Last = tuple[Phase, Stmt]
 """What last programs compute, and its own nest."""
-
-
-def in_turn(plan: Plan) -> Plan:
-    """The plan without last-block reductions, for the CPU: each is a nest of its own after that of
-    its leader, since threads combine the parts in a second loop just as well."""
-    for stage in plan.stages:
-        if stage.placement.of:
-            plan = plan.with_stage(replace(stage, placement=AT_ROOT))
-    return plan
 
 
 def finished(context: Context, leader: StagePlan, body: Stmt, last: Sequence[Last]) -> Stmt:

@@ -1,38 +1,28 @@
 """What a plan with atomic reductions needs before its loops are built: a nest that initialises each
-result, or serial loops where the target has no such atomic operation.
-"""
+result."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import takewhile
 
-from tedsl.dtypes import DType
 from tedsl.expr.index_arith import as_index
-from tedsl.expr.nodes import Axis, AxisKind, BinaryOp, Const, Expr, Reduce
+from tedsl.expr.nodes import Expr, Reduce
 from tedsl.expr.visit import substitute
 from tedsl.ir.nodes import LoopKind
-from tedsl.scheduling.plan import Mark, Own, Plan, StagePlan, at_loop
+from tedsl.scheduling.plan import Mark, Own, Plan, StagePlan
 from tedsl.scheduling.plan.graph import data_axis_like, fresh_stage, insert_before
 from tedsl.scheduling.plan.labels import unique_name
 from tedsl.scheduling.plan.relations import fuse_loops, split_loop
-from tedsl.target import Target, TargetKind
+from tedsl.target import Target
 from tedsl.tensor.tensor import ComputeOp
 
 # Lanes of the programs that initialise results.
 START_LANES = 512
 
-_WIDE = frozenset(
-    (DType.int32, DType.int64, DType.uint32, DType.uint64, DType.float32, DType.float64)
-)
-_HALVES = frozenset((DType.float16, DType.bfloat16))
-_EXTREMES = (BinaryOp.MIN, BinaryOp.MAX)
-_AT_ONCE = (LoopKind.PARALLEL, LoopKind.PROGRAM)
-
 
 def separate_starts(plan: Plan, target: Target) -> Plan:
     """The plan with a stage before each atomic reduction that initialises it and is stored in its
-    result.  Where the target has no such atomic operation, the contended loops are serial instead.
+    result.
 
     Before:  parallel for k: C[i] += A[i, k]
     After:   C.start[i] = 0, stored in C;  parallel for k: C[i] += A[i, k]
@@ -40,66 +30,12 @@ def separate_starts(plan: Plan, target: Target) -> Plan:
     for stage in plan.stages:
         op = stage.op
         body = op.bodies[0] if isinstance(op, ComputeOp) else None
-        if not isinstance(op, ComputeOp) or not isinstance(body, Reduce) or not stage.contended:
-            continue
-        if not _has_update(body, target):
-            plan = _in_turn(plan, plan.stage(stage.name))
-            continue
-        start = _start(stage, op, body, {s.name for s in plan.stages})
-        if target.is_triton and op.axes:
-            start = _in_blocks(start)
-        plan = insert_before(plan, stage.name, start)
+        if isinstance(op, ComputeOp) and isinstance(body, Reduce) and stage.contended:
+            start = _start(stage, op, body, {s.name for s in plan.stages})
+            if target.is_triton and op.axes:
+                start = _in_blocks(start)
+            plan = insert_before(plan, stage.name, start)
     return plan
-
-
-def _in_turn(plan: Plan, stage: StagePlan) -> Plan:
-    """The plan in which no two iterations that run at the same time update one element: the
-    contended loops are serial, inside the other loops that run at once.
-
-    Before:  parallel for k: parallel for i: C[i] max= A[i, k]
-    After:   parallel for i: for k: C[i] max= A[i, k]
-
-    Where stages are computed between these loops the order stays as it is.
-    """
-    outer = tuple(takewhile(lambda axis: stage.mark(axis).kind in _AT_ONCE, stage.leaf_axes))
-    folded = tuple(axis for axis in outer if axis.kind is AxisKind.REDUCE)
-    others = tuple(axis for axis in outer if axis.kind is not AxisKind.REDUCE)
-    runs = {**stage.marks, **{axis: _serial(stage.mark(axis)) for axis in stage.contended}}
-    order = stage.leaf_axes
-    if folded and _alone(plan, stage, outer):
-        order = (*others, *folded, *order[len(outer) :])
-        plan = _moved(plan, stage, outer[-1], folded[-1])
-    elif folded:
-        for axis in others:  # a dimension of the grid is outside all serial loops
-            runs[axis] = replace(_serial(stage.mark(axis)), kind=LoopKind.PARALLEL)
-    return plan.with_stage(replace(stage, leaf_axes=order, marks=runs))
-
-
-def _serial(mark: Mark) -> Mark:
-    return replace(mark, kind=LoopKind.SERIAL, program=0, descending=False)
-
-
-def _alone(plan: Plan, stage: StagePlan, outer: tuple[Axis, ...]) -> bool:
-    """True when no other stage is computed or stored between the loops `outer` of a stage."""
-    around, between = frozenset(outer), frozenset(outer[:-1])
-    for each in plan.stages:
-        if each.placement.host == stage.name and each.placement.axis in between:
-            return False
-        if each.placement.kept is not None and each.placement.kept.axis in around:
-            return False
-    return True
-
-
-def _moved(plan: Plan, host: StagePlan, last: Axis, now: Axis) -> Plan:
-    """The plan with the stages that are computed at the loop `last` of a stage at `now`."""
-
-    def moved(stage: StagePlan) -> StagePlan:
-        place = stage.placement
-        if place.host != host.name or place.axis is not last:
-            return stage
-        return replace(stage, placement=at_loop(place, host.name, now))
-
-    return replace(plan, stages=tuple(moved(stage) for stage in plan.stages))
 
 
 def _start(stage: StagePlan, op: ComputeOp, body: Reduce, taken: set[str]) -> StagePlan:
@@ -120,29 +56,3 @@ def _in_blocks(start: StagePlan) -> StagePlan:
     start, (outer, inner) = split_loop(start, whole, as_index(START_LANES))
     marks = {outer: Mark(LoopKind.PROGRAM), inner: Mark(LoopKind.VECTORIZED)}
     return replace(start, marks=marks)
-
-
-def _has_update(body: Reduce, target: Target) -> bool:
-    """Whether the target has an atomic update for the operator and the dtype, and for the start.
-
-    The CPU has none of 16-bit floats.  Triton's minima and maxima of floats compare integers, and
-    would not keep a NaN that a result is initialised with.
-    """
-    op, dtype = body.reducer.operator, body.dtype
-    if not target.is_triton:
-        return not dtype.is_float or dtype.bits >= 32
-    if op in _EXTREMES and dtype.is_float and not _is_number(body):
-        return False
-    return dtype in _WIDE or (op is BinaryOp.ADD and dtype in _summed(target))
-
-
-def _summed(target: Target) -> frozenset[DType]:
-    """The narrow types of which Triton has atomic sums; its interpreter has them in NumPy."""
-    interpreted = target.kind is TargetKind.TRITON_INTERPRET
-    return frozenset((DType.float16,)) if interpreted else _HALVES
-
-
-def _is_number(body: Reduce) -> bool:
-    """True when the start is surely no NaN."""
-    (start,) = body.init or body.reducer.identity
-    return isinstance(start, Const) and start.value == start.value

@@ -1,15 +1,12 @@
-"""What a plan with scans needs before its loops are built: rows of their own for every init, and
-steps in order."""
+"""What a plan with scans needs before its loops are built: rows of their own for every init."""
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 from tedsl.expr.nodes import TensorRead
 from tedsl.scheduling.plan import Plan
 from tedsl.scheduling.plan.graph import data_axis_like, fresh_stage, insert_before, reroute
 from tedsl.scheduling.plan.labels import unique_name
-from tedsl.scheduling.plan.scan_structure import scan_stages, step_loop
+from tedsl.scheduling.plan.scan_structure import scan_stages
 from tedsl.tensor.tensor import ComputeOp, ExternOp
 
 
@@ -35,14 +32,4 @@ def separate_inits(plan: Plan) -> Plan:
             plan = insert_before(plan, stage.name, fresh_stage(name, copy))
             plan = reroute(plan, {init: copy.outputs[0]}, frozenset((stage.name,)))
         taken |= {init.op for init in inits}
-    return plan
-
-
-def keep_order(plan: Plan) -> Plan:
-    """Loops over steps without software pipelining, which would load rows before they are
-    stored."""
-    for stage, _ in scan_stages(plan):
-        loop = step_loop(stage)
-        mark = replace(stage.mark(loop), num_stages=1)
-        plan = plan.with_stage(replace(stage, marks={**stage.marks, loop: mark}))
     return plan

@@ -15,6 +15,7 @@ from tedsl.expr.visit import axes_of, reads
 from tedsl.ir.nodes import LoopKind
 from tedsl.scheduling.handles.thread_axis import GRID
 from tedsl.scheduling.kernels.tree import has_own_launch, shared_loops, sharing
+from tedsl.scheduling.kernels.updates import in_turn
 from tedsl.scheduling.plan import (
     AT_ROOT,
     PLAIN,
@@ -28,6 +29,7 @@ from tedsl.scheduling.plan import (
     Split,
     StagePlan,
     Unit,
+    by_itself,
 )
 from tedsl.scheduling.plan.relations import constant, extents
 from tedsl.scheduling.plan.scan_structure import (
@@ -43,8 +45,6 @@ from tedsl.target import Target
 from tedsl.tensor.intrin import TensorIntrin
 from tedsl.tensor.tensor import ComputeOp, Operation, ScanOp
 
-GRID_DIMENSIONS = 3
-
 
 def as_it_runs(plan: Plan, target: Target | None) -> Plan:
     """The plan whose loop nests a schedule shows: without inlined stages, each axis in one stage
@@ -56,26 +56,30 @@ def as_it_runs(plan: Plan, target: Target | None) -> Plan:
 def complete(plan: Plan, target: Target) -> Plan:
     """The plan with what the target implies.
 
-    Before:  (vectorized j) at C.i: for i (parallel): T[i, j] = ...
-    After:   on the CPU loops that are bound to the grid are parallel ones; on a GPU parallel loops
-             are bound to the grid, and tiles have block axes
+    Before:  for i.outer (parallel): T at C.i.outer: for i, j: T[i, j] = ...
+    After:   for i.outer (blockIdx.x): T at C.i.outer: for i, j (block): T[i, j] = ...
     Requires: no inlined stage, each axis in one stage only.
     """
-    plan = _with_own_loops(plan, blocks=target.is_triton)
+    plan = in_turn(_with_own_loops(plan, blocks=target.is_triton), target)
     return _for_blocks(plan) if target.is_triton else _for_loops(plan)
 
 
 def _for_loops(plan: Plan) -> Plan:
-    """On the CPU a grid dimension is a parallel loop."""
+    """What threads of a pool do, which are not all running and must not wait for one another: a
+    grid dimension is a parallel loop, what last programs compute a loop of its own after it, and
+    of what programs would exchange at a barrier each computes all."""
 
-    def parallel(stage: StagePlan) -> StagePlan:
-        if all(m.kind is not LoopKind.PROGRAM for m in stage.marks.values()):
+    def without_grid(stage: StagePlan) -> StagePlan:
+        place, kinds = stage.placement, {mark.kind for mark in stage.marks.values()}
+        if place.of or place.program is not None:
+            stage = replace(stage, placement=by_itself(place))
+        if LoopKind.PROGRAM not in kinds:
             return stage
         loop = Mark(LoopKind.PARALLEL)
         marks = {a: loop if m.kind is LoopKind.PROGRAM else m for a, m in stage.marks.items()}
         return replace(stage, marks=marks)
 
-    return _with_shared_marks(plan, replace(plan, stages=tuple(parallel(s) for s in plan.stages)))
+    return _with_shared_marks(plan, replace(plan, stages=tuple(map(without_grid, plan.stages))))
 
 
 def _for_blocks(plan: Plan) -> Plan:
@@ -91,8 +95,8 @@ def _for_blocks(plan: Plan) -> Plan:
 
     A stage in the steps of a scan that are launched one by one is a kernel of its own, not a tile.
     """
-    launches = launched_scans(plan)
-    places = _places(plan)
+    plan = _in_steps_order(plan)
+    launches, places = launched_scans(plan), _places(plan)
     stages: list[StagePlan] = []
     for stage in plan.stages:
         if isinstance(stage.op, ComputeOp):
@@ -105,6 +109,16 @@ def _for_blocks(plan: Plan) -> Plan:
                 stage = replace(stage, marks={**stage.marks, **marks})
         stages.append(_in_registers(stage))
     return _with_shared_marks(plan, replace(plan, stages=tuple(stages)))
+
+
+def _in_steps_order(plan: Plan) -> Plan:
+    """Loops over steps without software pipelining, which would load rows before they are
+    stored."""
+    for stage, _ in scan_stages(plan):
+        loop = step_loop(stage)
+        mark = replace(stage.mark(loop), num_stages=1)
+        plan = plan.with_stage(replace(stage, marks={**stage.marks, loop: mark}))
+    return plan
 
 
 def _with_shared_marks(given: Plan, plan: Plan) -> Plan:
@@ -245,7 +259,7 @@ def _grid(plan: Plan, stage: StagePlan, places: frozenset[Axis]) -> dict[Axis, M
     for axis in stage.loop_order:
         mark = stage.mark(axis)
         if mark.kind is LoopKind.PARALLEL:
-            free = [d for d in range(GRID_DIMENSIONS) if d not in used]
+            free = [d for d in range(len(GRID)) if d not in used]
             if inside or not free:
                 marks[axis] = replace(mark, kind=LoopKind.SERIAL)
             else:
