@@ -7,7 +7,7 @@ A stage is described by its axes, its reads and its reducer, never by its name.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tedsl.dtypes import DType
@@ -112,7 +112,9 @@ class Contraction:
     others.
 
     `batch` axes are in both operands, `rows` (M) only in the first, `columns` (N) only in the
-    second, `folded` are K.  `unit` is the dtype in which tensor cores take both operands; None
+    second, `folded` are K.  `groups` are rows or columns of which so many in a row are multiplied
+    by one part of the other operand (the groups of a convolution): that is indexed by their number
+    divided by it.  `unit` is the dtype in which tensor cores take both operands; None
     where products are rounded before they are added, or are of types that tensor cores do not take:
     a program then computes each product of a K step in registers, without `tl.dot`.
     """
@@ -123,10 +125,12 @@ class Contraction:
     folded: tuple[Axis, ...]
     operands: tuple[Expr, Expr]
     unit: DType | None
+    groups: Mapping[Axis, int]
 
 
-def products(op: ComputeOp) -> Contraction | None:
-    """The sum of products that `op` is, if it is one, whatever the extents and the condition."""
+def products(op: ComputeOp, grouped: bool = False) -> Contraction | None:
+    """The sum of products that `op` is, if it is one, whatever the extents and the condition;
+    `grouped` as for `contraction`."""
     body = op.bodies[0]
     if not isinstance(body, Reduce) or len(op.bodies) > 1:
         return None
@@ -143,13 +147,37 @@ def products(op: ComputeOp) -> Contraction | None:
     left, right = _axes(a), _axes(b)
     if not all(k in left and k in right for k in body.axes):
         return None
-    data = op.axes
+    data, groups = op.axes, dict[Axis, int]()
+    for mine, other, expr in ((left, right, a), (right, left, b)) if grouped else ():
+        divided = {x: n for x, n in _divided(expr).items() if x in other and among(x, data)}
+        mine -= set(divided)
+        groups |= divided
     rows = tuple(x for x in data if x in left and x not in right)
     columns = tuple(x for x in data if x in right and x not in left)
     batch = tuple(x for x in data if not among(x, (*rows, *columns)))
     taken = factors(a, b, body.dtype) if term is source else None
     unit = None if taken is None else taken[0].dtype
-    return Contraction(batch, rows, columns, body.axes, (a, b), unit)
+    return Contraction(batch, rows, columns, body.axes, (a, b), unit, groups)
+
+
+def _divided(expr: Expr) -> dict[Axis, int]:
+    """The axes of which an expression uses nothing but the quotient by one number."""
+    found: dict[Axis, set[int]] = {}
+    inside = set[Axis]()
+    for node in walk(expr):
+        match node:
+            case Binary(op=BinaryOp.FLOORDIV, a=Axis() as axis, b=Const(value=int(number))):
+                found.setdefault(axis, set()).add(number)
+            case Axis():
+                continue
+            case _:
+                inside |= {child for child in node.children() if isinstance(child, Axis)}
+    sizes = {axis: extent_of(axis) for axis in found}
+    return {
+        axis: number
+        for axis, (number, *more) in found.items()
+        if axis not in inside and not more and number > 1 and (sizes[axis] or 1) % number == 0
+    }
 
 
 def contraction(op: ComputeOp, masked: bool = False) -> Contraction | None:
@@ -157,10 +185,11 @@ def contraction(op: ComputeOp, masked: bool = False) -> Contraction | None:
     of each operand is reused.
 
     Points that a condition leaves out are 0 in one operand, if the sum says that they may be; with
-    `masked` they may be left out one by one.  A product of which one operand is used once (a
+    `masked` they may be left out one by one, and rows or columns may be in groups, as loops over
+    tiles (the CPU) can do it.  A product of which one operand is used once (a
     matrix-vector product, GEMV) is an ordinary reduction.
     """
-    shape, body = products(op), op.bodies[0]
+    shape, body = products(op, masked), op.bodies[0]
     if shape is None or volume(shape.rows) == 1 or volume(shape.columns) == 1:
         return None
     if isinstance(body, Reduce) and body.where is not None and not masked:

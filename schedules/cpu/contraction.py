@@ -3,11 +3,13 @@ cache blocking, and the vectorised operand packed panel by panel."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from tedsl.expr.nodes import Axis, TensorRead
 from tedsl.expr.visit import axes_of, reads
+from tedsl.index.affine import stride_of
 from tedsl.schedules.analysis.nests import (
     Contraction,
     Group,
@@ -18,7 +20,6 @@ from tedsl.schedules.analysis.nests import (
     extent_of,
     is_reduction,
     nbytes_of,
-    plain,
     pow2_at_least,
     volume,
 )
@@ -36,8 +37,14 @@ TASKS_EACH = 4
 TASKS = 32
 # Rows of a block from which the cost of packing its panel again does not matter.
 ROWS = 1024
+# The least length of a part of a reduced axis.
+LEAST = 512
 # Elements along a row of an operand that are transposed at a time.
 TURNED = 64
+# Tiles of rows from which it pays to pack a panel that lies in rows already.
+REUSED = 4
+# How much better another axis fills vectors, to be worth results that are stored across.
+FULLER = 1.5
 # The fixed cost of a tile, in rows that take as long.
 BESIDE = 2
 
@@ -51,10 +58,12 @@ def contract(s: Schedule, group: Group) -> None:
     if shape is None:
         return
     mapping = group.axes[inner[0]]
-    lane = _lane(shape, mapping, root)
+    lane = _lane(s, shape, view[inner[0]], mapping, root)
     side = shape.rows if among(lane, shape.columns) else shape.columns
     row, column = mapping[side[-1]], mapping[lane]
-    tall, wide = pick_tile(s, stage.name, view[inner[0]], extent_of(row), extent_of(column))
+    groups = shape.groups.get(side[-1], 0), shape.groups.get(lane, 0)
+    sizes = extent_of(row), extent_of(column)
+    tall, wide = pick_tile(s, stage.name, view[inner[0]], *sizes, groups=groups)
     ro, ri = stage.split(row, factor=tall)
     co, ci = stage.split(column, factor=wide)
     # The panel of a packed operand serves all tiles beside each other, whatever axes they are on.
@@ -81,10 +90,31 @@ def contract(s: Schedule, group: Group) -> None:
     for name in inner:
         places = (tiles[-1], co)
         known = group.axes[name]
-        _contract_inner(s, view, s[name], stage, places, known, (row, column), several)
+        used = None if rows is None else -(-rows // tall)
+        _contract_inner(s, view, s[name], stage, places, known, (row, column), several, used)
     work = volume((*root.axes, *shape.folded))
     if work is None or work > SMALL:
         stage.parallel(fused(stage, (*around, rb, co)))
+
+
+def parts_of_fold(s: Schedule, name: str, op: ComputeOp) -> tuple[Axis, int]:
+    """The longest reduced axis, and into how many parts it is split, each with results of its own:
+    so many that a panel of a part stays in the L2 cache, and that no thread is idle where there are
+    fewer tiles than threads; the knob `parts`."""
+    here, shape = cpu_of(s), contraction(op, masked=True)
+    axis = max(op.reduce_axes, key=lambda each: extent_of(each) or 0)
+    sizes = extent_of(axis), volume(op.reduce_axes), volume(op.axes)
+    if shape is None or None in sizes:
+        return axis, 1
+    length, folded, results = (size or 0 for size in sizes)
+    nbytes = max(t.dtype.nbytes for t in op.outputs)
+    wide = 2 * here.lanes(nbytes)
+    panels = -(-2 * wide * folded * nbytes // here.l2)
+    tiles = -(-results // (3 * here.vector_registers // 8 * wide))
+    busy = 1 if tiles >= here.cores else -(-_tasks_wanted(s) // tiles)
+    parts = max(1, min(max(panels, busy), length // LEAST))
+    parts = next((n for n in range(parts, 2 * parts) if length % n == 0), parts)
+    return axis, pick(s, f"{name}.parts", (1, 2, 4, 8, 16, 32), parts, length // LEAST)
 
 
 def _row_blocks(s: Schedule, tasks: int | None) -> int:
@@ -123,39 +153,60 @@ def _beside(
     return pow2_at_least(most + 1) // 2 if most > 1 else 1
 
 
-def _lane(shape: Contraction, mapping: dict[Axis, Axis], root: ComputeOp) -> Axis:
-    """The axis to vectorise: the one along which the result is contiguous."""
+def _lane(
+    s: Schedule, shape: Contraction, op: ComputeOp, mapping: dict[Axis, Axis], root: ComputeOp
+) -> Axis:
+    """The axis to vectorise: the one along which the result is contiguous, or one of the other side
+    that fills vectors clearly better and along which its operand is contiguous."""
     last = root.axes[-1]
-    for axis in (*shape.rows, *shape.columns):
-        if mapping[axis] is last:
-            return axis
-    return shape.columns[-1]
+    sides = [side for side in (shape.rows, shape.columns) if side]
+    lane = next((a for a in (*shape.rows, *shape.columns) if mapping[a] is last), sides[-1][-1])
+    lanes = cpu_of(s).lanes(max(t.dtype.nbytes for t in op.outputs))
+
+    def filled(axis: Axis) -> float:
+        size = shape.groups.get(axis, extent_of(axis))
+        return 1.0 if size is None else size / (-(-size // lanes) * lanes)
+
+    others = [side[-1] for side in sides if not among(lane, side)]
+    direct = [a for a in others if any(contiguous(r, a) for r in reads(*op.bodies))]
+    best = max((lane, *direct), key=filled)
+    return best if filled(best) > FULLER * filled(lane) else lane
 
 
 def pick_tile(
-    s: Schedule, name: str, op: ComputeOp, m: int | None, n: int | None, half: bool = False
+    s: Schedule,
+    name: str,
+    op: ComputeOp,
+    m: int | None,
+    n: int | None,
+    half: bool = False,
+    groups: tuple[int, int] = (0, 0),
 ) -> tuple[int, int]:
     """A register tile: two vectors wide and as tall as the remaining vector registers, or `half` of
-    them, allow; wider where there are fewer rows."""
+    them, allow; wider where there are fewer rows.  No group of rows or columns ends inside."""
     here = cpu_of(s)
     lanes = here.lanes(max(t.dtype.nbytes for t in op.outputs))
     rows = max(4, 3 * here.vector_registers // (16 if half else 8))
-    default = rows if half or m is None else _height(rows, (here.vector_registers - 4) // 2, m)
-    tall = pick(s, f"{name}.rows", (4, 6, 8, 12, 14), default, m)
-    spare = 1 if m is None else max(1, min(4, rows // max(m, 1)))
+    heights = range(1 if groups[0] else 4, (here.vector_registers - 4) // 2 + 1)
+    whole = [height for height in heights if groups[0] % height == 0]
+    m = groups[0] or m
+    default = rows if half or m is None else _height(rows, whole, m)
+    tall = pick(s, f"{name}.rows", [h for h in (4, 6, 8, 12, 14) if h in whole], default, m)
+    spare = 1 if m is None else max(1, min(4, rows // max(tall if groups[0] else m, 1)))
     widths = [n * lanes for n in (1, 2, 3, 4, 8) if n <= max(3, 2 * spare)]
-    return tall, pick(s, f"{name}.columns", widths, 2 * spare * lanes, n)
+    wide = math.gcd(groups[1], 2 * spare * lanes) if groups[1] else 2 * spare * lanes
+    return tall, pick(s, f"{name}.columns", [w for w in widths if groups[1] % w == 0], wide, n)
 
 
-def _height(rows: int, most: int, extent: int) -> int:
-    """`rows` for a tile, or another height of at most `most` that wastes clearly less: rows past
-    the end, and the fixed cost of tiles."""
+def _height(rows: int, heights: Sequence[int], extent: int) -> int:
+    """`rows` for a tile, or one of some heights that wastes clearly less: rows past the end, and
+    the fixed cost of tiles."""
 
     def cost(height: int) -> int:
         return -(-extent // height) * (height + BESIDE)
 
-    best = min(range(4, most + 1), key=cost, default=rows)
-    return best if 20 * cost(best) < 19 * cost(rows) else rows
+    best = min(heights, key=cost, default=rows)
+    return best if rows not in heights or 20 * cost(best) < 19 * cost(rows) else rows
 
 
 def fold_in_tiles(
@@ -190,9 +241,11 @@ def _contract_inner(
     mapping: dict[Axis, Axis],
     tile: tuple[Axis, Axis],
     wide: int | None,
+    tiles: int | None,
 ) -> None:
     """The K loop of one tile, `unroll` steps at a time, attached at the loop over tiles; an operand
-    is packed at the loop over panels, or over several of them that are `wide` each."""
+    that so many `tiles` use is packed at the loop over panels, or over several of them that are
+    `wide` each."""
     op = view[inner.name]
     inner.compute_at(stage, places[0])
     column = next(a for a in op.axes if mapping.get(a) is tile[1])
@@ -210,8 +263,11 @@ def _contract_inner(
         inner.reorder(ki, *op.axes)
         inner.unroll(ki)
     found = packable(view, inner, column)
-    if volume(folded) is not None and found and flip(s, f"{stage.name}.pack", True):
-        pack(s, inner, stage, found, column, places[1], wide)
+    if volume(folded) is not None and found:
+        crossed = not all(contiguous(read, column) for read in found)
+        wide = None if any(strided(read, column) for read in found) else wide
+        if flip(s, f"{stage.name}.pack", crossed or tiles is None or tiles >= REUSED):
+            pack(s, inner, stage, found, column, places[1], wide)
 
 
 def _in_step(op: ComputeOp, column: Axis) -> tuple[Axis, ...]:
@@ -233,8 +289,24 @@ def packable(view: View, inner: Stage, column: Axis) -> list[TensorRead]:
     if not isinstance(op, ComputeOp):
         return []
     direct = {r.tensor for r in reads(*op.bodies)}
-    found = reads(*view[inner.name].bodies)
-    return [r for r in found if among(column, plain(r) or ()) and r.tensor in direct]
+    found = [r for r in reads(*view[inner.name].bodies) if r.tensor in direct]
+    return [r for r in found if _place(r, column) is not None or strided(r, column)]
+
+
+def _place(read: TensorRead, column: Axis) -> int | None:
+    """The index that is `column`, where no other depends on it."""
+    moved = [n for n, index in enumerate(read.indices) if column in axes_of(index)]
+    return moved[0] if len(moved) == 1 and read.indices[moved[0]] is column else None
+
+
+def strided(read: TensorRead, axis: Axis) -> tuple[int, int] | None:
+    """The index, and by how much it moves with `axis`, where neighbours along that are further
+    apart in the last dimension than they need to be (the stride of a convolution)."""
+    moved = [n for n, index in enumerate(read.indices) if axis in axes_of(index)]
+    if moved != [len(read.indices) - 1]:
+        return None
+    step = stride_of(read.indices[-1], axis)
+    return (moved[0], step) if isinstance(step, int) and step > 1 else None
 
 
 def contiguous(read: TensorRead, axis: Axis) -> bool:
@@ -252,10 +324,16 @@ def pack(
     wide: int | None = None,
 ) -> None:
     """Pack the panel of the operand, or several that are `wide` each, so that its rows are
-    contiguous; one that is stored transposed is read along its rows and transposed in registers."""
+    contiguous; one that is stored transposed is read along its rows and transposed in registers,
+    and of one that is read with a stride the elements a stride apart are stored together."""
     for read in found:
         packed = s[s.cache_read(read.tensor, "local", [inner.op])]
-        where = next(n for n, a in enumerate(plain(read) or ()) if a is column)
+        apart, where = strided(read, column), _place(read, column)
+        if apart is not None or where is None:
+            packed.transform_layout(_by_remainder(*(apart or (0, 1))))
+            packed.compute_at(stage, panel)
+            packed.vectorize(packed.op.axis[-1])
+            continue
         if wide is not None:
             packed.transform_layout(_in_panels(where, wide))
             where = -1
@@ -269,6 +347,15 @@ def pack(
                     _, last = packed.split(last, factor=TURNED)
                 packed.vectorize(last)
             packed.vectorize(own.axes[where])
+
+
+def _by_remainder(where: int, step: int) -> Callable[..., list[Any]]:
+    """The packed layout, in which what is `step` apart along the last index lies together."""
+
+    def layout(*index: Any) -> list[Any]:
+        return [*index[:where], index[where] % step, index[where] // step]
+
+    return layout
 
 
 def _in_panels(where: int, wide: int) -> Callable[..., list[Any]]:

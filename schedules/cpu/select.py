@@ -21,13 +21,14 @@ from tedsl.schedules.analysis.nests import (
     expose_epilogue,
     extent_of,
     find_groups,
+    first,
     is_reduction,
     plain,
     same_axes,
     volume,
 )
 from tedsl.schedules.cpu.columns_and_full import fold_across, fold_whole
-from tedsl.schedules.cpu.contraction import contract
+from tedsl.schedules.cpu.contraction import contract, parts_of_fold
 from tedsl.schedules.cpu.rows import fold_rows, reduce_rows
 from tedsl.schedules.cpu.tasks import SMALL, run_parallel
 from tedsl.schedules.fusion.horizontal import Beside, joined, lead
@@ -49,7 +50,8 @@ def schedule_group(s: Schedule, group: Group, beside: Beside) -> None:
     if is_reduction(root):
         _schedule_reduction(s, group, root, beside)
     elif group.contracts:
-        contract(s, group)
+        if group.in_parts or not _in_parts(s, group, beside):
+            contract(s, group)
     elif group.regions:
         tiles_with_regions(s, group, beside)
     elif group.rows is None:
@@ -80,6 +82,28 @@ def _schedule_reduction(s: Schedule, group: Group, root: ComputeOp, beside: Besi
         schedule_group(s, exposed, beside)
     else:
         fold_rows(s, group, root)
+
+
+def _in_parts(s: Schedule, group: Group, beside: Beside) -> bool:
+    """Split-K: the contraction of a kernel in parts of its longest reduced axis, in a kernel of
+    their own, and their sum in this one; False where one part is enough."""
+    view = definitions(s)
+    name = next(name for name in group.inner if contraction(view[name], masked=True) is not None)
+    axis, parts = parts_of_fold(s, group.root, view[name])
+    if parts < 2:
+        return False
+    outer, _ = s[name].split(axis, nparts=parts)
+    partial = s[first(s.rfactor(s[name].op.outputs[0], outer))].name
+    view = definitions(s)
+    members = View({each: view[each] for each in (*group.inner, partial, group.root)})
+    for each in find_groups(members, [partial, group.root], masked=True):
+        if each.root != partial:
+            schedule_group(s, each, beside)
+            continue
+        whole = expose_epilogue(s, each, masked=True)
+        whole.in_parts = True
+        schedule_group(s, whole, beside)
+    return True
 
 
 def _apart(s: Schedule, group: Group, beside: Beside) -> None:

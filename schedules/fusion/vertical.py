@@ -232,7 +232,8 @@ def _with_regions(view: View, groups: list[Group], within: list[str]) -> list[Gr
     for name in within:
         users = {user for user, _ in view.readers[name]}
         owner = owners.get(next(iter(users)))
-        if len(users) == 1 and owner is not None and _is_plain(view, owner):
+        alone = not owners[name].inner  # else it is the epilogue of another kernel
+        if alone and len(users) == 1 and owner is not None and _is_plain(view, owner):
             owner.regions.append(name)
     inside = {name for group in groups for name in group.regions}
     return [group for group in groups if group.root not in inside]

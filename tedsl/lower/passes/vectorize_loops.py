@@ -225,12 +225,23 @@ def _is_data(condition: Expr, lanes: frozenset[Axis], kept: frozenset[Axis]) -> 
 def _needed_for_store(
     buffer: Buffer, indices: tuple[Expr, ...], conditions: Sequence[Expr], place: _Place
 ) -> Sequence[Expr]:
-    """None for a LOCAL buffer with room for every lane: nothing reads the lanes that a guard leaves
-    out."""
+    """Of a LOCAL buffer those without which a lane would lie outside of it: nothing reads the lanes
+    that a guard leaves out, but sums of whole vectors add them up, slowly where they hold whatever
+    was in memory (subnormal numbers); written, they are 0 or numbers like the others."""
     if buffer.scope is Scope.GLOBAL:
         return conditions
-    room = all(
-        prove(both(less(i, size), less(as_index(-1), i)), place.facts)
-        for i, size in zip(indices, place.room(buffer), strict=True)
-    )
-    return () if room else conditions
+
+    def inside(facts: Facts) -> bool:
+        return all(
+            prove(both(less(i, size), less(as_index(-1), i)), facts)
+            for i, size in zip(indices, place.room(buffer), strict=True)
+        )
+
+    if not conditions or inside(place.facts):
+        return ()
+    needed = list(conditions)
+    for condition in conditions if len(conditions) > 1 else ():
+        rest = [each for each in needed if each is not condition]
+        if rest and inside(place.facts.assume(both(*rest))):
+            needed = rest
+    return needed

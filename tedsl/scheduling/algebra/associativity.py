@@ -32,6 +32,7 @@ from tedsl.expr.nodes import (
 from tedsl.expr.printer import print_expr
 from tedsl.index.intern import Interner
 from tedsl.scheduling.algebra.counterexamples import counterexample
+from tedsl.scheduling.algebra.orders import keeps_one
 from tedsl.scheduling.algebra.wrapping import Exactness, Wraps
 
 KNOWN = frozenset(
@@ -68,10 +69,11 @@ class Result:
 def combines_in_any_order(reducer: Reducer, sources: tuple[Expr, ...]) -> Result:
     """Is `combine` associative and commutative on what a reduction of `sources` can meet?
 
-    Proved: known operators side by side, or both laws hold over the real numbers in every case of
-    the comparisons made.  Refuted: values that such a reduction can meet break a law.
+    Proved: known operators side by side, one of two elements is kept by comparing them (all orders
+    are tried), or both laws hold over the real numbers in every case of the comparisons made.
+    Refuted: values that such a reduction can meet break a law.
     """
-    if _known(reducer):
+    if _known(reducer) or keeps_one(reducer):
         return Result(Verdict.PROVED)
     found = counterexample(reducer, sources)
     if found is not None:

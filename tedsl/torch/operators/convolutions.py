@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tedsl.dtypes import DType
 from tedsl.expr import build
 from tedsl.expr.nodes import Axis, Expr
 from tedsl.tensor import reduce
-from tedsl.torch.elements.value import Index, Indices, Value, cast_to, floor_parts, numbers
+from tedsl.torch.elements.dtypes import constant
+from tedsl.torch.elements.value import (
+    Index,
+    Indices,
+    Value,
+    cast_to,
+    floor_parts,
+    numbers,
+    viewed,
+)
 from tedsl.torch.importer.context import Context
 from tedsl.torch.importer.registry import Family, takes
 from tedsl.torch.lib import aten
@@ -71,66 +82,192 @@ class Window:
         self.stride, self.padding, self.dilation = steps
         self.groups = groups
         self.dtype = DType.float32 if x.dtype.is_short_float else x.dtype
-        self.kernel = [
-            context.axis(extent, f"r{d}") for d, extent in enumerate(self.weight.shape[2:])
-        ]
 
-    def _sum(self, terms: Expr, axes: list[Axis], tests: list[Expr]) -> Expr:
-        where = build.conjunction(tests) if tests else None
-        return reduce.sum(terms, axes, where=where, dtype=self.dtype)
-
-    def _term(self, at: Sequence[Index], of: Sequence[Index]) -> Expr:
-        return build.cast(self.x[at], self.dtype) * build.cast(self.weight[of], self.dtype)
+    def _term(self, x: Expr, weight: Expr) -> Expr:
+        return build.cast(x, self.dtype) * build.cast(weight, self.dtype)
 
     def _name(self) -> str:
         return "sum" if self.dtype is not self.x.dtype else ""
 
-    def plain(self) -> Value:
-        """Each window of the input."""
-        outputs = self.weight.shape[0]
-        assert isinstance(outputs, int)
-        within, each = self.weight.shape[1], outputs // self.groups
-        c = self.context.axis(within, "c")
+    def _channel(self, i: Index, each: int, c: Axis, within: int) -> Index:
+        """The channel of the input for one of the output: the `c`-th of its group."""
+        if self.groups == 1:
+            return c
+        return build.as_expr(floor_parts(i, each)[0]) * within + c
+
+    def _padded(self, ends: Sequence[tuple[int, int]]) -> Value:
+        """The input with zeros around it, a stage; itself where there are none.
+
+        The sum is then one of products without a condition, which the rules tile as one.
+        """
+        x = self.x
+        if not any(map(any, ends)):
+            return x
+        sizes = x.shape[2:]
+        around = [n + low + high for n, (low, high) in zip(sizes, ends, strict=True)]
+        zero = constant(0, x.dtype)
 
         def element(i: Indices) -> Expr:
-            tests: list[Expr] = []
-            at: list[Index] = []
-            for d, r in enumerate(self.kernel):
-                place = i[2 + d] * self.stride[d] + r * self.dilation[d] - self.padding[d]
-                at.append(place)
-                if self.padding[d]:
-                    tests += [build.ge(place, 0), build.lt(place, self.x.shape[2 + d])]
-            group: Index = floor_parts(i[1], each)[0] if self.groups > 1 else 0
-            channel = build.as_expr(group) * within + c if self.groups > 1 else c
-            terms = self._term((i[0], channel, *at), (i[1], c, *self.kernel))
-            return self._sum(terms, [c, *self.kernel], tests)
+            at = [place - low for place, (low, _) in zip(i[2:], ends, strict=True)]
+            tests = [build.ge(place, 0) for place in at]
+            tests += [build.lt(place, n) for place, n in zip(at, sizes, strict=True)]
+            return build.if_then_else(build.conjunction(tests), x[(*i[:2], *at)], zero)
+
+        return self.context.stage((*x.shape[:2], *around), element, "padded")
+
+    def plain(self) -> Value:
+        """Each window of the input."""
+        outputs, within = numbers(self.weight.shape[:2]) or (1, 1)
+        each = outputs // self.groups
+        c = self.context.axis(within, "c")
+        kernel = [self.context.axis(n, f"r{d}") for d, n in enumerate(self.weight.shape[2:])]
+        source = self._padded([(each, each) for each in self.padding])
+
+        def element(i: Indices) -> Expr:
+            steps = zip(i[2:], kernel, self.stride, self.dilation, strict=True)
+            at = [place * step + r * apart for place, r, step, apart in steps]
+            x = source[(i[0], self._channel(i[1], each, c, within), *at)]
+            term = self._term(x, self.weight[(i[1], c, *kernel)])
+            return reduce.sum(term, [c, *kernel], dtype=self.dtype)
 
         return self.context.stage(self.context.shape(), element, self._name())
 
     def transposed(self) -> Value:
-        """What each place of the output gets from the windows that reach it."""
-        inputs, each = self.weight.shape[0], self.weight.shape[1]
-        assert isinstance(inputs, int)
+        """What each place of the output gets from the windows that reach it.
+
+        Places that are a stride apart are reached by the same taps: for each remainder of the
+        division by the stride (a phase) this is a plain convolution with those taps, and what is
+        computed are the phases side by side.
+        """
+        inputs, each = numbers(self.weight.shape[:2]) or (1, 1)
         within = inputs // self.groups
+        result = self.context.shape()
+        lengths = numbers(result[2:]) or ()
+        taps = numbers(self.weight.shape[2:]) or ()
+        phases = [
+            Phases(*given)
+            for given in zip(self.stride, self.padding, self.dilation, taps, lengths, strict=True)
+        ]
         c = self.context.axis(within, "c")
+        kernel = [self.context.axis(phase.count, f"r{d}") for d, phase in enumerate(phases)]
+        weight = self._in_phases(phases)
+        sizes = numbers(self.x.shape[2:]) or ()
+        ends = [phase.ends(size) for phase, size in zip(phases, sizes, strict=True)]
+        source = self._padded(ends)
+        kinds = [phase.stride for phase in phases]
 
         def element(i: Indices) -> Expr:
-            tests: list[Expr] = []
-            at: list[Index] = []
-            for d, r in enumerate(self.kernel):
-                reach = i[2 + d] + self.padding[d] - r * self.dilation[d]
-                place: Index = reach
-                if self.stride[d] != 1:
-                    place, rest = floor_parts(reach, self.stride[d])
-                    tests.append(build.eq(rest, 0))
-                at.append(place)
-                tests += [build.ge(reach, 0), build.lt(place, self.x.shape[2 + d])]
-            if self.groups > 1:
-                group, own = floor_parts(i[1], each)
-                channel: Index = build.as_expr(group) * within + c
-            else:
-                channel, own = c, i[1]
-            terms = self._term((i[0], channel, *at), (channel, own, *self.kernel))
-            return self._sum(terms, [c, *self.kernel], tests)
+            own, places = i[1 : 1 + len(phases)], i[2 + len(phases) :]
+            outer = i[1 + len(phases)]
+            parts = zip(phases, places, own, kernel, ends, strict=True)
+            at = [p.source(place, b, r) + low for p, place, b, r, (low, _) in parts]
+            channel = self._channel(outer, each, c, within)
+            inner = outer if self.groups == 1 else floor_parts(outer, each)[1]
+            term = self._term(source[(i[0], channel, *at)], weight[(*own, channel, inner, *kernel)])
+            return reduce.sum(term, [c, *kernel], dtype=self.dtype)
 
-        return self.context.stage(self.context.shape(), element, self._name())
+        shape = (result[0], *kinds, result[1], *(phase.places for phase in phases))
+        found = self.context.stage(shape, element, "phases")
+
+        def at(i: Indices) -> list[Index]:
+            parts = [p.parts(place) for p, place in zip(phases, i[2:], strict=True)]
+            return [i[0], *(b for _, b in parts), i[1], *(place for place, _ in parts)]
+
+        return viewed(found, result, at)
+
+    def _in_phases(self, phases: Sequence[Phases]) -> Value:
+        """The weight by the phase, the channels, and the number of a tap in its phase; 0 for taps
+        that a phase has less than another."""
+        weight, rank = self.weight, len(phases)
+        shape = (*(p.stride for p in phases), *weight.shape[:2], *(p.count for p in phases))
+
+        def element(i: Indices) -> Expr:
+            parts = zip(phases, i[:rank], i[2 + rank :], strict=True)
+            found = [phase.tap(b, q) for phase, b, q in parts]
+            value = weight[(*i[rank : 2 + rank], *(tap for tap, _ in found))]
+            tests = [test for _, own in found for test in own]
+            if not tests:
+                return value
+            return build.if_then_else(build.conjunction(tests), value, constant(0, weight.dtype))
+
+        read = Value(shape, weight.dtype, element)
+        return (
+            read
+            if all(p.stride == 1 for p in phases)
+            else self.context.held(Value(shape, weight.dtype, element, None, 1), "taps")
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Phases:
+    """One dimension of a transposed convolution by the remainders of `place + padding`, which is
+    `stride * n + b`: the taps that reach it are `tap = step * q + first(b)`, and the element of the
+    input is `n - dilation / common * q + (b - dilation * first(b)) / stride`.
+    """
+
+    stride: int
+    padding: int
+    dilation: int
+    taps: int
+    length: int
+
+    @property
+    def common(self) -> int:
+        """Only remainders that it divides are reached at all."""
+        return math.gcd(self.stride, self.dilation)
+
+    @property
+    def step(self) -> int:
+        """From one tap of a phase to the next."""
+        return self.stride // self.common
+
+    @property
+    def count(self) -> int:
+        """Taps of a phase, the most of all."""
+        return -(-self.taps // self.step)
+
+    @property
+    def start(self) -> int:
+        """The least `n`."""
+        return self.padding // self.stride
+
+    @property
+    def places(self) -> int:
+        """How many `n` there are."""
+        return max(0, (self.length - 1 + self.padding) // self.stride + 1 - self.start)
+
+    def first(self, b: Index) -> Index:
+        """The first tap of a phase."""
+        if self.step == 1:
+            return 0
+        inverse = pow(self.dilation // self.common, -1, self.step)
+        return build.as_expr(b) // self.common * inverse % self.step
+
+    def parts(self, place: Index) -> tuple[Index, Index]:
+        """`n` from its start on, and the phase, of a place of the output."""
+        n, b = floor_parts(place + self.padding, self.stride)
+        return n - self.start, b
+
+    def tap(self, b: Index, q: Index) -> tuple[Index, list[Expr]]:
+        """The `q`-th tap of a phase, and the conditions under which there is one."""
+        found = self.first(b) + q * self.step
+        tests = [build.lt(found, self.taps)] if self.taps % self.step else []
+        if self.common > 1:
+            tests.append(build.eq(build.floormod(b, self.common), 0))
+        return found, tests
+
+    def source(self, place: Index, b: Index, q: Index) -> Index:
+        """The element of the input, which may lie outside of it."""
+        apart = self.dilation // self.common
+        shift = 0 if self.stride == 1 else (b - self.dilation * self.first(b)) // self.stride
+        return place + self.start + shift - q * apart
+
+    def ends(self, size: int) -> tuple[int, int]:
+        """Zeros before and after an input of this size."""
+        apart = self.dilation // self.common
+        inverse = pow(self.dilation // self.common, -1, self.step) if self.step > 1 else 0
+        firsts = [b // self.common * inverse % self.step for b in range(self.stride)]
+        shifts = [(b - self.dilation * t) // self.stride for b, t in enumerate(firsts)]
+        low = self.start + min(shifts) - (self.count - 1) * apart
+        high = self.start + self.places - 1 + max(shifts)
+        return max(0, -low), max(0, high - (size - 1))

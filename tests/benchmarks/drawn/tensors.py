@@ -1,0 +1,95 @@
+"""The tensors that a row is called with, and whether results are right.  Imports `grammar`."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from typing import Any
+
+from grammar import Input, Row
+
+torch: Any = importlib.import_module("torch")
+pytree: Any = importlib.import_module("torch.utils._pytree")
+ROUNDINGS = 64
+"""Of the largest element: what may differ beside what eager itself is off."""
+WORSE = 4.0
+"""How much farther than eager's our results may be from the same text in float64."""
+
+
+def made(row: Row, device: str) -> list[Any]:
+    """The inputs of a row, equal for equal rows whatever the device."""
+    source = torch.Generator().manual_seed(len(row.name) + 977 * len(row.inputs))
+    return [_tensor(each, source).to(device) for each in row.inputs]
+
+
+def _tensor(each: Input, source: Any) -> Any:
+    dtype: Any = getattr(torch, each.dtype)
+    order = each.order or tuple(range(len(each.shape)))
+    stored = [each.shape[n] for n in order]
+    if each.step > 1:
+        stored[-1] *= each.step
+    if each.content == "below":
+        found = torch.randint(0, max(1, each.below), stored, generator=source).to(dtype)
+    elif each.content == "positive":
+        found = (torch.rand(stored, generator=source) + 0.5).to(dtype)
+    else:
+        found = torch.randn(stored, generator=source).to(dtype)
+    found = found[..., :: each.step] if each.step > 1 else found
+    return found.permute([order.index(n) for n in range(len(order))])
+
+
+def on_device(tensors: Sequence[Any], device: str) -> list[Any]:
+    """The same tensors there, laid out as they are: a copy to a device keeps strides only of
+    memory without gaps."""
+    found = list[Any]()
+    for tensor in tensors:
+        room = 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+        there = torch.empty(max(room, 1), dtype=tensor.dtype, device=device)
+        laid = there.as_strided(tensor.shape, tensor.stride())
+        found.append(laid.copy_(tensor))
+    return found
+
+
+def in_double(tensors: Sequence[Any]) -> list[Any]:
+    """The same numbers in float64."""
+    return [each.double() if each.is_floating_point() else each for each in tensors]
+
+
+def wrong(ours: Any, eager: Any, exact: Any) -> str:
+    """What is wrong with our results; nothing where they are right.
+
+    Args:
+        ours: our results.
+        eager: those of PyTorch.
+        exact: those of the same text in float64.
+    """
+    leaves = [pytree.tree_leaves(each) for each in (ours, eager, exact)]
+    if len({len(each) for each in leaves}) != 1:
+        return f"{len(leaves[0])} results of {len(leaves[1])}"
+    for place, (mine, theirs, true) in enumerate(zip(*leaves, strict=True)):
+        if mine.shape != theirs.shape or mine.dtype != theirs.dtype:
+            return f"result {place} is {mine.dtype} {tuple(mine.shape)}, not {theirs.dtype}"
+        if not theirs.is_floating_point():
+            count = int((mine != theirs).sum())
+            if count:
+                return f"{count} of {mine.numel()} integers of result {place} differ"
+            continue
+        told = _apart(mine.double(), theirs.double(), true.double(), theirs.dtype)
+        if told:
+            return f"result {place}: {told}"
+    return ""
+
+
+def _apart(mine: Any, theirs: Any, true: Any, dtype: Any) -> str:
+    there = torch.isfinite(theirs) & torch.isfinite(true)
+    count = int((torch.isfinite(mine) != torch.isfinite(theirs)).sum())
+    if count:
+        return f"{count} elements are finite in one and not in the other"
+    mine, theirs, true = (torch.where(there, each, 0.0) for each in (mine, theirs, true))
+    if mine.numel() == 0:
+        return ""
+    largest = float(true.abs().max())
+    allowed = WORSE * float((theirs - true).abs().max())
+    allowed += ROUNDINGS * float(torch.finfo(dtype).eps) * max(largest, 1e-6)
+    off = float((mine - true).abs().max())
+    return f"off by {off:.3g}, of {largest:.3g}; {allowed:.3g} allowed" if off > allowed else ""
