@@ -60,9 +60,7 @@ _MORE = (
 _RANDOM = ("native_dropout", "dropout", "rrelu_with_noise", "bernoulli", "multinomial", "rand_like")
 _KEPT = (
     "copysign",
-    "embedding_dense_backward",
     "_scaled_dot_product_flash_attention_for_cpu",
-    "max_pool2d_with_indices_backward",
 )
 
 

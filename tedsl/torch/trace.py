@@ -70,17 +70,27 @@ def _graph(flat: Callable[..., Any], tensors: Sequence[Any]) -> Any:
         allow_non_fake_inputs=True
     )
     fakes = [fake_mode.from_tensor(_laid_out(tensor), static_shapes=True) for tensor in tensors]
+    made: Any = flat
     with torch.no_grad():
-        made = _proxies.make_fx(
-            torch.func.functionalize(flat, remove="mutations_and_views"),
-            decomposition_table=table(),
-            tracing_mode="fake",
-        )(*fakes)
+        for _ in range(2):  # once more where decompositions change a tensor of their own
+            made = _proxies.make_fx(
+                torch.func.functionalize(made, remove="mutations_and_views"),
+                decomposition_table=table(),
+                tracing_mode="fake",
+            )(*fakes)
+            if not any(changes(node) for node in made.graph.nodes):
+                break
     made.graph.eliminate_dead_code()
     for node in made.graph.nodes:
         if node.op == "get_attr":
             node.meta.setdefault("val", _attribute(made, node))
     return made
+
+
+def changes(node: Any) -> bool:
+    """True of a call that writes to an argument."""
+    schema = getattr(node.target, "_schema", None)
+    return schema is not None and bool(schema.is_mutable)
 
 
 def _laid_out(tensor: Any) -> Any:

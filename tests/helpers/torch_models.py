@@ -6,10 +6,12 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
+from torch_sequences import SEQUENCES
+from torch_vision import VISION, Made
+
 torch: Any = importlib.import_module("torch")
 nn: Any = torch.nn
 F: Any = torch.nn.functional
-Made = tuple[Any, tuple[Any, ...]]
 
 
 class Block(nn.Module):
@@ -64,7 +66,7 @@ class Llama(nn.Module):
         angle = torch.outer(torch.arange(t).float(), rate)
         angle = torch.cat([angle, angle], -1)
         half = torch.cat([-x[..., d // 2 :], x[..., : d // 2]], -1)
-        return x * angle.cos() + half * angle.sin()
+        return (x * angle.cos() + half * angle.sin()).to(x.dtype)
 
     def forward(self, x: Any) -> Any:
         b, t, _ = x.shape
@@ -150,7 +152,7 @@ class GraphConv(nn.Module):
 
     def forward(self, x: Any, edges: Any) -> Any:
         sent = self.message(x)[edges[0]]
-        got = torch.zeros(x.shape[0], 7).index_add(0, edges[1], sent)
+        got = torch.zeros(x.shape[0], 7, dtype=x.dtype).index_add(0, edges[1], sent)
         return F.elu(got + self.own(x))
 
 
@@ -209,5 +211,17 @@ MODELS: dict[str, Callable[[], Made]] = {
         (torch.randn(4, 6), torch.randint(0, 5, (4, 3))),
     ),
     "graph": lambda: (GraphConv(), (torch.randn(6, 5), torch.randint(0, 6, (2, 11)))),
+    **VISION,
+    **SEQUENCES,
 }
 """Each name with a function that makes the model and its arguments."""
+
+
+def shares(report: Any) -> tuple[int, int]:
+    """Operators in tedsl's kernels, and all of them but views and constants, of all graphs."""
+    moved = "a view or a constant by itself"
+    nodes = sum(
+        graph.nodes - sum(n for (_, reason), n in graph.left.items() if reason == moved)
+        for graph in report.graphs
+    )
+    return sum(graph.taken for graph in report.graphs), nodes

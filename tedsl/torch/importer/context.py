@@ -45,19 +45,27 @@ class Context:
     Attributes:
         sizes: of the graph.
         name: of the node; its stages are called so.
+        target: the operator; None of what is no node.
         fakes: the arguments as PyTorch's fake tensors and numbers, in the order of the schema.
         result: the fake result.
         checks: what has to hold of indices, of all nodes so far.
     """
 
     def __init__(
-        self, sizes: Sizes, name: str, fakes: Sequence[Any], result: Any, checks: list[Check]
+        self,
+        sizes: Sizes,
+        name: str,
+        fakes: Sequence[Any],
+        result: Any,
+        checks: list[Check],
+        target: Any = None,
     ) -> None:
         self.sizes = sizes
         self.name = name
         self.fakes = tuple(fakes)
         self.result = result
         self.checks = checks
+        self.target = target
 
     def shape(self, output: int | None = None) -> Shape:
         """The shape of the result, or of one of several."""

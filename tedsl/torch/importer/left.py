@@ -7,94 +7,59 @@ from __future__ import annotations
 
 from tedsl.torch.lib import aten
 
-_SCATTER = "writes at places that are data: several may meet in one"
+_COUNT = "counts at places that are data, among as many as the data say"
 _SORT = "sorts: no tensor expression has the order of data"
 _RANDOM = "draws random numbers, whose bits are those of PyTorch's generator"
 _LINEAR = "factorises or solves: a library"
 _SHAPE = "the shape of its result depends on data"
+_FUNCTION = "no function of the language"
+_SIGN = "no operator of the language takes the sign of a NaN"
+_BITS = "no operator of the language takes the bits of a float"
+_FOURIER = "Fourier transforms: complex numbers, and a library"
+_COMPLEX = "complex numbers"
+_SLOW = "its expression takes seconds to compile"
+_STEPS = "steps whose number depends on data"
+
+
+def _each(reason: str, names: str) -> dict[str, str]:
+    return dict.fromkeys(names.split(), reason)
+
 
 LEFT: dict[str, str] = {
-    **dict.fromkeys(
-        (
-            "index_put",
-            "_unsafe_index_put",
-            "index_add",
-            "index_reduce",
-            "scatter_add",
-            "scatter_reduce",
-            "embedding_dense_backward",
-            "masked_scatter",
-            "put",
-            "histc",
-            "bincount",
-        ),
-        _SCATTER,
-    ),
-    **dict.fromkeys(
-        ("sort", "topk", "kthvalue", "median", "nanmedian", "mode", "unique_dim", "_unique2"),
-        _SORT,
-    ),
-    **dict.fromkeys(
-        (
-            "bernoulli",
-            "exponential",
-            "geometric",
-            "multinomial",
-            "native_dropout",
-            "normal",
-            "normal_functional",
-            "rand",
-            "rand_like",
-            "randint",
-            "randint_like",
-            "randn",
-            "randn_like",
-            "randperm",
-            "rrelu_with_noise",
-        ),
+    **_each(_COUNT, "histc bincount"),
+    **_each(_SORT, "sort kthvalue median nanmedian mode unique_dim _unique2 unique_consecutive"),
+    **_each(
         _RANDOM,
+        "bernoulli cauchy exponential geometric log_normal multinomial native_dropout normal "
+        "normal_functional rand rand_like randint randint_like randn randn_like randperm "
+        "rrelu_with_noise uniform",
     ),
-    **dict.fromkeys(
-        (
-            "_linalg_det",
-            "_linalg_eigh",
-            "_linalg_slogdet",
-            "_linalg_solve_ex",
-            "_linalg_svd",
-            "cholesky",
-            "linalg_cholesky_ex",
-            "linalg_eig",
-            "linalg_inv_ex",
-            "linalg_lu_factor_ex",
-            "linalg_qr",
-            "linalg_solve_triangular",
-            "linalg_matrix_exp",
-        ),
+    **_each(
         _LINEAR,
+        "_linalg_det _linalg_eigh _linalg_slogdet _linalg_solve_ex _linalg_svd cholesky "
+        "linalg_cholesky_ex linalg_eig linalg_inv_ex linalg_lu_factor_ex linalg_qr "
+        "linalg_solve_triangular linalg_matrix_exp",
     ),
-    **dict.fromkeys(("nonzero", "masked_select", "_ctc_loss"), _SHAPE),
-    "_fft_r2c": "Fourier transforms: complex numbers, and a library",
-    "_fft_c2c": "Fourier transforms: complex numbers, and a library",
-    "_fft_c2r": "Fourier transforms: complex numbers, and a library",
+    **_each(_SHAPE, "nonzero nonzero_static masked_select _ctc_loss repeat_interleave"),
+    **_each(_FOURIER, "_fft_r2c _fft_c2c _fft_c2r"),
+    **_each(_COMPLEX, "complex polar view_as_complex view_as_real"),
+    **_each(
+        _FUNCTION,
+        "erfinv lgamma digamma polygamma igamma igammac i0 special_erfcx special_i0e special_i1 "
+        "special_i1e special_ndtri special_zeta",
+    ),
+    **_each(_SIGN, "copysign signbit"),
+    **_each(_BITS, "nextafter frexp hash_tensor"),
+    **_each(_SLOW, "grid_sampler_2d grid_sampler_3d upsample_trilinear3d"),
+    **_each(_STEPS, "gcd lcm segment_reduce"),
     "_scaled_dot_product_flash_attention_for_cpu": "a fused library kernel",
+    "_scaled_dot_product_flash_attention_for_cpu_backward": "a fused library kernel",
     "convolution_backward": "a library is faster",
-    "max_pool2d_with_indices_backward": "adds at places that are data",
-    "addbmm": "a library is faster",
-    "grid_sampler_2d": "its expression takes seconds to compile",
-    "grid_sampler_3d": "its expression takes seconds to compile",
-    "upsample_trilinear3d": "its expression takes seconds to compile",
     "erfc": "no function of the language has its small values",
-    "erfinv": "no function of the language",
-    "lgamma": "no function of the language",
-    "digamma": "no function of the language",
-    "polygamma": "no function of the language",
-    "i0": "no function of the language",
-    "copysign": "no operator of the language takes the sign of a NaN",
-    "signbit": "no operator of the language takes the sign of a NaN",
-    "nextafter": "no operator of the language takes the bits of a float",
-    "cummax": "keeps places along a scan: not said yet",
-    "cummin": "keeps places along a scan: not said yet",
-    "logcumsumexp": "a scan of pairs: not said yet",
+    "_embedding_bag": "bags that begin where the data say, with tables of them among the results",
+    "embedding_renorm": "changes the table that it reads",
+    "fractional_max_pool2d": "windows at places that are drawn",
+    "fractional_max_pool3d": "windows at places that are drawn",
 }
 """From the name of an operator of ATen to the reason."""
 

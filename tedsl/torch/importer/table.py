@@ -17,8 +17,9 @@ _HEAD = """# PyTorch's operators in tedsl
 Made by `python -m tedsl.torch.importer.table > tutorials/docs/torch_operators.md`: a test compares.
 
 Graphs come functionalised and decomposed: an operator that is not here is often one that PyTorch
-writes in terms of those that are. {count} overloads have a converter. What none takes runs as
-PyTorch runs it; `tedsl.torch.explain(model, *inputs)` says what that was, and why.
+writes in terms of those that are. {count} overloads have a converter. What none takes, or beyond
+the limits given here, runs as PyTorch runs it; `tedsl.torch.explain(model, *inputs)` says what that
+was, and why.
 Complex numbers, quantised and sparse tensors are not taken.
 """
 

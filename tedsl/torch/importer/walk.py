@@ -70,7 +70,8 @@ class Walk:
             raise NotTaken(f"{node.target} has no converter")
         given = arguments(node)
         fakes = [_faked(value) for value in given]
-        context = Context(self.sizes, node.name, fakes, node.meta["val"], self.checks)
+        val, target = node.meta["val"], node.target
+        context = Context(self.sizes, node.name, fakes, val, self.checks, target)
         try:
             result = entry.convert(context, *map(self._mapped, given))
             return self._settled(node, entry, context, result)

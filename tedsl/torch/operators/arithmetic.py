@@ -1,12 +1,14 @@
-"""Arithmetic of two operands: sums with a factor, quotients and remainders, powers, angles.
+"""Arithmetic of two operands: sums with a factor, quotients, powers, angles.
 
 Imports `elementwise`.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+from tedsl.dtypes import DType
 from tedsl.expr import build
 from tedsl.expr.nodes import Const, Expr
 from tedsl.tensor import math as te
@@ -71,74 +73,10 @@ def mul(context: Context, a: Any, b: Any) -> Value:
     return elementwise(context, DEFAULT, _mul, [a, b], context.fakes[:2])
 
 
-def _fmod(a: Expr, b: Expr) -> Expr:
-    if a.dtype.is_float:
-        raise NotTaken("the remainder of floats is exact in PyTorch: a quotient does not give it")
-    return build.truncmod(a, _divisor(b))
-
-
-def _remainder(a: Expr, b: Expr) -> Expr:
-    if a.dtype.is_float:
-        raise NotTaken("the remainder of floats is exact in PyTorch: a quotient does not give it")
-    return build.floormod(a, _divisor(b))
-
-
-def _divisor(b: Expr) -> Expr:
-    """An integer divisor that is not 0, for which PyTorch raises an error."""
-    if not isinstance(b, Const) or b.value == 0:
-        raise NotTaken("an integer divisor may be 0")
-    return b
-
-
-def _floor_quotient(a: Expr, b: Expr) -> Expr:
-    if a.dtype.is_float:
-        raise NotTaken("a floor division of floats is exact in PyTorch")
-    return build.floordiv(a, _divisor(b))
-
-
-def _trunc_quotient(a: Expr, b: Expr) -> Expr:
-    return te.trunc(build.div(a, b)) if a.dtype.is_float else build.truncdiv(a, _divisor(b))
-
-
 @takes(Family.POINTWISE, aten.div.Tensor, aten.div.Scalar)
 def div(context: Context, a: Any, b: Any) -> Value:
     """`a / b` in floats."""
     return elementwise(context, FLOAT, build.div, [a, b], context.fakes[:2])
-
-
-@takes(
-    Family.POINTWISE,
-    aten.div.Tensor_mode,
-    aten.div.Scalar_mode,
-    limits="floor: integers by a constant other than 0; trunc of integers: the same",
-)
-def div_mode(context: Context, a: Any, b: Any, rounding_mode: str | None) -> Value:
-    """A quotient that is rounded."""
-    if rounding_mode is None:
-        return div(context, a, b)  # pyright: ignore[reportReturnType]
-    function = _floor_quotient if rounding_mode == "floor" else _trunc_quotient
-    return elementwise(context, DEFAULT, function, [a, b], context.fakes[:2])
-
-
-_WHOLE = "integers by a constant other than 0"
-
-
-@takes(Family.POINTWISE, aten.floor_divide.default, limits=_WHOLE)
-def floor_divide(context: Context, a: Any, b: Any) -> Value:
-    """A quotient rounded to minus infinity."""
-    return elementwise(context, DEFAULT, _floor_quotient, [a, b], context.fakes[:2])
-
-
-@takes(Family.POINTWISE, aten.fmod.Tensor, aten.fmod.Scalar, limits=_WHOLE)
-def fmod(context: Context, a: Any, b: Any) -> Value:
-    """The remainder with the sign of `a`."""
-    return elementwise(context, DEFAULT, _fmod, [a, b], context.fakes[:2])
-
-
-@takes(Family.POINTWISE, aten.remainder.Tensor, aten.remainder.Scalar, limits=_WHOLE)
-def remainder(context: Context, a: Any, b: Any) -> Value:
-    """The remainder with the sign of `b`."""
-    return elementwise(context, DEFAULT, _remainder, [a, b], context.fakes[:2])
 
 
 @takes(
@@ -168,6 +106,54 @@ def power(context: Context, a: Any, b: Any) -> Value:
 def atan2(context: Context, a: Value, b: Value) -> Value:
     """The angle of a point."""
     return elementwise(context, FLOAT, build.atan2, [a, b], context.fakes[:2])
+
+
+@takes(Family.POINTWISE, aten.hypot.default, limits="up to float32")
+def hypot(context: Context, a: Value, b: Value) -> Value:
+    """The length of a vector, in float64, whose squares do not overflow."""
+
+    def element(x: Expr, y: Expr) -> Expr:
+        if x.dtype is DType.float64:
+            raise NotTaken("squares of float64 may overflow")
+        p, q = build.cast(x, DType.float64), build.cast(y, DType.float64)
+        infinite = build.logical_or(te.isinf(x), te.isinf(y))
+        length = build.cast(te.sqrt(p * p + q * q), x.dtype)
+        return build.select(infinite, build.const(math.inf, x.dtype), length)
+
+    return elementwise(context, FLOAT, element, [a, b], context.fakes[:2])
+
+
+def _shifted(left: bool) -> Element:
+    """A shift by as many bits as there are, or by a negative number, leaves nothing of them."""
+
+    def element(a: Expr, b: Expr) -> Expr:
+        bits = a.dtype.bits
+        outside = build.ge(b, bits)
+        if a.dtype.info.lowest != 0:
+            outside = build.logical_or(outside, build.lt(b, 0))
+        count = build.select(outside, build.const(bits - 1, b.dtype), b)
+        if left:
+            return build.select(outside, build.const(0, a.dtype), build.left_shift(a, count))
+        rest = build.right_shift(a, count)
+        if a.dtype.info.lowest != 0:
+            return rest
+        return build.select(outside, build.const(0, a.dtype), rest)
+
+    return element
+
+
+def _register_shift(name: str, left: bool) -> None:
+    packet = getattr(aten, name)
+
+    @takes(Family.POINTWISE, packet.Tensor, packet.Tensor_Scalar, packet.Scalar_Tensor)
+    def convert(context: Context, a: Any, b: Any) -> Value:
+        return elementwise(context, DEFAULT, _shifted(left), [a, b], context.fakes[:2])
+
+    del convert
+
+
+_register_shift("bitwise_left_shift", True)
+_register_shift("bitwise_right_shift", False)
 
 
 @takes(Family.POINTWISE, aten.maximum.default)
@@ -212,11 +198,9 @@ def _is_float_value(value: Any) -> bool:
     return isinstance(value, Value) and value.dtype.is_float
 
 
-@takes(Family.POINTWISE, aten.addcmul.default, limits="floats")
+@takes(Family.POINTWISE, aten.addcmul.default)
 def addcmul(context: Context, x: Value, a: Value, b: Value, value: Any) -> Value:
     """`x + value * a * b`."""
-    if not _is_float_value(x):
-        raise NotTaken("integers")
 
     def element(p: Expr, q: Expr, r: Expr) -> Expr:
         return p + constant(value, p.dtype) * q * r

@@ -23,6 +23,7 @@ from tedsl.torch.elements.value import (
 from tedsl.torch.importer.context import Context
 from tedsl.torch.importer.registry import Family, takes
 from tedsl.torch.lib import aten
+from tedsl.torch.operators.windows import spread
 from tedsl.torch.refusals import NotTaken
 
 
@@ -48,7 +49,7 @@ def convolution(
     spatial = weight.rank - 2
     if x.rank != weight.rank or not 1 <= spatial <= 3 or numbers(x.shape[1:]) is None:
         raise NotTaken("a convolution without a batch, or of sizes known at the call only")
-    steps = [_spread(each, spatial) for each in (stride, padding, dilation)]
+    steps = [spread(each, spatial) for each in (stride, padding, dilation)]
     window = Window(context, x, weight, steps, groups)
     found = window.transposed() if transposed else window.plain()
     result = context.dtype()
@@ -59,11 +60,6 @@ def convolution(
         return build.rounded(found[i] + build.cast(bias[(i[1],)], found.dtype), result)
 
     return Value(found.shape, result, element, None, 2)
-
-
-def _spread(given: Sequence[int], spatial: int) -> list[int]:
-    """One number for each spatial dimension."""
-    return list(given) * spatial if len(given) == 1 else list(given)
 
 
 class Window:

@@ -1,4 +1,4 @@
-"""Reads at indices that are data: embedding, gather, index, and what they scatter.
+"""Reads at indices that are data: embedding, gather, index.
 
 An index outside is an error in PyTorch.  Here it is kept inside, for the sake of memory, and
 `Context.checked` says what has to hold; where it does not, the call is PyTorch's, which raises.
@@ -10,19 +10,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tedsl.expr import build
 from tedsl.expr.nodes import Expr
-from tedsl.torch.elements.dtypes import constant
-from tedsl.torch.elements.value import Index, Indices, Value, broadcast
+from tedsl.torch.elements.value import Index, Indices, Value, broadcast, number_of
 from tedsl.torch.importer.context import Context
 from tedsl.torch.importer.registry import Family, takes
 from tedsl.torch.lib import aten
 from tedsl.torch.refusals import NotTaken
 
 
-def _check(context: Context, source: Value, index: Value, d: int, negative: bool) -> None:
+def check_places(context: Context, source: Value, index: Value, d: int, negative: bool) -> None:
     """What PyTorch asks of `index` along a dimension of `source`."""
-    if source.shape[d] == 0:
+    if number_of(source.shape[d]) == 0:
         raise NotTaken("a choice among nothing")
     if not index.dtype.is_integer:
         raise NotTaken("indices that are no integers")
@@ -33,7 +31,7 @@ def _check(context: Context, source: Value, index: Value, d: int, negative: bool
 def embedding(context: Context, weight: Value, index: Value, *_: Any) -> Value:
     """Rows by number."""
     table, place = context.held(weight), context.held(index)
-    _check(context, table, place, 0, False)
+    check_places(context, table, place, 0, False)
     extent = table.shape[0]
 
     def element(i: Indices) -> Expr:
@@ -50,7 +48,7 @@ def index_select(context: Context, x: Value, dim: int, index: Value) -> Value:
     d = dim + x.rank if dim < 0 else dim
     source = context.held(x)
     place = context.held(index if index.rank else broadcast(index, (1,)))
-    _check(context, source, place, d, False)
+    check_places(context, source, place, d, False)
 
     def element(i: Indices) -> Expr:
         chosen = context.index(place, (i[d],), source.shape[d])
@@ -66,7 +64,7 @@ def gather(context: Context, x: Value, dim: int, index: Value, *_: Any) -> Value
         raise NotTaken("a choice among a single number")
     d = dim + x.rank if dim < 0 else dim
     source, place = context.held(x), context.held(index)
-    _check(context, source, place, d, False)
+    check_places(context, source, place, d, False)
 
     def element(i: Indices) -> Expr:
         chosen = context.index(place, i, source.shape[d])
@@ -89,7 +87,7 @@ def index(context: Context, x: Value, indices: Sequence[Value | None]) -> Value:
     shape = context.shape()
     source = context.held(x)
     for d, each in given.items():
-        _check(context, source, each, d, True)
+        check_places(context, source, each, d, True)
     dims = sorted(given)
     together = dims[-1] - dims[0] + 1 == len(dims)
     rank = len(shape) - (x.rank - len(given))
@@ -107,37 +105,3 @@ def index(context: Context, x: Value, indices: Sequence[Value | None]) -> Value:
         return source[at]
 
     return Value(shape, x.dtype, element, None, 2)
-
-
-@takes(Family.INDEXING, aten.scatter.value, limits="one index along the dimension")
-def scatter_value(context: Context, x: Value, dim: int, index: Value, value: Any) -> Value:
-    """`x` with one place of a dimension set to a number, for one index along it."""
-    return _scattered(context, x, dim, index, None, value)
-
-
-@takes(Family.INDEXING, aten.scatter.src, limits="one index along the dimension")
-def scatter_src(context: Context, x: Value, dim: int, index: Value, src: Value) -> Value:
-    """`x` with one place of a dimension set to another tensor's, for one index along it."""
-    return _scattered(context, x, dim, index, src, None)
-
-
-def _scattered(
-    context: Context, x: Value, dim: int, index: Value, src: Value | None, number: Any
-) -> Value:
-    d = dim + x.rank if dim < 0 else dim
-    wanted = tuple(1 if place == d else n for place, n in enumerate(x.shape))
-    if x.rank == 0 or [str(n) for n in index.shape] != [str(n) for n in wanted]:
-        raise NotTaken("several indices along the dimension")
-    place = context.held(index)
-    _check(context, x, place, d, False)
-    fixed = None if src is not None else constant(number, x.dtype)
-
-    def element(i: Indices) -> Expr:
-        row = (*i[:d], 0, *i[d + 1 :])
-        put = fixed if src is None else src[row]
-        assert put is not None
-        hit = build.eq(place[row], build.cast(build.as_expr(i[d]), place.dtype))
-        return build.if_then_else(hit, put, x[i])
-
-    work = 2 + x.work + (0 if src is None else src.work)
-    return Value(x.shape, x.dtype, element, None, work)

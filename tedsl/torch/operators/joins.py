@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tedsl.dtypes import DType
 from tedsl.expr import build
 from tedsl.expr.nodes import Expr
+from tedsl.tensor import reduce
 from tedsl.torch.elements.dtypes import constant, is_number
 from tedsl.torch.elements.reshape import reshaped
 from tedsl.torch.elements.value import (
@@ -216,3 +218,63 @@ def slice_scatter(
         return build.if_then_else(build.conjunction(tests), read, x[i])
 
     return Value(x.shape, x.dtype, element, None, 1 + x.work + src.work)
+
+
+@takes(Family.VIEW, aten.diagonal_scatter.default)
+def diagonal_scatter(
+    context: Context, x: Value, src: Value, offset: int, dim1: int, dim2: int
+) -> Value:
+    """`x` with a diagonal replaced."""
+    a, b = (d + x.rank if d < 0 else d for d in (dim1, dim2))
+    put, row = cast_to(src, x.dtype), max(-offset, 0)
+
+    def element(i: Indices) -> Expr:
+        place = build.sub(i[a], row)
+        tests = [build.eq(build.sub(i[b], i[a]), offset), build.ge(place, 0)]
+        tests.append(build.lt(place, put.shape[-1]))
+        rest = [each for d, each in enumerate(i) if d not in (a, b)]
+        return build.if_then_else(build.conjunction(tests), put[(*rest, place)], x[i])
+
+    return Value(x.shape, x.dtype, element, None, 1 + x.work + src.work)
+
+
+def _replicated_backward(
+    context: Context, gradient: Value, x: Value, padding: Sequence[Any]
+) -> Value:
+    """What a border that repeats the last place gives back to it."""
+    spatial = len(padding) // 2
+    lead, source = x.rank - spatial, context.held(gradient, "grad")
+    known, padded = numbers(x.shape[lead:]), numbers(gradient.shape[lead:])
+    if known is None or padded is None or 0 in known or 0 in padded:
+        raise NotTaken("a border of no element, or of sizes known at the call only")
+    margins = [(int(padding[2 * n]), int(padding[2 * n + 1])) for n in range(spatial)][::-1]
+    longest = [
+        wide if size == 1 else max(low, high, 0) + 1
+        for size, wide, (low, high) in zip(known, padded, margins, strict=True)
+    ]
+    axes = [context.axis(extent, f"r{d}") for d, extent in enumerate(longest)]
+    work = DType.float32 if gradient.dtype.is_short_float else gradient.dtype
+
+    def element(i: Indices) -> Expr:
+        at: list[Index] = list(i[:lead])
+        tests: list[Expr] = []
+        for d, axis in enumerate(axes):
+            place, wide = i[lead + d], padded[d]
+            begin = build.select(build.eq(place, 0), 0, build.add(place, margins[d][0]))
+            last = build.eq(place, known[d] - 1)
+            end = build.select(last, wide, build.add(place, margins[d][0] + 1))
+            at.append(begin + axis)
+            tests += [build.ge(begin + axis, 0), build.lt(begin + axis, wide)]
+            tests.append(build.lt(begin + axis, end))
+        terms = build.cast(source[at], work)
+        return reduce.sum(terms, axes, where=build.conjunction(tests), dtype=work)
+
+    return cast_to(context.stage(context.shape(), element, "sum"), context.dtype())
+
+
+for _backward in (
+    aten.replication_pad1d_backward.default,
+    aten.replication_pad2d_backward.default,
+    aten.replication_pad3d_backward.default,
+):
+    takes(Family.POOL, _backward, limits="constant sizes")(_replicated_backward)

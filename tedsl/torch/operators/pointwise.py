@@ -206,7 +206,7 @@ def _clamped(x: Expr, low: Expr | None, high: Expr | None) -> Expr:
     return x if high is None else build.minimum(x, high)
 
 
-@takes(Family.POINTWISE, aten.clamp.default, aten.clamp.Tensor, aten.hardtanh.default)
+@takes(Family.POINTWISE, aten.clamp.default, aten.clamp.Tensor)
 def clamp(context: Context, x: Value, low: Any, high: Any) -> Value:
     """Between two ends, numbers or tensors, of which one may be absent."""
     given = [(each, fake) for each, fake in zip((low, high), context.fakes[1:3], strict=True)]
@@ -224,6 +224,40 @@ def clamp(context: Context, x: Value, low: Any, high: Any) -> Value:
         [x, *(each for each, _ in present)],
         [context.fakes[0], *(fake for _, fake in present)],
     )
+
+
+@takes(Family.POINTWISE, aten.hardtanh.default)
+def hardtanh(context: Context, x: Value, low: Any, high: Any) -> Value:
+    """Between two numbers, which do not change the type."""
+    ends = [int(end) if x.dtype.is_integer else end for end in (low, high)]
+    return elementwise(context, DEFAULT, _clamped, [x, *ends], [context.fakes[0], *ends])
+
+
+@takes(Family.POINTWISE, aten.round.decimals, limits="floats")
+def round_decimals(context: Context, x: Value, decimals: int) -> Value:
+    """To a number of digits, as PyTorch scales them."""
+    if not x.dtype.is_float:
+        raise NotTaken("digits of integers")
+
+    def element(a: Expr) -> Expr:
+        scale = build.const(10.0 ** abs(decimals), a.dtype)
+        if decimals < 0:
+            return te.round(build.div(a, scale)) * scale
+        return build.div(te.round(a * scale), scale)
+
+    return elementwise(context, DEFAULT, element, [x], context.fakes[:1])
+
+
+@takes(Family.POINTWISE, aten.angle.default)
+def angle(context: Context, x: Value) -> Value:
+    """Of real numbers: pi below 0, else 0."""
+
+    def element(a: Expr) -> Expr:
+        pi, none = build.const(math.pi, a.dtype), build.const(0.0, a.dtype)
+        found = build.select(build.lt(a, 0.0), pi, none)
+        return build.select(te.isnan(a), a, found)
+
+    return elementwise(context, FLOAT, element, [x], context.fakes[:1])
 
 
 @takes(Family.POINTWISE, aten.clamp_min.default, aten.clamp_min.Tensor)

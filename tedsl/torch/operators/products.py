@@ -58,8 +58,8 @@ def _plus(context: Context, bias: Value, product: Value, beta: Any, alpha: Any) 
         raise NotTaken("factors that are known at the call only")
     spread = broadcast(bias, product.shape)
     work, result = product.dtype, context.dtype()
-    if work.is_integer and not (float(beta).is_integer() and float(alpha).is_integer()):
-        raise NotTaken("fractions of integers")
+    if work.is_integer:
+        beta, alpha = int(beta), int(alpha)
 
     def element(i: Indices) -> Expr:
         found = product[i] if alpha == 1 else product[i] * constant(alpha, work)
@@ -81,3 +81,57 @@ def addmm(context: Context, bias: Value, a: Value, b: Value, beta: Any, alpha: A
 def baddbmm(context: Context, bias: Value, a: Value, b: Value, beta: Any, alpha: Any) -> Value:
     """Products and what is added to them."""
     return _plus(context, bias, _product(context, a, b, 1), beta, alpha)
+
+
+@takes(Family.PRODUCT, aten.addbmm.default)
+def addbmm(context: Context, bias: Value, a: Value, b: Value, beta: Any, alpha: Any) -> Value:
+    """The sum of several products, and what is added to it."""
+    work = DType.float32 if a.dtype.is_short_float else a.dtype
+    if a.dtype.is_bool:
+        raise NotTaken("products of bools")
+    left, right = context.held(a, "a"), context.held(b, "b")
+    n, k = context.axis(left.shape[0], "n"), context.axis(left.shape[2])
+
+    def element(i: Indices) -> Expr:
+        x, y = (build.cast(each, work) for each in (left[(n, i[0], k)], right[(n, k, i[1])]))
+        return reduce.sum(x * y, [n, k], dtype=work)
+
+    product = context.stage(context.shape(), element, "product")
+    return _plus(context, bias, product, beta, alpha)
+
+
+@takes(Family.PRODUCT, aten._trilinear.default)
+def trilinear(
+    context: Context,
+    a: Value,
+    b: Value,
+    c: Value,
+    expand1: Sequence[int],
+    expand2: Sequence[int],
+    expand3: Sequence[int],
+    summed: Sequence[int],
+    unroll: int,
+) -> Value:
+    """The sum over some dimensions of three factors, each without some dimensions."""
+    del unroll
+    rank = a.rank + len(expand1)
+    factors = [context.held(each, "factor") for each in (a, b, c)]
+    placed = [[d for d in range(rank) if d not in absent] for absent in (expand1, expand2, expand3)]
+    extents = {
+        d: factor.shape[n]
+        for factor, dims in zip(factors, placed, strict=True)
+        for n, d in enumerate(dims)
+    }
+    work = DType.float32 if a.dtype.is_short_float else a.dtype
+    axes = {d: context.axis(extents[d], f"k{d}") for d in summed}
+
+    def element(i: Indices) -> Expr:
+        rest = iter(i)
+        at: list[Index] = [axes[d] if d in axes else next(rest) for d in range(rank)]
+        x, y, z = (
+            build.cast(factor[[at[d] for d in dims]], work)
+            for factor, dims in zip(factors, placed, strict=True)
+        )
+        return reduce.sum(x * y * z, list(axes.values()), dtype=work)
+
+    return cast_to(context.stage(context.shape(), element, "product"), context.dtype())

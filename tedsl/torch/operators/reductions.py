@@ -12,13 +12,14 @@ from tedsl.nn.indexing import argmax as nn_argmax
 from tedsl.nn.indexing import argmin as nn_argmin
 from tedsl.tensor import math as te
 from tedsl.tensor import reduce
-from tedsl.torch.elements.dtypes import constant, is_number
+from tedsl.torch.elements.dtypes import Promotion, constant, is_number, promoted
 from tedsl.torch.elements.value import (
     Index,
     Indices,
     Size,
     Value,
     cast_to,
+    filled,
     is_one,
     number_of,
     product,
@@ -238,6 +239,64 @@ def max_dim(context: Context, x: Value, dim: int, keep: bool = False) -> Convert
 def min_dim(context: Context, x: Value, dim: int, keep: bool = False) -> Converted:
     """The smallest element along a dimension, and its place."""
     return _with_place(context, x, dim, keep, False)
+
+
+FIRST_OF_EQUAL = 64
+"""From this extent on, PyTorch's choice of one among equal elements is the first."""
+
+
+@takes(
+    Family.REDUCTION,
+    aten.topk.default,
+    limits=f"the largest one of at least {FIRST_OF_EQUAL}; of integers the smallest one too",
+)
+def topk(context: Context, x: Value, k: Any, dim: int, largest: bool, ordered: bool) -> Converted:
+    """The best element along a dimension, and its place."""
+    del ordered
+    if x.rank == 0 or not isinstance(k, int) or k != 1:
+        raise NotTaken("several of the best: no tensor expression has the order of data")
+    if (number_of(x.shape[dim]) or 0) < FIRST_OF_EQUAL or not (largest or x.dtype.is_integer):
+        raise NotTaken("which of equal elements is chosen, PyTorch's order of search decides")
+    return _with_place(context, x, dim, True, largest)
+
+
+MOST_BOUNDS = 1024
+
+
+@takes(
+    Family.REDUCTION,
+    aten.bucketize.Tensor,
+    aten.searchsorted.Tensor,
+    limits=f"at most {MOST_BOUNDS} bounds",
+)
+def bucketize(context: Context, *arguments: Any) -> Value:
+    """How many bounds lie below each element; the same number as PyTorch's search among them."""
+    searched = context.target is aten.searchsorted.Tensor
+    bounds, x = arguments[:2] if searched else arguments[1::-1]
+    right = bool(arguments[3])
+    if searched:
+        right = right or arguments[4] == "right"
+    order = context.held(arguments[5]) if searched and arguments[5] is not None else None
+    count = number_of(bounds.shape[-1]) if bounds.rank else None
+    if count is None or count > MOST_BOUNDS or bounds.rank not in (1, x.rank):
+        raise NotTaken(f"more than {MOST_BOUNDS} bounds, or as many as the call says")
+    result, axis = context.dtype(), context.axis(count)
+    lines, given = context.held(bounds, "bounds"), context.held(x)
+    if count == 0:
+        return filled(0, x.shape, result)
+    kind = promoted(Promotion.DEFAULT, context.fakes[:2]).computed
+    if order is not None:
+        context.checked(order, count, negative=False)
+
+    def element(i: Indices) -> Expr:
+        row = i[:-1] if bounds.rank > 1 else ()
+        place = axis if order is None else context.index(order, (*row, axis), count)
+        bound = lines[(*row, place)]
+        pair = build.cast(bound, kind), build.cast(given[i], kind)
+        beyond = build.gt(*pair) if right else build.ge(*pair)
+        return reduce.sum(build.const(1, result), axis, where=build.logical_not(beyond))
+
+    return context.stage(x.shape, element)
 
 
 @takes(Family.REDUCTION, aten.prod.default)

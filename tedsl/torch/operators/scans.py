@@ -1,20 +1,25 @@
-"""Running sums and products.  Imports `importer`."""
+"""Running sums, products and extremes.  Imports `importer`."""
 
 from __future__ import annotations
 
-from typing import Any, cast
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 from tedsl.dtypes import DType
 from tedsl.expr import build
 from tedsl.expr.nodes import Axis, Expr
 from tedsl.nn.indexing import cumsum as nn_cumsum
+from tedsl.tensor import math as te
 from tedsl.tensor.compute import compute, placeholder
 from tedsl.tensor.scan import scan
-from tedsl.tensor.tensor import Tensor, read
-from tedsl.torch.elements.value import Value, cast_to, filled, number_of, viewed, whole
+from tedsl.tensor.tensor import read
+from tedsl.torch.elements.value import Indices, Value, cast_to, filled, number_of, viewed, whole
 from tedsl.torch.importer.context import Context
-from tedsl.torch.importer.registry import Family, takes
+from tedsl.torch.importer.registry import Converted, Family, takes
 from tedsl.torch.lib import aten
+
+States: TypeAlias = Callable[[Indices], Sequence[Expr]]
+Following: TypeAlias = Callable[[Sequence[Expr], Indices], Sequence[Expr]]
 
 
 @takes(Family.SCAN, aten.cumsum.default)
@@ -27,30 +32,133 @@ def cumsum(context: Context, x: Value, dim: int, *_: Any) -> Value:
     return whole(nn_cumsum(source, axis=dim, dtype=result, name=f"{context.name}.scan"))
 
 
+class Along:
+    """A scan along one dimension of a value, which is put in front.
+
+    Args:
+        context: of the node.
+        x: what is scanned, of at least one element, computed once.
+        dim: the dimension.
+    """
+
+    def __init__(self, context: Context, x: Value, dim: int) -> None:
+        self.context, self.x = context, x
+        self.d = dim + x.rank if dim < 0 else dim
+        self.others = (*x.shape[: self.d], *x.shape[self.d + 1 :])
+
+    def term(self, i: Indices) -> Expr:
+        """The element that step `i[0]` takes."""
+        return self.x[(*i[1 : self.d + 1], i[0], *i[self.d + 1 :])]
+
+    def run(self, dtypes: Sequence[DType], first: States, following: Following) -> list[Value]:
+        """States after each step, laid out as the value is.
+
+        Args:
+            dtypes: of the states.
+            first: from an index to the states at step 0.
+            following: from the states before and an index to those after.
+        """
+        name = self.context.name
+        shape, start = (self.x.shape[self.d], *self.others), (1, *self.others)
+        states = [
+            placeholder(shape, dtype, name=f"{name}.state{n}") for n, dtype in enumerate(dtypes)
+        ]
+
+        def step(*i: Axis) -> Any:
+            before = [read(state, (build.sub(i[0], 1), *i[1:])) for state in states]
+            found = tuple(following(before, i))
+            return found if len(found) > 1 else found[0]
+
+        def begin(*i: Axis) -> Any:
+            found = tuple(first((0, *i[1:])))
+            return found if len(found) > 1 else found[0]
+
+        starts, steps = (
+            list(made) if isinstance(made, tuple) else [made]
+            for made in (
+                compute(start, begin, name=f"{name}.first"),
+                compute(shape, step, name=f"{name}.step"),
+            )
+        )
+        made = scan(starts, steps, states, name=f"{name}.scan")
+        return [
+            viewed(whole(each), self.x.shape, lambda i: (i[self.d], *i[: self.d], *i[self.d + 1 :]))
+            for each in (made if isinstance(made, (tuple, list)) else (made,))
+        ]
+
+
+def _empty(x: Value) -> bool:
+    return any(number_of(extent) == 0 for extent in x.shape)
+
+
 @takes(Family.SCAN, aten.cumprod.default)
 def cumprod(context: Context, x: Value, dim: int, *_: Any) -> Value:
     """The product of all elements up to each one."""
     result = context.dtype()
     if x.rank == 0:
         return cast_to(x, result)
-    work = DType.float32 if result.is_short_float else result
-    d = dim + x.rank if dim < 0 else dim
-    if any(number_of(extent) == 0 for extent in x.shape):
+    if _empty(x):
         return filled(1, x.shape, result)
-    source = cast_to(cast_to(context.held(x), result), work)
-    others = (*x.shape[:d], *x.shape[d + 1 :])
-    state = placeholder((x.shape[d], *others), work, name=f"{context.name}.state")
-    first = compute(
-        (1, *others),
-        lambda *i: source[(*i[1 : d + 1], 0, *i[d + 1 :])],
-        name=f"{context.name}.first",
+    work = DType.float32 if result.is_short_float else result
+    along = Along(context, cast_to(cast_to(context.held(x), result), work), dim)
+    (found,) = along.run(
+        [work], lambda i: [along.term(i)], lambda before, i: [before[0] * along.term(i)]
     )
+    return cast_to(found, result)
 
-    def following(*i: Axis) -> Expr:
-        term = source[(*i[1 : d + 1], i[0], *i[d + 1 :])]
-        return read(state, (build.sub(i[0], 1), *i[1:])) * term
 
-    step = compute(state.shape, lambda *i: following(*i), name=f"{context.name}.step")
-    made = whole(cast(Tensor, scan(first, step, state, name=f"{context.name}.scan")))
-    moved = viewed(made, x.shape, lambda i: (i[d], *i[:d], *i[d + 1 :]))
-    return cast_to(moved, result)
+def _with_place(context: Context, x: Value, dim: int, largest: bool) -> Converted:
+    """The extreme up to each element and its place: the last of equal ones, the last NaN."""
+    if x.rank == 0:
+        return x, filled(0, (), DType.int64)
+    if _empty(x):
+        return x, filled(0, x.shape, DType.int64)
+    wide = cast_to(x, DType.int32) if x.dtype.is_bool else x
+    along = Along(context, context.held(wide), dim)
+    reaches = build.ge if largest else build.le
+
+    def following(before: Sequence[Expr], i: Indices) -> Sequence[Expr]:
+        term = along.term(i)
+        taken = reaches(term, before[0])
+        if term.dtype.is_float:
+            sound = build.logical_and(taken, build.logical_not(te.isnan(before[0])))
+            taken = build.logical_or(te.isnan(term), sound)
+        place = build.cast(build.as_expr(i[0]), DType.int64)
+        return build.select(taken, term, before[0]), build.select(taken, place, before[1])
+
+    value, place = along.run(
+        [wide.dtype, DType.int64],
+        lambda i: (along.term(i), build.const(0, DType.int64)),
+        following,
+    )
+    return cast_to(value, x.dtype), place
+
+
+@takes(Family.SCAN, aten.cummax.default)
+def cummax(context: Context, x: Value, dim: int) -> Converted:
+    """The largest element up to each one, and its place."""
+    return _with_place(context, x, dim, True)
+
+
+@takes(Family.SCAN, aten.cummin.default)
+def cummin(context: Context, x: Value, dim: int) -> Converted:
+    """The smallest element up to each one, and its place."""
+    return _with_place(context, x, dim, False)
+
+
+@takes(Family.SCAN, aten.logcumsumexp.default)
+def logcumsumexp(context: Context, x: Value, dim: int) -> Value:
+    """The logarithm of the sum of exponentials up to each element."""
+    if x.rank == 0 or _empty(x):
+        return x
+    work = DType.float32 if x.dtype.is_short_float else x.dtype
+    along = Along(context, context.held(cast_to(x, work)), dim)
+
+    def following(before: Sequence[Expr], i: Indices) -> Sequence[Expr]:
+        a, b = before[0], along.term(i)
+        high, low = build.maximum(a, b), build.minimum(a, b)
+        even = build.logical_and(build.eq(high, low), te.isinf(high))
+        return [build.select(even, high, high + te.log1p(te.exp(low - high)))]
+
+    (found,) = along.run([work], lambda i: [along.term(i)], following)
+    return cast_to(found, x.dtype)
