@@ -93,7 +93,8 @@ def gradients(model: Any, function: Any, arguments: Any) -> list[Any]:
 
 @pytest.mark.parametrize("name", every(models.MODELS))
 def test_bfloat16(name: str) -> None:
-    """As far from float32 as eager in bfloat16 is, twice, and two steps of rounding."""
+    """As far from float32 as eager in bfloat16 is, twice, and a step of rounding: of the result, or
+    of the largest gradient, as those of biases before a batch norm are 0 but for rounding."""
     model, arguments = models.MODELS[name]()
     model, arguments = model.bfloat16(), cast(arguments, torch.bfloat16)
     exact = copy.deepcopy(model).float()
@@ -101,12 +102,13 @@ def test_bfloat16(name: str) -> None:
     theirs = gradients(model, model, arguments)
     call, report = compiled(model)
     ours = gradients(model, call, arguments)
-    for own, other, true in zip(ours, theirs, right, strict=True):
+    largest = max(float(true.abs().max()) for true in right[1:] if true is not None)
+    for n, (own, other, true) in enumerate(zip(ours, theirs, right, strict=True)):
         if true is None:
             assert own is None
             continue
         assert own.dtype == other.dtype
         off = (other.double() - true).abs().max()
-        allowed = 2 * off + 2**-7 * true.abs().max()
+        allowed = 2 * off + 2**-7 * (largest if n else float(true.abs().max()))
         assert (own.double() - true).abs().max() <= allowed
     assert not report.faults
