@@ -291,6 +291,9 @@ QUICK_ENOUGH = 1.0
 that all others are compared with."""
 
 
+TARGETS = ("cpu", "cuda", "triton-interpret", "cuda:sm_80", "cuda:sm_90", "cuda:sm_100")
+
+
 @dataclass
 class Lesson:
     """One run of a tutorial: where it runs, how long it may take, where its pictures go."""
@@ -304,10 +307,9 @@ class Lesson:
     began: float = field(default_factory=time.perf_counter)
 
     @staticmethod
-    def begin(doc: str | None) -> Lesson:
+    def begin(doc: str | None, targets: Sequence[str] = TARGETS) -> Lesson:
         """Read the command line; `doc` is the tutorial's own docstring."""
         parser = argparse.ArgumentParser(description=(doc or "").strip().partition("\n")[0])
-        targets = ("cpu", "cuda", "triton-interpret", "cuda:sm_80", "cuda:sm_90", "cuda:sm_100")
         parser.add_argument("--target", choices=targets, default="cpu", help="see lesson.py")
         parser.add_argument("--quick", action="store_true", help="small sizes, short searches")
         parser.add_argument("--trials", type=int, default=16, help="candidates of each search")
@@ -474,6 +476,37 @@ class Lesson:
             alone = measure(lambda: numpy(*exact), repeats=3, warmup=0)
         timed = compare_cuda(calls, repeats=many, max_seconds=5.0)
         return {**timed, NUMPY_ELSEWHERE: alone}
+
+    def compare_torch(
+        self, heading: str, calls: Mapping[str, Callable[[], Any]], tolerance: float = 1e-3
+    ) -> dict[str, float]:
+        """Check calls that return PyTorch's tensors against the first one, then time all in turn.
+
+        Args:
+            heading: of the table.
+            calls: what to call, by name.
+            tolerance: what rounding may do.
+
+        Returns:
+            Seconds of each.
+
+        Raises:
+            AssertionError: a call disagrees with the first.
+        """
+        base, *_ = calls
+        wanted = calls[base]()
+        for name, call in calls.items():
+            check(name, call(), wanted, tolerance)
+        many = 5 if self.quick else 30
+        timed = compare(calls, repeats=many, max_seconds=8.0)
+        first = timed[base].median
+        lines = [
+            (name, f"{stats.median * 1e3:.3g} ms", f"{stats.spread:.0%}",
+             f"{first / stats.median:.2f}x")
+            for name, stats in timed.items()
+        ]  # fmt: skip
+        table(heading, ("call", "time", "spread", f"vs {base}"), lines)
+        return {name: stats.median for name, stats in timed.items()}
 
     def done(self) -> None:
         """The closing line."""

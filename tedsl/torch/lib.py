@@ -7,6 +7,8 @@ of the folder holds what comes from there as `Any` behind typed functions.
 from __future__ import annotations
 
 import importlib
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any
 
 
@@ -20,3 +22,20 @@ fx: Any = load("torch.fx")
 pytree: Any = load("torch.utils._pytree")
 aten: Any = torch.ops.aten
 prims: Any = torch.ops.prims
+
+
+_INCLUDED: Any = torch._C._dispatch_tls_local_include_set()
+_EXCLUDED: Any = torch._C._dispatch_tls_local_exclude_set()
+_dispatch: Any = load("torch.utils._python_dispatch")
+
+
+@contextmanager
+def undisturbed() -> Generator[None]:
+    """Within, PyTorch dispatches as at the start of a program: derivatives are recorded, and no
+    mode of who calls an operator sees what its implementation traces or computes."""
+    with (
+        _dispatch._disable_current_modes(),
+        torch._C._ForceDispatchKeyGuard(_INCLUDED, _EXCLUDED),
+        torch.enable_grad(),
+    ):
+        yield

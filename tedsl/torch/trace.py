@@ -1,4 +1,4 @@
-"""`trace`: a PyTorch function or module as a `Program`.  Imports the importer and `program`."""
+"""`trace`: a PyTorch function or module as a `Program`.  Imports `program`."""
 
 from __future__ import annotations
 
@@ -7,13 +7,10 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tedsl.torch.decompositions import table
-from tedsl.torch.importer.graph import import_nodes
-from tedsl.torch.lib import load, pytree, torch
+from tedsl.torch.lib import pytree, torch
 from tedsl.torch.program import Program
 from tedsl.torch.refusals import NotTaken
-
-_proxies: Any = load("torch.fx.experimental.proxy_tensor")
+from tedsl.torch.tracing import trace_flat
 
 
 def trace(fn: Callable[..., Any], *arguments: Any) -> Program:
@@ -46,72 +43,12 @@ def trace(fn: Callable[..., Any], *arguments: Any) -> Program:
         shapes[:] = [structure]
         return found
 
-    graph = _graph(flat, [*leaves, *held.values()])
-    names = _unique([*_names(fn, arguments), *held])
-    nodes = list(graph.graph.nodes)
-    placeholders = [node for node in nodes if node.op == "placeholder"]
-    constants = [node for node in nodes if node.op == "get_attr"]
-    results = _results(nodes[-1])
-    called = [node for node in nodes if node.op == "call_function"]
-    fixed = {len(placeholders) + n: _attribute(graph, each) for n, each in enumerate(constants)}
-    fixed.update({len(leaves) + n: tensor for n, tensor in enumerate(held.values())})
-    imported = import_nodes(
-        [*placeholders, *constants],
-        called,
-        results,
-        names=[*names, *(str(each.name) for each in constants)],
-    )
-    return Program(imported, fixed, shapes[0], len(leaves), fn)
-
-
-def _graph(flat: Callable[..., Any], tensors: Sequence[Any]) -> Any:
-    """The ATen graph, functionalised and decomposed, without what nothing reads."""
-    fake_mode: Any = load("torch._subclasses.fake_tensor").FakeTensorMode(
-        allow_non_fake_inputs=True
-    )
-    fakes = [fake_mode.from_tensor(_laid_out(tensor), static_shapes=True) for tensor in tensors]
-    made: Any = flat
-    with torch.no_grad():
-        for _ in range(2):  # once more where decompositions change a tensor of their own
-            made = _proxies.make_fx(
-                torch.func.functionalize(made, remove="mutations_and_views"),
-                decomposition_table=table(),
-                tracing_mode="fake",
-            )(*fakes)
-            if not any(changes(node) for node in made.graph.nodes):
-                break
-    made.graph.eliminate_dead_code()
-    for node in made.graph.nodes:
-        if node.op == "get_attr":
-            node.meta.setdefault("val", _attribute(made, node))
-    return made
-
-
-def changes(node: Any) -> bool:
-    """True of a call that writes to an argument."""
-    schema = getattr(node.target, "_schema", None)
-    return schema is not None and bool(schema.is_mutable)
-
-
-def _laid_out(tensor: Any) -> Any:
-    """The tensor; a row-major one for memory that is read several times, as other calls may give
-    memory that is not."""
-    found = tensor.detach()
-    return found.contiguous() if 0 in found.stride() else found
-
-
-def _attribute(module: Any, node: Any) -> Any:
-    found = module
-    for part in str(node.target).split("."):
-        found = getattr(found, part)
-    return found.detach()
-
-
-def _results(output: Any) -> list[Any]:
-    found = list(pytree.tree_leaves(output.args[0]))
-    if not all(hasattr(each, "meta") for each in found):
-        raise NotTaken("a result is no tensor", subject="trace")
-    return found
+    tensors = [*leaves, *held.values()]
+    traced = trace_flat(flat, tensors, _unique([*_names(fn, arguments), *held]))
+    wanted = [n for n, tensor in enumerate(tensors) if tensor.requires_grad]
+    program = Program(traced, fn, list(held.values()), spec, shapes[0], wanted)
+    _ = program.imported  # what is not taken is said now
+    return program
 
 
 def _state(fn: Callable[..., Any]) -> dict[str, Any]:

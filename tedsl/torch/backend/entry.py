@@ -7,19 +7,18 @@ everything of the folder.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from tedsl.torch.backend.options import Options, options_of
 from tedsl.torch.backend.report import GraphReport, RegionReport, Report
-from tedsl.torch.backend.rewrite import Options, rewritten
+from tedsl.torch.backend.rewrite import rewritten
 from tedsl.torch.decompositions import table
 from tedsl.torch.lib import load, torch
 from tedsl.torch.refusals import FAULTS, first_line
 
 _backends: Any = load("torch._dynamo.backends.common")
 _functorch: Any = load("functorch.compile")
-
-_ALLOWED = ("products", "report")
 
 
 def tedsl(module: Any, example: Sequence[Any], **settings: Any) -> Callable[..., Any]:
@@ -28,18 +27,13 @@ def tedsl(module: Any, example: Sequence[Any], **settings: Any) -> Callable[...,
     Args:
         module: a graph of Dynamo.
         example: its arguments.
-        settings: `options={...}` of `torch.compile`: `products=True` takes products and
-            convolutions from the library, `report=` a `Report` that is written.
+        settings: `options={...}` of `torch.compile`, see `Options`.
 
     Raises:
-        ValueError: an option that there is not.
+        BackendError: an option that there is not, or one of a value that it does not take.
     """
-    given: Mapping[str, Any] = settings.get("options") or {}
-    unknown = sorted(set(given) - set(_ALLOWED))
-    if unknown:
-        raise ValueError(f"unknown option {unknown[0]!r}; allowed: {', '.join(_ALLOWED)}")
-    report: Report = given.get("report") or Report()
-    options = Options(products=bool(given.get("products")))
+    options = options_of(settings)
+    report = options.report
     compiled = _backends.aot_autograd(
         fw_compiler=_compiler("forward of training", report, options),
         bw_compiler=_compiler("backward", report, options),
@@ -61,6 +55,8 @@ def _compiler(kind: str, report: Report, options: Options) -> Callable[[Any, Any
             fault = RegionReport("the graph", (), fault=first_line(error))
             graph.regions[:] = [fault]
             made = module
+        if options.explain is not None:
+            options.explain(str(graph))
         return _functorch.make_boxed_func(made.forward)
 
     return compile_graph

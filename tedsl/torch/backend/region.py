@@ -9,10 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.torch.backend.report import RegionReport
-from tedsl.torch.importer.graph import import_nodes
-from tedsl.torch.lib import torch
-from tedsl.torch.program import Compiled, Failed
+from tedsl.torch.compiled import Compiled, Failed
+from tedsl.torch.importer.graph import Imported, import_nodes
+from tedsl.torch.lib import pytree, torch
 from tedsl.torch.refusals import FAULTS, CompilerFault, first_line
 
 Origin = tuple[int, int]
@@ -55,6 +56,21 @@ class Part:
         return found
 
 
+def with_sizes(part: Part, placeholders: Sequence[Any]) -> Part:
+    """The part with an argument of the graph more for each symbol that none of its inputs has by
+    itself."""
+    used: dict[str, None] = {}
+    for fake in pytree.tree_leaves([node.meta.get("val") for node in (*part.inputs, *part.nodes)]):
+        sizes = fake.shape if isinstance(fake, torch.Tensor) else (fake,)
+        for size in sizes:
+            if isinstance(size, torch.SymInt):
+                used.update((str(each), None) for each in size.node.expr.free_symbols)
+    inputs = list(part.inputs)
+    for name in sorted(set(used) - set(part.origins())):
+        inputs += [node for node in placeholders if name in Part((node,), (), ()).origins()][:1]
+    return Part(tuple(inputs), part.nodes, part.results)
+
+
 class Region:
     """What runs in the place of a part of a graph.
 
@@ -74,9 +90,16 @@ class Region:
         self._own: dict[tuple[tuple[str, int], ...], Compiled | None] = {}
         self._compiled: Compiled | None = None
 
-    def compile(self) -> Compiled | None:
-        """The kernel for all sizes; None where there is none, which the report then says."""
-        self._compiled, fault = compiled_or_fault(self.part, {}, self.target)
+    def compile(
+        self, text: str, scheduled: tuple[Imported, Schedule] | None = None
+    ) -> Compiled | None:
+        """The kernel for all sizes; None where there is none, which the report then says.
+
+        Args:
+            text: under which it is kept on disk.
+            scheduled: what a search found.
+        """
+        self._compiled, fault = compiled_or_fault(self.part, {}, self.target, text, scheduled)
         if self._compiled is not None:
             self.report.kernels = len(self._compiled.kernel.module.funcs)
         elif not self._origins or "by itself" in fault:
@@ -96,8 +119,7 @@ class Region:
             self.report.eager_calls += 1
             return self.eager(*arguments)
         try:
-            with torch.no_grad():
-                results = compiled(arguments, sizes)
+            results = compiled(arguments, sizes)
         except Failed:
             self.report.eager_calls += 1
             return self.eager(*arguments)
@@ -124,7 +146,9 @@ class Region:
             if len(self._own) >= MOST_SIZES:
                 self.report.fault = f"more than {MOST_SIZES} sizes, each with a kernel of its own"
                 return None
-            self._own[key], fault = compiled_or_fault(self.part, sizes, self.target)
+            self._own[key], fault = compiled_or_fault(
+                self.part, sizes, self.target, f"{structure(self.part)}\n{sizes}"
+            )
             if fault:
                 self.report.fault = fault
             told = ", ".join(f"{name}={value}" for name, value in key)
@@ -133,23 +157,42 @@ class Region:
 
 
 def compiled_or_fault(
-    part: Part, given: Mapping[str, int], target: str
+    part: Part,
+    given: Mapping[str, int],
+    target: str,
+    text: str,
+    scheduled: tuple[Imported, Schedule] | None = None,
 ) -> tuple[Compiled | None, str]:
     """The kernel of a part, or why there is none: the one place where a fault of the importer or
     the compiler becomes a refusal."""
     try:
-        return _compiled(part, given, target), ""
+        return _compiled(part, given, target, text, scheduled), ""
     except CompilerFault as fault:
         return None, fault.reason
 
 
-def _compiled(part: Part, given: Mapping[str, int], target: str) -> Compiled:
+def imports_of(part: Part, given: Mapping[str, int]) -> Imported:
+    """The part in the language.
+
+    Raises:
+        CompilerFault: it is not to be had.
+    """
     try:
-        imported = import_nodes(part.inputs, part.nodes, part.results, given)
+        return import_nodes(part.inputs, part.nodes, part.results, given)
     except FAULTS as error:
         raise CompilerFault(f"import: {first_line(error)}") from error
+
+
+def _compiled(
+    part: Part,
+    given: Mapping[str, int],
+    target: str,
+    text: str,
+    scheduled: tuple[Imported, Schedule] | None,
+) -> Compiled:
+    imported, schedule = scheduled or (imports_of(part, given), None)
     try:
-        compiled = Compiled(imported, None, target)
+        compiled = Compiled(imported, schedule, target, text)
     except FAULTS as error:
         raise CompilerFault(f"build: {first_line(error)}") from error
     if missing := set(compiled.kernel.signature.keywords) - set(part.origins()):

@@ -18,6 +18,7 @@ class RegionReport:
         nodes: ATen calls that it stands for.
         kernels: of the target, once it is compiled.
         shared: it is one that was compiled before.
+        search: what a search found, where one was asked for.
         fault: why it is not compiled; PyTorch runs it then.
         calls, eager_calls: how often the kernel ran, and PyTorch in its place.
         specialised: sizes that it was compiled for, where it does not serve all.
@@ -27,6 +28,7 @@ class RegionReport:
     nodes: tuple[str, ...]
     kernels: int = 0
     shared: bool = False
+    search: str = ""
     fault: str = ""
     calls: int = 0
     eager_calls: int = 0
@@ -38,6 +40,7 @@ class RegionReport:
             what = f"{len(self.nodes)} operators left to PyTorch: {self.fault}"
         notes = [f"{self.calls} calls"] if self.calls else []
         notes += [f"{self.eager_calls} calls by PyTorch"] if self.eager_calls else []
+        notes += [f"search: {self.search}"] if self.search else []
         notes += ["compiled before"] if self.shared else []
         notes += [f"for the sizes {each}" for each in self.specialised]
         tail = f" ({'; '.join(notes)})" if notes else ""

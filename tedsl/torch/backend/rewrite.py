@@ -1,36 +1,22 @@
 """A graph with its regions as calls of kernels, the rest as it was.
 
 Calls keep their order among those that change an argument or draw random numbers.  Imports
-`partition` and `region`.
+`partition` and `compiling`.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
+from tedsl.torch.backend.compiling import compile_regions
 from tedsl.torch.backend.decisions import decide
+from tedsl.torch.backend.options import Options
 from tedsl.torch.backend.partition import Partition
-from tedsl.torch.backend.region import Part, Region, structure
+from tedsl.torch.backend.region import Part, Region, with_sizes
 from tedsl.torch.backend.report import GraphReport, RegionReport
 from tedsl.torch.lib import fx, torch
-from tedsl.torch.program import Compiled
-
-
-@dataclass
-class Options:
-    """What a user may say: `torch.compile(model, backend="tedsl", options={...})`.
-
-    Attributes:
-        products: take products and convolutions too.
-        explain: called with the text of the report once a graph is compiled.
-    """
-
-    products: bool = False
-    explain: Any = None
-    known: dict[str, Compiled | None] = field(default_factory=dict[str, "Compiled | None"])
 
 
 def rewritten(module: Any, report: GraphReport, options: Options) -> Any:
@@ -80,6 +66,7 @@ class _Rewriter:
             unit_of.update(dict.fromkeys(unit, len(self.units)))
             self.units.append(unit)
         self.unit_of = unit_of
+        self.placeholders = [node for node in nodes if node.op == "placeholder"]
         self.regions = {id(region) for region in regions}
         self.made_of: dict[Any, Any] = {}
         self.graph: Any = fx.Graph()
@@ -89,12 +76,14 @@ class _Rewriter:
         root: Any = torch.nn.Module()
         for name, value in _held(self.module):
             setattr(root, name, value)
+        made: list[Region] = []
         for unit in self._order():
             if id(unit) in self.regions:
-                self._region(root, unit)
+                made.append(self._region(root, unit))
             else:
                 (node,) = unit
                 self.made_of[node] = self.graph.node_copy(node, self.made_of.__getitem__)
+        compile_regions(made, self.options)
         return fx.GraphModule(root, self.graph)
 
     def _order(self) -> list[list[Any]]:
@@ -116,7 +105,7 @@ class _Rewriter:
             needs[n].discard(n)
         return [self.units[n] for n in _sorted(needs)]
 
-    def _region(self, root: Any, unit: list[Any]) -> None:
+    def _region(self, root: Any, unit: list[Any]) -> Region:
         own = set(unit)
         inputs = dict.fromkeys(
             source for node in unit for source in node.all_input_nodes if source not in own
@@ -127,17 +116,12 @@ class _Rewriter:
             if not isinstance(node.meta["val"], (tuple, list))
             and any(user not in own for user in node.users)
         ]
-        part = Part(tuple(inputs), tuple(unit), tuple(results))
+        part = with_sizes(Part(tuple(inputs), tuple(unit), tuple(results)), self.placeholders)
+        inputs = dict.fromkeys(part.inputs)
         name = f"region_{len(self.report.regions)}"
         report = RegionReport(name, part.names)
         self.report.regions.append(report)
         region = Region(part, eager_of(self.module, part), report, _target(results[0]))
-        key = structure(part)
-        known = self.options.known.get(key)
-        if known is not None:
-            region.adopt(known)
-        else:
-            self.options.known[key] = region.compile()
         holder: Any = torch.nn.Module()
         holder.forward = region
         setattr(root, name, holder)
@@ -145,6 +129,7 @@ class _Rewriter:
         for n, node in enumerate(results):
             self.made_of[node] = self.graph.call_function(_item, (called, n))
             self.made_of[node].meta = dict(node.meta)
+        return region
 
 
 def _item(values: Sequence[Any], n: int) -> Any:

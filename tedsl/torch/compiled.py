@@ -1,0 +1,142 @@
+"""A kernel of a graph, called with PyTorch's tensors.
+
+Imports the importer and `build`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tedsl.build import build
+from tedsl.dtypes import DType
+from tedsl.runtime.arrays.views import dtype_of_numpy
+from tedsl.runtime.kernel import Kernel
+from tedsl.scheduling.handles.schedule import Schedule
+from tedsl.target import Target
+from tedsl.torch import kept
+from tedsl.torch.elements.dtypes import torch_dtype
+from tedsl.torch.elements.layouts import Layout
+from tedsl.torch.importer.graph import Imported
+from tedsl.torch.lib import torch
+from tedsl.torch.refusals import CompilerFault
+
+
+class Failed(Exception):
+    """An index of this call is outside its tensor: PyTorch says which."""
+
+
+class Compiled:
+    """A kernel of a graph.
+
+    Args:
+        imported: the graph.
+        schedule: of its tensors; None for the default rules.
+        target: what to build for; None for where the example was.
+        text: what the kernel follows from, where it is to be kept on disk and found there.
+    """
+
+    def __init__(
+        self,
+        imported: Imported,
+        schedule: Schedule | None,
+        target: str | Target | None,
+        text: str | None = None,
+    ) -> None:
+        key = None if text is None else kept.key_of(text, str(target))
+        found = None if key is None else kept.find(key, imported, str(target))
+        if found is None:
+            kernel = build(list(imported.tensors) if schedule is None else schedule, target)
+            places = _places(imported, kernel)
+            if key is not None:
+                kept.keep(key, imported, kernel, places)
+            found = kernel, places
+        self.kernel: Kernel = found[0]
+        taken = [imported.inputs[n] for n in found[1]]
+        plain = [each.layout.plain for each in taken]
+        self._takes = [
+            (each.place, None if flat else each.layout)
+            for each, flat in zip(taken, plain, strict=True)
+        ]
+        self._several = len(self.kernel.signature.outputs) > 1
+        self._outputs = [
+            (each.place, each.layout, None if None in map(_number, each.shape) else each.shape)
+            for each in imported.outputs
+        ]
+        self._checks = imported.checks
+        self._scalars = tuple(self.kernel.signature.keywords)
+        places = [place for place, _, _ in self._outputs]
+        plain += [layout.plain for _, layout, _ in self._outputs]
+        self._quick = all(plain) and places == list(range(len(places))) and not self._scalars
+
+    def __call__(self, arguments: Sequence[Any], sizes: Mapping[str, int]) -> list[Any]:
+        """The results.
+
+        Args:
+            arguments: of the graph, tensors among them.
+            sizes: values of its symbols.
+
+        Raises:
+            Failed: an index is outside its tensor.
+            BackendError: an argument that does not fit.
+        """
+        records = torch.is_grad_enabled()
+        given: list[Any] = []
+        for place, layout in self._takes:
+            tensor = arguments[place]
+            if records and tensor.requires_grad:
+                tensor = tensor.detach()
+            if layout is not None:
+                tensor = layout.array(tensor)
+            elif not tensor.is_contiguous():
+                tensor = tensor.contiguous()
+            given.append(tensor)
+        if self._scalars:
+            made: Any = self.kernel(*given, **{name: sizes[name] for name in self._scalars})
+        else:
+            made = self.kernel(*given)
+        results = list(map(_as_torch, made)) if self._several else [_as_torch(made)]
+        if self._checks:
+            for each in results[len(results) - self._checks :]:
+                if not each.item():
+                    raise Failed
+            del results[len(results) - self._checks :]
+        if self._quick:
+            return results
+        return [
+            _laid(layout, results[place], shape, sizes) for place, layout, shape in self._outputs
+        ]
+
+
+def _places(imported: Imported, kernel: Kernel) -> list[int]:
+    """Which inputs of the graph a kernel takes."""
+    made: Any = kernel.schedule
+    known = {each.tensor: n for n, each in enumerate(imported.inputs)}
+    found = [made[buffer.name].op.outputs[0] for buffer in kernel.module.inputs]
+    if any(tensor not in known for tensor in found):
+        raise CompilerFault("the kernel reads a tensor that is no input of the graph")
+    return [known[tensor] for tensor in found]
+
+
+def _number(size: Any) -> int | None:
+    return size if isinstance(size, int) else None
+
+
+def _as_torch(array: Any) -> Any:
+    """What a kernel without an input returns on the CPU is NumPy's."""
+    if isinstance(array, torch.Tensor):
+        return array
+    dtype = dtype_of_numpy(array)
+    if dtype is DType.bfloat16 or dtype.is_float8:  # NumPy's of `ml_dtypes`, unknown to PyTorch
+        bits = array.view(f"u{dtype.nbytes}")
+        return torch.from_numpy(bits).view(torch_dtype(dtype))
+    return torch.from_numpy(array)
+
+
+def _laid(layout: Layout, array: Any, shape: Any, sizes: Mapping[str, int]) -> Any:
+    if layout.plain:
+        return array
+    order = layout.order
+    if shape is None and (order is None or len(order) < len(layout.shape)):
+        raise CompilerFault(f"a result of a layout of open sizes: {dict(sizes)}")
+    return layout.result(array, shape or ())

@@ -1,0 +1,75 @@
+"""Kernels of regions on disk, found again by the region's text: neither scheduled nor lowered.
+
+An entry holds for the sources of tedsl, the versions of its tools and of PyTorch, and the device.
+Imports `runtime` and the importer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from functools import cache
+from pathlib import Path
+
+from tedsl import schedules
+from tedsl.runtime.cache import lowered
+from tedsl.runtime.cache.disk import disk_cache
+from tedsl.runtime.cache.fingerprint import code_version, tool_versions, version_of
+from tedsl.runtime.executors import by_target as executors
+from tedsl.runtime.kernel import Kernel
+from tedsl.target import Target
+from tedsl.torch.importer.graph import Imported
+
+
+def key_of(text: str, target: str) -> str:
+    """Under what the kernel of a region is kept.
+
+    Args:
+        text: the region's, with everything that its kernel follows from.
+        target: `cpu` or `cuda`.
+    """
+    device = repr(Target.parse(target).resolve())
+    return hashlib.sha256("\n".join((_tools(), device, target, text)).encode()).hexdigest()
+
+
+@cache
+def _tools() -> str:
+    """What makes code here."""
+    rules = version_of(Path(schedules.__file__).resolve().parent)
+    front = version_of(Path(__file__).resolve().parent)
+    tools = tool_versions("numpy", "llvmlite", "triton", "torch")
+    return f"{code_version()} {rules} {front} {tools}"
+
+
+def find(key: str, imported: Imported, target: str) -> tuple[Kernel, list[int]] | None:
+    """A kernel that was kept, and which inputs of the graph it takes; None where there is none.
+
+    It has no schedule: nothing was scheduled.
+    """
+    disk = disk_cache()
+    if disk is None:
+        return None
+    found = lowered.find(disk, _plan_key(key, imported))
+    places = disk.get(_places_key(key), "places")
+    if found is None or places is None:
+        return None
+    chosen = Target.parse(target)
+    executor = executors.make_executor(found.module, chosen, digest=found.digest)
+    return Kernel(found.module, chosen, executor), json.loads(places["places"])
+
+
+def keep(key: str, imported: Imported, kernel: Kernel, places: list[int]) -> None:
+    """Keep a kernel, which takes the inputs of the graph at `places`."""
+    disk = disk_cache()
+    if disk is not None:
+        lowered.keep(disk, _plan_key(key, imported), kernel.module)
+        disk.put(_places_key(key), {"places": json.dumps(places).encode()})
+
+
+def _plan_key(key: str, imported: Imported) -> lowered.PlanKey:
+    variables = imported.sizes.variables
+    return lowered.PlanKey(key, tuple(variables[name] for name in sorted(variables)))
+
+
+def _places_key(key: str) -> str:
+    return hashlib.sha256(f"places {key}".encode()).hexdigest()
