@@ -74,19 +74,20 @@ def autotune(
             `tedsl.autotune.frontend.options.TuneOptions` and `SizesOptions`.
 
     Returns:
-        The fastest kernel; `kernel.schedule` is its schedule.  For several sizes a dispatcher, to
+        The fastest kernel; `kernel.schedule` is its schedule, `kernel.tuning` all that the search
+        learnt.  For several sizes a dispatcher, to
         be called like a kernel; `print` it for its table, `dispatch.source` is how it decides.
 
     Raises:
-        TuneError: an unknown target, a missing device, no usable budget, no candidate that ran
-            correctly (with the reasons, counted), or nothing pinned under `frozen`.
+        TuneError: an unknown option or target, a missing device, no usable budget, no candidate
+            that ran correctly (with the reasons, counted), or nothing pinned under `frozen`.
     """
     sizes = importlib.import_module("tedsl.autotune.frontend.sizes")
     if not sizes.are_many(options.get("sizes", {})):
         fixed = cast("Tensor | Sequence[Tensor]", outputs)
         return tune(fixed, target, **options).kernel
     module = importlib.import_module("tedsl.autotune.frontend.driver")
-    found: Dispatcher = module.tune_sizes(outputs, target, module.Options(**options))
+    found: Dispatcher = module.tune_sizes(outputs, target, module.options_of(options))
     return found
 
 
@@ -101,7 +102,8 @@ def tune(
         options: as for `autotune`, and `command`, the worker process to start.
     """
     module = importlib.import_module("tedsl.autotune.frontend.driver")
-    result: TuneResult = module.tune(outputs, target, module.Options(**options))
+    result: TuneResult = module.tune(outputs, target, module.options_of(options))
+    result.kernel.tuning = result
     return result
 
 
@@ -127,7 +129,7 @@ def tune_many(
     """
     driver = importlib.import_module("tedsl.autotune.frontend.driver")
     module = importlib.import_module("tedsl.autotune.multi.task_scheduler")
-    found: ManyResult = module.tune_many(tasks, target, driver.Options(**options))
+    found: ManyResult = module.tune_many(tasks, target, driver.options_of(options))
     return found
 
 

@@ -7,7 +7,7 @@ import importlib
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
-from tedsl import detect, errors
+from tedsl import detect, errors, slips
 from tedsl.autotune import autotune, space
 from tedsl.build import build, lower
 from tedsl.checking.checked import checked
@@ -92,6 +92,7 @@ from tedsl.tensor.math import (
     select,
     sigmoid,
     sign,
+    silu,
     sin,
     sinh,
     sqrt,
@@ -109,12 +110,14 @@ from tedsl.tensor.tags import tag_scope
 from tedsl.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
+    __version__: str
     from tedsl import nn, runtime
     from tedsl.autotune.frontend import sizes
     from tedsl.explaining.chart import roofline
     from tedsl.explaining.explain import explain
     from tedsl.expr.limits import infinity, max_value, min_value
     from tedsl.gradient.api import gradient
+    from tedsl.nn.positions import argmax, argmin
     from tedsl.reference.reference import evaluate
     from tedsl.retarget import replay
     from tedsl.runtime.kernel import Kernel
@@ -149,6 +152,8 @@ __all__ = [
     "add",
     "all",
     "any",
+    "argmax",
+    "argmin",
     "asin",
     "asinh",
     "atan",
@@ -240,6 +245,7 @@ __all__ = [
     "select",
     "sigmoid",
     "sign",
+    "silu",
     "sin",
     "sinh",
     "size_var",
@@ -263,8 +269,15 @@ __all__ = [
     "where",
 ]
 
+float16, bfloat16, float32, float64 = DType.float16, DType.bfloat16, DType.float32, DType.float64
+float8_e4m3fn, float8_e5m2 = DType.float8_e4m3fn, DType.float8_e5m2
+int8, int16, int32, int64 = DType.int8, DType.int16, DType.int32, DType.int64
+uint8, uint16, uint32, uint64 = DType.uint8, DType.uint16, DType.uint32, DType.uint64
+
 _LATE = {
     "Kernel": "tedsl.runtime.kernel:Kernel",
+    "argmax": "tedsl.nn.positions:argmax",
+    "argmin": "tedsl.nn.positions:argmin",
     "c_function": "tedsl.tensor.foreign:c_function",
     "create_prim_func": "tedsl.tvm.refused_names:create_prim_func",
     "decl_tensor_intrin": "tedsl.tensor.intrin:decl_tensor_intrin",
@@ -309,8 +322,7 @@ if not TYPE_CHECKING:  # a type checker knows the names there are
             globals()[_name] = _exported(_name, globals()[_name])
 
     def __getattr__(name: str) -> Any:
-        """Load a name of `_LATE`; refuse what TVM has under another name, with what stands for
-        it."""
+        """Load a name of `_LATE`; refuse others with what was meant, or stands for them here."""
         if name in _LATE:
             module, _, attribute = _LATE[name].partition(":")
             loaded = importlib.import_module(module)
@@ -318,8 +330,14 @@ if not TYPE_CHECKING:  # a type checker knows the names there are
             is_function = isinstance(value, FunctionType)
             globals()[name] = _exported(name, value) if is_function else value
             return globals()[name]
-        names = importlib.import_module("tedsl.tvm.counterparts")
-        raise AttributeError(names.advice("tedsl", name, names.PACKAGE))
+        if name == "__version__":
+            return importlib.import_module("importlib.metadata").version("tedsl")
+        if name.startswith("_"):
+            raise AttributeError(f"module 'tedsl' has no attribute {name!r}")
+        operators = importlib.import_module("tedsl.nn").__all__
+        known = [*__all__, *(f"nn.{each}" for each in operators if each not in __all__)]
+        told = importlib.import_module("tedsl.tvm.counterparts").PACKAGE
+        raise slips.no_attribute("tedsl", name, lambda: [f"te.{each}" for each in known], told)
 
     def __dir__() -> list[str]:
         """All names, loaded or not."""

@@ -42,7 +42,8 @@ class TedslError(Exception):
         reason: one sentence that names the thing and the value given.
         subject: what was being done, printed before the reason, e.g. `compute_at(B, at=C.k)`.
         facts: (label, text) lines printed below, e.g. `("legal", "root")`; a text that takes a
-            search to find is given as a function, which is called when it is read.
+            search to find is given as a function, which is called when it is read; one that is
+            empty is left out.
         hint: what to do instead.
         called: `file.py:line` of the user's call, where known.
 
@@ -70,8 +71,8 @@ class TedslError(Exception):
     def facts(self) -> tuple[tuple[str, str], ...]:
         """The (label, text) lines below the reason."""
         told = [(label, text if isinstance(text, str) else text()) for label, text in self._facts]
-        self._facts = tuple(told)
-        return tuple(told)
+        self._facts = tuple((label, text) for label, text in told if text)
+        return tuple((label, text) for label, text in told if text)
 
     def __str__(self) -> str:
         head = f"{self.subject}: {self.reason}" if self.subject else self.reason

@@ -14,6 +14,7 @@ from enum import StrEnum
 from tedsl.detect import cpu_here, gpu_here
 from tedsl.devices import ARCHITECTURES, DEFAULT, Device, GpuDevice, gpu_of
 from tedsl.errors import BackendError
+from tedsl.slips import near
 
 
 class TargetKind(StrEnum):
@@ -59,9 +60,7 @@ class Target:
                     + ", triton-interpret",
                 )
             ],
-            hint='TVM\'s "llvm" is "cpu" here; options of the machine are found out'
-            if kind.split(" ")[0] in ("llvm", "c")
-            else 'use target="cpu" where there is no GPU',
+            hint=_meant(kind),
         )
 
     def resolve(self) -> Device:
@@ -83,3 +82,16 @@ class Target:
 
     def __str__(self) -> str:
         return self.kind.value if self.arch is None else f"{self.kind.value}:{self.arch}"
+
+
+def _meant(text: str) -> str:
+    """What to write in place of a target of TVM, else of any other text."""
+    words = text.split()
+    if words[:1] in (["llvm"], ["c"]):
+        return 'TVM\'s "llvm" is "cpu" here; options of the machine are found out'
+    arch = re.search(r"sm_\d+", text)
+    if words[:1] in (["cuda"], ["nvptx"]):
+        return f'write "cuda:{arch[0]}"' if arch else 'write "cuda"'
+    close = near(text, [*TargetKind, *(f"cuda:{a}" for a in ARCHITECTURES)])
+    meant = f"did you mean {' or '.join(close)}?"
+    return meant if close else 'use target="cpu" where there is no GPU'

@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from lesson import asked_of_gpu, bytes_of_numpy
+from lesson import asked_of_gpu, bytes_of_numpy, spread_text, told_of_spread
 from rich.console import Console
 from rich.table import Table
 
@@ -381,8 +381,9 @@ def report(
         size = (f"{moved / 1e6:.1f} MB", f"{moved / least:.2f}x") if moved else ("", "")
         where = " (on the CPU, float32)" if GPU and name == "NumPy" else ""
         table.add_row(name + where, count, *size, f"{stats.median * 1e3:.3g} ms",
-                      f"{stats.spread:.0%}", f"{base / stats.median:.2f}x")  # fmt: skip
+                      spread_text(stats), f"{base / stats.median:.2f}x")  # fmt: skip
     console.print(table)
+    told_of_spread(times.values())
     flops = min(kernel.explain().flops for kernel in kernels.values())
     print(f"{flops / 1e9:.3g} Gflop for the {least / 1e6:.1f} MB of inputs and outputs: "
           f"{flops / least:.3g} per byte")  # fmt: skip
@@ -398,13 +399,15 @@ def kernels_of(
         kernels[name.replace("_", " ")] = te.build(schedule(output), options.target)
     kernels["default rules"] = te.build(output, options.target)
     if MEASURED:
-        kernels["search"] = te.autotune(
+        found = te.autotune(
             output,
             options.target,
             trials=options.trials,
             seconds=options.seconds,
             candidate_seconds=30.0 if GPU or options.quick else 15.0,
         )
+        searched = found.tuning is None or found.tuning.replayed or found.tuning.tried
+        kernels["search" if searched else "search: 0 tried, the default"] = found
     return kernels
 
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from lesson import Lesson, installed, size_text, table, title
+from lesson import Lesson, installed, size_text, spread_text, table, title
 
 import tedsl as te
 
@@ -374,7 +374,7 @@ if compared:
             (
                 line.name,
                 f"{line.seconds * 1e3:.3g} ms",
-                f"{compared.rows[line.name].stats.spread:.0%}",
+                spread_text(compared.rows[line.name].stats),
                 f"{compared.speedup(line.name):.2f}x",
                 "" if line.work is None else f"{line.work:.2f}x",
                 bytes_text(line.kept),

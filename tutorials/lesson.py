@@ -19,7 +19,7 @@ import argparse
 import importlib
 import importlib.util
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -37,12 +37,26 @@ Arrays = Sequence[Any]
 Reference = Callable[..., Any]
 """Takes the inputs as float32 arrays (integers stay) and returns the result or a tuple of them."""
 console = Console(highlight=False, markup=False, width=112)
+DISTURBED = 0.1
+"""Spread of the samples of a time from which on the machine was busy with something else, as in the
+benchmark."""
 TOLERANCE = {"float32": 2e-4, "float16": 1e-2, "bfloat16": 4e-2}
 
 
 def installed(name: str) -> bool:
     """True where a package that a tutorial can do without is there."""
     return importlib.util.find_spec(name) is not None
+
+
+def spread_text(stats: Stats) -> str:
+    """The spread of samples, marked where the machine was busy."""
+    return f"{stats.spread:.0%}{' disturbed' * (stats.spread > DISTURBED)}"
+
+
+def told_of_spread(every: Iterable[Stats]) -> None:
+    """Say so where times were disturbed."""
+    if any(stats.spread > DISTURBED for stats in every):
+        print("Your machine was busy: rows marked as disturbed say little, run it again.")
 
 
 def title(text: str) -> None:
@@ -203,6 +217,7 @@ class Comparison:
                    f"vs {self.base}")  # fmt: skip
         lines = [self._line(row, rates) for row in self.rows.values()]
         table(self.heading, columns, lines)
+        told_of_spread(row.stats for row in self.rows.values())
 
     def _line(self, row: Row, rates: str) -> tuple[str, ...]:
         moved = ("", "", "")
@@ -214,7 +229,7 @@ class Comparison:
         spent = row.seconds * 1e3  # one unit for all rows, to compare at a glance
         time_text = f"{spent:.0f} ms" if spent >= 100 else f"{spent:.3g} ms"
         gain = f"{self.speedup(row.name):.2f}x"
-        return (row.name, *moved, time_text, f"{row.stats.spread:.0%}", rate, gain)
+        return (row.name, *moved, time_text, spread_text(row.stats), rate, gain)
 
     def draw(self, name: str) -> None:
         """Bars of time and of bytes, as `name`.png in the folder of pictures."""
@@ -377,6 +392,9 @@ class Lesson:
             seconds=self.seconds,
             candidate_seconds=120.0,  # one that hangs is rare; a machine that is busy is not
         )
+        if found.tuning is not None and not found.tuning.replayed and not found.tuning.tried:
+            print(f"The {name} tried nothing in {self.seconds:g} s: this is the default schedule.")
+            name = f"{name}: 0 tried, the default"
         return {name: found}
 
     def compare(

@@ -17,7 +17,7 @@ from tedsl.autotune.cluster.cluster import Farm
 from tedsl.autotune.cluster.device_host import Place
 from tedsl.autotune.frontend.lockfile import DEFAULT, LockFile
 from tedsl.autotune.frontend.result import TuneResult
-from tedsl.autotune.frontend.settings import DEFAULT_TRIALS, Options
+from tedsl.autotune.frontend.settings import DEFAULT_TRIALS, Options, options_of
 from tedsl.autotune.frontend.sizes import one_size, weighted
 from tedsl.autotune.multi.dispatcher import Dispatcher
 from tedsl.autotune.multi.multi_size import Joint, Make
@@ -237,4 +237,4 @@ def check_options(options: Options) -> None:
             )
 
 
-__all__ = ["Options", "TuneResult", "tune", "tune_sizes"]
+__all__ = ["Options", "TuneResult", "options_of", "tune", "tune_sizes"]

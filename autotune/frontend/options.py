@@ -31,7 +31,8 @@ class CommonOptions(TypedDict, total=False):
         records: the record file; by default one in the user's data folder.  False keeps none.  A
             name that ends in .jsonl is a text file of winners only, to be kept with a program:
             read first, written anew after a search.
-        progress: True shows progress, False does not; by default it is shown on a terminal.
+        progress: True shows progress, False does not; by default it is shown on a terminal,
+            and elsewhere by a line every ten seconds.
         events: a file to which every event of the search is appended, a JSON object on each line,
             or a function that is called with each (see `tedsl.autotune.report.events`).
         fresh: search even when the records have an answer, and measure everything anew.

@@ -8,11 +8,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tedsl import saving
 from tedsl.autotune.measure.paired_ratios import Ratio
 from tedsl.autotune.outcome import Trial
 from tedsl.autotune.report.events import Event
 from tedsl.autotune.search_space.space import Candidate
 from tedsl.cost.roofline import Roofline
+from tedsl.errors import TuneError
 from tedsl.runtime.kernel import Kernel
 
 if TYPE_CHECKING:
@@ -72,6 +74,11 @@ class TuneResult:
     verified: int = 0
 
     @property
+    def tried(self) -> int:
+        """Candidates that were tried beside the default; 0 of what came from the records."""
+        return sum(trial.candidate.origin != "default" for trial in self.trials)
+
+    @property
     def speedup(self) -> float | None:
         """How much faster than the default the winner is; None when either time is not known."""
         first = self.trials[0]
@@ -101,6 +108,24 @@ class TuneResult:
         """
         module: Any = importlib.import_module("tedsl.autotune.report.plots")
         return Path(module.plot(self, Path(path)))
+
+    def save(self, path: str | Path) -> Path:
+        """Write it to a file.
+
+        Args:
+            path: `.svg`, `.png` or `.pdf` for the tuning curve and the roofline (`plot`), `.html`
+                or `.txt` for the report.
+
+        Returns:
+            The path.
+
+        Raises:
+            TuneError: another ending, nothing to draw, or a file that cannot be written.
+        """
+        html, plain = saving.text(self.report.to_html), saving.text(lambda: f"{self.report}\n")
+        writers: dict[str, saving.Writer] = dict.fromkeys((".svg", ".png", ".pdf"), self.plot)
+        writers |= {".html": html, ".txt": plain}
+        return saving.save(path, "what a search learnt", writers, TuneError)
 
     def _repr_html_(self) -> str:
         return self.report.to_html()

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import Any, cast
 
 from tedsl.autotune.cluster.cluster import MakeExecutor
 from tedsl.autotune.frontend.sizes import OneSize, Sizes
@@ -20,7 +21,10 @@ from tedsl.autotune.search_space.problem import ScheduleFunction
 from tedsl.autotune.workers.process_pool import COMMAND
 from tedsl.autotune.workers.protocol import Limits
 from tedsl.cores import usable_cpus
+from tedsl.errors import TuneError
 from tedsl.expr.nodes import Var
+from tedsl.slips import no_keyword
+from tedsl.tensor.signatures import fits, meaning, refusal
 
 DEFAULT_TRIALS = BUDGETS["normal"]
 ENDLESS = 1_000_000
@@ -66,6 +70,23 @@ class Options:
     def asked(self) -> int | None:
         """The trials that are asked for, by number or by the name of a budget."""
         return self.trials if self.budget is None else trials_of(self.budget)
+
+
+def options_of(given: Mapping[str, object]) -> Options:
+    """The options that were given by name.
+
+    Raises:
+        TuneError: a name that no option has (a TypeError, too), or a value of another type.
+    """
+    known = {each.name: each.type for each in fields(Options)}
+    public = [name for name in known if name != "command"]
+    for name, value in given.items():
+        if name not in known:
+            raise no_keyword("autotune", f"there is no option {name!r}", given, public, TuneError)
+        hint = meaning(known[name], globals())
+        if not fits(value, hint):
+            raise refusal("autotune", name, value, hint, TuneError)
+    return Options(**cast("dict[str, Any]", dict(given)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,10 @@ import math
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeAlias
 
+from tedsl import saving
 from tedsl.autotune.search_space.problem import Problem, ScheduleFunction
 from tedsl.autotune.search_space.space import Candidate, Choice, Knob, Rejected, Space, show
 from tedsl.errors import TuneError
@@ -100,6 +102,22 @@ class Listing:
         drawn = f"{self.sampled} drawn: {self.distinct} distinct traces, {self.refused} refused"
         head = f"space {self.name!r} for {self.target}: {self.size}; {drawn}"
         return "\n".join([head, *(f"  {knob}" for knob in self.knobs)])
+
+    def save(self, path: str | Path) -> Path:
+        """Write it to a file.
+
+        Args:
+            path: `.json` or `.txt`.
+
+        Returns:
+            The path.
+
+        Raises:
+            TuneError: another ending, or a file that cannot be written.
+        """
+        plain = saving.text(lambda: f"{self}\n")
+        writers = {".json": saving.text(self.to_json), ".txt": plain}
+        return saving.save(path, "a space", writers, TuneError)
 
     def to_json(self) -> str:
         """The same as JSON text."""

@@ -33,6 +33,8 @@ from tedsl.autotune.report.events import (
 from tedsl.runtime.timing import format_seconds
 
 PLAIN_EVERY = 5.0
+PATIENCE = 10.0
+"""Seconds between the lines of a search that is not shown because there is no terminal."""
 """Seconds between plain lines."""
 DRAW_EVERY = 0.25
 """Seconds between two drawings of the panel."""
@@ -178,9 +180,12 @@ class Display:
         show: False for silence.
         stream: where to.
         live: draw a panel in place; else write lines.
+        patient: of a search that is not shown, write a line now and then all the same: nobody is to
+            wait for minutes without a word.
     """
 
-    def __init__(self, show: bool, stream: TextIO, live: bool) -> None:
+    def __init__(self, show: bool, stream: TextIO, live: bool, patient: bool = False) -> None:
+        self.patient = patient and not show
         self.shown = show
         self.stream = stream
         self.picture = Picture()
@@ -191,6 +196,8 @@ class Display:
 
     def __enter__(self) -> Display:
         self._open = True
+        if self.patient:
+            self._next = time.monotonic() + PATIENCE
         if self._wants_panel:
             self._live = _live(self.stream)
         return self
@@ -208,6 +215,7 @@ class Display:
         """Note an event, and draw when it is time."""
         self.picture.take(event)
         if not self.shown:
+            self.tick()
             return
         if isinstance(event, Interrupted):
             self.write(f"the search ends early: {event.reason}")
@@ -220,8 +228,13 @@ class Display:
 
     def tick(self) -> None:
         """Draw since time has passed."""
+        now = time.monotonic()
         if self.shown:
             self._draw()
+        elif self.patient and self._open and now >= self._next and self.picture.started is not None:
+            self.stream.write(self.picture.line() + "\n")
+            self.stream.flush()
+            self._next = now + PATIENCE
 
     def write(self, text: str) -> None:
         """Lines of text, above the panel while there is one."""
@@ -254,11 +267,11 @@ class Display:
 
 
 def display_of(show: bool | None, stream: TextIO | None = None) -> Display:
-    """The display that `progress=` asks for: None shows a panel on a terminal and nothing else,
-    True plain lines where there is no terminal."""
+    """The display that `progress=` asks for: None shows a panel on a terminal and elsewhere a line
+    every ten seconds, True plain lines where there is no terminal, False nothing."""
     where = sys.stderr if stream is None else stream
     terminal = where.isatty()
-    return Display(terminal if show is None else show, where, terminal)
+    return Display(terminal if show is None else show, where, terminal, patient=show is None)
 
 
 def panel(picture: Picture) -> Any:

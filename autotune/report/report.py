@@ -147,10 +147,12 @@ def _result(found: TuneResult) -> Iterator[str]:
     if roof is not None:
         bound = "memory" if roof.is_memory_bound else "arithmetic"
         yield (
-            f"{100 * roof.seconds / winner.seconds:.0f} % of the roofline: at least "
+            f"{100 * min(1.0, roof.seconds / winner.seconds):.0f} % of the roofline: at least "
             f"{format_seconds(roof.seconds)}, by {bound} ({scaled(roof.nbytes)}B at "
             f"{scaled(roof.bandwidth)}B/s, {scaled(roof.flops)}flop at {scaled(roof.peak)}flop/s)"
         )
+    if not found.replayed and not found.tried:
+        yield "0 tried: this is the default, and nothing was compared with it"
     if found.replayed:
         yield "taken from the records or a lock file; nothing was measured"
     elif found.interrupted:

@@ -31,7 +31,16 @@ def add(commands: Any) -> None:
         help="value of a symbolic size (1024); may be given several times",
     )  # fmt: skip
     command.add_argument("--json", action="store_true", help="as one JSON object")
-    command.add_argument("--html", type=Path, metavar="FILE", help="write a page to this file")
+    command.add_argument(
+        "--save",
+        "--html",
+        type=Path,
+        metavar="FILE",
+        help="write it to an .html, .json or .txt file",
+    )
+    command.add_argument(
+        "--no-caches", action="store_true", help="count the bytes of every access, without caches"
+    )
     command.set_defaults(run=run)
 
 
@@ -41,10 +50,11 @@ def run(options: argparse.Namespace) -> int:
     sizes = sizes_of(options.size)
     value = named.value
     what = value if isinstance(value, Kernel) else named.schedule(options.target)
-    found = explain(what, options.target, device=options.device, sizes=sizes)
-    if options.html is not None:
-        options.html.write_text(found.to_html(), encoding="utf-8")
-        sys.stderr.write(f"written to {options.html}\n")
-    if options.json or options.html is None:
+    found = explain(
+        what, options.target, device=options.device, sizes=sizes, caches=not options.no_caches
+    )
+    if options.save is not None:
+        sys.stderr.write(f"written to {found.save(options.save)}\n")
+    if options.json or options.save is None:
         sys.stdout.write(f"{found.to_json() if options.json else found}\n")
     return 0

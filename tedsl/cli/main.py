@@ -9,6 +9,8 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
 
 from tedsl.cli import doctor, explain, records, replay, roofline, space, tune, view
 from tedsl.errors import TedslError
@@ -28,14 +30,20 @@ EXAMPLES = """examples:
 """
 
 
+def _called() -> str:
+    """How the command was called."""
+    return "tedsl" if Path(sys.argv[0]).stem == "tedsl" else "python -m tedsl"
+
+
 def parser() -> argparse.ArgumentParser:
     """The parser of all commands."""
     whole = argparse.ArgumentParser(
-        prog="python -m tedsl",
+        prog=_called(),
         description="Tensor expressions with explicit schedules: explain, see, tune, check.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    whole.add_argument("--version", action="version", version=f"tedsl {metadata.version('tedsl')}")
     commands = whole.add_subparsers(title="commands", dest="command", required=True)
     for command in COMMANDS:
         command.add(commands)
@@ -50,9 +58,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except TedslError as error:
         sys.stderr.write(f"{type(error).__name__}: {error}\n")
         return 1
-    except KeyboardInterrupt:
-        sys.stderr.write("interrupted\n")
-        return 130
     except BrokenPipeError:  # the reader of a pipe has seen enough
         sys.stderr.close()
         return 0
+    except OSError as error:  # a file that was named cannot be read or written
+        sys.stderr.write(f"{error}\n")
+        return 1
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted\n")
+        return 130

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tedsl.autotune.report.plots import check_plot
+from tedsl.autotune.report.plots import FORMATS, check_plot
 from tedsl.cli.program import sizes_of
 from tedsl.cli.script import add_script, load_named
 from tedsl.explaining.chart import roofline
@@ -28,7 +28,10 @@ def add(commands: Any) -> None:
         help="value of a symbolic size (1024); may be given several times",
     )  # fmt: skip
     command.add_argument(
-        "--plot", type=Path, metavar="FILE", help="draw it to an .svg, .png or .pdf file"
+        "--save", "--plot", type=Path, metavar="FILE", help="draw it to an .svg, .png or .pdf file"
+    )
+    command.add_argument(
+        "--fresh", action="store_true", help="measure the machine again, whatever is known of it"
     )
     command.add_argument("--predict", action="store_true", help="run nothing, predict only")
     command.add_argument("--json", action="store_true", help="as one JSON object")
@@ -37,8 +40,8 @@ def add(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Measure, print, draw."""
-    if options.plot is not None:
-        check_plot(options.plot)
+    if options.save is not None and options.save.suffix in FORMATS:
+        check_plot(options.save)
     named = load_named(options)
     what = list(named.value) if isinstance(named.value, tuple) else named.value
     chart = roofline(
@@ -46,8 +49,10 @@ def run(options: argparse.Namespace) -> int:
         options.target,
         measure=False if options.predict else None,
         sizes=sizes_of(options.size),
+        fresh=options.fresh,
     )
     sys.stdout.write(f"{chart.to_json() if options.json else chart}\n")
-    if options.plot is not None:
-        sys.stderr.write(f"drawn to {chart.save(options.plot)}\n")
+    if options.save is not None:
+        how = "drawn" if options.save.suffix in FORMATS else "written"
+        sys.stderr.write(f"{how} to {chart.save(options.save)}\n")
     return 0

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tedsl.autotune import tune
-from tedsl.autotune.report.plots import check_plot
+from tedsl.autotune.report.plots import FORMATS, check_plot
 from tedsl.autotune.search.budget import BUDGETS
 from tedsl.cli.program import add_program, load, sizes_of
 
@@ -52,7 +52,11 @@ def add(commands: Any) -> None:
         help="append what happens to this file, as JSON lines",
     )
     command.add_argument(
-        "--plot", type=Path, metavar="FILE", help="draw the search to an .svg, .png or .pdf file"
+        "--save",
+        "--plot",
+        type=Path,
+        metavar="FILE",
+        help="draw the search to an .svg, .png or .pdf file, or write its report to .html or .txt",
     )
     command.add_argument(
         "--report", action="store_true", help="print what was learnt, on standard error"
@@ -64,8 +68,8 @@ def add(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Tune, and print the schedule."""
     program = load(options)
-    if options.plot is not None:
-        check_plot(options.plot)
+    if options.save is not None and options.save.suffix in FORMATS:
+        check_plot(options.save)
     found = tune(
         program.outputs,
         options.target,
@@ -90,6 +94,7 @@ def run(options: argparse.Namespace) -> int:
         sys.stdout.flush()
     if options.report:
         sys.stderr.write(f"{found.report}\n")
-    if options.plot is not None:
-        sys.stderr.write(f"drawn to {found.plot(options.plot)}\n")
+    if options.save is not None:
+        how = "drawn" if options.save.suffix in FORMATS else "written"
+        sys.stderr.write(f"{how} to {found.save(options.save)}\n")
     return 0

@@ -22,7 +22,9 @@ def add(commands: Any) -> None:
     add_script(command)
     command.add_argument(
         "-o",
+        "--save",
         "--output",
+        dest="output",
         type=Path,
         metavar="FILE",
         help="the file; by default NAME.html in this folder",

@@ -162,7 +162,13 @@ def left_in_cache(module: Module, func: Func, facts: GpuDevice) -> frozenset[Buf
     """Workspaces of a kernel that the next one finds in the second-level cache."""
     mine = global_buffers(func) & frozenset(module.workspaces)
     sizes = {b: math.prod(int(getattr(n, "value", 1 << 20)) for n in b.shape) for b in mine}
-    return frozenset(b for b in mine if sizes[b] * b.dtype.nbytes < facts.l2 / 3)
+    return frozenset(b for b in mine if sizes[b] * b.dtype.nbytes < stays_in_cache(facts))
+
+
+def stays_in_cache(facts: Device) -> float:
+    """Bytes of a buffer that a GPU's last cache keeps for the next kernel; 0 on a CPU, whose
+    kernels are counted from cold caches each."""
+    return facts.l2 / 3 if isinstance(facts, GpuDevice) else 0.0
 
 
 def _features(

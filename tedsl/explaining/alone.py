@@ -8,15 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from tedsl.cost.estimate import stays_in_cache
 from tedsl.devices import Device
 from tedsl.explaining.data import KernelCost, Unfused
-from tedsl.explaining.kernels import kernel_costs
+from tedsl.explaining.kernels import buffer_bytes, kernel_costs
 from tedsl.expr.nodes import Expr, TensorRead, Var
 from tedsl.expr.visit import rewrite
 from tedsl.lower.pipeline import lower
 from tedsl.runtime.arguments.sizes import Number
 from tedsl.schedules import default_schedule
 from tedsl.scheduling.plan.graph import initial_plan, tensors_read
+from tedsl.scheduling.plan.scan_structure import inputs_of
 from tedsl.target import Target
 from tedsl.tensor.compute import placeholder
 from tedsl.tensor.tensor import ComputeOp, ExternOp, PlaceholderOp, ScanOp, Tensor
@@ -37,35 +39,47 @@ class Alone:
 
 
 def stages_alone(
-    outputs: Sequence[Tensor], target: Target, facts: Device, sizes: Mapping[str, Number]
+    outputs: Sequence[Tensor],
+    target: Target,
+    facts: Device,
+    sizes: Mapping[str, Number],
+    *,
+    caches: bool = True,
 ) -> tuple[Alone, ...] | None:
     """Each stage by itself, scheduled by the default rules; None where a scan or an extern ties
-    stages together.
+    stages together.  A stage finds in a GPU's last cache what the stage before has left there.
 
     Args:
         outputs: of the definition.
         target: to schedule for.
         facts: of the device.
         sizes: values of runtime scalars, by name.
+        caches: as for `kernel_costs`.
     """
     stages = initial_plan(tuple(outputs)).stages
     if any(isinstance(stage.op, (ScanOp, ExternOp)) for stage in stages):
         return None
     found: list[Alone] = []
+    left: frozenset[Tensor] = frozenset()
     for stage in stages:
         op = stage.op
         if not isinstance(op, ComputeOp):
             continue
-        single = alone(op)
-        module = lower(default_schedule(single, target).plan, target)
+        single, given = alone(op)
+        schedule = default_schedule(single, target)
+        module = lower(schedule.plan, target)
         values: dict[Var, Number] = {var: sizes[var.name] for var in module.sizes}
-        costs = kernel_costs(module, facts, values)
+        buffers = zip(inputs_of(schedule.plan), module.inputs, strict=True)
+        resident = frozenset(b for tensor, b in buffers if given.get(tensor) in left)
+        costs = kernel_costs(module, facts, values, resident=resident, caches=caches)
         found.append(Alone(stage.name, single.outputs[0], costs))
+        kept = buffer_bytes(module.outputs, values) < stays_in_cache(facts)
+        left = frozenset(op.outputs) - frozenset(outputs) if kept else frozenset()
     return tuple(found)
 
 
-def alone(op: ComputeOp) -> ComputeOp:
-    """The operation with an input in place of each stage that it reads."""
+def alone(op: ComputeOp) -> tuple[ComputeOp, dict[Tensor, Tensor]]:
+    """The operation with an input in place of each stage that it reads, and what it is for."""
     inputs = {
         tensor: placeholder(tensor.shape, tensor.dtype, name=tensor.name)
         for tensor in tensors_read(op)
@@ -78,7 +92,8 @@ def alone(op: ComputeOp) -> ComputeOp:
         return None
 
     memo: dict[Expr, Expr] = {}
-    return replace(op, bodies=tuple(rewrite(body, given, memo) for body in op.bodies))
+    made = replace(op, bodies=tuple(rewrite(body, given, memo) for body in op.bodies))
+    return made, {stand_in: tensor for tensor, stand_in in inputs.items()}
 
 
 def unfused(stages: Sequence[Alone]) -> Unfused:

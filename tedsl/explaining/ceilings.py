@@ -66,6 +66,13 @@ class Ceilings:
         """The least time for so many operations and bytes."""
         return max(flops / self.peak(dtype), nbytes / self.bandwidth)
 
+    def higher(self, other: Ceilings) -> Ceilings:
+        """Of two measurements of one device the higher figures: a busy machine only lowers them."""
+        names = dict.fromkeys((*self.flops, *other.flops))
+        flops = {n: max(self.flops.get(n, 0.0), other.flops.get(n, 0.0)) for n in names}
+        bandwidth = max(self.bandwidth, other.bandwidth)
+        return Ceilings(self.device, bandwidth, flops, self.measured and other.measured)
+
     def to_json(self) -> str:
         """As one JSON object."""
         return json.dumps(

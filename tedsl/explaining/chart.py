@@ -11,12 +11,23 @@ import io
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
-from tedsl.autotune.report.plots import BEST, INK, MUTED, ROOF, check_plot, empty_figure, octaves
+from tedsl import saving
+from tedsl.autotune.report.plots import (
+    BEST,
+    FORMATS,
+    INK,
+    MUTED,
+    ROOF,
+    check_plot,
+    empty_figure,
+    octaves,
+)
 from tedsl.build import build, default_target
+from tedsl.errors import TuneError
 from tedsl.explaining.alone import alone
 from tedsl.explaining.ceilings import TF32, Ceilings, ceilings
 from tedsl.explaining.data import Explanation
@@ -67,12 +78,19 @@ class Point:
         """How many times longer it takes than the ceilings allow for what it moves and does."""
         return self.seconds / self.least if self.least else 0.0
 
+    @property
+    def share(self) -> float:
+        """The part of the roof that it reaches, at most 1: the least time over the time it takes.
+        What stays in a cache may be faster than the roof of device memory, and counts as 1."""
+        return min(1.0, 1.0 / self.gap) if self.gap else 0.0
+
     def __str__(self) -> str:
         how = "measured" if self.measured else "predicted"
+        above = ", its data stays in a cache" if self.measured and 0 < self.gap < 1 else ""
         return (
             f"{self.name:<24} {how:<9} {format_seconds(self.seconds):>10}  "
             f"{scaled(self.nbytes):>7}B  {scaled(self.rate):>7}flop/s  "
-            f"{self.intensity:8.3g} per byte  {self.gap:5.2f}x the roof"
+            f"{self.intensity:8.3g} per byte  {self.share:4.0%} of the roof{above}"
         )
 
 
@@ -84,31 +102,54 @@ class Chart:
     ceilings: Ceilings
     points: tuple[Point, ...]
 
+    @property
+    def contradicted(self) -> bool:
+        """True when something was measured to be faster than a measured roof allows."""
+        limits = self.ceilings
+        return limits.measured and any(p.measured and 0 < p.gap < 1 for p in self.points)
+
+    def below(self, limits: Ceilings) -> Chart:
+        """The same programs below other ceilings of the same machine, of each the higher one."""
+        higher = self.ceilings.higher(limits)
+        points = (replace(p, least=higher.seconds(p.flops, p.nbytes, p.dtype)) for p in self.points)
+        return replace(self, ceilings=higher, points=tuple(points))
+
     def ridges(self) -> dict[str, float]:
         """Operations for each byte at which memory and arithmetic take as long, by type."""
         types = dict.fromkeys(point.dtype for point in self.points)
         return {dtype: self.ceilings.ridge(dtype) for dtype in types}
 
     def save(self, path: str | Path) -> Path:
-        """Draw it.
+        """Draw it, or write its numbers.
 
         Args:
-            path: a file that ends in .svg, .png or .pdf.
+            path: a file that ends in .svg, .png or .pdf; in .json or .txt for the numbers.
+
+        Returns:
+            The path.
 
         Raises:
-            TuneError: another ending, or no matplotlib.
+            TuneError: another ending, no matplotlib, or a file that cannot be written.
         """
-        chosen = Path(path)
-        check_plot(chosen)
-        figure = _figure(self)
-        chosen.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(chosen, dpi=130)
-        return chosen
+        drawn = dict.fromkeys(FORMATS, self._draw)
+        json_text, plain = saving.text(self.to_json), saving.text(lambda: f"{self}\n")
+        writers = {**drawn, ".json": json_text, ".txt": plain}
+        return saving.save(path, "the roofline", writers, TuneError)
+
+    def _draw(self, path: Path) -> None:
+        check_plot(path)
+        _figure(self).savefig(path, dpi=130)
 
     def to_json(self) -> str:
         """All of it as one JSON object."""
         rows = [
-            {**asdict(p), "intensity": p.intensity, "rate": p.rate, "gap": p.gap}
+            {
+                **asdict(p),
+                "intensity": p.intensity,
+                "rate": p.rate,
+                "gap": p.gap,
+                "share": p.share,
+            }
             for p in self.points
         ]
         limits = json.loads(self.ceilings.to_json())
@@ -138,6 +179,7 @@ def roofline(
     measure: bool | None = None,
     unfused: bool = True,
     sizes: Mapping[str, int] | None = None,
+    fresh: bool = False,
 ) -> Chart:
     """Programs beside what the machine can do at most.
 
@@ -148,14 +190,19 @@ def roofline(
         measure: run the kernels too; by default where the target is here.
         unfused: also the first of them with every stage a kernel of its own.
         sizes: values of runtime sizes, by name; 1024 by default.
+        fresh: measure the ceilings again, whatever is known of them.
 
     Returns:
         The chart: print it, `save("roofline.svg")`, or read `.points` and `.ceilings`.  Ceilings
-        are measured once for each machine and kept.
+        are measured once for each machine and kept; a program that is measured above them shows
+        that the machine was busy then, and they are measured again.
+
+    Raises:
+        BackendError: what `te.build`, `te.explain` and the first call of a kernel refuse.
     """
     given = what if isinstance(what, Mapping) else {"fused": what}
     where = _target(given, target)
-    limits = ceilings(where)
+    limits = ceilings(where, fresh=fresh)
     runs = limits.measured if measure is None else measure
     points: list[Point] = []
     calls: dict[str, Callable[[], object]] = {}
@@ -164,7 +211,8 @@ def roofline(
         found = explain(kernel, sizes=sizes)
         dtype = _dtype(kernel.module)
         if number == 0 and unfused and found.unfused is not None:
-            points.append(_unfused_point(found, dtype, limits))
+            whole = UNFUSED if UNFUSED not in given else f"{UNFUSED}, by the rules"
+            points.append(_unfused_point(whole, found, dtype, limits))
             if runs:
                 calls |= _unfused_calls(kernel, found, where)
         points.append(_point(name, found.nbytes, found.flops, found.seconds, dtype, limits, False))
@@ -174,8 +222,9 @@ def roofline(
     measured = {name: stats.median for name, stats in taken.items() if name in given}
     parts = [stats.median for name, stats in taken.items() if name not in given]
     if parts:
-        measured[UNFUSED] = sum(parts)
-    return Chart(str(where), limits, tuple(_with_measured(points, measured)))
+        measured[points[0].name] = sum(parts)
+    chart = Chart(str(where), limits, tuple(_with_measured(points, measured)))
+    return chart.below(ceilings(where, fresh=True)) if chart.contradicted else chart
 
 
 def _target(given: Mapping[str, Explainable], target: str | Target | None) -> Target:
@@ -198,10 +247,10 @@ def _point(
     return Point(name, nbytes, flops, seconds, least, dtype, measured)
 
 
-def _unfused_point(found: Explanation, dtype: str, limits: Ceilings) -> Point:
+def _unfused_point(name: str, found: Explanation, dtype: str, limits: Ceilings) -> Point:
     other = found.unfused
     assert other is not None
-    return _point(UNFUSED, other.nbytes, other.flops, other.seconds, dtype, limits, False)
+    return _point(name, other.nbytes, other.flops, other.seconds, dtype, limits, False)
 
 
 def _unfused_calls(
@@ -213,7 +262,7 @@ def _unfused_calls(
     made: dict[str, Callable[[], object]] = {}
     for stage in stages:
         if isinstance(stage.op, ComputeOp):
-            single = build(alone(stage.op), target=target)
+            single = build(alone(stage.op)[0], target=target)
             names = {var.name for var in single.module.sizes}
             own = {name: value for name, value in found.sizes.items() if name in names}
             made[f"{UNFUSED} {stage.name}"] = calls_of(single, own)
@@ -293,9 +342,10 @@ def _draw_points(axes: Any, points: Sequence[Point]) -> None:
             [point.intensity], [point.rate / 1e9], [point.flops / point.least / 1e9],
             color=colour, linewidth=0.8, linestyle=":", zorder=3,
         )  # fmt: skip
+        share = f"{point.share:.0%} of the roof"
         axes.scatter(
             [point.intensity], [point.rate / 1e9],
             marker="o" if point.measured else "s", s=40,
             facecolors=colour if point.measured else "white", edgecolors=colour, zorder=5,
-            label=f"{point.name}, {how}: {format_seconds(point.seconds)}, {point.gap:.2f}x roof",
+            label=f"{point.name}, {how}: {format_seconds(point.seconds)}, {share}",
         )  # fmt: skip

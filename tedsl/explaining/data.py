@@ -11,9 +11,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
+from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from tedsl import saving
 from tedsl.late import late
+from tedsl.lower.missed_dots import Missed
 from tedsl.scheduling.handles.fallback import Fallback
 
 if TYPE_CHECKING:
@@ -89,7 +93,8 @@ class Resources:
     or registers (estimated) that do not fit and are spilled.
 
     `occupancy` is the share of a processor's warps that run at one time.  `compiled` tells figures
-    of machine code from those of the static model.
+    of machine code from those of the static model; `limit` are the registers that a thread may have
+    where that model estimated them.
     """
 
     registers: int
@@ -99,6 +104,12 @@ class Resources:
     programs: int
     occupancy: float
     compiled: bool
+    limit: int = 0
+
+    @property
+    def uncertain(self) -> bool:
+        """True where an estimate of no spills may be wrong: estimates are often a third off."""
+        return not self.compiled and not self.spilled and 2 * self.registers > self.limit > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +120,13 @@ class KernelCost:
         name: of the kernel.
         stages: what is computed in it.
         reads, writes: bytes from and to device memory, by buffer; the caches are cold before the
-            first kernel.
+            first kernel.  Of an explanation without caches, `loads` and `stores`.
+        cached: bytes that the kernel before has left in the last cache, by buffer.
+        loads, stores: bytes of every access of the statements, none spared by a cache.
+        doubtful: buffers of which data decide how often they are accessed: `loads` and `stores` are
+            the most there can be.
+        missed: sums of products that become no `tl.dot` on a GPU, with why and what to do.
+        touched: bytes of different elements that a launch reads and writes; None where uncounted.
         flops: floating-point operations.
         seconds: predicted; the longest of the parts that follow, a little more where two are close.
         memory_seconds, compute_seconds, launch_seconds: what memory, the processors and the start
@@ -135,6 +152,19 @@ class KernelCost:
     times: int = 1
     calls: str = ""
     resources: Resources | None = None
+    cached: Mapping[str, int] = field(default_factory=dict[str, int])
+    loads: Mapping[str, int] = field(default_factory=dict[str, int])
+    stores: Mapping[str, int] = field(default_factory=dict[str, int])
+    doubtful: tuple[str, ...] = ()
+    missed: tuple[Missed, ...] = ()
+    touched: Mapping[str, tuple[int | None, int | None]] = field(
+        default_factory=dict[str, "tuple[int | None, int | None]"]
+    )
+
+    @property
+    def accessed(self) -> int:
+        """Bytes of every access, none spared by a cache."""
+        return sum(self.loads.values()) + sum(self.stores.values())
 
     @property
     def nbytes(self) -> int:
@@ -292,6 +322,7 @@ class Explanation:
         least_bytes: every input and output once, the floor for any fusion.
         workspace_bytes: what is kept in device memory between kernels.
         fallbacks: what of the default rules was refused, and what was taken in its place.
+        caches: whether bytes are those of device memory behind its caches, or of every access.
         finder: what finds `unfused`, `now` and `pairs`; None for a program without a schedule.
     """
 
@@ -303,6 +334,7 @@ class Explanation:
     least_bytes: int
     workspace_bytes: int
     fallbacks: tuple[Fallback, ...] = ()
+    caches: bool = True
     finder: Finder | None = field(default=None, repr=False, compare=False)
 
     @cached_property
@@ -336,6 +368,11 @@ class Explanation:
     def nbytes(self) -> int:
         """Bytes moved by all launches."""
         return self.reads + self.writes
+
+    @property
+    def accessed(self) -> int:
+        """Bytes of every access of all launches, none spared by a cache."""
+        return sum(kernel.accessed for kernel in self.kernels)
 
     @property
     def flops(self) -> int:
@@ -388,7 +425,17 @@ class Explanation:
         data["unfused"] = None if self.unfused is None else asdict(self.unfused)
         data["now"] = None if self.now is None else asdict(self.now)
         data["pairs"] = [pair.as_dict() for pair in self.pairs]
-        sums = ("reads", "writes", "nbytes", "flops", "seconds", "launches", "intensity", "saved")
+        sums = (
+            "reads",
+            "writes",
+            "nbytes",
+            "accessed",
+            "flops",
+            "seconds",
+            "launches",
+            "intensity",
+            "saved",
+        )
         for name in sums:
             data[name] = getattr(self, name)
         for row, kernel in zip(data["kernels"], self.kernels, strict=True):
@@ -396,6 +443,28 @@ class Explanation:
                 row[name] = getattr(kernel, name)
             row["alone"] = self.alone(kernel)
         return json.dumps(data)
+
+    def save(self, path: str | PathLike[str]) -> Path:
+        """Write it to a file.
+
+        Args:
+            path: `.html` for one page that needs no network, `.json`, or `.txt`.
+
+        Returns:
+            The path.
+
+        Raises:
+            BackendError: another ending, or a file that cannot be written.
+        """
+        return saving.save(
+            path,
+            "an explanation",
+            {
+                ".html": saving.text(self.to_html),
+                ".json": saving.text(self.to_json),
+                ".txt": saving.text(lambda: f"{self}\n"),
+            },
+        )
 
     def to_html(self) -> str:
         """One HTML document, which needs no network."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import cast
 
@@ -12,11 +12,15 @@ from tedsl.devices import Device
 from tedsl.errors import BackendError
 from tedsl.explaining.alone import stages_alone, unfused
 from tedsl.explaining.data import Explanation, Figures, KernelCost, Pair, StagePlace, Unfused
+from tedsl.explaining.invariants import require_whole
 from tedsl.explaining.kernels import Compiled, buffer_bytes, kernel_costs
 from tedsl.explaining.pairs import Judge
 from tedsl.explaining.places import stage_places
 from tedsl.expr.nodes import Var
-from tedsl.ir.nodes import Module
+from tedsl.ir.nodes import Dot, Module
+from tedsl.ir.visit import walk_stmts
+from tedsl.lower.missed_dots import Missed, missed_dots
+from tedsl.lower.passes.find_dots import find_dots
 from tedsl.lower.pipeline import lower
 from tedsl.runtime.arguments.sizes import Number
 from tedsl.runtime.kernel import Kernel
@@ -35,6 +39,7 @@ def explain(
     *,
     device: str = "",
     sizes: Mapping[str, int] | None = None,
+    caches: bool = True,
 ) -> Explanation:
     """What a schedule or a kernel has fused, what that saves, and why the rest is not fused.
 
@@ -45,19 +50,30 @@ def explain(
             default the one that is there, else the first known one of the architecture.
         sizes: values of runtime sizes, by name; by default those of the kernel's last call, else
             1024.
+        caches: True for bytes from and to device memory as the static model predicts them, what its
+            caches keep counted, the unfused program alike; False for the bytes of every access,
+            exact.  Times, and what is said of pairs, are with caches always.
 
     Returns:
         The explanation: print it, or use `.kernels`, `.pairs`, `.to_json()`, `.to_html()`.  What is
         not fused, and the unfused program, are looked at when they are asked for.
 
     Raises:
+        InternalError: the counts contradict what the program means: a bug in tedsl.
         LowerError: the schedule cannot be carried out on the target.
-        BackendError: `what` cannot be explained, or a size is not the computation's.
+        BackendError: `what` cannot be explained, a size is not the computation's, or a device is
+            named for the CPU.
     """
     schedule, module, where, compiled, known = _subject(what, target)
-    facts = device_for(where, device or "")
+    _require_gpu(where, device)
+    facts = device_for(where, device)
     values = _values(module, sizes or {}, known)
-    costs = kernel_costs(module, facts, values, compiled)
+    costs = kernel_costs(module, facts, values, compiled, caches=caches)
+    if schedule is not None and where.is_triton:
+        missed = _missed(schedule, where, costs)
+        costs = tuple(replace(cost, missed=found) for cost, found in missed)
+    if schedule is not None:
+        require_whole(module, costs, values)
     counted = {var.name: int(value) for var, value in values.items() if not var.dtype.is_float}
     if schedule is not None:
         places = stage_places(schedule, schedule.explain(**counted))
@@ -71,16 +87,57 @@ def explain(
         least_bytes=buffer_bytes((*module.inputs, *module.outputs), values),
         workspace_bytes=buffer_bytes(module.workspaces, values),
         fallbacks=() if schedule is None else schedule.fallbacks,
-        finder=None if schedule is None else _Finder(schedule, where, facts, values),
+        caches=caches,
+        finder=None if schedule is None else _Finder(schedule, where, facts, values, caches),
     )
+
+
+def _require_gpu(where: Target, device: str) -> None:
+    if device and not where.is_triton:
+        raise BackendError(
+            f"a device is named, {device!r}, and the target is {where}",
+            subject="explain",
+            facts=[("allowed", "the name of a GPU, for a target such as cuda:sm_90")],
+            hint='pass target="cuda" or an architecture, or leave device out',
+        )
+
+
+def _missed(
+    schedule: Schedule, target: Target, costs: Sequence[KernelCost]
+) -> Iterator[tuple[KernelCost, tuple[Missed, ...]]]:
+    """Each kernel with its sums of products that are no `tl.dot`."""
+    before: dict[str, Module] = {}
+    last: list[Module] = []
+
+    def note(name: str, module: Module) -> None:
+        if name == find_dots.__name__:
+            before.update({func.name: last[0] for func in last[0].funcs})
+        last[:] = [module]
+
+    after = lower(schedule.plan, target, dump=note)
+    dots = {
+        func.name: {s.buffer.name for s in walk_stmts(func.body) if isinstance(s, Dot)}
+        for func in after.funcs
+    }
+    for cost in costs:
+        module = before.get(cost.name)
+        funcs = () if module is None else tuple(f for f in module.funcs if f.name == cost.name)
+        made = dots.get(cost.name, set())
+        yield cost, tuple(m for f in funcs for m in missed_dots(f) if m.stage not in made)
 
 
 class _Finder:
     """Finds what only a schedule tells (`data.Finder`)."""
 
     def __init__(
-        self, schedule: Schedule, target: Target, facts: Device, values: Mapping[Var, Number]
+        self,
+        schedule: Schedule,
+        target: Target,
+        facts: Device,
+        values: Mapping[Var, Number],
+        caches: bool,
     ) -> None:
+        self.caches = caches
         self.definition = schedule.definition
         self.target = target
         self.facts = facts
@@ -90,7 +147,9 @@ class _Finder:
 
     def unfused(self) -> Unfused | None:
         """The program without any fusion."""
-        stages = stages_alone(self.definition, self.target, self.facts, self.sizes)
+        stages = stages_alone(
+            self.definition, self.target, self.facts, self.sizes, caches=self.caches
+        )
         return None if stages is None else unfused(stages)
 
     def now(self) -> Figures:

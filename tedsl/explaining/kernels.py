@@ -1,13 +1,14 @@
 """What each kernel of a lowered program moves, does and waits for, by the static model.
 
 On a GPU the figures of `cost.gpu`, with every run of a program looked at; on the CPU
-those of `cost.cpu`.  Imports `cost` and `data`.
+those of `cost.cpu`; what is touched at all is counted exactly.  Imports `cost` and `data`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, assert_never
 
 import numpy as np
@@ -16,6 +17,7 @@ from tedsl.cost.cpu import CpuEstimate, estimate_on_cpu
 from tedsl.cost.devices import WEIGHTS
 from tedsl.cost.dram_traffic import THOROUGH, Traffic
 from tedsl.cost.estimate import left_in_cache
+from tedsl.cost.exact_bytes import Counted, exact_bytes
 from tedsl.cost.gpu import KernelEstimate, estimate_kernel
 from tedsl.cost.instruction_costs import flops_of
 from tedsl.cost.sampled_indices import Points, Values
@@ -28,6 +30,7 @@ from tedsl.ir.visit import buffers_read, buffers_written, walk_stmts
 from tedsl.runtime.arguments.sizes import Number, evaluate_shape, launched
 
 THREADS = 32
+NOTHING = Counted()
 Compiled = Mapping[str, Any]
 
 
@@ -36,6 +39,9 @@ def kernel_costs(
     facts: Device,
     values: Mapping[Var, Number],
     compiled: Compiled | None = None,
+    *,
+    resident: frozenset[Buffer] = frozenset(),
+    caches: bool = True,
 ) -> tuple[KernelCost, ...]:
     """The kernels that a call launches.
 
@@ -44,25 +50,65 @@ def kernel_costs(
         facts: of the device.
         values: of the runtime scalars.
         compiled: registers, stack and shared memory of machine code, by kernel, where known.
+        resident: buffers that a GPU's last cache holds before the first kernel.
+        caches: False for bytes of every access in place of those of device memory.
     """
-    resident: frozenset[Buffer] = frozenset()
     found: list[KernelCost] = []
-    for func, known, every, times in _launches(module, values):
+    for func, known, every, times in kernel_launches(module, values):
         if func.host_call is not None:
             found.append(_extern(func, values, times))
             continue
         match facts:
             case GpuDevice():
                 one = estimate_kernel(func, known, facts, WEIGHTS, resident, THOROUGH)
-                resident = left_in_cache(module, func, facts)
                 own = (compiled or {}).get(func.name)
-                found.append(_on_gpu(func, values, times, one, facts, own, _flops(func, every)))
+                cost = _on_gpu(func, values, times, one, facts, own, _flops(func, every))
+                found.append(_counted(cost, func, one.traffic, every, resident, caches))
+                resident = left_in_cache(module, func, facts)
             case CpuDevice():
                 on_cpu = estimate_on_cpu(func, known, facts, WEIGHTS)
-                found.append(_on_cpu(func, values, times, on_cpu, _flops(func, every)))
+                cost = _on_cpu(func, values, times, on_cpu, _flops(func, every))
+                found.append(_counted(cost, func, on_cpu.traffic, every, frozenset(), caches))
             case _ as never:
                 assert_never(never)
     return tuple(found)
+
+
+def _counted(
+    cost: KernelCost,
+    func: Func,
+    traffic: Mapping[Buffer, Traffic],
+    every: Mapping[Expr, Values],
+    resident: frozenset[Buffer],
+    caches: bool,
+) -> KernelCost:
+    """The cost with what is counted exactly: what is read or written at all moves at least once,
+    except what the kernel before has left in the cache."""
+    exact = exact_bytes(func, every)
+    order = list(dict.fromkeys((*traffic, *exact)))
+    made = {buffer for buffer, one in exact.items() if one.stores}
+    reads: dict[str, int] = {}
+    writes: dict[str, int] = {}
+    cached: dict[str, int] = {}
+    for buffer in order:
+        one, name = exact.get(buffer, NOTHING), buffer.name
+        moved = traffic.get(buffer, Traffic())
+        read, written = round(moved.read * cost.times), round(moved.written * cost.times)
+        least = 0 if buffer in made else one.read or 0
+        if buffer in resident and least > read:
+            cached[name] = least - read
+            least = read
+        reads[name], writes[name] = max(read, least), max(written, one.written or 0)
+    loads = {b.name: exact[b].loads for b in order if b in exact and exact[b].loads}
+    stores = {b.name: exact[b].stores for b in order if b in exact and exact[b].stores}
+    nothing = dict[str, int]()
+    given = (reads, writes, cached) if caches else (loads, stores, nothing)
+    reads, writes, cached = ({n: size for n, size in each.items() if size} for each in given)
+    doubtful = tuple(b.name for b, one in exact.items() if not one.exact)
+    return replace(
+        cost, reads=reads, writes=writes, cached=cached, loads=loads, stores=stores,
+        doubtful=doubtful, touched={b.name: (one.read, one.written) for b, one in exact.items()},
+    )  # fmt: skip
 
 
 def buffer_bytes(buffers: Sequence[Buffer], values: Mapping[Var, Number]) -> int:
@@ -71,7 +117,7 @@ def buffer_bytes(buffers: Sequence[Buffer], values: Mapping[Var, Number]) -> int
     return sum(math.prod(max(n, 0) for n in shape) * b.dtype.nbytes for b, shape in shapes)
 
 
-def _launches(
+def kernel_launches(
     module: Module, values: Mapping[Var, Number]
 ) -> Iterator[tuple[Func, dict[Expr, Values], dict[Expr, Values], int]]:
     """The kernels that a call runs, the sizes that it sees in the middle one of its launches and in
@@ -119,15 +165,8 @@ def _extern(func: Func, values: Mapping[Var, Number], times: int) -> KernelCost:
     stages = tuple(StagePlace(name, Way.EXTERN) for name in writes)
     return KernelCost(
         func.name, stages, reads, writes, 0, 0.0, 0.0, 0.0, 0.0, Bound.MEMORY,
-        times=times, calls=label,
+        times=times, calls=label, loads=reads, stores=writes,
     )  # fmt: skip
-
-
-def _moved(traffic: Mapping[Buffer, Traffic], times: int) -> tuple[dict[str, int], dict[str, int]]:
-    """Bytes read and written by buffer, in the order of their names in the program."""
-    reads = {b.name: round(t.read * times) for b, t in traffic.items() if t.read}
-    writes = {b.name: round(t.written * times) for b, t in traffic.items() if t.written}
-    return reads, writes
 
 
 def _bound(memory: float, compute: float, launch: float) -> Bound:
@@ -146,13 +185,12 @@ def _on_gpu(
     compiled: Any,
     flops: int,
 ) -> KernelCost:
-    reads, writes = _moved(one.traffic, times)
     memory = max(one.memory, one.cache)
     return KernelCost(
         name=func.name,
         stages=_stages(func),
-        reads=reads,
-        writes=writes,
+        reads={},
+        writes={},
         flops=flops,
         seconds=(one.seconds + facts.launch) * times,
         memory_seconds=memory * times,
@@ -174,7 +212,7 @@ def _resources(one: KernelEstimate, facts: GpuDevice, compiled: Any) -> Resource
         needed = math.ceil(one.held.registers)
         return Resources(
             min(needed, limit), max(0, needed - limit), one.held.shared, warps, one.programs,
-            share, False,
+            share, False, limit,
         )  # fmt: skip
     warps = compiled.num_warps
     each = -(-compiled.registers // 8) * 8 * warps * THREADS
@@ -193,12 +231,11 @@ def _resources(one: KernelEstimate, facts: GpuDevice, compiled: Any) -> Resource
 def _on_cpu(
     func: Func, values: Mapping[Var, Number], times: int, one: CpuEstimate, flops: int
 ) -> KernelCost:
-    reads, writes = _moved(one.traffic, times)
     return KernelCost(
         name=func.name,
         stages=_stages(func),
-        reads=reads,
-        writes=writes,
+        reads={},
+        writes={},
         flops=flops,
         seconds=one.seconds * times,
         memory_seconds=one.memory_seconds * times,

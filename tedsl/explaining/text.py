@@ -33,6 +33,7 @@ def explanation_lines(found: Explanation) -> Iterator[str]:
     if found.workspace_bytes:
         floor += f"; workspaces hold {scaled(found.workspace_bytes)}B"
     yield floor
+    yield bytes_text(found)
     for each in found.fallbacks:
         yield f"fallback: {each}"
     if found.unfused is not None:
@@ -43,6 +44,17 @@ def explanation_lines(found: Explanation) -> Iterator[str]:
         yield from pair_lines(pair)
 
 
+def bytes_text(found: Explanation) -> str:
+    """Which bytes these are, and how many the others."""
+    most = " at most" if any(kernel.doubtful for kernel in found.kernels) else ""
+    if not found.caches:
+        return "bytes of every access, without caches"
+    return (
+        "bytes from and to device memory, caches counted and cold at first; "
+        f"of every access, without caches:{most} {scaled(found.accessed)}B"
+    )
+
+
 def unfused_text(found: Explanation) -> str:
     """The program without fusion, and what fusion saves."""
     other = found.unfused
@@ -50,10 +62,17 @@ def unfused_text(found: Explanation) -> str:
         return ""
     share = f" ({found.saved / other.nbytes:.0%})" if other.nbytes else ""
     verb = "saves" if found.saved >= 0 else "costs"
+    longer = ""
+    if found.saved > 0 and found.seconds > other.seconds:
+        longest = max(found.kernels, key=lambda kernel: kernel.seconds)
+        longer = (
+            f"; yet predicted to take longer: the {longest.bound.value} of {longest.name}, which "
+            "the schedule decides, is more than the bytes saved"
+        )
     return (
         f"unfused: {other.launches} kernel{'s' if other.launches != 1 else ''}, "
         f"{scaled(other.nbytes)}B, predicted {format_seconds(other.seconds)}; "
-        f"fusion {verb} {scaled(abs(found.saved))}B{share if found.saved >= 0 else ''}"
+        f"fusion {verb} {scaled(abs(found.saved))}B{share if found.saved >= 0 else ''}{longer}"
     )
 
 
@@ -65,7 +84,10 @@ def kernel_lines(kernel: KernelCost, alone: int = 0) -> Iterator[str]:
     else:
         yield f"kernel {kernel.name}" + (f", {kernel.times} times" if kernel.times != 1 else "")
     yield f"  computes {', '.join(map(stage_text, kernel.stages))}"
-    yield f"  reads    {buffers_text(kernel.reads)}"
+    reads = buffers_text(kernel.reads)
+    if kernel.cached:
+        reads += f"; from the cache {buffers_text(kernel.cached)}"
+    yield f"  reads    {reads}"
     yield f"  writes   {buffers_text(kernel.writes)}"
     if alone > kernel.nbytes:
         yield (
@@ -75,11 +97,17 @@ def kernel_lines(kernel: KernelCost, alone: int = 0) -> Iterator[str]:
     if kernel.calls:
         return
     yield f"  does     {scaled(kernel.flops)}flop, {kernel.intensity:.3g} per byte"
+    memory = format_seconds(kernel.memory_seconds)
+    if not kernel.memory_seconds and kernel.nbytes:
+        memory = "not counted: between calls all of it stays in the last cache"
     yield (
         f"  bound    {kernel.bound.value}: {format_seconds(kernel.seconds)} predicted "
-        f"(memory {format_seconds(kernel.memory_seconds)}, compute "
+        f"(memory {memory}, compute "
         f"{format_seconds(kernel.compute_seconds)}, launch {format_seconds(kernel.launch_seconds)})"
     )
+    for each in kernel.missed:
+        yield f"  note     {each}"
+        yield f"  do       {each.hint}"
     if kernel.resources is not None:
         yield f"  uses     {resources_text(kernel.resources)}"
 
@@ -110,6 +138,8 @@ def resources_text(used: Resources) -> str:
         unit = "bytes of stack" if used.compiled else "registers"
         spilled = f"{used.spilled} {unit} spilled"
     how = "" if used.compiled else " (estimated)"
+    if used.uncertain:
+        how = f" (estimated: of {used.limit} registers; only te.build tells whether any spill)"
     return (
         f"{used.registers} registers, {spilled}, {scaled(used.shared)}B of shared memory{how}; "
         f"{used.programs} program{'s' * (used.programs != 1)} of {used.warps} "

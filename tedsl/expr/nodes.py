@@ -17,10 +17,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tedsl.dtypes import DType
 from tedsl.errors import ExprError
+from tedsl.late import late
+from tedsl.slips import also, suggests
 
 if TYPE_CHECKING:
+    from tedsl import ufuncs
     from tedsl.expr.promote import DTypeLike, Number
     from tedsl.tensor.tensor import Tensor
+else:
+    ufuncs = late("tedsl.ufuncs")
 
 
 class BinaryOp(StrEnum):
@@ -106,6 +111,7 @@ class UnaryOp(StrEnum):
 PREDICATES = frozenset({UnaryOp.ISNAN, UnaryOp.ISINF, UnaryOp.ISFINITE})
 
 
+@suggests(ExprError, owner="an expression")
 class Expr:
     """Base of scalar expressions.  Every node has a `dtype`; `children` and `rebuild` carry all
     traversals.
@@ -116,7 +122,6 @@ class Expr:
 
     __slots__ = ()
     __hash__: ClassVar = object.__hash__  # identity: shared subtrees memoise
-    __array_ufunc__: ClassVar[None] = None  # numpy scalars on the left defer to our operators
     dtype: DType
 
     def children(self) -> tuple[Expr, ...]:
@@ -135,6 +140,21 @@ class Expr:
     def equal(self, other: Number | Expr) -> Expr:
         """`self == other`, under the name that TVM has for it."""
         return build.eq(self, other)
+
+    def __index__(self) -> int:
+        """The int that a constant of integers is: `range(A.shape[0])`, `np.zeros(A.shape)`.
+
+        Raises:
+            ExprError: anything else; it is a TypeError, too.
+        """
+        raise also(ExprError, TypeError)(
+            f"{self!r} has no value while the computation is being defined",
+            hint="only constant integers are ints; of a size that a call gives, shape of its array",
+        )
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        """NumPy's functions and scalars meet here: `np.exp(x)`, `np.float32(2) * x`."""
+        return ufuncs.applied(ufunc, method, inputs, options)
 
     def __bool__(self) -> bool:
         raise ExprError(
@@ -256,6 +276,11 @@ class Const(Expr):
 
     value: bool | int | float
     dtype: DType
+
+    def __index__(self) -> int:
+        if self.dtype.is_integer:
+            return int(self.value)
+        return Expr.__index__(self)
 
     def children(self) -> tuple[Expr, ...]:
         return ()

@@ -31,6 +31,7 @@ import numpy as np
 from tedsl.dtypes import TABLE, DType, Kind
 from tedsl.errors import ExprError
 from tedsl.expr.nodes import Const, Expr
+from tedsl.slips import advice
 
 if TYPE_CHECKING:
     from tedsl.tensor.tensor import Tensor
@@ -42,7 +43,18 @@ Operand: TypeAlias = "Expr | Tensor | Number"
 """What a scalar operator accepts.  A tensor must be of rank 0; it is read."""
 
 DTypeLike: TypeAlias = DType | str | type[Any] | np.dtype[Any]
-"""A dtype, its name, or the numpy dtype or type of that name."""
+"""A dtype, its name, long or short (`SHORT`), or NumPy's or PyTorch's dtype of that name."""
+
+SHORT = {
+    **{f"{letters}{bits}": DType(f"{kind}{bits}")
+       for letters, kind in (("i", "int"), ("u", "uint"), ("f", "float"), ("fp", "float"))
+       for bits in (8, 16, 32, 64) if f"{kind}{bits}" in DType.__members__},
+    "half": DType.float16, "bf16": DType.bfloat16,
+    "e4m3": DType.float8_e4m3fn, "fp8e4m3": DType.float8_e4m3fn,
+    "e5m2": DType.float8_e5m2, "fp8e5m2": DType.float8_e5m2,
+}  # fmt: skip
+"""Names that other languages have for dtypes.  `int` and `float` are not among them: how wide they
+are differs from language to language."""
 
 _INT32 = TABLE[DType.int32]
 _INT64 = TABLE[DType.int64]
@@ -60,15 +72,15 @@ def as_dtype(dtype: DTypeLike) -> DType:
     if dtype is bool:
         return DType.bool
     name = dtype if isinstance(dtype, str) else getattr(dtype, "name", None)
-    if name is None:
-        name = getattr(dtype, "__name__", str(dtype))
+    if not isinstance(name, str):
+        name = getattr(dtype, "__name__", str(dtype)).removeprefix("torch.")
     try:
-        return DType(name)
+        return SHORT.get(name) or DType(name)
     except ValueError:
         raise ExprError(
             f"unknown dtype {name!r}",
             facts=[("allowed", ", ".join(DType))],
-            hint="give one of these names as a string",
+            hint=advice(name, (*DType, *SHORT)),
         ) from None
 
 

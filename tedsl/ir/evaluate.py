@@ -129,7 +129,7 @@ class Compiler:
         for root in roots:
             users[root] = users.get(root, 0) + 1
         for node, count in users.items():
-            if count > 1 and node.children():
+            if count > 1 and (node.children() or isinstance(node, Load)):
                 self.shared[node] = self.layout.new_cell()
         return [self.visit(root) for root in roots]
 

@@ -9,6 +9,8 @@ it builds are ordinary computes, to be scheduled like any other.
 - the other files: the operators, by what they are for
 """
 
+from typing import TYPE_CHECKING
+
 from tedsl.nn.activations import (
     elu,
     gelu,
@@ -77,6 +79,7 @@ from tedsl.nn.quantize import quantize, scaled_matmul
 from tedsl.nn.random import dropout, philox, random_bits, random_uniform
 from tedsl.nn.rotary import rope, rope_tables
 from tedsl.nn.softmax import log_softmax, logsumexp, softmax
+from tedsl.slips import in_module
 
 __all__ = [
     "adam",
@@ -158,3 +161,6 @@ __all__ = [
     "tanh",
     "var",
 ]
+
+if not TYPE_CHECKING:  # a type checker knows the names there are
+    __getattr__ = in_module(__name__, __all__)

@@ -49,7 +49,12 @@ def require_equal(a: Expr, b: Expr, what: str, subject: str) -> None:
         )
 
 
-def require_shape(x: Tensor, shape: Sequence[Expr | None], subject: str) -> None:
+def require_shape(
+    x: Tensor,
+    shape: Sequence[Expr | None],
+    subject: str,
+    hint: str = "pass a tensor of that shape",
+) -> None:
     """Refuse another rank, or an extent other than a wanted one (None: any)."""
     wanted = ", ".join("any" if extent is None else str(extent) for extent in shape)
     matches = x.ndim == len(shape) and all(
@@ -60,7 +65,7 @@ def require_shape(x: Tensor, shape: Sequence[Expr | None], subject: str) -> None
         raise ExprError(
             f"{x.name} has the shape {list(x.shape)}, not [{wanted}]",
             subject=subject,
-            hint="pass a tensor of that shape",
+            hint=hint,
         )
 
 

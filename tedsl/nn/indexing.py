@@ -132,7 +132,7 @@ def _extreme(op: BinaryOp, x: Tensor, axis: int | None, keepdims: bool, name: st
         place: Expr = build.const(0)
         for d in dims:
             place = place * x.shape[d] + along[d]
-        return _first(op)((value, place), axis=list(along.values()))
+        return first(op)((value, place), axis=list(along.values()))
 
     shape = [x.shape[d] for d in kept]
     made = cast("tuple[Tensor, Tensor]", compute(shape, found, name=f"{name}.arg"))
@@ -146,7 +146,7 @@ def _extreme(op: BinaryOp, x: Tensor, axis: int | None, keepdims: bool, name: st
     return compute(shape, element, name=name)
 
 
-def _first(op: BinaryOp) -> Reduction:
+def first(op: BinaryOp) -> Reduction:
     """The better of two values with their places; of equal ones, or two NaN, the earlier place."""
 
     def is_nan(value: Expr) -> Expr:

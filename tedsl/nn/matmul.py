@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tedsl.dtypes import DType
 from tedsl.errors import ExprError
 from tedsl.expr import build
 from tedsl.expr.nodes import Axis, Expr
@@ -10,7 +11,13 @@ from tedsl.nn.operator import operator
 from tedsl.tensor.axis import reduce_axis
 from tedsl.tensor.compute import compute
 from tedsl.tensor.reduce import sum as sum_over
+from tedsl.tensor.signatures import refusal
 from tedsl.tensor.tensor import Tensor, read
+
+
+def narrowed(total: Expr, dtype: DType) -> Expr:
+    """A sum of products in the dtype of its factors; of integers as wide as it was added up."""
+    return build.cast(total, dtype) if dtype.is_float else total
 
 
 @operator
@@ -26,8 +33,9 @@ def matmul(a: Tensor, b: Tensor, name: str = "matmul") -> Tensor:
 
     Returns:
         `[..., m, n]` in the dtype in which `a` and `b` meet.  Floats of 8 and 16 bits are
-        multiplied and added up in float32 (in `<name>.red`) and rounded once; other dtypes
-        accumulate in their own.
+        multiplied and added up in float32 (in `<name>.red`) and rounded once.  Integers of 8 and 16
+        bits are multiplied and added up in 32 and the result stays so; other dtypes accumulate in
+        their own.
 
     Raises:
         ExprError: fewer than two dimensions, or extents that do not match.
@@ -52,9 +60,43 @@ def matmul(a: Tensor, b: Tensor, name: str = "matmul") -> Tensor:
         left = read(a, (*lead[:left_rank], row, k))
         right = read(b, (*lead[:right_rank], k, column))
         x, y = build.promote(left, right)
-        return build.cast(sum_over(wide(x) * wide(y), axis=k), x.dtype)
+        return narrowed(sum_over(wide(x) * wide(y), axis=k), x.dtype)
 
     return compute((*batch, a.shape[-2], b.shape[-1]), element, name=name)
+
+
+def product(a: object, b: object) -> Tensor:
+    """`a @ b`: `matmul`, where a vector is a row on the left and a column on the right.
+
+    Args:
+        a: `[..., m, k]`, or `[k]`.
+        b: `[..., k, n]`, or `[k]`.
+
+    Returns:
+        As `matmul`, without the dimension that a vector does not have; of two vectors a scalar.
+
+    Raises:
+        ExprError: a factor that is no tensor or has rank 0, or what `matmul` refuses.
+    """
+    for each in (a, b):
+        if not isinstance(each, Tensor):
+            raise refusal("@", "a factor", each, Tensor)
+        require_rank(each, 1, "@")
+    assert isinstance(a, Tensor) and isinstance(b, Tensor)
+    if a.ndim > 1 and b.ndim > 1:
+        return matmul(a, b)
+    require_equal(a.shape[-1], b.shape[-2 if b.ndim > 1 else 0], "the inner extents", "@")
+    k = reduce_axis((0, a.shape[-1]), name="k")
+    rows, columns = a.shape[:-1], (*b.shape[:-2], *b.shape[1:][-1:])
+
+    def element(*i: Axis) -> Expr:
+        rest = i[len(rows) :]
+        left = read(a, (*i[: len(rows)], k))
+        right = read(b, (*rest[:-1], k, *rest[-1:]))
+        x, y = build.promote(left, right)
+        return narrowed(sum_over(wide(x) * wide(y), axis=k), x.dtype)
+
+    return compute((*rows, *columns), element, name="matmul")
 
 
 @operator

@@ -18,6 +18,7 @@ from tedsl.nn.arguments import (
 )
 from tedsl.nn.moments import Indices, average
 from tedsl.nn.operator import operator
+from tedsl.nn.windows import Layout, require_layout
 from tedsl.tensor import math as functions
 from tedsl.tensor.compute import compute
 from tedsl.tensor.tensor import Tensor, read
@@ -139,6 +140,8 @@ def batch_norm(
     bias: Tensor | None = None,
     eps: float = 1e-5,
     name: str = "batch_norm",
+    *,
+    layout: Layout = "channels_first",
 ) -> Tensor:
     """(x - running_mean) / sqrt(running_var + eps) * weight + bias for each channel: batch
     normalisation as a trained network uses it (arXiv:1502.03167).
@@ -151,6 +154,7 @@ def batch_norm(
         bias: `[C]`, or None for 0.
         eps: keeps the division finite.
         name: what the operation prints as.
+        layout: "channels_last" for `[N, d1, ..., C]`, as the convolutions have it by default.
 
     Returns:
         The shape and dtype of `x`.
@@ -160,11 +164,14 @@ def batch_norm(
     """
     require_float(x, name)
     require_rank(x, 2, name)
-    affine = _Affine(weight, bias, 1).checked(x, name)
+    order = _Order.of(x, layout, name)
+    affine = _Affine(weight, bias, order.channel).checked(x, name)
     for each in (running_mean, running_var):
         require_float(each, name)
-        require_shape(each, (x.shape[1],), name)
-    return _normalised(x, running_mean, running_var, lambda i: i[1:2], affine, eps, name)
+        require_shape(each, (x.shape[order.channel],), name)
+    return _normalised(
+        x, running_mean, running_var, lambda i: (i[order.channel],), affine, eps, name
+    )
 
 
 @operator
@@ -174,6 +181,8 @@ def batch_norm_training(
     bias: Tensor | None = None,
     eps: float = 1e-5,
     name: str = "batch_norm",
+    *,
+    layout: Layout = "channels_first",
 ) -> tuple[Tensor, Tensor, Tensor]:
     """`batch_norm` by the mean and variance of this batch: its form in training.
 
@@ -183,6 +192,7 @@ def batch_norm_training(
         bias: `[C]`, or None for 0.
         eps: keeps the division finite.
         name: what the operation prints as.
+        layout: "channels_last" for `[N, d1, ..., C]`, as the convolutions have it by default.
 
     Returns:
         The result, of the shape and dtype of `x`; the mean and the variance of each channel, `[C]`,
@@ -196,14 +206,16 @@ def batch_norm_training(
     """
     require_float(x, name)
     require_rank(x, 2, name)
-    affine = _Affine(weight, bias, 1).checked(x, name)
+    order = _Order.of(x, layout, name)
+    affine = _Affine(weight, bias, order.channel).checked(x, name)
+    shape = order.first(x.shape)
 
     def element(i: Indices, k: Indices) -> Expr:
-        return wide(read(x, (k[0], *i, *k[1:])))
+        return wide(read(x, order.stored((k[0], *i, *k[1:]))))
 
-    extents = (x.shape[0], *x.shape[2:])
-    mean, variance = _mean_and_variance(x.shape[1:2], extents, element, name)
-    return _normalised(x, mean, variance, lambda i: i[1:2], affine, eps, name), mean, variance
+    mean, variance = _mean_and_variance(shape[1:2], (shape[0], *shape[2:]), element, name)
+    made = _normalised(x, mean, variance, lambda i: (i[order.channel],), affine, eps, name)
+    return made, mean, variance
 
 
 @operator
@@ -214,6 +226,8 @@ def group_norm(
     bias: Tensor | None = None,
     eps: float = 1e-5,
     name: str = "group_norm",
+    *,
+    layout: Layout = "channels_first",
 ) -> Tensor:
     """Normalisation over groups of neighbouring channels of each example (arXiv:1803.08494).
 
@@ -224,6 +238,7 @@ def group_norm(
         bias: `[C]`, or None for 0.
         eps: keeps the division finite.
         name: what the operation prints as.
+        layout: "channels_last" for `[N, d1, ..., C]`, as the convolutions have it by default.
 
     Returns:
         The shape and dtype of `x`.  Mean and variance, `[N, num_groups]`, are stages `<name>.mean`
@@ -235,19 +250,21 @@ def group_norm(
     """
     require_float(x, name)
     require_rank(x, 2, name)
-    affine = _Affine(weight, bias, 1).checked(x, name)
-    channels = x.shape[1]
+    order = _Order.of(x, layout, name)
+    affine = _Affine(weight, bias, order.channel).checked(x, name)
+    shape = order.first(x.shape)
+    channels = shape[1]
     require_multiple(channels, num_groups, "the number of channels", name)
     size = build.floordiv(channels, num_groups)
 
     def element(i: Indices, k: Indices) -> Expr:
-        return wide(read(x, (i[0], i[1] * size + k[0], *k[1:])))
+        return wide(read(x, order.stored((i[0], i[1] * size + k[0], *k[1:]))))
 
-    groups = (x.shape[0], build.const(num_groups, channels.dtype))
-    mean, variance = _mean_and_variance(groups, (size, *x.shape[2:]), element, name)
+    groups = (shape[0], build.const(num_groups, channels.dtype))
+    mean, variance = _mean_and_variance(groups, (size, *shape[2:]), element, name)
 
     def group(i: Indices) -> Indices:
-        return i[0], build.floordiv(i[1], size)
+        return i[0], build.floordiv(i[order.channel], size)
 
     return _normalised(x, mean, variance, group, affine, eps, name)
 
@@ -259,6 +276,8 @@ def instance_norm(
     bias: Tensor | None = None,
     eps: float = 1e-5,
     name: str = "instance_norm",
+    *,
+    layout: Layout = "channels_first",
 ) -> Tensor:
     """Normalisation of each channel of each example by its own statistics (arXiv:1607.08022).
 
@@ -268,6 +287,7 @@ def instance_norm(
         bias: `[C]`, or None for 0.
         eps: keeps the division finite.
         name: what the operation prints as.
+        layout: "channels_last" for `[N, d1, ..., C]`, as the convolutions have it by default.
 
     Returns:
         The shape and dtype of `x`.  Mean and variance, `[N, C]`, are stages `<name>.mean` and
@@ -278,11 +298,40 @@ def instance_norm(
     """
     require_float(x, name)
     require_rank(x, 3, name)
-    affine = _Affine(weight, bias, 1).checked(x, name)
+    order = _Order.of(x, layout, name)
+    affine = _Affine(weight, bias, order.channel).checked(x, name)
+    shape = order.first(x.shape)
     mean, variance = _mean_and_variance(
-        x.shape[:2], x.shape[2:], lambda i, k: wide(read(x, (*i, *k))), name
+        shape[:2], shape[2:], lambda i, k: wide(read(x, order.stored((*i, *k)))), name
     )
-    return _normalised(x, mean, variance, lambda i: i[:2], affine, eps, name)
+    return _normalised(x, mean, variance, lambda i: (i[0], i[order.channel]), affine, eps, name)
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """Where the channels of a tensor are: dimension 1, or the last."""
+
+    channel: int
+
+    @staticmethod
+    def of(x: Tensor, layout: str, subject: str) -> _Order:
+        """That of a layout.
+
+        Raises:
+            ExprError: no such layout.
+        """
+        require_layout(layout, subject)
+        return _Order(1 if layout == "channels_first" else x.ndim - 1)
+
+    def first(self, stored: Indices) -> Indices:
+        """Extents or indices as they are stored, with the channels at 1."""
+        channel = self.channel
+        return (stored[0], stored[channel], *stored[1:channel], *stored[channel + 1 :])
+
+    def stored(self, first: Indices) -> Indices:
+        """Indices with the channels at 1 as they are stored."""
+        rest = (first[0], *first[2:])
+        return (*rest[: self.channel], first[1], *rest[self.channel :])
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,8 +347,18 @@ class _Affine:
         for each in (self.weight, self.bias):
             if each is not None:
                 require_float(each, subject)
-                require_shape(each, (x.shape[self.dimension],), subject)
+                require_shape(each, (x.shape[self.dimension],), subject, self.hint(x))
         return self
+
+    def hint(self, x: Tensor) -> str:
+        """What to do where a weight has another shape."""
+        if self.dimension < 0 or x.ndim < 3:
+            return "pass a tensor of that shape"
+        other = "first" if self.dimension == x.ndim - 1 else "last"
+        return (
+            f"dimension {self.dimension} of {x.name} is taken for the channels: pass a tensor of "
+            f'that shape, or give layout="channels_{other}"'
+        )
 
     def applied(self, value: Expr, i: Indices) -> Expr:
         place = (i[self.dimension],)

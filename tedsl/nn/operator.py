@@ -14,8 +14,7 @@ from typing import Any, ParamSpec, TypeVar, cast, get_type_hints
 
 import numpy as np
 
-from tedsl.errors import ExprError
-from tedsl.tensor.signatures import fits, refusal
+from tedsl.tensor.signatures import fits, misnamed, refusal
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -34,12 +33,7 @@ def operator(function: Callable[P, R]) -> Callable[P, R]:
         try:
             bound = signature.bind(*args, **kwargs)
         except TypeError as error:
-            raise ExprError(
-                str(error),
-                subject=function.__name__,
-                facts=[("allowed", f"({', '.join(signature.parameters)})")],
-                hint="give each argument once, by its place or its name",
-            ) from None
+            raise misnamed(function.__name__, signature, kwargs, str(error)) from None
         given = bound.arguments
         for name, value in given.items():
             given[name] = value = _plain(value)

@@ -85,18 +85,23 @@ class Space:
         return compute(shape, lambda *i: element(self.parts(i)), name, varargs_names=names)
 
 
-def space_of(x: Tensor, rank: int, layout: Layout, subject: str) -> Space:
-    """The layout of `x`, whose rank is checked.
-
-    Raises:
-        ExprError: an unknown layout, or a tensor of another rank.
-    """
+def require_layout(layout: str, subject: str) -> None:
+    """Refuse a layout that there is not."""
     if layout not in get_args(Layout):
         raise ExprError(
             f"there is no layout {layout!r}",
             subject=subject,
             hint='give "channels_last" or "channels_first"',
         )
+
+
+def space_of(x: Tensor, rank: int, layout: Layout, subject: str) -> Space:
+    """The layout of `x`, whose rank is checked.
+
+    Raises:
+        ExprError: an unknown layout, or a tensor of another rank.
+    """
+    require_layout(layout, subject)
     space = Space(rank, layout)
     if x.ndim not in (rank + 1, rank + 2):
         raise ExprError(

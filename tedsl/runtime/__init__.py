@@ -8,9 +8,13 @@ The names here are public as `te.runtime.<name>`.
 - `timing`: how long calls take
 """
 
+from typing import TYPE_CHECKING
+
 from tedsl.runtime.arrays.allocation import release_memory
 from tedsl.runtime.cache.disk import set_cache_dir
+from tedsl.runtime.profiling import profile_ranges
 from tedsl.runtime.timing import Stats, compare, compare_cuda, measure, measure_cuda
+from tedsl.slips import in_module
 
 __all__ = [
     "Stats",
@@ -18,6 +22,10 @@ __all__ = [
     "compare_cuda",
     "measure",
     "measure_cuda",
+    "profile_ranges",
     "release_memory",
     "set_cache_dir",
 ]
+
+if not TYPE_CHECKING:  # a type checker knows the names there are
+    __getattr__ = in_module(__name__, __all__)

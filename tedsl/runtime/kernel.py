@@ -12,10 +12,13 @@ import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import methodcaller
+from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 
+from tedsl import saving
 from tedsl.backends.call_fragments import Inlined
 from tedsl.errors import BackendError
 from tedsl.expr.nodes import Var
@@ -26,14 +29,15 @@ from tedsl.runtime.arguments.order import ArgumentOrder
 from tedsl.runtime.arguments.signature import ArraySpec, Binding, Signature
 from tedsl.runtime.arguments.sizes import Number, launched
 from tedsl.runtime.arrays.allocation import numpy_allocator, torch_allocator
-from tedsl.runtime.arrays.views import ArrayView, Device, numpy_pointer
+from tedsl.runtime.arrays.views import ArrayView, Device, is_packable, numpy_pointer, packed
 from tedsl.runtime.calls.direct import MISS, Direct, TensorCall, direct, missed
 from tedsl.runtime.calls.forms import TORCH, Addresses, addresses_like, form_of, guard_of
 from tedsl.runtime.calls.graphed import GraphedKernel
 from tedsl.shown import Viewable
+from tedsl.slips import suggests
 from tedsl.target import Target
 from tedsl.tensor.signatures import explained_methods
-from tedsl.tvm.counterparts import KERNEL, advice
+from tedsl.tvm.counterparts import KERNEL
 
 if TYPE_CHECKING:
     from tedsl.explaining.data import Explanation
@@ -174,6 +178,7 @@ class Specialization:
         return f"{self.kernel} when {self.condition}: {self.hits} calls"
 
 
+@suggests(BackendError, KERNEL, "the kernel")
 @explained_methods(BackendError)
 class Kernel(Viewable):
     """Compiled code with the signature of a computation.  Made by `te.build`; safe to call from
@@ -186,6 +191,8 @@ class Kernel(Viewable):
         signature: names, dtypes and shapes of arguments and results.
         build_seconds: time of each phase of the build.
         order: the order of the arguments where the build was given one.
+        tuning: what the search that made it learnt (`tedsl.autotune.TuneResult`): its report, its
+            trials, its plot; None for a kernel that no search made.
     """
 
     def __init__(
@@ -210,6 +217,7 @@ class Kernel(Viewable):
         self._like: _Like | None = None  # that of the last call that was found in `_known`
         self._last: list[Binding | None] = [None]  # that of the last call
         self._hits = [0] * len(module.funcs)
+        self.tuning: Any = None
 
     @property
     def name(self) -> str:
@@ -259,12 +267,6 @@ class Kernel(Viewable):
             if func.when is not None
         )
 
-    if not TYPE_CHECKING:  # a type checker knows the attributes there are
-
-        def __getattr__(self, name: str) -> Any:
-            """Refuse what TVM's functions have, with what stands for it."""
-            raise AttributeError(advice("the kernel", name, KERNEL))
-
     def __repr__(self) -> str:
         return f"<tedsl.Kernel {self.signature} for {self.target}>"
 
@@ -273,6 +275,32 @@ class Kernel(Viewable):
         """The values of the runtime scalars in the last call; none before the first."""
         (last,) = self._last
         return last.values if last is not None else {}
+
+    def save(self, path: str | PathLike[str]) -> Path:
+        """Write the kernel to a file.
+
+        Args:
+            path: `.html` for its page (`view`), `.txt` for the generated program, `.asm` for what
+                the target's compiler made of it; of its schedule, `.py` for the steps as Python and
+                `.json` for the trace (`te.Trace.from_json`, `te.replay` and `te.build` make the
+                kernel again).
+
+        Returns:
+            The path.
+
+        Raises:
+            BackendError: another ending, a kernel without a schedule, or a file that cannot be
+                written.
+        """
+        writers: dict[str, saving.Writer] = {
+            ".html": lambda chosen: self.view(chosen),
+            ".txt": saving.text(lambda: self.source),
+            ".asm": saving.text(lambda: self.asm),
+        }
+        if self.schedule is not None:
+            writers[".py"] = saving.text(self.schedule.as_python)
+            writers[".json"] = saving.text(self.schedule.trace.to_json)
+        return saving.save(path, "a kernel", writers)
 
     def explain(self, **sizes: int) -> Explanation:
         """What is fused, the memory each kernel moves, what it waits for, and why the rest is not
@@ -316,10 +344,12 @@ class Kernel(Viewable):
         Args:
             inputs: arrays in the order of the signature: NumPy, PyTorch, or anything with DLPack.
             out: array, or tuple of arrays, to write the results to; allocated when absent.
-            scalars: runtime scalars that no input shape determines, by name.
+            scalars: runtime scalars that no input shape determines, by name; and inputs, from the
+                first that is not given by position on: `kernel(x=a, w=b)`.
 
-        A kernel built with a list of arguments (`te.build(s, [A, B, C])`) takes all of these by
-        position instead, results included.
+        An input that is not contiguous is copied, with a RuntimeWarning.  A kernel built with a
+        list of arguments (`te.build(s, [A, B, C])`) takes all of these by position or name
+        instead, results included.
 
         Returns:
             The output array, or a tuple of them when there are several: those of `out`, else
@@ -336,8 +366,11 @@ class Kernel(Viewable):
         outs: tuple[Any, ...] = ()
         if self.order is not None:
             inputs, outs, scalars = self.order.spread(self.name, inputs, out, scalars)
-        elif out is not None:
-            outs = self._given(out)
+        else:
+            if scalars:
+                inputs, scalars = self.signature.by_name(inputs, scalars)
+            if out is not None:
+                outs = self._given(out)
         arguments = (*inputs, *outs) if outs else inputs
         if like is None or scalars or len(outs) != like.outs:
             return self._call(inputs, outs, scalars)
@@ -468,7 +501,15 @@ class Kernel(Viewable):
         self._executor.check_runnable()
         signature = self.signature
         views = signature.view_inputs(inputs)
-        binding = signature.bind(views, scalars, self._executor.device)
+        strided = [place for place, v in enumerate(views) if not v.contiguous and is_packable(v)]
+        if strided:
+            form = None  # looked at, and told of, at each call
+            inputs = [packed(x) if n in strided else x for n, x in enumerate(inputs)]
+            given, views = views, signature.view_inputs(inputs)
+            binding = signature.bind(views, scalars, self._executor.device)
+            signature.tell_copied([(place, given[place]) for place in strided])
+        else:
+            binding = signature.bind(views, scalars, self._executor.device)
         out_views: tuple[ArrayView, ...] = ()
         if outs:
             out_views = signature.view_outputs(outs)

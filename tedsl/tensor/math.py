@@ -172,6 +172,16 @@ def relu(x: Operand) -> Any:
     return _apply(element, (x,), "relu")
 
 
+def silu(x: Operand) -> Any:
+    """x * sigmoid(x), also called swish, of an element or a tensor; in its dtype, float32 for
+    integers."""
+
+    def element(a: Operand) -> Expr:
+        return build.mul(a, build.unary(UnaryOp.SIGMOID, a))
+
+    return _apply(element, (x,), "silu")
+
+
 def clip(x: Operand, low: Operand, high: Operand) -> Any:
     """min(max(x, low), high) of elements or tensors."""
 

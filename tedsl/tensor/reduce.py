@@ -37,6 +37,10 @@ _ACCUMULATE = {
     DType.float8_e4m3fn: DType.float32,
     DType.float8_e5m2: DType.float32,
     DType.bool: DType.int32,
+    DType.int8: DType.int32,
+    DType.int16: DType.int32,
+    DType.uint8: DType.uint32,
+    DType.uint16: DType.uint32,
 }
 
 
@@ -110,9 +114,11 @@ def sum(
         where: a bool expression; points where it is false are left out, and not read.
         init: added once; over data axes only.
         dtype: dtype of the terms, of the accumulation and of the result.  Without it: float32 for
-            floats of 8 and 16 bits, int32 for bool, else that of `expr`.  Given `"int32"`, products
-            of int8 do not wrap; given the dtype of `expr`, its 16-bit floats are rounded at each
-            step.
+            floats of 8 and 16 bits, int32 for bool, int8 and int16, uint32 for uint8 and uint16,
+            else that of `expr`.  (NumPy and PyTorch widen integers as well, to 64 bits, NumPy with
+            their sign, PyTorch signed; here they are 32, which matrix units add up: give `"int64"`
+            where 32 may overflow.)  Given the dtype of `expr`, nothing is widened: 16-bit floats
+            are rounded at each step, narrow integers wrap.
         finite: the factors of `expr` are neither infinite nor NaN at the points that `where` leaves
             out.  Then a sum of products may be a matrix product with zeros at these points; where
             it is not true, the result is NaN there.

@@ -22,6 +22,7 @@ from tedsl.dtypes import DType
 from tedsl.errors import ExprError, TedslError
 from tedsl.expr import promote
 from tedsl.expr.nodes import Axis, Expr
+from tedsl.slips import no_keyword
 from tedsl.tensor.tensor import Tensor
 
 Made = TypeVar("Made", bound=Callable[..., Any])
@@ -50,7 +51,7 @@ _HINTS: tuple[tuple[object, str], ...] = (
 )
 
 
-def explained(function: Made, error: Callable[..., TedslError] = ExprError) -> Made:
+def explained(function: Made, error: type[TedslError] = ExprError) -> Made:
     """A function whose failure for an argument of another type than its signature names is an
     `error` that says so."""
 
@@ -67,7 +68,7 @@ def explained(function: Made, error: Callable[..., TedslError] = ExprError) -> M
     return cast("Made", explained_call)
 
 
-def explained_methods(error: Callable[..., TedslError]) -> Callable[[Class], Class]:
+def explained_methods(error: type[TedslError]) -> Callable[[Class], Class]:
     """The same of the public methods of a class."""
 
     def decorate(kind: Class) -> Class:
@@ -85,13 +86,14 @@ def refused(
     function: Callable[..., Any],
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
-    error: Callable[..., TedslError],
+    error: type[TedslError],
 ) -> TedslError | None:
     """The error for the first argument that is not what the signature names, if there is one."""
+    signature = inspect.signature(function)
     try:
-        bound = inspect.signature(function).bind(*args, **kwargs)
-    except TypeError:
-        return None  # too few, too many or unknown ones: Python's own words say which
+        bound = signature.bind(*args, **kwargs)
+    except TypeError as wrong:
+        return misnamed(function.__name__, signature, kwargs, str(wrong), error)
     for name, value in bound.arguments.items():
         parameter = bound.signature.parameters[name]
         hint = _resolved(function, parameter.annotation)
@@ -102,26 +104,40 @@ def refused(
     return None
 
 
+def misnamed(
+    name: str,
+    signature: inspect.Signature,
+    kwargs: Mapping[str, Any],
+    reason: str,
+    error: type[TedslError] = ExprError,
+) -> TedslError:
+    """The error for arguments that no parameter of a function takes, or that it lacks."""
+    stars = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+    given = signature.parameters.values()
+    known = [f"{stars.get(p.kind, '')}{p.name}" for p in given if p.name != "self"]
+    return no_keyword(name, reason, kwargs, known, error)
+
+
 def _resolved(function: Callable[..., Any], hint: Any) -> Any:
     """What an annotation means; Any where its names are not known when the program runs."""
     if hint is inspect.Parameter.empty:
         return Any
     inner = inspect.unwrap(function)
     public = vars(importlib.import_module("tedsl"))
-    return _meaning(hint, {**vars(promote), **public, **getattr(inner, "__globals__", {})})
+    return meaning(hint, {**vars(promote), **public, **getattr(inner, "__globals__", {})})
 
 
-def _meaning(hint: Any, space: Mapping[str, Any]) -> Any:
+def meaning(hint: Any, space: Mapping[str, Any]) -> Any:
     """An annotation, or the text of one, without what it says of parts that cannot be told."""
     if not isinstance(hint, str):
         return hint
     parts = _split(hint)
     if len(parts) > 1:
-        return Union[tuple(_meaning(part, space) for part in parts)]  # noqa: UP007
+        return Union[tuple(meaning(part, space) for part in parts)]  # noqa: UP007
     whole, head = parts[0], parts[0].partition("[")[0]
     for text in (whole, head):
         try:
-            return _meaning(eval(text, dict(space)), space)
+            return meaning(eval(text, dict(space)), space)
         except (NameError, AttributeError, TypeError):
             continue
     return Any
@@ -149,6 +165,10 @@ def refusal(
     """The error for a value that does not fit."""
     kinds = [get_origin(each) or each for each in _alternatives(hint)]
     do = next((text for kind, text in _HINTS if kind in kinds), "see the operator's docstring")
+    if Tensor in kinds and Expr not in kinds and isinstance(value, Expr):
+        do = "te.nn is for whole tensors: pass one"
+        if hasattr(importlib.import_module("tedsl"), str(subject)):
+            do = f"write te.{subject} for one element; te.nn is for whole tensors"
     return error(
         f"{name} is {_shown(value)}",
         subject=subject if isinstance(subject, str) else "",

@@ -16,13 +16,18 @@ from tedsl.errors import ExprError, InternalError
 from tedsl.expr import build
 from tedsl.expr.naming import check_name
 from tedsl.expr.nodes import Axis, Expr, IfThenElse, TensorRead
-from tedsl.expr.visit import rewrite
+from tedsl.expr.visit import rewrite, walk
+from tedsl.late import late
 from tedsl.once import Remembers
 from tedsl.shown import InNotebook
+from tedsl.slips import also, suggests
 
 if TYPE_CHECKING:
+    from tedsl import ufuncs
     from tedsl.expr.promote import DTypeLike, Number
     from tedsl.tensor.foreign import CFunction, PythonFunction, TritonKernel
+else:
+    ufuncs = late("tedsl.ufuncs")
 
 Index: TypeAlias = "Expr | Tensor | int | np.integer[Any]"
 """What stands for one dimension when a tensor is read."""
@@ -31,6 +36,7 @@ IndexLike: TypeAlias = "Index | tuple[Index, ...]"
 """What stands between the brackets of `A[...]`."""
 
 
+@suggests(ExprError, owner="a tensor")
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Tensor(InNotebook):
     """Output `index` of `op`.  Indexing it (`A[i, j]` or `A(i, j)`) builds a read.
@@ -38,8 +44,6 @@ class Tensor(InNotebook):
     Operators work element by element, by numpy's broadcasting, and make one new operation each.
     `==` of two tensors is identity (tensors are keys); the comparison of elements is `te.equal`.
     """
-
-    __array_ufunc__: ClassVar[None] = None  # numpy scalars on the left defer to our operators
 
     op: Operation
     index: int = 0
@@ -181,6 +185,21 @@ class Tensor(InNotebook):
     def __rrshift__(self, other: Expr | Number) -> Tensor:
         return broadcast.binary_operator("right_shift", other, self)
 
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        """NumPy's functions and scalars meet here: `np.exp(x)`, `np.float32(2) * x`."""
+        return ufuncs.applied(ufunc, method, inputs, options)
+
+    def __matmul__(self, other: Tensor) -> Tensor:
+        """The matrix product, `te.nn.matmul`; a vector is a row on the left, a column on the right.
+
+        Raises:
+            ExprError: as `te.nn.matmul`; a factor that is no tensor, or has rank 0.
+        """
+        return _product(self, other)
+
+    def __rmatmul__(self, other: object) -> Tensor:
+        return _product(other, self)
+
     def __lt__(self, other: Tensor | Expr | Number) -> Tensor:
         return broadcast.binary_operator("lt", self, other)
 
@@ -270,6 +289,32 @@ def _index(tensor: Tensor, dimension: int, index: Index) -> Expr:
         f"index {dimension} of {tensor.name} is {index!r}, not an integer",
         hint=wanted,
     )
+
+
+class NoAxes(tuple[Axis, ...]):
+    """The reduce axes of an operation that has none: to ask for one of them says where they are."""
+
+    operation: ComputeOp
+
+    def __new__(cls, operation: ComputeOp) -> NoAxes:
+        made = super().__new__(cls)
+        made.operation = operation
+        return made
+
+    def __getitem__(self, place: Any) -> Any:
+        if isinstance(place, slice):
+            return ()
+        name = self.operation.name
+        read = (node.tensor.op for body in self.operation.bodies for node in walk(body)
+                if isinstance(node, TensorRead))  # fmt: skip
+        split = [op.name for op in dict.fromkeys(read) if op.name.startswith(f"{name}.")]
+        hint = "a te.compute whose body is a reduction has them"
+        if split:
+            hint = f"the reduction is in stage {split[0]}: s[{split[0]!r}].op.reduce_axis"
+        raise also(ExprError, IndexError)(f"{name} has no reduce axis", hint=hint)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return NoAxes, (self.operation,)
 
 
 class Operation(InNotebook, Remembers):
@@ -416,7 +461,7 @@ class ComputeOp(Operation):
     @property
     def reduce_axis(self) -> tuple[Axis, ...]:
         """TVM's name for `reduce_axes`."""
-        return self.reduce_axes
+        return self.reduce_axes or NoAxes(self)
 
     @property
     def output_dtypes(self) -> tuple[DType, ...]:
@@ -517,6 +562,11 @@ class ExternOp(Operation):
         if not any(tensor in tensors for tensor in self.inputs):
             return self
         return replace(self, inputs=tuple(tensors.get(each, each) for each in self.inputs))
+
+
+def _product(a: object, b: object) -> Tensor:
+    made: Tensor = importlib.import_module("tedsl.nn.matmul").product(a, b)
+    return made
 
 
 @cache

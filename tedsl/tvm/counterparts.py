@@ -1,6 +1,6 @@
 """Names of TVM that have no counterpart of the same name, and what stands for each here.
 
-`te.<name>` and `kernel.<name>` raise an AttributeError with this advice.  Imports nothing.
+`tedsl.slips` says so where they are asked for.  Imports nothing.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ PACKAGE = {
     "get_global_func": "call Python directly; kernels are objects that te.build returns",
     "register_func": "kernels are objects that te.build returns: nothing is registered",
     "save_json": "s.trace.to_json() keeps a schedule; te.replay makes it again",
+    "Buffer": "te.placeholder(shape, dtype, name=)",
+    "decl_buffer": "te.placeholder(shape, dtype, name=); storage follows from the schedule",
     "load_json": "te.Trace.from_json(text), then te.replay(outputs, trace)",
 }
 """By name in `te`."""
@@ -33,12 +35,5 @@ KERNEL = {
     "imported_modules": "kernel.source has the code of all targets",
     "entry_name": "call the kernel itself",
     "export_library": "keep s.trace.to_json(): te.replay and te.build make the kernel again",
-    "save": "keep s.trace.to_json(): te.replay and te.build make the kernel again",
 }
 """By attribute of a kernel."""
-
-
-def advice(owner: str, name: str, known: dict[str, str]) -> str:
-    """The text of an AttributeError: what to write instead, where that is known."""
-    text = f"{owner} has no attribute {name!r}"
-    return f"{text}\n  do      {known[name]}" if name in known else text

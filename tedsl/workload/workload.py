@@ -59,8 +59,21 @@ class Workload:
 
     @staticmethod
     def of(outputs: Tensor | Sequence[Tensor]) -> Workload:
-        """The workload that computes `outputs` (one tensor or several)."""
-        wanted = (outputs,) if isinstance(outputs, Tensor) else tuple(outputs)
+        """The workload that computes `outputs` (one tensor or several).
+
+        Raises:
+            TuneError: no tensor, or something else.
+        """
+        several = isinstance(outputs, (list, tuple))
+        wanted = tuple(outputs) if several else (cast("Tensor", outputs),)
+        for each in cast("tuple[object, ...]", wanted):
+            if not isinstance(each, Tensor):
+                raise TuneError(
+                    f"{type(each).__name__} is nothing to compute",
+                    facts=[("allowed", "the tensor to compute, or a list of tensors")],
+                    hint="pass what te.compute returned; a schedule of your own is a function of "
+                    "a schedule: schedule=f",
+                )
         if not wanted:
             raise TuneError(
                 "no tensor to compute was given",

@@ -47,7 +47,7 @@ def test_roofline_prints_and_draws(
     asked = ["roofline", f"{script}:z", "--target", "cuda:sm_90", "--size", "n=8192"]
     assert main([*asked, "--plot", str(picture)]) == 0
     printed = capsys.readouterr()
-    assert "(data sheet)" in printed.out and "x the roof" in printed.out
+    assert "(data sheet)" in printed.out and "% of the roof" in printed.out
     assert "drawn to" in printed.err and picture.exists()
     assert main([*asked, "--json", "--predict"]) == 0
     assert [p["name"] for p in json.loads(capsys.readouterr().out)["points"]] == ["unfused", "z"]

@@ -40,7 +40,19 @@ def test_a_roof_is_memory_up_to_the_ridge_and_arithmetic_beyond() -> None:
 def test_a_gap_is_how_many_times_longer_than_the_roof() -> None:
     point = Point("p", 10**9, 10**9, 0.02, 0.01, "float32", True)
     assert point.gap == 2.0 and point.intensity == 1.0 and point.rate == 5e10
-    assert "measured" in str(point) and "2.00x the roof" in str(point)
+    assert "measured" in str(point) and " 50% of the roof" in str(point)
+    above = Point("p", 10**9, 10**9, 0.005, 0.01, "float32", True)
+    assert above.share == 1.0 and "100% of the roof, its data stays in a cache" in str(above)
+
+
+def test_a_roof_that_is_contradicted_is_the_higher_of_two_measurements() -> None:
+    point = Point("p", 10**9, 10**6, 0.004, 0.01, "float32", True)
+    chart = Chart("cpu", LIMITS, (point,))
+    assert chart.contradicted
+    again = chart.below(Ceilings("test", 5e11, {"float32": 1e11}, True))
+    assert again.ceilings == Ceilings("test", 5e11, {"float32": 1e12, "bfloat16": 4e12}, True)
+    assert again.points[0].least == 0.002 and not again.contradicted
+    assert not Chart("cpu", LIMITS, (Point("p", 1, 1, 0.1, 0.2, "float32", False),)).contradicted
 
 
 def test_ceilings_are_measured_once(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,7 +97,7 @@ def test_fused_and_unfused_predicted_and_measured(
     assert chart.ridges() == {"float32": chart.ceilings.ridge("float32")}
     data = json.loads(chart.to_json())
     assert len(data["points"]) == 6 and data["points"][0]["gap"] > 0
-    assert str(chart).count("x the roof") == 6
+    assert str(chart).count("% of the roof") == 6
 
 
 def test_nothing_runs_where_the_device_is_not() -> None:

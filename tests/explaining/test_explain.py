@@ -63,7 +63,9 @@ def test_totals_and_the_unfused_program() -> None:
     size = 4 * 64 * 256
     assert found.least_bytes == 2 * size
     assert found.unfused is not None and found.unfused.launches == 3
-    assert found.unfused.nbytes == pytest.approx(2 * size + (size + 256) + (2 * size + 256))
+    in_cache = size + 256  # the second and the third find there what the one before has written
+    moved = 2 * size + (size + 256) + (2 * size + 256) - in_cache
+    assert found.unfused.nbytes == pytest.approx(moved)
     assert found.saved == found.unfused.nbytes - found.nbytes > 0
     assert found.nbytes == found.reads + found.writes
     assert found.seconds == pytest.approx(sum(k.seconds for k in found.kernels))

@@ -60,7 +60,7 @@ def body(term: Callable[[Expr, Expr], Expr], dtype: str | None = None) -> str:
         ),
         (lambda i, j: B[i, k], "(float32(B[i, k]))"),
         (lambda i, j: X[i, k] * X[k, j], "(X[i, k] * X[k, j])"),
-        (lambda i, j: Q[i, k] * Q[k, j], "(Q[i, k] * Q[k, j])"),
+        (lambda i, j: Q[i, k] * Q[k, j], "(int32(Q[i, k]) * int32(Q[k, j]))"),
     ],
 )
 def test_terms_are_computed_as_they_are_added(

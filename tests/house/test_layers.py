@@ -18,8 +18,11 @@ FIRST = (
     "late",
     "once",
     "packages",
+    "saving",
     "shown",
+    "slips",
     "target",
+    "ufuncs",
     "whole_files",
 )
 ROOMS = (
@@ -50,8 +53,10 @@ ROOMS = (
 UPWARDS = {
     ("tedsl.build", "tedsl.schedules"),
     ("tedsl.tensor.signatures", "tedsl"),
+    ("tedsl.tensor.tensor", "tedsl.nn.matmul"),
     ("tedsl.runtime.kernel", "tedsl.explaining.explain"),
     ("tedsl.shown", "tedsl.view"),
+    ("tedsl.ufuncs", "tedsl"),
 }
 """What a low room loads by name from a high one."""
 HEAVY = ("triton", "llvmlite", "sympy", "torch", "rich", "sqlite3", "matplotlib", "scipy")

@@ -189,16 +189,16 @@ def read_space(path: Path) -> RecordedSpace:
     """The recorded space of a file.
 
     Raises:
-        TuneError: the file has neither form.
+        TuneError: the file cannot be read, or has neither form.
     """
-    with gzip.open(path, "rt", encoding="utf-8", newline="") as stream:
-        text = stream.read()
     try:
+        with gzip.open(path, "rt", encoding="utf-8", newline="") as stream:
+            text = stream.read()
         if text.startswith("# "):
             head, _, body = text.partition("\n")
             return _ours(json.loads(head[2:]), list(csv.reader(io.StringIO(body))))
         return _published(path.name.split(".")[0], list(csv.reader(io.StringIO(text))))
-    except (ValueError, KeyError, IndexError) as error:
+    except (OSError, EOFError, ValueError, KeyError, IndexError) as error:
         raise TuneError(
             f"{path.name} is no recorded space: {error}",
             hint="write recorded spaces with "

@@ -174,7 +174,10 @@ def _vectorized_store(store: Store, place: _Place) -> Stmt:
     conditions = _needed_for_store(store.buffer, store.indices, place.conditions, place)
     conditions = _to_the_end(store, conditions, place)
     mask = both(*conditions) if conditions else None
-    return replace(store, value=value, mask=mask, tile=place.tile)
+    # Along an axis that nothing here depends on, one value would be stored in one place repeatedly.
+    used = axes_of(value, *store.indices, *conditions)
+    tile = tuple(t for t in place.tile if t.axis in used or store.call is not None)
+    return replace(store, value=value, mask=mask, tile=tile)
 
 
 def _to_the_end(store: Store, conditions: Sequence[Expr], place: _Place) -> Sequence[Expr]:

@@ -13,6 +13,40 @@ from typing import Any
 from tedsl.errors import BackendError
 
 
+def placed(
+    kernel: str, names: Sequence[str], given: Sequence[Any], named: Mapping[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments by position where some are given by name, and the keywords that are none of them.
+
+    Args:
+        kernel: what is called.
+        names: of its arguments, in their order.
+        given: the arguments by position.
+        named: the keywords.
+
+    Raises:
+        BackendError: an argument that is given twice, or not at all.
+    """
+    mine = {name: named[name] for name in names if name in named}
+    if not mine:
+        return tuple(given), dict(named)
+    behind = list(names[len(given) :])
+    twice = [name for name in mine if name not in behind or names.count(name) > 1]
+    missing = [name for name in behind if name not in mine]
+    if twice or missing:
+        wrong = f"argument {missing[0]!r} is missing" if missing else f"{twice[0]!r} is given twice"
+        if twice and names.count(twice[0]) > 1:
+            wrong = f"{twice[0]!r} is the name of two arguments"
+        raise BackendError(
+            wrong,
+            subject=kernel,
+            facts=[("allowed", f"{kernel}({', '.join(names)})")],
+            hint="give each argument once, by its place or its name",
+        )
+    rest = {name: value for name, value in named.items() if name not in mine}
+    return (*given, *(mine[name] for name in behind)), rest
+
+
 @dataclass(frozen=True, slots=True)
 class ArgumentOrder:
     """Where each argument of a kernel stands in a call: places of the inputs, of the outputs, and
@@ -30,8 +64,9 @@ class ArgumentOrder:
         """The inputs, outputs and scalars of a call.
 
         Raises:
-            BackendError: not as many arguments as were named, or `out=` besides.
+            BackendError: not as many arguments as were named, one twice, or `out=` besides.
         """
+        given, scalars = placed(kernel, self.names, given, scalars)
         if len(given) != len(self.names) or out is not None:
             wrong = "out= is given" if out is not None else f"{len(given)} arguments given"
             raise BackendError(

@@ -7,18 +7,21 @@ Imports `expr`, `ir.nodes`, `runtime.arrays.views`.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
 
+from tedsl import slips
 from tedsl.dtypes import DType
 from tedsl.errors import BackendError
 from tedsl.expr.nodes import Expr, Var
 from tedsl.expr.visit import variables
 from tedsl.ir.nodes import Buffer, Module
 from tedsl.ir.printer import print_expr
+from tedsl.runtime.arguments.order import placed
 from tedsl.runtime.arguments.sizes import Number, Values, bare_var, evaluate, evaluate_shape, fits
 from tedsl.runtime.arrays.views import ArrayView, Device, view
 
@@ -125,6 +128,31 @@ class Signature:
         takes += [f"{name}: {var.dtype}" for name, var in self.keywords.items()]
         gives = ", ".join(_buffer_text(b) for b in self.outputs)
         return f"{self.name}({', '.join(takes)}) -> {gives}"
+
+    def by_name(
+        self, inputs: Sequence[object], keywords: Mapping[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The inputs by position, where some are given by name, and the other keywords.
+
+        Raises:
+            BackendError: an input that is given twice, or not at all.
+        """
+        names = ["" if b.name in self.keywords else b.name for b in self.inputs]
+        self._require_known(keywords, [*self.keywords, *names])
+        return placed(self.name, names, inputs, keywords)
+
+    def tell_copied(self, copied: Sequence[tuple[int, ArrayView]]) -> None:
+        """Warn the caller of a kernel of inputs that were copied, given by place."""
+        for place, array in copied:
+            torch = array.framework == "torch"
+            make = "x.contiguous()" if torch else "numpy.ascontiguousarray(x)"
+            warnings.warn(
+                f"{self.name}: {self.inputs[place].name} is not contiguous (strides "
+                f"{list(array.strides)} in elements) and is copied at every call; pass {make} once,"
+                " or define the computation over the layout that you have",
+                RuntimeWarning,
+                stacklevel=5,
+            )
 
     def view_inputs(self, inputs: Sequence[object]) -> tuple[ArrayView, ...]:
         """The inputs as views.
@@ -264,21 +292,34 @@ class Signature:
 
     def _scalars(self, scalars: Mapping[str, object]) -> dict[Var, Number]:
         """Values of the scalars given by name."""
+        self._require_known(scalars, list(self.keywords))
         missing = [name for name in self.keywords if name not in scalars]
-        unknown = [name for name in scalars if name not in self.keywords]
-        if missing or unknown:
-            wrong = f"scalar {missing[0]!r} is missing" if missing else f"no scalar {unknown[0]!r}"
-            allowed = ", ".join(f"{n}: {v.dtype}" for n, v in self.keywords.items()) or "none"
+        if missing:
             raise BackendError(
-                wrong,
+                f"scalar {missing[0]!r} is missing",
                 subject=self.name,
-                facts=[("given", ", ".join(scalars) or "none"), ("allowed", allowed)],
-                hint=f"call with {missing[0]}=..." if missing else "sizes follow from the inputs",
+                facts=self._given(scalars),
+                hint=f"call with {missing[0]}=...",
             )
         values: dict[Var, Number] = {}
         for name, var in self.keywords.items():
             values[var] = _scalar(var, scalars[name], f"{self.name}: {name}=")
         return values
+
+    def _given(self, keywords: Mapping[str, object]) -> list[tuple[str, str]]:
+        allowed = ", ".join(f"{n}: {v.dtype}" for n, v in self.keywords.items()) or "none"
+        return [("given", ", ".join(keywords) or "none"), ("allowed", allowed)]
+
+    def _require_known(self, keywords: Mapping[str, object], names: Sequence[str]) -> None:
+        for name in keywords:
+            if name not in names:
+                near = slips.near(name, [each for each in names if each])
+                do = (
+                    f"did you mean {' or '.join(near)}?" if near else "sizes follow from the inputs"
+                )
+                raise BackendError(
+                    f"no scalar {name!r}", subject=self.name, facts=self._given(keywords), hint=do
+                )
 
     def _check_assumptions(self, values: Values) -> None:
         """What the code was made to rely on holds for the sizes of this call."""

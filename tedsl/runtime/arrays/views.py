@@ -204,6 +204,16 @@ def _view_dlpack(array: object) -> ArrayView:
     )
 
 
+def is_packable(seen: ArrayView) -> bool:
+    """True for arrays of NumPy and PyTorch, of which `packed` makes copies without gaps."""
+    return seen.framework in ("numpy", "torch")
+
+
+def packed(array: Any) -> Any:
+    """The same elements in row-major memory without gaps."""
+    return array.contiguous() if is_torch(array) else np.ascontiguousarray(array)
+
+
 def _pointer_by_interface(array: AnyArray) -> int:
     """The address of the first element, as NumPy's Python interface gives it (about 1.5 us)."""
     return int(array.__array_interface__["data"][0])

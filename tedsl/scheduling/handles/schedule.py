@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from weakref import WeakValueDictionary
 
 import numpy as np
 
+from tedsl import saving
 from tedsl.deep import deep
 from tedsl.devices import Device
 from tedsl.errors import ScheduleError, TedslError
@@ -41,9 +44,11 @@ from tedsl.scheduling.primitives.sizes.api import AssumeMethods
 from tedsl.scheduling.primitives.stage_handle import Made, primitives_of
 from tedsl.scheduling.trace.trace import Step, Trace, record
 from tedsl.shown import Viewable
+from tedsl.slips import suggests
 from tedsl.target import Target
 from tedsl.tensor.signatures import explained, explained_methods
 from tedsl.tensor.tensor import Operation, PlaceholderOp, Tensor
+from tedsl.tvm.schedule_names import SCHEDULE
 
 if TYPE_CHECKING:
     from tedsl.scheduling.invariants import table as invariants
@@ -174,6 +179,14 @@ def _outputs(ops: object) -> tuple[Tensor, ...]:
     return tuple(found)
 
 
+_OF_STAGES = {
+    name: f"s[T].{name}(...): it is a method of a stage"
+    for name in dir(Stage)
+    if not name.startswith("_")
+}
+
+
+@suggests(ScheduleError, {**_OF_STAGES, **SCHEDULE}, "a schedule")
 @explained_methods(ScheduleError)
 class Schedule(RewriteMethods, PrecisionMethods, GroupMethods, AssumeMethods, Viewable):
     """How a computation is to run.  `s[T]` is the stage of a tensor; `print(s)` shows the loop
@@ -206,6 +219,31 @@ class Schedule(RewriteMethods, PrecisionMethods, GroupMethods, AssumeMethods, Vi
         self._decisions = dict(decisions or {})
         self.settled: frozenset[str] = frozenset()
         self.fallbacks: tuple[Fallback, ...] = ()
+
+    def save(self, path: str | PathLike[str]) -> Path:
+        """Write the schedule to a file.
+
+        Args:
+            path: `.py` for its steps as Python, `.json` for its trace (`te.Trace.from_json` and
+                `te.replay` read it), `.txt` for its loop nest, `.html` for its page (`view`).
+
+        Returns:
+            The path.
+
+        Raises:
+            ScheduleError: another ending, or a file that cannot be written.
+        """
+        return saving.save(
+            path,
+            "a schedule",
+            {
+                ".py": saving.text(self.as_python),
+                ".json": saving.text(self.trace.to_json),
+                ".txt": saving.text(lambda: f"{self}\n"),
+                ".html": lambda chosen: self.view(chosen),
+            },
+            ScheduleError,
+        )
 
     @property
     def plan(self) -> Plan:

@@ -19,9 +19,12 @@ from tedsl.scheduling.primitives.reverse_placement.api import MoveMethods
 from tedsl.scheduling.primitives.scans.api import ScanMethods
 from tedsl.scheduling.primitives.sizes.api import SpecializeMethods
 from tedsl.scheduling.primitives.storage.api import StorageMethods
+from tedsl.slips import suggests
 from tedsl.tensor.signatures import explained_methods
+from tedsl.tvm.schedule_names import STAGE
 
 
+@suggests(ScheduleError, STAGE, "a stage")
 @explained_methods(ScheduleError)
 class Stage(
     LoopMethods,

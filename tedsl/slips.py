@@ -1,0 +1,152 @@
+"""A name that does not exist, and what was meant: one mechanism for attributes, keywords and
+options of everything public.
+
+A refusal is an error of tedsl and, as Python's own habits want it (`hasattr`, `getattr` with a
+default), the AttributeError or TypeError that Python would raise.  Names that are near are looked
+for when the text is asked for.  Imports `errors`.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar, cast
+
+from tedsl.errors import ExprError, TedslError
+
+Class = TypeVar("Class", bound=type[Any])
+LISTED = 24
+"""Names that are listed in full where none is near."""
+
+
+@functools.cache
+def also(own: type[TedslError], python: type[Exception]) -> type[TedslError]:
+    """The class of errors that are both, under the name of the first."""
+    parts = {"__module__": own.__module__, "__doc__": own.__doc__, "__reduce__": _reduce}
+    return cast("type[TedslError]", type(own.__name__, (own, python), parts))
+
+
+def _reduce(error: Any) -> tuple[Any, ...]:
+    own, python = type(error).__bases__
+    return _again, (own, python, error.reason, error.subject, error.facts, error.hint)
+
+
+def _again(own: Any, python: Any, reason: str, subject: str, facts: Any, hint: str) -> TedslError:
+    return also(own, python)(reason, subject=subject, facts=facts, hint=hint)
+
+
+def near(name: str, known: Iterable[str]) -> list[str]:
+    """The names that are written nearly so, best first; the last part of a dotted one counts."""
+    spelt: dict[str, list[str]] = {}
+    for each in known:
+        spelt.setdefault(each.rpartition(".")[2].lower(), []).append(each)
+    difflib: Any = importlib.import_module("difflib")
+    found: list[str] = difflib.get_close_matches(name.lower(), list(spelt), 3, 0.65)
+    if not found:  # what stands in the name, or the name in it
+        found = [each for each in spelt if len(each) > 3 and (each in name or name in each)][:3]
+    return [each for key in found for each in spelt[key]][:4]
+
+
+def advice(name: str, known: Iterable[str], form: str = "{}") -> str:
+    """`did you mean split?`, or the names that there are, where they are few; else nothing."""
+    names = sorted(set(known))
+    close = near(name, names)
+    if close:
+        return f"did you mean {' or '.join(form.format(each) for each in close)}?"
+    if len(names) <= LISTED:
+        return f"write one of: {', '.join(names)}" if names else "leave it away"
+    return ""
+
+
+def no_attribute(
+    owner: str,
+    name: str,
+    known: Callable[[], Iterable[str]],
+    told: Mapping[str, str] | None = None,
+    error: type[TedslError] = ExprError,
+) -> TedslError:
+    """The error for an attribute that is not there.
+
+    Args:
+        owner: what was asked, as the text names it.
+        name: of the attribute.
+        known: gives the attributes that there are.
+        told: what to write instead of names that are known elsewhere, by name.
+        error: the class of the error, which is an AttributeError as well.
+    """
+    made = also(error, AttributeError)
+    reason = f"{owner} has no attribute {name!r}"
+    if told and name in told:
+        return made(reason, hint=told[name])
+    return made(reason, facts=[("do", lambda: advice(name, known()))])
+
+
+def no_keyword(
+    subject: str,
+    reason: str,
+    given: Iterable[str],
+    known: Iterable[str],
+    error: type[TedslError] = ExprError,
+) -> TedslError:
+    """The error for arguments that a function does not take.
+
+    Args:
+        subject: the function.
+        reason: what is wrong, in words.
+        given: the names of the keywords that were given.
+        known: those that there are.
+        error: the class of the error, which is a TypeError as well.
+    """
+    names = list(known)
+    wrong = [name for name in given if name not in names]
+    do = advice(wrong[0], names) if wrong else "give each argument once, by its place or its name"
+    facts = [("allowed", f"({', '.join(names)})")]
+    return also(error, TypeError)(reason, subject=subject, facts=facts, hint=do)
+
+
+def in_module(module: str, names: Iterable[str]) -> Callable[[str], Any]:
+    """The `__getattr__` of a module with these public names."""
+    known = tuple(names)
+
+    def missing(name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        raise no_attribute(module, name, lambda: known)
+
+    return missing
+
+
+def public(holder: object) -> list[str]:
+    """The attributes of an object that are no secret."""
+    return [each for each in dir(holder) if not each.startswith("_")]
+
+
+def _defined(holder: Any, name: str) -> bool:
+    """True when the class of an object has the attribute: a property that failed itself."""
+    return hasattr(holder.__class__, name)
+
+
+def suggests(
+    error: type[TedslError] = ExprError, told: Mapping[str, str] | None = None, owner: str = ""
+) -> Callable[[Class], Class]:
+    """A class whose instances, asked for an attribute that they do not have, say which was meant.
+
+    Args:
+        error: the class of the error.
+        told: what to write instead of names that are known elsewhere.
+        owner: what an instance is called in the text; by default as its class is.
+    """
+
+    def decorate(kind: Class) -> Class:
+        def missing(self: Any, name: str) -> Any:
+            if name.startswith("_"):
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            if _defined(self, name):
+                return object.__getattribute__(self, name)
+            raise no_attribute(owner or kind.__name__, name, lambda: public(self), told, error)
+
+        kind.__getattr__ = missing
+        return kind
+
+    return decorate
