@@ -110,7 +110,7 @@ def parts_of_fold(s: Schedule, name: str, op: ComputeOp) -> tuple[Axis, int]:
     nbytes = max(t.dtype.nbytes for t in op.outputs)
     wide = 2 * here.lanes(nbytes)
     panels = -(-2 * wide * folded * nbytes // here.l2)
-    tiles = -(-results // (3 * here.vector_registers // 8 * wide))
+    tiles = max(1, -(-results // (3 * here.vector_registers // 8 * wide)))
     busy = 1 if tiles >= here.cores else -(-_tasks_wanted(s) // tiles)
     parts = max(1, min(max(panels, busy), length // LEAST))
     parts = next((n for n in range(parts, 2 * parts) if length % n == 0), parts)
@@ -165,7 +165,7 @@ def _lane(
 
     def filled(axis: Axis) -> float:
         size = shape.groups.get(axis, extent_of(axis))
-        return 1.0 if size is None else size / (-(-size // lanes) * lanes)
+        return size / (-(-size // lanes) * lanes) if size else 1.0
 
     others = [side[-1] for side in sides if not among(lane, side)]
     direct = [a for a in others if any(contiguous(r, a) for r in reads(*op.bodies))]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -11,7 +13,7 @@ from tedsl.scheduling.algebra.orders import keeps_one
 N = 300
 
 
-def made(combine: object, dtypes: tuple[str, ...] = ("float32", "int32")) -> te.Tensor:
+def made(combine: Any, dtypes: tuple[str, ...] = ("float32", "int32")) -> te.Tensor:
     """A reduction by this combination over pairs of an element and its place."""
     x = te.placeholder((N,), dtypes[0], name="x")
     k = te.reduce_axis((0, N), name="k")
@@ -24,7 +26,8 @@ def made(combine: object, dtypes: tuple[str, ...] = ("float32", "int32")) -> te.
 
 def kept(tensor: te.Tensor) -> bool:
     """Whether the reducer of a reduction is proved by its orders."""
-    return keeps_one(tensor.op.bodies[0].reducer)
+    op: Any = tensor.op
+    return keeps_one(op.bodies[0].reducer)
 
 
 def first_of_largest(a: tuple[te.Expr, ...], b: tuple[te.Expr, ...]) -> tuple[te.Expr, ...]:
@@ -66,9 +69,7 @@ def test_arithmetic_is_not_tried() -> None:
 @pytest.mark.cpu
 @pytest.mark.parametrize("search", [te.nn.argmax, te.nn.argmin])
 @pytest.mark.parametrize("shape", [(70001,), (5, 3001)])
-def test_the_place_of_an_extreme_is_found_in_vectors(
-    search: object, shape: tuple[int, ...]
-) -> None:
+def test_the_place_of_an_extreme_is_found_in_vectors(search: Any, shape: tuple[int, ...]) -> None:
     x = te.placeholder(shape, "float32", name="x")
     place = search(x, axis=len(shape) - 1)
     kernel = te.build(place, target="cpu")

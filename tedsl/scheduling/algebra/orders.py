@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+import operator
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 
 from tedsl.dtypes import DType
@@ -31,13 +32,13 @@ from tedsl.expr.nodes import (
 # Elements that are tried, at most: four parts of integers, or three of floats.
 MOST = 81
 Element = tuple[float, ...]
-_COMPARE = {
-    CompareOp.LT: lambda a, b: a < b,
-    CompareOp.LE: lambda a, b: a <= b,
-    CompareOp.GT: lambda a, b: a > b,
-    CompareOp.GE: lambda a, b: a >= b,
-    CompareOp.EQ: lambda a, b: a == b,
-    CompareOp.NE: lambda a, b: a != b,
+_COMPARE: Mapping[CompareOp, Callable[[float, float], bool]] = {
+    CompareOp.LT: operator.lt,
+    CompareOp.LE: operator.le,
+    CompareOp.GT: operator.gt,
+    CompareOp.GE: operator.ge,
+    CompareOp.EQ: operator.eq,
+    CompareOp.NE: operator.ne,
 }
 
 
