@@ -80,7 +80,7 @@ def as_dtype(dtype: DTypeLike) -> DType:
         raise ExprError(
             f"unknown dtype {name!r}",
             facts=[("allowed", ", ".join(DType))],
-            hint=advice(name, (*DType, *SHORT)),
+            hint=advice(name, (*DType, *SHORT)) or "write one of these names, such as 'float32'",
         ) from None
 
 

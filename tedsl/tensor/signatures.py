@@ -164,7 +164,7 @@ def refusal(
 ) -> TedslError:
     """The error for a value that does not fit."""
     kinds = [get_origin(each) or each for each in _alternatives(hint)]
-    do = next((text for kind, text in _HINTS if kind in kinds), "see the operator's docstring")
+    do = next((text for kind, text in _HINTS if kind in kinds), "see its docstring, by help()")
     if Tensor in kinds and Expr not in kinds and isinstance(value, Expr):
         do = "te.nn is for whole tensors: pass one"
         if hasattr(importlib.import_module("tedsl"), str(subject)):

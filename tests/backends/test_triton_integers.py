@@ -170,8 +170,8 @@ def chain_of_bytes() -> te.Schedule:
     n = te.size_var("n")
     a = te.placeholder((n, 17), "uint8", name="a")
     r, c = te.reduce_axis((0, n), name="r"), te.reduce_axis((0, 17), name="c")
-    rows = te.compute((17,), lambda i: te.sum(a[r, i], axis=r), name="rows")
-    total = te.compute((), lambda: te.sum(rows[c], axis=c), name="total")
+    rows = te.compute((17,), lambda i: te.sum(a[r, i], axis=r, dtype="uint8"), name="rows")
+    total = te.compute((), lambda: te.sum(rows[c], axis=c, dtype="uint8"), name="total")
 
     def element() -> te.Expr:
         x = total[()]
