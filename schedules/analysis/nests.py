@@ -28,12 +28,11 @@ from tedsl.expr.nodes import (
     Unary,
 )
 from tedsl.expr.visit import axes_of, reads, walk
-from tedsl.lower.passes.find_dots import factors
+from tedsl.ir.matrix_units import factors
 from tedsl.schedules.analysis.views import View, definitions, extent_of, size_of, volume
 from tedsl.scheduling.algebra.associativity import Verdict, combines_in_any_order
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.handles.stage import Stage
-from tedsl.scheduling.plan import Online
 from tedsl.scheduling.plan.inline import Size, body_size, name_of
 from tedsl.tensor.tensor import ComputeOp, PlaceholderOp, Tensor
 
@@ -504,8 +503,6 @@ def shared_inputs(view: View, group: Group, s: Schedule) -> list[tuple[str, int,
             source = name_of(s.plan, op) if isinstance(op, (PlaceholderOp, ComputeOp)) else None
             if source is None or source in inside:
                 continue
-            if isinstance(s[source].plan.placement, Online):
-                continue  # it is complete with the reduction that it goes along with, not before
             indices = plain(read)
             known = group.axes[name]
             rows = [] if indices is None else [known[a] for a in indices if a in known]

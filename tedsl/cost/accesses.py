@@ -6,7 +6,7 @@ Imports `expr`, `ir` and numpy.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -313,8 +313,3 @@ def _along(steps: Sequence[int]) -> int:
     """Where the least step is that is one."""
     moved = [(abs(step), place) for place, step in enumerate(steps) if step]
     return min(moved, default=(0, -1))[1]
-
-
-def total_bytes(mover: Mover, buffers: Sequence[Buffer]) -> Mapping[Buffer, int]:
-    """Bytes of whole buffers."""
-    return {b: math.prod(mover.shape(b)) * b.dtype.nbytes for b in buffers}

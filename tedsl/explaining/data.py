@@ -136,6 +136,7 @@ class KernelCost:
         times: launches.
         calls: the function that an extern runs, of whose operations nothing is known.
         resources: of a GPU; None on the CPU.
+        remarks: what the schedule asks for and the target does otherwise.
     """
 
     name: str
@@ -152,6 +153,7 @@ class KernelCost:
     times: int = 1
     calls: str = ""
     resources: Resources | None = None
+    remarks: tuple[str, ...] = ()
     cached: Mapping[str, int] = field(default_factory=dict[str, int])
     loads: Mapping[str, int] = field(default_factory=dict[str, int])
     stores: Mapping[str, int] = field(default_factory=dict[str, int])

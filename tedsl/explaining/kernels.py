@@ -200,6 +200,7 @@ def _on_gpu(
         local_bytes=_local_bytes(func, values),
         times=times,
         resources=_resources(one, facts, compiled),
+        remarks=func.remarks,
     )
 
 
@@ -244,4 +245,5 @@ def _on_cpu(
         bound=_bound(one.memory_seconds, one.core_seconds, one.enter_seconds),
         local_bytes=_local_bytes(func, values),
         times=times,
+        remarks=func.remarks,
     )

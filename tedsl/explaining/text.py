@@ -110,6 +110,8 @@ def kernel_lines(kernel: KernelCost, alone: int = 0) -> Iterator[str]:
         yield f"  do       {each.hint}"
     if kernel.resources is not None:
         yield f"  uses     {resources_text(kernel.resources)}"
+    for remark in kernel.remarks:
+        yield f"  remark   {remark}"
 
 
 def stage_text(stage: StagePlace) -> str:

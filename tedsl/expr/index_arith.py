@@ -121,6 +121,11 @@ def floormod(a: Expr, b: Expr | int) -> Expr:
     return Binary(BinaryOp.FLOORMOD, *same_width(a, as_index(b)))
 
 
+def next_power_of_two(size: int) -> int:
+    """The smallest power of two that is at least `size` and at least 1."""
+    return 1 << max(0, size - 1).bit_length()
+
+
 def ceil_div(a: Expr, b: Expr | int) -> Expr:
     """(a + b - 1) // b."""
     return floordiv(add(a, sub(as_index(b), 1)), b)

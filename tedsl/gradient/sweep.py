@@ -29,7 +29,7 @@ from tedsl.expr.nodes import (
     Unary,
     Var,
 )
-from tedsl.gradient.rules import FLAT, local, no_derivative, wide_dtype
+from tedsl.gradient.rules import FLAT, local, no_derivative
 from tedsl.index.intern import Interner
 from tedsl.tensor.reducer_stages import in_order
 from tedsl.tensor.tensor import Tensor
@@ -269,8 +269,3 @@ def _first_wins(node: Binary) -> Expr:
     if node.op is BinaryOp.MAX:
         return build.gt(node.a, node.b) if strict else build.ge(node.a, node.b)
     return build.lt(node.a, node.b) if strict else build.le(node.a, node.b)
-
-
-def seed_value(expr: Expr) -> Expr:
-    """A float adjoint, in float32 at least."""
-    return build.cast(expr, wide_dtype(expr.dtype))

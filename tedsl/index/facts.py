@@ -38,14 +38,6 @@ INVERSE = {
     CompareOp.LE: CompareOp.GT,
     CompareOp.GT: CompareOp.LE,
 }
-MIRROR = {
-    CompareOp.EQ: CompareOp.EQ,
-    CompareOp.NE: CompareOp.NE,
-    CompareOp.LT: CompareOp.GT,
-    CompareOp.GT: CompareOp.LT,
-    CompareOp.LE: CompareOp.GE,
-    CompareOp.GE: CompareOp.LE,
-}
 
 
 class Interval(NamedTuple):

@@ -367,7 +367,8 @@ class Func:
     `assumptions` are conditions on integer sizes that hold at every call: passes and backends rely
     on them, and the runtime refuses a call where one does not hold.  `when` is a condition on
     integer sizes: the kernel is launched at the calls where it holds, and is made for them alone.
-    Where kernels are versions of one another, exactly one is launched.
+    Where kernels are versions of one another, exactly one is launched.  `remarks` say what was
+    asked for and is done otherwise on the target.
     """
 
     name: str
@@ -377,6 +378,7 @@ class Func:
     launch: Launch = DEFAULT_LAUNCH
     assumptions: tuple[Expr, ...] = ()
     when: Expr | None = None
+    remarks: tuple[str, ...] = ()
 
     @property
     def host_call(self) -> HostCall | None:

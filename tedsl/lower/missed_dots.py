@@ -10,9 +10,10 @@ from dataclasses import dataclass
 
 from tedsl.expr.nodes import Axis, Binary, BinaryOp
 from tedsl.expr.visit import axes_of
+from tedsl.ir.matrix_units import MIN_DEPTH, MIN_EDGE, factors
 from tedsl.ir.nodes import Accumulate, Func, Scope, TileAxis
 from tedsl.ir.visit import walk_stmts
-from tedsl.lower.passes.find_dots import MIN_DEPTH, MIN_EDGE, factors
+from tedsl.lower.passes.find_dots import batch_in_front
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +107,12 @@ def _of_sizes(
             f"its tile is {row.extent} x {column.extent} x {contract.extent}, the least is "
             f"{MIN_EDGE} x {MIN_EDGE} x {deep}",
             "take larger factors in split or tile",
+        )
+    batch = [t for t in stmt.tile if t not in (row, column, contract)]
+    if not batch_in_front(stmt, batch, (row, column)):
+        return (
+            "its tile has several batch dimensions, or one that is not in front of rows and columns",
+            "leave all but one loops, s[T].serial(b), and define that one in front: T[b, i, j]",
         )
     if stmt.mask is not None:
         return (

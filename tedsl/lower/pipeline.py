@@ -39,6 +39,7 @@ from tedsl.scheduling.kernels.printer import print_plan
 from tedsl.scheduling.kernels.verify import PlanLevel, verify_plan
 from tedsl.scheduling.memo import Memory
 from tedsl.scheduling.plan import Plan
+from tedsl.scheduling.plan.bounded_reads import bound_reads
 from tedsl.scheduling.plan.inline import inline_stages
 from tedsl.scheduling.plan.unshare_axes import separate_axes
 from tedsl.target import Target
@@ -83,6 +84,7 @@ def _always(run: Callable[[Plan], Plan]) -> Callable[[Plan, Target], Plan]:
 
 
 PLAN_PASSES: tuple[PlanPass, ...] = (
+    PlanPass("bound_reads", _always(bound_reads), PlanLevel.SAID),
     PlanPass("inline_stages", _always(inline_stages), PlanLevel.SAID),
     PlanPass("separate_axes", _always(separate_axes)),
     PlanPass("separate_inits", _always(separate_inits)),

@@ -25,7 +25,7 @@ def embedding(input: Tensor, weight: Tensor, name: str = "embedding") -> Tensor:
     """The rows of `weight` that `input` numbers.
 
     Args:
-        input: integers in 0 .. V - 1, of any shape.
+        input: integers in 0 .. V - 1, of any shape; any other gives a row of 0.
         weight: `[V, d]`, of any dtype.
         name: what the operation prints as.
 

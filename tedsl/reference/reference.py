@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -77,12 +78,22 @@ def evaluate(
         if isinstance(op, PlaceholderOp):
             values[op.outputs[0]] = _input(op, inputs, extents)
             continue
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"), _naming(op):
             if isinstance(op, ScanOp):
                 _Steps(op, extents, values, scalars, precise).run()
             elif isinstance(op, ComputeOp):
                 _Run(op, _whole(extents), values, scalars, precise).compute()
     return [values[tensor] for tensor in roots]
+
+
+@contextmanager
+def _naming(op: Operation) -> Generator[None]:
+    """Errors of the body name the operation that is evaluated."""
+    try:
+        yield
+    except ExprError as error:
+        error.subject = f"evaluate {op.name}" if error.subject == "evaluate" else error.subject
+        raise
 
 
 def _whole(extents: Sequence[int]) -> tuple[tuple[int, int], ...]:

@@ -30,11 +30,6 @@ _UNARY: dict[str, Callable[[Operand], Expr]] = {
 }
 
 
-def is_tensor(value: object) -> bool:
-    """True for tensors, of any rank."""
-    return isinstance(value, tensor.Tensor)
-
-
 def binary_operator(name: str, a: Operand, b: Operand) -> tensor.Tensor:
     """`build.<name>` of every pair of elements; at least one operand is a tensor."""
     function: Callable[[Operand, Operand], Expr] = getattr(build, name)

@@ -135,3 +135,67 @@ def test_rows_read_what_another_kernel_folds_online() -> None:
     built = te.build(s, "cpu", cache=False)
     for got, want in zip(built(*data.values()), evaluate([y, z], data, {n: 5}), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("order", ["pqij", "ijpq", "ipqj", "piqj", "pjiq"])
+@pytest.mark.parametrize("first", [1, 2])
+def test_products_with_batches_that_no_matrix_unit_takes(first: int, order: str) -> None:
+    """Of two batch axes in one tile, or of one that is not in front, the products are summed one by
+    one; the matrix units take the others."""
+    sizes = {"p": first, "q": 2, "i": 16, "j": 16}
+    a = te.placeholder((first, 2, 16, 16), "float16", name="a")
+    b = te.placeholder((first, 2, 16, 16), "float16", name="b")
+    k = te.reduce_axis((0, 16), name="k")
+
+    def body(*axes: te.Expr) -> te.Expr:
+        at = dict(zip(order, axes, strict=True))
+        left, right = a[at["p"], at["q"], at["i"], k], b[at["p"], at["q"], k, at["j"]]
+        return te.sum(left.astype("float32") * right.astype("float32"), axis=k)
+
+    c = te.compute([sizes[name] for name in order], body, name="c")
+    s = te.create_schedule(c)
+    for axis in (*c.op.axis, k):
+        s[c].vectorize(axis)
+    rng = np.random.default_rng(5)
+    data = {t: rng.integers(-3, 4, (first, 2, 16, 16)).astype("f2") for t in (a, b)}
+    source = emit(te.lower(s, "cuda:sm_90"), "cuda:sm_90").source
+    assert ("tl.dot" in source) is (first == 1 and order.replace("p", "")[0] == "q")
+    assert ("several batch dimensions" in str(te.explain(s, "cuda:sm_90"))) is (
+        "tl.dot" not in source
+    )
+    got = te.build(s, target="triton-interpret")(data[a], data[b])
+    np.testing.assert_array_equal(got, evaluate(c, data)[0])
+
+
+@pytest.mark.parametrize("rows", [64, 4096])
+def test_tiles_that_a_pipelined_loop_implies_have_room(rows: int) -> None:
+    """The loops inside it are dimensions of a tile, inner ones first, as far as registers go: of
+    all of them it would have a million elements and more, and be no matrix product."""
+    x = te.placeholder((2, rows, 24, 17), "float32", name="x")
+    w = te.placeholder((17, 20), "float32", name="w")
+    k = te.reduce_axis((0, 17), name="k")
+    y = te.compute(
+        (2, rows, 24, 20), lambda a, b, i, j: te.sum(x[a, b, i, k] * w[k, j], axis=k), name="y"
+    )
+    s = te.create_schedule(y)
+    outer, _, i, _ = y.op.axis
+    s[y].reverse(outer)
+    s[y].vectorize(i)
+    s[y].pipeline(outer, num_stages=4)
+    source = emit(te.lower(s, "cuda:sm_90"), "cuda:sm_90").source
+    assert "tl.dot(" in source
+    assert f"tl.range(0, {rows})" in source, "a loop of the program"
+    if rows == 64:
+        rng = np.random.default_rng(3)
+        data = {t: rng.integers(-4, 5, [int(str(e)) for e in t.shape]).astype("f4") for t in (x, w)}
+        got = te.build(s, target="triton-interpret")(data[x], data[w])
+        np.testing.assert_array_equal(got, evaluate(y, data)[0])
+
+
+def test_a_pipelined_loop_around_a_tile_that_fits_moves_all_of_it() -> None:
+    x = te.placeholder((8, 32, 64), "float32", name="x")
+    y = te.compute((8, 32, 64), lambda a, i, j: x[a, i, j] + 1.0, name="y")
+    s = te.create_schedule(y)
+    s[y].pipeline(y.op.axis[0], num_stages=3)
+    source = emit(te.lower(s, "cuda:sm_90"), "cuda:sm_90").source
+    assert source.count("tl.range") == 1 and "num_stages=3" in source

@@ -85,7 +85,7 @@ def test_lower_shows_the_loops() -> None:
     names: list[str] = []
     module = te.lower(te.create_schedule(b), "cpu", dump=lambda name, _: names.append(name))
     assert "for i in 0..n:" in str(module)
-    assert names[0] == "inline_stages"
+    assert names[0] == "bound_reads"
     assert names.index("complete") < names.index("build_nests")
     assert str(module.funcs[0]) in str(module)
 

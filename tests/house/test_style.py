@@ -53,6 +53,52 @@ def test_exceptions_are_named() -> None:
     assert not wrong, f"a bare `except` or `except Exception`: {wrong}"
 
 
+READ_BY_TESTS = (" event_of", " from_linear", " print_graph", " print_reducer")
+"""Inverses of what the product does, and definitions as text, for those who work on it."""
+
+
+def top_level_names(source: Source) -> Iterator[tuple[str, ast.stmt]]:
+    """What a module defines by itself; a decorator may hand a function to somebody."""
+    for node in source.tree.body:
+        match node:
+            case ast.FunctionDef(decorator_list=[]) | ast.ClassDef(decorator_list=[]):
+                yield node.name, node
+            case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
+                yield name, node
+            case _:
+                pass
+
+
+def words_of(node: ast.AST) -> Counter[str]:
+    """The names that a part of a program reads: also in imports and within texts."""
+    found: Counter[str] = Counter()
+    for each in ast.walk(node):
+        match each:
+            case ast.Name(id=name, ctx=ast.Load()) | ast.Attribute(attr=name):
+                found[name] += 1
+            case ast.alias(name=name):
+                found.update(name.split("."))
+            case ast.Constant(value=str(text)):
+                found.update(re.findall(r"\w+", text))
+            case _:
+                pass
+    return found
+
+
+def test_every_top_level_name_has_a_reader() -> None:
+    read = Counter(re.findall(r"\w+", (ROOT / "pyproject.toml").read_text(encoding="utf-8")))
+    for source in PACKAGE:
+        read.update(words_of(source.tree))
+    dead = [
+        f"{source.where}:{node.lineno} {name}"
+        for source in PACKAGE
+        for name, node in top_level_names(source)
+        if not name.startswith("__") and read[name] == words_of(node)[name]
+    ]
+    dead = [each for each in dead if not each.endswith(READ_BY_TESTS)]
+    assert not dead, f"what nothing in the product reads: {dead}"
+
+
 def test_no_import_inside_a_function() -> None:
     wrong = [
         f"{source.where}:{node.lineno}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import pytest
@@ -195,12 +196,19 @@ def test_more_parallel_loops_than_a_grid_has_dimensions() -> None:
     assert agrees(s)
 
 
-def test_memory_of_all_programs_has_a_bound() -> None:
-    b, c = halo(1 << 24, 1 << 8)
+@pytest.mark.parametrize(("rows", "wide"), [(1 << 10, False), (1 << 24, True)])
+def test_parts_of_all_programs_are_addressed_in_64_bits_beyond_2_gib(rows: int, wide: bool) -> None:
+    """No call that was accepted is refused when it is built: whoever has less memory is told when
+    the kernel is called."""
+    b, c = halo(rows, 1 << 8)
     s, outer = blocked(c, 1)
     s[b].compute_at(s[c], outer)
-    with pytest.raises(te.LowerError, match=r"(?s)B is no tile in registers.*bytes of memory.*do"):
-        te.lower(s, "cuda:sm_90")
+    module = te.lower(s, "cuda:sm_90")
+    (memory,) = (buffer for buffer in module.funcs[0].params if buffer.private)
+    source = emit(module, "cuda:sm_90").source
+    places = [line for line in source.splitlines() if "B_memory +" in line]
+    assert places and all(("int64" in line) is wide for line in places), source
+    assert math.prod(int(str(extent)) for extent in memory.shape) > (1 << 31 if wide else 0)
 
 
 def test_the_blocks_of_a_cluster_share_no_such_memory() -> None:

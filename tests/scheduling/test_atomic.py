@@ -215,6 +215,20 @@ def test_loops_run_in_turn_without_the_update(reducer: str, dtype: str, target: 
         assert agrees(s, targets=(target,), bound=0.2 if "float16" in dtype else 0.0), order
 
 
+@pytest.mark.parametrize(("reducer", "dtype", "target"), MISSING)
+def test_what_the_mark_does_not_do_is_said(reducer: str, dtype: str, target: str) -> None:
+    """In the text of the program, where the kernel is explained and in the schedule for the target;
+    nothing is said of one that is combined atomically."""
+    for case, said in (((reducer, dtype), 1), (("sum", "int32"), 0)):
+        s = in_order("ko io ii ki", *case)
+        module = lower(s.plan, Target.parse(target))
+        text = emit_module(module) if target == "cpu" else emit(module, target).source
+        remark = "C is not combined atomically: "
+        assert text.count(remark) == said
+        assert str(te.explain(s, target)).count(remark) == said
+        assert str(s.copy(target=Target.parse(target))).count("(in turn)") == said
+
+
 def test_what_runs_at_once_beside_them_stays() -> None:
     """The rows are programs of the grid, inside of which the parts of a row come in turn."""
     for order in ("ko io ii ki", "io ko ii ki"):

@@ -222,6 +222,28 @@ def test_moves_of_what_goes_along(name: str, golden: Golden) -> None:
         assert agrees(s)
 
 
+@pytest.mark.parametrize("place", ["root", "at", "inlined reader"])
+@pytest.mark.parametrize("reads_last", [True, False])
+def test_a_copy_of_what_goes_along_for_other_kernels(reads_last: bool, place: str) -> None:
+    """It is complete after the kernel of the reduction, and the copy comes after that."""
+    rows = cases.log_sum_exp(N, K)
+    s = te.create_schedule(list(rows.outputs))
+    m, last = s["m"].op.outputs[0], s["l"].op.outputs[0]
+    other = te.compute((N,), lambda i: m[i] * 2.0 + (last[i] if reads_last else 1.0), name="other")
+    end = te.compute((N,), lambda i: other[i] + 1.0, name="end")
+    s = te.create_schedule([*rows.outputs, end])
+    outer, _ = s["l"].split(rows.k, 8)
+    s["l"].online(outer)
+    if place == "inlined reader":
+        s["other"].compute_inline()
+    copy = s.cache_read(s["m"].op.outputs[0], "local", [s["other"]])
+    if place == "at":
+        s[copy].compute_at(s["other"], s["other"].op.axis[0])
+    assert agrees(s)
+    text = message(s, lambda: s.cache_read(s["m"].op.outputs[0], "local", [s["l"]]))
+    assert "l reads it in that kernel, before it is complete" in text
+
+
 def test_exported_members_keep_the_last_at_root(golden: Golden) -> None:
     rows = cases.log_sum_exp(N, K)
     m = te.compute((N,), lambda i: rows.outputs[0][i] * 2.0, name="Z")

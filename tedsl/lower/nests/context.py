@@ -53,7 +53,8 @@ class Context:
     output shows; `moved` (by the buffer of a lazy one) is not 0 where any of it changed in this
     iteration.  `inside` (by kernel) has the buffers that stand for tensors there; others read them
     in device memory.  `counters` count programs: by the stage that the last of them compute, and by
-    the loop whose programs wait for each other.  `tree` says in which order stages run.
+    the loop whose programs wait for each other.  `tree` says in which order stages run.  `remarks`
+    are on stages that lead kernels.
     """
 
     plan: Plan
@@ -70,6 +71,7 @@ class Context:
     attached: Callable[[Axis, Stmt], Stmt] = lambda axis, body: body
     kept: dict[Axis | str, list[Buffer]] = field(default_factory=dict[Axis | str, list[Buffer]])
     counters: dict[str | Axis, Buffer] = field(default_factory=dict["str | Axis", Buffer])
+    remarks: dict[str, str] = field(default_factory=dict[str, str])
 
 
 def tensor_call(

@@ -66,6 +66,7 @@ from tedsl.scheduling.kernels.tree import (
     root_of,
     running,
 )
+from tedsl.scheduling.kernels.updates import not_combined
 from tedsl.scheduling.plan import Online, OnlineMode, Plan, StagePlan
 from tedsl.scheduling.plan.scan_structure import inputs_of, scan_stages, step_loop, stored_as
 from tedsl.scheduling.regions.computed_indices import needs_of, read_by
@@ -90,6 +91,7 @@ def build_nests(plan: Plan, bounds: Bounds, target: Target) -> Module:
     launches = launched_scans(plan) if target.is_triton else frozenset[str]()
     tree = kernel_tree(plan, needs_of(bounds))
     context = Context(plan, bounds, tree, launches, stored_as(plan))
+    context.remarks.update((stage.name, not_combined(stage, target)) for stage in plan.stages)
     context.attached = partial(_with_children, context)
     outputs = {t: i for i, t in enumerate(plan.outputs)}
     for stage in plan.stages:
@@ -402,7 +404,9 @@ def _func(context: Context, stage: StagePlan, body: Stmt, when: Expr | None = No
     params = tuple(b for b in buffers if b in touched and b.scope is Scope.GLOBAL)
     sizes = _scalars(params, body, () if when is None else (when,))
     known = tuple(c for c in context.plan.assumptions if set(sizes).issuperset(variables(c)))
-    return Func(stage.name, params, sizes, body, stage.placement.kernel.launch, known, when)
+    launch = stage.placement.kernel.launch
+    remarks = tuple(filter(None, (context.remarks[stage.name],)))
+    return Func(stage.name, params, sizes, body, launch, known, when, remarks)
 
 
 def _scalars(params: Sequence[Buffer], body: Stmt, others: Sequence[Expr]) -> tuple[Var, ...]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tedsl.errors import LowerError
-from tedsl.expr.index_arith import constant
+from tedsl.expr.index_arith import constant, next_power_of_two
 from tedsl.expr.nodes import Axis, Expr
 from tedsl.expr.visit import walk
 from tedsl.ir.nodes import (
@@ -21,7 +21,6 @@ from tedsl.ir.nodes import (
     TileAxis,
 )
 from tedsl.ir.visit import own_exprs, tile_axes, walk_stmts
-from tedsl.lower.passes.vectorize_loops import next_power_of_two
 
 
 def check_registers(func: Func) -> Func:

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
-from tedsl.dtypes import DType
 from tedsl.errors import LowerError
 from tedsl.expr.index_arith import both, conjuncts
-from tedsl.expr.nodes import Axis, Binary, BinaryOp, Cast, Const, Expr, Select
+from tedsl.expr.nodes import Axis, Binary, BinaryOp, Const, Expr, Select
 from tedsl.expr.printer import print_expr
 from tedsl.expr.visit import axes_of, structural_equal, substitute
+from tedsl.ir.matrix_units import MIN_DEPTH, MIN_EDGE, factors
 from tedsl.ir.nodes import (
     Accumulate,
     Buffer,
@@ -26,20 +26,8 @@ from tedsl.ir.nodes import (
 )
 from tedsl.ir.visit import rewrite_stmts, walk_stmts
 
-# What tensor cores multiply, and the accumulator's type.
-_EXACT = {
-    DType.float16: DType.float32,
-    DType.bfloat16: DType.float32,
-    DType.float8_e4m3fn: DType.float32,
-    DType.float8_e5m2: DType.float32,
-    DType.int8: DType.int32,
-}
-_FULL = {DType.float32: DType.float32}
 # Scopes in which a copy is the same until it is filled again.
 _HELD = (Scope.SHARED, Scope.LOCAL)
-MIN_EDGE = 16
-# The least K of a `tl.dot` of 8-bit elements.
-MIN_DEPTH = 32
 # Products that a reduction without a `Dot` holds in registers at once.
 MAX_PRODUCTS = 1 << 17
 
@@ -113,6 +101,8 @@ def _as_dot(stmt: Stmt, staged: Mapping[Buffer, Store]) -> Stmt | None:
     if min(row.extent, column.extent) < MIN_EDGE or contract.extent < deep:
         return None
     batch = tuple(t for t in tile if t not in (row, column, contract))
+    if not batch_in_front(stmt, batch, (row, column)):
+        return None
     if not stmt.products.finite and not _only_over(stmt.mask, tile, (*batch, contract)):
         _require_small(stmt, contract)
         return None
@@ -124,6 +114,15 @@ def _as_dot(stmt: Stmt, staged: Mapping[Buffer, Store]) -> Stmt | None:
     dot = Dot(buffer, stmt.indices, lhs, rhs, batch, row, column, contract, precision)
     scalar = _scalar_conditions(stmt.mask, tile)
     return Guard(both(*scalar), dot) if scalar else dot
+
+
+def batch_in_front(stmt: Accumulate, batch: Sequence[TileAxis], sides: Sequence[TileAxis]) -> bool:
+    """True when the accumulator has one batch dimension at most, in front of rows and columns, as a
+    batched product of the matrix units has."""
+    wide = [t.axis for t in batch if t.extent > 1]
+    places = {axis: n for n, index in enumerate(stmt.indices) for axis in axes_of(index)}
+    last = min((places[t.axis] for t in sides), default=0)
+    return len(wide) <= 1 and all(places[axis] < last for axis in wide)
 
 
 def _require_small(stmt: Accumulate, contract: TileAxis) -> None:
@@ -144,24 +143,6 @@ def _require_small(stmt: Accumulate, contract: TileAxis) -> None:
         hint=f"if no operand is infinite or NaN, say so: s[...].dot({axis}, finite=True) makes it "
         "a matrix product whose masked operands are 0; or use smaller tiles",
     )
-
-
-def factors(a: Expr, b: Expr, acc: DType) -> tuple[Expr, Expr] | None:
-    """The operands of `acc += a * b` as a matrix product takes them: without widening casts, when
-    the hardware multiplies them into `acc` exactly; 8-bit floats of two types as the float16 that
-    they are.  None where no unit multiplies such types, so that products are added up one by one.
-
-    Rules ask this of definitions, so that they make tiles of products of what becomes one.
-    """
-    inner_a = a.a if isinstance(a, Cast) else a
-    inner_b = b.a if isinstance(b, Cast) else b
-    if inner_a.dtype is inner_b.dtype and _EXACT.get(inner_a.dtype) is acc:
-        return inner_a, inner_b
-    if acc is DType.float32 and inner_a.dtype.is_float8 and inner_b.dtype.is_float8:
-        return Cast(inner_a, DType.float16), Cast(inner_b, DType.float16)
-    if a.dtype is b.dtype and _FULL.get(a.dtype) is acc:
-        return a, b
-    return None
 
 
 def _alone(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 from tedsl.errors import LowerError
-from tedsl.expr.index_arith import constant
+from tedsl.expr.index_arith import MAX_ELEMENTS, constant
 from tedsl.expr.nodes import Axis, Expr, Var
 from tedsl.expr.visit import axes_of, rewrite, variables
 from tedsl.ir.nodes import (
@@ -36,9 +36,6 @@ from tedsl.lower.passes.check_registers import accesses, misfits
 from tedsl.lower.passes.simplify import simplify_func
 from tedsl.lower.passes.vectorize_loops import tiles
 
-# Bytes of one buffer that all programs of a kernel keep for themselves.
-LARGEST = 1 << 31
-
 Programs = tuple[For, ...]
 
 
@@ -54,7 +51,7 @@ def through_memory(func: Func) -> Func:
     loop that stores and loads such memory runs in stages.
     Order: before vectorize_loops, which leaves out the masks of what is stored in registers.
     Raises:
-        LowerError: the programs would need more memory than `LARGEST`, or share it.
+        LowerError: more memory than has addresses.
     """
     while True:
         found = _unfit(func)
@@ -165,12 +162,12 @@ def _memory(func: Func, buffer: Buffer, programs: Programs) -> Buffer:
             f"how much memory {buffer.name} takes changes inside the kernel",
             hint="split its loops by constants",
         )
-    bytes_ = prod(n for n in known if n is not None) * buffer.dtype.nbytes
-    if bytes_ > LARGEST:
+    total = prod(n for n in known if n is not None)
+    if total > MAX_ELEMENTS:
         raise LowerError(
             f"{buffer.name} is no tile in registers, and a part for each program would take "
-            f"{bytes_} bytes of memory",
-            facts=[("allowed", str(LARGEST))],
+            f"{total} elements of memory",
+            facts=[("allowed", str(MAX_ELEMENTS))],
             hint=f"bind fewer programs, attach {buffer.name} at an inner loop, inline it, or leave "
             "it at root",
         )

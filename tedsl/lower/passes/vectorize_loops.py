@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tedsl.expr.index_arith import ZERO, as_index, at_most, both, conjuncts, constant, less
+from tedsl.expr.index_arith import (
+    ZERO,
+    as_index,
+    at_most,
+    both,
+    conjuncts,
+    constant,
+    less,
+    next_power_of_two,
+)
 from tedsl.expr.nodes import Axis, AxisKind, Binary, BinaryOp, Cast, Const, Expr
 from tedsl.expr.visit import axes_of, structural_equal
 from tedsl.index.facts import Facts
@@ -97,11 +106,6 @@ def _shape(buffer: Buffer) -> list[int | None]:
 def _power_of_two(extent: Expr) -> Expr:
     size = constant(extent)
     return extent if size is None else as_index(next_power_of_two(size))
-
-
-def next_power_of_two(size: int) -> int:
-    """The smallest power of two that is at least `size` and at least 1."""
-    return 1 << max(0, size - 1).bit_length()
 
 
 def _vectorized(stmt: Stmt, place: _Place) -> Stmt:

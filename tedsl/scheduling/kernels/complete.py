@@ -7,13 +7,15 @@ printed completed, so that what is printed is what runs.  Imports the plan and t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from tedsl.expr.index_arith import next_power_of_two
 from tedsl.expr.nodes import Axis, AxisKind, Expr
 from tedsl.expr.visit import axes_of, reads
 from tedsl.ir.nodes import LoopKind
 from tedsl.scheduling.handles.thread_axis import GRID
+from tedsl.scheduling.kernels.tile_room import loops_left
 from tedsl.scheduling.kernels.tree import has_own_launch, shared_loops, sharing
 from tedsl.scheduling.kernels.updates import in_turn
 from tedsl.scheduling.plan import (
@@ -89,9 +91,9 @@ def _for_blocks(plan: Plan) -> Plan:
     another stage is computed, those that the grid has no dimension left for, and those of attached
     stages are loops of one program: `parallel` allows, and orders nothing.  Block axes are: the
     data axes of an attached stage (its tile lives in registers whole), the axes at which its reader
-    indexes that tile (registers are read whole), the loops inside a pipelined one (it moves tiles),
-    and those inside an online one, and of its online stages; but no loop in which another stage is
-    computed.
+    indexes that tile (registers are read whole), the loops inside a pipelined one (it moves tiles;
+    the inner ones where there is no room for a tile of all), and those inside an online one, and of
+    its online stages; but no loop in which another stage is computed.
 
     A stage in the steps of a scan that are launched one by one is a kernel of its own, not a tile.
     """
@@ -162,7 +164,7 @@ def _blocks(plan: Plan, stage: StagePlan, *, attached: bool) -> Iterator[Axis]:
     free = [
         a
         for a in stage.leaf_axes
-        if replace(stage.mark(a), products=None) == PLAIN and a not in run
+        if replace(stage.mark(a), products=None, implied=False) == PLAIN and a not in run
     ]
     indexing = _tile_indices(plan, stage)
     online = {
@@ -178,12 +180,35 @@ def _blocks(plan: Plan, stage: StagePlan, *, attached: bool) -> Iterator[Axis]:
         if piped and (attached or constant(sizes[axis]) is not None):
             inside.add(axis)
         piped = piped or stage.mark(axis).num_stages > 1 or axis in online
+    if inside and not online and not isinstance(stage.placement, Online):
+        inside -= _too_many(stage, inside, free, indexing, attached=attached)
     for axis in free:
         data = axis.kind is AxisKind.DATA
         tiled = axis in indexing and axis not in online
         whole = isinstance(stage.placement, Online) or axis in inside or tiled
         if whole or (data and attached):
             yield axis
+
+
+def _too_many(
+    stage: StagePlan,
+    inside: set[Axis],
+    free: Sequence[Axis],
+    indexing: set[Axis],
+    *,
+    attached: bool,
+) -> frozenset[Axis]:
+    """The loops inside a pipelined one that stay loops, as a tile of all has no room."""
+    fixed = {a for a in free if a in indexing or (attached and a.kind is AxisKind.DATA)}
+    fixed.update(a for a in stage.leaf_axes if _is_lane(stage, a))
+    own = inside.intersection(free) - fixed
+    implied = [a for a in stage.loop_order if a in own]
+    known = extents(stage)
+    sizes = {a: next_power_of_two(constant(known[a]) or 1) for a in (*implied, *fixed)}
+    op = stage.op
+    if not isinstance(op, ComputeOp):
+        return frozenset()
+    return loops_left(op, implied, sizes, lambda axes: _leaves(stage, axes))
 
 
 def _tile_indices(plan: Plan, stage: StagePlan) -> set[Axis]:

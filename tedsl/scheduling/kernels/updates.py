@@ -12,6 +12,7 @@ from tedsl.dtypes import DType
 from tedsl.expr.nodes import Axis, AxisKind, BinaryOp, Const, Reduce
 from tedsl.ir.nodes import LoopKind
 from tedsl.scheduling.plan import Mark, Plan, StagePlan, at_loop
+from tedsl.scheduling.plan.labels import labels
 from tedsl.target import Target, TargetKind
 from tedsl.tensor.tensor import ComputeOp
 
@@ -45,7 +46,7 @@ def _in_turn(plan: Plan, stage: StagePlan) -> Plan:
     outer = tuple(takewhile(lambda axis: stage.mark(axis).kind in _AT_ONCE, stage.leaf_axes))
     folded = tuple(axis for axis in outer if axis.kind is AxisKind.REDUCE)
     others = tuple(axis for axis in outer if axis.kind is not AxisKind.REDUCE)
-    runs = {**stage.marks, **{axis: _serial(stage.mark(axis)) for axis in stage.contended}}
+    runs = {**stage.marks, **{axis: _implied(stage.mark(axis)) for axis in stage.contended}}
     order = stage.leaf_axes
     if folded and _alone(plan, stage, outer):
         order = (*others, *folded, *order[len(outer) :])
@@ -54,6 +55,27 @@ def _in_turn(plan: Plan, stage: StagePlan) -> Plan:
         for axis in others:  # a dimension of the grid is outside all serial loops
             runs[axis] = replace(_serial(stage.mark(axis)), kind=LoopKind.PARALLEL)
     return plan.with_stage(replace(stage, leaf_axes=order, marks=runs))
+
+
+def not_combined(stage: StagePlan, target: Target) -> str:
+    """That the mark `atomic` has no effect on a stage of a completed plan; empty where it has, or
+    nothing asked for it."""
+    body = stage.op.bodies[0] if isinstance(stage.op, ComputeOp) else None
+    known = labels(stage)
+    given = ((axis, stage.mark(axis)) for axis in stage.leaf_axes)
+    loops = [known[a] for a, mark in given if mark.implied and mark.kind is LoopKind.SERIAL]
+    if not isinstance(body, Reduce) or not loops:
+        return ""
+    operator = body.reducer.operator
+    what = body.reducer.name if operator is None else operator.value
+    return (
+        f"{stage.name} is not combined atomically: {target} has no such update for {what} of "
+        f"{body.dtype}, so {', '.join(loops)} run in turn"
+    )
+
+
+def _implied(mark: Mark) -> Mark:
+    return replace(_serial(mark), implied=True)
 
 
 def _serial(mark: Mark) -> Mark:

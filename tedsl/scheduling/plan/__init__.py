@@ -7,6 +7,7 @@
 - `graph`: from operations to a plan, and readers rebuilt after a rewrite
 - `relations`: extents and values of axes; `labels`: names of stages and axes
 - `scan_structure`: which stages belong to the steps of a scan
+- `bounded_reads`: reads at computed indices stay inside their tensors
 - `inline`, `unshare_axes`: the plan with inlined stages substituted, with loops of its own for each
 """
 

@@ -104,7 +104,8 @@ class Mark:
     """How one leaf axis runs; `thread` is what a block axis was bound to, `products` (of a reduce
     axis) is of `ir.Accumulate`, the other fields are those of `ir.For`.  A loop that is
     `tensorized` is VECTORIZED too; one that is `descending` is bound to the grid, or runs
-    backwards; one that is `implied` is a block axis that the target adds."""
+    backwards; one that is `implied` is a block axis that the target adds, or runs in turn as the
+    target has no atomic update for what it folds."""
 
     kind: LoopKind = LoopKind.SERIAL
     program: int = 0

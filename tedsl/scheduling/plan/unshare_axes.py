@@ -34,13 +34,15 @@ from tedsl.scheduling.plan import (
     StagePlan,
     Unit,
 )
+from tedsl.scheduling.plan.bounded_reads import bound_reads
 from tedsl.scheduling.plan.inline import inline_stages, reading, reading_whole
 from tedsl.tensor.tensor import ComputeOp, ExternOp, Operation
 
 
 def own_nests(plan: Plan) -> Plan:
-    """The plan without inlined stages, and with each axis in one stage only."""
-    return separate_axes(inline_stages(plan))
+    """The plan without inlined stages, with each axis in one stage only, and with no read outside
+    its tensor."""
+    return separate_axes(inline_stages(bound_reads(plan)))
 
 
 def separate_axes(plan: Plan) -> Plan:

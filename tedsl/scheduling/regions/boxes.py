@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True, eq=False)
 class Reading:
     """A read at `indices` in a stage with these bounds, in these loops; `always` when no condition
-    in its definition guards it."""
+    in its definition guards what the indices read."""
 
     bounds: StageBounds
     loops: tuple[Axis, ...]

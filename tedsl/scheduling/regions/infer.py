@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from tedsl.errors import InternalError
 from tedsl.expr.index_arith import ONE, ZERO, add, at_most, constant, floormod, sub, widened
 from tedsl.expr.nodes import Axis, Const, Expr, Range, TensorRead
-from tedsl.expr.visit import walk
+from tedsl.expr.visit import reads, walk
 from tedsl.index.facts import Facts
 from tedsl.index.simplify import simplify
 from tedsl.scheduling.kernels.tree import (
@@ -264,7 +264,7 @@ def _region(
             found[reader.name],
             (*loops_around(plan, reader), *running(plan, reader)),
             read.indices,
-            read in always_read(reader.op),
+            always_read(reader.op).issuperset(reads(*read.indices)),
         )
         for reader, read in _at_other_places(readers)
     )

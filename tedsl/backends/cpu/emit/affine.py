@@ -7,10 +7,14 @@ term of the SIMD axis gives the stride, and the rest is grouped by the loop in w
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 
 from tedsl.dtypes import DType
+from tedsl.expr.index_arith import add as plus
+from tedsl.expr.index_arith import as_index, mul
 from tedsl.expr.nodes import Axis, Binary, BinaryOp, Cast, Const, Expr, Var
 from tedsl.expr.visit import walk
+from tedsl.ir.nodes import Load
 
 # A product of atoms, sorted by identity so that equal products are equal keys; () is the constant.
 Monomial = tuple[Expr, ...]
@@ -44,21 +48,53 @@ def multiply(a: Poly, b: Poly) -> Poly:
 
 
 def polynomial(expr: Expr) -> Poly:
-    """The normal form of an integer expression that does not overflow."""
+    """The normal form of an integer expression that does not overflow, but for what it has of
+    values in memory: arithmetic over these wraps as its dtype does."""
+    if isinstance(expr, Binary) and is_data(expr):
+        return _wrapping(expr)
+    return _expanded(expr)
+
+
+@lru_cache(maxsize=4096)
+def _wrapping(expr: Expr) -> Poly:
+    """A sum with all it has of values in memory as one atom, which is computed in its dtype.
+
+    One such value plus or minus what stays small is inside a tensor exactly if it is without
+    wrapping.
+    """
+    poly = _expanded(expr)
+    data = {atoms: scale for atoms, scale in poly.items() if any(map(is_data, atoms))}
+    if all(len(atoms) == 1 and abs(scale) == 1 for atoms, scale in data.items()) and len(data) < 2:
+        return poly
+    whole: Expr = as_index(0)
+    for atoms, scale in data.items():
+        term: Expr = as_index(scale)
+        for atom in atoms:
+            term = mul(term, atom)
+        whole = plus(whole, term)
+    return {**{atoms: scale for atoms, scale in poly.items() if atoms not in data}, (whole,): 1}
+
+
+def is_data(expr: Expr) -> bool:
+    """True when an expression depends on values in memory."""
+    return any(isinstance(node, Load) for node in walk(expr))
+
+
+def _expanded(expr: Expr) -> Poly:
     match expr:
         case Const(value=value):
             return {(): int(value)} if value else {}
         case Binary(op=BinaryOp.ADD, a=a, b=b):
-            return add(polynomial(a), polynomial(b))
+            return add(_expanded(a), _expanded(b))
         case Binary(op=BinaryOp.SUB, a=a, b=b):
-            return add(polynomial(a), polynomial(b), -1)
+            return add(_expanded(a), _expanded(b), -1)
         case Binary(op=BinaryOp.MUL, a=a, b=b):
-            return multiply(polynomial(a), polynomial(b))
+            return multiply(_expanded(a), _expanded(b))
         case Cast(a=a, dtype=DType.int32) if a.dtype is DType.int64 and _of_loops(a):
-            return polynomial(a)  # the place along an axis, counted by wider loops
+            return _expanded(a)  # the place along an axis, counted by wider loops
         case Cast(a=a, dtype=dtype) if dtype.is_integer and isinstance(a, (Axis, Var)):
             widens = a.dtype.is_integer and dtype.bits >= a.dtype.bits
-            return polynomial(a) if widens else {(expr,): 1}
+            return _expanded(a) if widens else {(expr,): 1}
         case _:
             return {(expr,): 1}
 

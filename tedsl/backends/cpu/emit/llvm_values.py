@@ -7,7 +7,6 @@ for explicitly with `fma`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from tedsl.backends.cpu.emit.llvm_text import I1, Function, Type, Value, const
@@ -188,9 +187,6 @@ class Num:
         for c in coefficients[1:]:
             result = result.fma(self, c)
         return result
-
-
-Helper = Callable[[Num], Num]
 
 
 def splat(fn: Function, value: Value, lanes: int) -> Value:

@@ -148,6 +148,8 @@ def _emit_func(
     for var in func.sizes:
         frame.env[var] = Value(fn.name("s"), size_type(var))
         header.append(str(frame.env[var]))
+    for remark in func.remarks:
+        fn.comment(remark)
     Emitter(frame, name, parallel=True).stmt(func.body)
     fn.do("ret void")
     header += [f"ptr noalias align 64 {ptr.text}" for ptr, _ in frame.scratch]

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tedsl.backends.cpu.emit import arith
-from tedsl.backends.cpu.emit.affine import Dependence, Poly, add, multiply
+from tedsl.backends.cpu.emit.affine import Dependence, Poly, add, is_data, multiply
 from tedsl.backends.cpu.emit.casts import convert
 from tedsl.backends.cpu.emit.frame import Frame, Memo
 from tedsl.backends.cpu.emit.llvm_text import I64, Function, Type, Value, const, const_vector
@@ -201,8 +201,8 @@ class Evaluator:
     # --- indices
 
     def index(self, expr: Expr) -> Value:
-        """An integer expression as a scalar i64; it does not overflow.  Requires: equal in all
-        lanes."""
+        """An integer expression as a scalar i64; it does not overflow, but for arithmetic over
+        values in memory, which wraps.  Requires: equal in all lanes."""
         if isinstance(expr, Const):
             return const(int(expr.value), I64)
         key = ("index", expr, *self.key(self.depends(expr)))
@@ -215,6 +215,8 @@ class Evaluator:
                 return self.at[expr].value(self.fn)
             case Axis() | Var() if expr in self.frame.env and expr.dtype.is_integer:
                 return self.frame.env[expr]
+            case Binary() if is_data(expr):
+                return self.to_index(self.eval(expr), expr.dtype)
             case Binary(op=op, a=a, b=b) if op in _NSW:
                 x, y = self.index(a), self.index(b)
                 return self.fn.op(f"{_NSW[op]} i64 {x.text}, {y.text}", I64)

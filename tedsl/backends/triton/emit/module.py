@@ -14,7 +14,7 @@ from tedsl.backends.triton.emit.address import times, to
 from tedsl.backends.triton.emit.descriptors import Descriptors
 from tedsl.backends.triton.emit.dividends import ranges_of, shift_dividends
 from tedsl.backends.triton.emit.divisibility import size_hint
-from tedsl.backends.triton.emit.names import Names, sanitise
+from tedsl.backends.triton.emit.names import Names, sanitise, shown
 from tedsl.backends.triton.emit.program import (
     DEFAULT_WARPS,
     GRID_LIMITS,
@@ -154,6 +154,7 @@ class _Kernel:
         lines = [*self._wide_sizes(used), *self._size_hints(used), *lines]
         counters = [p.name for p in self.params if p.var is not None and p.var in self.steps]
         options = f"(do_not_specialize={counters})" if counters else ""
+        lines = [*(f"{INDENT}# {shown(remark)}" for remark in func.remarks), *lines]
         head = f"\n@triton.jit{options}\ndef {self.name}({', '.join(p.name for p in self.params)}):"
         return "\n".join((head, *lines)) + "\n"
 

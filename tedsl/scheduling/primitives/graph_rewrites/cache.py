@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from tedsl.expr.nodes import Axis, AxisKind, Expr, Range, Reduce, TensorRead
 from tedsl.expr.visit import substitute
-from tedsl.scheduling.plan import AT_ROOT, At, Placement, Plan, StagePlan
+from tedsl.scheduling.plan import AT_ROOT, At, Online, Placement, Plan, StagePlan
 from tedsl.scheduling.plan.graph import fresh_stage, insert_after, insert_before, reroute
 from tedsl.scheduling.plan.labels import labels, unique_name
 from tedsl.scheduling.plan.relations import integer
@@ -22,7 +22,7 @@ from tedsl.scheduling.primitives.graph_rewrites.legality import (
     require_not_inlined,
     require_readers,
 )
-from tedsl.scheduling.primitives.online.legality import require_own_place
+from tedsl.scheduling.primitives.online.legality import require_complete
 from tedsl.scheduling.primitives.placement.legality import require_places
 from tedsl.scheduling.primitives.placement.rewrite import scope_of
 from tedsl.scheduling.primitives.scans.legality import require_no_scan
@@ -40,9 +40,12 @@ def stage_name(plan: Plan, base: str, suffix: str) -> str:
 
 
 def beside(stage: StagePlan) -> Placement:
-    """The place of a new stage that belongs to `stage`: with it when it is attached, else root."""
+    """The place of a new stage that belongs to `stage`: with it when it is attached, else root.
+    What goes along with a reduction is complete after that, for the kernels behind it."""
     place = stage.placement
-    return AT_ROOT if place.axis is None else At(place.host, place.axis)
+    if place.axis is None or isinstance(place, Online):
+        return AT_ROOT
+    return At(place.host, place.axis)
 
 
 def cache_read(
@@ -52,7 +55,7 @@ def cache_read(
     kind = scope_of(plan, call, scope)
     require_readers(plan, call, tensor, readers)
     source = plan.stage(call.stage)
-    require_own_place(plan, call, source)
+    require_complete(plan, call, source, readers)
     names = (
         [labels(source)[axis] for axis in source.op.axes]
         if isinstance(source.op, ComputeOp)
@@ -65,7 +68,8 @@ def cache_read(
     within = scan is not None and is_state(plan, source.op)
     place = step_place(scan) if scan is not None and within else beside(source)
     cached = replace(fresh_stage(name, op), scope=kind, placement=place)
-    after = insert_after(plan, source.name, cached)
+    online = isinstance(source.placement, Online)
+    after = insert_after(plan, source.placement.host if online else source.name, cached)
     after = reroute(after, {tensor: op.outputs[0]}, frozenset(readers))
     require_places(plan, call, after)
     return after, name

@@ -61,6 +61,7 @@ def mark_text(mark: Mark) -> str:
             order = ", the last first" if mark.descending else ""
             words.append(f"bound to blockIdx.{'xyz'[mark.program]}{order}")
         case LoopKind.SERIAL:
+            words += ["in turn"] if mark.implied else []
             words += ["backwards"] if mark.descending else []
         case LoopKind.VECTORIZED if mark.implied:
             words.append("block")

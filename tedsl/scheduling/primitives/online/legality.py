@@ -11,9 +11,15 @@ from tedsl.expr.nodes import Axis, AxisKind, Expr, Reduce
 from tedsl.expr.printer import print_expr
 from tedsl.index.prove import prove
 from tedsl.scheduling.algebra.rescaling import Refusal
-from tedsl.scheduling.kernels.tree import exported, guests
+from tedsl.scheduling.kernels.tree import exported, guests, runs_beside
 from tedsl.scheduling.plan import Online, Plan, Skew, StagePlan
-from tedsl.scheduling.plan.graph import is_output, is_reduction, readers, tensors_read
+from tedsl.scheduling.plan.graph import (
+    is_output,
+    is_reduction,
+    loop_readers,
+    readers,
+    tensors_read,
+)
 from tedsl.scheduling.plan.labels import axis_text, labels, loops_text
 from tedsl.scheduling.primitives.call import Call
 from tedsl.scheduling.primitives.online.chain import Chain, TagReads, reduce_of, same_domain
@@ -278,6 +284,27 @@ def require_own_place(plan: Plan, call: Call, stage: StagePlan) -> None:
             f"{stage.name} goes along with the reduction of {host} (online)",
             hint=f"call {call.primitive} before s.online({host}), or undo that step",
         )
+
+
+def require_complete(plan: Plan, call: Call, stage: StagePlan, names: Sequence[str]) -> None:
+    """Readers of a copy of a stage that goes along with a reduction run in other kernels, when that
+    is complete."""
+    if not isinstance(stage.placement, Online):
+        return
+    host = plan.stage(stage.placement.host)
+    for name in names:
+        reader = plan.stage(name)
+        inlined = reader.placement.inlined
+        loops = loop_readers(plan, reader.op) if inlined else (reader,)
+        near = [each.name for each in loops if runs_beside(plan, each, host)]
+        if near:
+            raise call.refuse(
+                plan,
+                f"{stage.name} goes along with the reduction of {host.name} (online), and "
+                f"{near[0]} reads it in that kernel, before it is complete",
+                hint=f"name readers in other kernels only, or call {call.primitive} before "
+                f"s.online({host.name})",
+            )
 
 
 def require_whole(plan: Plan, call: Call, after: Plan, name: str) -> None:

@@ -10,7 +10,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
 from tedsl.expr.index_arith import add, constant, sub
-from tedsl.expr.nodes import Axis, AxisKind, Binary, BinaryOp, Const, Expr, Reduce, TensorRead
+from tedsl.expr.nodes import (
+    Axis,
+    AxisKind,
+    Binary,
+    BinaryOp,
+    Const,
+    Expr,
+    IfThenElse,
+    Reduce,
+    TensorRead,
+)
 from tedsl.expr.printer import print_expr
 from tedsl.expr.visit import axes_of, substitute
 from tedsl.index.simplify import simplify
@@ -163,6 +173,11 @@ class _Bodies:
         return None
 
     def _read(self, mine: Expr, theirs: TensorRead) -> str | None:
+        if isinstance(mine, IfThenElse) and isinstance(mine.a, TensorRead):
+            return (
+                f"{print_expr(mine.a)} counts only where {print_expr(mine.condition)}, and the "
+                f"intrinsic reads all of {theirs.tensor.name}"
+            )
         if not isinstance(mine, TensorRead):
             return _text(mine, theirs)
         if mine.dtype is not theirs.dtype:
