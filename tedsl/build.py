@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from tedsl.deep import deep
 from tedsl.errors import BackendError
-from tedsl.expr.nodes import Var
+from tedsl.expr.nodes import Expr, Var
 from tedsl.late import late
-from tedsl.scheduling.handles.schedule import Schedule
+from tedsl.scheduling.handles.schedule import Schedule, storing
 from tedsl.target import Target, TargetKind
-from tedsl.tensor.tensor import Operation, Tensor
+from tedsl.tensor.tensor import Operation, PlaceholderOp, Tensor
 
 if TYPE_CHECKING:
     from tedsl.ir.nodes import Module
@@ -68,7 +68,9 @@ def build(
         args: TVM's list of arguments: all inputs and results, and scalars that no shape determines,
             in the order in which the kernel is to take them.  `te.build(s, [A, B, C])` is called as
             `kernel(a, b, c)` and writes `c`.  Without a list the kernel takes the inputs and
-            returns the results.  The target may stand here instead: `te.build(s, "cpu")`.
+            returns the results.  An argument may repeat, be an input that nothing reads, a size, or
+            the result of a stage in between, which is then stored in it; of one that is inlined
+            nothing is.  The target may stand here instead: `te.build(s, "cpu")`.
         target: `"cpu"`, `"cuda"`, `"cuda:sm_90"` (compile only) or `"triton-interpret"`; by default
             `"cuda"` where there is a GPU and PyTorch to reach it, else `"cpu"`.
         name: what the kernel calls itself in messages and listings.
@@ -87,11 +89,12 @@ def build(
     seconds: dict[str, float] = {}
 
     def built(schedule: Schedule, judge: Judge) -> kernel.Kernel:
+        schedule, stored = storing(schedule, (t for t in given or () if isinstance(t, Tensor)))
         seconds["schedule"] = time.perf_counter() - begin - sum(seconds.values())
         with _timed(seconds, "lower"):
             module, digest = _found(schedule, chosen, name, cache)
             judge(module)
-        places = None if given is None else _order(schedule, module, given)
+        places = None if given is None else _order(schedule, module, given, stored)
         with _timed(seconds, "compile"):
             executor = executors.make_executor(module, chosen, cache=cache, digest=digest)
             if not isinstance(obj, Schedule):
@@ -188,10 +191,11 @@ def lower(
     given, chosen = _told("lower", args, target)
 
     def lowered_as(schedule: Schedule, judge: Judge) -> Module:
+        schedule, stored = storing(schedule, (t for t in given or () if isinstance(t, Tensor)))
         module = _lowered(schedule, chosen, name, dump, check)
         judge(module)
         if given is not None:
-            _order(schedule, module, given)
+            _order(schedule, module, given, stored)
         return module
 
     return _carried_out(obj, chosen, lowered_as)
@@ -234,12 +238,16 @@ def _told(
 
 
 def _order(
-    schedule: Schedule, module: Module, args: tuple[Tensor | Var, ...]
+    schedule: Schedule,
+    module: Module,
+    args: tuple[Tensor | Var, ...],
+    stored: Mapping[Tensor, Tensor],
 ) -> order.ArgumentOrder:
-    """Where each argument of the kernel stands in the list.
+    """Where each argument of the kernel stands in the list; `stored` are outputs by other tensors
+    that they are.
 
     Raises:
-        BackendError: something in the list is no argument, stands there twice, or is missing.
+        BackendError: something in the list is no argument, or one is missing.
     """
     signature = arguments.Signature.of(module)
     known: dict[Tensor | Var, tuple[str, int | str]] = {}
@@ -247,43 +255,78 @@ def _order(
         known[schedule[buffer.name].op.outputs[0]] = ("input", place)
     for tensors in (schedule.definition, schedule.outputs):
         known.update({tensor: ("output", place) for place, tensor in enumerate(tensors)})
+    known.update({tensor: known[result] for tensor, result in stored.items()})
     known.update({var: ("scalar", name) for name, var in signature.keywords.items()})
     found: dict[tuple[str, int | str], int] = {}
-    allowed = ", ".join(
-        [*(b.name for b in module.inputs), *signature.keywords, *(b.name for b in module.outputs)]
-    )
-    facts = [("allowed", allowed)]
+    again: dict[int, int] = {}
+    sizes: dict[int, tuple[int, int]] = {}
+    names = [*(b.name for b in module.inputs), *signature.keywords]
+    facts = [("allowed", ", ".join([*names, *(b.name for b in module.outputs)]))]
+    shapes = _dimensions(item for item in args if isinstance(item, Tensor))
     for place, item in enumerate(args):
         role = known.get(item)
-        if role is None or role in found:
-            what = "is there twice" if role in found else "is no argument of the kernel"
+        if role in found:
+            again[place] = found[role]
+        elif role is not None:
+            found[role] = place
+        elif isinstance(item, Var) and item in shapes:
+            sizes[place] = _place_of(args, *shapes[item])
+        elif not _is_unread(schedule, item):
             raise BackendError(
-                f"{item.name} {what}",
+                f"{item.name} is no argument of the kernel",
                 subject="the list of arguments",
                 facts=facts,
-                hint="list each input and each result once; sizes follow from shapes, and "
-                "stages in between are no arguments",
+                hint="list each input and each result; sizes follow from shapes, and may be listed",
             )
-        found[role] = place
-    inputs = [("input", place) for place in range(len(module.inputs))]
-    outputs = [("output", place) for place in range(len(module.outputs))]
-    scalars = {name: ("scalar", name) for name in signature.keywords}
-    names = [*(b.name for b in module.inputs), *(b.name for b in module.outputs), *scalars]
-    for role, name in zip((*inputs, *outputs, *scalars.values()), names, strict=True):
-        if role not in found:
-            raise BackendError(
-                f"{name} is missing",
-                subject="the list of arguments",
-                facts=facts,
-                hint=f"add {name}, or leave the list away: the kernel then takes the inputs and "
-                "returns the results",
-            )
-    return order.ArgumentOrder(
-        tuple(item.name for item in args),
-        tuple(found[role] for role in inputs),
-        tuple(found[role] for role in outputs),
-        {name: found[role] for name, role in scalars.items()},
+    scalars, read = dict[str, int](), dict[str, tuple[int, int]]()
+    for name, var in signature.keywords.items():
+        if ("scalar", name) in found:
+            scalars[name] = found["scalar", name]
+        elif var in shapes:
+            read[name] = _place_of(args, *shapes[var])
+        else:
+            raise _missing(name, facts)
+    places: dict[str, list[int]] = {"input": [], "output": []}
+    for role, buffers in (("input", module.inputs), ("output", module.outputs)):
+        for number, buffer in enumerate(buffers):
+            if (role, number) not in found:
+                raise _missing(buffer.name, facts)
+            places[role].append(found[role, number])
+    inputs, outputs = (tuple(places[role]) for role in ("input", "output"))
+    given = tuple(item.name for item in args)
+    return order.ArgumentOrder(given, inputs, outputs, scalars, read, again, sizes)
+
+
+def _missing(name: str, facts: list[tuple[str, str]]) -> BackendError:
+    return BackendError(
+        f"{name} is missing",
+        subject="the list of arguments",
+        facts=facts,
+        hint=f"add {name}, or leave the list away: the kernel then takes the inputs and "
+        "returns the results",
     )
+
+
+def _dimensions(tensors: Iterable[Tensor]) -> dict[Expr, tuple[Tensor, int]]:
+    """The sizes that are a dimension of some tensor: the first such tensor, and which."""
+    found: dict[Expr, tuple[Tensor, int]] = {}
+    for tensor in tensors:
+        for number, extent in enumerate(tensor.shape):
+            found.setdefault(extent, (tensor, number))
+    return found
+
+
+def _place_of(args: Sequence[Tensor | Var], tensor: Tensor, number: int) -> tuple[int, int]:
+    return next(place for place, item in enumerate(args) if item is tensor), number
+
+
+def _is_unread(schedule: Schedule, item: Tensor | Var) -> bool:
+    """True for an input that no stage reads, and for what is substituted into its readers."""
+    if not isinstance(item, Tensor):
+        return False
+    if isinstance(item.op, PlaceholderOp):
+        return not schedule.knows(item)
+    return schedule.knows(item) and schedule[item].plan.placement.inlined
 
 
 def _carried_out(obj: object, target: Target, use: Callable[[Schedule, Judge], Result]) -> Result:

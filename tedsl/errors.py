@@ -17,8 +17,8 @@ Fact = tuple[str, str] | tuple[str, Callable[[], str]]
 """A label and a text, or what gives the text."""
 
 
-class TedslError(Exception):
-    """Base of all errors raised on purpose.
+class TedslError(RuntimeError):
+    """Base of all errors raised on purpose; a `RuntimeError`, as those of TVM are.
 
     The text has one line that names the thing and the value given, lines of facts (`legal`,
     `allowed`, `called`, ...), and `do`: what to do instead.  The same are fields.  Catch the

@@ -8,9 +8,10 @@ import and other build and run lines; the lines between stay.  Each cell has TVM
 (`# tvm:`) where ours differs, and only there.  What cannot be said in TVM's way is refused with
 what to write instead: the last cells print such messages.  Every result is compared with NumPy.
 
-The same lines serve a GPU, where TVM wants other schedules: `blockIdx` is a program, `threadIdx`
-and `vectorize` are axes of the tile that it holds, and how threads share that tile is for the
-compiler to say.
+The same lines serve a GPU: `blockIdx` is a program, `threadIdx`, `vthread` and `vectorize` are axes
+of the tile that it holds, and how threads share that tile is for the compiler to say.  Schedules
+written for threads, with stages in `local` and `shared` memory, run as they are: what each thread
+computes by itself is a tile of the program.
 """
 
 # %% Imports.  One package: `te` holds what TVM spread over `tvm`, `te`, `topi` and `tir`.
@@ -123,19 +124,28 @@ s[R].bind(xo, te.thread_axis("blockIdx.x"))
 s[R].bind(xi, te.thread_axis("threadIdx.x"))
 agrees("row sums", te.build(s, target=target), x.sum(1), x)
 
-# Across threads: TVM factors the reduction, binds what is left to threads, computes the factored
-# part inside and lets one thread store.  A block axis may be a reduction here, and its lanes are
-# combined by the compiler: one line, no predicate.
+# Across threads: the reduction is factored, what is left is bound to threads, the factored part is
+# computed inside, and one thread stores.  As in TVM.
 s = te.create_schedule(R.op)
 ko, ki = s[R].split(R.op.reduce_axis[0], factor=16)
-# tvm: RF = s.rfactor(R, ki)
+across = s.rfactor(R, ki)
 xo, xi = s[R].split(s[R].op.axis[0], factor=32)
 s[R].bind(xo, te.thread_axis("blockIdx.x"))
 s[R].bind(xi, te.thread_axis("threadIdx.y"))
-# tvm: tx = te.thread_axis("threadIdx.x"); s[R].bind(s[R].op.reduce_axis[0], tx)
+tx = te.thread_axis("threadIdx.x")
+s[R].bind(s[R].op.reduce_axis[0], tx)
+s[across].compute_at(s[R], s[R].op.reduce_axis[0])
+s[R].set_store_predicate(tx.var.equal(0))
+agrees("row sums across threads", te.build(s, target=target), x.sum(1), x)
+
+# Shorter, and not in TVM: a block axis may be a reduction, and its lanes are combined by the
+# compiler.
+s = te.create_schedule(R.op)
+ko, ki = s[R].split(R.op.reduce_axis[0], factor=16)
+xo, xi = s[R].split(s[R].op.axis[0], factor=32)
+s[R].bind(xo, te.thread_axis("blockIdx.x"))
+s[R].bind(xi, te.thread_axis("threadIdx.y"))
 s[R].bind(ki, te.thread_axis("threadIdx.x"))
-# tvm: s[RF].compute_at(s[R], s[R].op.reduce_axis[0])
-# tvm: s[R].set_store_predicate(tx.var.equal(0))
 agrees("row sums, lanes of a reduction", te.build(s, target=target), x.sum(1), x)
 
 # Factored into partial sums that several programs make: as in TVM.
@@ -219,12 +229,36 @@ else:
 kernels["packed"] = te.build(s, target=target)
 agrees("packed, with a write cache", kernels["packed"], p @ q, p, q)
 
-# Thread blocks: a program computes a tile, and what its threads do is the compiler's business.
-# Block axes take the place of thread axes, of shared memory and of synchronization; a
-# multiply-accumulate over three of them is a product of tiles.  TVM's lines for the copies to
-# shared memory, of which every thread makes a part, have nothing in their place but `pipeline`.
-# tvm: AA = s.cache_read(P, "shared", [GL]); s[AA].compute_at(s[GL], ko)
-# tvm: ty, tx = s[AA].split(...); s[AA].bind(ty, thread_y); s[AA].bind(tx, thread_x); ... and for Q
+# Thread blocks as TVM has them: each thread computes elements of its own in registers, and all load
+# the tiles of the operands to shared memory together.  Here they are one program, which holds the
+# tile of all threads: `local` is computed outside them, the loops inside them are dimensions of the
+# tile, and what the threads load is a tile as well.  A multiply-accumulate over three dimensions of
+# tiles is a product for the matrix units, of steps of at least 16.
+s = te.create_schedule(G)
+local = s.cache_write(G, "local")
+PS, QS = s.cache_read(P, "shared", [local]), s.cache_read(Q, "shared", [local])
+mo, no, mi, ni = s[G].tile(*s[G].op.axis, 64, 64)
+thread_y, thread_x = te.thread_axis((0, 8), "threadIdx.y"), te.thread_axis((0, 8), "threadIdx.x")
+ty, mi = s[G].split(mi, nparts=8)
+tx, ni = s[G].split(ni, nparts=8)
+s[G].reorder(mo, no, ty, tx, mi, ni)
+s[G].bind(mo, te.thread_axis("blockIdx.y"))
+s[G].bind(no, te.thread_axis("blockIdx.x"))
+s[G].bind(ty, thread_y)
+s[G].bind(tx, thread_x)
+s[local].compute_at(s[G], tx)
+ko, ki = s[local].split(s[local].op.reduce_axis[0], factor=16)
+s[local].reorder(ko, ki, *s[local].op.axis)
+for shared in (PS, QS):
+    s[shared].compute_at(s[local], ko)
+    ty, _ = s[shared].split(s[shared].op.axis[0], nparts=8)
+    tx, _ = s[shared].split(s[shared].op.axis[1], nparts=8)
+    s[shared].bind(ty, thread_y)
+    s[shared].bind(tx, thread_x)
+agrees("thread blocks, written for threads", te.build(s, target=target), p @ q, p, q)
+
+# The same program as one says it here: an axis of the tile for each dimension, and `pipeline` in
+# the place of the copies.
 s = te.create_schedule(G)
 GL = s.cache_write(G, "local")
 mo, no, mi, ni = s[G].tile(*s[G].op.axis, 64, 64)
@@ -301,8 +335,7 @@ s[L].compute_at(s[conv], fo)
 rc, ry, rx = s[L].op.reduce_axis
 _, lx, lf = s[L].op.axis
 s[L].reorder(ry, rx, rc, lx, lf)
-# A shared copy is made at a loop of the grid or of a reduction; threads are not named for it.
-# tvm: ...; s[WW].bind(tx, thread_x)
+# A shared copy is made at a loop of the grid or of a reduction; threads need not be named for it.
 s[WW].compute_at(s[L], rx)
 if lesson.gpu:
     # What a program holds is read as it is, so the loops over it are axes of its tile.

@@ -39,6 +39,7 @@ from tedsl.expr.promote import (
     promote_types,
     promote_weak,
 )
+from tedsl.expr.visit import structural_equal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -492,3 +493,15 @@ def rounded(a: Operand, dtype: DTypeLike) -> Expr:
     if x.dtype is to and computed and (to.is_float or (to.is_integer and to.bits < 32)):
         return Cast(x, to)
     return cast(x, to)
+
+
+def decided(expr: Expr) -> bool | None:
+    """The truth of a comparison for equality that does not depend on anything: of an integer
+    expression with itself, or of constants; None for any other expression."""
+    match expr:
+        case Const(value=bool(value)):
+            return value
+        case Compare(op=CompareOp.EQ | CompareOp.NE as op, a=a, b=b) if not a.dtype.is_float:
+            return op is CompareOp.EQ if structural_equal(a, b) else None
+        case _:
+            return None

@@ -157,6 +157,9 @@ class Expr:
         return ufuncs.applied(ufunc, method, inputs, options)
 
     def __bool__(self) -> bool:
+        decided = build.decided(self)
+        if decided is not None:
+            return decided
         raise ExprError(
             "an expression has no truth value while it is being built",
             hint="use te.if_then_else, te.all, te.any or te.select; compare structure with "
@@ -327,12 +330,16 @@ class Axis(Expr):
     """An iteration variable.  An object, never a name: two axes may print alike.
 
     `domain` is set for axes of a definition (root axes) and None for axes that a schedule makes.
+    Of a reduction axis whose range depends on other axes it holds all of them, and what is reduced
+    over it lies in `begin .. end`.
     """
 
     name: str
     kind: AxisKind = AxisKind.DATA
     domain: Range | None = None
     dtype: DType = DType.int32
+    begin: Expr | None = None
+    end: Expr | None = None
 
     @property
     def var(self) -> Axis:
@@ -343,6 +350,16 @@ class Axis(Expr):
     def dom(self) -> Range | None:
         """TVM's name for `domain`."""
         return self.domain
+
+    @property
+    def iter_type(self) -> AxisKind:
+        """TVM's name for `kind`."""
+        return self.kind
+
+    @property
+    def thread_tag(self) -> str:
+        """Empty: which loop is bound to which thread, a schedule says."""
+        return ""
 
     def children(self) -> tuple[Expr, ...]:
         return ()

@@ -49,12 +49,13 @@ SHORT = {
     **{f"{letters}{bits}": DType(f"{kind}{bits}")
        for letters, kind in (("i", "int"), ("u", "uint"), ("f", "float"), ("fp", "float"))
        for bits in (8, 16, 32, 64) if f"{kind}{bits}" in DType.__members__},
-    "half": DType.float16, "bf16": DType.bfloat16,
+    "half": DType.float16, "float": DType.float32, "double": DType.float64, "int": DType.int32,
+    "bf16": DType.bfloat16,
     "e4m3": DType.float8_e4m3fn, "fp8e4m3": DType.float8_e4m3fn,
     "e5m2": DType.float8_e5m2, "fp8e5m2": DType.float8_e5m2,
 }  # fmt: skip
-"""Names that other languages have for dtypes.  `int` and `float` are not among them: how wide they
-are differs from language to language."""
+"""Names that other languages have for dtypes; `float` and `int` are TVM's, of 32 bits.  Python's types of
+those names are not taken: NumPy's `float` has 64."""
 
 _INT32 = TABLE[DType.int32]
 _INT64 = TABLE[DType.int64]
@@ -75,7 +76,7 @@ def as_dtype(dtype: DTypeLike) -> DType:
     if not isinstance(name, str):
         name = getattr(dtype, "__name__", str(dtype)).removeprefix("torch.")
     try:
-        return SHORT.get(name) or DType(name)
+        return (SHORT.get(name) if not isinstance(dtype, type) else None) or DType(name)
     except ValueError:
         raise ExprError(
             f"unknown dtype {name!r}",

@@ -59,7 +59,8 @@ class Buffer:
     idle lanes may read or overwrite the rest, and no result may depend on it.  `evict` is the L2
     eviction priority on a GPU, `evict_then` that of loads that read it again, for the last time.
     `private`: a GLOBAL buffer of which each program has a part of its own, for what it cannot hold
-    in registers; idle lanes may read what nobody has stored there.
+    in registers; idle lanes may read what nobody has stored there.  `part_of` is the stage whose
+    reduction it accumulates, for messages.
     """
 
     name: str
@@ -70,6 +71,12 @@ class Buffer:
     evict: Evict = Evict.NORMAL
     evict_then: Evict | None = None
     private: bool = False
+    part_of: str = ""
+
+    @property
+    def told(self) -> str:
+        """What it is to a user, who knows stages."""
+        return f"what {self.part_of} has added up so far" if self.part_of else self.name
 
 
 @dataclass(frozen=True, slots=True, eq=False)

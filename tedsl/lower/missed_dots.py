@@ -111,7 +111,7 @@ def _of_sizes(
     batch = [t for t in stmt.tile if t not in (row, column, contract)]
     if not batch_in_front(stmt, batch, (row, column)):
         return (
-            "its tile has several batch dimensions, or one that is not in front of rows and columns",
+            "its tile has several batch dimensions, or one behind rows or columns",
             "leave all but one loops, s[T].serial(b), and define that one in front: T[b, i, j]",
         )
     if stmt.mask is not None:

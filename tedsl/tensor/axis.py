@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import SupportsIndex
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, SupportsIndex
 
 from tedsl.dtypes import TABLE, DType
 from tedsl.errors import ExprError
@@ -11,12 +12,20 @@ from tedsl.expr.index_arith import LARGEST, whole_number
 from tedsl.expr.naming import check_name
 from tedsl.expr.nodes import Axis, AxisKind, Const, Expr, Range, Var
 from tedsl.expr.promote import DTypeLike, as_dtype
-from tedsl.expr.visit import walk
+from tedsl.expr.visit import axes_of, walk
+from tedsl.late import late
+
+if TYPE_CHECKING:
+    from tedsl.index import bounds as bounds_of_indices
+    from tedsl.index import facts as facts_of_indices
+else:
+    bounds_of_indices = late("tedsl.index.bounds")
+    facts_of_indices = late("tedsl.index.facts")
 
 INT32_MAX = int(TABLE[DType.int32].highest)
 
 
-def var(name: str = "n", dtype: DTypeLike = DType.int32) -> Var:
+def var(name: str = "tindex", dtype: DTypeLike = DType.int32) -> Var:
     """A runtime scalar: a symbolic size, or a number given at the call.
 
     Args:
@@ -27,50 +36,83 @@ def var(name: str = "n", dtype: DTypeLike = DType.int32) -> Var:
     return Var(name, as_dtype(dtype))
 
 
-def size_var(name: str = "n", dtype: DTypeLike = DType.int32) -> Var:
+def size_var(name: str = "size", dtype: DTypeLike = DType.int32) -> Var:
     """A runtime scalar that is known to be at least 0."""
     check_name(name, "size")
     return Var(name, as_dtype(dtype), lower=0)
 
 
-def reduce_axis(dom: tuple[Expr | int, Expr | int] | Range, name: str = "k") -> Axis:
+def reduce_axis(dom: Sequence[Expr | int] | Range, name: str = "rv", thread_tag: str = "") -> Axis:
     """The axis of a reduction, over `lo <= k < hi`.
 
     Args:
-        dom: `(lo, hi)`, or a `Range`; `lo` need not be 0, both may be symbolic.
+        dom: `(lo, hi)`, or a `Range`; `lo` need not be 0, both may be symbolic, or use the data
+            axes of the definition: `(0, i + 1)`.
         name: what it prints as.
+        thread_tag: must be empty: `s[T].bind(axis, thread)` binds loops.
 
     Returns:
         An axis for `te.sum` and its like; also an integer expression.
 
     Raises:
-        ExprError: `hi < lo`, a bound that is no int32 or int64, or one that uses another axis.
+        ExprError: `hi < lo`, a bound that is no int32 or int64, or one over axes of which no
+            extreme value is known.
     """
+    if thread_tag:
+        raise ExprError(
+            f"reduce_axis {name!r} was given the thread {thread_tag!r}",
+            hint=f"leave it out, and bind the loop in the schedule: s[T].bind({name}, thread)",
+        )
     check_name(name, "reduce_axis")
     if isinstance(dom, Range):
-        low = as_extent(dom.min, f"reduce_axis {name}")
-        extent = as_extent(dom.extent, f"reduce_axis {name}")
-    elif isinstance(dom, tuple) and len(dom) == 2:  # pyright: ignore[reportUnnecessaryIsInstance]
-        low = as_extent(dom[0], f"reduce_axis {name}")
-        high = as_extent(dom[1], f"reduce_axis {name}")
-        if isinstance(low, Const) and isinstance(high, Const):
-            extent = as_extent(int(high.value) - int(low.value), f"reduce_axis {name}")
-        else:
-            extent = build.sub(high, low)
+        low, high = dom.min, build.add(dom.min, dom.extent)
+    elif isinstance(dom, (tuple, list)) and len(dom) == 2:
+        low, high = dom
     else:
         raise ExprError(
             f"reduce_axis {name!r} was given {dom!r}",
             hint="give the half-open range as a pair: te.reduce_axis((0, n), name='k')",
         )
+    subject = f"reduce_axis {name}"
+    begin, end = (as_extent(each, subject, axes=True) for each in (low, high))
+    least, most = _free(begin, subject, highest=False), _free(end, subject, highest=True)
+    extent = build.sub(most, least)
+    if isinstance(least, Const) and isinstance(most, Const):
+        extent = as_extent(int(most.value) - int(least.value), subject)
     if isinstance(extent, Const) and extent.value < 0:
         raise ExprError(
-            f"reduce_axis {name!r} has the range {low} .. {build.add(low, extent)}, of negative "
-            "extent",
+            f"reduce_axis {name!r} has the range {least} .. {most}, of negative extent",
             hint="give (lo, hi) with lo <= hi",
         )
-    dtype = DType.int64 if DType.int64 in (low.dtype, extent.dtype) else DType.int32
-    domain = Range(build.cast(low, dtype), build.cast(extent, dtype))
-    return Axis(name, AxisKind.REDUCE, domain, dtype)
+    dtype = DType.int64 if DType.int64 in (least.dtype, extent.dtype) else DType.int32
+    domain = Range(build.cast(least, dtype), build.cast(extent, dtype))
+    ends = None if least is begin else begin, None if most is end else end
+    return Axis(name, AxisKind.REDUCE, domain, dtype, *ends)
+
+
+def _free(bound: Expr, subject: str, *, highest: bool) -> Expr:
+    """The most, or the least, that a bound may be, whatever the axes in it are."""
+    axes = axes_of(bound)
+    if not axes:
+        return bound
+    facts = facts_of_indices.Facts()
+    for axis in axes:
+        if axis.domain is None or axes_of(axis.domain.min, axis.domain.extent):
+            raise ExprError(
+                f"a bound depends on {axis.name}, whose own range is not known by itself",
+                subject=subject,
+                hint="use the axes of the definition; restrict a reduction with where=",
+            )
+        facts = facts.with_axis(axis, axis.domain.min, axis.domain.extent)
+    find = bounds_of_indices.upper_bound if highest else bounds_of_indices.lower_bound
+    found = find(bound, axes, facts)
+    if found is None:
+        raise ExprError(
+            f"no largest value of {bound} is known" if highest else f"no least one of {bound}",
+            subject=subject,
+            hint="use sums and products of the axes; restrict a reduction with where=",
+        )
+    return found
 
 
 def data_axis(name: str, extent: Expr) -> Axis:
@@ -80,12 +122,15 @@ def data_axis(name: str, extent: Expr) -> Axis:
     return Axis(name, AxisKind.DATA, Range(zero, extent), extent.dtype)
 
 
-def as_extent(value: object, subject: str) -> Expr:
-    """A size or bound as an int32 or int64 expression.
+def as_extent(value: object, subject: str, *, axes: bool = False) -> Expr:
+    """A size or bound as an int32 or int64 expression, which may be one over `axes`.
 
     Raises:
-        ExprError: anything else, a number beyond `LARGEST`, or an expression over axes.
+        ExprError: anything else, a number beyond `LARGEST`, or an expression over axes where that
+            is not allowed.
     """
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)  # N / 32, as scripts of TVM's have it
     number = whole_number(value.value if isinstance(value, Const) else value)
     if number is not None and abs(number) > LARGEST:
         raise ExprError(
@@ -98,7 +143,7 @@ def as_extent(value: object, subject: str) -> Expr:
         return Const(number, DType.int32 if abs(number) <= INT32_MAX else DType.int64)
     if isinstance(value, Expr) and value.dtype in (DType.int32, DType.int64):
         for node in walk(value):
-            if isinstance(node, Axis):
+            if isinstance(node, Axis) and not axes:
                 raise ExprError(
                     f"a size depends on the axis {node.name}",
                     subject=subject,

@@ -17,6 +17,7 @@ from tedsl.expr.promote import DTypeLike, Operand, as_dtype
 from tedsl.expr.visit import structural_equal, walk
 from tedsl.late import late
 from tedsl.tensor import compute, tensor
+from tedsl.tensor.tags import current_tag
 
 if TYPE_CHECKING:
     from tedsl.index import prove as proofs
@@ -58,6 +59,8 @@ def elementwise(
 ) -> tensor.Tensor:
     """`function` of the elements of tensors and of scalars, as a new tensor.
 
+    Its tag is `broadcast` where several tensors meet and `elemwise` otherwise.
+
     Args:
         function: from one scalar per operand to the element.
         operands: tensors, numbers, and expressions over no axis.
@@ -79,7 +82,9 @@ def elementwise(
             )
         )
 
-    return compute.compute(shape, lambda *i: element(*i), name=name)
+    tensors = [each for each in operands if isinstance(each, tensor.Tensor) and each.ndim]
+    tag = current_tag() or ("broadcast" if len(tensors) > 1 else "elemwise")
+    return compute.compute(shape, lambda *i: element(*i), name=name, tag=tag)
 
 
 def read_broadcast(source: tensor.Tensor, axes: Sequence[Expr]) -> Expr:

@@ -20,29 +20,29 @@ from tedsl.expr.index_arith import MAX_ELEMENTS, elements
 from tedsl.expr.nodes import Axis, Const, Expr, Reduce
 from tedsl.expr.promote import DTypeLike, Operand, as_dtype
 from tedsl.expr.wider import unmarked
+from tedsl.once import tell
 from tedsl.tensor.axis import as_extent, data_axis
 from tedsl.tensor.reducer_stages import is_one_reduction, split_reductions
-from tedsl.tensor.tensor import ComputeOp, PlaceholderOp, Tensor
+from tedsl.tensor.tensor import ComputeOp, PlaceholderOp, Tensor, noted
 from tedsl.tensor.verify_op import check_depth, make_compute
 
 Shape = Sequence[Expr | int] | Expr | int
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
-def placeholder(
-    shape: Shape, dtype: DTypeLike = DType.float32, name: str = "placeholder"
-) -> Tensor:
+def placeholder(shape: Shape, dtype: DTypeLike | None = None, name: str = "placeholder") -> Tensor:
     """An input of the computation.
 
     Args:
         shape: extents, outermost first; ints or integer expressions; `()` for a scalar.
-        dtype: element type.
+        dtype: element type; float32 where it is not given.
         name: what it prints as; need not be unique.
 
     Raises:
         ExprError: a negative or non-integer extent, or an unknown dtype.
     """
-    return PlaceholderOp(name, as_shape(shape, f"placeholder {name}"), as_dtype(dtype)).outputs[0]
+    kind = as_dtype(DType.float32 if dtype is None else dtype)
+    return PlaceholderOp(name, as_shape(shape, f"placeholder {name}"), kind).outputs[0]
 
 
 @overload
@@ -80,7 +80,7 @@ def compute(
             or list of elements defines several outputs of the same shape.
         name: what the operation prints as; need not be unique.
         tag: free text for whoever looks at operations.
-        attrs: accepted for the sake of TVM scripts; must be empty.
+        attrs: free notes by name, kept as `op.attrs`; nothing follows them.
         varargs_names: axis names for `lambda *i`.
 
     Returns:
@@ -96,11 +96,6 @@ def compute(
     the operation `P.red` has the one axis `i`.  Conditions of `te.if_then_else` around it become
     part of its `where` when they use only those axes, or when its reads need them.
     """
-    if attrs:
-        raise ExprError(
-            f"compute {name!r} was given attrs {dict(attrs)!r}, which have no meaning here",
-            hint="use tag= for a note, or schedule primitives for hints",
-        )
     extents = as_shape(shape, f"compute {name}")
     names = _axis_names(fcompute, len(extents), name, varargs_names)
     axes = tuple(map(data_axis, names, extents))
@@ -108,6 +103,7 @@ def compute(
     several = isinstance(result, (tuple, list))
     given = cast("Sequence[Operand]", result if several else (result,))
     op = define(tuple(build.as_expr(each) for each in given), axes, name, tag)
+    tell(noted, op, dict(attrs or {}))
     return op.outputs if several else op.outputs[0]
 
 
@@ -137,7 +133,7 @@ def as_shape(shape: object, subject: str) -> tuple[Expr, ...]:
     Raises:
         ExprError: a negative, non-integer or axis-dependent extent.
     """
-    one = isinstance(shape, (Expr, int, np.integer))
+    one = isinstance(shape, (Expr, int, float, np.integer))
     if not one and not isinstance(shape, Iterable):
         raise ExprError(
             f"the shape is {shape!r} ({type(shape).__name__})",

@@ -15,13 +15,14 @@ from tedsl.expr import build
 from tedsl.expr.nodes import Axis, Expr, Var
 from tedsl.expr.promote import DTypeLike, as_dtype
 from tedsl.expr.visit import variables
+from tedsl.once import tell
 from tedsl.tensor.bounds_check import check_complete
 from tedsl.tensor.compute import Shape, as_shape
 from tedsl.tensor.foreign import CFunction, PythonFunction, TritonKernel, as_foreign, torch_function
 from tedsl.tensor.printer import operations
 from tedsl.tensor.scan_body import within_scans
 from tedsl.tensor.tags import current_tag
-from tedsl.tensor.tensor import ExternOp, Tensor
+from tedsl.tensor.tensor import ExternOp, Tensor, noted
 
 
 def extern(
@@ -53,7 +54,7 @@ def extern(
         in_buffers: accepted for the sake of TVM scripts; must be None: arrays are row-major.
         out_buffers: as `in_buffers`.
         tag: free text for whoever looks at operations.
-        attrs: accepted for the sake of TVM scripts; must be empty.
+        attrs: free notes by name, kept as `op.attrs`; nothing follows them.
         gpu: what the GPU runs: a function of PyTorch tensors, called between kernels at the current
             stream, or `te.triton_kernel(source, grid)`.  Not needed where `fcompute` is a
             `te.torch_function`.
@@ -65,7 +66,7 @@ def extern(
         ExprError: an argument that is no tensor, shape or function, or that TVM's IR is needed for.
     """
     subject = f"extern {name!r}"
-    _check_absent(subject, attrs, in_buffers, out_buffers)
+    _check_absent(subject, in_buffers, out_buffers)
     sources = _inputs(subject, inputs)
     shapes = _shapes(subject, shape)
     dtypes = _dtypes(subject, dtype, sources, len(shapes))
@@ -77,17 +78,11 @@ def extern(
     op = ExternOp(name, sources, shapes, dtypes, function, device, tag or current_tag())
     if isinstance(device, TritonKernel):
         op = _with_kernel(subject, op, device)
+    tell(noted, op, dict(attrs or {}))
     return op.outputs[0] if len(shapes) == 1 else list(op.outputs)
 
 
-def _check_absent(
-    subject: str, attrs: Mapping[str, Any] | None, in_buffers: object, out_buffers: object
-) -> None:
-    if attrs:
-        raise ExprError(
-            f"{subject} was given attrs {dict(attrs)!r}, which have no meaning here",
-            hint="use tag= for a note",
-        )
+def _check_absent(subject: str, in_buffers: object, out_buffers: object) -> None:
     for what, given in (("in_buffers", in_buffers), ("out_buffers", out_buffers)):
         if given is not None and not (isinstance(given, list) and not given):
             raise ExprError(

@@ -191,5 +191,18 @@ def clip(x: Operand, low: Operand, high: Operand) -> Any:
     return _apply(element, (x, low, high), "clip")
 
 
+def exp10(x: Operand) -> Any:
+    """10 to the power x, an element or a tensor."""
+
+    def element(a: Operand) -> Expr:
+        return build.power(10.0, a)
+
+    return _apply(element, (x,), "exp10")
+
+
 where = select
 div = divide
+indexdiv = floordiv
+indexmod = floormod
+fmod = truncmod
+nearbyint = round

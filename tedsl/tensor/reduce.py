@@ -89,7 +89,8 @@ def _reduce(
     op: BinaryOp, expr: Operand, axis: Axes, where: Operand | None, init: Operand | None
 ) -> Reduce:
     source = build.as_expr(expr)
-    return _make(simple_reducer(op, source.dtype), (source,), axis, where, (init,))[0]
+    start = cast("Sequence[Any]", init if isinstance(init, (tuple, list)) else (init,))
+    return _make(simple_reducer(op, source.dtype), (source,), axis, where, tuple(start))[0]
 
 
 def sum(
@@ -284,7 +285,8 @@ def comm_reducer(
     Returns:
         `reducer(expr, axis, where=None, init=None)`.  `expr` is an expression, or a tuple of them
         for the tuple form; then the result is a tuple of reductions, to be returned together from
-        `te.compute` as several outputs, or used one by one inside a body.
+        `te.compute` as several outputs, or used one by one inside a body.  `reducer(a, b)` of two
+        scalars combines them.
 
     Raises (from the reducer):
         ExprError: the dtypes or the number of values do not agree, or an identity is no constant.
@@ -297,9 +299,13 @@ def comm_reducer(
         given = cast("Sequence[Operand]", expr if several else (expr,))
         sources = tuple(build.as_expr(each) for each in given)
         dtypes = tuple(source.dtype for source in sources)
+        if not several and isinstance(axis, (Expr, int, float)) and not _is_axes(axis):
+            return fcombine(sources[0], build.as_expr(axis, sources[0].dtype))
         if dtypes not in known:
             known[dtypes] = _custom(fcombine, fidentity, name, dtypes, several)
-        start: Any = (None,) * len(sources) if init is None else init if several else (init,)
+        listed = several or isinstance(init, (tuple, list))
+        given_init = cast("Sequence[Operand | None]", init if listed else (init,))
+        start = (None,) * len(sources) if init is None else given_init
         results = _make(known[dtypes], sources, axis, where, tuple(start))
         return results if several else results[0]
 
@@ -373,10 +379,19 @@ def _make(
             )
     axes = _axes(reducer.name, axis)
     condition = None if where is None else build.condition(where, f"{reducer.name}(where=)")
+    for each in axes:
+        for ragged in _inside(each):
+            condition = ragged if condition is None else build.logical_and(condition, ragged)
     if isinstance(condition, Const) and condition.value:
         condition = None
     start = _init(reducer, sources, axes, init)
     return tuple(Reduce(reducer, sources, axes, condition, start, n) for n in range(len(sources)))
+
+
+def _inside(axis: Axis) -> list[Expr]:
+    """Where the points of an axis are that count, where its range depends on others."""
+    below = [] if axis.end is None else [build.lt(axis, axis.end)]
+    return below if axis.begin is None else [build.le(axis.begin, axis), *below]
 
 
 def _axes(name: str, axis: Axes) -> tuple[Axis, ...]:

@@ -15,13 +15,14 @@ from tedsl.expr.nodes import Axis, AxisKind, Const, Expr, IfThenElse, TensorRead
 from tedsl.expr.printer import print_expr
 from tedsl.expr.visit import walk
 from tedsl.index.prove import equal
+from tedsl.once import tell
 from tedsl.tensor.axis import data_axis
 from tedsl.tensor.bounds_check import check_complete
 from tedsl.tensor.printer import operations
 from tedsl.tensor.scan_body import body_of, dependents, within_scans
 from tedsl.tensor.scan_check import check_steps
 from tedsl.tensor.tags import current_tag
-from tedsl.tensor.tensor import ComputeOp, ExternOp, PlaceholderOp, ScanOp, Tensor
+from tedsl.tensor.tensor import ComputeOp, ExternOp, PlaceholderOp, ScanOp, Tensor, noted
 from tedsl.tensor.verify_op import make_compute
 
 Tensors = Tensor | Sequence[Tensor]
@@ -31,7 +32,7 @@ def scan(
     init: Tensors,
     update: Tensors,
     state_placeholder: Tensors,
-    inputs: Sequence[Tensor] | None = None,
+    inputs: Tensors | None = None,
     name: str = "scan",
     tag: str = "",
     attrs: Mapping[str, Any] | None = None,
@@ -46,7 +47,7 @@ def scan(
         inputs: tensors that the steps read; they are found without this, and it is checked only.
         name: what it prints as.
         tag: free text for whoever looks at operations.
-        attrs: accepted for the sake of TVM scripts; must be empty.
+        attrs: free notes by name, kept as `op.attrs`; nothing follows them.
 
     Returns:
         The result, of the shape of the state; a list when lists of states were given, which then
@@ -63,11 +64,6 @@ def scan(
         U = te.compute((n, m), lambda t, i: S[t - 1, i] + X[t, i])
         total = te.scan(first, U, S)
     """
-    if attrs:
-        raise ExprError(
-            f"scan {name!r} was given attrs {dict(attrs)!r}, which have no meaning here",
-            hint="use tag= for a note, or schedule primitives for hints",
-        )
     states = _listed(name, "state_placeholder", state_placeholder)
     inits, updates = _listed(name, "init", init), _listed(name, "update", update)
     _check_states(name, inits, updates, states)
@@ -81,9 +77,9 @@ def scan(
     test = build.lt(axes[0], first)
     reads = [tuple(TensorRead(t, axes) for t in pair) for pair in zip(sources, steps, strict=True)]
     bodies = tuple(IfThenElse(test, a, b) for a, b in reads)
-    op = ScanOp(
-        name, axes, bodies, shape, (), tag or current_tag(), tuple(states), tuple(inputs or ())
-    )
+    read = () if inputs is None or inputs == [] else tuple(_listed(name, "inputs", inputs))
+    op = ScanOp(name, axes, bodies, shape, (), tag or current_tag(), tuple(states), read)
+    tell(noted, op, dict(attrs or {}))
     _check_graph(op)
     check_steps(op)
     return op.outputs[0] if isinstance(state_placeholder, Tensor) else list(op.outputs)

@@ -23,6 +23,7 @@ from tedsl.errors import ExprError, TedslError
 from tedsl.expr import promote
 from tedsl.expr.nodes import Axis, Expr
 from tedsl.slips import no_keyword
+from tedsl.tensor.spellings import respelt
 from tedsl.tensor.tensor import Tensor
 
 Made = TypeVar("Made", bound=Callable[..., Any])
@@ -57,6 +58,8 @@ def explained(function: Made, error: type[TedslError] = ExprError) -> Made:
 
     @functools.wraps(function)
     def explained_call(*args: Any, **kwargs: Any) -> Any:
+        if kwargs:
+            kwargs = respelt(function.__name__, kwargs)
         try:
             return function(*args, **kwargs)
         except PLAIN as found:

@@ -16,9 +16,9 @@ from tedsl.errors import ExprError, InternalError
 from tedsl.expr import build
 from tedsl.expr.naming import check_name
 from tedsl.expr.nodes import Axis, Expr, IfThenElse, TensorRead
-from tedsl.expr.visit import rewrite, walk
+from tedsl.expr.visit import reads, rewrite, walk
 from tedsl.late import late
-from tedsl.once import Remembers
+from tedsl.once import Remembers, once
 from tedsl.shown import InNotebook
 from tedsl.slips import also, suggests
 
@@ -62,6 +62,16 @@ class Tensor(InNotebook):
     def ndim(self) -> int:
         """Number of dimensions."""
         return len(self.shape)
+
+    @property
+    def axis(self) -> tuple[Axis, ...]:
+        """The data axes of the operation."""
+        return self.op.axis
+
+    @property
+    def value_index(self) -> int:
+        """TVM's name for `index`."""
+        return self.index
 
     @property
     def dtype(self) -> DType:
@@ -359,6 +369,16 @@ class Operation(InNotebook, Remembers):
         """The reduce axes; an input has none."""
         return ()
 
+    @property
+    def attrs(self) -> Mapping[str, Any]:
+        """What `attrs=` said where the operation was defined."""
+        return noted(self)
+
+    @property
+    def input_tensors(self) -> tuple[Tensor, ...]:
+        """The tensors that are read, each once."""
+        return ()
+
     def output(self, index: int = 0) -> Tensor:
         """The tensor of output `index` (the same object each time)."""
         return self.outputs[index]
@@ -367,6 +387,12 @@ class Operation(InNotebook, Remembers):
     def outputs(self) -> tuple[Tensor, ...]:
         """All tensors of the operation."""
         raise NotImplementedError
+
+
+@once
+def noted(op: Operation) -> Mapping[str, Any]:
+    """What is noted of an operation: nothing that a schedule or a kernel follows."""
+    return {}
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -385,6 +411,11 @@ class PlaceholderOp(Operation):
     @property
     def output_dtypes(self) -> tuple[DType, ...]:
         return (self.dtype,)
+
+    @property
+    def tag(self) -> str:
+        """Empty: inputs have no tags."""
+        return ""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -464,6 +495,15 @@ class ComputeOp(Operation):
         return self.reduce_axes or NoAxes(self)
 
     @property
+    def body(self) -> tuple[Expr, ...]:
+        """TVM's name for `bodies`."""
+        return self.bodies
+
+    @property
+    def input_tensors(self) -> tuple[Tensor, ...]:
+        return tuple(dict.fromkeys(read.tensor for read in reads(*self.bodies)))
+
+    @property
     def output_dtypes(self) -> tuple[DType, ...]:
         source = getattr(self, "_moved", (self,))[0]
         return tuple(body.dtype for body in source.bodies)
@@ -495,6 +535,11 @@ class ScanOp(ComputeOp):
         return self.axes[1:]
 
     @property
+    def state_placeholder(self) -> tuple[Tensor, ...]:
+        """TVM's name for `states`."""
+        return self.states
+
+    @property
     def inits(self) -> tuple[Tensor, ...]:
         """What the first rows are, for each output."""
         return tuple(init.tensor for init, _ in self._reads())
@@ -503,6 +548,8 @@ class ScanOp(ComputeOp):
     def updates(self) -> tuple[Tensor, ...]:
         """What the later rows are, for each output."""
         return tuple(update.tensor for _, update in self._reads())
+
+    spatial_axis_, init, update = spatial_axis, inits, updates  # TVM's names
 
     @property
     def first(self) -> Expr:
@@ -556,6 +603,10 @@ class ExternOp(Operation):
     @property
     def extents(self) -> tuple[Expr, ...]:
         return tuple(extent for shape in self.shapes for extent in shape)
+
+    @property
+    def input_tensors(self) -> tuple[Tensor, ...]:
+        return self.inputs
 
     def reading(self, tensors: Mapping[Tensor, Tensor]) -> ExternOp:
         """The operation with other inputs; itself when none of its inputs is a key."""

@@ -133,7 +133,6 @@ def statement(ins: Any, outs: Any) -> Any:
         ({"inputs": []}, "dtype is not given"),
         ({"in_buffers": [A]}, "buffers are not declared here"),
         ({"out_buffers": [A]}, "buffers are not declared here"),
-        ({"attrs": {"a": 1}}, "no meaning here"),
         ({"gpu": 3}, "does not run on a GPU"),
         ({"gpu": te.c_function(running_sum)}, "does not run on a GPU"),
         ({"gpu": te.triton_kernel(KERNEL, 1)}, "takes the size 'n'"),

@@ -154,7 +154,6 @@ def test_inits_and_updates_are_copied_where_they_are_more() -> None:
         (lambda: te.scan(FIRST, RUNNING, X), r"init or inputs of scan 'scan' depend on its state"),
         (lambda: te.scan(FIRST, RUNNING, S), r"the scan total reads the state of scan 'scan'"),
         (lambda: te.scan(FIRST, cast(te.Tensor, 3), S), r"given 3 as update"),
-        (lambda: te.scan(FIRST, RUNNING, S, attrs={"a": 1}), r"attrs .* have no meaning"),
     ],
 )
 def test_refused(define: Callable[[], object], message: str) -> None:

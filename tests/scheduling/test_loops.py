@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from computations import chain, matmul, row_sum
+from computations import chain, matmul
 from refusals import refused
 
 import tedsl as te
@@ -229,17 +229,6 @@ def test_refused_taking_marked_loops_apart():
         s[c.D].fuse(i, j)
     s[c.D].serial(j)
     s[c.D].split(j, 4)
-
-
-def test_refused_reorder_out_of_the_grid():
-    _X, B = row_sum()
-    s = te.create_schedule(B)
-    (i,), (k,) = s[B].op.axis, s[B].op.reduce_axis
-    s[B].bind(i, "blockIdx.x")
-    with refused(
-        s, "the serial loop k is outside i, which is bound to the grid", "reorder so that"
-    ):
-        s[B].reorder(k, i)
 
 
 def test_refused_reorder_of_attach_points():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from computations import argmax, chain, matmul, row_sum
+from lowering import agrees
 from refusals import refused
 
 import tedsl as te
@@ -96,8 +97,6 @@ def test_refused_bind():
     i, j = s[m.D].op.axis
     with refused(s, "unknown thread 'warpIdx'", "allowed blockIdx.x", "as thread"):
         s[m.D].bind(i, "warpIdx")
-    with refused(s, "the serial loop i is outside j, which is bound to the grid", "bind i first"):
-        s[m.D].bind(j, "blockIdx.x")
     s[m.D].bind(i, "blockIdx.x")
     with refused(s, "i and j are both bound to blockIdx.x", "fuse i and j before binding"):
         s[m.D].bind(j, "blockIdx.x")
@@ -185,14 +184,50 @@ def test_refused_marks_over_marks():
         s[c.D].pipeline(j)
 
 
-def test_refused_serial_outside_the_grid():
+def test_the_grid_is_outside_all_other_loops():
+    """Whatever the order of the calls: a loop that is bound moves out, one that is not stays in."""
     c = chain(8, 8)
     s = te.create_schedule(c.D)
     i, j = s[c.D].op.axis
-    s[c.D].bind(i, "blockIdx.x")
+    s[c.C].compute_at(s[c.D], i)
     s[c.D].bind(j, "blockIdx.y")
-    with refused(s, "the serial loop i0 is outside i1, which is bound to the grid"):
-        s[c.D].serial(i)
+    assert [axis is j for axis in s[c.D].leaf_iter_vars] == [True, False]
+    s[c.D].reorder(i, j)
+    assert [axis is j for axis in s[c.D].leaf_iter_vars] == [True, False]
+    assert s[c.C].attach_ivar is i and agrees(s)
+    s[c.D].bind(i, "blockIdx.x")
+    s[c.D].serial(j)
+    assert [axis is j for axis in s[c.D].leaf_iter_vars] == [False, True]
+    assert agrees(s)
+
+
+def test_once_more_is_as_once():
+    c = chain(8, 8)
+    s = te.create_schedule(c.D)
+    i, j = s[c.D].op.axis
+    for _ in range(2):
+        s[c.D].vectorize(j)
+        s[c.D].parallel(i)
+        s[c.C].unroll(s[c.C].op.axis[0])
+    assert agrees(s)
+
+
+def test_what_is_computed_by_each_thread_is_computed_outside_the_threads():
+    c = chain(64)
+    s = te.create_schedule(c.D)
+    io, ii = s[c.D].split(s[c.D].op.axis[0], 16)
+    s[c.C].compute_at(s[c.D], ii)
+    s[c.D].bind(io, "blockIdx.x")
+    s[c.D].bind(ii, "threadIdx.x")
+    assert s[c.C].attach_ivar is io
+    s[c.B].compute_at(s[c.D], ii)
+    assert s[c.B].attach_ivar is io and agrees(s)
+    s = te.create_schedule(c.D)
+    (i,) = s[c.D].op.axis
+    s[c.D].bind(i, "threadIdx.x")
+    s[c.C].compute_at(s[c.D], i)
+    unit = s[c.C].attach_ivar
+    assert unit is s[c.D].leaf_iter_vars[0] and unit is not i and agrees(s)
 
 
 def test_refused_options():

@@ -239,8 +239,8 @@ def test_refused_cache_write():
     with refused(s, "unknown scope 'texture'"):
         s.cache_write(m.C, "texture")
     t = s.copy()
-    t[m.C].split(t[m.C].op.axis[0], 4)
-    with refused(t, "the loops of C have been split or fused", "before split, tile and fuse of C"):
+    t[m.C].unroll(t[m.C].split(t[m.C].op.axis[0], 4)[1])
+    with refused(t, "i.inner is marked, and becomes a dimension", "before bind, vectorize and"):
         t.cache_write(m.C, "local")
     c = chain(64)
     u = te.create_schedule(c.D)

@@ -359,8 +359,8 @@ class Reduction:
         of rows whose length is known at run time."""
         shape = tuple(self.bounds.extents[a] for a in self.data)
         if self._fits():
-            return Buffer(name, dtype, shape, Scope.LOCAL)
-        return Buffer(name, dtype, shape, Scope.GLOBAL, private=True)
+            return Buffer(name, dtype, shape, Scope.LOCAL, part_of=self.stage.name)
+        return Buffer(name, dtype, shape, Scope.GLOBAL, private=True, part_of=self.stage.name)
 
     def around(self, fold: Stmt, outer: Sequence[Expr] = ()) -> Stmt:
         """The initialisation before `fold` and what comes after it, both under the guards

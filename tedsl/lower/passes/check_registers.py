@@ -33,13 +33,14 @@ def check_registers(func: Func) -> Func:
         LowerError: names the stage, the access and the alternatives.
     """
     for buffer, dimension in misfits(func.body):
+        stage = buffer.part_of or buffer.name
         raise LowerError(
-            f"dimension {dimension} of {buffer.name} is not accessed as the whole tile that "
+            f"dimension {dimension} of {buffer.told} is not accessed as the whole tile that "
             f"kernel {func.name} holds in registers",
             facts=[("tile", " x ".join(str(constant(e)) for e in buffer.shape))],
-            hint=f"a tile cannot be read at a shift or in part: inline {buffer.name} (computed "
-            "again where it is read), leave it at root (its own kernel), attach it at an outer "
-            "loop, or vectorize the loops that index it",
+            hint=f"a tile cannot be read at a shift or in part: attach {stage} at an outer loop, "
+            f"leave it at root (its own kernel), or vectorize the loops of {stage} that index it; "
+            "what is no reduction can be inlined",
         )
     return func
 

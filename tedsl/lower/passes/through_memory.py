@@ -70,7 +70,7 @@ def with_private(module: Module) -> Module:
     for buffer in own:
         if not steps.isdisjoint(variables(*buffer.shape)):
             raise LowerError(
-                f"how much memory {buffer.name} takes changes from step to step",
+                f"how much memory {buffer.told} takes changes from step to step",
                 hint="bind loops of a constant extent, or compute the stage at root",
             )
     return replace(module, workspaces=(*module.workspaces, *dict.fromkeys(own)))
@@ -159,17 +159,17 @@ def _memory(func: Func, buffer: Buffer, programs: Programs) -> Buffer:
     known = [constant(e) for e in (*counts, *buffer.shape)]
     if axes_of(*buffer.shape):
         raise LowerError(
-            f"how much memory {buffer.name} takes changes inside the kernel",
+            f"how much memory {buffer.told} takes changes inside the kernel",
             hint="split its loops by constants",
         )
     total = prod(n for n in known if n is not None)
     if total > MAX_ELEMENTS:
         raise LowerError(
-            f"{buffer.name} is no tile in registers, and a part for each program would take "
+            f"{buffer.told} is no tile in registers, and a part for each program would take "
             f"{total} elements of memory",
             facts=[("allowed", str(MAX_ELEMENTS))],
-            hint=f"bind fewer programs, attach {buffer.name} at an inner loop, inline it, or leave "
-            "it at root",
+            hint=f"bind fewer programs, attach {buffer.part_of or buffer.name} at an inner loop, "
+            "inline it, or leave it at root",
         )
     held = None if buffer.held is None else (*counts, *buffer.held)
     return replace(

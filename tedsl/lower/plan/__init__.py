@@ -2,6 +2,5 @@
 
 - `scan_steps`: rows for every init of a scan; whether its steps are a loop or launches
 - `atomic_starts`: nests that initialise the results of atomic reductions
-- `implied_marks`: block axes and grid dimensions that a plan leaves open
 - `kernel_versions`: versions of a kernel for some sizes
 """

@@ -7,7 +7,7 @@ results; without one it takes the inputs and returns the results.  Imports `erro
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tedsl.errors import BackendError
@@ -51,12 +51,19 @@ def placed(
 class ArgumentOrder:
     """Where each argument of a kernel stands in a call: places of the inputs, of the outputs, and
     of scalars by name.
+
+    `shapes` are scalars that are not given: the dimension of a result, by place and number.
+    `again` are places at which the array of another place stands once more, and `sizes` those of
+    numbers that the shape of an array has anyway.
     """
 
     names: tuple[str, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     scalars: Mapping[str, int]
+    shapes: Mapping[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
+    again: Mapping[int, int] = field(default_factory=dict[int, int])
+    sizes: Mapping[int, tuple[int, int]] = field(default_factory=dict[int, tuple[int, int]])
 
     def spread(
         self, kernel: str, given: Sequence[Any], out: Any, scalars: Mapping[str, Any]
@@ -64,7 +71,8 @@ class ArgumentOrder:
         """The inputs, outputs and scalars of a call.
 
         Raises:
-            BackendError: not as many arguments as were named, one twice, or `out=` besides.
+            BackendError: not as many arguments as were named, one twice, or `out=` besides; another
+                array where one is repeated, or another number than the size of an array.
         """
         given, scalars = placed(kernel, self.names, given, scalars)
         if len(given) != len(self.names) or out is not None:
@@ -76,9 +84,31 @@ class ArgumentOrder:
                 hint="pass all of them in this order, results included; or build without the list, "
                 "call with the inputs and take what the call returns",
             )
+        self._check(kernel, given)
         named = {name: given[place] for name, place in self.scalars.items()}
+        for name, (place, dimension) in self.shapes.items():
+            named[name] = int(given[place].shape[dimension])
         return (
             tuple(given[place] for place in self.inputs),
             tuple(given[place] for place in self.outputs),
             {**scalars, **named},
         )
+
+    def _check(self, kernel: str, given: Sequence[Any]) -> None:
+        for place, first in self.again.items():
+            if given[place] is not given[first]:
+                raise BackendError(
+                    f"argument {place + 1} ({self.names[place]}) is another array than argument "
+                    f"{first + 1}, which it repeats",
+                    subject=kernel,
+                    hint="pass the same array twice, or list the tensor once",
+                )
+        for place, (array, dimension) in self.sizes.items():
+            size = int(given[array].shape[dimension])
+            if int(given[place]) != size:
+                raise BackendError(
+                    f"argument {place + 1} ({self.names[place]}) is {given[place]}, and dimension "
+                    f"{dimension} of {self.names[array]} has {size} elements",
+                    subject=kernel,
+                    hint=f"pass {size}, or leave {self.names[place]} out of the list",
+                )

@@ -7,7 +7,7 @@ were.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
@@ -54,10 +54,12 @@ if TYPE_CHECKING:
     from tedsl.scheduling.invariants import table as invariants
     from tedsl.scheduling.kernels import printer
     from tedsl.scheduling.plan import diff as differences
+    from tedsl.scheduling.primitives.graph_rewrites import recompute as copies
     from tedsl.scheduling.primitives.scans import legality as scans
     from tedsl.scheduling.regions import recompute_report as recompute
     from tedsl.scheduling.trace import as_python as source
 else:
+    copies = late("tedsl.scheduling.primitives.graph_rewrites.recompute")
     differences = late("tedsl.scheduling.plan.diff")
     printer = late("tedsl.scheduling.kernels.printer")
     recompute = late("tedsl.scheduling.regions.recompute_report")
@@ -160,14 +162,6 @@ def _outputs(ops: object) -> tuple[Tensor, ...]:
                     stage=tensor.name,
                     hint="pass a tensor that te.compute returned",
                 )
-            if tensor in found:
-                raise ScheduleError(
-                    f"the output {tensor.name} is given twice",
-                    subject=subject,
-                    primitive=subject,
-                    stage=tensor.name,
-                    hint="name each output once",
-                )
             found[tensor] = None
     if not found:
         raise ScheduleError(
@@ -259,6 +253,16 @@ class Schedule(RewriteMethods, PrecisionMethods, GroupMethods, AssumeMethods, Vi
     def stages(self) -> tuple[Stage, ...]:
         """All stages, producers before readers, inputs included."""
         return tuple(Stage(self, stage.name) for stage in self.plan.stages)
+
+    @property
+    def stage_map(self) -> dict[Operation, Stage]:
+        """The stage of each operation, as they are now."""
+        return {stage.op: stage for stage in self.stages}
+
+    @property
+    def groups(self) -> tuple[Stage, ...]:
+        """Empty: a group is not kept, `create_group` gives what schedules its stages together."""
+        return ()
 
     @property
     def outputs(self) -> tuple[Tensor, ...]:
@@ -363,6 +367,16 @@ class Schedule(RewriteMethods, PrecisionMethods, GroupMethods, AssumeMethods, Vi
     def _present(self, name: str) -> str | None:
         """`name` when it is a stage now."""
         return name if self.plan.has(name) else None
+
+    def knows(self, tensor: Tensor) -> bool:
+        """Whether a tensor is one of the computation, as it is or as it was before a rewrite."""
+        return self._name_of(tensor.op) is not None
+
+    def with_plan(self, plan: Plan) -> Schedule:
+        """A schedule of the same steps that is decided as `plan` says.  Not for users."""
+        other = self.copy()
+        other._state = replace(other._state, plan=plan)
+        return other
 
     def commit(self, call: Call, plan: Plan, made: Made = (), stages: tuple[str, ...] = ()) -> Made:
         """Take over the plan that a primitive made.  Not for users: primitives call it."""
@@ -520,6 +534,29 @@ class Schedule(RewriteMethods, PrecisionMethods, GroupMethods, AssumeMethods, Vi
 
     def __repr__(self) -> str:
         return f"Schedule({', '.join(stage.name for stage in self.plan.stages)})"
+
+
+def storing(schedule: Schedule, tensors: Iterable[Tensor]) -> tuple[Schedule, dict[Tensor, Tensor]]:
+    """A schedule of the same stages that also has tensors in between as outputs.
+
+    Args:
+        schedule: it stays as it is.
+        tensors: any; inputs, outputs, and what is inlined or of another computation are left out.
+
+    Returns:
+        The schedule, and which output each of the others is: what a kernel of its own stores, or of
+        what is computed inside a loop another stage, which computes it once more.
+    """
+    plan, made = schedule.plan, dict[Tensor, Tensor]()
+    for tensor in tensors:
+        known = tensor in schedule.outputs or tensor in schedule.definition
+        if known or not schedule.knows(tensor):
+            continue
+        name = schedule.resolve(tensor, "build", ("", 0))
+        found = copies.stored(plan, plan.stage(name), tensor.index)
+        if found is not None:
+            plan, made[tensor] = found
+    return (schedule.with_plan(plan), made) if made else (schedule, made)
 
 
 def _same(a: object, b: object) -> bool:

@@ -18,6 +18,7 @@ from tedsl.scheduling.primitives.placement.api import PlaceMethods
 from tedsl.scheduling.primitives.reverse_placement.api import MoveMethods
 from tedsl.scheduling.primitives.scans.api import ScanMethods
 from tedsl.scheduling.primitives.sizes.api import SpecializeMethods
+from tedsl.scheduling.primitives.stage_attributes import FactMethods
 from tedsl.scheduling.primitives.storage.api import StorageMethods
 from tedsl.slips import suggests
 from tedsl.tensor.signatures import explained_methods
@@ -39,6 +40,7 @@ class Stage(
     SpecializeMethods,
     PartMethods,
     HintMethods,
+    FactMethods,
 ):
     """One operation of a schedule and how it runs.  Got from `s[T]`; it stays valid through
     rewrites of the graph.

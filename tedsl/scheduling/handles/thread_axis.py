@@ -46,8 +46,8 @@ def thread_axis(
         dom: the tag when it stands alone (`te.thread_axis("blockIdx.x")`), else the extent or `(0,
             extent)`.
         thread_tag: `blockIdx.x|y|z`, a dimension of the grid; or `threadIdx.x|y|z`, a block axis:
-            lanes of the tile that one program holds; or `vthread`, whose iterations one program
-            does in turn, written out.
+            lanes of the tile that one program holds; or `vthread`, the same (a serial loop on the
+            CPU).
         name: accepted for TVM scripts, not used.
 
     Returns:
@@ -61,7 +61,7 @@ def thread_axis(
             primitive="thread_axis",
             subject="thread_axis",
             facts=[("allowed", ", ".join((*GRID, *LANES, *VIRTUAL)))],
-            hint="use one of these tags; vthread loops are written out",
+            hint="use one of these tags",
         )
     if dom is None or isinstance(dom, int):
         return ThreadAxis(thread_tag, dom)

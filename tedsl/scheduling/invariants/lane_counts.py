@@ -29,14 +29,19 @@ def constant_lanes(plan: Plan, stage: StagePlan, axis: Axis) -> bool:
     """True when the extent of `axis` is a constant at the place where `stage` is computed in
     `plan`.
     """
-    if fixed_extent(stage, axis) is not None:
-        return True
     if stage.placement.axis is None or not has_runtime_sizes(plan):
         return constant(extents(stage)[axis]) is not None
+    return lanes_there(plan, stage, axis) is not None
+
+
+def lanes_there(plan: Plan, stage: StagePlan, axis: Axis) -> int | None:
+    """The extent of a loop at the place where `stage` is computed, where it is a constant there."""
+    fixed = fixed_extent(stage, axis)
+    if fixed is not None or stage.placement.axis is None:
+        return constant(extents(stage)[axis]) if fixed is None else fixed
     own, bounds = _inferred(plan, root_of(plan, stage).name)
     position = ranks(stage.leaf_axes)[axis]
-    extent = bounds[stage.name].extents[own.stage(stage.name).leaf_axes[position]]
-    return constant(extent) is not None
+    return constant(bounds[stage.name].extents[own.stage(stage.name).leaf_axes[position]])
 
 
 @lru_cache(maxsize=4)

@@ -6,6 +6,6 @@ explaining alike.  Nothing changes a plan but to complete it for a target.
 - `tree`: kernels, their phases and loops, and questions about them
 - `printer`: the loop nest as text
 - `complete`: what a target implies; `updates`: without an atomic update; `tile_room`: how large
-  tiles may be that nobody asked for
+  tiles may be that nobody asked for; `thread_tiles`: schedules written for threads
 - `verify`: what holds after each pass
 """

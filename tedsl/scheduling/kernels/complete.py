@@ -14,26 +14,24 @@ from tedsl.expr.index_arith import next_power_of_two
 from tedsl.expr.nodes import Axis, AxisKind, Expr
 from tedsl.expr.visit import axes_of, reads
 from tedsl.ir.nodes import LoopKind
-from tedsl.scheduling.handles.thread_axis import GRID
+from tedsl.scheduling.handles.thread_axis import GRID, VIRTUAL
+from tedsl.scheduling.kernels.thread_tiles import tiles_of_threads
 from tedsl.scheduling.kernels.tile_room import loops_left
 from tedsl.scheduling.kernels.tree import has_own_launch, shared_loops, sharing
 from tedsl.scheduling.kernels.updates import in_turn
 from tedsl.scheduling.plan import (
     AT_ROOT,
     PLAIN,
-    Fuse,
     Mark,
     Online,
     Plan,
     Relation,
     SharedLoops,
-    Skew,
     Split,
     StagePlan,
-    Unit,
     by_itself,
 )
-from tedsl.scheduling.plan.relations import constant, extents
+from tedsl.scheduling.plan.relations import constant, extents, leaves_of
 from tedsl.scheduling.plan.scan_structure import (
     aligned,
     is_step_axis,
@@ -63,28 +61,30 @@ def complete(plan: Plan, target: Target) -> Plan:
     Requires: no inlined stage, each axis in one stage only.
     """
     plan = in_turn(_with_own_loops(plan, blocks=target.is_triton), target)
-    return _for_blocks(plan) if target.is_triton else _for_loops(plan)
+    return tiles_of_threads(plan, _for_blocks) if target.is_triton else _for_loops(plan)
 
 
 def _for_loops(plan: Plan) -> Plan:
     """What threads of a pool do, which are not all running and must not wait for one another: a
     grid dimension is a parallel loop, what last programs compute a loop of its own after it, and
-    of what programs would exchange at a barrier each computes all."""
+    of what programs would exchange at a barrier each computes all; virtual threads are a loop."""
+
+    def run(mark: Mark) -> Mark:
+        if mark.thread in VIRTUAL:
+            return replace(mark, kind=LoopKind.SERIAL, thread="")
+        return Mark(LoopKind.PARALLEL) if mark.kind is LoopKind.PROGRAM else mark
 
     def without_grid(stage: StagePlan) -> StagePlan:
-        place, kinds = stage.placement, {mark.kind for mark in stage.marks.values()}
+        place = stage.placement
         if place.of or place.program is not None:
             stage = replace(stage, placement=by_itself(place))
-        if LoopKind.PROGRAM not in kinds:
-            return stage
-        loop = Mark(LoopKind.PARALLEL)
-        marks = {a: loop if m.kind is LoopKind.PROGRAM else m for a, m in stage.marks.items()}
-        return replace(stage, marks=marks)
+        marks = {axis: run(mark) for axis, mark in stage.marks.items()}
+        return stage if marks == stage.marks else replace(stage, marks=marks)
 
     return _with_shared_marks(plan, replace(plan, stages=tuple(map(without_grid, plan.stages))))
 
 
-def _for_blocks(plan: Plan) -> Plan:
+def _for_blocks(plan: Plan, threads: frozenset[str] = frozenset()) -> Plan:
     """Marks that a program of tiles implies, on loops that have none.
 
     Parallel loops become grid dimensions, in their order; those inside a serial one or one in which
@@ -96,6 +96,7 @@ def _for_blocks(plan: Plan) -> Plan:
     its online stages; but no loop in which another stage is computed.
 
     A stage in the steps of a scan that are launched one by one is a kernel of its own, not a tile.
+    In the stages `threads`, an unrolled loop that indexes a tile is a block axis as well.
     """
     plan = _in_steps_order(plan)
     launches, places = launched_scans(plan), _places(plan)
@@ -105,7 +106,8 @@ def _for_blocks(plan: Plan) -> Plan:
             own = has_own_launch(plan, stage) and stage.placement.host in ("", *launches)
             grid = _grid(plan, stage, places) if own else _by_itself(stage)
             stage = replace(stage, marks={**stage.marks, **grid}) if grid else stage
-            blocks = [a for a in _blocks(plan, stage, attached=not own) if a not in places]
+            found = _blocks(plan, stage, attached=not own, unrolled=stage.name in threads)
+            blocks = [a for a in found if a not in places]
             if blocks:
                 marks = {a: _as_block(stage, a) for a in blocks}
                 stage = replace(stage, marks={**stage.marks, **marks})
@@ -158,8 +160,8 @@ def _as_block(stage: StagePlan, axis: Axis) -> Mark:
     return replace(stage.mark(axis), kind=LoopKind.VECTORIZED, implied=True)
 
 
-def _blocks(plan: Plan, stage: StagePlan, *, attached: bool) -> Iterator[Axis]:
-    """The unmarked loops of `stage` that are block axes."""
+def _blocks(plan: Plan, stage: StagePlan, *, attached: bool, unrolled: bool) -> Iterator[Axis]:
+    """The unmarked loops of `stage` that are block axes, and the `unrolled` ones."""
     run = shared_loops(plan, stage)
     free = [
         a
@@ -182,6 +184,8 @@ def _blocks(plan: Plan, stage: StagePlan, *, attached: bool) -> Iterator[Axis]:
         piped = piped or stage.mark(axis).num_stages > 1 or axis in online
     if inside and not online and not isinstance(stage.placement, Online):
         inside -= _too_many(stage, inside, free, indexing, attached=attached)
+    written = [a for a in stage.leaf_axes if stage.mark(a) == Mark(LoopKind.UNROLLED)]
+    yield from (a for a in written if unrolled and a in indexing and a not in online)
     for axis in free:
         data = axis.kind is AxisKind.DATA
         tiled = axis in indexing and axis not in online
@@ -208,7 +212,7 @@ def _too_many(
     op = stage.op
     if not isinstance(op, ComputeOp):
         return frozenset()
-    return loops_left(op, implied, sizes, lambda axes: _leaves(stage, axes))
+    return loops_left(op, implied, sizes, lambda axes: leaves_of(stage, axes))
 
 
 def _tile_indices(plan: Plan, stage: StagePlan) -> set[Axis]:
@@ -228,27 +232,9 @@ def _tile_indices(plan: Plan, stage: StagePlan) -> set[Axis]:
     for read in reads(*(stage.op.bodies if isinstance(stage.op, ComputeOp) else ())):
         place = inner.get(read.tensor.op) if isinstance(read.tensor.op, ComputeOp) else None
         if place is not None:
-            leaves = _leaves(stage, set(axes_of(*read.indices)))
+            leaves = leaves_of(stage, set(axes_of(*read.indices)))
             found |= {a for a in leaves if order[a] > order[place]}
     return found
-
-
-def _leaves(stage: StagePlan, axes: set[Axis]) -> set[Axis]:
-    """The leaf axes that some of the root `axes` became."""
-    for relation in stage.relations:
-        match relation:
-            case Split(parent=parent, outer=outer, inner=inner):
-                if parent in axes:
-                    axes = (axes - {parent}) | {outer, inner}
-            case Fuse(outer=outer, inner=inner, fused=fused):
-                if outer in axes or inner in axes:
-                    axes = (axes - {outer, inner}) | {fused}
-            case Unit():
-                pass
-            case Skew(parent=parent, skewed=skewed):
-                if parent in axes:
-                    axes = (axes - {parent}) | {skewed}
-    return axes
 
 
 def _places(plan: Plan) -> frozenset[Axis]:

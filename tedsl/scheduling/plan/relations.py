@@ -304,3 +304,21 @@ def related(stage: StagePlan, axis: Axis) -> frozenset[Axis]:
                 group |= joined
                 grew = True
     return frozenset(group)
+
+
+def leaves_of(stage: StagePlan, axes: set[Axis]) -> set[Axis]:
+    """The leaf axes that some of the root `axes` became."""
+    for relation in stage.relations:
+        match relation:
+            case Split(parent=parent, outer=outer, inner=inner):
+                if parent in axes:
+                    axes = (axes - {parent}) | {outer, inner}
+            case Fuse(outer=outer, inner=inner, fused=fused):
+                if outer in axes or inner in axes:
+                    axes = (axes - {outer, inner}) | {fused}
+            case Unit():
+                pass
+            case Skew(parent=parent, skewed=skewed):
+                if parent in axes:
+                    axes = (axes - {parent}) | {skewed}
+    return axes

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from sys import maxsize
+from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar, cast
 
 from tedsl.deep import room
 from tedsl.errors import ScheduleError
@@ -16,6 +17,7 @@ from tedsl.scheduling.plan import Plan, StagePlan
 from tedsl.scheduling.plan.labels import labels
 from tedsl.scheduling.primitives.call import Call, caller
 from tedsl.tensor.signatures import PLAIN, refused
+from tedsl.tensor.spellings import respelt
 from tedsl.tensor.tensor import ComputeOp, ExternOp, PlaceholderOp
 
 if TYPE_CHECKING:
@@ -39,6 +41,8 @@ def primitive(method: Method) -> Method:
 
     @wraps(method)
     def primitive_call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if kwargs:
+            kwargs = respelt(method.__name__, kwargs)
         with room:
             for value in (*args, *kwargs.values()):
                 if value is auto:
@@ -64,6 +68,23 @@ def primitives_of(handle: type) -> frozenset[str]:
     )
 
 
+class Axes(tuple[Axis, ...]):
+    """Axes, each of which is equal to itself alone."""
+
+    __slots__ = ()
+
+    def __contains__(self, axis: object) -> bool:
+        return any(each is axis for each in self)
+
+    def index(self, value: Axis, start: SupportsIndex = 0, stop: SupportsIndex = maxsize) -> int:
+        """The place of an axis.
+
+        Raises:
+            ValueError: it is none of them.
+        """
+        return [id(each) for each in self].index(id(value), start, stop)
+
+
 @dataclass(frozen=True, slots=True)
 class StageHandle:
     """A stage of a schedule, by name; what it is follows the schedule's plan."""
@@ -83,9 +104,9 @@ class StageHandle:
         return self.plan.op
 
     @property
-    def leaf_iter_vars(self) -> tuple[Axis, ...]:
-        """The loops, outermost first."""
-        return self.plan.leaf_axes
+    def leaf_iter_vars(self) -> Axes:
+        """The loops, outermost first; `axis in s[T].leaf_iter_vars` asks for the axis itself."""
+        return Axes(self.plan.leaf_axes)
 
     def axis(self, label: str) -> Axis:
         """The axis called `label` in traces and printed loop nests, e.g. `i.outer`."""

@@ -134,10 +134,12 @@ class RewriteMethods(ScheduleHandle):
 
         Returns:
             The tensor of the new stage, which has the body, fresh data axes and the reduce axes;
-            a list when a list was given.  Its dimensions follow the order of the data loops, so a
-            reorder before this call gives it another layout.
+            a list when a list was given.  Its dimensions are the data loops as they are: a reorder
+            before this call gives it another layout, and splits and fuses one in blocks; the stage
+            then has the loops of its definition again.
 
-        Requires: the stage is not split, fused or inlined, and nothing is attached in it.
+        Requires: the stage is not inlined, nothing is attached in it, and loops that are split or
+            fused have no marks.
 
         Rewrites:
             for i: for k: C[i] += f(i, k)

@@ -4,22 +4,37 @@ same objects.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from tedsl.expr.nodes import Axis, AxisKind, Expr, Range, Reduce, TensorRead
-from tedsl.expr.visit import substitute
-from tedsl.scheduling.plan import AT_ROOT, At, Online, Placement, Plan, StagePlan
+from tedsl.dtypes import DType
+from tedsl.expr.build import const
+from tedsl.expr.index_arith import both
+from tedsl.expr.nodes import Axis, AxisKind, Const, Expr, IfThenElse, Range, Reduce, TensorRead
+from tedsl.expr.visit import reads, substitute
+from tedsl.scheduling.plan import (
+    AT_ROOT,
+    At,
+    Fuse,
+    Online,
+    Placement,
+    Plan,
+    Relation,
+    Skew,
+    Split,
+    StagePlan,
+    Unit,
+)
 from tedsl.scheduling.plan.graph import fresh_stage, insert_after, insert_before, reroute
 from tedsl.scheduling.plan.labels import labels, unique_name
-from tedsl.scheduling.plan.relations import integer
+from tedsl.scheduling.plan.relations import extents, integer, overruns, positions, reached
 from tedsl.scheduling.plan.scan_structure import is_state, scan_of, step_place
 from tedsl.scheduling.primitives.call import Call
 from tedsl.scheduling.primitives.graph_rewrites.legality import (
     all_outputs,
-    require_loops_of_definition,
     require_no_guests,
     require_not_inlined,
+    require_plain_loops,
     require_readers,
 )
 from tedsl.scheduling.primitives.online.legality import require_complete
@@ -80,31 +95,37 @@ def cache_write(
 ) -> tuple[Plan, str]:
     """C[i] = f(i) --> C.local[i] = f(i); C[i] = C.local[i].
 
-    The dimensions of the cache follow the order of the data loops (reorder before this call gives
-    another layout), and its loops are those of the stage as they are now.
+    The dimensions of the cache are the data loops as they are now (of a stage that is split,
+    C.local[a, b] = f(a * 4 + b); C[i] = C.local[i // 4, i % 4]), and so are its loops; the stage
+    has its own again.
     """
     op = all_outputs(plan, call, tensors)
     stage = plan.stage_of(op)
     kind = scope_of(plan, call, scope)
     require_not_inlined(plan, call, stage)
     require_no_scan(plan, call, stage, "its rows are stored where its steps read them")
-    require_loops_of_definition(plan, call, stage)
     require_no_guests(plan, call, stage)
+    data = [relation for relation in stage.relations if not _of_reduction(relation)]
+    if data:
+        require_plain_loops(plan, call, stage)
     name = stage_name(plan, stage.name, kind.value)
-    fresh = {axis: _copied(axis) for axis in op.axes}
-    order = tuple(axis for axis in stage.leaf_axes if axis in fresh)
+    sizes = extents(stage)
+    order = tuple(axis for axis in stage.leaf_axes if axis.kind is AxisKind.DATA)
+    fresh = {axis: data_axis(f"{axis.name}.c", sizes[axis]) for axis in order}
     inner = ComputeOp(
         name,
-        tuple(fresh[axis] for axis in order),
-        _moved_bodies(op, fresh),
-        tuple(_extent(axis) for axis in order),
+        tuple(fresh.values()),
+        _relaid_bodies(stage, op, fresh),
+        tuple(sizes[axis] for axis in order),
         op.reduce_axes,
         op.tag,
     )
+    known = reached(stage, {axis: axis for axis in op.axes})
+    places = tuple(known[axis] for axis in order)
     outer = ComputeOp(
         op.name,
         op.axes,
-        tuple(TensorRead(tensor, order) for tensor in inner.outputs),
+        tuple(TensorRead(tensor, places) for tensor in inner.outputs),
         op.shape,
         tag=op.tag,
     )
@@ -112,6 +133,7 @@ def cache_write(
         name,
         inner,
         leaf_axes=tuple(fresh.get(axis, axis) for axis in stage.leaf_axes),
+        relations=tuple(r for r in stage.relations if _of_reduction(r)),
         marks={axis: mark for axis, mark in stage.marks.items() if axis not in fresh},
         placement=beside(stage),
         scope=kind,
@@ -119,7 +141,8 @@ def cache_write(
     copy = replace(
         stage,
         op=outer,
-        leaf_axes=order,
+        leaf_axes=op.axes if data else order,
+        relations=(),
         marks={axis: mark for axis, mark in stage.marks.items() if axis in fresh},
     )
     after = insert_before(plan.with_stage(copy), stage.name, cached)
@@ -128,17 +151,37 @@ def cache_write(
     return after, name
 
 
-def _copied(axis: Axis) -> Axis:
-    return data_axis(f"{axis.name}.c", _extent(axis))
+def _of_reduction(relation: Relation) -> bool:
+    """True for a relation of reduce axes."""
+    match relation:
+        case Split(parent=axis) | Fuse(fused=axis) | Unit(axis=axis) | Skew(parent=axis):
+            return axis.kind is AxisKind.REDUCE
 
 
-def _extent(axis: Axis) -> Expr:
-    return axis.domain.extent if axis.domain is not None else integer(1)
+def _relaid_bodies(stage: StagePlan, op: ComputeOp, fresh: Mapping[Axis, Axis]) -> tuple[Expr, ...]:
+    """The bodies over other data axes, one for each data loop; where loops reach past the end of an
+    axis, nothing is reduced and 0 is stored."""
+    new: dict[Expr, Expr] = {**fresh}
+    known = positions(stage)
+    moved: dict[Expr, Expr] = {axis: substitute(known[axis], new) for axis in op.axes}
+    bodies = _moved_bodies(op, moved)
+    past = [c for a, c in overruns(stage, known).items() if a.kind is AxisKind.DATA]
+    if not past:
+        return bodies
+    inside = tuple(substitute(each, new) for each in past)
+
+    def guarded(body: Expr) -> Expr:
+        return IfThenElse(both(*inside), body, const(0, body.dtype))
+
+    def reduced(body: Reduce) -> Reduce:
+        start = None if body.init is None else tuple(map(guarded, body.init))
+        return replace(body, where=where_inside(body, inside, {}), init=start)
+
+    return tuple(reduced(b) if isinstance(b, Reduce) else guarded(b) for b in bodies)
 
 
-def _moved_bodies(op: ComputeOp, fresh: dict[Axis, Axis]) -> tuple[Expr, ...]:
+def _moved_bodies(op: ComputeOp, mapping: Mapping[Expr, Expr]) -> tuple[Expr, ...]:
     """The bodies over other data axes; outputs of one reduction keep sharing their sources."""
-    mapping: dict[Expr, Expr] = {**fresh}
     first = op.bodies[0]
     if not isinstance(first, Reduce):
         return tuple(substitute(body, mapping) for body in op.bodies)
@@ -149,3 +192,18 @@ def _moved_bodies(op: ComputeOp, fresh: dict[Axis, Axis]) -> tuple[Expr, ...]:
         else body
         for body in op.bodies
     )
+
+
+def where_inside(
+    reduce: Reduce, conditions: tuple[Expr, ...], values: Mapping[Expr, Expr]
+) -> Expr | None:
+    """Where there is something to reduce: inside the old axes, and where the definition says so.
+
+    A `where` that reads is evaluated inside the old axes only.
+    """
+    if reduce.where is None:
+        return both(*conditions) if conditions else None
+    where = substitute(reduce.where, values)
+    if conditions and reads(where):
+        where = IfThenElse(both(*conditions), where, Const(False, DType.bool))
+    return both(*conditions, where)

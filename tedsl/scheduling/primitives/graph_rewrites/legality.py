@@ -94,6 +94,20 @@ def require_loops_of_definition(plan: Plan, call: Call, stage: StagePlan) -> Non
     )
 
 
+def require_plain_loops(plan: Plan, call: Call, stage: StagePlan) -> None:
+    """The loops that give a new stage its dimensions are no longer those of the stage itself."""
+    for axis in stage.leaf_axes:
+        if axis.kind is AxisKind.DATA and stage.mark(axis) != PLAIN:
+            name = labels(stage)[axis]
+            raise call.refuse(
+                plan,
+                f"{name} is marked, and becomes a dimension of the new stage",
+                axis=axis,
+                facts=[("loops", loops_text(stage))],
+                hint=f"call {call.primitive} before bind, vectorize and the like of {stage.name}",
+            )
+
+
 def require_not_inlined(plan: Plan, call: Call, stage: StagePlan) -> None:
     """An inlined stage computes nothing that could be kept."""
     if stage.placement.inlined:

@@ -9,8 +9,9 @@ from dataclasses import replace
 
 from tedsl.expr.nodes import Axis, AxisKind, Expr, Reduce
 from tedsl.expr.visit import substitute
-from tedsl.scheduling.plan import Plan
+from tedsl.scheduling.plan import Plan, StagePlan
 from tedsl.scheduling.plan.graph import fresh_stage, insert_after, reroute
+from tedsl.scheduling.plan.scan_structure import scan_of
 from tedsl.scheduling.primitives.call import Call
 from tedsl.scheduling.primitives.graph_rewrites.cache import stage_name
 from tedsl.scheduling.primitives.graph_rewrites.legality import (
@@ -40,6 +41,21 @@ def recompute(plan: Plan, call: Call, tensor: Tensor, readers: Sequence[str]) ->
     after = reroute(after, moved, frozenset(readers))
     require_places(plan, call, after)
     return after, name
+
+
+def stored(plan: Plan, stage: StagePlan, index: int) -> tuple[Plan, Tensor] | None:
+    """The plan in which output `index` of a stage is a result, and that: of the stage, where it has
+    a kernel of its own, or of another of the same definition, where it is inside a loop; None where
+    it is stored nowhere."""
+    op = stage.op
+    if not isinstance(op, ComputeOp) or stage.placement.inlined or scan_of(plan, op) is not None:
+        return None
+    if stage.placement.axis is not None:
+        op = _copied(op, stage_name(plan, stage.name, "again"))
+        plan = insert_after(plan, stage.name, fresh_stage(op.name, op))
+    result = op.outputs[index]
+    outputs = tuple(dict.fromkeys((*plan.outputs, result)))
+    return Plan(plan.stages, outputs, plan.assumptions, plan.retired), result
 
 
 def _copied(op: ComputeOp, name: str) -> ComputeOp:

@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from tedsl.dtypes import DType
-from tedsl.expr.index_arith import both, widened
-from tedsl.expr.nodes import Axis, AxisKind, Const, Expr, IfThenElse, Range, Reduce, TensorRead
-from tedsl.expr.visit import reads, substitute
+from tedsl.expr.index_arith import widened
+from tedsl.expr.nodes import Axis, AxisKind, Expr, IfThenElse, Range, Reduce, TensorRead
+from tedsl.expr.visit import substitute
 from tedsl.scheduling.plan import Plan, StagePlan, by_itself
 from tedsl.scheduling.plan.graph import fresh_stage, insert_before, reroute
 from tedsl.scheduling.plan.labels import labels
 from tedsl.scheduling.plan.relations import add, extents, integer, overruns, positions
 from tedsl.scheduling.primitives.arguments import leaf, looped_stage
 from tedsl.scheduling.primitives.call import Call
-from tedsl.scheduling.primitives.graph_rewrites.cache import beside, data_axis, stage_name
+from tedsl.scheduling.primitives.graph_rewrites.cache import (
+    beside,
+    data_axis,
+    stage_name,
+    where_inside,
+)
 from tedsl.scheduling.primitives.graph_rewrites.legality import (
     factor_place,
     reduction,
@@ -132,21 +136,6 @@ def _partial_op(
     axes = (*fresh[:place], factored.axis, *fresh[place:])
     shape = tuple(axis.domain.extent for axis in axes if axis.domain is not None)
     return ComputeOp(name, axes, bodies, shape, factored.rest, op.tag)
-
-
-def where_inside(
-    reduce: Reduce, conditions: tuple[Expr, ...], values: Mapping[Expr, Expr]
-) -> Expr | None:
-    """Where there is something to reduce: inside the old axes, and where the definition says so.
-
-    A `where` that reads is evaluated inside the old axes only.
-    """
-    if reduce.where is None:
-        return both(*conditions) if conditions else None
-    where = substitute(reduce.where, values)
-    if conditions and reads(where):
-        where = IfThenElse(both(*conditions), where, Const(False, DType.bool))
-    return both(*conditions, where)
 
 
 def _final_op(

@@ -31,8 +31,7 @@ from tedsl.scheduling.plan.graph import readers, reroute, rewrite_reads
 from tedsl.scheduling.plan.labels import unique_name
 from tedsl.scheduling.primitives.arguments import computed_stage, looped_stage
 from tedsl.scheduling.primitives.call import Call
-from tedsl.scheduling.primitives.graph_rewrites.cache import data_axis
-from tedsl.scheduling.primitives.graph_rewrites.rfactor import where_inside
+from tedsl.scheduling.primitives.graph_rewrites.cache import data_axis, where_inside
 from tedsl.scheduling.primitives.layouts.legality import (
     index_map,
     not_invertible,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, SupportsIndex
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, SupportsIndex, cast
 
 from tedsl.expr.nodes import Axis, Expr
 from tedsl.late import late
@@ -12,6 +13,9 @@ if TYPE_CHECKING:
     from tedsl.scheduling.primitives.loops import rewrite as loops
 else:
     loops = late("tedsl.scheduling.primitives.loops.rewrite")
+
+
+_OF_TILE = ("x_parent", "y_parent", "x_factor", "y_factor")
 
 
 class LoopMethods(StageHandle):
@@ -51,11 +55,14 @@ class LoopMethods(StageHandle):
         return self._commit(call, plan, made)
 
     @primitive
-    def tile(self, *arguments: SupportsIndex | Expr) -> tuple[Axis, ...]:
+    def tile(
+        self, *arguments: SupportsIndex | Expr, **named: SupportsIndex | Expr
+    ) -> tuple[Axis, ...]:
         """Split n loops and put the inner loops inside all outer loops.
 
         Args:
             arguments: n loops, then n factors: `tile(x, y, x_factor, y_factor)`.
+            named: of two loops: `x_parent`, `y_parent`, `x_factor`, `y_factor`.
 
         Returns:
             The n outer axes, then the n inner axes.
@@ -67,7 +74,15 @@ class LoopMethods(StageHandle):
             -->
             for x.outer: for y.outer: for x.inner: for y.inner: f(...)
         """
-        call = self._call("tile", arguments)
+        arguments = (*arguments, *(named.pop(n) for n in _OF_TILE[len(arguments) :] if n in named))
+        call = self._call("tile", arguments, **named)
+        if named:
+            raise call.refuse(
+                self.schedule.plan,
+                f"tile has no argument {next(iter(named))}, or it is given twice",
+                facts=[("allowed", ", ".join(_OF_TILE))],
+                hint="write tile(x, y, x_factor, y_factor)",
+            )
         plan, made = loops.tile(self.schedule.plan, call, arguments)
         return self._commit(call, plan, made)
 
@@ -105,12 +120,12 @@ class LoopMethods(StageHandle):
         return made
 
     @primitive
-    def fuse(self, *axes: Axis) -> Axis:
+    def fuse(self, *axes: Axis | Sequence[Axis]) -> Axis:
         """Make one loop of loops that stand directly inside each other.
 
         Args:
-            axes: the loops, outermost first.  Without any, a loop that runs once is put outside all
-                others: what a stage of no dimension is bound by.
+            axes: the loops, outermost first, or one list of them.  Without any, a loop that runs
+                once is put outside all others: what a stage of no dimension is bound by.
 
         Returns:
             The fused axis; of two, outer = fused // extent(inner) and inner = fused %
@@ -124,8 +139,10 @@ class LoopMethods(StageHandle):
             -->
             for i.j.fused in 0..n*m: f(i.j.fused // m, i.j.fused % m)
         """
-        call = self._call("fuse", axes)
-        plan, fused = loops.fuse(self.schedule.plan, call, axes)
+        listed = len(axes) == 1 and isinstance(axes[0], (list, tuple))
+        given = tuple(cast("Sequence[Axis]", axes[0])) if listed else axes
+        call = self._call("fuse", given)
+        plan, fused = loops.fuse(self.schedule.plan, call, given)
         self._commit(call, plan, (fused,))
         return fused
 
@@ -137,8 +154,8 @@ class LoopMethods(StageHandle):
             axes: loops in the order they are to have, outermost first; loops not named stay where
                 they are.
 
-        Requires: loops bound to the grid stay outside all others, and attached stages at legal
-        places.
+        Requires: attached stages stay at legal places.  Loops bound to the grid stay outside all
+        others.
 
         Rewrites:
             for i: for j: for k: f(i, j, k)

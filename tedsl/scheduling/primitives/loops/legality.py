@@ -28,11 +28,10 @@ from tedsl.scheduling.plan import (
 )
 from tedsl.scheduling.plan.labels import axis_text, labels, loops_text
 from tedsl.scheduling.plan.relations import ranks
-from tedsl.scheduling.plan.scan_structure import is_step_axis
 from tedsl.scheduling.primitives.call import Call, kind_of
 from tedsl.scheduling.primitives.marks.atomic import reduction_problem
 from tedsl.scheduling.primitives.stage_facts import place_text
-from tedsl.tensor.tensor import ComputeOp, ScanOp
+from tedsl.tensor.tensor import ComputeOp
 
 PLAIN = Mark()
 
@@ -291,42 +290,21 @@ def not_any_order(
     )
 
 
-def require_program_order(plan: Plan, call: Call, stage: StagePlan) -> None:
-    """The grid is outside everything: no other loop encloses a loop bound to it; each dimension is
-    bound once.
-
-    Vectorized loops are dimensions of a tile and stand inside all others wherever they are written.
-    """
+def require_one_loop_of_the_grid(
+    plan: Plan, call: Call, stage: StagePlan, axis: Axis, program: int
+) -> None:
+    """Each dimension of the grid is bound once."""
     known = labels(stage)
-    outside: Axis | None = None
-    used: dict[int, Axis] = {}
-    scan = isinstance(stage.op, ScanOp)
-    for axis in stage.leaf_axes:
-        mark = stage.mark(axis)
-        if mark.kind is LoopKind.VECTORIZED or (not scan and is_step_axis(plan, stage, axis)):
-            continue
-        if mark.kind is not LoopKind.PROGRAM:
-            outside = axis if outside is None else outside
-            continue
-        if outside is not None:
+    for other in stage.leaf_axes:
+        mark = stage.mark(other)
+        if mark.kind is LoopKind.PROGRAM and mark.program == program:
             raise call.refuse(
                 plan,
-                f"the {mark_text(stage.mark(outside))} loop {known[outside]} is outside "
-                f"{known[axis]}, which is bound to the grid",
+                f"{known[other]} and {known[axis]} are both bound to blockIdx.{'xyz'[program]}",
                 axis=axis,
-                facts=[("loops", loops_text(stage))],
-                hint=f"bind {known[outside]} first, or reorder so that {known[axis]} is outside it",
-            )
-        if mark.program in used:
-            raise call.refuse(
-                plan,
-                f"{known[used[mark.program]]} and {known[axis]} are both bound to "
-                f"blockIdx.{'xyz'[mark.program]}",
-                axis=axis,
-                hint=f"fuse {known[used[mark.program]]} and {known[axis]} before binding, "
+                hint=f"fuse {known[other]} and {known[axis]} before binding, "
                 "or use another of blockIdx.x, blockIdx.y, blockIdx.z",
             )
-        used[mark.program] = axis
 
 
 def require_own_kernel(plan: Plan, call: Call, stage: StagePlan, what: str) -> None:

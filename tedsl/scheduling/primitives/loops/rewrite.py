@@ -8,9 +8,10 @@ from typing import cast
 
 from tedsl.expr.nodes import Axis, Expr
 from tedsl.scheduling.kernels.tree import guests
-from tedsl.scheduling.plan import Online, Plan, Skew, StagePlan, Unit, at_loop
-from tedsl.scheduling.plan.labels import labels, unique_name
+from tedsl.scheduling.plan import Online, Plan, Skew, StagePlan, at_loop
+from tedsl.scheduling.plan.labels import labels
 from tedsl.scheduling.plan.relations import derived, fuse_loops, ranks, split_loop
+from tedsl.scheduling.plan.thread_loops import settled, with_unit
 from tedsl.scheduling.primitives.arguments import (
     distinct_leaves,
     leaf,
@@ -22,7 +23,6 @@ from tedsl.scheduling.primitives.call import Call
 from tedsl.scheduling.primitives.loops.legality import (
     require_adjacent,
     require_one_kind,
-    require_program_order,
     require_skew,
     require_unmarked,
 )
@@ -168,12 +168,8 @@ def fuse(plan: Plan, call: Call, axes: Sequence[object]) -> tuple[Plan, Axis]:
 
 def _with_unit(plan: Plan, call: Call, stage: StagePlan) -> tuple[Plan, Axis]:
     """One more loop, outside all others, that runs once."""
-    unit = Axis(unique_name("unit", set(labels(stage).values())))
-    changed = replace(
-        stage, leaf_axes=(unit, *stage.leaf_axes), relations=(*stage.relations, Unit(unit))
-    )
-    require_program_order(plan, call, changed)
-    after = plan.with_stage(changed)
+    changed, unit = with_unit(stage)
+    after = settled(plan.with_stage(changed), stage.name)
     require_places(plan, call, after)
     require_slices(plan, call, after)
     return after, unit
@@ -188,8 +184,7 @@ def reorder(plan: Plan, call: Call, axes: Sequence[object]) -> Plan:
     """The named loops take each other's places, in the order given; all other loops stay."""
     stage = looped_stage(plan, call, call.stage)
     loops = distinct_leaves(plan, call, stage, axes)
-    changed = _reordered(plan, stage, loops)
-    require_program_order(plan, call, changed.stage(stage.name))
+    changed = settled(_reordered(plan, stage, loops), stage.name)
     require_steps_in_order(plan, call, changed.stage(stage.name))
     require_places(plan, call, changed)
     require_slices(plan, call, changed)

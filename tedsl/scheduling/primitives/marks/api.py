@@ -32,14 +32,19 @@ class MarkMethods(StageHandle):
         Args:
             axis: the loop.
             thread: `"blockIdx.x|y|z"` or `te.program_id(0|1|2)`: a dimension of the grid (a
-                parallel loop on the CPU); `"threadIdx.x|y|z"`: a block axis, the same as
-                `vectorize`.
+                parallel loop on the CPU); `"threadIdx.x|y|z"` or `"vthread"`: a block axis, as
+                `vectorize` makes one.
             descending: for the grid: programs start with the last iteration, which is for loops
                 whose last iterations take longest (the short ones fill the device's end).
 
-        Requires: for the grid, a data axis (or a reduce axis of a stage that is `atomic`) with no
-            other loop outside it, of a stage at root, each dimension bound once; for a block axis,
-            as for `vectorize`.
+        A loop of the grid moves out of all others.  What is computed at a loop of threads, or at a
+        data loop inside one, is computed for all threads at once, at the loop around them.  In
+        Triton such data loops are dimensions of the tile too, and so are the loops that index what
+        the program holds; copies that are no tiles are left out.
+
+        Requires: for the grid, a data axis (or a reduce axis of a stage that is `atomic`) of a
+            stage at root, each dimension bound once; for a block axis, as for `vectorize`, but that
+            others may be computed there.
 
         Rewrites:
             for i in 0..n: f(i)

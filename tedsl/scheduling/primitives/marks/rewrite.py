@@ -7,10 +7,12 @@ from dataclasses import replace
 from tedsl.expr.nodes import Axis, AxisKind
 from tedsl.ir.nodes import LoopKind, Precision, Products
 from tedsl.scheduling.handles.thread_axis import GRID, LANES, VIRTUAL, ThreadAxis
-from tedsl.scheduling.invariants.lane_counts import require_constant_lanes
+from tedsl.scheduling.invariants.lane_counts import lanes_there, require_constant_lanes
 from tedsl.scheduling.plan import Mark, Plan, StagePlan
+from tedsl.scheduling.plan.graph import is_output
 from tedsl.scheduling.plan.labels import labels
-from tedsl.scheduling.plan.relations import constant, extents, ranks
+from tedsl.scheduling.plan.relations import constant, extents, fixed_extent, ranks
+from tedsl.scheduling.plan.thread_loops import settled
 from tedsl.scheduling.primitives.arguments import (
     MOST_STAGES,
     choice,
@@ -26,14 +28,12 @@ from tedsl.scheduling.primitives.loops.legality import (
     require_data_parallel,
     require_forwards,
     require_lanes,
+    require_one_loop_of_the_grid,
     require_own_kernel,
     require_plain_kind,
-    require_program_order,
 )
 from tedsl.scheduling.primitives.placement.legality import require_places
 from tedsl.scheduling.primitives.scans.legality import require_no_steps
-
-MAX_VIRTUAL = 64  # iterations of a loop that is written out
 
 
 def marked(plan: Plan, stage: StagePlan, axis: Axis, mark: Mark) -> Plan:
@@ -59,8 +59,9 @@ def bind(plan: Plan, call: Call, axis: object, thread: object, descending: objec
     stage, loop = _loop(plan, call, axis)
     name = choice(plan, call, "thread", tag, (*GRID, *LANES, *VIRTUAL))
     if isinstance(thread, ThreadAxis) and thread.extent is not None:
-        have = constant(extents(stage)[loop])
-        if have != thread.extent:
+        have = lanes_there(plan, stage, loop)
+        unplaced = stage.placement.at_root and not is_output(plan, stage.op)
+        if have != thread.extent and not (unplaced and fixed_extent(stage, loop) is None):
             label = labels(stage)[loop]
             raise call.refuse(
                 plan,
@@ -77,10 +78,8 @@ def bind(plan: Plan, call: Call, axis: object, thread: object, descending: objec
             axis=loop,
             hint="leave descending= out, or bind the loop to blockIdx.x",
         )
-    if name in LANES:
+    if name not in GRID:
         return _vectorized(plan, call, stage, loop, name)
-    if name in VIRTUAL:
-        return _virtual(plan, call, stage, loop)
     require_no_steps(plan, call, stage, loop, "run in different programs")
     require_data_parallel(plan, call, stage, loop, "in different programs")
     if stage.mark(loop).descending:
@@ -95,32 +94,24 @@ def bind(plan: Plan, call: Call, axis: object, thread: object, descending: objec
     program = GRID.index(name)
     own = stage.mark(loop)
     mark = replace(own, kind=LoopKind.PROGRAM, program=program, descending=bool(descending))
-    after = marked(plan, stage, loop, mark)
-    require_program_order(plan, call, after.stage(stage.name))
+    require_one_loop_of_the_grid(plan, call, stage, loop, program)
+    after = settled(marked(plan, stage, loop, mark), stage.name)
     require_places(plan, call, after)
     return after
 
 
 def vectorize(plan: Plan, call: Call, axis: object) -> Plan:
     """A loop becomes lanes of the tile a program holds (SIMD lanes on the CPU)."""
+    if _is_so(plan, call, axis, Mark(LoopKind.VECTORIZED)):
+        return plan
     stage, loop = _loop(plan, call, axis)
     return _vectorized(plan, call, stage, loop)
 
 
-def _virtual(plan: Plan, call: Call, stage: StagePlan, loop: Axis) -> Plan:
-    """Virtual threads are iterations that one program does in turn, written out."""
-    label, extent = labels(stage)[loop], constant(extents(stage)[loop])
-    if extent is None or extent > MAX_VIRTUAL:
-        raise call.refuse(
-            plan,
-            f"the extent of {label} is {'no constant' if extent is None else extent}, "
-            "and virtual threads are written out",
-            axis=loop,
-            facts=[("allowed", f"1 .. {MAX_VIRTUAL}")],
-            hint=f"split {label} by nparts=2 or so and bind the outer loop",
-        )
-    require_data_parallel(plan, call, stage, loop, "as virtual threads")
-    return unroll(plan, call, loop)
+def _is_so(plan: Plan, call: Call, axis: object, mark: Mark) -> bool:
+    """True for a loop of which just this was said before: once more changes nothing."""
+    stage = looped_stage(plan, call, call.stage)
+    return stage.mark(leaf(plan, call, stage, axis)) == mark
 
 
 def _vectorized(plan: Plan, call: Call, stage: StagePlan, loop: Axis, thread: str = "") -> Plan:
@@ -129,30 +120,30 @@ def _vectorized(plan: Plan, call: Call, stage: StagePlan, loop: Axis, thread: st
     require_forwards(plan, call, stage, loop, "run at once, as lanes of a tile")
     require_lanes(plan, call, stage, loop)
     mark = replace(stage.mark(loop), kind=LoopKind.VECTORIZED, thread=thread)
-    after = marked(plan, stage, loop, mark)
+    after = settled(marked(plan, stage, loop, mark), stage.name)
     require_places(plan, call, after)
     return after
 
 
 def unroll(plan: Plan, call: Call, axis: object) -> Plan:
     """A loop is written out."""
+    if _is_so(plan, call, axis, Mark(LoopKind.UNROLLED)):
+        return plan
     stage, loop = _loop(plan, call, axis)
     mark = replace(stage.mark(loop), kind=LoopKind.UNROLLED)
-    after = marked(plan, stage, loop, mark)
-    require_program_order(plan, call, after.stage(stage.name))
-    return after
+    return marked(plan, stage, loop, mark)
 
 
 def parallel(plan: Plan, call: Call, axis: object) -> Plan:
     """Iterations of a loop run on different threads."""
+    if _is_so(plan, call, axis, Mark(LoopKind.PARALLEL)):
+        return plan
     stage, loop = _loop(plan, call, axis)
     require_no_steps(plan, call, stage, loop, "run on different threads")
     require_data_parallel(plan, call, stage, loop, "on different threads")
     require_forwards(plan, call, stage, loop, "run on different threads")
     mark = replace(stage.mark(loop), kind=LoopKind.PARALLEL)
-    after = marked(plan, stage, loop, mark)
-    require_program_order(plan, call, after.stage(stage.name))
-    return after
+    return marked(plan, stage, loop, mark)
 
 
 def atomic(plan: Plan, call: Call) -> Plan:
@@ -194,9 +185,7 @@ def reverse(plan: Plan, call: Call, axis: object) -> Plan:
         )
     require_no_steps(plan, call, stage, loop, "run backwards")
     require_any_order(plan, call, stage, loop)
-    after = marked(plan, stage, loop, replace(mark, descending=True))
-    require_program_order(plan, call, after.stage(stage.name))
-    return after
+    return marked(plan, stage, loop, replace(mark, descending=True))
 
 
 def serial(plan: Plan, call: Call, axis: object) -> Plan:
@@ -208,8 +197,7 @@ def serial(plan: Plan, call: Call, axis: object) -> Plan:
     for other in stage.leaf_axes if together else ():
         if stage.mark(other).tensorized is not None:
             after = marked(after, after.stage(stage.name), other, PLAIN)
-    require_program_order(plan, call, after.stage(stage.name))
-    return after
+    return settled(after, stage.name)
 
 
 def dot(

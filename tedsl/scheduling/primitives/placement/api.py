@@ -40,8 +40,10 @@ class PlaceMethods(StageHandle):
             axis: a loop of that stage.
 
         Requires: every reader runs inside that loop; the loop is not (inside) a vectorized one, nor
-            between loops of the grid.  `legal_places()` lists what is accepted.  The scope becomes
-            `local` where it was `global`; `set_scope` after this call chooses another.
+            between loops of the grid.  At a loop bound to threads it is computed for all of them,
+            at the loop around (see `bind`).  Copies of it that have no place yet go along.
+            `legal_places()` lists what is accepted.  The scope becomes `local` where it was
+            `global`; `set_scope` after this call chooses another.
 
         Rewrites:
             for y: B[y] = f(y)

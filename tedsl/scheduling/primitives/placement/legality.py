@@ -39,6 +39,7 @@ from tedsl.scheduling.plan.labels import axis_text, labels, loops_text
 from tedsl.scheduling.plan.links import places, tensors_of_init
 from tedsl.scheduling.plan.relations import ranks
 from tedsl.scheduling.plan.scan_structure import role, scan_stages
+from tedsl.scheduling.plan.thread_loops import attached, is_unplaced
 from tedsl.scheduling.primitives.call import Call
 from tedsl.scheduling.primitives.marks.atomic import inside_problem
 from tedsl.scheduling.primitives.scans.legality import scan_problem
@@ -225,11 +226,14 @@ def _reader_problem(plan: Plan, stage: StagePlan, target: StagePlan, axis: Axis)
         )
     if outside:
         name, also = outside[0].name, ", ".join(r.name for r in outside)
+        op = outside[0].op
+        simple = not is_reduction(op) and not is_output(plan, op) and op.num_outputs == 1
+        inline = " or inline it," if simple else ""
         return Problem(
             f"{stage.name} is also read by {also}, which "
             f"{'runs' if len(outside) == 1 else 'run'} outside the loop {where}",
-            f"leave {stage.name} at root, or first attach {name} inside {target.name} so that one "
-            "loop encloses all readers",
+            f"leave {stage.name} at root, or first attach {name} inside {target.name}{inline} so "
+            "that one loop encloses all readers",
             outsiders=True,
         )
     return _fold_problem(plan, stage, target, axis)
@@ -337,7 +341,8 @@ def legal_attach_points(plan: Plan, name: str) -> tuple[tuple[str, Axis], ...]:
         if target.name == name or target.placement.inlined or target.placement.head:
             continue
         for axis in target.leaf_axes:
-            moved = attached(plan, stage, target.name, axis)
+            place = At(target.name, axis, kernel=stage.placement.kernel)
+            moved = attached(plan, replace(stage, placement=place))
             if (
                 place_problem(moved, moved.stage(name)) is None
                 and first_problem(moved, plan) is None
@@ -350,7 +355,8 @@ def legal_attach_points(plan: Plan, name: str) -> tuple[tuple[str, Axis], ...]:
 
 def _around_readers(plan: Plan, stage: StagePlan) -> tuple[StagePlan, ...]:
     """The stages in one of whose loops all readers of a stage may be, in plan order: those around
-    a reader, the reader itself, and the leaders of all of them."""
+    a reader, the reader itself, and the leaders of all of them; a copy without a place is where its
+    readers are."""
     readers = loop_readers(plan, stage.op)
     if not readers or scan_stages(plan):
         return plan.stages
@@ -362,14 +368,9 @@ def _around_readers(plan: Plan, stage: StagePlan) -> tuple[StagePlan, ...]:
             names.add(each.name)
             around = (each.placement.host, each.placement.leader)
             waiting += [plan.stage(other) for other in around if other]
+            waiting += loop_readers(plan, each.op)[:1] if is_unplaced(plan, each) else ()
     numbers = places(plan).by_name
     return tuple(plan.stages[n] for n in sorted(numbers[each] for each in names))
-
-
-def attached(plan: Plan, stage: StagePlan, target: str, axis: Axis) -> Plan:
-    """The plan with `stage` attached, whether that is legal or not."""
-    place = At(target, axis, kernel=stage.placement.kernel)
-    return plan.with_stage(replace(stage, placement=place))
 
 
 def can_inline(plan: Plan, stage: StagePlan) -> bool:

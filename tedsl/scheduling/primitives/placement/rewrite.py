@@ -24,6 +24,7 @@ from tedsl.scheduling.plan import (
 )
 from tedsl.scheduling.plan.graph import is_output, is_reduction
 from tedsl.scheduling.plan.labels import axis_text
+from tedsl.scheduling.plan.thread_loops import attached
 from tedsl.scheduling.primitives.arguments import (
     MOST_STAGES,
     choice,
@@ -75,7 +76,7 @@ def _require_not_output(plan: Plan, call: Call, stage: StagePlan) -> None:
 
 def compute_at(plan: Plan, call: Call, target: str, axis: object) -> Plan:
     """The stage is computed inside a loop of `target`, only as much as is read there."""
-    after = plan.with_stage(placed(plan, call, target, axis))
+    after = attached(plan, placed(plan, call, target, axis))
     require_places(plan, call, after)
     require_all_lanes(plan, call, after, call.stage)
     return after

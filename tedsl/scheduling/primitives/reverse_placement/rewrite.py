@@ -31,11 +31,12 @@ from tedsl.scheduling.plan.graph import fresh_stage, insert_before, is_reduction
 from tedsl.scheduling.plan.inline import inline_stages
 from tedsl.scheduling.plan.labels import labels
 from tedsl.scheduling.plan.relations import derived, extents, ranks
+from tedsl.scheduling.plan.thread_loops import settled
 from tedsl.scheduling.primitives.arguments import computed_stage, leaf, looped_stage
 from tedsl.scheduling.primitives.call import Call
 from tedsl.scheduling.primitives.graph_rewrites.cache import beside, data_axis, stage_name
 from tedsl.scheduling.primitives.graph_rewrites.legality import reduction
-from tedsl.scheduling.primitives.loops.legality import PLAIN, require_program_order
+from tedsl.scheduling.primitives.loops.legality import PLAIN
 from tedsl.scheduling.primitives.placement.legality import require_places
 from tedsl.scheduling.primitives.reverse_placement.legality import (
     data_places,
@@ -84,8 +85,7 @@ def reverse_compute_at(plan: Plan, call: Call, target: str, axis: object) -> Pla
         placement=At(reader.name, innermost, kernel=replace(kernel, launch=DEFAULT_LAUNCH)),
         scope=Scope.LOCAL if producer.scope is Scope.GLOBAL else producer.scope,
     )
-    after = plan.with_stage(taken.stage).with_stage(inside)
-    require_program_order(plan, call, taken.stage)
+    after = settled(plan.with_stage(taken.stage).with_stage(inside), reader.name)
     require_places(plan, call, after)
     require_one_iteration(plan, call, after, producer.name, outer)
     require_all_lanes(plan, call, after)
