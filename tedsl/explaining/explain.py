@@ -109,7 +109,9 @@ def _missed(
     before: dict[str, Module] = {}
     last: list[Module] = []
 
-    def note(name: str, module: Module) -> None:
+    def note(name: str, module: Nests | Module) -> None:
+        if not isinstance(module, Module):
+            return
         if name == find_dots.__name__:
             before.update({func.name: last[0] for func in last[0].funcs})
         last[:] = [module]

@@ -54,8 +54,8 @@ SHORT = {
     "e4m3": DType.float8_e4m3fn, "fp8e4m3": DType.float8_e4m3fn,
     "e5m2": DType.float8_e5m2, "fp8e5m2": DType.float8_e5m2,
 }  # fmt: skip
-"""Names that other languages have for dtypes; `float` and `int` are TVM's, of 32 bits.  Python's types of
-those names are not taken: NumPy's `float` has 64."""
+"""Names that other languages have for dtypes; `float` and `int` are TVM's, of 32 bits.  Python's
+types of those names are not taken: NumPy's `float` has 64."""
 
 _INT32 = TABLE[DType.int32]
 _INT64 = TABLE[DType.int64]

@@ -224,7 +224,7 @@ TARGET = te.placeholder((4,), "int32", name="t")
         ),
         (lambda: nn.argmax(te.placeholder((3, 0), name="e")), r"nothing to search"),
         (lambda: nn.cumsum(X, 3), r"cumsum: x has 2 dimensions, there is no axis 3"),
-        (lambda: nn.cumsum(X, dtype="float"), r"unknown dtype 'float'"),
+        (lambda: nn.cumsum(X, dtype="real"), r"unknown dtype 'real'"),
     ],
 )
 def test_refusals(call: Callable[[], te.Tensor], message: str) -> None:

@@ -71,6 +71,7 @@ def test_a_recurrence_after_each_pass(target: str, golden: Golden) -> None:
     init = te.compute((1, 64), lambda t, i: m[0, i], name="init")
     update = te.compute((16, 64), lambda t, i: state[t - 1, i] + m[t, i], name="update")
     scan = te.scan(init, update, state, name="scan")
+    assert isinstance(scan, te.Tensor)
     s = te.create_schedule([scan, init])
     outer, _ = s[update].split(update.op.axis[1], 32)
     s[update].bind(outer, "blockIdx.x")

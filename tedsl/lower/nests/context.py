@@ -32,12 +32,12 @@ from tedsl.ir.nodes import (
 )
 from tedsl.scheduling.kernels.tree import KernelTree, guests
 from tedsl.scheduling.plan import Online, OnlineMode, Plan, StagePlan
-from tedsl.scheduling.primitives.tensorize.match import (
+from tedsl.scheduling.regions.infer import Bounds, StageBounds
+from tedsl.scheduling.regions.match_intrinsic import (
     Difference,
     match_intrinsic,
     tensorized_loops,
 )
-from tedsl.scheduling.regions.infer import Bounds, StageBounds
 from tedsl.tensor.tensor import ComputeOp, Tensor
 
 

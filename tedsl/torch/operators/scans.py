@@ -73,18 +73,18 @@ class Along:
             found = tuple(first((0, *i[1:])))
             return found if len(found) > 1 else found[0]
 
-        starts, steps = (
-            list(made) if isinstance(made, tuple) else [made]
-            for made in (
-                compute(start, begin, name=f"{name}.first"),
-                compute(shape, step, name=f"{name}.step"),
-            )
-        )
+        starts = _several(compute(start, begin, name=f"{name}.first"))
+        steps = _several(compute(shape, step, name=f"{name}.step"))
         made = scan(starts, steps, states, name=f"{name}.scan")
         return [
             viewed(whole(each), self.x.shape, lambda i: (i[self.d], *i[: self.d], *i[self.d + 1 :]))
-            for each in (made if isinstance(made, (tuple, list)) else (made,))
+            for each in _several(made)
         ]
+
+
+def _several(made: Any) -> list[Tensor]:
+    """What a definition gives, one tensor or some."""
+    return list(made) if isinstance(made, (tuple, list)) else [made]
 
 
 def _empty(x: Value) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from tedsl.errors import ScheduleError
 from tedsl.scheduling.plan import Plan
 from tedsl.scheduling.primitives.call import Call
-from tedsl.scheduling.primitives.tensorize.match import Difference, tensor_problem
+from tedsl.scheduling.regions.match_intrinsic import Difference, tensor_problem
 from tedsl.tensor.intrin import TensorIntrin
 
 

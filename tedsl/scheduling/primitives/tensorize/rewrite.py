@@ -14,7 +14,7 @@ from tedsl.scheduling.primitives.loops.legality import PLAIN, mark_text, require
 from tedsl.scheduling.primitives.marks.rewrite import marked
 from tedsl.scheduling.primitives.placement.legality import require_places
 from tedsl.scheduling.primitives.scans.legality import require_no_scan
-from tedsl.scheduling.primitives.tensorize.match import kinds_text, loops_for
+from tedsl.scheduling.regions.match_intrinsic import kinds_text, loops_for
 from tedsl.tensor.intrin import TensorIntrin
 
 
