@@ -150,7 +150,9 @@ class Attempts:
             return False  # once for the same kernel
 
         def rules(decisions: Mapping[str, object]) -> Schedule:
-            made = Schedule(self._plan, {**self._decisions(), **decisions}, self.target, self._device)
+            made = Schedule(
+                self._plan, {**self._decisions(), **decisions}, self.target, self._device
+            )
             self._rules(made, self.target, self._caution)
             return made
 

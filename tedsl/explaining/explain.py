@@ -21,7 +21,7 @@ from tedsl.ir.nodes import Dot, Module
 from tedsl.ir.visit import walk_stmts
 from tedsl.lower.missed_dots import Missed, missed_dots
 from tedsl.lower.passes.find_dots import find_dots
-from tedsl.lower.pipeline import lower
+from tedsl.lower.pipeline import Nests, lower
 from tedsl.runtime.arguments.sizes import Number
 from tedsl.runtime.kernel import Kernel
 from tedsl.schedules import default_schedule

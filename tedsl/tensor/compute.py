@@ -91,6 +91,11 @@ def compute(
             defaults or keywords; an axis of another definition in the body; a read that is proved
             to be outside its tensor; outputs that mix a reduction with something else.
 
+    A read whose index is known only when a kernel runs (`T[X[i]]`, or a runtime scalar in it) gives
+    0 where the index is outside its tensor, below 0 as well, on every target and wherever the stage
+    is computed; an index that is proved to be inside costs nothing.  `te.evaluate` refuses such a
+    read, and says which stage reads what.
+
     A reduction that is not the whole body is computed by a stage of its own, over the data axes
     that it uses: in `te.compute((n, m), lambda i, j: A[i, j] / te.sum(A[i, k], axis=k), name="P")`
     the operation `P.red` has the one axis `i`.  Conditions of `te.if_then_else` around it become

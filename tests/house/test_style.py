@@ -54,7 +54,7 @@ def test_exceptions_are_named() -> None:
 
 
 READ_BY_TESTS = (" event_of", " from_linear", " print_graph", " print_reducer")
-"""Inverses of what the product does, and definitions as text, for those who work on it."""
+"""Inverses of what the product does, and texts of definitions, for those who work on it."""
 
 
 def top_level_names(source: Source) -> Iterator[tuple[str, ast.stmt]]:

@@ -52,11 +52,15 @@ def rows_joined(s: Schedule, group: Group, beside: Beside) -> bool:
     free = all(is_reduction(view[n]) and any_order(view[n]) for n in group.inner)
     if not own or not free or group.apart or not beside.leaders or not all_computed(s):
         return False
-    wanted, folded = needed(view, group.root) - {group.root, *group.inner}, _folded(view, group)
-    sizes = _sizes(root.axes)
-    for leader in beside.leaders:
-        alike = leader.rows == sizes and not folded.isdisjoint(leader.folded)
-        if not alike or not beside.may_join(leader, wanted) or not _joins(s, group, leader):
+    sizes, folded = _sizes(root.axes), _folded(view, group)
+    alike = [
+        leader
+        for leader in beside.leaders
+        if leader.rows == sizes and not folded.isdisjoint(leader.folded)
+    ]
+    wanted = needed(view, group.root) - {group.root, *group.inner} if alike else set[str]()
+    for leader in alike:
+        if not beside.may_join(leader, wanted) or not _joins(s, group, leader):
             continue
         if not flip(s, f"{group.root}.beside", True):
             return False

@@ -16,6 +16,7 @@ from tedsl.ir.nodes import Accumulate, Buffer, Load, Stmt, Store
 from tedsl.ir.visit import map_exprs, rewrite_stmts
 from tedsl.lower.nests.context import Context
 from tedsl.scheduling.plan import Partitioned, Plan
+from tedsl.scheduling.plan.links import special
 from tedsl.tensor.tensor import Tensor
 
 Home = tuple[Buffer, int, Expr | None]
@@ -64,7 +65,7 @@ def in_whole(context: Context, body: Stmt) -> Stmt:
 def _homes(plan: Plan, buffers: Mapping[Tensor, Buffer]) -> dict[Buffer, Home]:
     """The whole and the offset of each part."""
     found: dict[Buffer, Home] = {}
-    for whole in plan.stages:
+    for whole in special(plan):
         pieces = whole.placement
         if not isinstance(pieces, Partitioned):
             continue

@@ -31,6 +31,7 @@ from tedsl.scheduling.plan import (
     StagePlan,
     by_itself,
 )
+from tedsl.scheduling.plan.links import guest_places
 from tedsl.scheduling.plan.relations import constant, extents, leaves_of
 from tedsl.scheduling.plan.scan_structure import (
     aligned,
@@ -169,11 +170,8 @@ def _blocks(plan: Plan, stage: StagePlan, *, attached: bool, unrolled: bool) -> 
         if replace(stage.mark(a), products=None, implied=False) == PLAIN and a not in run
     ]
     indexing = _tile_indices(plan, stage)
-    online = {
-        guest.placement.axis
-        for guest in plan.stages
-        if isinstance(guest.placement, Online) and guest.placement.host == stage.name
-    }
+    inside_it = [plan.stages[n] for n in guest_places(plan).get(stage.name, ())]
+    online = {g.placement.axis for g in inside_it if isinstance(g.placement, Online)}
     piped = False
     inside: set[Axis] = set()
     sizes = extents(stage)
@@ -219,13 +217,13 @@ def _tile_indices(plan: Plan, stage: StagePlan) -> set[Axis]:
     """The leaf axes by which `stage` indexes the tiles computed inside it."""
     inner: dict[Operation, Axis | None] = {
         s.op: s.placement.axis
-        for s in plan.stages
-        if s.placement.axis is not None and s.placement.host == stage.name
+        for s in map(plan.stages.__getitem__, guest_places(plan).get(stage.name, ()))
+        if s.placement.axis is not None
     }
     own = {leader: axis for axis, leader in shared_loops(plan, stage).items()}
-    for s in plan.stages:
+    for s in plan.stages if own else ():
         place = s.placement.axis
-        if s.placement.axis is not None and place is not None and place in own:
+        if place is not None and place in own:
             inner[s.op] = own[place]
     found: set[Axis] = set()
     order = {axis: i for i, axis in enumerate(stage.loop_order)}

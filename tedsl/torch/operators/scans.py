@@ -12,7 +12,7 @@ from tedsl.nn.indexing import cumsum as nn_cumsum
 from tedsl.tensor import math as te
 from tedsl.tensor.compute import compute, placeholder
 from tedsl.tensor.scan import scan
-from tedsl.tensor.tensor import read
+from tedsl.tensor.tensor import Tensor, read
 from tedsl.torch.elements.value import Indices, Value, cast_to, filled, number_of, viewed, whole
 from tedsl.torch.importer.context import Context
 from tedsl.torch.importer.registry import Converted, Family, takes

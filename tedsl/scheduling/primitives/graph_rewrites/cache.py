@@ -27,6 +27,7 @@ from tedsl.scheduling.plan import (
 )
 from tedsl.scheduling.plan.graph import fresh_stage, insert_after, insert_before, reroute
 from tedsl.scheduling.plan.labels import labels, unique_name
+from tedsl.scheduling.plan.links import places
 from tedsl.scheduling.plan.relations import extents, integer, overruns, positions, reached
 from tedsl.scheduling.plan.scan_structure import is_state, scan_of, step_place
 from tedsl.scheduling.primitives.call import Call
@@ -51,7 +52,7 @@ def data_axis(name: str, extent: Expr) -> Axis:
 
 def stage_name(plan: Plan, base: str, suffix: str) -> str:
     """A name for a stage derived from the stage `base`."""
-    return unique_name(f"{base}.{suffix}", {stage.name for stage in plan.stages})
+    return unique_name(f"{base}.{suffix}", places(plan).by_name)
 
 
 def beside(stage: StagePlan) -> Placement:
