@@ -142,18 +142,14 @@ class Expr:
         return build.eq(self, other)
 
     def __index__(self) -> int:
-        """The int that a constant of integers is: `range(A.shape[0])`, `np.zeros(A.shape)`.
-
-        Raises:
-            ExprError: anything else; it is a TypeError, too.
-        """
+        """The int that a constant is: `range(A.shape[0])`; an ExprError, a TypeError, elsewhere."""
         raise also(ExprError, TypeError)(
             f"{self!r} has no value while the computation is being defined",
             hint="only constant integers are ints; of a size that a call gives, shape of its array",
         )
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-        """NumPy's functions and scalars meet here: `np.exp(x)`, `np.float32(2) * x`."""
+        """`np.exp(x)`, `np.float32(2) * x`."""
         return ufuncs.applied(ufunc, method, inputs, options)
 
     def __bool__(self) -> bool:
@@ -327,11 +323,10 @@ class Range:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Axis(Expr):
-    """An iteration variable.  An object, never a name: two axes may print alike.
+    """An iteration variable: an object, never a name.
 
     `domain` is set for axes of a definition (root axes) and None for axes that a schedule makes.
-    Of a reduction axis whose range depends on other axes it holds all of them, and what is reduced
-    over it lies in `begin .. end`.
+    Where the range depends on other axes it holds all of them; what counts is `begin .. end`.
     """
 
     name: str

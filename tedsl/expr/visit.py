@@ -5,8 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
+from typing import TYPE_CHECKING
 
 from tedsl.expr.nodes import Axis, Const, Expr, Reduce, TensorRead, Var
+
+if TYPE_CHECKING:
+    from tedsl.tensor.tensor import Tensor
 
 
 def walk(*roots: Expr) -> Iterator[Expr]:
@@ -125,3 +129,16 @@ def _same_payload(x: Expr, y: Expr) -> bool:
         if u is not v and u != v:
             return False
     return True
+
+
+def reading(bodies: tuple[Expr, ...], tensors: Mapping[Tensor, Tensor]) -> tuple[Expr, ...]:
+    """The bodies with reads of other tensors."""
+
+    def moved(node: Expr) -> Expr | None:
+        if not isinstance(node, TensorRead):
+            return None
+        tensor = tensors.get(node.tensor, node.tensor)
+        return None if tensor is node.tensor else TensorRead(tensor, node.indices)
+
+    memo: dict[Expr, Expr] = {}
+    return tuple(rewrite(body, moved, memo) for body in bodies)

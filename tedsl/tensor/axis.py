@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, SupportsIndex
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from tedsl.dtypes import TABLE, DType
 from tedsl.errors import ExprError
 from tedsl.expr import build
 from tedsl.expr.index_arith import LARGEST, whole_number
 from tedsl.expr.naming import check_name
-from tedsl.expr.nodes import Axis, AxisKind, Const, Expr, Range, Var
+from tedsl.expr.nodes import Axis, AxisKind, Const, Expr, Range, TensorRead, Var
 from tedsl.expr.promote import DTypeLike, as_dtype
 from tedsl.expr.visit import axes_of, walk
 from tedsl.late import late
+from tedsl.slips import also
 
 if TYPE_CHECKING:
     from tedsl.index import bounds as bounds_of_indices
     from tedsl.index import facts as facts_of_indices
+    from tedsl.tensor.tensor import ComputeOp
 else:
     bounds_of_indices = late("tedsl.index.bounds")
     facts_of_indices = late("tedsl.index.facts")
@@ -156,3 +158,29 @@ def as_extent(value: object, subject: str, *, axes: bool = False) -> Expr:
         subject=subject,
         hint="give an int, or an int32 or int64 expression such as te.var('n')",
     )
+
+
+class NoAxes(tuple[Axis, ...]):
+    """The reduce axes of an operation that has none: to ask for one of them says where they are."""
+
+    operation: ComputeOp
+
+    def __new__(cls, operation: ComputeOp) -> NoAxes:
+        made = super().__new__(cls)
+        made.operation = operation
+        return made
+
+    def __getitem__(self, place: Any) -> Any:
+        if isinstance(place, slice):
+            return ()
+        name = self.operation.name
+        read = (node.tensor.op for body in self.operation.bodies for node in walk(body)
+                if isinstance(node, TensorRead))  # fmt: skip
+        split = [op.name for op in dict.fromkeys(read) if op.name.startswith(f"{name}.")]
+        hint = "a te.compute whose body is a reduction has them"
+        if split:
+            hint = f"the reduction is in stage {split[0]}: s[{split[0]!r}].op.reduce_axis"
+        raise also(ExprError, IndexError)(f"{name} has no reduce axis", hint=hint)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return NoAxes, (self.operation,)

@@ -16,11 +16,12 @@ from tedsl.errors import ExprError, InternalError
 from tedsl.expr import build
 from tedsl.expr.naming import check_name
 from tedsl.expr.nodes import Axis, Expr, IfThenElse, TensorRead
-from tedsl.expr.visit import reads, rewrite, walk
+from tedsl.expr.visit import reading, reads
 from tedsl.late import late
 from tedsl.once import Remembers, once
 from tedsl.shown import InNotebook
-from tedsl.slips import also, suggests
+from tedsl.slips import suggests
+from tedsl.tensor.axis import NoAxes
 
 if TYPE_CHECKING:
     from tedsl import ufuncs
@@ -39,10 +40,9 @@ IndexLike: TypeAlias = "Index | tuple[Index, ...]"
 @suggests(ExprError, owner="a tensor")
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Tensor(InNotebook):
-    """Output `index` of `op`.  Indexing it (`A[i, j]` or `A(i, j)`) builds a read.
-
-    Operators work element by element, by numpy's broadcasting, and make one new operation each.
-    `==` of two tensors is identity (tensors are keys); the comparison of elements is `te.equal`.
+    """Output `index` of `op`.  Indexing it (`A[i, j]` or `A(i, j)`) builds a read.  Operators work by
+    element, with numpy's broadcasting, and make one operation each; `==` is identity (tensors are
+    keys), `te.equal` compares elements.
     """
 
     op: Operation
@@ -70,7 +70,7 @@ class Tensor(InNotebook):
 
     @property
     def value_index(self) -> int:
-        """TVM's name for `index`."""
+        """`index`, for TVM."""
         return self.index
 
     @property
@@ -196,15 +196,11 @@ class Tensor(InNotebook):
         return broadcast.binary_operator("right_shift", other, self)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-        """NumPy's functions and scalars meet here: `np.exp(x)`, `np.float32(2) * x`."""
+        """`np.exp(x)`, `np.float32(2) * x`."""
         return ufuncs.applied(ufunc, method, inputs, options)
 
     def __matmul__(self, other: Tensor) -> Tensor:
-        """The matrix product, `te.nn.matmul`; a vector is a row on the left, a column on the right.
-
-        Raises:
-            ExprError: as `te.nn.matmul`; a factor that is no tensor, or has rank 0.
-        """
+        """The matrix product, `te.nn.matmul`, with its errors; a vector is a row, or a column."""
         return _product(self, other)
 
     def __rmatmul__(self, other: object) -> Tensor:
@@ -253,7 +249,7 @@ class TensorSlice:
         return read_partly(self.tensor, (*self.indices, *given))
 
     def as_scalar(self) -> Expr:
-        """Always refused: dimensions are missing."""
+        """Refused: dimensions are missing."""
         return read(self.tensor, self.indices)
 
     def __repr__(self) -> str:
@@ -299,32 +295,6 @@ def _index(tensor: Tensor, dimension: int, index: Index) -> Expr:
         f"index {dimension} of {tensor.name} is {index!r}, not an integer",
         hint=wanted,
     )
-
-
-class NoAxes(tuple[Axis, ...]):
-    """The reduce axes of an operation that has none: to ask for one of them says where they are."""
-
-    operation: ComputeOp
-
-    def __new__(cls, operation: ComputeOp) -> NoAxes:
-        made = super().__new__(cls)
-        made.operation = operation
-        return made
-
-    def __getitem__(self, place: Any) -> Any:
-        if isinstance(place, slice):
-            return ()
-        name = self.operation.name
-        read = (node.tensor.op for body in self.operation.bodies for node in walk(body)
-                if isinstance(node, TensorRead))  # fmt: skip
-        split = [op.name for op in dict.fromkeys(read) if op.name.startswith(f"{name}.")]
-        hint = "a te.compute whose body is a reduction has them"
-        if split:
-            hint = f"the reduction is in stage {split[0]}: s[{split[0]!r}].op.reduce_axis"
-        raise also(ExprError, IndexError)(f"{name} has no reduce axis", hint=hint)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return NoAxes, (self.operation,)
 
 
 class Operation(InNotebook, Remembers):
@@ -391,7 +361,7 @@ class Operation(InNotebook, Remembers):
 
 @once
 def noted(op: Operation) -> Mapping[str, Any]:
-    """What is noted of an operation: nothing that a schedule or a kernel follows."""
+    """Notes on an operation, which nothing follows."""
     return {}
 
 
@@ -446,7 +416,7 @@ class ComputeOp(Operation):
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
         source, was, now, make = moved
         changes = {} if make else dict(zip(was, now, strict=True))
-        bodies = make() if make else _reading(source.bodies, changes)
+        bodies = make() if make else reading(source.bodies, changes)
         object.__setattr__(self, "bodies", bodies)
         return bodies
 
@@ -615,9 +585,8 @@ class ExternOp(Operation):
         return replace(self, inputs=tuple(tensors.get(each, each) for each in self.inputs))
 
 
-def _product(a: object, b: object) -> Tensor:
-    made: Tensor = importlib.import_module("tedsl.nn.matmul").product(a, b)
-    return made
+def _product(a: object, b: object) -> Any:
+    return importlib.import_module("tedsl.nn.matmul").product(a, b)
 
 
 @cache
@@ -625,17 +594,6 @@ def _kept(kind: type[ComputeOp]) -> tuple[tuple[str, ...], Callable[[object], tu
     """The fields that an operation with other bodies has in common with it, and what they are."""
     names = [each.name for each in fields(kind) if each.name not in ("bodies", "outputs")]
     return tuple(names), attrgetter(*names)
-
-
-def _reading(bodies: tuple[Expr, ...], tensors: Mapping[Tensor, Tensor]) -> tuple[Expr, ...]:
-    def moved(node: Expr) -> Expr | None:
-        if not isinstance(node, TensorRead):
-            return None
-        tensor = tensors.get(node.tensor, node.tensor)
-        return None if tensor is node.tensor else TensorRead(tensor, node.indices)
-
-    memo: dict[Expr, Expr] = {}
-    return tuple(rewrite(body, moved, memo) for body in bodies)
 
 
 # At the end, because broadcasting makes operations and their tensors have its operators.

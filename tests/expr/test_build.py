@@ -97,8 +97,9 @@ def test_fractions_are_no_integers() -> None:
 def test_dtype_names() -> None:
     assert as_dtype(np.float32) == as_dtype(np.dtype("float32")) == as_dtype("float32")
     assert as_dtype(bool) == "bool"
-    with pytest.raises(te.ExprError, match=r"unknown dtype 'fp32'[\s\S]*float32"):
-        te.placeholder((1,), "fp32")
+    assert as_dtype("fp32") == as_dtype("float") == "float32"
+    with pytest.raises(te.ExprError, match=r"unknown dtype 'single'[\s\S]*float32"):
+        te.placeholder((1,), "single")
 
 
 def test_division_of_integers_names_the_alternatives() -> None:
