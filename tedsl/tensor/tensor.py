@@ -40,10 +40,9 @@ IndexLike: TypeAlias = "Index | tuple[Index, ...]"
 @suggests(ExprError, owner="a tensor")
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Tensor(InNotebook):
-    """Output `index` of `op`.  Indexing it (`A[i, j]` or `A(i, j)`) builds a read.  Operators work by
-    element, with numpy's broadcasting, and make one operation each; `==` is identity (tensors are
-    keys), `te.equal` compares elements.
-    """
+    """Output `index` of `op`.  Indexing it (`A[i, j]` or `A(i, j)`) builds a read.  Operators work
+    by element, with numpy's broadcasting, and make one operation each; `==` is identity (tensors
+    are keys), `te.equal` compares elements."""
 
     op: Operation
     index: int = 0

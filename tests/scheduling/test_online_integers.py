@@ -25,6 +25,11 @@ INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uin
 Value = Callable[[Any, Any, Any], Any]
 
 
+def narrow(reduce: Any, term: Any, **more: Any) -> Any:
+    """A reduction in the type of its terms, in which sums wrap."""
+    return reduce(term, **({"dtype": term.dtype} if reduce is te.sum else {}), **more)
+
+
 def chain(dtype: str, first: Any, last: Any, value: Value, where: bool = False) -> Tensor:
     """`last` of `value(x, r, k)` over the elements x of a row, with r the `first` of them."""
     X = te.placeholder((ROWS, LENGTH), dtype, name="X")
@@ -33,9 +38,10 @@ def chain(dtype: str, first: Any, last: Any, value: Value, where: bool = False) 
     def only(axis: Any, i: Any) -> dict[str, Any]:
         return {"where": axis < 3 * i} if where else {}
 
-    r = te.compute((ROWS,), lambda i: first(X[i, j], axis=j, **only(j, i)), name="r")
-    return te.compute((ROWS,), lambda i: last(value(X[i, k], r[i], k), axis=k, **only(k, i)),
-                      name="T")  # fmt: skip
+    r = te.compute((ROWS,), lambda i: narrow(first, X[i, j], axis=j, **only(j, i)), name="r")
+    return te.compute(
+        (ROWS,), lambda i: narrow(last, value(X[i, k], r[i], k), axis=k, **only(k, i)), name="T"
+    )
 
 
 def elements(dtype: str) -> np.ndarray:

@@ -59,7 +59,8 @@ class Along:
             following: from the states before and an index to those after.
         """
         name = self.context.name
-        shape, start = (self.x.shape[self.d], *self.others), (1, *self.others)
+        shape: tuple[Expr | int, ...] = (self.x.shape[self.d], *self.others)
+        start: tuple[Expr | int, ...] = (1, *self.others)
         states = [
             placeholder(shape, dtype, name=f"{name}.state{n}") for n, dtype in enumerate(dtypes)
         ]
@@ -84,7 +85,8 @@ class Along:
 
 def _several(made: Any) -> list[Tensor]:
     """What a definition gives, one tensor or some."""
-    return list(made) if isinstance(made, (tuple, list)) else [made]
+    found: Sequence[Tensor] = made if isinstance(made, (tuple, list)) else [made]
+    return list(found)
 
 
 def _empty(x: Value) -> bool:
