@@ -41,7 +41,7 @@ from tedsl.scheduling.plan.scan_structure import (
     step_loop,
 )
 from tedsl.scheduling.plan.unshare_axes import own_nests
-from tedsl.scheduling.regions.infer import loops_between
+from tedsl.scheduling.regions.infer import infer, loops_between
 from tedsl.target import Target
 from tedsl.tensor.intrin import TensorIntrin
 from tedsl.tensor.tensor import ComputeOp, Operation, ScanOp
@@ -181,7 +181,7 @@ def _blocks(plan: Plan, stage: StagePlan, *, attached: bool, unrolled: bool) -> 
             inside.add(axis)
         piped = piped or stage.mark(axis).num_stages > 1 or axis in online
     if inside and not online and not isinstance(stage.placement, Online):
-        inside -= _too_many(stage, inside, free, indexing, attached=attached)
+        inside -= _too_many(plan, stage, inside, free, indexing, attached=attached)
     written = [a for a in stage.leaf_axes if stage.mark(a) == Mark(LoopKind.UNROLLED)]
     yield from (a for a in written if unrolled and a in indexing and a not in online)
     for axis in free:
@@ -193,6 +193,7 @@ def _blocks(plan: Plan, stage: StagePlan, *, attached: bool, unrolled: bool) -> 
 
 
 def _too_many(
+    plan: Plan,
     stage: StagePlan,
     inside: set[Axis],
     free: Sequence[Axis],
@@ -205,7 +206,7 @@ def _too_many(
     fixed.update(a for a in stage.leaf_axes if _is_lane(stage, a))
     own = inside.intersection(free) - fixed
     implied = [a for a in stage.loop_order if a in own]
-    known = extents(stage)
+    known = infer(plan)[stage.name].extents if attached else extents(stage)
     sizes = {a: next_power_of_two(constant(known[a]) or 1) for a in (*implied, *fixed)}
     op = stage.op
     if not isinstance(op, ComputeOp):
