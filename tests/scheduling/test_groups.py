@@ -170,4 +170,4 @@ def test_tag_scope():
         return x + 1.0
 
     tags = [t.op.tag for t in (B, C, D, f(A), A + 1.0)]  # pyright: ignore[reportAttributeAccessIssue]
-    assert tags == ["outer", "inner", "own", "function", ""]
+    assert tags == ["outer", "inner", "own", "function", "elemwise"]

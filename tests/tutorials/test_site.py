@@ -36,7 +36,8 @@ def subjects() -> ModuleType:
 @pytest.mark.ptxas
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_code_of_a_page_runs(page: Path, tmp_path: Path) -> None:
-    assert python_of(page)
+    if not python_of(page):
+        pytest.skip("all of it needs PyTorch")
     run_page(page, tmp_path)
 
 

@@ -10,7 +10,7 @@ LANGUAGE = {
         "placeholder compute reduce_axis var size_var const cast tag_scope Tensor Axis Var Expr "
         "DType"
     ),
-    "Reductions": "sum prod max min all any comm_reducer",
+    "Reductions": "sum prod max min all any argmax argmin comm_reducer",
     "Scans": "scan",
     "Conditions": (
         "if_then_else where select equal not_equal less less_equal greater greater_equal "
@@ -18,11 +18,11 @@ LANGUAGE = {
     ),
     "Arithmetic": (
         "add subtract multiply divide div floordiv floormod truncdiv truncmod negative abs sign "
-        "pow power maximum minimum clip floor ceil round trunc"
+        "pow power maximum minimum clip floor ceil round trunc nearbyint fmod indexdiv indexmod"
     ),
     "Functions": (
-        "exp exp2 expm1 log log2 log10 log1p sqrt rsqrt sin cos tan asin acos atan atan2 sinh cosh "
-        "tanh asinh acosh atanh erf sigmoid relu"
+        "exp exp2 exp10 expm1 log log2 log10 log1p sqrt rsqrt sin cos tan asin acos atan atan2 sinh cosh "
+        "tanh asinh acosh atanh erf sigmoid relu silu"
     ),
     "Bits": "bitwise_and bitwise_or bitwise_xor bitwise_not left_shift right_shift popcount",
     "Limits of a type": "min_value max_value infinity isnan isinf isfinite",

@@ -67,12 +67,12 @@ class Along:
 
         def step(*i: Axis) -> Any:
             before = [read(state, (build.sub(i[0], 1), *i[1:])) for state in states]
-            found = tuple(following(before, i))
-            return found if len(found) > 1 else found[0]
+            found = list(following(before, i))
+            return found[0] if len(found) == 1 else tuple(found)
 
         def begin(*i: Axis) -> Any:
-            found = tuple(first((0, *i[1:])))
-            return found if len(found) > 1 else found[0]
+            found = list(first((0, *i[1:])))
+            return found[0] if len(found) == 1 else tuple(found)
 
         starts = _several(compute(start, begin, name=f"{name}.first"))
         steps = _several(compute(shape, step, name=f"{name}.step"))
@@ -85,8 +85,8 @@ class Along:
 
 def _several(made: Any) -> list[Tensor]:
     """What a definition gives, one tensor or some."""
-    found: Sequence[Tensor] = made if isinstance(made, (tuple, list)) else [made]
-    return list(found)
+    given: Sequence[Tensor] = [made] if isinstance(made, Tensor) else made
+    return list(given)
 
 
 def _empty(x: Value) -> bool:
