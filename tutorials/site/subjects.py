@@ -18,7 +18,8 @@ LANGUAGE = {
     ),
     "Arithmetic": (
         "add subtract multiply divide div floordiv floormod truncdiv truncmod negative abs sign "
-        "pow power maximum minimum clip floor ceil round trunc nearbyint fmod indexdiv indexmod"
+        "pow power maximum minimum clip floor ceil round trunc nearbyint fmod "
+        "indexdiv indexmod"
     ),
     "Functions": (
         "exp exp2 exp10 expm1 log log2 log10 log1p sqrt rsqrt sin cos tan asin acos atan atan2 sinh cosh "
