@@ -22,8 +22,8 @@ LANGUAGE = {
         "indexdiv indexmod"
     ),
     "Functions": (
-        "exp exp2 exp10 expm1 log log2 log10 log1p sqrt rsqrt sin cos tan asin acos atan atan2 sinh "
-        "cosh tanh asinh acosh atanh erf sigmoid relu silu"
+        "exp exp2 exp10 expm1 log log2 log10 log1p sqrt rsqrt sin cos tan asin acos atan atan2 "
+        "sinh cosh tanh asinh acosh atanh erf sigmoid relu silu"
     ),
     "Bits": "bitwise_and bitwise_or bitwise_xor bitwise_not left_shift right_shift popcount",
     "Limits of a type": "min_value max_value infinity isnan isinf isfinite",
