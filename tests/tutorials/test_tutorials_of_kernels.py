@@ -114,7 +114,8 @@ def test_every_schedule_has_its_row_on_the_cpu(name: str, tmp_path: Path) -> Non
     text = run_tutorial(f"{name}.py", tmp_path, "--quick")
     for heading, schedules in SCRIPTS[name].items():
         rows = rows_of(text, heading)
-        assert set(schedules) <= set(rows), f"{heading}: {sorted(rows)}"
+        for each in schedules:  # a search without time to try anything says so in its row
+            assert any(row.startswith(each) for row in rows), f"{each}: {sorted(rows)}"
     if importlib.util.find_spec("matplotlib") is not None:
         for picture in PICTURES[name]:
             assert (tmp_path / "pictures" / f"{picture}.png").stat().st_size > 5_000, picture
@@ -132,7 +133,7 @@ def test_gpu_schedules_agree_with_numpy_in_the_interpreter(name: str, tmp_path: 
     if name.startswith("02"):
         assert 'tl.dot(band, rows, input_precision="ieee")' in text
     if name.startswith("11"):
-        assert text.count("agrees with NumPy") == 14
+        assert text.count("agrees with NumPy") == 16
 
 
 SPILLS = {("11_from_tvm", "default rules"): 512}
