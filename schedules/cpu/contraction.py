@@ -29,7 +29,7 @@ from tedsl.schedules.knobs import flip, pick
 from tedsl.schedules.loops import fused
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.handles.stage import Stage
-from tedsl.tensor.tensor import ComputeOp
+from tedsl.tensor.tensor import ComputeOp, Tensor
 
 # Tasks for each thread, for load balance, and how many are enough of them unless there are more
 # than half as many threads.
@@ -284,13 +284,18 @@ def _in_step(op: ComputeOp, column: Axis) -> tuple[Axis, ...]:
 
 
 def packable(view: View, inner: Stage, column: Axis) -> list[TensorRead]:
-    """Reads of the vectorised operand, where the stage reads it itself."""
+    """Reads of the vectorised operand, where the stage reads it itself: one of each tensor, and of
+    none that is read along `column` in two ways."""
     op = inner.op
     if not isinstance(op, ComputeOp):
         return []
     direct = {r.tensor for r in reads(*op.bodies)}
-    found = [r for r in reads(*view[inner.name].bodies) if r.tensor in direct]
-    return [r for r in found if _place(r, column) is not None or strided(r, column)]
+    ways: dict[Tensor, dict[tuple[object, object], TensorRead]] = {}
+    for read in reads(*view[inner.name].bodies):
+        way = _place(read, column), strided(read, column)
+        if read.tensor in direct and way != (None, None):
+            ways.setdefault(read.tensor, {})[way] = read
+    return [read for found in ways.values() if len(found) == 1 for read in found.values()]
 
 
 def _place(read: TensorRead, column: Axis) -> int | None:
