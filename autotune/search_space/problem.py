@@ -7,6 +7,7 @@ every program that computes the same.  Imports `scheduling` and, by name, `sched
 from __future__ import annotations
 
 import hashlib
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from types import CodeType
 from typing import Any, cast
@@ -22,6 +23,24 @@ from tedsl.tensor.tensor import Tensor
 HERE_ONLY = ("tensorize",)
 """Primitives that need what only this process knows: a declared intrinsic is code."""
 ScheduleFunction = Callable[[Schedule], object]
+
+
+def _taking_one(function: ScheduleFunction) -> ScheduleFunction:
+    """The function of a user, which is called with a schedule.
+
+    Raises:
+        TuneError: it cannot be.
+    """
+    try:
+        inspect.signature(function).bind(None)
+    except TypeError as error:
+        raise TuneError(
+            f"the schedule function cannot be called with a schedule: {error}",
+            hint="write def schedule(s): ..., with one argument",
+        ) from error
+    except ValueError:  # code without a signature
+        return function
+    return function
 
 
 class Problem:
@@ -43,7 +62,7 @@ class Problem:
     ) -> None:
         self.outputs = tuple(outputs)
         self.target = target
-        self.function = function
+        self.function = None if function is None else _taking_one(function)
         self.device = device
         self.naming = Naming.of(self.outputs)
         self._last: tuple[str, Schedule] | None = None
