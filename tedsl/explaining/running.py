@@ -11,6 +11,7 @@ from typing import Any
 
 from tedsl.checking.random_inputs import index_bounds, make_inputs
 from tedsl.errors import BackendError
+from tedsl.packages import install
 from tedsl.runtime.kernel import Kernel
 from tedsl.runtime.timing import Stats, compare, compare_cuda
 from tedsl.scheduling.handles.schedule import Schedule
@@ -28,7 +29,7 @@ def calls_of(kernel: Kernel, sizes: Mapping[str, int]) -> Callable[[], object]:
         sizes: values of its runtime sizes, by name.
 
     Raises:
-        BackendError: the kernel does not know its schedule.
+        BackendError: the kernel does not know its schedule, or there is no GPU for it.
     """
     if not isinstance(kernel.schedule, Schedule):
         raise BackendError(
@@ -55,7 +56,14 @@ def calls_of(kernel: Kernel, sizes: Mapping[str, int]) -> Callable[[], object]:
 
 
 def _on_gpu(size: Extents) -> dict[Any, Any]:
-    torch: Any = importlib.import_module("torch")
+    try:
+        torch: Any = importlib.import_module("torch")
+    except ImportError as error:
+        raise BackendError("measuring on a GPU needs PyTorch", hint=install("torch")) from error
+    if not torch.cuda.is_available():
+        raise BackendError(
+            "there is no GPU here to measure on", hint="leave measure= out, or measure on the cpu"
+        )
     bounds = index_bounds(size)
     made: dict[Any, Any] = {}
     for op in size.workload.placeholders:
