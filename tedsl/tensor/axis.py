@@ -176,7 +176,7 @@ class NoAxes(tuple[Axis, ...]):
         name = self.operation.name
         read = (node.tensor.op for body in self.operation.bodies for node in walk(body)
                 if isinstance(node, TensorRead))  # fmt: skip
-        split = [op.name for op in dict.fromkeys(read) if op.name.startswith(f"{name}.")]
+        split = [op.name for op in dict.fromkeys(read) if getattr(op, "reduce_axes", ())]
         hint = "a te.compute whose body is a reduction has them"
         if split:
             hint = f"the reduction is in stage {split[0]}: s[{split[0]!r}].op.reduce_axis"
