@@ -7,7 +7,7 @@ import importlib
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
-from tedsl import detect, errors, slips
+from tedsl import errors, slips
 from tedsl.autotune import autotune, space
 from tedsl.build import build, lower
 from tedsl.checking.checked import checked
@@ -313,8 +313,6 @@ _LATE = {
     "triton_snippet": "tedsl.tensor.intrin:triton_snippet",
 }
 """Public names that a first script does not use: where each is, loaded when first asked for."""
-
-detect.generated_by(lambda: importlib.import_module("tedsl.backends.cpu.run.machine").machine())
 
 if not TYPE_CHECKING:  # a type checker knows the names there are
 

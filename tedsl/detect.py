@@ -5,7 +5,7 @@ The cache, clocks, bandwidths and peaks are those of the documents where the GPU
 name and has as many SMs (the driver of an H200 tells 60 MiB of L2), so that one model of GPU always
 gets the same schedules; of other GPUs the driver's clocks and its memory bus are taken, and the
 peaks of the nearest known GPU for each SM and cycle.  Needs no PyTorch: where that is loaded, its
-current GPU is looked at, else the first one.  Imports `device`; loads nothing heavy itself.
+current GPU is looked at, else the first one.  What vectors the CPU has is asked of `processor`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,15 @@ from enum import IntEnum
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from tedsl.devices import CpuDevice, GpuDevice, gpu_like, is_named
+from tedsl.late import late
+
+if TYPE_CHECKING:
+    from tedsl import processor
+else:
+    processor = late("tedsl.processor")
 
 DRIVER = "libcuda.so.1"
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
@@ -50,28 +56,8 @@ class Asked(IntEnum):
     SHARED_RESERVED = 111
 
 
-class Vectors(Protocol):
-    """What the code generator of the CPU says of vector registers."""
-
-    @property
-    def vector_bits(self) -> int:
-        """Of one of them."""
-        ...
-
-    @property
-    def vector_registers(self) -> int:
-        """How many there are."""
-        ...
-
-
 COMMON = CpuDevice("processor", 8, 256, 16)
 """Assumed where the code generator is not installed, so that schedules can be looked at."""
-_generators: list[Callable[[], Vectors]] = []
-
-
-def generated_by(machine: Callable[[], Vectors]) -> None:
-    """Let the code generator of the CPU say what vector registers it uses."""
-    _generators[:] = [machine]
 
 
 def gpu_here() -> GpuDevice | None:
@@ -148,9 +134,9 @@ def described(name: str, asked: Callable[[Asked], int]) -> GpuDevice:
 
 def cpu_here() -> CpuDevice:
     """The processor of this machine."""
-    if not _generators or importlib.util.find_spec("llvmlite") is None:
+    if importlib.util.find_spec("llvmlite") is None:
         return COMMON
-    made = _generators[0]()
+    made = processor.machine()
     return _cpu(made.vector_bits, made.vector_registers)
 
 

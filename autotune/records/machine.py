@@ -56,7 +56,7 @@ def facts_of(target: str) -> dict[str, str]:
 
 def describe_cpu() -> tuple[str, str]:
     """The processor's name with the number of usable threads, and its features."""
-    machine: Any = importlib.import_module("tedsl.backends.cpu.run.machine").machine()
+    machine: Any = importlib.import_module("tedsl.processor").machine()
     names = re.findall(r"^model name\s*:\s*(.+)$", _text("/proc/cpuinfo"), re.MULTILINE)
     name = names[0].strip() if names else machine.cpu
     on = [flag[1:] for flag in machine.features.split(",") if flag.startswith("+")]

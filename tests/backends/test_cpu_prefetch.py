@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tedsl as te
+from tedsl import processor as detection
 from tedsl.backends.cpu.emit import module as codegen
 from tedsl.backends.cpu.emit.affine import Poly
 from tedsl.backends.cpu.emit.prefetch import LINE, Box, fresh, places, together
-from tedsl.backends.cpu.run import machine as detection
 from tedsl.dtypes import DType
 from tedsl.expr.nodes import Const
 from tedsl.ir.nodes import Buffer

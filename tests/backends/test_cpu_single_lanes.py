@@ -12,8 +12,8 @@ from red_zones import red_zones
 
 import tedsl as te
 from tedsl.backends.cpu.run import jit
-from tedsl.backends.cpu.run.machine import binding, machine
 from tedsl.backends.cpu.run.single_lanes import with_single_lanes_stored
+from tedsl.processor import binding, machine
 from tedsl.reference.reference import evaluate
 
 pytestmark = pytest.mark.cpu

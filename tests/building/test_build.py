@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import tedsl as te
-from tedsl.backends.cpu.run import machine
+from tedsl import processor as machine
 from tedsl.build import default_target
 from tedsl.errors import BackendError, ExprError
 from tedsl.runtime.cache import disk as cache

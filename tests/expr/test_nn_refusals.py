@@ -58,7 +58,7 @@ def test_a_wrong_argument_is_an_error_of_the_project_with_a_hint(name: str):
         (lambda x: nn.relu(te.compute((4,), lambda i: x[i, 0] > 0)), "is bool, not a number"),
         (lambda x: nn.rms_norm(x, eps=float("nan")), "eps is nan"),
         (lambda x: nn.layer_norm(x, eps=-1.0), "eps is -1.0"),
-        (lambda _: te.placeholder(SHAPE), r"the shape is 2.5 \(float\)"),
+        (lambda _: te.placeholder(SHAPE), r"2.5 \(float\) is no size"),
     ],
 )
 def test_refusals_name_what_was_given_and_what_is_allowed(

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tedsl.backends.cpu.run import machine as detection
-from tedsl.backends.cpu.run.machine import Machine
+from tedsl import processor as detection
+from tedsl.processor import Machine
 
 NEON = Machine("aarch64-unknown-linux-gnu", "neoverse-n1", "+neon", 128, 32, True, False, False)
 

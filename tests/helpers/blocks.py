@@ -34,12 +34,14 @@ def run_page(page: Path, folder: Path) -> str:
     Raises:
         AssertionError: they failed; the end of what was printed is the message.
     """
-    script = folder / f"{page.stem}.py"
+    # A folder `tedsl` of records beside the script would hide the package from what it starts.
+    home, script = folder / "home", folder / f"{page.stem}.py"
+    home.mkdir()
     script.write_text(python_of(page), encoding="utf-8")
     done = subprocess.run(
         [sys.executable, str(script)],
         cwd=folder,
-        env={**os.environ, "XDG_DATA_HOME": str(folder), "HOME": str(folder)},
+        env={**os.environ, "XDG_DATA_HOME": str(home), "HOME": str(home)},
         capture_output=True,
         text=True,
         timeout=280,

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from tedsl.backends.cpu.run import machine as detection
-from tedsl.backends.cpu.run.machine import Machine
+from tedsl import processor as detection
+from tedsl.processor import Machine
 
 MACHINES = ("plain", "avx2", "other")
 

@@ -18,6 +18,7 @@ FIRST = (
     "late",
     "once",
     "packages",
+    "processor",
     "saving",
     "shown",
     "slips",

@@ -5,13 +5,12 @@ use.
 
 - `emit`: loop IR to the text of an LLVM module
 - `math`: mathematical functions in that text
-- `run`: the text to machine code, and what runs it: machine, JIT, thread pool
+- `run`: the text to machine code, and what runs it: JIT, thread pool
 """
 
 from tedsl.backends.cpu.emit.intrinsics import link
 from tedsl.backends.cpu.run.asm_stats import read_listing
 from tedsl.backends.cpu.run.jit import CpuProgram, Signature, compile_module, load_object
-from tedsl.backends.cpu.run.machine import native_vector_bits
 from tedsl.backends.cpu.run.thread_pool import compile_pool, num_threads, set_num_threads
 from tedsl.backends.cpu.run.thread_pool import ensure as ensure_pool
 
@@ -23,7 +22,6 @@ __all__ = [
     "ensure_pool",
     "link",
     "load_object",
-    "native_vector_bits",
     "num_threads",
     "read_listing",
     "set_num_threads",

@@ -85,9 +85,9 @@ class _Masker:
         match expr:
             case IfThenElse(condition=condition, a=a, b=b):
                 test = self.visit(condition, conditions)
-                yes = self.visit(a, (*conditions, test))
-                no = self.visit(b, (*conditions, Unary(UnaryOp.NOT, test)))
-                return self._choice(test, yes, no)
+                holds, fails = (*conditions, test), (*conditions, Unary(UnaryOp.NOT, test))
+                self._keep(condition, conditions, (holds, fails))
+                return self._choice(test, self.visit(a, holds), self.visit(b, fails))
             case Load():
                 return self._load(expr, conditions)
             case Binary(op=op, a=a, b=b) if op in _DIVISIONS and b.dtype.is_integer:
@@ -97,6 +97,19 @@ class _Masker:
                 return expr if left is a and right is b else Binary(op, left, right)
             case _:
                 return map_children(expr, lambda child: self.visit(child, conditions))
+
+    def _keep(
+        self, condition: Expr, outside: tuple[Expr, ...], branches: Sequence[tuple[Expr, ...]]
+    ) -> None:
+        """What a condition has read already is not read again, under a mask of its own, in the
+        branches."""
+        if not any(isinstance(node, Load) for node in walk(condition)):
+            return
+        for node in walk(condition):
+            made = self.memo.get((node, outside))
+            if made is not None and any(isinstance(part, Load) for part in walk(made)):
+                for branch in branches:
+                    self.memo[node, branch] = made
 
     def _choice(self, test: Expr, yes: Expr, no: Expr) -> Expr:
         """`yes` where `test` holds, else `no`.  A load under a mask gives 0 outside it: what is 0

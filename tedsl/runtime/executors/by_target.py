@@ -222,7 +222,7 @@ def cpu_key(module: Module, target: Target, digest: str | None = None) -> str:
 
 def _cpu_facts() -> dict[str, str]:
     """This CPU, this compiler and its tools."""
-    machine = importlib.import_module("tedsl.backends.cpu.run.machine").machine()
+    machine = importlib.import_module("tedsl.processor").machine()
     return {
         "machine": repr(machine),
         "code": code_version(),

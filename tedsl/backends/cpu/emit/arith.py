@@ -11,10 +11,10 @@ from tedsl.backends.cpu.emit.llvm_text import Function, Value
 from tedsl.backends.cpu.emit.llvm_values import Num
 from tedsl.backends.cpu.emit.types import is_short_float, is_signed
 from tedsl.backends.cpu.math.functions import call_binary, call_unary, integer_power
-from tedsl.backends.cpu.run.machine import machine
 from tedsl.dtypes import DType
 from tedsl.errors import InternalError
 from tedsl.expr.nodes import BinaryOp, CompareOp, UnaryOp
+from tedsl.processor import machine
 
 _ROUNDING = {
     UnaryOp.FLOOR: "floor",

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from tedsl.backends.cpu.emit.llvm_text import Function, Value
 from tedsl.backends.cpu.emit.llvm_values import Num
 from tedsl.backends.cpu.emit.types import is_short_float, is_signed, register_type
-from tedsl.backends.cpu.run.machine import machine
 from tedsl.dtypes import DType
+from tedsl.processor import machine
 
 
 def round_bfloat16(x: Num) -> Num:

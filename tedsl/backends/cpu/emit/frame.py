@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from tedsl.backends.cpu.emit.affine import Poly, flatten, multiply, polynomial
 from tedsl.backends.cpu.emit.llvm_text import Function, Value
 from tedsl.backends.cpu.emit.types import memory_elem, register_type
-from tedsl.backends.cpu.run.machine import machine
 from tedsl.dtypes import DType
 from tedsl.expr.nodes import Const, Expr
 from tedsl.ir.layout import collapse
 from tedsl.ir.nodes import Buffer, Scope
+from tedsl.processor import machine
 
 STACK_BYTES = 16384  # larger local buffers come from the heap, once per thread
 ALIGNMENT = 64

@@ -14,11 +14,11 @@ from tedsl.backends.cpu.emit.frame import Frame
 from tedsl.backends.cpu.emit.llvm_text import I64, PTR, Module, Type, Value, const, symbol
 from tedsl.backends.cpu.emit.memory import Accessor
 from tedsl.backends.cpu.emit.values import Pos
-from tedsl.backends.cpu.run.machine import binding
 from tedsl.errors import BackendError, InternalError
 from tedsl.expr.nodes import Axis, Expr
 from tedsl.ir import nodes as ir
 from tedsl.ir.visit import walk_stmts
+from tedsl.processor import binding
 from tedsl.tensor.foreign import CFunction
 from tedsl.tensor.intrin import LlvmFunction, TensorIntrin
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tedsl.backends.cpu.emit.llvm_text import I1, Function, Type, Value, const
-from tedsl.backends.cpu.run.machine import machine
+from tedsl.processor import machine
 
 
 @dataclass(frozen=True, slots=True, eq=False)

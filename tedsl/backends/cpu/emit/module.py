@@ -39,12 +39,12 @@ from tedsl.backends.cpu.emit.parallel_tasks import (
 from tedsl.backends.cpu.emit.prefetch import fetch_ahead
 from tedsl.backends.cpu.emit.statements import emit_accumulate, emit_store
 from tedsl.backends.cpu.emit.types import register_type
-from tedsl.backends.cpu.run.machine import machine
 from tedsl.errors import BackendError, InternalError, within
 from tedsl.expr.index_arith import widened
 from tedsl.expr.nodes import Axis, Binary, Cast, Const, Expr, Var
 from tedsl.expr.visit import map_children
 from tedsl.ir import nodes as ir
+from tedsl.processor import machine
 
 ENTRY = "tedsl_entry"
 PARALLEL_FOR = "tedsl_parallel_for"

@@ -9,11 +9,11 @@ from math import prod
 from tedsl.backends.cpu.emit.frame import Frame, parameter, place
 from tedsl.backends.cpu.emit.llvm_text import PTR, Value
 from tedsl.backends.cpu.emit.tiling import UNROLL_POINTS
-from tedsl.backends.cpu.run.machine import machine
 from tedsl.expr.nodes import Axis, Cast, Const, Expr, Unary, Var
 from tedsl.expr.visit import walk
 from tedsl.ir import nodes as ir
 from tedsl.ir.visit import own_exprs, sub_stmts
+from tedsl.processor import machine
 
 REGISTER_TILE_VECTORS = 64
 UNKNOWN_TRIPS = 16

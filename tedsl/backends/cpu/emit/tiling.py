@@ -16,10 +16,10 @@ from tedsl.backends.cpu.emit.frame import Frame
 from tedsl.backends.cpu.emit.llvm_text import I64, Value, const
 from tedsl.backends.cpu.emit.memory import Accessor, register_bits
 from tedsl.backends.cpu.emit.values import Lanes, Pos
-from tedsl.backends.cpu.run.machine import machine
 from tedsl.expr.nodes import Axis, Const, Expr, Unary
 from tedsl.expr.visit import walk
 from tedsl.ir.nodes import Buffer, Load, TileAxis
+from tedsl.processor import machine
 
 UNROLL_POINTS = 64
 UNROLL_COST = 320

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from tedsl.backends.cpu.emit.llvm_text import I8, I32, Function, Type, Value, const
 from tedsl.backends.cpu.emit.llvm_values import Num
-from tedsl.backends.cpu.run.machine import machine
+from tedsl.processor import machine
 
 INF = float("inf")
 

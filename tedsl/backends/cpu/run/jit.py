@@ -12,10 +12,10 @@ from typing import Any
 from tedsl.backends.cpu.emit.intrinsics import check_texts, link
 from tedsl.backends.cpu.emit.module import check_module, emit_module, entry_name
 from tedsl.backends.cpu.run import linking, thread_pool
-from tedsl.backends.cpu.run.machine import Machine, binding, machine
 from tedsl.backends.cpu.run.single_lanes import store_single_lanes
 from tedsl.errors import InternalError
 from tedsl.ir.nodes import Module
+from tedsl.processor import Machine, binding, machine
 from tedsl.target import Target
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tedsl.backends.cpu.run.machine import binding
+from tedsl.processor import binding
 
 # For calls that LLVM itself makes, of memset for example.
 _TABLE = '!llvm.module.flags = !{!0}\n!0 = !{i32 7, !"RtLibUseGOT", i32 1}\n'

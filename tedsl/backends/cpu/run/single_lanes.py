@@ -14,7 +14,7 @@ from math import gcd
 from typing import Any
 
 from tedsl.backends.cpu.emit.llvm_text import BITS
-from tedsl.backends.cpu.run.machine import binding
+from tedsl.processor import binding
 
 _STORE = re.compile(
     r"^ *(?:tail )?call void @llvm\.masked\.store\.[\w.]+\("

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from tedsl.backends.cpu.run import linking
-from tedsl.backends.cpu.run.machine import Machine, binding, machine
 from tedsl.backends.cpu.run.thread_pool_ir import RUNTIME
 from tedsl.detect import MOST_THREADS, usable_cores
 from tedsl.errors import BackendError
+from tedsl.processor import Machine, binding, machine
 
 SPINS = 800  # pauses (about 50 ns each) before a worker sleeps
 

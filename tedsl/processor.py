@@ -145,8 +145,3 @@ def detect() -> Machine:
         is_x86,
         bool(features.get("f16c")),
     )
-
-
-def native_vector_bits() -> int:
-    """Width in bits of the machine's vector registers, as the code generator uses them."""
-    return machine().vector_bits
