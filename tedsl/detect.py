@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
-import os
 import re
 import sys
 from collections.abc import Callable
@@ -149,7 +148,7 @@ def _cpu(vector_bits: int, vector_registers: int) -> CpuDevice:
     sizes = cache_sizes()
     found = CpuDevice(
         name=names[0].strip() if names else COMMON.name,
-        cores=min(usable_cores(), MOST_THREADS),
+        cores=min(processor.usable_cores(), MOST_THREADS),
         vector_bits=vector_bits,
         vector_registers=vector_registers,
         l1=sizes.get(1, COMMON.l1),
@@ -158,13 +157,6 @@ def _cpu(vector_bits: int, vector_registers: int) -> CpuDevice:
         clock=clock,
     )
     return replace(found, flops=clock * found.lanes(4) * 4)  # two units of multiply-add
-
-
-def usable_cores() -> int:
-    """Processors this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def cache_sizes(folder: Path = CACHES) -> dict[int, int]:

@@ -1,4 +1,4 @@
-"""The machine that code is made for: its CPU name, features, vector width and registers.
+"""The machine that code is made for: cores, CPU name, features, vector width and registers.
 
 LLVM's own guess of the CPU's name is unreliable in virtual machines, so the name is chosen from the
 features, and on x86 a feature counts only when the operating system lists it as well.
@@ -7,6 +7,7 @@ features, and on x86 a feature counts only when the operating system lists it as
 from __future__ import annotations
 
 import importlib
+import os
 import platform
 from dataclasses import dataclass
 from functools import lru_cache
@@ -145,3 +146,10 @@ def detect() -> Machine:
         is_x86,
         bool(features.get("f16c")),
     )
+
+
+def usable_cores() -> int:
+    """Processors this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -34,8 +34,8 @@ from tedsl.autotune.workers.scratch_dir import scratch_folder
 from tedsl.autotune.workers.session_server import COMMAND, write_problem
 from tedsl.backends.triton.emit.program import sorts_of
 from tedsl.checking.random_inputs import ADVERSE, KINDS
-from tedsl.cores import usable_cpus
 from tedsl.errors import InternalError, TuneError
+from tedsl.processor import usable_cores
 from tedsl.workload.workload import digest
 
 IDLE_SECONDS = 60.0
@@ -65,7 +65,7 @@ class Place:
     def limits(self) -> Limits:
         """On a GPU one core is left to whatever feeds the device; on the CPU measuring waits."""
         gpu = self.target != "cpu"
-        cores = usable_cpus()
+        cores = usable_cores()
         workers = max(1, min(32, cores - 1)) if gpu else max(1, min(8, cores))
         return Limits(self.seconds, self.seconds, workers=workers, overlap=gpu)
 

@@ -20,9 +20,9 @@ from tedsl.autotune.search.budget import BUDGETS, trials_of
 from tedsl.autotune.search_space.problem import ScheduleFunction
 from tedsl.autotune.workers.process_pool import COMMAND
 from tedsl.autotune.workers.protocol import Limits
-from tedsl.cores import usable_cpus
 from tedsl.errors import TuneError
 from tedsl.expr.nodes import Var
+from tedsl.processor import usable_cores
 from tedsl.slips import no_keyword
 from tedsl.tensor.signatures import fits, meaning, refusal
 
@@ -142,7 +142,7 @@ def pays_to_describe(options: Options, gpu: bool) -> bool:
 def limits_of(options: Options, gpu: bool) -> Limits:
     """On a GPU one core is left to whatever feeds the device; on the CPU measuring waits."""
     each = options.candidate_seconds
-    cores = usable_cpus()
+    cores = usable_cores()
     workers = max(1, min(32, cores - 1)) if gpu else max(1, min(8, cores))
     if options.seconds is not None and options.seconds < SHORT and not gpu:
         workers = 1  # to start another takes a processor a large part of the time

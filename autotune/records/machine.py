@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from tedsl.autotune.records.record_key import Context
-from tedsl.cores import usable_cpus
 from tedsl.errors import TuneError
 from tedsl.packages import install
+from tedsl.processor import usable_cores
 from tedsl.runtime.cache.fingerprint import code_version, package_version
 from tedsl.workload.workload import Workload
 
@@ -60,7 +60,7 @@ def describe_cpu() -> tuple[str, str]:
     names = re.findall(r"^model name\s*:\s*(.+)$", _text("/proc/cpuinfo"), re.MULTILINE)
     name = names[0].strip() if names else machine.cpu
     on = [flag[1:] for flag in machine.features.split(",") if flag.startswith("+")]
-    return f"{name} ({machine.cpu}, {usable_cpus()} threads)", ",".join(sorted(on))
+    return f"{name} ({machine.cpu}, {usable_cores()} threads)", ",".join(sorted(on))
 
 
 def describe_gpu(index: int | None = None) -> tuple[str, str]:
@@ -109,7 +109,7 @@ def pressure() -> float:
     that would run wait."""
     if not hasattr(os, "getloadavg"):
         return 1.0
-    return max(1.0, os.getloadavg()[0] / usable_cpus())
+    return max(1.0, os.getloadavg()[0] / usable_cores())
 
 
 def _version(package: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tedsl.cores import usable_cpus
+from tedsl.processor import usable_cores
 
 Array = NDArray[Any]
 T = TypeVar("T")
@@ -62,7 +62,7 @@ def drawn(
 
 def in_threads(work: Callable[[Any], T], items: Sequence[Any]) -> list[T]:
     """What `work` returns for each item, in order."""
-    count = min(len(items), usable_cpus(), MOST_THREADS)
+    count = min(len(items), usable_cores(), MOST_THREADS)
     if count <= 1:
         return [work(item) for item in items]
     with ThreadPoolExecutor(count, "tedsl-pieces") as threads:

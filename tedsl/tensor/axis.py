@@ -86,7 +86,8 @@ def reduce_axis(dom: Sequence[Expr | int] | Range, name: str = "rv", thread_tag:
             f"reduce_axis {name!r} has the range {least} .. {most}, of negative extent",
             hint="give (lo, hi) with lo <= hi",
         )
-    dtype = DType.int64 if DType.int64 in (least.dtype, extent.dtype) else DType.int32
+    types = least.dtype, most.dtype, extent.dtype
+    dtype = DType.int64 if DType.int64 in types else DType.int32
     domain = Range(build.cast(least, dtype), build.cast(extent, dtype))
     ends = None if least is begin else begin, None if most is end else end
     return Axis(name, AxisKind.REDUCE, domain, dtype, *ends)
@@ -141,6 +142,8 @@ def as_extent(value: object, subject: str, *, axes: bool = False) -> Expr:
             facts=[("allowed", "sizes and bounds up to 2**62")],
             hint="give a smaller number",
         )
+    if isinstance(value, Const) and value.dtype in (DType.int32, DType.int64):
+        return value
     if isinstance(value, SupportsIndex) and number is not None:
         return Const(number, DType.int32 if abs(number) <= INT32_MAX else DType.int64)
     if isinstance(value, Expr) and value.dtype in (DType.int32, DType.int64):

@@ -16,8 +16,8 @@ from tedsl.autotune.search_space.space import Candidate, Choice, Knob, Rejected
 from tedsl.autotune.workers.device_lock import DeviceLock
 from tedsl.autotune.workers.local_executor import Engine
 from tedsl.autotune.workers.protocol import Done, Limits, Ready, strikes_of
-from tedsl.cores import usable_cpus
 from tedsl.errors import TuneError
+from tedsl.processor import usable_cores
 
 Make = Callable[..., Any]
 
@@ -126,7 +126,7 @@ def test_a_dead_worker_is_replaced_in_a_moment(make: Make):
 def test_a_hang_costs_little_once_times_are_known(
     make: Make, monkeypatch: pytest.MonkeyPatch, load: float, reason: str
 ):
-    monkeypatch.setattr(os, "getloadavg", lambda: (load * usable_cpus(), 0.0, 0.0))
+    monkeypatch.setattr(os, "getloadavg", lambda: (load * usable_cores(), 0.0, 0.0))
     with make() as engine:
         engine.begin(0, [candidate(n) for n in range(10)])
         take(engine, 10)

@@ -30,7 +30,7 @@ from tedsl.autotune.search.simulate.recorded_space import write_space
 from tedsl.autotune.search_space.problem import Problem
 from tedsl.autotune.search_space.space import Candidate, Choice, Space
 from tedsl.autotune.tuner import Tuner
-from tedsl.cores import usable_cpus
+from tedsl.processor import usable_cores
 from tedsl.workload.workload import Workload
 
 sys.path.append(str(Path(__file__).parents[1] / "helpers"))
@@ -145,7 +145,7 @@ def points(name: str) -> list[Candidate]:
     """Every candidate that a part allows, made by all processors: knobs are answered in the order
     in which they are met."""
     found: dict[str, Candidate] = {}
-    with ProcessPoolExecutor(usable_cpus(), mp_context=get_context("fork")) as processes:
+    with ProcessPoolExecutor(usable_cores(), mp_context=get_context("fork")) as processes:
         waiting: list[dict[str, Choice]] = [{}]
         while waiting:
             looks = processes.map(partial(look, name), waiting, chunksize=4)

@@ -169,7 +169,7 @@ def joint_search(
     records = importlib.import_module("tedsl.autotune.records.database")
     facts = {"device": DEVICE, "features": FEATURES, "toolchain": "", "codegen": code_version()}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(hosts, "usable_cpus", lambda: workers + 1)
+        patch.setattr(hosts, "usable_cores", lambda: workers + 1)
         patch.setattr(hosts, "describe_gpu", lambda index=None: (DEVICE, FEATURES))
         patch.setattr(hosts, "facts_of", lambda target: facts)
         patch.setattr(joint, "build", lambda schedule, target: build_unseen(schedule, "sm_90"))

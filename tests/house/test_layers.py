@@ -8,7 +8,6 @@ from sources import PACKAGES, Source, python_files, run_python
 import tedsl
 
 FIRST = (
-    "cores",
     "deep",
     "detect",
     "devices",

@@ -14,9 +14,9 @@ from typing import Any
 
 from tedsl.backends.cpu.run import linking
 from tedsl.backends.cpu.run.thread_pool_ir import RUNTIME
-from tedsl.detect import MOST_THREADS, usable_cores
+from tedsl.detect import MOST_THREADS
 from tedsl.errors import BackendError
-from tedsl.processor import Machine, binding, machine
+from tedsl.processor import Machine, binding, machine, usable_cores
 
 SPINS = 800  # pauses (about 50 ns each) before a worker sleeps
 

@@ -22,13 +22,12 @@ from tedsl.dtypes import DType
 from tedsl.expr.nodes import Axis, Binary, BinaryOp, Cast, Const, Expr
 from tedsl.expr.visit import walk
 from tedsl.index.affine import without_remainders
-from tedsl.ir.layout import collapse
+from tedsl.ir.layout import SMALL, collapse
 from tedsl.ir.nodes import Buffer, Evict, Load
 
 if TYPE_CHECKING:
     from tedsl.backends.triton.emit.values import Printer
 
-SMALL = 2**31
 LONG = 44
 
 
