@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tedsl.expr.index_arith import constant
 from tedsl.expr.nodes import Axis, TensorRead
 from tedsl.expr.visit import axes_of, reads
 from tedsl.index.affine import stride_of
@@ -47,6 +48,12 @@ REUSED = 4
 FULLER = 1.5
 # The fixed cost of a tile, in rows that take as long.
 BESIDE = 2
+# Cycles ahead of its use that a cache is asked for what lies far apart, about as long as the L2
+# takes under load, and bytes from one step to the next from which the caches do not foresee it.
+AHEAD = 96
+FAR = 128
+# Products of vectors in a cycle.
+VECTORS = 2
 
 
 def contract(s: Schedule, group: Group) -> None:
@@ -91,7 +98,9 @@ def contract(s: Schedule, group: Group) -> None:
         places = (tiles[-1], co)
         known = group.axes[name]
         used = None if rows is None else -(-rows // tall)
-        _contract_inner(s, view, s[name], stage, places, known, (row, column), several, used)
+        ahead = _steps_ahead(s, view[name], tall * wide)
+        tile = row, column
+        _contract_inner(s, view, s[name], stage, places, known, tile, several, used, ahead)
     work = volume((*root.axes, *shape.folded))
     if work is None or work > SMALL:
         stage.parallel(fused(stage, (*around, rb, co)))
@@ -242,10 +251,11 @@ def _contract_inner(
     tile: tuple[Axis, Axis],
     wide: int | None,
     tiles: int | None,
+    ahead: int,
 ) -> None:
     """The K loop of one tile, `unroll` steps at a time, attached at the loop over tiles; an operand
     that so many `tiles` use is packed at the loop over panels, or over several of them that are
-    `wide` each."""
+    `wide` each; what lies far apart along K is asked for so many steps `ahead`."""
     op = view[inner.name]
     inner.compute_at(stage, places[0])
     column = next(a for a in op.axes if mapping.get(a) is tile[1])
@@ -258,16 +268,47 @@ def _contract_inner(
     steps = [n for n in (1, 2, 3, 4, 5, 7, 8) if length is not None and length % n == 0]
     steps = [n for n in steps if n in (1, 2, 4, 8) or n == length]
     unroll = pick(s, f"{stage.name}.unroll", steps, max([n for n in steps if n <= 4], default=1))
+    loop = folded[-1]
     if unroll > 1:
-        _, ki = inner.split(folded[-1], factor=unroll)
+        loop, ki = inner.split(loop, factor=unroll)
         inner.reorder(ki, *op.axes)
         inner.unroll(ki)
     found = packable(view, inner, column)
+    single = [r for r in reads(*op.bodies) if column not in axes_of(*r.indices)]
+    if any(_leaps(s, read, folded[-1]) for read in single) and 4 * ahead <= (length or 0):
+        inner.pipeline(loop, num_stages=1 + -(-ahead // unroll))
     if volume(folded) is not None and found:
         crossed = not all(contiguous(read, column) for read in found)
         wide = None if any(strided(read, column) for read in found) else wide
         if flip(s, f"{stage.name}.pack", crossed or tiles is None or tiles >= REUSED):
             pack(s, inner, stage, found, column, places[1], wide)
+
+
+def _leaps(s: Schedule, read: TensorRead, axis: Axis) -> bool:
+    """Whether the caches do not foresee what is read along `axis` of a tensor that they do not
+    hold: it lies far from what is read before."""
+    step, nbytes = distance(read, axis), read.tensor.dtype.nbytes
+    held = nbytes_of(read.tensor) <= cpu_of(s).l1
+    return step is not None and abs(step) * nbytes >= FAR and not held
+
+
+def _steps_ahead(s: Schedule, op: ComputeOp, products: int) -> int:
+    """Steps along K, of so many `products` each, that take `AHEAD` cycles."""
+    lanes = cpu_of(s).lanes(max(t.dtype.nbytes for t in op.outputs))
+    return max(1, AHEAD * VECTORS * lanes // products)
+
+
+def distance(read: TensorRead, axis: Axis) -> int | None:
+    """Elements in memory between neighbours along `axis`; None where that is not one number."""
+    steps = [stride_of(index, axis) for index in read.indices]
+    sizes = [constant(size) for size in read.tensor.shape]
+    found, inside = 0, 1
+    for step, size in zip(reversed(steps), reversed(sizes), strict=True):
+        if step != 0 and not (isinstance(step, int) and isinstance(inside, int)):
+            return None
+        found += 0 if step == 0 else step * inside
+        inside = None if inside is None or size is None else inside * size
+    return found
 
 
 def _in_step(op: ComputeOp, column: Axis) -> tuple[Axis, ...]:
