@@ -108,8 +108,9 @@ def contract(s: Schedule, group: Group) -> None:
 
 def parts_of_fold(s: Schedule, name: str, op: ComputeOp) -> tuple[Axis, int]:
     """The longest reduced axis, and into how many parts it is split, each with results of its own:
-    so many that a panel of a part stays in the L2 cache, and that no thread is idle where there are
-    fewer tiles than threads; the knob `parts`."""
+    so many that what a part reads again stays in the L2 cache, as long as all their results are few
+    beside what is read, and that no thread is idle where there are fewer tiles than threads; the
+    knob `parts`."""
     here, shape = cpu_of(s), contraction(op, masked=True)
     axis = max(op.reduce_axes, key=lambda each: extent_of(each) or 0)
     sizes = extent_of(axis), volume(op.reduce_axes), volume(op.axes)
@@ -117,11 +118,17 @@ def parts_of_fold(s: Schedule, name: str, op: ComputeOp) -> tuple[Axis, int]:
         return axis, 1
     length, folded, results = (size or 0 for size in sizes)
     nbytes = max(t.dtype.nbytes for t in op.outputs)
-    wide = 2 * here.lanes(nbytes)
-    panels = -(-2 * wide * folded * nbytes // here.l2)
-    tiles = max(1, -(-results // (3 * here.vector_registers // 8 * wide)))
+    tall, wide = 3 * here.vector_registers // 8, 2 * here.lanes(nbytes)
+    rows, columns = volume(shape.rows) or 1, volume(shape.columns) or 1
+    read = {r.tensor: among(shape.columns[-1], axes_of(*r.indices)) for r in reads(*op.bodies)}
+    fetched = sum(nbytes_of(tensor) for tensor in read)
+    single = sum(nbytes_of(tensor) for tensor, moves in read.items() if not moves)
+    again = single * rows * columns // max(1, results) if columns > wide else 0
+    again += wide * folded * nbytes if rows > tall else 0
+    held = min(-(-2 * again // here.l2), fetched // max(1, 4 * results * nbytes))
+    tiles = max(1, -(-results // (tall * wide)))
     busy = 1 if tiles >= here.cores else -(-_tasks_wanted(s) // tiles)
-    parts = max(1, min(max(panels, busy), length // LEAST))
+    parts = max(1, min(max(held, busy), length // LEAST))
     parts = next((n for n in range(parts, 2 * parts) if length % n == 0), parts)
     return axis, pick(s, f"{name}.parts", (1, 2, 4, 8, 16, 32), parts, length // LEAST)
 
@@ -195,16 +202,33 @@ def pick_tile(
     them, allow; wider where there are fewer rows.  No group of rows or columns ends inside."""
     here = cpu_of(s)
     lanes = here.lanes(max(t.dtype.nbytes for t in op.outputs))
-    rows = max(4, 3 * here.vector_registers // (16 if half else 8))
-    heights = range(1 if groups[0] else 4, (here.vector_registers - 4) // 2 + 1)
+    free = here.vector_registers - 4
+    vectors = (
+        2 if half or groups[1] or n is None else _vectors(here.vector_registers, -(-n // lanes))
+    )
+    rows = max(4, 3 * here.vector_registers // (4 * vectors * (2 if half else 1)))
+    heights = range(1 if groups[0] else min(4, rows), free // vectors + 1)
     whole = [height for height in heights if groups[0] % height == 0]
     m = groups[0] or m
     default = rows if half or m is None else _height(rows, whole, m)
     tall = pick(s, f"{name}.rows", [h for h in (4, 6, 8, 12, 14) if h in whole], default, m)
     spare = 1 if m is None else max(1, min(4, rows // max(tall if groups[0] else m, 1)))
     widths = [n * lanes for n in (1, 2, 3, 4, 8) if n <= max(3, 2 * spare)]
-    wide = math.gcd(groups[1], 2 * spare * lanes) if groups[1] else 2 * spare * lanes
+    wide = vectors * spare * lanes
+    wide = math.gcd(groups[1], wide) if groups[1] else wide
     return tall, pick(s, f"{name}.columns", [w for w in widths if groups[1] % w == 0], wide, n)
+
+
+def _vectors(registers: int, row: int) -> int:
+    """How many vectors wide a tile is, of results that are `row` vectors wide: two, or more where
+    clearly fewer then end past the row."""
+
+    def cost(vectors: int) -> float:
+        height = 3 * registers // (4 * vectors)
+        return -(-row // vectors) * (vectors + 0.25) * (height + BESIDE) / height
+
+    best = min((2, 3, 4), key=cost)
+    return best if cost(best) < 0.9 * cost(2) else 2
 
 
 def _height(rows: int, heights: Sequence[int], extent: int) -> int:

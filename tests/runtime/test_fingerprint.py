@@ -10,11 +10,13 @@ import pytest
 from fake_kernels import buffer
 from irs import load, loop
 
+import tedsl
 from tedsl.dtypes import DType
 from tedsl.errors import InternalError
 from tedsl.expr.nodes import Axis, Binary, BinaryOp, Const, Var
 from tedsl.ir.nodes import Func, Launch, LoopKind, Module, Store
 from tedsl.runtime.cache.fingerprint import (
+    code_sources,
     code_version,
     fingerprint,
     package_version,
@@ -98,6 +100,16 @@ def test_the_version_follows_the_sources(tmp_path: Path) -> None:
     assert version_of(tmp_path) == first
     (tmp_path / "lower/b.py").write_text("")
     assert version_of(tmp_path) not in (first, second)
+
+
+def test_the_version_is_that_of_the_whole_compiler() -> None:
+    """Each file of the package counts, but for those of folders that make no code."""
+    package = Path(tedsl.__file__).parent
+    files = {path.relative_to(package).as_posix() for path in package.rglob("*.py")}
+    counted = set(code_sources())
+    assert counted >= {"lower/pipeline.py", "processor.py", "runtime/cache/fingerprint.py"}
+    left_out = {name.partition("/")[0] for name in files - counted}
+    assert left_out == {"runtime", "cli", "checking", "cost", "workload"}
 
 
 def test_versions_are_those_of_the_metadata():

@@ -3,7 +3,7 @@
 Printed IR is no key: two axes may print alike.  Here every node of a lowered module is written out
 field by field, and objects with identity (axes, variables, buffers, shared subtrees) are numbered
 in the order in which they are met, so that equal digests mean equal programs.  Imports nothing of
-tedsl but `errors` and the cache.
+tedsl but `errors`, `folders` and the cache.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import cast
 
+from tedsl import folders
 from tedsl.errors import InternalError
 from tedsl.runtime.cache.disk import disk_cache
 
@@ -136,13 +137,19 @@ def _field_names(kind: type) -> tuple[str, ...]:
 
 _NOT_CODE = ("runtime/", "cli/", "checking/", "cost/", "workload/")
 """Folders that run code, check or weigh it, and do not make it."""
-_OWN = f"runtime/{Path(__file__).name}"
+_ROOT = Path(folders.__file__).resolve().parent
+_OWN = Path(__file__).resolve().relative_to(_ROOT).as_posix()
 
 
 @cache
 def code_version() -> str:
     """A digest of tedsl's own sources, so that no entry outlives the compiler that made it."""
-    return version_of(Path(__file__).resolve().parent.parent)
+    return version_of(_ROOT)
+
+
+def code_sources() -> list[str]:
+    """The files whose text it is, by their path from the package."""
+    return sorted(name for name, _ in _sources(str(_ROOT)))
 
 
 def version_of(root: Path) -> str:

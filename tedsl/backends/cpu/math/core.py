@@ -119,16 +119,27 @@ def exp(x: Num, k: Format) -> Num:
 
 def exp_shifted(x: Num, shift: int, k: Format) -> Num:
     """e**x * 2**shift."""
-    n, p = exp_parts(clamp(x, k.exp_low, k.exp_high - shift * LN2), k)
-    return scale(p + 1.0, n + float(shift) if shift else n, k)
+    n, p = exp_parts(clamp(x, None, k.exp_high - shift * LN2), k)
+    n = _not_tiny(n, k)
+    done = scale(p + 1.0, n + float(shift) if shift else n, k)
+    return (x < k.exp_low).where(x.const(0.0), done)
 
 
 def exp2(x: Num, k: Format) -> Num:
     """2**x."""
-    x = clamp(x, k.exp_low * LOG2E, k.exp_high * LOG2E)
-    n = x.round()
-    r = (x - n) * LN2
-    return scale((r * r).fma(r.poly(*k.exp), r) + 1.0, n, k)
+    low = k.exp_low * LOG2E
+    top = clamp(x, None, k.exp_high * LOG2E)
+    n = top.round()
+    r = (top - n) * LN2
+    done = scale((r * r).fma(r.poly(*k.exp), r) + 1.0, _not_tiny(n, k), k)
+    return (x < low).where(x.const(0.0), done)
+
+
+def _not_tiny(n: Num, k: Format) -> Num:
+    """n, or 0 where 2**n is below all numbers: what is 0 in the end (a masked softmax has much of
+    it) is not computed, which would cost processors a hundred cycles each.  Not by the condition of
+    that 0 itself, or LLVM would leave this one out."""
+    return (n < k.exp_low * LOG2E - 0.9).where(n.const(0.0), n)
 
 
 def expm1_bounded(x: Num, k: Format) -> Num:
