@@ -90,9 +90,17 @@ def contract(s: Schedule, group: Group) -> None:
     if beside > 1:
         co, panel = stage.split(co, factor=beside)
         tiles.append(panel)
-    stage.reorder(*around, rb, co, *tiles, ri, ci)
-    stage.vectorize(ri)
-    stage.vectorize(ci)
+    last = root.axes[-1]
+    block = _crossed_block(s, view[inner[0]], last, wide) if among(last, around) else 1
+    if block > 1:
+        outer, across = stage.split(last, factor=block)
+        around = [outer if a is last else a for a in around]
+        stage.reorder(*around, rb, co, *tiles, ri, ci, across)
+        stage.vectorize(across)
+    else:
+        stage.reorder(*around, rb, co, *tiles, ri, ci)
+        stage.vectorize(ri)
+        stage.vectorize(ci)
     several = wide if beside > 1 else None
     for name in inner:
         places = (tiles[-1], co)
@@ -131,6 +139,18 @@ def parts_of_fold(s: Schedule, name: str, op: ComputeOp) -> tuple[Axis, int]:
     parts = max(1, min(max(held, busy), length // LEAST))
     parts = next((n for n in range(parts, 2 * parts) if length % n == 0), parts)
     return axis, pick(s, f"{name}.parts", (1, 2, 4, 8, 16, 32), parts, length // LEAST)
+
+
+def _crossed_block(s: Schedule, op: ComputeOp, last: Axis, wide: int) -> int:
+    """How many products of a batch a tile is computed of before it is stored, where the results of
+    the batch are neighbours in memory: a vector of them, if the L2 cache holds the panels of as
+    many products."""
+    here, nbytes = cpu_of(s), max(t.dtype.nbytes for t in op.outputs)
+    lanes, folded, size = here.lanes(nbytes), volume(op.reduce_axes), extent_of(last)
+    if folded is None or size is None or size < 2:
+        return 1
+    held = here.l2 // (2 * max(1, folded) * wide * nbytes)
+    return min(lanes, size, pow2_at_least(held + 1) // 2)
 
 
 def _row_blocks(s: Schedule, tasks: int | None) -> int:
@@ -284,10 +304,10 @@ def _contract_inner(
     inner.compute_at(stage, places[0])
     column = next(a for a in op.axes if mapping.get(a) is tile[1])
     folded = _in_step(op, column)
-    inner.reorder(*folded, *op.axes)
-    for axis in op.axes:
-        if among(mapping.get(axis), tile):
-            inner.vectorize(axis)
+    lanes = [a for a in op.axes if among(mapping.get(a), tile)]
+    inner.reorder(*(a for a in op.axes if not among(a, lanes)), *folded, *lanes)
+    for axis in lanes:
+        inner.vectorize(axis)
     length = extent_of(folded[-1])
     steps = [n for n in (1, 2, 3, 4, 5, 7, 8) if length is not None and length % n == 0]
     steps = [n for n in steps if n in (1, 2, 4, 8) or n == length]
@@ -295,7 +315,7 @@ def _contract_inner(
     loop = folded[-1]
     if unroll > 1:
         loop, ki = inner.split(loop, factor=unroll)
-        inner.reorder(ki, *op.axes)
+        inner.reorder(ki, *lanes)
         inner.unroll(ki)
     found = packable(view, inner, column)
     single = [r for r in reads(*op.bodies) if column not in axes_of(*r.indices)]
