@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tedsl import errors, slips
 from tedsl.autotune import autotune, space
-from tedsl.build import build, lower
+from tedsl.build import build, lower, schedule_for
 from tedsl.checking.checked import checked
 from tedsl.dtypes import DType
 from tedsl.errors import (
@@ -252,6 +252,7 @@ __all__ = [
     "runtime",
     "scan",
     "schedule",
+    "schedule_for",
     "select",
     "sigmoid",
     "sign",

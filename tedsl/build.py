@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from tedsl.deep import deep
-from tedsl.errors import BackendError
+from tedsl.errors import BackendError, ScheduleError
 from tedsl.expr.nodes import Expr, Var
 from tedsl.late import late
 from tedsl.scheduling.handles.schedule import Schedule, storing
+from tedsl.slips import advice
 from tedsl.target import Target, TargetKind
 from tedsl.tensor.tensor import Operation, PlaceholderOp, Tensor
 
@@ -105,6 +106,43 @@ def build(
 
     begin = time.perf_counter()
     return _carried_out(obj, chosen, built)
+
+
+@deep
+def schedule_for(
+    obj: Tensor | Operation | Sequence[Tensor | Operation],
+    target: str | Target | None = None,
+    decisions: Mapping[str, object] | None = None,
+) -> Schedule:
+    """The schedule that `build` makes of tensors by default rules: to read, to go on with by hand,
+    and to build.
+
+    Args:
+        obj: the tensors to compute.
+        target: as for `build`.
+        decisions: values of knobs by name, for some of those that `schedule.knobs` lists; the
+            others have their defaults.
+
+    Raises:
+        BackendError: no tensors were given.
+        ScheduleError: a decision of a knob that is not met, or that is not among its choices.
+    """
+    rules, items = importlib.import_module("tedsl.schedules"), _computed(obj, building=False)
+    where = default_target() if target is None else Target.parse(target)
+    if not decisions:
+        made: Schedule = rules.default_schedule(items, where)
+        return made
+    made = rules.schedule_for(items, where, decisions)
+    known = [knob.name for knob in made.knobs]
+    for name in decisions:
+        if name not in known:
+            raise ScheduleError(
+                f"the rules meet no knob {name!r} here",
+                subject="schedule_for",
+                facts=[("knobs", ", ".join(known) or "none")],
+                hint=advice(name, known),
+            )
+    return made
 
 
 @deep
@@ -334,18 +372,25 @@ def _carried_out(obj: object, target: Target, use: Callable[[Schedule, Judge], R
     later; or of the rules', of which the next simpler one follows one that is refused."""
     if isinstance(obj, Schedule):
         return use(obj.copy(target=target), lambda module: None)
+    items = _computed(obj)
+    rules = importlib.import_module("tedsl.schedules")
+    made: Result = rules.attempts(items, target).carried_out(use)
+    return made
+
+
+def _computed(obj: object, *, building: bool = True) -> list[Tensor | Operation]:
+    """The tensors or operations that were given, alone or as a list."""
     several = isinstance(obj, (list, tuple))
-    items = cast(Sequence[object], obj) if several else (obj,)
+    items = list(cast(Sequence[object], obj) if several else (obj,))
     if not items or not all(isinstance(item, (Tensor, Operation)) for item in items):
         raise BackendError(
-            f"{type(obj).__name__} cannot be built",
-            subject="build",
-            facts=[("allowed", "a schedule, a tensor, or a list of tensors")],
-            hint="pass the tensors that te.compute returned, or te.create_schedule of them",
+            f"{type(obj).__name__} cannot be {'built' if building else 'scheduled by rules'}",
+            subject="build" if building else "schedule_for",
+            facts=[("allowed", f"{'a schedule, ' * building}a tensor, or a list of tensors")],
+            hint="pass the tensors that te.compute returned"
+            + ", or te.create_schedule of them" * building,
         )
-    rules = importlib.import_module("tedsl.schedules")
-    made: Result = rules.attempts(list(items), target).carried_out(use)
-    return made
+    return cast("list[Tensor | Operation]", items)
 
 
 def _found(

@@ -293,3 +293,18 @@ def test_processes_build_the_same_kernels_at_once(tmp_path: Path) -> None:
     # Three modules and their code, the pool of threads, and the version of the sources.
     assert len(names) == 8
     assert all(name.endswith(".entry") for name in names)
+
+
+def test_the_schedule_of_the_rules_goes_on_by_hand() -> None:
+    x = te.placeholder((64, 96), name="x")
+    y = te.nn.softmax(x)
+    s = te.schedule_for(y, "cuda:sm_90")
+    assert str(s) == str(te.build(y, "cuda:sm_90").schedule)
+    other = te.schedule_for([y], "cuda:sm_90", {"softmax.warps": 8})
+    assert {knob.name: knob.chosen for knob in other.knobs}["softmax.warps"] == 8
+    with pytest.raises(
+        te.ScheduleError, match=r"no knob 'softmax.warp' here(.|\n)*write one of"
+    ):
+        te.schedule_for(y, "cuda:sm_90", {"softmax.warp": 8})
+    with pytest.raises(te.BackendError, match=r"int cannot be scheduled(.|\n)*a tensor"):
+        te.schedule_for(3)  # pyright: ignore[reportArgumentType]

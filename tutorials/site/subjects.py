@@ -36,7 +36,8 @@ LANGUAGE = {
 RUNNING = {
     "Building": "build lower Target Kernel runtime",
     "Schedules": (
-        "create_schedule Schedule Stage auto thread_axis program_id Trace replay diff schedule"
+        "create_schedule schedule_for Schedule Stage auto thread_axis program_id Trace replay diff "
+        "schedule"
     ),
     "Searching": "autotune space sizes",
     "Looking": "explain roofline checked",
