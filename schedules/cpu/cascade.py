@@ -29,7 +29,7 @@ from tedsl.schedules.analysis.nests import (
     reduce_axes,
     volume,
 )
-from tedsl.schedules.cpu.contraction import contiguous, fold_in_tiles, pack, packable, pick_tile
+from tedsl.schedules.cpu.contraction import crosses, fold_in_tiles, pack, packable, pick_tile
 from tedsl.schedules.cpu.tasks import SMALL
 from tedsl.schedules.knobs import flip, pick
 from tedsl.schedules.loops import fused
@@ -148,6 +148,6 @@ def _fold_between(s: Schedule, inner: Stage, rows: int) -> None:
         return
     tile = pick_tile(s, inner.name, op, min(rows, extent_of(side[-1]) or rows), extent_of(lane))
     panel = fold_in_tiles(inner, (side[-1], lane), tile, [], op.reduce_axes)
-    crossed = [r for r in packable(definitions(s), inner, lane) if not contiguous(r, lane)]
+    crossed = [r for r in packable(s, definitions(s), inner, lane) if crosses(s, r, lane)]
     if crossed and flip(s, f"{inner.name}.pack", True):
         pack(s, inner, inner, crossed, lane, panel)

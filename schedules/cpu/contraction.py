@@ -9,7 +9,7 @@ from typing import Any
 
 from tedsl.expr.index_arith import constant
 from tedsl.expr.nodes import Axis, TensorRead
-from tedsl.expr.visit import axes_of, reads
+from tedsl.expr.visit import axes_of, reads, substitute
 from tedsl.index.affine import stride_of
 from tedsl.schedules.analysis.nests import (
     Contraction,
@@ -317,12 +317,12 @@ def _contract_inner(
         loop, ki = inner.split(loop, factor=unroll)
         inner.reorder(ki, *lanes)
         inner.unroll(ki)
-    found = packable(view, inner, column)
+    found = packable(s, view, inner, column)
     single = [r for r in reads(*op.bodies) if column not in axes_of(*r.indices)]
     if any(_leaps(s, read, folded[-1]) for read in single) and 4 * ahead <= (length or 0):
         inner.pipeline(loop, num_stages=1 + -(-ahead // unroll))
     if volume(folded) is not None and found:
-        crossed = not all(contiguous(read, column) for read in found)
+        crossed = any(crosses(s, read, column) for read in found)
         wide = None if any(strided(read, column) for read in found) else wide
         if flip(s, f"{stage.name}.pack", crossed or tiles is None or tiles >= REUSED):
             pack(s, inner, stage, found, column, places[1], wide)
@@ -368,19 +368,43 @@ def _in_step(op: ComputeOp, column: Axis) -> tuple[Axis, ...]:
     return tuple(sorted(op.reduce_axes, key=lambda axis: places[axis]))
 
 
-def packable(view: View, inner: Stage, column: Axis) -> list[TensorRead]:
-    """Reads of the vectorised operand, where the stage reads it itself: one of each tensor, and of
-    none that is read along `column` in two ways."""
+def packable(s: Schedule, view: View, inner: Stage, column: Axis) -> list[TensorRead]:
+    """Reads of the vectorised operand, where the stage reads it itself, or something substituted
+    into it that lies across: one of each tensor, and of none that is read along `column` in two
+    ways."""
     op = inner.op
     if not isinstance(op, ComputeOp):
         return []
     direct = {r.tensor for r in reads(*op.bodies)}
+    found = [r for r in reads(*view[inner.name].bodies) if r.tensor in direct]
+    found += [r for r in reads(*op.bodies) if _substituted(s, r) and crosses(s, r, column)]
     ways: dict[Tensor, dict[tuple[object, object], TensorRead]] = {}
-    for read in reads(*view[inner.name].bodies):
+    for read in found:
         way = _place(read, column), strided(read, column)
-        if read.tensor in direct and way != (None, None):
+        if way != (None, None):
             ways.setdefault(read.tensor, {})[way] = read
-    return [read for found in ways.values() if len(found) == 1 for read in found.values()]
+    return [read for each in ways.values() if len(each) == 1 for read in each.values()]
+
+
+def _substituted(s: Schedule, read: TensorRead) -> bool:
+    """Whether what is read is computed where it is read."""
+    op = read.tensor.op
+    return isinstance(op, ComputeOp) and s[read.tensor].plan.placement.inlined
+
+
+def crosses(s: Schedule, read: TensorRead, axis: Axis) -> bool:
+    """Whether neighbours along `axis` lie apart in memory."""
+    return any(distance(each, axis) not in (0, 1) for each in _in_memory(s, read))
+
+
+def _in_memory(s: Schedule, read: TensorRead) -> list[TensorRead]:
+    """What is read of memory for a read: itself, or what something substituted reads."""
+    op = read.tensor.op
+    if not isinstance(op, ComputeOp) or not _substituted(s, read):
+        return [read]
+    at = dict(zip(op.axes, read.indices, strict=True))
+    inside = [r for body in op.bodies for r in reads(substitute(body, at))]
+    return [each for r in inside for each in _in_memory(s, r)]
 
 
 def _place(read: TensorRead, column: Axis) -> int | None:
@@ -430,13 +454,24 @@ def pack(
         packed.compute_at(stage, panel)
         own = packed.op
         if isinstance(own, ComputeOp):
-            if not contiguous(read, column):
-                last = own.axes[-1 if wide is None else -2]
+            last = _turned(s, packed, own.axes[where])
+            if last is not None:
                 length = extent_of(last)
                 if length is None or length > TURNED:
                     _, last = packed.split(last, factor=TURNED)
                 packed.vectorize(last)
             packed.vectorize(own.axes[where])
+
+
+def _turned(s: Schedule, packed: Stage, lane: Axis) -> Axis | None:
+    """The axis along which memory is read where that is not `lane`, so that both are vectors."""
+    op = packed.op
+    if not isinstance(op, ComputeOp):
+        return None
+    for read in (each for r in reads(*op.bodies) for each in _in_memory(s, r)):
+        if distance(read, lane) not in (0, 1):
+            return next((a for a in op.axes if a is not lane and distance(read, a) == 1), None)
+    return None
 
 
 def _by_remainder(where: int, step: int) -> Callable[..., list[Any]]:

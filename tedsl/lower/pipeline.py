@@ -28,6 +28,7 @@ from tedsl.lower.passes.partition_loops import partition_loops
 from tedsl.lower.passes.run_backwards import run_backwards
 from tedsl.lower.passes.shorten_loops import shorten_loops
 from tedsl.lower.passes.simplify import simplify_func
+from tedsl.lower.passes.tabulate import tabulate_operands
 from tedsl.lower.passes.through_memory import through_memory, with_private
 from tedsl.lower.passes.vectorize_loops import vectorize_loops
 from tedsl.lower.passes.widen_accumulators import widen_accumulators
@@ -117,6 +118,7 @@ CPU_PASSES: tuple[Pass, ...] = (
     Pass("run_backwards", run_backwards, Level.NEST),
     Pass("vectorize_loops", partial(vectorize_loops, padded=False), Level.TILE),
     Pass("widen_accumulators", partial(widen_accumulators, limit=CPU_WIDE), Level.TILE),
+    Pass("tabulate_operands", tabulate_operands, Level.TILE),
     # Decides the masks that vectorize_loops made under the ranges of the tiles.
     Pass("simplify_tiles", simplify_func, Level.TILE),
 )

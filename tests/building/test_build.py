@@ -302,9 +302,7 @@ def test_the_schedule_of_the_rules_goes_on_by_hand() -> None:
     assert str(s) == str(te.build(y, "cuda:sm_90").schedule)
     other = te.schedule_for([y], "cuda:sm_90", {"softmax.warps": 8})
     assert {knob.name: knob.chosen for knob in other.knobs}["softmax.warps"] == 8
-    with pytest.raises(
-        te.ScheduleError, match=r"no knob 'softmax.warp' here(.|\n)*write one of"
-    ):
+    with pytest.raises(te.ScheduleError, match=r"no knob 'softmax.warp' here(.|\n)*write one of"):
         te.schedule_for(y, "cuda:sm_90", {"softmax.warp": 8})
     with pytest.raises(te.BackendError, match=r"int cannot be scheduled(.|\n)*a tensor"):
         te.schedule_for(3)  # pyright: ignore[reportArgumentType]
