@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from tedsl.autotune.search_space.space import Candidate
+from tedsl.errors import TuneError
+from tedsl.slips import suggests
 
 
 class Status(StrEnum):
@@ -34,6 +36,7 @@ class Status(StrEnum):
     PRUNED = "pruned"
 
 
+@suggests(TuneError)
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What a trial gave.
@@ -55,6 +58,7 @@ class Outcome:
     resources: Mapping[str, float] = field(default_factory=dict[str, float])
 
 
+@suggests(TuneError)
 @dataclass(frozen=True, slots=True)
 class Trial:
     """One candidate and its outcome, numbered in the order proposed."""

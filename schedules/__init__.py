@@ -93,8 +93,10 @@ def _apply(s: Schedule, where: Target, caution: Caution) -> None:
 
     On a GPU the rules that take whole subgraphs come first (cascaded reductions such as flash
     attention, nested contractions, row reductions in a GEMM's epilogue); `fuse` groups what is left
-    into kernels, and each kernel gets the rule for its shape.
+    into kernels, and each kernel gets the rule for its shape.  What rules attach is to stay in
+    registers or on the stack.
     """
+    s.in_registers = True
     schedule_scans(s, where, left_scans(s, caution))
     settle(s, where, caution)
     taken: list[str] = []

@@ -118,6 +118,7 @@ if TYPE_CHECKING:
     __version__: str
     from tedsl import nn, runtime
     from tedsl.autotune.frontend import sizes
+    from tedsl.checking.minimise import minimise
     from tedsl.explaining.chart import roofline
     from tedsl.explaining.explain import explain
     from tedsl.expr.limits import infinity, max_value, min_value
@@ -230,6 +231,7 @@ __all__ = [
     "maximum",
     "min",
     "min_value",
+    "minimise",
     "minimum",
     "multiply",
     "nearbyint",
@@ -301,6 +303,7 @@ _LATE = {
     "infinity": "tedsl.expr.limits:infinity",
     "llvm_function": "tedsl.tensor.intrin:llvm_function",
     "max_value": "tedsl.expr.limits:max_value",
+    "minimise": "tedsl.checking.minimise:minimise",
     "min_value": "tedsl.expr.limits:min_value",
     "nn": "tedsl.nn",
     "replay": "tedsl.retarget:replay",

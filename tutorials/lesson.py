@@ -30,6 +30,7 @@ from rich.console import Console
 from rich.table import Table
 
 import tedsl as te
+from tedsl.devices import ARCHITECTURES
 from tedsl.packages import install
 from tedsl.runtime.timing import Stats, compare, compare_cuda, format_seconds, measure
 
@@ -306,7 +307,7 @@ QUICK_ENOUGH = 1.0
 that all others are compared with."""
 
 
-TARGETS = ("cpu", "cuda", "triton-interpret", "cuda:sm_80", "cuda:sm_90", "cuda:sm_100")
+TARGETS = ("cpu", "cuda", "triton-interpret", *(f"cuda:{arch}" for arch in ARCHITECTURES))
 
 
 @dataclass

@@ -17,7 +17,7 @@ from tedsl.autotune.cluster.cluster import Farm
 from tedsl.autotune.cluster.device_host import Place
 from tedsl.autotune.frontend.lockfile import DEFAULT, LockFile
 from tedsl.autotune.frontend.result import TuneResult
-from tedsl.autotune.frontend.settings import DEFAULT_TRIALS, Options, options_of
+from tedsl.autotune.frontend.settings import DEFAULT_TRIALS, MOST_SECONDS, Options, options_of
 from tedsl.autotune.frontend.sizes import one_size, weighted
 from tedsl.autotune.multi.dispatcher import Dispatcher
 from tedsl.autotune.multi.multi_size import Joint, Make
@@ -28,6 +28,7 @@ from tedsl.autotune.search_space.problem import Problem
 from tedsl.autotune.tuner import Tuner, finished
 from tedsl.build import default_target
 from tedsl.errors import BackendError, TuneError
+from tedsl.slips import advice
 from tedsl.target import Target, TargetKind
 from tedsl.tensor.tensor import Tensor
 from tedsl.workload.extents import Extents
@@ -50,6 +51,14 @@ def tune(
     space = problem.space()
     sizes = one_size(options.sizes)
     Extents(workload, sizes)  # every symbolic size has a value
+    known = [var.name for var in workload.variables]
+    for name in sizes:
+        if name not in known:
+            raise TuneError(
+                f"the computation has no size {name!r}",
+                subject="autotune",
+                hint=advice(name, known, "sizes={{{!r}: ...}}") if known else "leave sizes= out",
+            )
     context = context_of(
         workload, chosen, space.name, json.dumps(sizes, sort_keys=True, separators=(",", ":"))
     )
@@ -198,12 +207,6 @@ def _check_set(options: Options) -> None:
             subject="autotune",
             hint="name another budget: " + ", ".join(list(BUDGETS)[1:]),
         )
-    if options.kernels < 1 or not options.within >= 0:
-        raise TuneError(
-            f"kernels={options.kernels!r}, within={options.within!r} describe no set of kernels",
-            subject="autotune",
-            hint="allow at least one kernel, and a slowdown of 0 or more (0.05 is 5 %)",
-        )
 
 
 def check_options(options: Options) -> None:
@@ -228,6 +231,19 @@ def check_options(options: Options) -> None:
                 subject="autotune",
                 hint="leave seconds= out, or name another budget: " + ", ".join(BUDGETS),
             )
+    if options.kernels < 1 or not options.within >= 0:
+        raise TuneError(
+            f"kernels={options.kernels!r}, within={options.within!r} describe no set of kernels",
+            subject="autotune",
+            hint="allow at least one kernel, and a slowdown of 0 or more (0.05 is 5 %)",
+        )
+    if not 0 < options.candidate_seconds < MOST_SECONDS:
+        raise TuneError(
+            f"candidate_seconds={options.candidate_seconds!r} is no time",
+            subject="autotune",
+            facts=[("allowed", f"above 0, below {MOST_SECONDS:.0f}")],
+            hint="give the seconds that compiling or measuring one candidate may take (30)",
+        )
     for name, value in (("trials", options.trials), ("seconds", options.seconds)):
         if value is not None and not value > 0:
             raise TuneError(

@@ -16,11 +16,13 @@ from tedsl.autotune.search_space.space import Candidate
 from tedsl.cost.roofline import Roofline
 from tedsl.errors import TuneError
 from tedsl.runtime.kernel import Kernel
+from tedsl.slips import suggests
 
 if TYPE_CHECKING:
     from tedsl.autotune.report.report import Report
 
 
+@suggests(TuneError)
 @dataclass(frozen=True, slots=True, eq=False)
 class TuneResult:
     """What a search found.

@@ -28,6 +28,8 @@ from tedsl.tensor.signatures import fits, meaning, refusal
 
 DEFAULT_TRIALS = BUDGETS["normal"]
 ENDLESS = 1_000_000
+MOST_SECONDS = 1e6
+"""What one candidate may take at most: beyond it, waiting overflows."""
 SHORT = 5.0
 """Seconds below which one worker compiles on a CPU."""
 FEW = 16

@@ -20,6 +20,7 @@ from tedsl.autotune.search_space.problem import Problem, ScheduleFunction
 from tedsl.autotune.search_space.space import Candidate, Choice, Knob, Rejected, Space, show
 from tedsl.errors import TuneError
 from tedsl.expr.index_arith import range_text, whole_number
+from tedsl.slips import suggests
 from tedsl.target import Target
 from tedsl.tensor.tensor import Tensor
 
@@ -49,6 +50,7 @@ class Size:
         return f"about {_rounded(self.count):,.0f} +- {_rounded(self.error):,.0f} ({self.method})"
 
 
+@suggests(TuneError)
 @dataclass(frozen=True, slots=True)
 class KnobInfo:
     """One knob of a space.
@@ -76,6 +78,7 @@ class KnobInfo:
         return f"{self.name}: {self.kind} of {values}; {default}{depends}"
 
 
+@suggests(TuneError)
 @dataclass(frozen=True, slots=True)
 class Listing:
     """What may be chosen for a computation on a target; `print` it, or take `to_json()`.

@@ -22,7 +22,9 @@ from tedsl.autotune.report.events import Compared, Refused, Started
 from tedsl.autotune.search.budget import Stop
 from tedsl.autotune.search.portfolio import Search
 from tedsl.autotune.search_space.space import Candidate, show
+from tedsl.errors import TuneError
 from tedsl.runtime.timing import format_seconds
+from tedsl.slips import suggests
 
 SHOWN = 4
 """Other choices of a knob that are shown."""
@@ -91,6 +93,7 @@ def ways(outcomes: Iterable[Outcome], refused: Iterable[str], most: int = 8) -> 
     return lines
 
 
+@suggests(TuneError)
 @dataclass(frozen=True, slots=True)
 class Report:
     """What a search found, in sections of a title and lines.  Print it, or end a notebook's cell

@@ -203,8 +203,10 @@ class Search:
             self.catalogue.grow([], self.rng, count - before)
             if len(self.catalogue) == before:
                 break
+        if default is None or len(self.catalogue) == 1:
+            return self.space.default()
         told = self.catalogue.predicted()
-        if default is None or not np.isfinite(told).any():
+        if not np.isfinite(told).any():
             return self.space.default()
         row = int(np.nanargmin(np.round(told, 6)))
         if told[row] > told[default] - np.log(CLEARLY):

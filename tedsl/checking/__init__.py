@@ -11,4 +11,7 @@ candidate; imports what is below and, for expected outputs of large computations
 - `shrink_problem`: a smaller copy of a computation
 - `checked`: `te.checked`
 - `step_check`: the check after every primitive call
+- `minimise`: `te.minimise`, a small program that fails as a given one does
+- `simpler_programs`: what it tries
+- `written_out`: definitions as Python
 """

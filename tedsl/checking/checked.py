@@ -14,10 +14,12 @@ from typing import Any
 
 from tedsl.expr.nodes import Var
 from tedsl.scheduling.handles.observers import watched
+from tedsl.slips import suggests
 
 Sizes = Mapping["str | Var", "int | Sequence[int]"]
 
 
+@suggests()
 @dataclass(frozen=True, slots=True)
 class CheckedStep:
     """What was checked after one step.
@@ -35,6 +37,7 @@ class CheckedStep:
     unchecked: str = ""
 
 
+@suggests()
 @dataclass(slots=True)
 class Checks:
     """The checks made so far in a `with te.checked()` block."""

@@ -49,7 +49,7 @@ _FINITE = ("online", "split_online")
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
+class Wanted:
     """One run: the sizes, the inputs, and what the definition makes of them."""
 
     size: Extents
@@ -98,7 +98,7 @@ class StepChecker:
         self._require_known(known, noted)
         small = False
         assumptions = schedule.plan.assumptions
-        wanted = list(self._runs(schedule.definition, known, assumptions, rng))
+        wanted = list(self.runs(schedule.definition, known, assumptions, rng))
         if not wanted:
             schedule, wanted, noted = self._smaller(schedule, known, rng, noted)
             small = True
@@ -127,13 +127,13 @@ class StepChecker:
         known: Mapping[str, Var],
         rng: np.random.Generator,
         noted: CheckedStep,
-    ) -> tuple[Schedule, list[_Wanted], CheckedStep]:
+    ) -> tuple[Schedule, list[Wanted], CheckedStep]:
         """A copy over smaller extents by the same calls, and its runs."""
         for period in PERIODS:
             outputs = smaller(schedule.definition, period)
             if outputs is None:
                 continue
-            wanted = list(self._runs(outputs, known, schedule.plan.assumptions, rng))
+            wanted = list(self.runs(outputs, known, schedule.plan.assumptions, rng))
             if not wanted:
                 continue
             copy, report = replay_what_applies(outputs, schedule.trace)
@@ -154,13 +154,13 @@ class StepChecker:
             else "name some: checked(sizes={name: value or list of values})",
         )
 
-    def _runs(
+    def runs(
         self,
         outputs: tuple[Tensor, ...],
         known: Mapping[str, Var],
         assumptions: Sequence[Expr],
         rng: np.random.Generator,
-    ) -> Iterator[_Wanted]:
+    ) -> Iterator[Wanted]:
         """The runs of a definition that are small enough and read inside their tensors."""
         seen: set[tuple[int, ...]] = set()
         for given in self._settings(known, assumptions, rng):
@@ -181,7 +181,7 @@ class StepChecker:
                 noise = oracle.noise(inputs, found, self.seed)
             except ExprError:
                 continue  # the definition has no meaning at these sizes
-            yield _Wanted(size, inputs, found, noise)
+            yield Wanted(size, inputs, found, noise)
 
     def _settings(
         self, known: Mapping[str, Var], assumptions: Sequence[Expr], rng: np.random.Generator
@@ -218,7 +218,7 @@ class StepChecker:
     def _target_agrees(
         self,
         schedule: Schedule,
-        wanted: Sequence[_Wanted],
+        wanted: Sequence[Wanted],
         target: str,
         noted: CheckedStep,
         small: bool,
@@ -248,7 +248,7 @@ class StepChecker:
                 wrong = f"its loop IR fails: {error.reason}"
                 raise self._wrong(schedule, noted, target, each.text, small, wrong) from error
             for place, buffer in enumerate(module.outputs):
-                complaint = _difference(schedule, each, place, np.asarray(found[buffer]))
+                complaint = difference(schedule, each, place, np.asarray(found[buffer]))
                 if complaint is not None:
                     raise self._wrong(schedule, noted, target, each.text, small, complaint)
         return True
@@ -281,7 +281,7 @@ def _workload(outputs: tuple[Tensor, ...], sizes: Mapping[str, Var]) -> Workload
     return Workload(outputs, ops, tuple(sizes.values()), "", "")
 
 
-def _difference(schedule: Schedule, wanted: _Wanted, place: int, got: Array) -> str | None:
+def difference(schedule: Schedule, wanted: Wanted, place: int, got: Array) -> str | None:
     """What is wrong with output `place`, or None."""
     tensor = wanted.size.workload.outputs[place]
     want, noise = wanted.outputs[place], wanted.noise[place]

@@ -22,6 +22,7 @@ from tedsl import nn
 from tedsl.autotune.records.database import default_path
 from tedsl.autotune.records.machine import describe_cpu, describe_gpu
 from tedsl.build import build
+from tedsl.devices import ARCHITECTURES
 from tedsl.errors import BackendError, TedslError
 from tedsl.packages import install
 from tedsl.reference.reference import evaluate
@@ -35,7 +36,7 @@ EXTRAS = {
     "matplotlib": "reports are drawn with it",
     "distributed": "searches may use other hosts",
 }
-COMPILED = ("cuda:sm_80", "cuda:sm_90", "cuda:sm_100")
+COMPILED = tuple(f"cuda:{arch}" for arch in ARCHITECTURES)
 ROWS, COLUMNS, TOLERANCE = 4, 100, 1e-5
 
 

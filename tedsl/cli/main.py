@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 
-from tedsl.cli import doctor, explain, records, replay, roofline, space, tune, view
+from tedsl.cli import doctor, explain, minimise, records, replay, roofline, space, tune, view
 from tedsl.errors import TedslError
 
-COMMANDS = (explain, view, roofline, tune, space, records, replay, doctor)
+COMMANDS = (explain, view, roofline, tune, space, records, replay, minimise, doctor)
 
 EXAMPLES = """examples:
   python -m tedsl explain model.py:loss --target cuda    what is fused, and why the rest is not
@@ -26,6 +26,7 @@ EXAMPLES = """examples:
   python -m tedsl records list                           what has been tuned here
   python -m tedsl records export winners.jsonl --winners
   python -m tedsl replay gemm.csv.gz --seeds 20          try the search on a recorded space
+  python -m tedsl minimise broken.py -o small.py         a small program that fails alike
   python -m tedsl doctor                                 what works here, and what to do
 """
 

@@ -31,6 +31,7 @@ from tedsl.expr.nodes import (
     Unary,
 )
 from tedsl.expr.visit import walk
+from tedsl.slips import suggests
 from tedsl.tensor.tensor import ComputeOp, PlaceholderOp, Tensor
 from tedsl.workload.extents import Extents
 
@@ -38,6 +39,7 @@ SAMPLED = 4096
 """Points at which a condition is looked at."""
 
 
+@suggests()
 @dataclass(frozen=True, slots=True)
 class Roofline:
     """What a computation needs at least, and of which device.

@@ -40,6 +40,7 @@ from tedsl.runtime.kernel import Kernel
 from tedsl.runtime.timing import format_seconds
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.plan.graph import initial_plan
+from tedsl.slips import suggests
 from tedsl.target import Target, TargetKind
 from tedsl.tensor.tensor import ComputeOp
 
@@ -94,6 +95,7 @@ class Point:
         )
 
 
+@suggests()
 @dataclass(frozen=True)
 class Chart:
     """The ceilings of a device and programs below them."""

@@ -19,6 +19,7 @@ from tedsl import saving
 from tedsl.late import late
 from tedsl.lower.missed_dots import Missed
 from tedsl.scheduling.handles.fallback import Fallback
+from tedsl.slips import suggests
 
 if TYPE_CHECKING:
     from tedsl.explaining import html, steps, text
@@ -76,6 +77,7 @@ class Relation(StrEnum):
     SIBLINGS = "siblings"
 
 
+@suggests()
 @dataclass(frozen=True, slots=True)
 class StagePlace:
     """A stage in its kernel.  `where` is a loop or a stage (`softmax.i`), empty at root;
@@ -87,6 +89,7 @@ class StagePlace:
     recomputed: float = 1.0
 
 
+@suggests()
 @dataclass(frozen=True, slots=True)
 class Resources:
     """What a program asks for: registers of a thread, bytes of shared memory, and bytes (compiled)
@@ -112,6 +115,7 @@ class Resources:
         return not self.compiled and not self.spilled and 2 * self.registers > self.limit > 0
 
 
+@suggests()
 @dataclass(frozen=True, slots=True)
 class KernelCost:
     """One kernel, and all `times` that it is launched in a call.
@@ -187,6 +191,7 @@ class KernelCost:
         return "\n".join(text.kernel_lines(self))
 
 
+@suggests()
 @dataclass(frozen=True, slots=True)
 class Unfused:
     """The same computation with every stage a kernel of its own, scheduled by the default rules.
@@ -207,6 +212,7 @@ class Unfused:
         return self.reads + self.writes
 
 
+@suggests()
 @dataclass(frozen=True, slots=True)
 class Figures:
     """What the static model says of a whole program: the numbers that fusions are judged by.
@@ -223,6 +229,7 @@ class Figures:
     kernels: int
 
 
+@suggests()
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """Steps that would fuse two kernels, tried on a copy of the schedule.
@@ -257,6 +264,7 @@ class Attempt:
         return made
 
 
+@suggests()
 @dataclass(frozen=True, slots=True)
 class Pair:
     """Two stages of different kernels: `second` reads `first`, or both read `shared`.
@@ -311,6 +319,7 @@ class Finder(Protocol):
         ...
 
 
+@suggests()
 @dataclass(frozen=True)
 class Explanation:
     """All launches of a call.

@@ -80,7 +80,11 @@ def evaluate(
             continue
         with np.errstate(all="ignore"), _naming(op):
             if isinstance(op, ScanOp):
-                _Steps(op, extents, values, scalars, precise).run()
+                shapes = tuple(
+                    tuple(evaluate_scalar(extent, scalars) for extent in shape)
+                    for shape in op.output_shapes
+                )
+                _Steps(op, shapes, values, scalars, precise).run()
             elif isinstance(op, ComputeOp):
                 _Run(op, _whole(extents), values, scalars, precise).compute()
     return [values[tensor] for tensor in roots]
@@ -294,7 +298,7 @@ class _Steps:
     """The evaluation of a scan: its body, step by step, over the rows that the updates read."""
 
     op: ScanOp
-    extents: tuple[int, ...]
+    extents: tuple[tuple[int, ...], ...]
     values: dict[Tensor, Array]
     scalars: Mapping[Var, Value]
     precise: bool
@@ -302,15 +306,16 @@ class _Steps:
     def run(self) -> None:
         """Put the results into the values of the outputs."""
         op, values = self.op, self.values
-        rows = min(evaluate_scalar(op.first, self.scalars), self.extents[0])
-        for output, init in zip(op.outputs, op.inits, strict=True):
-            values[output] = xp.empty(self.extents, numpy_dtype(output.dtype))
+        end = self.extents[0][0]
+        rows = min(evaluate_scalar(op.first, self.scalars), end)
+        for output, init, extents in zip(op.outputs, op.inits, self.extents, strict=True):
+            values[output] = xp.empty(extents, numpy_dtype(output.dtype))
             values[output][:rows] = values[init][:rows]
         same = (*zip(op.states, op.outputs, strict=True), *zip(op.updates, op.outputs, strict=True))
         for inner, output in same:
             values[inner] = values[output]
         body = body_of(op)
-        for step in range(rows, self.extents[0]):
+        for step in range(rows, end):
             boxes = self._boxes(body, step)
             for inner in body:
                 if inner in boxes:
@@ -318,11 +323,12 @@ class _Steps:
 
     def _boxes(self, body: Sequence[ComputeOp], step: int) -> dict[Operation, Box]:
         """What each operation of the body computes at `step`: updates first, then what is read."""
-        updates = {update.op for update in self.op.updates}
+        steps = zip(self.op.updates, self.extents, strict=True)
+        updates = {update.op: extents[1:] for update, extents in steps}
         boxes: dict[Operation, Box] = {}
         for op in reversed(body):
             if op in updates:
-                row = ((step, step + 1), *_whole(self.extents[1:]))
+                row = ((step, step + 1), *_whole(updates[op]))
                 boxes[op] = _around(boxes.get(op, row), row)
             if op not in boxes:
                 continue

@@ -166,6 +166,7 @@ class _Like:
     sought: bool = False
 
 
+@suggests(BackendError)
 @dataclass(frozen=True, slots=True)
 class Specialization:
     """One version of a kernel: which, for which calls, and how many calls it has served."""

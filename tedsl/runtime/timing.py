@@ -20,6 +20,7 @@ from typing import Any
 
 from tedsl.errors import BackendError
 from tedsl.packages import install
+from tedsl.slips import suggests
 
 Call = Callable[[], object]
 _FLUSH_BYTES = 256 << 20  # more than the L2 of any GPU so far
@@ -30,6 +31,7 @@ AWAKE = 0.04  # seconds after which processors that have slept work, at full spe
 _BUSY_LIMIT = 0.5  # seconds after which threads that are busy are not waiting for work
 
 
+@suggests()
 @dataclass(frozen=True, slots=True)
 class Stats:
     """Seconds per call of one candidate.  `samples` are in the order taken."""

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from tedsl.errors import InternalError
 from tedsl.expr.nodes import Axis, Binary, BinaryOp, Const, Expr, Var
 from tedsl.expr.printer import Naming, Printer, plain_name, print_expr
-from tedsl.expr.visit import reads, walk
-from tedsl.tensor.tensor import ComputeOp, ExternOp, Operation, PlaceholderOp, Tensor
+from tedsl.expr.visit import axes_of, reads, walk
+from tedsl.tensor.tensor import ComputeOp, ExternOp, Operation, PlaceholderOp, ScanOp, Tensor
 
 
 def print_shape(tensor: Tensor | Operation, naming: Naming = plain_name) -> str:
@@ -28,17 +28,16 @@ def print_tensor(tensor: Tensor) -> str:
 def print_operation(op: Operation, naming: Naming = plain_name) -> str:
     """A definition: one line per output, `C[i, j] = sum(k)(A[i, k] * B[k, j])` with its dtype,
     shape and the ranges of its reduction axes as a comment."""
-    shape = print_shape(op, naming)
     if isinstance(op, PlaceholderOp):
-        return f"{naming(op)} = placeholder({op.dtype.value}{shape})"
+        return f"{naming(op)} = placeholder({op.dtype.value}{print_shape(op, naming)})"
     if isinstance(op, ExternOp):
         return _extern(op, naming)
     if not isinstance(op, ComputeOp):
         raise InternalError(f"{type(op).__name__} has no printed form")
     printer = Printer(naming, None)
-    where = ", ".join(naming(axis) for axis in op.axes)
     lines = [
-        f"{printer.tensor(tensor)}[{where}] = {printer.text(body)}  # {tensor.dtype.value}{shape}"
+        f"{printer.tensor(tensor)}[{', '.join(map(naming, _axes(op, body)))}] = "
+        f"{printer.text(body)}  # {tensor.dtype.value}{print_shape(tensor, naming)}"
         for tensor, body in zip(op.outputs, op.bodies, strict=True)
     ]
     for axis in op.reduce_axes:
@@ -47,6 +46,14 @@ def print_operation(op: Operation, naming: Naming = plain_name) -> str:
             high = _upper(axis.domain.min, axis.domain.extent, printer)
             lines[0] += f", {naming(axis)} in {low} .. {high}"
     return "\n".join(lines)
+
+
+def _axes(op: ComputeOp, body: Expr) -> Sequence[Axis]:
+    """What indexes an output: not all axes, where the states of a scan differ in shape."""
+    if not isinstance(op, ScanOp):
+        return op.axes
+    used = axes_of(body)
+    return [axis for axis in op.axes if axis in used]
 
 
 def _extern(op: ExternOp, naming: Naming) -> str:

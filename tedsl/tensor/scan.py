@@ -51,7 +51,7 @@ def scan(
 
     Returns:
         The result, of the shape of the state; a list when lists of states were given, which then
-        advance together.
+        advance together: as many rows, whose shapes may differ.
 
     Raises:
         ExprError: lists of different lengths, shapes or dtypes that do not match, a read of the
@@ -67,15 +67,19 @@ def scan(
     states = _listed(name, "state_placeholder", state_placeholder)
     inits, updates = _listed(name, "init", init), _listed(name, "update", update)
     _check_states(name, inits, updates, states)
-    first, shape = inits[0].shape[0], states[0].shape
     for each in zip(inits, updates, states, strict=True):
-        _check_shapes(name, each, first, shape)
-    _check_rows(name, first, shape[0])
-    axes = _axes(updates[0], shape)
+        _check_shapes(name, each, inits[0], states[0])
+    first = inits[0].shape[0]
+    _check_rows(name, first, states[0].shape[0])
+    own = _axes(updates)
+    axes = tuple(dict.fromkeys(axis for each in own for axis in each))
+    shape = tuple(axis.domain.extent for axis in axes if axis.domain is not None)
     sources = _own(name, "init", inits, frozenset())
     steps = _own(name, "update", updates, _dependent(updates, states))
     test = build.lt(axes[0], first)
-    reads = [tuple(TensorRead(t, axes) for t in pair) for pair in zip(sources, steps, strict=True)]
+    reads = [
+        (TensorRead(a, at), TensorRead(b, at)) for a, b, at in zip(sources, steps, own, strict=True)
+    ]
     bodies = tuple(IfThenElse(test, a, b) for a, b in reads)
     read = () if inputs is None or inputs == [] else tuple(_listed(name, "inputs", inputs))
     op = ScanOp(name, axes, bodies, shape, (), tag or current_tag(), tuple(states), read)
@@ -120,27 +124,29 @@ def _check_states(
 
 
 def _check_shapes(
-    name: str, parts: tuple[Tensor, Tensor, Tensor], first: Expr, shape: tuple[Expr, ...]
+    name: str, parts: tuple[Tensor, Tensor, Tensor], init: Tensor, leader: Tensor
 ) -> None:
-    """All of one state's parts have its dtype and, but for the rows of init, its shape."""
+    """All of one state's parts have its dtype and, but for the rows of init, its shape; all states
+    have as many rows as `leader`, and inits as `init`."""
     state = parts[2]
     if not state.ndim:
         raise ExprError(
             f"the state {state.name} of scan {name!r} has no dimensions",
             hint="its first dimension is that of the steps: te.placeholder((n,))",
         )
-    named = (("state", state), ("init", parts[0]), ("update", parts[1]))
-    for what, part in named:
-        rows = first if what == "init" else shape[0]
-        wanted = (rows, *shape[1:])
+    first, end = init.shape[:1], leader.shape[:1]
+    named = (("state", state, end), ("init", parts[0], first), ("update", parts[1], end))
+    for what, part, rows in named:
+        wanted = (*rows, *state.shape[1:])
         fits = part.ndim == len(wanted) and all(map(_same, part.shape, wanted))
         if part.dtype is not state.dtype or not fits:
+            steps = f"{print_expr(end[0])}, first rows {', '.join(map(print_expr, first))}"
             raise ExprError(
                 f"the {what} {part.name} of scan {name!r} is {_type(part.dtype, part.shape)}, not "
                 f"{_type(state.dtype, wanted)}",
-                facts=[("states", f"{_type(state.dtype, shape)}, first rows {print_expr(first)}")],
-                hint="init has the first rows, update and state have all; states of one scan have "
-                "one shape (repeat a smaller one along the missing dimensions)",
+                facts=[("rows", steps)],
+                hint="init has the first rows, update and state have all, as many as the other "
+                "states of the scan have; the other dimensions of a state are its own",
             )
 
 
@@ -160,12 +166,27 @@ def _check_rows(name: str, first: Expr, last: Expr) -> None:
         )
 
 
-def _axes(update: Tensor, shape: tuple[Expr, ...]) -> tuple[Axis, ...]:
-    """The steps, then an axis for each other dimension, with the names of the update's."""
-    names = [axis.name for axis in update.op.axis] or [f"i{n}" for n in range(len(shape))]
-    steps = data_axis(names[0], shape[0])
-    ordered = Axis(steps.name, AxisKind.ORDERED, steps.domain, steps.dtype)
-    return (ordered, *(data_axis(n, size) for n, size in zip(names[1:], shape[1:], strict=True)))
+def _axes(updates: Sequence[Tensor]) -> list[tuple[Axis, ...]]:
+    """The steps, then an axis for each other dimension, with the names of the update's; updates of
+    one shape share them."""
+    steps: Axis | None = None
+    found: list[tuple[Axis, ...]] = []
+    for update in updates:
+        known = (
+            axes
+            for axes, other in zip(found, updates, strict=False)
+            if other.ndim == update.ndim and all(map(_same, other.shape, update.shape))
+        )
+        axes = next(known, None)
+        if axes is None:
+            names = [axis.name for axis in update.op.axis] or [f"i{n}" for n in range(update.ndim)]
+            if steps is None:
+                first = data_axis(names[0], update.shape[0])
+                steps = Axis(first.name, AxisKind.ORDERED, first.domain, first.dtype)
+            rest = zip(names[1:], update.shape[1:], strict=True)
+            axes = (steps, *(data_axis(name, size) for name, size in rest))
+        found.append(axes)
+    return found
 
 
 def _dependent(updates: Sequence[Tensor], states: Sequence[Tensor]) -> frozenset[ComputeOp]:

@@ -298,7 +298,7 @@ def _index(tensor: Tensor, dimension: int, index: Index) -> Expr:
 
 class Operation(InNotebook, Remembers):
     """Base of `PlaceholderOp`, `ComputeOp`, `ScanOp` and `ExternOp`.  Outputs share one shape, but
-    for those of an `ExternOp`, whose `shape` is that of the first."""
+    for those of a `ScanOp`, and of an `ExternOp`, whose `shape` is that of the first."""
 
     __slots__ = ("_moved",)
     name: str
@@ -423,8 +423,7 @@ class ComputeOp(Operation):
         """The operation reading what is `given` in place of what it has `read`, which is all of
         that, each in place of one of the same dtype.
 
-        Its bodies are made when they are asked for: most operations behind a rewrite are rebuilt
-        by the next one before anybody looks at them.
+        Its bodies are made when they are asked for: the next rewrite mostly makes others.
         """
         source, was, now, make = getattr(self, "_moved", (self, (), (), None))
         if source is self or make is not None:
@@ -485,13 +484,17 @@ class ScanOp(ComputeOp):
 
     It is a `ComputeOp` that says so: axis 0 is ORDERED, and body `o` is
     `if_then_else(t < first, inits[o][axes], updates[o][axes])`, which every pass that follows reads
-    can follow.
+    can follow.  States of other shapes have axes of their own; `shape` is that of all axes.
 
     Requires: as many states as bodies, of that form; `te.scan` makes it.
     """
 
     states: tuple[Tensor, ...] = ()
     inputs: tuple[Tensor, ...] = ()
+
+    @property
+    def output_shapes(self) -> tuple[tuple[Expr, ...], ...]:
+        return tuple(update.shape for update in self.updates)
 
     @property
     def scan_axis(self) -> Axis:
@@ -504,11 +507,6 @@ class ScanOp(ComputeOp):
         return self.axes[1:]
 
     @property
-    def state_placeholder(self) -> tuple[Tensor, ...]:
-        """TVM's name for `states`."""
-        return self.states
-
-    @property
     def inits(self) -> tuple[Tensor, ...]:
         """What the first rows are, for each output."""
         return tuple(init.tensor for init, _ in self._reads())
@@ -519,6 +517,7 @@ class ScanOp(ComputeOp):
         return tuple(update.tensor for _, update in self._reads())
 
     spatial_axis_, init, update = spatial_axis, inits, updates  # TVM's names
+    state_placeholder = property(attrgetter("states"))
 
     @property
     def first(self) -> Expr:

@@ -12,6 +12,7 @@ from typing import Any
 
 from tedsl.errors import BackendError
 from tedsl.scheduling.handles.schedule import Schedule
+from tedsl.slips import suggests
 from tedsl.target import Target
 from tedsl.tensor.tensor import Tensor
 from tedsl.torch.compiled import Compiled, Failed
@@ -21,6 +22,7 @@ from tedsl.torch.refusals import NotTaken
 from tedsl.torch.tracing import Pullback, Traced, pullback
 
 
+@suggests()
 class Program:
     """A PyTorch function as tensor expressions, made by `trace`.
 
@@ -156,6 +158,7 @@ class Program:
         return BuiltProgram(self, schedule, target, backward)
 
 
+@suggests()
 class BuiltProgram:
     """A kernel called like the function that was traced.
 

@@ -29,9 +29,9 @@ import numpy as np
 from agreeing import Oracle
 from drawn_pairs import Pair, pair
 from every_kernel import VALUES, _largest_tile
+from failing_programs import program
 from guarded import Memory, device_zones
 from red_zones import red_zones
-from written_out import program
 
 import tedsl as te
 from tedsl.backends.triton.compile import compile_time

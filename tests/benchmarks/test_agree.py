@@ -18,13 +18,14 @@ from agree_worker import Worker
 from agreeing import _held
 from choices import Recorder, integers, lists, permutations, sets
 from drawn_pairs import pair
+from failing_programs import program
 from fake_cuda import fake_cuda
 from guarded import ZONE, Form, Memory
 from shrinking import shrink
 from strategies import computes
-from written_out import Writer, program
 
 import tedsl as te
+from tedsl.checking.written_out import Writer
 from tedsl.reference.reference import evaluate
 
 FAULTY = """

@@ -29,6 +29,35 @@ def along(channel: Any, rank: int) -> Any:
 SHAPES = ((3, 6), (2, 6, 5), (2, 6, 3, 4))
 
 
+@pytest.mark.parametrize("shape", SHAPES)
+def test_channels_last_is_channels_first_transposed(shape: tuple[int, ...]) -> None:
+    """`layout=` of all norms over channels: the same numbers, moved."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal(shape)
+    mean, w, b = rng.standard_normal((3, 6))
+    var = rng.uniform(0.5, 2.0, 6)
+    last = np.ascontiguousarray(np.moveaxis(x, 1, -1))
+
+    def results(layout: Any, values: Any) -> list[Any]:
+        given = Inputs("float64")
+        X, *others = (given.given(each) for each in (values, mean, var, w, b))
+        M, V, W, B = others
+        made = [
+            nn.batch_norm(X, M, V, W, B, layout=layout),
+            *nn.batch_norm_training(X, W, B, layout=layout),
+            nn.group_norm(X, 3, W, B, layout=layout),
+        ]
+        if len(shape) > 2:
+            made.append(nn.instance_norm(X, W, B, layout=layout))
+        return [given.found(each) for each in made]
+
+    for want, got in zip(results("channels_first", x), results("channels_last", last), strict=True):
+        moved = np.moveaxis(want, 1, -1) if want.ndim > 1 else want
+        np.testing.assert_allclose(got, moved, rtol=1e-12, atol=1e-12)
+    with pytest.raises(te.ExprError, match=r"layout.*'NHWC'(.|\n)*channels_last"):
+        nn.batch_norm(te.placeholder(shape), *[te.placeholder((6,))] * 2, layout="NHWC")  # pyright: ignore[reportArgumentType]
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("affine", [False, True])
 @pytest.mark.parametrize("shape", SHAPES)

@@ -185,19 +185,29 @@ def test_reads_within_the_body_are_followed() -> None:
         te.scan(TWO, window, S)
 
 
-def test_states_of_several_shapes_are_refused_with_a_way_out() -> None:
-    """A state of fewer dimensions is repeated along the missing ones."""
+def test_states_of_several_shapes() -> None:
+    """Each state has dimensions of its own; they have the rows in common."""
     narrow = te.placeholder((6,), name="narrow")
     wide = te.placeholder((6, 3), name="wide")
-    first = te.compute((1,), lambda t: 0.0)
-    rows = te.compute((1, 3), lambda t, i: 0.0)
-    one = te.compute((6,), lambda t: narrow[t - 1] + 1.0)
-    many = te.compute((6, 3), lambda t, i: wide[t - 1, i] + narrow[t - 1])
-    with pytest.raises(
-        te.ExprError, match=r"the state narrow of scan 'mixed' is float32\[6\]"
-    ) as caught:
-        te.scan([rows, first], [many, one], [wide, narrow], name="mixed")
-    assert "repeat a smaller one along the missing dimensions" in caught.value.hint
+    first = te.compute((1,), lambda t: 0.0, name="first")
+    rows = te.compute((1, 3), lambda t, i: 0.0, name="rows")
+    one = te.compute((6,), lambda t: narrow[t - 1] + 1.0, name="one")
+    many = te.compute((6, 3), lambda t, i: wide[t - 1, i] + narrow[t - 1], name="many")
+    results = te.scan([rows, first], [many, one], [wide, narrow], name="mixed")
+    assert isinstance(results, list)
+    assert [each.ndim for each in results] == [2, 1]
+    last = "mixed.v1[t] = if_then_else(t < 1, first[t], one[t])  # float32[6]"
+    assert str(results[1].op).splitlines()[1] == last
+    sums = te.evaluate(results, {})
+    np.testing.assert_array_equal(sums[1], np.arange(6))
+    np.testing.assert_array_equal(sums[0][:, 0], [0, 0, 1, 3, 6, 10])
+    other, few = te.placeholder((6, 3), name="other"), te.placeholder((5,), name="few")
+    thin = te.compute((6, 2), lambda t, i: other[t - 1, i] + 1.0, name="thin")
+    less = te.compute((5,), lambda t: few[t - 1] + 1.0, name="less")
+    with pytest.raises(te.ExprError, match=r"update thin of scan 'mixed' is float32\[6, 2\], not"):
+        te.scan([rows, first], [thin, one], [other, narrow], name="mixed")
+    with pytest.raises(te.ExprError, match=r"the state few (.|\n)*rows +6, first rows 1"):
+        te.scan([rows, first], [many, less], [wide, few], name="mixed")
 
 
 def test_a_scan_within_the_steps_of_another_is_refused_with_a_way_out() -> None:

@@ -6,9 +6,9 @@ comments only.  The processes of a run share what is done through a folder, whos
 inherit.
 
 A kernel with something in it that Triton compiles in another way on each architecture (`DIFFERENT`)
-is compiled for all three.  Loads, arithmetic, folds and stores take the same way there, and a
-kernel of nothing else is compiled for one, which its text decides: each architecture gets a third
-of them.
+is compiled for the three of data centres, and for one of the others.  Loads, arithmetic, folds and
+stores take the same way everywhere, and a kernel of nothing else is compiled for one.  Its text
+decides for which, so that each gets its share of them.
 
 Left out, and counted, is a kernel that holds or stores more than `VALUES` elements of one tile
 in each thread: ptxas takes minutes over it, and a thread has 255 registers.
@@ -39,7 +39,8 @@ from tedsl.backends.triton.compile.offline import (
 )
 from tedsl.backends.triton.emit import module as emitter
 from tedsl.backends.triton.emit.program import KernelSpec, TritonProgram
-from tedsl.devices import GpuDevice
+from tedsl.devices import ARCHITECTURES as KNOWN
+from tedsl.devices import DEFAULT, GpuDevice
 from tedsl.errors import BackendError, LowerError
 from tedsl.expr.index_arith import constant
 from tedsl.ir.nodes import Allocate, Func, Module, Store
@@ -47,8 +48,10 @@ from tedsl.ir.visit import walk_stmts
 from tedsl.lower import pipeline
 from tedsl.target import Target
 
-ARCHITECTURES = ("sm_90", "sm_80", "sm_100")
+FORMS = (DEFAULT, "sm_80", "sm_100")
 """The first has all that a kernel may use, so its text tells what is used."""
+ALIKE = tuple(arch for arch in KNOWN if arch not in FORMS)
+ARCHITECTURES = (*FORMS, *ALIKE)
 LEFT_OUT = "left_out"
 DIFFERENT = re.compile(
     r"\b(dot|dot_scaled|atomic_\w+|float8\w*|fp8\w*|tensordesc|num_ctas|maxnreg)\b"
@@ -140,8 +143,9 @@ def _compile_new(
     ]
     pairs = zip(_digests(program.source, program.compiled), funcs, strict=True)
     for (digest, different, spec), func in pairs:
-        one = ARCHITECTURES[int(digest, 16) % len(ARCHITECTURES)]
-        wanted.setdefault(spec.name, frozenset(ARCHITECTURES if different else (one,)))
+        several, which = FORMS if different else (), ALIKE if different else ARCHITECTURES
+        one = which[int(digest, 16) % len(which)]
+        wanted.setdefault(spec.name, frozenset((*several, one)))
         if arch not in wanted[spec.name]:
             continue
         path = done / f"{digest}.{arch}"

@@ -81,7 +81,30 @@ class _Steps:
         updates = [self.stage(states, f"U{n}") for n in range(count)]
         used = self.body if draw(st.booleans()) else []
         updates = [self.joined(u, used, n) for n, u in enumerate(updates)] if used else updates
+        if draw(st.integers(0, 2)) == 2:
+            self.other_shape(inits, updates, states)
         return listed(te.scan(inits, updates, states, name="scan"))
+
+    def other_shape(self, inits: Outputs, updates: Outputs, states: Outputs) -> None:
+        """One more state, of a shape of its own; it and the last before read each other."""
+        draw = self.draw
+        sides = tuple(draw(st.sampled_from((1, 2, 4, 7))) for _ in range(draw(st.integers(0, 2))))
+        state = te.placeholder((self.shape[0], *sides), self.dtype, name="E")
+        inits.append(self.given((self.first, *sides), "start"))
+        before, last = states[-1], updates[-1]
+        rest = (0,) * (len(self.shape) - 1)
+
+        def other(t: te.Axis, *i: te.Axis) -> Expr:
+            return self.scaled(state[(t - 1, *i)] - before[(t - 1, *rest)])
+
+        def back(t: te.Axis, *i: te.Axis) -> Expr:
+            place = tuple(te.minimum(i[-1], side - 1) if i else 0 for side in sides)
+            return self.scaled(te.add(last[(t, *i)], state[(t - 1, *place)]))
+
+        states.append(state)
+        updates.append(te.compute(state.shape, other, name="UE"))
+        if draw(st.booleans()):
+            updates[-2] = te.compute(self.shape, back, name="V_last")
 
     def raised(self, start: Tensor, n: int) -> Tensor:
         """A compute before the scan."""

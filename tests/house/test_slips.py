@@ -50,7 +50,34 @@ def holders() -> dict[str, tuple[Any, str, str]]:
         "tensor": (y, "shap", "shape"),
         "expression": (y[0, 0], "as_type", "astype"),
         "axis": (y.op.axis[0], "domian", "domain"),
+        "group": (s.create_group(y, y.op.input_tensors), "compute_inline", "compute_at"),
+        "trace": (s.trace, "step", "steps"),
     }
+
+
+@pytest.mark.cpu
+def test_results_name_what_was_meant() -> None:
+    """Kernels, what they are explained with, rooflines, and what searches found."""
+    y = small()
+    kernel = te.autotune(y, "cpu", budget="none", records=False, progress=False)
+    explained, roof = kernel.explain(), te.roofline(y, "cpu", measure=False)
+    holders: list[tuple[Any, str, str]] = [
+        (kernel, "tunning", "tuning"),
+        (kernel.tuning, "trails", "trials"),
+        (kernel.tuning, "rofline", "roofline"),
+        (kernel.tuning.report, "section", "sections"),
+        (kernel.tuning.winner, "candidat", "candidate"),
+        (kernel.tuning.winner.outcome, "second", "seconds"),
+        (explained, "kernel", "kernels"),
+        (explained.kernels[0], "byte", "nbytes"),
+        (roof, "point", "points"),
+        (te.space(y, "cpu", samples=2), "knob", "knobs"),
+    ]
+    for holder, slip, meant in holders:
+        with pytest.raises(AttributeError, match=rf"no attribute '{slip}'\n  do .*{meant}") as told:
+            getattr(holder, slip)
+        assert isinstance(told.value, TedslError)
+        copy.copy(holder)
 
 
 @pytest.mark.parametrize("name", holders())
@@ -75,6 +102,9 @@ def test_an_attribute_that_was_meant_is_named(name: str) -> None:
         (lambda y, s: ANY.autotune(y, "cpu", trial=3), TuneError, "did you mean trials"),
         (lambda y, s: ANY.autotune(y, "cpu", trials="3"), TuneError, r"trials is '3' \(str\)"),
         (lambda y, s: ANY.build(y, taget="cpu"), ExprError, "did you mean target"),
+        (lambda y, s: ANY.autotune(y, "cpu", within=-1.0), TuneError, "no set of kernels"),
+        (lambda y, s: ANY.autotune(y, "cpu", candidate_seconds=float("nan")), TuneError, "no time"),
+        (lambda y, s: ANY.autotune(y, "cpu", sizes={"n": 3}), TuneError, "no size 'n'"),
     ],
 )
 def test_a_keyword_that_was_meant_is_named(call: Any, error: type[TedslError], match: str) -> None:
@@ -150,8 +180,10 @@ WRONG = (
     *(None, 0, -1, 2**70, "zzz", "", 1.5, float("nan"), True, b"x", object(), [], {}, [None]),
     *({"a": 1}, [1, 2], lambda: 1, int, small),
 )
+ONE = {"schedule": lambda s: None}
+"""A space of one candidate, about which no worker is asked."""
 FRONT: dict[str, tuple[Any, dict[str, Any]]] = {
-    "autotune": (te.autotune, {"target": "cpu", "budget": "none", "records": False}),
+    "autotune": (te.autotune, {"target": "cpu", "budget": "none", "records": False, **ONE}),
     "space": (te.space, {"target": "cpu", "samples": 2}),
     "explain": (te.explain, {"target": "cpu"}),
     "roofline": (te.roofline, {"target": "cuda:sm_90", "measure": False, "unfused": False}),

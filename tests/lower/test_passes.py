@@ -173,14 +173,18 @@ def test_choose_warps(edge: int, warps: int) -> None:
     assert f"num_warps={warps}" in after_passes(s, "cuda:sm_90")["choose_warps"]
 
 
-def test_a_region_without_constant_size_is_refused() -> None:
+def test_a_region_without_constant_size_is_in_memory_of_its_own() -> None:
     n = te.var("n")
     a = te.placeholder((4, n), name="A")
     b = te.compute((4, n), lambda i, j: a[i, j] + 1.0, name="B")
     c = te.compute((4, n), lambda i, j: b[i, j] * 2.0, name="C")
     s = te.create_schedule(c)
-    with pytest.raises(te.ScheduleError, match=r"region of B .*no constant size"):
-        s[b].compute_at(s[c], c.op.axis[0])
+    s[b].compute_at(s[c], c.op.axis[0])
+    s[c].bind(c.op.axis[0], "blockIdx.x")
+    nests = str(te.lower(s, target="cpu", check=True))
+    assert "alloc B: global float32[1, n], a part for each program" in nests
+    kernel = str(te.lower(s, target="cuda:sm_90", check=True))
+    assert "B_memory" in kernel and "alloc" not in kernel
 
 
 def test_a_vectorized_loop_of_unknown_extent_is_refused() -> None:

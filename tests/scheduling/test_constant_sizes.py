@@ -1,5 +1,5 @@
-"""An attached stage has a constant size, or the call is refused; of clamped neighbours one is
-found."""
+"""An attached stage of a constant size is on the stack or in registers, any other in memory; of
+clamped neighbours a constant size is found."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from lowering import agrees
 import tedsl as te
 from tedsl.expr.nodes import Axis
 from tedsl.index.facts import Facts
+from tedsl.schedules import default_schedule
 from tedsl.scheduling.regions.span import greatest_difference
 from tedsl.tensor.tensor import Tensor
 
@@ -70,30 +71,63 @@ def chain() -> tuple[te.Schedule, Tensor, Tensor]:
     return te.create_schedule(c), b, c
 
 
-def test_a_region_of_unknown_size_is_refused_at_the_call() -> None:
+BOTH = ("cpu", "triton-interpret")
+
+
+@pytest.mark.parametrize("bound", [False, True])
+def test_a_region_of_unknown_size_is_in_memory(bound: bool) -> None:
     s, b, c = chain()
     i, j = s[c].op.axis
-    before = (str(s), len(s.trace))
-    with pytest.raises(te.ScheduleError, match=r"dimension 1 of the region of B .* \(of n elem"):
-        s[b].compute_at(s[c], i)
-    assert (str(s), len(s.trace)) == before
-    assert [axis.name for _, axis in s[b].legal_places()] == ["j"]
-    s[b].compute_at(s[c], j)
-    te.lower(s, target="cpu", check=True)
+    assert [axis.name for _, axis in s[b].legal_places()] == ["i", "j"]
+    s[b].compute_at(s[c], i)
+    if bound:
+        s[c].bind(i, "blockIdx.x")
+        s[c].vectorize(s[c].split(j, 8)[1])
+    n = b.op.shape[1]
+    for size in SIZES:
+        assert agrees(s, {n: size}, targets=BOTH)
 
 
-def test_a_later_call_may_not_take_the_size_away() -> None:
+def test_a_later_call_may_take_the_size_away() -> None:
     n = te.size_var("n")
     a = te.placeholder((n, n), name="A")
     b = te.compute((n, n), lambda i, j: a[i, j] + 1.0, name="B")
-    c = te.compute((n, n), lambda i, j: b[i, j] * 2.0, name="C")
+    c = te.compute((n, n), lambda i, j: b[i, j] * 2.0 + b[n - 1 - i, j], name="C")
     s = te.create_schedule(c)
     i, j = s[c].op.axis
     s[b].compute_at(s[c], j)
-    before = (str(s), len(s.trace))
-    with pytest.raises(te.ScheduleError, match=r"B is attached at C.j, and could no longer be"):
-        s[c].reorder(j, i)
-    assert (str(s), len(s.trace)) == before
+    s[c].reorder(j, i)
+    for size in SIZES:
+        assert agrees(s, {n: size}, targets=BOTH)
+
+
+def test_reductions_of_unknown_length_inside_each_other() -> None:
+    """Rows of a product that a product reads, each in a loop of the next."""
+    n = te.size_var("n")
+    a = te.placeholder((n, n), name="A")
+    k, r = te.reduce_axis((0, n), name="k"), te.reduce_axis((0, n), name="r")
+    b = te.compute((n, n), lambda i, j: te.sum(a[i, k] * a[k, j], axis=k), name="B")
+    c = te.compute((n, n), lambda i, j: te.sum(b[i, r] * a[r, j], axis=r), name="C")
+    s = te.create_schedule(c)
+    cached = s.cache_write(c, "local")
+    s[cached].compute_at(s[c], s[c].op.axis[0])
+    s[b].compute_at(s[cached], s[cached].op.axis[0])
+    for size in SIZES:
+        assert agrees(s, {n: size}, targets=BOTH)
+
+
+def test_rules_attach_what_has_a_constant_size() -> None:
+    """Rows of unknown length stay kernels or are computed again: no rule passes them on in the
+    memory of a program."""
+    for target in ("cpu", "cuda:sm_90"):
+        s, _, c = chain()
+        module = te.lower(default_schedule(c, target), target=target)
+        assert not any(buffer.private for func in module.funcs for buffer in func.params)
+    s, b, c = chain()
+    s.in_registers = True
+    with pytest.raises(te.ScheduleError, match=r"dimension 1 of the region of B .* \(of n elem"):
+        s[b].compute_at(s[c], s[c].op.axis[0])
+    assert s[b].plan.placement.at_root
 
 
 @pytest.mark.cpu

@@ -181,7 +181,7 @@ def test_pragmas():
         s[m.C].pragma(i, "tensor_core")
 
 
-@pytest.mark.parametrize("scope", sorted(TVM_SCOPES))
+@pytest.mark.parametrize("scope", [*sorted(TVM_SCOPES), "shared.dyn", "local.acc_buffer"])
 def test_scopes_of_tvm(scope: str):
     m = matmul()
     s = te.create_schedule(m.D)

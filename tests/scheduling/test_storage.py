@@ -12,6 +12,7 @@ from refusals import refused
 
 import tedsl as te
 from tedsl.scheduling.handles.schedule import Schedule
+from tedsl.scheduling.plan import Kept
 
 Golden = Callable[..., None]
 
@@ -181,8 +182,20 @@ def test_a_stage_that_is_not_attached() -> None:
     s = te.create_schedule(c)
     with refused(s, "B is not computed inside a loop", "s[B].compute_at first"):
         s[b].store_root()
-    with refused(s, "B is stored where it is computed", "s[B].store_at"):
+    with refused(s, "B is not computed inside a loop", "s[B].compute_at first"):
         s[b].rolling_buffer()
+
+
+def test_a_window_without_a_place_is_outside_of_its_loop() -> None:
+    s, b, c, outer, inner = rows()
+    s[b].rolling_buffer()
+    kept = s[b].plan.placement.kept
+    assert kept is not None and kept.rolling and kept.axis is outer
+    assert agrees(s, targets=("cpu",))
+    s[b].compute_at(s[c], outer)
+    s[b].rolling_buffer()
+    assert s[b].plan.placement.kept == Kept(None, rolling=True)
+    del inner
 
 
 def test_compute_at_takes_it_back() -> None:

@@ -49,6 +49,17 @@ def test_gradients_are_those_of_eager(name: str) -> None:
     gradients_agree(function, tt.trace(function, *given).build(target="cpu"), *given)
 
 
+def test_a_slip_names_what_was_meant() -> None:
+    program = tt.trace(lambda x: x * 2, torch.ones(3))
+    for holder, slip, meant in (
+        (program, "output", "outputs"),
+        (program.build(target="cpu"), "kernl", "kernel"),
+    ):
+        with pytest.raises(AttributeError, match=rf"no attribute '{slip}'\n  do .*{meant}") as told:
+            getattr(holder, slip)
+        assert isinstance(told.value, te.TedslError)
+
+
 def test_the_derivative_reads_results_and_is_scheduled_by_hand() -> None:
     given = needing((8, 16), (16, 32), (32,))
     program = tt.trace(lambda x, w, b: torch.relu(x @ w + b), *given)

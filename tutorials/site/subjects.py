@@ -40,7 +40,7 @@ RUNNING = {
         "schedule"
     ),
     "Searching": "autotune space sizes",
-    "Looking": "explain roofline checked",
+    "Looking": "explain roofline checked minimise",
     "Errors": (
         "TedslError ExprError ScheduleError LowerError BackendError TuneError InternalError errors"
     ),

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from tedsl.dtypes import DType
-from tedsl.errors import InternalError, LowerError, within
+from tedsl.errors import InternalError, within
 from tedsl.expr.index_arith import ZERO, add, as_index, at_most, constant, floormod, less, sub
 from tedsl.expr.nodes import (
     Axis,
@@ -36,7 +36,7 @@ from tedsl.ir.nodes import (
     Stmt,
     Store,
 )
-from tedsl.ir.visit import buffers_read, buffers_written, walk_exprs
+from tedsl.ir.visit import buffers_read, buffers_written, walk_exprs, walk_stmts
 from tedsl.ir.visit import substitute as substitute_stmt
 from tedsl.lower.nests.context import (
     Context,
@@ -235,7 +235,7 @@ def _loaded(context: Context, expr: Expr) -> Expr:
 def _place(context: Context, stage: StagePlan) -> None:
     """Give the outputs of a stage their buffers: the whole tensor at root, the region when
     attached; parts of a scan live in its result."""
-    shapes, scope = stage.op.output_shapes, Scope.GLOBAL
+    shapes, scope, private = stage.op.output_shapes, Scope.GLOBAL, False
     if all(tensor in context.aliases for tensor in stage.op.outputs):
         return
     if stage.placement.program is not None:
@@ -245,22 +245,16 @@ def _place(context: Context, stage: StagePlan) -> None:
     elif stage.placement.axis is not None:
         shape = tuple(r.extent for r in context.bounds[stage.name].stored)
         shapes = (shape,) * len(shapes)
-        scope = Scope.LOCAL if stage.scope is Scope.GLOBAL else stage.scope
-        for i, extent in enumerate(shape):
-            if constant(extent) is None:
-                raise LowerError(
-                    f"dimension {i} of the region of {stage.name} has no constant size",
-                    subject=f"compute_at({stage.name}, at={stage.placement.host})",
-                    hint=f"split the loops of {stage.placement.host} by constants and attach "
-                    f"inside, or leave {stage.name} inline or at root",
-                )
+        private = any(constant(extent) is None for extent in shape)  # no stack or register holds it
+        if not private:
+            scope = Scope.LOCAL if stage.scope is Scope.GLOBAL else stage.scope
     for tensor in stage.op.outputs:
         name = stage.name if len(stage.op.outputs) == 1 else f"{stage.name}_{tensor.index}"
         shape = shapes[tensor.index]
         rows = _aligned(stage, shape)
         held = None if rows is shape else shape
         buffer = context.buffers[tensor] = Buffer(
-            name, tensor.dtype, rows, scope, held, stage.evict, stage.evict_then
+            name, tensor.dtype, rows, scope, held, stage.evict, stage.evict_then, private
         )
         if stage.placement.kept is not None:
             axis = stage.placement.kept.axis
@@ -329,8 +323,8 @@ def _with_rows(context: Context, bounds: Bounds) -> Bounds:
     the whole, and an init in no rows beyond it."""
     changed = dict(bounds.stages)
     for _, scan in scan_stages(context.plan):
-        whole = tuple(Range(ZERO, extent) for extent in scan.shape)
         for update in scan.updates:
+            whole = tuple(Range(ZERO, extent) for extent in update.shape)
             name = context.plan.stage_of(update.op).name
             changed[name] = replace(changed[name], local=changed[name].index, stored=whole)
         for init in scan.inits:
@@ -401,7 +395,8 @@ def _func(context: Context, stage: StagePlan, body: Stmt, when: Expr | None = No
     body = in_whole(context, body)
     touched = dict.fromkeys((*buffers_read(body), *buffers_written(body)))
     buffers = dict.fromkeys((*context.buffers.values(), *context.counters.values()))
-    params = tuple(b for b in buffers if b in touched and b.scope is Scope.GLOBAL)
+    own = {each.buffer for each in walk_stmts(body) if isinstance(each, Allocate)}
+    params = tuple(b for b in buffers if b in touched and b not in own and b.scope is Scope.GLOBAL)
     sizes = _scalars(params, body, () if when is None else (when,))
     known = tuple(c for c in context.plan.assumptions if set(sizes).issuperset(variables(c)))
     launch = stage.placement.kernel.launch
@@ -493,7 +488,8 @@ def _before(context: Context, nest: Nest, body: Stmt) -> Stmt:
         kept = {b for home in context.kept.values() for b in home}
         inside = [buffer for buffer in inside if buffer not in kept]
     for buffer in reversed(inside):
-        body = body if buffer.scope is Scope.GLOBAL else Allocate(buffer, body)
+        shared = buffer.scope is Scope.GLOBAL and not buffer.private
+        body = body if shared else Allocate(buffer, body)
     return body
 
 

@@ -51,6 +51,7 @@ from tedsl.tensor.tensor import Operation, PlaceholderOp, Tensor
 from tedsl.tvm.schedule_names import SCHEDULE
 
 if TYPE_CHECKING:
+    from tedsl.scheduling.invariants import attached_sizes as sizes
     from tedsl.scheduling.invariants import table as invariants
     from tedsl.scheduling.kernels import printer
     from tedsl.scheduling.plan import diff as differences
@@ -65,6 +66,7 @@ else:
     recompute = late("tedsl.scheduling.regions.recompute_report")
     source = late("tedsl.scheduling.trace.as_python")
     invariants = late("tedsl.scheduling.invariants.table")
+    sizes = late("tedsl.scheduling.invariants.attached_sizes")
     scans = late("tedsl.scheduling.primitives.scans.legality")
 
 Choice = TypeVar("Choice")
@@ -213,6 +215,7 @@ class Schedule(RewriteMethods, PrecisionMethods, GroupMethods, AssumeMethods, Vi
         self._decisions = dict(decisions or {})
         self.settled: frozenset[str] = frozenset()
         self.fallbacks: tuple[Fallback, ...] = ()
+        self.in_registers = False  # whether what is attached must have a constant size
 
     def save(self, path: str | PathLike[str]) -> Path:
         """Write the schedule to a file.
@@ -318,6 +321,7 @@ class Schedule(RewriteMethods, PrecisionMethods, GroupMethods, AssumeMethods, Vi
         other._decisions = dict(self._decisions if decided else {})
         other._state, other._steps, other._before = self._state, self._steps, self._before
         other.settled, other.fallbacks = self.settled, self.fallbacks
+        other.in_registers = self.in_registers
         return other
 
     def __getitem__(self, key: Tensor | Operation | Stage | str) -> Stage:
@@ -382,6 +386,8 @@ class Schedule(RewriteMethods, PrecisionMethods, GroupMethods, AssumeMethods, Vi
         """Take over the plan that a primitive made.  Not for users: primitives call it."""
         carry(self.plan, plan)
         invariants.require_invariants(self.plan, call, plan)
+        if self.in_registers:
+            sizes.require_constant_sizes(self.plan, call, plan)
         results = stages
         if made:
             known = labels(plan.stage(call.stage))

@@ -45,7 +45,7 @@ def _fault(stage: StagePlan) -> tuple[str, str] | None:
         if size is not None and size > extent.dtype.info.highest:
             reason = f"dimension {place} of {stage.name} would have {size} elements"
             return reason, f"{extent.dtype.info.highest} ({extent.dtype})"
-    total = elements(stage.op.shape) + _padding(stage)
+    total = max(map(elements, stage.op.output_shapes)) + _padding(stage)
     if total > MAX_ELEMENTS:
         return f"{stage.name} would have {total} elements", "2**59"
     for axis, extent in extents(stage).items() if stage.relations else ():

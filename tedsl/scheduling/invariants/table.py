@@ -13,7 +13,6 @@ from typing import Any
 
 from tedsl.errors import ScheduleError
 from tedsl.once import once
-from tedsl.scheduling.invariants.attached_sizes import refuse_sizes, size_problem
 from tedsl.scheduling.invariants.computed_indices import computed_problem, refuse_computed
 from tedsl.scheduling.invariants.inlined_growth import growth_problem, refuse_growth
 from tedsl.scheduling.invariants.size_limits import count_problem, refuse_count
@@ -70,7 +69,6 @@ INVARIANTS = (
     Invariant(Concern.COOPERATIVE, across_problem, refuse_across),
     Invariant(Concern.STORED_OUTSIDE, stored_problem, refuse_stored),
     Invariant(Concern.ANYTHING, computed_problem, refuse_computed),
-    Invariant(Concern.ATTACHED, size_problem, refuse_sizes),
     Invariant(Concern.ATOMIC, atomic_problem, refuse_atomic),
     Invariant(Concern.TENSORIZED, match_problem, refuse_match),
     Invariant(Concern.PARTITIONED, pieces_problem, refuse_piece),

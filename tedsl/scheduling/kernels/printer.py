@@ -138,7 +138,10 @@ def _pieces(stage: StagePlan, pieces: Partitioned) -> str:
 def type_text(stage: StagePlan) -> str:
     """`float32[64, 32]`, what the stage makes."""
     kinds = [dtype.value for dtype in stage.op.output_dtypes]
-    shape = ", ".join(str(extent) for extent in stage.op.shape)
+    shapes = [", ".join(map(str, shape)) for shape in stage.op.output_shapes]
+    shape = shapes[0]
+    if any(other != shape for other in shapes):
+        return ", ".join(f"{kind}[{each}]" for kind, each in zip(kinds, shapes, strict=True))
     return f"{kinds[0] if len(kinds) == 1 else '(' + ', '.join(kinds) + ')'}[{shape}]"
 
 

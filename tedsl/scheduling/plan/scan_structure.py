@@ -127,6 +127,8 @@ def aligned(scan: ScanOp, place: int) -> Mapping[Operation, Axis] | None:
 
 def _followed(scan: ScanOp, place: int, axes: dict[Operation, Axis]) -> Crossing | None:
     """The first crossing, from the updates on; fills in `axes` on the way."""
+    if any(len(shape) < len(scan.axes) for shape in scan.output_shapes):  # no loop over all of it
+        return Crossing(scan, reads(*scan.bodies)[-1])
     updates = {update.op for update in scan.updates}
     body = frozenset(body_of(scan))
     for op in reversed(body_of(scan)):

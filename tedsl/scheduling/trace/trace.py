@@ -33,6 +33,7 @@ from tedsl.scheduling.handles.thread_axis import ThreadAxis
 from tedsl.scheduling.plan import Plan
 from tedsl.scheduling.plan.labels import labels, owner
 from tedsl.scheduling.primitives.call import Call, StageName
+from tedsl.slips import suggests
 from tedsl.tensor.tensor import Operation, Tensor
 
 VERSION = 1
@@ -95,6 +96,7 @@ Value = (
 )
 
 
+@suggests(ScheduleError)
 @dataclass(frozen=True, slots=True)
 class Step:
     """One call: the primitive, its stage (empty for primitives of the schedule), arguments, and
@@ -112,6 +114,7 @@ class Step:
     site: str = field(default="", compare=False)
 
 
+@suggests(ScheduleError)
 @dataclass(frozen=True, slots=True)
 class Trace:
     """The calls that made a schedule, in order."""

@@ -43,7 +43,8 @@ class PlaceMethods(StageHandle):
             between loops of the grid.  At a loop bound to threads it is computed for all of them,
             at the loop around (see `bind`).  Copies of it that have no place yet go along.
             `legal_places()` lists what is accepted.  The scope becomes `local` where it was
-            `global`; `set_scope` after this call chooses another.
+            `global`; `set_scope` after this call chooses another.  A region of no constant size is
+            kept in memory: what a GPU cannot do so, `te.build` refuses.
 
         Rewrites:
             for y: B[y] = f(y)

@@ -13,6 +13,7 @@ from tedsl.scheduling.plan import Inlined, Plan
 from tedsl.scheduling.plan.graph import tensors_read
 from tedsl.scheduling.primitives.call import Call, StageName, caller
 from tedsl.scheduling.primitives.schedule_handle import ScheduleHandle
+from tedsl.slips import suggests
 from tedsl.tensor.tensor import ComputeOp, Operation, Tensor
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ else:
 Move = Callable[[Plan, str], tuple[Call, Plan]]
 
 
+@suggests(ScheduleError)
 @dataclass(frozen=True, slots=True)
 class Group:
     """Stages that are attached together; made by `s.create_group`.

@@ -52,14 +52,16 @@ TVM_SCOPES = {
     "wmma.matrix_a": Scope.LOCAL,
     "wmma.matrix_b": Scope.LOCAL,
     "wmma.accumulator": Scope.LOCAL,
-    "shared.dyn": Scope.SHARED,
 }
 
 
 def scope_of(plan: Plan, call: Call, scope: object) -> Scope:
-    """A scope by its name, or by the name that TVM scripts use."""
+    """A scope by its name, or by the name that TVM scripts use: what follows a dot names a
+    buffer of an accelerator, and is dropped (`local.acc_buffer`, `shared.dyn`)."""
     if isinstance(scope, str) and scope in TVM_SCOPES:
         return TVM_SCOPES[scope]
+    if isinstance(scope, str) and scope.partition(".")[0] in SCOPES:
+        return Scope(scope.partition(".")[0])
     return Scope(choice(plan, call, "scope", scope, (*SCOPES, *TVM_SCOPES)))
 
 
@@ -184,15 +186,11 @@ def store_root(plan: Plan, call: Call) -> Plan:
 
 
 def rolling_buffer(plan: Plan, call: Call) -> Plan:
-    """The stage has memory only for the window of it that is read at a time."""
+    """The stage has memory only for the window of it that is read at a time, and where it has not
+    been stored anywhere, outside of the loop that it is computed in."""
     stage, _ = computed_stage(plan, call, call.stage)
-    kept = stage.placement.kept
-    if kept is None:
-        raise call.refuse(
-            plan,
-            f"{stage.name} is stored where it is computed: each iteration has all of its memory",
-            hint=f"call s[{stage.name}].store_at with a loop further out first",
-        )
+    around = loops_around(plan, stage)
+    kept = stage.placement.kept or Kept(around[-2] if len(around) > 1 else None)
     return plan.with_stage(_stored(plan, call, stage, replace(kept, rolling=True)))
 
 

@@ -69,8 +69,11 @@ class StorageMethods(StageHandle):
         """Give this stage memory only for the window of it that is read at a time: element i lies
         at i modulo the size of the window.  (Halide: `fold_storage`.)
 
-        Requires: `store_at` or `store_root` before, and a region that moves on steadily along one
-            of the loops between.
+        Without `store_at` or `store_root` before, it is stored just outside of the loop that it is
+        computed in.
+
+        Requires: a stage inside a loop, and a region that moves on steadily along one of the loops
+            between that and where it is stored.
 
         Rewrites:
             alloc B[n+2]; for y: { B[y+2] = f(y+2); C[y] = B[y] + B[y+1] + B[y+2] }
@@ -87,7 +90,8 @@ class StorageMethods(StageHandle):
         Args:
             scope: `"local"` (registers, stack), `"shared"` (staged by the copy engine) or
                 `"global"` (device memory).  TVM's `"warp"` and `"wmma.*"` are registers as well,
-                since the compiler finds matrix products; `"shared.dyn"` is `"shared"`.
+                since the compiler finds matrix products; what follows a dot names a buffer, and
+                is dropped: `"shared.dyn"` is `"shared"`.
 
         Requires: outputs of the schedule are `"global"`.
 

@@ -1,18 +1,13 @@
-"""Definitions as the Python that makes them, and a whole program around a pair that fails.
-
-`program(case, schedule, target)` needs nothing of the tests, unless functions of whole arrays are
-in it.
-"""
+"""Definitions as the Python that makes them.  Imports `expr` and `tensor`."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
-from cases import Case
-from guarded import Form
 
+from tedsl.errors import InternalError
 from tedsl.expr.nodes import (
     Axis,
     Before,
@@ -31,16 +26,13 @@ from tedsl.expr.nodes import (
     UnaryOp,
     Var,
 )
-from tedsl.expr.numerics import Array
 from tedsl.expr.visit import walk
-from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.tensor.printer import operations, unique_names
 from tedsl.tensor.tensor import ComputeOp, ExternOp, Operation, PlaceholderOp, ScanOp, Tensor
 
 FOLDS = ("sum", "max", "min", "prod", "any", "all")
 CALLED = {BinaryOp.MIN: "minimum", BinaryOp.MAX: "maximum"}
 PREFIX = {UnaryOp.NEG: "-", UnaryOp.NOT: "~"}
-FEW = 64
 
 
 class Writer:
@@ -117,11 +109,14 @@ class Writer:
             case ComputeOp():
                 self.compute(op, made)
             case _:
-                raise TypeError(f"no operation to write: {op}")
+                raise InternalError(f"no operation to write: {op}")
 
     def compute(self, op: ComputeOp, made: str) -> None:
+        """The lines of a compute, after those of its reduce axes."""
         for axis in op.reduce_axes:
-            low, extent = axis.domain.min, axis.domain.extent  # type: ignore[union-attr]
+            if axis.domain is None:
+                raise InternalError(f"the reduce axis {axis.name} has no domain")
+            low, extent = axis.domain.min, axis.domain.extent
             text = f"({self.text(low)}, {self.text(low)} + {self.text(extent)})"
             self.lines.append(f'{self.names[axis]} = te.reduce_axis({text}, name="{axis.name}")')
         axes = ", ".join(self.names[axis] for axis in op.axes)
@@ -135,6 +130,7 @@ class Writer:
         self.lines.append(f'{made} = te.compute({shape}, {head}{body}, name="{op.name}")')
 
     def shape(self, extents: Sequence[Expr]) -> str:
+        """A tuple of extents."""
         texts = [self.text(each) for each in extents]
         return "(" + ", ".join(texts) + ("," if len(texts) == 1 else "") + ")"
 
@@ -144,7 +140,7 @@ class Writer:
             case Const(value=value, dtype=dtype):
                 if dtype == "int32" and isinstance(value, int):
                     return str(value)
-                shown = f'float("{value}")' if value in (np.inf, -np.inf) else repr(value)
+                shown = repr(value) if np.isfinite(value) else f'float("{value}")'
                 return f'te.const({shown}, "{dtype}")'
             case Axis() | Var():
                 return self.names[expr]
@@ -171,9 +167,10 @@ class Writer:
             case Before(a=a):
                 return self.text(a)
             case _:
-                raise TypeError(f"no expression to write: {expr}")
+                raise InternalError(f"no expression to write: {expr}")
 
     def reduce(self, expr: Reduce) -> str:
+        """A reduction, after the line of its reducer."""
         name = expr.reducer.name
         plain = name in FOLDS and len(expr.sources) == 1
         called = f"te.{name}" if plain else self.reducer(expr.reducer)
@@ -207,69 +204,3 @@ class Writer:
         self.lines.append(f"{name} = {made}")
         self.reducers[reducer] = name
         return name
-
-
-def definitions(case: Case) -> str:
-    """Python that makes the outputs of a case, in variables called as in the case."""
-    return "\n".join(Writer(case.outputs).lines)
-
-
-def program(
-    case: Case,
-    schedule: Schedule | None,
-    target: str,
-    forms: Sequence[Form] = (),
-    decisions: Mapping[str, object] | None = None,
-) -> str:
-    """A program that computes the case under a schedule and says how far it is from the oracle."""
-    writer = Writer(case.outputs)
-    outputs = [writer.tensor(tensor) for tensor in case.outputs]
-    lines = ["import ml_dtypes", "import numpy as np", "import tedsl as te", "", *writer.lines, ""]
-    if any(isinstance(op, ExternOp) for op in writer.ops):
-        lines.insert(3, "from strategies import chosen, reverse, twice  # tests/helpers")
-    lines += ["rng = np.random.default_rng(1)", "arrays = {"]
-    used = {op.outputs[0] for op in writer.ops}
-    lines += [f"    {writer.tensor(t)}: {_array(a)}," for t, a in case.inputs.items() if t in used]
-    sizes = ", ".join(f"{writer.names[v]}: {n}" for v, n in case.sizes.items() if v in writer.names)
-    lines += ["}", f"sizes = {{{sizes}}}"]
-    if any(form.shift for form in forms):
-        lines += [
-            f"for tensor, shift in zip(list(arrays), {[form.shift for form in forms]}):",
-            "    array = arrays[tensor]  # unaligned",
-            "    raw = np.zeros(array.size + 64, array.dtype)",
-            "    raw[shift : shift + array.size] = array.reshape(-1)",
-            "    arrays[tensor] = raw[shift : shift + array.size].reshape(array.shape)",
-        ]
-    if schedule is not None:
-        if decisions:
-            lines.append(f"# rules, decisions {dict(decisions)}")
-        lines.append(schedule.as_python(*outputs))
-    else:
-        lines.append("from tedsl.schedules import schedule_for")
-        given = f"[{', '.join(outputs)}], {target!r}, {dict(decisions or {})}"
-        lines.append(f"s = schedule_for({given})")
-    lines += [
-        f"kernel = te.build(s, target={target!r}, cache=False)",
-        "by_name = {tensor.name: array for tensor, array in arrays.items()}",
-        "given = {v.name: n for v, n in sizes.items() if v.name in kernel.signature.keywords}",
-        "got = kernel(*[by_name[b.name] for b in kernel.module.inputs], **given)",
-        f"want = te.evaluate([{', '.join(outputs)}], arrays, sizes)",
-        "for x, y in zip(got if isinstance(got, tuple) else (got,), want):",
-        "    print(np.abs(x.astype(float) - y.astype(float)).max(initial=0.0), x, y)",
-    ]
-    return "\n".join(lines)
-
-
-def _array(array: Array) -> str:
-    """What makes an array like this: the very values where they are few integers."""
-    kind = array.dtype.kind
-    dtype = f'"{array.dtype}"' if kind in "iubf" else f"ml_dtypes.{array.dtype}"
-    if array.size == 0:
-        return f"np.zeros({array.shape}, {dtype})"
-    if kind in "iub":
-        if array.size <= FEW:
-            return f"np.array({array.tolist()}, {dtype})"
-        return f"rng.integers({array.min()}, {int(array.max()) + 1}, {array.shape}).astype({dtype})"
-    wide = array.astype(np.float64) * 4
-    low, high = np.nan_to_num([wide.min(), wide.max()])
-    return f"(rng.integers({low:.0f}, {high:.0f} + 1, {array.shape}) / 4).astype({dtype})"
