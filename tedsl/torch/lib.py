@@ -24,6 +24,12 @@ aten: Any = torch.ops.aten
 prims: Any = torch.ops.prims
 
 
+def changes(node: Any) -> bool:
+    """True of a call that writes to an argument."""
+    schema = getattr(node.target, "_schema", None)
+    return schema is not None and bool(schema.is_mutable)
+
+
 _INCLUDED: Any = torch._C._dispatch_tls_local_include_set()
 _EXCLUDED: Any = torch._C._dispatch_tls_local_exclude_set()
 _dispatch: Any = load("torch.utils._python_dispatch")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tedsl.torch.decompositions import table
-from tedsl.torch.lib import aten, load, pytree, torch, undisturbed
+from tedsl.torch.lib import aten, changes, load, pytree, torch, undisturbed
 from tedsl.torch.refusals import NotTaken
 
 _proxies: Any = load("torch.fx.experimental.proxy_tensor")
@@ -94,7 +94,7 @@ def trace_flat(
     mode: Any = _fake_tensors.FakeTensorMode(allow_non_fake_inputs=True)
     fakes = tuple(mode.from_tensor(_laid_out(tensor), static_shapes=True) for tensor in tensors)
     graph = _graph(flat, fakes)
-    changed = [node for node in graph.graph.nodes if _changes(node)]
+    changed = [node for node in graph.graph.nodes if changes(node)]
     if changed:
         raise NotTaken(
             "the function changes an argument",
@@ -215,7 +215,7 @@ def _graph(flat: Callable[..., Any], fakes: Sequence[Any]) -> Any:
                 decomposition_table=table(),
                 tracing_mode="fake",
             )(*fakes)
-            if not any(_changes(node) for node in made.graph.nodes):
+            if not any(changes(node) for node in made.graph.nodes):
                 break
     made.graph.eliminate_dead_code()
     for node in made.graph.nodes:
@@ -236,11 +236,6 @@ def _attribute(module: Any, node: Any) -> Any:
     for part in str(node.target).split("."):
         found = getattr(found, part)
     return found.detach()
-
-
-def _changes(node: Any) -> bool:
-    schema = getattr(node.target, "_schema", None)
-    return schema is not None and bool(schema.is_mutable)
 
 
 def _results(graph: Any) -> list[Any]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import random
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import drawn_steps
@@ -32,21 +32,31 @@ class Program:
         modules: constructors, in order.
         lines: `x = ...`, in order.
         seed: of the parameters and the input.
+        dtype: of the parameters and the input; parameters of a module of integers are float32.
+        lies: the input as a view of the memory `x` that is made for it.
     """
 
     shape: tuple[int, ...]
     modules: tuple[str, ...]
     lines: tuple[str, ...]
     seed: int
+    dtype: str = "float32"
+    lies: str = "x"
 
     def __str__(self) -> str:
         held = [f"m{n} = {each}" for n, each in enumerate(self.modules)]
-        return "\n".join([f"x = torch.randn({self.shape})  # seed {self.seed}", *held, *self.lines])
+        made = f"x = torch.randn({self.shape}).to({self.dtype})  # seed {self.seed}, as {self.lies}"
+        return "\n".join([made, *held, *self.lines])
 
-    def module(self) -> tuple[Any, Any]:
-        """The module with its parameters, and an input."""
+    def module(self, rows: int = 0) -> tuple[Any, Any]:
+        """The module with its parameters, and an input, of more `rows` than its shape says."""
         torch.manual_seed(self.seed)
-        return Drawn(self.modules, self.lines), torch.randn(self.shape)
+        dtype = getattr(torch, self.dtype)
+        module: Any = Drawn(self.modules, self.lines)
+        shape = (self.shape[0] + rows, *self.shape[1:])
+        if dtype.is_floating_point:
+            return module.to(dtype), eval(self.lies, {"x": torch.randn(shape).to(dtype)})
+        return module, eval(self.lies, {"x": torch.randint(-4, 5, shape).to(dtype)})
 
 
 class Drawn(torch.nn.Module):
@@ -68,25 +78,38 @@ class Drawn(torch.nn.Module):
 
 
 def draw(seed: int) -> Program:
-    """The module of a seed."""
+    """The module of a seed, of float32 in row-major memory."""
     pick = random.Random(seed)
-    shape = drawn_steps.shape(pick)
-    program = Program(shape, (), (), seed)
+    return _drawn(pick, Program(drawn_steps.shape(pick), (), (), seed), drawn_steps.STEPS)
+
+
+def draw_wide(seed: int) -> Program:
+    """The module of a seed: of any type, of an input that lies anyhow, which it may change."""
+    pick = random.Random(f"wide {seed}")
+    shape, dtype = drawn_steps.shape(pick), pick.choice(drawn_steps.TYPES)
+    lies = pick.choice(drawn_steps.LIES) if len(shape) > 1 else "x"
+    return _drawn(pick, Program(shape, (), (), seed, dtype, lies), drawn_steps.WIDE)
+
+
+def _drawn(pick: random.Random, program: Program, steps: list[drawn_steps.Step]) -> Program:
+    """The program with lines."""
     wanted = pick.choice((1, 2, 3, 3, 4, 5, 6, 8))
     for _ in range(40):
         if len(program.lines) >= wanted:
             break
-        program = _longer(pick, program) or program
+        program = _longer(pick, program, steps) or program
     return program
 
 
-def _longer(pick: random.Random, program: Program) -> Program | None:
+def _longer(
+    pick: random.Random, program: Program, steps: list[drawn_steps.Step]
+) -> Program | None:
     """One more line, None where eager PyTorch refuses it or its numbers run away."""
     try:
         value, _ = ran(program)
     except (RuntimeError, ValueError, IndexError, TypeError):
         return None
-    step = pick.choice(drawn_steps.STEPS)(pick, tuple(value.shape))
+    step = pick.choice(steps)(pick, tuple(value.shape))
     if step is None:
         return None
     text, *modules = step
@@ -97,15 +120,16 @@ def _longer(pick: random.Random, program: Program) -> Program | None:
     lines = program.lines
     if pick.random() < 0.15:
         lines = (*lines, "y = x")
-    longer = Program(program.shape, held, (*lines, f"x = {text}"), program.seed)
+    longer = replace(program, modules=held, lines=(*lines, f"x = {text}"))
     try:
         value, earlier = ran(longer)
         module, x = longer.module()
         outcome(module, module, x, True)
     except (RuntimeError, ValueError, IndexError, TypeError, NotImplementedError):
         return None
-    sound = SMALLEST <= value.numel() <= LARGEST and value.dtype == torch.float32
-    sound = sound and earlier.dtype == torch.float32 and bool(value.isfinite().all())
+    known = (torch.float32, getattr(torch, program.dtype))
+    sound = SMALLEST <= value.numel() <= LARGEST and value.dtype in known
+    sound = sound and earlier.dtype in known and bool(value.isfinite().all())
     return longer if sound and float(value.detach().abs().max()) < GREATEST else None
 
 
@@ -119,7 +143,7 @@ def ran(program: Program) -> Any:
 
 
 def outcome(module: Any, call: Any, x: Any, train: bool) -> list[Any]:
-    """Results, gradients and buffers of a call.
+    """Results, gradients and buffers of a call, and what it made of its input.
 
     Args:
         module: whose parameters and buffers are looked at.
@@ -128,15 +152,17 @@ def outcome(module: Any, call: Any, x: Any, train: bool) -> list[Any]:
         train: in training mode, backward too.
     """
     module.train(train)
-    given = x.detach().clone().requires_grad_(train)
+    differs = train and x.is_floating_point()
+    given = x.detach().requires_grad_(differs)
     torch.manual_seed(1)
     with torch.set_grad_enabled(train):
-        results = call(given * 1.0 if train else given)
-    found = [each.detach() for each in results]
-    if train and any(each.requires_grad for each in results):
+        passed = given * 1.0 if differs else given
+        results = call(passed)
+    found = [each.detach() for each in (*results, passed)]
+    if any(each.requires_grad for each in results):
         total: Any = 0
         for each in results:
-            weights = torch.linspace(0.5, 1.5, each.numel(), dtype=each.dtype)
+            weights = torch.linspace(0.5, 1.5, each.numel(), dtype=torch.float64).to(each.dtype)
             total = total + (each * weights.reshape(each.shape)).sum()
         total.backward()
         held = [p.grad for p in module.parameters()]
@@ -144,37 +170,60 @@ def outcome(module: Any, call: Any, x: Any, train: bool) -> list[Any]:
     return found + [each.clone() for each in module.buffers()]
 
 
+MORE_ROWS = (3, 1)
+"""By which the batches of further calls are larger, where sizes are open."""
+
+
 def unlike(program: Program, train: bool, dynamic: bool | None) -> tuple[str, Any]:
     """How a module by the backend differs from eager, "" where it does not; and the report.
 
-    A difference counts beyond eight times what eager is off itself: a drawn chain may enlarge the
-    roundings of its first step.
+    With open sizes it is called with other batches too, as far as eager PyTorch takes them.
     """
     torch._dynamo.reset()
-    module, x = program.module()
-    expected = outcome(module, module, x, train)
-    module, x = program.module()
     report = tt.Report()
+    module, _ = program.module()
     options = {"report": report}
     call = torch.compile(module, backend=backend, options=options, dynamic=dynamic)
-    found = outcome(module, call, x, train)
-    try:
-        torch.testing.assert_close(found, expected, equal_nan=True, rtol=1e-4, atol=1e-5)
-    except AssertionError as error:
-        exact, x = program.module()
-        exact = exact.double()
-        right = outcome(exact, exact, x.double(), train)
-        if len(found) == len(right) and all(map(_near, found, expected, right)):
-            return "", report
-        return " ".join(str(error).split())[:300], report
+    for rows in (0, *MORE_ROWS) if dynamic else (0,):
+        own, x = program.module(rows)
+        try:
+            expected = outcome(own, own, x, train)
+        except (RuntimeError, ValueError, IndexError, TypeError, NotImplementedError):
+            if not rows:
+                raise
+            continue
+        module.load_state_dict(program.module()[0].state_dict())
+        module.zero_grad()
+        found = outcome(module, call, program.module(rows)[1], train)
+        if fault := _difference(program, rows, train, found, expected):
+            return f"{rows} more rows: {fault}" if rows else fault, report
     return "", report
 
 
+def _difference(
+    program: Program, rows: int, train: bool, found: list[Any], expected: list[Any]
+) -> str:
+    """What is unlike: a difference counts beyond eight times what eager is off itself, as a drawn
+    chain may enlarge the roundings of its first step."""
+    try:
+        torch.testing.assert_close(found, expected, equal_nan=True, rtol=1e-4, atol=1e-5)
+    except AssertionError as error:
+        exact, x = program.module(rows)
+        right = outcome(exact.double(), exact, x.double() if x.is_floating_point() else x, train)
+        if len(found) == len(right) and all(map(_near, found, expected, right)):
+            return ""
+        return " ".join(str(error).split())[:300]
+    return ""
+
+
 def _near(ours: Any, theirs: Any, right: Any) -> bool:
+    if ours.dtype != theirs.dtype or ours.shape != theirs.shape:
+        return False
     if not torch.equal(ours.isfinite(), theirs.isfinite()):
         return False
     if not ours.numel():
         return True
     own, off = ((each.double() - right).nan_to_num(0.0).abs().max() for each in (ours, theirs))
     size = right.double().nan_to_num(0.0).abs().max()
-    return bool(own <= 8 * off + 1e-5 * size + 1e-5)
+    share = max(1e-5, torch.finfo(ours.dtype).eps) if ours.is_floating_point() else 0.0
+    return bool(own <= 8 * off + share * size + 1e-5)

@@ -205,6 +205,29 @@ STEPS: list[Step] = _weighted(
     (2, _pool),
     (1, _sequence),
 )
+TYPES = ("float32", "bfloat16", "float16", "int64", "float64", "bfloat16", "int64", "float16")
+LIES = (
+    "x",
+    "x.mT.contiguous().mT",
+    "x.repeat_interleave(2, -1)[..., ::2]",
+    "x.repeat(2, *[1] * (x.dim() - 1))[x.shape[0]:]",
+    "x[..., :1].clone().expand_as(x)",
+    "x.permute(*range(1, x.dim()), 0).contiguous().permute(-1, *range(x.dim() - 1))",
+)
+"""How an input may lie in memory."""
+
+
+def _change(pick: Random, shape: Shape) -> tuple[str, ...] | None:
+    """A value is changed in place, the input where it still is one, or a view of it."""
+    if not shape:
+        return None
+    d = pick.randrange(-len(shape), len(shape))
+    text = pick.choice(TEXTS["changes"])
+    return (text.replace("K", str(pick.randint(1, shape[d]))).replace("D", str(d)),)
+
+
+WIDE: list[Step] = [*STEPS, *_weighted((3, _change))]
+"""The steps of a module that may change what it is given."""
 
 
 def shape(pick: Random) -> Shape:

@@ -77,6 +77,59 @@ def test_a_size_that_is_an_argument() -> None:
     assert not report.faults
 
 
+def counted_twice(x: Any) -> Any:
+    """As many elements as data say, twice: 2 * u of a size u that is nowhere by itself."""
+    positive = x[x > 0]
+    return torch.cat([positive, positive])
+
+
+@pytest.fixture
+def twice() -> Any:
+    library = torch.library.Library("tedsl_tests", "FRAGMENT")
+    library.define("twice(Tensor x) -> Tensor")
+    library.impl("twice", counted_twice, "CPU")
+
+    @torch.library.register_fake("tedsl_tests::twice", lib=library)
+    def fake(x: Any) -> Any:
+        return x.new_empty(2 * torch.library.get_ctx().new_dynamic_size())
+
+    del fake
+    yield torch.ops.tedsl_tests.twice
+    library._destroy()
+
+
+@pytest.mark.parametrize("case", ["rows", "number", "doubled", "several"])
+def test_sizes_that_data_say(case: str, twice: Any) -> None:
+    def rows(x: Any) -> Any:
+        return torch.cat([torch.nonzero(x > 0)[:, 0]] * 2).sort()[0].float().exp().cumsum(0)
+
+    def number(x: Any) -> Any:
+        count = (x > 0).sum().item()
+        return (torch.arange(count * 2 + 1) + x.sum()).sort()[0].exp()
+
+    def doubled(x: Any) -> Any:
+        return twice(x).exp().cumsum(0)
+
+    def several(x: Any) -> Any:
+        values, places = torch.unique(x.round(), return_inverse=True)
+        return torch.cat([values, places.reshape(-1)]).sort()[0] * 2
+
+    function = locals()[case]
+    report = tt.Report()
+    with torch._dynamo.config.patch(
+        capture_scalar_outputs=True, capture_dynamic_output_shape_ops=True
+    ):
+        call = torch.compile(
+            function, backend=backend, dynamic=True, fullgraph=True, options={"report": report}
+        )
+        for count in (8, 11, 5):
+            x = torch.randn(count)
+            torch.testing.assert_close(call(x), function(x))
+    assert not report.faults
+    assert len(report.graphs) == 1
+    assert sum(region.calls for region in report.graphs[0].regions) >= 3
+
+
 def test_regions_do_not_depend_on_each_other() -> None:
     def function(x: Any) -> Any:
         a = x.exp()

@@ -16,9 +16,9 @@ from tedsl.torch.importer.graph import Imported, import_nodes
 from tedsl.torch.lib import pytree, torch
 from tedsl.torch.refusals import FAULTS, CompilerFault, first_line
 
-Origin = tuple[int, int]
+Origin = tuple[int, int, int, int]
 """Where the value of a symbol is found: an argument, and its dimension or -1 for the argument
-itself."""
+itself, which is a factor times the symbol plus an offset."""
 
 MOST_SIZES = 8
 """Kernels that a region is specialised to before PyTorch runs it."""
@@ -50,15 +50,19 @@ class Part:
             fake = node.meta.get("val")
             sizes = fake.shape if isinstance(fake, torch.Tensor) else (fake,)
             for d, size in enumerate(sizes):
-                if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
+                if not isinstance(size, torch.SymInt):
+                    continue
+                offset, rest = size.node.expr.as_coeff_Add()
+                factor, symbol = rest.as_coeff_Mul()
+                if symbol.is_Symbol:
                     where = d if isinstance(fake, torch.Tensor) else -1
-                    found.setdefault(str(size.node.expr), (place, where))
+                    found.setdefault(str(symbol), (place, where, int(factor), int(offset)))
         return found
 
 
-def with_sizes(part: Part, placeholders: Sequence[Any]) -> Part:
-    """The part with an argument of the graph more for each symbol that none of its inputs has by
-    itself."""
+def with_sizes(part: Part, nodes: Sequence[Any]) -> Part:
+    """The part with one input more for each symbol that follows from none of its own: the first of
+    the graph's nodes that has it, which all others come from."""
     used: dict[str, None] = {}
     for fake in pytree.tree_leaves([node.meta.get("val") for node in (*part.inputs, *part.nodes)]):
         sizes = fake.shape if isinstance(fake, torch.Tensor) else (fake,)
@@ -67,8 +71,8 @@ def with_sizes(part: Part, placeholders: Sequence[Any]) -> Part:
                 used.update((str(each), None) for each in size.node.expr.free_symbols)
     inputs = list(part.inputs)
     for name in sorted(set(used) - set(part.origins())):
-        inputs += [node for node in placeholders if name in Part((node,), (), ()).origins()][:1]
-    return Part(tuple(inputs), part.nodes, part.results)
+        inputs += [node for node in nodes if name in Part((node,), (), ()).origins()][:1]
+    return Part(tuple(dict.fromkeys(inputs)), part.nodes, part.results)
 
 
 class Region:
@@ -102,7 +106,7 @@ class Region:
         self._compiled, fault = compiled_or_fault(self.part, {}, self.target, text, scheduled)
         if self._compiled is not None:
             self.report.kernels = len(self._compiled.kernel.module.funcs)
-        elif not self._origins or "by itself" in fault:
+        elif not self._origins:
             self.report.fault = fault
         return self._compiled
 
@@ -132,9 +136,9 @@ class Region:
 
     def _sizes(self, arguments: Sequence[Any]) -> dict[str, int]:
         found: dict[str, int] = {}
-        for name, (place, d) in self._origins.items():
+        for name, (place, d, factor, offset) in self._origins.items():
             given = arguments[place]
-            found[name] = int(given if d < 0 else given.shape[d])
+            found[name] = (int(given if d < 0 else given.shape[d]) - offset) // factor
         return found
 
     def _specialised(self, sizes: Mapping[str, int]) -> Compiled | None:
@@ -196,7 +200,7 @@ def _compiled(
     except FAULTS as error:
         raise CompilerFault(f"build: {first_line(error)}") from error
     if missing := set(compiled.kernel.signature.keywords) - set(part.origins()):
-        raise CompilerFault(f"no argument has the size {min(missing)} by itself")
+        raise CompilerFault(f"nothing in the graph has the size {min(missing)}")
     return compiled
 
 

@@ -16,7 +16,7 @@ from tedsl.torch.backend.options import Options
 from tedsl.torch.backend.partition import Partition
 from tedsl.torch.backend.region import Part, Region, with_sizes
 from tedsl.torch.backend.report import GraphReport, RegionReport
-from tedsl.torch.lib import fx, torch
+from tedsl.torch.lib import changes, fx, torch
 
 
 def rewritten(module: Any, report: GraphReport, options: Options) -> Any:
@@ -28,7 +28,7 @@ def rewritten(module: Any, report: GraphReport, options: Options) -> Any:
         if node.op != "call_function" or not hasattr(node.target, "_schema"):
             continue
         report.nodes += 1
-        if changed or _changes(node):
+        if changed or changes(node):
             changed = True
             report.left[str(node.target), "at or behind a call that changes an argument"] += 1
             continue
@@ -66,8 +66,7 @@ class _Rewriter:
             unit_of.update(dict.fromkeys(unit, len(self.units)))
             self.units.append(unit)
         self.unit_of = unit_of
-        self.placeholders = [node for node in nodes if node.op == "placeholder"]
-        self.regions = {id(region) for region in regions}
+        self.parts = {id(region): _part_of(region, nodes) for region in regions}
         self.made_of: dict[Any, Any] = {}
         self.graph: Any = fx.Graph()
 
@@ -78,8 +77,9 @@ class _Rewriter:
             setattr(root, name, value)
         made: list[Region] = []
         for unit in self._order():
-            if id(unit) in self.regions:
-                made.append(self._region(root, unit))
+            part = self.parts.get(id(unit))
+            if part is not None:
+                made.append(self._region(root, part))
             else:
                 (node,) = unit
                 self.made_of[node] = self.graph.node_copy(node, self.made_of.__getitem__)
@@ -91,12 +91,13 @@ class _Rewriter:
         needs: list[set[int]] = [set() for _ in self.units]
         last = changed = -1
         for n, unit in enumerate(self.units):
-            for node in unit:
-                needs[n] |= {self.unit_of[source] for source in node.all_input_nodes}
+            part = self.parts.get(id(unit))
+            sources = unit[0].all_input_nodes if part is None else part.inputs
+            needs[n] |= {self.unit_of[source] for source in sources}
             if changed >= 0:
                 needs[n].add(changed)
             if len(unit) == 1 and _is_ordered(unit[0]):
-                if _changes(unit[0]):
+                if changes(unit[0]):
                     needs[n] |= set(range(n))
                     changed = n
                 elif last >= 0:
@@ -105,31 +106,34 @@ class _Rewriter:
             needs[n].discard(n)
         return [self.units[n] for n in _sorted(needs)]
 
-    def _region(self, root: Any, unit: list[Any]) -> Region:
-        own = set(unit)
-        inputs = dict.fromkeys(
-            source for node in unit for source in node.all_input_nodes if source not in own
-        )
-        results = [
-            node
-            for node in unit
-            if not isinstance(node.meta["val"], (tuple, list))
-            and any(user not in own for user in node.users)
-        ]
-        part = with_sizes(Part(tuple(inputs), tuple(unit), tuple(results)), self.placeholders)
-        inputs = dict.fromkeys(part.inputs)
+    def _region(self, root: Any, part: Part) -> Region:
         name = f"region_{len(self.report.regions)}"
         report = RegionReport(name, part.names)
         self.report.regions.append(report)
-        region = Region(part, eager_of(self.module, part), report, _target(results[0]))
+        region = Region(part, eager_of(self.module, part), report, _target(part.results[0]))
         holder: Any = torch.nn.Module()
         holder.forward = region
         setattr(root, name, holder)
-        called = self.graph.call_module(name, tuple(self.made_of[each] for each in inputs))
-        for n, node in enumerate(results):
+        called = self.graph.call_module(name, tuple(self.made_of[each] for each in part.inputs))
+        for n, node in enumerate(part.results):
             self.made_of[node] = self.graph.call_function(_item, (called, n))
             self.made_of[node].meta = dict(node.meta)
         return region
+
+
+def _part_of(region: Sequence[Any], nodes: Sequence[Any]) -> Part:
+    """A region of a graph as a function."""
+    own = set(region)
+    inputs = dict.fromkeys(
+        source for node in region for source in node.all_input_nodes if source not in own
+    )
+    results = [
+        node
+        for node in region
+        if not isinstance(node.meta["val"], (tuple, list))
+        and any(user not in own for user in node.users)
+    ]
+    return with_sizes(Part(tuple(inputs), tuple(region), tuple(results)), nodes)
 
 
 def _item(values: Sequence[Any], n: int) -> Any:
@@ -161,18 +165,12 @@ def _target(node: Any) -> str:
     return str(node.meta["val"].device.type)
 
 
-def _changes(node: Any) -> bool:
-    """True of a call that writes to an argument."""
-    schema = getattr(node.target, "_schema", None)
-    return schema is not None and bool(schema.is_mutable)
-
-
 def _is_ordered(node: Any) -> bool:
     """True of a call that may not change places with its like."""
     if node.op != "call_function":
         return False
     tags = getattr(node.target, "tags", ())
-    return _changes(node) or torch.Tag.nondeterministic_seeded in tags or node.is_impure()
+    return changes(node) or torch.Tag.nondeterministic_seeded in tags or node.is_impure()
 
 
 def _sorted(needs: Sequence[set[int]]) -> list[int]:
