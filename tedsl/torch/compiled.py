@@ -16,7 +16,7 @@ from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.target import Target
 from tedsl.torch import kept
 from tedsl.torch.elements.dtypes import torch_dtype
-from tedsl.torch.elements.layouts import Layout
+from tedsl.torch.elements.layouts import Layout, symbolic
 from tedsl.torch.importer.graph import Imported
 from tedsl.torch.lib import torch
 from tedsl.torch.refusals import CompilerFault
@@ -60,8 +60,7 @@ class Compiled:
         ]
         self._several = len(self.kernel.signature.outputs) > 1
         self._outputs = [
-            (each.place, each.layout, None if None in map(_number, each.shape) else each.shape)
-            for each in imported.outputs
+            (each.place, each.layout, tuple(map(symbolic, each.shape))) for each in imported.outputs
         ]
         self._checks = imported.checks
         self._scalars = tuple(self.kernel.signature.keywords)
@@ -118,8 +117,11 @@ def _places(imported: Imported, kernel: Kernel) -> list[int]:
     return [known[tensor] for tensor in found]
 
 
-def _number(size: Any) -> int | None:
-    return size if isinstance(size, int) else None
+def _number(size: Any, sizes: Mapping[str, int]) -> int:
+    """What a size is in a call."""
+    if isinstance(size, int):
+        return size
+    return int(size.subs({each: sizes[str(each)] for each in size.free_symbols}))
 
 
 def _as_torch(array: Any) -> Any:
@@ -133,10 +135,8 @@ def _as_torch(array: Any) -> Any:
     return torch.from_numpy(array)
 
 
-def _laid(layout: Layout, array: Any, shape: Any, sizes: Mapping[str, int]) -> Any:
+def _laid(layout: Layout, array: Any, shape: Sequence[Any], sizes: Mapping[str, int]) -> Any:
     if layout.plain:
         return array
-    order = layout.order
-    if shape is None and (order is None or len(order) < len(layout.shape)):
-        raise CompilerFault(f"a result of a layout of open sizes: {dict(sizes)}")
-    return layout.result(array, shape or ())
+    repeats = layout.order is None or len(layout.order) < len(shape)
+    return layout.result(array, [_number(each, sizes) for each in shape] if repeats else ())

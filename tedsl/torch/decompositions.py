@@ -63,6 +63,11 @@ _KEPT = (
     "_scaled_dot_product_flash_attention_for_cpu",
 )
 
+IN_PLACE: dict[Any, Any] = {
+    aten.polygamma_.default: lambda x, n: x.copy_(aten.polygamma(n, x)),
+}
+"""Changes in place that PyTorch's functionalisation does not know, nor takes apart."""
+
 
 @cache
 def table() -> dict[Any, Any]:

@@ -11,12 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tedsl.torch.decompositions import table
+from tedsl.torch.decompositions import IN_PLACE, table
 from tedsl.torch.lib import aten, changes, load, pytree, torch, undisturbed
 from tedsl.torch.refusals import NotTaken
 
 _proxies: Any = load("torch.fx.experimental.proxy_tensor")
 _fake_tensors: Any = load("torch._subclasses.fake_tensor")
+_attention: Any = load("torch.nn.attention")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -140,9 +141,7 @@ def pullback(traced: Traced, asked: Sequence[int]) -> Pullback:
 
     heads = [_empty_like(metas[n]) for n in floats]
     example = [*traced.fakes, *heads]
-    with undisturbed():
-        recorded = _proxies.make_fx(joint, tracing_mode="fake")(*example)
-    graph = _without_detaching(_graph(lambda *given: recorded(*given), example))
+    graph = _without_detaching(_graph(joint, example))
     ((reached, live),) = found
 
     def flat(*given: Any) -> list[Any]:
@@ -206,9 +205,13 @@ def _reading_results(
 
 
 def _graph(flat: Callable[..., Any], fakes: Sequence[Any]) -> Any:
-    """The ATen graph, functionalised and decomposed, without what nothing reads."""
-    made: Any = flat
-    with undisturbed(), torch.no_grad():
+    """The ATen graph, functionalised and decomposed, without what nothing reads.
+
+    It is recorded first, as functionalisation knows changes in place by operators of ATen's core
+    alone.  Attention is products and a softmax.
+    """
+    with undisturbed(), torch.no_grad(), _attention.sdpa_kernel(_attention.SDPBackend.MATH):
+        made = _proxies.make_fx(flat, decomposition_table=IN_PLACE, tracing_mode="fake")(*fakes)
         for _ in range(2):  # once more where decompositions change a tensor of their own
             made = _proxies.make_fx(
                 torch.func.functionalize(made, remove="mutations_and_views"),

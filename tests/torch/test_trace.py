@@ -120,3 +120,91 @@ def test_sixteen_bit_floats_are_rounded_at_each_operation() -> None:
     found = tt.trace(function, a, b, c, d).build(target="cpu")(a, b, c, d)
     for ours, theirs in zip(found, function(a, b, c, d), strict=True):
         assert torch.equal(ours, theirs)
+
+
+IN_PLACE = {
+    "add_.Scalar": lambda x: torch.ops.aten.add_.Scalar(x, 2),
+    "clamp_min_.Tensor": lambda x: torch.ops.aten.clamp_min_.Tensor(x, x * 0.5),
+    "selu_": lambda x: torch.nn.functional.selu(x, inplace=True),
+    "relu6_": lambda x: torch.nn.functional.relu6(x, inplace=True),
+    "square_": lambda x: x.square_(),
+    "true_divide_": lambda x: x.true_divide_(3),
+    "clip_": lambda x: x.clip_(-0.5, 0.5),
+    "fill_diagonal_": lambda x: x.fill_diagonal_(1),
+    "view": lambda x: x.t()[1:].mul_(2),
+}
+
+
+@pytest.mark.parametrize("name", list(IN_PLACE))
+def test_what_is_changed_is_the_functions_own(name: str) -> None:
+    def function(x: Any) -> Any:
+        own = x * 1.5
+        IN_PLACE[name](own)
+        return own + x
+
+    x = torch.randn(5, 7, requires_grad=True)
+    built = tt.trace(function, x).build(target="cpu")
+    torch.testing.assert_close(built(x), function(x))
+    ours, theirs = (torch.autograd.grad(f(x).sin().sum(), x)[0] for f in (built, function))
+    torch.testing.assert_close(ours, theirs)
+
+
+def test_a_change_without_a_converter_is_refused_in_words() -> None:
+    with pytest.raises(tt.NotTaken, match=r"polygamma\.default has no converter"):
+        tt.trace(lambda x: (x * 1).polygamma_(1), torch.rand(3))
+
+
+@pytest.mark.parametrize("mask", ["none", "causal", "given"])
+def test_attention_is_products_and_a_softmax(mask: str) -> None:
+    def function(q: Any, k: Any, v: Any) -> Any:
+        given = torch.ones(5, 5).tril().bool() if mask == "given" else None
+        return torch.nn.functional.scaled_dot_product_attention(
+            q, k, v, given, is_causal=mask == "causal"
+        )
+
+    q, k, v = (torch.randn(2, 3, 5, 4, requires_grad=True) for _ in range(3))
+    program = tt.trace(function, q, k, v)
+    built = program.build(target="cpu")
+    torch.testing.assert_close(built(q, k, v), function(q, k, v))
+    assert program.backward.outputs
+    ours, theirs = (
+        torch.autograd.grad(f(q, k, v).square().sum(), (q, k, v)) for f in (built, function)
+    )
+    torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("corners", [False, True])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("mode", ["bilinear", "nearest"])
+def test_samples_at_a_grid(mode: str, padding: str, corners: bool) -> None:
+    def function(x: Any, grid: Any) -> Any:
+        return torch.nn.functional.grid_sample(x, grid, mode, padding, corners)
+
+    for extents in ((5, 4), (2, 5, 1)):
+        x = torch.randn(2, 3, *extents)
+        grid = torch.randn(2, *(3 for _ in extents), len(extents)) * 1.7
+        torch.testing.assert_close(
+            tt.trace(function, x, grid).build(target="cpu")(x, grid), function(x, grid)
+        )
+
+
+def test_a_cubic_sample_is_not_taken() -> None:
+    x, grid = torch.randn(1, 2, 4, 4), torch.rand(1, 3, 3, 2)
+    with pytest.raises(tt.NotTaken, match="a cubic sample reads sixteen places"):
+        tt.trace(lambda x, g: torch.nn.functional.grid_sample(x, g, "bicubic"), x, grid)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
+@pytest.mark.parametrize("corners", [False, True])
+def test_volumes_are_upsampled(dtype: str, corners: bool) -> None:
+    x = torch.randn(2, 1, 3, 4, 3).to(getattr(torch, dtype))
+    for how in ({"size": (5, 2, 7)}, {"scale_factor": 1.7}, {"size": (1, 4, 3)}):
+
+        def function(x: Any, how: Any = how) -> Any:
+            return torch.nn.functional.interpolate(
+                x, mode="trilinear", align_corners=corners, **how
+            )
+
+        found = tt.trace(function, x).build(target="cpu")(x)
+        exact = function(x.double()).to(x.dtype)  # eager rounds 16-bit floats on the way
+        torch.testing.assert_close(found, exact, rtol=2 * torch.finfo(x.dtype).eps, atol=1e-5)

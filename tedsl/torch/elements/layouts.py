@@ -155,7 +155,7 @@ def layout_of(fake: Any, sizes: Sizes) -> Layout:
 
 def _order(fake: Any) -> tuple[int, ...] | None:
     """The dimensions from the outermost in memory if they fill it, else None."""
-    shape, strides = list(map(_symbolic, fake.shape)), list(map(_symbolic, fake.stride()))
+    shape, strides = list(map(symbolic, fake.shape)), list(map(symbolic, fake.stride()))
     every = tuple(range(len(shape)))
     if _fills(shape, strides, every):
         return every
@@ -166,7 +166,7 @@ def _order(fake: Any) -> tuple[int, ...] | None:
     return order if _fills(shape, strides, order) else None
 
 
-def _symbolic(size: Any) -> Any:
+def symbolic(size: Any) -> Any:
     """A size as a number or as the expression that PyTorch has of it."""
     return size if isinstance(size, int) else size.node.expr
 

@@ -17,7 +17,9 @@ _SIGN = "no operator of the language takes the sign of a NaN"
 _BITS = "no operator of the language takes the bits of a float"
 _FOURIER = "Fourier transforms: complex numbers, and a library"
 _COMPLEX = "complex numbers"
-_SLOW = "its expression takes seconds to compile"
+_FUSED = "a fused library kernel; `tedsl.torch.trace` writes it as products and a softmax"
+_BAGS = "bags that begin where the data say, with tables of them among the results"
+_SPREADS = "adds at places that are data"
 _STEPS = "steps whose number depends on data"
 
 
@@ -50,13 +52,19 @@ LEFT: dict[str, str] = {
     ),
     **_each(_SIGN, "copysign signbit"),
     **_each(_BITS, "nextafter frexp hash_tensor"),
-    **_each(_SLOW, "grid_sampler_2d grid_sampler_3d upsample_trilinear3d"),
     **_each(_STEPS, "gcd lcm segment_reduce"),
-    "_scaled_dot_product_flash_attention_for_cpu": "a fused library kernel",
-    "_scaled_dot_product_flash_attention_for_cpu_backward": "a fused library kernel",
+    **_each(
+        _FUSED,
+        "_scaled_dot_product_flash_attention_for_cpu "
+        "_scaled_dot_product_flash_attention_for_cpu_backward _scaled_dot_product_flash_attention "
+        "_scaled_dot_product_flash_attention_backward _scaled_dot_product_efficient_attention "
+        "_scaled_dot_product_efficient_attention_backward _scaled_dot_product_cudnn_attention "
+        "_scaled_dot_product_cudnn_attention_backward",
+    ),
     "convolution_backward": "a library is faster",
     "erfc": "no function of the language has its small values",
-    "_embedding_bag": "bags that begin where the data say, with tables of them among the results",
+    **_each(_BAGS, "_embedding_bag _embedding_bag_forward_only"),
+    **_each(_SPREADS, "grid_sampler_2d_backward grid_sampler_3d_backward"),
     "embedding_renorm": "changes the table that it reads",
     "fractional_max_pool2d": "windows at places that are drawn",
     "fractional_max_pool3d": "windows at places that are drawn",

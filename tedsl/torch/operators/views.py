@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from tedsl.expr import build
-from tedsl.torch.elements.reshape import reshaped, unravelled
+from tedsl.expr.nodes import Expr
+from tedsl.torch.elements.reshape import linear, reshaped, unravelled
 from tedsl.torch.elements.value import (
     Index,
     Indices,
@@ -262,26 +264,9 @@ def as_strided(
     context: Context, x: Value, size: Any, stride: Sequence[Any], offset: Any = None
 ) -> Value:
     """Any affine view of a contiguous tensor."""
-    del size
-    fake = context.fakes[0]
-    known = numbers(x.shape)
-    if known is None or not fake.is_contiguous() or 0 in known:
-        raise NotTaken("a strided view of what is not contiguous")
-    given = [*stride, 0 if offset is None else offset]
-    if not all(isinstance(each, int) for each in given):
-        raise NotTaken("strides that are known at the call only")
-    base = int(given[-1]) - int(fake.storage_offset() if offset is not None else 0)
-    shape = context.shape()
-    extents = numbers(shape)
-    if extents is None or base < 0:
-        raise NotTaken("a strided view of other memory")
+    known, base, extents = _affine(context, x, size, stride, offset)
     if 0 in extents:
-        return viewed(x, shape, lambda _: (0,) * x.rank)
-    total = 1
-    for each in known:
-        total *= each
-    if base + sum((n - 1) * s for n, s in zip(extents, stride, strict=True)) >= total:
-        raise NotTaken("a strided view beyond its tensor")
+        return viewed(x, extents, lambda _: (0,) * x.rank)
 
     def at(i: Indices) -> Sequence[Index]:
         place: Index = base
@@ -290,4 +275,59 @@ def as_strided(
                 place = place + each * step
         return unravelled(place, known)
 
-    return viewed(x, shape, at)
+    return viewed(x, extents, at)
+
+
+def _affine(
+    context: Context, x: Value, size: Sequence[Any], stride: Sequence[Any], offset: Any
+) -> tuple[tuple[int, ...], int, tuple[int, ...]]:
+    """The extents of a contiguous tensor, where a strided view of it begins, and its extents."""
+    fake = context.fakes[0]
+    known, extents = numbers(x.shape), numbers(context.sizes.shape(size))
+    if known is None or not fake.is_contiguous() or 0 in known:
+        raise NotTaken("a strided view of what is not contiguous")
+    given = [*stride, 0 if offset is None else offset]
+    if not all(isinstance(each, int) for each in given):
+        raise NotTaken("strides that are known at the call only")
+    base = int(given[-1]) - int(fake.storage_offset() if offset is not None else 0)
+    if extents is None or base < 0:
+        raise NotTaken("a strided view of other memory")
+    end = base + sum((n - 1) * s for n, s in zip(extents, stride, strict=True))
+    if 0 not in extents and end >= math.prod(known):
+        raise NotTaken("a strided view beyond its tensor")
+    return known, base, extents
+
+
+@takes(
+    Family.VIEW,
+    aten.as_strided_scatter.default,
+    limits="contiguous tensors, constant sizes, no place twice",
+)
+def as_strided_scatter(
+    context: Context, x: Value, src: Value, size: Any, stride: Sequence[Any], offset: Any
+) -> Value:
+    """A tensor with other elements in a strided view of it: the digits of a place by the strides,
+    from the largest, are its index in the view."""
+    known, base, extents = _affine(context, x, size, stride, offset)
+    if 0 in extents:
+        return x
+    wide = sorted((d for d, n in enumerate(extents) if n != 1), key=lambda d: -stride[d])
+    reach = 0
+    for d in reversed(wide):
+        if stride[d] <= reach:
+            raise NotTaken("a strided view that has a place twice")
+        reach += (extents[d] - 1) * stride[d]
+    source, given = context.held(x), context.held(src, "src")
+
+    def element(i: Indices) -> Expr:
+        rest: Index = build.as_expr(linear(i, known)) - base
+        tests = [build.ge(rest, 0)]
+        at: list[Index] = [0] * len(extents)
+        for d in wide:
+            place, rest = floor_parts(rest, stride[d])
+            tests.append(build.lt(place, extents[d]))
+            at[d] = build.minimum(build.maximum(place, 0), extents[d] - 1)
+        tests.append(build.eq(rest, 0))
+        return build.select(build.conjunction(tests), given[at], source[i])
+
+    return context.stage(context.shape(), element)
