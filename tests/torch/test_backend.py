@@ -191,30 +191,6 @@ def test_open_sizes_in_another_order_of_memory() -> None:
     assert report.graphs[0].regions[0].calls == 3
 
 
-def test_open_sizes_of_repeated_memory() -> None:
-    def function(x: Any) -> Any:
-        return x.exp().sum(-1)
-
-    report = tt.Report()
-    options = {"report": report}
-    call = torch.compile(function, backend=backend, dynamic=True, options=options)
-    for shape in ((3, 4), (2, 7)):
-        ours, theirs = (torch.ones(shape, requires_grad=True) for _ in range(2))
-        (call(ours) * 2).expand(5, shape[0]).sum().backward()
-        (function(theirs) * 2).expand(5, shape[0]).sum().backward()
-        torch.testing.assert_close(ours.grad, theirs.grad)
-        x = torch.randn(shape)
-        repeated = torch.compile(
-            lambda x: (x.sum(-1, keepdim=True) * 2).expand(x.shape).cos(),
-            backend=backend,
-            dynamic=True,
-            options=options,
-        )
-        wanted = (x.sum(-1, keepdim=True) * 2).expand(x.shape).cos()
-        torch.testing.assert_close(repeated(x), wanted)
-    assert not report.faults
-
-
 @pytest.mark.parametrize("expanded", [False, True])
 def test_gradients_lie_as_they_come(expanded: bool) -> None:
     x = torch.randn(4, requires_grad=True)
