@@ -210,8 +210,8 @@ class Schedule(RewriteMethods, PrecisionMethods, GroupMethods, AssumeMethods, Vi
         self.target = None if target is None else str(Target.parse(target))
         self._device = device
         self._state = State(plan, {}, _lineage(plan.outputs, None), (places(plan),))
-        self._steps: tuple[Step, ...] = ()
-        self._before: tuple[State, ...] = ()
+        self._steps: list[Step] = []
+        self._before: list[State] = []
         self._decisions = dict(decisions or {})
         self.settled: frozenset[str] = frozenset()
         self.fallbacks: tuple[Fallback, ...] = ()
@@ -280,7 +280,12 @@ class Schedule(RewriteMethods, PrecisionMethods, GroupMethods, AssumeMethods, Vi
     @property
     def trace(self) -> Trace:
         """The primitive calls so far."""
-        return Trace(self._steps)
+        return Trace(tuple(self._steps))
+
+    @property
+    def last_made(self) -> tuple[str, ...]:
+        """Labels of the axes, or names of the stages, that the last step made."""
+        return self._steps[-1].results
 
     @property
     def device(self) -> Device | None:
@@ -319,7 +324,8 @@ class Schedule(RewriteMethods, PrecisionMethods, GroupMethods, AssumeMethods, Vi
         if target is not None and str(target) != self.target:
             other.target, other._device = str(target), None
         other._decisions = dict(self._decisions if decided else {})
-        other._state, other._steps, other._before = self._state, self._steps, self._before
+        other._state = self._state
+        other._steps, other._before = self._steps.copy(), self._before.copy()
         other.settled, other.fallbacks = self.settled, self.fallbacks
         other.in_registers = self.in_registers
         return other
@@ -396,8 +402,8 @@ class Schedule(RewriteMethods, PrecisionMethods, GroupMethods, AssumeMethods, Vi
         plan = retiring(before.plan, plan, call.primitive)
         step = record(before.plan, call, results)
         pass_on(before.plan, plan)
-        self._before = (*self._before, before)
-        self._steps = (*self._steps, step)
+        self._before.append(before)
+        self._steps.append(step)
         known = places(plan)
         eras = before.eras if known is before.eras[-1] else (*before.eras, known)
         self._state = State(plan, before.knobs, _lineage(before.lineage, step), eras)
@@ -446,7 +452,7 @@ class Schedule(RewriteMethods, PrecisionMethods, GroupMethods, AssumeMethods, Vi
                 called=Call("", "", file=(site := caller(1))[0], line=site[1]).site,
             )
         self._state = self._before[-count]
-        self._before, self._steps = self._before[:-count], self._steps[:-count]
+        del self._before[-count:], self._steps[-count:]
 
     def size(self, name: str) -> Var:
         """The runtime size called `name`."""

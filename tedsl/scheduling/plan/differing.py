@@ -30,6 +30,7 @@ from tedsl.scheduling.plan.links import (
     operations_read,
     places,
     reader_names,
+    since,
     sized,
     special_places,
     start_places,
@@ -63,6 +64,11 @@ def differing(before: Plan, after: Plan) -> Differing:
     """Where `after` differs from `before`."""
     had, have = places(before).by_name, places(after).by_name
     old, new = before.stages, after.stages
+    told = since(after)
+    if told is not None and told.plan is before:
+        both = [(had[name], have[name]) for name in told.changed if name in had]
+        fresh = tuple([have[name] for name in told.changed if name not in had])
+        return Differing(_changed(old, new, sorted(both)), fresh, (), True)
     if had is have:
         numbers = compress(range(len(new)), map(is_not, old, new))
         pairs = ((n, n) for n in numbers)
@@ -193,8 +199,7 @@ def _same_places(old: StagePlan, new: StagePlan) -> bool:
 
 def _numbers(before: Plan, after: Plan) -> Callable[[int], int]:
     """The number in `after` of each stage of `before`."""
-    have, stages = places(after).by_name, before.stages
-    return lambda number: have[stages[number].name]
+    return [*map(places(after).by_name.__getitem__, places(before).names)].__getitem__
 
 
 def _guest(stage: StagePlan) -> str:

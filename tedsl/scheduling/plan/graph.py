@@ -246,8 +246,8 @@ def reroute(
     rewrite = _Reroute(plan, tensors, only)
     numbers = places(plan).by_name
     first = min((numbers[name] for name in only if name in numbers), default=0) if only else 0
-    rest = [rewrite.stage(stage) for stage in plan.stages[first:]]
-    stages, found = (*plan.stages[:first], *rest), rewrite.results()
+    stages = (*plan.stages[:first], *map(rewrite.stage, plan.stages[first:]))
+    found = rewrite.results()
     if found is not None:
         after = plan.with_results(stages, found)
         tell_places(plan, after, rewrite.direct)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tedsl.expr.index_arith import constant
@@ -219,11 +220,33 @@ def tell_places(before: Plan, after: Plan, changed: Sequence[StagePlan]) -> None
     by_form.update((form(stage.op), stage.name) for stage in changed)
     by_name, names = old.by_name, old.names
     if len(gone) < len(changed):
-        names = tuple([stage.name for stage in after.stages])
+        names = tuple(map(attrgetter("name"), after.stages))
         by_name = dict(zip(names, range(len(names)), strict=True))
     if len(by_form) == len(names):
         numbers = Numbers(after.stages, by_name, by_form)
         tell(places, after, Places(by_name, numbers, names, (), True))
+        _tell_since(before, after, changed)
+
+
+@dataclass(frozen=True, slots=True)
+class Since:
+    """What a plan was made of: it has the stages `changed` besides or in place of those of their
+    names, in one order, and otherwise the same or what only follows."""
+
+    plan: Plan
+    changed: frozenset[str]
+
+
+@once
+def since(plan: Plan) -> Since | None:
+    """What a plan was made of within a call; None where that is not known."""
+    return None
+
+
+def _tell_since(before: Plan, after: Plan, changed: Sequence[StagePlan]) -> None:
+    found = since(before) or Since(before, frozenset())
+    names = found.changed.union([stage.name for stage in changed])
+    tell(since, after, Since(found.plan, names))
 
 
 @once
@@ -423,7 +446,9 @@ def same_stages(before: Plan, after: Plan) -> Plan:
 
 
 def pass_on(before: Plan, after: Plan) -> None:
-    """Let `after` take over what was found of the operations of `before`, if they are the same."""
+    """Let `after`, which a call made, take over what was found of the operations of `before`, if
+    they are the same."""
+    tell(since, after, None)
     if places(before) is places(after):
         for find in _OF_OPERATIONS:
             share(find, before, after)
@@ -435,16 +460,18 @@ def share_links(before: Plan, after: Plan, old: StagePlan, new: StagePlan) -> No
     if new.op is old.op:
         for find in _OF_OPERATIONS:
             share(find, before, after)
+        tell(start_places, after, start_places(before))
         if is_inlined(new) is is_inlined(old):
             share(substance, before, after)
     number = places(before).by_name[new.name]
+    _tell_since(before, after, [new])
     if is_inlined(new) is is_inlined(old):
         share(substitution, before, after)
     _share_list(inlined_places, is_inlined, before, after, number)
     _share_list(special_places, is_special, before, after, number)
     if new.placement.host == old.placement.host:
-        share(guest_places, before, after)
-    elif known(guest_places, before):
+        tell(guest_places, after, guest_places(before))
+    else:
         groups = dict(guest_places(before))
         left = tuple([n for n in groups.pop(old.placement.host, ()) if n != number])
         groups |= {old.placement.host: left} if left else {}
@@ -453,10 +480,10 @@ def share_links(before: Plan, after: Plan, old: StagePlan, new: StagePlan) -> No
             groups[new.placement.host] = tuple(sorted(joined))
         tell(guest_places, after, groups)
     if (new.placement.mode is None) is (old.placement.mode is None):
-        share(online_places, before, after)
+        tell(online_places, after, online_places(before))
     if new.placement.leader == old.placement.leader:
-        share(follower_places, before, after)
-    elif not old.placement.leader and known(follower_places, before):
+        tell(follower_places, after, follower_places(before))
+    elif not old.placement.leader:
         leader = new.placement.leader
         groups = dict(follower_places(before))
         groups[leader] = tuple(sorted((*groups.get(leader, ()), number)))
@@ -471,8 +498,6 @@ def _share_list(
     number: int,
 ) -> None:
     """Let `after` have what `find` gives of `before`, with or without the stage that differs."""
-    if not known(find, before):
-        return
     found = find(before)
     if belongs(after.stages[number]) is not belongs(before.stages[number]):
         rest = [n for n in found if n != number]

@@ -248,7 +248,7 @@ def _apply(schedule: Schedule, names: _Names, step: Step) -> tuple[str, ...]:
             hint="the trace is of another version: make it again",
         ) from error
     method(*args, **kwargs)
-    made = schedule.trace.steps[-1].results
+    made = schedule.last_made
     if len(made) != len(step.results):
         schedule.undo()
         raise ScheduleError(
