@@ -32,6 +32,7 @@ from tedsl.once import once, share
 from tedsl.scheduling.kernels.complete import launched_scans
 from tedsl.scheduling.kernels.tree import Kernel, kernel_tree
 from tedsl.scheduling.plan import Plan, Split
+from tedsl.scheduling.plan.links import in_plan_order
 from tedsl.scheduling.regions.infer import Bounds, StageBounds, infer, plan_facts
 from tedsl.tensor.tensor import ComputeOp, Tensor
 
@@ -145,8 +146,8 @@ def _splits(
 ) -> Iterator[tuple[StageBounds, Expr, int]]:
     """The splits of a kernel's axes by constants: the bounds of the stage, what is split, and the
     elements of a piece."""
-    for stage in plan.stages:
-        if stage.name not in names or not isinstance(stage.op, ComputeOp):
+    for stage in in_plan_order(plan, names):
+        if not isinstance(stage.op, ComputeOp):
             continue
         own = bounds[stage.name]
         for relation in stage.relations:
@@ -158,7 +159,7 @@ def _splits(
 
 def _in_memory(plan: Plan, names: frozenset[str]) -> dict[Tensor, None]:
     """The tensors in memory that a kernel reads or writes."""
-    stages = [stage for stage in plan.stages if stage.name in names]
+    stages = in_plan_order(plan, names)
     ops = [stage.op for stage in stages if isinstance(stage.op, ComputeOp)]
     roots = {s.op for s in stages if s.placement.at_root}
     found = {tensor: None for op in ops if op in roots for tensor in op.outputs}

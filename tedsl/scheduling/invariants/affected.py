@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator
 from tedsl.scheduling.plan import Online, Plan, StagePlan
 from tedsl.scheduling.plan.differing import carry, differing
 from tedsl.scheduling.plan.links import (
-    follower_places,
-    guest_places,
+    follower_names,
+    guest_names,
     output_names,
     places,
     start_places,
@@ -99,15 +99,15 @@ def _sources(plan: Plan, stage: StagePlan) -> tuple[list[str], list[str]]:
 def _within(plan: Plan, seeds: Iterable[int]) -> list[int]:
     """The stages, those that run together with them, and all that are attached in their loops."""
     found: dict[int, None] = {}
-    waiting = list(seeds)
-    guests, followers = guest_places(plan), follower_places(plan)
+    waiting, number_of = list(seeds), places(plan).by_name.__getitem__
+    guests, followers = guest_names(plan), follower_names(plan)
     for number in tuple(waiting):
-        waiting.extend(followers.get(plan.stages[number].name, ()))
+        waiting.extend(map(number_of, followers.get(plan.stages[number].name, ())))
     while waiting:
         number = waiting.pop()
         if number not in found:
             found[number] = None
-            waiting.extend(guests.get(plan.stages[number].name, ()))
+            waiting.extend(map(number_of, guests.get(plan.stages[number].name, ())))
     return list(found)
 
 

@@ -17,7 +17,7 @@ from tedsl.scheduling.invariants.computed_indices import computed_problem, refus
 from tedsl.scheduling.invariants.inlined_growth import growth_problem, refuse_growth
 from tedsl.scheduling.invariants.size_limits import count_problem, refuse_count
 from tedsl.scheduling.plan import Plan
-from tedsl.scheduling.plan.links import follower_places, guest_places, inlined_places, special
+from tedsl.scheduling.plan.links import follower_names, guest_names, inlined_names, special
 from tedsl.scheduling.primitives.call import Call
 from tedsl.scheduling.primitives.graph_rewrites.divide_legality import pieces_problem, refuse_piece
 from tedsl.scheduling.primitives.kernel_fusion.grid_barrier import across_problem, refuse_across
@@ -79,11 +79,11 @@ INVARIANTS = (
 def occurring(plan: Plan) -> frozenset[Concern]:
     """What occurs in a plan."""
     found = {Concern.ANYTHING}
-    if inlined_places(plan):
+    if inlined_names(plan):
         found.add(Concern.INLINED)
-    if guest_places(plan):
+    if guest_names(plan):
         found.add(Concern.ATTACHED)
-    if follower_places(plan):
+    if follower_names(plan):
         found.add(Concern.TOGETHER)
     for stage in special(plan):
         place = stage.placement

@@ -17,7 +17,7 @@ from tedsl.ir.nodes import LoopKind
 from tedsl.scheduling.handles.thread_axis import GRID, VIRTUAL
 from tedsl.scheduling.kernels.thread_tiles import tiles_of_threads
 from tedsl.scheduling.kernels.tile_room import loops_left
-from tedsl.scheduling.kernels.tree import has_own_launch, shared_loops, sharing
+from tedsl.scheduling.kernels.tree import guests, has_own_launch, shared_loops, sharing
 from tedsl.scheduling.kernels.updates import in_turn
 from tedsl.scheduling.plan import (
     AT_ROOT,
@@ -31,7 +31,6 @@ from tedsl.scheduling.plan import (
     StagePlan,
     by_itself,
 )
-from tedsl.scheduling.plan.links import guest_places
 from tedsl.scheduling.plan.relations import constant, extents, leaves_of
 from tedsl.scheduling.plan.scan_structure import (
     aligned,
@@ -170,7 +169,7 @@ def _blocks(plan: Plan, stage: StagePlan, *, attached: bool, unrolled: bool) -> 
         if replace(stage.mark(a), products=None, implied=False) == PLAIN and a not in run
     ]
     indexing = _tile_indices(plan, stage)
-    inside_it = [plan.stages[n] for n in guest_places(plan).get(stage.name, ())]
+    inside_it = guests(plan, stage)
     online = {g.placement.axis for g in inside_it if isinstance(g.placement, Online)}
     piped = False
     inside: set[Axis] = set()
@@ -218,7 +217,7 @@ def _tile_indices(plan: Plan, stage: StagePlan) -> set[Axis]:
     """The leaf axes by which `stage` indexes the tiles computed inside it."""
     inner: dict[Operation, Axis | None] = {
         s.op: s.placement.axis
-        for s in map(plan.stages.__getitem__, guest_places(plan).get(stage.name, ()))
+        for s in guests(plan, stage)
         if s.placement.axis is not None
     }
     own = {leader: axis for axis, leader in shared_loops(plan, stage).items()}

@@ -23,10 +23,10 @@ from tedsl.once import once
 from tedsl.scheduling.plan import Plan, SameGrid, SharedLoops, StagePlan
 from tedsl.scheduling.plan.graph import is_output, loop_readers, readers
 from tedsl.scheduling.plan.links import (
-    follower_places,
-    guest_places,
+    follower_names,
+    guest_names,
+    in_plan_order,
     special,
-    special_places,
     tensors_read,
 )
 from tedsl.scheduling.plan.relations import ranks
@@ -275,7 +275,7 @@ def kernels_with(plan: Plan, stage: StagePlan) -> tuple[StagePlan, ...]:
 
 def guests(plan: Plan, stage: StagePlan, axis: Axis | None = None) -> tuple[StagePlan, ...]:
     """The stages attached at a loop of `stage` (at `axis` when given)."""
-    found = [plan.stages[number] for number in guest_places(plan).get(stage.name, ())]
+    found = map(plan.stage, guest_names(plan).get(stage.name, ()))
     return tuple([guest for guest in found if axis is None or guest.placement.axis is axis])
 
 
@@ -316,7 +316,7 @@ def loops_around(plan: Plan, stage: StagePlan) -> tuple[Axis, ...]:
 
 def followers(plan: Plan, leader: StagePlan) -> tuple[StagePlan, ...]:
     """The stages that run together with `leader`, in plan order."""
-    return tuple(plan.stages[number] for number in follower_places(plan).get(leader.name, ()))
+    return tuple(map(plan.stage, follower_names(plan).get(leader.name, ())))
 
 
 def sharing(plan: Plan, leader: StagePlan) -> tuple[StagePlan, ...]:
@@ -350,7 +350,7 @@ def computed_in(plan: Plan, roots: Iterable[str]) -> frozenset[str]:
         name = waiting.pop()
         if name not in found:
             found.add(name)
-            waiting.extend(plan.stages[number].name for number in guest_places(plan).get(name, ()))
+            waiting.extend(guest_names(plan).get(name, ()))
     return frozenset(found)
 
 
@@ -419,14 +419,13 @@ def in_order(
 def _companions(plan: Plan, leader: StagePlan) -> tuple[StagePlan, ...]:
     """The stages that run together with a leader or are computed by its last programs, in plan
     order."""
-    numbers = follower_places(plan).get(leader.name, ())
-    lasts = tuple(
-        number
-        for number in special_places(plan)
-        if plan.stages[number].placement.of
-        and leader_of(plan, plan.stages[number]).name == leader.name
-    )
-    return tuple(plan.stages[number] for number in (sorted(numbers + lasts) if lasts else numbers))
+    found = followers(plan, leader)
+    lasts = [
+        stage
+        for stage in special(plan)
+        if stage.placement.of and leader_of(plan, stage).name == leader.name
+    ]
+    return tuple(in_plan_order(plan, (s.name for s in (*found, *lasts)))) if lasts else found
 
 
 def is_in_circle(plan: Plan, stage: StagePlan) -> bool:
@@ -452,7 +451,7 @@ def _kernel_stages(plan: Plan, leader: str) -> list[StagePlan]:
     """The stages in the kernel of a leader."""
     found = list(group_of(plan, plan.stage(leader)))
     for each in found:
-        found.extend(plan.stages[number] for number in guest_places(plan).get(each.name, ()))
+        found.extend(guests(plan, each))
     return found
 
 
@@ -483,11 +482,10 @@ def _numbers_of_phases(
 
 def _inside(plan: Plan, group: Sequence[StagePlan]) -> list[StagePlan]:
     """The stages of a group, and all that are attached in them."""
-    guests = guest_places(plan)
     found = {stage.name: stage for stage in group}
     waiting = list(group)
     while waiting:
-        for stage in map(plan.stages.__getitem__, guests.get(waiting.pop().name, ())):
+        for stage in guests(plan, waiting.pop()):
             if stage.name not in found:
                 found[stage.name] = stage
                 waiting.append(stage)

@@ -7,32 +7,27 @@ after a call costs what its answer does and not a walk over all stages.  Imports
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import compress
 from operator import is_, is_not
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tedsl.once import known, share, tell
 from tedsl.scheduling.plan.links import (
     axis_owners,
     bearing,
-    follower_places,
-    guest_places,
+    carry_lists,
     has_sizes,
     indexed_by_data,
     indexes_by_data,
-    inlined_places,
     is_inlined,
-    is_special,
-    online_places,
     operations_read,
     places,
     reader_names,
     since,
     sized,
-    special_places,
     start_places,
     substitution,
     symbolic,
@@ -132,15 +127,7 @@ def carry(before: Plan, after: Plan) -> None:
         is_inlined(old) is is_inlined(new) for old, new in pairs
     ):
         share(substitution, before, after)
-    if all(_same_places(old, new) for old, new in pairs):
-        number = _numbers(before, after)
-        _carry_list(inlined_places, is_inlined, before, after, number, fresh)
-        _carry_list(
-            online_places, lambda s: s.placement.mode is not None, before, after, number, fresh
-        )
-        _carry_list(special_places, is_special, before, after, number, fresh)
-        _carry_groups(guest_places, _guest, before, after, number, fresh)
-        _carry_groups(follower_places, _follower, before, after, number, fresh)
+    carry_lists(before, after, pairs, fresh)
 
 
 def _carry_readers(
@@ -185,58 +172,3 @@ def _carry_owners(
 def _same_axes(old: StagePlan, new: StagePlan) -> bool:
     first, second = old.root_axes, new.root_axes
     return len(first) == len(second) and all(map(is_, first, second))
-
-
-def _same_places(old: StagePlan, new: StagePlan) -> bool:
-    return (
-        old.placement.host == new.placement.host
-        and is_inlined(old) is is_inlined(new)
-        and (old.placement.mode is None) is (new.placement.mode is None)
-        and old.placement.leader == new.placement.leader
-        and is_special(old) is is_special(new)
-    )
-
-
-def _numbers(before: Plan, after: Plan) -> Callable[[int], int]:
-    """The number in `after` of each stage of `before`."""
-    return [*map(places(after).by_name.__getitem__, places(before).names)].__getitem__
-
-
-def _guest(stage: StagePlan) -> str:
-    return stage.placement.host
-
-
-def _follower(stage: StagePlan) -> str:
-    return stage.placement.leader
-
-
-def _carry_list(
-    find: Callable[[Plan], tuple[int, ...]],
-    belongs: Callable[[StagePlan], bool],
-    before: Plan,
-    after: Plan,
-    number: Callable[[int], int],
-    fresh: Iterable[StagePlan],
-) -> None:
-    if known(find, before) and not known(find, after):
-        own = [places(after).by_name[stage.name] for stage in fresh if belongs(stage)]
-        tell(find, after, tuple(sorted([*map(number, find(before)), *own])))
-
-
-def _carry_groups(
-    find: Callable[[Plan], Mapping[str, tuple[int, ...]]],
-    head: Callable[[StagePlan], str],
-    before: Plan,
-    after: Plan,
-    number: Callable[[int], int],
-    fresh: Iterable[StagePlan],
-) -> None:
-    if known(find, before) and not known(find, after):
-        found: dict[str, Any] = {
-            name: tuple(map(number, members)) for name, members in find(before).items()
-        }
-        for stage in fresh:
-            if head(stage):
-                own = places(after).by_name[stage.name]
-                found[head(stage)] = tuple(sorted((*found.get(head(stage), ()), own)))
-        tell(find, after, found)

@@ -17,7 +17,7 @@ from tedsl.scheduling.memo import Memory
 from tedsl.scheduling.plan import Plan, StagePlan
 from tedsl.scheduling.plan.differing import differing
 from tedsl.scheduling.plan.links import (
-    inlined_places,
+    inlined_names,
     is_inlined,
     of_form,
     operations_read,
@@ -72,7 +72,7 @@ def too_large(plan: Plan, before: Plan | None = None) -> tuple[StagePlan, Size] 
         plan: what is judged.
         before: a plan in which none is: what is the same there is not judged again.
     """
-    if not inlined_places(plan):
+    if not inlined_names(plan):
         return None
     numbers = range(len(plan.stages)) if before is None else _regrown(before, plan)
     sizes: dict[Operation, Size] = {}
@@ -191,7 +191,7 @@ def inline_stages(plan: Plan) -> Plan:
     Requires: inlined stages have one output and no reduction (checked by `compute_inline`).
     Ensures: no stage is INLINE; axes of the remaining stages are the same objects.
     """
-    if not inlined_places(plan):
+    if not inlined_names(plan):
         return plan
     kept: list[StagePlan] = []
     for stage in plan.stages:

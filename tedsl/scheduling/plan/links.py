@@ -7,7 +7,7 @@ all stages.  Stages are numbered in the order of the plan.  Imports `expr`; the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from operator import attrgetter
@@ -214,10 +214,11 @@ def tell_places(before: Plan, after: Plan, changed: Sequence[StagePlan]) -> None
     plain = all(type(model_op(stage)) is ComputeOp for stage in (*gone, *changed))
     if not (plain and old.computed and old.by_op.distinct):
         return
-    by_form = dict(old.by_op.by_form)
-    for stage in gone:
-        del by_form[form(model_op(stage))]
-    by_form.update((form(stage.op), stage.name) for stage in changed)
+    new = {form(stage.op): stage.name for stage in changed}
+    by_form = {**old.by_op.by_form, **new}
+    for own in [form(model_op(stage)) for stage in gone]:
+        if own not in new:
+            del by_form[own]
     by_name, names = old.by_name, old.names
     if len(gone) < len(changed):
         names = tuple(map(attrgetter("name"), after.stages))
@@ -313,38 +314,56 @@ def axis_owners(plan: Plan) -> Mapping[Axis, str]:
     return {axis: stage.name for stage in reversed(plan.stages) for axis in stage.root_axes}
 
 
-@once
-def guest_places(plan: Plan) -> Mapping[str, tuple[int, ...]]:
-    """The stages attached at loops of each stage that has any."""
-    found: dict[str, list[int]] = {}
-    for number, stage in enumerate(plan.stages):
-        if stage.placement.host:
-            found.setdefault(stage.placement.host, []).append(number)
-    return {name: tuple(numbers) for name, numbers in found.items()}
+def in_plan_order(plan: Plan, names: Iterable[str]) -> list[StagePlan]:
+    """The stages of these names."""
+    return [plan.stages[n] for n in sorted(map(places(plan).by_name.__getitem__, names))]
+
+
+def _grouped(plan: Plan, head: Callable[[StagePlan], str]) -> dict[str, tuple[str, ...]]:
+    found: dict[str, list[str]] = {}
+    for stage in plan.stages:
+        if head(stage):
+            found.setdefault(head(stage), []).append(stage.name)
+    return {name: tuple(names) for name, names in found.items()}
+
+
+def host_of(stage: StagePlan) -> str:
+    """The stage at a loop of which a stage is attached; empty without one."""
+    return stage.placement.host
+
+
+def led_by(stage: StagePlan) -> str:
+    """The stage that a stage runs together with (compute_with); empty without one."""
+    return stage.placement.leader
+
+
+def is_online(stage: StagePlan) -> bool:
+    """True for a stage that goes along with the reduction of another."""
+    return stage.placement.mode is not None
 
 
 @once
-def follower_places(plan: Plan) -> Mapping[str, tuple[int, ...]]:
-    """The stages that run together with each stage that leads any (compute_with)."""
-    found: dict[str, list[int]] = {}
-    for number, stage in enumerate(plan.stages):
-        if stage.placement.leader:
-            found.setdefault(stage.placement.leader, []).append(number)
-    return {name: tuple(numbers) for name, numbers in found.items()}
+def guest_names(plan: Plan) -> Mapping[str, tuple[str, ...]]:
+    """The stages attached at loops of each stage that has any, in plan order."""
+    return _grouped(plan, host_of)
 
 
 @once
-def online_places(plan: Plan) -> tuple[int, ...]:
-    """The stages that go along with the reduction of another."""
-    return tuple(
-        number for number, stage in enumerate(plan.stages) if stage.placement.mode is not None
-    )
+def follower_names(plan: Plan) -> Mapping[str, tuple[str, ...]]:
+    """The stages that run together with each stage that leads any (compute_with), in plan order."""
+    return _grouped(plan, led_by)
 
 
 @once
-def inlined_places(plan: Plan) -> tuple[int, ...]:
-    """The stages that are substituted into those that read them."""
-    return tuple([number for number, stage in enumerate(plan.stages) if is_inlined(stage)])
+def online_names(plan: Plan) -> tuple[str, ...]:
+    """The stages that go along with the reduction of another, in plan order."""
+    return tuple([stage.name for stage in plan.stages if is_online(stage)])
+
+
+@once
+def inlined_names(plan: Plan) -> tuple[str, ...]:
+    """The stages that are substituted into those that read them, in plan order."""
+    return tuple([stage.name for stage in plan.stages if is_inlined(stage)])
 
 
 class Substitution:
@@ -370,9 +389,9 @@ def is_inlined(stage: StagePlan) -> bool:
 
 
 @once
-def special_places(plan: Plan) -> tuple[int, ...]:
-    """The stages of which something was said that concerns others: see `is_special`."""
-    return tuple(number for number, stage in enumerate(plan.stages) if is_special(stage))
+def special_names(plan: Plan) -> tuple[str, ...]:
+    """The stages of which something was said that concerns others, in plan order: `is_special`."""
+    return tuple([stage.name for stage in plan.stages if is_special(stage)])
 
 
 @once
@@ -390,7 +409,7 @@ def is_special(stage: StagePlan) -> bool:
 
 def special(plan: Plan) -> tuple[StagePlan, ...]:
     """The stages of which something was said that concerns others, in plan order."""
-    return tuple(plan.stages[number] for number in special_places(plan))
+    return tuple(map(plan.stage, special_names(plan)))
 
 
 class Sameness:
@@ -430,11 +449,11 @@ _OF_STAGES = (
     *_OF_OPERATIONS,
     substance,
     substitution,
-    inlined_places,
-    guest_places,
-    online_places,
-    follower_places,
-    special_places,
+    inlined_names,
+    guest_names,
+    online_names,
+    follower_names,
+    special_names,
 )
 
 
@@ -463,43 +482,49 @@ def share_links(before: Plan, after: Plan, old: StagePlan, new: StagePlan) -> No
         tell(start_places, after, start_places(before))
         if is_inlined(new) is is_inlined(old):
             share(substance, before, after)
-    number = places(before).by_name[new.name]
     _tell_since(before, after, [new])
     if is_inlined(new) is is_inlined(old):
         share(substitution, before, after)
-    _share_list(inlined_places, is_inlined, before, after, number)
-    _share_list(special_places, is_special, before, after, number)
-    if new.placement.host == old.placement.host:
-        tell(guest_places, after, guest_places(before))
-    else:
-        groups = dict(guest_places(before))
-        left = tuple([n for n in groups.pop(old.placement.host, ()) if n != number])
-        groups |= {old.placement.host: left} if left else {}
-        if new.placement.host:
-            joined = (*groups.get(new.placement.host, ()), number)
-            groups[new.placement.host] = tuple(sorted(joined))
-        tell(guest_places, after, groups)
-    if (new.placement.mode is None) is (old.placement.mode is None):
-        tell(online_places, after, online_places(before))
-    if new.placement.leader == old.placement.leader:
-        tell(follower_places, after, follower_places(before))
-    elif not old.placement.leader:
-        leader = new.placement.leader
-        groups = dict(follower_places(before))
-        groups[leader] = tuple(sorted((*groups.get(leader, ()), number)))
-        tell(follower_places, after, groups)
+    carry_lists(before, after, [(old, new)], ())
 
 
-def _share_list(
-    find: Callable[[Plan], tuple[int, ...]],
-    belongs: Callable[[StagePlan], bool],
+def carry_lists(
     before: Plan,
     after: Plan,
-    number: int,
+    pairs: Iterable[tuple[StagePlan, StagePlan]],
+    fresh: Iterable[StagePlan],
 ) -> None:
-    """Let `after` have what `find` gives of `before`, with or without the stage that differs."""
-    found = find(before)
-    if belongs(after.stages[number]) is not belongs(before.stages[number]):
-        rest = [n for n in found if n != number]
-        found = tuple(sorted([*rest, number]) if len(rest) == len(found) else rest)
-    tell(find, after, found)
+    """Let `after` have the lists of stages of `before`, from which it differs in stages of the same
+    name, and in those that only it has."""
+    where = places(after).by_name
+    for find, belongs in _LISTS.items():
+        if known(find, after):
+            continue
+        found = find(before)
+        own = [(new.name, belongs(old), belongs(new)) for old, new in pairs]
+        own += [(stage.name, False, belongs(stage)) for stage in fresh]
+        for name, was, now in own:
+            if was and not now:
+                found = tuple([each for each in found if each != name])
+            elif now and not was:
+                found = tuple(sorted([*found, name], key=where.__getitem__))
+        tell(find, after, found)
+    for find, head in _GROUPS.items():
+        if known(find, after):
+            continue
+        groups = find(before)
+        own = [(new.name, head(old), head(new)) for old, new in pairs]
+        own += [(stage.name, "", head(stage)) for stage in fresh]
+        for name, was, now in own:
+            if was == now:
+                continue
+            groups = dict(groups)
+            left = tuple([each for each in groups.pop(was, ()) if each != name])
+            groups |= {was: left} if left else {}
+            if now:
+                groups[now] = tuple(sorted([*groups.get(now, ()), name], key=where.__getitem__))
+        tell(find, after, groups)
+
+
+_LISTS = {inlined_names: is_inlined, online_names: is_online, special_names: is_special}
+_GROUPS = {guest_names: host_of, follower_names: led_by}

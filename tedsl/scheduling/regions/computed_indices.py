@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from tedsl.expr.nodes import Expr, IfThenElse, Reduce, TensorRead
 from tedsl.expr.visit import reads
 from tedsl.scheduling.plan import Plan
-from tedsl.scheduling.plan.links import guest_places, indexed_by_data
+from tedsl.scheduling.plan.links import guest_names, indexed_by_data
 from tedsl.tensor.tensor import ComputeOp, Operation, Tensor
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ NO_NEEDS: Needs = {}
 def may_need(plan: Plan) -> bool:
     """True when a region in the plan may depend on a result: something is attached, and an index
     reads a tensor."""
-    return bool(guest_places(plan)) and indexed_by_data(plan)
+    return bool(guest_names(plan)) and indexed_by_data(plan)
 
 
 def needs_of(bounds: Bounds) -> Needs:

@@ -31,7 +31,7 @@ from tedsl.scheduling.kernels.tree import (
 from tedsl.scheduling.plan import Online, Plan, SameGrid, SharedLoops, StagePlan
 from tedsl.scheduling.plan.graph import path_between
 from tedsl.scheduling.plan.labels import axis_text, labels, loops_text
-from tedsl.scheduling.plan.links import follower_places, places, tensors_read
+from tedsl.scheduling.plan.links import follower_names, in_plan_order, places, tensors_read
 from tedsl.scheduling.plan.relations import constant, lengths, ranks
 from tedsl.scheduling.plan.scan_structure import role, scan_of
 from tedsl.scheduling.plan.unshare_axes import own_nests
@@ -139,9 +139,9 @@ def extent_problem(
 
 def _joined(plan: Plan, leaders: Collection[str] | None = None) -> list[StagePlan]:
     """The stages that run together with a leader, or with one of `leaders`, in plan order."""
-    groups = follower_places(plan)
+    groups = follower_names(plan)
     names = groups if leaders is None else (name for name in leaders if name in groups)
-    return [plan.stages[number] for number in sorted(n for name in names for n in groups[name])]
+    return in_plan_order(plan, (each for name in names for each in groups[name]))
 
 
 def _at_root(stages: Iterable[StagePlan]) -> bool:

@@ -14,7 +14,7 @@ from tedsl.index.prove import prove
 from tedsl.scheduling.kernels.tree import guests, hosts, loops_around
 from tedsl.scheduling.plan import Online, Plan, StagePlan
 from tedsl.scheduling.plan.labels import axis_text, loops_text
-from tedsl.scheduling.plan.links import online_places
+from tedsl.scheduling.plan.links import online_names
 from tedsl.scheduling.plan.relations import integer
 from tedsl.scheduling.plan.unshare_axes import own_nests
 from tedsl.scheduling.primitives.call import Call
@@ -58,8 +58,8 @@ def _changed_hosts(before: Plan, after: Plan) -> tuple[str, ...]:
     """The stages with online ones in their loops, less those of which nothing has changed: the
     stage, its online ones and the stages around it were found right before."""
     found: dict[str, None] = {}
-    for number in online_places(after):
-        stage = within = after.stages[number]
+    for name in online_names(after):
+        stage = within = after.stage(name)
         for host, _ in hosts(after, stage):
             if _is_changed(before, within):
                 found[stage.placement.host] = None
