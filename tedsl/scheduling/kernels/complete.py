@@ -216,9 +216,7 @@ def _too_many(
 def _tile_indices(plan: Plan, stage: StagePlan) -> set[Axis]:
     """The leaf axes by which `stage` indexes the tiles computed inside it."""
     inner: dict[Operation, Axis | None] = {
-        s.op: s.placement.axis
-        for s in guests(plan, stage)
-        if s.placement.axis is not None
+        s.op: s.placement.axis for s in guests(plan, stage) if s.placement.axis is not None
     }
     own = {leader: axis for axis, leader in shared_loops(plan, stage).items()}
     for s in plan.stages if own else ():
