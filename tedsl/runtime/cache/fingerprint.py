@@ -137,19 +137,14 @@ def _field_names(kind: type) -> tuple[str, ...]:
 
 _NOT_CODE = ("runtime/", "cli/", "checking/", "cost/", "workload/")
 """Folders that run code, check or weigh it, and do not make it."""
-_ROOT = Path(folders.__file__).resolve().parent
-_OWN = Path(__file__).resolve().relative_to(_ROOT).as_posix()
+PACKAGE = Path(folders.__file__).resolve().parent
+_OWN = Path(__file__).resolve().relative_to(PACKAGE).as_posix()
 
 
 @cache
 def code_version() -> str:
     """A digest of tedsl's own sources, so that no entry outlives the compiler that made it."""
-    return version_of(_ROOT)
-
-
-def code_sources() -> list[str]:
-    """The files whose text it is, by their path from the package."""
-    return sorted(name for name, _ in _sources(str(_ROOT)))
+    return version_of(PACKAGE)
 
 
 def version_of(root: Path) -> str:
@@ -158,7 +153,7 @@ def version_of(root: Path) -> str:
     It is kept in the on-disk cache under what the file system says of the sources (as git and make
     trust it too): reading them would take a quarter of the time in which a tuned kernel is ready.
     """
-    files = sorted(_sources(str(root)), key=itemgetter(0))
+    files = sorted(sources_below(str(root)), key=itemgetter(0))
     facts = hashlib.sha256(f"{FORMAT} {root}".encode())
     for name, status in files:
         times = f"{status.st_mtime_ns} {status.st_ctime_ns}"
@@ -181,7 +176,7 @@ def _digest_of(root: Path, names: Sequence[str]) -> str:
     return digest.hexdigest()
 
 
-def _sources(folder: str, prefix: str = "") -> Iterator[tuple[str, os.stat_result]]:
+def sources_below(folder: str, prefix: str = "") -> Iterator[tuple[str, os.stat_result]]:
     """The Python files below a folder that make code, by their path from it."""
     with os.scandir(folder) as entries:
         for entry in entries:
@@ -190,7 +185,7 @@ def _sources(folder: str, prefix: str = "") -> Iterator[tuple[str, os.stat_resul
                 if not name.startswith(_NOT_CODE) or name == _OWN:
                     yield name, entry.stat()
             elif "." not in entry.name and entry.is_dir():
-                yield from _sources(entry.path, f"{name}/")
+                yield from sources_below(entry.path, f"{name}/")
 
 
 @cache
