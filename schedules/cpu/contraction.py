@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tedsl.expr.index_arith import constant
-from tedsl.expr.nodes import Axis, TensorRead
+from tedsl.expr.nodes import Axis, Expr, TensorRead
 from tedsl.expr.visit import axes_of, reads, substitute
 from tedsl.index.affine import stride_of
 from tedsl.schedules.analysis.nests import (
@@ -128,7 +128,7 @@ def parts_of_fold(s: Schedule, name: str, op: ComputeOp) -> tuple[Axis, int]:
     nbytes = max(t.dtype.nbytes for t in op.outputs)
     tall, wide = 3 * here.vector_registers // 8, 2 * here.lanes(nbytes)
     rows, columns = volume(shape.rows) or 1, volume(shape.columns) or 1
-    read = {r.tensor: among(shape.columns[-1], axes_of(*r.indices)) for r in reads(*op.bodies)}
+    read = {r.tensor: shape.columns[-1] in axes_of(*r.indices) for r in reads(*op.bodies)}
     fetched = sum(nbytes_of(tensor) for tensor in read)
     single = sum(nbytes_of(tensor) for tensor, moves in read.items() if not moves)
     again = single * rows * columns // max(1, results) if columns > wide else 0
@@ -346,11 +346,12 @@ def distance(read: TensorRead, axis: Axis) -> int | None:
     """Elements in memory between neighbours along `axis`; None where that is not one number."""
     steps = [stride_of(index, axis) for index in read.indices]
     sizes = [constant(size) for size in read.tensor.shape]
-    found, inside = 0, 1
+    found = 0
+    inside: int | None = 1
     for step, size in zip(reversed(steps), reversed(sizes), strict=True):
-        if step != 0 and not (isinstance(step, int) and isinstance(inside, int)):
+        if not isinstance(step, int) or (step and inside is None):
             return None
-        found += 0 if step == 0 else step * inside
+        found += step * (inside or 0)
         inside = None if inside is None or size is None else inside * size
     return found
 
@@ -402,7 +403,7 @@ def _in_memory(s: Schedule, read: TensorRead) -> list[TensorRead]:
     op = read.tensor.op
     if not isinstance(op, ComputeOp) or not _substituted(s, read):
         return [read]
-    at = dict(zip(op.axes, read.indices, strict=True))
+    at: dict[Expr, Expr] = dict(zip(op.axes, read.indices, strict=True))
     inside = [r for body in op.bodies for r in reads(substitute(body, at))]
     return [each for r in inside for each in _in_memory(s, r)]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,8 @@ import tedsl
 from tedsl.checking.minimise import minimise
 from tedsl.cli.program import sizes_of
 from tedsl.cli.script import Named, add_script, last_named, load_module, named, split_name
+
+BUILD, BUILT = "build", "_built"
 
 
 class _Reached(BaseException):
@@ -50,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
     found = minimise(
         thing.schedule(target),
         target,
-        sizes=sizes_of(options.size),
+        sizes={**sizes_of(options.size)},
         seconds=options.seconds,
         limit=options.limit,
     )
@@ -63,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _found(options: argparse.Namespace) -> tuple[Named, str | None]:
+def _found(options: argparse.Namespace) -> tuple[Named, Any]:
     """What is minimised, and the target that the script builds it for: what its first `te.build`
     is given, unless a name is."""
     path, name = split_name(str(options.script))
@@ -75,12 +77,12 @@ def _found(options: argparse.Namespace) -> tuple[Named, str | None]:
         module = sys.modules["__tedsl_program__"]
         if name:
             return named(module, name), options.target or reached.target
-        vars(module)["_built"] = reached.what
-        return named(module, "_built"), options.target or reached.target
+        setattr(module, BUILT, reached.what)
+        return named(module, BUILT), options.target or reached.target
 
 
 @contextmanager
-def _stopped_at_build() -> Iterator[None]:
+def _stopped_at_build() -> Generator[None]:
     """A script that is loaded comes to its first build, and no further: it may crash or hang."""
     before: Any = tedsl.build
 
@@ -88,8 +90,8 @@ def _stopped_at_build() -> Iterator[None]:
         texts = [each for each in args if isinstance(each, str)]
         raise _Reached(what, target or next(iter(texts), None))
 
-    vars(tedsl)["build"] = build
+    setattr(tedsl, BUILD, build)
     try:
         yield
     finally:
-        vars(tedsl)["build"] = before
+        setattr(tedsl, BUILD, before)

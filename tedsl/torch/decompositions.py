@@ -63,8 +63,13 @@ _KEPT = (
     "_scaled_dot_product_flash_attention_for_cpu",
 )
 
+
+def _polygamma_(x: Any, n: int) -> Any:
+    return x.copy_(aten.polygamma(n, x))
+
+
 IN_PLACE: dict[Any, Any] = {
-    aten.polygamma_.default: lambda x, n: x.copy_(aten.polygamma(n, x)),
+    aten.polygamma_.default: _polygamma_,
 }
 """Changes in place that PyTorch's functionalisation does not know, nor takes apart."""
 

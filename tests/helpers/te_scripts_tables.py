@@ -47,9 +47,8 @@ def prelu_and_scale_shift() -> Script:
 
 
 @script
-def dilate() -> Script:
+def dilate(strides: tuple[int, ...] = (2, 3)) -> Script:
     X = te.placeholder((4, 5), name="X")
-    strides = (2, 3)
     shape = (7, 13)
 
     def one(*indices: Any) -> Any:

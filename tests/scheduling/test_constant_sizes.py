@@ -11,7 +11,7 @@ import pytest
 from lowering import agrees
 
 import tedsl as te
-from tedsl.expr.nodes import Axis
+from tedsl.expr.nodes import Axis, Var
 from tedsl.index.facts import Facts
 from tedsl.schedules import default_schedule
 from tedsl.scheduling.regions.span import greatest_difference
@@ -83,7 +83,8 @@ def test_a_region_of_unknown_size_is_in_memory(bound: bool) -> None:
     if bound:
         s[c].bind(i, "blockIdx.x")
         s[c].vectorize(s[c].split(j, 8)[1])
-    n = b.op.shape[1]
+    n = b.shape[1]
+    assert isinstance(n, Var)
     for size in SIZES:
         assert agrees(s, {n: size}, targets=BOTH)
 

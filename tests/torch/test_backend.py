@@ -94,27 +94,31 @@ def twice() -> Any:
         return x.new_empty(2 * torch.library.get_ctx().new_dynamic_size())
 
     del fake
-    yield torch.ops.tedsl_tests.twice
+    yield
     library._destroy()
 
 
-@pytest.mark.parametrize("case", ["rows", "number", "doubled", "several"])
-def test_sizes_that_data_say(case: str, twice: Any) -> None:
-    def rows(x: Any) -> Any:
-        return torch.cat([torch.nonzero(x > 0)[:, 0]] * 2).sort()[0].float().exp().cumsum(0)
+def rows(x: Any) -> Any:
+    return torch.cat([torch.nonzero(x > 0)[:, 0]] * 2).sort()[0].float().exp().cumsum(0)
 
-    def number(x: Any) -> Any:
-        count = (x > 0).sum().item()
-        return (torch.arange(count * 2 + 1) + x.sum()).sort()[0].exp()
 
-    def doubled(x: Any) -> Any:
-        return twice(x).exp().cumsum(0)
+def number(x: Any) -> Any:
+    count = (x > 0).sum().item()
+    return (torch.arange(count * 2 + 1) + x.sum()).sort()[0].exp()
 
-    def several(x: Any) -> Any:
-        values, places = torch.unique(x.round(), return_inverse=True)
-        return torch.cat([values, places.reshape(-1)]).sort()[0] * 2
 
-    function = locals()[case]
+def doubled(x: Any) -> Any:
+    return torch.ops.tedsl_tests.twice(x).exp().cumsum(0)
+
+
+def several(x: Any) -> Any:
+    values, places = torch.unique(x.round(), return_inverse=True)
+    return torch.cat([values, places.reshape(-1)]).sort()[0] * 2
+
+
+@pytest.mark.usefixtures("twice")
+@pytest.mark.parametrize("function", [rows, number, doubled, several])
+def test_sizes_that_data_say(function: Any) -> None:
     report = tt.Report()
     with torch._dynamo.config.patch(
         capture_scalar_outputs=True, capture_dynamic_output_shape_ops=True
