@@ -25,7 +25,7 @@ def image(*shape: int) -> np.ndarray:
     return np.random.default_rng(len(shape)).integers(-4, 5, shape).astype(np.float32)
 
 
-@pytest.mark.parametrize(("groups", "tall"), [(4, 12), (2, 12), (6, 8), (8, 6)])
+@pytest.mark.parametrize(("groups", "tall"), [(4, 6), (2, 8), (6, 8), (8, 6)])
 def test_no_group_ends_inside_a_tile(groups: int, tall: int) -> None:
     x = te.placeholder((1, 48, 9, 40), "float32", name="x")
     w = te.placeholder((48, 48 // groups, 3, 3), "float32", name="w")
