@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 from pathlib import Path
 
 import numpy as np
@@ -38,7 +39,7 @@ def windows(images: int, side: int, channels: int, filters: int) -> Tensor:
     )
 
 
-def knobs(out: Tensor) -> dict[str, object]:
+def knobs(out: Tensor) -> dict[str, Any]:
     """The choices of the rules, by the last part of their names."""
     return {k.name.rpartition(".")[2]: k.chosen for k in schedule_for(out, "cpu").knobs}
 
