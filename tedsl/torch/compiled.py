@@ -60,7 +60,8 @@ class Compiled:
         ]
         self._several = len(self.kernel.signature.outputs) > 1
         self._outputs = [
-            (each.place, each.layout, tuple(map(symbolic, each.shape))) for each in imported.outputs
+            (each.place, each.layout, () if each.layout.plain else tuple(map(symbolic, each.shape)))
+            for each in imported.outputs
         ]
         self._checks = imported.checks
         self._scalars = tuple(self.kernel.signature.keywords)
