@@ -19,12 +19,17 @@ from strategies import computes, products
 from tedsl.errors import ScheduleError
 
 SHARDS = 20 if settings().max_examples <= 100 else 60
-"""Parts that run side by side; each has the profile's number of examples: 2,000 pairs in `ci`,
-102,000 in `deep`."""
+QUICK = 10
+"""Parts that run side by side, and how many of them always do; each has the profile's number of
+examples: 1,000 pairs in `ci`, 2,000 with `-m 'slow or not slow'`, 102,000 in `deep`."""
+PARTS = [
+    pytest.param(shard, marks=[pytest.mark.slow] * (SHARDS == 20 and shard >= QUICK))
+    for shard in range(SHARDS)
+]
 
 
 @pytest.mark.cpu
-@pytest.mark.parametrize("shard", range(SHARDS))
+@pytest.mark.parametrize("shard", PARTS)
 def test_every_way_to_run_agrees(shard: int) -> None:
     @seed(shard)
     @given(st.data())

@@ -14,11 +14,11 @@ from scan_strategies import recurrences
 
 from tedsl.schedules import default_schedule
 
-SHARDS = 6
+PARTS = [pytest.param(shard, marks=[pytest.mark.slow] * (shard > 2)) for shard in range(6)]
 
 
 @pytest.mark.cpu
-@pytest.mark.parametrize("shard", range(SHARDS))
+@pytest.mark.parametrize("shard", PARTS)
 def test_every_way_to_run_agrees(shard: int) -> None:
     @seed(shard)
     @given(st.data())
