@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 import tedsl as te
+from tedsl.ir.nodes import Allocate
+from tedsl.ir.visit import walk_stmts
 from tedsl.tensor.tensor import Tensor
 
 M, N, K = 12, 32, 40
@@ -66,6 +68,22 @@ def test_an_operand_of_one_value_for_a_vector_is_computed_before() -> None:
 def test_other_operands_stay(y: Tensor) -> None:
     s = tiled(y) if y.name == "y" else te.schedule_for(y, "cpu")
     assert "_r: local" not in text(s)
+
+
+def test_what_is_shared_is_looked_at_once() -> None:
+    """A value of a few nodes that stands for 3^60 terms."""
+
+    def grown(x: te.Expr) -> te.Expr:
+        value = te.exp(x)
+        for _ in range(60):
+            value = value + value * 0.5 * value
+        return value
+
+    x, w = te.placeholder((M, K), name="x"), te.placeholder((K, N), name="w")
+    r = te.reduce_axis((0, K), name="r")
+    y = te.compute((M, N), lambda i, j: te.sum(grown(x[i, r]) + grown(w[r, j]), axis=r), name="y")
+    loop = te.lower(tiled(y), target="cpu").funcs[0].body
+    assert any(isinstance(stmt, Allocate) and "_r" in stmt.buffer.name for stmt in walk_stmts(loop))
 
 
 @pytest.mark.cpu

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from tedsl.expr.index_arith import add, as_index, constant, sub
 from tedsl.expr.nodes import Axis, Expr, Unary, UnaryOp
-from tedsl.expr.visit import axes_of, substitute, walk
+from tedsl.expr.visit import axes_of, substitute
 from tedsl.ir.nodes import (
     Accumulate,
     Allocate,
@@ -89,17 +89,39 @@ def _rewritten(stmt: Stmt) -> Stmt | None:
 def _operands(value: Expr, loop: Axis, fold: Accumulate) -> Iterator[Expr]:
     """The largest parts of a value that change with the loop, have one value for a whole vector,
     and take long."""
-    lanes = {t.axis for t in fold.tile if t.extent > 1}
-    slow = (n for n in walk(value) if isinstance(n, Unary) and n.op not in _QUICK)
-    if not lanes or not any(True for _ in slow):
-        return
-    found = axes_of(value)
-    own = any(isinstance(node, Load) and node.buffer in fold.buffers for node in walk(value))
-    if loop in found and lanes - found and value.dtype.is_float and not own:
-        yield value
-        return
-    for child in value.children():
-        yield from _operands(child, loop, fold)
+    lanes = frozenset(t.axis for t in fold.tile if t.extent > 1)
+    facts = _facts(value, fold)
+    stack, seen = [value], set[Expr]()
+    while stack:
+        node = stack.pop()
+        axes, slow, own = facts[node]
+        if node in seen or not slow or not lanes:
+            continue
+        seen.add(node)
+        if loop in axes and lanes - axes and node.dtype.is_float and not own:
+            yield node
+        else:
+            stack.extend(reversed(node.children()))
+
+
+def _facts(value: Expr, fold: Accumulate) -> dict[Expr, tuple[frozenset[Axis], bool, bool]]:
+    """Of each node below a value: its axes, whether a slow function is in it, and whether it reads
+    what the loop folds into."""
+    facts: dict[Expr, tuple[frozenset[Axis], bool, bool]] = {}
+    stack = [value]
+    while stack:
+        node = stack[-1]
+        missing = [child for child in node.children() if child not in facts]
+        if missing and node not in facts:
+            stack.extend(missing)
+            continue
+        stack.pop()
+        below = [facts[child] for child in node.children()]
+        axes = frozenset([node] if isinstance(node, Axis) else ()).union(*(b[0] for b in below))
+        slow = isinstance(node, Unary) and node.op not in _QUICK
+        own = isinstance(node, Load) and node.buffer in fold.buffers
+        facts[node] = axes, slow or any(b[1] for b in below), own or any(b[2] for b in below)
+    return facts
 
 
 def _table(operand: Expr, loop: For, fold: Accumulate, length: int) -> _Table | None:
