@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tedsl.expr.index_arith import constant
-from tedsl.expr.nodes import Axis, Expr, TensorRead
-from tedsl.expr.visit import axes_of, reads, substitute
+from tedsl.expr.nodes import Axis, TensorRead
+from tedsl.expr.visit import axes_of, reads
 from tedsl.index.affine import stride_of
 from tedsl.schedules.analysis.nests import (
     Contraction,
@@ -376,9 +376,11 @@ def packable(s: Schedule, view: View, inner: Stage, column: Axis) -> list[Tensor
     op = inner.op
     if not isinstance(op, ComputeOp):
         return []
-    direct = {r.tensor for r in reads(*op.bodies)}
-    found = [r for r in reads(*view[inner.name].bodies) if r.tensor in direct]
-    found += [r for r in reads(*op.bodies) if _substituted(s, r) and crosses(s, r, column)]
+    direct, memory = reads(*op.bodies), reads(*view[inner.name].bodies)
+    named = {r.tensor for r in direct}
+    found = [r for r in memory if r.tensor in named]
+    if any(_apart(r, column) for r in memory if r.tensor not in named):
+        found += [r for r in direct if _substituted(s, r)]
     ways: dict[Tensor, dict[tuple[object, object], TensorRead]] = {}
     for read in found:
         way = _place(read, column), strided(read, column)
@@ -394,18 +396,12 @@ def _substituted(s: Schedule, read: TensorRead) -> bool:
 
 
 def crosses(s: Schedule, read: TensorRead, axis: Axis) -> bool:
-    """Whether neighbours along `axis` lie apart in memory."""
-    return any(distance(each, axis) not in (0, 1) for each in _in_memory(s, read))
+    """Whether neighbours along `axis` of a `packable` read lie apart in memory."""
+    return _substituted(s, read) or _apart(read, axis)
 
 
-def _in_memory(s: Schedule, read: TensorRead) -> list[TensorRead]:
-    """What is read of memory for a read: itself, or what something substituted reads."""
-    op = read.tensor.op
-    if not isinstance(op, ComputeOp) or not _substituted(s, read):
-        return [read]
-    at: dict[Expr, Expr] = dict(zip(op.axes, read.indices, strict=True))
-    inside = [r for body in op.bodies for r in reads(substitute(body, at))]
-    return [each for r in inside for each in _in_memory(s, r)]
+def _apart(read: TensorRead, axis: Axis) -> bool:
+    return distance(read, axis) not in (0, 1)
 
 
 def _place(read: TensorRead, column: Axis) -> int | None:
@@ -466,11 +462,9 @@ def pack(
 
 def _turned(s: Schedule, packed: Stage, lane: Axis) -> Axis | None:
     """The axis along which memory is read where that is not `lane`, so that both are vectors."""
-    op = packed.op
-    if not isinstance(op, ComputeOp):
-        return None
-    for read in (each for r in reads(*op.bodies) for each in _in_memory(s, r)):
-        if distance(read, lane) not in (0, 1):
+    op = definitions(s)[packed.name]
+    for read in reads(*op.bodies):
+        if _apart(read, lane):
             return next((a for a in op.axes if a is not lane and distance(read, a) == 1), None)
     return None
 
