@@ -45,6 +45,7 @@ from tedsl.schedules.gpu.cascade.cascaded_contraction import schedule_chains
 from tedsl.schedules.gpu.cascade.nested_contractions import schedule_products
 from tedsl.schedules.gpu.columns.columns_and_full import take_results
 from tedsl.schedules.gpu.gemm.row_reduction_epilogue import schedule_statistics
+from tedsl.schedules.gpu.gemm.split_floats import split_floats
 from tedsl.schedules.gpu.pairwise.pairwise import take_pairs
 from tedsl.schedules.gpu.rows.row_consumers import take_along
 from tedsl.schedules.gpu.rows.rows_and_columns import (
@@ -122,6 +123,7 @@ def _apply(s: Schedule, where: Target, caution: Caution) -> None:
         finish_together(s, both)
     join_all(s, beside)
     if where.is_triton:
+        split_floats(s)
         keep_inputs(s)
     else:
         share_inputs(s, beside)

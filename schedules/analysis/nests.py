@@ -179,21 +179,25 @@ def _divided(expr: Expr) -> dict[Axis, int]:
     }
 
 
-def contraction(op: ComputeOp, masked: bool = False) -> Contraction | None:
+def contraction(
+    op: ComputeOp, masked: bool = False, grouped: bool = False
+) -> Contraction | None:
     """The contraction (GEMM, batched GEMM, convolution) that `op` is, if it is one: every element
     of each operand is reused.
 
-    Points that a condition leaves out are 0 in one operand, if the sum says that they may be; with
-    `masked` they may be left out one by one, and rows or columns may be in groups, as loops over
-    tiles (the CPU) can do it.  A product of which one operand is used once (a
+    Points that a condition leaves out are 0 in both operands (as past the end of K split into
+    parts), or in one where the sum says that all are finite; with `masked` they may be left out one
+    by one, as loops over tiles (the CPU) can do it.  With `masked` or `grouped` rows or columns may
+    be in groups.  A product of which one operand is used once (a
     matrix-vector product, GEMV) is an ordinary reduction.
     """
-    shape, body = products(op, masked), op.bodies[0]
+    shape, body = products(op, masked or grouped), op.bodies[0]
     if shape is None or volume(shape.rows) == 1 or volume(shape.columns) == 1:
         return None
     if isinstance(body, Reduce) and body.where is not None and not masked:
         sides = tuple(_axes(each) for each in shape.operands)
-        if not body.finite or not _silenced(body.where, sides):
+        may = any if body.finite else all  # 0 times an infinite number would be NaN
+        if not all(may(_axes(c) <= axes for axes in sides) for c in conjuncts(body.where)):
             return None
     return shape
 
@@ -202,12 +206,6 @@ def for_units(op: ComputeOp) -> bool:
     """True for a contraction that tensor cores take."""
     shape = contraction(op)
     return shape is not None and shape.unit is not None
-
-
-def _silenced(where: Expr, operands: Sequence[set[Axis]]) -> bool:
-    """True when each part of a condition is over axes of one operand, so that masking that operand
-    with 0 applies the condition."""
-    return all(any(_axes(c) <= axes for axes in operands) for c in conjuncts(where))
 
 
 def growing(where: Expr | None, row: Axis, folded: Axis) -> bool:
@@ -377,7 +375,7 @@ def find_groups(
         group.inner.insert(0, name)
         group.axes[name] = axes
         if is_reduction(op):
-            group.contracts = group.contracts or contraction(op, masked) is not None
+            group.contracts = group.contracts or contraction(op, masked, grouped=True) is not None
             group.rows = tuple(a for a in view[group.root].axes if among(a, list(axes.values())))
     return [groups[name] for name in view if name in groups]
 
@@ -427,11 +425,11 @@ def _joinable(
     if len(axes) != len(op.axes) or not axes:
         return None
     rows = tuple(a for a in root.axes if among(a, list(axes.values())))
-    if contraction(op, masked) is not None:
+    if contraction(op, masked, grouped=True) is not None:
         fits = not is_reduction(root) and len(rows) == len(root.axes)
         fits = fits and (group.rows is None or group.contracts) and _has_root_reader(users, group)
         return (group, axes) if fits else None
-    if group.contracts or contraction(root, masked) is not None:
+    if group.contracts or contraction(root, masked, grouped=True) is not None:
         return None
     agree = group.rows is None or same_axes(group.rows, rows)
     return (group, axes) if agree else None
@@ -469,7 +467,7 @@ def expose_epilogue(s: Schedule, group: Group, masked: bool = False) -> Group:
     view = definitions(s)
     root = view[group.root].axes
     new = Group(group.root, [*group.inner, inner], root)
-    new.contracts = contraction(view[inner], masked) is not None
+    new.contracts = contraction(view[inner], masked, grouped=True) is not None
     new.in_parts, new.follows, new.apart = group.in_parts, group.follows, group.apart
     new.pairs = group.pairs
     axes = dict(zip(view[inner].axes, root, strict=True))

@@ -43,7 +43,7 @@ def few_parts(s: Schedule, view: View, group: Group) -> int:
         return 1
     op = view[group.inner[0]]
     folded, results = volume(op.reduce_axes), volume(op.axes)
-    shape = contraction(op)
+    shape = contraction(op, grouped=True)
     crossed = shape is None and crossed_row(view, group) is not None
     if not folded or not results or crossed or not any_order(op):
         return 1
@@ -69,7 +69,7 @@ def split_few(s: Schedule, group: Group, parts: int) -> Group:
     """Make the partial results a stage of their own (`rfactor`); `group` then combines those."""
     stage = s[group.inner[0]]
     axes = reduce_axes(stage)
-    folded, shape = volume(axes), contraction(definitions(s)[stage.name])
+    folded, shape = volume(axes), contraction(definitions(s)[stage.name], grouped=True)
     if folded is None or shape is None:
         part, _ = stage.split(fused(stage, axes), nparts=parts)
     else:

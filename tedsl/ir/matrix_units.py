@@ -18,6 +18,16 @@ _FULL = {DType.float32: DType.float32}
 MIN_EDGE = 16
 # The least K of a `tl.dot` of 8-bit elements.
 MIN_DEPTH = 32
+# A side of fewer elements is no side of a matrix, and a K step of fewer is no K step.
+LEAST_EDGE = 2
+LEAST_DEPTH = 4
+
+
+def worth_padding(rows: int, columns: int, depth: int) -> bool:
+    """True for sides that are padded to those of a `tl.dot` where they are shorter: one of rows and
+    columns is long enough as it is."""
+    edges = min(rows, columns), max(rows, columns)
+    return edges[0] >= LEAST_EDGE and edges[1] >= MIN_EDGE and depth >= LEAST_DEPTH
 
 
 def factors(a: Expr, b: Expr, acc: DType) -> tuple[Expr, Expr] | None:

@@ -24,6 +24,7 @@ from tedsl.lower.passes.cut_loops import cut_loops
 from tedsl.lower.passes.fetch_ahead import fetch_ahead
 from tedsl.lower.passes.find_dots import find_dots
 from tedsl.lower.passes.mark_last_reads import mark_last_reads
+from tedsl.lower.passes.pad_products import pad_products
 from tedsl.lower.passes.partition_loops import partition_loops
 from tedsl.lower.passes.run_backwards import run_backwards
 from tedsl.lower.passes.shorten_loops import shorten_loops
@@ -135,6 +136,7 @@ BLOCK_PASSES: tuple[Pass, ...] = (
     Pass("choose_intrinsics", partial(choose_intrinsics, blocks=True), Level.NEST),
     Pass("run_backwards", run_backwards, Level.NEST),
     Pass("through_memory", through_memory, Level.NEST),
+    Pass("pad_products", pad_products, Level.NEST),
     Pass("vectorize_loops", partial(vectorize_loops, padded=True), Level.TILE),
     # Decides the masks that vectorize_loops made under the ranges of the tiles.
     Pass("simplify_tiles", simplify_func, Level.TILE),

@@ -54,7 +54,8 @@ def joined_axes(
     for (side, kind), axis, operand in zip(sides, tiled, shape.operands, strict=True):
         run = _run(root, [known[each] for each in side], known[axis])
         gathered = any(plain(read) is None for read in reads(operand))
-        one = len(run) > 1 and flip(s, f"{name}.join_{kind}", gathered)
+        apart = any(each in shape.groups for each in side)  # a tile is to lie within a group
+        one = len(run) > 1 and not apart and flip(s, f"{name}.join_{kind}", gathered)
         found.append(run if one else (known[axis],))
     return (found[0], found[1]) if max(map(len, found)) > 1 else ()
 

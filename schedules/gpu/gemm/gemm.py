@@ -33,10 +33,18 @@ from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.gpu.gemm.cost_model import LINE, STEP, Product, best_tile, depth, two_fit
 from tedsl.schedules.gpu.gemm.cost_model import ahead as fetched_ahead
 from tedsl.schedules.gpu.gemm.flattened_axes import Sides, join, joined_axes, own_programs
-from tedsl.schedules.gpu.gemm.mainloop import LEAST, Loops, Work, contract_inner, one_by_one
+from tedsl.schedules.gpu.gemm.mainloop import (
+    LEAST,
+    Loops,
+    Work,
+    contract_inner,
+    one_by_one,
+    thin,
+)
 from tedsl.schedules.gpu.gemm.operands import across, ragged
 from tedsl.schedules.gpu.gemm.padded_operands import align_operands, rows_aligned
 from tedsl.schedules.gpu.gemm.shared_operand import loops_of, turn
+from tedsl.schedules.gpu.gemm.split_floats import is_split
 from tedsl.schedules.gpu.gemm.stream_k_tail import Chains, chains_of, divide_tail, fold_tail
 from tedsl.schedules.gpu.gemm.tile_scheduler import (
     Programs,
@@ -68,7 +76,7 @@ def contract(s: Schedule, group: Group) -> None:
     view = definitions(s)
     stage, root = s[group.root], view[group.root]
     inner = [name for name in group.inner if is_reduction(view[name])]
-    shape = contraction(view[inner[0]])
+    shape = contraction(view[inner[0]], grouped=True)
     if shape is None:
         return
     if not joined and gpu.has_tma:
@@ -143,6 +151,7 @@ def _make_loops(s: Schedule, group: Group, work: Work) -> Loops:
         or _by_itself(product, (bm, bn), whole, stays)
     )
     most = two_fit(gpu) // (4 if joined and not gpu.multiplies_shared else 1 + spread)
+    most //= 2 if is_split(work.shape) else 1
     turned = not joined and gpu.multiplies_shared and _turned(s, stage, view, inner, (bm, bn))
     for name in inner if turned else ():
         turn(s[name], group.axes[name], work.rows[0], work.columns[0])
@@ -153,7 +162,8 @@ def _make_loops(s: Schedule, group: Group, work: Work) -> Loops:
         by = contract_inner(s, folds, stage, place, bk, stages, made.kept)
         engine.append(by)
     warps = 8 if bm * bn * len(inner) > most else 4
-    least = bm * bn // (1 if one_by_one(work.shape, m, n, k) else 8)
+    units = not one_by_one(work.shape, m, n, k)
+    least = max(bm, LEAST) * max(bn, LEAST) // 8 if units else bm * bn
     chosen = pick_warps(s, stage, (1, 2, 4, 8), warps, least)
     numbers = [[inner.index(name) for name in names] for names in loops]
     return Loops(turned, numbers, engine, stages, chosen)
@@ -228,7 +238,7 @@ def _turned(
     bits may be read transposed.
     """
     bm, bn = tile
-    shapes = [contraction(view[name]) for name in inner]
+    shapes = [contraction(view[name], grouped=True) for name in inner]
     found = [r for shape in shapes if shape is not None for e in shape.operands for r in reads(e)]
     if any(r.dtype.nbytes != 2 for r in found) or bn < 64 or 64 <= bm <= bn:
         return False
@@ -247,7 +257,7 @@ def _joined(s: Schedule, group: Group) -> Sides:
     is one axis."""
     view = definitions(s)
     inner = [name for name in group.inner if is_reduction(view[name])]
-    shape = contraction(view[inner[0]])
+    shape = contraction(view[inner[0]], grouped=True)
     if len(inner) > 1 or shape is None:
         return ()
     tiled = longest(shape.rows), longest(shape.columns)
@@ -319,6 +329,8 @@ def _tile_sizes(
     bk = STEP if product is None else product.step
     if not _narrow(shape) or single:
         bm, bn, bk = 64, 64, _exact_depth(s, shape, joined or single)
+        if is_split(shape) and not single:
+            bm, bk = 64 if joined and not thin(m, n) else 128, LINE // 4
     most = [1 << 8 if e is None else pow2_at_least(e) for e in (m, n, k)]
     if product is not None:
         bm, bn = given or best_tile(replace(product, most=bm * bn), chains)
@@ -334,10 +346,26 @@ def _tile_sizes(
         if m is not None and n is not None:
             bm, bn = busy(gpu_of(s), batch, m, n, min(bm, most[0]), min(bn, most[1]), joined)
     choices = (16, 32, 64) if single else (16, 32, 64, 128, 256)
-    bm = pick(s, f"{stage.name}.bm", choices, bm, most[0])
-    bn = pick(s, f"{stage.name}.bn", choices, bn, most[1])
+    bm = _pick_side(s, f"{stage.name}.bm", choices, bm, most[0], _group(shape, shape.rows))
+    bn = _pick_side(s, f"{stage.name}.bn", choices, bn, most[1], _group(shape, shape.columns))
     deepest = min(most[2], max(1, THIN_TILE // (bm * bn))) if single else most[2]
     return bm, bn, pick(s, f"{stage.name}.bk", depths(shape, deepest), bk, deepest)
+
+
+def _group(shape: Contraction, side: tuple[Axis, ...]) -> int | None:
+    """How many rows or columns in a row are multiplied by one part of the other operand, where the
+    axis that is tiled is in such groups."""
+    return shape.groups.get(longest(side))
+
+
+def _pick_side(
+    s: Schedule, name: str, choices: Sequence[int], usual: int, most: int, group: int | None
+) -> int:
+    """A side of a tile; one that lies within a group of so many, where there are groups."""
+    if group is None:
+        return pick(s, name, choices, usual, most)
+    within = [size for size in (*choices, group) if group % size == 0]
+    return pick(s, name, within, max((n for n in within if n <= usual), default=group))
 
 
 def depths(shape: Contraction, deepest: int) -> tuple[int, ...]:
@@ -361,9 +389,11 @@ def _product(
     held: int,
 ) -> Product | None:
     """The GEMM for the cost model; None for what that does not know: symbolic extents, sides too
-    short for tensor cores, operands of 32 bits."""
+    short for tensor cores, operands of 32 bits, groups."""
     batch, m, n, k = extents
     if m is None or n is None or k is None or one_by_one(shape, m, n, k) or not _narrow(shape):
+        return None
+    if shape.groups:
         return None
     stored = stage.op.outputs[0].dtype.nbytes
     return Product(

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from tedsl.expr.nodes import Axis, Binary, BinaryOp, Const, TensorRead
 from tedsl.expr.visit import reads
+from tedsl.ir.matrix_units import MIN_EDGE, worth_padding
 from tedsl.schedules.analysis.nests import (
     Contraction,
     contraction,
@@ -21,6 +22,7 @@ from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.gpu.gemm.cost_model import Product
 from tedsl.schedules.gpu.gemm.flattened_axes import Sides
 from tedsl.schedules.gpu.gemm.padded_operands import rows_aligned
+from tedsl.schedules.gpu.gemm.split_floats import is_split
 from tedsl.schedules.gpu.gemm.stationary_operand import of_rows
 from tedsl.schedules.knobs import flip, knobs_of
 from tedsl.schedules.loops import fused
@@ -30,7 +32,9 @@ from tedsl.scheduling.plan.links import places
 from tedsl.tensor.tensor import ComputeOp, Tensor
 
 # The smallest extent that tensor cores multiply.
-LEAST = 16
+LEAST = MIN_EDGE
+# Lanes of K steps along one axis that may be idle, so that other axes have one index in a step.
+IDLE = 0.15
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +73,15 @@ class Loops:
 
 
 def thin(*extents: int | None) -> bool:
-    """True when a side is too short for tensor cores."""
+    """True when a side is shorter than tensor cores multiply."""
     return any(extent is not None and extent < LEAST for extent in extents)
 
 
 def one_by_one(shape: Contraction, *extents: int | None) -> bool:
-    """True when products are computed on CUDA cores: tensor cores do not take their types, or a
-    side, of the rows, the columns and the depth that are `extents`, is too short for them."""
-    return shape.unit is None or thin(*extents)
+    """True when products are computed on CUDA cores: tensor cores do not take their types, or the
+    rows, the columns and the depth that are `extents` are too few to be padded for them."""
+    rows, columns, depth = (LEAST if extent is None else extent for extent in extents)
+    return shape.unit is None or not worth_padding(rows, columns, depth)
 
 
 def contract_inner(
@@ -115,11 +120,13 @@ def contract_inner(
     # from TMA.
     view = definitions(s)
     found = [r for fold in folds for r in reads(*view[fold.name].bodies)]
-    shape = contraction(view[lead.name])
+    shape = contraction(view[lead.name], grouped=True)
     whole = all(plain(r) is not None for r in found)
     used = [extent_of(a) for a in lead.op.axes] if isinstance(lead.op, ComputeOp) else []
-    multiplied = shape is not None and shape.unit is not None
-    usual = len(axes) == 1 and multiplied and (whole or not thin(*used[1:]))
+    # The parts of float32 operands are computed in registers.
+    multiplied = shape is not None and shape.unit is not None and not is_split(shape)
+    usual = len(axes) == 1 and multiplied and not _padded(shape)
+    usual = usual and (whole or not thin(*used[1:]))
     if engine is None:
         engine = flip(s, f"{knobs_of(s, stage)}.descriptors", usual)
     if not engine:
@@ -138,11 +145,36 @@ def contract_inner(
     return True
 
 
+def _padded(shape: Contraction | None) -> bool:
+    """True when a side is padded in registers to what tensor cores multiply."""
+    sides = () if shape is None else (shape.rows, shape.columns)
+    return any(thin(max((extent_of(a) or LEAST for a in s), default=LEAST)) for s in sides)
+
+
 def _stepped(fold: Stage, bk: int) -> Axis:
-    """The K loop in steps of `bk`, each of them lanes."""
-    outer, inner = fold.split(fused(fold, reduce_axes(fold)), factor=bk)
+    """The K loop in steps of `bk`, each of them lanes.
+
+    Of several axes the lanes are along one that is long enough, even if it is not the last, as the
+    channels of an image are not: the others (the taps of a filter) are then the same in all lanes
+    of a step, which makes their indices and masks cheap.
+    """
+    axes = reduce_axes(fold)
+    sizes = {axis: extent_of(axis) or 0 for axis in axes}
+    long = [axis for axis in axes if _idle(sizes[axis], bk) <= IDLE]
+    if len(axes) > 1 and long and sizes[axes[-1]] % bk:
+        outer, inner = fold.split(long[-1], factor=bk)
+        steps = [outer, *(axis for axis in axes if axis is not long[-1])]
+        fold.reorder(*steps, inner)
+        outer = fused(fold, steps)
+    else:
+        outer, inner = fold.split(fused(fold, axes), factor=bk)
     fold.vectorize(inner)
     return outer
+
+
+def _idle(size: int, step: int) -> float:
+    """The share of the lanes of all steps along an axis that are past its end."""
+    return 1.0 if size < 1 else 1 - size / (-(-size // step) * step)
 
 
 def movable(s: Schedule, inner: Stage) -> list[Tensor]:
