@@ -22,6 +22,7 @@ from tedsl.schedules.analysis.nests import (
     same_axes,
     volume,
 )
+from tedsl.schedules.fusion.recomputation import recomputes
 from tedsl.schedules.knobs import flip
 from tedsl.schedules.scans import stored_for_scans
 from tedsl.scheduling.handles.schedule import Schedule
@@ -30,7 +31,8 @@ from tedsl.scheduling.plan.graph import readers as plan_readers
 from tedsl.scheduling.plan.inline import may_inline
 from tedsl.tensor.tensor import ComputeOp
 
-# Recomputing a stage at every read is cheap up to this much arithmetic per element.
+# Recomputing a stage at every read of a loop, or in the K steps of a contraction, is cheap up to
+# this much arithmetic per element.
 CHEAP = 12
 # Elements for each of the rows that keep a device busy, from which splitting rows is worth a second
 # pass over memory; and rows that run as one where they are neighbours in memory.
@@ -54,6 +56,7 @@ def fuse(s: Schedule, busy: int, taken: Collection[str] = (), loops: bool = Fals
     A pointwise stage that several stages of one kernel read is kept there as a tile (computed once)
     where that is possible; a stage read at several shifted places may stay at root.
     """
+    _repeat_results(s, taken)
     stored = [*(s[t].name for t in s.outputs), *stored_for_scans(s), *_read_whole(s)]
     stored += _read_by_settled(s)
     outputs = list(dict.fromkeys([*stored, *_read_by(s, taken)]))
@@ -95,6 +98,33 @@ def fuse(s: Schedule, busy: int, taken: Collection[str] = (), loops: bool = Fals
                 continue
             outputs.append(name)
             within += [name] if place == "tile" else []
+
+
+def _repeat_results(s: Schedule, taken: Collection[str]) -> None:
+    """Let results that read another result, element by element, compute that again (the knob
+    `again`): both are then stored by one loop, which reads the inputs once and what it has stored
+    not at all.
+
+        for i: n[i] = f(x[i]);  for i: m[i] = g(x[i], n[i])
+        --> for i: n[i] = f(x[i]), m[i] = g(x[i], f(x[i]))
+    """
+    view = _open(s, taken)
+    results = [name for name in dict.fromkeys(s[t].name for t in s.outputs) if name in view]
+    for name in results:
+        op, users = view[name], view.readers[name]
+        if is_reduction(op) or not users or len(op.bodies) > 1 or not may_inline(s.plan, name):
+            continue
+        if all(_in_step(view, user, read, results) for user, read in users):
+            if all(same_axes(plain(each), op.axes) for each in reads(*op.bodies)):
+                if flip(s, f"{name}.again", True):
+                    readers = list(dict.fromkeys(user for user, _ in users))
+                    s.recompute(op.outputs[0], readers)
+
+
+def _in_step(view: View, user: str, read: TensorRead, results: Collection[str]) -> bool:
+    """True for a pointwise result that reads the elements at its own places."""
+    op = view[user]
+    return user in results and not is_reduction(op) and same_axes(plain(read), op.axes)
 
 
 def _open(s: Schedule, taken: Collection[str]) -> View:
@@ -265,7 +295,8 @@ def _place(s: Schedule, name: str, view: View, regions: bool, loops: bool) -> ob
     repeated = len(users) > 1 or any(plain(read) is None for _, read in users)
     feeds = _feeds_contraction(view, users, loops)
     again = repeated or feeds
-    default = "root" if again and cost(op) * len(users) > CHEAP else "inline"
+    far = cost(op) * len(users) > CHEAP if loops or feeds else not recomputes(s, view, name)
+    default = "root" if again and far else "inline"
     small = may_inline(s.plan, name)
     # A condition in the prologue of a contraction on the CPU is evaluated for each product.
     asked = loops and feeds and chooses(op)

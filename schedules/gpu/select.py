@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tedsl.devices import GpuDevice
-from tedsl.expr.nodes import Axis, TensorRead
+from tedsl.expr.nodes import Axis, Binary, BinaryOp, Cast, Expr, TensorRead, Unary
 from tedsl.expr.printer import print_expr
-from tedsl.expr.visit import axes_of, reads
+from tedsl.expr.visit import axes_of, reads, walk
 from tedsl.schedules.analysis.nests import (
     Group,
     crossed_row,
@@ -59,6 +59,8 @@ TILES = 8
 # and the rows and columns of it, so that most of the halo lies in the tile itself.
 NEIGHBOURS = 3
 STENCIL = (8, 512)
+# Columns of which all threads of a program have a part.
+COLUMNS = 128
 
 
 def busy_rows(gpu: GpuDevice) -> int:
@@ -106,8 +108,9 @@ def pointwise(s: Schedule, stage: Stage, op: ComputeOp, beside: Beside) -> None:
     in_step = all(same_axes(plain(r), op.axes) for r in everything)
     last = extent_of(op.axes[-1])
     # Rows that do not start at vector boundaries make no tile: vectors of a flat one cross their
-    # ends.
-    ragged = last is not None and (last < NARROW or last % ACCESS != 0) and across is None
+    # ends.  But what computes an index is computed once for a row or a column of a tile.
+    uneven = last is not None and last % ACCESS != 0 and not any(map(_computed, everything))
+    ragged = across is None and (uneven or (last is not None and last < NARROW))
     # Elements that are loaded one by one: more threads have more loads in flight.
     single = last is not None and last % ACCESS != 0 and not in_step
     more = 1
@@ -136,6 +139,23 @@ def pointwise(s: Schedule, stage: Stage, op: ComputeOp, beside: Beside) -> None:
     usual = max(usual, more)
     warps = (2, 4, 8) if across is None else (2, 4, 8, 16)
     stage.launch(num_warps=pick_warps(s, stage, warps, usual, tile))
+
+
+def _little_idle(extent: int, wide: int) -> int:
+    """Columns of a tile: fewer, while more than an eighth of those in a row of tiles are idle."""
+    while wide > COLUMNS and 8 * -(-extent // wide) * wide > 9 * extent:
+        wide //= 2
+    return wide
+
+
+def _computed(read: TensorRead) -> bool:
+    """True when an index is more than axes added up: read from memory, or from a quotient on."""
+    nodes = walk(*read.indices)
+    return any(isinstance(n, (TensorRead, Cast, Unary)) or _is_quotient(n) for n in nodes)
+
+
+def _is_quotient(node: Expr) -> bool:
+    return isinstance(node, Binary) and node.op in (BinaryOp.FLOORDIV, BinaryOp.FLOORMOD)
 
 
 def _flat(s: Schedule, stage: Stage, flat: Axis, tile: int, total: int | None, whole: bool) -> None:
@@ -196,6 +216,8 @@ def _pointwise_2d(
     stencil = across is None and _neighbours(everything, partner) >= NEIGHBOURS
     wide = side if across is not None else STENCIL[1] if stencil else 1024
     wide = wide if widest is None else min(wide, widest)
+    if across is None and limit is not None:
+        wide = _little_idle(limit, wide)
     tall = side if across is not None else STENCIL[0] if stencil else 1024 // wide
     columns = pick(s, f"{stage.name}.columns", (16, 32, 64, 128, 256, 512, 1024), wide, widest)
     most = None if high is None else pow2_at_least(high)

@@ -7,14 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from tedsl.dtypes import DType
 from tedsl.expr import build
+from tedsl.expr.index_arith import constant
 from tedsl.expr.nodes import Expr
+from tedsl.reference.reference import evaluate
 from tedsl.tensor import reduce
 from tedsl.tensor.compute import placeholder
-from tedsl.tensor.tensor import PlaceholderOp, Tensor
+from tedsl.tensor.printer import operations
+from tedsl.tensor.tensor import ComputeOp, PlaceholderOp, Tensor
 from tedsl.torch import operators
 from tedsl.torch.elements.dtypes import dtype_of
 from tedsl.torch.elements.layouts import Layout, layout_of
@@ -24,6 +28,9 @@ from tedsl.torch.importer.context import Check, Context
 from tedsl.torch.importer.walk import Walk
 from tedsl.torch.lib import torch
 from tedsl.torch.refusals import NotTaken
+
+# Numbers of a stage that are computed for a check while a graph is imported.
+KNOWN = 1 << 20
 
 __all__ = ["Imported", "Input", "Output", "import_nodes", "operators"]
 
@@ -98,7 +105,8 @@ def import_nodes(
     for node in nodes:
         walk.convert(node)
     written, outputs = _written(walk, results)
-    checks = [_check(walk, check, n) for n, check in enumerate(walk.checks)]
+    asked = [_check(walk, check, n) for n, check in enumerate(walk.checks)]
+    checks = [each for each in asked if not _holds(each)]
     return Imported(
         tuple(taken),
         tuple(outputs),
@@ -127,6 +135,29 @@ def _written(walk: Walk, results: Sequence[Any]) -> tuple[list[Tensor], list[Out
             written.append(tensor)
         outputs.append(Output(known[node], layout, tuple(fake.shape)))
     return written, outputs
+
+
+def _holds(check: Tensor) -> bool:
+    """True for a check of numbers that follow from sizes alone, and are inside: those of
+    interpolation are computed, not given.
+
+    Raises:
+        NotTaken: they are outside, so that PyTorch raises.
+    """
+    ops = operations((check,))
+    if not all(isinstance(op, ComputeOp) and _few(op) for op in ops):
+        return False
+    (found,) = evaluate(check, {})
+    if not found.all():
+        raise NotTaken("an index that is outside for every input")
+    return True
+
+
+def _few(op: ComputeOp) -> bool:
+    """True for a stage of few points, of known sizes."""
+    axes = (*op.axis, *op.reduce_axis)
+    sizes = [None if a.domain is None else constant(a.domain.extent) for a in axes]
+    return prod(KNOWN + 1 if size is None else size for size in sizes) <= KNOWN
 
 
 def _check(walk: Walk, check: Check, n: int) -> Tensor:

@@ -1,0 +1,56 @@
+"""Whether to compute a pointwise stage again at every read, or to store it: on a GPU by the bytes
+and instructions that either takes."""
+
+from __future__ import annotations
+
+from tedsl.devices import GpuDevice
+from tedsl.expr.nodes import TensorRead
+from tedsl.expr.visit import axes_of, reads
+from tedsl.schedules.analysis.nests import View, cost, nbytes_of, volume
+from tedsl.schedules.devices import gpu_of
+from tedsl.schedules.gpu.gemm.cost_model import LAUNCH
+from tedsl.scheduling.handles.schedule import Schedule
+from tedsl.tensor.tensor import ComputeOp, Tensor
+
+# Instructions of a load: its address, its mask and itself.
+LOADED = 4
+# Instructions of an SM in a clock.
+ISSUED = 128
+
+
+def recomputes(s: Schedule, view: View, name: str) -> bool:
+    """True when the stage `name` takes no longer where all of its readers compute it than where it
+    is stored once and read.
+
+    Each of its readers may be a kernel, and reads again what the stage reads; what one of them
+    computes several times, as at the shifted places of a stencil, costs instructions alone.
+    """
+    op, gpu, users = view[name], gpu_of(s), view.readers[name]
+    points, read = volume(op.axes), reads(*op.bodies)
+    times = sum(_evaluations(view[user], each, points) for user, each in users)
+    kernels = len({user for user, _ in users})
+    loaded = sum(_for_each(tensor, points) for tensor in {each.tensor for each in read})
+    stored = sum(out.dtype.nbytes for out in op.outputs)
+    work = cost(op) + LOADED * len(read)
+    again = kernels * loaded + _bytes_meanwhile(gpu, times * work)
+    once = loaded + (1 + kernels) * stored + _bytes_meanwhile(gpu, work + LOADED * times)
+    launch = LAUNCH * gpu.bytes_cycle * gpu.sms
+    return again <= once + (launch / points if points else 0)
+
+
+def _evaluations(reader: ComputeOp, read: TensorRead, points: int | None) -> float:
+    """How often a reader computes each element that it reads, for one of its reads."""
+    used = axes_of(*read.indices)
+    size = volume([axis for axis in (*reader.axes, *reader.reduce_axes) if axis in used])
+    return 1.0 if size is None or not points else size / points
+
+
+def _for_each(tensor: Tensor, points: int | None) -> float:
+    """Bytes of a tensor for each of so many points."""
+    nbytes = nbytes_of(tensor)
+    return nbytes / points if nbytes and points else tensor.dtype.nbytes
+
+
+def _bytes_meanwhile(gpu: GpuDevice, instructions: float) -> float:
+    """The bytes that memory moves in the time of so many instructions."""
+    return instructions / ISSUED * gpu.bytes_cycle
