@@ -7,11 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tedsl.errors import ScheduleError
+from tedsl.expr.nodes import Axis
 from tedsl.once import once
-from tedsl.schedules.analysis.nests import View, definitions, volume
+from tedsl.schedules.analysis.nests import View, definitions, extent_of, volume
 from tedsl.schedules.analysis.views import reads_of
+from tedsl.schedules.knobs import flip
 from tedsl.schedules.loops import fused
 from tedsl.scheduling.handles.schedule import Schedule
+from tedsl.scheduling.handles.stage import Stage
 from tedsl.scheduling.plan.links import places
 from tedsl.tensor.tensor import ComputeOp, PlaceholderOp, Tensor
 
@@ -21,14 +24,25 @@ TOGETHER = 64
 LATEST = 16
 
 
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """A tile of two axes: the axis of its rows, counted from the outermost, and how many rows and
+    columns it has."""
+
+    partner: int
+    rows: int
+    columns: int
+
+
 @dataclass(slots=True)
 class Leader:
     """A kernel that others may be fused into: its stage, the elements of its tile, whether it is
     small, so that it leaves most of the device idle; the stages in the fused kernel, and those they
     depend on.
 
-    `members` run as one so far.  A kernel of whole rows has `tile` rows in a program, the extents
-    of its `rows`, and what is reduced along them, with how long that is.
+    `members` run as one so far.  The tile is that of a flat loop, or has two `sides`.  A kernel of
+    whole rows has `tile` rows in a program, the extents of its `rows`, and what is reduced along
+    them, with how long that is.
     """
 
     name: str
@@ -39,6 +53,7 @@ class Leader:
     rows: tuple[int | None, ...] | None = None
     folded: set[tuple[Tensor, int | None]] = field(default_factory=set[tuple[Tensor, int | None]])
     members: int = 1
+    sides: Sides | None = None
 
 
 @dataclass(slots=True)
@@ -80,10 +95,31 @@ class Beside:
         self.joins.append((name, leader.name, loops))
 
 
-def lead(s: Schedule, beside: Beside, name: str, tile: int, small: bool) -> None:
+def lead(
+    s: Schedule, beside: Beside, name: str, tile: int, small: bool, sides: Sides | None = None
+) -> None:
     """Later kernels may be fused into `name`."""
     needed = _needed(definitions(s), name)
-    beside.leaders.append(Leader(name, tile, small, {name}, needed))
+    beside.leaders.append(Leader(name, tile, small, {name}, needed, sides=sides))
+
+
+def tiled_together(s: Schedule, name: str, beside: Beside) -> bool:
+    """Fuse a pointwise kernel into the loops of an earlier one of the same axes, which has tiles of
+    two of them and reads the same input (the knob `beside`); True when that was chosen."""
+    if not all_computed(s):
+        return False
+    view = definitions(s)
+    needed, sizes = _needed(view, name), [extent_of(a) for a in view[name].axes]
+    tiled = [each for each in beside.leaders if each.sides is not None]
+    for leader in beside.free(tiled, needed):
+        same = [extent_of(a) for a in view[leader.name].axes] == sizes and None not in sizes
+        if not same or not _share(view, name, leader) or not _joins(s, name, leader):
+            continue
+        if not flip(s, f"{name}.beside", True):
+            return False
+        _joined(s, name, beside, leader, needed, loops=True)
+        return True
+    return False
 
 
 def may_lead(s: Schedule, name: str) -> bool:
@@ -104,7 +140,7 @@ def joined(s: Schedule, name: str, beside: Beside, small: bool) -> bool:
         return False
     view = definitions(s)
     needed = _needed(view, name)
-    flat = [each for each in beside.leaders if each.rows is None]
+    flat = [each for each in beside.leaders if each.rows is None and each.sides is None]
     free = beside.free(flat, needed)
     loops = _loops(view, name, free)
     grid = next(iter([e for e in free if e.small is small] or free), None)
@@ -121,11 +157,17 @@ def joined(s: Schedule, name: str, beside: Beside, small: bool) -> bool:
     chosen = s.knob(f"{name}.beside", choices, default)
     leader = loops if chosen == "loops" else grid if chosen == "grid" else None
     if leader is not None:
-        leader.inside.add(name)
-        leader.needed |= needed
-        beside.join(name, leader, chosen == "loops")
-        _split(s, name, leader.tile, loops=chosen == "loops")
+        _joined(s, name, beside, leader, needed, loops=chosen == "loops")
     return leader is not None
+
+
+def _joined(
+    s: Schedule, name: str, beside: Beside, leader: Leader, needed: set[str], *, loops: bool
+) -> None:
+    leader.inside.add(name)
+    leader.needed |= needed
+    beside.join(name, leader, loops)
+    _split(s, name, leader, loops=loops)
 
 
 def all_computed(s: Schedule) -> bool:
@@ -166,20 +208,35 @@ def _joins(s: Schedule, name: str, leader: Leader) -> bool:
     """True when the primitives accept the fusion of the loops."""
     try:
         trial = s.copy(decided=False)
-        _split(trial, name, leader.tile, loops=True)
+        _split(trial, name, leader, loops=True)
         join(trial, name, leader.name, loops=True)
     except ScheduleError:
         return False
     return True
 
 
-def _split(s: Schedule, name: str, tile: int, *, loops: bool) -> None:
+def _split(s: Schedule, name: str, leader: Leader, *, loops: bool) -> None:
     """Tiles of the same size as the leader's."""
-    stage = s[name]
-    outer, inner = stage.split(fused(stage, definitions(s)[name].axes), factor=tile)
+    stage, axes = s[name], definitions(s)[name].axes
+    if leader.sides is not None:
+        fused(stage, tile_of_two(stage, axes, leader.sides))
+        return
+    outer, inner = stage.split(fused(stage, axes), factor=leader.tile)
     stage.vectorize(inner)
     if not loops:
         stage.bind(outer, "blockIdx.x")
+
+
+def tile_of_two(stage: Stage, axes: Sequence[Axis], sides: Sides) -> tuple[Axis, ...]:
+    """A tile of the last axis and another one; returns the loops around it."""
+    partner, last = axes[sides.partner], axes[-1]
+    po, pi = stage.split(partner, factor=sides.rows)
+    lo, li = stage.split(last, factor=sides.columns)
+    others = [a for a in axes if a is not last and a is not partner]
+    stage.reorder(*others, po, lo, pi, li)
+    stage.vectorize(pi)
+    stage.vectorize(li)
+    return (*others, po, lo)
 
 
 def join(s: Schedule, name: str, leader: str, *, loops: bool) -> None:

@@ -26,7 +26,15 @@ from tedsl.schedules.analysis.nests import (
     volume,
 )
 from tedsl.schedules.devices import gpu_of
-from tedsl.schedules.fusion.horizontal import Beside, joined, lead, may_lead
+from tedsl.schedules.fusion.horizontal import (
+    Beside,
+    Sides,
+    joined,
+    lead,
+    may_lead,
+    tile_of_two,
+    tiled_together,
+)
 from tedsl.schedules.gpu.columns.columns_and_full import few, fold_few, reduce_columns, reduce_whole
 from tedsl.schedules.gpu.gemm.gemm import contract
 from tedsl.schedules.gpu.last_block import finish_last, one_launch
@@ -132,8 +140,13 @@ def pointwise(s: Schedule, stage: Stage, op: ComputeOp, beside: Beside) -> None:
             _flat(s, stage, flat, tile, total, whole=not small)
             lead(s, beside, stage.name, tile, small)
     else:
+        if across is None and tiled_together(s, stage.name, beside):
+            return
         side = 64 if across is None else _side(gpu_of(s), op, everything, across)
-        tile = _pointwise_2d(s, stage, op, everything, across, side)
+        sides = _pointwise_2d(s, stage, op, everything, across, side)
+        tile = sides.rows * sides.columns
+        if across is None:
+            lead(s, beside, stage.name, tile, small=False, sides=sides)
         more = min(8, tile // TAKEN) if across is None else min(16, tile // TURNED)
     usual = 8 if single and all(plain(r) is not None for r in everything) else 4
     usual = max(usual, more)
@@ -197,9 +210,9 @@ def _pointwise_2d(
     everything: Sequence[TensorRead],
     across: Axis | None,
     side: int,
-) -> int:
+) -> Sides:
     """A tile of the last axis and of the one that crosses it, of which it has `side` elements by
-    default; returns its elements.
+    default.
 
     Args:
         s: the schedule.
@@ -224,11 +237,6 @@ def _pointwise_2d(
     # Where rows are not aligned, a tile twice as large fetches half as much beside it.
     heights = (1, 2, 4, 8, 16, 32, 64) if across is None else (16, 32, 64, 128)
     rows = pick(s, f"{stage.name}.rows", heights, min(side, tall), most)
-    po, pi = stage.split(partner, factor=rows)
-    lo, li = stage.split(last, factor=columns)
-    others = [a for a in op.axes if a is not last and a is not partner]
-    stage.reorder(*others, po, lo, pi, li)
-    bind_all(stage, (*others, po, lo))
-    stage.vectorize(pi)
-    stage.vectorize(li)
-    return rows * columns
+    sides = Sides(next(n for n, a in enumerate(op.axes) if a is partner), rows, columns)
+    bind_all(stage, tile_of_two(stage, op.axes, sides))
+    return sides
