@@ -4,6 +4,7 @@ program."""
 
 from __future__ import annotations
 
+from tedsl.expr.visit import reads
 from tedsl.schedules.analysis.nests import (
     Group,
     View,
@@ -20,6 +21,7 @@ from tedsl.schedules.analysis.nests import (
 from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.gpu.gemm.cost_model import LINE, STEP, in_parts
 from tedsl.schedules.gpu.gemm.gemm import longest, product_of, widest
+from tedsl.schedules.gpu.gemm.padded_operands import rows_aligned
 from tedsl.schedules.knobs import pick
 from tedsl.schedules.loops import fused
 from tedsl.scheduling.handles.schedule import Schedule
@@ -30,6 +32,8 @@ LONG_ROW = 8192
 LONG_PRODUCT = 512
 # A tile of a contraction that keeps tensor cores busy.
 TILE = 64
+# Programs of an SM that load one element at a time.
+ALONE = 8
 
 
 def few_parts(s: Schedule, view: View, group: Group) -> int:
@@ -58,7 +62,10 @@ def few_parts(s: Schedule, view: View, group: Group) -> int:
     if programs >= sms or folded < 2 * shortest:
         return 1
     fitting = [n for n in PARTS if n * shortest <= folded]
-    default = max((n for n in fitting if n * programs <= 2 * sms), default=1)
+    # Elements that are loaded one by one: more programs have as many bytes in flight.
+    single = shape is None and not all(rows_aligned(s, read) for read in reads(*op.bodies))
+    busy = ALONE * sms if single else 2 * sms
+    default = max((n for n in fitting if n * programs <= busy), default=1)
     product = None if shape is None else product_of(s, s[group.root], op, shape)
     if product is not None:
         default = min(fitting, key=lambda n: in_parts(product, n))

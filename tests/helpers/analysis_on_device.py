@@ -133,8 +133,8 @@ def chain(n: int) -> None:
     size = te.size_var("n1")
     A = te.placeholder((size, 17), "uint8", name="A")
     k3, k5 = te.reduce_axis((0, size), name="k3"), te.reduce_axis((0, 17), name="k5")
-    T4 = te.compute((17,), lambda i: te.sum(A[k3, i], axis=k3), name="T4")
-    T6 = te.compute((), lambda: te.sum(T4[k5], axis=k5), name="T6")
+    T4 = te.compute((17,), lambda i: te.sum(A[k3, i], axis=k3, dtype="uint8"), name="T4")
+    T6 = te.compute((), lambda: te.sum(T4[k5], axis=k5, dtype="uint8"), name="T6")
     T7 = te.compute((), lambda: T6[()], name="T7")
     T8 = te.compute(
         (),

@@ -37,6 +37,7 @@ from tedsl.schedules.gpu.gemm.mainloop import (
     LEAST,
     Loops,
     Work,
+    along_one,
     contract_inner,
     one_by_one,
     thin,
@@ -341,6 +342,8 @@ def _tile_sizes(
                 bm, bn = 64, 128
             elif k < 4 * bk and (extent_of(shape.folded[-1]) or bk) % bk:
                 bk = 2 * bk  # lanes that cross axes are gathered one by one, in few steps
+        if joined and not single:
+            bk = along_one(shape.folded, bk)
         if joined and n is not None:
             bn = _little_idle(n, bn)
         if m is not None and n is not None:

@@ -159,17 +159,30 @@ def _stepped(fold: Stage, bk: int) -> Axis:
     of a step, which makes their indices and masks cheap.
     """
     axes = reduce_axes(fold)
-    sizes = {axis: extent_of(axis) or 0 for axis in axes}
-    long = [axis for axis in axes if _idle(sizes[axis], bk) <= IDLE]
-    if len(axes) > 1 and long and sizes[axes[-1]] % bk:
-        outer, inner = fold.split(long[-1], factor=bk)
-        steps = [outer, *(axis for axis in axes if axis is not long[-1])]
+    long = _long(axes, bk)
+    if long is not None and long is not axes[-1]:
+        outer, inner = fold.split(long, factor=bk)
+        steps = [outer, *(axis for axis in axes if axis is not long)]
         fold.reorder(*steps, inner)
         outer = fused(fold, steps)
     else:
         outer, inner = fold.split(fused(fold, axes), factor=bk)
     fold.vectorize(inner)
     return outer
+
+
+def along_one(axes: Sequence[Axis], bk: int) -> int:
+    """A K step of up to `bk` whose lanes are along one of several axes, if there is one."""
+    fitting = [bk >> n for n in range(bk.bit_length()) if bk >> n >= LEAST]
+    return next((size for size in fitting if _long(axes, size) is not None), bk)
+
+
+def _long(axes: Sequence[Axis], bk: int) -> Axis | None:
+    """The last of several axes along which K steps have few idle lanes."""
+    sizes = {axis: extent_of(axis) or 0 for axis in axes}
+    if len(axes) < 2 or sizes[axes[-1]] % bk == 0:
+        return axes[-1]
+    return next((axis for axis in reversed(axes) if _idle(sizes[axis], bk) <= IDLE), None)
 
 
 def _idle(size: int, step: int) -> float:
