@@ -179,9 +179,7 @@ def _divided(expr: Expr) -> dict[Axis, int]:
     }
 
 
-def contraction(
-    op: ComputeOp, masked: bool = False, grouped: bool = False
-) -> Contraction | None:
+def contraction(op: ComputeOp, masked: bool = False, grouped: bool = False) -> Contraction | None:
     """The contraction (GEMM, batched GEMM, convolution) that `op` is, if it is one: every element
     of each operand is reused.
 

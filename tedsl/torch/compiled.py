@@ -63,7 +63,7 @@ class Compiled:
             (each.place, each.layout, () if each.layout.plain else tuple(map(symbolic, each.shape)))
             for each in imported.outputs
         ]
-        self._checks = imported.checks
+        self._checks, self._indices = imported.checks, imported.indices
         self._scalars = tuple(self.kernel.signature.keywords)
         places = [place for place, _, _ in self._outputs]
         plain += [layout.plain for _, layout, _ in self._outputs]
@@ -97,15 +97,22 @@ class Compiled:
             made = self.kernel(*given)
         results = list(map(_as_torch, made)) if self._several else [_as_torch(made)]
         if self._checks:
-            for each in results[len(results) - self._checks :]:
-                if not each.item():
-                    raise Failed
+            self._check(results[len(results) - self._checks :])
             del results[len(results) - self._checks :]
         if self._quick:
             return results
         return [
             _laid(layout, results[place], shape, sizes) for place, layout, shape in self._outputs
         ]
+
+    def _check(self, checks: Sequence[Any]) -> None:
+        """Raise `Failed` where one is false.  Of indices on a GPU nobody waits for the answer: the
+        device raises, as it does in PyTorch's own kernels."""
+        for number, each in enumerate(checks, self._indices - len(checks)):
+            if each.is_cuda and number >= 0:
+                torch._assert_async(each, "an index is outside its tensor")
+            elif not each.item():
+                raise Failed
 
 
 def _places(imported: Imported, kernel: Kernel) -> list[int]:

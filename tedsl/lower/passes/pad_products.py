@@ -67,7 +67,9 @@ class _Found:
     """Which vectorized loops run over which dimensions of buffers in registers, as a union-find;
     `fixed` are those that are used in any other way, `wanted` the sides that are too short."""
 
-    above: dict[Axis | Place, Axis | Place] = field(default_factory=dict[Axis | Place, Axis | Place])
+    above: dict[Axis | Place, Axis | Place] = field(
+        default_factory=dict[Axis | Place, Axis | Place]
+    )
     sizes: dict[Axis, int] = field(default_factory=dict[Axis, int])
     places: set[Place] = field(default_factory=set[Place])
     fixed: set[Axis | Place] = field(default_factory=set["Axis | Place"])

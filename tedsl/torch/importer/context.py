@@ -32,11 +32,13 @@ from tedsl.torch.refusals import NotTaken
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Check:
-    """`low <= value < high` for all elements, which PyTorch raises an error without."""
+    """`low <= value < high` for all elements, which PyTorch raises an error without.  Of an `index`
+    it raises on every device, on a GPU from within the kernel."""
 
     value: Value
     low: Size
     high: Size
+    index: bool = False
 
 
 class Context:
@@ -117,7 +119,7 @@ class Context:
     def checked(self, value: Value, extent: Size, negative: bool = True) -> None:
         """The call is PyTorch's where an element is no index along `extent`."""
         low: Index = build.neg(build.as_expr(extent)) if negative else 0
-        self.checks.append(Check(value, low, extent))
+        self.checks.append(Check(value, low, extent, index=True))
 
     def require_computed(self, value: Value) -> None:
         """Refuse 8-bit floats, which are only stored."""

@@ -63,6 +63,7 @@ class Imported:
         tensors: what a kernel computes: the results, each once, and then the checks.
         checks: how many of `tensors`, at the end, are bools that have to be true.
         sizes: of the graph.
+        indices: how many of the checks, at the end, are of indices.
     """
 
     inputs: tuple[Input, ...]
@@ -70,6 +71,7 @@ class Imported:
     tensors: tuple[Tensor, ...]
     checks: int
     sizes: Sizes
+    indices: int = 0
 
 
 def import_nodes(
@@ -105,14 +107,17 @@ def import_nodes(
     for node in nodes:
         walk.convert(node)
     written, outputs = _written(walk, results)
+    walk.checks.sort(key=lambda check: check.index)
     asked = [_check(walk, check, n) for n, check in enumerate(walk.checks)]
-    checks = [each for each in asked if not _holds(each)]
+    kept = [n for n, check in enumerate(asked) if not _holds(check)]
+    checks = [asked[n] for n in kept]
     return Imported(
         tuple(taken),
         tuple(outputs),
         (*written, *checks),
         len(checks),
         walk.sizes,
+        sum(walk.checks[n].index for n in kept),
     )
 
 
