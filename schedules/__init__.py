@@ -38,7 +38,8 @@ from tedsl.schedules.fallback import (
     settle,
 )
 from tedsl.schedules.fusion.horizontal import Beside, join_all
-from tedsl.schedules.fusion.vertical import fuse
+from tedsl.schedules.fusion.unflattened import unflatten
+from tedsl.schedules.fusion.vertical import fuse, inline_indices
 from tedsl.schedules.gpu import select as gpu
 from tedsl.schedules.gpu.cache_policy import keep_inputs
 from tedsl.schedules.gpu.cascade.cascaded_contraction import schedule_chains
@@ -102,6 +103,8 @@ def _apply(s: Schedule, where: Target, caution: Caution) -> None:
     settle(s, where, caution)
     taken: list[str] = []
     if where.is_triton:
+        inline_indices(s)
+        unflatten(s)
         taken += schedule_chains(s)
         taken += schedule_products(s, taken)
         taken += schedule_statistics(s, taken)

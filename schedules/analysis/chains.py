@@ -127,23 +127,28 @@ def inner_folds(
     s: Schedule, view: View, chain: tuple[str, ...], fits: Callable[[ComputeOp], bool]
 ) -> tuple[str, ...]:
     """The fitting reductions that only stages of the cascade read, directly or through pointwise
-    stages: for attention, the first GEMM."""
+    stages, among them one that depends on no other: for attention, the first GEMM.  What only the
+    last stage or an inner reduction reads, such as projected keys, would be computed again for each
+    tile.
+    """
     readers = {name: {user for user, _ in found} for name, found in view.readers.items()}
     outputs = {s[t].name for t in s.outputs}
-    inside = set(chain)
+    inside, followed = set(chain), set(chain[:-1])
     found: list[str] = []
     for name in reversed(list(view)):
         mine = readers[name]
         if name in inside or name in outputs or not mine or not mine <= inside:
             continue
-        folds = is_reduction(view[name])
-        if folds and not fits(view[name]):
+        folds, reached = is_reduction(view[name]), not mine.isdisjoint(followed)
+        if folds and not (reached and fits(view[name])):
             continue
         if folds and len(view[name].axes) <= max(len(view[n].axes) for n in chain[:-1]):
             continue
         inside.add(name)
         if folds:
             found.append(name)
+        elif reached:
+            followed.add(name)
     return tuple(found)
 
 

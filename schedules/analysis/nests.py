@@ -424,7 +424,8 @@ def _joinable(
         return None
     rows = tuple(a for a in root.axes if among(a, list(axes.values())))
     if contraction(op, masked, grouped=True) is not None:
-        fits = not is_reduction(root) and len(rows) == len(root.axes)
+        whole = [a for a in root.axes if among(a, rows) or extent_of(a) != 1]
+        fits = not is_reduction(root) and len(rows) == len(whole)
         fits = fits and (group.rows is None or group.contracts) and _has_root_reader(users, group)
         return (group, axes) if fits else None
     if group.contracts or contraction(root, masked, grouped=True) is not None:

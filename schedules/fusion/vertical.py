@@ -100,6 +100,17 @@ def fuse(s: Schedule, busy: int, taken: Collection[str] = (), loops: bool = Fals
             within += [name] if place == "tile" else []
 
 
+def inline_indices(s: Schedule) -> None:
+    """Inline what is computed from indices alone, such as the mask of causal attention, where that
+    is cheap: nothing is loaded for it."""
+    outputs = {s[tensor].name for tensor in s.outputs}
+    for name in list(definitions(s)):
+        op = definitions(s)[name]
+        free = not is_reduction(op) and len(op.bodies) == 1 and name not in outputs
+        if free and not reads(*op.bodies) and cost(op) <= CHEAP and may_inline(s.plan, name):
+            s[name].compute_inline()
+
+
 def _repeat_results(s: Schedule, taken: Collection[str]) -> None:
     """Let results that read another result, element by element, compute that again (the knob
     `again`): both are then stored by one loop, which reads the inputs once and what it has stored
@@ -114,11 +125,10 @@ def _repeat_results(s: Schedule, taken: Collection[str]) -> None:
         op, users = view[name], view.readers[name]
         if is_reduction(op) or not users or len(op.bodies) > 1 or not may_inline(s.plan, name):
             continue
-        if all(_in_step(view, user, read, results) for user, read in users):
-            if all(same_axes(plain(each), op.axes) for each in reads(*op.bodies)):
-                if flip(s, f"{name}.again", True):
-                    readers = list(dict.fromkeys(user for user, _ in users))
-                    s.recompute(op.outputs[0], readers)
+        in_step = all(_in_step(view, user, read, results) for user, read in users)
+        in_step = in_step and all(same_axes(plain(r), op.axes) for r in reads(*op.bodies))
+        if in_step and flip(s, f"{name}.again", True):
+            s.recompute(op.outputs[0], list(dict.fromkeys(user for user, _ in users)))
 
 
 def _in_step(view: View, user: str, read: TensorRead, results: Collection[str]) -> bool:

@@ -14,7 +14,8 @@ from collections.abc import Mapping, Sequence
 
 from tedsl.expr.nodes import Axis, Expr
 from tedsl.expr.visit import reads
-from tedsl.schedules.analysis.nests import Contraction, among, extent_of, plain
+from tedsl.schedules.analysis.nests import Contraction, among, extent_of
+from tedsl.schedules.gpu.gemm.operands import is_box
 from tedsl.schedules.knobs import flip
 from tedsl.schedules.loops import fused
 from tedsl.scheduling.handles.schedule import Schedule
@@ -46,14 +47,13 @@ def joined_axes(
     Returns:
         The axes of both sides, the tiled one alone on a side where nothing is flattened.
 
-    An operand that is read at plain axes, one for each dimension, can be loaded by TMA, which takes
-    boxes: flattening is then no default.
+    An operand that is read in boxes can be loaded by TMA: flattening is then no default.
     """
     found: list[tuple[Axis, ...]] = []
     sides = (shape.rows, "rows"), (shape.columns, "columns")
     for (side, kind), axis, operand in zip(sides, tiled, shape.operands, strict=True):
         run = _run(root, [known[each] for each in side], known[axis])
-        gathered = any(plain(read) is None for read in reads(operand))
+        gathered = any(not is_box(read) for read in reads(operand))
         apart = any(each in shape.groups for each in side)  # a tile is to lie within a group
         one = len(run) > 1 and not apart and flip(s, f"{name}.join_{kind}", gathered)
         found.append(run if one else (known[axis],))

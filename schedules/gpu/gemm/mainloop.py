@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tedsl.expr.nodes import Axis, Binary, BinaryOp, Const, TensorRead
+from tedsl.expr.nodes import Axis
 from tedsl.expr.visit import reads
 from tedsl.ir.matrix_units import MIN_EDGE, worth_padding
 from tedsl.schedules.analysis.nests import (
@@ -21,6 +21,7 @@ from tedsl.schedules.analysis.nests import (
 from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.gpu.gemm.cost_model import Product
 from tedsl.schedules.gpu.gemm.flattened_axes import Sides
+from tedsl.schedules.gpu.gemm.operands import is_box
 from tedsl.schedules.gpu.gemm.padded_operands import rows_aligned
 from tedsl.schedules.gpu.gemm.split_floats import is_split
 from tedsl.schedules.gpu.gemm.stationary_operand import of_rows
@@ -199,27 +200,6 @@ def movable(s: Schedule, inner: Stage) -> list[Tensor]:
     found = [r for r in reads(*op.bodies) if r.tensor.op in known and len(r.indices) >= 2]
     fine = dict.fromkeys(r.tensor for r in found if is_box(r) and rows_aligned(s, r))
     return [t for t in fine if s[t].plan.placement.at_root]
-
-
-def is_box(read: TensorRead) -> bool:
-    """True when each index is an axis of its own, plus the start of a part of a reduction or of a
-    piece of a result: a box, as TMA takes."""
-    axes: list[Axis] = []
-    for index in read.indices:
-        match index:
-            case Axis():
-                axes.append(index)
-            case Binary(op=BinaryOp.ADD, a=Axis() as inside, b=Const()):
-                axes.append(inside)
-            case Binary(
-                op=BinaryOp.ADD,
-                a=Binary(op=BinaryOp.MUL, a=Axis(), b=Const()),
-                b=Axis() as inside,
-            ):
-                axes.append(inside)
-            case _:
-                return False
-    return len(set(axes)) == len(axes)
 
 
 def _read_by(s: Schedule, fold: Stage) -> int:

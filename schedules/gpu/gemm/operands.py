@@ -3,7 +3,7 @@ are aligned to cache lines."""
 
 from __future__ import annotations
 
-from tedsl.expr.nodes import Axis, TensorRead
+from tedsl.expr.nodes import Axis, Binary, BinaryOp, Const, TensorRead
 from tedsl.expr.visit import reads
 from tedsl.schedules.analysis.nests import Contraction, among, size_of
 from tedsl.schedules.gpu.gemm.cost_model import LINE
@@ -24,6 +24,27 @@ def ragged(shape: Contraction) -> tuple[bool, bool]:
     piece of a row as long as a line lies in two of them."""
     first, second = (any(map(_off_lines, reads(operand))) for operand in shape.operands)
     return first, second
+
+
+def is_box(read: TensorRead) -> bool:
+    """True when each index is an axis of its own, plus the start of a part of a reduction or of a
+    piece of a result: a box, as TMA takes."""
+    axes: list[Axis] = []
+    for index in read.indices:
+        match index:
+            case Axis():
+                axes.append(index)
+            case Binary(op=BinaryOp.ADD, a=Axis() as inside, b=Const()):
+                axes.append(inside)
+            case Binary(
+                op=BinaryOp.ADD,
+                a=Binary(op=BinaryOp.MUL, a=Axis(), b=Const()),
+                b=Axis() as inside,
+            ):
+                axes.append(inside)
+            case _:
+                return False
+    return len(set(axes)) == len(axes)
 
 
 def _last_among(read: TensorRead, axes: tuple[Axis, ...]) -> bool:

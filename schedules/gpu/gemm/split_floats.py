@@ -1,7 +1,8 @@
 """Products of float32 on tensor cores: each operand is split into two TF32 numbers, and three of
 their four products are added up.
 
-    a * b  -->  hi(a) * hi(b) + hi(a) * lo(b) + lo(a) * hi(b)      hi(x) = tf32(x), lo(x) = x - hi(x)
+    a * b  -->  hi(a) * hi(b) + hi(a) * lo(b) + lo(a) * hi(b)
+    with hi(x) = tf32(x), lo(x) = x - hi(x)
 
 What is left out is below 2^-22 of a product, less than what a float32 sum of a few products rounds
 away.  Measured on an H100 (`f32_variants.py`): errors of a fifth of those of a loop of

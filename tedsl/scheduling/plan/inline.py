@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from tedsl.expr.index_arith import at
-from tedsl.expr.nodes import Expr, TensorRead
+from tedsl.expr.mixed_radix import divides, put_together
+from tedsl.expr.nodes import Axis, Expr, TensorRead
 from tedsl.expr.visit import rewrite, substitute, walk
 from tedsl.index.intern import Interner
 from tedsl.once import once
@@ -293,7 +294,10 @@ def _reading(
         if source is not None:
             key = node.tensor, tuple(map(same.rep, node.indices))
             if key not in written:
-                written[key] = substitute(source.bodies[0], at(source.axes, node.indices))
+                body, places = source.bodies[0], at(source.axes, node.indices)
+                written[key] = substitute(body, places)
+                if divides(body) and not all(isinstance(i, Axis) for i in node.indices):
+                    written[key] = put_together(written[key])
             return written[key]
         producer = renamed.get(node.tensor.op)
         if producer is not None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from tedsl.dtypes import DType
 from tedsl.expr import build
+from tedsl.expr.limits import min_value
 from tedsl.expr.nodes import Axis, Expr
 from tedsl.nn.indexing import argmax as nn_argmax
 from tedsl.nn.indexing import argmin as nn_argmin
@@ -367,6 +368,24 @@ def softmax(context: Context, x: Value, dim: int, half_to_float: bool) -> Value:
     return cast_to(Value(x.shape, spread.dtype, element, None, 3), context.dtype())
 
 
+@takes(Family.REDUCTION, aten._safe_softmax.default)
+def safe_softmax(context: Context, x: Value, dim: int, dtype: Any = None) -> Value:
+    """Exponentials that add up to 1, or to 0 where every element is minus infinity.
+
+        exp(x - max(m, lowest)) / max(sum, 1)    with m = max(x)
+
+    The largest element adds 1 to the sum, if it is finite: the sum is less where there is none.
+    """
+    del dtype
+    over, spread, summed = _exponentials(context, x, dim, finite=True)
+    added = over.back(summed)
+
+    def element(i: Indices) -> Expr:
+        return build.div(te.exp(spread[i]), build.maximum(added[i], 1.0))
+
+    return cast_to(Value(x.shape, spread.dtype, element, None, 3), context.dtype())
+
+
 @takes(Family.REDUCTION, aten._log_softmax.default)
 def log_softmax(context: Context, x: Value, dim: int, half_to_float: bool) -> Value:
     """The logarithm of the softmax."""
@@ -380,12 +399,17 @@ def log_softmax(context: Context, x: Value, dim: int, half_to_float: bool) -> Va
     return cast_to(Value(x.shape, spread.dtype, element, None, 3), context.dtype())
 
 
-def _exponentials(context: Context, x: Value, dim: int) -> tuple[Over, Value, Value]:
-    """The distance from the largest element, and the sum of its exponentials."""
+def _exponentials(
+    context: Context, x: Value, dim: int, finite: bool = False
+) -> tuple[Over, Value, Value]:
+    """The distance from the largest element, or with `finite` from the lowest number where there is
+    no larger one, and the sum of its exponentials."""
     work = DType.float32 if x.dtype.is_short_float else x.dtype
     source = context.held(cast_to(x, work))
     over = Over(source, dim)
-    largest = over.back(over.fold(context, source, _extreme(True), "max"))
+    start = min_value(work) if finite else None
+    greatest = over.fold(context, source, lambda e, a: reduce.max(e, a, init=start), "max")
+    largest = over.back(greatest)
 
     def apart(i: Indices) -> Expr:
         return source[i] - largest[i]

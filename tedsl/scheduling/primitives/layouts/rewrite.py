@@ -10,6 +10,7 @@ from dataclasses import replace
 from tedsl.dtypes import DType
 from tedsl.expr.build import cast, const
 from tedsl.expr.index_arith import at, both
+from tedsl.expr.mixed_radix import put_together
 from tedsl.expr.nodes import (
     Axis,
     BinaryOp,
@@ -103,7 +104,8 @@ def _moved(op: ComputeOp, axes: tuple[Axis, ...], way_back: Inverse) -> ComputeO
         whole = _moved_reduction(first, values, conditions)
         bodies = tuple(replace(whole, index=b.index) for b in op.bodies if isinstance(b, Reduce))
     else:
-        bodies = tuple(_inside(substitute(body, values), conditions) for body in op.bodies)
+        moved = (put_together(substitute(body, values)) for body in op.bodies)
+        bodies = tuple(_inside(body, conditions) for body in moved)
     return ComputeOp(op.name, axes, bodies, way_back.extents, op.reduce_axes, op.tag)
 
 
@@ -116,7 +118,7 @@ def _moved_reduction(
     finish = reduce.finish
     return Reduce(
         reduce.reducer,
-        tuple(substitute(source, values) for source in reduce.sources),
+        tuple(put_together(substitute(source, values)) for source in reduce.sources),
         reduce.axes,
         where_inside(reduce, conditions, values),
         init,

@@ -1,0 +1,118 @@
+"""Products whose results are read under another shape (`view`), stored in that shape, so that what
+reads them is their epilogue, or one chain with them.
+
+    for m: C[m, j] = sum(k)(A[m, k] * B[k, j])
+    for b, i: D[b, i, j] = f(C[b * 3072 + i, j])
+    --> for b, i: C[b, i, j] = sum(k)(A[b * 3072 + i, k] * B[k, j])
+        for b, i: D[b, i, j] = f(C[b, i, j])
+"""
+
+from __future__ import annotations
+
+from tedsl.expr.nodes import Axis, Binary, BinaryOp, Const, Expr, TensorRead
+from tedsl.expr.visit import reads
+from tedsl.schedules.analysis.nests import (
+    View,
+    among,
+    contraction,
+    definitions,
+    extent_of,
+    is_reduction,
+    plain,
+    same_axes,
+    size_of,
+)
+from tedsl.schedules.knobs import flip
+from tedsl.scheduling.handles.schedule import Schedule
+from tedsl.tensor.tensor import ComputeOp
+
+# Elements of the inner part of an axis of rows or columns from which tiles of it alone leave few
+# lanes idle, and tiles of which none is idle.
+LONG, WHOLE = 1024, 128
+
+
+def unflatten(s: Schedule) -> None:
+    """The knob `unflattened` of each contraction that is read so, and of what it is rounded to;
+    consumers first.  What stands between two contractions loses its axes of one element."""
+    outputs = {s[tensor].name for tensor in s.outputs}
+    for name in _between(definitions(s)):
+        axes = definitions(s)[name].axes
+        kept = [n for n, axis in enumerate(axes) if extent_of(axis) != 1]
+        if name not in outputs and 0 < len(kept) < len(axes):
+            s[name].transform_layout(lambda *i, kept=kept: tuple(i[n] for n in kept))
+    for name in reversed(list(definitions(s))):
+        view = definitions(s)
+        product = _product(view, name)
+        if product is None or name in outputs:
+            continue
+        for number in range(len(view[name].axes)):
+            inner = _inner(view, name, number)
+            if inner is None or not _keeps_tiles(product, number, inner):
+                continue
+            if flip(s, f"{name}.unflattened", True):
+
+                def apart(*i: Axis, d: int = number, n: int = inner) -> tuple[Expr, ...]:
+                    return (*i[:d], i[d] // n, i[d] % n, *i[d + 1 :])
+
+                s[name].transform_layout(apart)
+            break
+
+
+def _between(view: View) -> list[str]:
+    """The stages that depend on a contraction and that another one depends on."""
+    names = list(view)
+    products = {n for n in names if is_reduction(view[n]) and contraction(view[n]) is not None}
+    if len(products) < 2:
+        return []
+    after, before = set[str](), set[str]()
+    for name in names:
+        if any(source in products or source in after for source in view.sources(name)):
+            after.add(name)
+    for name in reversed(names):
+        if name in products or name in before:
+            before.update(view.sources(name))
+    return [name for name in names if name in after and name in before]
+
+
+def _product(view: View, name: str) -> ComputeOp | None:
+    """The contraction that a stage is, or of which it is each element, rounded for instance."""
+    op = view[name]
+    if is_reduction(op):
+        return op if contraction(op) is not None else None
+    found = [read for read in reads(*op.bodies) if view.names.get(read.tensor.op) is not None]
+    if len(found) != 1 or not same_axes(plain(found[0]), op.axes):
+        return None
+    source = view[view.names[found[0].tensor.op]]
+    return source if is_reduction(source) and contraction(source) is not None else None
+
+
+def _keeps_tiles(product: ComputeOp, number: int, inner: int) -> bool:
+    """True where tiles of the inner part of an axis are as good as those of all of it; of a batch
+    axis there are none."""
+    shape = contraction(product)
+    batch = shape is not None and among(product.axes[number], shape.batch)
+    return batch or inner >= LONG or inner % WHOLE == 0
+
+
+def _inner(view: View, name: str, number: int) -> int | None:
+    """How long the inner of two axes is that all readers add up to an index of a stage."""
+    extent = extent_of(view[name].axes[number])
+    found = {_added(read, number, extent) for _, read in view.readers[name]}
+    return found.pop() if len(found) == 1 else None
+
+
+def _added(read: TensorRead, number: int, extent: int | None) -> int | None:
+    others = [index for n, index in enumerate(read.indices) if n != number]
+    match read.indices[number]:
+        case Binary(
+            op=BinaryOp.ADD,
+            a=Binary(op=BinaryOp.MUL, a=Axis() as outer, b=Const() as factor),
+            b=Axis() as inner,
+        ):
+            size = size_of(factor)
+        case _:
+            return None
+    whole = size is not None and extent_of(inner) == size
+    if not whole or (extent_of(outer) or 0) * size != extent:
+        return None
+    return size if all(isinstance(index, Axis) for index in others) else None

@@ -1,0 +1,103 @@
+"""Indices that are taken apart and put together again, as views of views make them:
+
+(a * n + b) // n  -->  a        (a * n + b) % n  -->  b        for 0 <= b < n
+x // n * n + x % n  -->  x
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+
+from tedsl.expr.index_arith import add, constant, mul
+from tedsl.expr.nodes import Axis, Binary, BinaryOp, Const, Expr
+from tedsl.expr.visit import rewrite, structural_equal, walk
+
+Term = tuple[int, Expr]
+"""A factor and what is multiplied by it."""
+_TAKEN_APART = (BinaryOp.FLOORDIV, BinaryOp.FLOORMOD)
+
+
+def divides(*exprs: Expr) -> bool:
+    """True when something is taken apart in them."""
+    return any(isinstance(node, Binary) and node.op in _TAKEN_APART for node in walk(*exprs))
+
+
+def put_together(expr: Expr) -> Expr:
+    """`expr` without quotients, remainders and sums of both that give back what they are made of.
+    Of the ranges of axes only those that are constant and start at 0 are used."""
+    return rewrite(expr, _together)
+
+
+def _together(node: Expr) -> Expr | None:
+    match node:
+        case Binary(op=BinaryOp.FLOORDIV | BinaryOp.FLOORMOD, a=a, b=Const(value=int(n))) if n > 0:
+            terms = _terms(a, 1)
+            whole = [(k // n, e) for k, e in terms if k % n == 0]
+            rest = [(k, e) for k, e in terms if k % n]
+            if not (whole or rest) or not _within(rest, n):
+                return None
+            return _sum(whole if node.op is BinaryOp.FLOORDIV else rest, node)
+        case Binary(op=BinaryOp.ADD) if divides(node.a) or divides(node.b):
+            return _joined(node)
+        case _:
+            return None
+
+
+def _terms(expr: Expr, factor: int) -> list[Term]:
+    match expr:
+        case Const(value=int(value)):
+            return [(factor * value, Const(1, expr.dtype))] if value else []
+        case Binary(op=BinaryOp.ADD, a=a, b=b):
+            return [*_terms(a, factor), *_terms(b, factor)]
+        case Binary(op=BinaryOp.MUL, a=a, b=Const(value=int(k))):
+            return _terms(a, factor * k)
+        case _:
+            return [(factor, expr)]
+
+
+def _within(terms: list[Term], n: int) -> bool:
+    """True when a sum is at least 0 and less than `n`."""
+    sizes = [_size(each) for _, each in terms]
+    if any(size is None or k < 0 for (k, _), size in zip(terms, sizes, strict=True)):
+        return False
+    return sum(k * ((size or 1) - 1) for (k, _), size in zip(terms, sizes, strict=True)) < n
+
+
+def _size(expr: Expr) -> int | None:
+    """How many values from 0 on an expression has, where that is known."""
+    match expr:
+        case Axis(domain=domain) if domain is not None and constant(domain.min) == 0:
+            return constant(domain.extent)
+        case Binary(op=BinaryOp.FLOORMOD, b=Const(value=int(n))) if n > 0:
+            return n
+        case _:
+            return None
+
+
+def _sum(terms: list[Term], like: Expr) -> Expr:
+    made = [mul(each, Const(k, each.dtype)) for k, each in terms]
+    return reduce(add, made) if made else Const(0, like.dtype)
+
+
+def _joined(node: Binary) -> Expr | None:
+    """A sum in which a quotient and its remainder are one term."""
+    terms = _terms(node, 1)
+    for i, (k, each) in enumerate(terms):
+        match each:
+            case Binary(op=BinaryOp.FLOORMOD, a=x, b=Const(value=int(n))):
+                pass
+            case _:
+                continue
+        for j, (factor, other) in enumerate(terms):
+            if factor == k * n and _is_quotient(other, x, n):
+                kept = [term for m, term in enumerate(terms) if m not in (i, j)]
+                return _sum([*kept, *_terms(x, k)], node)
+    return None
+
+
+def _is_quotient(expr: Expr, x: Expr, n: int) -> bool:
+    match expr:
+        case Binary(op=BinaryOp.FLOORDIV, a=a, b=Const(value=int(m))):
+            return m == n and (a is x or structural_equal(a, x))
+        case _:
+            return False
