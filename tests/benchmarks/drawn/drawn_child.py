@@ -30,6 +30,8 @@ BLOCK = 0.004
 """Seconds of calls in a block."""
 LEAST = 3
 """Calls in a block."""
+PATIENCE = 60.0
+"""Seconds of all turns, about."""
 
 
 def main() -> None:
@@ -168,10 +170,13 @@ class Worker:
         """Milliseconds of a call in each turn: blocks of calls, whose order turns."""
         block = self.on_cuda if self.options.target == "cuda" else self.on_cpu
         found: dict[str, list[float]] = {name: [] for name in contestants}
+        begin = time.perf_counter()
         for call in contestants.values():
             block(call, tensors)
+        # A peer that takes seconds has fewer turns.
+        turns = min(self.options.turns, max(1, int(PATIENCE / (time.perf_counter() - begin))))
         order = list(contestants)
-        for _ in range(self.options.turns):
+        for _ in range(turns):
             for name in order:
                 found[name].append(round(block(contestants[name], tensors) * 1e3, 5))
             order = [*order[1:], order[0]]
