@@ -423,10 +423,15 @@ def _joinable(
     if len(axes) != len(op.axes) or not axes:
         return None
     rows = tuple(a for a in root.axes if among(a, list(axes.values())))
-    if contraction(op, masked, grouped=True) is not None:
+    shape = contraction(op, masked, grouped=True)
+    if shape is not None:
+        # Tiles lie along memory: one of another axis would be stored element by element.
+        sides = [axes.get(a) for a in (*shape.rows, *shape.columns)]
+        along = not root.axes or any(innermost(root.axes) is a for a in sides)
         whole = [a for a in root.axes if among(a, rows) or extent_of(a) != 1]
         fits = not is_reduction(root) and len(rows) == len(whole)
-        fits = fits and (group.rows is None or group.contracts) and _has_root_reader(users, group)
+        fits = fits and (along or masked) and _has_root_reader(users, group)
+        fits = fits and (group.rows is None or group.contracts)
         return (group, axes) if fits else None
     if group.contracts or contraction(root, masked, grouped=True) is not None:
         return None

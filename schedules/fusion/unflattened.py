@@ -22,6 +22,7 @@ from tedsl.schedules.analysis.nests import (
     same_axes,
     size_of,
 )
+from tedsl.schedules.gpu.gemm.gemm import longest
 from tedsl.schedules.knobs import flip
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.tensor.tensor import ComputeOp
@@ -87,11 +88,13 @@ def _product(view: View, name: str) -> ComputeOp | None:
 
 
 def _keeps_tiles(product: ComputeOp, number: int, inner: int) -> bool:
-    """True where tiles of the inner part of an axis are as good as those of all of it; of a batch
-    axis there are none."""
+    """True where tiles of the inner part of an axis are as good as those of all of it; most axes
+    have none."""
     shape = contraction(product)
-    batch = shape is not None and among(product.axes[number], shape.batch)
-    return batch or inner >= LONG or inner % WHOLE == 0
+    if shape is None:
+        return False
+    tiled = longest(shape.rows), longest(shape.columns)
+    return not among(product.axes[number], tiled) or inner >= LONG or inner % WHOLE == 0
 
 
 def _inner(view: View, name: str, number: int) -> int | None:

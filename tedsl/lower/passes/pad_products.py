@@ -41,7 +41,10 @@ def pad_products(func: Func) -> Func:
     """
     found = _Found()
     _collect(func.body, {}, found)
-    wanted = {axis: size for axis, size in found.wanted.items() if found.may_grow(axis)}
+    wanted: dict[Axis, int] = {}
+    for short in found.wanted:  # all sides of a product, or none
+        if all(map(found.may_grow, short)):
+            wanted |= short
     if not wanted:
         return func
     grown = {found.root(axis): size for axis, size in wanted.items()}
@@ -73,11 +76,11 @@ class _Found:
     sizes: dict[Axis, int] = field(default_factory=dict[Axis, int])
     places: set[Place] = field(default_factory=set[Place])
     fixed: set[Axis | Place] = field(default_factory=set["Axis | Place"])
-    wanted: dict[Axis, int] = field(default_factory=dict[Axis, int])
+    wanted: list[Lanes] = field(default_factory=list["Lanes"])
 
     def root(self, node: Axis | Place) -> Axis | Place:
-        """What stands for all that is as long as `node`."""
-        while (up := self.above.get(node, node)) is not node:
+        """What stands for all that is as long as `node`, the same object for all of it."""
+        while (up := self.above.setdefault(node, node)) is not node:
             node = up
         return node
 
@@ -127,7 +130,7 @@ def _collect(stmt: Stmt, lanes: Lanes, found: _Found) -> None:
     if called:
         found.fixed |= lanes.keys()
     elif isinstance(stmt, Accumulate):
-        found.wanted |= _short(stmt, lanes)
+        found.wanted.append(_short(stmt, lanes))
     for each in sub_stmts(stmt):
         _collect(each, lanes, found)
 
