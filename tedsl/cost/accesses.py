@@ -17,6 +17,7 @@ from tedsl.cost.instruction_costs import Operations
 from tedsl.cost.sampled_indices import Layout, Points, Values, layout, row_major
 from tedsl.cost.statement_list import Leaf, Loop, Nest
 from tedsl.expr.nodes import Axis, Expr
+from tedsl.expr.numerics import distinct
 from tedsl.expr.visit import walk
 from tedsl.ir.nodes import Accumulate, Buffer, Dot, Load, Scope, Store, TileAxis
 from tedsl.ir.visit import tile_axes
@@ -224,7 +225,7 @@ class Probe:
         steps = [int(a) - base for a in at[1 : self.rows]]
         tiles = dict(zip(self.tile, steps, strict=False))
         moving, times, different = self._along_loops(steps[len(self.tile) :])
-        distinct = len(np.unique(at[self.rows :]))
+        elements = len(distinct(at[self.rows :]))
         return Move(
             buffer,
             self.leaf,
@@ -232,7 +233,7 @@ class Probe:
             writes,
             times,
             different,
-            (self.size - self.rows) / max(distinct, 1),
+            (self.size - self.rows) / max(elements, 1),
             staged,
             _along(steps[: len(self.tile)]),
             moving,

@@ -24,6 +24,7 @@ from tedsl.cost.accesses import Move, Mover
 from tedsl.cost.sampled_indices import Points, Values
 from tedsl.cost.statement_list import Loop
 from tedsl.expr.nodes import Axis, Expr
+from tedsl.expr.numerics import distinct
 from tedsl.ir.nodes import Buffer
 from tedsl.ir.visit import tile_axes
 
@@ -194,7 +195,7 @@ def _counted_bytes(move: Move, mover: Mover, extents: Mapping[Axis, int], size: 
     env.update(zip(extents, grid, strict=True))
     at = Points(env).address(mover.row_major(move.buffer), move.indices)
     at = np.asarray(at, dtype=np.int64) * move.buffer.dtype.nbytes // size
-    return len(np.unique(at)) * size
+    return len(distinct(at)) * size
 
 
 @dataclass(frozen=True, slots=True)

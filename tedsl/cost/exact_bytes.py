@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from tedsl.cost.sampled_indices import Points, Values, row_major
 from tedsl.expr.nodes import Axis, Binary, BinaryOp, Expr, IfThenElse, Unary, UnaryOp, Var
+from tedsl.expr.numerics import distinct
 from tedsl.expr.visit import walk
 from tedsl.ir.nodes import (
     Accumulate,
@@ -355,7 +356,7 @@ class _Sets:
             offsets: Values = np.zeros(len(rows.weights), np.int64)
             for index, stride in terms:
                 offsets = offsets + points.value(index) * stride
-            found.append(np.unique(np.asarray(offsets)))
+            found.append(distinct(np.asarray(offsets)))
         return found
 
     def union(self, buffer: Buffer, parts: list[Sequence[Ints]] | None) -> int | None:

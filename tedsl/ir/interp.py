@@ -17,6 +17,7 @@ import numpy as np
 
 from tedsl.errors import InternalError
 from tedsl.expr.nodes import Expr, IfThenElse, Reducer, Select, Var
+from tedsl.expr.numerics import distinct
 from tedsl.expr.visit import rewrite, variables
 from tedsl.ir import numerics
 from tedsl.ir.evaluate import (
@@ -353,7 +354,7 @@ def _store(stmt: Store, layout: Layout) -> Run:
         memory = _target(env[cell])
         value, lanes = leaf.spread(evaluate(env)), leaf.spread(mask)
         flat = _flat(_places(leaf, env, memory, lanes), memory, lanes)
-        if np.unique(flat).size != flat.size:
+        if distinct(flat).size != flat.size:
             raise InternalError(f"two points of a tile store one element of {memory.name!r}")
         memory.data.reshape(-1)[flat] = value[lanes]
         if memory.written is not None:
