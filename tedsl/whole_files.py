@@ -29,8 +29,7 @@ def write_whole(path: Path, lines: Iterable[str]) -> int:
                 file.write(line)
                 count += 1
         partial.replace(path)
-    except BaseException:
-        with suppress(OSError):
+    finally:
+        with suppress(OSError):  # it is not there when it was moved
             partial.unlink()
-        raise
     return count

@@ -419,10 +419,10 @@ class Records:
         try:
             yield connection
             connection.execute("COMMIT")
-        except BaseException:
-            with suppress(self._sql.DatabaseError):  # SQLite may have done so itself
-                connection.execute("ROLLBACK")
-            raise
+        finally:
+            with suppress(self._sql.DatabaseError):
+                if connection.in_transaction:  # SQLite may have ended it itself
+                    connection.execute("ROLLBACK")
 
     def _connect(self, place: str | Path, **more: Any) -> sqlite3.Connection:
         connection: sqlite3.Connection = self._sql.connect(

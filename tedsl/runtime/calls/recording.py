@@ -28,22 +28,22 @@ def recording(torch: Any, graph: Any, **options: Any) -> Generator[None]:
     Raises:
         RuntimeError: if the device cannot record it.
     """
-    collects = gc.isenabled()
+    collects, begun, recorded = gc.isenabled(), False, False
     gc.disable()
     try:
         graph.capture_begin(**options)
-        try:
-            yield
-        except BaseException:
+        begun = True
+        yield
+        begun = False
+        graph.capture_end()
+        recorded = True
+    finally:
+        if begun:
             with suppress(RuntimeError):
                 graph.capture_end()
-            raise
-        graph.capture_end()
-    except BaseException:
-        with suppress(RuntimeError):  # of a device that takes no more work: the next call says so
-            _record_nothing(torch)
-        raise
-    finally:
+        if not recorded:
+            with suppress(RuntimeError):  # of a device that takes no more work: the next call tells
+                _record_nothing(torch)
         if collects:
             gc.enable()
 
