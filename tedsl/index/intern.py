@@ -7,6 +7,7 @@ It also holds the constructors that this package uses to build results.  Imports
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields
 
 from tedsl.dtypes import DType
@@ -150,6 +151,35 @@ class Interner:
     def cast(self, a: Expr, dtype: DType) -> Expr:
         """`a` as `dtype`; `a` itself when it already is."""
         return a if a.dtype is dtype else self.rep(Cast(a, dtype))
+
+
+def structure(leaves: Mapping[Expr, object], *values: Expr) -> tuple[object, ...]:
+    """Equal for equal structures over the same placeholders, and `leaves` of which the same is
+    said."""
+    numbers: dict[Expr, int] = {}
+    rows: list[tuple[object, ...]] = []
+
+    def visit(node: Expr) -> int:
+        if node not in numbers:
+            inside = () if node in leaves else node.children()
+            children = tuple(visit(child) for child in inside)
+            match node:
+                case _ if node in leaves:
+                    payload: object = leaves[node]
+                case Var(name=name):
+                    payload = name
+                case Const(value=number):
+                    payload = repr(number)
+                case Cast():
+                    payload = None
+                case _:
+                    payload = getattr(node, "op", None)
+            rows.append((type(node).__name__, payload, node.dtype, children))
+            numbers[node] = len(numbers)
+        return numbers[node]
+
+    roots = tuple(visit(value) for value in values)
+    return (*rows, roots)
 
 
 def _holds_expressions(value: object) -> bool:

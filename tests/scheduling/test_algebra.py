@@ -10,6 +10,7 @@ import pytest
 
 import tedsl as te
 from tedsl.expr.nodes import Reduce
+from tedsl.scheduling.algebra import associativity
 from tedsl.scheduling.algebra.associativity import Result, Verdict, combines_in_any_order
 
 X = te.placeholder((8,), name="X")
@@ -113,3 +114,16 @@ def test_known_operators_need_no_sympy():
         "assert 'sympy' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_equal_reducers_are_judged_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever tensors they reduce; of another type, or combined otherwise, they are others."""
+
+    def scaled(x: Any, y: Any) -> Any:
+        return x + y + x * y * 0.75
+
+    assert judged(scaled, X[k]).verdict is Verdict.PROVED
+    monkeypatch.setattr(associativity, "_fails", lambda *_: "judged again")
+    assert judged(scaled, Y[k]).verdict is Verdict.PROVED
+    assert judged(lambda x, y: x + y + x * y * 1.75, X[k]).text == "judged again"
+    assert judged(scaled, X[k].astype("float64")).text == "judged again"

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import tedsl as te
+from tedsl.scheduling.algebra import numeric_check
 from tedsl.tensor.tensor import Tensor
 
 LENGTH = 6
@@ -167,3 +168,20 @@ def test_tags_of_tags() -> None:
     s = te.create_schedule(free)
     with pytest.raises(te.ScheduleError, match=r"may overflow at a partial result of"):
         s[free].online(q)
+
+
+def test_equal_chains_are_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the same definition over other tensors; another value makes another chain."""
+    parts = (te.max, lambda x, y: x * 0.25, lambda x, y, r: te.exp(x * 0.25 - r) * y)
+    s, last = chain(*parts)
+    proof = s[last].proof()
+
+    def again(*_: object) -> object:
+        raise AssertionError("tried again")
+
+    monkeypatch.setattr(numeric_check, "_adverse", again)
+    s, last = chain(*parts)
+    assert s[last].proof() == proof
+    s, last = chain(*parts[:2], lambda x, y, r: te.exp(x * 0.25 - r) * y * y)
+    with pytest.raises(AssertionError, match="tried again"):
+        s[last].proof()

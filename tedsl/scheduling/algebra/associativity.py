@@ -30,10 +30,11 @@ from tedsl.expr.nodes import (
     UnaryOp,
 )
 from tedsl.expr.printer import print_expr
-from tedsl.index.intern import Interner
+from tedsl.index.intern import Interner, structure
 from tedsl.scheduling.algebra.counterexamples import counterexample
 from tedsl.scheduling.algebra.orders import keeps_one
 from tedsl.scheduling.algebra.wrapping import Exactness, Wraps
+from tedsl.scheduling.memo import Memory
 
 KNOWN = frozenset(
     {
@@ -47,6 +48,7 @@ KNOWN = frozenset(
     }
 )
 MAX_CASES = 3000
+_proofs, _operators = Memory(64), Memory(64)
 
 
 class Verdict(StrEnum):
@@ -140,7 +142,6 @@ def _sympy() -> Any:
     return importlib.import_module("sympy")
 
 
-@lru_cache(maxsize=64)
 def _unproved(reducer: Reducer) -> str | None:
     """Why the laws could not be proved; None when they hold in every case.
 
@@ -148,10 +149,20 @@ def _unproved(reducer: Reducer) -> str | None:
     assumptions contradict each other is dropped; in the others both sides must be the same real
     expression.
     """
-    symbols = _symbols(reducer, "xyz")
-    return _fails(
-        lambda case: _laws_hold(reducer, symbols, case), "the two orders could not be shown to be"
-    )
+
+    def find() -> str | None:
+        symbols = _symbols(reducer, "xyz")
+        said = "the two orders could not be shown to be"
+        return _fails(lambda case: _laws_hold(reducer, symbols, case), said)
+
+    return _proofs.get(_form(reducer), find)
+
+
+def _form(reducer: Reducer) -> tuple[object, ...]:
+    """Equal for reducers that combine alike, whatever their variables are called."""
+    variables = (*reducer.lhs, *reducer.rhs)
+    combined = structure({var: n for n, var in enumerate(variables)}, *reducer.combine)
+    return tuple(var.dtype for var in variables), combined
 
 
 def _symbols(reducer: Reducer, names: str) -> list[tuple[Any, ...]]:
@@ -180,7 +191,6 @@ def _fails(holds: Callable[[_Case], bool], what: str) -> str | None:
     return None
 
 
-@lru_cache(maxsize=64)
 def component_operator(reducer: Reducer, index: int) -> BinaryOp | None:
     """The operator that combines component `index` of a reducer, when it is one operator whatever
     the other components are: `max` for the value of an argmax.
@@ -193,7 +203,12 @@ def component_operator(reducer: Reducer, index: int) -> BinaryOp | None:
         return combine.op
     if not a.dtype.is_float:
         return None
-    symbols = _symbols(reducer, "xy")
+    key = (index, _form(reducer))
+    return _operators.get(key, lambda: _component_operator(reducer, index))
+
+
+def _component_operator(reducer: Reducer, index: int) -> BinaryOp | None:
+    a, b, symbols = reducer.lhs[index], reducer.rhs[index], _symbols(reducer, "xy")
     for op in (BinaryOp.MAX, BinaryOp.MIN, BinaryOp.ADD, BinaryOp.MUL):
         parts = list(reducer.combine)
         parts[index] = Binary(op, a, b)

@@ -18,15 +18,17 @@ from typing import Any
 from tedsl.dtypes import DType
 from tedsl.expr.nodes import Axis, BinaryOp, Expr, Reduce, TensorRead, Var
 from tedsl.expr.visit import axes_of, walk
-from tedsl.index.intern import Interner
+from tedsl.index.intern import Interner, structure
 from tedsl.scheduling.algebra.counterexamples import NotEvaluated, Number, evaluate, wrapped
 from tedsl.scheduling.algebra.rescaling import Repair, Sign, Tag
 from tedsl.scheduling.algebra.wrapping import Span, whole
+from tedsl.scheduling.memo import Memory
 
 POINTS, _TRIES, _ELEMENTS = 8, 60, 5
 TOLERANCE = 1e-8
 _ADVERSE: tuple[tuple[float, ...], ...] = ((1.0,), (100.0,), (1e4,), (1e-3, 1.0, 100.0, 1e4))
 _DRAWS = 4
+_passes = Memory(512)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -148,11 +150,41 @@ class Pass:
 
 
 def adverse(repair: Repair, over: Collection[Axis], where: Expr | None) -> Pass:
-    """Passes over elements of +-1, +-100, +-1e4 and mixed sizes, element by element."""
+    """Passes over elements of +-1, +-100, +-1e4 and mixed sizes, element by element; equal chains
+    are tried once."""
+    axes = frozenset(over)
+    return _passes.get(_key(repair, axes, where), lambda: _adverse(repair, axes, where))
+
+
+def _key(repair: Repair, over: frozenset[Axis], where: Expr | None) -> tuple[object, ...]:
+    """All that the passes depend on: equal for chains that differ in names and tensors alone."""
+    standing = (*(tag.var for tag in repair.tags), *repair.totals, *repair.old, *repair.new)
+    known = {var: place for place, var in enumerate(standing)}
+    leaves: dict[Expr, object] = {**known}
+    same, numbers = Interner(), dict[Expr, int]()
+    roots = _roots(repair, where)
+    for leaf in _leaves(roots):
+        if leaf not in known:
+            number = numbers.setdefault(same.rep(leaf), len(numbers))
+            moving = leaf in over, not axes_of(leaf).isdisjoint(over)
+            tags = sorted(known[n] for n in walk(leaf) if isinstance(n, Var) and n in known)
+            leaves[leaf] = (number, moving, tuple(tags))
+    tags = tuple((t.order, t.source is None, t.only is None) for t in repair.tags)
+    return repair.reducer, tags, len(repair.basis), where is None, structure(leaves, *roots)
+
+
+def _roots(repair: Repair, where: Expr | None) -> list[Expr]:
+    """All that is evaluated."""
+    sources = [e for tag in repair.tags for e in (tag.source, tag.only) if e is not None]
+    found = [repair.value, *repair.basis, *repair.update, repair.finish, *sources]
+    return found if where is None else [*found, where]
+
+
+def _adverse(repair: Repair, over: frozenset[Axis], where: Expr | None) -> Pass:
     rng, done = random.Random(1), 0
     for sizes in _ADVERSE:
         for _ in range(_DRAWS):
-            run = _Run(repair, frozenset(over), where, rng, sizes)
+            run = _Run(repair, over, where, rng, sizes)
             try:
                 direct = run.direct()
             except NotEvaluated:
@@ -182,11 +214,7 @@ class _Run:
     ) -> None:
         self.repair, self.where, self.rng, self.sizes = repair, where, rng, sizes
         known = {*(tag.var for tag in repair.tags), *repair.totals, *repair.old, *repair.new}
-        sources = [e for tag in repair.tags for e in (tag.source, tag.only) if e is not None]
-        roots = [repair.value, *repair.basis, *repair.update, repair.finish, *sources]
-        if where is not None:
-            roots.append(where)
-        self.leaves = [leaf for leaf in _leaves(roots) if leaf not in known]
+        self.leaves = [leaf for leaf in _leaves(_roots(repair, where)) if leaf not in known]
         same, drawn = Interner(), list[dict[Expr, Number]]()
         shared: dict[Expr, Number] = {}
         for place in range(_ELEMENTS):

@@ -13,7 +13,6 @@ from tedsl.dtypes import DType
 from tedsl.expr.nodes import (
     Axis,
     BinaryOp,
-    Cast,
     Const,
     Expr,
     IfThenElse,
@@ -22,7 +21,7 @@ from tedsl.expr.nodes import (
     Var,
 )
 from tedsl.expr.visit import axes_of, map_children, substitute, walk
-from tedsl.index.intern import Interner
+from tedsl.index.intern import Interner, structure
 from tedsl.scheduling.algebra.rescaling import Sign, Tag
 from tedsl.scheduling.algebra.signs import sign_of
 from tedsl.scheduling.algebra.terms import Mixed, Role
@@ -100,7 +99,7 @@ def pose(
             (v.name, v.dtype, maker.roles[v], maker.signs[v], maker.spans.get(v))
             for v in maker.placeholders
         ),
-        _structure(text),
+        structure({}, text),
     )
     return Problem(
         text,
@@ -212,28 +211,3 @@ def _unguarded(value: Expr, free: Collection[Expr]) -> set[Expr]:
             lazy = isinstance(node, IfThenElse)
             stack.extend(node.children()[:1] if lazy else node.children())
     return found
-
-
-def _structure(value: Expr) -> tuple[object, ...]:
-    """Equal for equal structures over the same placeholders."""
-    numbers: dict[Expr, int] = {}
-    rows: list[tuple[object, ...]] = []
-
-    def visit(node: Expr) -> int:
-        if node not in numbers:
-            children = tuple(visit(child) for child in node.children())
-            match node:
-                case Var(name=name):
-                    payload: object = name
-                case Const(value=number):
-                    payload = repr(number)
-                case Cast():
-                    payload = None
-                case _:
-                    payload = getattr(node, "op", None)
-            rows.append((type(node).__name__, payload, node.dtype, children))
-            numbers[node] = len(numbers)
-        return numbers[node]
-
-    visit(value)
-    return tuple(rows)
