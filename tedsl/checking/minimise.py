@@ -185,7 +185,7 @@ class _Search:
     def __init__(self, target: str, sizes: Mapping[Any, Any], limit: float, end: float) -> None:
         self.target, self.limit, self.end = target, limit, end
         self.sizes = {getattr(key, "name", key): value for key, value in sizes.items()}
-        self.tried = 0
+        self.tried: set[str] = set()
 
     def written(self, pair: Pair) -> str | None:
         """The program of a pair; None where there is none."""
@@ -252,19 +252,20 @@ class _Search:
                         pair, source, found = better
                         changed = True
         comment = f"# {found[1]}\n"
-        return Minimised(comment + source, found[1], self.tried, time.monotonic() < self.end)
+        return Minimised(comment + source, found[1], len(self.tried), time.monotonic() < self.end)
 
     def _better(
         self, pool: ThreadPoolExecutor, pairs: Iterator[Pair], source: str, same: str
     ) -> tuple[Pair, str, tuple[str, str]] | None:
         """The first smaller program that fails in the same way."""
         written = ((pair, self.written(pair)) for pair in pairs)
-        smaller = ((p, text) for p, text in written if text and _size(text) < _size(source))
+        new = ((pair, text) for pair, text in written if text and text not in self.tried)
+        smaller = ((pair, text) for pair, text in new if _size(text) < _size(source))
         while time.monotonic() < self.end:
             batch = list(islice(smaller, usable_cores()))
             if not batch:
                 return None
-            self.tried += len(batch)
+            self.tried.update(text for _, text in batch)
             fails = pool.map(self.failure, [text for _, text in batch])
             for (pair, text), found in zip(batch, list(fails), strict=True):
                 if found[0] == same:

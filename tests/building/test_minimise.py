@@ -21,17 +21,17 @@ from tedsl.cli.main import main
 SCRIPT = """
 import tedsl as te
 
-x, w = te.placeholder((24, 16), name="x"), te.placeholder((16,), name="w")
-y = te.compute((24, 16), lambda i, p: te.exp(x[i, p]) * 2.0 + w[p], name="y")
-c = te.compute((24, 16), lambda i, p: y[i, p] - y[i, 15 - p], name="c")
-e = te.compute((24,), lambda i: te.maximum(y[i, 0] + y[i, 3], 0.0), name="e")
+x = te.placeholder((4, 3), name="x")
+y = te.compute((4, 3), lambda i, p: te.exp(x[i, p]), name="y")
+c = te.compute((4, 3), lambda i, p: y[i, 2 - p], name="c")
+e = te.compute((4,), lambda i: y[i, 0], name="e")
 s = te.create_schedule([c, e])
 i, p = s[c].op.axis
 s[c].reorder(p, i)
 s[c].bind(p, "blockIdx.x")
 s[y].compute_across(s[c], i, s[y].op.axis[1], p)
-s[e].vectorize(s[e].split(e.op.axis[0], 8)[1])
-kernel = te.build(s, [x, w, c, e], target="cpu")
+s[e].vectorize(s[e].split(e.op.axis[0], 2)[1])
+kernel = te.build(s, [x, c, e], target="cpu")
 raise AssertionError("a script is loaded up to what it builds")
 """
 
@@ -88,7 +88,7 @@ def test_wrong_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_script_that_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     script, small = tmp_path / "large.py", tmp_path / "small.py"
     script.write_text(SCRIPT)
-    assert main(["minimise", str(script), "-o", str(small), "--seconds", "30"]) == 0
+    assert main(["minimise", str(script), "-o", str(small), "--seconds", "60"]) == 0
     said = capsys.readouterr().err
     assert "LowerError" in said and "in another kernel" in said and f"written to {small}" in said
     program = small.read_text()
