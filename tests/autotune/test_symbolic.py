@@ -16,7 +16,6 @@ pytestmark = [
 ]
 SIZES = [
     {"m": 16, "n": 64, "k": 32},
-    {"m": 32, "n": 64, "k": 64},
     {"m": 40, "n": 72, "k": 48},
     {"m": 1, "n": 64, "k": 32},
 ]
@@ -33,7 +32,7 @@ def test_the_measuring_process_compiles_nothing(tmp_path: Path, monkeypatch: pyt
     log = tmp_path / "log"
     monkeypatch.setenv(LOG, str(log))
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
-    with joint_search(product(), SIZES, workers=2, trials=3) as joint:
+    with joint_search(product(), SIZES, workers=2, trials=2) as joint:
         found = joint.run()
         tried = [len(case.times) for case in joint.cases]
     assert all(math.isfinite(row.seconds) for row in found.table)
