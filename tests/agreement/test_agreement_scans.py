@@ -14,7 +14,7 @@ from scan_strategies import recurrences
 
 from tedsl.schedules import default_schedule
 
-PARTS = [pytest.param(shard, marks=[pytest.mark.slow] * (shard > 2)) for shard in range(6)]
+PARTS = [pytest.param(shard, marks=[pytest.mark.slow] * (shard > 1)) for shard in range(6)]
 
 
 @pytest.mark.cpu

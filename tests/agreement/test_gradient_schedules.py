@@ -34,6 +34,7 @@ from tedsl.target import Target
 from tedsl.tensor.printer import operations
 
 nn = te.nn
+PARTS = [0, pytest.param(1, marks=pytest.mark.slow)]
 
 
 @dataclass
@@ -331,7 +332,7 @@ def check_drawn(data: st.DataObject, cases: Choice) -> None:
         np.testing.assert_allclose(got, want, rtol=1e-8, atol=1e-8)
 
 
-@pytest.mark.parametrize("shard", range(2))
+@pytest.mark.parametrize("shard", PARTS)
 def test_drawn_computations(shard: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(drawn_cases, "DTYPES", ("float64",))
     monkeypatch.setitem(drawn_stages.NARROW, "float", ("float64",))
@@ -344,7 +345,7 @@ def test_drawn_computations(shard: int, monkeypatch: pytest.MonkeyPatch) -> None
     draw()
 
 
-@pytest.mark.parametrize("shard", range(2))
+@pytest.mark.parametrize("shard", PARTS)
 def test_drawn_scans(shard: int) -> None:
     @seed(shard)
     @given(st.data())

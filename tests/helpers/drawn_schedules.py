@@ -33,6 +33,8 @@ SCOPES = ("local", "local", "global", "shared")
 
 
 _SIZES: WeakKeyDictionary[Schedule, Mapping[Var, int]] = WeakKeyDictionary()
+_PRINTED: WeakKeyDictionary[Schedule, tuple[object, str]] = WeakKeyDictionary()
+"""The text of a schedule before a call that was refused is that before the next one."""
 
 
 @st.composite
@@ -76,7 +78,10 @@ def attempt(draw: Draw, schedule: Schedule) -> None:
 
 def call(schedule: Schedule, primitive: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Call a primitive; a refusal gives advice and leaves the schedule as it was."""
-    before = (schedule.plan, str(schedule), len(schedule.trace))
+    known = _PRINTED.get(schedule)
+    if known is None or known[0] is not schedule.plan:
+        known = _PRINTED[schedule] = (schedule.plan, str(schedule))
+    before = (*known, len(schedule.trace))
     try:
         return primitive(*args, **kwargs)
     except ScheduleError as error:

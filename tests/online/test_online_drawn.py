@@ -12,11 +12,11 @@ from hypothesis import given, note, seed
 from hypothesis import strategies as st
 from pairs import check_pair
 
-SHARDS = 4
+PARTS = [pytest.param(shard, marks=[pytest.mark.slow] * (shard > 1)) for shard in range(4)]
 
 
 @pytest.mark.cpu
-@pytest.mark.parametrize("shard", range(SHARDS))
+@pytest.mark.parametrize("shard", PARTS)
 def test_fused_chains_agree(shard: int) -> None:
     @seed(shard)
     @given(st.data())

@@ -18,7 +18,7 @@ from tedsl.lower.pipeline import lower
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.target import Target
 
-SHARDS = 3
+PARTS = [0, 1, pytest.param(2, marks=pytest.mark.slow)]
 
 
 def lowered(schedule: Schedule, target: str) -> Module:
@@ -27,7 +27,7 @@ def lowered(schedule: Schedule, target: str) -> Module:
 
 @pytest.mark.cpu
 @pytest.mark.parametrize("target", ["cpu", "cuda"])
-@pytest.mark.parametrize("shard", range(SHARDS))
+@pytest.mark.parametrize("shard", PARTS)
 def test_the_rules_agree_on_what_is_drawn(shard: int, target: str) -> None:
     @seed(shard)
     @given(st.data())
