@@ -163,4 +163,6 @@ def test_loops_inside_a_pipelined_one_of_unknown_extent_stay_loops() -> None:
     i, _ = s[c].op.axis
     s["B"].compute_inline()
     s[c].pipeline(i, 2)
-    te.lower(s, target="cuda:sm_90", check=True)
+    lines = str(te.lower(s, target="cuda:sm_90", check=True)).splitlines()
+    loops = [line.split()[3] for line in lines if line.split()[:1] == ["for"]]
+    assert loops == ["0..4:", "0..n:"], lines

@@ -30,6 +30,7 @@ def test_one_thread_axis_serves_several_stages():
     thread = te.thread_axis("blockIdx.x")
     for tensor in (c.B, c.C, c.D):
         s[tensor].bind(s[tensor].op.axis[0], thread)
+        assert s[tensor].plan.mark(s[tensor].op.axis[0]).program == 0
 
 
 def test_vectorize(golden):
@@ -169,7 +170,9 @@ def test_refused_lanes_of_a_reducer_with_an_order():
 def test_lanes_of_a_proved_reducer():
     index, value = argmax(keep_first=True)
     s = te.create_schedule([index, value])
-    s[index].vectorize(s[index].op.reduce_axis[0])
+    (k,) = s[index].op.reduce_axis
+    s[index].vectorize(k)
+    assert s[index].plan.mark(k).kind is LoopKind.VECTORIZED
 
 
 def test_refused_marks_over_marks():
