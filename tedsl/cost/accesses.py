@@ -17,7 +17,6 @@ from tedsl.cost.instruction_costs import Operations
 from tedsl.cost.sampled_indices import Layout, Points, Values, layout, row_major
 from tedsl.cost.statement_list import Leaf, Loop, Nest
 from tedsl.expr.nodes import Axis, Expr
-from tedsl.expr.numerics import distinct
 from tedsl.expr.visit import walk
 from tedsl.ir.nodes import Accumulate, Buffer, Dot, Load, Scope, Store, TileAxis
 from tedsl.ir.visit import tile_axes
@@ -40,7 +39,6 @@ class Move:
         layout: of the elements that one run touches.
         times: runs in the mean program; loops inside which the address stands still do not count.
         steps: runs that touch other elements than each other.
-        shared_by: programs of a wave that touch the same elements, in the mean.
         staged: True when the copy engine moves it, not the threads.
         along: the tile axis that steps least, as a number of axes from outside; -1 for none.
         moving: the innermost loop that changes the address, as a number of loops from outside.
@@ -56,7 +54,6 @@ class Move:
     writes: bool
     times: float
     steps: float
-    shared_by: float
     staged: bool
     along: int
     moving: int
@@ -225,7 +222,6 @@ class Probe:
         steps = [int(a) - base for a in at[1 : self.rows]]
         tiles = dict(zip(self.tile, steps, strict=False))
         moving, times, different = self._along_loops(steps[len(self.tile) :])
-        elements = len(distinct(at[self.rows :]))
         return Move(
             buffer,
             self.leaf,
@@ -233,7 +229,6 @@ class Probe:
             writes,
             times,
             different,
-            (self.size - self.rows) / max(elements, 1),
             staged,
             _along(steps[: len(self.tile)]),
             moving,

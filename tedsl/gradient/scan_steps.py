@@ -98,10 +98,6 @@ class Steps:
             self.earlier[key] = Earlier(made.outputs[0], state, low, count)
         return self.earlier[key]
 
-    def opened_update(self, state: int) -> Tensor:
-        """The copy of an update that is differentiated."""
-        return self.copies[self.scan.updates[state]]
-
 
 def reversed_steps(scan: ScanOp) -> Steps:
     """The steps of `scan` side by side.

@@ -95,10 +95,6 @@ class Evaluator:
         width = self.lanes.width if self.lanes is not None and self.lanes.axis in deps else 0
         return (width, *((id(a), *self.at[a].key) for a in self.at if a in deps))
 
-    def is_vector(self, expr: Expr) -> bool:
-        """Whether the value differs between lanes."""
-        return self.lanes is not None and self.lanes.axis in self.depends(expr)
-
     @property
     def width(self) -> int:
         """Lanes of a vector here; 0 when the statement runs on scalars."""
