@@ -7,6 +7,8 @@ Folding is local and exact: constant operands (signed overflow is left as writte
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, TypeGuard
 
 import numpy as np
@@ -177,28 +179,46 @@ def _refused(op: BinaryOp | UnaryOp | CompareOp, dtype: DType, hint: str) -> Exp
     return ExprError(f"{op.value} does not take {dtype} operands", hint=hint)
 
 
-def add(a: Operand, b: Operand) -> Expr:
-    """`a + b`."""
-    return binary(BinaryOp.ADD, a, b)
+def compare(op: CompareOp, a: Operand, b: Operand) -> Expr:
+    """`a op b` as bool, after promotion."""
+    x, y = promote(a, b)
+    require_computed(op, x.dtype)
+    folded = fold.compare(op, x, y)
+    return Compare(op, x, y) if folded is None else folded
 
 
-def sub(a: Operand, b: Operand) -> Expr:
-    """`a - b`."""
-    return binary(BinaryOp.SUB, a, b)
+def _of(op: BinaryOp | CompareOp, doc: str) -> Callable[[Operand, Operand], Expr]:
+    """The function of two operands that an operator is."""
+    made = partial(binary, op) if isinstance(op, BinaryOp) else partial(compare, op)
+    made.__doc__ = doc
+    return made
 
 
-def mul(a: Operand, b: Operand) -> Expr:
-    """`a * b`."""
-    return binary(BinaryOp.MUL, a, b)
-
-
-def div(a: Operand, b: Operand) -> Expr:
-    """`a / b` of floats.
-
-    Raises:
-        ExprError: two integers, for which `/` has no one meaning.
-    """
-    return binary(BinaryOp.DIV, a, b)
+add = _of(BinaryOp.ADD, "`a + b`.")
+sub = _of(BinaryOp.SUB, "`a - b`.")
+mul = _of(BinaryOp.MUL, "`a * b`.")
+div = _of(
+    BinaryOp.DIV,
+    "`a / b` of floats.\n\nRaises:\n    ExprError: two integers, for which `/` has no one meaning.",
+)
+minimum = _of(BinaryOp.MIN, "The smaller; NaN when either is NaN.  On bool: and.")
+maximum = _of(BinaryOp.MAX, "The larger; NaN when either is NaN.  On bool: or.")
+bitwise_and = _of(BinaryOp.AND, "`a & b` of integers or bool.")
+bitwise_or = _of(BinaryOp.OR, "`a | b` of integers or bool.")
+bitwise_xor = _of(BinaryOp.XOR, "`a ^ b` of integers or bool.")
+left_shift = _of(
+    BinaryOp.SHL, "`a << b`; bits pushed out are lost.  Requires: 0 <= b < bits of the met dtype."
+)
+right_shift = _of(
+    BinaryOp.SHR,
+    "`a >> b`, arithmetic for signed dtypes.  Requires: 0 <= b < bits of the met dtype.",
+)
+eq = _of(CompareOp.EQ, "`a == b` as bool.")
+ne = _of(CompareOp.NE, "`a != b` as bool.")
+lt = _of(CompareOp.LT, "`a < b` as bool.")
+le = _of(CompareOp.LE, "`a <= b` as bool.")
+gt = _of(CompareOp.GT, "`a > b` as bool.")
+ge = _of(CompareOp.GE, "`a >= b` as bool.")
 
 
 def floordiv(a: Operand, b: Operand) -> Expr:
@@ -231,16 +251,6 @@ def truncmod(a: Operand, b: Operand) -> Expr:
     if x.dtype.is_float:
         return sub(x, mul(y, truncdiv(x, y)))
     return binary(BinaryOp.TRUNCMOD, x, y)
-
-
-def minimum(a: Operand, b: Operand) -> Expr:
-    """The smaller; NaN when either is NaN.  On bool: and."""
-    return binary(BinaryOp.MIN, a, b)
-
-
-def maximum(a: Operand, b: Operand) -> Expr:
-    """The larger; NaN when either is NaN.  On bool: or."""
-    return binary(BinaryOp.MAX, a, b)
 
 
 def power(a: Operand, b: Operand) -> Expr:
@@ -285,31 +295,6 @@ def atan2(a: Operand, b: Operand) -> Expr:
     """The angle of the point (x = b, y = a); integers are cast to float32."""
     x, y = promote(a, b)
     return binary(BinaryOp.ATAN2, as_float(x), as_float(y))
-
-
-def bitwise_and(a: Operand, b: Operand) -> Expr:
-    """`a & b` of integers or bool."""
-    return binary(BinaryOp.AND, a, b)
-
-
-def bitwise_or(a: Operand, b: Operand) -> Expr:
-    """`a | b` of integers or bool."""
-    return binary(BinaryOp.OR, a, b)
-
-
-def bitwise_xor(a: Operand, b: Operand) -> Expr:
-    """`a ^ b` of integers or bool."""
-    return binary(BinaryOp.XOR, a, b)
-
-
-def left_shift(a: Operand, b: Operand) -> Expr:
-    """`a << b`; bits pushed out are lost.  Requires: 0 <= b < bits of the met dtype."""
-    return binary(BinaryOp.SHL, a, b)
-
-
-def right_shift(a: Operand, b: Operand) -> Expr:
-    """`a >> b`, arithmetic for signed dtypes.  Requires: 0 <= b < bits of the met dtype."""
-    return binary(BinaryOp.SHR, a, b)
 
 
 def unary(op: UnaryOp, a: Operand) -> Expr:
@@ -359,44 +344,6 @@ def neg(a: Operand) -> Expr:
 def invert(a: Operand) -> Expr:
     """`~a`: bitwise on integers, logical on bool."""
     return unary(UnaryOp.NOT, a)
-
-
-def compare(op: CompareOp, a: Operand, b: Operand) -> Expr:
-    """`a op b` as bool, after promotion."""
-    x, y = promote(a, b)
-    require_computed(op, x.dtype)
-    folded = fold.compare(op, x, y)
-    return Compare(op, x, y) if folded is None else folded
-
-
-def eq(a: Operand, b: Operand) -> Expr:
-    """`a == b` as bool."""
-    return compare(CompareOp.EQ, a, b)
-
-
-def ne(a: Operand, b: Operand) -> Expr:
-    """`a != b` as bool."""
-    return compare(CompareOp.NE, a, b)
-
-
-def lt(a: Operand, b: Operand) -> Expr:
-    """`a < b` as bool."""
-    return compare(CompareOp.LT, a, b)
-
-
-def le(a: Operand, b: Operand) -> Expr:
-    """`a <= b` as bool."""
-    return compare(CompareOp.LE, a, b)
-
-
-def gt(a: Operand, b: Operand) -> Expr:
-    """`a > b` as bool."""
-    return compare(CompareOp.GT, a, b)
-
-
-def ge(a: Operand, b: Operand) -> Expr:
-    """`a >= b` as bool."""
-    return compare(CompareOp.GE, a, b)
 
 
 def condition(value: Operand, subject: str) -> Expr:
