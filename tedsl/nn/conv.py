@@ -22,18 +22,18 @@ from tedsl.errors import ExprError
 from tedsl.expr import build
 from tedsl.expr.nodes import Axis, Const, Expr
 from tedsl.nn.arguments import require_equal, require_float, require_shape, wide
-from tedsl.nn.operator import operator
+from tedsl.nn.operator import of_ranks
 from tedsl.nn.windows import (
     Ints,
     Layout,
     Padding,
     Place,
     Space,
-    Window,
     axes_among,
     guards,
     is_one,
     numbers,
+    positions_of,
     reduced,
     space_of,
     tap_axes,
@@ -71,8 +71,8 @@ class _Kernel(NamedTuple):
         return wide(read(self.weight, (*pair, *taps)))
 
 
-@operator
-def conv1d(
+def _conv(
+    rank: int,
     x: Tensor,
     weight: Tensor,
     bias: Tensor | None = None,
@@ -81,25 +81,7 @@ def conv1d(
     dilation: Ints = 1,
     groups: int = 1,
     layout: Layout = "channels_last",
-    name: str = "conv1d",
-) -> Tensor:
-    """The convolution over one spatial dimension; arguments and results as for `conv2d`."""
-    space = space_of(x, 1, layout, name)
-    kernel = _kernel(x, weight, space, False, (stride, dilation), groups, name)
-    return _convolve(x, kernel, bias, padding, name)
-
-
-@operator
-def conv2d(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Ints = 1,
-    padding: Pad = 0,
-    dilation: Ints = 1,
-    groups: int = 1,
-    layout: Layout = "channels_last",
-    name: str = "conv2d",
+    name: str = "",
 ) -> Tensor:
     """The convolution over two spatial dimensions, as `torch.nn.functional.conv2d`: the kernel is
     not flipped.
@@ -128,31 +110,16 @@ def conv2d(
         ExprError: ranks or extents that do not match, a kernel larger than the padded input, no
             floats, or numbers out of their range.
     """
-    space = space_of(x, 2, layout, name)
+    space = space_of(x, rank, layout, name)
     kernel = _kernel(x, weight, space, False, (stride, dilation), groups, name)
     return _convolve(x, kernel, bias, padding, name)
 
 
-@operator
-def conv3d(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Ints = 1,
-    padding: Pad = 0,
-    dilation: Ints = 1,
-    groups: int = 1,
-    layout: Layout = "channels_last",
-    name: str = "conv3d",
-) -> Tensor:
-    """The convolution over three spatial dimensions; arguments and results as for `conv2d`."""
-    space = space_of(x, 3, layout, name)
-    kernel = _kernel(x, weight, space, False, (stride, dilation), groups, name)
-    return _convolve(x, kernel, bias, padding, name)
+conv1d, conv2d, conv3d = of_ranks(_conv, "The convolution")
 
 
-@operator
-def conv_transpose1d(
+def _conv_transpose(
+    rank: int,
     x: Tensor,
     weight: Tensor,
     bias: Tensor | None = None,
@@ -162,26 +129,7 @@ def conv_transpose1d(
     groups: int = 1,
     dilation: Ints = 1,
     layout: Layout = "channels_last",
-    name: str = "conv_transpose1d",
-) -> Tensor:
-    """The transposed convolution over one spatial dimension; as `conv_transpose2d`."""
-    space = space_of(x, 1, layout, name)
-    kernel = _kernel(x, weight, space, True, (stride, dilation), groups, name)
-    return _convolve_transposed(x, kernel, bias, padding, output_padding, name)
-
-
-@operator
-def conv_transpose2d(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Ints = 1,
-    padding: Ints = 0,
-    output_padding: Ints = 0,
-    groups: int = 1,
-    dilation: Ints = 1,
-    layout: Layout = "channels_last",
-    name: str = "conv_transpose2d",
+    name: str = "",
 ) -> Tensor:
     """The transposed convolution over two spatial dimensions, as
     `torch.nn.functional.conv_transpose2d`: what the gradient of `conv2d` by its input computes.
@@ -208,28 +156,14 @@ def conv_transpose2d(
         ExprError: ranks or extents that do not match, a result of negative size, no floats, or
             numbers out of their range.
     """
-    space = space_of(x, 2, layout, name)
+    space = space_of(x, rank, layout, name)
     kernel = _kernel(x, weight, space, True, (stride, dilation), groups, name)
     return _convolve_transposed(x, kernel, bias, padding, output_padding, name)
 
 
-@operator
-def conv_transpose3d(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Ints = 1,
-    padding: Ints = 0,
-    output_padding: Ints = 0,
-    groups: int = 1,
-    dilation: Ints = 1,
-    layout: Layout = "channels_last",
-    name: str = "conv_transpose3d",
-) -> Tensor:
-    """The transposed convolution over three spatial dimensions; as `conv_transpose2d`."""
-    space = space_of(x, 3, layout, name)
-    kernel = _kernel(x, weight, space, True, (stride, dilation), groups, name)
-    return _convolve_transposed(x, kernel, bias, padding, output_padding, name)
+conv_transpose1d, conv_transpose2d, conv_transpose3d = of_ranks(
+    _conv_transpose, "The transposed convolution"
+)
 
 
 def _kernel(
@@ -346,7 +280,7 @@ def _convolve(x: Tensor, kernel: _Kernel, bias: Tensor | None, padding: Pad, nam
 
     def element(at: Place) -> Expr:
         batch, channel, spots = at
-        positions = _positions(windows, spots, taps)
+        positions = positions_of(windows, spots, taps)
         group = _in_group(kernel, channel, each, inner, kernel.inputs)
         value = wide(read(source, space.join(Place(batch, group, positions))))
         # The taps outside and the channels inside: a piece of the folded axes then lies in one
@@ -374,14 +308,6 @@ def _padded(x: Tensor, space: Space, paddings: Sequence[Padding], name: str) -> 
         return build.if_then_else(inside, value, Const(0.0, value.dtype))
 
     return space.compute(x, place.channel, counts, element, f"{name}.padded")
-
-
-def _positions(
-    windows: Sequence[Window], spots: Sequence[Expr], taps: Sequence[Expr]
-) -> tuple[Expr, ...]:
-    return tuple(
-        each.position(spot, tap) for each, spot, tap in zip(windows, spots, taps, strict=True)
-    )
 
 
 def _transposed_sizes(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any, ParamSpec, TypeVar, cast, get_type_hints
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast, get_type_hints
 
 import numpy as np
 
@@ -42,6 +42,39 @@ def operator(function: Callable[P, R]) -> Callable[P, R]:
         return function(*bound.args, **bound.kwargs)
 
     return checked
+
+
+def of_ranks(
+    function: Callable[Concatenate[int, P], R], brief: str
+) -> tuple[Callable[P, R], Callable[P, R], Callable[P, R]]:
+    """The operators of one, two and three spatial dimensions, which are given to `function` before
+    all else.  That of two has its docstring, the others say what they are in `brief` and see there;
+    each has its own name for what `name` is if nothing is given."""
+    as_2d = f"as `{function.__name__.lstrip('_')}2d`."
+    return (
+        operator(_of_rank(function, 1, f"{brief} of one dimension; {as_2d}")),
+        operator(_of_rank(function, 2, inspect.getdoc(function) or "")),
+        operator(_of_rank(function, 3, f"{brief} of three dimensions; {as_2d}")),
+    )
+
+
+def _of_rank(function: Callable[Concatenate[int, P], R], rank: int, doc: str) -> Callable[P, R]:
+    own = f"{function.__name__.lstrip('_')}{rank}d"
+    signature = inspect.signature(function)
+    _, *rest = signature.parameters.values()
+    rest = [each.replace(default=own) if each.name == "name" else each for each in rest]
+    signature = signature.replace(parameters=rest)
+
+    def ranked(*args: P.args, **kwargs: P.kwargs) -> R:
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        return function(rank, *bound.args, **bound.kwargs)
+
+    functools.update_wrapper(ranked, function)
+    ranked.__name__ = ranked.__qualname__ = own
+    ranked.__doc__ = doc
+    vars(ranked)["__signature__"] = signature
+    return ranked
 
 
 def _plain(value: object) -> object:

@@ -14,7 +14,7 @@ from tedsl.errors import ExprError
 from tedsl.expr import build
 from tedsl.expr.nodes import Axis, Const, Expr
 from tedsl.nn.arguments import require_float, wide
-from tedsl.nn.operator import operator
+from tedsl.nn.operator import of_ranks
 from tedsl.nn.windows import (
     Ints,
     Layout,
@@ -24,6 +24,7 @@ from tedsl.nn.windows import (
     axes_among,
     guards,
     numbers,
+    positions_of,
     reduced,
     space_of,
     tap_axes,
@@ -35,229 +36,6 @@ from tedsl.tensor.tensor import Tensor, read
 
 Sizes = int | None | Sequence[int | None]
 """Extents of a result; None keeps that of the input."""
-
-
-@operator
-def max_pool1d(
-    x: Tensor,
-    kernel_size: Ints,
-    stride: Ints | None = None,
-    padding: Ints = 0,
-    dilation: Ints = 1,
-    ceil_mode: bool = False,
-    layout: Layout = "channels_last",
-    name: str = "max_pool1d",
-) -> Tensor:
-    """The largest element of each window of one dimension; as `max_pool2d`."""
-    return _max_pool(1, x, (kernel_size, stride, padding, dilation), ceil_mode, layout, name)
-
-
-@operator
-def max_pool2d(
-    x: Tensor,
-    kernel_size: Ints,
-    stride: Ints | None = None,
-    padding: Ints = 0,
-    dilation: Ints = 1,
-    ceil_mode: bool = False,
-    layout: Layout = "channels_last",
-    name: str = "max_pool2d",
-) -> Tensor:
-    """The largest element of each window, as `torch.nn.functional.max_pool2d`.
-
-    Args:
-        x: `[n, h, w, c]`, or `[n, c, h, w]` for "channels_first", of any dtype; `n` may be missing.
-        kernel_size: how many elements a window has.
-        stride: from one window to the next; without it, `kernel_size`.
-        padding: elements, taken to be -inf (the lowest value of integers), before and after each
-            dimension; at most half of what a window reaches over.
-        dilation: from one element of a window to the next.
-        ceil_mode: whether windows at the end may be cut off; they start before the padding there.
-        layout: where the channels are.
-        name: what the operation prints as.
-
-    Returns:
-        The layout and dtype of `x`, for each spatial dimension
-        `(size + 2 * padding - dilation * (kernel_size - 1) - 1) / stride + 1` elements, rounded
-        down (up with `ceil_mode`).  NaN in a window gives NaN.
-
-    Raises:
-        ExprError: another rank, a window larger than the padded input, or numbers out of their
-            range.
-    """
-    return _max_pool(2, x, (kernel_size, stride, padding, dilation), ceil_mode, layout, name)
-
-
-@operator
-def max_pool3d(
-    x: Tensor,
-    kernel_size: Ints,
-    stride: Ints | None = None,
-    padding: Ints = 0,
-    dilation: Ints = 1,
-    ceil_mode: bool = False,
-    layout: Layout = "channels_last",
-    name: str = "max_pool3d",
-) -> Tensor:
-    """The largest element of each window of three dimensions; as `max_pool2d`."""
-    return _max_pool(3, x, (kernel_size, stride, padding, dilation), ceil_mode, layout, name)
-
-
-@operator
-def avg_pool1d(
-    x: Tensor,
-    kernel_size: Ints,
-    stride: Ints | None = None,
-    padding: Ints = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    layout: Layout = "channels_last",
-    name: str = "avg_pool1d",
-) -> Tensor:
-    """The mean of each window of one dimension; as `avg_pool2d`."""
-    how = (kernel_size, stride, padding, 1)
-    return _avg_pool(1, x, how, ceil_mode, count_include_pad, layout, name)
-
-
-@operator
-def avg_pool2d(
-    x: Tensor,
-    kernel_size: Ints,
-    stride: Ints | None = None,
-    padding: Ints = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    layout: Layout = "channels_last",
-    name: str = "avg_pool2d",
-) -> Tensor:
-    """The mean of each window, as `torch.nn.functional.avg_pool2d`.
-
-    Args:
-        x: floats; `[n, h, w, c]`, or `[n, c, h, w]` for "channels_first"; `n` may be missing.
-        kernel_size: how many elements a window has.
-        stride: from one window to the next; without it, `kernel_size`.
-        padding: zeros before and after each dimension; at most half of the kernel.
-        ceil_mode: whether windows at the end may be cut off; they start before the padding there.
-        count_include_pad: whether the mean counts the padding.  What lies even past that, which
-            happens with `ceil_mode`, is never counted.
-        layout: where the channels are.
-        name: what the operation prints as.
-
-    Returns:
-        The layout and dtype of `x`, of sizes as by `max_pool2d`.  Added up in float32 for 16-bit
-        floats, and rounded once.
-
-    Raises:
-        ExprError: no floats, another rank, a window larger than the padded input, or numbers out of
-            their range.
-    """
-    how = (kernel_size, stride, padding, 1)
-    return _avg_pool(2, x, how, ceil_mode, count_include_pad, layout, name)
-
-
-@operator
-def avg_pool3d(
-    x: Tensor,
-    kernel_size: Ints,
-    stride: Ints | None = None,
-    padding: Ints = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    layout: Layout = "channels_last",
-    name: str = "avg_pool3d",
-) -> Tensor:
-    """The mean of each window of three dimensions; as `avg_pool2d`."""
-    how = (kernel_size, stride, padding, 1)
-    return _avg_pool(3, x, how, ceil_mode, count_include_pad, layout, name)
-
-
-@operator
-def adaptive_max_pool1d(
-    x: Tensor,
-    output_size: Sizes,
-    layout: Layout = "channels_last",
-    name: str = "adaptive_max_pool1d",
-) -> Tensor:
-    """The largest element of each of `output_size` parts; as `adaptive_max_pool2d`."""
-    return _adaptive_max(1, x, output_size, layout, name)
-
-
-@operator
-def adaptive_max_pool2d(
-    x: Tensor,
-    output_size: Sizes,
-    layout: Layout = "channels_last",
-    name: str = "adaptive_max_pool2d",
-) -> Tensor:
-    """The largest element of each part, as `torch.nn.functional.adaptive_max_pool2d`.
-
-    Args:
-        x: `[n, h, w, c]`, or `[n, c, h, w]` for "channels_first", of any dtype; `n` may be missing.
-        output_size: how many parts each dimension has; None keeps its extent.  Part `o` of `p`
-            holds the elements `floor(o * extent / p) .. ceil((o + 1) * extent / p) - 1`: neighbours
-            share elements where `p` does not divide the extent.
-        layout: where the channels are.
-        name: what the operation prints as.
-
-    Returns:
-        The layout and dtype of `x`, of the given sizes.
-
-    Raises:
-        ExprError: another rank, or sizes that are no ints of at least 1.
-    """
-    return _adaptive_max(2, x, output_size, layout, name)
-
-
-@operator
-def adaptive_max_pool3d(
-    x: Tensor,
-    output_size: Sizes,
-    layout: Layout = "channels_last",
-    name: str = "adaptive_max_pool3d",
-) -> Tensor:
-    """The largest element of each of `output_size` parts; as `adaptive_max_pool2d`."""
-    return _adaptive_max(3, x, output_size, layout, name)
-
-
-@operator
-def adaptive_avg_pool1d(
-    x: Tensor,
-    output_size: Sizes,
-    layout: Layout = "channels_last",
-    name: str = "adaptive_avg_pool1d",
-) -> Tensor:
-    """The mean of each of `output_size` parts; as `adaptive_avg_pool2d`."""
-    return _adaptive_avg(1, x, output_size, layout, name)
-
-
-@operator
-def adaptive_avg_pool2d(
-    x: Tensor,
-    output_size: Sizes,
-    layout: Layout = "channels_last",
-    name: str = "adaptive_avg_pool2d",
-) -> Tensor:
-    """The mean of each part, as `torch.nn.functional.adaptive_avg_pool2d`; with `output_size = 1`
-    the mean over all of a channel.
-
-    Arguments, parts and result as for `adaptive_max_pool2d`, but of floats; added up in float32 for
-    16-bit floats, and rounded once.
-
-    Raises:
-        ExprError: no floats, another rank, or sizes that are no ints of at least 1.
-    """
-    return _adaptive_avg(2, x, output_size, layout, name)
-
-
-@operator
-def adaptive_avg_pool3d(
-    x: Tensor,
-    output_size: Sizes,
-    layout: Layout = "channels_last",
-    name: str = "adaptive_avg_pool3d",
-) -> Tensor:
-    """The mean of each of `output_size` parts; as `adaptive_avg_pool2d`."""
-    return _adaptive_avg(3, x, output_size, layout, name)
 
 
 How = tuple[Ints, Ints | None, Ints, Ints]
@@ -289,14 +67,47 @@ def _windows(
     ]
 
 
-def _max_pool(rank: int, x: Tensor, how: How, ceil_mode: bool, layout: Layout, name: str) -> Tensor:
+def _max_pool(
+    rank: int,
+    x: Tensor,
+    kernel_size: Ints,
+    stride: Ints | None = None,
+    padding: Ints = 0,
+    dilation: Ints = 1,
+    ceil_mode: bool = False,
+    layout: Layout = "channels_last",
+    name: str = "",
+) -> Tensor:
+    """The largest element of each window, as `torch.nn.functional.max_pool2d`.
+
+    Args:
+        x: `[n, h, w, c]`, or `[n, c, h, w]` for "channels_first", of any dtype; `n` may be missing.
+        kernel_size: how many elements a window has.
+        stride: from one window to the next; without it, `kernel_size`.
+        padding: elements, taken to be -inf (the lowest value of integers), before and after each
+            dimension; at most half of what a window reaches over.
+        dilation: from one element of a window to the next.
+        ceil_mode: whether windows at the end may be cut off; they start before the padding there.
+        layout: where the channels are.
+        name: what the operation prints as.
+
+    Returns:
+        The layout and dtype of `x`, for each spatial dimension
+        `(size + 2 * padding - dilation * (kernel_size - 1) - 1) / stride + 1` elements, rounded
+        down (up with `ceil_mode`).  NaN in a window gives NaN.
+
+    Raises:
+        ExprError: another rank, a window larger than the padded input, or numbers out of their
+            range.
+    """
+    how = (kernel_size, stride, padding, dilation)
     space = space_of(x, rank, layout, name)
     sizes = space.parts(x.shape).spots
     windows = _windows(rank, sizes, how, ceil_mode, name)
     taps = tap_axes([each.taps for each in windows])
 
     def element(at: Place) -> Expr:
-        positions = _positions(windows, at.spots, taps)
+        positions = positions_of(windows, at.spots, taps)
         value = read(x, space.join(at._replace(spots=positions)))
         return _folded(max_over, value, taps, guards(positions, sizes))
 
@@ -305,15 +116,42 @@ def _max_pool(rank: int, x: Tensor, how: How, ceil_mode: bool, layout: Layout, n
     )
 
 
+max_pool1d, max_pool2d, max_pool3d = of_ranks(_max_pool, "The largest element of each window")
+
+
 def _avg_pool(
     rank: int,
     x: Tensor,
-    how: How,
-    ceil_mode: bool,
-    count_include_pad: bool,
-    layout: Layout,
-    name: str,
+    kernel_size: Ints,
+    stride: Ints | None = None,
+    padding: Ints = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    layout: Layout = "channels_last",
+    name: str = "",
 ) -> Tensor:
+    """The mean of each window, as `torch.nn.functional.avg_pool2d`.
+
+    Args:
+        x: floats; `[n, h, w, c]`, or `[n, c, h, w]` for "channels_first"; `n` may be missing.
+        kernel_size: how many elements a window has.
+        stride: from one window to the next; without it, `kernel_size`.
+        padding: zeros before and after each dimension; at most half of the kernel.
+        ceil_mode: whether windows at the end may be cut off; they start before the padding there.
+        count_include_pad: whether the mean counts the padding.  What lies even past that, which
+            happens with `ceil_mode`, is never counted.
+        layout: where the channels are.
+        name: what the operation prints as.
+
+    Returns:
+        The layout and dtype of `x`, of sizes as by `max_pool2d`.  Added up in float32 for 16-bit
+        floats, and rounded once.
+
+    Raises:
+        ExprError: no floats, another rank, a window larger than the padded input, or numbers out of
+            their range.
+    """
+    how = (kernel_size, stride, padding, 1)
     require_float(x, name)
     space = space_of(x, rank, layout, name)
     sizes = space.parts(x.shape).spots
@@ -321,7 +159,7 @@ def _avg_pool(
     taps = tap_axes([each.taps for each in windows])
 
     def element(at: Place) -> Expr:
-        positions = _positions(windows, at.spots, taps)
+        positions = positions_of(windows, at.spots, taps)
         value = wide(read(x, space.join(at._replace(spots=positions))))
         total = _folded(sum_over, value, taps, guards(positions, sizes))
         counts = [
@@ -335,12 +173,7 @@ def _avg_pool(
     )
 
 
-def _positions(
-    windows: Sequence[Window], spots: Sequence[Expr], taps: Sequence[Expr]
-) -> tuple[Expr, ...]:
-    return tuple(
-        each.position(spot, tap) for each, spot, tap in zip(windows, spots, taps, strict=True)
-    )
+avg_pool1d, avg_pool2d, avg_pool3d = of_ranks(_avg_pool, "The mean of each window")
 
 
 def _folded(
@@ -368,21 +201,69 @@ def _product(factors: Sequence[Expr]) -> Expr:
     return list(itertools.accumulate(factors, build.mul))[-1]
 
 
-def _adaptive_max(rank: int, x: Tensor, size: Sizes, layout: Layout, name: str) -> Tensor:
+def _adaptive_max_pool(
+    rank: int,
+    x: Tensor,
+    output_size: Sizes,
+    layout: Layout = "channels_last",
+    name: str = "",
+) -> Tensor:
+    """The largest element of each part, as `torch.nn.functional.adaptive_max_pool2d`.
+
+    Args:
+        x: `[n, h, w, c]`, or `[n, c, h, w]` for "channels_first", of any dtype; `n` may be missing.
+        output_size: how many parts each dimension has; None keeps its extent.  Part `o` of `p`
+            holds the elements `floor(o * extent / p) .. ceil((o + 1) * extent / p) - 1`: neighbours
+            share elements where `p` does not divide the extent.
+        layout: where the channels are.
+        name: what the operation prints as.
+
+    Returns:
+        The layout and dtype of `x`, of the given sizes.
+
+    Raises:
+        ExprError: another rank, or sizes that are no ints of at least 1.
+    """
+
     def element(value: Expr, taps: Sequence[Expr], where: list[Expr], _: Sequence[Expr]) -> Expr:
         return _folded(max_over, value, taps, where)
 
-    return _adaptive(rank, x, size, element, layout, name)
+    return _adaptive(rank, x, output_size, element, layout, name)
 
 
-def _adaptive_avg(rank: int, x: Tensor, size: Sizes, layout: Layout, name: str) -> Tensor:
+adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = of_ranks(
+    _adaptive_max_pool, "The largest element of each part"
+)
+
+
+def _adaptive_avg_pool(
+    rank: int,
+    x: Tensor,
+    output_size: Sizes,
+    layout: Layout = "channels_last",
+    name: str = "",
+) -> Tensor:
+    """The mean of each part, as `torch.nn.functional.adaptive_avg_pool2d`; with `output_size = 1`
+    the mean over all of a channel.
+
+    Arguments, parts and result as for `adaptive_max_pool2d`, but of floats; added up in float32 for
+    16-bit floats, and rounded once.
+
+    Raises:
+        ExprError: no floats, another rank, or sizes that are no ints of at least 1.
+    """
     require_float(x, name)
 
     def element(value: Expr, taps: Sequence[Expr], where: list[Expr], n: Sequence[Expr]) -> Expr:
         total = _folded(sum_over, wide(value), taps, where)
         return build.cast(total / build.cast(_product(n), total.dtype), x.dtype)
 
-    return _adaptive(rank, x, size, element, layout, name)
+    return _adaptive(rank, x, output_size, element, layout, name)
+
+
+adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = of_ranks(
+    _adaptive_avg_pool, "The mean of each part"
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -229,3 +229,12 @@ def guards(positions: Sequence[Expr], sizes: Sequence[Expr]) -> list[Expr]:
             if not prove.prove(each, facts):
                 conditions.append(each)
     return conditions
+
+
+def positions_of(
+    windows: Sequence[Window], spots: Sequence[Expr], taps: Sequence[Expr]
+) -> tuple[Expr, ...]:
+    """Where the `taps` of windows lie that are the `spots` of their dimensions."""
+    return tuple(
+        each.position(spot, tap) for each, spot, tap in zip(windows, spots, taps, strict=True)
+    )
