@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tedsl.cli.program import sizes_of
+from tedsl.cli.program import add_sizes, sizes_of
 from tedsl.cli.script import add_script, load_named
 from tedsl.explaining.explain import explain
 from tedsl.runtime.kernel import Kernel
@@ -26,10 +26,7 @@ def add(commands: Any) -> None:
     command.add_argument(
         "--device", default="", metavar="NAME", help='predict for this GPU, as "NVIDIA H200"'
     )
-    command.add_argument(
-        "--size", action="append", default=[], metavar="NAME=N",
-        help="value of a symbolic size (1024); may be given several times",
-    )  # fmt: skip
+    add_sizes(command, " (1024)")
     command.add_argument("--json", action="store_true", help="as one JSON object")
     command.add_argument(
         "--save",

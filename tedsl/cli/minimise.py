@@ -11,7 +11,7 @@ from typing import Any
 
 import tedsl
 from tedsl.checking.minimise import minimise
-from tedsl.cli.program import sizes_of
+from tedsl.cli.program import add_sizes, sizes_of
 from tedsl.cli.script import Named, add_script, last_named, load_module, named, split_name
 
 BUILD, BUILT = "build", "_built"
@@ -34,10 +34,7 @@ def add(commands: Any) -> None:
         "ends, or one that takes too long. Each program is tried in a process of its own.",
     )
     add_script(command)
-    command.add_argument(
-        "--size", action="append", default=[], metavar="NAME=N",
-        help="value of a symbolic size; may be given several times",
-    )  # fmt: skip
+    add_sizes(command)
     command.add_argument("--seconds", type=float, default=120.0, help="how long to try (120)")
     command.add_argument(
         "--limit", type=float, default=30.0, help="seconds after which a program hangs (30)"

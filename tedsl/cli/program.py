@@ -78,6 +78,17 @@ def load(options: argparse.Namespace) -> Program:
     return Program(tensors, cast("ScheduleFunction | None", schedule))
 
 
+def add_sizes(command: argparse.ArgumentParser, more: str = "") -> None:
+    """The option that gives values to symbolic sizes; `more` is what they are for, or without."""
+    command.add_argument(
+        "--size",
+        action="append",
+        default=[],
+        metavar="NAME=N",
+        help=f"value of a symbolic size{more}; may be given several times",
+    )
+
+
 def sizes_of(given: Sequence[str]) -> dict[str, int]:
     """`n=1024` and the like as a dictionary.
 

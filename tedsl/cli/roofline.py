@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tedsl.autotune.report.plots import FORMATS, check_plot
-from tedsl.cli.program import sizes_of
+from tedsl.cli.program import add_sizes, sizes_of
 from tedsl.cli.script import add_script, load_named
 from tedsl.explaining.chart import roofline
 
@@ -23,10 +23,7 @@ def add(commands: Any) -> None:
         "For a GPU that is not here the figures of its data sheet are taken, and nothing is run.",
     )
     add_script(command)
-    command.add_argument(
-        "--size", action="append", default=[], metavar="NAME=N",
-        help="value of a symbolic size (1024); may be given several times",
-    )  # fmt: skip
+    add_sizes(command, " (1024)")
     command.add_argument(
         "--save", "--plot", type=Path, metavar="FILE", help="draw it to an .svg, .png or .pdf file"
     )

@@ -10,7 +10,7 @@ from typing import Any
 from tedsl.autotune import tune
 from tedsl.autotune.report.plots import FORMATS, check_plot
 from tedsl.autotune.search.budget import BUDGETS
-from tedsl.cli.program import add_program, load, sizes_of
+from tedsl.cli.program import add_program, add_sizes, load, sizes_of
 
 
 def add(commands: Any) -> None:
@@ -31,13 +31,7 @@ def add(commands: Any) -> None:
     )
     command.add_argument("--trials", type=int, metavar="N", help="candidates to try, as a number")
     command.add_argument("--seconds", type=float, metavar="S", help="how long to search")
-    command.add_argument(
-        "--size",
-        action="append",
-        default=[],
-        metavar="NAME=N",
-        help="value of a symbolic size to tune for; may be given several times",
-    )
+    add_sizes(command, " to tune for")
     command.add_argument("--records", type=Path, metavar="FILE", help="the record file")
     command.add_argument("--seed", type=int, metavar="N", help="of the random choices")
     command.add_argument("--fresh", action="store_true", help="measure everything anew")
