@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tedsl.expr.index_arith import constant
@@ -101,14 +102,12 @@ def contract(s: Schedule, group: Group) -> None:
         stage.reorder(*around, rb, co, *tiles, ri, ci)
         stage.vectorize(ri)
         stage.vectorize(ci)
-    several = wide if beside > 1 else None
+    uses = None if rows is None else -(-rows // tall)
+    tile = _Tile(
+        stage, (row, column), tall * wide, tiles[-1], co, wide if beside > 1 else None, uses
+    )
     for name in inner:
-        places = (tiles[-1], co)
-        known = group.axes[name]
-        used = None if rows is None else -(-rows // tall)
-        ahead = _steps_ahead(s, view[name], tall * wide)
-        tile = row, column
-        _contract_inner(s, view, s[name], stage, places, known, tile, several, used, ahead)
+        _contract_inner(s, view, s[name], tile, group.axes[name])
     work = volume((*root.axes, *shape.folded))
     if work is None or work > SMALL:
         stage.parallel(fused(stage, (*around, rb, co)))
@@ -285,34 +284,40 @@ def fold_in_tiles(
     return panel
 
 
+@dataclass(frozen=True, slots=True)
+class _Tile:
+    """A register tile of `size` results of a stage, which lie along its `axes`; inside of which
+    loop it is, and of which loop over panels; how wide each panel is where several are packed at
+    once; and how many tiles use an operand, None for any number."""
+
+    stage: Stage
+    axes: tuple[Axis, Axis]
+    size: int
+    loop: Axis
+    panel: Axis
+    several: int | None
+    uses: int | None
+
+
 def _contract_inner(
-    s: Schedule,
-    view: View,
-    inner: Stage,
-    stage: Stage,
-    places: tuple[Axis, Axis],
-    mapping: dict[Axis, Axis],
-    tile: tuple[Axis, Axis],
-    wide: int | None,
-    tiles: int | None,
-    ahead: int,
+    s: Schedule, view: View, inner: Stage, tile: _Tile, mapping: dict[Axis, Axis]
 ) -> None:
     """The K loop of one tile, `unroll` steps at a time, attached at the loop over tiles; an operand
-    that so many `tiles` use is packed at the loop over panels, or over several of them that are
-    `wide` each; what lies far apart along K is asked for so many steps `ahead`."""
-    op = view[inner.name]
-    inner.compute_at(stage, places[0])
-    column = next(a for a in op.axes if mapping.get(a) is tile[1])
+    that many tiles use is packed at the loop over panels; what lies far apart along K is asked for
+    some steps ahead."""
+    op, name = view[inner.name], tile.stage.name
+    inner.compute_at(tile.stage, tile.loop)
+    column = next(a for a in op.axes if mapping.get(a) is tile.axes[1])
     folded = _in_step(op, column)
-    lanes = [a for a in op.axes if among(mapping.get(a), tile)]
+    lanes = [a for a in op.axes if among(mapping.get(a), tile.axes)]
     inner.reorder(*(a for a in op.axes if not among(a, lanes)), *folded, *lanes)
     for axis in lanes:
         inner.vectorize(axis)
     length = extent_of(folded[-1])
     steps = [n for n in (1, 2, 3, 4, 5, 7, 8) if length is not None and length % n == 0]
     steps = [n for n in steps if n in (1, 2, 4, 8) or n == length]
-    unroll = pick(s, f"{stage.name}.unroll", steps, max([n for n in steps if n <= 4], default=1))
-    loop = folded[-1]
+    unroll = pick(s, f"{name}.unroll", steps, max([n for n in steps if n <= 4], default=1))
+    loop, ahead = folded[-1], _steps_ahead(s, op, tile.size)
     if unroll > 1:
         loop, ki = inner.split(loop, factor=unroll)
         inner.reorder(ki, *lanes)
@@ -323,9 +328,9 @@ def _contract_inner(
         inner.pipeline(loop, num_stages=1 + -(-ahead // unroll))
     if volume(folded) is not None and found:
         crossed = any(crosses(s, read, column) for read in found)
-        wide = None if any(strided(read, column) for read in found) else wide
-        if flip(s, f"{stage.name}.pack", crossed or tiles is None or tiles >= REUSED):
-            pack(s, inner, stage, found, column, places[1], wide)
+        wide = None if any(strided(read, column) for read in found) else tile.several
+        if flip(s, f"{name}.pack", crossed or tile.uses is None or tile.uses >= REUSED):
+            pack(s, inner, tile.stage, found, column, tile.panel, wide)
 
 
 def _leaps(s: Schedule, read: TensorRead, axis: Axis) -> bool:
