@@ -309,10 +309,6 @@ class Bench:
         limit = None if best is None else max(RUN_SECONDS, RUN_FACTOR * best)
         return self.stand.check(kernel, KINDS, twice=True, limit=limit)
 
-    def check_closely(self, kernel: Kernel) -> Finding | None:
-        """What one that may win goes through besides."""
-        return self.check_rows(kernel) or self.check_elsewhere(kernel)
-
     def check_rows(self, kernel: Kernel) -> Finding | None:
         """Of the closer checks what is done at the problem's own sizes."""
         return self.stand.check(kernel, ADVERSE, twice=False)

@@ -5,7 +5,7 @@ Kept in memory.  Imports nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 
@@ -53,13 +53,3 @@ class Timeline:
         """The share of the search, up to `end`, in which the device had nothing to do."""
         whole = end - self.begin
         return max(0.0, 1.0 - self.device_seconds / whole) if whole > 0 else 0.0
-
-    def gaps(self, end: float) -> Iterator[tuple[float, float]]:
-        """(begin, seconds) of each time without a request, seconds from the search's begin."""
-        last = self.begin
-        for span in self.spans:
-            if span.begin > last:
-                yield last - self.begin, span.begin - last
-            last = max(last, span.end)
-        if end > last:
-            yield last - self.begin, end - last

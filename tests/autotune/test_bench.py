@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from small_problems import checked_closely
 
 import tedsl as te
 from tedsl.autotune.measure import guarded_buffers, timer
@@ -57,7 +58,7 @@ def test_a_right_kernel_passes_everything(tmp_path: Path):
     bench = bench_of(softmax(), tmp_path)
     kernel = kernel_of(bench)
     assert bench.check(kernel) is None
-    assert bench.check_closely(kernel) is None
+    assert checked_closely(bench, kernel) is None
     assert bench.stand.wanted.keys() == {*KINDS, *ADVERSE}
     assert all(wanted is not None for wanted in bench.stand.wanted.values())
     assert len(bench.time(kernel, None)) == 15
@@ -181,7 +182,7 @@ def test_what_is_wrong_for_masked_rows_only(tmp_path: Path):
 
     kernel: Any = Spoilt(kernel_of(bench), after)
     assert bench.check(kernel) is None
-    finding = bench.check_closely(kernel)
+    finding = checked_closely(bench, kernel)
     assert finding is not None
     assert finding.text.startswith("masked inputs: ")
 
@@ -198,10 +199,10 @@ def test_what_is_wrong_at_other_sizes_only(tmp_path: Path):
 
     kernel: Any = Spoilt(kernel_of(bench), after)
     assert bench.check(kernel) is None
-    finding = bench.check_closely(kernel)
+    finding = checked_closely(bench, kernel)
     assert finding is not None
     assert finding.text.startswith("at n=7: random inputs: y[6] is 0.0")
-    assert bench.check_closely(kernel_of(bench)) is None
+    assert checked_closely(bench, kernel_of(bench)) is None
 
 
 def test_sizes_that_a_schedule_does_not_serve_are_not_asked_for(tmp_path: Path):
@@ -211,7 +212,7 @@ def test_sizes_that_a_schedule_does_not_serve_are_not_asked_for(tmp_path: Path):
     bench = bench_of(y, tmp_path, n=64)
     s = te.create_schedule(bench.workload.outputs[0])
     s.assume(bench.workload.variables[0] % 16 == 0)
-    assert bench.check_closely(te.build(s, "cpu")) is None
+    assert checked_closely(bench, te.build(s, "cpu")) is None
 
 
 def test_adverse_inputs_that_have_no_one_answer_are_left_out(tmp_path: Path):
@@ -220,7 +221,7 @@ def test_adverse_inputs_that_have_no_one_answer_are_left_out(tmp_path: Path):
     total = te.compute((40,), lambda i: te.sum(x[i, k], axis=k), name="total")
     share = te.compute((40, 8), lambda i, j: x[i, j] / total[i], name="share")
     bench = bench_of(share, tmp_path)
-    assert bench.check_closely(kernel_of(bench)) is None
+    assert checked_closely(bench, kernel_of(bench)) is None
     assert bench.stand.wanted["rows"] is None  # 0 / 0
 
 

@@ -68,7 +68,6 @@ def test_the_next_batch_is_compiled_while_one_is_measured(make: Make, tmp_path: 
         now = time.monotonic()
         assert engine.timeline.measure_seconds > 8 * 0.25
         assert 0.0 < engine.timeline.idle(now) < 1.0
-        assert sum(s for _, s in engine.timeline.gaps(now)) < now - engine.timeline.begin
 
 
 def test_without_overlap_nothing_is_compiled_while_something_is_measured(

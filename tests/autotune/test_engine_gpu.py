@@ -5,6 +5,7 @@ from statistics import median
 from typing import Any
 
 import pytest
+from small_problems import checked_closely
 
 import tedsl as te
 from tedsl.autotune import tune
@@ -33,7 +34,7 @@ def test_short_calls_are_timed_cold_by_the_steadier_way(tmp_path: Path):
     bench = bench_of(scaled(1 << 20), tmp_path)
     kernel = te.build(list(bench.workload.outputs), "cuda")
     assert bench.check(kernel) is None
-    assert bench.check_closely(kernel) is None
+    assert checked_closely(bench, kernel) is None
     samples = bench.time(kernel, None)
     assert (tmp_path / "clock").read_text() in ("graph", "events")
     bandwidth = 2 * 4 * (1 << 20) / sorted(samples)[len(samples) // 2]
@@ -58,7 +59,7 @@ def test_other_sizes_are_checked(tmp_path: Path):
     bench = bench_of(te.nn.softmax(x), tmp_path, n=512)
     kernel = te.build(list(bench.workload.outputs), "cuda")
     assert bench.check(kernel) is None
-    assert bench.check_closely(kernel) is None
+    assert checked_closely(bench, kernel) is None
 
 
 def test_bits_are_compared_on_the_device():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import tedsl as te
+from tedsl.autotune.measure.bench import Bench, Finding
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.tensor.tensor import Tensor
 
@@ -27,3 +28,8 @@ def pieces(*choices: int) -> Callable[[Schedule], None]:
         stage.vectorize(inner)
 
     return schedule
+
+
+def checked_closely(bench: Bench, kernel: te.Kernel) -> Finding | None:
+    """What one that may win goes through besides, as a session has it done."""
+    return bench.check_rows(kernel) or bench.check_elsewhere(kernel)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from small_problems import checked_closely
 
 import tedsl as te
 from tedsl.autotune.measure.bench import Bench
@@ -213,7 +214,7 @@ def wins(bench: Bench, kernel: Any) -> bool:
     if bench.check(kernel) is not None:
         return False
     bench.time(kernel, None)
-    if bench.check_closely(kernel) is not None:
+    if checked_closely(bench, kernel) is not None:
         return False
     _, finding = bench.verify(kernel)
     return finding is None

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 import pytest
 from sources import PACKAGES, ROOT, Source, python_files
 
+import tedsl
+
 PACKAGE = python_files(*PACKAGES)
 EVERYTHING = [*PACKAGE, *python_files("tests", "tutorials")]
 FOLDERS = {"tedsl", "schedules", "autotune", "tests", "tutorials"}
@@ -97,6 +99,49 @@ def test_every_top_level_name_has_a_reader() -> None:
     ]
     dead = [each for each in dead if not each.endswith(READ_BY_TESTS)]
     assert not dead, f"what nothing in the product reads: {dead}"
+
+
+CALLED_BY_OTHERS = ("persistent_id", "persistent_load", "find_class", "untyped_storage", "set_")
+"""What pickle calls, and Triton's interpreter."""
+
+
+def members(kind: ast.ClassDef) -> Iterator[str]:
+    """The fields and methods that a class defines by itself; a decorator may hand them on."""
+    for node in kind.body:
+        match node:
+            case ast.AnnAssign(target=ast.Name(id=name)):
+                yield name
+            case ast.FunctionDef(name=name, decorator_list=[]):
+                yield name
+            case _:
+                pass
+
+
+def test_every_member_has_a_reader() -> None:
+    """In the package, in its page or in a tutorial; but for classes that are public."""
+    read = Counter[str]()
+    for folder in ("tutorials", "tedsl/view/assets"):
+        for path in sorted((ROOT / folder).rglob("*.[pj][ys]")):
+            read.update(re.findall(r"\w+", path.read_text(encoding="utf-8")))
+    for source in PACKAGE:
+        for node in ast.walk(source.tree):
+            match node:
+                case ast.Attribute(attr=name, ctx=ast.Load()) | ast.Constant(value=str(name)):
+                    read[name] += 1
+                case ast.MatchClass(kwd_attrs=names):
+                    read.update(names)
+                case _:
+                    pass
+    dead = [
+        f"{source.where}:{node.lineno} {node.name}.{name}"
+        for source in PACKAGE
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.ClassDef) and node.name not in tedsl.__all__
+        for name in members(node)
+        if not name.startswith(("__", "_repr_")) and not read[name]
+    ]
+    dead = [each for each in dead if not each.endswith(CALLED_BY_OTHERS)]
+    assert not dead, f"what nothing reads: {dead}"
 
 
 def test_no_import_inside_a_function() -> None:

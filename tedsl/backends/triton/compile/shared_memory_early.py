@@ -20,15 +20,11 @@ from tedsl.expr.nodes import Var
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """What a kernel asks for, in bytes of shared memory a program, and its warps.
-
-    `early` is False where the kernel had to be compiled whole to know.
-    """
+    """What a kernel asks for, in bytes of shared memory a program, and its warps."""
 
     name: str
     shared: int
     num_warps: int
-    early: bool = True
 
 
 def allocate(
@@ -53,7 +49,7 @@ def _one(request: Mapping[str, Any]) -> Allocation:
         return Allocation(request["name"], shared, warps)
     except (AttributeError, ImportError, KeyError, TypeError):
         info = offline.compile_request(request)
-        return Allocation(request["name"], info.shared, info.num_warps, early=False)
+        return Allocation(request["name"], info.shared, info.num_warps)
 
 
 def allocated(request: Mapping[str, Any]) -> tuple[int, int]:
