@@ -26,6 +26,7 @@ from tedsl.expr.nodes import (
     Select,
     TensorRead,
     Unary,
+    UnaryOp,
 )
 from tedsl.expr.visit import axes_of, reads, walk
 from tedsl.ir.matrix_units import factors
@@ -226,12 +227,15 @@ def _axes(expr: Expr) -> set[Axis]:
     return {n for n in walk(expr) if isinstance(n, Axis)}
 
 
+_SIMPLE = {UnaryOp.NEG, UnaryOp.NOT, UnaryOp.ABS, UnaryOp.FLOOR, UnaryOp.CEIL, UnaryOp.TRUNC}
+
+
 def cost(op: ComputeOp) -> int:
     """Rough arithmetic per element: transcendental functions count ten."""
     total = 0
     for node in walk(*op.bodies):
         if isinstance(node, Unary):
-            total += 10
+            total += 1 if node.op in _SIMPLE else 10
         elif isinstance(node, Binary):
             total += 10 if node.op in (BinaryOp.POW, BinaryOp.ATAN2) else 1
     return total

@@ -305,7 +305,13 @@ def _place(s: Schedule, name: str, view: View, regions: bool, loops: bool) -> ob
     repeated = len(users) > 1 or any(plain(read) is None for _, read in users)
     feeds = _feeds_contraction(view, users, loops)
     again = repeated or feeds
-    far = cost(op) * len(users) > CHEAP if loops or feeds else not recomputes(s, view, name)
+    # Statistics of rows that several kernels computed would be reduced in kernels of their own.
+    statistic = any(
+        is_reduction(view[each]) and volume(view[each].axes) == volume(op.axes)
+        for each in view.sources(name)
+    )
+    by_count = loops or feeds or statistic
+    far = cost(op) * len(users) > CHEAP if by_count else not recomputes(s, view, name)
     default = "root" if again and far else "inline"
     small = may_inline(s.plan, name)
     # A condition in the prologue of a contraction on the CPU is evaluated for each product.

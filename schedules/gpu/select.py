@@ -117,7 +117,9 @@ def pointwise(s: Schedule, stage: Stage, op: ComputeOp, beside: Beside) -> None:
     last = extent_of(op.axes[-1])
     # Rows that do not start at vector boundaries make no tile: vectors of a flat one cross their
     # ends.  But what computes an index is computed once for a row or a column of a tile.
-    uneven = last is not None and last % ACCESS != 0 and not any(map(_computed, everything))
+    vectors = any(same_axes(plain(r), op.axes) for r in everything)
+    flat = vectors or not any(map(_computed, everything))
+    uneven = last is not None and last % ACCESS != 0 and flat
     ragged = across is None and (uneven or (last is not None and last < NARROW))
     # Elements that are loaded one by one: more threads have more loads in flight.
     single = last is not None and last % ACCESS != 0 and not in_step

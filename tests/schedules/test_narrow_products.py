@@ -27,7 +27,7 @@ from tedsl.tensor.tensor import ComputeOp
 
 HOPPER = Target.parse("cuda:sm_90")
 EVERY = {**narrow_cases.PRODUCTS, **narrow_cases.OTHERS}
-NO_DOT = {"linear of one row", "conv grouped", "experts"}
+NO_DOT = {"linear of one row"}
 """One row, and products in which an operand has an index of both sides."""
 QUICK = ("linear", "attention", "conv nchw", "dequantised", "rounded", "product f64", "channels")
 
