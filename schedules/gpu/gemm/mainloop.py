@@ -161,9 +161,10 @@ def _stepped(fold: Stage, bk: int) -> Axis:
     """
     axes = reduce_axes(fold)
     long = _long(axes, bk)
-    if long is not None and long is not axes[-1]:
+    if len(axes) > 1 and long is not None and (extent_of(axes[-1]) or 0) % bk:
         outer, inner = fold.split(long, factor=bk)
-        steps = [outer, *(axis for axis in axes if axis is not long)]
+        others = [axis for axis in axes if axis is not long]
+        steps = [*others, outer] if long is axes[-1] else [outer, *others]
         fold.reorder(*steps, inner)
         outer = fused(fold, steps)
     else:
