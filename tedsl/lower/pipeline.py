@@ -5,12 +5,13 @@ Fifth room of the pipeline; imports `scheduling`, `ir` and `index`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial, wraps
+from functools import partial, reduce, wraps
 
 from tedsl.errors import within
 from tedsl.index.evaluate import evaluate_int
+from tedsl.ir.alike import Template, form_of
 from tedsl.ir.nodes import Func, Level, Module
 from tedsl.ir.verify import verify
 from tedsl.lower.nests.grid_barrier import check_copies
@@ -199,11 +200,43 @@ def _lowered(
     module = build_nests(plan, all_bounds(plan), target)
     _observed(module, "build_nests", Level.NEST, dump, check)
     idle = frozenset(func.name for func in module.funcs if not _taken(func, module, calls))
-    for step in BLOCK_PASSES if target.is_triton else CPU_PASSES:
+    steps = BLOCK_PASSES if target.is_triton else CPU_PASSES
+    if dump is None and not check:
+        return with_private(replace(module, funcs=_all_passed(steps, module.funcs, idle)))
+    for step in steps:
         funcs = (func if func.name in idle else _passed(step, func) for func in module.funcs)
         module = with_private(replace(module, funcs=tuple(funcs)))
         _observed(module, step.name, step.level, dump, check)
     return module
+
+
+def _all_passed(
+    steps: Sequence[Pass], funcs: Sequence[Func], idle: Collection[str]
+) -> tuple[Func, ...]:
+    """The kernels after all passes: of those that are one but for names the second goes through
+    them without names, and all others are made of it."""
+    met = set[tuple[str, ...]]()
+    templates: dict[tuple[str, ...], tuple[Template, Func]] = {}
+    found: list[Func] = []
+    for func in funcs:
+        if func.name in idle or func.host_call is not None:
+            found.append(func)
+            continue
+        form = form_of(func)
+        if form.key not in met:
+            met.add(form.key)
+            found.append(reduce(_then, steps, func))
+            continue
+        if form.key not in templates:
+            template = Template(func, form)
+            templates[form.key] = template, reduce(_then, steps, template.func)
+        template, passed = templates[form.key]
+        found.append(template.filled_in(passed, func, form))
+    return tuple(found)
+
+
+def _then(func: Func, step: Pass) -> Func:
+    return _passed(step, func)
 
 
 def _taken(func: Func, module: Module, calls: Sequence[Mapping[str, int]]) -> bool:

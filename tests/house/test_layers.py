@@ -24,6 +24,7 @@ FIRST = (
     "shown",
     "slips",
     "target",
+    "tokens",
     "ufuncs",
     "whole_files",
 )

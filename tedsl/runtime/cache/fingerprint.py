@@ -1,9 +1,7 @@
 """A digest of everything that generated code depends on: the key of the on-disk cache.
 
-Printed IR is no key: two axes may print alike.  Here every node of a lowered module is written out
-field by field, and objects with identity (axes, variables, buffers, shared subtrees) are numbered
-in the order in which they are met, so that equal digests mean equal programs.  Imports nothing of
-tedsl but `errors`, `folders` and the cache.
+Equal digests mean equal programs: what is digested are the tokens of all nodes of a lowered module.
+Imports nothing of tedsl but `tokens`, `folders` and the cache.
 """
 
 from __future__ import annotations
@@ -13,17 +11,15 @@ import importlib
 import os
 import platform
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
-from enum import Enum
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache
 from operator import itemgetter
 from pathlib import Path
-from typing import cast
 
 from tedsl import folders
-from tedsl.errors import InternalError
 from tedsl.runtime.cache.disk import disk_cache
+from tedsl.tokens import Tokens
 
 FORMAT = "1"  # raise when the meaning of a cache entry changes
 
@@ -52,7 +48,7 @@ def fingerprint(*roots: object, **facts: str) -> str:
 
 def digest_of(*roots: object, **facts: str) -> Digest:
     """As `fingerprint`, with what was met on the way."""
-    write = _Writer()
+    write = Tokens()
     for root in roots:
         write(root)
     for name, value in sorted(facts.items()):
@@ -60,79 +56,6 @@ def digest_of(*roots: object, **facts: str) -> Digest:
         write(value)
     text = "\0".join((*write.tokens, ""))
     return Digest(hashlib.sha256(text.encode()).hexdigest(), write.nodes, write.opaque)
-
-
-class _Writer:
-    """Writes values in a form that no two different values share, as tokens."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[int, int] = {}
-        self.tokens: list[str] = []
-        self.nodes: list[object] = []  # kept: an id is only good while its object lives
-        self.opaque = False
-
-    def __call__(self, value: object) -> None:
-        kind = type(value)
-        if kind is tuple:
-            items = cast("tuple[object, ...]", value)
-            self.tokens.append(f"tuple {len(items)}")
-            for item in items:
-                self(item)
-        elif kind is str:
-            text = cast("str", value)
-            self.tokens.append(f"str {len(text)} {text}")
-        elif kind in _PLAIN:
-            self.tokens.append(f"{kind.__name__} {value!r}")
-        elif is_dataclass(kind):
-            self._node(value)
-        else:
-            self._other(value)
-
-    def _other(self, value: object) -> None:
-        """What is of a type that is derived from a simple one."""
-        match value:
-            case Enum():
-                self.tokens.append(f"{type(value).__name__}.{value.name}")
-            case str():
-                self.tokens.append(f"str {len(value)} {value}")
-            case bool() | int() | float():
-                self.tokens.append(f"{type(value).__name__} {value!r}")
-            case tuple():
-                self(tuple(cast("tuple[object, ...]", value)))
-            case Mapping():
-                pairs = cast("Mapping[object, object]", value)
-                self.tokens.append(f"map {len(pairs)}")
-                for key, item in pairs.items():
-                    self(key)
-                    self(item)
-            case _:
-                raise InternalError(f"{type(value).__name__} has no fingerprint")
-
-    def _node(self, node: object) -> None:
-        number = self._numbers.get(id(node))
-        if number is not None:
-            self.tokens.append(f"# {number}")
-            return
-        self._numbers[id(node)] = len(self._numbers)
-        self.nodes.append(node)
-        own = getattr(node, "fingerprint", None)
-        if own is not None:  # of functions from outside: what of them generated code depends on
-            self.opaque = True
-            self(own)
-            return
-        kind = type(node)
-        names = _field_names(kind)
-        self.tokens.append(f"{kind.__qualname__} {len(names)}")
-        for name in names:
-            self(getattr(node, name))
-
-
-_PLAIN = frozenset((type(None), bool, int, float))
-
-
-@cache
-def _field_names(kind: type) -> tuple[str, ...]:
-    return tuple(field.name for field in fields(kind))
 
 
 _NOT_CODE = ("runtime/", "cli/", "checking/", "cost/", "workload/")

@@ -215,7 +215,7 @@ class OfflineExecutor:
     @property
     def asm(self) -> str:
         """The PTX of all kernels."""
-        return "\n".join(info.ptx for info in self._compiled)
+        return "\n".join(dict.fromkeys(info.ptx for info in self._compiled))
 
     @property
     def resources(self) -> Mapping[str, offline.CompiledInfo]:
@@ -287,7 +287,7 @@ class CudaExecutor:
     @property
     def asm(self) -> str:
         """The PTX of all kernels, compiled for this device with no size known to divide by 16."""
-        return "\n".join(info.ptx for info in self._offline())
+        return "\n".join(dict.fromkeys(info.ptx for info in self._offline()))
 
     @property
     def resources(self) -> Mapping[str, offline.CompiledInfo]:

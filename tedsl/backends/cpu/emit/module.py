@@ -44,6 +44,7 @@ from tedsl.expr.index_arith import widened
 from tedsl.expr.nodes import Axis, Binary, Cast, Const, Expr, Var
 from tedsl.expr.visit import map_children
 from tedsl.ir import nodes as ir
+from tedsl.ir.alike import Form, form_of
 from tedsl.processor import machine
 
 ENTRY = "tedsl_entry"
@@ -51,6 +52,10 @@ PARALLEL_FOR = "tedsl_parallel_for"
 SERIAL_WORK = 20000  # vector instructions below which waking other threads does not pay
 WRITTEN = 8192  # vector instructions up to which loops are unrolled: LLVM takes some seconds
 GRID = (ir.LoopKind.PARALLEL, ir.LoopKind.PROGRAM)
+
+
+_Written = dict[tuple[str, ...], tuple[Form, tuple[ir.Buffer, ...], str, list[int]]]
+"""By their keys, kernels that have a function, their parameters, its symbol, and its scratch."""
 
 
 def size_type(var: Var) -> Type:
@@ -63,8 +68,9 @@ def emit_module(module: ir.Module) -> str:
     out = Module(machine().triple, machine().attributes)
     streamed = streamed_outputs(module) if machine().has_masks else frozenset[ir.Buffer]()
     runs = [run for run in module.runs() if isinstance(run, tuple)]
+    written: _Written = {}
     for number, places in enumerate(runs):
-        _emit_entry(out, module, entry_name(number), places, streamed)
+        _emit_entry(out, module, entry_name(number), places, streamed, written)
     return out.text()
 
 
@@ -79,8 +85,9 @@ def _emit_entry(
     called: str,
     places: Sequence[int],
     streamed: frozenset[ir.Buffer],
+    written: _Written,
 ) -> None:
-    """The function that calls the kernels at `places` in order."""
+    """The function that calls the kernels at `places` in order; `written` are those so far."""
     entry = Function(out, f"define void @{called}(ptr noalias nocapture readonly %args) #0")
     buffers = (*module.inputs, *module.outputs, *module.workspaces)
     pointers = {b: _argument(entry, i, PTR) for i, b in enumerate(buffers)}
@@ -89,9 +96,14 @@ def _emit_entry(
     }
     for number in places:
         func = module.funcs[number]
-        values = [pointers[b] for b in func.params] + [sizes[v] for v in func.sizes]
-        with within(func.name):
-            name, needs = _emit_func(out, func, number, streamed)
+        form = form_of(func, streamed)
+        if form.key not in written:
+            with within(func.name):
+                name, needs = _emit_func(out, func, number, streamed)
+            written[form.key] = form, func.params, name, needs
+        first, params, name, needs = written[form.key]
+        own = first.buffers_in(form)
+        values = [pointers[own[b]] for b in params] + [sizes[v] for v in func.sizes]
         with _launched(entry, func, sizes), scratch(entry, needs) as extra:
             entry.call(name, None, [*values, *extra])
     entry.do("ret void")

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -156,13 +156,15 @@ def compile_offline(
         BackendError: Triton or ptxas refused the kernel, or crashed.
     """
     requests = requests_of(program, arch, sizes_divisible, sizes)
+    made: dict[str, CompiledInfo] = {}
     if in_subprocess:
-        return _in_subprocess(requests, timeout)
-    found: list[CompiledInfo] = []
+        distinct = {request["name"]: request for request in requests}
+        made |= zip(distinct, _in_subprocess([*distinct.values()], timeout), strict=True)
     for spec, request in zip(program.compiled, requests, strict=True):
-        with within(spec.func):
-            found.append(compile_request(request))
-    return found
+        if spec.name not in made:
+            with within(spec.func):
+                made[spec.name] = compile_request(request)
+    return [replace(made[spec.name], name=spec.title) for spec in program.compiled]
 
 
 def compile_launched(
@@ -177,22 +179,17 @@ def compile_launched(
     Raises:
         BackendError: Triton or ptxas refused a kernel, or no call has these sizes.
     """
-    triton = importlib.import_module("triton")
+    shared: dict[str, int] = {}
     found: list[tuple[str, int]] = []
     for _, known, specs in program.launches(sizes):
         for spec in specs:
             if spec.call is not None or 0 in spec.grid_for(known):
                 continue
-            request = _request(spec, program.source, arch, (), sizes)
-            source, target = ast_source(request)
-            with within(spec.func):
-                try:
-                    made, _ = assembled(
-                        partial(_compile, triton, source, target), request["options"]
-                    )
-                except compile_errors() as error:
-                    raise refusal(request, error) from error
-            found.append((spec.func, int(made.metadata.shared)))
+            if spec.name not in shared:
+                with within(spec.func):
+                    made = _compiled(_request(spec, program.source, arch, (), sizes))
+                shared[spec.name] = int(made.metadata.shared)
+            found.append((spec.func, shared[spec.name]))
     return found
 
 
@@ -292,14 +289,19 @@ def refusal(request: Mapping[str, Any], error: Exception) -> BackendError:
     )
 
 
-def compile_request(request: Mapping[str, Any]) -> CompiledInfo:
+def _compiled(request: Mapping[str, Any]) -> Any:
+    """What Triton makes of a request."""
     triton = importlib.import_module("triton")
     source, target = ast_source(request)
-    errors = compile_errors()
     try:
         kernel, _ = assembled(partial(_compile, triton, source, target), request["options"])
-    except errors as error:
+    except compile_errors() as error:
         raise refusal(request, error) from error
+    return kernel
+
+
+def compile_request(request: Mapping[str, Any]) -> CompiledInfo:
+    kernel = _compiled(request)
     cubin = bytes(kernel.asm["cubin"])
     registers, stack = resource_usage(cubin)
     return CompiledInfo(

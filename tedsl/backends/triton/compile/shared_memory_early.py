@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tedsl.backends.triton.compile import offline
@@ -40,7 +40,10 @@ def allocate(
     Raises:
         BackendError: Triton refused a kernel.
     """
-    return [_one(request) for request in offline.requests_of(program, arch, sizes_divisible)]
+    requests = offline.requests_of(program, arch, sizes_divisible)
+    found = {request["name"]: request for request in requests}
+    made = {name: _one(request) for name, request in found.items()}
+    return [replace(made[spec.name], name=spec.title) for spec in program.compiled]
 
 
 def _one(request: Mapping[str, Any]) -> Allocation:

@@ -36,6 +36,7 @@ from tedsl.expr.index_arith import sub
 from tedsl.expr.nodes import Const, Expr, Var
 from tedsl.expr.visit import axes_of
 from tedsl.index.simplify import simplify
+from tedsl.ir.alike import Form, form_of
 from tedsl.ir.nodes import Dot, Finish, For, Func, Guard, LoopKind, Meet, Module, Scope, Stmt
 from tedsl.ir.visit import buffers_read, buffers_written, walk_stmts
 from tedsl.lower.passes.simplify import func_facts
@@ -69,6 +70,7 @@ def emit(module: Module, target: Target | str, gpu: GpuDevice | None = None) -> 
     names = Names(foreign.names)
     parts: list[str] = list(foreign.texts)
     kernels: list[KernelSpec] = []
+    written: dict[tuple[str, ...], tuple[Form, KernelSpec, int]] = {}
     steps = frozenset(repeat.step for repeat in module.repeats)
     for func in module.funcs:
         params = {sanitise(buffer.name) for buffer in func.params}
@@ -78,10 +80,17 @@ def emit(module: Module, target: Target | str, gpu: GpuDevice | None = None) -> 
             parts.append(text)
             kernels.append(spec)
             continue
-        kernel = _Kernel(func, names.fresh(name), helpers, gpu, steps)
+        form, title = form_of(func), names.fresh(name)
+        if form.key in written:
+            first, spec, place = written[form.key]
+            kernels.append(spec.on(first.buffers_in(form), func.name, title))
+            parts[place] = f"\n# Also for {shown(func.name)}.{parts[place]}"
+            continue
+        kernel = _Kernel(func, title, helpers, gpu, steps)
         with within(func.name):
             parts.append(kernel.text())
             kernels.append(kernel.spec())
+        written[form.key] = form, kernels[-1], len(parts) - 1
     body = "\n".join((*helpers.values(), *parts))
     head = HEADER.format(title=f"Kernels of {sanitise(module.name)}.")
     if "libdevice." in body:
@@ -164,7 +173,8 @@ class _Kernel:
         params = tuple(self.params)
         launch, when = self.launch, self.func.when
         spec = KernelSpec(self.name, params, self.grid, launch, spans, assumptions, when)
-        return replace(spec, cooperative=self.cooperative, func=self.func.name)
+        func = self.func.name
+        return replace(spec, cooperative=self.cooperative, func=func, title=self.name)
 
     def _wide_sizes(self, used: set[str]) -> list[str]:
         """64-bit sizes as such: Triton types a size by its value, and products of small ones need

@@ -6,7 +6,7 @@ Pure data; knows neither Triton nor PyTorch.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from tedsl.dtypes import DType
@@ -90,7 +90,8 @@ class KernelSpec:
     whether the kernel is launched.
     A `cooperative` one has grid barriers: all of its programs must be resident at once.
     With a `call` it is no kernel: a function of the host is called in its place.
-    `func` is what the module calls it.
+    `func` is what the module calls it, and `title` what it is called among the kernels of the
+    program: `name` is the function in the text, which kernels that are one but for names share.
     """
 
     name: str
@@ -103,11 +104,20 @@ class KernelSpec:
     call: HostCall | None = None
     cooperative: bool = False
     func: str = ""
+    title: str = ""
 
     @property
     def num_warps(self) -> int:
         """Warps per program."""
         return self.launch.num_warps or DEFAULT_WARPS
+
+    def on(self, buffers: Mapping[Buffer, Buffer], func: str, title: str) -> KernelSpec:
+        """The launch of the same function for another kernel, on other buffers."""
+        params = [
+            param if param.buffer is None else replace(param, buffer=buffers[param.buffer])
+            for param in self.params
+        ]
+        return replace(self, params=tuple(params), func=func, title=title)
 
     def options(self) -> dict[str, int]:
         """Launch options for Triton; those left to its defaults are absent."""
