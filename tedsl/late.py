@@ -8,6 +8,7 @@ The file that uses such a module names it twice: under TYPE_CHECKING for type ch
 from __future__ import annotations
 
 import importlib
+import sys
 from types import ModuleType
 from typing import Any
 
@@ -16,7 +17,8 @@ class LateModule(ModuleType):
     """Stands for the module of its name; asking for an attribute loads that module."""
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(importlib.import_module(self.__name__), name)
+        module = sys.modules.get(self.__name__) or importlib.import_module(self.__name__)
+        return getattr(module, name)
 
     def __dir__(self) -> list[str]:
         return dir(importlib.import_module(self.__name__))

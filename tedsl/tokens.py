@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache
-from typing import cast
+from typing import Any, cast
 
 from tedsl.errors import InternalError
 
@@ -80,10 +80,9 @@ class Tokens:
             return
         self._numbers[id(node)] = len(self._numbers)
         self.nodes.append(node)
-        own = getattr(node, "fingerprint", None)
-        if own is not None:  # of functions from outside: what of them generated code depends on
+        if from_outside(type(node)):
             self.opaque = True
-            self(own)
+            self(cast("Any", node).fingerprint)
             return
         parts = self.parts(node)
         self.tokens.append(f"{type(node).__qualname__} {len(parts)}")
@@ -92,6 +91,12 @@ class Tokens:
 
 
 _PLAIN = frozenset((type(None), bool, int, float))
+
+
+@cache
+def from_outside(kind: type) -> bool:
+    """True for functions from outside, which say what of them generated code depends on."""
+    return hasattr(kind, "fingerprint")
 
 
 @cache

@@ -15,7 +15,7 @@ from typing import Any, TypeVar, cast
 
 from tedsl.expr.nodes import Axis, Var
 from tedsl.ir.nodes import Buffer, Func
-from tedsl.tokens import Tokens, field_names
+from tedsl.tokens import Tokens, field_names, from_outside
 
 Node = TypeVar("Node")
 
@@ -146,7 +146,7 @@ class _Copy:
         return found
 
     def _rebuilt(self, node: object) -> object:
-        if hasattr(node, "fingerprint"):  # from outside
+        if from_outside(type(node)):
             return node
         names, own = field_names(type(node)), _NAMES.get(type(node), ())
         old = [getattr(node, name) for name in names]

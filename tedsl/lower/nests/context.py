@@ -54,7 +54,7 @@ class Context:
     iteration.  `inside` (by kernel) has the buffers that stand for tensors there; others read them
     in device memory.  `counters` count programs: by the stage that the last of them compute, and by
     the loop whose programs wait for each other.  `tree` says in which order stages run.  `remarks`
-    are on stages that lead kernels.
+    are on stages that lead kernels, and `places` the order of buffers as parameters.
     """
 
     plan: Plan
@@ -72,6 +72,7 @@ class Context:
     kept: dict[Axis | str, list[Buffer]] = field(default_factory=dict[Axis | str, list[Buffer]])
     counters: dict[str | Axis, Buffer] = field(default_factory=dict["str | Axis", Buffer])
     remarks: dict[str, str] = field(default_factory=dict[str, str])
+    places: dict[Buffer, int] = field(default_factory=dict[Buffer, int])
 
 
 def tensor_call(

@@ -72,7 +72,7 @@ from tedsl.scheduling.plan.scan_structure import inputs_of, scan_stages, step_lo
 from tedsl.scheduling.regions.computed_indices import needs_of, read_by
 from tedsl.scheduling.regions.infer import Bounds, StageBounds
 from tedsl.target import Target
-from tedsl.tensor.tensor import ComputeOp, ExternOp, ScanOp
+from tedsl.tensor.tensor import ComputeOp, ExternOp, ScanOp, Tensor
 
 
 def build_nests(plan: Plan, bounds: Bounds, target: Target) -> Module:
@@ -103,6 +103,8 @@ def build_nests(plan: Plan, bounds: Bounds, target: Target) -> Module:
     context.buffers.update(context.exports)
     context.counters.update(last_counters(context))
     context.counters.update(meeting_counters(context))
+    buffers = dict.fromkeys((*context.buffers.values(), *context.counters.values()))
+    context.places.update((buffer, place) for place, buffer in enumerate(buffers))
     versions = {each.leader.name: versions_of(plan, bounds, each) for each in tree.kernels}
     funcs, repeats = _funcs(context, versions, target)
     inputs = [context.buffers[tensor] for tensor in inputs_of(plan)]
@@ -160,10 +162,12 @@ def _kernel_func(context: Context, kernel: Kernel, when: Expr | None = None) -> 
 
 def _within_kernel(context: Context, nests: Sequence[Nest], made: Callable[[], Stmt]) -> Stmt:
     """What is made of `nests`, which read what their kernel holds where that is."""
-    outside = dict(context.buffers)
+    own: dict[Tensor, Buffer] = {}
     for nest in nests:
         for stage in nest.stages:
-            context.buffers.update(context.inside.get(stage.name, {}))
+            own.update(context.inside.get(stage.name, {}))
+    outside = {tensor: context.buffers[tensor] for tensor in own}
+    context.buffers.update(own)
     body = made()
     context.buffers.update(outside)
     return body
@@ -394,9 +398,13 @@ def _host_func(context: Context, stage: StagePlan, op: ExternOp, target: Target)
 def _func(context: Context, stage: StagePlan, body: Stmt, when: Expr | None = None) -> Func:
     body = in_whole(context, body)
     touched = dict.fromkeys((*buffers_read(body), *buffers_written(body)))
-    buffers = dict.fromkeys((*context.buffers.values(), *context.counters.values()))
     own = {each.buffer for each in walk_stmts(body) if isinstance(each, Allocate)}
-    params = tuple(b for b in buffers if b in touched and b not in own and b.scope is Scope.GLOBAL)
+    places = context.places
+    if any(b not in places for b in touched if b not in own):
+        buffers = dict.fromkeys((*context.buffers.values(), *context.counters.values()))
+        places = {buffer: place for place, buffer in enumerate(buffers)}
+    found = (b for b in touched if b in places and b not in own and b.scope is Scope.GLOBAL)
+    params = tuple(sorted(found, key=places.__getitem__))
     sizes = _scalars(params, body, () if when is None else (when,))
     known = tuple(c for c in context.plan.assumptions if set(sizes).issuperset(variables(c)))
     launch = stage.placement.kernel.launch

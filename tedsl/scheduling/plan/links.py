@@ -215,9 +215,10 @@ def tell_places(before: Plan, after: Plan, changed: Sequence[StagePlan]) -> None
     if not (plain and old.computed and old.by_op.distinct):
         return
     new = {form(stage.op): stage.name for stage in changed}
-    by_form = {**old.by_op.by_form, **new}
-    for own in [form(model_op(stage)) for stage in gone]:
-        if own not in new:
+    by_form, left = old.by_op.by_form, {form(model_op(stage)) for stage in gone} - new.keys()
+    if left or any(by_form.get(own) != name for own, name in new.items()):
+        by_form = {**by_form, **new}
+        for own in left:
             del by_form[own]
     by_name, names = old.by_name, old.names
     if len(gone) < len(changed):
