@@ -20,7 +20,7 @@ ROOM = 20_000
 # Objects made between two collections, and collections between two of what is older: what is made
 # of a graph of a thousand stages lives as long as its schedule, and to go through all of it again
 # whenever it has grown by a quarter took a fifth of the time.
-COLLECTED = (50_000, 20, 50)
+COLLECTED = (200_000, 10, 20)
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")

@@ -188,7 +188,7 @@ def _possible(s: Schedule, group: Sequence[Product]) -> bool:
 
 def _one_kernel(s: Schedule, group: Sequence[Product]) -> list[str]:
     """One kernel for the results of a group; returns the stages in it."""
-    known = {stage.name for stage in s.plan.stages}
+    known = places(s.plan).by_name
     inner, between = _separated(s, group)
     pattern = group[0].pattern
     row, fold = pattern.index(ROW), pattern.index(FOLD)
@@ -217,7 +217,7 @@ def _one_kernel(s: Schedule, group: Sequence[Product]) -> list[str]:
     held = sizes.rows * max(sizes.columns, sizes.depth)
     most = 8 if sizes.rows >= 128 else 4
     s[lead.root].launch(num_warps=pick_warps(s, s[lead.root], (4, 8), most, max(32, held // 8)))
-    made = [each.name for each in s.plan.stages if each.name not in known]
+    made = [name for name in places(s.plan).names if name not in known]
     return [*(n for p in group for n in (p.root, p.last)), *inner, *between, *made]
 
 

@@ -79,7 +79,7 @@ def rows_aligned(s: Schedule, read: TensorRead) -> bool:
     """True when the rows of a tensor start at multiples of 16 bytes."""
     size, step = size_of(read.tensor.shape[-1]), read.dtype.nbytes
     number = places(s.plan).by_op.get(read.tensor.op)
-    if number is not None and any(_whole(a, step) for a in s.plan.stages[number].aligned):
+    if number is not None and any(_whole(a, step) for a in s.plan.stage_at(number).aligned):
         return True
     return size is not None and size * step % SIXTEEN == 0
 

@@ -255,7 +255,7 @@ class Schedule(RewriteMethods, PrecisionMethods, GroupMethods, AssumeMethods, Vi
     @property
     def stages(self) -> tuple[Stage, ...]:
         """All stages, producers before readers, inputs included."""
-        return tuple(Stage(self, stage.name) for stage in self.plan.stages)
+        return tuple(Stage(self, name) for name in places(self.plan).names)
 
     @property
     def stage_map(self) -> dict[Operation, Stage]:
@@ -361,7 +361,7 @@ class Schedule(RewriteMethods, PrecisionMethods, GroupMethods, AssumeMethods, Vi
             f"{shown} is not part of the schedule",
             stage=shown,
             subject=subject,
-            facts=[("stages", ", ".join(stage.name for stage in self.plan.stages))],
+            facts=[("stages", ", ".join(places(self.plan).names))],
             hint="pass a tensor that the outputs of this schedule read, or the name of a stage",
             called=Call("", "", file=site[0], line=site[1]).site,
         )
@@ -545,7 +545,7 @@ class Schedule(RewriteMethods, PrecisionMethods, GroupMethods, AssumeMethods, Vi
         return printer.print_plan(self.plan, self._where)
 
     def __repr__(self) -> str:
-        return f"Schedule({', '.join(stage.name for stage in self.plan.stages)})"
+        return f"Schedule({', '.join(places(self.plan).names)})"
 
 
 def storing(schedule: Schedule, tensors: Iterable[Tensor]) -> tuple[Schedule, dict[Tensor, Tensor]]:

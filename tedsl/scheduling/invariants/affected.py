@@ -38,15 +38,15 @@ def affected(before: Plan, after: Plan) -> tuple[StagePlan, ...] | None:
     found = set(within)
     _add_sources(after, within, found)
     for number in within:
-        for reader in start_places(after).get(after.stages[number].op, ()):
-            if isinstance(after.stages[reader].placement, Online):
+        for reader in start_places(after).get(after.stage_at(number).op, ()):
+            if isinstance(after.stage_at(reader).placement, Online):
                 found.add(reader)
     gone: set[int] = set()
     _add_sources(before, lost, gone)
     known = places(after).by_name
-    names = (before.stages[number].name for number in gone)
+    names = (before.stage_at(number).name for number in gone)
     found.update(known[name] for name in names if name in known)
-    chosen = (after.stages[number] for number in sorted(found))
+    chosen = (after.stage_at(number) for number in sorted(found))
     return tuple(stage for stage in chosen if stage.placement.axis is not None)
 
 
@@ -65,7 +65,7 @@ def _differing(
 ) -> tuple[list[int], list[int]]:
     seeds, lost = list(fresh), list[int]()
     for a, b in pairs:
-        old, new = before.stages[a], after.stages[b]
+        old, new = before.stage_at(a), after.stage_at(b)
         reads = old.op is new.op or _sources(before, old) == _sources(after, new)
         if not reads:
             lost.append(a)
@@ -102,12 +102,12 @@ def _within(plan: Plan, seeds: Iterable[int]) -> list[int]:
     waiting, number_of = list(seeds), places(plan).by_name.__getitem__
     guests, followers = guest_names(plan), follower_names(plan)
     for number in tuple(waiting):
-        waiting.extend(map(number_of, followers.get(plan.stages[number].name, ())))
+        waiting.extend(map(number_of, followers.get(plan.stage_at(number).name, ())))
     while waiting:
         number = waiting.pop()
         if number not in found:
             found[number] = None
-            waiting.extend(map(number_of, guests.get(plan.stages[number].name, ())))
+            waiting.extend(map(number_of, guests.get(plan.stage_at(number).name, ())))
     return list(found)
 
 
@@ -118,11 +118,11 @@ def _add_sources(plan: Plan, readers: Iterable[int], found: set[int]) -> None:
     while waiting:
         for number in _read_by(plan, waiting.pop()):
             found.add(number)
-            if number not in seen and plan.stages[number].placement.inlined:
+            if number not in seen and plan.stage_at(number).placement.inlined:
                 seen.add(number)
                 waiting.append(number)
 
 
 def _read_by(plan: Plan, number: int) -> Iterator[int]:
     known = places(plan).by_op
-    return (known[tensor.op] for tensor in tensors_read(plan.stages[number].op))
+    return (known[tensor.op] for tensor in tensors_read(plan.stage_at(number).op))

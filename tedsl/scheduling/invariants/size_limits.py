@@ -7,7 +7,7 @@ from __future__ import annotations
 from tedsl.errors import ScheduleError
 from tedsl.expr.index_arith import LARGEST, MAX_ELEMENTS, elements
 from tedsl.scheduling.plan import Plan, StagePlan
-from tedsl.scheduling.plan.differing import differing
+from tedsl.scheduling.plan.differing import differing_stages
 from tedsl.scheduling.plan.labels import labels
 from tedsl.scheduling.plan.relations import constant, extents, ranks
 from tedsl.scheduling.primitives.call import Call
@@ -20,11 +20,8 @@ def count_problem(
     array by its addresses."""
     if before is None:
         return None
-    found = differing(before, plan)
-    faults = (
-        _fault(plan.stages[number])
-        for number in sorted((*(number for _, number in found.pairs), *found.fresh))
-    )
+    pairs, fresh = differing_stages(before, plan)
+    faults = (_fault(new) for new in (*(b for a, b in pairs if not _as_large(a, b)), *fresh))
     return next((fault for fault in faults if fault is not None), None)
 
 
@@ -35,6 +32,15 @@ def refuse_count(before: Plan, call: Call, after: Plan, reason: str, allowed: st
         reason,
         facts=[("allowed", f"at most {allowed}")],
         hint="give smaller numbers, or make indices of int64: i.astype('int64')",
+    )
+
+
+def _as_large(old: StagePlan, new: StagePlan) -> bool:
+    """True when a stage has the array and the loops that it had."""
+    return (
+        old.op.shape is new.op.shape
+        and old.relations is new.relations
+        and old.aligned is new.aligned
     )
 
 

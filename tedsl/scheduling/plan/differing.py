@@ -58,22 +58,22 @@ class Differing:
 def differing(before: Plan, after: Plan) -> Differing:
     """Where `after` differs from `before`."""
     had, have = places(before).by_name, places(after).by_name
-    old, new = before.stages, after.stages
     told = since(after)
     if told is not None and told.plan is before:
         both = [(had[name], have[name]) for name in told.changed if name in had]
         fresh = tuple([have[name] for name in told.changed if name not in had])
-        return Differing(_changed(old, new, sorted(both)), fresh, (), True)
+        return Differing(_changed(before, after, sorted(both)), fresh, (), True)
+    old, new = before.stages, after.stages
     if had is have:
         numbers = compress(range(len(new)), map(is_not, old, new))
         pairs = ((n, n) for n in numbers)
-        return Differing(_changed(old, new, pairs), (), (), True)
+        return Differing(_changed(before, after, pairs), (), (), True)
     kept = tuple(filter(have.__contains__, had))
     in_order = kept == tuple(filter(had.__contains__, have))
     first, second = [had[name] for name in kept], [have[name] for name in kept]
     others = map(is_not, map(old.__getitem__, first), map(new.__getitem__, second))
     return Differing(
-        _changed(old, new, compress(zip(first, second, strict=True), others)),
+        _changed(before, after, compress(zip(first, second, strict=True), others)),
         tuple(have[name] for name in have.keys() - had.keys()) if len(kept) < len(have) else (),
         tuple(had[name] for name in had.keys() - have.keys()) if len(kept) < len(had) else (),
         in_order,
@@ -81,10 +81,11 @@ def differing(before: Plan, after: Plan) -> Differing:
 
 
 def _changed(
-    old: tuple[StagePlan, ...], new: tuple[StagePlan, ...], pairs: Iterable[tuple[int, int]]
+    before: Plan, after: Plan, pairs: Iterable[tuple[int, int]]
 ) -> tuple[tuple[int, int], ...]:
     """The pairs of stages of which one does more than follow the other."""
-    return tuple((a, b) for a, b in pairs if bearing(old[a]) is not bearing(new[b]))
+    old, new = before.stage_at, after.stage_at
+    return tuple((a, b) for a, b in pairs if bearing(old(a)) is not bearing(new(b)))
 
 
 def differing_stages(
@@ -95,8 +96,8 @@ def differing_stages(
     found = differing(before, after)
     pairs = sorted(found.pairs, key=_later)
     return (
-        [(before.stages[a], after.stages[b]) for a, b in pairs],
-        [after.stages[number] for number in sorted(found.fresh)],
+        [(before.stage_at(a), after.stage_at(b)) for a, b in pairs],
+        [after.stage_at(number) for number in sorted(found.fresh)],
     )
 
 
@@ -115,8 +116,8 @@ def carry(before: Plan, after: Plan) -> None:
         (symbolic, symbolic_extents),
         (start_places, tensors_of_init),
     ):
-        asked = known(find, before) and not known(find, after)
-        if asked and not find(before) and not any(of_op(stage.op) for stage in stages):
+        same = not known(find, after) and not any(of_op(stage.op) for stage in stages)
+        if same and not find(before):
             tell(find, after, find(before))
     found = differing(before, after)
     if found.gone or not found.in_order:

@@ -3,12 +3,15 @@
 A rewrite concerns all stages behind it, and most of those are concerned by the next one before
 anybody looks at their operations.  So a stage that only follows has no operation until that is
 asked for: it is made then, once for all rewrites since the last time, of those of the stages that
-it reads in its plan.  Imports `expr`; the links and the plan import it.
+it reads in its plan.  Nor does a rewrite touch it: a row of stages knows the names of those that
+follow, and makes them when they are looked at.  Imports `expr`; the links and the plan import it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from threading import RLock
 from typing import TYPE_CHECKING, Any, cast
 
 from tedsl.late import late
@@ -34,6 +37,101 @@ class Rewrite:
         return self.changed.get(name) or self.plan.stage(name)
 
 
+class Row:
+    """The stages of a plan in order, of which some follow and are made when they are looked at.
+
+    Args:
+        items: the stages; those that follow as they were before what they read was rebuilt.
+        stale: their names, each with those that were made so far, by name, for this and for other
+            plans of the same operations.
+        by_name: the place of each stage.
+        by_form: the stage of each form of an operation.
+    """
+
+    __slots__ = ("_items", "_stale", "by_form", "by_name")
+
+    def __init__(
+        self,
+        items: list[StagePlan],
+        stale: Mapping[str, dict[str, StagePlan]],
+        by_name: Mapping[str, int],
+        by_form: Mapping[links.Form, str],
+    ) -> None:
+        self._items, self._stale = items, stale
+        self.by_name, self.by_form = by_name, by_form
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __getitem__(self, number: int) -> StagePlan:
+        stage = self._items[number]
+        made = self._stale.get(stage.name)
+        return stage if made is None else self._made(stage, made)
+
+    def __iter__(self) -> Iterator[StagePlan]:
+        return iter([self[number] for number in range(len(self._items))])
+
+    def stage(self, name: str) -> StagePlan:
+        """The stage of a name."""
+        return self[self.by_name[name]]
+
+    def computes(self, number: int, op: Operation) -> bool:
+        """True when a stage has this operation; one that was not made yet is none that anybody
+        asks for."""
+        stage: StagePlan | None = self._items[number]
+        made = self._stale.get(stage.name)
+        if made is not None:
+            stage = made.get(stage.name)
+        return stage is not None and stage.rewrite is None and stage.op is op
+
+    def replaced(self, number: int, stage: StagePlan) -> Row:
+        """The row with another stage, of the same operation, at a place."""
+        items, stale = self._items.copy(), self._stale
+        items[number] = stage
+        if stage.name in stale:
+            stale = {name: made for name, made in stale.items() if name != stage.name}
+        return Row(items, stale, self.by_name, self.by_form)
+
+    def inserted(
+        self,
+        number: int,
+        stage: StagePlan,
+        by_name: Mapping[str, int],
+        by_form: Mapping[links.Form, str],
+    ) -> Row:
+        """The row with one more stage before a place."""
+        items = [*self._items[:number], stage, *self._items[number:]]
+        return Row(items, self._stale, by_name, by_form)
+
+    def followed(self, direct: Iterable[StagePlan], behind: Iterable[str]) -> Row:
+        """The row with rebuilt stages, of the same forms, behind which others follow."""
+        items, names = self._items.copy(), set[str]()
+        for stage in direct:
+            items[self.by_name[stage.name]] = stage
+            names.add(stage.name)
+        kept = {name: made for name, made in self._stale.items() if name not in names}
+        made: dict[str, StagePlan] = {}
+        kept.update((name, made) for name in behind)
+        return Row(items, kept, self.by_name, self.by_form)
+
+    def _made(self, stage: StagePlan, made: dict[str, StagePlan]) -> StagePlan:
+        with _MAKING:
+            if stage.name not in made:
+                made[stage.name] = follower(self._model(stage), self)
+            return made[stage.name]
+
+    def _model(self, stage: StagePlan) -> Model:
+        if stage.follows is not None and stage.rewrite is not None:
+            return stage.follows  # whose operation nobody asked for
+        op = cast("ComputeOp", stage.op)
+        read = links.tensors_read(op)
+        names = tuple([self.by_form[links.form(tensor.op)] for tensor in read])
+        return model_of(stage, op, names)
+
+
+_MAKING = RLock()
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Model:
     """What stages follow: an operation, the names of the stages that its tensors are of, and a
@@ -56,7 +154,7 @@ class MayFollow(Remembers):
 
     __slots__ = ("follows", "rewrite")
     follows: Model | None
-    rewrite: Rewrite | None
+    rewrite: Rewrite | Row | None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "follows", None)
@@ -73,18 +171,30 @@ class MayFollow(Remembers):
 
 
 class MayHaveFollowed(Remembers):
-    """A plan whose outputs may be those of stages that follow, made when they are asked for."""
+    """A plan whose stages may be those of a `row`, and whose outputs may be of `found`, stages by
+    name and their numbers: made when they are asked for."""
 
-    __slots__ = ("_results",)
-    _results: tuple[tuple[str, int], ...]
+    __slots__ = ("found", "row")
+    found: tuple[tuple[str, int], ...] | None
+    row: Row | None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "found", None)
+        object.__setattr__(self, "row", None)
 
     def __getattr__(self, name: str) -> Any:
-        plan = cast("Plan", self)
-        if name != "outputs" or has_outputs(plan):
+        if name in MayHaveFollowed.__slots__:  # of one that was pickled
+            return None
+        value: tuple[Any, ...] | None = None
+        if name == "outputs" and self.found is not None:
+            stages = cast("Plan", self).stage
+            value = tuple(stages(stage).op.outputs[index] for stage, index in self.found)
+        elif name == "stages" and self.row is not None:
+            value = tuple(self.row)
+        if value is None:
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
-        outputs = tuple(plan.stage(stage).op.outputs[index] for stage, index in self._results)
-        object.__setattr__(self, "outputs", outputs)
-        return outputs
+        object.__setattr__(self, name, value)
+        return value
 
 
 def model_op(stage: StagePlan) -> ComputeOp | PlaceholderOp | ExternOp:
@@ -92,7 +202,18 @@ def model_op(stage: StagePlan) -> ComputeOp | PlaceholderOp | ExternOp:
     return stage.op if stage.follows is None else stage.follows.op
 
 
-def follower(model: Model, where: Rewrite) -> StagePlan:
+def model_of(stage: StagePlan, op: ComputeOp, names: tuple[str, ...]) -> Model:
+    """What a stage of this operation, which reads stages of these names, is to what follows it."""
+    return Model(
+        op,
+        stage if stage.follows is None else stage.follows.like,
+        tuple(zip(links.tensors_read(op), names, strict=True)),
+        frozenset(names),
+        links.bearing(stage),
+    )
+
+
+def follower(model: Model, where: Rewrite | Row) -> StagePlan:
     """A stage that follows through a rewrite."""
     made, put = object.__new__(type(model.like)), object.__setattr__
     put(made, "name", model.like.name)
@@ -103,14 +224,14 @@ def follower(model: Model, where: Rewrite) -> StagePlan:
 
 def has_outputs(plan: Plan) -> bool:
     """False for a plan whose outputs are known by the names of their stages."""
-    return getattr(plan, "_results", None) is None
+    return plan.found is None
 
 
 def results(plan: Plan) -> tuple[tuple[str, int], ...]:
     """The outputs of a plan by the names of their stages and their numbers; one that no stage makes
     (yet) is left out."""
-    if not has_outputs(plan):
-        return plan._results  # pyright: ignore[reportPrivateUsage]
+    if plan.found is not None:
+        return plan.found
     where = links.places(plan)
     numbers = [(where.by_op.get(tensor.op), tensor.index) for tensor in plan.outputs]
     return tuple([(where.names[n], index) for n, index in numbers if n is not None])

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from operator import attrgetter, is_
 from typing import TYPE_CHECKING
 
 from tedsl.expr.nodes import Axis, AxisKind, Expr, Range, Reduce, TensorRead, Var
@@ -16,23 +15,28 @@ from tedsl.expr.visit import rewrite, variables
 from tedsl.ir.nodes import Scope
 from tedsl.late import late
 from tedsl.scheduling.plan import At, Partitioned, Plan, StagePlan
-from tedsl.scheduling.plan.differing import differing
+from tedsl.scheduling.plan.differing import carry, differing
 from tedsl.scheduling.plan.following import (
     Model,
     Rewrite,
+    Row,
     follower,
     has_outputs,
+    model_of,
     results,
 )
 from tedsl.scheduling.plan.labels import labels, owner, unique_name
 from tedsl.scheduling.plan.links import (
-    bearing,
+    form,
+    grown,
     operations_read,
     output_names,
     places,
+    reader_names,
     readers_at,
     renamed,
     same_stages,
+    since,
     special,
     start_places,
     tell_places,
@@ -126,7 +130,7 @@ def producers_before(plan: Plan, name: str) -> Plan:
 
 def readers(plan: Plan, op: Operation) -> tuple[StagePlan, ...]:
     """The stages that read an output of `op`, in plan order."""
-    return tuple(plan.stages[number] for number in readers_at(plan, op))
+    return tuple(map(plan.stage_at, readers_at(plan, op)))
 
 
 def loop_readers(plan: Plan, op: Operation, *, starts: bool = False) -> tuple[StagePlan, ...]:
@@ -142,14 +146,14 @@ def loop_readers(plan: Plan, op: Operation, *, starts: bool = False) -> tuple[St
         through = readers_at(plan, source)
         direct = start_places(plan).get(source, ()) if starts else through
         for number in through:
-            stage = plan.stages[number]
+            stage = plan.stage_at(number)
             if stage.placement.inlined and stage.op not in inlined:
                 inlined[stage.op] = None
                 waiting.append(stage.op)
         for number in direct:
-            if not plan.stages[number].placement.inlined:
+            if not plan.stage_at(number).placement.inlined:
                 found.add(number)
-    return tuple(plan.stages[number] for number in sorted(found))
+    return tuple(map(plan.stage_at, sorted(found)))
 
 
 def finish_readers(plan: Plan, op: Operation) -> tuple[StagePlan, ...]:
@@ -216,16 +220,20 @@ def whole_of(plan: Plan, name: str) -> StagePlan | None:
 
 def insert_before(plan: Plan, name: str, stage: StagePlan) -> Plan:
     """The plan with `stage` just before the one called `name`."""
-    at = places(plan).by_name[name]
-    after = plan.with_stages((*plan.stages[:at], stage, *plan.stages[at:]))
-    tell_places(plan, after, [stage])
-    return after
+    return _inserted(plan, places(plan).by_name[name], stage)
 
 
 def insert_after(plan: Plan, name: str, stage: StagePlan) -> Plan:
     """The plan with `stage` just after the one called `name`."""
-    at = places(plan).by_name[name] + 1
-    after = plan.with_stages((*plan.stages[:at], stage, *plan.stages[at:]))
+    return _inserted(plan, places(plan).by_name[name] + 1, stage)
+
+
+def _inserted(plan: Plan, at: int, stage: StagePlan) -> Plan:
+    found = None if plan.row is None else grown(plan, at, stage)
+    if plan.row is None or found is None:
+        after = plan.with_stages((*plan.stages[:at], stage, *plan.stages[at:]))
+    else:
+        after = plan.with_results(plan.row.inserted(at, stage, *found), results(plan))
     tell_places(plan, after, [stage])
     return after
 
@@ -243,6 +251,9 @@ def reroute(
         tensors: what to read instead of what.
         only: names of the stages to change; None for all.
     """
+    after = None if only is None else _followed(plan, tensors, only)
+    if after is not None:
+        return after
     rewrite = _Reroute(plan, tensors, only)
     numbers = places(plan).by_name
     first = min((numbers[name] for name in only if name in numbers), default=0) if only else 0
@@ -254,6 +265,33 @@ def reroute(
         return after
     outputs = tuple(rewrite.given(plan.outputs, only is None).values())
     return replace(plan, stages=stages, outputs=outputs)
+
+
+def _followed(plan: Plan, tensors: Mapping[Tensor, Tensor], only: frozenset[str]) -> Plan | None:
+    """What `reroute` makes, without a look at what follows; None where that may not wait."""
+    where, found = places(plan), _Reroute(plan, tensors, only).results()
+    if found is None or not (where.computed and where.by_op.distinct):
+        return None
+    direct: list[StagePlan] = []
+    for number in sorted(where.by_name[name] for name in only if name in where.by_name):
+        stage = plan.stage_at(number)
+        new = rebuilt(stage, tensors)
+        if new is not stage:
+            direct.append(new)
+        if form(new.op) is not form(stage.op):
+            return None
+    told = since(plan)
+    if told is not None:
+        carry(told.plan, plan)
+    behind, waiting = set[str](), [stage.name for stage in direct]
+    while waiting:
+        readers = reader_names(plan).get(waiting.pop(), ())
+        waiting += [name for name in readers if name not in behind]
+        behind.update(readers)
+    row = plan.row or Row(list(plan.stages), {}, where.by_name, where.by_op.by_form)
+    after = plan.with_results(row.followed(direct, behind), found)
+    tell_places(plan, after, direct)
+    return after
 
 
 def rewrite_reads(
@@ -315,7 +353,7 @@ class _Reroute:
         self._rewrite = Rewrite(plan)
         self._stale: dict[Tensor, str] = {}  # outputs of what was changed, and the stages
         self.direct: list[StagePlan] = []
-        self._makers: dict[Rewrite, frozenset[str]] = {}
+        self._makers: dict[Rewrite | Row, frozenset[str]] = {}
 
     def stage(self, stage: StagePlan) -> StagePlan:
         """The stage after the rewrite; the same object when nothing of it changes."""
@@ -381,18 +419,17 @@ class _Reroute:
         names = tuple([where.names[number] for number in numbers if number is not None])
         if len(names) < len(numbers):
             return None
-        return Model(
-            op,
-            stage if stage.follows is None else stage.follows.like,
-            tuple(zip(tensors_read(op), names, strict=True)),
-            frozenset(names),
-            bearing(stage),
-        )
+        return model_of(stage, op, names)
 
-    def _makers_in(self, where: Rewrite) -> frozenset[str]:
+    def _makers_in(self, where: Rewrite | Row) -> frozenset[str]:
         """The stages that make what is replaced, as those saw them that followed in a rewrite."""
         if where not in self._makers:
             ops = {tensor.op for tensor in self._tensors}
+            if isinstance(where, Row):
+                named = [(op, where.by_form.get(form(op))) for op in ops]
+                found = {n for op, n in named if n and where.computes(where.by_name[n], op)}
+                self._makers[where] = frozenset(found)
+                return self._makers[where]
             made = ((n, s) for n, s in where.changed.items() if s.rewrite is None)
             found = {name for name, stage in made if stage.op in ops}
             known = places(where.plan)
@@ -408,7 +445,7 @@ def retiring(before: Plan, after: Plan, primitive: str) -> Plan:
         return after
     gone: dict[Axis, tuple[str, str]] = {}
     for a, b in sorted(differing(before, after).pairs):
-        old, new = before.stages[a], after.stages[b]
+        old, new = before.stage_at(a), after.stage_at(b)
         if not _same_axes(old, new):
             left = labels(new)
             gone.update((axis, (old.name, primitive)) for axis in labels(old) if axis not in left)
@@ -434,9 +471,11 @@ def same_operations(before: Plan, after: Plan) -> bool:
     """True when the stages compute the same operations, in one order."""
     if places(before) is places(after):
         return True
-    operation = attrgetter("op")
-    old, new = map(operation, before.stages), map(operation, after.stages)
-    return len(before.stages) == len(after.stages) and all(map(is_, old, new))
+    if len(places(before).names) != len(places(after).names):
+        return False
+    found = differing(before, after)
+    pairs = ((before.stage_at(a), after.stage_at(b)) for a, b in found.pairs)
+    return found.in_order and not found.fresh and all(old.op is new.op for old, new in pairs)
 
 
 def runtime_sizes(plan: Plan) -> dict[str, Var]:

@@ -75,9 +75,9 @@ def too_large(plan: Plan, before: Plan | None = None) -> tuple[StagePlan, Size] 
     """
     if not inlined_names(plan):
         return None
-    numbers = range(len(plan.stages)) if before is None else _regrown(before, plan)
+    numbers = range(len(places(plan).names)) if before is None else _regrown(before, plan)
     sizes: dict[Operation, Size] = {}
-    for stage in map(plan.stages.__getitem__, numbers):
+    for stage in map(plan.stage_at, numbers):
         own = _substituted(plan, stage.op, sizes)
         if not stage.placement.inlined:
             del sizes[stage.op]  # what is in there is substituted
@@ -90,12 +90,12 @@ def _regrown(before: Plan, after: Plan) -> list[int]:
     """The stages of `after` whose definition may be larger than in `before` once inlined stages are
     substituted, in plan order."""
     found = differing(before, after)
-    pairs = ((before.stages[a], after.stages[b], b) for a, b in found.pairs)
+    pairs = ((before.stage_at(a), after.stage_at(b), b) for a, b in found.pairs)
     waiting = [number for old, new, number in pairs if not _same_definition(old, new)]
     waiting.extend(found.fresh)
     grown = set(waiting)
     while waiting:
-        stage = after.stages[waiting.pop()]
+        stage = after.stage_at(waiting.pop())
         if stage.placement.inlined:
             more = [n for n in readers_at(after, stage.op) if n not in grown]
             grown.update(more)
@@ -153,7 +153,7 @@ def may_inline(plan: Plan, name: str) -> bool:
     waiting = [own]
     while waiting:
         for number in readers_at(plan, waiting.pop()):
-            reader = plan.stages[number]
+            reader = plan.stage_at(number)
             if reader.placement.inlined and reader.op not in sizes:
                 if not _substituted(plan, reader.op, sizes).fits:
                     return False
@@ -170,7 +170,7 @@ def _substituted(plan: Plan, op: Operation, sizes: dict[Operation, Size]) -> Siz
         inlined = [
             source
             for source in operations_read(each)
-            if source in sizes or plan.stages[numbers[source]].placement.inlined
+            if source in sizes or plan.stage_at(numbers[source]).placement.inlined
         ]
         missing = [source for source in inlined if source not in sizes]
         if missing:
@@ -228,9 +228,9 @@ def name_of(plan: Plan, op: Operation) -> str | None:
     """The name of an operation of `inline_stages(plan)`; None when it is none of them."""
     where = places(plan)
     number = where.by_op.get(substitution(plan).origin.get(op, op))
-    if number is None or is_inlined(plan.stages[number]):
+    if number is None or is_inlined(plan.stage_at(number)):
         return None
-    return where.names[number] if finished(plan, plan.stages[number].op) is op else None
+    return where.names[number] if finished(plan, plan.stage_at(number).op) is op else None
 
 
 def sources_of(plan: Plan, op: Operation) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from tedsl.expr.index_arith import constant
 from tedsl.expr.nodes import Axis, Expr, Reduce, Var
 from tedsl.expr.visit import reads, walk
 from tedsl.once import known, once, share, tell
-from tedsl.scheduling.plan.following import model_op, results
+from tedsl.scheduling.plan.following import Row, model_op, results
 from tedsl.tensor.tensor import ComputeOp, ExternOp, Operation, ScanOp, Tensor
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ class Numbers:
 
     def __init__(
         self,
-        stages: tuple[StagePlan, ...],
+        stages: tuple[StagePlan, ...] | Row,
         by_name: Mapping[str, int],
         by_form: Mapping[Form, str],
     ) -> None:
@@ -141,7 +141,7 @@ class Numbers:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy in another process has forms of its own."""
-        return _numbers, (self._stages, self._by_name)
+        return _numbers, (tuple(self._stages), self._by_name)
 
     @property
     def distinct(self) -> bool:
@@ -153,8 +153,10 @@ class Numbers:
         name = self.by_form.get(form(op))
         if name is None:
             return None
-        number = self._by_name[name]
-        stage = self._stages[number]
+        number, stages = self._by_name[name], self._stages
+        if isinstance(stages, Row):
+            return number if stages.computes(number, op) else None
+        stage = stages[number]
         if stage.rewrite is None and stage.op is op:
             return number
         return None if self.distinct else next(self._all(op), None)
@@ -210,9 +212,16 @@ def tell_places(before: Plan, after: Plan, changed: Sequence[StagePlan]) -> None
     """Let `after` have the places that follow from those of `before`: it has the stages `changed`
     besides or in place of those of their names, and otherwise what has followed of the same."""
     old = places(before)
-    gone = [before.stages[old.by_name[s.name]] for s in changed if s.name in old.by_name]
+    gone = [before.stage_at(old.by_name[s.name]) for s in changed if s.name in old.by_name]
     plain = all(type(model_op(stage)) is ComputeOp for stage in (*gone, *changed))
     if not (plain and old.computed and old.by_op.distinct):
+        return
+    if after.row is not None:
+        by_name, by_form = after.row.by_name, after.row.by_form
+        names = old.names if by_name is old.by_name else tuple(by_name)
+        numbers = Numbers(after.row, by_name, by_form)
+        tell(places, after, Places(by_name, numbers, names, (), True))
+        _tell_since(before, after, changed)
         return
     new = {form(stage.op): stage.name for stage in changed}
     by_form, left = old.by_op.by_form, {form(model_op(stage)) for stage in gone} - new.keys()
@@ -228,6 +237,20 @@ def tell_places(before: Plan, after: Plan, changed: Sequence[StagePlan]) -> None
         numbers = Numbers(after.stages, by_name, by_form)
         tell(places, after, Places(by_name, numbers, names, (), True))
         _tell_since(before, after, changed)
+
+
+def grown(
+    plan: Plan, at: int, stage: StagePlan
+) -> tuple[Mapping[str, int], Mapping[Form, str]] | None:
+    """The places of the stages of a plan with one more, and the stages by their forms; None where
+    forms do not tell them apart."""
+    old, own = places(plan), form(stage.op)
+    known = old.by_op.by_form
+    plain = type(stage.op) is ComputeOp and old.computed and old.by_op.distinct
+    if not plain or own in known:
+        return None
+    names = (*old.names[:at], stage.name, *old.names[at:])
+    return dict(zip(names, range(len(names)), strict=True)), {**known, own: stage.name}
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,7 +340,7 @@ def axis_owners(plan: Plan) -> Mapping[Axis, str]:
 
 def in_plan_order(plan: Plan, names: Iterable[str]) -> list[StagePlan]:
     """The stages of these names."""
-    return [plan.stages[n] for n in sorted(map(places(plan).by_name.__getitem__, names))]
+    return [plan.stage_at(n) for n in sorted(map(places(plan).by_name.__getitem__, names))]
 
 
 def _grouped(plan: Plan, head: Callable[[StagePlan], str]) -> dict[str, tuple[str, ...]]:

@@ -21,7 +21,7 @@ from tedsl.tensor.tensor import ComputeOp, Operation, PlaceholderOp, ScanOp, Ten
 
 def scan_stages(plan: Plan) -> tuple[tuple[StagePlan, ScanOp], ...]:
     """The scans of the plan with their operations."""
-    found = (plan.stages[number] for number in places(plan).scans)
+    found = (plan.stage_at(number) for number in places(plan).scans)
     return tuple((stage, stage.op) for stage in found if isinstance(stage.op, ScanOp))
 
 

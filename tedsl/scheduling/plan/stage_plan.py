@@ -19,6 +19,7 @@ from tedsl.once import once
 from tedsl.scheduling.plan.following import (
     MayFollow,
     MayHaveFollowed,
+    Row,
     has_outputs,
     model_op,
     results,
@@ -226,17 +227,21 @@ class Plan(MayHaveFollowed):
         """The stage called `name`."""
         number = places(self).by_name.get(name)
         if number is not None:
-            return self.stages[number]
+            return self.stage_at(number)
         raise InternalError(
             f"no stage {name!r} in the plan",
             facts=[("stages", ", ".join(s.name for s in self.stages))],
         )
 
+    def stage_at(self, number: int) -> StagePlan:
+        """The stage at a place, without a look at all others, which may follow."""
+        return self.stages[number] if self.row is None else self.row[number]
+
     def stage_of(self, op: Operation) -> StagePlan:
         """The stage that computes `op` (the operation as it is now, after rewrites)."""
         number = places(self).by_op.get(op)
         if number is not None:
-            return self.stages[number]
+            return self.stage_at(number)
         raise InternalError(f"operation {op.name!r} has no stage in the plan")
 
     def with_stages(self, stages: tuple[StagePlan, ...], *, same_outputs: bool = False) -> Plan:
@@ -247,22 +252,29 @@ class Plan(MayHaveFollowed):
         return Plan(stages, self.outputs, self.assumptions, self.retired)
 
     def with_results(
-        self, stages: tuple[StagePlan, ...], found: tuple[tuple[str, int], ...]
+        self, stages: tuple[StagePlan, ...] | Row, found: tuple[tuple[str, int], ...]
     ) -> Plan:
         """The plan with other stages, whose outputs are of the stages of these names: they are
         looked up when they are asked for."""
         made, put = object.__new__(type(self)), object.__setattr__
-        put(made, "stages", stages)
+        lazily = isinstance(stages, Row)
+        if not lazily:
+            put(made, "stages", stages)
+        put(made, "row", stages if lazily else None)
         put(made, "assumptions", self.assumptions)
         put(made, "retired", self.retired)
-        put(made, "_results", found)
+        put(made, "found", found)
         return made
 
     def with_stage(self, changed: StagePlan) -> Plan:
         """The plan with the stage of the same name replaced."""
         number = places(self).by_name[changed.name]
-        stages = (*self.stages[:number], changed, *self.stages[number + 1 :])
-        gone = changed.name in output_names(self) and changed.op is not self.stages[number].op
-        after = self.with_stages(stages, same_outputs=gone)
-        share_links(self, after, self.stages[number], changed)
+        old = self.stage_at(number)
+        if self.row is not None and changed.op is old.op:
+            after = self.with_results(self.row.replaced(number, changed), results(self))
+        else:
+            stages = (*self.stages[:number], changed, *self.stages[number + 1 :])
+            gone = changed.name in output_names(self) and changed.op is not old.op
+            after = self.with_stages(stages, same_outputs=gone)
+        share_links(self, after, old, changed)
         return after

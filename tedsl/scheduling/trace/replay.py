@@ -15,6 +15,7 @@ from tedsl.scheduling.handles.schedule import Schedule, create_schedule
 from tedsl.scheduling.handles.stage import Stage
 from tedsl.scheduling.plan.graph import runtime_sizes
 from tedsl.scheduling.plan.labels import labels
+from tedsl.scheduling.plan.links import places
 from tedsl.scheduling.primitives.stage_handle import primitives_of
 from tedsl.scheduling.trace.as_python import call_text
 from tedsl.scheduling.trace.trace import (
@@ -199,7 +200,7 @@ class _Names:
 
     def keep(self, step: Step, made: tuple[str, ...]) -> None:
         """Note what an accepted step made, under the names of the trace."""
-        stages = {stage.name for stage in self.schedule.plan.stages}
+        stages = places(self.schedule.plan).by_name
         for name, actual in zip(step.results, made, strict=True):
             if step.primitive in SCHEDULE_PRIMITIVES and actual in stages:
                 self.stages[name] = actual

@@ -395,7 +395,7 @@ def _changed_groups(before: Plan, after: Plan) -> _Groups | None:
     stages, kernels = set[str](), set[str]()
     same = True
     for number in found[0]:
-        name = after.stages[number].name
+        name = after.stage_at(number).name
         for plan in (before, after):
             stage = plan.stage(name)
             kernels |= _kernels(plan, stage)

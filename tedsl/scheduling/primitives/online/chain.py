@@ -47,7 +47,7 @@ def chain_of(plan: Plan, last: StagePlan, along: Collection[str] = ()) -> Chain:
     end = reduce_of(last.op)
     if end is None:
         return Chain(last, (), ())
-    members: set[Operation] = {stage.op for stage in plan.stages if stage.name in along}
+    members: set[Operation] = {plan.stage(name).op for name in along if plan.has(name)}
     waiting: list[Operation] = [last.op, *members]
     while waiting:
         current = waiting.pop()

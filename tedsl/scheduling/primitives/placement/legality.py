@@ -370,7 +370,7 @@ def _around_readers(plan: Plan, stage: StagePlan) -> tuple[StagePlan, ...]:
             waiting += [plan.stage(other) for other in around if other]
             waiting += loop_readers(plan, each.op)[:1] if is_unplaced(plan, each) else ()
     numbers = places(plan).by_name
-    return tuple(plan.stages[n] for n in sorted(numbers[each] for each in names))
+    return tuple(plan.stage_at(n) for n in sorted(numbers[each] for each in names))
 
 
 def can_inline(plan: Plan, stage: StagePlan) -> bool:
