@@ -2,17 +2,19 @@
 and remembered.
 
 A search runs the rules for very many decisions, and most of them ask the same of the same state: of
-equal outputs after equal steps, for one device.
+equal outputs after equal steps, for one device.  A graph of equal layers asks the same of each of
+them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from tedsl.errors import ScheduleError
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.memo import Memory
+from tedsl.scheduling.plan.alike import form_of_part
 
 Answer = TypeVar("Answer")
 
@@ -36,9 +38,22 @@ def remembered(
     return _ANSWERS.get(key, lambda: find(s.copy(decided=False)))
 
 
-def takes(s: Schedule, question: tuple[object, ...], steps: Callable[[Schedule], object]) -> bool:
-    """True when the primitives accept `steps`, done to a copy of the schedule (see
-    `remembered`)."""
+def takes(
+    s: Schedule,
+    question: tuple[object, ...],
+    steps: Callable[[Schedule], object],
+    about: Sequence[str] = (),
+) -> bool:
+    """True when the primitives accept `steps`, done to a copy of the schedule (see `remembered`).
+
+    Args:
+        s: the schedule.
+        question: what is asked.
+        steps: calls of primitives.
+        about: the stages that they are for, if nothing else counts than these and what is around
+            them: the answer is that for stages which are one with them but for names, and of
+            those `question` says nothing.
+    """
 
     def taken(trial: Schedule) -> bool:
         try:
@@ -47,4 +62,8 @@ def takes(s: Schedule, question: tuple[object, ...], steps: Callable[[Schedule],
             return False
         return True
 
-    return remembered(s, question, taken)
+    part = form_of_part(s.plan, about, s.settled) if about else None
+    if part is None:
+        return remembered(s, (*question, *about), taken)
+    key = (question, part, s.in_registers, s.device)
+    return _ANSWERS.get(key, lambda: taken(s.copy(decided=False)))

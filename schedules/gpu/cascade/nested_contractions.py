@@ -182,8 +182,8 @@ def _large(s: Schedule, group: Sequence[Product]) -> bool:
 
 def _possible(s: Schedule, group: Sequence[Product]) -> bool:
     """True when the primitives accept the group."""
-    names = tuple(each.last for each in group)
-    return takes(s, (_possible, names), lambda trial: _one_kernel(trial, group))
+    names = [n for each in group for n in (each.last, each.root, *each.inner, *each.between)]
+    return takes(s, (_possible,), lambda trial: _one_kernel(trial, group), names)
 
 
 def _one_kernel(s: Schedule, group: Sequence[Product]) -> list[str]:
