@@ -167,7 +167,8 @@ def _carry_owners(
     owners = axis_owners(before)
     new = {axis: stage.name for stage in fresh for axis in stage.root_axes}
     if new.keys().isdisjoint(owners) and all(_same_axes(a, b) for a, b in pairs):
-        tell(axis_owners, after, {**owners, **new} if new else owners)
+        owners.update(new)
+        tell(axis_owners, after, owners)
 
 
 def _same_axes(old: StagePlan, new: StagePlan) -> bool:

@@ -41,9 +41,9 @@ class Row:
     """The stages of a plan in order, of which some follow and are made when they are looked at.
 
     Args:
-        items: the stages; those that follow as they were before what they read was rebuilt.
-        stale: their names, each with those that were made so far, by name, for this and for other
-            plans of the same operations.
+        items: the stages; those that may follow as they were before something was rebuilt.
+        stale: their names, each with those that were looked at so far, by name, in this plan and in
+            others of the same operations.
         by_name: the place of each stage.
         by_form: the stage of each form of an operation.
     """
@@ -55,7 +55,7 @@ class Row:
         items: list[StagePlan],
         stale: Mapping[str, dict[str, StagePlan]],
         by_name: Mapping[str, int],
-        by_form: Mapping[links.Form, str],
+        by_form: dict[links.Form, str],
     ) -> None:
         self._items, self._stale = items, stale
         self.by_name, self.by_form = by_name, by_form
@@ -78,18 +78,20 @@ class Row:
     def computes(self, number: int, op: Operation) -> bool:
         """True when a stage has this operation; one that was not made yet is none that anybody
         asks for."""
-        stage: StagePlan | None = self._items[number]
+        stage = self._items[number]
         made = self._stale.get(stage.name)
-        if made is not None:
-            stage = made.get(stage.name)
-        return stage is not None and stage.rewrite is None and stage.op is op
+        if made is not None and stage.name in made:
+            stage, made = made[stage.name], None
+        mine = stage.rewrite is None and stage.op is op
+        return mine and (made is None or self[number] is stage)
 
     def replaced(self, number: int, stage: StagePlan) -> Row:
         """The row with another stage, of the same operation, at a place."""
         items, stale = self._items.copy(), self._stale
         items[number] = stage
         if stage.name in stale:
-            stale = {name: made for name, made in stale.items() if name != stage.name}
+            stale = dict(stale)
+            del stale[stage.name]
         return Row(items, stale, self.by_name, self.by_form)
 
     def inserted(
@@ -97,36 +99,42 @@ class Row:
         number: int,
         stage: StagePlan,
         by_name: Mapping[str, int],
-        by_form: Mapping[links.Form, str],
+        by_form: dict[links.Form, str],
     ) -> Row:
         """The row with one more stage before a place."""
         items = [*self._items[:number], stage, *self._items[number:]]
         return Row(items, self._stale, by_name, by_form)
 
     def followed(self, direct: Iterable[StagePlan], behind: Iterable[str]) -> Row:
-        """The row with rebuilt stages, of the same forms, behind which others follow."""
-        items, names = self._items.copy(), set[str]()
+        """The row with rebuilt stages, of the same forms, which those of the names `behind` may
+        follow."""
+        items, stale = self._items.copy(), dict(self._stale)
         for stage in direct:
             items[self.by_name[stage.name]] = stage
-            names.add(stage.name)
-        kept = {name: made for name, made in self._stale.items() if name not in names}
+            stale.pop(stage.name, None)
         made: dict[str, StagePlan] = {}
-        kept.update((name, made) for name in behind)
-        return Row(items, kept, self.by_name, self.by_form)
+        stale.update(dict.fromkeys(behind, made))
+        return Row(items, stale, self.by_name, self.by_form)
 
     def _made(self, stage: StagePlan, made: dict[str, StagePlan]) -> StagePlan:
         with _MAKING:
             if stage.name not in made:
-                made[stage.name] = follower(self._model(stage), self)
+                made[stage.name] = self._now(stage)
             return made[stage.name]
 
-    def _model(self, stage: StagePlan) -> Model:
+    def _now(self, stage: StagePlan) -> StagePlan:
+        """What a stage is now; the same object where nothing that it reads was rebuilt."""
         if stage.follows is not None and stage.rewrite is not None:
-            return stage.follows  # whose operation nobody asked for
-        op = cast("ComputeOp", stage.op)
+            return follower(stage.follows, self)  # whose operation nobody asked for
+        op = stage.op
+        if not isinstance(op, ComputeOp):
+            return stage
         read = links.tensors_read(op)
         names = tuple([self.by_form[links.form(tensor.op)] for tensor in read])
-        return model_of(stage, op, names)
+        pairs = ((tensor.op, self.stage(name)) for tensor, name in zip(read, names, strict=True))
+        if all(source.rewrite is None and source.op is known for known, source in pairs):
+            return stage
+        return follower(model_of(stage, op, names), self)
 
 
 _MAKING = RLock()

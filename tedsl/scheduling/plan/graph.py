@@ -15,7 +15,7 @@ from tedsl.expr.visit import rewrite, variables
 from tedsl.ir.nodes import Scope
 from tedsl.late import late
 from tedsl.scheduling.plan import At, Partitioned, Plan, StagePlan
-from tedsl.scheduling.plan.differing import carry, differing
+from tedsl.scheduling.plan.differing import differing
 from tedsl.scheduling.plan.following import (
     Model,
     Rewrite,
@@ -32,11 +32,9 @@ from tedsl.scheduling.plan.links import (
     operations_read,
     output_names,
     places,
-    reader_names,
     readers_at,
     renamed,
     same_stages,
-    since,
     special,
     start_places,
     tell_places,
@@ -280,16 +278,9 @@ def _followed(plan: Plan, tensors: Mapping[Tensor, Tensor], only: frozenset[str]
             direct.append(new)
         if form(new.op) is not form(stage.op):
             return None
-    told = since(plan)
-    if told is not None:
-        carry(told.plan, plan)
-    behind, waiting = set[str](), [stage.name for stage in direct]
-    while waiting:
-        readers = reader_names(plan).get(waiting.pop(), ())
-        waiting += [name for name in readers if name not in behind]
-        behind.update(readers)
+    first = min((where.by_name[stage.name] for stage in direct), default=len(where.names))
     row = plan.row or Row(list(plan.stages), {}, where.by_name, where.by_op.by_form)
-    after = plan.with_results(row.followed(direct, behind), found)
+    after = plan.with_results(row.followed(direct, where.names[first + 1 :]), found)
     tell_places(plan, after, direct)
     return after
 

@@ -70,8 +70,10 @@ def owner(plan: Plan, axis: Axis, likely: Iterable[str] = ()) -> StagePlan | Non
     """The stage that `axis` belongs to now, as a root axis or through relations; the stages named
     `likely` are asked first, for an axis is made once."""
     name = axis_owners(plan).get(axis)
-    if name is not None:
-        return plan.stage(name)
+    if name is not None and plan.has(name):
+        stage = plan.stage(name)
+        if any(each is axis for each in stage.root_axes):
+            return stage
     for name in likely:
         if plan.has(name) and axis in labels(plan.stage(name)):
             return plan.stage(name)

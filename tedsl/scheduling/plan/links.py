@@ -125,35 +125,33 @@ def indexes_by_data(op: Operation) -> bool:
 class Numbers:
     """The number of each operation of a plan, that of the first stage where several have it.
 
+    `by_form` has the first stage of each form; it grows with the plans that are made of this one,
+    and has forms of theirs.  The plan is `distinct` when no two stages have one.
     Operations that were made of one another are told apart by looking at the stage, and one that
     was not made yet (`following`) is none that anybody asks for.
     """
 
-    __slots__ = ("_by_name", "_stages", "by_form")
+    __slots__ = ("_by_name", "_stages", "by_form", "distinct")
 
     def __init__(
         self,
         stages: tuple[StagePlan, ...] | Row,
         by_name: Mapping[str, int],
-        by_form: Mapping[Form, str],
+        by_form: dict[Form, str],
+        distinct: bool,
     ) -> None:
         self._stages, self._by_name, self.by_form = stages, by_name, by_form
+        self.distinct = distinct
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy in another process has forms of its own."""
         return _numbers, (tuple(self._stages), self._by_name)
 
-    @property
-    def distinct(self) -> bool:
-        """True when no operations were made of one another."""
-        return len(self.by_form) == len(self._stages)
-
     def get(self, op: Operation) -> int | None:
         """The number of an operation; None when it is none of the plan."""
-        name = self.by_form.get(form(op))
-        if name is None:
+        number, stages = self._by_name.get(self.by_form.get(form(op), "")), self._stages
+        if number is None:
             return None
-        number, stages = self._by_name[name], self._stages
         if isinstance(stages, Row):
             return number if stages.computes(number, op) else None
         stage = stages[number]
@@ -176,7 +174,8 @@ class Numbers:
 
 def _numbers(stages: tuple[StagePlan, ...], by_name: Mapping[str, int]) -> Numbers:
     forms = [(form(model_op(stage)), stage.name) for stage in reversed(stages)]
-    return Numbers(stages, by_name, dict(forms))  # the first of each
+    by_form = dict(forms)  # the first of each
+    return Numbers(stages, by_name, by_form, len(by_form) == len(stages))
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,29 +218,31 @@ def tell_places(before: Plan, after: Plan, changed: Sequence[StagePlan]) -> None
     if after.row is not None:
         by_name, by_form = after.row.by_name, after.row.by_form
         names = old.names if by_name is old.by_name else tuple(by_name)
-        numbers = Numbers(after.row, by_name, by_form)
+        numbers = Numbers(after.row, by_name, by_form, True)
         tell(places, after, Places(by_name, numbers, names, (), True))
         _tell_since(before, after, changed)
         return
     new = {form(stage.op): stage.name for stage in changed}
-    by_form, left = old.by_op.by_form, {form(model_op(stage)) for stage in gone} - new.keys()
-    if left or any(by_form.get(own) != name for own, name in new.items()):
-        by_form = {**by_form, **new}
-        for own in left:
-            del by_form[own]
+    by_form = old.by_op.by_form
     by_name, names = old.by_name, old.names
     if len(gone) < len(changed):
         names = tuple(map(attrgetter("name"), after.stages))
         by_name = dict(zip(names, range(len(names)), strict=True))
-    if len(by_form) == len(names):
-        numbers = Numbers(after.stages, by_name, by_form)
-        tell(places, after, Places(by_name, numbers, names, (), True))
-        _tell_since(before, after, changed)
+    others = [by_form[own] for own, name in new.items() if by_form.get(own, name) != name]
+    if len(new) < len(changed) or any(name in by_name for name in others):
+        return
+    if others:
+        by_form = {**by_form, **new}
+    else:
+        by_form.update(new)
+    numbers = Numbers(after.stages, by_name, by_form, True)
+    tell(places, after, Places(by_name, numbers, names, (), True))
+    _tell_since(before, after, changed)
 
 
 def grown(
     plan: Plan, at: int, stage: StagePlan
-) -> tuple[Mapping[str, int], Mapping[Form, str]] | None:
+) -> tuple[Mapping[str, int], dict[Form, str]] | None:
     """The places of the stages of a plan with one more, and the stages by their forms; None where
     forms do not tell them apart."""
     old, own = places(plan), form(stage.op)
@@ -250,7 +251,8 @@ def grown(
     if not plain or own in known:
         return None
     names = (*old.names[:at], stage.name, *old.names[at:])
-    return dict(zip(names, range(len(names)), strict=True)), {**known, own: stage.name}
+    known[own] = stage.name
+    return dict(zip(names, range(len(names)), strict=True)), known
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,8 +335,9 @@ def start_places(plan: Plan) -> Mapping[Operation, tuple[int, ...]]:
 
 
 @once
-def axis_owners(plan: Plan) -> Mapping[Axis, str]:
-    """The name of the first stage of whose definition each axis is."""
+def axis_owners(plan: Plan) -> dict[Axis, str]:
+    """The name of the first stage of whose definition each axis is; it grows with the plans that
+    are made of this one, and has axes of theirs."""
     return {axis: stage.name for stage in reversed(plan.stages) for axis in stage.root_axes}
 
 
