@@ -26,6 +26,7 @@ from tedsl.scheduling.plan.links import (
     operations_read,
     places,
     reader_names,
+    share_operations,
     since,
     sized,
     start_places,
@@ -108,6 +109,8 @@ def _later(pair: tuple[int, int]) -> int:
 def carry(before: Plan, after: Plan) -> None:
     """Let `after` have what was found of `before` and what a look at the stages that differ makes
     of it."""
+    if share_operations(before, after):
+        return
     pairs, fresh = differing_stages(before, after)
     stages = [*(new for _, new in pairs), *fresh]
     for find, of_op in (

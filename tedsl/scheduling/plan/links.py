@@ -495,9 +495,22 @@ def pass_on(before: Plan, after: Plan) -> None:
     """Let `after`, which a call made, take over what was found of the operations of `before`, if
     they are the same."""
     tell(since, after, None)
-    if places(before) is places(after):
-        for find in _OF_OPERATIONS:
+    share_operations(before, after)
+
+
+def share_operations(before: Plan, after: Plan) -> bool:
+    """Let `after` take over what was found of the operations of `before`, if they are the same;
+    whether its lists of stages are known, too."""
+    if places(before) is not places(after):
+        return False
+    for find in _OF_OPERATIONS:
+        if not known(find, after):
             share(find, before, after)
+    if not all(known(find, after) for find in (*_LISTS, *_GROUPS)):
+        return False
+    if inlined_names(before) == inlined_names(after) and not known(substitution, after):
+        share(substitution, before, after)
+    return True
 
 
 def share_links(before: Plan, after: Plan, old: StagePlan, new: StagePlan) -> None:
