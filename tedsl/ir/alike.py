@@ -137,7 +137,7 @@ class _Copy:
         if type(value) is tuple:
             items = cast("tuple[object, ...]", value)
             made = tuple([self._copied(item) for item in items])
-            return value if all(map(is_, items, made)) else made
+            return items if all(map(is_, items, made)) else made
         if not is_dataclass(value):
             return value
         found = self._known.get(id(value))

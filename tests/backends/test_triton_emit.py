@@ -192,7 +192,7 @@ def test_a_store_between_two_loads_keeps_both() -> None:
 
 
 def test_two_reducers_of_one_name_get_two_functions() -> None:
-    first, second = t.arg_max(4, 8), t.arg_max(4, 8)
+    first, second = t.arg_max(4, 8), t.arg_max(4, 16)
     module = Module(
         "both", first.inputs + second.inputs, first.outputs + second.outputs, (), (),
         first.funcs + second.funcs,

@@ -92,7 +92,7 @@ class _Nameless(Tokens):
     def __init__(self, part: Sequence[StagePlan]) -> None:
         super().__init__()
         self._names = {stage.name: place for place, stage in enumerate(part)}
-        self._ops = {stage.op: place for place, stage in enumerate(part)}
+        self._ops: dict[Operation, int] = {stage.op: n for n, stage in enumerate(part)}
 
     def number(self, name: str) -> int:
         """The place of a stage in the part; that of one outside is none."""
