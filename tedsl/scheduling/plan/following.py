@@ -48,7 +48,7 @@ class Row:
         by_form: the stage of each form of an operation.
     """
 
-    __slots__ = ("_items", "_stale", "by_form", "by_name")
+    __slots__ = ("_stale", "by_form", "by_name", "items")
 
     def __init__(
         self,
@@ -57,19 +57,19 @@ class Row:
         by_name: Mapping[str, int],
         by_form: dict[links.Form, str],
     ) -> None:
-        self._items, self._stale = items, stale
+        self.items, self._stale = items, stale
         self.by_name, self.by_form = by_name, by_form
 
     def __len__(self) -> int:
-        return len(self._items)
+        return len(self.items)
 
     def __getitem__(self, number: int) -> StagePlan:
-        stage = self._items[number]
+        stage = self.items[number]
         made = self._stale.get(stage.name)
         return stage if made is None else self._made(stage, made)
 
     def __iter__(self) -> Iterator[StagePlan]:
-        return iter([self[number] for number in range(len(self._items))])
+        return iter([self[number] for number in range(len(self.items))])
 
     def stage(self, name: str) -> StagePlan:
         """The stage of a name."""
@@ -78,7 +78,7 @@ class Row:
     def computes(self, number: int, op: Operation) -> bool:
         """True when a stage has this operation; one that was not made yet is none that anybody
         asks for."""
-        stage = self._items[number]
+        stage = self.items[number]
         made = self._stale.get(stage.name)
         if made is not None and stage.name in made:
             stage, made = made[stage.name], None
@@ -87,7 +87,7 @@ class Row:
 
     def replaced(self, number: int, stage: StagePlan) -> Row:
         """The row with another stage, of the same operation, at a place."""
-        items, stale = self._items.copy(), self._stale
+        items, stale = self.items.copy(), self._stale
         items[number] = stage
         if stage.name in stale:
             stale = dict(stale)
@@ -102,13 +102,13 @@ class Row:
         by_form: dict[links.Form, str],
     ) -> Row:
         """The row with one more stage before a place."""
-        items = [*self._items[:number], stage, *self._items[number:]]
+        items = [*self.items[:number], stage, *self.items[number:]]
         return Row(items, self._stale, by_name, by_form)
 
     def followed(self, direct: Iterable[StagePlan], behind: Iterable[str]) -> Row:
         """The row with rebuilt stages, of the same forms, which those of the names `behind` may
         follow."""
-        items, stale = self._items.copy(), dict(self._stale)
+        items, stale = self.items.copy(), dict(self._stale)
         for stage in direct:
             items[self.by_name[stage.name]] = stage
             stale.pop(stage.name, None)

@@ -285,20 +285,20 @@ def output_names(plan: Plan) -> frozenset[str]:
 @once
 def sized(plan: Plan) -> bool:
     """True when a shape in the plan is known only at the call."""
-    return any(has_sizes(model_op(stage)) for stage in plan.stages)
+    return any(has_sizes(model_op(stage)) for stage in as_they_run(plan))
 
 
 @once
 def symbolic(plan: Plan) -> tuple[Expr, ...]:
     """The distinct extents in the plan that are no constants, in order of first occurrence."""
-    ops = map(model_op, plan.stages)
+    ops = map(model_op, as_they_run(plan))
     return tuple(dict.fromkeys(extent for op in ops for extent in symbolic_extents(op)))
 
 
 @once
 def indexed_by_data(plan: Plan) -> bool:
     """True when an index in the plan reads a tensor."""
-    return any(indexes_by_data(model_op(stage)) for stage in plan.stages)
+    return any(indexes_by_data(model_op(stage)) for stage in as_they_run(plan))
 
 
 @once
@@ -338,7 +338,13 @@ def start_places(plan: Plan) -> Mapping[Operation, tuple[int, ...]]:
 def axis_owners(plan: Plan) -> dict[Axis, str]:
     """The name of the first stage of whose definition each axis is; it grows with the plans that
     are made of this one, and has axes of theirs."""
-    return {axis: stage.name for stage in reversed(plan.stages) for axis in stage.root_axes}
+    stages = reversed(as_they_run(plan))
+    return {axis: stage.name for stage in stages for axis in stage.root_axes}
+
+
+def as_they_run(plan: Plan) -> Sequence[StagePlan]:
+    """The stages in plan order; what they read may be what it was before something was rebuilt."""
+    return plan.stages if plan.row is None else plan.row.items
 
 
 def in_plan_order(plan: Plan, names: Iterable[str]) -> list[StagePlan]:
@@ -348,7 +354,7 @@ def in_plan_order(plan: Plan, names: Iterable[str]) -> list[StagePlan]:
 
 def _grouped(plan: Plan, head: Callable[[StagePlan], str]) -> dict[str, tuple[str, ...]]:
     found: dict[str, list[str]] = {}
-    for stage in plan.stages:
+    for stage in as_they_run(plan):
         if head(stage):
             found.setdefault(head(stage), []).append(stage.name)
     return {name: tuple(names) for name, names in found.items()}
@@ -384,13 +390,13 @@ def follower_names(plan: Plan) -> Mapping[str, tuple[str, ...]]:
 @once
 def online_names(plan: Plan) -> tuple[str, ...]:
     """The stages that go along with the reduction of another, in plan order."""
-    return tuple([stage.name for stage in plan.stages if is_online(stage)])
+    return tuple([stage.name for stage in as_they_run(plan) if is_online(stage)])
 
 
 @once
 def inlined_names(plan: Plan) -> tuple[str, ...]:
     """The stages that are substituted into those that read them, in plan order."""
-    return tuple([stage.name for stage in plan.stages if is_inlined(stage)])
+    return tuple([stage.name for stage in as_they_run(plan) if is_inlined(stage)])
 
 
 class Substitution:
@@ -418,7 +424,7 @@ def is_inlined(stage: StagePlan) -> bool:
 @once
 def special_names(plan: Plan) -> tuple[str, ...]:
     """The stages of which something was said that concerns others, in plan order: `is_special`."""
-    return tuple([stage.name for stage in plan.stages if is_special(stage)])
+    return tuple([stage.name for stage in as_they_run(plan) if is_special(stage)])
 
 
 @once
