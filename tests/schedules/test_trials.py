@@ -89,3 +89,25 @@ def test_no_schedule_is_kept_and_few_answers(monkeypatch: pytest.MonkeyPatch) ->
     gc.collect()
     assert len(copies) == 9
     assert all(each() is None for each in copies)
+
+
+def test_stages_that_are_one_but_for_names_are_tried_once() -> None:
+    x = te.placeholder((8, 64), name="x")
+
+    def scaled(factor: float, name: str) -> te.Tensor:
+        return te.compute((8, 64), lambda i, j: x[i, j] * factor, name=name)
+
+    a, b, c = scaled(2.0, "a"), scaled(2.0, "b"), scaled(3.0, "c")
+    s, tried = te.create_schedule([a, b, c]), list[str]()
+
+    def asked(name: str) -> bool:
+        def steps(trial: Schedule) -> None:
+            tried.append(name)
+            trial[name].split(trial[name].op.axis[1], factor=8)
+
+        return takes(s, (asked,), steps, [name])
+
+    assert asked("a") and asked("b") and tried == ["a"]
+    assert asked("c") and tried == ["a", "c"]
+    s["b"].vectorize(s["b"].op.axis[1])
+    assert not asked("b") and asked("a") and tried == ["a", "c", "b"]

@@ -39,7 +39,7 @@ def form_of_part(
         The form; None for a part with a scan or an extern, which others belong to.
     """
     order = tuple(names)
-    part = in_plan_order(plan, _surroundings(plan, order))
+    part = in_plan_order(plan, _surroundings(plan, order))  # each after what it reads
     if any(isinstance(stage.op, (ScanOp, ExternOp)) for stage in part):
         return None
     write = _Nameless(part)
@@ -48,18 +48,18 @@ def form_of_part(
         own = stage.name
         readers = [plan.stage_at(number).name for number in readers_at(plan, stage.op)]
         write(stage)
-        write(tuple(map(write.number, readers)))
+        write(tuple(sorted(map(write.number, readers))))
         write((own in output_names(plan), own in told))
     write(tuple(map(write.number, order)))
     return tuple(write.tokens)
 
 
-def _surroundings(plan: Plan, names: Iterable[str]) -> set[str]:
+def _surroundings(plan: Plan, names: Sequence[str]) -> set[str]:
     """The stages of these names, those that they read and that read them, inlined ones passed, and
     all that these run with."""
     found, where = set(names), places(plan)
     for around in (_sources, _readers):
-        waiting = list(found)
+        waiting = list(names)
         while waiting:
             near = around(plan, plan.stage(waiting.pop()).op)
             waiting += [n for n in near if n not in found and plan.stage(n).placement.inlined]
