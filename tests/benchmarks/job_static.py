@@ -50,7 +50,7 @@ def run(load: Workload, settings: Mapping[str, Any], wait: Callable[[], None]) -
 
 def kernel(info: CompiledInfo, source: str) -> dict[str, Any]:
     """What one kernel asks for."""
-    own = source.partition(f"def {info.name}(")[2].partition("@triton.jit")[0]
+    own = source.partition(f"def {info.function}(")[2].partition("@triton.jit")[0]
     return {
         "name": info.name,
         "registers": info.registers,

@@ -49,7 +49,7 @@ def product(m: int, n: int, k: int, name: str = "product") -> Tensor:
 
 def test_unaligned_operands_of_a_long_product_are_copied_to_aligned_rows() -> None:
     found = program(matmul(4095, 4095, 4095, B))
-    assert [spec.name for spec in found.kernels] == [
+    assert [spec.title for spec in found.kernels] == [
         "a_global_kernel",
         "b_global_kernel",
         "matmul_kernel",

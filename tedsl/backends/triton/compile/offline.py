@@ -58,7 +58,8 @@ _USAGE = re.compile(r"REG:(\d+)\s+STACK:(\d+)")
 @dataclass(frozen=True, slots=True)
 class CompiledInfo:
     """One compiled kernel.  `registers` per thread and `stack` bytes (spills and local arrays) are
-    None when the wheel has no cuobjdump; `shared` is in bytes per program."""
+    None when the wheel has no cuobjdump; `shared` is in bytes per program.  `function` is its name
+    in the text, which kernels that are one but for names share."""
 
     name: str
     arch: str
@@ -68,6 +69,7 @@ class CompiledInfo:
     stack: int | None
     shared: int
     num_warps: int
+    function: str
 
     @property
     def code(self) -> str:
@@ -313,6 +315,7 @@ def compile_request(request: Mapping[str, Any]) -> CompiledInfo:
         stack=stack,
         shared=int(kernel.metadata.shared),
         num_warps=int(kernel.metadata.num_warps),
+        function=request["name"],
     )
 
 
