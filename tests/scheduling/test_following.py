@@ -108,3 +108,12 @@ def test_a_stage_that_reads_two_copies_follows_both() -> None:
     copy = s.cache_read(x, "local", [s["a"], s["b"]])
     assert [t.op.name for t in tensors_read(s["b"].op)] == [copy.op.name, "a"]
     assert consistent(s.plan)
+
+
+def test_what_is_far_behind_is_made_without_a_deep_stack() -> None:
+    output, weights = chain(400)
+    s = te.create_schedule(output)
+    s.cache_read(weights[0], "local", [s["m0"]])
+    assert s[output].name == "m399" and s["m399"].op is s[output].op is s.outputs[0].op
+    s.cache_read(weights[1], "local", [s["m1"]])
+    assert consistent(s.plan) and s[output].op is s.outputs[0].op

@@ -118,23 +118,37 @@ class Row:
 
     def _made(self, stage: StagePlan, made: dict[str, StagePlan]) -> StagePlan:
         with _MAKING:
-            if stage.name not in made:
-                made[stage.name] = self._now(stage)
+            waiting = [] if stage.name in made else [stage]
+            while waiting:
+                each = waiting[-1]
+                missing = [source for _, source in self._read(each) if self._open(source)]
+                if missing:
+                    waiting += missing
+                    continue
+                waiting.pop()
+                self._stale[each.name].setdefault(each.name, self._now(each))
             return made[stage.name]
+
+    def _open(self, stage: StagePlan) -> bool:
+        """True for one of the items that may follow and was not looked at yet."""
+        return stage.name not in self._stale.get(stage.name, (stage.name,))
+
+    def _read(self, stage: StagePlan) -> list[tuple[Tensor, StagePlan]]:
+        """What an item reads, and the items that it is of; nothing of one without an operation."""
+        if stage.rewrite is not None or not isinstance(stage.op, ComputeOp):
+            return []
+        read = links.tensors_read(stage.op)
+        return [(t, self.items[self.by_name[self.by_form[links.form(t.op)]]]) for t in read]
 
     def _now(self, stage: StagePlan) -> StagePlan:
         """What a stage is now; the same object where nothing that it reads was rebuilt."""
         if stage.follows is not None and stage.rewrite is not None:
             return follower(stage.follows, self)  # whose operation nobody asked for
-        op = stage.op
-        if not isinstance(op, ComputeOp):
+        read = [(tensor.op, self.stage(item.name)) for tensor, item in self._read(stage)]
+        if all(source.rewrite is None and source.op is known for known, source in read):
             return stage
-        read = links.tensors_read(op)
-        names = tuple([self.by_form[links.form(tensor.op)] for tensor in read])
-        pairs = ((tensor.op, self.stage(name)) for tensor, name in zip(read, names, strict=True))
-        if all(source.rewrite is None and source.op is known for known, source in pairs):
-            return stage
-        return follower(model_of(stage, op, names), self)
+        names = tuple([source.name for _, source in read])
+        return follower(model_of(stage, cast("ComputeOp", stage.op), names), self)
 
 
 _MAKING = RLock()
