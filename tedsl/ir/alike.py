@@ -15,7 +15,7 @@ from typing import Any, TypeVar, cast
 
 from tedsl.expr.nodes import Axis, Var
 from tedsl.ir.nodes import Buffer, Func
-from tedsl.tokens import Tokens, field_names, from_outside
+from tedsl.ir.tokens import Tokens, field_names, from_outside
 
 Node = TypeVar("Node")
 

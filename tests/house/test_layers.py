@@ -24,7 +24,6 @@ FIRST = (
     "shown",
     "slips",
     "target",
-    "tokens",
     "ufuncs",
     "whole_files",
 )

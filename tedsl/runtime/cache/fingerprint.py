@@ -1,7 +1,7 @@
 """A digest of everything that generated code depends on: the key of the on-disk cache.
 
 Equal digests mean equal programs: what is digested are the tokens of all nodes of a lowered module.
-Imports nothing of tedsl but `tokens`, `folders` and the cache.
+Imports nothing of tedsl but `ir.tokens`, `folders` and the cache.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from operator import itemgetter
 from pathlib import Path
 
 from tedsl import folders
+from tedsl.ir.tokens import Tokens
 from tedsl.runtime.cache.disk import disk_cache
-from tedsl.tokens import Tokens
 
 FORMAT = "1"  # raise when the meaning of a cache entry changes
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from tedsl.expr.nodes import Axis
+from tedsl.ir.tokens import Tokens, field_names
 from tedsl.scheduling.plan import Plan, StagePlan
 from tedsl.scheduling.plan.links import (
     follower_names,
@@ -21,7 +22,6 @@ from tedsl.scheduling.plan.links import (
 )
 from tedsl.scheduling.plan.placement import Partitioned, Placement
 from tedsl.tensor.tensor import ComputeOp, ExternOp, Operation, PlaceholderOp, ScanOp, Tensor
-from tedsl.tokens import Tokens, field_names
 
 
 def form_of_part(
