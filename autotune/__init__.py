@@ -19,11 +19,11 @@ computation travels (`tedsl.workload`) are below the search.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Unpack, cast, overload
 
 from tedsl.target import Target
-from tedsl.tensor.tensor import Tensor
+from tedsl.tensor.tensor import Outputs
 
 if TYPE_CHECKING:
     from tedsl.autotune.frontend.options import CommonOptions, SizesOptions, TuneOptions
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @overload
 def autotune(
-    outputs: Tensor | Sequence[Tensor],
+    outputs: Outputs,
     target: str | Target | None = None,
     **options: Unpack[TuneOptions],
 ) -> Kernel: ...
@@ -45,14 +45,14 @@ def autotune(
 
 @overload
 def autotune(
-    outputs: Tensor | Sequence[Tensor] | Callable[..., Tensor | Sequence[Tensor]],
+    outputs: Outputs | Callable[..., Outputs],
     target: str | Target | None = None,
     **options: Unpack[SizesOptions],
 ) -> Dispatcher: ...
 
 
 def autotune(
-    outputs: Tensor | Sequence[Tensor] | Callable[..., Tensor | Sequence[Tensor]],
+    outputs: Outputs | Callable[..., Outputs],
     target: str | Target | None = None,
     **options: Any,
 ) -> Kernel | Dispatcher:
@@ -67,8 +67,8 @@ def autotune(
     kernels such that at each size one is within 5 % of the fastest that was found there.
 
     Args:
-        outputs: the tensor to compute, or several; for several sizes also a function from sizes, by
-            name, to tensors of these constant sizes.
+        outputs: the tensor to compute, or several, or a program of `tedsl.torch.trace`; for several
+            sizes also a function from sizes, by name, to tensors of these constant sizes.
         target: `"cpu"` or `"cuda"`; by default the GPU where there is one.
         options: `budget`, `trials`, `seconds`, `schedule`, `records`, `lock`, `sizes`, ...: see
             `tedsl.autotune.frontend.options.TuneOptions` and `SizesOptions`.
@@ -84,16 +84,13 @@ def autotune(
     """
     sizes = importlib.import_module("tedsl.autotune.frontend.sizes")
     if not sizes.are_many(options.get("sizes", {})):
-        fixed = cast("Tensor | Sequence[Tensor]", outputs)
-        return tune(fixed, target, **options).kernel
+        return tune(cast("Outputs", outputs), target, **options).kernel
     module = importlib.import_module("tedsl.autotune.frontend.driver")
     found: Dispatcher = module.tune_sizes(outputs, target, module.options_of(options))
     return found
 
 
-def tune(
-    outputs: Tensor | Sequence[Tensor], target: str | Target | None = None, **options: Any
-) -> TuneResult:
+def tune(outputs: Outputs, target: str | Target | None = None, **options: Any) -> TuneResult:
     """`autotune`, returning all that the search learnt: every trial, what failed, the summary.
 
     Args:
@@ -134,7 +131,7 @@ def tune_many(
 
 
 def space(
-    outputs: Tensor | Sequence[Tensor],
+    outputs: Outputs,
     target: str | Target,
     *,
     schedule: Callable[[Schedule], object] | None = None,
@@ -144,7 +141,7 @@ def space(
     """What a search for `outputs` on `target` may choose from.
 
     Args:
-        outputs: the tensor to compute, or several.
+        outputs: the tensor to compute, or several, or a program of `tedsl.torch.trace`.
         target: `"cpu"` or `"cuda"`; no device is needed.
         schedule: a function that schedules with open choices (`te.auto`, `s.knob`); without it the
             default rules.

@@ -20,7 +20,7 @@ In the order in which a computation passes through them:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from tedsl.deep import deep
 from tedsl.devices import Device
@@ -58,9 +58,7 @@ from tedsl.schedules.gpu.rows.rows_and_columns import (
 from tedsl.schedules.scans import schedule_scans
 from tedsl.scheduling.handles.schedule import Schedule, create_schedule
 from tedsl.target import Target
-from tedsl.tensor.tensor import Operation, Tensor
-
-Outputs = Tensor | Operation | Sequence[Tensor | Operation]
+from tedsl.tensor.tensor import Outputs
 
 
 @deep

@@ -32,7 +32,7 @@ from tedsl.scheduling.plan import Plan
 from tedsl.scheduling.plan.scan_structure import scan_stages
 from tedsl.target import Target
 from tedsl.tensor.scan_body import body_of
-from tedsl.tensor.tensor import ComputeOp, Operation, Tensor
+from tedsl.tensor.tensor import ComputeOp, Outputs
 
 Result = TypeVar("Result")
 # Elements of a program of a plain pointwise kernel.
@@ -80,7 +80,7 @@ class Attempts:
     def __init__(
         self,
         rules: Rules,
-        outputs: Tensor | Operation | Sequence[Tensor | Operation],
+        outputs: Outputs,
         target: Target,
     ) -> None:
         self.target = target

@@ -22,7 +22,8 @@ from tedsl.late import late
 from tedsl.scheduling.handles.schedule import Schedule, storing
 from tedsl.slips import advice
 from tedsl.target import Target, TargetKind
-from tedsl.tensor.tensor import Operation, PlaceholderOp, Tensor
+from tedsl.tensor.computes import listed
+from tedsl.tensor.tensor import Outputs, PlaceholderOp, Tensor
 
 if TYPE_CHECKING:
     from tedsl.ir.nodes import Module
@@ -45,7 +46,7 @@ else:
 # The empty package is bound now, so that loading the lowering later does not hide `te.lower`.
 importlib.import_module("tedsl.lower")
 
-Buildable = Schedule | Tensor | Operation | Sequence[Tensor | Operation]
+Buildable = Schedule | Outputs
 Arguments = Sequence[Tensor | Var]
 Result = TypeVar("Result")
 Dump = Callable[[str, "pipeline.Nests | Module"], None]
@@ -65,7 +66,8 @@ def build(
     """Compile a computation.
 
     Args:
-        obj: a schedule; or tensors to compute, scheduled by the default rules.
+        obj: a schedule; or tensors to compute or a program of `tedsl.torch.trace`, scheduled by the
+            default rules.
         args: TVM's list of arguments: all inputs and results, and scalars that no shape determines,
             in the order in which the kernel is to take them.  `te.build(s, [A, B, C])` is called as
             `kernel(a, b, c)` and writes `c`.  Without a list the kernel takes the inputs and
@@ -110,7 +112,7 @@ def build(
 
 @deep
 def schedule_for(
-    obj: Tensor | Operation | Sequence[Tensor | Operation],
+    obj: Outputs,
     target: str | Target | None = None,
     decisions: Mapping[str, object] | None = None,
 ) -> Schedule:
@@ -118,7 +120,7 @@ def schedule_for(
     and to build.
 
     Args:
-        obj: the tensors to compute.
+        obj: the tensors to compute, or a program of `tedsl.torch.trace`.
         target: as for `build`.
         decisions: values of knobs by name, for some of those that `schedule.knobs` lists; the
             others have their defaults.
@@ -378,11 +380,10 @@ def _carried_out(obj: object, target: Target, use: Callable[[Schedule, Judge], R
     return made
 
 
-def _computed(obj: object, *, building: bool = True) -> list[Tensor | Operation]:
-    """The tensors or operations that were given, alone or as a list."""
-    several = isinstance(obj, (list, tuple))
-    items = list(cast(Sequence[object], obj) if several else (obj,))
-    if not items or not all(isinstance(item, (Tensor, Operation)) for item in items):
+def _computed(obj: object, *, building: bool = True) -> list[Tensor]:
+    """The tensors that were given, alone, as a list, or as what computes them."""
+    items = listed(obj)
+    if not items or not all(isinstance(item, Tensor) for item in items):
         raise BackendError(
             f"{type(obj).__name__} cannot be {'built' if building else 'scheduled by rules'}",
             subject="build" if building else "schedule_for",
@@ -390,7 +391,7 @@ def _computed(obj: object, *, building: bool = True) -> list[Tensor | Operation]
             hint="pass the tensors that te.compute returned"
             + ", or te.create_schedule of them" * building,
         )
-    return cast("list[Tensor | Operation]", items)
+    return cast("list[Tensor]", items)
 
 
 def _found(

@@ -13,10 +13,11 @@ from typing import Any, Literal, NamedTuple, cast, overload
 
 from tedsl.errors import LowerError, ScheduleError
 from tedsl.scheduling.handles.schedule import Schedule
-from tedsl.scheduling.trace.replay import Outputs, Report, replay_what_applies
+from tedsl.scheduling.trace.replay import Report, replay_what_applies
 from tedsl.scheduling.trace.replay import replay as replay_all
 from tedsl.scheduling.trace.trace import Trace
 from tedsl.target import Target
+from tedsl.tensor.tensor import Outputs
 
 
 class Replayed(NamedTuple):

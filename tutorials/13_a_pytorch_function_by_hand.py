@@ -46,7 +46,7 @@ print(program)
 # the squares, `mean` their sum, `mean_1` and `rsqrt` one number for each row, `mul_3` the result:
 # stages have the names that PyTorch gives the nodes of its graph.
 title("nothing scheduled")
-unfused = te.create_schedule(list(program.outputs))
+unfused = te.create_schedule(program)
 print(unfused)
 for stage in unfused.stages:
     if stage.op.axis and stage.op not in [each.op for each in program.inputs]:
@@ -57,7 +57,7 @@ for stage in unfused.stages:
 # result begins: a row of x is 4 kB and stays in the first cache until its elements are used again,
 # so that x is read from memory once.  Sixteen elements go in lanes, in the sum as in the result.
 title("by hand")
-s = te.create_schedule(list(program.outputs))
+s = te.create_schedule(program)
 for name in ("mul", "mean_1", "rsqrt"):
     s[name].compute_inline()
 row, column = s["mul_3"].op.axis

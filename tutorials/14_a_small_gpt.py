@@ -98,7 +98,7 @@ title("one region, tuned")
 scores = torch.randn(BATCH, HEADS, LENGTH, LENGTH)
 hidden = torch.ones(LENGTH, LENGTH, dtype=torch.bool).triu(1)
 program = tt.trace(attention_weights, scores, hidden)
-found = te.autotune(list(program.outputs), "cpu", trials=lesson.trials, seconds=lesson.seconds / 2)
+found = te.autotune(program, "cpu", trials=lesson.trials, seconds=lesson.seconds / 2)
 print(found.schedule.as_python())
 rules, tuned = (program.build(each, target="cpu") for each in (None, found.schedule))
 lesson.compare_torch(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 import warnings
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 
@@ -30,14 +30,12 @@ from tedsl.build import default_target
 from tedsl.errors import BackendError, TuneError
 from tedsl.slips import advice
 from tedsl.target import Target, TargetKind
-from tedsl.tensor.tensor import Tensor
+from tedsl.tensor.tensor import Outputs
 from tedsl.workload.extents import Extents
 from tedsl.workload.workload import Workload
 
 
-def tune(
-    outputs: Tensor | Sequence[Tensor], target: str | Target | None, options: Options
-) -> TuneResult:
+def tune(outputs: Outputs, target: str | Target | None, options: Options) -> TuneResult:
     """Find a fast schedule; `autotune` with everything it learnt.
 
     Raises:
@@ -96,7 +94,7 @@ def _search(tuner: Tuner, options: Options) -> TuneResult:
 
 
 def tune_sizes(
-    outputs: Tensor | Sequence[Tensor] | Make, target: str | Target | None, options: Options
+    outputs: Outputs | Make, target: str | Target | None, options: Options
 ) -> Dispatcher:
     """Find a few kernels for many sizes; `autotune` with `sizes=[...]`.
 

@@ -22,7 +22,8 @@ from tedsl.errors import TuneError
 from tedsl.expr.index_arith import range_text, whole_number
 from tedsl.slips import suggests
 from tedsl.target import Target
-from tedsl.tensor.tensor import Tensor
+from tedsl.tensor.tensor import Outputs
+from tedsl.workload.workload import Workload
 
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
 COUNTED = 500
@@ -151,7 +152,7 @@ class Listing:
 
 
 def list_space(
-    outputs: Tensor | Sequence[Tensor],
+    outputs: Outputs,
     target: str | Target,
     schedule: ScheduleFunction | None = None,
     samples: int = 64,
@@ -165,9 +166,8 @@ def list_space(
             facts=[("allowed", range_text(1, MOST_SAMPLES))],
             hint=f"give {range_text(1, MOST_SAMPLES)} as samples",
         )
-    tensors = [outputs] if isinstance(outputs, Tensor) else list(outputs)
     where = Target.parse(target)
-    problem = Problem(tensors, str(where.kind), schedule)
+    problem = Problem(Workload.of(outputs).outputs, str(where.kind), schedule)
     space, rng = problem.space(), random.Random(seed)
     default = space.default()
     drawn = [space.sample(rng) for _ in range(count)]

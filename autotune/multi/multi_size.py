@@ -58,7 +58,8 @@ from tedsl.cost.devices import device_for
 from tedsl.devices import Device
 from tedsl.errors import TuneError
 from tedsl.scheduling.plan.scan_structure import inputs_of
-from tedsl.tensor.tensor import Tensor
+from tedsl.tensor.computes import Computes
+from tedsl.tensor.tensor import Outputs, Tensor
 from tedsl.workload.extents import Extents
 from tedsl.workload.workload import Workload, digest
 
@@ -88,7 +89,7 @@ class Joint:
 
     def __init__(
         self,
-        outputs: Tensor | Sequence[Tensor] | Make,
+        outputs: Outputs | Make,
         target: str,
         sizes: Sequence[tuple[dict[str, int], float]],
         records: Records,
@@ -96,13 +97,13 @@ class Joint:
         farm: Farm,
     ) -> None:
         self.begin = time.monotonic()
-        self.make = None if isinstance(outputs, (Tensor, Sequence)) else outputs
+        self.make = None if isinstance(outputs, (Tensor, Computes, Sequence)) else outputs
         self.target = target
         self.records = records
         self.options = options
         self.farm = farm
         self.interrupted = False
-        self.cases = self._cases(cast("Tensor | Sequence[Tensor]", outputs), sizes)
+        self.cases = self._cases(cast("Outputs", outputs), sizes)
         self.lead = max(self.cases, key=lambda case: math.prod(case.sizes.values()))
         self.trials = self.lead.tuner.trials or ENDLESS
         self.forecast = Forecast([case.weight for case in self.cases])
@@ -127,7 +128,7 @@ class Joint:
 
     def _cases(
         self,
-        outputs: Tensor | Sequence[Tensor],
+        outputs: Outputs,
         sizes: Sequence[tuple[dict[str, int], float]],
     ) -> list[Case]:
         """A case for each size; `outputs` are those of a symbolic computation."""

@@ -29,7 +29,7 @@ from tedsl.autotune.tuner import Tuner
 from tedsl.errors import TuneError
 from tedsl.runtime.timing import format_seconds
 from tedsl.target import Target
-from tedsl.tensor.tensor import Tensor
+from tedsl.tensor.tensor import Outputs
 from tedsl.workload.extents import Extents
 from tedsl.workload.workload import Workload
 
@@ -56,15 +56,13 @@ class Task:
     """
 
     name: str
-    outputs: Tensor | Sequence[Tensor]
+    outputs: Outputs
     weight: float = 1.0
     sizes: Size = field(default_factory=dict[str, int])
     schedule: ScheduleFunction | None = None
 
 
-Tasks = Sequence[
-    "Task | tuple[str, Tensor | Sequence[Tensor]] | tuple[str, Tensor | Sequence[Tensor], float]"
-]
+Tasks = Sequence["Task | tuple[str, Outputs] | tuple[str, Outputs, float]"]
 
 
 @dataclass(frozen=True, slots=True)

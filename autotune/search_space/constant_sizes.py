@@ -12,9 +12,10 @@ from tedsl.autotune.search_space.space import Candidate, Decisions
 from tedsl.build import build
 from tedsl.runtime.kernel import Kernel
 from tedsl.scheduling.handles.schedule import Schedule
-from tedsl.tensor.tensor import Tensor
+from tedsl.tensor.tensor import Outputs
+from tedsl.workload.workload import Workload
 
-Make = Callable[..., "Tensor | Sequence[Tensor]"]
+Make = Callable[..., Outputs]
 
 
 class Instances:
@@ -41,8 +42,7 @@ class Instances:
         found = self.kernels.get((number, point))
         if found is None:
             if point not in self.problems:
-                made = self.make(**sizes)
-                outputs = (made,) if isinstance(made, Tensor) else tuple(made)
+                outputs = Workload.of(self.make(**sizes)).outputs
                 self.problems[point] = Problem(outputs, self.target, self.function)
             found = build(self._schedule(number, self.problems[point]), self.target)
             self.kernels[number, point] = found

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import cast
 
 from tedsl.build import default_target
 from tedsl.cost.devices import device_for
@@ -28,9 +27,10 @@ from tedsl.schedules import default_schedule
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.regions.recompute_report import PLAUSIBLE
 from tedsl.target import Target
-from tedsl.tensor.tensor import Operation, Tensor
+from tedsl.tensor.computes import listed
+from tedsl.tensor.tensor import Outputs, Tensor
 
-Explainable = Schedule | Kernel | Tensor | Operation | Sequence[Tensor | Operation]
+Explainable = Schedule | Kernel | Outputs
 
 
 def explain(
@@ -175,9 +175,8 @@ def _subject(
         what = what.schedule
     where = default_target() if target is None else Target.parse(target)
     if not isinstance(what, Schedule):
-        several = isinstance(what, (list, tuple))
-        items = tuple(cast("Sequence[object]", what)) if several else (what,)
-        outputs = [item for item in items if isinstance(item, (Tensor, Operation))]
+        items = listed(what)
+        outputs = [item for item in items if isinstance(item, Tensor)]
         if not outputs or len(outputs) != len(items):
             raise BackendError(
                 f"{type(what).__name__} cannot be explained",

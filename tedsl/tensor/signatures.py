@@ -23,7 +23,7 @@ from tedsl.errors import ExprError, TedslError
 from tedsl.expr import promote
 from tedsl.expr.nodes import Axis, Expr
 from tedsl.slips import no_keyword
-from tedsl.tensor.spellings import respelt
+from tedsl.tensor.computes import Computes
 from tedsl.tensor.tensor import Tensor
 
 Made = TypeVar("Made", bound=Callable[..., Any])
@@ -33,6 +33,7 @@ PLAIN = (TypeError, AttributeError, ValueError, LookupError, OverflowError)
 
 _WORDS: dict[object, str] = {
     Tensor: "a tensor",
+    Computes: "an operation",
     Expr: "an expression",
     Axis: "an axis",
     int: "an int",
@@ -50,6 +51,27 @@ _HINTS: tuple[tuple[object, str], ...] = (
     (Tensor, "pass what te.placeholder or te.compute returned"),
     (Sequence, "pass a list or a tuple"),
 )
+_AXIS = {"var": "axis"}
+KEYWORDS: Mapping[str, Mapping[str, str]] = {
+    "bind": {"ivar": "axis", "thread_ivar": "thread"},
+    "compute_at": {"parent": "stage", "scope": "axis"},
+    "vectorize": _AXIS,
+    "unroll": _AXIS,
+    "parallel": _AXIS,
+    "pragma": _AXIS,
+    "prefetch": _AXIS,
+    "set_store_predicate": {"predicate": "condition"},
+    "tensorize": {"var": "axis", "tensor_intrin": "intrin"},
+    "thread_axis": {"tag": "thread_tag"},
+    "transform_layout": {"mapping_function": "fn", "mapping": "fn"},
+}
+"""By function: TVM's name of an argument, which scripts give as a keyword, and ours."""
+
+
+def respelt(function: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Keyword arguments under the names that they have here."""
+    known = KEYWORDS.get(function, {})
+    return {known.get(name, name): value for name, value in given.items()}
 
 
 def explained(function: Made, error: type[TedslError] = ExprError) -> Made:

@@ -22,6 +22,7 @@ from tedsl.once import Remembers, once
 from tedsl.shown import InNotebook
 from tedsl.slips import suggests
 from tedsl.tensor.axis import NoAxes
+from tedsl.tensor.computes import Computes
 
 if TYPE_CHECKING:
     from tedsl import ufuncs
@@ -296,7 +297,7 @@ def _index(tensor: Tensor, dimension: int, index: Index) -> Expr:
     )
 
 
-class Operation(InNotebook, Remembers):
+class Operation(Computes, InNotebook, Remembers):
     """Base of `PlaceholderOp`, `ComputeOp`, `ScanOp` and `ExternOp`.  Outputs share one shape, but
     for those of a `ScanOp`, and of an `ExternOp`, whose `shape` is that of the first."""
 
@@ -352,10 +353,9 @@ class Operation(InNotebook, Remembers):
         """The tensor of output `index` (the same object each time)."""
         return self.outputs[index]
 
-    @property
-    def outputs(self) -> tuple[Tensor, ...]:
-        """All tensors of the operation."""
-        raise NotImplementedError
+
+Outputs = Tensor | Computes | Sequence[Tensor | Computes]
+"""What is to be computed: what computes some stands for its tensors."""
 
 
 @once

@@ -11,9 +11,11 @@ from functools import cached_property
 from typing import Any
 
 from tedsl.errors import BackendError
+from tedsl.runtime.kernel import Kernel
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.slips import suggests
 from tedsl.target import Target
+from tedsl.tensor.computes import Computes
 from tedsl.tensor.tensor import Tensor
 from tedsl.torch.compiled import Compiled, Failed
 from tedsl.torch.importer.graph import Imported, import_nodes
@@ -23,8 +25,9 @@ from tedsl.torch.tracing import Pullback, Traced, pullback
 
 
 @suggests()
-class Program:
-    """A PyTorch function as tensor expressions, made by `trace`.
+class Program(Computes):
+    """A PyTorch function as tensor expressions, made by `trace`.  `te.create_schedule`,
+    `te.schedule_for`, `te.autotune` and `te.build` take it as they take its outputs.
 
     Args:
         traced: the graph.
@@ -138,24 +141,36 @@ class Program:
 
     def build(
         self,
-        schedule: Schedule | None = None,
+        schedule: Schedule | Kernel | None = None,
         target: str | Target | None = None,
         *,
-        backward: Schedule | None = None,
+        backward: Schedule | Kernel | None = None,
     ) -> BuiltProgram:
         """A kernel that is called like the function, and that has gradients.
 
         Args:
-            schedule: of `outputs`; the default rules write one where none is given.
-            target: `"cpu"` or `"cuda"`.
-            backward: a schedule of `self.backward.outputs`; the default rules write one at the
+            schedule: of `outputs`, or the kernel that `te.autotune` found for them; the default
+                rules write one where none is given.
+            target: `"cpu"` or `"cuda"`; by default that of a kernel which is given.
+            backward: the same for `self.backward.outputs`; the default rules write one at the
                 first call of `backward()` where none is given.
 
         Raises:
             ScheduleError, LowerError, BackendError: as `te.build` does.
+            BackendError: a schedule of something else.
             NotTaken: `backward` is given and there is no derivative.
         """
-        return BuiltProgram(self, schedule, target, backward)
+        given: Schedule | None = schedule.schedule if isinstance(schedule, Kernel) else schedule
+        if isinstance(schedule, Kernel) and target is None:
+            target = schedule.target
+        if given is not None and set(given.definition) != set(self.outputs):
+            raise BackendError(
+                f"the schedule computes {', '.join(t.name for t in given.definition)}",
+                subject="build",
+                facts=[("the program", ", ".join(map(_told, self.outputs)))],
+                hint="make it by te.create_schedule(program), te.schedule_for or te.autotune",
+            )
+        return BuiltProgram(self, given, target, backward)
 
 
 @suggests()
@@ -176,7 +191,7 @@ class BuiltProgram:
         program: Program,
         schedule: Schedule | None,
         target: str | Target | None,
-        backward: Schedule | None,
+        backward: Schedule | Kernel | None,
     ) -> None:
         self.program = program
         self.target = target

@@ -32,8 +32,17 @@ from tedsl.expr.nodes import (
     Var,
 )
 from tedsl.expr.visit import reads, walk
+from tedsl.tensor.computes import listed
 from tedsl.tensor.scan_body import within_scans
-from tedsl.tensor.tensor import ComputeOp, ExternOp, Operation, PlaceholderOp, ScanOp, Tensor
+from tedsl.tensor.tensor import (
+    ComputeOp,
+    ExternOp,
+    Operation,
+    Outputs,
+    PlaceholderOp,
+    ScanOp,
+    Tensor,
+)
 from tedsl.workload.decode import GraphDecoder
 
 FORMAT = 1
@@ -58,15 +67,14 @@ class Workload:
         object.__setattr__(self, "hash", digest(self.graph))
 
     @staticmethod
-    def of(outputs: Tensor | Sequence[Tensor]) -> Workload:
+    def of(outputs: Outputs) -> Workload:
         """The workload that computes `outputs` (one tensor or several).
 
         Raises:
             TuneError: no tensor, or something else.
         """
-        several = isinstance(outputs, (list, tuple))
-        wanted = tuple(outputs) if several else (cast("Tensor", outputs),)
-        for each in cast("tuple[object, ...]", wanted):
+        wanted = listed(outputs)
+        for each in wanted:
             if not isinstance(each, Tensor):
                 raise TuneError(
                     f"{type(each).__name__} is nothing to compute",
@@ -80,7 +88,7 @@ class Workload:
                 hint="pass the output tensor, or a list of output tensors",
             )
         encoder = _Encoder()
-        return encoder.workload(wanted)
+        return encoder.workload(cast("tuple[Tensor, ...]", tuple(wanted)))
 
     @staticmethod
     def from_json(text: str) -> Workload:

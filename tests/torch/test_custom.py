@@ -155,7 +155,7 @@ def test_schedules_are_given() -> None:
 
 def test_a_schedule_of_a_program_serves_other_shapes() -> None:
     program = tt.trace(by_pytorch, *example())
-    s = te.create_schedule(list(program.outputs))
+    s = te.create_schedule(program)
     out = s[program.outputs[0]]
     out.parallel(out.op.axis[0])
     call = tt.op("tedsl_tests::replayed", program, schedule=s)

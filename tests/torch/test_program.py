@@ -67,7 +67,7 @@ def test_the_derivative_reads_results_and_is_scheduled_by_hand() -> None:
     assert names == ["x", "w", "b", "result", "d_result"]
     called = [str(node.target) for node in program.backward.traced.called]
     assert called.count("aten.mm.default") == 2  # not the function's product again
-    s = te.create_schedule(list(program.backward.outputs))
+    s = te.create_schedule(program.backward)
     for stage in s.stages:
         if stage.op.name.startswith("mm"):
             stage.parallel(stage.op.axis[0])
@@ -75,6 +75,36 @@ def test_the_derivative_reads_results_and_is_scheduled_by_hand() -> None:
     gradients_agree(program.function, call, *given)
     text = str(call._scheduled.kernel.schedule.as_python())
     assert "parallel" in text
+
+
+def ways_to_schedule(program: Any) -> list[Any]:
+    return [
+        te.create_schedule(program),
+        te.schedule_for(program, "cpu"),
+        te.autotune(program, "cpu", trials=2, records=False),
+    ]
+
+
+def test_a_program_is_scheduled_searched_and_built_as_its_outputs_are() -> None:
+    given = needing((8, 16), (16, 32), (32,))
+    program = tt.trace(lambda x, w, b: torch.relu(x @ w + b), *given)
+    forward, backward = ways_to_schedule(program), ways_to_schedule(program.backward)
+    for schedule, derivative in zip(forward, backward, strict=True):
+        call = program.build(schedule, target="cpu", backward=derivative)
+        gradients_agree(program.function, call, *given)
+    assert program.build(forward[-1]).kernel.target == te.Target.parse("cpu")
+    x, w, b = (each.detach().numpy() for each in given)
+    kernel = te.build(program, "cpu")
+    torch.testing.assert_close(torch.from_numpy(kernel(x, w, b)), program.function(*given).detach())
+    assert [t.name for t in te.lower(program, "cpu").inputs] == ["x", "w", "b"]
+    assert te.explain(program, "cpu").name == "relu"
+    assert te.space(program, "cpu", samples=1).target == "cpu"
+
+
+def test_a_schedule_of_something_else_is_refused() -> None:
+    program = tt.trace(lambda x, w: torch.relu(x @ w), *needing((3, 4), (4, 5)))
+    with pytest.raises(te.BackendError, match=r"computes mm_2, mm_1(.|\n)*te.create_schedule\(program\)"):
+        program.build(te.create_schedule(program.backward))
 
 
 def test_only_what_is_asked_for_is_computed() -> None:

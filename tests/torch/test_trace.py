@@ -23,7 +23,7 @@ def test_names_and_a_schedule_by_hand() -> None:
     program = tt.trace(lambda x, w, b: torch.relu(x @ w + b), x, w, b)
     assert [tensor.name for tensor in program.inputs] == ["x", "w", "b"]
     (relu,) = program.outputs
-    s = te.create_schedule(list(program.outputs))
+    s = te.create_schedule(program)
     i, j = s[relu].op.axis
     _, _, row, column = s[relu].tile(i, j, 4, 16)
     s[relu].vectorize(column)

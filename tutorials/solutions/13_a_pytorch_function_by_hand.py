@@ -28,7 +28,7 @@ def gated_norm(x: Any, gate: Any, weight: Any) -> Any:
 # last has its columns in parallel.
 given = [torch.randn(shape, requires_grad=True) for shape in ((64, 96), (64, 96), (96,))]
 program = tt.trace(gated_norm, *given)
-s = te.create_schedule(list(program.backward.outputs))
+s = te.create_schedule(program.backward)
 inputs = [each.op for each in program.backward.inputs]
 results = [each.op for each in program.backward.outputs]
 for stage in s.stages:
@@ -48,7 +48,7 @@ print("the derivative agrees")
 # a larger one comes.
 (x, *_) = given
 program = tt.trace(lambda x: torch.softmax(x, -1), x)
-s = te.create_schedule(list(program.outputs))
+s = te.create_schedule(program)
 _, summed = (stage for stage in s.stages if getattr(stage.op, "reduce_axis", ()))
 summed.online(summed.op.reduce_axis[0])
 print(s)

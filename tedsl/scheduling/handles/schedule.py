@@ -46,8 +46,9 @@ from tedsl.scheduling.trace.trace import Step, Trace, record
 from tedsl.shown import Viewable
 from tedsl.slips import suggests
 from tedsl.target import Target
+from tedsl.tensor.computes import listed
 from tedsl.tensor.signatures import explained, explained_methods
-from tedsl.tensor.tensor import Operation, PlaceholderOp, Tensor
+from tedsl.tensor.tensor import Operation, Outputs, PlaceholderOp, Tensor
 from tedsl.tvm.schedule_names import SCHEDULE
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ def diff(left: Schedule, right: Schedule) -> differences.Difference:
 @explained
 @deep
 def create_schedule(
-    ops: Tensor | Operation | Sequence[Tensor | Operation],
+    ops: Outputs,
     decisions: Mapping[str, object] | None = None,
     target: str | None = None,
 ) -> Schedule:
@@ -125,7 +126,7 @@ def create_schedule(
     definition.
 
     Args:
-        ops: the outputs: tensors, or operations for all their outputs.
+        ops: the outputs: tensors, or operations and programs of PyTorch for all of theirs.
         decisions: values for knobs, by name (see `Schedule.knob`).
         target: where it is to run, `"cpu"`, `"cuda"` or another that `te.build` takes: what
             `te.auto` offers follows it, and `print(s)` shows what it completes.
@@ -144,27 +145,24 @@ def create_schedule(
 
 def _outputs(ops: object) -> tuple[Tensor, ...]:
     subject = "create_schedule"
-    items = cast("Sequence[object]", ops) if isinstance(ops, (list, tuple)) else [ops]
     found: dict[Tensor, None] = {}
-    for item in items:
-        if not isinstance(item, (Tensor, Operation)):
+    for tensor in listed(ops):
+        if not isinstance(tensor, Tensor):
             raise ScheduleError(
-                f"expected a tensor or an operation, got {kind_of(item)}",
+                f"expected a tensor or an operation, got {kind_of(tensor)}",
                 subject=subject,
                 primitive=subject,
                 hint="pass the tensors that te.compute returned",
             )
-        tensors = (item,) if isinstance(item, Tensor) else item.outputs
-        for tensor in tensors:
-            if isinstance(tensor.op, PlaceholderOp):
-                raise ScheduleError(
-                    f"{tensor.name} is an input: there is nothing to compute",
-                    subject=subject,
-                    primitive=subject,
-                    stage=tensor.name,
-                    hint="pass a tensor that te.compute returned",
-                )
-            found[tensor] = None
+        if isinstance(tensor.op, PlaceholderOp):
+            raise ScheduleError(
+                f"{tensor.name} is an input: there is nothing to compute",
+                subject=subject,
+                primitive=subject,
+                stage=tensor.name,
+                hint="pass a tensor that te.compute returned",
+            )
+        found[tensor] = None
     if not found:
         raise ScheduleError(
             "no output is given",

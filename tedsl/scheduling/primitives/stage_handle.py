@@ -16,8 +16,7 @@ from tedsl.scheduling.handles.auto import auto
 from tedsl.scheduling.plan import Plan, StagePlan
 from tedsl.scheduling.plan.labels import labels
 from tedsl.scheduling.primitives.call import Call, caller
-from tedsl.tensor.signatures import PLAIN, refused
-from tedsl.tensor.spellings import respelt
+from tedsl.tensor.signatures import PLAIN, refused, respelt
 from tedsl.tensor.tensor import ComputeOp, ExternOp, PlaceholderOp
 
 if TYPE_CHECKING:

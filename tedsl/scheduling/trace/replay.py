@@ -5,7 +5,7 @@ a trace where some of its calls no longer apply.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,11 +30,10 @@ from tedsl.scheduling.trace.trace import (
     Value,
     size_expr,
 )
-from tedsl.tensor.tensor import Operation, Tensor
+from tedsl.tensor.tensor import Outputs
 
 SCHEDULE_PRIMITIVES = primitives_of(Schedule)
 STAGE_PRIMITIVES = primitives_of(Stage)
-Outputs = Tensor | Operation | Sequence[Tensor | Operation]
 
 
 @dataclass(frozen=True, slots=True)
