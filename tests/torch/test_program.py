@@ -103,7 +103,7 @@ def test_a_program_is_scheduled_searched_and_built_as_its_outputs_are() -> None:
 
 def test_a_schedule_of_something_else_is_refused() -> None:
     program = tt.trace(lambda x, w: torch.relu(x @ w), *needing((3, 4), (4, 5)))
-    with pytest.raises(te.BackendError, match=r"computes mm_2, mm_1(.|\n)*te.create_schedule\(program\)"):
+    with pytest.raises(te.BackendError, match=r"mm_2, mm_1(.|\n)*create_schedule\(program"):
         program.build(te.create_schedule(program.backward))
 
 
