@@ -21,6 +21,7 @@ torch: Any = load("torch")
 fx: Any = load("torch.fx")
 pytree: Any = load("torch.utils._pytree")
 aten: Any = torch.ops.aten
+load("torch._inductor.inductor_prims")  # defines some that Dynamo puts into graphs
 prims: Any = torch.ops.prims
 
 

@@ -35,12 +35,12 @@ class Layout:
         shape: the extents that PyTorch has.
         order: its dimensions from the outermost in memory, without those of stride 0; None where
             memory has gaps.
-        strides: in elements; numbers where `order` is None.
+        strides: in elements, where `order` is None; these and `shape` are numbers then.
     """
 
     shape: Shape
     order: tuple[int, ...] | None
-    strides: tuple[Size, ...]
+    strides: tuple[Size, ...] = ()
 
     @property
     def memory(self) -> Shape:
@@ -144,18 +144,21 @@ def layout_of(fake: Any, sizes: Sizes) -> Layout:
     """
     if fake.layout is not torch.strided:
         raise NotTaken("a tensor without strides")
-    shape, strides = sizes.shape(fake.shape), sizes.shape(fake.stride())
+    shape = sizes.shape(fake.shape)
     if any(number_of(extent) == 0 for extent in shape):
-        return Layout(shape, tuple(range(len(shape))), strides)
+        return Layout(shape, tuple(range(len(shape))))
     order = _order(fake)
-    if order is None and not all(isinstance(each, int) for each in (*shape, *strides)):
+    if order is not None:
+        return Layout(shape, order)
+    strides = sizes.shape(fake.stride())
+    if not all(isinstance(each, int) for each in (*shape, *strides)):
         raise NotTaken("memory with gaps, of sizes that are known at the call only")
-    return Layout(shape, order, strides)
+    return Layout(shape, None, strides)
 
 
 def _order(fake: Any) -> tuple[int, ...] | None:
     """The dimensions from the outermost in memory if they fill it, else None."""
-    shape, strides = list(map(symbolic, fake.shape)), list(map(symbolic, fake.stride()))
+    shape, strides = list(map(symbolic, fake.shape)), list(map(_stride, fake.stride()))
     every = tuple(range(len(shape)))
     if _fills(shape, strides, every):
         return every
@@ -169,6 +172,18 @@ def _order(fake: Any) -> tuple[int, ...] | None:
 def symbolic(size: Any) -> Any:
     """A size as a number or as the expression that PyTorch has of it."""
     return size if isinstance(size, int) else size.node.expr
+
+
+def _stride(size: Any) -> Any:
+    """A stride in the same way.  PyTorch takes an extent as 1 in it where that is 0: there are no
+    elements then, which lie as well in any other way."""
+    found = symbolic(size)
+    if isinstance(found, int):
+        return found
+    return found.replace(
+        lambda part: type(part).__name__ == "Max" and len(part.args) == 2 and 1 in part.args,
+        lambda part: next(each for each in part.args if each != 1),
+    )
 
 
 def _example(size: Any) -> int:

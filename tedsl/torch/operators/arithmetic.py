@@ -16,7 +16,7 @@ from tedsl.torch.elements.dtypes import Promotion, constant, is_number
 from tedsl.torch.elements.value import Value
 from tedsl.torch.importer.context import Context
 from tedsl.torch.importer.registry import Family, takes
-from tedsl.torch.lib import aten
+from tedsl.torch.lib import aten, prims
 from tedsl.torch.operators.elementwise import Element, elementwise
 from tedsl.torch.refusals import NotTaken
 
@@ -142,18 +142,19 @@ def _shifted(left: bool) -> Element:
     return element
 
 
-def _register_shift(name: str, left: bool) -> None:
-    packet = getattr(aten, name)
+def _register_shift(name: str, old: str, left: bool) -> None:
+    packet, older = getattr(aten, name), getattr(aten, old)
+    spellings = packet.Tensor, packet.Tensor_Scalar, packet.Scalar_Tensor
 
-    @takes(Family.POINTWISE, packet.Tensor, packet.Tensor_Scalar, packet.Scalar_Tensor)
+    @takes(Family.POINTWISE, *spellings, older.Tensor, older.Scalar)
     def convert(context: Context, a: Any, b: Any) -> Value:
         return elementwise(context, DEFAULT, _shifted(left), [a, b], context.fakes[:2])
 
     del convert
 
 
-_register_shift("bitwise_left_shift", True)
-_register_shift("bitwise_right_shift", False)
+_register_shift("bitwise_left_shift", "__lshift__", True)
+_register_shift("bitwise_right_shift", "__rshift__", False)
 
 
 @takes(Family.POINTWISE, aten.maximum.default)
@@ -196,6 +197,13 @@ def fmin(context: Context, a: Value, b: Value) -> Value:
 
 def _is_float_value(value: Any) -> bool:
     return isinstance(value, Value) and value.dtype.is_float
+
+
+@takes(Family.POINTWISE, *([prims.fma.default] if hasattr(prims, "fma") else []))
+def fma(context: Context, a: Value, b: Any, c: Value) -> Value:
+    """`a * b + c`, in which Dynamo takes changes such as `addcmul_` apart."""
+    fakes = context.fakes[:3]
+    return elementwise(context, DEFAULT, lambda p, q, r: p * q + r, [a, b, c], fakes)
 
 
 @takes(Family.POINTWISE, aten.addcmul.default)
