@@ -34,6 +34,9 @@ class Compiled:
         schedule: of its tensors; None for the default rules.
         target: what to build for; None for where the example was.
         text: what the kernel follows from, where it is to be kept on disk and found there.
+
+    Attributes:
+        key: under what it is kept on disk, None without `text`.
     """
 
     def __init__(
@@ -43,7 +46,8 @@ class Compiled:
         target: str | Target | None,
         text: str | None = None,
     ) -> None:
-        key = None if text is None else kept.key_of(text, str(target))
+        self.key = key = None if text is None else kept.key_of(text, str(target))
+        self._target = target
         found = None if key is None else kept.find(key, imported, str(target))
         if found is None:
             kernel = build(list(imported.tensors) if schedule is None else schedule, target)
@@ -68,6 +72,18 @@ class Compiled:
         places = [place for place, _, _ in self._outputs]
         plain += [layout.plain for _, layout, _ in self._outputs]
         self._quick = all(plain) and places == list(range(len(places))) and not self._scalars
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the kernel, which is kept by itself."""
+        return {name: value for name, value in vars(self).items() if name != "kernel"}
+
+    def found(self) -> bool:
+        """Whether a copy of one of fixed sizes has its kernel, from disk where it had none."""
+        if not hasattr(self, "kernel") and self.key is not None:
+            found = kept.find(self.key, None, str(self._target))
+            if found is not None:
+                self.kernel = found[0]
+        return hasattr(self, "kernel")
 
     def __call__(self, arguments: Sequence[Any], sizes: Mapping[str, int]) -> list[Any]:
         """The results.

@@ -29,11 +29,11 @@ def key_of(text: str, target: str) -> str:
         target: `cpu` or `cuda`.
     """
     device = repr(Target.parse(target).resolve())
-    return hashlib.sha256("\n".join((_tools(), device, target, text)).encode()).hexdigest()
+    return hashlib.sha256("\n".join((tools(), device, target, text)).encode()).hexdigest()
 
 
 @cache
-def _tools() -> str:
+def tools() -> str:
     """What makes code here."""
     rules = version_of(Path(schedules.__file__).resolve().parent)
     front = version_of(Path(__file__).resolve().parent)
@@ -41,8 +41,9 @@ def _tools() -> str:
     return f"{code_version()} {rules} {front} {tools}"
 
 
-def find(key: str, imported: Imported, target: str) -> tuple[Kernel, list[int]] | None:
+def find(key: str, imported: Imported | None, target: str) -> tuple[Kernel, list[int]] | None:
     """A kernel that was kept, and which inputs of the graph it takes; None where there is none.
+    Without the graph, one of fixed sizes.
 
     It has no schedule: nothing was scheduled.
     """
@@ -66,8 +67,8 @@ def keep(key: str, imported: Imported, kernel: Kernel, places: list[int]) -> Non
         disk.put(_places_key(key), {"places": json.dumps(places).encode()})
 
 
-def _plan_key(key: str, imported: Imported) -> lowered.PlanKey:
-    variables = imported.sizes.variables
+def _plan_key(key: str, imported: Imported | None) -> lowered.PlanKey:
+    variables = {} if imported is None else imported.sizes.variables
     return lowered.PlanKey(key, tuple(variables[name] for name in sorted(variables)))
 
 

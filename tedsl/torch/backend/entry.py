@@ -13,12 +13,12 @@ from typing import Any
 from tedsl.torch.backend.options import Options, options_of
 from tedsl.torch.backend.report import GraphReport, RegionReport, Report
 from tedsl.torch.backend.rewrite import rewritten
+from tedsl.torch.backend.whole import GraphCode, keeping
 from tedsl.torch.decompositions import table
 from tedsl.torch.lib import load, torch
 from tedsl.torch.refusals import FAULTS, first_line
 
 _backends: Any = load("torch._dynamo.backends.common")
-_functorch: Any = load("functorch.compile")
 
 
 def tedsl(module: Any, example: Sequence[Any], **settings: Any) -> Callable[..., Any]:
@@ -34,13 +34,14 @@ def tedsl(module: Any, example: Sequence[Any], **settings: Any) -> Callable[...,
     """
     options = options_of(settings)
     report = options.report
-    compiled = _backends.aot_autograd(
-        fw_compiler=_compiler("forward of training", report, options),
-        bw_compiler=_compiler("backward", report, options),
-        inference_compiler=_compiler("forward", report, options),
-        decompositions=table(),
-    )
-    return compiled(module, example)
+    with keeping(options) as keeps:
+        compiled = _backends.aot_autograd(
+            fw_compiler=keeps(_compiler("forward of training", report, options)),
+            bw_compiler=keeps(_compiler("backward", report, options)),
+            inference_compiler=keeps(_compiler("forward", report, options)),
+            decompositions=table(),
+        )
+        return compiled(module, example)
 
 
 def _compiler(kind: str, report: Report, options: Options) -> Callable[[Any, Any], Any]:
@@ -57,7 +58,7 @@ def _compiler(kind: str, report: Report, options: Options) -> Callable[[Any, Any
             made = module
         if options.explain is not None:
             options.explain(str(graph))
-        return _functorch.make_boxed_func(made.forward)
+        return GraphCode(made, graph)
 
     return compile_graph
 

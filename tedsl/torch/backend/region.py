@@ -83,6 +83,9 @@ class Region:
         eager: the same by PyTorch.
         report: written as things happen.
         target: `cpu` or `cuda`.
+
+    Attributes:
+        compiled: the kernel for all sizes, None where there is none.
     """
 
     def __init__(self, part: Part, eager: Any, report: RegionReport, target: str) -> None:
@@ -92,7 +95,7 @@ class Region:
         self.target = target
         self._origins = part.origins()
         self._own: dict[tuple[tuple[str, int], ...], Compiled | None] = {}
-        self._compiled: Compiled | None = None
+        self.compiled: Compiled | None = None
 
     def compile(
         self, text: str, scheduled: tuple[Imported, Schedule] | None = None
@@ -103,22 +106,22 @@ class Region:
             text: under which it is kept on disk.
             scheduled: what a search found.
         """
-        self._compiled, fault = compiled_or_fault(self.part, {}, self.target, text, scheduled)
-        if self._compiled is not None:
-            self.report.kernels = len(self._compiled.kernel.module.funcs)
+        self.compiled, fault = compiled_or_fault(self.part, {}, self.target, text, scheduled)
+        if self.compiled is not None:
+            self.report.kernels = len(self.compiled.kernel.module.funcs)
         elif not self._origins:
             self.report.fault = fault
-        return self._compiled
+        return self.compiled
 
     def adopt(self, compiled: Compiled) -> None:
         """Use the kernel of another region of the same structure."""
-        self._compiled = compiled
+        self.compiled = compiled
         self.report.shared = True
         self.report.kernels = len(compiled.kernel.module.funcs)
 
     def __call__(self, *arguments: Any) -> Any:
         sizes = self._sizes(arguments)
-        compiled = self._compiled or self._specialised(sizes)
+        compiled = self.compiled or self._specialised(sizes)
         if compiled is None:
             self.report.eager_calls += 1
             return self.eager(*arguments)
