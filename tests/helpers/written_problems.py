@@ -8,13 +8,12 @@ second is the body of the function, of which the last line is returned.
 
 from __future__ import annotations
 
-import collections
 import importlib
 import textwrap
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from problems_of_layers import LAYERS
 from problems_of_models import MODELS
@@ -27,9 +26,15 @@ torch: Any = importlib.import_module("torch")
 importlib.import_module("torch.utils.checkpoint")
 pytree: Any = torch.utils._pytree
 PROBLEMS = {**LAYERS, **TENSORS, **MODELS}
-Pair = collections.namedtuple("Pair", ["left", "right"])
 APART = "numbers: "
 CLOSE = {torch.float64: 1e-7, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
+
+
+class Pair(NamedTuple):
+    """Two results."""
+
+    left: Any
+    right: Any
 
 
 class Counter(torch.nn.Module):
@@ -168,7 +173,9 @@ def outcome(call: Any, module: Any, given: list[Any], named: dict[str, Any], way
     results, structure = pytree.tree_flatten(made)
     tensors, leaves = _tensors(results), _tensors((given, named))
     sources = [t for t in (*leaves, *module.parameters()) if t.requires_grad and t.is_leaf]
-    total = sum((_weighed(each) for each in tensors if each.requires_grad), torch.zeros(()))
+    total: Any = torch.zeros(())
+    for each in tensors:
+        total = total + _weighed(each) if each.requires_grad else total
     grads: list[Any] = []
     if total.requires_grad and sources:
         grads = list(torch.autograd.grad(total, sources, allow_unused=True))
@@ -204,9 +211,9 @@ def compared(problem: str, way: Way = TRAINING) -> tuple[str, Any]:
 def _exact(problem: str, way: Way) -> list[Any]:
     """What a call leaves in double precision; nothing where its text says otherwise."""
     module, given, named = given_of(problem)
-    wide = [pytree.tree_map_only(torch.Tensor, _doubled, each) for each in (given, named)]
+    given, named = pytree.tree_map_only(torch.Tensor, _doubled, (given, named))
     try:
-        made = outcome(module.double(), module, *wide, way)
+        made = outcome(module.double(), module, given, named, way)
     except RuntimeError:
         return []
     return [each for _, each in made.parts()]

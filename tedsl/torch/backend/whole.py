@@ -79,11 +79,11 @@ class GraphCode(_codes.OutputCode):
     """
 
     def __init__(self, module: Any, report: GraphReport) -> None:
-        super().__init__()
+        _codes.OutputCode.__init__(self)
         self._boxed_call = True  # of the instance: PyTorch's wrappers copy what that has
         self._module, self._report = module, report
         self._kept: _Code | None = None
-        self._run = module.forward
+        self._run: Any = module.forward
 
     def __call__(self, inputs: Any) -> Any:
         return self._run(*inputs)

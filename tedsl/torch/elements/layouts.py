@@ -180,10 +180,15 @@ def _stride(size: Any) -> Any:
     found = symbolic(size)
     if isinstance(found, int):
         return found
-    return found.replace(
-        lambda part: type(part).__name__ == "Max" and len(part.args) == 2 and 1 in part.args,
-        lambda part: next(each for each in part.args if each != 1),
-    )
+    return found.replace(_is_at_least_one, _other_than_one)
+
+
+def _is_at_least_one(part: Any) -> bool:
+    return type(part).__name__ == "Max" and len(part.args) == 2 and 1 in part.args
+
+
+def _other_than_one(part: Any) -> Any:
+    return part.args[1] if part.args[0] == 1 else part.args[0]
 
 
 def _example(size: Any) -> int:

@@ -202,8 +202,11 @@ def _is_float_value(value: Any) -> bool:
 @takes(Family.POINTWISE, *([prims.fma.default] if hasattr(prims, "fma") else []))
 def fma(context: Context, a: Value, b: Any, c: Value) -> Value:
     """`a * b + c`, in which Dynamo takes changes such as `addcmul_` apart."""
-    fakes = context.fakes[:3]
-    return elementwise(context, DEFAULT, lambda p, q, r: p * q + r, [a, b, c], fakes)
+
+    def element(p: Expr, q: Expr, r: Expr) -> Expr:
+        return p * q + r
+
+    return elementwise(context, DEFAULT, element, [a, b, c], context.fakes[:3])
 
 
 @takes(Family.POINTWISE, aten.addcmul.default)
