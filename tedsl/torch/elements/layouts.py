@@ -158,7 +158,7 @@ def layout_of(fake: Any, sizes: Sizes) -> Layout:
 
 def _order(fake: Any) -> tuple[int, ...] | None:
     """The dimensions from the outermost in memory if they fill it, else None."""
-    shape, strides = list(map(symbolic, fake.shape)), list(map(_stride, fake.stride()))
+    shape, strides = list(map(symbolic, fake.shape)), list(map(symbolic, fake.stride()))
     every = tuple(range(len(shape)))
     if _fills(shape, strides, every):
         return every
@@ -172,23 +172,6 @@ def _order(fake: Any) -> tuple[int, ...] | None:
 def symbolic(size: Any) -> Any:
     """A size as a number or as the expression that PyTorch has of it."""
     return size if isinstance(size, int) else size.node.expr
-
-
-def _stride(size: Any) -> Any:
-    """A stride in the same way.  PyTorch takes an extent as 1 in it where that is 0: there are no
-    elements then, which lie as well in any other way."""
-    found = symbolic(size)
-    if isinstance(found, int):
-        return found
-    return found.replace(_is_at_least_one, _other_than_one)
-
-
-def _is_at_least_one(part: Any) -> bool:
-    return type(part).__name__ == "Max" and len(part.args) == 2 and 1 in part.args
-
-
-def _other_than_one(part: Any) -> Any:
-    return part.args[1] if part.args[0] == 1 else part.args[0]
 
 
 def _example(size: Any) -> int:
