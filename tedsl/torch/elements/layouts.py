@@ -35,12 +35,12 @@ class Layout:
         shape: the extents that PyTorch has.
         order: its dimensions from the outermost in memory, without those of stride 0; None where
             memory has gaps.
-        strides: in elements, where `order` is None; these and `shape` are numbers then.
+        strides: in elements; numbers where `order` is None.
     """
 
     shape: Shape
     order: tuple[int, ...] | None
-    strides: tuple[Size, ...] = ()
+    strides: tuple[Size, ...]
 
     @property
     def memory(self) -> Shape:
@@ -144,16 +144,13 @@ def layout_of(fake: Any, sizes: Sizes) -> Layout:
     """
     if fake.layout is not torch.strided:
         raise NotTaken("a tensor without strides")
-    shape = sizes.shape(fake.shape)
+    shape, strides = sizes.shape(fake.shape), sizes.shape(fake.stride())
     if any(number_of(extent) == 0 for extent in shape):
-        return Layout(shape, tuple(range(len(shape))))
+        return Layout(shape, tuple(range(len(shape))), strides)
     order = _order(fake)
-    if order is not None:
-        return Layout(shape, order)
-    strides = sizes.shape(fake.stride())
-    if not all(isinstance(each, int) for each in (*shape, *strides)):
+    if order is None and not all(isinstance(each, int) for each in (*shape, *strides)):
         raise NotTaken("memory with gaps, of sizes that are known at the call only")
-    return Layout(shape, None, strides)
+    return Layout(shape, order, strides)
 
 
 def _order(fake: Any) -> tuple[int, ...] | None:
