@@ -5,7 +5,6 @@ A symbol is a `te.size_var`, or the number it has in the call that is compiled f
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -65,8 +64,6 @@ class Sizes:
             for part in parts[1:]:
                 total = total + part if kind == "Add" else total * part
             return total
-        if kind == "Pow" and isinstance(parts[1], int) and parts[1] > 0:
-            return math.prod(parts[1] * [parts[0]])
         if kind in ("FloorDiv", "Mod", "PythonMod", "CleanDiv") and len(parts) == 2:
             return _divided(kind, parts[0], parts[1])
         raise NotTaken(f"a size is a {kind}")
