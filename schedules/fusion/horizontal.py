@@ -20,7 +20,7 @@ from tedsl.tensor.tensor import ComputeOp, PlaceholderOp, Tensor
 
 # The most kernels in one launch, since each adds its outputs to the arguments; and how many of the
 # kernels that others may join are looked at, the latest of them.
-TOGETHER = 64
+TOGETHER = 128
 LATEST = 16
 
 

@@ -40,7 +40,11 @@ def unflatten(s: Schedule) -> None:
         axes = definitions(s)[name].axes
         kept = [n for n, axis in enumerate(axes) if extent_of(axis) != 1]
         if name not in outputs and 0 < len(kept) < len(axes):
-            s[name].transform_layout(lambda *i, kept=kept: tuple(i[n] for n in kept))
+
+            def shorter(*i: Axis, kept: list[int] = kept) -> tuple[Expr, ...]:
+                return tuple(i[n] for n in kept)
+
+            s[name].transform_layout(shorter)
     for name in reversed(list(definitions(s))):
         view = definitions(s)
         product = _product(view, name)
@@ -115,7 +119,6 @@ def _added(read: TensorRead, number: int, extent: int | None) -> int | None:
             size = size_of(factor)
         case _:
             return None
-    whole = size is not None and extent_of(inner) == size
-    if not whole or (extent_of(outer) or 0) * size != extent:
+    if size is None or extent_of(inner) != size or (extent_of(outer) or 0) * size != extent:
         return None
     return size if all(isinstance(index, Axis) for index in others) else None

@@ -101,8 +101,11 @@ def test_every_top_level_name_has_a_reader() -> None:
     assert not dead, f"what nothing in the product reads: {dead}"
 
 
-CALLED_BY_OTHERS = ("persistent_id", "persistent_load", "find_class", "untyped_storage", "set_")
-"""What pickle calls, and Triton's interpreter."""
+CALLED_BY_OTHERS = (
+    *("persistent_id", "persistent_load", "find_class", "untyped_storage", "set_"),
+    *("prepare_for_serialization", "post_compile", "set_triton_bundle"),
+)
+"""What pickle calls, Triton's interpreter, and PyTorch's cache of compiled graphs."""
 
 
 def members(kind: ast.ClassDef) -> Iterator[str]:

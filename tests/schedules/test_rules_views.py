@@ -54,7 +54,9 @@ def grouped() -> Tensor:
 
 def channels_first(channels: int = 32) -> Tensor:
     x, w = c.p(channels, 9, 12, dtype=H, name="x"), c.p(3, channels, 3, 3, dtype=H, name="w")
-    k, u, v = (te.reduce_axis((0, n), name=name) for n, name in zip((channels, 3, 3), "kuv"))
+    k, u, v = (
+        te.reduce_axis((0, n), name=name) for n, name in zip((channels, 3, 3), "kuv", strict=True)
+    )
     return te.compute(
         (3, 7, 10),
         lambda f, i, j: te.sum(
@@ -93,7 +95,9 @@ def test_float32_is_multiplied_in_parts() -> None:
     assert {dot.precision for dot in dots(te.schedule_for(exact(), GPU))} == {"tf32x3"}
 
 
-@pytest.mark.parametrize(("channels", "along"), [(32, "k.inner"), (30, "k.inner"), (3, "k.u.v.fused.inner")])
+@pytest.mark.parametrize(
+    ("channels", "along"), [(32, "k.inner"), (30, "k.inner"), (3, "k.u.v.fused.inner")]
+)
 def test_a_step_lies_along_channels_that_are_long_enough(channels: int, along: str) -> None:
     (dot, *_) = dots(te.schedule_for(channels_first(channels), GPU))
     assert dot.contract.axis.name.startswith(along)

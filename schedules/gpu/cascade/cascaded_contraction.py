@@ -45,6 +45,7 @@ from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.gpu.gemm.cost_model import best_tile
 from tedsl.schedules.gpu.gemm.gemm import longest, product_of, stored_by_engine, stores_ahead
 from tedsl.schedules.gpu.gemm.mainloop import LEAST, movable
+from tedsl.schedules.gpu.gemm.split_floats import is_split
 from tedsl.schedules.gpu.gemm.tile_order import ordered, together, walked
 from tedsl.schedules.gpu.gemm.tile_scheduler import grid_of, programs_stay
 from tedsl.schedules.gpu.launch import bind_all, pick_warps, registers
@@ -64,6 +65,8 @@ TALL = 128
 LIGHT = 16
 BUSY = 8
 TURNS = 16
+# Columns of an accumulator that leave half of the registers to float32 operands.
+BROAD = 128
 # Keys of an iteration when several programs share an SM, and the registers of a thread for other
 # things than tiles.
 DEEP = 128
@@ -153,7 +156,8 @@ def _reduce_chain(s: Schedule, found: Chained) -> list[str]:
             s[name].vectorize(axis)
     fold.vectorize(piece)
     held = sizes.rows * max(sizes.columns, sizes.depth)
-    warps = 8 if sizes.rows * sizes.columns >= 128 * 128 else 4
+    broad = is_split(found.shape) and sizes.columns >= BROAD
+    warps = 8 if broad or sizes.rows * sizes.columns >= 128 * 128 else 4
     warps = pick_warps(s, stage, (1, 2, 4, 8), warps, max(32, held // 8))
     programs, stages = _beside(s, found, sizes, warps, longer is None) if deep else (0, 3)
     if found.inner:
@@ -264,11 +268,9 @@ def _sizes(
     extents = [extent_of(axis) for axis in (*sides, found.shape.folded[0])]
     most = [WIDEST if n is None else pow2_at_least(n) for n in extents]
     choices = (16, 32, 64, 128, 256)
-    loaded = [t for name in found.inner for t in movable(s, s[name])]
-    # Products of float32 numbers are held in registers beside the tiles: tensor cores do not take
-    # them.
-    tile = 32 if any(t.dtype.nbytes >= 4 for t in loaded) else 64 if deep else high
-    tall, wide = tile, most[1]
+    tile = 64 if deep or is_split(found.shape) else high
+    # The parts of float32 operands are in registers beside the tiles.
+    tall, wide = 32 if is_split(found.shape) and most[1] >= BROAD else tile, most[1]
     if not found.inner:
         tall, wide = _alone(s, found) or (tile, 128)
     rows = pick(s, f"{stage.name}.bm", choices[:-1], tall, most[0])

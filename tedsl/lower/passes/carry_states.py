@@ -38,7 +38,7 @@ from tedsl.ir.visit import (
     tile_axes,
     walk_stmts,
 )
-from tedsl.lower.passes.fresh_copies import fresh_tile
+from tedsl.lower.fresh_copies import fresh_tile
 from tedsl.lower.passes.simplify import func_facts, sequence
 
 # `num_stages` of a loop that loads nothing that it stores.

@@ -12,7 +12,7 @@ from tedsl.index.simplify import simplify
 from tedsl.ir.nodes import Finish, For, Func, Guard, LoopKind, Seq, Stmt
 from tedsl.ir.visit import map_sub_stmts
 from tedsl.ir.visit import substitute as substitute_stmt
-from tedsl.lower.passes.fresh_copies import fresh_copy
+from tedsl.lower.fresh_copies import fresh_copy
 from tedsl.lower.passes.run_backwards import in_order
 from tedsl.lower.passes.simplify import func_facts, sequence
 

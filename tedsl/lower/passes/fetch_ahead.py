@@ -31,7 +31,7 @@ from tedsl.ir.visit import (
     sub_stmts,
     walk_stmts,
 )
-from tedsl.lower.passes.fresh_copies import fresh_tile
+from tedsl.lower.fresh_copies import fresh_tile
 from tedsl.lower.passes.simplify import func_facts, sequence
 
 

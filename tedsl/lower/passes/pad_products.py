@@ -167,9 +167,9 @@ def _short(stmt: Accumulate, lanes: Lanes) -> Lanes:
     folded = [a for a in wide if a not in kept and a in left and a in right]
     if not len(rows) == len(columns) == len(folded) == 1:
         return {}
-    edges, (k,) = (*rows, *columns), folded
+    (row,), (column,), (k,) = rows, columns, folded
     deep = MIN_DEPTH if nbytes == 1 else MIN_EDGE
-    if not worth_padding(*(lanes[a] for a in edges), lanes[k]):
+    if not worth_padding(lanes[row], lanes[column], lanes[k]):
         return {}
-    short = {axis: MIN_EDGE for axis in edges if lanes[axis] < MIN_EDGE}
+    short = {axis: MIN_EDGE for axis in (row, column) if lanes[axis] < MIN_EDGE}
     return short | ({k: deep} if lanes[k] < deep else {})

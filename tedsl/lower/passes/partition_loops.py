@@ -28,7 +28,7 @@ from tedsl.index.simplify import simplify
 from tedsl.ir.nodes import Allocate, For, Func, Guard, Load, LoopKind, PartPolicy, Seq, Stmt
 from tedsl.ir.visit import map_sub_stmts, walk_stmts
 from tedsl.ir.visit import substitute as substitute_stmt
-from tedsl.lower.passes.fresh_copies import fresh_copy
+from tedsl.lower.fresh_copies import fresh_copy
 from tedsl.lower.passes.run_backwards import in_order
 from tedsl.lower.passes.simplify import func_facts, is_empty, sequence
 

@@ -46,7 +46,7 @@ from tedsl.ir.nodes import (
     Store,
 )
 from tedsl.ir.visit import map_sub_stmts, rewrite_stmts, sub_stmts, walk_stmts
-from tedsl.lower.passes.fresh_copies import fresh_copy
+from tedsl.lower.fresh_copies import fresh_copy
 from tedsl.lower.passes.run_backwards import in_order
 from tedsl.lower.passes.simplify import func_facts, sequence
 

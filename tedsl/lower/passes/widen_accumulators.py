@@ -22,7 +22,7 @@ from tedsl.ir.nodes import (
     TileAxis,
 )
 from tedsl.ir.visit import buffers_read, buffers_written, map_sub_stmts, rewrite_stmts, walk_stmts
-from tedsl.lower.passes.fresh_copies import fresh_tile
+from tedsl.lower.fresh_copies import fresh_tile
 from tedsl.lower.passes.simplify import sequence
 
 
