@@ -7,7 +7,7 @@ from dataclasses import replace
 from math import prod
 
 from tedsl.errors import LowerError
-from tedsl.expr.index_arith import both, conjuncts
+from tedsl.expr.index_arith import both, conjuncts, constant
 from tedsl.expr.nodes import Axis, Binary, BinaryOp, Const, Expr, Select
 from tedsl.expr.printer import print_expr
 from tedsl.expr.visit import axes_of, structural_equal, substitute
@@ -68,9 +68,13 @@ def _staged(body: Stmt) -> dict[Buffer, Store]:
 
 
 def _whole(store: Store) -> bool:
-    """True for a tile of a program when the indices are the axes of the statement, in order."""
-    same = len(store.indices) == len(store.tile)
-    pairs = zip(store.indices, store.tile, strict=False)
+    """True for a tile of a program when the indices are the axes of the statement, in order, but
+    for those of dimensions of one element."""
+    shape = store.buffer.shape
+    indices = [i for i, size in zip(store.indices, shape, strict=True) if constant(size) != 1]
+    tile = [t for t in store.tile if t.extent != 1]
+    same = len(indices) == len(tile)
+    pairs = zip(indices, tile, strict=False)
     return same and store.buffer.scope in _HELD and all(i is t.axis for i, t in pairs)
 
 
