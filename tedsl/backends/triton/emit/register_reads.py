@@ -3,7 +3,7 @@
 Triton 3.6 gives wrong numbers on Hopper where TMA fills a tile in a pipelined loop and threads
 change what they read of it before they multiply (a prologue, a mask): seen from two stages on, not
 without a pipeline, not with loads by addresses, and not where tensor cores read the tile themselves
-(`tests/helpers/descriptor_prologues.py` has the kernels).  Float32 operands, which are taken apart in
+(`tests/helpers/descriptor_prologues.py` has the kernels).  Float32 operands, taken apart in
 registers, and 8-bit ones that do not lie along K count as changed, too.
 """
 
