@@ -219,7 +219,10 @@ def _split(s: Schedule, name: str, leader: Leader, *, loops: bool) -> None:
     """Tiles of the same size as the leader's."""
     stage, axes = s[name], definitions(s)[name].axes
     if leader.sides is not None:
-        fused(stage, tile_of_two(stage, axes, leader.sides))
+        around, lanes = tile_of_two(stage, axes, leader.sides)
+        fused(stage, around)
+        for lane in lanes:
+            stage.vectorize(lane)
         return
     outer, inner = stage.split(fused(stage, axes), factor=leader.tile)
     stage.vectorize(inner)
@@ -227,16 +230,16 @@ def _split(s: Schedule, name: str, leader: Leader, *, loops: bool) -> None:
         stage.bind(outer, "blockIdx.x")
 
 
-def tile_of_two(stage: Stage, axes: Sequence[Axis], sides: Sides) -> tuple[Axis, ...]:
-    """A tile of the last axis and another one; returns the loops around it."""
+def tile_of_two(
+    stage: Stage, axes: Sequence[Axis], sides: Sides
+) -> tuple[tuple[Axis, ...], tuple[Axis, Axis]]:
+    """A tile of the last axis and another one; returns the loops around it and those inside."""
     partner, last = axes[sides.partner], axes[-1]
     po, pi = stage.split(partner, factor=sides.rows)
     lo, li = stage.split(last, factor=sides.columns)
     others = [a for a in axes if a is not last and a is not partner]
     stage.reorder(*others, po, lo, pi, li)
-    stage.vectorize(pi)
-    stage.vectorize(li)
-    return (*others, po, lo)
+    return (*others, po, lo), (pi, li)
 
 
 def join(s: Schedule, name: str, leader: str, *, loops: bool) -> None:

@@ -240,5 +240,8 @@ def _pointwise_2d(
     heights = (1, 2, 4, 8, 16, 32, 64) if across is None else (16, 32, 64, 128)
     rows = pick(s, f"{stage.name}.rows", heights, min(side, tall), most)
     sides = Sides(next(n for n, a in enumerate(op.axes) if a is partner), rows, columns)
-    bind_all(stage, tile_of_two(stage, op.axes, sides))
+    around, lanes = tile_of_two(stage, op.axes, sides)
+    bind_all(stage, around)
+    for lane in lanes:
+        stage.vectorize(lane)
     return sides
