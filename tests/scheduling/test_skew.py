@@ -219,3 +219,20 @@ def test_undone() -> None:
     s.undo()
     assert str(s) == before
     np.testing.assert_equal(len(s.trace), 0)
+
+
+@pytest.mark.cpu
+def test_a_cache_is_skewed_as_its_stage_was() -> None:
+    x = te.placeholder((5, 8), name="x")
+    k = te.reduce_axis((0, 8), name="k")
+    y = te.compute((5,), lambda i: te.sum(x[i, k], axis=k), name="y")
+    s = te.create_schedule(y)
+    s[y].skew(k, y.op.axis[0], step=1, modulus=3)
+    s.cache_write(y, "local")
+    given = np.random.default_rng(0).normal(size=(5, 8)).astype("float32")
+    np.testing.assert_allclose(te.build(s, "cpu")(given), given.sum(1), atol=1e-5)
+    s = te.create_schedule(y)
+    s[y].skew(k, y.op.axis[0], step=1, modulus=3)
+    s[y].split(y.op.axis[0], 2)
+    with pytest.raises(te.ScheduleError, match="which is split or fused"):
+        s.cache_write(y, "local")

@@ -66,7 +66,7 @@ def together(s: Schedule, name: str, heads: Sequence[Axis], nbytes: int, uneven:
         How many, `ALL` for a symbolic number of heads.
     """
     count = volume(heads)
-    if not heads or count == 1:
+    if not heads or count in (0, 1):
         return 1
     usual = 1
     if uneven and count is not None and nbytes:

@@ -134,7 +134,7 @@ def cache_write(
         name,
         inner,
         leaf_axes=tuple(fresh.get(axis, axis) for axis in stage.leaf_axes),
-        relations=tuple(r for r in stage.relations if _of_reduction(r)),
+        relations=_carried(plan, call, stage, fresh),
         marks={axis: mark for axis, mark in stage.marks.items() if axis not in fresh},
         placement=beside(stage),
         scope=kind,
@@ -150,6 +150,25 @@ def cache_write(
     after = reroute(after, dict(zip(op.outputs, outer.outputs, strict=True)))
     require_places(plan, call, after)
     return after, name
+
+
+def _carried(
+    plan: Plan, call: Call, stage: StagePlan, fresh: Mapping[Axis, Axis]
+) -> tuple[Relation, ...]:
+    """The relations of reduce axes, over other data axes."""
+    found: list[Relation] = []
+    for relation in filter(_of_reduction, stage.relations):
+        if isinstance(relation, Skew):
+            along = relation.along
+            if along not in fresh:
+                raise call.refuse(
+                    plan,
+                    f"{relation.parent.name} is skewed along {along.name}, which is split or fused",
+                    hint=f"call {call.primitive} before the loops of {along.name} change",
+                )
+            relation = replace(relation, along=fresh[along])
+        found.append(relation)
+    return tuple(found)
 
 
 def _of_reduction(relation: Relation) -> bool:
