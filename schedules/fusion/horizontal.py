@@ -98,7 +98,9 @@ class Beside:
 def lead(
     s: Schedule, beside: Beside, name: str, tile: int, small: bool, sides: Sides | None = None
 ) -> None:
-    """Later kernels may be fused into `name`."""
+    """Later kernels may be fused into `name`; one of two axes only where they share an input."""
+    if sides is not None and not _inputs(definitions(s)[name]):
+        return
     needed = _needed(definitions(s), name)
     beside.leaders.append(Leader(name, tile, small, {name}, needed, sides=sides))
 
@@ -109,11 +111,19 @@ def tiled_together(s: Schedule, name: str, beside: Beside) -> bool:
     if not all_computed(s):
         return False
     view = definitions(s)
-    needed, sizes = _needed(view, name), [extent_of(a) for a in view[name].axes]
-    tiled = [each for each in beside.leaders if each.sides is not None]
-    for leader in beside.free(tiled, needed):
-        same = [extent_of(a) for a in view[leader.name].axes] == sizes and None not in sizes
-        if not same or not _share(view, name, leader) or not _joins(s, name, leader):
+    if not _inputs(view[name]):
+        return False
+    sizes = [extent_of(a) for a in view[name].axes]
+    alike = [
+        each
+        for each in beside.leaders
+        if each.sides is not None
+        and [extent_of(a) for a in view[each.name].axes] == sizes
+        and _share(view, name, each)
+    ]
+    needed = _needed(view, name) if alike and None not in sizes else set[str]()
+    for leader in beside.free(alike, needed) if None not in sizes else ():
+        if not _joins(s, name, leader):
             continue
         if not flip(s, f"{name}.beside", True):
             return False

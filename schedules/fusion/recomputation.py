@@ -16,6 +16,9 @@ from tedsl.tensor.tensor import ComputeOp, Tensor
 LOADED = 4
 # Instructions of an SM in a clock.
 ISSUED = 128
+# Instructions of an element beyond which nothing is computed again: of a chain of small stages each
+# would otherwise compute all before it.
+MOST = 48
 
 
 def recomputes(s: Schedule, view: View, name: str) -> bool:
@@ -32,6 +35,8 @@ def recomputes(s: Schedule, view: View, name: str) -> bool:
     loaded = sum(_for_each(tensor, points) for tensor in {each.tensor for each in read})
     stored = sum(out.dtype.nbytes for out in op.outputs)
     work = cost(op) + LOADED * len(read)
+    if work > MOST:
+        return False
     again = kernels * loaded + _bytes_meanwhile(gpu, times * work)
     once = loaded + (1 + kernels) * stored + _bytes_meanwhile(gpu, work + LOADED * times)
     launch = LAUNCH * gpu.bytes_cycle * gpu.sms

@@ -45,10 +45,10 @@ def unflatten(s: Schedule) -> None:
                 return tuple(i[n] for n in kept)
 
             s[name].transform_layout(shorter)
-    for name in reversed(list(definitions(s))):
-        view = definitions(s)
-        product = _product(view, name)
-        if product is None or name in outputs:
+    view = definitions(s)
+    for name in reversed(list(view)):
+        product = None if name in outputs else _product(view, name)
+        if product is None:
             continue
         for number in range(len(view[name].axes)):
             inner = _inner(view, name, number)
@@ -60,6 +60,7 @@ def unflatten(s: Schedule) -> None:
                     return (*i[:d], i[d] // n, i[d] % n, *i[d + 1 :])
 
                 s[name].transform_layout(apart)
+                view = definitions(s)
             break
 
 

@@ -22,6 +22,7 @@ from tedsl.schedules.analysis.nests import (
     same_axes,
     volume,
 )
+from tedsl.schedules.analysis.views import reads_of
 from tedsl.schedules.fusion.recomputation import recomputes
 from tedsl.schedules.knobs import flip
 from tedsl.schedules.scans import stored_for_scans
@@ -104,11 +105,13 @@ def inline_indices(s: Schedule) -> None:
     """Inline what is computed from indices alone, such as the mask of causal attention, where that
     is cheap: nothing is loaded for it."""
     outputs = {s[tensor].name for tensor in s.outputs}
-    for name in list(definitions(s)):
-        op = definitions(s)[name]
+    view = definitions(s)
+    for name in list(view):
+        op = view[name]
         free = not is_reduction(op) and len(op.bodies) == 1 and name not in outputs
-        if free and not reads(*op.bodies) and cost(op) <= CHEAP and may_inline(s.plan, name):
+        if free and not reads_of(op) and cost(op) <= CHEAP and may_inline(s.plan, name):
             s[name].compute_inline()
+            view = definitions(s)
 
 
 def _repeat_results(s: Schedule, taken: Collection[str]) -> None:
@@ -306,11 +309,7 @@ def _place(s: Schedule, name: str, view: View, regions: bool, loops: bool) -> ob
     feeds = _feeds_contraction(view, users, loops)
     again = repeated or feeds
     # Statistics of rows that several kernels computed would be reduced in kernels of their own.
-    statistic = any(
-        is_reduction(view[each]) and volume(view[each].axes) == volume(op.axes)
-        for each in view.sources(name)
-    )
-    by_count = loops or feeds or statistic
+    by_count = loops or feeds or any(is_reduction(view[each]) for each in view.sources(name))
     far = cost(op) * len(users) > CHEAP if by_count else not recomputes(s, view, name)
     default = "root" if again and far else "inline"
     small = may_inline(s.plan, name)

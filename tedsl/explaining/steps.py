@@ -21,6 +21,8 @@ from tedsl.scheduling.trace.replay import replay_what_applies
 from tedsl.scheduling.trace.trace import AxisRef, MapRef, SizeRef, StageRef, Step, TensorRef, Value
 from tedsl.tensor.tensor import ComputeOp, Tensor
 
+OF_ITSELF = frozenset({"launch", "compute_with", "recompute"})
+"""What is decided about a stage and not its loops."""
 OWN_KERNEL = frozenset({"bind", "parallel", "launch", "specialize", "pragma"})
 """Decisions that only a kernel of its own can have."""
 DEEPEST = 3
@@ -177,7 +179,7 @@ def _alike(schedule: Schedule, leader: StagePlan, stage: StagePlan) -> Iterator[
         return
     names = dict(zip(mine, yours, strict=True))
     for step in schedule.trace.steps:
-        if step.stage != leader.name or step.primitive in ("launch", "compute_with"):
+        if step.stage != leader.name or step.primitive in OF_ITSELF:
             continue
         yield Step(
             step.primitive,

@@ -248,8 +248,8 @@ def test_every_form_is_one_kernel(name: str) -> None:
     found, kernel = built(out, values, "triton-interpret")
     close(found, case.reference(arrays), "float32")
     assert functions(kernel) == 1
-    # Two for the whole blocks of keys, and two for the rest of them.
-    assert kernel.source.count("tl.dot(") == 4
+    # Two for a block of keys, and two more where there are whole ones and the rest of them.
+    assert kernel.source.count("tl.dot(") in (2, 4)
 
 
 @pytest.mark.ptxas

@@ -12,6 +12,7 @@ import pytest
 
 import tedsl as te
 from tedsl.schedules import default_schedule
+from tedsl.schedules.fusion.horizontal import TOGETHER
 from tedsl.scheduling.plan.links import tensors_read
 from tedsl.tensor.tensor import ComputeOp
 
@@ -162,7 +163,7 @@ def test_short_chains_are_one_kernel() -> None:
 def test_results_run_together_in_groups_however_many_there_are(target: str) -> None:
     for n in (40, 130):
         s = default_schedule(wide(n), target)
-        assert len(te.lower(s, target).funcs) == -(-n // 64)
+        assert len(te.lower(s, target).funcs) == -(-n // TOGETHER)
 
 
 def test_what_an_operation_reads_is_found_once_however_many_there_are(

@@ -37,7 +37,7 @@ LINE = 128
 SIXTEEN = 16
 # Operations of a product for which loading one byte element by element takes as much longer as
 # copying it does: products of 128 by 128 tiles without TMA reach an eighth of the peak on an H200.
-WORTH = 50
+WORTH = 64
 # Bytes that an H200 copies in the time of a launch.
 LAUNCH = 8 << 20
 

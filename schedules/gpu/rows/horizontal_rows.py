@@ -24,7 +24,7 @@ from tedsl.schedules.analysis.nests import (
     reduce_axes,
     same_axes,
 )
-from tedsl.schedules.fusion.horizontal import Beside, Leader, all_computed, join
+from tedsl.schedules.fusion.horizontal import LATEST, Beside, Leader, all_computed, join
 from tedsl.schedules.knobs import flip
 from tedsl.schedules.loops import fused
 from tedsl.scheduling.handles.schedule import Schedule
@@ -57,7 +57,7 @@ def rows_joined(s: Schedule, group: Group, beside: Beside) -> bool:
         leader
         for leader in beside.leaders
         if leader.rows == sizes and not folded.isdisjoint(leader.folded)
-    ]
+    ][-LATEST:]
     wanted = needed(view, group.root) - {group.root, *group.inner} if alike else set[str]()
     for leader in alike:
         if not beside.may_join(leader, wanted) or not _joins(s, group, leader):

@@ -55,7 +55,8 @@ from tedsl.scheduling.handles.stage import Stage
 # row of one tensor, two elements to a register.
 MAX_TILE = 32768
 MAX_SINGLE = 65536
-ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
+ROWS = (1, 2, 4, 8, 16)
+MOST_ROWS = 128
 # Bytes of short rows that fill a program.
 FILLED = 4096
 # `num_warps` by the elements of a tile, up to so many: of 32 bits, of up to 16 bits, and of short
@@ -231,7 +232,7 @@ def _rows_per_program(s: Schedule, nest: _Rows, row: Axis, shape: _Shape | None)
         most = min(most, max(1, MAX_TILE // length))
     choices, default = ROWS, 1
     if shape is not None and length is not None:
-        default = max(1, min(ROWS[-1], shape.filled // length))
+        default = max(1, min(MOST_ROWS, shape.filled // length))
     if nest.crossed is not None or not nest.free:
         choices, default = CROSSED_ROWS, 32
     return pick(s, f"{nest.stage.name}.rows", choices, pow2_at_least(default), most)
