@@ -83,4 +83,5 @@ def emit_call(func: Func, call: HostCall, names: Names) -> tuple[str, KernelSpec
     head = f"\n@triton.jit\ndef {name}({', '.join(param.name for param in params)}):"
     text = f"{head}\n    {kernel.name}({', '.join(given)})\n"
     launch = Launch(num_warps=kernel.num_warps, num_stages=kernel.num_stages)
-    return text, KernelSpec(name, tuple(params), kernel.grid, launch)
+    spec = KernelSpec(name, tuple(params), kernel.grid, launch, func=func.name, title=func.name)
+    return text, spec
