@@ -45,7 +45,9 @@ def product(batch: int, m: int, n: int, k: int, kind: str) -> Tensor:
     )
 
 
-def scheduled(shape: tuple[int, ...], kind: str, tile: tuple[int, int, int]) -> te.Schedule:
+def scheduled(
+    shape: tuple[int, int, int, int], kind: str, tile: tuple[int, int, int]
+) -> te.Schedule:
     """By the rules, with a tile and so many stages, and TMA asked for."""
     bm, bn, stages = tile
     asked = {"c.bm": bm, "c.bn": bn, "c.stages": stages, "c.descriptors": True}
@@ -59,7 +61,7 @@ def wrong(torch: Any, turns: int = 4) -> Iterator[str]:
         for kind in KINDS:
             for tile in TILES:
                 kernel = te.build(scheduled(shape, kind, tile), "cuda", cache=False)
-                bad = 0
+                bad, count = 0, 0
                 for turn in range(turns):
                     source = torch.Generator(device="cuda").manual_seed(turn)
                     rows = (batch, m, k) if batch else (m, k)
@@ -70,8 +72,9 @@ def wrong(torch: Any, turns: int = 4) -> Iterator[str]:
                         left[..., k - MASKED :] = 0
                     want = left.float() @ w.float().T
                     bad += int(((kernel(a, w).float() - want).abs() < 1).logical_not().sum())
+                    count += want.numel()
                 if bad:
-                    yield f"{shape} {kind} {tile}: {bad} of {turns * want.numel()} elements"
+                    yield f"{shape} {kind} {tile}: {bad} of {count} elements"
 
 
 def main() -> None:
