@@ -3,7 +3,7 @@
     python tests/helpers/descriptor_prologues.py [--engine]
 
 With `--engine` the tiles are loaded by TMA all the same: what Triton 3.6 does wrong on Hopper then,
-as seen on an H200 (results that differ from run to run, in 25 of 33 kernels of two stages or more).
+as seen on an H200 (results that differ from run to run, in 20 of 32 kernels of two stages or more).
 """
 
 from __future__ import annotations
