@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from tedsl import saving
 from tedsl.late import late
-from tedsl.lower.missed_dots import Missed
+from tedsl.lower.tile_operations.missed_dots import Missed
 from tedsl.scheduling.handles.fallback import Fallback
 from tedsl.slips import suggests
 

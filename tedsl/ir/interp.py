@@ -412,6 +412,7 @@ def _accumulate(stmt: Accumulate, layout: Layout) -> Run:
     cells = [layout.memory(buffer) for buffer in stmt.buffers]
     free = set(variables(*stmt.indices))
     reduced = tuple(p for p, t in enumerate(leaf.tile) if t.axis not in free)
+    along = next((p for p, t in enumerate(leaf.tile) if t.axis is stmt.along), None)
 
     def scalar(env: Env) -> None:
         if leaf.begin(env):
@@ -430,6 +431,8 @@ def _accumulate(stmt: Accumulate, layout: Layout) -> Run:
         memories = [_target(env[cell]) for cell in cells]
         values = [leaf.spread(value(env)) for value in leaf.values]
         places = _places(leaf, env, memories[0], lanes)
+        if along is not None:
+            values, lanes = _running(env, combine, values, lanes, along)
         places = tuple(_gathered(place, reduced)[..., 0] for place in places)
         values, lanes = _folded(env, combine, values, lanes, reduced)
         flat = _flat(places, memories[0], lanes)
@@ -468,6 +471,27 @@ def _folded(
         merged = lanes[..., near] | lanes[..., far]
         lanes = np.concatenate([merged, lanes[..., rest]], axis=-1)
     return [v[..., 0] for v in values], lanes[..., 0]
+
+
+def _running(
+    env: Env, combine: Combine, values: list[Array], lanes: Array, along: int
+) -> tuple[list[Array], Array]:
+    """At each point the values up to it along a dimension, and whether there is any."""
+    rows = [[np.moveaxis(value, along, 0)[0] for value in values]]
+    found = [np.moveaxis(lanes, along, 0)[0]]
+    for step in range(1, lanes.shape[along]):
+        here = [np.moveaxis(value, along, 0)[step] for value in values]
+        active = np.moveaxis(lanes, along, 0)[step]
+        both = combine(env, rows[-1], here)
+        rows.append(
+            [
+                np.where(active & found[-1], c, np.where(active, new, old))
+                for c, old, new in zip(both, rows[-1], here, strict=True)
+            ]
+        )
+        found.append(active | found[-1])
+    stacked = [np.stack(column, axis=along) for column in zip(*rows, strict=True)]
+    return stacked, np.stack(found, axis=along)
 
 
 def _fold_into(

@@ -257,6 +257,10 @@ class Accumulate(Stmt):
 
     All buffers share the indices.  Tile axes that do not occur in the indices are reduced, in any
     order.
+    With `along`, an axis of the tile, it is a running fold (prefix): each point takes the values of
+    all points up to it along that axis, in order.  One where `mask` fails gives none to the others,
+    and takes those before it.  TILE level only, made by the GPU legalisation: LOCAL buffers, and
+    no axis is reduced.
     `products` is for a `Dot` it may become; with a `call`, an intrinsic does what the statement
     says.  An `atomic` one may update an element that others update at the same time: each is one
     indivisible step, in any order.
@@ -273,6 +277,7 @@ class Accumulate(Stmt):
     products: Products = DEFAULT_PRODUCTS
     call: TensorCall | None = None
     atomic: bool = False
+    along: Axis | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -209,8 +209,10 @@ def _accumulate(stmt: Accumulate, namer: Namer) -> str:
     places = _tuple([f"{namer.name(b)}{indices}" for b in stmt.buffers])
     values = _tuple([_expr(v, namer) for v in stmt.values])
     mask = _mask(stmt.mask, namer)
-    atomic = "atomic " if stmt.atomic else ""
-    return f"{tile}{atomic}{places} {stmt.reducer.name}= {values}{mask}{_call(stmt.call)}"
+    how = "atomic " if stmt.atomic else ""
+    if stmt.along is not None:
+        how = f"running along {_expr(stmt.along, namer)} "
+    return f"{tile}{how}{places} {stmt.reducer.name}= {values}{mask}{_call(stmt.call)}"
 
 
 def _call(call: TensorCall | None) -> str:

@@ -404,6 +404,8 @@ def _check_accumulate(stmt: Accumulate, scope: _Scope) -> None:
                 stmt,
             )
 
+    if stmt.along is not None:
+        _check_running(stmt, stmt.along, scope)
     if stmt.atomic:
         _check_atomic(stmt, scope)
         return
@@ -418,6 +420,16 @@ def _check_atomic(stmt: Accumulate, scope: _Scope) -> None:
         raise scope.fail("an atomic update of several buffers, or of one that is not GLOBAL", stmt)
     if stmt.reducer.operator not in ATOMIC_OPERATORS or stmt.call is not None:
         raise scope.fail(f"an atomic update with reducer {stmt.reducer.name!r}", stmt)
+
+
+def _check_running(stmt: Accumulate, along: Axis, scope: _Scope) -> None:
+    named = set(variables(*stmt.indices))
+    if stmt.atomic or stmt.call is not None or along not in {t.axis for t in stmt.tile}:
+        raise scope.fail(f"a running fold along {along.name!r}, which is no axis of its tile", stmt)
+    if any(t.axis not in named for t in stmt.tile):
+        raise scope.fail("a running fold that reduces an axis", stmt)
+    if any(buffer.scope is not Scope.LOCAL for buffer in stmt.buffers):
+        raise scope.fail("a running fold into a buffer that is not LOCAL", stmt)
 
 
 def _check_dot(stmt: Dot, scope: _Scope) -> None:

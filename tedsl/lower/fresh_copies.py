@@ -51,6 +51,9 @@ def _rebound(stmt: Stmt, axes: dict[Expr, Expr]) -> Stmt:
         case For(axis=axis):
             return replace(stmt, axis=_axis(axis, axes))
         case Store(tile=tile) | Accumulate(tile=tile) if tile:
-            return replace(stmt, tile=tuple(TileAxis(_axis(t.axis, axes), t.extent) for t in tile))
+            new = tuple(TileAxis(_axis(t.axis, axes), t.extent) for t in tile)
+            if isinstance(stmt, Accumulate) and stmt.along is not None:
+                return replace(stmt, tile=new, along=_axis(stmt.along, axes))
+            return replace(stmt, tile=new)
         case _:
             return stmt

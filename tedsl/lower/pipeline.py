@@ -23,9 +23,7 @@ from tedsl.lower.passes.choose_intrinsics import choose_intrinsics
 from tedsl.lower.passes.choose_warps import choose_warps
 from tedsl.lower.passes.cut_loops import cut_loops
 from tedsl.lower.passes.fetch_ahead import fetch_ahead
-from tedsl.lower.passes.find_dots import find_dots
 from tedsl.lower.passes.mark_last_reads import mark_last_reads
-from tedsl.lower.passes.pad_products import pad_products
 from tedsl.lower.passes.partition_loops import partition_loops
 from tedsl.lower.passes.run_backwards import run_backwards
 from tedsl.lower.passes.shorten_loops import shorten_loops
@@ -37,6 +35,9 @@ from tedsl.lower.passes.widen_accumulators import widen_accumulators
 from tedsl.lower.plan.atomic_starts import separate_starts
 from tedsl.lower.plan.kernel_versions import all_bounds, find_versions
 from tedsl.lower.plan.scan_steps import separate_inits
+from tedsl.lower.tile_operations.find_dots import find_dots
+from tedsl.lower.tile_operations.find_prefixes import find_prefixes
+from tedsl.lower.tile_operations.pad_products import pad_products
 from tedsl.scheduling.kernels.complete import complete, hoist_threads
 from tedsl.scheduling.kernels.printer import print_plan
 from tedsl.scheduling.kernels.verify import PlanLevel, verify_plan
@@ -141,6 +142,7 @@ BLOCK_PASSES: tuple[Pass, ...] = (
     Pass("vectorize_loops", partial(vectorize_loops, padded=True), Level.TILE),
     # Decides the masks that vectorize_loops made under the ranges of the tiles.
     Pass("simplify_tiles", simplify_func, Level.TILE),
+    Pass("find_prefixes", find_prefixes, Level.TILE),
     Pass("check_registers", check_registers, Level.TILE),
     Pass("carry_states", carry_states, Level.TILE),
     Pass("find_dots", find_dots, Level.TILE),

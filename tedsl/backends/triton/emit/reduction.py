@@ -1,5 +1,5 @@
-"""Reductions: `Accumulate` as an element-wise update of a tile, or `tl.reduce` over tile axes and
-one update after it.
+"""Reductions: `Accumulate` as an element-wise update of a tile, or `tl.reduce` over tile axes, or
+`tl.associative_scan` along one, and one update after it.
 
 Masked lanes carry the reducer's identity.  Minima and maxima of floats propagate NaN, which
 Triton's own `tl.max` does not, so they go through `tl.reduce`.  A reducer over a tuple, or one that
@@ -34,13 +34,20 @@ _INTEGER_FUNCTIONS = {
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """An `Accumulate` with its axes sorted out: `kept` index the result, `reduced` do not."""
+    """An `Accumulate` with its axes sorted out: `kept` index the result, `reduced` do not; a
+    running fold goes `along` one that is kept."""
 
     stmt: Accumulate
     printer: Printer
     kept: tuple[int, ...]
     reduced: tuple[int, ...]
     parts: tuple[Expr, ...]
+    along: int | None = None
+
+    @property
+    def joins(self) -> bool:
+        """True when points of the tile meet each other, and not only what was there."""
+        return bool(self.reduced) or self.along is not None
 
 
 def zero_outside(expr: Expr, part: Expr, printer: Printer) -> bool:
@@ -73,13 +80,14 @@ def accumulate(writer: Writer, stmt: Accumulate) -> None:
         kept = printer.block_axes(stmt.buffers[0], stmt.indices)
         if len(kept) == len(tile):
             units = tuple(t for t in stmt.tile if t.extent == 1)
-            order = (*(tile[place] for place in kept), *units)
-            printer = Printer(writer, order, roots, parts)
+            tile = tuple(tile[place] for place in kept)
+            printer = Printer(writer, (*tile, *units), roots, parts)
             kept = tuple(range(len(tile)))
     else:
         kept = union(*(printer.info(index).dims for index in stmt.indices))
     reduced = tuple(place for place in range(len(tile)) if place not in kept)
-    update = Update(stmt, printer, kept, reduced, parts)
+    along = next((place for place, t in enumerate(tile) if t.axis is stmt.along), None)
+    update = Update(stmt, printer, kept, reduced, parts, along)
     single = len(values) == 1 and stmt.reducer.operator is not None
     results = _single(update, values[0]) if single else _several(update, values)
     if local:
@@ -101,11 +109,13 @@ def _single(update: Update, value: Expr) -> list[Value]:
     ]
     value, scale = _unscaled(value, op, identity) if update.reduced else (value, None)
     found = printer.value(value)
-    if parts and (update.reduced or not update.stmt.atomic):
+    if parts and (update.joins or not update.stmt.atomic):
         found = printer.otherwise(found, parts, identity)
-    if not update.reduced:
+    if not update.joins:
         return [found]
     (found,) = _broadcast(update, [found])
+    if update.along is not None:
+        return [_running_single(update, found, op)]
     found = _reduce(update, found, op)
     if scale is not None:
         found = printer.apply(BinaryOp.MUL, found, printer.value(scale))
@@ -132,9 +142,11 @@ def _unscaled(value: Expr, op: BinaryOp, identity: Const) -> tuple[Expr, Const |
 
 
 def _broadcast(update: Update, values: list[Value]) -> list[Value]:
-    """The values as blocks of one shape over all reduced axes (and kept ones that occur)."""
+    """The values as blocks of one shape over all axes along which they meet (and others that
+    occur)."""
     printer = update.printer
-    dims = union(update.reduced, *(value.dims for value in values))
+    along = () if update.along is None else (update.along,)
+    dims = union(update.reduced, along, *(value.dims for value in values))
     result: list[Value] = []
     for value in values:
         value = printer.typed(value)
@@ -146,25 +158,51 @@ def _broadcast(update: Update, values: list[Value]) -> list[Value]:
     return result
 
 
+def _wide(value: Value, op: BinaryOp) -> tuple[Value, BinaryOp]:
+    """What Triton folds: 16-bit floats as float32, bools as integers."""
+    if value.dtype in HALF:
+        text = math.cast(value.text, value.dtype, DType.float32)
+        return Value(text, value.dims, DType.float32), op
+    if value.dtype.is_bool:
+        text = math.cast(value.text, value.dtype, DType.int32)
+        op = {BinaryOp.OR: BinaryOp.MAX, BinaryOp.AND: BinaryOp.MIN}.get(op, op)
+        return Value(text, value.dims, DType.int32), op
+    return value, op
+
+
 def _reduce(update: Update, value: Value, op: BinaryOp) -> Value:
     """Reduce the reduced axes of one block, innermost first."""
     writer, dtype = update.printer.writer, value.dtype
-    text = value.text
-    kind = dtype
-    if dtype in HALF:
-        text, kind = math.cast(text, dtype, DType.float32), DType.float32
-    elif dtype.is_bool:
-        text, kind = math.cast(text, dtype, DType.int32), DType.int32
-        op = {BinaryOp.OR: BinaryOp.MAX, BinaryOp.AND: BinaryOp.MIN}.get(op, op)
+    value, op = _wide(value, op)
+    text, kind = value.text, value.dtype
     call = _function(writer, op, kind)
     dims = list(value.dims)
     for axis in reversed([axis for axis in dims if axis in update.reduced]):
         place = dims.index(axis)
         text = Text(call.format(x=text.text, axis=_axis(writer, dims, place)))
         dims.remove(axis)
+    return Value(_narrow(text, kind, dtype), tuple(dims), dtype)
+
+
+def _narrow(text: Text, kind: DType, dtype: DType) -> Text:
+    """What was folded as `kind`, again of its own dtype: Triton adds up short integers in 32
+    bits."""
     if kind is not dtype or (dtype.is_integer and dtype.bits < 32):
-        text = math.cast(text, DType.float32 if kind.is_float else DType.int32, dtype)
-    return Value(text, tuple(dims), dtype)
+        return math.cast(text, DType.float32 if kind.is_float else DType.int32, dtype)
+    return text
+
+
+def _running_single(update: Update, value: Value, op: BinaryOp) -> Value:
+    """The running fold of one block by an operator."""
+    writer, dtype = update.printer.writer, value.dtype
+    value, op = _wide(value, op)
+    place = value.dims.index(update.along or 0)
+    if op is BinaryOp.ADD:
+        text = f"tl.cumsum({value.text.text}, axis={place})"
+    else:
+        name = _operator(writer, op, value.dtype)
+        text = f"tl.associative_scan({value.text.text}, {place}, {name})"
+    return Value(_narrow(Text(text), value.dtype, dtype), value.dims, dtype)
 
 
 def _axis(writer: Writer, dims: Sequence[int], place: int) -> int | None:
@@ -176,14 +214,19 @@ def _function(writer: Writer, op: BinaryOp, dtype: DType) -> str:
     """The call that reduces one axis, as a format of `x` and `axis`."""
     if op is BinaryOp.ADD or (not dtype.is_float and op in _INTEGER_FUNCTIONS):
         return _INTEGER_FUNCTIONS[op] + "({x}, axis={axis})"
-    if op in _NAN_FUNCTIONS:
-        name = _NAN_FUNCTIONS[op]
+    return "tl.reduce({x}, {axis}, " + _operator(writer, op, dtype) + ")"
+
+
+def _operator(writer: Writer, op: BinaryOp, dtype: DType) -> str:
+    """The name of an emitted function that combines two values."""
+    name = _NAN_FUNCTIONS.get(op) if dtype.is_float or op is BinaryOp.MUL else None
+    if name is not None:
         writer.helpers[name] = math.HELPERS[name]
-    else:
-        name = f"reduce_{op.name.lower()}"
-        text, _ = math.binary(op, Text("a"), Text("b"), dtype, nonnegative=False)
-        writer.helpers[name] = _helper(name, "a, b", text.text, f"`a {op.value} b`.")
-    return "tl.reduce({x}, {axis}, " + name + ")"
+        return name
+    name = f"reduce_{op.name.lower()}"
+    text, _ = math.binary(op, Text("a"), Text("b"), dtype, nonnegative=False)
+    writer.helpers[name] = _helper(name, "a, b", text.text, f"`a {op.value} b`.")
+    return name
 
 
 def _helper(name: str, params: str, result: str, doc: str) -> str:
@@ -194,7 +237,7 @@ def _several(update: Update, values: Sequence[Expr]) -> list[Value]:
     """The values of a tuple or custom reducer, masked and reduced by its own function."""
     printer, reducer = update.printer, update.stmt.reducer
     found = [printer.value(value) for value in values]
-    if not update.reduced:
+    if not update.joins:
         return found
     if update.parts:
         masked: list[Value] = []
@@ -208,16 +251,19 @@ def _several(update: Update, values: Sequence[Expr]) -> list[Value]:
     name = combine_function(printer.writer, reducer)
     dims = list(found[0].dims)
     texts = [value.text.text for value in found]
+
+    def combined(function: str, place: int | None) -> list[str]:
+        fresh = [printer.writer.names.fresh(f"{sanitise(v.name)}_part") for v in reducer.lhs]
+        joined = ", ".join(texts)
+        operand = f"({joined})" if len(texts) > 1 else joined
+        printer.writer.line(f"{', '.join(fresh)} = {function}({operand}, {place}, {name})")
+        return fresh
+
+    if update.along is not None:
+        texts = combined("tl.associative_scan", dims.index(update.along))
     for axis in reversed([axis for axis in dims if axis in update.reduced]):
         place = dims.index(axis)
-        fresh = [printer.writer.names.fresh(f"{sanitise(v.name)}_part") for v in reducer.lhs]
-        along = _axis(printer.writer, dims, place)
-        joined = ", ".join(texts)
-        operand, target = (
-            (f"({joined})", ", ".join(fresh)) if len(texts) > 1 else (joined, fresh[0])
-        )
-        printer.writer.line(f"{target} = tl.reduce({operand}, {along}, {name})")
-        texts = fresh
+        texts = combined("tl.reduce", _axis(printer.writer, dims, place))
         dims.remove(axis)
     return [
         Value(Text(text), tuple(dims), value.dtype)
@@ -282,7 +328,7 @@ def _into_locals(update: Update, results: list[Value]) -> None:
     printer, stmt = update.printer, update.stmt
     writer, reducer = printer.writer, stmt.reducer
     locals_ = [writer.local(buffer) for buffer in stmt.buffers]
-    masked = bool(update.parts) and not update.reduced and reducer.operator is None
+    masked = bool(update.parts) and not update.joins and reducer.operator is None
     fresh = not masked and all(
         local.pending is not None and _same(local.pending, identity)
         for local, identity in zip(locals_, reducer.identity, strict=True)

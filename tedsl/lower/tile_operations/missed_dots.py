@@ -13,7 +13,7 @@ from tedsl.expr.visit import axes_of
 from tedsl.ir.matrix_units import MIN_DEPTH, MIN_EDGE, factors
 from tedsl.ir.nodes import Accumulate, Func, Scope, TileAxis
 from tedsl.ir.visit import walk_stmts
-from tedsl.lower.passes.find_dots import batch_in_front
+from tedsl.lower.tile_operations.find_dots import batch_in_front
 
 
 @dataclass(frozen=True, slots=True)
