@@ -22,6 +22,7 @@ from tedsl.schedules.analysis.nests import (
 )
 from tedsl.schedules.cpu.tasks import SMALL
 from tedsl.schedules.gpu.launch import bind_all
+from tedsl.schedules.gpu.prefixes import by_prefixes
 from tedsl.schedules.knobs import pick
 from tedsl.schedules.loops import fused
 from tedsl.scheduling.handles.schedule import Schedule
@@ -50,17 +51,24 @@ def stored_for_scans(s: Schedule) -> list[str]:
 
 
 def schedule_scans(s: Schedule, target: Target, left: Collection[str] = ()) -> None:
-    """Decide the loops of every scan and of its steps, but those `left` as they are."""
-    for stage, _ in scan_stages(s.plan):
-        if stage.name in left:
+    """Decide the loops of every scan and of its steps, but those `left` as they are; what is a
+    prefix on a GPU is no scan any more."""
+    waiting = [stage.name for stage, _ in scan_stages(s.plan)]
+    while waiting:
+        name = waiting.pop(0)
+        if name in left:
             continue
-        _inline_steps(s, stage.name)
-        op = s[stage.name].op
+        _inline_steps(s, name)
+        if target.is_triton and by_prefixes(s, name):
+            # of the totals of its blocks, if there are some
+            waiting += [each.name for each, _ in scan_stages(s.plan) if each.name.startswith(f"{name}.")]
+            continue
+        op = s[name].op
         if not isinstance(op, ScanOp) or not op.spatial_axis:
             continue
         apart = all(crossing(op, place) is None for place in range(1, len(op.axes)))
         if apart and _holds_updates_only(s, op):
-            _by_pieces(s, s[stage.name], op, target)
+            _by_pieces(s, s[name], op, target)
         else:
             _by_steps(s, op, target)
 

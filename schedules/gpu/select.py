@@ -41,6 +41,7 @@ from tedsl.schedules.gpu.last_block import finish_last, one_launch
 from tedsl.schedules.gpu.launch import bind_all, pick_warps
 from tedsl.schedules.gpu.pairwise.pairwise import fold_of_pairs, fold_pairs, pairs
 from tedsl.schedules.gpu.pointwise.periodic_vectors import periods_of, tile_periods
+from tedsl.schedules.gpu.prefixes import running, scan_tiles
 from tedsl.schedules.gpu.rows.rows import reduce_rows
 from tedsl.schedules.gpu.split_reduction import few_parts, split_few
 from tedsl.schedules.knobs import flip, pick
@@ -86,6 +87,8 @@ def schedule_group(s: Schedule, group: Group, target: Target, beside: Beside) ->
         schedule_group(s, expose_epilogue(s, group), target, beside)
     elif group.pairs:
         fold_of_pairs(s, group)
+    elif (steps := running(view, group)) is not None:
+        scan_tiles(s, group, steps)
     elif (parts := few_parts(s, view, group)) > 1:
         partial = split_few(s, group, parts)
         partial.apart = one_launch(s, group.root)

@@ -8,6 +8,7 @@ first asked for.
 from __future__ import annotations
 
 import importlib
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -15,6 +16,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
+from tedsl.expr import build
 from tedsl.expr.nodes import (
     Binary,
     BinaryOp,
@@ -188,6 +190,21 @@ def _fails(holds: Callable[[_Case], bool], what: str) -> str | None:
             todo.extend(_branches(case, undecided))
         except _NoProof as reason:
             return f"no proof: {reason}"
+    return None
+
+
+def real_identity(reducer: Reducer) -> tuple[Expr, ...] | None:
+    """Zeros and ones that leave every element as it is, proved over the real numbers."""
+    (symbols,) = _symbols(reducer, "x")
+    for numbers in itertools.product((0, 1), repeat=len(reducer.lhs)):
+        start = tuple(map(_number, numbers))
+
+        def leaves(case: _Case, start: tuple[Any, ...] = start) -> bool:
+            return _same(_combine(reducer, start, symbols, case), symbols, case)
+
+        if _fails(leaves, "") is None:
+            pairs = zip(numbers, reducer.lhs, strict=True)
+            return tuple(build.const(number, v.dtype) for number, v in pairs)
     return None
 
 

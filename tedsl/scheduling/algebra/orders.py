@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 
 from tedsl.dtypes import DType
+from tedsl.expr import build
 from tedsl.expr.nodes import (
     Binary,
     BinaryOp,
@@ -66,6 +67,38 @@ def keeps_one(reducer: Reducer) -> bool:
     return all(
         table[table[a][b]][c] == table[a][table[b][c]] for a in count for b in count for c in count
     )
+
+
+def kept_identity(reducer: Reducer) -> tuple[Expr, ...] | None:
+    """The element that every other is kept against, of a reducer that `keeps_one`; None where none
+    of the ends of the ranges does.
+
+    Tried against numbers, NaN and the ends themselves, which are all the ways to compare with one.
+    """
+    ends = [_ends(variable.dtype) for variable in reducer.lhs]
+    parts = [(*_values(v.dtype), *e) for v, e in zip(reducer.lhs, ends, strict=True)]
+    elements = list(itertools.product(*parts))
+    variables = (*reducer.lhs, *reducer.rhs)
+
+    def leaves(start: Element, other: Element) -> bool:
+        values = dict(zip(variables, (*start, *other), strict=True))
+        return _known(tuple(_value(e, values) for e in reducer.combine)) == _known(other)
+
+    for start in itertools.product(*ends):
+        if all(leaves(start, other) for other in elements):
+            pairs = zip(start, reducer.lhs, strict=True)
+            return tuple(build.const(_number(value, v.dtype), v.dtype) for value, v in pairs)
+    return None
+
+
+def _ends(dtype: DType) -> tuple[float, float]:
+    if dtype.is_bool:
+        return (0.0, 1.0)
+    return (-math.inf, math.inf) if dtype.is_float else (dtype.info.lowest, dtype.info.highest)
+
+
+def _number(value: float, dtype: DType) -> float | bool:
+    return bool(value) if dtype.is_bool else value if dtype.is_float else int(value)
 
 
 def _values(dtype: DType) -> tuple[float, ...]:

@@ -117,15 +117,19 @@ def _with_place(context: Context, x: Value, dim: int, largest: bool) -> Converte
         return x, filled(0, x.shape, DType.int64)
     wide = cast_to(x, DType.int32) if x.dtype.is_bool else x
     along = Along(context, context.held(wide), dim)
-    reaches = build.ge if largest else build.le
+    beyond = build.gt if largest else build.lt
 
     def following(before: Sequence[Expr], i: Indices) -> Sequence[Expr]:
-        term = along.term(i)
-        taken = reaches(term, before[0])
+        term, place = along.term(i), build.cast(build.as_expr(i[0]), DType.int64)
+        # places are compared, too: whichever of two states comes first, the later place is kept
+        later = build.gt(place, before[1])
+        even = build.logical_and(build.eq(term, before[0]), later)
+        taken = build.logical_or(beyond(term, before[0]), even)
         if term.dtype.is_float:
-            sound = build.logical_and(taken, build.logical_not(te.isnan(before[0])))
-            taken = build.logical_or(te.isnan(term), sound)
-        place = build.cast(build.as_expr(i[0]), DType.int64)
+            old, new = te.isnan(before[0]), te.isnan(term)
+            sound = build.logical_and(build.logical_not(old), taken)
+            last = build.logical_and(new, build.logical_or(build.logical_not(old), later))
+            taken = build.logical_or(sound, last)
         return build.select(taken, term, before[0]), build.select(taken, place, before[1])
 
     value, place = along.run(

@@ -1,0 +1,192 @@
+"""Scans on the GPU: prefixes of an associative combination as tiles (`tl.associative_scan`), in
+blocks where one tile cannot hold all steps or there are too few of them.
+
+    for blocks: total[b] = fold(k)(x[b, k])
+    before = the scan of these
+    for tiles: prefix[t] = fold(k <= t)(x[b, k]); y[t] = f(before[b] . prefix[t])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tedsl.expr.index_arith import conjuncts, constant
+from tedsl.expr.nodes import Axis, Binary, BinaryOp, Compare, CompareOp, Expr, Reduce, Var
+from tedsl.expr.visit import axes_of, reads, rewrite
+from tedsl.schedules.analysis.nests import (
+    Group,
+    View,
+    definitions,
+    extent_of,
+    is_reduction,
+    pow2_at_least,
+    reduce_axes,
+    volume,
+)
+from tedsl.schedules.devices import gpu_of
+from tedsl.schedules.gpu.launch import bind_all, pick_warps
+from tedsl.schedules.knobs import pick
+from tedsl.schedules.trial import takes
+from tedsl.scheduling.handles.schedule import Schedule
+from tedsl.scheduling.handles.stage import Stage
+from tedsl.scheduling.plan.graph import readers
+from tedsl.tensor.scan_body import body_of
+from tedsl.tensor.tensor import ComputeOp, ScanOp
+
+# Steps that one tile holds, where they lie along rows in memory and where they cross them; and those
+# of a block, where a tile does not hold all.
+ALONG, ACROSS = 8192, 512
+BLOCK_ALONG, BLOCK_ACROSS = 2048, 128
+# Elements of a tile, and bytes of a row of one that crosses rows.
+TILE, LINE = 4096, 128
+# Elements of a tile for each warp.
+EACH = 512
+
+
+def by_prefixes(s: Schedule, name: str) -> bool:
+    """Make the scan `name` a prefix, if its steps combine terms in any order; False if they do not,
+    and it is still a scan.
+
+    The knob `NAME.block` is how many steps a tile has, 0 for all of them.
+    """
+    op = s[name].op
+    if not isinstance(op, ScanOp):
+        return False
+    if not takes(s, (by_prefixes, name), lambda trial: trial[name].associative_scan()):
+        return False
+    steps, crossed = extent_of(op.axes[0]), _crossed(s, op)
+    most, usual = (ACROSS, BLOCK_ACROSS) if crossed else (ALONG, BLOCK_ALONG)
+    whole = steps is not None and steps <= most
+    if whole and steps is not None and not crossed and steps > usual:
+        beside = volume(op.axes[1:])
+        whole = beside is None or 2 * beside >= gpu_of(s).sms
+    choices = [n for n in (64, 128, 256, 512, 1024, 2048, 4096) if n <= 2 * usual]
+    if steps is not None:
+        choices = [n for n in choices if n < steps]
+    if steps is not None and steps <= most:
+        choices = [0, *choices]
+    block = pick(s, f"{name}.block", choices, 0 if whole else usual, 1 << 30)
+    s[name].associative_scan(block or None)
+    return True
+
+
+def _crossed(s: Schedule, op: ScanOp) -> bool:
+    """True when the steps cross rows: what the scan is read for, or what it reads, is contiguous
+    along another axis."""
+    if not op.spatial_axis:
+        return False
+    result = s.plan.stage_of(op)
+    for stage in readers(s.plan, op):
+        if isinstance(stage.op, ComputeOp) and stage.op not in body_of(op):
+            for read in reads(*stage.op.bodies):
+                if read.tensor.op is result.op and stage.op.axes:
+                    return stage.op.axes[-1] not in axes_of(read.indices[0])
+    steps = [u.op for u in op.updates if isinstance(u.op, ComputeOp)]
+    terms = [r for u in steps for r in reads(*u.bodies) if r.tensor not in op.states and r.indices]
+    return not any(u.axes[0] in axes_of(r.indices[-1]) for u in steps for r in terms)
+
+
+def triangle(op: ComputeOp) -> Axis | None:
+    """The axis j of a fold over k <= j, or over k <= j % n in blocks of n, whose terms depend on
+    the block alone: what a tile of both does as a running fold; None for any other."""
+    body = op.bodies[0]
+    if not isinstance(body, Reduce) or body.where is None or len(body.axes) != 1:
+        return None
+    (k,) = body.axes
+    length, tests = extent_of(k), conjuncts(body.where)
+    for place, test in enumerate(tests):
+        row = _row(test, k, length)
+        if row is not None:
+            rest = (*body.sources, *tests[:place], *tests[place + 1 :])
+            return row if row not in axes_of(*_by_block(rest, row, length)) else None
+    return None
+
+
+def _row(test: Expr, k: Axis, length: int | None) -> Axis | None:
+    """The axis j of a test k <= j or k <= j % n."""
+    match test:
+        case Compare(op=CompareOp.LE, a=a, b=Axis() as row) if a is k:
+            return row if length is not None and extent_of(row) == length else None
+        case Compare(
+            op=CompareOp.LE, a=a, b=Binary(op=BinaryOp.FLOORMOD, a=Axis() as row, b=b)
+        ) if a is k:
+            return row if length is not None and constant(b) == length else None
+        case _:
+            return None
+
+
+def _by_block(exprs: Sequence[Expr], row: Axis, length: int | None) -> list[Expr]:
+    """The expressions with a number for each block of rows."""
+    number = Var("block", row.dtype)
+
+    def block(node: Expr) -> Expr | None:
+        match node:
+            case Binary(op=BinaryOp.FLOORDIV, a=a, b=b) if a is row and constant(b) == length:
+                return number
+            case _:
+                return None
+
+    return [rewrite(each, block) for each in exprs]
+
+
+def running(view: View, group: Group) -> Axis | None:
+    """The axis of the root along which all reductions of a kernel are running folds, if they
+    are."""
+    found: set[Axis | None] = set()
+    for name in group.inner:
+        if is_reduction(view[name]):
+            row = triangle(view[name])
+            found.add(None if row is None else group.axes[name].get(row))
+    return found.pop() if len(found) == 1 else None
+
+
+def scan_tiles(s: Schedule, group: Group, along: Axis) -> None:
+    """A tile of steps, and of what lies beside them in memory, for each program."""
+    root, view = s[group.root], definitions(s)
+    folds = [name for name in group.inner if is_reduction(view[name])]
+    for name in reversed(group.inner):
+        if name not in folds:
+            s[name].compute_inline()
+    length = max(extent_of(reduce_axes(s[name])[0]) or 1 for name in folds)
+    steps = pow2_at_least(length)
+    axes = view[group.root].axes
+    others = [axis for axis in axes if axis is not along]
+    inner, beside = [(along, steps)], 1
+    if others:
+        partner = others[-1]
+        crossed = axes[-1] is not along
+        nbytes = max(body.dtype.nbytes for body in view[group.root].bodies)
+        room = max(1, TILE // steps)
+        extent = extent_of(partner)
+        most = None if extent is None else pow2_at_least(extent)
+        usual = max(room, LINE // nbytes) if crossed else room
+        beside = pick(s, f"{group.root}.beside", (1, 2, 4, 8, 16, 32, 64), min(usual, 64), most)
+        pair = (partner, beside)
+        inner = [*inner, pair] if crossed else [pair, *inner]
+    outers, lanes = dict[Axis, Axis](), list[Axis]()
+    for axis, size in inner:
+        outers[axis], lane = root.split(axis, factor=size)
+        lanes.append(lane)
+    around = [outers.get(axis, axis) for axis in axes]
+    root.reorder(*around, *lanes)
+    grid = bind_all(root, around)
+    for lane in lanes:
+        root.vectorize(lane)
+    for name in folds:
+        fold = s[name]
+        _in_order_of(fold, axes, group.axes[name])
+        fold.compute_at(root, grid)
+        for axis in (*fold.op.axis, *reduce_axes(fold)):
+            fold.vectorize(axis)
+    tile = steps * beside
+    warps = min(16, max(1, tile // EACH))
+    root.launch(num_warps=pick_warps(s, root, (1, 2, 4, 8, 16), warps, tile))
+
+
+def _in_order_of(fold: Stage, axes: Sequence[Axis], known: Mapping[Axis, Axis]) -> None:
+    """Lay the tile of a fold out as the root is."""
+    assert isinstance(fold.op, ComputeOp)
+    own, place = fold.op.axes, {axis: n for n, axis in enumerate(axes)}
+    places = sorted(range(len(own)), key=lambda n: place[known[own[n]]])
+    if places != list(range(len(own))):
+        fold.transform_layout(lambda *i: tuple(i[n] for n in places))

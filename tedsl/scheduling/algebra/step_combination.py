@@ -1,0 +1,187 @@
+"""The associative combination behind the steps of a scan.
+
+A step `s[t] = u(s[t - 1], x[t])` whose `u` combines partial results in any order makes the scan a
+prefix of the terms `x`: s[t] = x[0] . x[1] . ... . x[t], whichever way the brackets stand (Blelloch,
+Prefix sums and their applications, 1990).  Imports `associativity`, and the structure of scans.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tedsl.expr import build
+from tedsl.expr.index_arith import constant, sub
+from tedsl.expr.nodes import (
+    Axis,
+    Binary,
+    BinaryOp,
+    Const,
+    Expr,
+    Reduce,
+    Reducer,
+    TensorRead,
+    Unary,
+    UnaryOp,
+    Var,
+)
+from tedsl.expr.visit import rewrite, substitute, walk
+from tedsl.index.intern import Interner
+from tedsl.index.simplify import simplify
+from tedsl.scheduling.algebra.associativity import (
+    KNOWN,
+    Verdict,
+    combines_in_any_order,
+    real_identity,
+)
+from tedsl.scheduling.algebra.orders import keeps_one, kept_identity
+from tedsl.tensor.reduce import simple_reducer
+from tedsl.tensor.scan_body import body_of
+from tedsl.tensor.tensor import ComputeOp, ScanOp
+
+# Ways to tell which term belongs to which state that are tried.
+MOST_ORDERS = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Combination:
+    """`states[t] = reducer(states[t - 1], terms[t])`; the terms are over the axes of the scan."""
+
+    reducer: Reducer
+    terms: tuple[Expr, ...]
+
+
+def combination(scan: ScanOp) -> Combination | str:
+    """What the steps of `scan` combine; or why they do not combine terms in any order.
+
+    Requires: steps that compute element by element (`scan_structure.crossing`).
+    """
+    values = _values(scan)
+    if isinstance(values, str):
+        return values
+    before = tuple(Var(f"before{n}", state.dtype) for n, state in enumerate(scan.states))
+    opened = _opened(scan, values, before)
+    if isinstance(opened, str):
+        return opened
+    return _combined(scan, tuple(map(_added, opened)), before)
+
+
+def _values(scan: ScanOp) -> tuple[Expr, ...] | str:
+    """What each step makes of the states and of what does not move, over the axes of the scan."""
+    body = frozenset(body_of(scan))
+    if any(isinstance(each, Reduce) for op in body for each in op.bodies):
+        return "a step reduces"
+    if any(len(update.shape) != len(scan.axes) for update in scan.updates):
+        return "its states have different dimensions"
+    memo: dict[Expr, Expr] = {}
+
+    def inlined(node: Expr) -> Expr | None:
+        if not isinstance(node, TensorRead) or node.tensor.op not in body:
+            return None
+        op = node.tensor.op
+        assert isinstance(op, ComputeOp)
+        here: dict[Expr, Expr] = dict(zip(op.axes, node.indices, strict=True))
+        return rewrite(substitute(op.bodies[node.tensor.index], here), inlined)
+
+    return tuple(rewrite(TensorRead(u, scan.axes), inlined, memo) for u in scan.updates)
+
+
+def _opened(
+    scan: ScanOp, values: Sequence[Expr], before: Sequence[Var]
+) -> tuple[Expr, ...] | str:
+    """The values over variables for the states of the step before."""
+    named = dict(zip(scan.states, before, strict=True))
+    elsewhere: list[TensorRead] = []
+
+    def state(node: Expr) -> Expr | None:
+        variable = named.get(node.tensor) if isinstance(node, TensorRead) else None
+        if variable is None or not isinstance(node, TensorRead):
+            return None
+        back = constant(simplify(sub(scan.scan_axis, node.indices[0])))
+        if back != 1 or any(a is not b for a, b in zip(node.indices[1:], scan.axes[1:], strict=True)):
+            elsewhere.append(node)
+        return variable
+
+    found = tuple(rewrite(value, state) for value in values)
+    return f"a step reads {elsewhere[0]}" if elsewhere else found
+
+
+def _added(value: Expr) -> Expr:
+    """Differences as sums: a - b = a + -b."""
+
+    def sum_of(node: Expr) -> Expr | None:
+        match node:
+            case Binary(op=BinaryOp.SUB, a=a, b=b) if not b.dtype.is_bool:
+                return Binary(BinaryOp.ADD, a, Unary(UnaryOp.NEG, b))
+            case _:
+                return None
+
+    return rewrite(value, sum_of) if isinstance(value, Binary) else value
+
+
+def _combined(
+    scan: ScanOp, values: tuple[Expr, ...], before: tuple[Var, ...]
+) -> Combination | str:
+    same = Interner()
+    terms = _terms(values, frozenset(before), same)
+    if len(terms) != len(before):
+        shown = ", ".join(map(str, terms)) or "none"
+        return f"a step takes {len(terms)} terms ({shown}) for {len(before)} states"
+    why = "the terms have other types than the states"
+    for order in itertools.islice(itertools.permutations(terms), MOST_ORDERS):
+        if any(a.dtype is not b.dtype for a, b in zip(order, before, strict=True)):
+            continue
+        after = tuple(Var(f"term{n}", each.dtype) for n, each in enumerate(order))
+        named = {same.rep(term): var for term, var in zip(order, after, strict=True)}
+        combine = tuple(rewrite(v, lambda node: named.get(same.rep(node))) for v in values)
+        if any(isinstance(node, (Axis, TensorRead)) for node in walk(*combine)):
+            why = "what a step does depends on more than its terms"
+            continue
+        found = _proved(scan, before, after, combine, order)
+        if isinstance(found, Combination):
+            return found
+        why = found
+    return why
+
+
+def _terms(values: Sequence[Expr], moving: frozenset[Var], same: Interner) -> list[Expr]:
+    """The largest parts that no state is in, but for those made of other such parts."""
+    found: dict[Expr, None] = {}
+    waiting, seen = list(values), set[Expr]()
+    while waiting:
+        expr = waiting.pop(0)
+        if expr in seen or isinstance(expr, Const):
+            continue
+        seen.add(expr)
+        if any(node in moving for node in walk(expr)):
+            waiting += expr.children()
+        else:
+            found[same.rep(expr)] = None
+    whole = list(found)
+    inside = [{same.rep(node) for node in walk(each)} - {each} for each in whole]
+    return [e for n, e in enumerate(whole) if inside[n].isdisjoint(found)]
+
+
+def _proved(
+    scan: ScanOp,
+    before: tuple[Var, ...],
+    after: tuple[Var, ...],
+    combine: tuple[Expr, ...],
+    terms: tuple[Expr, ...],
+) -> Combination | str:
+    """The combination where it is proved to be associative and commutative, with an identity."""
+    match combine:
+        case (Binary(op=op, a=a, b=b),) if op in KNOWN and {a, b} == {before[0], after[0]}:
+            return Combination(simple_reducer(op, before[0].dtype), terms)
+        case _:
+            pass
+    zeros = tuple(build.const(0, each.dtype) for each in before)
+    reducer = Reducer(f"{scan.name}.step", before, after, combine, zeros)
+    result = combines_in_any_order(reducer, terms)
+    if result.verdict is not Verdict.PROVED:
+        return result.text
+    identity = kept_identity(reducer) if keeps_one(reducer) else real_identity(reducer)
+    if identity is None:
+        return "no element is known that leaves all others as they are"
+    return Combination(replace(reducer, identity=identity), terms)
