@@ -66,7 +66,7 @@ def by_prefixes(s: Schedule, name: str) -> bool:
     if steps is not None and steps <= most:
         choices = [0, *choices]
     block = pick(s, f"{name}.block", choices, 0 if whole else usual, 1 << 30)
-    s[name].associative_scan(block or None)
+    s[name].associative_scan(block or None, 0 if crossed else -1)
     return True
 
 

@@ -32,6 +32,7 @@ from tedsl.expr.nodes import (
     UnaryOp,
 )
 from tedsl.expr.printer import print_expr
+from tedsl.expr.visit import walk
 from tedsl.index.intern import Interner, structure
 from tedsl.scheduling.algebra.counterexamples import counterexample
 from tedsl.scheduling.algebra.orders import keeps_one
@@ -50,7 +51,7 @@ KNOWN = frozenset(
     }
 )
 MAX_CASES = 3000
-_proofs, _operators = Memory(64), Memory(64)
+_proofs, _operators, _sums = Memory(64), Memory(64), Memory(64)
 
 
 class Verdict(StrEnum):
@@ -74,10 +75,11 @@ def combines_in_any_order(reducer: Reducer, sources: tuple[Expr, ...]) -> Result
     """Is `combine` associative and commutative on what a reduction of `sources` can meet?
 
     Proved: known operators side by side, one of two elements is kept by comparing them (all orders
-    are tried), or both laws hold over the real numbers in every case of the comparisons made.
+    are tried), exponentials are added up, or both laws hold over the real numbers in every case of
+    the comparisons made.
     Refuted: values that such a reduction can meet break a law.
     """
-    if _known(reducer) or keeps_one(reducer):
+    if _known(reducer) or keeps_one(reducer) or adds_exponentials(reducer):
         return Result(Verdict.PROVED)
     found = counterexample(reducer, sources)
     if found is not None:
@@ -206,6 +208,29 @@ def real_identity(reducer: Reducer) -> tuple[Expr, ...] | None:
             pairs = zip(numbers, reducer.lhs, strict=True)
             return tuple(build.const(number, v.dtype) for number, v in pairs)
     return None
+
+
+def adds_exponentials(reducer: Reducer) -> bool:
+    """True for a sum of numbers that are given by their logarithms: exp(a . b) = exp(a) + exp(b),
+    so that the `.` is as associative and commutative as the sum; what it leaves alone is -inf.
+
+    Proved over the real numbers, in every case of the comparisons made.
+    """
+    (a, *others) = reducer.combine
+    if others or not a.dtype.is_float or not any(isinstance(n, Unary) for n in walk(a)):
+        return False
+
+    def holds(case: _Case) -> bool:
+        (x,), (y,) = _symbols(reducer, "xy")
+        (both,) = _combine(reducer, [x], [y], case)
+        x, y = (each.subs(dict(case.equal)) for each in (x, y))
+        exp = _sympy().exp
+        return _same([_sympy().expand(exp(both))], [exp(x) + exp(y)], case)
+
+    def find() -> bool:
+        return _fails(holds, "") is None
+
+    return _sums.get(_form(reducer), find)
 
 
 def component_operator(reducer: Reducer, index: int) -> BinaryOp | None:
@@ -394,6 +419,12 @@ def _unary(op: UnaryOp, a: Any, case: _Case) -> Any:
             return sympy.Integer(2) ** a
         case UnaryOp.LOG:
             return sympy.log(a)
+        case UnaryOp.LOG1P:
+            return sympy.log(1 + a)
+        case UnaryOp.EXPM1:
+            return sympy.exp(a) - 1
+        case UnaryOp.ISINF:
+            return False  # of a real number
         case UnaryOp.SQRT:
             return sympy.sqrt(a)
         case _:

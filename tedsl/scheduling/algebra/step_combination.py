@@ -8,7 +8,8 @@ Prefix sums and their applications, 1990).  Imports `associativity`, and the str
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+import math
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from tedsl.expr import build
@@ -26,12 +27,13 @@ from tedsl.expr.nodes import (
     UnaryOp,
     Var,
 )
-from tedsl.expr.visit import rewrite, substitute, walk
+from tedsl.expr.visit import rewrite, rewrite_down, substitute, walk
 from tedsl.index.intern import Interner
 from tedsl.index.simplify import simplify
 from tedsl.scheduling.algebra.associativity import (
     KNOWN,
     Verdict,
+    adds_exponentials,
     combines_in_any_order,
     real_identity,
 )
@@ -134,8 +136,9 @@ def _combined(
             continue
         after = tuple(Var(f"term{n}", each.dtype) for n, each in enumerate(order))
         named = {same.rep(term): var for term, var in zip(order, after, strict=True)}
-        combine = tuple(rewrite(v, lambda node: named.get(same.rep(node))) for v in values)
-        if any(isinstance(node, (Axis, TensorRead)) for node in walk(*combine)):
+        combine = tuple(rewrite_down(v, lambda node: named.get(same.rep(node))) for v in values)
+        allowed = {*before, *after}
+        if any(isinstance(n, (Axis, TensorRead, Var)) and n not in allowed for n in walk(*combine)):
             why = "what a step does depends on more than its terms"
             continue
         found = _proved(scan, before, after, combine, order)
@@ -146,7 +149,7 @@ def _combined(
 
 
 def _terms(values: Sequence[Expr], moving: frozenset[Var], same: Interner) -> list[Expr]:
-    """The largest parts that no state is in, but for those made of other such parts."""
+    """The largest parts that no state is in, but for those made of other such parts alone."""
     found: dict[Expr, None] = {}
     waiting, seen = list(values), set[Expr]()
     while waiting:
@@ -158,9 +161,20 @@ def _terms(values: Sequence[Expr], moving: frozenset[Var], same: Interner) -> li
             waiting += expr.children()
         else:
             found[same.rep(expr)] = None
-    whole = list(found)
-    inside = [{same.rep(node) for node in walk(each)} - {each} for each in whole]
-    return [e for n, e in enumerate(whole) if inside[n].isdisjoint(found)]
+    return [each for each in found if not _made_of(each, found.keys() - {each}, same)]
+
+
+def _made_of(expr: Expr, parts: Collection[Expr], same: Interner) -> bool:
+    """True when some parts, and constants, are all that an expression is of."""
+    waiting = list(expr.children())
+    while waiting:
+        node = waiting.pop()
+        if same.rep(node) in parts:
+            continue
+        if isinstance(node, (Axis, TensorRead, Var)):
+            return False
+        waiting += node.children()
+    return bool(expr.children()) and not isinstance(expr, TensorRead)
 
 
 def _proved(
@@ -181,7 +195,10 @@ def _proved(
     result = combines_in_any_order(reducer, terms)
     if result.verdict is not Verdict.PROVED:
         return result.text
-    identity = kept_identity(reducer) if keeps_one(reducer) else real_identity(reducer)
+    if adds_exponentials(reducer):
+        identity: tuple[Expr, ...] | None = (build.const(-math.inf, before[0].dtype),)
+    else:
+        identity = kept_identity(reducer) if keeps_one(reducer) else real_identity(reducer)
     if identity is None:
         return "no element is known that leaves all others as they are"
     return Combination(replace(reducer, identity=identity), terms)

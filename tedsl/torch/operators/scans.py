@@ -46,6 +46,11 @@ class Along:
         self.d = dim + x.rank if dim < 0 else dim
         self.others = (*x.shape[: self.d], *x.shape[self.d + 1 :])
 
+    @property
+    def step_dtype(self) -> DType:
+        """What numbers the steps."""
+        return build.as_expr(self.x.shape[self.d]).dtype
+
     def term(self, i: Indices) -> Expr:
         """The element that step `i[0]` takes."""
         return self.x[(*i[1 : self.d + 1], i[0], *i[self.d + 1 :])]
@@ -120,7 +125,7 @@ def _with_place(context: Context, x: Value, dim: int, largest: bool) -> Converte
     beyond = build.gt if largest else build.lt
 
     def following(before: Sequence[Expr], i: Indices) -> Sequence[Expr]:
-        term, place = along.term(i), build.cast(build.as_expr(i[0]), DType.int64)
+        term, place = along.term(i), build.as_expr(i[0])
         # places are compared, too: whichever of two states comes first, the later place is kept
         later = build.gt(place, before[1])
         even = build.logical_and(build.eq(term, before[0]), later)
@@ -132,12 +137,11 @@ def _with_place(context: Context, x: Value, dim: int, largest: bool) -> Converte
             taken = build.logical_or(sound, last)
         return build.select(taken, term, before[0]), build.select(taken, place, before[1])
 
+    kind = along.step_dtype
     value, place = along.run(
-        [wide.dtype, DType.int64],
-        lambda i: (along.term(i), build.const(0, DType.int64)),
-        following,
+        [wide.dtype, kind], lambda i: (along.term(i), build.const(0, kind)), following
     )
-    return cast_to(value, x.dtype), place
+    return cast_to(value, x.dtype), cast_to(place, DType.int64)
 
 
 @takes(Family.SCAN, aten.cummax.default)

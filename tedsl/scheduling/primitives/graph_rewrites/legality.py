@@ -191,16 +191,18 @@ def require_no_marks(plan: Plan, call: Call, stage: StagePlan) -> None:
             )
 
 
-def factor_place(plan: Plan, call: Call, rank: int, factor_axis: object) -> int:
-    """Where the factored axis goes among the data axes; negative counts from the end."""
-    number = whole_number(factor_axis)
+def factor_place(
+    plan: Plan, call: Call, rank: int, given: object, what: str = "factor_axis"
+) -> int:
+    """Where a new axis goes among `rank` data axes; negative counts from the end."""
+    number = whole_number(given)
     if number is not None and -(rank + 1) <= number <= rank:
         return number if number >= 0 else rank + 1 + number
     raise call.refuse(
         plan,
-        f"factor_axis is {kind_of(factor_axis) if number is None else number}",
+        f"{what} is {kind_of(given) if number is None else number}",
         facts=[("allowed", f"{-(rank + 1)} .. {rank}")],
-        hint="give a dimension of the new tensor as factor_axis",
+        hint=f"give a dimension of the new tensor as {what}",
     )
 
 

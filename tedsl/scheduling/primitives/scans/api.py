@@ -46,11 +46,15 @@ class ScanMethods(StageHandle):
         self._commit(call, scans.env_threads(self.schedule.plan, call, given))
 
     @primitive
-    def associative_scan(self, block: int | Expr | None = None) -> Tensor | Any:
+    def associative_scan(
+        self, block: int | Expr | None = None, step_axis: int = 0
+    ) -> Tensor | Any:  # a list only for a scan of several states, which its caller knows
         """Compute a scan as prefixes of an associative combination, side by side.
 
         Args:
             block: how many steps one fold covers; without it, one covers all of them.
+            step_axis: the dimension of what is folded that the steps, or the blocks, become;
+                negative counts from the end.
 
         Returns:
             What is folded: a stage `<stage>.prefix`, over the steps and what lies beside them; a
@@ -73,8 +77,8 @@ class ScanMethods(StageHandle):
             for t: for i: for k: S.prefix[t, i] += x[t // 64 * 64 + k, i], where=k <= t % 64
             for t: for i: S[t, i] = S.before[t // 64, i] + S.prefix[t, i]
         """
-        call = self._call("associative_scan", (), block=block)
-        plan, made = associative.associative_scan(self.schedule.plan, call, block)
+        call = self._call("associative_scan", (), block=block, step_axis=step_axis or None)
+        plan, made = associative.associative_scan(self.schedule.plan, call, block, step_axis)
         self.schedule.commit(call, plan, stages=(made,))
         outputs = self.schedule.plan.stage(made).op.outputs
         return outputs[0] if len(outputs) == 1 else list(outputs)

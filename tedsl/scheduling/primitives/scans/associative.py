@@ -41,6 +41,7 @@ from tedsl.scheduling.primitives.arguments import computed_stage, size
 from tedsl.scheduling.primitives.call import Call
 from tedsl.scheduling.primitives.graph_rewrites.cache import data_axis, stage_name
 from tedsl.scheduling.primitives.graph_rewrites.legality import (
+    factor_place,
     require_loops_of_definition,
     require_no_marks,
 )
@@ -54,7 +55,9 @@ from tedsl.tensor.tensor import ComputeOp, PlaceholderOp, ScanOp, Tensor
 Element: TypeAlias = Callable[[Expr, tuple[Expr, ...]], tuple[Expr, ...]]
 
 
-def associative_scan(plan: Plan, call: Call, block: object) -> tuple[Plan, str]:
+def associative_scan(
+    plan: Plan, call: Call, block: object, step_axis: object
+) -> tuple[Plan, str]:
     """S[t] = S[t - 1] . x[t] --> S.prefix[t] = fold of x[k], k <= t; S[t] = S.prefix[t]."""
     stage, op = computed_stage(plan, call, call.stage)
     if not isinstance(op, ScanOp):
@@ -64,9 +67,10 @@ def associative_scan(plan: Plan, call: Call, block: object) -> tuple[Plan, str]:
             hint="a fold over k <= j is a running fold as it is: vectorize j and k",
         )
     length = None if block is None else size(plan, call, "block", block)
+    place = factor_place(plan, call, len(op.axes) - 1, step_axis, "step_axis")
     _require_fresh(plan, call, stage, op)
     found = _combination(plan, call, stage, op)
-    steps = _Steps.of(op, found)
+    steps = _Steps.of(op, found, place)
     made = _Made(plan, stage.name)
     element = steps.whole(made) if length is None else steps.in_blocks(made, length)
     axes = tuple(map(data_axis_like, op.axes))
@@ -153,9 +157,10 @@ class _Steps:
     count: Expr
     offset: int
     sizes: tuple[Expr, ...]
+    place: int
 
     @staticmethod
-    def of(op: ScanOp, found: Combination) -> _Steps:
+    def of(op: ScanOp, found: Combination, place: int) -> _Steps:
         """The given row is the first term, where it is not the identity."""
         rows = op.output_shapes[0][0]
         sizes = op.output_shapes[0][1:]
@@ -163,18 +168,19 @@ class _Steps:
         if all(map(_is_start, op.inits, reducer.identity)):
             here: dict[Expr, Expr] = {time: add(time, 1)}
             terms = tuple(substitute(term, here) for term in found.terms)
-            return _Steps(reducer, terms, time, op.axes[1:], simplify(sub(rows, 1)), 1, sizes)
+            return _Steps(reducer, terms, time, op.axes[1:], simplify(sub(rows, 1)), 1, sizes, place)
         pairs = zip(op.inits, found.terms, strict=True)
         terms = tuple(_with_first(init, term, op.axes) for init, term in pairs)
-        return _Steps(reducer, terms, time, op.axes[1:], rows, 0, sizes)
+        return _Steps(reducer, terms, time, op.axes[1:], rows, 0, sizes, place)
 
     def whole(self, made: _Made) -> Element:
         """All terms in one fold over a triangle."""
         row, others = data_axis("t", self.count), self._others()
         k = reduce_axis("k", self.count)
-        fold = self._fold(made.name("prefix"), (row, *others), k, at_most(k, row), k, others)
+        axes = self._with(row, others)
+        fold = self._fold(made.name("prefix"), axes, k, at_most(k, row), k, others)
         made.add(fold)
-        return lambda t, i: tuple(TensorRead(each, (t, *i)) for each in fold.outputs)
+        return lambda t, i: tuple(TensorRead(each, self._with(t, i)) for each in fold.outputs)
 
     def in_blocks(self, made: _Made, length: Expr) -> Element:
         """A fold over a triangle in each block, after what the blocks before it come to."""
@@ -183,19 +189,20 @@ class _Steps:
         k = reduce_axis("k", length)
         term = add(mul(b, length), k)
         held = less(term, self.count)
-        before = self._before(
-            made, self._fold(made.name("total"), (b, *others), k, held, term, others), blocks
-        )
+        axes = self._with(b, others)
+        total = self._fold(made.name("total"), axes, k, held, term, others)
+        before = self._before(made, total, blocks)
         row, others = data_axis("t", self.count), self._others()
         k = reduce_axis("k", length)
         term = add(mul(floordiv(row, length), length), k)
         where = both(at_most(k, floormod(row, length)), less(term, self.count))
-        fold = self._fold(made.name("prefix"), (row, *others), k, where, term, others)
+        axes = self._with(row, others)
+        fold = self._fold(made.name("prefix"), axes, k, where, term, others)
         made.add(fold)
 
         def element(t: Expr, i: tuple[Expr, ...]) -> tuple[Expr, ...]:
             a = tuple(TensorRead(each, (floordiv(t, length), *i)) for each in before)
-            return self._joined(a, tuple(TensorRead(each, (t, *i)) for each in fold.outputs))
+            return self._joined(a, [TensorRead(each, self._with(t, i)) for each in fold.outputs])
 
         return element
 
@@ -211,6 +218,10 @@ class _Steps:
         test = less(indices[0], 1)
         pairs = zip(self.reducer.identity, found, strict=True)
         return tuple(IfThenElse(test, start, row) for start, row in pairs)
+
+    def _with(self, step: Expr, beside: tuple[Expr, ...]) -> tuple[Any, ...]:
+        """Indices of a fold."""
+        return (*beside[: self.place], step, *beside[self.place :])
 
     def _others(self) -> tuple[Axis, ...]:
         return tuple(map(data_axis_like, self.beside))
@@ -249,7 +260,8 @@ class _Steps:
         def following(*i: Axis) -> tuple[Expr, ...]:
             past = (sub(i[0], 1), *i[1:])
             a = tuple(TensorRead(state, past) for state in states)
-            ended = (TensorRead(each, past) for each in total.outputs)
+            at = self._with(past[0], past[1:])
+            ended = (TensorRead(each, at) for each in total.outputs)
             pairs = zip(ended, self.reducer.identity, strict=True)
             some = less(as_index(0), i[0])  # the first row is given, and what comes before it is not there
             return self._joined(a, tuple(IfThenElse(some, b, start) for b, start in pairs))
