@@ -53,17 +53,20 @@ def stored_for_scans(s: Schedule) -> list[str]:
 def schedule_scans(s: Schedule, target: Target, left: Collection[str] = ()) -> None:
     """Decide the loops of every scan and of its steps, but those `left` as they are; what is a
     prefix on a GPU is no scan any more."""
-    waiting = [stage.name for stage, _ in scan_stages(s.plan)]
+    given = [stage.name for stage, _ in scan_stages(s.plan)]
+    waiting = list(given)
     while waiting:
         name = waiting.pop(0)
         if name in left:
             continue
         _inline_steps(s, name)
-        if target.is_triton and by_prefixes(s, name):
-            # of the totals of its blocks, if there are some
-            waiting += [each.name for each, _ in scan_stages(s.plan) if each.name.startswith(f"{name}.")]
-            continue
         op = s[name].op
+        # Blocks of which nobody knows how many there are, are scanned in order.
+        free = name in given or (isinstance(op, ScanOp) and extent_of(op.axes[0]) is not None)
+        if target.is_triton and free and by_prefixes(s, name):
+            known = (*given, *waiting)
+            waiting += [each.name for each, _ in scan_stages(s.plan) if each.name not in known]
+            continue
         if not isinstance(op, ScanOp) or not op.spatial_axis:
             continue
         apart = all(crossing(op, place) is None for place in range(1, len(op.axes)))

@@ -104,11 +104,11 @@ def fuse(s: Schedule, busy: int, taken: Collection[str] = (), loops: bool = Fals
 def inline_indices(s: Schedule) -> None:
     """Inline what is computed from indices alone, such as the mask of causal attention, where that
     is cheap: nothing is loaded for it."""
-    outputs = {s[tensor].name for tensor in s.outputs}
+    kept = {*(s[tensor].name for tensor in s.outputs), *stored_for_scans(s)}
     view = definitions(s)
     for name in list(view):
         op = view[name]
-        free = not is_reduction(op) and len(op.bodies) == 1 and name not in outputs
+        free = not is_reduction(op) and len(op.bodies) == 1 and name not in kept
         if free and not reads_of(op) and cost(op) <= CHEAP and may_inline(s.plan, name):
             s[name].compute_inline()
             view = definitions(s)

@@ -33,8 +33,8 @@ from tedsl.scheduling.plan.graph import readers
 from tedsl.tensor.scan_body import body_of
 from tedsl.tensor.tensor import ComputeOp, ScanOp
 
-# Steps that one tile holds, where they lie along rows in memory and where they cross them; and those
-# of a block, where a tile does not hold all.
+# Steps that one tile holds, where they lie along rows in memory and where they cross them; and
+# those of a block, where a tile does not hold all.
 ALONG, ACROSS = 8192, 512
 BLOCK_ALONG, BLOCK_ACROSS = 2048, 128
 # Elements of a tile, and bytes of a row of one that crosses rows.

@@ -18,9 +18,9 @@ from tedsl.explaining.places import stage_places
 from tedsl.expr.nodes import Var
 from tedsl.ir.nodes import Dot, Module
 from tedsl.ir.visit import walk_stmts
-from tedsl.lower.tile_operations.missed_dots import Missed, missed_dots
-from tedsl.lower.tile_operations.find_dots import find_dots
 from tedsl.lower.pipeline import Nests, lower
+from tedsl.lower.tile_operations.find_dots import find_dots
+from tedsl.lower.tile_operations.missed_dots import Missed, missed_dots
 from tedsl.runtime.arguments.sizes import Number
 from tedsl.runtime.kernel import Kernel
 from tedsl.schedules import default_schedule

@@ -477,21 +477,15 @@ def _running(
     env: Env, combine: Combine, values: list[Array], lanes: Array, along: int
 ) -> tuple[list[Array], Array]:
     """At each point the values up to it along a dimension, and whether there is any."""
-    rows = [[np.moveaxis(value, along, 0)[0] for value in values]]
-    found = [np.moveaxis(lanes, along, 0)[0]]
-    for step in range(1, lanes.shape[along]):
-        here = [np.moveaxis(value, along, 0)[step] for value in values]
-        active = np.moveaxis(lanes, along, 0)[step]
-        both = combine(env, rows[-1], here)
-        rows.append(
-            [
-                np.where(active & found[-1], c, np.where(active, new, old))
-                for c, old, new in zip(both, rows[-1], here, strict=True)
-            ]
-        )
-        found.append(active | found[-1])
-    stacked = [np.stack(column, axis=along) for column in zip(*rows, strict=True)]
-    return stacked, np.stack(found, axis=along)
+    turned = [np.moveaxis(value, along, 0).copy() for value in values]
+    active = np.moveaxis(lanes, along, 0).copy()
+    for step in range(1, len(active)):
+        last, here = [v[step - 1] for v in turned], [v[step] for v in turned]
+        for value, both, old in zip(turned, combine(env, last, here), last, strict=True):
+            kept = np.where(active[step], value[step], old)
+            value[step] = np.where(active[step] & active[step - 1], both, kept)
+        active[step] |= active[step - 1]
+    return [np.moveaxis(v, 0, along) for v in turned], np.moveaxis(active, 0, along)
 
 
 def _fold_into(

@@ -1,15 +1,15 @@
 """The associative combination behind the steps of a scan.
 
-A step `s[t] = u(s[t - 1], x[t])` whose `u` combines partial results in any order makes the scan a
-prefix of the terms `x`: s[t] = x[0] . x[1] . ... . x[t], whichever way the brackets stand (Blelloch,
-Prefix sums and their applications, 1990).  Imports `associativity`, and the structure of scans.
+A step `s[t] = u(s[t - 1], x[t])` whose `u` combines partial results in any order makes the scan
+a prefix of the terms `x`: s[t] = x[0] . x[1] . ... . x[t], whichever way the brackets stand
+(Blelloch, Prefix sums and their applications, 1990).  Imports `associativity`, and the structure of scans.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tedsl.expr import build
@@ -89,9 +89,7 @@ def _values(scan: ScanOp) -> tuple[Expr, ...] | str:
     return tuple(rewrite(TensorRead(u, scan.axes), inlined, memo) for u in scan.updates)
 
 
-def _opened(
-    scan: ScanOp, values: Sequence[Expr], before: Sequence[Var]
-) -> tuple[Expr, ...] | str:
+def _opened(scan: ScanOp, values: Sequence[Expr], before: Sequence[Var]) -> tuple[Expr, ...] | str:
     """The values over variables for the states of the step before."""
     named = dict(zip(scan.states, before, strict=True))
     elsewhere: list[TensorRead] = []
@@ -101,7 +99,9 @@ def _opened(
         if variable is None or not isinstance(node, TensorRead):
             return None
         back = constant(simplify(sub(scan.scan_axis, node.indices[0])))
-        if back != 1 or any(a is not b for a, b in zip(node.indices[1:], scan.axes[1:], strict=True)):
+        if back != 1 or any(
+            a is not b for a, b in zip(node.indices[1:], scan.axes[1:], strict=True)
+        ):
             elsewhere.append(node)
         return variable
 
@@ -122,9 +122,7 @@ def _added(value: Expr) -> Expr:
     return rewrite(value, sum_of) if isinstance(value, Binary) else value
 
 
-def _combined(
-    scan: ScanOp, values: tuple[Expr, ...], before: tuple[Var, ...]
-) -> Combination | str:
+def _combined(scan: ScanOp, values: tuple[Expr, ...], before: tuple[Var, ...]) -> Combination | str:
     same = Interner()
     terms = _terms(values, frozenset(before), same)
     if len(terms) != len(before):
@@ -135,8 +133,8 @@ def _combined(
         if any(a.dtype is not b.dtype for a, b in zip(order, before, strict=True)):
             continue
         after = tuple(Var(f"term{n}", each.dtype) for n, each in enumerate(order))
-        named = {same.rep(term): var for term, var in zip(order, after, strict=True)}
-        combine = tuple(rewrite_down(v, lambda node: named.get(same.rep(node))) for v in values)
+        named: dict[Expr, Expr] = {same.rep(t): v for t, v in zip(order, after, strict=True)}
+        combine = tuple(_named(value, named, same) for value in values)
         allowed = {*before, *after}
         if any(isinstance(n, (Axis, TensorRead, Var)) and n not in allowed for n in walk(*combine)):
             why = "what a step does depends on more than its terms"
@@ -146,6 +144,10 @@ def _combined(
             return found
         why = found
     return why
+
+
+def _named(value: Expr, names: Mapping[Expr, Expr], same: Interner) -> Expr:
+    return rewrite_down(value, lambda node: names.get(same.rep(node)))
 
 
 def _terms(values: Sequence[Expr], moving: frozenset[Var], same: Interner) -> list[Expr]:

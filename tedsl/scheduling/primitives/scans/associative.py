@@ -55,9 +55,7 @@ from tedsl.tensor.tensor import ComputeOp, PlaceholderOp, ScanOp, Tensor
 Element: TypeAlias = Callable[[Expr, tuple[Expr, ...]], tuple[Expr, ...]]
 
 
-def associative_scan(
-    plan: Plan, call: Call, block: object, step_axis: object
-) -> tuple[Plan, str]:
+def associative_scan(plan: Plan, call: Call, block: object, step_axis: object) -> tuple[Plan, str]:
     """S[t] = S[t - 1] . x[t] --> S.prefix[t] = fold of x[k], k <= t; S[t] = S.prefix[t]."""
     stage, op = computed_stage(plan, call, call.stage)
     if not isinstance(op, ScanOp):
@@ -168,7 +166,9 @@ class _Steps:
         if all(map(_is_start, op.inits, reducer.identity)):
             here: dict[Expr, Expr] = {time: add(time, 1)}
             terms = tuple(substitute(term, here) for term in found.terms)
-            return _Steps(reducer, terms, time, op.axes[1:], simplify(sub(rows, 1)), 1, sizes, place)
+            return _Steps(
+                reducer, terms, time, op.axes[1:], simplify(sub(rows, 1)), 1, sizes, place
+            )
         pairs = zip(op.inits, found.terms, strict=True)
         terms = tuple(_with_first(init, term, op.axes) for init, term in pairs)
         return _Steps(reducer, terms, time, op.axes[1:], rows, 0, sizes, place)
@@ -245,7 +245,8 @@ class _Steps:
 
     def _joined(self, a: Sequence[Expr], b: Sequence[Expr]) -> tuple[Expr, ...]:
         reducer = self.reducer
-        here = dict(zip((*reducer.lhs, *reducer.rhs), (*a, *b), strict=True))
+        names: tuple[Expr, ...] = (*reducer.lhs, *reducer.rhs)
+        here = dict(zip(names, (*a, *b), strict=True))
         return tuple(substitute(each, here) for each in reducer.combine)
 
     def _before(self, made: _Made, total: ComputeOp, blocks: Expr) -> tuple[Tensor, ...]:
@@ -263,7 +264,9 @@ class _Steps:
             at = self._with(past[0], past[1:])
             ended = (TensorRead(each, at) for each in total.outputs)
             pairs = zip(ended, self.reducer.identity, strict=True)
-            some = less(as_index(0), i[0])  # the first row is given, and what comes before it is not there
+            some = less(
+                as_index(0), i[0]
+            )  # the first row is given, and what comes before it is not there
             return self._joined(a, tuple(IfThenElse(some, b, start) for b, start in pairs))
 
         init = compute((1, *self.sizes), lambda *_: self.reducer.identity, name=made.name("first"))
