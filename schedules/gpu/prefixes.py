@@ -52,7 +52,7 @@ def by_prefixes(s: Schedule, name: str) -> bool:
     op = s[name].op
     if not isinstance(op, ScanOp):
         return False
-    if not takes(s, (by_prefixes, name), lambda trial: trial[name].associative_scan()):
+    if not takes(s, (by_prefixes, name), lambda trial: trial.associative_scan(trial[name])):
         return False
     steps, crossed = extent_of(op.axes[0]), _crossed(s, op)
     most, usual = (ACROSS, BLOCK_ACROSS) if crossed else (ALONG, BLOCK_ALONG)
@@ -66,7 +66,7 @@ def by_prefixes(s: Schedule, name: str) -> bool:
     if steps is not None and steps <= most:
         choices = [0, *choices]
     block = pick(s, f"{name}.block", choices, 0 if whole else usual, 1 << 30)
-    s[name].associative_scan(block or None, 0 if crossed else -1)
+    s.associative_scan(s[name], block or None, 0 if crossed else -1)
     return True
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import assert_never
+from typing import Any, assert_never
 
 import numpy as np
 
@@ -480,7 +480,8 @@ def _running(
     turned = [np.moveaxis(value, along, 0).copy() for value in values]
     active = np.moveaxis(lanes, along, 0).copy()
     for step in range(1, len(active)):
-        last, here = [v[step - 1] for v in turned], [v[step] for v in turned]
+        last: list[Any] = [v[step - 1] for v in turned]
+        here = [v[step] for v in turned]
         for value, both, old in zip(turned, combine(env, last, here), last, strict=True):
             kept = np.where(active[step], value[step], old)
             value[step] = np.where(active[step] & active[step - 1], both, kept)

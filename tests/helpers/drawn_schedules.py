@@ -453,6 +453,20 @@ def env_threads(draw: Draw, s: Schedule, stage: Stage) -> None:
         call(s, part.bind, axis, "blockIdx.x")
 
 
+def associative_scan(draw: Draw, s: Schedule, stage: Stage) -> None:
+    """A scan as folds over triangles, whose loops over steps are then tiles, sometimes."""
+    scans = [each for each in s.stages if isinstance(each.op, ScanOp)]
+    stage = draw(st.sampled_from(scans)) if scans else stage
+    block = draw(st.sampled_from((None, None, *FACTORS)))
+    axis = draw(st.sampled_from((0, 0, -1, 1)))
+    folded = call(s, s.associative_scan, stage.op.outputs[0], block, step_axis=axis)
+    tensors = folded if isinstance(folded, list) else [folded]
+    fold = s[tensors[0]]
+    if draw(st.booleans()):
+        for loop in (*fold.op.axis, *fold.op.reduce_axis):
+            call(s, fold.vectorize, loop)
+
+
 def around_steps(draw: Draw, s: Schedule, stage: Stage) -> None:
     """A loop of a scan before all others: around its steps."""
     scans = [each for each in s.stages if isinstance(each.op, ScanOp)]
@@ -550,6 +564,7 @@ PRIMITIVES: tuple[Primitive, ...] = (
     hints,
     hints,
     env_threads,
+    associative_scan,
     around_steps,
     dot,
     tensorize,

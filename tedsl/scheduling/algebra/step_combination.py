@@ -2,7 +2,8 @@
 
 A step `s[t] = u(s[t - 1], x[t])` whose `u` combines partial results in any order makes the scan
 a prefix of the terms `x`: s[t] = x[0] . x[1] . ... . x[t], whichever way the brackets stand
-(Blelloch, Prefix sums and their applications, 1990).  Imports `associativity`, and the structure of scans.
+(Blelloch, Prefix sums and their applications, 1990).  Imports `associativity`, and the structure of
+scans.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Primitives of the whole schedule that rewrite its graph: cache_read, recompute, cache_write,
-divide, rfactor, decompose_reduction, split_online.
+divide, rfactor, associative_scan, decompose_reduction, split_online.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from tedsl.scheduling.primitives.online import rewrite as chains
     from tedsl.scheduling.primitives.online import split as splitting
     from tedsl.scheduling.primitives.reverse_placement import rewrite as moves
+    from tedsl.scheduling.primitives.scans import associative
 else:
+    associative = late("tedsl.scheduling.primitives.scans.associative")
     cache = late("tedsl.scheduling.primitives.graph_rewrites.cache")
     copies = late("tedsl.scheduling.primitives.graph_rewrites.recompute")
     dividing = late("tedsl.scheduling.primitives.graph_rewrites.divide")
@@ -233,6 +235,51 @@ class RewriteMethods(ScheduleHandle):
         shown = (("", source), ("axis", axis), *given.items())
         call = Call("rfactor", stage, (source, axis), given, *site, shown=shown)
         plan, made = factoring.rfactor(self.plan, call, axis, factor_axis, consent)
+        self.commit(call, plan, stages=(made,))
+        outputs = plan.stage(made).op.outputs
+        return outputs[0] if len(outputs) == 1 else list(outputs)
+
+    @primitive
+    def associative_scan(
+        self, tensor: Tensor | Stage, block: int | Expr | None = None, step_axis: int = 0
+    ) -> Tensor | Any:  # a list only for a scan of several states, which its caller knows
+        """Compute a scan as prefixes of an associative combination, side by side.
+
+        Args:
+            tensor: the scan (any output of it).
+            block: how many steps one fold covers; without it, one covers all of them.
+            step_axis: the dimension of what is folded that the steps, or the blocks, become;
+                negative counts from the end.
+
+        Returns:
+            What is folded: a stage `<stage>.prefix`, over the steps and what lies beside them; a
+            list for a scan of several states.  With blocks it starts again with each of them, and
+            there are `<stage>.total`, what each comes to, and the scan of these, `<stage>.before`.
+
+        Requires: each step is `state[t - 1] . x[t]`, at one place of the state, where the `.` is
+            proved to be associative and commutative and has an identity; one row is given; no loop
+            of the scan or its steps has been changed.  Floats are added up in another order, as by
+            rfactor.
+
+        Rewrites:
+            for t: for i: S[t, i] = S[t - 1, i] + x[t, i]
+            --> s.associative_scan(S)
+            for t: for i: for k: S.prefix[t, i] += x[k, i], where=k <= t
+            for t: for i: S[t, i] = S.prefix[t, i]
+            and where its loops over t and k are vectorized, a GPU does all of them at once
+            (tl.associative_scan).  With block=64, and S.before in the same way again:
+            for b: for i: for k: S.total[b, i] += x[b * 64 + k, i]
+            for t: for i: for k: S.prefix[t, i] += x[t // 64 * 64 + k, i], where=k <= t % 64
+            for t: for i: S[t, i] = S.before[t // 64, i] + S.prefix[t, i]
+        """
+        site = caller(1)
+        source = self._tensor(tensor, "associative_scan", site)
+        stage = self.plan.stage_of(source.op).name
+        options = {"block": block, "step_axis": step_axis or None}
+        given = {key: value for key, value in options.items() if value is not None}
+        shown = (("", source), *given.items())
+        call = Call("associative_scan", stage, (source,), given, *site, shown=shown)
+        plan, made = associative.associative_scan(self.plan, call, block, step_axis)
         self.commit(call, plan, stages=(made,))
         outputs = plan.stage(made).op.outputs
         return outputs[0] if len(outputs) == 1 else list(outputs)

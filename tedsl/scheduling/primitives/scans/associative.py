@@ -245,8 +245,8 @@ class _Steps:
 
     def _joined(self, a: Sequence[Expr], b: Sequence[Expr]) -> tuple[Expr, ...]:
         reducer = self.reducer
-        names: tuple[Expr, ...] = (*reducer.lhs, *reducer.rhs)
-        here = dict(zip(names, (*a, *b), strict=True))
+        names = (*reducer.lhs, *reducer.rhs)
+        here: dict[Expr, Expr] = dict(zip(names, (*a, *b), strict=True))
         return tuple(substitute(each, here) for each in reducer.combine)
 
     def _before(self, made: _Made, total: ComputeOp, blocks: Expr) -> tuple[Tensor, ...]:
