@@ -477,14 +477,14 @@ def _running(
     env: Env, combine: Combine, values: list[Array], lanes: Array, along: int
 ) -> tuple[list[Array], Array]:
     """At each point the values up to it along a dimension, and whether there is any."""
-    turned = [np.moveaxis(value, along, 0).copy() for value in values]
+    turned: list[Any] = [np.moveaxis(value, along, 0).copy() for value in values]
     active = np.moveaxis(lanes, along, 0).copy()
     for step in range(1, len(active)):
-        last: list[Any] = [v[step - 1] for v in turned]
+        last = [v[step - 1] for v in turned]
         here = [v[step] for v in turned]
         for value, both, old in zip(turned, combine(env, last, here), last, strict=True):
-            kept = np.where(active[step], value[step], old)
-            value[step] = np.where(active[step] & active[step - 1], both, kept)
+            some, more = active[step], active[step] & active[step - 1]
+            value[step] = np.where(more, both, np.where(some, value[step], old))
         active[step] |= active[step - 1]
     return [np.moveaxis(v, 0, along) for v in turned], np.moveaxis(active, 0, along)
 

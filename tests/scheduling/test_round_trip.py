@@ -307,6 +307,15 @@ def rfactor() -> tuple[te.Schedule, te.Tensor]:
 
 
 @case
+def associative_scan() -> tuple[te.Schedule, te.Tensor]:
+    (total,) = scans.running_sum()
+    s = te.create_schedule(total)
+    s.associative_scan(total, 4, step_axis=-1)
+    s["total.prefix"].unroll(s["total.prefix"].op.reduce_axis[0])
+    return s, total
+
+
+@case
 def decompose_reduction() -> tuple[te.Schedule, te.Tensor]:
     s, C, D = product()
     s.decompose_reduction(C, s[C].op.axis[1])
