@@ -3,44 +3,24 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from packed_sums import bytes_at_clamped_remainders
+from sm_90_code import assembled, assembly
 
 import tedsl as te
 from tedsl.backends.triton.compile.assembler import assembled as assemble
 from tedsl.backends.triton.compile.assembler import unpacked
-from tedsl.backends.triton.compile.offline import compile_offline, tool
+from tedsl.backends.triton.compile.offline import compile_offline
 from tedsl.backends.triton.emit.module import emit
 
 pytest.importorskip("triton")
 PTX = Path(__file__).parents[1] / "data" / "packed_sums.ptx"
 LOST = re.compile(r"VIADD\.16x2 \S+ \S+ (0x0|RZ) ;")
 """A packed sum whose constant ptxas has lost: LLVM prints none of a zero."""
-
-
-def assembly(cubin: bytes, folder: Path) -> str:
-    """The instructions of a cubin."""
-    path = folder / "kernel.cubin"
-    path.write_bytes(cubin)
-    nvdisasm = tool("nvdisasm")
-    if nvdisasm is None:
-        pytest.skip("Triton's wheel has no nvdisasm")
-    return subprocess.run([nvdisasm, "-c", path], capture_output=True, text=True, check=True).stdout
-
-
-def assembled(ptx: str, folder: Path) -> str:
-    """The instructions that ptxas makes of PTX for sm_90."""
-    path, cubin = folder / "kernel.ptx", folder / "kernel.cubin"
-    path.write_text(ptx)
-    ptxas = tool("ptxas")
-    assert ptxas is not None
-    subprocess.run([ptxas, "--gpu-name=sm_90a", "-O3", path, "-o", cubin], check=True)
-    return assembly(cubin.read_bytes(), folder)
 
 
 def test_no_constant_of_a_packed_sum_is_lost(tmp_path: Path) -> None:

@@ -268,11 +268,11 @@ def test_a_fold_before_a_product_reads_the_tile_of_the_product(
 ) -> None:
     s = schedule_for(normed(*sizes), HOPPER, {"matmul.chain": True})
     source, (info,), expected = compiled(s)
-    # The tile is read once, and through registers: in a pipeline not by TMA.
-    assert "x_desc.load" not in source and source.count("x_shared = tl.load(") <= 2
+    assert source.count("x_desc.load") == 1 and "tl.load(x " not in source
     assert "wgmma.mma_async" in info.ptx
     assert info.stack in (None, 0)
-    assert 0 < info.shared <= SHARED and expected <= SHARED
+    # What the model leaves out are barriers and the piece of the weights.
+    assert expected <= info.shared <= min(expected + 1024, SHARED)
 
 
 @pytest.mark.ptxas

@@ -1,10 +1,18 @@
-"""PTX that ptxas assembles wrongly, and the same said so that it does not.
+"""PTX that comes out wrong, and the same said so that it does not.
 
 For sm_90, ptxas 12.8 to 13.0 gets packed additions of 16-bit integers wrong wherever it optimises:
 of `add.s16x2 d, a, C` with a constant C it may compute a half again where that is needed, to save a
 register, and then adds 0 in place of the half of C (`VIADD.16x2 R22, R4, 0x0`).  LLVM packs index
 arithmetic so where it knows that the numbers fit 16 bits.  Additions of each half by itself are
 right, and cost one instruction more.
+
+Triton's pipelined loops leave products in flight from one turn to the next (`wgmma.wait_group 3`).
+Where tensor cores of sm_90 take the left operand from registers (a prologue or a mask changed it,
+float32 is taken apart, a tile is reshaped), the next turn writes these registers while the product
+still reads them, however the tiles were loaded: numbers are wrong by chance, often where TMA loads
+in few instructions, rarely where threads compute addresses first.  Triton 3.6 writes PTX so; 3.7
+and 3.8 copy the operand first, and ptxas before 13.3 gives the copy the same registers; with
+Triton 3.9 both are right (issue 9433 of Triton).  Such loops wait for all products at their end.
 """
 
 from __future__ import annotations
@@ -25,6 +33,14 @@ _HALVES = """{{
 	add.s16 %tedsl5, %tedsl1, %tedsl3;
 	mov.b32 {sum}, {{%tedsl4, %tedsl5}};
 	}}"""
+_LABEL = re.compile(r"^(\$L__BB\w+):", re.MULTILINE)
+_BRANCH = re.compile(r"^[ \t]*(?:@!?%\w+\s+)?bra(?:\.uni)?\s+(\$L__BB\w+);", re.MULTILINE)
+_FROM_REGISTERS = re.compile(r"wgmma\.mma_async[^{;]*\{[^}]*\},\s*\{(%\w+)")
+_COPIED = re.compile(r"mov\.b32 (%\w+), %\w+;")
+_VERSION = re.compile(r"^\.version (\d+)\.(\d+)", re.MULTILINE)
+_KEEPS_COPIES = (9, 3)
+"""The version of PTX that the first ptxas takes which keeps copies of what products read."""
+_ALL_DONE = "wgmma.wait_group.sync.aligned 0;"
 
 
 def unpacked(ptx: str) -> str:
@@ -42,10 +58,42 @@ def unpacked(ptx: str) -> str:
     return _PACKED.sub(halves, ptx)
 
 
+def waiting(ptx: str) -> str:
+    """PTX whose loops end when no product reads registers any more.
+
+    Every way round a loop goes back over the text of the loop: each branch back over a product
+    waits.
+    """
+    products = list(_FROM_REGISTERS.finditer(ptx))
+    version = _VERSION.search(ptx)
+    if not products or version is None:
+        return ptx
+    if (int(version[1]), int(version[2])) >= _KEEPS_COPIES and (
+        {product[1] for product in products} <= set(_COPIED.findall(ptx))
+    ):
+        return ptx
+    parts: list[str] = []
+    at = 0
+    for first, last in branches(ptx):
+        block = max((label.start() for label in _LABEL.finditer(ptx, 0, last)), default=0)
+        done = ptx.rfind(_ALL_DONE, block, last) > ptx.rfind("wgmma.mma_async", block, last)
+        if not done and any(first < product.start() < last for product in products):
+            parts += ptx[at:last], f"\t{_ALL_DONE}\n"
+            at = last
+    return "".join((*parts, ptx[at:]))
+
+
+def branches(ptx: str) -> list[tuple[int, int]]:
+    """Where the text of each loop begins and where a branch goes back to it."""
+    labels = {label[1]: label.start() for label in _LABEL.finditer(ptx)}
+    found = [(labels[branch[1]], branch.start()) for branch in _BRANCH.finditer(ptx)]
+    return [(first, last) for first, last in found if first < last]
+
+
 def assembled(
     compiled: Callable[[dict[str, Any]], Any], options: Mapping[str, Any]
 ) -> tuple[Any, dict[str, Any]]:
-    """A kernel compiled by Triton, again from PTX of ours where ptxas might get Triton's wrong.
+    """A kernel compiled by Triton, again from PTX of ours where Triton's might come out wrong.
 
     Args:
         compiled: compiles the kernel with such options.
@@ -57,7 +105,7 @@ def assembled(
     own = dict(options)
     kernel = compiled(own)
     ptx = str(kernel.asm["ptx"])
-    if (right := unpacked(ptx)) != ptx:
+    if (right := waiting(unpacked(ptx))) != ptx:
         own["ir_override"] = str(text_file(right, ".ptx"))
         kernel = compiled(own)
     return kernel, own

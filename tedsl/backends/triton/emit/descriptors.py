@@ -8,7 +8,7 @@ prints as an ordinary load or store, and the reason stands above it as a comment
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tedsl.backends.triton.emit.address import plus, to
@@ -54,13 +54,11 @@ class Box:
 
 
 class Descriptors:
-    """The descriptors of one kernel, by buffer and block; tiles that go through registers in a
-    pipelined loop are left to loads by addresses."""
+    """The descriptors of one kernel, by buffer and block."""
 
-    def __init__(self, writer: Writer, enabled: bool, in_registers: Collection[Buffer]) -> None:
+    def __init__(self, writer: Writer, enabled: bool) -> None:
         self.writer = writer
         self.enabled = enabled
-        self.in_registers = in_registers
         self.params: dict[tuple[Buffer, tuple[int, ...]], Param] = {}
 
     def transfer(self, store: Store) -> bool:
@@ -78,8 +76,6 @@ class Descriptors:
         roots = [part for part in (*value.indices, value.mask) if part is not None]
         printer = Printer(self.writer, store.tile, roots)
         box = self._box(printer, value.buffer, value.indices, [value.mask, store.mask])
-        if store.buffer in self.in_registers and not isinstance(box, str):
-            box = "a pipelined loop reads it through registers"
         if isinstance(box, str):
             self.writer.remark(store.buffer.name, f"by plain loads: {box}")
             return False

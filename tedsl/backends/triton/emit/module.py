@@ -23,7 +23,6 @@ from tedsl.backends.triton.emit.program import (
     ParamKind,
     TritonProgram,
 )
-from tedsl.backends.triton.emit.register_reads import read_in_registers
 from tedsl.backends.triton.emit.statements import Statements
 from tedsl.backends.triton.emit.user_kernels import emit_call, foreign_texts
 from tedsl.backends.triton.emit.values import Printer
@@ -131,7 +130,7 @@ class _Kernel:
         self.cooperative = any(isinstance(stmt, Meet) for stmt in walk_stmts(func.body))
         if self.cooperative:
             self.writer.passed_on |= self.writer.shared_memory
-        self.descriptors = Descriptors(self.writer, gpu.has_tma, read_in_registers(func))
+        self.descriptors = Descriptors(self.writer, gpu.has_tma)
         contracts = any(isinstance(stmt, Dot) for stmt in walk_stmts(func.body))
         self.writer.has_float8 = gpu.has_float8
         self.writer.has_tensor_memory = contracts and gpu.has_tcgen05
