@@ -1,10 +1,11 @@
-"""A kernel whose PTX is right and which ptxas gets wrong: `backends/triton/compile/assembler.py`
-says it so that it does not."""
+"""Kernels that LLVM or ptxas get wrong: `backends/triton/compile/assembler.py` says them so that
+they do not."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+from mixed_lanes import rows_less_their_least
 from packed_sums import bytes_at_clamped_remainders
 
 import tedsl as te
@@ -20,4 +21,18 @@ def test_bytes_at_clamped_remainders(warps: int) -> None:
     data = np.random.default_rng(1).integers(-3, 4, (3, 4, 7, 7)).astype(np.int8)
     (want,) = evaluate([d], {a: data})
     got = te.build(s, target="cuda")(torch.tensor(data, device="cuda"))
+    np.testing.assert_array_equal(got.cpu().numpy(), want)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("sizes", [(5, 2), (31, 33), (40, 64)])
+def test_rows_less_their_least(sizes: tuple[int, int]) -> None:
+    """Masks of rows beside masks of columns: of 5 rows, 4 were stored."""
+    torch = pytest.importorskip("torch")
+    s, x, y = rows_less_their_least()
+    data = np.random.default_rng(1).integers(-8, 9, (2, *sizes)).astype(np.float32)
+    n, m = x.shape[1:]
+    (want,) = evaluate([y], {x: data}, {n: sizes[0], m: sizes[1]})
+    got = torch.full(want.shape, float("nan"), device="cuda")
+    te.build(s, target="cuda")(torch.tensor(data, device="cuda"), out=got)
     np.testing.assert_array_equal(got.cpu().numpy(), want)

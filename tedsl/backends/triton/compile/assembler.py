@@ -1,4 +1,10 @@
-"""PTX that comes out wrong, and the same said so that it does not.
+"""LLVM IR and PTX that come out wrong, and the same said so that they do not.
+
+LLVM computes unlike integers as lanes of one vector, by each of two operations, and chooses lanes
+of both: those not chosen may break what an operation promises (`shl nuw nsw <2 x i32> %v, <i32 31,
+i32 5>` where the second lane is meant).  The LLVM of Triton 3.6 packs two lanes in one register and
+widens the first by its promise (`mul.wide.u32`, `or.b64`), so that it runs over into the second:
+masks of rows had bits of columns.  Where lanes are chosen, vectors promise nothing.
 
 For sm_90, ptxas 12.8 to 13.0 gets packed additions of 16-bit integers wrong wherever it optimises:
 of `add.s16x2 d, a, C` with a constant C it may compute a half again where that is needed, to save a
@@ -7,12 +13,13 @@ arithmetic so where it knows that the numbers fit 16 bits.  Additions of each ha
 right, and cost one instruction more.
 
 Triton's pipelined loops leave products in flight from one turn to the next (`wgmma.wait_group 3`).
-Where tensor cores of sm_90 take the left operand from registers (a prologue or a mask changed it,
-float32 is taken apart, a tile is reshaped), the next turn writes these registers while the product
-still reads them, however the tiles were loaded: numbers are wrong by chance, often where TMA loads
-in few instructions, rarely where threads compute addresses first.  Triton 3.6 writes PTX so; 3.7
-and 3.8 copy the operand first, and ptxas before 13.3 gives the copy the same registers; with
-Triton 3.9 both are right (issue 9433 of Triton).  Such loops wait for all products at their end.
+Where tensor cores of sm_90 take the left operand from registers (a prologue or a mask changes it,
+a tile is reshaped), the next turn writes these registers while products still read them, however
+the tiles are loaded: numbers are wrong by chance, often where TMA loads in a few instructions,
+rarely where threads compute addresses first.  Triton 3.6 writes PTX so; 3.7 and 3.8 copy the
+operand first, and ptxas before 13.3 gives the copy the same registers; with 3.9 both are right.
+Loops in which products read registers wait for them at the end.  Products that Triton waits for
+anyway (with one stage, of float32, in attention) and those of other devices need none of it.
 """
 
 from __future__ import annotations
@@ -23,6 +30,8 @@ from typing import Any
 
 from tedsl.backends.triton.compile.source_files import text_file
 
+_PROMISE = re.compile(r"(= \w+ )(?:nuw |nsw |nneg )+(?=<\d+ x i\d+> )")
+_CHOICE = re.compile(r"= shufflevector <\d+ x i\d+> %[\w.]+, <\d+ x i\d+> %")
 _CONSTANT = re.compile(r"^\s*mov\.b32\s+(%r\d+),\s*-?\w+;", re.MULTILINE)
 _PACKED = re.compile(r"^(\s*)add\.s16x2\s+(%r\d+),\s*(%r\d+),\s*(%r\d+|-?\w+);", re.MULTILINE)
 _HALVES = """{{
@@ -41,6 +50,11 @@ _VERSION = re.compile(r"^\.version (\d+)\.(\d+)", re.MULTILINE)
 _KEEPS_COPIES = (9, 3)
 """The version of PTX that the first ptxas takes which keeps copies of what products read."""
 _ALL_DONE = "wgmma.wait_group.sync.aligned 0;"
+
+
+def unpromised(llir: str) -> str:
+    """LLVM IR whose vectors of integers may wrap, where lanes of two of them are chosen."""
+    return _PROMISE.sub(r"\1", llir) if _CHOICE.search(llir) else llir
 
 
 def unpacked(ptx: str) -> str:
@@ -90,10 +104,14 @@ def branches(ptx: str) -> list[tuple[int, int]]:
     return [(first, last) for first, last in found if first < last]
 
 
+def _right(ptx: str) -> str:
+    return waiting(unpacked(ptx))
+
+
 def assembled(
     compiled: Callable[[dict[str, Any]], Any], options: Mapping[str, Any]
 ) -> tuple[Any, dict[str, Any]]:
-    """A kernel compiled by Triton, again from PTX of ours where Triton's might come out wrong.
+    """A kernel compiled by Triton, again from text of ours where its own might come out wrong.
 
     Args:
         compiled: compiles the kernel with such options.
@@ -104,8 +122,9 @@ def assembled(
     """
     own = dict(options)
     kernel = compiled(own)
-    ptx = str(kernel.asm["ptx"])
-    if (right := waiting(unpacked(ptx))) != ptx:
-        own["ir_override"] = str(text_file(right, ".ptx"))
-        kernel = compiled(own)
+    for stage, repaired in (("llir", unpromised), ("ptx", _right)):
+        text = str(kernel.asm[stage])
+        if (right := repaired(text)) != text:
+            own["ir_override"] = str(text_file(right, f".{stage}"))
+            kernel = compiled(own)
     return kernel, own
