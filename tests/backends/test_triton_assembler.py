@@ -95,7 +95,7 @@ def test_vectors_whose_lanes_are_chosen_may_wrap() -> None:
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_100"])
 def test_no_lane_runs_over_into_another(arch: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 5 rows, 4 were stored: the mask of a row had the bits of a column."""
-    s, _, _ = rows_less_their_least()
+    s, *_ = rows_less_their_least()
     program = emit(te.lower(s, f"cuda:{arch}"), f"cuda:{arch}")
     assert not any(lanes_run_over(info.ptx) for info in compile_offline(program, arch))
     monkeypatch.setattr(assembler, "unpromised", lambda text: text)

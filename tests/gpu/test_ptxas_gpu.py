@@ -29,9 +29,8 @@ def test_bytes_at_clamped_remainders(warps: int) -> None:
 def test_rows_less_their_least(sizes: tuple[int, int]) -> None:
     """Masks of rows beside masks of columns: of 5 rows, 4 were stored."""
     torch = pytest.importorskip("torch")
-    s, x, y = rows_less_their_least()
+    s, x, y, (n, m) = rows_less_their_least()
     data = np.random.default_rng(1).integers(-8, 9, (2, *sizes)).astype(np.float32)
-    n, m = x.shape[1:]
     (want,) = evaluate([y], {x: data}, {n: sizes[0], m: sizes[1]})
     got = torch.full(want.shape, float("nan"), device="cuda")
     te.build(s, target="cuda")(torch.tensor(data, device="cuda"), out=got)

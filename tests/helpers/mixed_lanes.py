@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import tedsl as te
+from tedsl.expr.nodes import Var
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.tensor.tensor import Tensor
 
@@ -13,8 +14,8 @@ _JOINED = re.compile(r"or\.b64\s+(%rd\d+), (%rd\d+), (%rd\d+);")
 _HALF = re.compile(r"mov\.b64\s+\{[^}]*\}, (%rd\d+);")
 
 
-def rows_less_their_least() -> tuple[Schedule, Tensor, Tensor]:
-    """The schedule, its input float32[2, n, m] and its output float32[2, n]: zeros."""
+def rows_less_their_least() -> tuple[Schedule, Tensor, Tensor, tuple[Var, Var]]:
+    """The schedule, its input float32[2, n, m], its output float32[2, n] (zeros), and n and m."""
     n, m = te.size_var("n", "int32"), te.size_var("m", "int32")
     x = te.placeholder((2, n, m), name="x")
     k, r = te.reduce_axis((0, m), name="k"), te.reduce_axis((0, m), name="r")
@@ -34,7 +35,7 @@ def rows_less_their_least() -> tuple[Schedule, Tensor, Tensor]:
         stage.vectorize(step)
         stage.pipeline(steps, num_stages=3)
     s[y].launch(num_warps=1)
-    return s, x, y
+    return s, x, y, (n, m)
 
 
 def lanes_run_over(ptx: str) -> bool:
