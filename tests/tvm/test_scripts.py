@@ -82,7 +82,7 @@ def test_threads_are_held_in_registers(name: str, arch: str) -> None:
 
 @pytest.mark.ptxas
 def test_the_recipe_of_a_product(golden: Callable[[str], None]) -> None:
-    """Two levels of tiles, virtual threads, copies: one tile, loads of float32 by addresses."""
+    """Two levels of tiles, virtual threads, shared and local copies: one tile, two descriptors."""
     made = SCRIPTS["gemm_of_the_topi_recipe"]()
     golden(te.build(made.schedule, made.args, "cuda:sm_90").source)
 
