@@ -484,8 +484,7 @@ def _running(
         here = [v[step] for v in turned]
         for value, both, old in zip(turned, combine(env, last, here), last, strict=True):
             some, more = active[step], active[step] & active[step - 1]
-            lone: Any = np.where(some, value[step], old)
-            value[step] = np.where(more, both, lone)
+            value[step] = numerics.xp.where(more, both, numerics.xp.where(some, value[step], old))
         active[step] |= active[step - 1]
     return [np.moveaxis(v, 0, along) for v in turned], np.moveaxis(active, 0, along)
 
