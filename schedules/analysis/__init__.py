@@ -2,5 +2,6 @@
 
 - `views`: stages by name with inlined ones substituted, who reads whom, constant extents
 - `nests`: patterns of loop nests, and the grouping of stages into kernels
+- `triangles`: folds over k <= j
 - `chains`: cascaded reductions, and what one online loop needs for them
 """

@@ -7,6 +7,7 @@ from tedsl.devices import GpuDevice
 from tedsl.expr.nodes import TensorRead
 from tedsl.expr.visit import axes_of, reads
 from tedsl.schedules.analysis.nests import View, cost, nbytes_of, volume
+from tedsl.schedules.analysis.triangles import triangle
 from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.gpu.gemm.cost_model import LAUNCH
 from tedsl.scheduling.handles.schedule import Schedule
@@ -46,6 +47,8 @@ def recomputes(s: Schedule, view: View, name: str) -> bool:
 def _evaluations(reader: ComputeOp, read: TensorRead, points: int | None) -> float:
     """How often a reader computes each element that it reads, for one of its reads."""
     used = axes_of(*read.indices)
+    if triangle(reader) in used:  # a running fold takes each element of a block once
+        used -= {*reader.reduce_axes}
     size = volume([axis for axis in (*reader.axes, *reader.reduce_axes) if axis in used])
     return 1.0 if size is None or not points else size / points
 

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tedsl.expr.index_arith import conjuncts, constant
-from tedsl.expr.nodes import Axis, Binary, BinaryOp, Compare, CompareOp, Expr, Reduce, Var
-from tedsl.expr.visit import axes_of, reads, rewrite
+from tedsl.expr.nodes import Axis
+from tedsl.expr.visit import axes_of, reads
 from tedsl.schedules.analysis.nests import (
     Group,
     View,
@@ -23,6 +22,7 @@ from tedsl.schedules.analysis.nests import (
     reduce_axes,
     volume,
 )
+from tedsl.schedules.analysis.triangles import triangle
 from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.gpu.launch import bind_all, pick_warps
 from tedsl.schedules.knobs import pick
@@ -37,6 +37,7 @@ from tedsl.tensor.tensor import ComputeOp, ScanOp
 # those of a block, where a tile does not hold all.
 ALONG, ACROSS = 8192, 512
 BLOCK_ALONG, BLOCK_ACROSS = 2048, 128
+BLOCKS = (64, 128, 256, 512, 1024, 2048, 4096)
 # Elements of a tile, and bytes of a row of one that crosses rows.
 TILE, LINE = 4096, 128
 # Elements of a tile for each warp.
@@ -54,79 +55,40 @@ def by_prefixes(s: Schedule, name: str) -> bool:
         return False
     if not takes(s, (by_prefixes, name), lambda trial: trial.associative_scan(trial[name])):
         return False
-    steps, crossed = extent_of(op.axes[0]), _crossed(s, op)
+    place = _place(s, op)
+    crossed = place < len(op.axes) - 1
+    rows = extent_of(op.axes[0])
+    steps = None if rows is None else max(1, rows - 1)  # a given row may be no term
     most, usual = (ACROSS, BLOCK_ACROSS) if crossed else (ALONG, BLOCK_ALONG)
     whole = steps is not None and steps <= most
     if whole and steps is not None and not crossed and steps > usual:
         beside = volume(op.axes[1:])
         whole = beside is None or 2 * beside >= gpu_of(s).sms
-    choices = [n for n in (64, 128, 256, 512, 1024, 2048, 4096) if n <= 2 * usual]
-    if steps is not None:
-        choices = [n for n in choices if n < steps]
+    choices = [n for n in BLOCKS if n <= 2 * usual and (steps is None or n < steps)]
     if steps is not None and steps <= most:
         choices = [0, *choices]
-    block = pick(s, f"{name}.block", choices, 0 if whole else usual, 1 << 30)
-    s.associative_scan(s[name], block or None, 0 if crossed else -1)
+    block = pick(s, f"{name}.block", choices, 0 if whole else usual, most)
+    s.associative_scan(s[name], block or None, place)
     return True
 
 
-def _crossed(s: Schedule, op: ScanOp) -> bool:
-    """True when the steps cross rows: what the scan is read for, or what it reads, is contiguous
-    along another axis."""
-    if not op.spatial_axis:
-        return False
-    result = s.plan.stage_of(op)
+def _place(s: Schedule, op: ScanOp) -> int:
+    """Where the steps are among the dimensions: as in what reads the scan, else as in what it
+    reads; the last, where they are contiguous there."""
+    last = len(op.axes) - 1
+    own = {s.plan.stage_of(inner).name for inner in body_of(op)}
     for stage in readers(s.plan, op):
-        if isinstance(stage.op, ComputeOp) and stage.op not in body_of(op):
+        if isinstance(stage.op, ComputeOp) and stage.name not in own:
+            axes = list(stage.op.axes)
             for read in reads(*stage.op.bodies):
-                if read.tensor.op is result.op and stage.op.axes:
-                    return stage.op.axes[-1] not in axes_of(read.indices[0])
+                here = axes_of(*read.indices[:1])
+                if read.tensor.op is op and axes and here:
+                    found = [n for n, axis in enumerate(axes) if axis in here]
+                    return found[0] if len(found) == 1 and found[0] < last else last
     steps = [u.op for u in op.updates if isinstance(u.op, ComputeOp)]
-    terms = [r for u in steps for r in reads(*u.bodies) if r.tensor not in op.states and r.indices]
-    return not any(u.axes[0] in axes_of(r.indices[-1]) for u in steps for r in terms)
-
-
-def triangle(op: ComputeOp) -> Axis | None:
-    """The axis j of a fold over k <= j, or over k <= j % n in blocks of n, whose terms depend on
-    the block alone: what a tile of both does as a running fold; None for any other."""
-    body = op.bodies[0]
-    if not isinstance(body, Reduce) or body.where is None or len(body.axes) != 1:
-        return None
-    (k,) = body.axes
-    length, tests = extent_of(k), conjuncts(body.where)
-    for place, test in enumerate(tests):
-        row = _row(test, k, length)
-        if row is not None:
-            rest = (*body.sources, *tests[:place], *tests[place + 1 :])
-            return row if row not in axes_of(*_by_block(rest, row, length)) else None
-    return None
-
-
-def _row(test: Expr, k: Axis, length: int | None) -> Axis | None:
-    """The axis j of a test k <= j or k <= j % n."""
-    match test:
-        case Compare(op=CompareOp.LE, a=a, b=Axis() as row) if a is k:
-            return row if length is not None and extent_of(row) == length else None
-        case Compare(
-            op=CompareOp.LE, a=a, b=Binary(op=BinaryOp.FLOORMOD, a=Axis() as row, b=b)
-        ) if a is k:
-            return row if length is not None and constant(b) == length else None
-        case _:
-            return None
-
-
-def _by_block(exprs: Sequence[Expr], row: Axis, length: int | None) -> list[Expr]:
-    """The expressions with a number for each block of rows."""
-    number = Var("block", row.dtype)
-
-    def block(node: Expr) -> Expr | None:
-        match node:
-            case Binary(op=BinaryOp.FLOORDIV, a=a, b=b) if a is row and constant(b) == length:
-                return number
-            case _:
-                return None
-
-    return [rewrite(each, block) for each in exprs]
+    terms = [(u, r) for u in steps for r in reads(*u.bodies) if r.tensor not in op.states]
+    along = any(r.indices and u.axes[0] in axes_of(r.indices[-1]) for u, r in terms)
+    return last if along else 0
 
 
 def running(view: View, group: Group) -> Axis | None:
