@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tedsl.torch.attention import AsFused
 from tedsl.torch.decompositions import IN_PLACE, table
 from tedsl.torch.lib import aten, changes, load, pytree, torch, undisturbed
 from tedsl.torch.refusals import NotTaken
@@ -211,7 +212,8 @@ def _graph(flat: Callable[..., Any], fakes: Sequence[Any]) -> Any:
     alone.  Attention is products and a softmax.
     """
     with undisturbed(), torch.no_grad(), _attention.sdpa_kernel(_attention.SDPBackend.MATH):
-        made = _proxies.make_fx(flat, decomposition_table=IN_PLACE, tracing_mode="fake")(*fakes)
+        with AsFused():
+            made = _proxies.make_fx(flat, decomposition_table=IN_PLACE, tracing_mode="fake")(*fakes)
         for _ in range(2):  # once more where decompositions change a tensor of their own
             made = _proxies.make_fx(
                 torch.func.functionalize(made, remove="mutations_and_views"),
