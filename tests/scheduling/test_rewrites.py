@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from computations import argmax, chain, matmul, row_sum
+from lowering import agrees
 from refusals import refused
 
 import tedsl as te
@@ -345,3 +346,15 @@ def test_rewrites_keep_earlier_handles(scope):
     s.rfactor(cache, s[cache].op.reduce_axis[0])
     assert [s[tensor].name for tensor in before] == ["C", "D"]
     assert s.plan.outputs[0] is s[m.D].op.outputs[0]
+
+
+def test_cache_write_of_split_loops_keeps_64_bits():
+    """The cache has the index type of the loops that it is laid out by."""
+    n = te.size_var("n", "int64")
+    a = te.placeholder((n,), name="A")
+    b = te.compute((n,), lambda i: a[i] + 1.0, name="B")
+    s = te.create_schedule(b)
+    s[b].split(s[b].op.axis[0], 2)
+    s.cache_write(b, "local")
+    te.lower(s, target="cpu", check=True)
+    assert agrees(s, {n: 5}, targets=("cpu",))

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from tedsl.dtypes import DType
 from tedsl.expr.build import const
-from tedsl.expr.index_arith import both
+from tedsl.expr.index_arith import both, widened
 from tedsl.expr.nodes import Axis, AxisKind, Const, Expr, IfThenElse, Range, Reduce, TensorRead
 from tedsl.expr.visit import reads, substitute
 from tedsl.scheduling.plan import (
@@ -110,8 +110,9 @@ def cache_write(
     if data:
         require_plain_loops(plan, call, stage)
     name = stage_name(plan, stage.name, kind.value)
-    sizes = extents(stage)
     order = tuple(axis for axis in stage.leaf_axes if axis.kind is AxisKind.DATA)
+    found = extents(stage)
+    sizes = {axis: widened(found[axis], axis.dtype) for axis in order}
     fresh = {axis: data_axis(f"{axis.name}.c", sizes[axis]) for axis in order}
     inner = ComputeOp(
         name,
