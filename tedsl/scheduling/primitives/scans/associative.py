@@ -208,7 +208,7 @@ class _Steps:
 
     def row(self, element: Element, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
         """A row of the scan out of the folded elements."""
-        facts = _domains(sorted(axes_of(*indices), key=lambda axis: axis.name))
+        facts = _domains(sorted(axes_of(indices[0]), key=lambda axis: axis.name))
         t, beside = indices[0], indices[1:]
         if self.offset:
             t = sub(t, 1)
@@ -236,7 +236,7 @@ class _Steps:
         others: Sequence[Axis],
     ) -> ComputeOp:
         here: dict[Expr, Expr] = {self.time: term, **dict(zip(self.beside, others, strict=True))}
-        facts = _domains((*axes, k))
+        facts = _domains(axis for axis in (*axes, k) if axis not in frozenset(others))
         sources = tuple(simplify(substitute(each, here), facts) for each in self.terms)
         fold = Reduce(self.reducer, sources, (k,), where)
         bodies = tuple(replace(fold, index=n) for n in range(len(sources)))
@@ -304,9 +304,8 @@ def _with_first(init: Tensor, term: Expr, axes: Sequence[Axis]) -> Expr:
     place = (as_index(0), *axes[1:])
     if isinstance(init.op, ComputeOp) and not init.op.reduce_axes:
         body = substitute(init.op.bodies[init.index], dict(zip(init.op.axes, place, strict=True)))
-        facts = _domains(axes[1:])
-        there = simplify(substitute(term, {axes[0]: as_index(0)}), facts)
-        if structural_equal(simplify(body, facts), there):
+        there = simplify(substitute(term, {axes[0]: as_index(0)}))
+        if structural_equal(simplify(body), there):
             return term
     return IfThenElse(less(axes[0], 1), TensorRead(init, place), term)
 
