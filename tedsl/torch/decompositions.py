@@ -12,6 +12,7 @@ from typing import Any
 
 from tedsl.torch.importer.registry import REGISTRY
 from tedsl.torch.lib import aten, load
+from tedsl.torch.unrounded import has_kernel, rounded_once
 
 _MORE = (
     "native_layer_norm",
@@ -87,4 +88,7 @@ def table() -> dict[Any, Any]:
             found.pop(getattr(packet, overload), None)
     for target in REGISTRY:  # a converter says it directly
         found.pop(target, None)
+    for target, decomposition in found.items():
+        if has_kernel(target) and not target._schema.is_mutable:
+            found[target] = rounded_once(decomposition)
     return found

@@ -33,7 +33,7 @@ def changes(node: Any) -> bool:
 
 _INCLUDED: Any = torch._C._dispatch_tls_local_include_set()
 _EXCLUDED: Any = torch._C._dispatch_tls_local_exclude_set()
-_dispatch: Any = load("torch.utils._python_dispatch")
+dispatch: Any = load("torch.utils._python_dispatch")
 
 
 @contextmanager
@@ -41,7 +41,7 @@ def undisturbed() -> Generator[None]:
     """Within, PyTorch dispatches as at the start of a program: derivatives are recorded, and no
     mode of who calls an operator sees what its implementation traces or computes."""
     with (
-        _dispatch._disable_current_modes(),
+        dispatch._disable_current_modes(),
         torch._C._ForceDispatchKeyGuard(_INCLUDED, _EXCLUDED),
         torch.enable_grad(),
     ):

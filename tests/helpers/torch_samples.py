@@ -5,15 +5,18 @@ from __future__ import annotations
 import importlib
 import warnings
 from collections import Counter
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import tedsl.torch as tt
 from tedsl.torch.backend.entry import tedsl as backend
+from tedsl.torch.decompositions import table as decompositions
 from tedsl.torch.refusals import first_line
 
 torch: Any = importlib.import_module("torch")
+modes: Any = importlib.import_module("torch.utils._python_dispatch")
 pytree: Any = importlib.import_module("torch.utils._pytree")
 op_db: Any = importlib.import_module("torch.testing._internal.common_methods_invocations").op_db
 
@@ -168,3 +171,42 @@ def both_ways(call: Any, tensors: list[Any], differentiable: bool) -> Any:
         total: Any = sum((a * b).sum() for a, b in zip(losses, weights, strict=True))
         total.backward()
     return [*(each.detach() for each in results), *(each.grad for each in given)]
+
+
+class _Recording(modes.TorchDispatchMode):
+    """Notes the calls of some operators."""
+
+    def __init__(self, targets: Container[Any]) -> None:
+        super().__init__()
+        self.targets = targets
+        self.calls: list[tuple[Any, Any]] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        if func in self.targets:
+            given = pytree.tree_map(_copied, (args, kwargs or {}))
+            self.calls.append((func, given))
+        return func(*args, **(kwargs or {}))
+
+
+def _copied(value: Any) -> Any:
+    return value.detach().clone() if isinstance(value, torch.Tensor) else value
+
+
+def recorded(targets: Container[Any], dtype: Any, limit: int) -> Iterator[tuple[Any, Any]]:
+    """The calls of operators of ATen that eager makes for the first samples of all operators,
+    forward and backward: each with its arguments and keywords."""
+    for name, op in OPERATORS.items():
+        if dtype not in op.dtypes or name.startswith(UNDEFINED):
+            continue
+        grad = op.supports_autograd
+        for sample, _ in zip(op.sample_inputs("cpu", dtype, grad), range(limit), strict=False):
+            call, tensors = bound(op.op, (sample.input, *sample.args), sample.kwargs)
+            with warnings.catch_warnings(), _Recording(targets) as recording:
+                warnings.simplefilter("ignore")
+                try:
+                    both_ways(call, tensors, grad)
+                except (RuntimeError, TypeError, ValueError, NotImplementedError):
+                    continue
+            yield from recording.calls
