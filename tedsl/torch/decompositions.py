@@ -12,7 +12,7 @@ from typing import Any
 
 from tedsl.torch.importer.registry import REGISTRY
 from tedsl.torch.lib import aten, load
-from tedsl.torch.unrounded import has_kernel, rounded_once
+from tedsl.torch.unrounded import RoundedOnce, has_kernel
 
 _MORE = (
     "native_layer_norm",
@@ -90,5 +90,5 @@ def table() -> dict[Any, Any]:
         found.pop(target, None)
     for target, decomposition in found.items():
         if has_kernel(target) and not target._schema.is_mutable:
-            found[target] = rounded_once(decomposition)
+            found[target] = RoundedOnce(decomposition)
     return found

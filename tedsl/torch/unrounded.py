@@ -9,7 +9,7 @@ Imports `importer.registry`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
+from dataclasses import dataclass
 from typing import Any
 
 from tedsl.torch.importer.registry import Family, entry_of
@@ -29,20 +29,20 @@ def has_kernel(overload: Any) -> bool:
     return has("CPU") or not any(map(has, _COMPOSED))
 
 
-def rounded_once(decomposition: Callable[..., Any]) -> Callable[..., Any]:
-    """The decomposition with float32 in the place of every 16-bit float that it computes between
-    its arguments and its results."""
+@dataclass(frozen=True, slots=True)
+class RoundedOnce:
+    """A decomposition with float32 in the place of every 16-bit float that it computes between its
+    arguments and its results."""
 
-    @wraps(decomposition)
-    def decomposed(*arguments: Any, **keywords: Any) -> Any:
+    decomposition: Callable[..., Any]
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         if not any(map(_narrow, pytree.tree_leaves((arguments, keywords)))):
-            return decomposition(*arguments, **keywords)
-        with _Unrounded() as values:
-            found = decomposition(*arguments, **keywords)
+            return self.decomposition(*arguments, **keywords)
+        values: Any = _Unrounded()
+        with values:
+            found = self.decomposition(*arguments, **keywords)
         return pytree.tree_map(values.rounded, found)
-
-    decomposed.unrounded = decomposition  # pyright: ignore[reportFunctionMemberAccess]
-    return decomposed
 
 
 class _Unrounded(dispatch.TorchDispatchMode):
@@ -50,7 +50,7 @@ class _Unrounded(dispatch.TorchDispatchMode):
     arguments; who computes sees the 16-bit ones, which nothing reads in the end."""
 
     def __init__(self) -> None:
-        super().__init__()
+        dispatch.TorchDispatchMode.__init__(self)
         self._wide: dict[int, tuple[Any, Any]] = {}
 
     def rounded(self, value: Any) -> Any:
@@ -58,9 +58,7 @@ class _Unrounded(dispatch.TorchDispatchMode):
         _, wide = self._wide.get(id(value), (None, None))
         return value if wide is None else wide.to(value.dtype)
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """One operator of the decomposition."""
         given, form = pytree.tree_flatten((args, kwargs or {}))
         made = func(*args, **(kwargs or {}))

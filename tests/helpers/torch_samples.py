@@ -12,7 +12,6 @@ from typing import Any
 
 import tedsl.torch as tt
 from tedsl.torch.backend.entry import tedsl as backend
-from tedsl.torch.decompositions import table as decompositions
 from tedsl.torch.refusals import first_line
 
 torch: Any = importlib.import_module("torch")
@@ -181,9 +180,7 @@ class _Recording(modes.TorchDispatchMode):
         self.targets = targets
         self.calls: list[tuple[Any, Any]] = []
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in self.targets:
             given = pytree.tree_map(_copied, (args, kwargs or {}))
             self.calls.append((func, given))

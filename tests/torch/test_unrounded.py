@@ -10,31 +10,28 @@ torch: Any = pytest.importorskip("torch")
 pytest.importorskip("expecttest", reason="PyTorch's samples need it")
 samples: Any = pytest.importorskip("torch_samples")
 tt: Any = pytest.importorskip("tedsl.torch")
+tables: Any = pytest.importorskip("tedsl.torch.decompositions")
 proxies: Any = pytest.importorskip("torch.fx.experimental.proxy_tensor")
 pytestmark = [pytest.mark.cpu, pytest.mark.filterwarnings("ignore")]
 aten: Any = torch.ops.aten
 F = torch.nn.functional
 
 
-def once(table: dict[Any, Any]) -> dict[Any, Any]:
-    """Those of which the results are rounded once."""
-    return {each: made for each, made in table.items() if hasattr(made, "unrounded")}
-
-
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_results_are_those_of_float32_rounded(dtype: str) -> None:
     """Of every operator that PyTorch has samples of: a decomposition that rounds between gives
     other numbers, and infinities where sums or squares leave the range of float16."""
-    kind, decompositions = getattr(torch, dtype), once(samples.decompositions())
+    kind = getattr(torch, dtype)
+    once = {each: made for each, made in tables.table().items() if hasattr(made, "decomposition")}
 
     def narrow(value: Any) -> bool:
         return isinstance(value, torch.Tensor) and value.dtype is kind
 
     met: set[Any] = set()
-    for target, given in samples.recorded(decompositions, kind, limit=2):
+    for target, given in samples.recorded(once, kind, limit=2):
         if not any(map(narrow, samples.pytree.tree_leaves(given))):
             continue
-        made = decompositions[target]
+        made = once[target]
         for scale in (1.0, 3000.0):
             (args, kwargs), (wide_args, wide_kwargs) = (
                 samples.pytree.tree_map(
@@ -44,13 +41,18 @@ def test_results_are_those_of_float32_rounded(dtype: str) -> None:
                 for wide in (False, True)
             )
             found = samples.pytree.tree_leaves(made(*args, **kwargs))
-            exact = samples.pytree.tree_leaves(made.unrounded(*wide_args, **wide_kwargs))
+            exact = samples.pytree.tree_leaves(made.decomposition(*wide_args, **wide_kwargs))
             rounded = [
                 wanted.to(each.dtype) if isinstance(each, torch.Tensor) else wanted
                 for each, wanted in zip(found, exact, strict=True)
             ]
             torch.testing.assert_close(
-                found, rounded, rtol=torch.finfo(kind).eps, atol=0.0, equal_nan=True, msg=str(target)
+                found,
+                rounded,
+                rtol=torch.finfo(kind).eps,
+                atol=0.0,
+                equal_nan=True,
+                msg=str(target),
             )
         met.add(target)
     assert len(met) >= 60
@@ -119,7 +121,7 @@ def test_a_drawn_gradient_of_weights_by_a_mean_of_losses() -> None:
 )
 def test_what_only_moves_elements_stays_narrow(call: Any) -> None:
     """A table that is indexed is not copied as float32."""
-    graph = proxies.make_fx(call, decomposition_table=samples.decompositions())(
+    graph = proxies.make_fx(call, decomposition_table=tables.table())(
         torch.randn(8, 8).half(), torch.tensor([0, 2, 5])
     )
     kinds = {n.meta["val"].dtype for n in graph.graph.nodes if n.op == "call_function"}

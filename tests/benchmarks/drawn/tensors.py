@@ -82,7 +82,9 @@ def wrong(ours: Any, eager: Any, exact: Any) -> str:
 
 def _apart(mine: Any, theirs: Any, true: Any, dtype: Any) -> str:
     there = torch.isfinite(theirs) & torch.isfinite(true)
-    rounded = torch.isfinite(true.to(dtype))  # eager's sums of float16 may overflow where ours don't
+    rounded = torch.isfinite(
+        true.to(dtype)
+    )  # eager's sums of float16 may overflow where ours don't
     mine_is = torch.isfinite(mine)
     count = int(((mine_is != torch.isfinite(theirs)) & (mine_is != rounded)).sum())
     if count:
