@@ -17,7 +17,9 @@ class LateModule(ModuleType):
     """Stands for the module of its name; asking for an attribute loads that module."""
 
     def __getattr__(self, name: str) -> Any:
-        module = sys.modules.get(self.__name__) or importlib.import_module(self.__name__)
+        module = sys.modules.get(self.__name__)
+        if module is None or not hasattr(module, name):  # as long as another thread is loading it
+            module = importlib.import_module(self.__name__)
         return getattr(module, name)
 
     def __dir__(self) -> list[str]:

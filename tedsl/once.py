@@ -7,11 +7,13 @@ kept in the object is found again however many there are.  Imports nothing of th
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
-from typing import Any, TypeVar
+from functools import lru_cache, wraps
+from threading import RLock
+from typing import Any, ParamSpec, TypeVar
 
 Thing = TypeVar("Thing", bound="Remembers")
 Found = TypeVar("Found")
+Given = ParamSpec("Given")
 
 
 class Remembers:
@@ -57,3 +59,15 @@ def share(find: Callable[[Thing], Any], old: Thing, new: Thing) -> None:
     """Let `new` take over what `find` gave of `old`, if it was asked: it is the same of both."""
     if known(find, old):
         tell(find, new, find(old))
+
+
+def same(find: Callable[Given, Found]) -> Callable[Given, Found]:
+    """A function that gives one object for equal arguments, also to threads that ask at once."""
+    lock, kept = RLock(), lru_cache(maxsize=4096)(find)
+
+    @wraps(find)
+    def found(*args: Given.args, **kwargs: Given.kwargs) -> Found:
+        with lock:
+            return kept(*args, **kwargs)  # pyright: ignore[reportArgumentType]
+
+    return found

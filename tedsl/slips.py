@@ -8,19 +8,19 @@ for when the text is asked for.  Imports `errors`.
 
 from __future__ import annotations
 
-import functools
 import importlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar, cast
 
 from tedsl.errors import ExprError, TedslError
+from tedsl.once import same
 
 Class = TypeVar("Class", bound=type[Any])
 LISTED = 24
 """Names that are listed in full where none is near."""
 
 
-@functools.cache
+@same
 def also(own: type[TedslError], python: type[Exception]) -> type[TedslError]:
     """The class of errors that are both, under the name of the first."""
     parts = {"__module__": own.__module__, "__doc__": own.__doc__, "__reduce__": _reduce}

@@ -23,6 +23,7 @@ from typing import Any
 from tedsl.autotune.outcome import Status
 from tedsl.autotune.workers.worker_main import END_OF_PRINT
 from tedsl.errors import TuneError
+from tedsl.parallel import ENVIRONMENT as COMPILING
 
 Message = dict[str, Any]
 COMMAND = (sys.executable, "-P", "-m", "tedsl.autotune.workers.worker_main")
@@ -113,7 +114,7 @@ class Worker:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), COMPILING: "1"},
         )
         self.fresh = True
         self.received.clear()

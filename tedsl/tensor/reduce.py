@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache
 from typing import Any, Protocol, cast, overload
 
 from tedsl.dtypes import DType, Kind
@@ -28,6 +27,7 @@ from tedsl.expr.nodes import (
 )
 from tedsl.expr.promote import DTypeLike, Operand, as_dtype
 from tedsl.expr.wider import in_accumulator, unmarked
+from tedsl.once import same
 from tedsl.tensor.verify_op import MAX_DEPTH, depth_of, free_axes
 
 Axes = Axis | Sequence[Axis]
@@ -44,7 +44,7 @@ _ACCUMULATE = {
 }
 
 
-@cache
+@same
 def simple_reducer(op: BinaryOp, dtype: DType) -> Reducer:
     """The reducer `lhs op rhs` on scalars of `dtype`: one object for each pair.
 

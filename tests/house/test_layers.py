@@ -19,6 +19,7 @@ FIRST = (
     "late",
     "once",
     "packages",
+    "parallel",
     "processor",
     "saving",
     "shown",

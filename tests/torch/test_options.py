@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from sources import run_python
 torch: Any = pytest.importorskip("torch")
 tt: Any = pytest.importorskip("tedsl.torch")
 backend: Any = pytest.importorskip("tedsl.torch.backend.entry").tedsl
+rewrite: Any = pytest.importorskip("tedsl.torch.backend.rewrite")
 region: Any = pytest.importorskip("tedsl.torch.backend.region")
 pytestmark = [pytest.mark.cpu, pytest.mark.filterwarnings("ignore")]
 
@@ -186,3 +188,41 @@ def test_a_second_process_schedules_nothing(
     first, second = (json.loads(run_python(SECOND).splitlines()[-1]) for _ in range(2))
     assert first > 0
     assert second == 0
+
+
+@pytest.mark.ptxas
+def test_regions_for_a_gpu_compile_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The same kernels in as many threads as are asked for; without the device PyTorch computes."""
+
+    def model(x: Any) -> Any:
+        for n in range(3):  # a sort between them is left to PyTorch
+            x = torch.softmax(x[:, n:] * (n + 1), 1).sort(1).values
+        return x
+
+    monkeypatch.setattr(rewrite, "_target", lambda _: "cuda:sm_90")
+    x, plain = torch.randn(8, 32), region.Compiled
+
+    def codes(count: str) -> tuple[list[str], set[int]]:
+        met: set[int] = set()
+        made: list[Any] = []
+
+        class Seen(plain):
+            def __init__(self, *given: Any) -> None:
+                met.add(threading.get_ident())
+                super().__init__(*given)
+                made.append(self.kernel.code)
+
+        monkeypatch.setattr(region, "Compiled", Seen)
+        monkeypatch.setenv("TEDSL_COMPILE_THREADS", count)
+        monkeypatch.setenv("TEDSL_CACHE_DIR", str(tmp_path / count))
+        monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / count / "triton"))
+        torch._dynamo.reset()
+        torch.testing.assert_close(torch.compile(model, backend=backend)(x), model(x))
+        return sorted(made), met
+
+    alone, caller = codes("1")
+    together, several = codes("3")
+    assert len(alone) == 3
+    assert together == alone
+    assert caller == {threading.get_ident()}
+    assert len(several) > 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial, reduce
+from functools import partial, reduce
 
 from tedsl.dtypes import DType
 from tedsl.errors import InternalError
@@ -57,6 +57,7 @@ from tedsl.lower.nests.context import (
     output_indices,
     tensor_call,
 )
+from tedsl.once import same
 from tedsl.scheduling.kernels.tree import loops_around, running
 from tedsl.scheduling.plan import Online, OnlineMode, StagePlan
 from tedsl.scheduling.plan.graph import tensors_read
@@ -538,7 +539,7 @@ class Reduction:
         return body
 
 
-@lru_cache(maxsize=1)
+@same
 def _anywhere() -> Reducer:
     """The largest of int32 flags."""
     a, b = Var("a", DType.int32), Var("b", DType.int32)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 from tedsl.dtypes import DType
 from tedsl.expr.nodes import (
@@ -22,6 +21,7 @@ from tedsl.expr.nodes import (
 )
 from tedsl.expr.visit import axes_of, map_children, substitute, walk
 from tedsl.index.intern import Interner, structure
+from tedsl.once import same
 from tedsl.scheduling.algebra.rescaling import Sign, Tag
 from tedsl.scheduling.algebra.signs import sign_of
 from tedsl.scheduling.algebra.terms import Mixed, Role
@@ -30,7 +30,7 @@ from tedsl.scheduling.algebra.wrapping import Span, span_of, tag_spans
 MAX_NODES = 300
 
 
-@lru_cache(maxsize=4096)
+@same
 def placeholder(name: str, dtype: DType) -> Var:
     """The variable of that name and dtype, the same one at every call."""
     return Var(name, dtype)

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from tedsl.errors import TuneError
 from tedsl.late import late
+from tedsl.parallel import in_parallel
 from tedsl.torch import kept
 from tedsl.torch.backend.options import Budget, Options
 from tedsl.torch.backend.region import Region, imports_of, structure
 from tedsl.torch.backend.report import RegionReport
+from tedsl.torch.compiled import Compiled
 from tedsl.torch.importer.graph import Imported
 from tedsl.torch.lib import pytree, torch
 from tedsl.torch.refusals import CompilerFault, first_line
@@ -45,15 +47,42 @@ def compile_regions(regions: Sequence[Region], options: Options) -> None:
     search = _Search(options, budget) if budget is not None else None
     if search is not None:
         search.run(fresh)
-    for text, (first, *others) in fresh.items():
-        label = text if search is None else search.label(text)
-        scheduled = None if search is None else search.schedules.get(text)
-        made = options.known[text] = first.compile(label, scheduled)
+    made = _compiled(fresh, search)
+    for (text, (_, *others)), (label, compiled) in zip(fresh.items(), made, strict=True):
+        options.known[text] = compiled
         for region in others:
-            if made is not None:
-                region.adopt(made)
+            if compiled is not None:
+                region.adopt(compiled)
             else:
-                region.compile(label)
+                region.compile(label, imports_of(region.part, {}))
+
+
+def _compiled(
+    groups: dict[str, list[Region]], search: _Search | None
+) -> list[tuple[str, Compiled | None]]:
+    """The kernel of the first region of each group, and under what it is kept.
+
+    Those of a GPU are compiled at once, as Triton and ptxas let others run.  LLVM takes a third of
+    the time of a program for the CPU, in many short calls that each wait for Python again: with
+    threads it was as long.
+    """
+    jobs: list[tuple[Region, str, Imported | CompilerFault, Any]] = []
+    for text, (first, *_) in groups.items():
+        found = None if search is None else search.schedules.get(text)
+        imported, schedule = found or (imports_of(first.part, {}), None)
+        jobs.append((first, text if search is None else search.label(text), imported, schedule))
+    device = torch.cuda.current_device() if torch.cuda.is_initialized() else -1
+
+    def compiled(job: tuple[Region, str, Imported | CompilerFault, Any]) -> Compiled | None:
+        region, label, imported, schedule = job
+        with torch.cuda.device(device):
+            return region.compile(label, imported, schedule)
+
+    if any(region.target != "cpu" for region, *_ in jobs):
+        kernels = in_parallel(compiled, jobs)
+    else:
+        kernels = list(map(compiled, jobs))
+    return [(label, kernel) for (_, label, *_), kernel in zip(jobs, kernels, strict=True)]
 
 
 class _Search:
@@ -82,9 +111,8 @@ class _Search:
         tasks: list[tuple[float, str, Any]] = []
         for n, (text, alike) in enumerate(groups.items()):
             first = alike[0]
-            try:
-                made = imports_of(first.part, {})
-            except CompilerFault:
+            made = imports_of(first.part, {})
+            if isinstance(made, CompilerFault):
                 continue  # `compile` says so
             if kept.find(kept.key_of(self._asked(text), first.target), made, first.target):
                 first.report.search = "found on disk"

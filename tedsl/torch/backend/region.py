@@ -98,15 +98,16 @@ class Region:
         self.compiled: Compiled | None = None
 
     def compile(
-        self, text: str, scheduled: tuple[Imported, Schedule] | None = None
+        self, text: str, imported: Imported | CompilerFault, schedule: Schedule | None = None
     ) -> Compiled | None:
         """The kernel for all sizes; None where there is none, which the report then says.
 
         Args:
             text: under which it is kept on disk.
-            scheduled: what a search found.
+            imported: the part, for all sizes.
+            schedule: of `imported`, that a search found.
         """
-        self.compiled, fault = compiled_or_fault(self.part, {}, self.target, text, scheduled)
+        self.compiled, fault = compiled_or_fault(self.part, self.target, text, imported, schedule)
         if self.compiled is not None:
             self.report.kernels = len(self.compiled.kernel.module.funcs)
         elif not self._origins:
@@ -153,9 +154,8 @@ class Region:
             if len(self._own) >= MOST_SIZES:
                 self.report.fault = f"more than {MOST_SIZES} sizes, each with a kernel of its own"
                 return None
-            self._own[key], fault = compiled_or_fault(
-                self.part, sizes, self.target, f"{structure(self.part)}\n{sizes}"
-            )
+            text, imported = f"{structure(self.part)}\n{sizes}", imports_of(self.part, sizes)
+            self._own[key], fault = compiled_or_fault(self.part, self.target, text, imported)
             if fault:
                 self.report.fault = fault
             told = ", ".join(f"{name}={value}" for name, value in key)
@@ -163,48 +163,32 @@ class Region:
         return self._own[key]
 
 
-def compiled_or_fault(
-    part: Part,
-    given: Mapping[str, int],
-    target: str,
-    text: str,
-    scheduled: tuple[Imported, Schedule] | None = None,
-) -> tuple[Compiled | None, str]:
-    """The kernel of a part, or why there is none: the one place where a fault of the importer or
-    the compiler becomes a refusal."""
-    try:
-        return _compiled(part, given, target, text, scheduled), ""
-    except CompilerFault as fault:
-        return None, fault.reason
-
-
-def imports_of(part: Part, given: Mapping[str, int]) -> Imported:
-    """The part in the language.
-
-    Raises:
-        CompilerFault: it is not to be had.
-    """
+def imports_of(part: Part, given: Mapping[str, int]) -> Imported | CompilerFault:
+    """The part in the language, or why it is not to be had."""
     try:
         return import_nodes(part.inputs, part.nodes, part.results, given)
     except FAULTS as error:
-        raise CompilerFault(f"import: {first_line(error)}") from error
+        return CompilerFault(f"import: {first_line(error)}")
 
 
-def _compiled(
+def compiled_or_fault(
     part: Part,
-    given: Mapping[str, int],
     target: str,
     text: str,
-    scheduled: tuple[Imported, Schedule] | None,
-) -> Compiled:
-    imported, schedule = scheduled or (imports_of(part, given), None)
+    imported: Imported | CompilerFault,
+    schedule: Schedule | None = None,
+) -> tuple[Compiled | None, str]:
+    """The kernel of a part, or why there is none: with `imports_of` the place where a fault of the
+    importer or the compiler becomes a refusal."""
+    if isinstance(imported, CompilerFault):
+        return None, imported.reason
     try:
         compiled = Compiled(imported, schedule, target, text)
     except FAULTS as error:
-        raise CompilerFault(f"build: {first_line(error)}") from error
+        return None, f"build: {first_line(error)}"
     if missing := set(compiled.kernel.signature.keywords) - set(part.origins()):
-        raise CompilerFault(f"nothing in the graph has the size {min(missing)}")
-    return compiled
+        return None, f"nothing in the graph has the size {min(missing)}"
+    return compiled, ""
 
 
 def structure(part: Part) -> str:

@@ -38,6 +38,7 @@ from tedsl.dtypes import DType
 from tedsl.errors import BackendError, within
 from tedsl.expr.nodes import Var
 from tedsl.packages import install
+from tedsl.parallel import in_parallel
 
 _POINTERS: dict[DType, str] = {
     DType.float16: "fp16",
@@ -158,14 +159,19 @@ def compile_offline(
         BackendError: Triton or ptxas refused the kernel, or crashed.
     """
     requests = requests_of(program, arch, sizes_divisible, sizes)
-    made: dict[str, CompiledInfo] = {}
-    if in_subprocess:
-        distinct = {request["name"]: request for request in requests}
-        made |= zip(distinct, _in_subprocess([*distinct.values()], timeout), strict=True)
+    distinct: dict[str, tuple[str, dict[str, Any]]] = {}
     for spec, request in zip(program.compiled, requests, strict=True):
-        if spec.name not in made:
-            with within(spec.func):
-                made[spec.name] = compile_request(request)
+        distinct.setdefault(spec.name, (spec.func, request))
+
+    def info(each: tuple[str, dict[str, Any]]) -> CompiledInfo:
+        with within(each[0]):
+            return compile_request(each[1])
+
+    if in_subprocess:
+        found = _in_subprocess([request for _, request in distinct.values()], timeout)
+    else:
+        found = in_parallel(info, list(distinct.values()))
+    made = dict(zip(distinct, found, strict=True))
     return [replace(made[spec.name], name=spec.title) for spec in program.compiled]
 
 
@@ -181,18 +187,21 @@ def compile_launched(
     Raises:
         BackendError: Triton or ptxas refused a kernel, or no call has these sizes.
     """
-    shared: dict[str, int] = {}
-    found: list[tuple[str, int]] = []
-    for _, known, specs in program.launches(sizes):
-        for spec in specs:
-            if spec.call is not None or 0 in spec.grid_for(known):
-                continue
-            if spec.name not in shared:
-                with within(spec.func):
-                    made = _compiled(_request(spec, program.source, arch, (), sizes))
-                shared[spec.name] = int(made.metadata.shared)
-            found.append((spec.func, shared[spec.name]))
-    return found
+    launched = [
+        spec
+        for _, known, specs in program.launches(sizes)
+        for spec in specs
+        if spec.call is None and 0 not in spec.grid_for(known)
+    ]
+
+    def shared(spec: KernelSpec) -> int:
+        with within(spec.func):
+            made = _compiled(_request(spec, program.source, arch, (), sizes))
+        return int(made.metadata.shared)
+
+    distinct = {spec.name: spec for spec in reversed(launched)}
+    needed = dict(zip(distinct, in_parallel(shared, list(distinct.values())), strict=True))
+    return [(spec.func, needed[spec.name]) for spec in launched]
 
 
 def requests_of(
