@@ -22,8 +22,8 @@ from typing import Any
 
 from tedsl.autotune.outcome import Status
 from tedsl.autotune.workers.worker_main import END_OF_PRINT
+from tedsl.backends.parallel import ENVIRONMENT as COMPILING
 from tedsl.errors import TuneError
-from tedsl.parallel import ENVIRONMENT as COMPILING
 
 Message = dict[str, Any]
 COMMAND = (sys.executable, "-P", "-m", "tedsl.autotune.workers.worker_main")

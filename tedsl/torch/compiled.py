@@ -48,7 +48,8 @@ class Compiled:
     ) -> None:
         self.key = key = None if text is None else kept.key_of(text, str(target))
         self._target = target
-        found = None if key is None else kept.find(key, imported, str(target))
+        self._sizes = tuple(imported.sizes.variables)
+        found = None if key is None else kept.find(key, self._sizes, str(target))
         if found is None:
             kernel = build(list(imported.tensors) if schedule is None else schedule, target)
             places = _places(imported, kernel)
@@ -78,9 +79,9 @@ class Compiled:
         return {name: value for name, value in vars(self).items() if name != "kernel"}
 
     def found(self) -> bool:
-        """Whether a copy of one of fixed sizes has its kernel, from disk where it had none."""
+        """Whether a copy has its kernel, from disk where it had none."""
         if not hasattr(self, "kernel") and self.key is not None:
-            found = kept.find(self.key, None, str(self._target))
+            found = kept.find(self.key, self._sizes, str(self._target))
             if found is not None:
                 self.kernel = found[0]
         return hasattr(self, "kernel")

@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 
 from tedsl import schedules
+from tedsl.dtypes import DType
+from tedsl.expr.nodes import Var
 from tedsl.runtime.cache import lowered
 from tedsl.runtime.cache.disk import disk_cache
 from tedsl.runtime.cache.fingerprint import code_version, tool_versions, version_of
 from tedsl.runtime.executors import by_target as executors
 from tedsl.runtime.kernel import Kernel
 from tedsl.target import Target
+from tedsl.tensor.axis import size_var
 from tedsl.torch.importer.graph import Imported
 
 
@@ -41,16 +45,21 @@ def tools() -> str:
     return f"{code_version()} {rules} {front} {tools}"
 
 
-def find(key: str, imported: Imported | None, target: str) -> tuple[Kernel, list[int]] | None:
+def find(key: str, sizes: Iterable[str], target: str) -> tuple[Kernel, list[int]] | None:
     """A kernel that was kept, and which inputs of the graph it takes; None where there is none.
-    Without the graph, one of fixed sizes.
 
     It has no schedule: nothing was scheduled.
+
+    Args:
+        key: of the region.
+        sizes: the names of the graph's runtime sizes.
+        target: as for `key_of`.
     """
     disk = disk_cache()
     if disk is None:
         return None
-    found = lowered.find(disk, _plan_key(key, imported))
+    variables = {name: size_var(name, DType.int64) for name in sizes}
+    found = lowered.find(disk, _plan_key(key, variables))
     places = disk.get(_places_key(key), "places")
     if found is None or places is None:
         return None
@@ -63,12 +72,11 @@ def keep(key: str, imported: Imported, kernel: Kernel, places: list[int]) -> Non
     """Keep a kernel, which takes the inputs of the graph at `places`."""
     disk = disk_cache()
     if disk is not None:
-        lowered.keep(disk, _plan_key(key, imported), kernel.module)
+        lowered.keep(disk, _plan_key(key, imported.sizes.variables), kernel.module)
         disk.put(_places_key(key), {"places": json.dumps(places).encode()})
 
 
-def _plan_key(key: str, imported: Imported | None) -> lowered.PlanKey:
-    variables = {} if imported is None else imported.sizes.variables
+def _plan_key(key: str, variables: Mapping[str, Var]) -> lowered.PlanKey:
     return lowered.PlanKey(key, tuple(variables[name] for name in sorted(variables)))
 
 

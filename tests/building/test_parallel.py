@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 import tedsl as te
+from tedsl.backends.parallel import ENVIRONMENT, in_parallel, threads
 from tedsl.backends.triton.compile import offline
 from tedsl.errors import BackendError
 from tedsl.once import same
-from tedsl.parallel import ENVIRONMENT, in_parallel, threads
 
 
 @pytest.fixture(autouse=True)

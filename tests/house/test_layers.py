@@ -19,7 +19,6 @@ FIRST = (
     "late",
     "once",
     "packages",
-    "parallel",
     "processor",
     "saving",
     "shown",

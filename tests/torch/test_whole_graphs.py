@@ -115,10 +115,40 @@ def test_an_index_outside_is_still_pytorchs_error() -> None:
             call(torch.tensor([10, 0]), table)
 
 
-def test_open_sizes_and_faults_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("train", [False, True])
+def test_graphs_of_open_sizes_are_found_whole(monkeypatch: pytest.MonkeyPatch, train: bool) -> None:
+    """They serve other sizes than those of the call for which they were found."""
+
+    def run(call: Any, model: Any, x: Any) -> Any:
+        if train:
+            return step(call, model, x)
+        with torch.no_grad():
+            return call(x)
+
+    model = torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.GELU(), torch.nn.LayerNorm(5))
+    call, first = compiled(model, dynamic=True)
+
+    def agrees(rows: int) -> None:
+        x = torch.randn(rows, 6)
+        torch.testing.assert_close(run(call, model, x), run(model, model, x), rtol=1e-4, atol=1e-4)
+
+    agrees(7)
+    assert told() == (0, 1)
+    for module, name in (("entry", "rewritten"), ("compiling", "structure")):
+        place = pytest.importorskip(f"tedsl.torch.backend.{module}")
+        monkeypatch.setattr(place, name, None)  # nothing of this is called again
+    call, second = compiled(model, dynamic=True)
+    for rows in (4, 9, 33):
+        agrees(rows)
+    assert told() == (1, 0)
+    regions = [region for graph in second.graphs for region in graph.regions]
+    assert regions
+    assert all(region.calls == 3 and not region.eager_calls for region in regions)
+    assert [graph.taken for graph in second.graphs] == [graph.taken for graph in first.graphs]
+
+
+def test_faults_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     x = torch.randn(5, 6)
-    compiled(lambda x: x.softmax(-1), dynamic=True)[0](x)
-    assert told() == (0, 0)
 
     def broken(*_: Any) -> Any:
         raise KeyError("a table of the compiler")

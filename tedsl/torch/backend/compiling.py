@@ -10,9 +10,9 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from tedsl.backends.parallel import in_parallel
 from tedsl.errors import TuneError
 from tedsl.late import late
-from tedsl.parallel import in_parallel
 from tedsl.torch import kept
 from tedsl.torch.backend.options import Budget, Options
 from tedsl.torch.backend.region import Region, imports_of, structure
@@ -114,7 +114,9 @@ class _Search:
             made = imports_of(first.part, {})
             if isinstance(made, CompilerFault):
                 continue  # `compile` says so
-            if kept.find(kept.key_of(self._asked(text), first.target), made, first.target):
+            if kept.find(
+                kept.key_of(self._asked(text), first.target), made.sizes.variables, first.target
+            ):
                 first.report.search = "found on disk"
                 self._kept.add(text)
                 continue

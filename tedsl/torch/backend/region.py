@@ -83,17 +83,26 @@ class Region:
         eager: the same by PyTorch.
         report: written as things happen.
         target: `cpu` or `cuda`.
+        origins: of the sizes, where the part does not say it.
 
     Attributes:
+        origins: where the values of symbols are found.
         compiled: the kernel for all sizes, None where there is none.
     """
 
-    def __init__(self, part: Part, eager: Any, report: RegionReport, target: str) -> None:
+    def __init__(
+        self,
+        part: Part,
+        eager: Any,
+        report: RegionReport,
+        target: str,
+        origins: dict[str, Origin] | None = None,
+    ) -> None:
         self.part = part
         self.eager = eager
         self.report = report
         self.target = target
-        self._origins = part.origins()
+        self.origins = part.origins() if origins is None else origins
         self._own: dict[tuple[tuple[str, int], ...], Compiled | None] = {}
         self.compiled: Compiled | None = None
 
@@ -110,7 +119,7 @@ class Region:
         self.compiled, fault = compiled_or_fault(self.part, self.target, text, imported, schedule)
         if self.compiled is not None:
             self.report.kernels = len(self.compiled.kernel.module.funcs)
-        elif not self._origins:
+        elif not self.origins:
             self.report.fault = fault
         return self.compiled
 
@@ -140,7 +149,7 @@ class Region:
 
     def _sizes(self, arguments: Sequence[Any]) -> dict[str, int]:
         found: dict[str, int] = {}
-        for name, (place, d, factor, offset) in self._origins.items():
+        for name, (place, d, factor, offset) in self.origins.items():
             given = arguments[place]
             found[name] = (int(given if d < 0 else given.shape[d]) - offset) // factor
         return found

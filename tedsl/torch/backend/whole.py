@@ -3,8 +3,8 @@ looks at no operator and schedules nothing.
 
 AOTAutograd finds a graph of Dynamo by a digest, to which the sources of tedsl and the options
 belong, and keeps forward and backward together, which are compiled at once.  What is kept is the
-code between the kernels, and under what each kernel is found.  Graphs of open sizes are not kept,
-nor those of which something is not compiled.  Imports `region`.
+code between the kernels, and under what each kernel is found.  Graphs of which something is not
+compiled, for open sizes where they are open, are not kept.  Imports `region`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 from tedsl.runtime.cache.disk import disk_cache
 from tedsl.torch import kept
 from tedsl.torch.backend.options import Options
-from tedsl.torch.backend.region import Part, Region
+from tedsl.torch.backend.region import Origin, Part, Region
 from tedsl.torch.backend.report import GraphReport, RegionReport
 from tedsl.torch.compiled import Compiled
 from tedsl.torch.lib import load, torch
@@ -178,22 +178,25 @@ class _Kernel:
     report: RegionReport
     target: str
     compiled: Compiled
+    origins: dict[str, Origin]
 
     @staticmethod
     def of(region: Region) -> _Kernel:
         """The data of a region.
 
         Raises:
-            BypassAOTAutogradCache: of open sizes, or without a kernel on disk.
+            BypassAOTAutogradCache: without a kernel on disk.
         """
         compiled = region.compiled
-        if compiled is None or compiled.key is None or region.part.origins():
-            raise _cache.BypassAOTAutogradCache("a region has open sizes or no kernel on disk")
-        return _Kernel(_Code.of(region.eager), region.report, region.target, compiled)
+        if compiled is None or compiled.key is None:
+            raise _cache.BypassAOTAutogradCache("a region has no kernel on disk for all sizes")
+        eager = _Code.of(region.eager)
+        return _Kernel(eager, region.report, region.target, compiled, region.origins)
 
     def region(self) -> Region:
         """What runs."""
         self.report.calls = self.report.eager_calls = 0
-        made = Region(Part((), (), ()), self.eager.function(), self.report, self.target)
+        part, eager = Part((), (), ()), self.eager.function()
+        made = Region(part, eager, self.report, self.target, self.origins)
         made.adopt(self.compiled)
         return made

@@ -23,6 +23,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from tedsl.backends.parallel import in_parallel
 from tedsl.backends.triton.compile.assembler import assembled
 from tedsl.backends.triton.compile.source_files import source_file
 from tedsl.backends.triton.emit.program import (
@@ -38,7 +39,6 @@ from tedsl.dtypes import DType
 from tedsl.errors import BackendError, within
 from tedsl.expr.nodes import Var
 from tedsl.packages import install
-from tedsl.parallel import in_parallel
 
 _POINTERS: dict[DType, str] = {
     DType.float16: "fp16",

@@ -1,7 +1,7 @@
 """Kernels that compile at once, in threads: LLVM, Triton's passes and ptxas let others run.
 
 Python itself runs in one thread at a time, so that what is scheduled and lowered takes as long as
-before, while compilers work beside it.  Imports nothing of the package but `processor`.
+before, while compilers work beside it.  Imports `processor`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import ContextVar, copy_context
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from tedsl.errors import BackendError
 from tedsl.processor import usable_cores
@@ -70,18 +70,22 @@ def _shared(
     try:
         for place in reversed(range(len(items))):
             if futures[place].cancel():
-                futures[place] = _here(function, items[place])
+                with _Here[Result]() as outcome:
+                    outcome.set_result(function(items[place]))
+                futures[place] = outcome
         return [future.result() for future in futures]
     finally:
         for future in futures:
             future.cancel()
 
 
-def _here(function: Callable[[Item], Result], item: Item) -> Future[Result]:
-    """The outcome of a call in this thread."""
-    outcome = Future[Result]()
-    try:
-        outcome.set_result(function(item))
-    except Exception as error:  # raised again where the first error of all is
-        outcome.set_exception(error)
-    return outcome
+class _Here(Future[Result]):
+    """The outcome of a call in this thread, made by `with`."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        if isinstance(error, Exception):  # raised where the first error of all is
+            self.set_exception(error)
+        return isinstance(error, Exception)
