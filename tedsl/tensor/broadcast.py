@@ -88,15 +88,19 @@ def elementwise(
 
 
 def read_broadcast(source: tensor.Tensor, axes: Sequence[Expr]) -> Expr:
-    """`source` at the last of `axes`, at 0 along extents of 1."""
+    """`source` at the last of `axes`, at 0 along extents of 1 that are longer there."""
     last = axes[len(axes) - source.ndim :]
     return tensor.read(
         source,
         [
-            Const(0, axis.dtype) if is_one(extent) else axis
+            Const(0, axis.dtype) if is_one(extent) and not _is_unit(axis) else axis
             for extent, axis in zip(source.shape, last, strict=True)
         ],
     )
+
+
+def _is_unit(axis: Expr) -> bool:
+    return isinstance(axis, Axis) and axis.domain is not None and is_one(axis.domain.extent)
 
 
 def is_one(extent: Expr) -> bool:

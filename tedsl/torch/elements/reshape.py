@@ -41,6 +41,9 @@ def index_map(old: Shape, new: Shape) -> Callable[[Indices], Sequence[Index]]:
     def at(i: Indices) -> Sequence[Index]:
         found: list[Index] = [0] * len(old)
         for (first, last), (begin, end) in runs:
+            if last - first == end - begin == 1:
+                found[first] = i[begin]
+                continue
             place = linear(i[begin:end], new[begin:end])
             found[first:last] = unravelled(place, old[first:last])
         return found

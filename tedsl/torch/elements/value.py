@@ -85,7 +85,9 @@ def broadcast(value: Value, shape: Shape) -> Value:
     if same_shape(value.shape, shape):
         return value
     lead = len(shape) - value.rank
-    kept = [not is_one(extent) for extent in value.shape]
+    # where both are 1, the index is that of the result: what it reads lies as it does
+    pairs = zip(value.shape, shape[lead:], strict=True)
+    kept = [is_one(wide) or not is_one(extent) for extent, wide in pairs]
 
     def at(i: Indices) -> list[Index]:
         return [each if keep else 0 for each, keep in zip(i[lead:], kept, strict=True)]

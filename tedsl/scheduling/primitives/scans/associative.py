@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -19,7 +19,7 @@ from tedsl.expr.index_arith import (
     mul,
     sub,
 )
-from tedsl.expr.nodes import Axis, Const, Expr, IfThenElse, Reduce, Reducer, TensorRead
+from tedsl.expr.nodes import Axis, Const, Expr, IfThenElse, Reduce, Reducer, TensorRead, Var
 from tedsl.expr.visit import axes_of, structural_equal, substitute
 from tedsl.index.facts import Facts
 from tedsl.index.prove import prove
@@ -208,12 +208,12 @@ class _Steps:
 
     def row(self, element: Element, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
         """A row of the scan out of the folded elements."""
-        facts = _domains(sorted(axes_of(indices[0]), key=lambda axis: axis.name))
+        about = axes_of(indices[0])
         t, beside = indices[0], indices[1:]
         if self.offset:
             t = sub(t, 1)
-        found = tuple(simplify(each, facts) for each in element(simplify(t, facts), beside))
-        if not self.offset or prove(less(as_index(0), indices[0]), facts):
+        found = tuple(_simpler(each, about) for each in element(_simpler(t, about), beside))
+        if not self.offset or prove(less(as_index(0), indices[0]), Facts.EMPTY):
             return found
         test = less(indices[0], 1)
         pairs = zip(self.reducer.identity, found, strict=True)
@@ -236,8 +236,8 @@ class _Steps:
         others: Sequence[Axis],
     ) -> ComputeOp:
         here: dict[Expr, Expr] = {self.time: term, **dict(zip(self.beside, others, strict=True))}
-        facts = _domains(axis for axis in (*axes, k) if axis not in frozenset(others))
-        sources = tuple(simplify(substitute(each, here), facts) for each in self.terms)
+        about = frozenset((*axes, k)) - {*others}
+        sources = tuple(_simpler(substitute(each, here), about) for each in self.terms)
         fold = Reduce(self.reducer, sources, (k,), where)
         bodies = tuple(replace(fold, index=n) for n in range(len(sources)))
         shape = tuple(axis.domain.extent for axis in axes if axis.domain is not None)
@@ -284,12 +284,12 @@ class _Steps:
         return results
 
 
-def _domains(axes: Iterable[Axis]) -> Facts:
-    facts = Facts.EMPTY
-    for axis in axes:
-        if axis.domain is not None:
-            facts = facts.with_axis(axis, axis.domain.min, axis.domain.extent)
-    return facts
+def _simpler(expr: Expr, about: Collection[Axis]) -> Expr:
+    """`expr` simplified by the domains of some axes; others stay indices, those of one element,
+    too."""
+    held: dict[Expr, Expr] = {a: Var(a.name, a.dtype) for a in axes_of(expr) if a not in about}
+    back = {variable: axis for axis, variable in held.items()}
+    return substitute(simplify(substitute(expr, held)), back)
 
 
 def _listed(made: Any) -> list[Tensor]:
