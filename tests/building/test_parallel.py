@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -144,3 +146,34 @@ def test_of_two_kernels_that_are_refused_the_first_is_named(
         te.build(s, "cuda:sm_90")
     assert found.value.kernel == "y"
     assert len(asked) == (1 if count == "1" else 2)
+
+
+def test_threads_parse_one_after_the_other() -> None:
+    """Where garbage is collected all the time, and threads take turns as often as they can."""
+    pytest.importorskip("triton")
+    owner = offline.parses_apart()
+    assert offline.parses_apart() is owner
+    lines = "".join(f"    x{n} = a + {n} * (a - {n})\n" for n in range(100))
+
+    class Function:
+        _src = src = f"def f(a):\n{lines}"
+
+    class Cycle:
+        def __del__(self) -> None:
+            sum(range(2000))
+
+    def parsed(_: int) -> int:
+        for _ in range(20):
+            cycle = Cycle()
+            cycle.me = cycle  # type: ignore[attr-defined]
+            owner.parse(Function())
+        return 20
+
+    usual, switched = gc.get_threshold(), sys.getswitchinterval()
+    gc.set_threshold(5, 2, 2)
+    sys.setswitchinterval(1e-6)
+    try:
+        assert in_parallel(parsed, range(8)) == [20] * 8
+    finally:
+        gc.set_threshold(*usual)
+        sys.setswitchinterval(switched)

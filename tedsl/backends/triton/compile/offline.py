@@ -20,6 +20,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
+from threading import RLock
 from types import ModuleType
 from typing import Any
 
@@ -38,6 +39,7 @@ from tedsl.backends.triton.emit.program import (
 from tedsl.dtypes import DType
 from tedsl.errors import BackendError, within
 from tedsl.expr.nodes import Var
+from tedsl.once import same
 from tedsl.packages import install
 
 _POINTERS: dict[DType, str] = {
@@ -300,9 +302,30 @@ def refusal(request: Mapping[str, Any], error: Exception) -> BackendError:
     )
 
 
+@same
+def parses_apart() -> type[Any]:
+    """Let one thread at a time parse what Triton compiles, and return the class that does.
+
+    Python counts how deep the trees are that it parses for the whole process: where a collection of
+    garbage lets another thread parse in between, one of them ends in a SystemError ("AST
+    constructor recursion depth mismatch", CPython issue 106905, seen with 3.11.7).
+    """
+    jit = importlib.import_module("triton.runtime.jit")
+    owner = getattr(jit, "JITCallable", jit.JITFunction)
+    parse, lock = owner.parse, RLock()
+
+    def parse_alone(function: Any) -> Any:
+        with lock:
+            return parse(function)
+
+    owner.parse = parse_alone
+    return owner
+
+
 def _compiled(request: Mapping[str, Any]) -> Any:
     """What Triton makes of a request."""
     triton = importlib.import_module("triton")
+    parses_apart()
     source, target = ast_source(request)
     try:
         kernel, _ = assembled(partial(_compile, triton, source, target), request["options"])
