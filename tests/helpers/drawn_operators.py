@@ -11,6 +11,7 @@ from nn_gradients import CASES
 
 import tedsl as te
 from tedsl.tensor.printer import operations
+from tedsl.tensor.scan_body import within_scans
 from tedsl.tensor.tensor import PlaceholderOp, Tensor
 
 nn: Any = te.nn
@@ -108,7 +109,10 @@ def gradient(r: random.Random) -> list[Tensor]:
 
 
 def _inputs(tensor: Tensor) -> list[Tensor]:
-    return [op.outputs[0] for op in operations([tensor]) if isinstance(op, PlaceholderOp)]
+    ops = operations([tensor])
+    steps = within_scans(ops)  # states are placeholders, too
+    given = [op for op in ops if isinstance(op, PlaceholderOp) and op not in steps]
+    return [op.outputs[0] for op in given]
 
 
 def listed(made: Any) -> list[Tensor]:
