@@ -112,12 +112,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def spread(items: list[pytest.Item]) -> list[pytest.Item]:
-    """The tests with the files of `tests/autotune` at even distances, each file in one piece."""
+    """The tests with the files of `tests/autotune` at even distances, each file in one piece, and
+    those of tutorials, which take longest, at the start: what comes last is short."""
     files: dict[Path, list[pytest.Item]] = {}
     for item in items:
         files.setdefault(item.path, []).append(item)
     waiting = [own for path, own in files.items() if path.parent.name == "autotune"]
-    working = [own for path, own in files.items() if path.parent.name != "autotune"]
+    rest = [own for path, own in files.items() if path.parent.name != "autotune"]
+    working = sorted(rest, key=lambda own: own[0].path.parent.name != "tutorials")
     count, total = sum(map(len, working)), len(waiting)
     found: list[pytest.Item] = []
     passed = 0
