@@ -397,12 +397,13 @@ class Drawer:
         """A scan, and maybe something of its result."""
         rng = self.rng
         steps, wide = rng.choice((2, 5, 9, 17)), rng.choice((1, 3, 7, 33, 130))
+        columns = min(wide, 33)
         makers: tuple[Callable[[], list[Tensor]], ...] = (
             lambda: scans.running_sum(steps, wide),
             lambda: scans.line_sum(steps),
             lambda: scans.oscillator(steps, wide),
-            lambda: scans.recurrent(steps, rng.choice((1, 3)), min(wide, 33)),
-            lambda: scans.gated(steps, min(wide, 33)),
+            lambda: scans.recurrent(steps, rng.choice((1, 3)), columns, 0.5 / columns**0.5),
+            lambda: scans.gated(steps, columns),
         )
         made = rng.choice(makers)()
         last = _Known(made[0], tuple(made[0].shape), tuple(constant(e) or 1 for e in made[0].shape))
