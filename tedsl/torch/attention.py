@@ -40,12 +40,11 @@ def _taken(
     attn_mask: Any = None,
     dropout_p: float = 0.0,
     is_causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
+    **_: Any,
 ) -> bool:
     short = query.dtype in _SHORT and key.dtype is query.dtype and value.dtype is query.dtype
     both = is_causal and attn_mask is not None  # PyTorch refuses that
-    return short and dropout_p == 0.0 and not both and query.dim() >= 2
+    return short and dropout_p == 0.0 and not both
 
 
 def fused(
