@@ -271,8 +271,9 @@ class _Steps:
 
         init = compute((1, *self.sizes), lambda *_: self.reducer.identity, name=made.name("first"))
         step = compute(shape, following, name=made.name("step"))
-        found = make_scan(_listed(init), _listed(step), states, name=made.name("before"))
-        results = tuple(_listed(found))
+        found = make_scan(list(init), list(step), states, name=made.name("before"))
+        assert isinstance(found, list)  # as lists are given
+        results = tuple(found)
         op = results[0].op
         assert isinstance(op, ScanOp)
         for each in (total, *dict.fromkeys(t.op for t in op.inits), *(s.op for s in states)):
@@ -290,12 +291,6 @@ def _simpler(expr: Expr, about: Collection[Axis]) -> Expr:
     held: dict[Expr, Expr] = {a: Var(a.name, a.dtype) for a in axes_of(expr) if a not in about}
     back = {variable: axis for axis, variable in held.items()}
     return substitute(simplify(substitute(expr, held)), back)
-
-
-def _listed(made: Any) -> list[Tensor]:
-    """What a definition gives, one tensor or some."""
-    given: Sequence[Tensor] = [made] if isinstance(made, Tensor) else made
-    return list(given)
 
 
 def _with_first(init: Tensor, term: Expr, axes: Sequence[Axis]) -> Expr:
