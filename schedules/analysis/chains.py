@@ -17,10 +17,11 @@ from tedsl.schedules.analysis.nests import (
     any_order,
     cost,
     definitions,
+    extent_of,
+    in_step,
     is_reduction,
-    plain,
+    long_axes,
     reduce_axes,
-    same_axes,
 )
 from tedsl.schedules.knobs import flip
 from tedsl.schedules.trial import remembered, takes
@@ -187,10 +188,18 @@ def root_of(s: Schedule, view: View, name: str) -> str:
             break
         user, read = users[0]
         step = view[user]
-        if is_reduction(step) or len(step.bodies) > 1 or not same_axes(plain(read), step.axis):
+        if is_reduction(step) or len(step.bodies) > 1 or not in_step(read, step.axes):
             break
         name = user
     return name
+
+
+def in_terms_of(root: ComputeOp, fold: ComputeOp) -> dict[Axis, Axis]:
+    """The axes of a reduction, each with that of the end of its epilogue (`root_of`); without those
+    of one element where the two have not the same shape."""
+    if [extent_of(a) for a in fold.axes] == [extent_of(a) for a in root.axes]:
+        return dict(zip(fold.axes, root.axes, strict=True))
+    return dict(zip(long_axes(fold.axes), long_axes(root.axes), strict=True))
 
 
 def inline_around(s: Schedule, found: Chained) -> list[str]:

@@ -58,6 +58,19 @@ def same_axes(a: Sequence[Axis] | None, b: Sequence[Axis]) -> bool:
     return a is not None and len(a) == len(b) and all(x is y for x, y in zip(a, b, strict=True))
 
 
+def long_axes(axes: Sequence[Axis]) -> tuple[Axis, ...]:
+    """The axes of more than one element."""
+    return tuple(axis for axis in axes if extent_of(axis) != 1)
+
+
+def in_step(read: TensorRead, axes: Sequence[Axis]) -> bool:
+    """True when an element of each place is read at that place, axes of one element left out."""
+    sizes = zip(read.indices, read.tensor.shape, strict=True)
+    own = [index for index, size in sizes if size_of(size) != 1]
+    mine = long_axes(axes)
+    return len(own) == len(mine) and all(x is y for x, y in zip(own, mine, strict=True))
+
+
 def nbytes_of(tensor: Tensor) -> int:
     """Bytes of a tensor of known shape, else 0."""
     sizes = [size_of(extent) for extent in tensor.shape]

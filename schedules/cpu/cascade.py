@@ -13,6 +13,7 @@ from tedsl.schedules.analysis.chains import (
     Chained,
     depended_on,
     follow,
+    in_terms_of,
     inline_around,
     inner_folds,
     root_of,
@@ -74,7 +75,10 @@ def _found(s: Schedule, view: View, name: str) -> Chained | None:
     held = (*shape.folded, *shape.rows, *(a for each in inner for a in view[each].reduce_axes))
     if width is None or width > WIDEST or volume(held) is None:
         return None
-    return Chained(name, root_of(s, view, name), names, inner, shape)
+    root = root_of(s, view, name)
+    if shape.columns[0] not in in_terms_of(view[root], view[name]):
+        return None
+    return Chained(name, root, names, inner, shape)
 
 
 def _reduce_chain(s: Schedule, found: Chained) -> list[str]:
@@ -88,8 +92,9 @@ def _reduce_chain(s: Schedule, found: Chained) -> list[str]:
     shape = products(definitions(s)[last])
     if shape is None:
         return []
-    axes = dict(zip(definitions(s)[last].axes, root.axes, strict=True))
-    row = max(reversed(shape.rows), key=lambda a: extent_of(a) or 1) if shape.rows else None
+    axes = in_terms_of(root, definitions(s)[last])
+    long = [axis for axis in shape.rows if axis in axes]
+    row = max(reversed(long), key=lambda a: extent_of(a) or 1) if long else None
     column = shape.columns[0]
     rows = 1
     if row is not None:

@@ -22,7 +22,7 @@ from tedsl.schedules.analysis.nests import (
     same_axes,
     size_of,
 )
-from tedsl.schedules.gpu.gemm.gemm import longest
+from tedsl.schedules.gpu.gemm.mainloop import longest
 from tedsl.schedules.knobs import flip
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.tensor.tensor import ComputeOp

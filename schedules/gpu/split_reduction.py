@@ -20,8 +20,9 @@ from tedsl.schedules.analysis.nests import (
 )
 from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.gpu.gemm.cost_model import LINE, STEP, in_parts
-from tedsl.schedules.gpu.gemm.gemm import longest, product_of, widest
-from tedsl.schedules.gpu.gemm.padded_operands import rows_aligned
+from tedsl.schedules.gpu.gemm.gemm import product_of, widest
+from tedsl.schedules.gpu.gemm.mainloop import longest
+from tedsl.schedules.gpu.gemm.operand_layouts import rows_aligned
 from tedsl.schedules.knobs import pick
 from tedsl.schedules.loops import fused
 from tedsl.scheduling.handles.schedule import Schedule

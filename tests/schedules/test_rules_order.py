@@ -93,7 +93,7 @@ TILES: dict[str, tuple[Callable[[], Tensor], tuple[int, ...]]] = {
     "much work between": (lambda: capped(64, 4096, 128), (64, 128, 3, 1)),
     "two bounds": (lambda: windowed(64, 4096, 128), (64, 64, 0, 3)),
     "few tiles": (lambda: causal(8, 2048, 64), (64, 64, 0, 3)),
-    "rows that the copy engine cannot find": (lambda: few_keys(64, 4096, 64), (128, 128, 0, 3)),
+    "shared keys of one batch": (lambda: few_keys(64, 4096, 64), (64, 128, 4, 1)),
     "many columns": (lambda: causal(64, 4096, 256), (128, 128, 0, 2)),
 }
 

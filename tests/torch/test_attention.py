@@ -70,6 +70,23 @@ def test_operands_of_products_are_short() -> None:
     assert source.count("_kernel(") == 1
 
 
+@pytest.mark.parametrize(
+    ("queries", "keys"),
+    [((1, 8, 2272, 96), (1, 8, 2272, 96)), ((2, 4, 2560, 128), (2, 2, 4416, 128))],
+)
+def test_a_batch_of_one_and_shared_keys_are_loaded_in_tiles(queries: Any, keys: Any) -> None:
+    """One kernel, in which TMA loads all operands, the queries before the loop."""
+
+    def attends(q: Any, k: Any, v: Any) -> Any:
+        return attend(q, k, v, enable_gqa=q.shape[1] != k.shape[1])
+
+    given = [torch.empty(shape, dtype=torch.float16) for shape in (queries, keys, keys)]
+    source = te.build(tt.trace(attends, *given).outputs, "cuda:sm_90").source
+    assert source.count("_kernel(") == 1
+    assert all(f"{name}_desc.load" in source for name in ("q", "k", "v"))
+    assert source.index("q_desc.load") < source.index("tl.range(") < source.index("k_desc.load")
+
+
 def test_the_gradient() -> None:
     shapes = ((2, 3, 20, 16), (2, 3, 30, 16), (2, 3, 30, 16))
     given = [numbers(*shape, grad=True) for shape in shapes]

@@ -9,7 +9,7 @@ registers.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tedsl.devices import GpuDevice
 from tedsl.expr.index_arith import conjuncts
@@ -19,6 +19,7 @@ from tedsl.schedules.analysis.chains import (
     Chained,
     depended_on,
     follow,
+    in_terms_of,
     inline_around,
     inner_folds,
     may_be_lazy,
@@ -36,15 +37,15 @@ from tedsl.schedules.analysis.nests import (
     for_units,
     growing,
     is_reduction,
-    plain,
     pow2_at_least,
     reduce_axes,
     volume,
 )
 from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.gpu.gemm.cost_model import best_tile
-from tedsl.schedules.gpu.gemm.gemm import longest, product_of, stored_by_engine, stores_ahead
-from tedsl.schedules.gpu.gemm.mainloop import LEAST, movable
+from tedsl.schedules.gpu.gemm.gemm import product_of, stored_by_engine, stores_ahead
+from tedsl.schedules.gpu.gemm.mainloop import LEAST, longest, movable
+from tedsl.schedules.gpu.gemm.operands import is_box
 from tedsl.schedules.gpu.gemm.split_floats import is_split
 from tedsl.schedules.gpu.gemm.tile_order import ordered, together, walked
 from tedsl.schedules.gpu.gemm.tile_scheduler import grid_of, programs_stay
@@ -134,9 +135,14 @@ def _reduce_chain(s: Schedule, found: Chained) -> list[str]:
     stage, fold = s[found.root], s[found.last]
     if not isinstance(stage.op, ComputeOp) or not isinstance(fold.op, ComputeOp):
         return []
-    axes = dict(zip(fold.op.axes, stage.op.axes, strict=True))
-    row, column = axes[longest(found.shape.rows)], axes[longest(found.shape.columns)]
-    longer = longer_last(fold.op, found.shape)
+    # What is inlined may round operands, which tensor cores then take in fewer bits.
+    shape = contraction(definitions(s)[found.last])
+    if shape is None:
+        return []
+    found = replace(found, shape=shape)
+    axes = in_terms_of(stage.op, fold.op)
+    row, column = axes[longest(shape.rows)], axes[longest(shape.columns)]
+    longer = longer_last(fold.op, shape)
     deep = gpu.has_tma and _is_deep(s, found, stage.op, fold.op)
     tall = longer is not None and work <= LIGHT and _is_tall(gpu, stage.op, fold.op, found, row)
     sizes = _sizes(s, stage, found, (row, column), TALL if tall else 64, deep)
@@ -406,7 +412,7 @@ def _fixed(s: Schedule, inner: Stage) -> list[Tensor]:
     moving = op.axes[-1]
     known = places(s.plan).by_op
     found = [r for r in reads(*op.bodies) if moving not in axes_of(*r.indices)]
-    fine = [r.tensor for r in found if r.tensor.op in known and plain(r) is not None]
+    fine = [r.tensor for r in found if r.tensor.op in known and is_box(r, op.axes)]
     return [tensor for tensor in fine if _in_memory(s, tensor)]
 
 

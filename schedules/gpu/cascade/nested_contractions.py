@@ -14,9 +14,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tedsl.errors import InternalError
 from tedsl.expr.nodes import Axis
 from tedsl.expr.visit import axes_of, reads
-from tedsl.schedules.analysis.chains import root_of
+from tedsl.schedules.analysis.chains import in_terms_of, root_of
 from tedsl.schedules.analysis.nests import (
     Contraction,
     View,
@@ -34,8 +35,7 @@ from tedsl.schedules.analysis.nests import (
     volume,
 )
 from tedsl.schedules.gpu.cascade.cascaded_contraction import FEWEST, WIDEST, Sizes, longer_last
-from tedsl.schedules.gpu.gemm.gemm import longest
-from tedsl.schedules.gpu.gemm.mainloop import LEAST, movable
+from tedsl.schedules.gpu.gemm.mainloop import LEAST, longest, movable
 from tedsl.schedules.gpu.gemm.tile_order import ordered, together, walked
 from tedsl.schedules.gpu.launch import bind_all, pick_warps
 from tedsl.schedules.knobs import flip, pick
@@ -280,8 +280,8 @@ def _together(
         own = longest(each.shape.rows)
         readers.append((view[each.last], each.shape.folded[0], own))
     op, sides = view[lead.last], (longest(lead.shape.rows), longest(lead.shape.columns))
-    axes = zip(op.axes, _data(s[lead.root]), strict=True)
-    heads = [own for axis, own in axes if not among(axis, sides)]
+    axes = in_terms_of(_computed(s[lead.root]), op)
+    heads = [own for axis, own in axes.items() if not among(axis, sides)]
     uneven = longer_last(op, lead.shape) is not None
     return together(s, lead.root, heads, walked(view, inside, readers), uneven)
 
@@ -290,9 +290,9 @@ def _tiles(s: Schedule, product: Product, lead: str, sizes: Sizes, heads: int) -
     """The grid over the result's tiles, the same ones of so many `heads` side by side, and the loop
     over pieces of the reduced axis; the kernel is called after the stage `lead`."""
     stage, fold = s[product.root], s[product.last]
-    axes = dict(zip(_data(fold), _data(stage), strict=True))
+    axes = in_terms_of(_computed(stage), _computed(fold))
     row, column = axes[longest(product.shape.rows)], axes[longest(product.shape.columns)]
-    others = [axis for axis in _data(stage) if axis is not row and axis is not column]
+    others = [axis for axis in _computed(stage).axes if axis is not row and axis is not column]
     outer, inner = stage.split(row, factor=sizes.rows)
     order = ordered(stage, others, [outer], heads)
     stage.reorder(*order, inner, column)
@@ -310,8 +310,11 @@ def _tiles(s: Schedule, product: Product, lead: str, sizes: Sizes, heads: int) -
     return place, loop
 
 
-def _data(stage: Stage) -> tuple[Axis, ...]:
-    return stage.op.axes if isinstance(stage.op, ComputeOp) else ()
+def _computed(stage: Stage) -> ComputeOp:
+    op = stage.op
+    if not isinstance(op, ComputeOp):
+        raise InternalError(f"{stage.name} of a kernel of products is a {type(op).__name__}")
+    return op
 
 
 def _kept(s: Schedule, between: Sequence[str]) -> list[str]:

@@ -2,7 +2,7 @@
 
 - `gemm`: the rule: tiles over the grid, then mainloop and epilogue
 - `operands`: how operands lie in memory
-- `padded_operands`: copies whose rows TMA can load
+- `operand_layouts`: copies whose rows TMA can load
 - `flattened_axes`: implicit GEMM: several output axes as one M or N
 - `cost_model`: clocks for a tile size, for the default tile
 - `tile_scheduler`: the swizzle of the grid, persistent programs

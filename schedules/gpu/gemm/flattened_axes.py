@@ -53,7 +53,7 @@ def joined_axes(
     sides = (shape.rows, "rows"), (shape.columns, "columns")
     for (side, kind), axis, operand in zip(sides, tiled, shape.operands, strict=True):
         run = _run(root, [known[each] for each in side], known[axis])
-        gathered = any(not is_box(read) for read in reads(operand))
+        gathered = any(not is_box(read, shape.batch) for read in reads(operand))
         apart = any(each in shape.groups for each in side)  # a tile is to lie within a group
         one = len(run) > 1 and not apart and flip(s, f"{name}.join_{kind}", gathered)
         found.append(run if one else (known[axis],))

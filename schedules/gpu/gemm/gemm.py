@@ -39,11 +39,12 @@ from tedsl.schedules.gpu.gemm.mainloop import (
     Work,
     along_one,
     contract_inner,
+    longest,
     one_by_one,
     thin,
 )
+from tedsl.schedules.gpu.gemm.operand_layouts import lay_out_operands, rows_aligned
 from tedsl.schedules.gpu.gemm.operands import across, ragged
-from tedsl.schedules.gpu.gemm.padded_operands import align_operands, rows_aligned
 from tedsl.schedules.gpu.gemm.shared_operand import loops_of, turn
 from tedsl.schedules.gpu.gemm.split_floats import is_split
 from tedsl.schedules.gpu.gemm.stream_k_tail import Chains, chains_of, divide_tail, fold_tail
@@ -80,8 +81,7 @@ def contract(s: Schedule, group: Group) -> None:
     shape = contraction(view[inner[0]], grouped=True)
     if shape is None:
         return
-    if not joined and gpu.has_tma:
-        align_operands(s, group.root, inner)
+    lay_out_operands(s, group.root, inner, not joined and gpu.has_tma)
     mapping = group.axes[inner[0]]
     rows, columns = joined or tuple((mapping[longest(e)],) for e in (shape.rows, shape.columns))
     others = [a for a in root.axes if not among(a, (*rows, *columns))]
@@ -263,14 +263,6 @@ def _joined(s: Schedule, group: Group) -> Sides:
         return ()
     tiled = longest(shape.rows), longest(shape.columns)
     return joined_axes(s, group.root, view[group.root], group.axes[inner[0]], shape, tiled)
-
-
-def longest(axes: tuple[Axis, ...]) -> Axis:
-    """The axis to tile: the last one, or an earlier one where that has too few elements."""
-    last = extent_of(axes[-1])
-    if last is None or last >= LEAST:
-        return axes[-1]
-    return max(reversed(axes), key=lambda a: extent_of(a) or LEAST)
 
 
 def _staged_result(s: Schedule, group: Group, many: bool) -> Tensor | None:

@@ -12,6 +12,7 @@ from tedsl.expr.visit import reads
 from tedsl.ir.matrix_units import MIN_EDGE, worth_padding
 from tedsl.schedules.analysis.nests import (
     Contraction,
+    among,
     contraction,
     definitions,
     extent_of,
@@ -21,8 +22,8 @@ from tedsl.schedules.analysis.nests import (
 from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.gpu.gemm.cost_model import Product
 from tedsl.schedules.gpu.gemm.flattened_axes import Sides
+from tedsl.schedules.gpu.gemm.operand_layouts import rows_aligned
 from tedsl.schedules.gpu.gemm.operands import is_box
-from tedsl.schedules.gpu.gemm.padded_operands import rows_aligned
 from tedsl.schedules.gpu.gemm.split_floats import is_split
 from tedsl.schedules.gpu.gemm.stationary_operand import of_rows
 from tedsl.schedules.knobs import flip, knobs_of
@@ -192,6 +193,14 @@ def _idle(size: int, step: int) -> float:
     return 1.0 if size < 1 else 1 - size / (-(-size // step) * step)
 
 
+def longest(axes: tuple[Axis, ...]) -> Axis:
+    """The axis to tile: the last one, or an earlier one where that has too few elements."""
+    last = extent_of(axes[-1])
+    if last is None or last >= LEAST:
+        return axes[-1]
+    return max(reversed(axes), key=lambda a: extent_of(a) or LEAST)
+
+
 def movable(s: Schedule, inner: Stage) -> list[Tensor]:
     """The operands that TMA can load: in memory, and read by the stage itself."""
     op = inner.op
@@ -199,8 +208,18 @@ def movable(s: Schedule, inner: Stage) -> list[Tensor]:
         return []
     known = places(s.plan).by_op
     found = [r for r in reads(*op.bodies) if r.tensor.op in known and len(r.indices) >= 2]
-    fine = dict.fromkeys(r.tensor for r in found if is_box(r) and rows_aligned(s, r))
+    apart = _not_tiled(op)
+    fine = dict.fromkeys(r.tensor for r in found if is_box(r, apart) and rows_aligned(s, r))
     return [t for t in fine if s[t].plan.placement.at_root]
+
+
+def _not_tiled(op: ComputeOp) -> list[Axis]:
+    """The axes of which a tile of a contraction has one element each."""
+    shape = contraction(op, grouped=True)
+    if shape is None or not shape.rows or not shape.columns:
+        return []
+    tiled = longest(shape.rows), longest(shape.columns)
+    return [axis for axis in op.axes if not among(axis, tiled)]
 
 
 def _read_by(s: Schedule, fold: Stage) -> int:

@@ -3,11 +3,13 @@ are aligned to cache lines."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from tedsl.expr.nodes import Axis, Binary, BinaryOp, Const, TensorRead
-from tedsl.expr.visit import reads
+from tedsl.expr.visit import axes_of, reads
 from tedsl.schedules.analysis.nests import Contraction, among, size_of
 from tedsl.schedules.gpu.gemm.cost_model import LINE
-from tedsl.schedules.gpu.gemm.padded_operands import SIXTEEN
+from tedsl.schedules.gpu.gemm.operand_layouts import SIXTEEN
 
 
 def across(shape: Contraction) -> tuple[bool, bool]:
@@ -26,12 +28,14 @@ def ragged(shape: Contraction) -> tuple[bool, bool]:
     return first, second
 
 
-def is_box(read: TensorRead) -> bool:
+def is_box(read: TensorRead, batch: Collection[Axis] = ()) -> bool:
     """True when each index is an axis of its own, plus the start of a part of a reduction or of a
-    piece of a result: a box, as TMA takes."""
+    piece of a result, or says no more than which `batch` a tile is of: a box, as TMA takes."""
     axes: list[Axis] = []
     for index in read.indices:
         match index:
+            case _ if set(axes_of(index)) <= set(batch) and not reads(index):
+                continue
             case Axis():
                 axes.append(index)
             case Binary(op=BinaryOp.ADD, a=Axis() as inside, b=Const()):

@@ -33,9 +33,9 @@ from tedsl.schedules.analysis.nests import (
 )
 from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.gpu.gemm.cost_model import ahead, best_tile, two_fit
-from tedsl.schedules.gpu.gemm.gemm import depths, longest, product_of
-from tedsl.schedules.gpu.gemm.mainloop import contract_inner
-from tedsl.schedules.gpu.gemm.padded_operands import align_operands
+from tedsl.schedules.gpu.gemm.gemm import depths, product_of
+from tedsl.schedules.gpu.gemm.mainloop import contract_inner, longest
+from tedsl.schedules.gpu.gemm.operand_layouts import lay_out_operands
 from tedsl.schedules.gpu.launch import pick_warps
 from tedsl.schedules.knobs import flip, pick
 from tedsl.schedules.trial import takes
@@ -178,7 +178,7 @@ def _schedule(s: Schedule, found: Folded) -> list[str]:
         s[name].compute_inline()
     gpu = gpu_of(s)
     if gpu.has_tma:
-        align_operands(s, found.name, [found.name])
+        lay_out_operands(s, found.name, [found.name])
     tiles, stages, bk = _sizes(s, found.name)
     if found.chained:
         lead, place = _chain_parts(s, found, tiles)

@@ -37,8 +37,8 @@ from tedsl.schedules.analysis.nests import (
     volume,
 )
 from tedsl.schedules.devices import gpu_of
-from tedsl.schedules.gpu.gemm.gemm import busy, longest
-from tedsl.schedules.gpu.gemm.mainloop import LEAST
+from tedsl.schedules.gpu.gemm.gemm import busy
+from tedsl.schedules.gpu.gemm.mainloop import LEAST, longest
 from tedsl.schedules.gpu.launch import bind_all, pick_warps
 from tedsl.schedules.knobs import flip, pick
 from tedsl.scheduling.handles.schedule import Schedule

@@ -14,6 +14,7 @@ from tedsl.dtypes import DType
 from tedsl.errors import ExprError
 from tedsl.expr import build
 from tedsl.expr.nodes import Const, Expr
+from tedsl.expr.wider import holds
 from tedsl.tensor.tensor import Tensor, read
 from tedsl.torch.elements.dtypes import constant
 
@@ -70,14 +71,16 @@ def viewed(value: Value, shape: Shape, at: Callable[[Indices], Sequence[Index]])
 
 
 def cast_to(value: Value, dtype: DType) -> Value:
-    """The elements as `dtype`; the same value when they are."""
+    """The elements as `dtype`; the same value when they are.  Where a float is only read into more
+    bits, that is part of reading it."""
     if value.dtype is dtype:
         return value
+    read_wider = value.work == 0 and value.dtype.is_float and holds(dtype, value.dtype)
 
     def element(i: Indices) -> Expr:
         return build.rounded(value.element(i), dtype)
 
-    return Value(value.shape, dtype, element, None, value.work + 1)
+    return Value(value.shape, dtype, element, None, 0 if read_wider else value.work + 1)
 
 
 def broadcast(value: Value, shape: Shape) -> Value:

@@ -1,0 +1,199 @@
+"""GEMM operands in a layout that tiles are loaded from.
+
+Rows at multiples of 16 bytes, which TMA asks for:
+
+    for i, j: for k: C[i, j] += A[i, k] * B[k, j]           with k in 0..4095, two bytes each
+    --> for i, k: A.global[i, k] = A[i, k]                  a row of it takes 4096 elements
+        for i, j: for k: C[i, j] += A.global[i, k] * B[k, j]
+
+The lanes of a K step beside each other (the channels of an image last), and neighbours of one
+product (the batch first):
+
+    for n, f, y, x: for c, r, q: C[n, f, y, x] += A[n, c, y + r, x + q] * W[f, c, r, q]
+    --> for n, y, x, c: A.global[n, y, x, c] = A[n, c, y, x]
+        for f, r, q, c: W.global[f, r, q, c] = W[f, c, r, q]
+        for n, f, y, x: for c, r, q: C[n, f, y, x] += A.global[n, y + r, x + q, c] * W.global[...]
+
+What an earlier kernel computes is stored with padded rows in the first place (`storage_align`); all
+else is copied in a kernel of its own, where the product takes longer than that.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+from tedsl.expr.nodes import Axis, TensorRead
+from tedsl.expr.visit import reads
+from tedsl.ir.matrix_units import MIN_EDGE
+from tedsl.schedules.analysis.nests import (
+    among,
+    contraction,
+    definitions,
+    extent_of,
+    plain,
+    pow2_at_least,
+    size_of,
+    volume,
+)
+from tedsl.schedules.gpu.launch import bind_all, pick_warps
+from tedsl.schedules.knobs import flip, pick
+from tedsl.scheduling.handles.schedule import Schedule
+from tedsl.scheduling.handles.stage import Stage
+from tedsl.scheduling.plan import Align
+from tedsl.scheduling.plan.graph import loop_readers, readers
+from tedsl.scheduling.plan.links import places
+from tedsl.tensor.tensor import ComputeOp, Operation, Tensor
+
+Order: TypeAlias = tuple[int, ...]
+"""Dimensions of a tensor, the last in memory last."""
+
+# Bytes that padded rows are a multiple of: a cache line.
+LINE = 128
+# The alignment in bytes that TMA descriptors need.
+SIXTEEN = 16
+# Operations of a product for which loading one byte element by element takes as much longer as
+# copying it does: products of 128 by 128 tiles without TMA reach an eighth of the peak on an H200.
+WORTH = 64
+# Bytes that an H200 copies in the time of a launch.
+LAUNCH = 8 << 20
+
+
+def lay_out_operands(s: Schedule, name: str, inner: Sequence[str], padded: bool = True) -> None:
+    """Give the operands of contractions a layout that tiles are loaded from, where that takes less
+    time than it saves.
+
+    Args:
+        s: the schedule.
+        name: of the kernel's root, for the knobs.
+        inner: the contractions of one kernel.
+        padded: whether rows are to be padded, too.
+    """
+    view = definitions(s)
+    users: dict[Tensor, list[str]] = {}
+    orders: dict[Tensor, set[Order]] = {}
+    for each in inner:
+        for read in reads(*view[each].bodies):
+            if len(read.indices) < 2:
+                continue
+            tensor = _stored(s, view.names, read.tensor)
+            order = _order(view[each], read)
+            usual = order == tuple(range(tensor.ndim))
+            fine = not padded or plain(read) is None
+            if usual and (fine or rows_aligned(s, TensorRead(tensor, read.indices))):
+                continue
+            users.setdefault(tensor, []).append(each)
+            orders.setdefault(tensor, set()).add(order)
+    for tensor, names in users.items():
+        through = _through(s, tensor, names)
+        if not through or len(orders[tensor]) > 1 or tensor.op not in places(s.plan).by_op:
+            continue
+        _lay_out(s, name, tensor, through, orders[tensor].pop(), _operations(s, names))
+
+
+def _order(op: ComputeOp, read: TensorRead) -> Order:
+    """The dimensions of an operand in the order in which memory should have them."""
+    shape, last = contraction(op, grouped=True), read.tensor.ndim - 1
+    usual, along = tuple(range(last + 1)), read.indices[-1]
+    if shape is None or shape.unit is None:
+        return usual
+    if isinstance(along, Axis) and among(along, (*shape.rows, *shape.columns)):
+        return usual
+    if isinstance(along, Axis) and among(along, shape.batch) and extent_of(along) != 1:
+        return (last, *usual[:-1]) if plain(read) is not None else usual
+    lanes = max(shape.folded, key=lambda axis: extent_of(axis) or 0)
+    place = next((n for n, index in enumerate(read.indices) if index is lanes), last)
+    if (extent_of(lanes) or 0) < MIN_EDGE:
+        return usual
+    return (*usual[:place], *usual[place + 1 :], place)
+
+
+def _through(s: Schedule, tensor: Tensor, users: Sequence[str]) -> list[str]:
+    """The stages that read a tensor for the kernel's contractions: these, or what is inlined there;
+    none where others read it through that."""
+    found: list[str] = []
+    for stage in readers(s.plan, tensor.op):
+        loops = {stage.name}
+        if stage.placement.inlined:
+            loops = {each.name for each in loop_readers(s.plan, stage.op)}
+        if loops <= set(users):
+            found.append(stage.name)
+        elif stage.placement.inlined and not loops.isdisjoint(users):
+            return []
+    return found
+
+
+def _stored(s: Schedule, names: Mapping[Operation, str], tensor: Tensor) -> Tensor:
+    """The tensor of the schedule for one of its definitions, in which more is substituted."""
+    name = names.get(tensor.op)
+    return tensor if name is None else s[name].op.outputs[tensor.index]
+
+
+def rows_aligned(s: Schedule, read: TensorRead) -> bool:
+    """True when the rows of a tensor start at multiples of 16 bytes."""
+    size, step = size_of(read.tensor.shape[-1]), read.dtype.nbytes
+    number = places(s.plan).by_op.get(read.tensor.op)
+    if number is not None and any(_whole(a, step) for a in s.plan.stage_at(number).aligned):
+        return True
+    return size is not None and size * step % SIXTEEN == 0
+
+
+def _whole(align: Align, nbytes: int) -> bool:
+    """True when such a row stride is a multiple of 16 bytes."""
+    return align.factor * nbytes % SIXTEEN == 0 and align.offset * nbytes % SIXTEEN == 0
+
+
+def _operations(s: Schedule, names: Sequence[str]) -> int:
+    """FLOPs of contractions, two for each product; 0 where an extent is symbolic."""
+    ops = [definitions(s)[name] for name in names]
+    sizes = [volume((*op.axes, *op.reduce_axes)) or 0 for op in ops if contraction(op) is not None]
+    return 2 * sum(sizes)
+
+
+def _lay_out(
+    s: Schedule, name: str, tensor: Tensor, users: Sequence[str], order: Order, operations: int
+) -> None:
+    """Other rows for one tensor: its own padded ones where it is computed, else those of a copy."""
+    source, factor = s[tensor], LINE // tensor.dtype.nbytes
+    moved = order != tuple(range(tensor.ndim))
+    wide = size_of(tensor.shape[order[-1]])
+    placed = source.plan.placement
+    if not placed.at_root or placed.head or wide is None:
+        return
+    if not moved and wide * tensor.dtype.nbytes < LINE:
+        return
+    outputs = [t.op for t in s.outputs]
+    made = isinstance(tensor.op, ComputeOp) and tensor.op not in outputs
+    if made and not moved and len(source.op.outputs) < 2:
+        source.storage_align(tensor.op.axes[-2], factor)
+        return
+    knob = f"{name}.turn_{source.name}" if moved else f"{name}.align_{source.name}"
+    points = math.prod(size_of(extent) or 0 for extent in tensor.shape)
+    pays = operations > WORTH * (points * tensor.dtype.nbytes + LAUNCH)
+    if not points or not flip(s, knob, pays):
+        return
+    copy = s[s.cache_read(tensor, "global", list(users))]
+    if moved:
+        copy.transform_layout(lambda *i: tuple(i[n] for n in order))
+    if not isinstance(copy.op, ComputeOp):
+        return
+    if not moved or not rows_aligned(s, TensorRead(copy.op.outputs[0], copy.op.axes)):
+        copy.storage_align(copy.op.axes[-2], factor)
+    across = copy.op.axes[order.index(tensor.ndim - 1) if moved else -2]
+    _copied(s, copy, copy.op, across, 16 if moved else 8)
+
+
+def _copied(s: Schedule, stage: Stage, op: ComputeOp, across: Axis, few: int) -> None:
+    """The copy kernel: tiles of neighbours in a row by a `few` elements `across`."""
+    high, wide = (extent_of(axis) or 1 for axis in (across, op.axes[-1]))
+    columns = pick(s, f"{stage.name}.columns", (128, 256, 512), 256, pow2_at_least(wide))
+    rows = pick(s, f"{stage.name}.rows", (1, 2, 4, 8, 16), few, pow2_at_least(high))
+    others = [axis for axis in op.axes[:-1] if axis is not across]
+    ro, ri = stage.split(across, factor=rows)
+    co, ci = stage.split(op.axes[-1], factor=columns)
+    stage.reorder(*others, ro, co, ri, ci)
+    bind_all(stage, (*others, ro, co))
+    stage.vectorize(ri)
+    stage.vectorize(ci)
+    stage.launch(num_warps=pick_warps(s, stage, (2, 4, 8), 4, rows * columns))

@@ -1,0 +1,102 @@
+"""Operands of products that are copied, since tiles are not loaded well from where they lie."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from rule_cases import RuleCase
+from rule_checks import compiled, interpreted
+
+import tedsl as te
+from tedsl.schedules import schedule_for
+from tedsl.tensor.tensor import Tensor
+
+
+def between(k: int, m: int, n: int, b: int, dtype: str = "float16") -> Tensor:
+    """Products of a batch whose operands lie element by element beside each other."""
+    x = te.placeholder((k, m, b), dtype, name="x")
+    y = te.placeholder((k, n, b), dtype, name="y")
+    r = te.reduce_axis((0, k), name="r")
+
+    def element(c: Any, i: Any, j: Any) -> Any:
+        return te.sum(x[r, i, c].astype("float32") * y[r, j, c].astype("float32"), axis=r)
+
+    return te.compute((b, m, n), element, name="out")
+
+
+def convolution(n: int, c: int, h: int, f: int, dtype: str = "float32", pad: int = 1) -> Tensor:
+    """Channels first, as PyTorch has them."""
+    x = te.placeholder((n, c, h, h), dtype, name="x")
+    w = te.placeholder((f, c, 3, 3), dtype, name="w")
+
+    def margin(i: Any, q: Any, y: Any, z: Any) -> Any:
+        inside = te.all(y >= pad, y < h + pad, z >= pad, z < h + pad)
+        return te.if_then_else(inside, x[i, q, y - pad, z - pad], te.const(0, dtype))
+
+    wide = h + 2 * pad
+    around = te.compute((n, c, wide, wide), margin, name="around") if pad else x
+    q, r0, r1 = (te.reduce_axis((0, size), name=a) for size, a in ((c, "q"), (3, "r0"), (3, "r1")))
+
+    def element(i: Any, j: Any, y: Any, z: Any) -> Any:
+        left = around[i, q, y + r0, z + r1].astype("float32")
+        return te.sum(left * w[j, q, r0, r1].astype("float32"), axis=[q, r0, r1])
+
+    return te.compute((n, f, wide - 2, wide - 2), element, name="out")
+
+
+CASES = {
+    "a batch inside": (lambda: between(40, 24, 33, 3), ("out.turn_x", "out.turn_y")),
+    "channels first": (lambda: convolution(2, 17, 6, 5), ("out.turn_x", "out.turn_w")),
+    "without a margin": (lambda: convolution(1, 32, 9, 16, pad=0), ("out.turn_x", "out.turn_w")),
+    "of 16 bits": (lambda: convolution(1, 16, 8, 16, "float16"), ("out.turn_x",)),
+}
+
+
+@pytest.mark.parametrize("turned", [True, False])
+@pytest.mark.parametrize("name", CASES)
+def test_numbers_are_the_same(name: str, turned: bool) -> None:
+    make, knobs = CASES[name]
+    case = RuleCase(name, make)
+    decisions = dict.fromkeys(knobs, turned)
+    s = interpreted(case, "cuda:sm_90", decisions)
+    assert sum(stage.name.endswith(".global") for stage in s.stages) == turned * len(knobs)
+    compiled(case, "triton-interpret", decisions)
+
+
+def test_small_ones_are_read_where_they_lie() -> None:
+    for make, _ in CASES.values():
+        stages = schedule_for(make(), "cuda:sm_90").stages
+        assert not any(stage.name.endswith(".global") for stage in stages)
+
+
+@pytest.mark.parametrize(
+    ("make", "layouts"),
+    [
+        (lambda: between(7168, 320, 288, 16), {"x.global": (16, 7168, 320)}),
+        (lambda: convolution(1, 64, 336, 64), {"x.global": (1, 336, 336, 64)}),
+        (lambda: convolution(1, 64, 336, 64), {"w.global": (64, 3, 3, 64)}),
+    ],
+)
+def test_large_ones_are_copied_first(make: Any, layouts: dict[str, tuple[int, ...]]) -> None:
+    s = schedule_for(make(), "cuda:sm_90")
+    found = {stage.name: stage.op.outputs[0].shape for stage in s.stages}
+    for name, shape in layouts.items():
+        assert tuple(int(n) for n in found[name]) == shape  # type: ignore[arg-type]
+
+
+def test_what_already_fits_stays() -> None:
+    """The last index of both operands is one of a row, a column or what is added up."""
+    x = te.placeholder((8, 2048, 2048), "float16", name="x")
+    y = te.placeholder((8, 2048, 2048), "float16", name="y")
+    r = te.reduce_axis((0, 2048), name="r")
+    s = schedule_for(
+        te.compute(
+            (8, 2048, 2048),
+            lambda c, i, j: te.sum(
+                x[c, r, i].astype("float32") * y[c, r, j].astype("float32"), axis=r
+            ),
+        ),
+        "cuda:sm_90",
+    )
+    assert not any(stage.name.endswith(".global") for stage in s.stages)
