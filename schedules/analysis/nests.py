@@ -158,7 +158,7 @@ def products(op: ComputeOp, grouped: bool = False) -> Contraction | None:
         case _:
             return None
     left, right = _axes(a), _axes(b)
-    if not all(k in left and k in right for k in body.axes):
+    if not all(k in left and k in right for k in long_axes(body.axes)):
         return None
     data, groups = op.axes, dict[Axis, int]()
     for mine, other, expr in ((left, right, a), (right, left, b)) if grouped else ():

@@ -22,14 +22,14 @@ from tedsl.schedules.analysis.nests import (
     same_axes,
     size_of,
 )
+from tedsl.schedules.gpu.gemm.k_steps import IDLE, idle
 from tedsl.schedules.gpu.gemm.mainloop import longest
 from tedsl.schedules.knobs import flip
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.tensor.tensor import ComputeOp
 
-# Elements of the inner part of an axis of rows or columns from which tiles of it alone leave few
-# lanes idle, and tiles of which none is idle.
-LONG, WHOLE = 1024, 128
+# Rows or columns of a tile.
+TILE = 128
 
 
 def unflatten(s: Schedule) -> None:
@@ -99,7 +99,7 @@ def _keeps_tiles(product: ComputeOp, number: int, inner: int) -> bool:
     if shape is None:
         return False
     tiled = longest(shape.rows), longest(shape.columns)
-    return not among(product.axes[number], tiled) or inner >= LONG or inner % WHOLE == 0
+    return not among(product.axes[number], tiled) or idle(inner, TILE) <= IDLE
 
 
 def _inner(view: View, name: str, number: int) -> int | None:

@@ -44,7 +44,8 @@ from tedsl.schedules.analysis.nests import (
 from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.gpu.gemm.cost_model import best_tile
 from tedsl.schedules.gpu.gemm.gemm import product_of, stored_by_engine, stores_ahead
-from tedsl.schedules.gpu.gemm.mainloop import LEAST, longest, movable
+from tedsl.schedules.gpu.gemm.k_steps import LEAST
+from tedsl.schedules.gpu.gemm.mainloop import longest, movable
 from tedsl.schedules.gpu.gemm.operands import is_box
 from tedsl.schedules.gpu.gemm.split_floats import is_split
 from tedsl.schedules.gpu.gemm.tile_order import ordered, together, walked

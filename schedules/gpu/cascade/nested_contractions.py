@@ -35,7 +35,8 @@ from tedsl.schedules.analysis.nests import (
     volume,
 )
 from tedsl.schedules.gpu.cascade.cascaded_contraction import FEWEST, WIDEST, Sizes, longer_last
-from tedsl.schedules.gpu.gemm.mainloop import LEAST, longest, movable
+from tedsl.schedules.gpu.gemm.k_steps import LEAST
+from tedsl.schedules.gpu.gemm.mainloop import longest, movable
 from tedsl.schedules.gpu.gemm.tile_order import ordered, together, walked
 from tedsl.schedules.gpu.launch import bind_all, pick_warps
 from tedsl.schedules.knobs import flip, pick

@@ -33,11 +33,11 @@ from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.gpu.gemm.cost_model import LINE, STEP, Product, best_tile, depth, two_fit
 from tedsl.schedules.gpu.gemm.cost_model import ahead as fetched_ahead
 from tedsl.schedules.gpu.gemm.flattened_axes import Sides, join, joined_axes, own_programs
+from tedsl.schedules.gpu.gemm.k_steps import along_one
 from tedsl.schedules.gpu.gemm.mainloop import (
     LEAST,
     Loops,
     Work,
-    along_one,
     contract_inner,
     longest,
     one_by_one,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from tedsl.expr.nodes import Axis
 from tedsl.expr.visit import reads
-from tedsl.ir.matrix_units import MIN_EDGE, worth_padding
+from tedsl.ir.matrix_units import worth_padding
 from tedsl.schedules.analysis.nests import (
     Contraction,
     among,
@@ -22,21 +22,16 @@ from tedsl.schedules.analysis.nests import (
 from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.gpu.gemm.cost_model import Product
 from tedsl.schedules.gpu.gemm.flattened_axes import Sides
+from tedsl.schedules.gpu.gemm.k_steps import LEAST, stepped
 from tedsl.schedules.gpu.gemm.operand_layouts import rows_aligned
 from tedsl.schedules.gpu.gemm.operands import is_box
 from tedsl.schedules.gpu.gemm.split_floats import is_split
 from tedsl.schedules.gpu.gemm.stationary_operand import of_rows
 from tedsl.schedules.knobs import flip, knobs_of
-from tedsl.schedules.loops import fused
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.handles.stage import Stage
 from tedsl.scheduling.plan.links import places
 from tedsl.tensor.tensor import ComputeOp, Tensor
-
-# The smallest extent that tensor cores multiply.
-LEAST = MIN_EDGE
-# Lanes of K steps along one axis that may be idle, so that other axes have one index in a step.
-IDLE = 0.15
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +97,11 @@ def contract_inner(
     is to load them, the knob `descriptors` unless `engine` says it."""
     lead, *others = folds
     axes = reduce_axes(lead)
-    ko = _stepped(lead, bk)
+    ko = stepped(lead, bk)
     lead.pipeline(ko, num_stages=stages)
     lead.compute_at(stage, place)
     for each in others:
-        own = _stepped(each, bk)
+        own = stepped(each, bk)
         each.compute_at(stage, place)
         for fold, loop in ((lead, ko), (each, own)):
             fold.reorder(loop, *(a for a in fold.leaf_iter_vars if a is not loop))
@@ -151,46 +146,6 @@ def _padded(shape: Contraction | None) -> bool:
     """True when a side is padded in registers to what tensor cores multiply."""
     sides = () if shape is None else (shape.rows, shape.columns)
     return any(thin(max((extent_of(a) or LEAST for a in s), default=LEAST)) for s in sides)
-
-
-def _stepped(fold: Stage, bk: int) -> Axis:
-    """The K loop in steps of `bk`, each of them lanes.
-
-    Of several axes the lanes are along one that is long enough, even if it is not the last, as the
-    channels of an image are not: the others (the taps of a filter) are then the same in all lanes
-    of a step, which makes their indices and masks cheap.
-    """
-    axes = reduce_axes(fold)
-    long = _long(axes, bk)
-    if len(axes) > 1 and long is not None and (extent_of(axes[-1]) or 0) % bk:
-        outer, inner = fold.split(long, factor=bk)
-        others = [axis for axis in axes if axis is not long]
-        steps = [*others, outer] if long is axes[-1] else [outer, *others]
-        fold.reorder(*steps, inner)
-        outer = fused(fold, steps)
-    else:
-        outer, inner = fold.split(fused(fold, axes), factor=bk)
-    fold.vectorize(inner)
-    return outer
-
-
-def along_one(axes: Sequence[Axis], bk: int) -> int:
-    """A K step of up to `bk` whose lanes are along one of several axes, if there is one."""
-    fitting = [bk >> n for n in range(bk.bit_length()) if bk >> n >= LEAST]
-    return next((size for size in fitting if _long(axes, size) is not None), bk)
-
-
-def _long(axes: Sequence[Axis], bk: int) -> Axis | None:
-    """The last of several axes along which K steps have few idle lanes."""
-    sizes = {axis: extent_of(axis) or 0 for axis in axes}
-    if len(axes) < 2 or sizes[axes[-1]] % bk == 0:
-        return axes[-1]
-    return next((axis for axis in reversed(axes) if _idle(sizes[axis], bk) <= IDLE), None)
-
-
-def _idle(size: int, step: int) -> float:
-    """The share of the lanes of all steps along an axis that are past its end."""
-    return 1.0 if size < 1 else 1 - size / (-(-size // step) * step)
 
 
 def longest(axes: tuple[Axis, ...]) -> Axis:

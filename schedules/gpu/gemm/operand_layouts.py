@@ -26,7 +26,6 @@ from typing import TypeAlias
 
 from tedsl.expr.nodes import Axis, TensorRead
 from tedsl.expr.visit import reads
-from tedsl.ir.matrix_units import MIN_EDGE
 from tedsl.schedules.analysis.nests import (
     among,
     contraction,
@@ -37,6 +36,7 @@ from tedsl.schedules.analysis.nests import (
     size_of,
     volume,
 )
+from tedsl.schedules.gpu.gemm.k_steps import lanes_of
 from tedsl.schedules.gpu.launch import bind_all, pick_warps
 from tedsl.schedules.knobs import flip, pick
 from tedsl.scheduling.handles.schedule import Schedule
@@ -102,10 +102,8 @@ def _order(op: ComputeOp, read: TensorRead) -> Order:
         return usual
     if isinstance(along, Axis) and among(along, shape.batch) and extent_of(along) != 1:
         return (last, *usual[:-1]) if plain(read) is not None else usual
-    lanes = max(shape.folded, key=lambda axis: extent_of(axis) or 0)
+    lanes = lanes_of(shape.folded)
     place = next((n for n, index in enumerate(read.indices) if index is lanes), last)
-    if (extent_of(lanes) or 0) < MIN_EDGE:
-        return usual
     return (*usual[:place], *usual[place + 1 :], place)
 
 

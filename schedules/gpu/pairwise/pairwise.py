@@ -38,7 +38,8 @@ from tedsl.schedules.analysis.nests import (
 )
 from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.gpu.gemm.gemm import busy
-from tedsl.schedules.gpu.gemm.mainloop import LEAST, longest
+from tedsl.schedules.gpu.gemm.k_steps import LEAST
+from tedsl.schedules.gpu.gemm.mainloop import longest
 from tedsl.schedules.gpu.launch import bind_all, pick_warps
 from tedsl.schedules.knobs import flip, pick
 from tedsl.scheduling.handles.schedule import Schedule
