@@ -1,11 +1,11 @@
 """Build drawn definitions by the default rules, for every target; run them where that can be.
 
-    python tests/helpers/definition_runs.py --seeds 0:200 --no-ptxas --out result.json
+    python tests/helpers/definition_runs.py --seeds 0:5000 --jobs 64 --seconds 540 --out result.json
 
-None may be refused, and none may take long.  A seed runs in a process that may die or hang: that is
-counted as well.  On `cpu` and `triton-interpret` small definitions are called, for each of their
-sizes, and compared with the NumPy oracle.  The result counts what came out, with a reproducer for
-each failure.
+None may be refused, and none may take long.  Each pair of a seed and a target runs in one of
+several processes, which may die or hang: that is counted as well.  On `cpu` and `triton-interpret`
+small definitions are called, for each of their sizes, and compared with the NumPy oracle.  The
+result counts what came out, with a reproducer for each failure.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ import multiprocessing
 import os
 import subprocess
 import sys
+import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from math import prod
-from multiprocessing.connection import Connection
+from math import inf, prod
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,8 @@ SLOW = 20.0
 """Seconds of a processor that a build may take, with the tools that it calls."""
 LIMIT = 300.0
 """Seconds after which a process is ended."""
+LIFE = 400
+"""Pairs after which a process makes room: what it has loaded stays loaded."""
 # Points of all loops up to which a definition is run.
 POINTS = {"cpu": 3_000_000, "triton-interpret": 300_000}
 
@@ -191,51 +194,98 @@ class Plan:
     generator: Callable[[int], Definition] = draw
 
 
-def _work(pipe: Connection, seeds: Sequence[int], plan: Plan) -> None:
-    for seed in seeds:
-        for target in plan.targets:
-            pipe.send(("begin", seed, target))
-            definition = plan.generator(seed)
-            pipe.send(("end", attempt(seed, definition, target, plan.ptxas, plan.run)))
-    pipe.send(("done",))
+class _Child:
+    """A process that attempts one pair of seed and target after the other.
 
+    It keeps to two processors of its own: so do its kernels and the tools that it calls.
+    """
 
-def _message(pipe: Connection) -> tuple[Any, ...]:
-    """What a process says, or what became of it."""
-    try:
-        return pipe.recv() if pipe.poll(LIMIT) else ("hung",)
-    except EOFError:
-        return ("died",)
-
-
-def run_seeds(seeds: Iterable[int], plan: Plan) -> Iterable[Outcome]:
-    """The outcomes of seeds, in a process that is replaced where it dies or hangs."""
-    context = multiprocessing.get_context("fork")
-    waiting = list(seeds)
-    while waiting:
-        here, there = context.Pipe()
-        process = context.Process(target=_work, args=(there, waiting, plan), daemon=True)
-        process.start()
+    def __init__(self, number: int, plan: Plan) -> None:
+        cores = sorted(os.sched_getaffinity(0))
+        own = {cores[(number + more) % len(cores)] for more in range(2)}
+        context = multiprocessing.get_context("fork")
+        self.number, self.given = number, 0
+        self.pair, self.begin = (0, ""), 0.0
+        self.pipe, there = context.Pipe()
+        self.process = context.Process(target=_work, args=(there, own, plan), daemon=True)
+        self.process.start()
         there.close()
-        at: tuple[Any, ...] = waiting[0], plan.targets[0]
-        while True:
-            message = _message(here)
-            if message[0] == "begin":
-                at = message[1:]
-            elif message[0] == "end":
-                yield message[1]
-                continue
-            elif message[0] == "done":
-                waiting = []
-                break
-            else:
-                process.kill()
-                process.join()
-                what = f"{message[0]}, status {process.exitcode}"
-                yield Outcome(at[0], at[1], "", message[0], LIMIT, detail=what)
-                waiting = waiting[waiting.index(at[0]) + 1 :]
-                break
-        process.join()
+
+    def give(self, pair: tuple[int, str]) -> None:
+        """Say what is next."""
+        self.pair, self.begin = pair, time.monotonic()
+        self.given += 1
+        self.pipe.send(pair)
+
+    def answer(self) -> Outcome | None:
+        """What came of it, or of the process; None as long as there is nothing to tell."""
+        try:
+            if self.pipe.poll():
+                return self.pipe.recv()
+        except (EOFError, ConnectionResetError):
+            return self.ended("died")
+        return self.ended("hung") if time.monotonic() - self.begin > LIMIT else None
+
+    def ended(self, what: str) -> Outcome:
+        """How a process failed to answer; it is no more."""
+        seconds = round(time.monotonic() - self.begin, 3)
+        self.close()
+        status = f"{what}, status {self.process.exitcode}"
+        return Outcome(*self.pair, "", what, seconds, detail=status)
+
+    def close(self) -> None:
+        """End the process."""
+        self.given = LIFE
+        self.process.kill()
+        self.process.join()
+        self.pipe.close()
+
+
+def _work(pipe: Connection, cores: set[int], plan: Plan) -> None:
+    os.sched_setaffinity(0, cores)
+    parent = os.getppid()
+    while os.getppid() == parent:  # others have the pipe too: no end of it tells of the parent's
+        if pipe.poll(5.0):
+            seed, target = pipe.recv()
+            definition = plan.generator(seed)
+            pipe.send(attempt(seed, definition, target, plan.ptxas, plan.run))
+
+
+def run_seeds(
+    seeds: Iterable[int], plan: Plan, jobs: int = 1, seconds: float = inf
+) -> Iterator[Outcome]:
+    """The outcomes of all seeds on all targets, as they come, until the seconds are over.
+
+    Args:
+        jobs: processes at a time; one that dies or hangs is replaced, and costs one pair.
+    """
+    end = time.monotonic() + seconds
+    waiting = ((seed, target) for seed in seeds for target in plan.targets)
+    children = [_Child(number, plan) for number in range(jobs)]
+    busy: list[_Child] = []
+    for child, pair in zip(children, waiting, strict=False):
+        child.give(pair)
+        busy.append(child)
+    try:
+        while busy:
+            wait([child.pipe for child in busy], timeout=1.0)
+            for child in list(busy):
+                outcome = child.answer()
+                if outcome is None:
+                    continue
+                busy.remove(child)
+                yield outcome
+                pair = next(waiting, None) if time.monotonic() < end else None
+                if pair is None:
+                    continue
+                if child.given >= LIFE:
+                    child.close()
+                    child = children[child.number] = _Child(child.number, plan)
+                child.give(pair)
+                busy.append(child)
+    finally:
+        for child in children:
+            child.close()
 
 
 def reproducer(outcome: Outcome, generator: Callable[[int], Definition] = draw) -> str:
@@ -249,7 +299,7 @@ def reproducer(outcome: Outcome, generator: Callable[[int], Definition] = draw) 
 
 
 def commit() -> str:
-    """The commit that was tested."""
+    """The commit that was tested, where git can tell."""
     folder = Path(__file__).parent
     done = subprocess.run(
         ["git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=12"],
@@ -262,6 +312,7 @@ def commit() -> str:
 
 def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     """Counts by target, the slowest builds, and the failures."""
+    outcomes = sorted(outcomes, key=lambda each: each.seed)
     counts: dict[str, dict[str, int]] = {}
     for target in dict.fromkeys(each.target for each in outcomes):
         own = [each for each in outcomes if each.target == target]
@@ -270,7 +321,6 @@ def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
         counts[target]["with a fallback"] = sum(bool(each.fallbacks) for each in own)
     slowest = sorted(outcomes, key=lambda each: -each.seconds)[:5]
     return {
-        "commit": commit(),
         "counts": counts,
         "slowest": [(each.seed, each.target, each.seconds) for each in slowest],
         "failures": [asdict(each) for each in outcomes if each.failed],
@@ -286,24 +336,43 @@ def main() -> int:
     parser.add_argument("--targets", default=",".join(TARGETS))
     parser.add_argument("--no-ptxas", action="store_true", help="cuda targets: the text only")
     parser.add_argument("--no-run", action="store_true", help="call nothing")
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--seconds", type=float, default=inf, help="after which no pair is begun")
+    parser.add_argument("--commit", default="", help="what is tested, where git cannot tell")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    first, _, last = options.seeds.partition(":")
+    first, last = map(int, options.seeds.split(":"))
     targets = tuple(options.targets.split(","))
     plan = Plan(targets, not options.no_ptxas, not options.no_run)
     outcomes: list[Outcome] = []
-    for each in run_seeds(range(int(first), int(last)), plan):
+    asked = {
+        "commit": options.commit or commit(),
+        "seeds": options.seeds,
+        "ptxas": plan.ptxas,
+        "jobs": options.jobs,
+    }
+    begin = written = time.monotonic()
+
+    def found() -> dict[str, Any]:
+        pairs = {"seconds": round(time.monotonic() - begin, 1), "pairs": len(outcomes)}
+        pairs["pairs not begun"] = (last - first) * len(targets) - len(outcomes)
+        result = {**asked, **pairs, **summary(outcomes)}
+        if options.out is not None:
+            options.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        return result
+
+    for each in run_seeds(range(first, last), plan, options.jobs, options.seconds):
         outcomes.append(each)
         if each.failed:
             sys.stdout.write(reproducer(each) + "\n")
             sys.stdout.flush()
-        if options.out is not None and (each.failed or len(outcomes) % 100 == 0):
-            options.out.write_text(json.dumps(summary(outcomes), indent=1) + "\n")
-    found = summary(outcomes)
-    if options.out is not None:
-        options.out.write_text(json.dumps(found, indent=1) + "\n")
-    sys.stdout.write(json.dumps({k: found[k] for k in ("commit", "counts", "slowest")}) + "\n")
-    return 1 if found["failures"] else 0
+        if time.monotonic() > written + 10:
+            found()
+            written = time.monotonic()
+    result = found()
+    shown = {key: value for key, value in result.items() if key not in ("failures", "fallbacks")}
+    sys.stdout.write(json.dumps(shown) + "\n")
+    return 1 if result["failures"] else 0
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 
 import pytest
 from definition_runs import TARGETS, Outcome, Plan, attempt, reproducer, run_seeds, summary
@@ -55,15 +56,24 @@ def test_kinds_and_sizes_that_are_drawn() -> None:
     assert ranks >= {0, 1, 2, 3, 4, 5, 6}
 
 
-def test_what_goes_wrong_is_counted() -> None:
-    """A process that dies, one that is refused and one that is right."""
+def test_what_goes_wrong_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that dies, one that hangs, a definition that is refused and some that are right."""
+    monkeypatch.setattr("definition_runs.LIMIT", 4.0)
     plan = Plan(("cpu",), ptxas=False, run=True, generator=_bad)
-    found = list(run_seeds(range(3), plan))
-    assert [each.what for each in found] == ["agreed", "died", "refused"]
+    attempt(0, _bad(0), "cpu", ptxas=False, run=True)  # processes have what it loads
+    found = list(run_seeds(range(6), plan, jobs=2))
+    told = {each.seed: each.what for each in found}
+    assert len(found) == 6
+    assert told == {0: "agreed", 1: "died", 2: "refused", 3: "hung", 4: "agreed", 5: "agreed"}
     counts = summary(found)["counts"]["cpu"]
-    assert counts["definitions"] == 3 and counts["agreed"] == 1
-    assert [each["seed"] for each in summary(found)["failures"]] == [1, 2]
+    assert counts["definitions"] == 6 and counts["agreed"] == 3
+    assert [each["seed"] for each in summary(found)["failures"]] == [1, 2, 3]
     json.dumps(summary(found))
+
+
+def test_a_run_ends_when_its_seconds_are_over() -> None:
+    plan = Plan(("cpu",), ptxas=False, run=True, generator=_bad)
+    assert len(list(run_seeds([0] * 100, plan, jobs=2, seconds=0.0))) == 2  # what was begun
 
 
 def _bad(seed: int) -> Definition:
@@ -71,7 +81,9 @@ def _bad(seed: int) -> Definition:
     made = te.compute((4,), lambda i: a[i] + 1.0, name="B")
     if seed == 1:
         sys.exit(3)
-    return Definition([made] if seed == 0 else [a], [{}])
+    if seed == 3:
+        time.sleep(60)
+    return Definition([a] if seed == 2 else [made], [{}])
 
 
 def test_a_wrong_number_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
