@@ -32,9 +32,11 @@ class Child:
     Args:
         options: of the worker's command line.
         folder: where it may keep what compilers write, until it ends.
+        device: the GPU that it sees, by its number; all that its parent sees where that is empty.
     """
 
-    def __init__(self, options: Sequence[str], folder: Path) -> None:
+    def __init__(self, options: Sequence[str], folder: Path, device: str = "") -> None:
+        self.visible = {"CUDA_VISIBLE_DEVICES": device} if device else {}
         self.command = [sys.executable, str(WORKER), *options]
         self.patience = SLOW if "triton-interpret" in options else 1.0
         self.folder = folder
@@ -99,6 +101,7 @@ class Child:
         kept = {"TRITON_CACHE_DIR": "triton", "TEDSL_CACHE_DIR": "tedsl", "TMPDIR": ""}
         # One thread, and no tables of lines, which take time and change no instruction.
         own = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "TRITON_DISABLE_LINE_INFO": "1"}
+        own |= self.visible
         env = {**os.environ, **own, **{k: str(self.own / v) for k, v in kept.items()}}
         self.process = subprocess.Popen(
             self.command,

@@ -5,6 +5,7 @@
     ... --target cpu | triton-interpret the same pairs there, without a GPU
     ... --target cuda:sm_90             compiled only (also --compile-only), without a GPU
     ... --seeds 0:50000 --jobs 16       which pairs, and how many processes
+    ... --devices 4                     GPUs over which the processes are spread
     ... --one rules:123                 one pair: its text and what comes of it
     ... --join A.json B.json --out tests/benchmarks/results     runs of one commit as one file
 
@@ -96,6 +97,7 @@ class Report:
             "when": time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime()),
             "target": options.target,
             "device": options.device,
+            "devices": options.devices,
             "versions": versions(),
             "seeds": options.seeds,
             "extents": options.extents,
@@ -122,7 +124,9 @@ class Runner(threading.Thread):
         super().__init__(daemon=True)
         self.work, self.report = work, report
         self.end = report.begin + report.options.seconds
-        self.child = Child(of_worker(report.options, number), folder)
+        seen = report.options.devices
+        device = str(number % seen) if seen > 1 else ""
+        self.child = Child(of_worker(report.options, number), folder, device)
 
     def run(self) -> None:
         """Pair after pair."""
@@ -230,7 +234,7 @@ def device(target: str) -> str:
     if target == "cuda" and (smi := shutil.which("nvidia-smi")):
         names = [smi, "--query-gpu=name", "--format=csv,noheader"]
         done = subprocess.run(names, capture_output=True, text=True)
-        return done.stdout.strip()
+        return done.stdout.partition("\n")[0].strip()
     text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     found = re.search(r"model name\s*: (.*)", text)
     return found.group(1) if found else platform.machine()
@@ -247,6 +251,7 @@ def asked() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=540.0, help="of the whole run")
     parser.add_argument("--seeds", default="0:1000000", help="from:to")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--devices", type=int, default=1, help="GPUs to spread the processes over")
     parser.add_argument(
         "--extents",
         choices=("small", "large", "mixed"),

@@ -42,6 +42,14 @@ for line in sys.stdin:
     print(json.dumps({"status": "right", "seed": request["seed"]}), flush=True)
 """
 
+SEEING = """
+import json, os, sys, time
+for line in sys.stdin:
+    time.sleep(0.01)
+    seen = "device " + os.environ["CUDA_VISIBLE_DEVICES"]
+    print(json.dumps({"status": "right", "steps": [seen]}), flush=True)
+"""
+
 
 def worker(target: str, **options: Any) -> Worker:
     given = {"extents": "large", "compile_only": False, "aligned": False, **options}
@@ -177,6 +185,21 @@ def test_a_process_that_dies_or_hangs_is_replaced(
         assert asked.ask({"seed": 4}) == {"status": "right", "seed": 4}
     finally:
         asked.close()
+
+
+def test_processes_are_spread_over_devices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "worker.py"
+    path.write_text(SEEING)
+    monkeypatch.setattr(agree_child, "WORKER", path)
+    options = ["--target", "cpu", "--seeds", "0:400", "--jobs", "3", "--devices", "2"]
+    monkeypatch.setattr(sys, "argv", ["agree", "--out", str(tmp_path), *options])
+    assert agree_on_device.main() == 0
+    kept = json.loads((tmp_path / "agreement.json").read_text())
+    steps = {
+        name.removeprefix("rules: ").removeprefix("schedules: ") for name in kept["primitives"]
+    }
+    assert steps == {"device 0", "device 1"}
+    assert (kept["pairs"], kept["devices"]) == (400, 2)
 
 
 @pytest.mark.cpu
