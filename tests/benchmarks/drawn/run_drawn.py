@@ -5,9 +5,10 @@
 Each row is drawn by the seed and its number (`kinds.py`), imported by `tedsl.torch.trace`, built by
 the default rules, verified against eager and against the same text in float64, and timed against
 eager and `torch.compile` in blocks by turns.  Rows are built first, in as many processes as there
-are processors, and timed afterwards, alone, from the caches on disk; both end when the seconds are
-over, and rows are written down as they come.  A process that hangs or crashes is killed: its row is
-named and counted, and so are rows that the importer does not take.
+are processors, and timed afterwards from the caches on disk: alone, or one on each of `--devices`
+GPUs.  Both end when the seconds are over, and rows are written down as they come.  A process that
+hangs or crashes is killed: its row is named and counted, and so are rows that the importer does not
+take.
 
 `--out FOLDER` gets `drawn_<target>.jsonl` at once and `drawn_<target>.json` at the end: the
 distribution, every row by its ratio, the worst ten with their text and schedule.
@@ -119,7 +120,7 @@ class Child:
 
 
 class Run:
-    """One run: rows are prepared by several processes, then timed by one."""
+    """One run: rows are prepared by several processes, then timed by one for each device."""
 
     def __init__(self, options: argparse.Namespace, folder: Path) -> None:
         self.options, self.folder = options, folder
@@ -129,8 +130,9 @@ class Run:
         self.log = options.out / f"{options.name}.jsonl"
         self.log.write_text("", encoding="utf-8")
 
-    def child(self) -> Child:
-        """A process for rows of this run."""
+    def child(self, number: int) -> Child:
+        """The process of this number for rows of this run, on a device of its own if there are so
+        many."""
         options = self.options
         command = [options.python, str(HERE / "drawn_child.py"), "--target", options.target]
         for name in ("scale", "dtypes", "kinds", "seed", "threads", "turns", "peer"):
@@ -142,6 +144,10 @@ class Run:
         own = {name: str(self.folder / each) for name, each in kept_in.items()}
         # Several processes compile at once: each by itself.
         own["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
+        if options.target == "cuda":  # what runs on the processor is data that is drawn
+            own["OMP_NUM_THREADS"] = "2"
+        if options.devices > 1:
+            own["CUDA_VISIBLE_DEVICES"] = str(number % options.devices)
         return Child(command, {**os.environ, **own})
 
     def until(self, part: float = 1.0) -> float:
@@ -152,8 +158,8 @@ class Run:
         """Ask for rows, in so many processes."""
         waiting = list(numbers)
 
-        def work() -> None:
-            child = self.child()
+        def work(of_child: int) -> None:
+            child = self.child(of_child)
             try:
                 while time.monotonic() < until:
                     with self.lock:
@@ -164,7 +170,8 @@ class Run:
             finally:
                 child.close()
 
-        threads = [threading.Thread(target=work) for _ in range(min(jobs, len(waiting)))]
+        count = min(jobs, len(waiting))
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(count)]
         for each in threads:
             each.start()
         for each in threads:
@@ -203,14 +210,21 @@ class Run:
         bad = [each for each in answers if each["status"] in ("wrong", "failed", "crash", "hang")]
         asked = ("target", "seed", "count", "scale", "dtypes", "kinds", "threads", "turns", "peer")
         return {
-            "asked": {name: getattr(options, name) for name in asked},
-            "machine": machine(options.target),
+            "asked": {name: getattr(options, name) for name in (*asked, "devices")},
+            "machine": {**machine(options.target), "commit": options.commit or commit()},
             "seconds": round(time.monotonic() - self.begin),
             **summary(answers),
             "worst ten": [kept(each, whole=True) for each in slowest[:WORST]],
             "not right": [kept(each, whole=True) for each in bad],
             "rows": [kept(each, whole=False) for each in answers],
         }
+
+
+def commit() -> str:
+    """What is measured, where git can tell."""
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    done = subprocess.run(command, cwd=HERE, capture_output=True, text=True, check=False)
+    return done.stdout.strip()
 
 
 def machine(target: str) -> Answer:
@@ -220,9 +234,6 @@ def machine(target: str) -> Answer:
     for name in packages:
         with contextlib.suppress(PackageNotFoundError):
             found[name] = version(name)
-    command = ["git", "rev-parse", "--short", "HEAD"]
-    done = subprocess.run(command, cwd=HERE, capture_output=True, text=True, check=False)
-    found["commit"] = done.stdout.strip()
     if target == "cuda":
         query = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
         told = subprocess.run(query, capture_output=True, text=True, check=False)
@@ -247,6 +258,8 @@ def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--turns", type=int, default=9)
     parser.add_argument("--peer", choices=("compile", "none"), default="compile")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--devices", type=int, default=1, help="GPUs that time rows at once")
+    parser.add_argument("--commit", default="", help="what is measured, where git cannot tell")
     parser.add_argument("--prepare-only", action="store_true", help="verify, and time nothing")
     parser.add_argument("--quiet", action="store_true")
     parser.add_argument("--python", default=sys.executable)
@@ -254,6 +267,8 @@ def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args(arguments)
     on_cpu = options.target == "cpu"
+    if on_cpu and options.devices > 1:
+        parser.error("--devices counts GPUs: on the CPU rows are timed one after the other")
     options.dtypes = options.dtypes or ("float32" if on_cpu else "float32,bfloat16,float16")
     options.scale = options.scale or options.target
     options.name = options.name or f"drawn_{options.target}"
@@ -268,7 +283,7 @@ def run(options: argparse.Namespace) -> Answer:
         share = 1.0 if options.prepare_only else 0.7
         made.each(range(options.count), "prepare", options.jobs, made.until(share))
         if not options.prepare_only:
-            made.each(made.right(), "time", 1, made.until())
+            made.each(made.right(), "time", options.devices, made.until())
         return made.results()
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import run_drawn
 from distribution import kept, ratio, shown, summary, worst
 from drawn_child import Worker
 from grammar import KINDS
@@ -92,7 +93,7 @@ for line in sys.stdin:
 def test_processes_that_crash_or_hang_are_named(tmp_path: Path, monkeypatch: Any) -> None:
     program = tmp_path / "faulty.py"
     program.write_text(FAULTY, encoding="utf-8")
-    monkeypatch.setitem(importlib.import_module("run_drawn").LIMITS, "build", 1.0)
+    monkeypatch.setitem(run_drawn.LIMITS, "build", 1.0)
     child = Child([sys.executable, str(program)], {})
     try:
         found = [child.ask({"number": n, "job": "prepare"}, float("inf")) for n in range(4)]
@@ -102,6 +103,31 @@ def test_processes_that_crash_or_hang_are_named(tmp_path: Path, monkeypatch: Any
     assert found[1]["at"] == found[2]["at"] == "build"
     assert "SIGSEGV: what it said last" in found[1]["message"]
     assert child.ask({"number": 2, "job": "time"}, 0.0)["status"] == "no time"
+
+
+SEEING = """
+import json, os, sys, time
+for line in sys.stdin:
+    time.sleep(0.05)
+    seen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    print(json.dumps({"status": "right", "device": seen, "process": os.getpid()}), flush=True)
+"""
+
+
+def test_rows_are_timed_by_one_process_for_each_device(tmp_path: Path, monkeypatch: Any) -> None:
+    (tmp_path / "drawn_child.py").write_text(SEEING, encoding="utf-8")
+    monkeypatch.setattr(run_drawn, "HERE", tmp_path)
+    monkeypatch.setattr(run_drawn, "machine", lambda _: {})
+    options = ["--target", "cuda", "--count", "40", "--jobs", "6", "--devices", "2", "--quiet"]
+    found = run_drawn.run(options_of([*options, "--commit", "a", "--out", str(tmp_path)]))
+    assert (found["asked"]["devices"], found["machine"]["commit"]) == (2, "a")
+    lines = (tmp_path / "drawn_cuda.jsonl").read_text(encoding="utf-8").splitlines()
+    answers = [json.loads(line) for line in lines]
+    for job, processes in (("prepare", 6), ("time", 2)):
+        own = [each for each in answers if each["job"] == job]
+        assert sorted(each["number"] for each in own) == list(range(40))
+        assert {each["device"] for each in own} == {"0", "1"}
+        assert len({each["process"] for each in own}) == processes
 
 
 def test_the_distribution() -> None:
