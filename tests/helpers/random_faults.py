@@ -4,9 +4,10 @@
 
 `mutate.py` has faults that somebody thought of; these nobody did.  In one copy of the package
 every drawn place asks a switch whether its fault is on (`fault_switch.py`).  One run of the suite
-with all switches off says which tests pass through which place, and how long each takes; then,
-fault by fault, the tests that pass through it run with it switched on, quick ones first, until one
-fails.
+with all switches off says which tests pass through which place, and how long each takes; it is kept
+in `FOLDER/reached.json`, with which `--reached` begins where another run ended.  Then, `--jobs`
+faults at a time, the tests that pass through a fault run with it switched on, near and quick ones
+first, until one fails that passes without the fault.
 
 `FOLDER/random_faults.json` has for each fault the place, the change and the test that noticed it.
 A fault that no test notices is listed with its line, to be explained or to be tested.
@@ -19,14 +20,17 @@ import ast
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field
+from itertools import takewhile
 from pathlib import Path
+from typing import Any
 
 import mutate
 
@@ -67,8 +71,10 @@ ROOMS: dict[str, tuple[str, ...]] = {
 }
 READS_SOURCES = ("style", "lint", "layers", "mutations", "packages", "import_time", "names")
 """Tests that look at the text of the package, which is another one here."""
-FIRST, LIMIT = 20.0, 150.0
+FIRST, LIMIT = 20.0, 100.0
 """Seconds of tests that are tried at first, and in all, for one fault."""
+NOTICED = ("noticed", "time was up")
+TIME_IS_UP = 124
 SWITCH = "from tedsl.fault_switch import on as fault_is_on"
 
 COMPARED: dict[type[ast.cmpop], type[ast.cmpop]] = {
@@ -270,51 +276,41 @@ class Suite:
             if path.stem.removeprefix("test_") in READS_SOURCES
         ]
 
-    def run(self, tests: Sequence[str], switched: str, seconds: float, *options: str) -> int:
-        """0 where all passed, 1 where some failed; 124 where time was up.
-
-        Raises:
-            ValueError: pytest ran nothing.
-        """
+    def run(self, tests: Sequence[str], seconds: float, *options: str, **switches: object) -> Ran:
+        """Run tests, in their order where pytest has one process."""
         with tempfile.TemporaryDirectory() as cache:
-            listed = Path(cache) / "tests"
+            listed, reports = Path(cache) / "tests", Path(cache) / "reports"
             listed.write_text("\n".join(tests), encoding="utf-8")
+            reports.touch()
             command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+            command += ["-p", "fault_notes", "-m", "not slow and not gpu", f"--basetemp={cache}/t"]
             command += [*self.ignored, *([] if self.ptxas else ["--no-ptxas"]), *options]
+            own = {
+                "PYTHONPATH": f"{self.folder}{os.pathsep}{self.folder / 'tests/helpers'}",
+                "TEDSL_CACHE_DIR": f"{cache}/cache",
+                "TEDSL_FAULT_REPORTS": str(reports),
+                **{f"TEDSL_FAULT{name}": str(value) for name, value in switches.items()},
+            }
+            if switches:
+                own["TEDSL_FAULT_ORDER"] = str(listed)
             with (Path(cache) / "printed").open("wb") as printed:
+                process = subprocess.Popen(
+                    [*command, f"@{listed}"] if tests else command,
+                    cwd=self.folder,
+                    env={**os.environ, **own},
+                    stdin=subprocess.DEVNULL,
+                    stdout=printed,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
                 try:
-                    done = subprocess.run(
-                        [*command, f"@{listed}"] if tests else command,
-                        cwd=self.folder,
-                        env={
-                            **os.environ,
-                            "PYTHONPATH": str(self.folder),
-                            "TEDSL_CACHE_DIR": f"{cache}/cache",
-                            "TEDSL_FAULT": switched,
-                            "TEDSL_FAULT_HITS": str(self.folder / "hits"),
-                        },
-                        stdin=subprocess.DEVNULL,
-                        stdout=printed,
-                        stderr=subprocess.STDOUT,
-                        timeout=seconds,
-                        check=False,
-                    )
+                    code = process.wait(seconds)
                 except subprocess.TimeoutExpired:
-                    return 124
-            if done.returncode not in (0, 1):
-                raise ValueError(Path(printed.name).read_text(encoding="utf-8")[-3000:])
-            return done.returncode
-
-    def times(self) -> dict[str, float]:
-        """Seconds of each test that passes when nothing is switched on."""
-        found: dict[str, float] = {}
-        failed: set[str] = set()
-        for line in (self.folder / "reports").read_text(encoding="utf-8").splitlines():
-            name, outcome, seconds = json.loads(line)
-            found[name] = found.get(name, 0.0) + seconds
-            if outcome != "passed":
-                failed.add(name)
-        return {name: seconds for name, seconds in found.items() if name not in failed}
+                    os.killpg(process.pid, signal.SIGKILL)
+                    process.wait()
+                    code = TIME_IS_UP
+            text = Path(printed.name).read_text(encoding="utf-8", errors="replace")
+            return Ran(code, _outcomes(reports), text[-3000:])
 
     def reached(self) -> dict[int, set[str]]:
         """The tests that pass through each place."""
@@ -326,94 +322,186 @@ class Suite:
         return found
 
     def judge(self, fault: Fault, seconds: dict[str, float]) -> Fault:
-        """Run the tests that reach the fault with it switched on, quick ones first."""
+        """Run the tests that reach the fault with it switched on, near and quick ones first."""
         began = time.perf_counter()
         own = [name for name in fault.tests if name in seconds]
         files = {name.partition("::")[0] for name in own}
         # What is cached from test to test is reached by the first of them only.
         near = [name for name in seconds if name.partition("::")[0] in files and name not in own]
-        left = [*sorted(own, key=seconds.__getitem__), *sorted(near, key=seconds.__getitem__)]
+        room = fault.file.removeprefix("tedsl/").split("/")[:-1]
+
+        def cost(name: str) -> float:
+            pairs = zip(room, name.split("/")[1:-1], strict=False)
+            return seconds[name] / 10 ** len([*takewhile(lambda two: two[0] == two[1], pairs)])
+
+        left = [*sorted(own, key=cost), *sorted(near, key=cost)]
         fault.verdict = "noticed by none" if left else "reached by none"
         for some in (FIRST, self.limit):
             batch: list[str] = []
             while left and (not batch or sum(map(seconds.__getitem__, batch)) < some):
                 batch.append(left.pop(0))
-            if not batch:
-                break
-            code = self.run(batch, str(fault.number), 4 * self.limit + 60, "-x", "-p", "noted")
-            if code:
-                fault.verdict = "time was up" if code == 124 else "noticed"
-                fault.noticed_by = f"{len(batch)} tests such as {batch[0]}"
+            if self.noticed(fault, batch, seconds):
                 break
         fault.tests = fault.tests[:5]
         fault.seconds = round(time.perf_counter() - began, 1)
         return fault
 
+    def noticed(self, fault: Fault, batch: list[str], seconds: dict[str, float]) -> bool:
+        """Whether one of these tests fails, hangs or ends with the fault on, and passes without.
 
-NOTED = '''"""A pytest plugin: how each test went, and how long it took."""
-import json
-from pathlib import Path
-def pytest_runtest_logreport(report):
-    with open(Path(__file__).parent / "reports", "a") as file:
-        file.write(json.dumps([report.nodeid, report.outcome, report.duration]) + "\\n")
-'''
+        Raises:
+            ValueError: pytest says nothing of a test that fails.
+        """
+        while batch:
+            longest = max(map(seconds.__getitem__, batch))
+            most = [f"--timeout={60 + 4 * longest:.0f}"]
+            allowed = 60 + 4 * sum(map(seconds.__getitem__, batch))
+            ran = self.run(batch, allowed, "-x", *most, _PLACE=fault.number, **{"": fault.number})
+            if ran.code == 0:
+                return False
+            named = ran.failed() or [name for name in batch if name not in ran.outcomes]
+            if not named:
+                raise ValueError(ran.printed)
+            alone = 60 + 4 * seconds[named[0]]
+            if self.run(named[:1], alone, *most, _PLACE=fault.number).code == 0:
+                fault.verdict = "time was up" if ran.code == TIME_IS_UP else "noticed"
+                fault.noticed_by = named[0]
+                return True
+            batch.remove(named[0])  # it fails by itself
+        return False
+
+
+@dataclass
+class Ran:
+    """What pytest ends with, how each test that ended went, and the last of what was printed."""
+
+    code: int
+    outcomes: dict[str, tuple[str, float]]
+    printed: str
+
+    def failed(self) -> list[str]:
+        """The names of tests that failed."""
+        return [name for name, (outcome, _) in self.outcomes.items() if outcome == "failed"]
+
+
+def _outcomes(reports: Path) -> dict[str, tuple[str, float]]:
+    """How each test went, whose last part is there or failed, and its seconds."""
+    parts: dict[str, list[tuple[str, str, float]]] = {}
+    for line in reports.read_text(encoding="utf-8").splitlines():
+        name, *part = json.loads(line)
+        parts.setdefault(name, []).append((part[0], part[1], part[2]))
+    found: dict[str, tuple[str, float]] = {}
+    for name, own in parts.items():
+        worst = next((outcome for _, outcome, _ in own if outcome != "passed"), "passed")
+        if worst == "failed" or own[-1][0] == "teardown":
+            found[name] = worst, sum(seconds for *_, seconds in own)
+    return found
 
 
 def lay_out(folder: Path) -> None:
-    """The copy, its switch, and the plugin that notes how long tests take."""
+    """The copy and its switch."""
     mutate.layout(folder)
-    (folder / "tedsl/fault_switch.py").write_text(
-        (Path(__file__).parent / "fault_switch.py").read_text(encoding="utf-8"), encoding="utf-8"
-    )
-    (folder / "noted.py").write_text(NOTED, encoding="utf-8")
+    switch = (Path(__file__).parent / "fault_switch.py").read_text(encoding="utf-8")
+    (folder / "tedsl/fault_switch.py").write_text(switch, encoding="utf-8")
     (folder / "hits").mkdir()
+
+
+def look(suite: Suite, tests: Sequence[str], jobs: int, faults: Sequence[Fault]) -> dict[str, Any]:
+    """Run the suite with all off: seconds of what passes, and the numbers of what reaches a place.
+
+    Raises:
+        ValueError: pytest ran nothing.
+    """
+    ran = suite.run(tests, 3600, "-n", str(jobs), **{"_HITS": suite.folder / "hits"})
+    if ran.code not in (0, 1):
+        raise ValueError(ran.printed)
+    passed = {name: round(s, 4) for name, (what, s) in ran.outcomes.items() if what == "passed"}
+    number = {name: n for n, name in enumerate(passed)}
+    reached = suite.reached()
+    return {
+        "faults": [_change(fault) for fault in faults],
+        "seconds": passed,
+        "reached": [
+            sorted(number[name] for name in reached.get(fault.number, ()) if name in number)
+            for fault in faults
+        ],
+        "failed": ran.failed(),
+    }
+
+
+def _change(fault: Fault) -> list[Any]:
+    return [fault.file, fault.line, fault.old, fault.new]
 
 
 def report(faults: Sequence[Fault], say: Callable[[str], object]) -> int:
     """Say what was not noticed; how many faults those are."""
-    missed = [f for f in faults if f.verdict not in ("noticed", "time was up")]
+    missed = [f for f in faults if f.verdict not in NOTICED]
     for fault in missed:
         say(f"{fault.verdict}: {fault.file}:{fault.line}  {fault.old}  ->  {fault.new}\n")
     say(f"{len(faults) - len(missed)} of {len(faults)} faults are noticed\n")
     return len(missed)
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Draw faults, try each; 0 if at least 95% are noticed."""
+def asked(arguments: Sequence[str]) -> argparse.Namespace:
+    """The command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=60)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--limit", type=float, default=LIMIT, help="seconds of tests for a fault")
     parser.add_argument("--tests", nargs="*", default=(), help="these only; default: the suite")
+    parser.add_argument("--reached", type=Path, help="that file of an earlier run of these faults")
     parser.add_argument("--ptxas", action="store_true", help="compile Triton kernels, too")
+    parser.add_argument("--commit", default="", help="what is tested")
     parser.add_argument("--out", type=Path, default=Path())
-    given = parser.parse_args(arguments)
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Draw faults, try each; 0 if at least 95% are noticed."""
+    given = asked(arguments)
     given.out.mkdir(parents=True, exist_ok=True)
+
+    def say(text: str) -> None:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+
+    began = time.perf_counter()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name).resolve()
         lay_out(folder)
         faults = draw(folder, given.count, given.seed)
         suite = Suite(folder, given.limit, given.ptxas)
-        began = time.perf_counter()
-        code = suite.run(given.tests, "", 3600, "-n", str(given.jobs), "-p", "noted")
-        seconds, reached = suite.times(), suite.reached()
-        sys.stdout.write(
-            f"pytest says {code} with all off: {len(seconds)} tests pass "
-            f"in {time.perf_counter() - began:.0f} s\n"
-        )
-        sys.stdout.flush()
-        for fault in faults:
-            fault.tests = sorted(reached.get(fault.number, ()))
+        if given.reached:
+            found = json.loads(given.reached.read_text(encoding="utf-8"))
+        else:
+            found = look(suite, given.tests, given.jobs, faults)
+            (given.out / "reached.json").write_text(json.dumps(found), encoding="utf-8")
+        if found["faults"] != [_change(fault) for fault in faults]:
+            raise SystemExit(f"{given.reached} is of other faults: another seed, count or commit")
+        seconds, names = found["seconds"], list(found["seconds"])
+        say(f"{len(names)} tests pass with all off, after {time.perf_counter() - began:.0f} s\n")
+        for fault, reached in zip(faults, found["reached"], strict=True):
+            fault.tests = [names[number] for number in reached]
         with ThreadPoolExecutor(given.jobs) as pool:
-            for fault in pool.map(lambda fault: suite.judge(fault, seconds), faults):
-                sys.stdout.write(f"{fault.number:3} {fault.verdict:16} {fault.seconds:6.1f} s\n")
-                sys.stdout.flush()
-    missed = report(faults, sys.stdout.write)
-    text = {"seed": given.seed, "count": len(faults), "noticed": len(faults) - missed,
-            "faults": [asdict(fault) for fault in faults]}  # fmt: skip
-    (given.out / "random_faults.json").write_text(json.dumps(text, indent=1), encoding="utf-8")
+            trying = [pool.submit(suite.judge, fault, seconds) for fault in faults]
+            for done in as_completed(trying):
+                fault = done.result()
+                by = fault.noticed_by or f"{fault.file}:{fault.line}"
+                say(f"{fault.number:3} {fault.verdict:16} {fault.seconds:6.1f} s  {by}\n")
+                _write_down(given, faults, time.perf_counter() - began)
+    missed = report(faults, say)
     return int(missed * 20 > len(faults))
+
+
+def _write_down(given: argparse.Namespace, faults: Sequence[Fault], seconds: float) -> None:
+    """What is known so far."""
+    noticed = sum(fault.verdict in NOTICED for fault in faults)
+    text = {"commit": given.commit, "seed": given.seed, "count": len(faults), "noticed": noticed,
+            "limit": given.limit, "jobs": given.jobs, "seconds": round(seconds),
+            "faults": [asdict(fault) for fault in faults]}  # fmt: skip
+    path = given.out / "random_faults.json"
+    path.write_text(json.dumps(text, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
