@@ -268,7 +268,7 @@ def layout(folder: Path) -> None:
     for name in ("tedsl", "tests"):
         shutil.copytree(ROOT / name, folder / name, ignore=skip)
     for name in ("schedules", "autotune"):
-        shutil.copytree(ROOT / name, folder / "tedsl" / name, ignore=skip)
+        shutil.copytree(ROOT / name, folder / "tedsl" / name, ignore=skip, dirs_exist_ok=True)
     shutil.copy(ROOT / "pyproject.toml", folder)
 
 

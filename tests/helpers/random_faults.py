@@ -73,6 +73,8 @@ READS_SOURCES = ("style", "lint", "layers", "mutations", "packages", "import_tim
 """Tests that look at the text of the package, which is another one here."""
 FIRST, LIMIT = 20.0, 100.0
 """Seconds of tests that are tried at first, and in all, for one fault."""
+GRACE = 60.0
+"""Seconds that tests may take beyond four times what they took."""
 NOTICED = ("noticed", "time was up")
 TIME_IS_UP = 124
 SWITCH = "from tedsl.fault_switch import on as fault_is_on"
@@ -354,15 +356,15 @@ class Suite:
         """
         while batch:
             longest = max(map(seconds.__getitem__, batch))
-            most = [f"--timeout={60 + 4 * longest:.0f}"]
-            allowed = 60 + 4 * sum(map(seconds.__getitem__, batch))
+            most = [f"--timeout={GRACE + 4 * longest:.0f}"]
+            allowed = 2 * GRACE + 4 * sum(map(seconds.__getitem__, batch))
             ran = self.run(batch, allowed, "-x", *most, _PLACE=fault.number, **{"": fault.number})
             if ran.code == 0:
                 return False
             named = ran.failed() or [name for name in batch if name not in ran.outcomes]
             if not named:
                 raise ValueError(ran.printed)
-            alone = 60 + 4 * seconds[named[0]]
+            alone = GRACE + 4 * seconds[named[0]]
             if self.run(named[:1], alone, *most, _PLACE=fault.number).code == 0:
                 fault.verdict = "time was up" if ran.code == TIME_IS_UP else "noticed"
                 fault.noticed_by = named[0]
