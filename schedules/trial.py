@@ -22,7 +22,10 @@ _ANSWERS = Memory(256)
 
 
 def remembered(
-    s: Schedule, question: tuple[object, ...], find: Callable[[Schedule], Answer]
+    s: Schedule,
+    question: tuple[object, ...],
+    find: Callable[[Schedule], Answer],
+    about: Sequence[str] = (),
 ) -> Answer:
     """What `find` makes of a copy of the schedule, in which knobs take their defaults.
 
@@ -30,11 +33,18 @@ def remembered(
         s: the schedule; it stays as it is.
         question: what is asked, equal for equal answers of schedules after the same steps.
         find: gives the answer, and changes the copy as it likes.
+        about: the stages that it is about, if nothing else counts than these and what is around
+            them: the answer is that for stages which are one with them but for names, and of
+            those `question` says nothing.
 
     Returns:
         The answer, found now or before; not to be changed.
     """
-    key = (question, s.lineage, s.settled, s.device)
+    part = form_of_part(s.plan, about, s.settled) if about else None
+    if part is None:
+        key = (question, *about, s.lineage, s.settled, s.device)
+    else:
+        key = (question, part, s.in_registers, s.device)
     return _ANSWERS.get(key, lambda: find(s.copy(decided=False)))
 
 
@@ -50,9 +60,7 @@ def takes(
         s: the schedule.
         question: what is asked.
         steps: calls of primitives.
-        about: the stages that they are for, if nothing else counts than these and what is around
-            them: the answer is that for stages which are one with them but for names, and of
-            those `question` says nothing.
+        about: the stages that they are for, as for `remembered`.
     """
 
     def taken(trial: Schedule) -> bool:
@@ -62,8 +70,4 @@ def takes(
             return False
         return True
 
-    part = form_of_part(s.plan, about, s.settled) if about else None
-    if part is None:
-        return remembered(s, (*question, *about), taken)
-    key = (question, part, s.in_registers, s.device)
-    return _ANSWERS.get(key, lambda: taken(s.copy(decided=False)))
+    return remembered(s, question, taken, about)

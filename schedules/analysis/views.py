@@ -7,19 +7,22 @@ reads whom, and constant extents.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 
 from tedsl.expr.nodes import Axis, Const, Expr, TensorRead
-from tedsl.expr.visit import reads
+from tedsl.expr.visit import reads, rewrite
 from tedsl.once import once
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.memo import Memory
 from tedsl.scheduling.plan import Plan
 from tedsl.scheduling.plan.following import model_op
+from tedsl.scheduling.plan.graph import tensors_read
 from tedsl.scheduling.plan.inline import finished, inline_stages, name_of, sources_of
 from tedsl.scheduling.plan.links import places, substance
+from tedsl.tensor.compute import placeholder
 from tedsl.tensor.scan_body import within_scans
-from tedsl.tensor.tensor import ComputeOp, Operation, ScanOp
+from tedsl.tensor.tensor import ComputeOp, Operation, PlaceholderOp, ScanOp, Tensor
 
 Readers = dict[str, list[tuple[str, TensorRead]]]
 
@@ -201,3 +204,32 @@ def volume(axes: Sequence[Axis]) -> int | None:
             return None
         total *= extent
     return total
+
+
+def alone(ops: Sequence[ComputeOp]) -> tuple[list[ComputeOp], dict[Tensor, Tensor]]:
+    """Operations, producers first, as a computation of their own.
+
+    Args:
+        ops: of a computation.
+
+    Returns:
+        They with an input in place of each other stage that they read, and what each input is for.
+    """
+    known: dict[Tensor, Tensor] = {}
+    made: list[ComputeOp] = []
+    inputs: dict[Tensor, Tensor] = {}
+
+    def given(node: Expr) -> Expr | None:
+        if isinstance(node, TensorRead) and node.tensor in known:
+            return TensorRead(known[node.tensor], node.indices)
+        return None
+
+    for op in ops:
+        for tensor in tensors_read(op):
+            if tensor not in known and not isinstance(tensor.op, PlaceholderOp):
+                known[tensor] = placeholder(tensor.shape, tensor.dtype, name=tensor.name)
+                inputs[known[tensor]] = tensor
+        memo: dict[Expr, Expr] = {}
+        made.append(replace(op, bodies=tuple(rewrite(body, given, memo) for body in op.bodies)))
+        known |= zip(op.outputs, made[-1].outputs, strict=True)
+    return made, inputs

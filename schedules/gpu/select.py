@@ -14,6 +14,8 @@ from tedsl.expr.printer import print_expr
 from tedsl.expr.visit import axes_of, reads, walk
 from tedsl.schedules.analysis.nests import (
     Group,
+    View,
+    contraction,
     crossed_row,
     crossing,
     definitions,
@@ -35,8 +37,9 @@ from tedsl.schedules.fusion.horizontal import (
     tile_of_two,
     tiled_together,
 )
+from tedsl.schedules.gpu.candidates import Rule, quickest
 from tedsl.schedules.gpu.columns.columns_and_full import few, fold_few, reduce_columns, reduce_whole
-from tedsl.schedules.gpu.gemm.gemm import contract
+from tedsl.schedules.gpu.gemm.gemm import contract, product_of
 from tedsl.schedules.gpu.last_block import finish_last, one_launch
 from tedsl.schedules.gpu.launch import bind_all, pick_warps
 from tedsl.schedules.gpu.pairwise.pairwise import fold_of_pairs, fold_pairs, pairs
@@ -97,7 +100,7 @@ def schedule_group(s: Schedule, group: Group, target: Target, beside: Beside) ->
         if not (partial.apart and finish_last(s, *stages, group.axes[group.inner[0]])):
             schedule_group(s, group, target, beside)
     elif group.contracts:
-        contract(s, group)
+        _contraction(s, view, group)(s, group)
     elif group.rows is None:
         pointwise(s, s[group.root], root, beside)
     elif (sides := pairs(s, view, group)) is not None:
@@ -107,6 +110,22 @@ def schedule_group(s: Schedule, group: Group, target: Target, beside: Beside) ->
         rule(s, group)
     else:
         reduce_rows(s, group, beside)
+
+
+def _contraction(s: Schedule, view: View, group: Group) -> Rule:
+    """The rule for a contraction, the knob `written_out`: one of a few products for each result
+    that the model of GEMMs does not know may be quicker as a short fold, without tensor cores."""
+    op = view[group.inner[0]]
+    shape = contraction(op, grouped=True)
+    windows = crossed_row(view, group) is not None and few(s, view, group)
+    known = volume((*op.axes, *op.reduce_axes)) is not None
+    alone = known and not group.in_parts and not group.apart and not group.follows
+    if not windows or not alone or shape is None:
+        return contract
+    if product_of(s, s[group.root], op, shape) is not None:
+        return contract
+    usual = quickest(s, group, (contract, fold_few)) is fold_few
+    return fold_few if flip(s, f"{group.root}.written_out", usual) else contract
 
 
 def pointwise(s: Schedule, stage: Stage, op: ComputeOp, beside: Beside) -> None:

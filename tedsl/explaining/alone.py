@@ -6,22 +6,21 @@ Imports `schedules`, `lower` and the other files of `explaining`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tedsl.cost.estimate import stays_in_cache
 from tedsl.devices import Device
 from tedsl.explaining.data import KernelCost, Unfused
 from tedsl.explaining.kernels import buffer_bytes, kernel_costs
-from tedsl.expr.nodes import Expr, TensorRead, Var
-from tedsl.expr.visit import rewrite
+from tedsl.expr.nodes import Var
 from tedsl.lower.pipeline import lower
 from tedsl.runtime.arguments.sizes import Number
 from tedsl.schedules import default_schedule
-from tedsl.scheduling.plan.graph import initial_plan, tensors_read
+from tedsl.schedules.analysis.views import alone
+from tedsl.scheduling.plan.graph import initial_plan
 from tedsl.scheduling.plan.scan_structure import inputs_of
 from tedsl.target import Target
-from tedsl.tensor.compute import placeholder
-from tedsl.tensor.tensor import ComputeOp, ExternOp, PlaceholderOp, ScanOp, Tensor
+from tedsl.tensor.tensor import ComputeOp, ExternOp, ScanOp, Tensor
 
 
 @dataclass(frozen=True)
@@ -65,7 +64,7 @@ def stages_alone(
         op = stage.op
         if not isinstance(op, ComputeOp):
             continue
-        single, given = alone(op)
+        (single,), given = alone([op])
         schedule = default_schedule(single, target)
         module = lower(schedule.plan, target)
         values: dict[Var, Number] = {var: sizes[var.name] for var in module.sizes}
@@ -76,24 +75,6 @@ def stages_alone(
         kept = buffer_bytes(module.outputs, values) < stays_in_cache(facts)
         left = frozenset(op.outputs) - frozenset(outputs) if kept else frozenset()
     return tuple(found)
-
-
-def alone(op: ComputeOp) -> tuple[ComputeOp, dict[Tensor, Tensor]]:
-    """The operation with an input in place of each stage that it reads, and what it is for."""
-    inputs = {
-        tensor: placeholder(tensor.shape, tensor.dtype, name=tensor.name)
-        for tensor in tensors_read(op)
-        if not isinstance(tensor.op, PlaceholderOp)
-    }
-
-    def given(node: Expr) -> Expr | None:
-        if isinstance(node, TensorRead) and node.tensor in inputs:
-            return TensorRead(inputs[node.tensor], node.indices)
-        return None
-
-    memo: dict[Expr, Expr] = {}
-    made = replace(op, bodies=tuple(rewrite(body, given, memo) for body in op.bodies))
-    return made, {stand_in: tensor for tensor, stand_in in inputs.items()}
 
 
 def unfused(stages: Sequence[Alone]) -> Unfused:

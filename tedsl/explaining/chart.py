@@ -28,7 +28,6 @@ from tedsl.autotune.report.plots import (
 )
 from tedsl.build import build, default_target
 from tedsl.errors import TuneError
-from tedsl.explaining.alone import alone
 from tedsl.explaining.ceilings import TF32, Ceilings, ceilings
 from tedsl.explaining.data import Explanation
 from tedsl.explaining.explain import Explainable, explain
@@ -38,6 +37,7 @@ from tedsl.ir.nodes import Dot, Module, Precision
 from tedsl.ir.visit import walk_stmts
 from tedsl.runtime.kernel import Kernel
 from tedsl.runtime.timing import format_seconds
+from tedsl.schedules.analysis.views import alone
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.plan.graph import initial_plan
 from tedsl.slips import suggests
@@ -264,7 +264,7 @@ def _unfused_calls(
     made: dict[str, Callable[[], object]] = {}
     for stage in stages:
         if isinstance(stage.op, ComputeOp):
-            single = build(alone(stage.op)[0], target=target)
+            single = build(alone([stage.op])[0][0], target=target)
             names = {var.name for var in single.module.sizes}
             own = {name: value for name, value in found.sizes.items() if name in names}
             made[f"{UNFUSED} {stage.name}"] = calls_of(single, own)

@@ -29,6 +29,22 @@ def short_means(n: int, folded: int, columns: int) -> Tensor:
     return te.compute((n, columns), lambda i, j: total[i, j] / folded, name="mean")
 
 
+def in_groups(n: int, groups: int, within: int, each: int, size: int, taps: int = 3) -> Tensor:
+    """A convolution along rows: `each` results of `within` channels in each of some groups."""
+    x = c.p(n, groups * within, size + taps - 1, dtype="float16")
+    w = c.p(groups * each, within, taps, dtype="float16", name="w")
+    q, r = te.reduce_axis((0, within), name="q"), te.reduce_axis((0, taps), name="r")
+    total = te.compute(
+        (n, groups * each, size),
+        lambda b, f, i: te.sum(
+            x[b, f // each * within + q, i + r].astype("float32") * w[f, q, r].astype("float32"),
+            axis=[q, r],
+        ),
+        name="total",
+    )
+    return te.compute(total.shape, lambda *i: te.relu(total[i]).astype("float16"), name="rows")
+
+
 CASES: dict[str, Callable[[], Tensor]] = {
     "windows of one channel": lambda: depthwise(1, 7, 33),
     "with a stride": lambda: depthwise(2, 9, 20, stride=2),
@@ -57,6 +73,27 @@ def test_drawn_decisions(name: str) -> None:
     case, rng = RuleCase(name, CASES[name]), random.Random(5)
     for _ in range(3):
         assert unrolled(interpreted(case, "cuda", drawn(case, "cuda", rng)))
+
+
+@pytest.mark.parametrize("written", [True, False])
+def test_products_of_groups_either_way(written: bool) -> None:
+    for sizes in ((2, 3, 1, 2, 70), (1, 2, 3, 8, 130), (1, 2, 4, 5, 40)):
+        case = RuleCase("groups", lambda sizes=sizes: in_groups(*sizes))
+        assert unrolled(interpreted(case, "cuda", {"rows.written_out": written})) is written
+
+
+@pytest.mark.parametrize("target", ["cuda:sm_80", "cuda:sm_90", "cuda:sm_100"])
+def test_the_quicker_rule_for_groups_is_taken(target: str) -> None:
+    """Tensor cores are padded to 16 products where there are 3; they pay where there are more."""
+    assert unrolled(schedule_for(in_groups(2, 80, 1, 2, 217872), target))
+    assert not unrolled(schedule_for(in_groups(8, 16, 8, 32, 16384), target))
+
+
+def test_small_tiles_have_programs_of_their_own() -> None:
+    """One program for each SM would leave most of its threads without work."""
+    made = in_groups(4, 16, 8, 8, 201824, 9)
+    knobs = {knob.name: knob.chosen for knob in schedule_for(made, "cuda:sm_90").knobs}
+    assert knobs["rows.resident"] == 0
 
 
 def test_few_results_are_not_written_out(monkeypatch: pytest.MonkeyPatch) -> None:

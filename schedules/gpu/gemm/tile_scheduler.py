@@ -10,7 +10,7 @@ from tedsl.devices import GpuDevice
 from tedsl.expr.nodes import Axis
 from tedsl.schedules.analysis.nests import among, volume
 from tedsl.schedules.devices import gpu_of
-from tedsl.schedules.gpu.gemm.cost_model import Product, depth, largest
+from tedsl.schedules.gpu.gemm.cost_model import Product, depth, largest, two_fit
 from tedsl.schedules.gpu.gemm.stationary_operand import TILE, keep_rows, run_of
 from tedsl.schedules.gpu.launch import bind_all
 from tedsl.schedules.knobs import flip, knobs_of, pick
@@ -75,7 +75,7 @@ def programs_of(
     stage.reorder(*order, *(a for a in stage.leaf_iter_vars if not among(a, order)))
     # Where two programs share an SM, the epilogue of one overlaps the mainloop of the other anyway;
     # and a tile that TMA does not store is held in registers while the next one is loaded.
-    alone = product is None or not product.shares(bm, bn) or tiling.whole
+    alone = tiling.whole or held * bm * bn > two_fit(gpu_of(s))
     one = apart is not None
     stays = 0 if one else programs_stay(s, stage, tiling.count(), may_stay and alone)
     fitting = _fitting(product, tile, stays, vectors) if tiling.whole else 0
