@@ -287,10 +287,41 @@ def plain(read: TensorRead) -> tuple[Axis, ...] | None:
 
 
 def crossing(op: ComputeOp, everything: Sequence[TensorRead]) -> Axis | None:
-    """A data axis, not the last, along which one of the reads is contiguous: a transposed read."""
+    """A data axis, not the last, along which one of the reads is contiguous: a transposed read, of
+    several that of the most elements."""
     last = op.axes[-1]
-    ends = [r.indices[-1] for r in everything if last in axes_of(*r.indices)]
-    return next((a for a in op.axes[:-1] if any(e is a for e in ends)), None)
+    points = {a: 0 for a in op.axes[:-1]}
+    for read in everything:
+        axes, end = axes_of(*read.indices), read.indices[-1] if read.indices else None
+        if last in axes and isinstance(end, Axis) and end in points:
+            points[end] = max(points[end], volume(axes) or 1)
+    best = max(points, key=lambda a: points[a], default=None)
+    return best if best is not None and points[best] else None
+
+
+def neighbours(op: ComputeOp, everything: Sequence[TensorRead]) -> list[tuple[Axis, ...]]:
+    """The data axes in runs along which memory is walked in equal steps, in the result and in each
+    of the reads: loops over a run are one loop."""
+    runs = [op.axes[:1]]
+    for axis in op.axes[1:]:
+        before = runs[-1][-1]
+        if all(_in_step(read, before, axis) for read in everything):
+            runs[-1] += (axis,)
+        else:
+            runs.append((axis,))
+    return runs
+
+
+def _in_step(read: TensorRead, outer: Axis, inner: Axis) -> bool:
+    """True where two axes are the indices of neighbouring dimensions, of which the second is as
+    long as its axis, or not in the indices at all."""
+    found = [n for n, i in enumerate(read.indices) if {outer, inner} & set(axes_of(i))]
+    if len(found) != 2 or found[1] != found[0] + 1:
+        return not found
+    first, second = (read.indices[n] for n in found)
+    extent = extent_of(inner)
+    whole = extent is not None and size_of(read.tensor.shape[found[1]]) == extent
+    return whole and first is outer and second is inner
 
 
 def sole_readers(view: View, outputs: Collection[str]) -> dict[str, str]:

@@ -15,6 +15,7 @@ from tedsl.expr.visit import axes_of, reads, walk
 from tedsl.schedules.analysis.nests import (
     Group,
     View,
+    among,
     contraction,
     crossed_row,
     crossing,
@@ -22,6 +23,7 @@ from tedsl.schedules.analysis.nests import (
     expose_epilogue,
     extent_of,
     is_reduction,
+    neighbours,
     plain,
     pow2_at_least,
     same_axes,
@@ -166,8 +168,7 @@ def pointwise(s: Schedule, stage: Stage, op: ComputeOp, beside: Beside) -> None:
     else:
         if across is None and tiled_together(s, stage.name, beside):
             return
-        side = 64 if across is None else _side(gpu_of(s), op, everything, across)
-        sides = _pointwise_2d(s, stage, op, everything, across, side)
+        sides = _pointwise_2d(s, stage, op, everything, across)
         tile = sides.rows * sides.columns
         if across is None:
             lead(s, beside, stage.name, tile, small=False, sides=sides)
@@ -206,10 +207,12 @@ def _flat(s: Schedule, stage: Stage, flat: Axis, tile: int, total: int | None, w
         stage.cut(outer, total // tile)  # no mask in all programs but the last
 
 
-def _side(gpu: GpuDevice, op: ComputeOp, everything: Sequence[TensorRead], across: Axis) -> int:
-    """The side of a tile that transposes: a row of it is a row of one tensor and a column of
-    another, and memory is faster the longer the contiguous runs."""
-    sides, total = [extent_of(axis) for axis in (across, op.axes[-1])], volume(op.axes)
+def _side(
+    gpu: GpuDevice, op: ComputeOp, everything: Sequence[TensorRead], sides: Sequence[int | None]
+) -> int:
+    """The side of a tile that transposes, of two axes with these extents: a row of it is a row of
+    one tensor and a column of another, and memory is faster the longer the contiguous runs."""
+    total = volume(op.axes)
     if total is None or any(n is None or n % ACCESS != 0 for n in sides):
         return 64  # unaligned rows: partial sectors beside the tile are loaded anyhow
     side = RUN // max(each.dtype.nbytes for each in (*op.bodies, *everything))
@@ -233,10 +236,9 @@ def _pointwise_2d(
     op: ComputeOp,
     everything: Sequence[TensorRead],
     across: Axis | None,
-    side: int,
 ) -> Sides:
-    """A tile of the last axis and of the one that crosses it, of which it has `side` elements by
-    default.
+    """A tile of the last axis and of the one that crosses it; where it transposes, neighbours that
+    are neighbours everywhere are one axis.
 
     Args:
         s: the schedule.
@@ -244,13 +246,13 @@ def _pointwise_2d(
         op: what it computes.
         everything: that is read.
         across: the axis along which a read is contiguous, not the last one, if there is any.
-        side: of a tile that transposes.
     """
-    last = op.axes[-1]
-    partner = across if across is not None else op.axes[-2]
-    high, limit = (extent_of(axis) for axis in (partner, last))
+    loops = [(axis,) for axis in op.axes] if across is None else neighbours(op, everything)
+    place = next((n for n, run in enumerate(loops) if among(across, run)), len(loops) - 2)
+    high, limit = volume(loops[place]), volume(loops[-1])
+    side = 64 if across is None else _side(gpu_of(s), op, everything, (high, limit))
     widest = None if limit is None else max(NARROW, pow2_at_least(limit))
-    stencil = across is None and _neighbours(everything, partner) >= NEIGHBOURS
+    stencil = across is None and _neighbours(everything, op.axes[place]) >= NEIGHBOURS
     wide = side if across is not None else STENCIL[1] if stencil else 1024
     wide = wide if widest is None else min(wide, widest)
     if across is None and limit is not None:
@@ -261,8 +263,8 @@ def _pointwise_2d(
     # Where rows are not aligned, a tile twice as large fetches half as much beside it.
     heights = (1, 2, 4, 8, 16, 32, 64) if across is None else (16, 32, 64, 128)
     rows = pick(s, f"{stage.name}.rows", heights, min(side, tall), most)
-    sides = Sides(next(n for n, a in enumerate(op.axes) if a is partner), rows, columns)
-    around, lanes = tile_of_two(stage, op.axes, sides)
+    sides = Sides(place, rows, columns)
+    around, lanes = tile_of_two(stage, [fused(stage, run) for run in loops], sides)
     bind_all(stage, around)
     for lane in lanes:
         stage.vectorize(lane)

@@ -190,3 +190,29 @@ def test_rows_that_read_their_neighbours_share_a_tile(taps: int, rows: int) -> N
         (4096, 4096), lambda i, j: sum(x[i + n, j] for n in range(1, taps)) + x[i, j], name="y"
     )
     assert defaults(total)["y.rows"] == rows
+
+
+def turned(heads: int, high: int, wide: int, deep: int, beside: int = 0) -> Tensor:
+    """The last axis moved before two others; of `beside` more columns in memory than are read."""
+    x = c.p(heads, high, wide + beside, deep, dtype=B)
+    w = c.p(high, wide, dtype=B, name="w")
+    return te.compute(
+        (heads, deep, high, wide), lambda h, k, i, j: x[h, i, j, k] * w[i, j], name="y"
+    )
+
+
+def test_neighbours_everywhere_are_one_axis_of_a_transpose() -> None:
+    assert defaults(turned(256, 136, 6, 320))["y.columns"] == 128
+    assert "y.columns" not in defaults(turned(256, 136, 6, 320, beside=1)), "a column for each lane"
+
+
+@pytest.mark.parametrize("shape", [(2, 5, 3, 20), (1, 33, 1, 70), (3, 2, 7, 17)])
+@pytest.mark.parametrize("beside", [0, 2])
+def test_transposes_of_several_axes_agree(shape: tuple[int, int, int, int], beside: int) -> None:
+    interpreted(RuleCase("turned", lambda: turned(*shape, beside)), "cuda")
+
+
+def test_the_larger_of_two_transposed_reads_decides() -> None:
+    x, w = c.p(64, 256, 40, dtype=B), c.p(256, 64, dtype=B, name="w")
+    y = te.compute((64, 40, 256), lambda h, i, j: x[h, j, i] * w[j, h], name="y")
+    assert "i.outer" in str(schedule_for(y, "cuda:sm_90"))
