@@ -294,7 +294,7 @@ def crossing(op: ComputeOp, everything: Sequence[TensorRead]) -> Axis | None:
     for read in everything:
         axes, end = axes_of(*read.indices), read.indices[-1] if read.indices else None
         if last in axes and isinstance(end, Axis) and end in points:
-            points[end] = max(points[end], volume(axes) or 1)
+            points[end] = max(points[end], volume(tuple(axes)) or 1)
     best = max(points, key=lambda a: points[a], default=None)
     return best if best is not None and points[best] else None
 

@@ -102,7 +102,7 @@ def schedule_group(s: Schedule, group: Group, target: Target, beside: Beside) ->
         if not (partial.apart and finish_last(s, *stages, group.axes[group.inner[0]])):
             schedule_group(s, group, target, beside)
     elif group.contracts:
-        _contraction(s, view, group)(s, group)
+        _contraction(s, view, group, target)(s, group)
     elif group.rows is None:
         pointwise(s, s[group.root], root, beside)
     elif (sides := pairs(s, view, group)) is not None:
@@ -114,7 +114,7 @@ def schedule_group(s: Schedule, group: Group, target: Target, beside: Beside) ->
         reduce_rows(s, group, beside)
 
 
-def _contraction(s: Schedule, view: View, group: Group) -> Rule:
+def _contraction(s: Schedule, view: View, group: Group, target: Target) -> Rule:
     """The rule for a contraction, the knob `written_out`: one of a few products for each result
     that the model of GEMMs does not know may be quicker as a short fold, without tensor cores."""
     op = view[group.inner[0]]
@@ -126,7 +126,7 @@ def _contraction(s: Schedule, view: View, group: Group) -> Rule:
         return contract
     if product_of(s, s[group.root], op, shape) is not None:
         return contract
-    usual = quickest(s, group, (contract, fold_few)) is fold_few
+    usual = quickest(s, group, (contract, fold_few), target) is fold_few
     return fold_few if flip(s, f"{group.root}.written_out", usual) else contract
 
 
