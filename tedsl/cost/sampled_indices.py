@@ -136,17 +136,20 @@ class Layout:
         elements: how many different ones there are.
         run: how many lie side by side, from the first on.
         align: the largest power of two of elements that all runs start at a multiple of.
-        inner: elements along the tile axis of stride 1, or 1.
+        count, step: so many runs are `step` elements apart, along the next axis.
     """
 
     elements: int
     run: int
     align: int
+    count: int = 1
+    step: int = 0
 
     def sectors(self, itemsize: int, size: int = 32) -> int:
         """Sectors of `size` bytes that are moved."""
-        runs = max(1, self.elements // max(self.run, 1))
-        return runs * -(-self.run * itemsize // size)
+        runs = max(1, self.elements // max(self.run * self.count, 1))
+        row = (self.count - 1) * self.step + self.run  # with what lies between its runs
+        return runs * min(-(-row * itemsize // size), self.count * -(-self.run * itemsize // size))
 
     def vector(self, itemsize: int, most: int = 16) -> int:
         """Bytes that one thread may move at once."""
@@ -163,9 +166,10 @@ def layout(strides: Mapping[TileAxis, int], base: int) -> Layout:
         wider = stride * (extent - 1) + span
         elements = elements * extent if stride >= span else min(elements * extent, wider)
         span = wider
-    outer = [stride for stride, _ in steps if stride >= run]
-    align = math.gcd(base, *outer) or 1 << 10
-    return Layout(elements, run, align & -align)
+    outer = [(stride, extent) for stride, extent in steps if stride >= run]
+    align = math.gcd(base, *(stride for stride, _ in outer)) or 1 << 10
+    step, count = outer[0] if outer else (0, 1)
+    return Layout(elements, run, align & -align, count, step)
 
 
 def row_major(buffer: Buffer, shape: Sequence[int]) -> tuple[int, ...]:

@@ -57,6 +57,8 @@ def test_layout_of_a_tile() -> None:
     assert layout({row: 1, column: 1}, 0).elements == 23, "windows overlap"
     assert layout({row: 65, column: 1}, 0).vector(2) == 2, "odd rows start anywhere"
     assert layout({row: 64, column: 1}, 0).vector(2) == 16
+    assert layout({row: 64, column: 2}, 0).sectors(2) == 16, "every second element of two sectors"
+    assert layout({row: 64, column: 32}, 0).sectors(2) == 128, "a sector for each element"
 
 
 @pytest.mark.parametrize(
