@@ -7,7 +7,7 @@ A stage is described by its axes, its reads and its reducer, never by its name.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tedsl.dtypes import DType
@@ -281,9 +281,12 @@ def _moved(expr: Expr) -> bool:
 
 def plain(read: TensorRead) -> tuple[Axis, ...] | None:
     """The indices of a read when each is a distinct axis, else None."""
-    axes = [i for i in read.indices if isinstance(i, Axis)]
-    distinct = len(axes) == len(read.indices) == len(set(axes))
-    return tuple(axes) if distinct else None
+    return _distinct(read.indices)
+
+
+def _distinct(indices: Sequence[Expr]) -> tuple[Axis, ...] | None:
+    axes = [i for i in indices if isinstance(i, Axis)]
+    return tuple(axes) if len(axes) == len(indices) == len(set(axes)) else None
 
 
 def crossing(op: ComputeOp, everything: Sequence[TensorRead]) -> Axis | None:
@@ -422,7 +425,7 @@ def find_groups(
         group.axes[name] = axes
         if is_reduction(op):
             group.contracts = group.contracts or contraction(op, masked, grouped=True) is not None
-            group.rows = tuple(a for a in view[group.root].axes if among(a, list(axes.values())))
+            group.rows = _rows(view[group.root], axes)
     return [groups[name] for name in view if name in groups]
 
 
@@ -465,19 +468,17 @@ def _joinable(
     if not is_reduction(op):
         if len(op.outputs) > 1:
             return None  # a loop over a row inlines what stands between, which is of one result
-        rows = {a for a in axes.values() if among(a, group.rows or ())}
-        whole = group.rows is not None and len(rows) == len(group.rows)
+        whole = group.rows is not None and _rows_among(group.rows, axes.values())
         return (group, axes) if whole and not group.contracts else None
-    if len(axes) != len(op.axes) or not axes:
+    if not axes or not _rows_among(op.axes, axes):
         return None
-    rows = tuple(a for a in root.axes if among(a, list(axes.values())))
+    rows = _rows(root, axes)
     shape = contraction(op, masked, grouped=True)
     if shape is not None:
         # Tiles lie along memory: one of another axis would be stored element by element.
         sides = [axes.get(a) for a in (*shape.rows, *shape.columns)]
         along = not root.axes or any(innermost(root.axes) is a for a in sides)
-        whole = [a for a in root.axes if among(a, rows) or extent_of(a) != 1]
-        fits = not is_reduction(root) and len(rows) == len(whole)
+        fits = not is_reduction(root) and len(rows) == len(root.axes)
         fits = fits and (along or masked) and _has_root_reader(users, group)
         fits = fits and (group.rows is None or group.contracts)
         return (group, axes) if fits else None
@@ -485,6 +486,19 @@ def _joinable(
         return None
     agree = group.rows is None or same_axes(group.rows, rows)
     return (group, axes) if agree else None
+
+
+def _rows(root: ComputeOp, axes: Mapping[Axis, Axis]) -> tuple[Axis, ...]:
+    """The axes of the root that index a reduction, `axes` its own in terms of them; those of one
+    element index everything."""
+    known = list(axes.values())
+    return tuple(a for a in root.axes if among(a, known) or extent_of(a) == 1)
+
+
+def _rows_among(rows: Iterable[Axis], axes: Iterable[Axis]) -> bool:
+    """True when all rows of more than one element are among `axes`."""
+    known = list(axes)
+    return all(among(a, known) or extent_of(a) == 1 for a in rows)
 
 
 def _has_root_reader(users: Sequence[tuple[str, TensorRead]], group: Group) -> bool:
@@ -495,14 +509,16 @@ def _mapped(
     op: ComputeOp, users: Sequence[tuple[str, TensorRead]], group: Group
 ) -> dict[Axis, Axis] | None:
     """Data axes of `op` that all readers index by one axis of the root; None when an index of a
-    read is no plain axis."""
+    read, where there is more than one element, is no plain axis."""
     found: dict[Axis, Axis] = {}
     loose: set[Axis] = set()
     for user, read in users:
-        indices = plain(read)
+        pairs = zip(op.axes, read.indices, strict=True)
+        kept = [(a, i) for a, i in pairs if extent_of(a) != 1 or isinstance(i, Axis)]
+        indices = _distinct([index for _, index in kept])
         if indices is None:
             return None
-        for mine, theirs in zip(op.axes, indices, strict=True):
+        for (mine, _), theirs in zip(kept, indices, strict=True):
             root = group.axes[user].get(theirs)
             if root is None:
                 loose.add(mine)

@@ -15,6 +15,7 @@ from tedsl.schedules.analysis.nests import (
     cost,
     crossed_row,
     definitions,
+    extent_of,
     find_groups,
     is_reduction,
     moves,
@@ -23,7 +24,10 @@ from tedsl.schedules.analysis.nests import (
     volume,
 )
 from tedsl.schedules.analysis.views import reads_of
+from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.fusion.recomputation import recomputes
+from tedsl.schedules.gpu.columns.columns_and_full import MANY_PROGRAMS
+from tedsl.schedules.gpu.rows.rows import CROSSED_ROWS, MAX_TILE
 from tedsl.schedules.knobs import flip
 from tedsl.schedules.scans import stored_for_scans
 from tedsl.scheduling.handles.schedule import Schedule
@@ -39,6 +43,8 @@ CHEAP = 12
 # pass over memory; and rows that run as one where they are neighbours in memory.
 LONG = 8192
 CROSSED = 32
+# Elements along such rows that a program holds at once.
+HELD = MAX_TILE // CROSSED_ROWS[0]
 
 
 def fuse(s: Schedule, busy: int, taken: Collection[str] = (), loops: bool = False) -> list[Group]:
@@ -82,7 +88,7 @@ def fuse(s: Schedule, busy: int, taken: Collection[str] = (), loops: bool = Fals
         alone = [g.root for g in groups if g.root in kept]
         wasted = [n for g in groups for n in g.inner if n in kept and not _shares(view, g, n)]
         settled = not alone and not wasted
-        apart = _apart(s, view, groups, busy) if settled else []
+        apart = _apart(s, view, groups, busy, loops) if settled else []
         stored = _stored(s, view, groups, outputs, kept, loops) if settled else []
         if settled and not apart and not stored:
             return _with_regions(view, groups, within)
@@ -227,7 +233,7 @@ def _epilogue(s: Schedule, name: str, kept: Collection[str]) -> str | None:
     return reader if free and narrow and same_axes(plain(read), stage.op.axis) else None
 
 
-def _apart(s: Schedule, view: View, groups: list[Group], busy: int) -> list[str]:
+def _apart(s: Schedule, view: View, groups: list[Group], busy: int, loops: bool) -> list[str]:
     """Reductions of few long rows that are to be kernels of their own, which can split them."""
     found: list[str] = []
     for group in groups:
@@ -239,10 +245,16 @@ def _apart(s: Schedule, view: View, groups: list[Group], busy: int) -> list[str]
         alone = len(folds) < 2 and same_axes(group.rows, view[group.root].axes)
         if is_reduction(view[group.root]) or alone or not folds:
             continue
-        rows = rows if crossed_row(view, group) is None else -(-rows // CROSSED)
+        lane, enough = crossed_row(view, group), busy
+        if lane is not None:
+            size = extent_of(lane) or 1
+            rows = rows // size * -(-size // CROSSED)
+            longest = max(volume(view[name].reduce_axes) or 0 for name in folds)
+            # A loop over rows that no tile holds has few loads in flight.
+            enough = busy if loops or longest <= HELD else MANY_PROGRAMS * gpu_of(s).sms
         long = max(n or 0 for n in points) >= busy * LONG
-        together = rows >= busy or not long
-        if rows < 4 * busy and long:
+        together = rows >= enough or not long
+        if rows < 4 * enough and long:
             together = bool(s.knob(f"{group.root}.together", (True, False), together))
         found += [] if together else folds
     return found
