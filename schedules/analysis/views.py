@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import cached_property
 
 from tedsl.expr.nodes import Axis, Const, Expr, TensorRead
-from tedsl.expr.visit import reads, rewrite
+from tedsl.expr.visit import reads, rewrite, structural_equal
 from tedsl.once import once
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.memo import Memory
@@ -181,8 +181,13 @@ def _definitions(plan: Plan, settled: frozenset[str]) -> View:
 
 @once
 def reads_of(op: ComputeOp) -> tuple[TensorRead, ...]:
-    """Every distinct tensor read of an operation, in order of first occurrence."""
-    return reads(*op.bodies)
+    """Every tensor read of an operation, equal ones once, by tensor."""
+    found: dict[Tensor, list[TensorRead]] = {}
+    for read in reads(*op.bodies):
+        known = found.setdefault(read.tensor, [])
+        if not any(structural_equal(read, each) for each in known):
+            known.append(read)
+    return tuple(read for each in found.values() for read in each)
 
 
 def size_of(extent: Expr) -> int | None:

@@ -4,10 +4,11 @@ and instructions that either takes."""
 from __future__ import annotations
 
 from tedsl.devices import GpuDevice
-from tedsl.expr.nodes import TensorRead
-from tedsl.expr.visit import axes_of, reads
+from tedsl.expr.nodes import Cast, TensorRead
+from tedsl.expr.visit import axes_of, walk
 from tedsl.schedules.analysis.nests import View, cost, nbytes_of, volume
 from tedsl.schedules.analysis.triangles import triangle
+from tedsl.schedules.analysis.views import reads_of
 from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.gpu.gemm.cost_model import LAUNCH
 from tedsl.scheduling.handles.schedule import Schedule
@@ -15,6 +16,8 @@ from tedsl.tensor.tensor import ComputeOp, Tensor
 
 # Instructions of a load: its address, its mask and itself.
 LOADED = 4
+# Instructions of rounding to fewer bits, and of widening the result again: few lanes convert.
+ROUNDED = 2
 # Instructions of an SM in a clock.
 ISSUED = 128
 # Instructions of an element beyond which nothing is computed again: of a chain of small stages each
@@ -30,18 +33,24 @@ def recomputes(s: Schedule, view: View, name: str) -> bool:
     computes several times, as at the shifted places of a stencil, costs instructions alone.
     """
     op, gpu, users = view[name], gpu_of(s), view.readers[name]
-    points, read = volume(op.axes), reads(*op.bodies)
+    points, read = volume(op.axes), reads_of(op)
     times = sum(_evaluations(view[user], each, points) for user, each in users)
     kernels = len({user for user, _ in users})
     loaded = sum(_for_each(tensor, points) for tensor in {each.tensor for each in read})
     stored = sum(out.dtype.nbytes for out in op.outputs)
-    work = cost(op) + LOADED * len(read)
+    work = cost(op) + ROUNDED * _roundings(op) + LOADED * len(read)
     if work > MOST:
         return False
     again = kernels * loaded + _bytes_meanwhile(gpu, times * work)
     once = loaded + (1 + kernels) * stored + _bytes_meanwhile(gpu, work + LOADED * times)
     launch = LAUNCH * gpu.bytes_cycle * gpu.sms
     return again <= once + (launch / points if points else 0)
+
+
+def _roundings(op: ComputeOp) -> int:
+    """How often a value is rounded to fewer bits."""
+    found = (node for node in walk(*op.bodies) if isinstance(node, Cast) and node.dtype.is_float)
+    return sum(node.dtype.nbytes < node.a.dtype.nbytes for node in found)
 
 
 def _evaluations(reader: ComputeOp, read: TensorRead, points: int | None) -> float:

@@ -96,11 +96,15 @@ def fuse(s: Schedule, busy: int, taken: Collection[str] = (), loops: bool = Fals
             s[name].compute_root()
             kept.pop(name, None)
         outputs += [*apart, *stored]
+        larger: set[str] = set()  # by what was inlined since the view was made
         for name in (*alone, *wasted):
             kept.pop(name)
+            if name in larger:
+                view, larger = _open(s, taken), set()
             free = loops and _may_be_region(view, name, within)
             place = _place(s, name, view, free, loops)
             if place == "inline":
+                larger |= {user for user, _ in view.readers[name]}
                 s[name].compute_inline()
                 continue
             outputs.append(name)
@@ -197,21 +201,31 @@ def _stored(
     masked: bool,
 ) -> list[str]:
     """Epilogues: the pointwise stages, inlined or kept as tiles, that a contraction in a kernel of
-    its own should store in place of its accumulator.
+    its own, or a reduction whose results are read at shifted places, should store in place of its
+    accumulator.
 
-    Their consumer has row reductions, so the contraction cannot be fused with it; stored after its
+    Their consumer has row reductions or windows, so nothing can be fused with it; stored after its
     epilogue, the result is no wider, and is read by whoever read the epilogue.
     """
     found: list[str] = []
     for group in groups:
         op = view[group.root]
-        if group.root in outputs or not is_reduction(op) or contraction(op, masked) is None:
+        if group.root in outputs or not is_reduction(op):
             continue
         name = _epilogue(s, group.root, kept)
+        if contraction(op, masked) is None and (name is None or not _in_windows(s, name)):
+            continue
         known = name is None or name in found or name in outputs
         if name is not None and not known and flip(s, f"{group.root}.epilogue", True):
             found.append(name)
     return found
+
+
+def _in_windows(s: Schedule, name: str) -> bool:
+    """True when the results of a stage are read at shifted places."""
+    op = s[name].op
+    found = (r for each in plan_readers(s.plan, op) if isinstance(each.op, ComputeOp) for r in reads_of(each.op))
+    return any(read.tensor.op is op and plain(read) is None for read in found)
 
 
 def _epilogue(s: Schedule, name: str, kept: Collection[str]) -> str | None:
