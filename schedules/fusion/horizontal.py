@@ -171,13 +171,43 @@ def joined(s: Schedule, name: str, beside: Beside, small: bool) -> bool:
     return leader is not None
 
 
+def in_a_launch(s: Schedule, name: str, beside: Beside) -> None:
+    """Let a kernel of one program run in the launch of an earlier kernel (the knob `beside`)."""
+    if not beside.launches or not all_computed(s):
+        return
+    needed = _needed(definitions(s), name)
+    for leader in reversed(beside.free(beside.leaders, needed)):
+        trial = s.copy(decided=False)
+        try:
+            _one_program(trial, name)
+            join(trial, name, leader.name, loops=False)
+        except ScheduleError:
+            continue
+        if flip(s, f"{name}.beside", True):
+            _one_program(s, name)
+            _noted(name, beside, leader, needed, loops=False)
+        return
+
+
+def _one_program(s: Schedule, name: str) -> None:
+    """A loop of one turn around all others is the grid."""
+    loops = s[name].leaf_iter_vars
+    program = s[name].fuse()
+    s[name].reorder(program, *loops)
+    s[name].bind(program, "blockIdx.x")
+
+
 def _joined(
     s: Schedule, name: str, beside: Beside, leader: Leader, needed: set[str], *, loops: bool
 ) -> None:
+    _noted(name, beside, leader, needed, loops)
+    _split(s, name, leader, loops=loops)
+
+
+def _noted(name: str, beside: Beside, leader: Leader, needed: set[str], loops: bool) -> None:
     leader.inside.add(name)
     leader.needed |= needed
     beside.join(name, leader, loops)
-    _split(s, name, leader, loops=loops)
 
 
 def all_computed(s: Schedule) -> bool:

@@ -87,7 +87,7 @@ def schedule_group(s: Schedule, group: Group, target: Target, beside: Beside) ->
     view = definitions(s)
     root = view[group.root]
     if not root.shape and (is_reduction(root) or group.inner):
-        reduce_whole(s, group)
+        reduce_whole(s, group, beside)
     elif is_reduction(root):
         schedule_group(s, expose_epilogue(s, group), target, beside)
     elif group.pairs:

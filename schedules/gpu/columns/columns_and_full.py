@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tedsl.expr.nodes import Axis, Binary, Unary
-from tedsl.expr.visit import reads, walk
+from tedsl.expr.visit import axes_of, reads, walk
 from tedsl.schedules.analysis.nests import (
     Group,
     View,
@@ -22,7 +22,9 @@ from tedsl.schedules.analysis.nests import (
     sole_readers,
     volume,
 )
+from tedsl.schedules.analysis.views import reads_of
 from tedsl.schedules.devices import gpu_of
+from tedsl.schedules.fusion.horizontal import Beside, in_a_launch
 from tedsl.schedules.gpu.last_block import finish_last, one_launch
 from tedsl.schedules.gpu.launch import bind_all, pick_warps
 from tedsl.schedules.knobs import pick
@@ -170,12 +172,21 @@ def _arithmetic(op: ComputeOp) -> int:
 
 
 def few(s: Schedule, view: View, group: Group) -> bool:
-    """True when the kernel's reductions are short enough to unroll, and its results so many that
-    every SM has a tile of them."""
+    """True when the kernel's reductions are short enough to unroll, or windows that overlap, of
+    which the last axes are, and its results so many that every SM has a tile of them."""
     length, results = _fold_length(view, group), volume(view[group.root].axes)
-    if length is None or length > WRITTEN_OUT:
+    windows = any(_overlaps(view[name]) for name in group.inner)
+    if length is None or (length > WRITTEN_OUT and not windows):
         return False
     return results is None or results >= gpu_of(s).sms * LEAST_WINDOWS
+
+
+def _overlaps(op: ComputeOp) -> bool:
+    """True when neighbouring results read the same elements: a place is that of the result and one
+    in its window, added up."""
+    folded = {*op.reduce_axes}
+    inside = (axes_of(index) for read in reads_of(op) for index in read.indices)
+    return any(axes & folded and axes - folded for axes in inside)
 
 
 def _fitting(axis: Axis, choices: Sequence[int]) -> tuple[int, int | None]:
@@ -297,14 +308,16 @@ def take_results(s: Schedule, groups: Sequence[Group]) -> list[Group]:
     return list(kept.values())
 
 
-def reduce_whole(s: Schedule, group: Group) -> None:
+def reduce_whole(s: Schedule, group: Group, beside: Beside) -> None:
     """A full reduction to a scalar, or some of them and what is computed of their results: partial
     results over the grid, combined by the last program (last-block reduction) or by a second
-    kernel."""
+    kernel; a short one is a program in the launch of another kernel, where it can be."""
     stage = s[group.root]
     if not group.inner:
         partial = _fold_whole(s, stage)
-        if partial and one_launch(s, group.root, default=True):
+        if not partial:
+            in_a_launch(s, group.root, beside)
+        elif one_launch(s, group.root, default=True):
             stage.compute_last(partial[0])
         return
     place = stage.fuse()
