@@ -572,7 +572,7 @@ def shared_inputs(view: View, group: Group, s: Schedule) -> list[tuple[str, int,
             indices = plain(read)
             known = group.axes[name]
             rows = [] if indices is None else [known[a] for a in indices if a in known]
-            good = indices is not None and all(among(r, rows) for r in group.rows or ())
+            good = indices is not None and _rows_among(group.rows or (), rows)
             own = s[name].op
             direct = reads(*own.bodies) if isinstance(own, ComputeOp) else ()
             good = good and any(r.tensor is read.tensor for r in direct)

@@ -1,0 +1,162 @@
+"""What decides which stages share a kernel: equal reads, axes of one element, columns too few for
+a device, what was inlined before, and short reductions beside other kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+import rule_cases as c
+from rule_cases import RuleCase
+from rule_checks import compiled, interpreted
+
+import tedsl as te
+from tedsl.schedules import schedule_for
+from tedsl.tensor.tensor import Tensor
+
+B = "bfloat16"
+Made = Tensor | Sequence[Tensor]
+
+
+def root_of_squares(rows: int, columns: int) -> Tensor:
+    """A norm that keeps its axis."""
+    x, k = c.p(rows, columns), te.reduce_axis((0, columns), name="k")
+    total = te.compute((rows,), lambda i: te.sum(x[i, k] * x[i, k], axis=k), name="total")
+    return te.compute((rows, 1), lambda i, _: te.sqrt(total[i]), name="norm")
+
+
+def halves(rows: int, columns: int) -> Tensor:
+    """Pairs of neighbours, with an axis of one element between."""
+    x, k = c.p(rows, 2 * columns + 1), te.reduce_axis((0, 2), name="k")
+    pair = te.compute(
+        (rows, 1, columns), lambda i, _, j: te.sum(x[i, 2 * j + k], axis=k), name="pair"
+    )
+    return te.compute((rows, columns), lambda i, j: pair[i, 0, j] * 0.5, name="half")
+
+
+def normed(*shape: int) -> Tensor:
+    """Columns over their norm."""
+    x, k = c.p(*shape), te.reduce_axis((0, shape[1]), name="k")
+    total = te.compute(
+        (shape[0], shape[2]), lambda i, j: te.sum(x[i, k, j] * x[i, k, j], axis=k), name="total"
+    )
+    return te.compute(
+        shape, lambda i, h, j: x[i, h, j] / te.sqrt(total[i, j] + 1e-6), name="normed"
+    )
+
+
+def softplus(*shape: int) -> Tensor:
+    """What reads a quotient several times, at one place."""
+    y = normed(*shape)
+
+    def soft(*i: te.Axis) -> te.Expr:
+        return te.select(y[i] > 20.0, y[i], te.log(1.0 + te.exp(y[i])))
+
+    return te.compute(shape, soft, name="soft")
+
+
+def blurred(rows: int, columns: int) -> Tensor:
+    """Bright spots, blurred along rows and columns, each step rounded."""
+    x = c.p(rows, columns, dtype=B)
+
+    def bright(i: te.Axis, j: te.Axis) -> te.Expr:
+        y = (x[i, j].astype("float32") * 1.5).astype(B).astype("float32") - 0.25
+        y = te.max(te.min(y.astype(B).astype("float32"), 1.0), 0.0).astype(B).astype("float32")
+        return (y * y).astype(B)
+
+    def mean(*parts: te.Expr) -> te.Expr:
+        a, b, d = (part.astype("float32") for part in parts)
+        twice = (b * 2.0).astype(B).astype("float32")
+        both = (a + twice).astype(B).astype("float32")
+        return ((both + d).astype(B).astype("float32") * 0.25).astype(B)
+
+    b = te.compute((rows, columns), bright, name="bright")
+    v = te.compute(
+        (rows - 2, columns), lambda i, j: mean(b[i, j], b[i + 1, j], b[i + 2, j]), name="high"
+    )
+    return te.compute(
+        (rows - 2, columns - 2), lambda i, j: mean(v[i, j], v[i, j + 1], v[i, j + 2]), name="wide"
+    )
+
+
+def averaged(x: Tensor, rows: int, columns: int, name: str) -> Tensor:
+    a, b = te.reduce_axis((0, 3), name="a"), te.reduce_axis((0, 3), name="b")
+    total = te.compute(
+        (rows, columns), lambda i, j: te.sum(x[i + a, j + b], axis=[a, b]), name=f"{name}_total"
+    )
+    return te.compute((rows, columns), lambda i, j: total[i, j] / 9.0, name=name)
+
+
+def twice_averaged(rows: int, columns: int) -> Tensor:
+    """Means of windows of means of windows."""
+    first = averaged(c.p(rows + 4, columns + 4), rows + 2, columns + 2, "first")
+    return averaged(first, rows, columns, "second")
+
+
+def looked_up(rows: int, columns: int) -> list[Tensor]:
+    """Rows of a table, and whether all of their numbers are inside."""
+    table, ids = c.p(7, columns, dtype=B, name="table"), c.p(rows, dtype="int32", name="ids")
+    k = te.reduce_axis((0, rows), name="k")
+    found = te.compute((rows, columns), lambda i, j: table[ids[i], j], name="found")
+    inside = te.compute((), lambda: te.all((ids[k] >= 0) & (ids[k] < 7), axis=k), name="inside")
+    return [found, inside]
+
+
+def kernels(outputs: Made) -> list[str]:
+    shown = str(schedule_for(outputs, "cuda:sm_90")).splitlines()
+    return [line.split()[1].rstrip(":") for line in shown if line.startswith("kernel ")]
+
+
+def steps(outputs: Made) -> str:
+    return schedule_for(outputs, "cuda:sm_90").as_python()
+
+
+def test_a_norm_that_keeps_its_axis_is_split_as_one_that_does_not() -> None:
+    assert "rfactor" in steps(root_of_squares(45, 198_656))
+
+
+def test_an_axis_of_one_element_is_read_at_its_only_index() -> None:
+    assert kernels(halves(4000, 3000)) == ["half"]
+
+
+def test_what_reads_one_element_several_times_computes_it_there() -> None:
+    assert kernels(softplus(64, 256, 640)) == ["soft"]
+
+
+def test_columns_too_few_for_a_device_are_kernels_of_their_own() -> None:
+    assert kernels(normed(184, 9923, 14))[-1] == "normed"
+    assert "rfactor" in steps(normed(184, 9923, 14))
+    assert kernels(normed(184, 512, 64)) == ["normed"]
+
+
+def test_what_is_computed_again_is_judged_with_what_it_computes_again() -> None:
+    assert kernels(blurred(1504, 3872)) == ["high", "wide"]
+
+
+def test_windows_read_means_not_sums() -> None:
+    assert kernels(twice_averaged(1600, 4400)) == ["first", "second"]
+
+
+def test_short_reductions_run_in_the_launch_of_another_kernel() -> None:
+    assert kernels(looked_up(352, 24576)) == ["found"]
+
+
+CASES: dict[str, Callable[[], Made]] = {
+    "norm that keeps its axis": lambda: root_of_squares(5, 70),
+    "few long rows": lambda: root_of_squares(2, 40_000),
+    "axis of one element": lambda: halves(5, 33),
+    "softplus": lambda: softplus(3, 33, 17),
+    "blurred": lambda: blurred(9, 37),
+    "averaged twice": lambda: twice_averaged(9, 33),
+    "looked up": lambda: looked_up(9, 33),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_numbers(name: str) -> None:
+    interpreted(RuleCase(name, CASES[name]), "cuda")
+
+
+@pytest.mark.parametrize("name", ["axis of one element", "looked up"])
+def test_numbers_of_kernels(name: str) -> None:
+    compiled(RuleCase(name, CASES[name]), "triton-interpret")
