@@ -9,7 +9,14 @@ from dataclasses import dataclass, field
 from tedsl.errors import ScheduleError
 from tedsl.expr.nodes import Axis
 from tedsl.once import once
-from tedsl.schedules.analysis.nests import View, definitions, extent_of, volume
+from tedsl.schedules.analysis.nests import (
+    View,
+    definitions,
+    extent_of,
+    first,
+    reduce_axes,
+    volume,
+)
 from tedsl.schedules.analysis.views import reads_of
 from tedsl.schedules.knobs import flip
 from tedsl.schedules.loops import fused
@@ -22,6 +29,8 @@ from tedsl.tensor.tensor import ComputeOp, PlaceholderOp, Tensor
 # kernels that others may join are looked at, the latest of them.
 TOGETHER = 128
 LATEST = 16
+# Partial results that one program combines, and of those how many at once.
+MOST_PARTS, AT_ONCE = 1 << 16, 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +196,42 @@ def in_a_launch(s: Schedule, name: str, beside: Beside) -> None:
             _one_program(s, name)
             _noted(name, beside, leader, needed, loops=False)
         return
+
+
+def in_parts_beside(s: Schedule, name: str, beside: Beside) -> bool:
+    """Reduce what a flat kernel of as many elements reads too in its loops, a tile at a time (the
+    knob `along`): it is read once; True when that was chosen.  A kernel of its own combines the
+    partial results."""
+    view = definitions(s)
+    size, needed = volume(view[name].reduce_axes), _needed(view, name)
+    alike = [
+        each
+        for each in (beside.leaders if size is not None and all_computed(s) else ())
+        if each.rows is None and each.sides is None and _share(view, name, each)
+        if volume(view[each.name].axes) == size and size // each.tile <= MOST_PARTS
+    ]
+    for leader in beside.free(alike, needed):
+        trial = s.copy(decided=False)
+        try:
+            join(trial, _parts(trial, name, leader.tile), leader.name, loops=True)
+        except ScheduleError:
+            continue
+        if flip(s, f"{name}.along", True):
+            _noted(_parts(s, name, leader.tile), beside, leader, needed, loops=True)
+            return True
+    return False
+
+
+def _parts(s: Schedule, name: str, tile: int) -> str:
+    """Partial results of a full reduction, one for each tile; the name of their stage."""
+    stage = s[name]
+    part, _ = stage.split(fused(stage, reduce_axes(stage)), factor=tile)
+    partial = s[first(s.rfactor(definitions(s)[name].outputs[0], part))]
+    partial.vectorize(fused(partial, reduce_axes(partial)))
+    for axis in reduce_axes(stage):
+        _, piece = stage.split(axis, factor=AT_ONCE)
+        stage.vectorize(piece)
+    return partial.name
 
 
 def _one_program(s: Schedule, name: str) -> None:

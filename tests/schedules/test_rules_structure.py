@@ -102,6 +102,17 @@ def looked_up(rows: int, columns: int) -> list[Tensor]:
     return [found, inside]
 
 
+def taken_along(rows: int, columns: int) -> list[Tensor]:
+    """Elements by an index for each, and whether all of those are inside."""
+    table, ids = c.p(7, columns, dtype=B, name="table"), c.p(rows, columns, dtype="int32")
+    k, h = te.reduce_axis((0, rows), name="k"), te.reduce_axis((0, columns), name="h")
+    found = te.compute((rows, columns), lambda i, j: table[ids[i, j], j] * 2.0, name="found")
+    inside = te.compute(
+        (), lambda: te.all((ids[k, h] >= 0) & (ids[k, h] < 7), axis=[k, h]), name="inside"
+    )
+    return [found, inside]
+
+
 def kernels(outputs: Made) -> list[str]:
     shown = str(schedule_for(outputs, "cuda:sm_90")).splitlines()
     return [line.split()[1].rstrip(":") for line in shown if line.startswith("kernel ")]
@@ -141,6 +152,12 @@ def test_short_reductions_run_in_the_launch_of_another_kernel() -> None:
     assert kernels(looked_up(352, 24576)) == ["found"]
 
 
+def test_full_reductions_of_what_another_kernel_reads_are_folded_in_its_loops() -> None:
+    shown = str(schedule_for(taken_along(250, 50887), "cuda:sm_90"))
+    assert "with inside.rf" in shown
+    assert kernels(taken_along(250, 50887)) == ["found", "inside"]
+
+
 CASES: dict[str, Callable[[], Made]] = {
     "norm that keeps its axis": lambda: root_of_squares(5, 70),
     "few long rows": lambda: root_of_squares(2, 40_000),
@@ -149,6 +166,7 @@ CASES: dict[str, Callable[[], Made]] = {
     "blurred": lambda: blurred(9, 37),
     "averaged twice": lambda: twice_averaged(9, 33),
     "looked up": lambda: looked_up(9, 33),
+    "taken along": lambda: taken_along(91, 99),
 }
 
 
@@ -157,6 +175,6 @@ def test_numbers(name: str) -> None:
     interpreted(RuleCase(name, CASES[name]), "cuda")
 
 
-@pytest.mark.parametrize("name", ["axis of one element", "looked up"])
+@pytest.mark.parametrize("name", ["axis of one element", "looked up", "taken along"])
 def test_numbers_of_kernels(name: str) -> None:
     compiled(RuleCase(name, CASES[name]), "triton-interpret")

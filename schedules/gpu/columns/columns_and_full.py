@@ -24,7 +24,7 @@ from tedsl.schedules.analysis.nests import (
 )
 from tedsl.schedules.analysis.views import reads_of
 from tedsl.schedules.devices import gpu_of
-from tedsl.schedules.fusion.horizontal import Beside, in_a_launch
+from tedsl.schedules.fusion.horizontal import Beside, in_a_launch, in_parts_beside
 from tedsl.schedules.gpu.last_block import finish_last, one_launch
 from tedsl.schedules.gpu.launch import bind_all, pick_warps
 from tedsl.schedules.knobs import pick
@@ -58,6 +58,8 @@ PARTS_WIDE = 32
 # Up to how many partial results the last program combines, where accesses are aligned.
 FEW_PARTS = 32
 PARTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+# Elements that a full reduction takes at once, and how many times that one program folds alone.
+FOLDED, AT_ONCE = 2048, 4
 
 
 def reduce_columns(s: Schedule, group: Group) -> None:
@@ -314,6 +316,10 @@ def reduce_whole(s: Schedule, group: Group, beside: Beside) -> None:
     kernel; a short one is a program in the launch of another kernel, where it can be."""
     stage = s[group.root]
     if not group.inner:
+        op = definitions(s)[group.root]
+        parts = any_order(op) and (volume(op.reduce_axes) or 0) > AT_ONCE * FOLDED
+        if parts and in_parts_beside(s, group.root, beside):
+            return
         partial = _fold_whole(s, stage)
         if not partial:
             in_a_launch(s, group.root, beside)
@@ -343,8 +349,8 @@ def _fold_whole(s: Schedule, stage: Stage) -> list[Stage]:
         return []
     total = volume(axes)
     most = None if total is None else pow2_at_least(total)
-    block = pick(s, f"{stage.name}.block", (512, 1024, 2048, 4096), 2048, most)
-    if total is not None and total <= 4 * block:
+    block = pick(s, f"{stage.name}.block", (512, 1024, 2048, 4096), FOLDED, most)
+    if total is not None and total <= AT_ONCE * block:
         _, piece = stage.split(flat, factor=block)
         stage.vectorize(piece)
         return []
