@@ -9,6 +9,8 @@ reads them is their epilogue, or one chain with them.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from tedsl.expr.nodes import Axis, Binary, BinaryOp, Const, Expr, TensorRead
 from tedsl.expr.visit import reads
 from tedsl.schedules.analysis.nests import (
@@ -45,23 +47,36 @@ def unflatten(s: Schedule) -> None:
                 return tuple(i[n] for n in kept)
 
             s[name].transform_layout(shorter)
-    view = definitions(s)
-    for name in reversed(list(view)):
+    for name in reversed(list(definitions(s))):
+        view = definitions(s)
         product = None if name in outputs else _product(view, name)
-        if product is None:
+        if product is not None:
+            _unflattened(s, name, lambda *at, p=product: _keeps_tiles(p, *at))
+
+
+def unflatten_rows(s: Schedule, names: Sequence[str]) -> None:
+    """The knob `unflattened` of reductions that are no products, and of tiles of what stands
+    between those and their readers, among `names`, consumers first: both have the rows of their
+    readers then."""
+    for name in reversed(names):
+        op = definitions(s)[name]
+        if not (is_reduction(op) and contraction(op) is not None):
+            _unflattened(s, name, lambda *_: True)
+
+
+def _unflattened(s: Schedule, name: str, fits: Callable[[int, int], bool]) -> None:
+    view = definitions(s)
+    for number in range(len(view[name].axes)):
+        inner = _inner(view, name, number)
+        if inner is None or not fits(number, inner):
             continue
-        for number in range(len(view[name].axes)):
-            inner = _inner(view, name, number)
-            if inner is None or not _keeps_tiles(product, number, inner):
-                continue
-            if flip(s, f"{name}.unflattened", True):
+        if flip(s, f"{name}.unflattened", True):
 
-                def apart(*i: Axis, d: int = number, n: int = inner) -> tuple[Expr, ...]:
-                    return (*i[:d], i[d] // n, i[d] % n, *i[d + 1 :])
+            def apart(*i: Axis, d: int = number, n: int = inner) -> tuple[Expr, ...]:
+                return (*i[:d], i[d] // n, i[d] % n, *i[d + 1 :])
 
-                s[name].transform_layout(apart)
-                view = definitions(s)
-            break
+            s[name].transform_layout(apart)
+        return
 
 
 def _between(view: View) -> list[str]:
@@ -122,4 +137,4 @@ def _added(read: TensorRead, number: int, extent: int | None) -> int | None:
             return None
     if size is None or extent_of(inner) != size or (extent_of(outer) or 0) * size != extent:
         return None
-    return size if all(isinstance(index, Axis) for index in others) else None
+    return size if all(isinstance(index, (Axis, Const)) for index in others) else None

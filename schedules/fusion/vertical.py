@@ -26,6 +26,7 @@ from tedsl.schedules.analysis.nests import (
 from tedsl.schedules.analysis.views import reads_of
 from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.fusion.recomputation import recomputes
+from tedsl.schedules.fusion.unflattened import unflatten_rows
 from tedsl.schedules.gpu.columns.columns_and_full import MANY_PROGRAMS
 from tedsl.schedules.gpu.rows.rows import CROSSED_ROWS, MAX_TILE
 from tedsl.schedules.knobs import flip
@@ -76,6 +77,8 @@ def fuse(s: Schedule, busy: int, taken: Collection[str] = (), loops: bool = Fals
                 s[name].compute_inline()
             else:
                 outputs.append(name)
+    if not loops:
+        unflatten_rows(s, [name for name in _open(s, taken) if name not in outputs])
     while True:
         view = _open(s, taken)
         cut: list[str] = []

@@ -190,7 +190,7 @@ def test_parts_of_rows_in_lanes_in_tritons_interpreter() -> None:
 PIECES = {
     "long rows": ((1024, 128256), 1, (8192, 1, 16)),
     "long rows that start anywhere": ((1024, 50257), 1, (4096, 1, 16)),
-    "folds across rows": ((70000, 4096), 0, (1024, 1, 8)),
+    "folds across rows": ((70000, 8704), 0, (1024, 1, 8)),
 }
 
 

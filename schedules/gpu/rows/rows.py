@@ -71,6 +71,8 @@ LONG = 65536
 # Warps of an SM that work on skewed pieces, in programs whose registers are limited for that.
 RUNNING = 48
 OCCUPANCY = (0, 2, 3, 4, 6)
+# The share of the lanes of neighbouring rows that are to be busy where all are held at once.
+BUSY = 3 / 4
 # Rows that are neighbours in memory fill its transactions together.
 CROSSED_ROWS = (16, 32, 64)
 
@@ -141,6 +143,10 @@ def reduce_rows(s: Schedule, group: Group, beside: Beside) -> None:
     # What only reads a row once has no use for all of it in registers, nor do threads without room.
     limit = MAX_TILE if columns else LOOPED - 1
     held = length is None or length <= limit or not chain_ends(s, group)
+    # Of neighbours that one program takes, each has its idle lanes, which compute as others do.
+    folds = [view[name].reduce_axes for name in group.inner if is_reduction(view[name])]
+    points = _longest([columns, *folds]) if crossed is not None else None
+    held = held and (points is None or length is None or BUSY * length <= points)
     if whole and length is not None and flip(s, f"{group.root}.whole_row", held):
         each, place = _whole_rows(s, group, nest, length)
         if crossed is None:
