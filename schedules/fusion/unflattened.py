@@ -9,7 +9,7 @@ reads them is their epilogue, or one chain with them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from tedsl.expr.nodes import Axis, Binary, BinaryOp, Const, Expr, TensorRead
 from tedsl.expr.visit import reads
@@ -51,7 +51,7 @@ def unflatten(s: Schedule) -> None:
         view = definitions(s)
         product = None if name in outputs else _product(view, name)
         if product is not None:
-            _unflattened(s, name, lambda *at, p=product: _keeps_tiles(p, *at))
+            _unflattened(s, name, product)
 
 
 def unflatten_rows(s: Schedule, names: Sequence[str]) -> None:
@@ -61,14 +61,14 @@ def unflatten_rows(s: Schedule, names: Sequence[str]) -> None:
     for name in reversed(names):
         op = definitions(s)[name]
         if not (is_reduction(op) and contraction(op) is not None):
-            _unflattened(s, name, lambda *_: True)
+            _unflattened(s, name, None)
 
 
-def _unflattened(s: Schedule, name: str, fits: Callable[[int, int], bool]) -> None:
+def _unflattened(s: Schedule, name: str, product: ComputeOp | None) -> None:
     view = definitions(s)
     for number in range(len(view[name].axes)):
         inner = _inner(view, name, number)
-        if inner is None or not fits(number, inner):
+        if inner is None or not (product is None or _keeps_tiles(product, number, inner)):
             continue
         if flip(s, f"{name}.unflattened", True):
 

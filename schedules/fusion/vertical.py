@@ -3,7 +3,7 @@ reduction; each decision of the default rules is a knob."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from tedsl.expr.nodes import TensorRead
 from tedsl.expr.visit import reads
@@ -99,19 +99,32 @@ def fuse(s: Schedule, busy: int, taken: Collection[str] = (), loops: bool = Fals
             s[name].compute_root()
             kept.pop(name, None)
         outputs += [*apart, *stored]
-        larger: set[str] = set()  # by what was inlined since the view was made
         for name in (*alone, *wasted):
             kept.pop(name)
-            if name in larger:
-                view, larger = _open(s, taken), set()
-            free = loops and _may_be_region(view, name, within)
-            place = _place(s, name, view, free, loops)
-            if place == "inline":
-                larger |= {user for user, _ in view.readers[name]}
-                s[name].compute_inline()
-                continue
-            outputs.append(name)
-            within += [name] if place == "tile" else []
+        _placed(s, [*alone, *wasted], taken, outputs, within, loops)
+
+
+def _placed(
+    s: Schedule,
+    names: Sequence[str],
+    taken: Collection[str],
+    outputs: list[str],
+    within: list[str],
+    loops: bool,
+) -> None:
+    """Inline stages or put them into `outputs`, those that are regions into `within` too."""
+    view, larger = _open(s, taken), set[str]()
+    for name in names:
+        if name in larger:  # by what was inlined since the view was made
+            view, larger = _open(s, taken), set[str]()
+        free = loops and _may_be_region(view, name, within)
+        place = _place(s, name, view, free, loops)
+        if place == "inline":
+            larger |= {user for user, _ in view.readers[name]}
+            s[name].compute_inline()
+            continue
+        outputs.append(name)
+        within += [name] if place == "tile" else []
 
 
 def inline_indices(s: Schedule) -> None:
@@ -227,7 +240,8 @@ def _stored(
 def _in_windows(s: Schedule, name: str) -> bool:
     """True when the results of a stage are read at shifted places."""
     op = s[name].op
-    found = (r for each in plan_readers(s.plan, op) if isinstance(each.op, ComputeOp) for r in reads_of(each.op))
+    users = [each.op for each in plan_readers(s.plan, op) if isinstance(each.op, ComputeOp)]
+    found = [read for user in users for read in reads_of(user)]
     return any(read.tensor.op is op and plain(read) is None for read in found)
 
 

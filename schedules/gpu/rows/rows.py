@@ -71,8 +71,9 @@ LONG = 65536
 # Warps of an SM that work on skewed pieces, in programs whose registers are limited for that.
 RUNNING = 48
 OCCUPANCY = (0, 2, 3, 4, 6)
-# The share of the lanes of neighbouring rows that are to be busy where all are held at once.
-BUSY = 3 / 4
+# Elements of a piece of rows, and the share of the lanes of neighbouring rows, held at once, that a
+# loop over such pieces has to use for it to be no faster.
+PIECE, BUSY = 2048, 3 / 4
 # Rows that are neighbours in memory fill its transactions together.
 CROSSED_ROWS = (16, 32, 64)
 
@@ -145,8 +146,9 @@ def reduce_rows(s: Schedule, group: Group, beside: Beside) -> None:
     held = length is None or length <= limit or not chain_ends(s, group)
     # Of neighbours that one program takes, each has its idle lanes, which compute as others do.
     folds = [view[name].reduce_axes for name in group.inner if is_reduction(view[name])]
-    points = _longest([columns, *folds]) if crossed is not None else None
-    held = held and (points is None or length is None or BUSY * length <= points)
+    points, turn = _longest([columns, *folds]), PIECE // CROSSED_ROWS[1]
+    if crossed is not None and points is not None and length is not None:
+        held = held and BUSY * length <= -(-points // turn) * turn
     if whole and length is not None and flip(s, f"{group.root}.whole_row", held):
         each, place = _whole_rows(s, group, nest, length)
         if crossed is None:
@@ -369,7 +371,7 @@ def _lanes(
 def _piece(s: Schedule, nest: _Rows, rows: int, most: int, skew: Skewed | None) -> int:
     """Elements of a row that are reduced at once."""
     many = rows >= CROSSED_ROWS[0]
-    default = max(16, 2048 // rows) if many else 2048
+    default = max(16, PIECE // rows) if many else PIECE
     if nest.shape.long:
         default = 8192 if nest.columns else 4096
     elif skew is not None:
