@@ -537,7 +537,7 @@ def expose_epilogue(s: Schedule, group: Group, masked: bool = False) -> Group:
     new = Group(group.root, [*group.inner, inner], root)
     new.contracts = contraction(view[inner], masked, grouped=True) is not None
     new.in_parts, new.follows, new.apart = group.in_parts, group.follows, group.apart
-    new.pairs = group.pairs
+    new.pairs, new.beside = group.pairs, group.beside
     axes = dict(zip(view[inner].axes, root, strict=True))
     new.axes = {group.root: {a: a for a in root}, inner: axes}
     for name in group.inner:

@@ -203,10 +203,10 @@ def in_parts_beside(s: Schedule, name: str, beside: Beside) -> bool:
     knob `along`): it is read once; True when that was chosen.  A kernel of its own combines the
     partial results."""
     view = definitions(s)
-    size, needed = volume(view[name].reduce_axes), _needed(view, name)
+    size, needed = volume(view[name].reduce_axes) or 0, _needed(view, name)
     alike = [
         each
-        for each in (beside.leaders if size is not None and all_computed(s) else ())
+        for each in (beside.leaders if all_computed(s) else ())
         if each.rows is None and each.sides is None and _share(view, name, each)
         if volume(view[each.name].axes) == size and size // each.tile <= MOST_PARTS
     ]

@@ -113,6 +113,16 @@ def taken_along(rows: int, columns: int) -> list[Tensor]:
     return [found, inside]
 
 
+def two_of_rows(*shape: int) -> list[Tensor]:
+    """The largest of each row, which keeps its axis, and how far the others are on average."""
+    *rows, columns = shape
+    x, k, h = c.p(*shape), te.reduce_axis((0, columns), "k"), te.reduce_axis((0, columns), "h")
+    top = te.compute(rows, lambda *i: te.max(te.abs(x[(*i, k)]), axis=k), name="top")
+    kept = te.compute((*rows, 1), lambda *i: top[i[:-1]], name="kept")
+    below = te.compute(rows, lambda *i: te.sum(top[i] - te.abs(x[(*i, h)]), axis=h), name="below")
+    return [kept, te.compute(rows, lambda *i: below[i] / float(columns), name="far")]
+
+
 def kernels(outputs: Made) -> list[str]:
     shown = str(schedule_for(outputs, "cuda:sm_90")).splitlines()
     return [line.split()[1].rstrip(":") for line in shown if line.startswith("kernel ")]
@@ -158,6 +168,12 @@ def test_full_reductions_of_what_another_kernel_reads_are_folded_in_its_loops() 
     assert kernels(taken_along(250, 50887)) == ["found", "inside"]
 
 
+def test_reductions_of_the_same_rows_are_one_kernel() -> None:
+    assert kernels(two_of_rows(90_112, 568)) == ["far"]
+    assert kernels(two_of_rows(2153, 83, 32)) == ["far"]
+    assert kernels(two_of_rows(16, 200_000))[-1] != "kept"  # few rows are split
+
+
 CASES: dict[str, Callable[[], Made]] = {
     "norm that keeps its axis": lambda: root_of_squares(5, 70),
     "few long rows": lambda: root_of_squares(2, 40_000),
@@ -166,6 +182,8 @@ CASES: dict[str, Callable[[], Made]] = {
     "blurred": lambda: blurred(9, 37),
     "averaged twice": lambda: twice_averaged(9, 33),
     "looked up": lambda: looked_up(9, 33),
+    "two of rows": lambda: two_of_rows(300, 33),
+    "two of rows of two axes": lambda: two_of_rows(13, 23, 9),
     "taken along": lambda: taken_along(91, 99),
 }
 
@@ -175,6 +193,6 @@ def test_numbers(name: str) -> None:
     interpreted(RuleCase(name, CASES[name]), "cuda")
 
 
-@pytest.mark.parametrize("name", ["axis of one element", "looked up", "taken along"])
+@pytest.mark.parametrize("name", ["axis of one element", "looked up", "taken along", "two of rows"])
 def test_numbers_of_kernels(name: str) -> None:
     compiled(RuleCase(name, CASES[name]), "triton-interpret")

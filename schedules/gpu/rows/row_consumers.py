@@ -1,5 +1,6 @@
-"""Row-epilogue fusion: a pointwise kernel over a matrix that reads the results of its rows joins
-the kernel of the row reductions (cross entropy with its gradient).
+"""Row-epilogue fusion: a kernel that reads the results of rows and the rows again, pointwise over a
+matrix or a reduction of the same rows, joins the kernel of the row reductions (cross entropy with
+its gradient).
 
     for i: l[i] = sum(k)(x[i, k])
     for i: loss[i] = f(l[i])          for i, j: dx[i, j] = g(x[i, j], l[i])
@@ -13,19 +14,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tedsl.expr.nodes import Axis, TensorRead
-from tedsl.expr.visit import reads
+from tedsl.expr.visit import axes_of, reads
 from tedsl.schedules.analysis.nests import (
     Group,
     View,
+    along,
+    among,
     crossed_row,
     definitions,
+    extent_of,
+    innermost,
     is_reduction,
     needs_one_of,
     plain,
     same_axes,
     size_of,
+    volume,
 )
+from tedsl.schedules.analysis.views import reads_of
+from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.knobs import flip
+from tedsl.schedules.loops import fused
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.handles.stage import Stage
 from tedsl.scheduling.plan.relations import extents
@@ -38,12 +47,17 @@ def take_along(s: Schedule, groups: Sequence[Group]) -> list[Group]:
     view = definitions(s)
     readers, outputs = view.readers, {s[t].name for t in s.outputs}
     kept = {group.root: group for group in groups}
+    owners = {name: group.root for group in groups for name in (*group.inner, group.root)}
     for group in groups:
         if group.root not in kept or group.root in outputs or not _is_of_results(view, group):
             continue
-        users = dict.fromkeys(user for user, _ in readers[group.root])
+        users = dict.fromkeys(owners.get(user, user) for user, _ in readers[group.root])
         known = [kept[user] for user in users if user in kept]
-        takers = [each for each in known if _reads_rows(view, group, each)]
+        takers = [
+            each
+            for each in known
+            if _reads_rows(view, group, each) or _folds_rows(s, view, group, each)
+        ]
         others = [each for each in known if not any(each is taker for taker in takers)]
         if len(known) != len(users) or len(takers) != 1:
             continue
@@ -54,14 +68,18 @@ def take_along(s: Schedule, groups: Sequence[Group]) -> list[Group]:
             taker.beside += [each.root for each in others]
             for each in (group, *others):
                 del kept[each.root]
+            owners |= dict.fromkeys(taker.inner, taker.root)
     return list(kept.values())
 
 
 def _is_of_results(view: View, group: Group) -> bool:
     """True for a kernel that reduces contiguous rows to one element for each."""
     root = view[group.root]
-    one = len(root.axes) == 1 and same_axes(group.rows, root.axes)
-    return one and not group.contracts and crossed_row(view, group) is None
+    if group.contracts or group.in_parts or not root.axes:
+        return False
+    if is_reduction(root):
+        return not group.inner and among(along(root), root.reduce_axes)
+    return same_axes(group.rows, root.axes) and crossed_row(view, group) is None
 
 
 def _reads_rows(view: View, group: Group, other: Group) -> bool:
@@ -70,28 +88,52 @@ def _reads_rows(view: View, group: Group, other: Group) -> bool:
     root = view[other.root]
     if other.rows is not None or other.inner or len(root.axes) != 2 or is_reduction(root):
         return False
+    if len(view[group.root].axes) != 1:
+        return False
     if not all(same_axes(plain(r), root.axes[:1]) for r in _reads_of(view, other.root, group.root)):
         return False
     folded: set[Tensor] = set()
     for name in group.inner:
         op = view[name]
         if is_reduction(op) and len(op.reduce_axes) == 1 and len(op.axes) == 1:
-            along = (op.axes[0], op.reduce_axes[0])
-            folded |= {r.tensor for r in reads(*op.bodies) if same_axes(plain(r), along)}
+            both = (op.axes[0], op.reduce_axes[0])
+            folded |= {r.tensor for r in reads(*op.bodies) if same_axes(plain(r), both)}
     again = {r.tensor for r in reads(*root.bodies) if same_axes(plain(r), root.axes)}
     return not folded.isdisjoint(again)
+
+
+def _folds_rows(s: Schedule, view: View, group: Group, other: Group) -> bool:
+    """True for a kernel of reductions of the same rows, of which there are enough for a device."""
+    if other.contracts or other.in_parts or not other.rows or crossed_row(view, other) is not None:
+        return False
+    if (volume(other.rows) or gpu_of(s).sms) < gpu_of(s).sms:
+        return False  # few rows are split
+    rows = [axis for axis in other.rows if extent_of(axis) != 1]
+    both = [_long(view, each, len(rows)) for each in (group, other)]
+    return not both[0].isdisjoint(both[1]) and all(
+        same_axes([other.axes[name].get(a) for a in plain(read) or ()], rows)
+        for name in (*other.inner, other.root)
+        for read in _reads_of(view, name, group.root)
+    )
+
+
+def _long(view: View, group: Group, rows: int) -> set[Tensor]:
+    """What a kernel reads along its rows."""
+    found = (read for name in (*group.inner, group.root) for read in reads_of(view[name]))
+    return {read.tensor for read in found if len(axes_of(*read.indices)) > rows}
 
 
 def _is_beside(view: View, other: Group, group: Group, taker: Group) -> bool:
     """True for a kernel of one element for each row, which is independent of `taker`."""
     root = view[other.root]
-    if other.rows is not None or other.inner or is_reduction(root) or len(root.axes) != 1:
+    rows = [axis for axis in root.axes if extent_of(axis) != 1]
+    if other.rows is not None or other.inner or is_reduction(root):
         return False
     found = _reads_of(view, other.root, group.root)
     free = not (
         needs_one_of(view, other.root, [taker.root]) or needs_one_of(view, taker.root, [other.root])
     )
-    return free and all(same_axes(plain(r), root.axes) for r in found)
+    return free and all(same_axes(plain(r), rows) for r in found)
 
 
 def _reads_of(view: View, name: str, source: str) -> list[TensorRead]:
@@ -100,13 +142,13 @@ def _reads_of(view: View, name: str, source: str) -> list[TensorRead]:
 
 def _take(view: View, taker: Group, group: Group) -> None:
     """Make the stages of `group` parts of `taker`."""
-    row = view[taker.root].axes[0]
-    (own,) = view[group.root].axes
-    taker.rows = (row,)
-    taker.inner = [*group.inner, group.root]
-    for name in taker.inner:
-        known = group.axes[name]
-        taker.axes[name] = {axis: row for axis, to in known.items() if to is own}
+    taker.rows = taker.rows or view[taker.root].axes[:1]
+    rows = [axis for axis in taker.rows if extent_of(axis) != 1 or len(taker.rows) == 1]
+    known = dict(zip(view[group.root].axes, rows, strict=True))
+    taker.inner = [*group.inner, group.root, *taker.inner]
+    for name in (*group.inner, group.root):
+        mine = group.axes[name].items()
+        taker.axes[name] = {axis: known[to] for axis, to in mine if to in known}
 
 
 def run_beside(s: Schedule, names: Sequence[str], stage: Stage, each: int, place: Axis) -> None:
@@ -116,8 +158,11 @@ def run_beside(s: Schedule, names: Sequence[str], stage: Stage, each: int, place
     programs = None if first is place else size_of(extents(stage.plan)[first])
     for name in names:
         own = s[name]
-        (row,) = own.op.axis
+        row = innermost(own.op.axis)
         outer, inner = own.split(row, factor=each)
+        others = [axis for axis in own.op.axis if axis is not row]
+        own.reorder(*others, outer, inner)
+        outer = fused(own, (*others, outer))
         if programs is not None:
             turn, program = own.split(outer, factor=programs)
             own.reorder(program, turn, inner)
