@@ -73,7 +73,7 @@ def rows_joined(s: Schedule, group: Group, beside: Beside) -> bool:
 
 
 def _sizes(rows: tuple[Axis, ...]) -> tuple[int | None, ...]:
-    return tuple(extent_of(axis) for axis in rows)
+    return tuple(extent_of(axis) for axis in rows if extent_of(axis) != 1)
 
 
 def _folded(view: View, group: Group) -> set[tuple[Tensor, int | None]]:

@@ -5,7 +5,7 @@ Imports `elements` and the language.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -51,6 +51,7 @@ class Context:
         fakes: the arguments as PyTorch's fake tensors and numbers, in the order of the schema.
         result: the fake result.
         checks: what has to hold of indices, of all nodes so far.
+        read: which of several results are read.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class Context:
         result: Any,
         checks: list[Check],
         target: Any = None,
+        read: Collection[int] = (),
     ) -> None:
         self.sizes = sizes
         self.name = name
@@ -68,6 +70,7 @@ class Context:
         self.result = result
         self.checks = checks
         self.target = target
+        self.read = frozenset(read)
 
     def shape(self, output: int | None = None) -> Shape:
         """The shape of the result, or of one of several."""

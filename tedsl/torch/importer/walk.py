@@ -71,7 +71,9 @@ class Walk:
         given = arguments(node)
         fakes = [_faked(value) for value in given]
         val, target = node.meta["val"], node.target
-        context = Context(self.sizes, node.name, fakes, val, self.checks, target)
+        parts = [user for user in node.users if user.target is operator.getitem and user.users]
+        read = [int(part.args[1]) for part in parts]
+        context = Context(self.sizes, node.name, fakes, val, self.checks, target, read)
         try:
             result = entry.convert(context, *map(self._mapped, given))
             return self._settled(node, entry, context, result)

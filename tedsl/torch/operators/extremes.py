@@ -7,7 +7,7 @@ from typing import Any
 
 from tedsl.dtypes import DType
 from tedsl.expr import build
-from tedsl.expr.nodes import BinaryOp, Expr
+from tedsl.expr.nodes import Axis, BinaryOp, Expr
 from tedsl.tensor import math as te
 from tedsl.tensor import reduce
 from tedsl.torch.elements.reshape import linear
@@ -48,18 +48,48 @@ def _largest(
     source = context.held(x)
     axes = [context.axis(extent, f"r{d}") for d, extent in enumerate(window)]
 
-    def elements(i: Indices) -> Sequence[Expr]:
+    def places(i: Indices) -> tuple[list[Index], list[Expr]]:
         at: list[Index] = list(i[:lead])
         tests: list[Expr] = []
         for d, axis in enumerate(axes):
             place = i[lead + d] * steps[d] + axis * apart[d] - margin[d]
             at.append(place)
             tests += [build.ge(place, 0), build.lt(place, known[d])]
-        flat = build.cast(build.as_expr(linear(at[lead:], known)), DType.int64)
+        return at, tests
+
+    return _pooled(context, source, axes, places)
+
+
+def _pooled(context: Context, source: Value, axes: Sequence[Axis], places: At) -> Converted:
+    """The largest element of each window, and where it is in the plane if somebody asks for that.
+
+    Args:
+        context: of the node.
+        source: what the windows lie in.
+        axes: of a window.
+        places: from an index of the result to that of the source, and what holds inside.
+    """
+    spatial = len(axes)
+    known = source.shape[source.rank - spatial :]
+
+    def values(i: Indices) -> Expr:
+        at, tests = places(i)
+        return reduce.max(source[at], axes, where=build.conjunction(tests))
+
+    def both(i: Indices) -> Sequence[Expr]:
+        at, tests = places(i)
+        flat = build.cast(build.as_expr(linear(at[-spatial:], known)), DType.int64)
         return LARGEST((source[at], flat), axis=axes, where=build.conjunction(tests))
 
-    value, place = context.stages(context.shape(0), elements, "window")
-    return value, place
+    shape = context.shape(0)
+    if 1 in context.read:
+        value, place = context.stages(shape, both, "window")
+        return value, place
+
+    def nowhere(_: Indices) -> Expr:
+        raise NotTaken("the places of the largest elements, which nobody reads")
+
+    return context.stage(shape, values, "window"), Value(shape, DType.int64, nowhere)
 
 
 @takes(Family.POOL, aten.adaptive_max_pool2d.default, limits="constant sizes")
@@ -77,18 +107,16 @@ def adaptive_max_pool(context: Context, x: Value, output_size: Sequence[int]) ->
         for d, (n, m) in enumerate(zip(known, wanted, strict=True))
     ]
 
-    def elements(i: Indices) -> Sequence[Expr]:
+    def places(i: Indices) -> tuple[list[Index], list[Expr]]:
         at: list[Index] = list(i[:lead])
         tests: list[Expr] = []
         for d, axis in enumerate(axes):
             low, high = adapted(i[lead + d], known[d], wanted[d])
             at.append(low + axis)
             tests += [build.lt(low + axis, high), build.lt(low + axis, known[d])]
-        flat = build.cast(build.as_expr(linear(at[lead:], known)), DType.int64)
-        return LARGEST((source[at], flat), axis=axes, where=build.conjunction(tests))
+        return at, tests
 
-    value, place = context.stages(context.shape(0), elements, "window")
-    return value, place
+    return _pooled(context, source, axes, places)
 
 
 def _given_back(

@@ -1,0 +1,31 @@
+"""Of operators with several results those are computed that somebody reads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import tedsl as te
+
+torch = pytest.importorskip("torch")
+tt: Any = pytest.importorskip("tedsl.torch")
+F: Any = torch.nn.functional
+
+POOLS: dict[str, Any] = {
+    "pool": lambda x, both: F.max_pool2d(x, 3, 2, 1, return_indices=both),
+    "adaptive pool": lambda x, both: F.adaptive_max_pool2d(x, (4, 3), return_indices=both),
+    "pool of volumes": lambda x, both: F.max_pool3d(x, 2, return_indices=both),
+}
+
+
+@pytest.mark.parametrize("both", [False, True])
+@pytest.mark.parametrize("name", POOLS)
+def test_places_are_computed_for_who_reads_them(name: str, both: bool) -> None:
+    x = torch.randn(2, 3, 9, 11, generator=torch.Generator().manual_seed(1))
+    x[1, 2, 4, 5] = float("nan")
+    program = tt.trace(lambda x: POOLS[name](x, both), x)
+    assert ("int64" in str(te.schedule_for(program.outputs, "cuda:sm_90"))) is both
+    found, wanted = program.build()(x), POOLS[name](x, both)
+    for one, other in zip(*((found, wanted) if both else ([found], [wanted])), strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=0, equal_nan=True)
