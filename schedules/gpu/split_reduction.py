@@ -21,13 +21,13 @@ from tedsl.schedules.analysis.nests import (
 from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.gpu.gemm.cost_model import LINE, STEP, in_parts
 from tedsl.schedules.gpu.gemm.gemm import product_of, widest
-from tedsl.schedules.gpu.gemm.mainloop import longest
+from tedsl.schedules.gpu.gemm.mainloop import longest, one_by_one
 from tedsl.schedules.gpu.gemm.operand_layouts import rows_aligned
 from tedsl.schedules.knobs import pick
 from tedsl.schedules.loops import fused
 from tedsl.scheduling.handles.schedule import Schedule
 
-PARTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+PARTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 # Elements of a row, and K of a contraction, that are worth a program.
 LONG_ROW = 8192
 LONG_PRODUCT = 512
@@ -35,6 +35,10 @@ LONG_PRODUCT = 512
 TILE = 64
 # Programs of an SM that load one element at a time.
 ALONE = 8
+# Tiles for each SM from which a product is not split, and how much of the time of a product in one
+# part its parts may take where there is a tile for each.
+MANY = 2
+SURE = 0.9
 
 
 def few_parts(s: Schedule, view: View, group: Group) -> int:
@@ -52,24 +56,29 @@ def few_parts(s: Schedule, view: View, group: Group) -> int:
     crossed = shape is None and crossed_row(view, group) is not None
     if not folded or not results or crossed or not any_order(op):
         return 1
-    programs, shortest = results, LONG_ROW
+    programs, shortest, single = results, LONG_ROW, False
     if shape is not None:
         programs, shortest = volume(shape.batch) or 1, LONG_PRODUCT
         for side in (shape.rows, shape.columns):
             tiled = longest(side)
             programs *= -(-(extent_of(tiled) or 1) // TILE)
             programs *= volume([a for a in side if a is not tiled]) or 1
+        sides = extent_of(longest(shape.rows)), extent_of(longest(shape.columns))
+        single = one_by_one(shape, *sides, folded)
     sms = gpu_of(s).sms
-    if programs >= sms or folded < 2 * shortest:
+    product = None if shape is None else product_of(s, s[group.root], op, shape)
+    if programs >= (sms if product is None else MANY * sms) or folded < 2 * shortest:
         return 1
     fitting = [n for n in PARTS if n * shortest <= folded]
     # Elements that are loaded one by one: more programs have as many bytes in flight.
-    single = shape is None and not all(rows_aligned(s, read) for read in reads(*op.bodies))
+    if shape is None:
+        single = not all(rows_aligned(s, read) for read in reads(*op.bodies))
     busy = ALONE * sms if single else 2 * sms
     default = max((n for n in fitting if n * programs <= busy), default=1)
-    product = None if shape is None else product_of(s, s[group.root], op, shape)
     if product is not None:
         default = min(fitting, key=lambda n: in_parts(product, n))
+        if programs >= sms and in_parts(product, default) > SURE * in_parts(product, 1):
+            return 1
     return pick(s, f"{group.root}.parts", fitting, default, max(fitting, default=1))
 
 

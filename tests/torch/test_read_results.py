@@ -12,7 +12,14 @@ torch = pytest.importorskip("torch")
 tt: Any = pytest.importorskip("tedsl.torch")
 F: Any = torch.nn.functional
 
-POOLS: dict[str, Any] = {
+def running(x: Any, both: bool, scan: Any) -> Any:
+    found = scan(x, 2)
+    return tuple(found) if both else found.values
+
+
+SEVERAL: dict[str, Any] = {
+    "largest so far": lambda x, both: running(x, both, torch.cummax),
+    "smallest so far": lambda x, both: running(x, both, torch.cummin),
     "pool": lambda x, both: F.max_pool2d(x, 3, 2, 1, return_indices=both),
     "adaptive pool": lambda x, both: F.adaptive_max_pool2d(x, (4, 3), return_indices=both),
     "pool of volumes": lambda x, both: F.max_pool3d(x, 2, return_indices=both),
@@ -20,12 +27,12 @@ POOLS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("both", [False, True])
-@pytest.mark.parametrize("name", POOLS)
+@pytest.mark.parametrize("name", SEVERAL)
 def test_places_are_computed_for_who_reads_them(name: str, both: bool) -> None:
     x = torch.randn(2, 3, 9, 11, generator=torch.Generator().manual_seed(1))
     x[1, 2, 4, 5] = float("nan")
-    program = tt.trace(lambda x: POOLS[name](x, both), x)
+    program = tt.trace(lambda x: SEVERAL[name](x, both), x)
     assert ("int64" in str(te.schedule_for(program.outputs, "cuda:sm_90"))) is both
-    found, wanted = program.build()(x), POOLS[name](x, both)
+    found, wanted = program.build()(x), SEVERAL[name](x, both)
     for one, other in zip(*((found, wanted) if both else ([found], [wanted])), strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=0, equal_nan=True)

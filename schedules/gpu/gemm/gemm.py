@@ -152,7 +152,7 @@ def _make_loops(s: Schedule, group: Group, work: Work) -> Loops:
         or _by_itself(product, (bm, bn), whole, stays)
     )
     most = two_fit(gpu) // (4 if joined and not gpu.multiplies_shared else 1 + spread)
-    most //= 4 if is_split(work.shape) else 1
+    most //= 2 if is_split(work.shape) else 1
     turned = not joined and gpu.multiplies_shared and _turned(s, stage, view, inner, (bm, bn))
     for name in inner if turned else ():
         turn(s[name], group.axes[name], work.rows[0], work.columns[0])

@@ -24,6 +24,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
+from tedsl.dtypes import DType
 from tedsl.expr.nodes import Axis, TensorRead
 from tedsl.expr.visit import reads
 from tedsl.schedules.analysis.nests import (
@@ -54,8 +55,9 @@ LINE = 128
 # The alignment in bytes that TMA descriptors need.
 SIXTEEN = 16
 # Operations of a product for which loading one byte element by element takes as much longer as
-# copying it does: products of 128 by 128 tiles without TMA reach an eighth of the peak on an H200.
-WORTH = 64
+# copying it does: products of 128 by 128 tiles without TMA reach an eighth of the peak on an H200,
+# and products of float32, whose parts are computed in registers, a thirtieth.
+WORTH, WORTH_SPLIT = 64, 16
 # Bytes that an H200 copies in the time of a launch.
 LAUNCH = 8 << 20
 
@@ -168,7 +170,8 @@ def _lay_out(
         return
     knob = f"{name}.turn_{source.name}" if moved else f"{name}.align_{source.name}"
     points = math.prod(size_of(extent) or 0 for extent in tensor.shape)
-    pays = operations > WORTH * (points * tensor.dtype.nbytes + LAUNCH)
+    worth = WORTH_SPLIT if tensor.dtype is DType.float32 else WORTH
+    pays = operations > worth * (points * tensor.dtype.nbytes + LAUNCH)
     if not points or not flip(s, knob, pays):
         return
     copy = s[s.cache_read(tensor, "global", list(users))]

@@ -110,6 +110,14 @@ class Context:
         """An axis to reduce over."""
         return reduce_axis((0, extent), name=name)
 
+    def unread(self, shape: Shape, dtype: DType) -> Value:
+        """One of several results, which is not in `read`."""
+
+        def element(_: Indices) -> Expr:
+            raise NotTaken(f"a result of {self.name} that nobody was to read")
+
+        return Value(shape, dtype, element)
+
     def index(self, value: Value, i: Indices, extent: Size) -> Expr:
         """An element that counts along `extent`, negative ones from its end, as an index.
 

@@ -85,11 +85,7 @@ def _pooled(context: Context, source: Value, axes: Sequence[Axis], places: At) -
     if 1 in context.read:
         value, place = context.stages(shape, both, "window")
         return value, place
-
-    def nowhere(_: Indices) -> Expr:
-        raise NotTaken("the places of the largest elements, which nobody reads")
-
-    return context.stage(shape, values, "window"), Value(shape, DType.int64, nowhere)
+    return context.stage(shape, values, "window"), context.unread(shape, DType.int64)
 
 
 @takes(Family.POOL, aten.adaptive_max_pool2d.default, limits="constant sizes")

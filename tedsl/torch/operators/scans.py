@@ -123,6 +123,14 @@ def _with_place(context: Context, x: Value, dim: int, largest: bool) -> Converte
     wide = cast_to(x, DType.int32) if x.dtype.is_bool else x
     along = Along(context, context.held(wide), dim)
     beyond = build.gt if largest else build.lt
+    if 1 not in context.read:
+        further = build.maximum if largest else build.minimum
+
+        def alone(before: Sequence[Expr], i: Indices) -> Sequence[Expr]:
+            return [further(before[0], along.term(i))]
+
+        (only,) = along.run([wide.dtype], lambda i: [along.term(i)], alone)
+        return cast_to(only, x.dtype), context.unread(x.shape, DType.int64)
 
     def following(before: Sequence[Expr], i: Indices) -> Sequence[Expr]:
         term, place = along.term(i), build.as_expr(i[0])
