@@ -38,6 +38,7 @@ from tedsl.schedules.fallback import (
     settle,
 )
 from tedsl.schedules.fusion.horizontal import Beside, join_all
+from tedsl.schedules.fusion.row_partials import reduce_rows_first
 from tedsl.schedules.fusion.unflattened import unflatten
 from tedsl.schedules.fusion.vertical import fuse, inline_indices
 from tedsl.schedules.gpu import select as gpu
@@ -102,6 +103,7 @@ def _apply(s: Schedule, where: Target, caution: Caution) -> None:
     taken: list[str] = []
     if where.is_triton:
         inline_indices(s)
+        reduce_rows_first(s, gpu.busy_rows(gpu_of(s)))
         unflatten(s)
         taken += schedule_chains(s)
         taken += schedule_products(s, taken)
