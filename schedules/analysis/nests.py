@@ -284,6 +284,20 @@ def plain(read: TensorRead) -> tuple[Axis, ...] | None:
     return _distinct(read.indices)
 
 
+def in_step(read: TensorRead, axes: Sequence[Axis]) -> bool:
+    """True for a read at `axes`, whatever axes of one element either has."""
+    found = plain(read)
+    return found is not None and same_axes(long_axes(found), long_axes(axes))
+
+
+def in_windows(op: ComputeOp, read: TensorRead) -> bool:
+    """True where neighbouring results read the same elements: an index is that of the result and
+    one in its window, added up."""
+    folded = frozenset(op.reduce_axes)
+    inside = map(axes_of, read.indices)
+    return any(not axes.isdisjoint(folded) and not axes <= folded for axes in inside)
+
+
 def _distinct(indices: Sequence[Expr]) -> tuple[Axis, ...] | None:
     axes = [i for i in indices if isinstance(i, Axis)]
     return tuple(axes) if len(axes) == len(indices) == len(set(axes)) else None

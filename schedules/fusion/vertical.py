@@ -17,6 +17,7 @@ from tedsl.schedules.analysis.nests import (
     definitions,
     extent_of,
     find_groups,
+    in_windows,
     is_reduction,
     moves,
     plain,
@@ -292,13 +293,16 @@ def _apart(s: Schedule, view: View, groups: list[Group], busy: int, loops: bool)
 
 
 def _candidates(view: View, outputs: list[str], masked: bool) -> dict[str, ComputeOp]:
-    """Pointwise stages that more than one read uses, or that feed a contraction (a prologue)."""
+    """Pointwise stages that more than one read uses, windows do, or that feed a contraction (a
+    prologue)."""
     readers = view.readers
     return {
         name: op
         for name, op in view.items()
         if not is_reduction(op) and name not in outputs and len(op.bodies) == 1
-        if len(readers[name]) > 1 or _feeds_contraction(view, readers[name], masked)
+        if len(readers[name]) > 1
+        or any(in_windows(view[user], read) for user, read in readers[name])
+        or _feeds_contraction(view, readers[name], masked)
     }
 
 

@@ -29,6 +29,7 @@ from tedsl.schedules.analysis.nests import (
     same_axes,
     volume,
 )
+from tedsl.schedules.analysis.views import reads_of
 from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.fusion.horizontal import (
     Beside,
@@ -70,9 +71,11 @@ RUN = 256
 TURNED = 1024
 TILES = 8
 # Stencils: from how many offsets along one axis at which a tensor is read a tile has several rows;
-# and the rows and columns of it, so that most of the halo lies in the tile itself.
+# and the rows and columns of it, so that most of the halo lies in the tile itself, up to how many
+# places.
 NEIGHBOURS = 3
 STENCIL = (8, 512)
+PLACES = 8
 # Columns of which all threads of a program have a part.
 COLUMNS = 128
 
@@ -142,7 +145,8 @@ def pointwise(s: Schedule, stage: Stage, op: ComputeOp, beside: Beside) -> None:
     # Rows that do not start at vector boundaries make no tile: vectors of a flat one cross their
     # ends.  But what computes an index is computed once for a row or a column of a tile.
     vectors = any(same_axes(plain(r), op.axes) for r in everything)
-    flat = vectors or not any(map(_computed, everything))
+    stencil = across is None and len(op.axes) > 1 and _is_stencil(everything, op.axes[-2])
+    flat = not stencil and (vectors or not any(map(_computed, everything)))
     uneven = last is not None and last % ACCESS != 0 and flat
     ragged = across is None and (uneven or (last is not None and last < NARROW))
     # Elements that are loaded one by one: more threads have more loads in flight.
@@ -220,14 +224,14 @@ def _side(
     return side if total >= gpu.sms * TILES * side * side else 64
 
 
-def _neighbours(everything: Sequence[TensorRead], axis: Axis) -> int:
-    """At how many offsets along an axis one tensor is read, at most."""
+def _is_stencil(everything: Sequence[TensorRead], axis: Axis) -> bool:
+    """True when a tensor is read at several offsets along an axis."""
     places: dict[Tensor, set[str]] = {}
     for read in everything:
         along = [print_expr(index) for index in read.indices if axis in axes_of(index)]
         if len(along) == 1:
             places.setdefault(read.tensor, set()).add(along[0])
-    return max(map(len, places.values()), default=0)
+    return max(map(len, places.values()), default=0) >= NEIGHBOURS
 
 
 def _pointwise_2d(
@@ -252,8 +256,10 @@ def _pointwise_2d(
     high, limit = volume(loops[place]), volume(loops[-1])
     side = 64 if across is None else _side(gpu_of(s), op, everything, (high, limit))
     widest = None if limit is None else max(NARROW, pow2_at_least(limit))
-    stencil = across is None and _neighbours(everything, op.axes[place]) >= NEIGHBOURS
-    wide = side if across is not None else STENCIL[1] if stencil else 1024
+    stencil = across is None and _is_stencil(everything, op.axes[place])
+    # Of a stencil of many places a thread holds the loads for fewer elements.
+    least = STENCIL[1] if len(reads_of(op)) <= PLACES else STENCIL[1] // 4
+    wide = side if across is not None else least if stencil else 1024
     wide = wide if widest is None else min(wide, widest)
     if across is None and limit is not None:
         wide = _little_idle(limit, wide)

@@ -55,6 +55,14 @@ def softplus(*shape: int) -> Tensor:
     return te.compute(shape, soft, name="soft")
 
 
+def blurred_along(x: Tensor, rows: int, columns: int) -> Tensor:
+    def edge(i: te.Axis, j: te.Axis) -> te.Expr:
+        a, b = (x[i + n, j].astype("float32") for n in (0, 1))
+        return te.sqrt(te.abs((a - b).astype(B).astype("float32"))).astype(B)
+
+    return te.compute((rows, columns), edge, name="edge")
+
+
 def blurred(rows: int, columns: int) -> Tensor:
     """Bright spots, blurred along rows and columns, each step rounded."""
     x = c.p(rows, columns, dtype=B)
@@ -91,6 +99,13 @@ def twice_averaged(rows: int, columns: int) -> Tensor:
     """Means of windows of means of windows."""
     first = averaged(c.p(rows + 4, columns + 4), rows + 2, columns + 2, "first")
     return averaged(first, rows, columns, "second")
+
+
+def edges_averaged(rows: int, columns: int) -> Tensor:
+    """Windows of what takes some arithmetic for each element."""
+    x = c.p(rows + 3, columns + 2, dtype=B)
+    y = blurred_along(x, rows + 2, columns + 2)
+    return averaged(y, rows, columns, "smooth")
 
 
 def looked_up(rows: int, columns: int) -> list[Tensor]:
@@ -154,6 +169,10 @@ def test_what_is_computed_again_is_judged_with_what_it_computes_again() -> None:
     assert kernels(blurred(1504, 3872)) == ["high", "wide"]
 
 
+def test_what_windows_read_several_times_is_computed_once_where_that_is_faster() -> None:
+    assert kernels(edges_averaged(6308, 928)) == ["edge", "smooth"]
+
+
 def test_windows_read_means_not_sums() -> None:
     assert kernels(twice_averaged(1600, 4400)) == ["first", "second"]
 
@@ -181,6 +200,7 @@ CASES: dict[str, Callable[[], Made]] = {
     "softplus": lambda: softplus(3, 33, 17),
     "blurred": lambda: blurred(9, 37),
     "averaged twice": lambda: twice_averaged(9, 33),
+    "edges averaged": lambda: edges_averaged(9, 33),
     "looked up": lambda: looked_up(9, 33),
     "two of rows": lambda: two_of_rows(300, 33),
     "two of rows of two axes": lambda: two_of_rows(13, 23, 9),

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tedsl.expr.nodes import Axis, Binary, Unary
-from tedsl.expr.visit import axes_of, reads, walk
+from tedsl.expr.visit import reads, walk
 from tedsl.schedules.analysis.nests import (
     Group,
     View,
@@ -16,6 +16,7 @@ from tedsl.schedules.analysis.nests import (
     definitions,
     extent_of,
     first,
+    in_windows,
     is_reduction,
     pow2_at_least,
     reduce_axes,
@@ -123,7 +124,9 @@ def fold_few(s: Schedule, group: Group) -> None:
         return
     others = [a for a in root.axes if a is not lane]
     results = volume(root.axes)
-    largest = WINDOWS if results is None else min(WINDOWS, results // gpu_of(s).sms)
+    largest = (
+        WINDOWS if results is None else min(WINDOWS, results // (MANY_PROGRAMS * gpu_of(s).sms))
+    )
     width = pick(s, f"{stage.name}.columns", WIDTHS, *_fitting(lane, WIDTHS))
     outer, inner = stage.split(lane, factor=width)
     outers, lanes, tile = [outer], [inner], width
@@ -177,18 +180,10 @@ def few(s: Schedule, view: View, group: Group) -> bool:
     """True when the kernel's reductions are short enough to unroll, or windows that overlap, of
     which the last axes are, and its results so many that every SM has a tile of them."""
     length, results = _fold_length(view, group), volume(view[group.root].axes)
-    windows = any(_overlaps(view[name]) for name in group.inner)
+    windows = any(in_windows(view[n], r) for n in group.inner for r in reads_of(view[n]))
     if length is None or (length > WRITTEN_OUT and not windows):
         return False
     return results is None or results >= gpu_of(s).sms * LEAST_WINDOWS
-
-
-def _overlaps(op: ComputeOp) -> bool:
-    """True when neighbouring results read the same elements: a place is that of the result and one
-    in its window, added up."""
-    folded = {*op.reduce_axes}
-    inside = (axes_of(index) for read in reads_of(op) for index in read.indices)
-    return any(axes & folded and axes - folded for axes in inside)
 
 
 def _fitting(axis: Axis, choices: Sequence[int]) -> tuple[int, int | None]:

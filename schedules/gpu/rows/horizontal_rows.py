@@ -20,6 +20,7 @@ from tedsl.schedules.analysis.nests import (
     extent_of,
     innermost,
     is_reduction,
+    long_axes,
     needed,
     reduce_axes,
     same_axes,
@@ -73,7 +74,7 @@ def rows_joined(s: Schedule, group: Group, beside: Beside) -> bool:
 
 
 def _sizes(rows: tuple[Axis, ...]) -> tuple[int | None, ...]:
-    return tuple(extent_of(axis) for axis in rows if extent_of(axis) != 1)
+    return tuple(map(extent_of, long_axes(rows)))
 
 
 def _folded(view: View, group: Group) -> set[tuple[Tensor, int | None]]:

@@ -22,9 +22,10 @@ from tedsl.schedules.analysis.nests import (
     among,
     crossed_row,
     definitions,
-    extent_of,
+    in_step,
     innermost,
     is_reduction,
+    long_axes,
     needs_one_of,
     plain,
     same_axes,
@@ -108,10 +109,10 @@ def _folds_rows(s: Schedule, view: View, group: Group, other: Group) -> bool:
         return False
     if (volume(other.rows) or gpu_of(s).sms) < gpu_of(s).sms:
         return False  # few rows are split
-    rows = [axis for axis in other.rows if extent_of(axis) != 1]
+    rows = long_axes(other.rows)
     both = [_long(view, each, len(rows)) for each in (group, other)]
     return not both[0].isdisjoint(both[1]) and all(
-        same_axes([other.axes[name].get(a) for a in plain(read) or ()], rows)
+        same_axes([other.axes[name].get(a) for a in long_axes(plain(read) or ())], rows)
         for name in (*other.inner, other.root)
         for read in _reads_of(view, name, group.root)
     )
@@ -126,14 +127,13 @@ def _long(view: View, group: Group, rows: int) -> set[Tensor]:
 def _is_beside(view: View, other: Group, group: Group, taker: Group) -> bool:
     """True for a kernel of one element for each row, which is independent of `taker`."""
     root = view[other.root]
-    rows = [axis for axis in root.axes if extent_of(axis) != 1]
     if other.rows is not None or other.inner or is_reduction(root):
         return False
     found = _reads_of(view, other.root, group.root)
     free = not (
         needs_one_of(view, other.root, [taker.root]) or needs_one_of(view, taker.root, [other.root])
     )
-    return free and all(same_axes(plain(r), rows) for r in found)
+    return free and all(in_step(r, root.axes) for r in found)
 
 
 def _reads_of(view: View, name: str, source: str) -> list[TensorRead]:
@@ -143,8 +143,9 @@ def _reads_of(view: View, name: str, source: str) -> list[TensorRead]:
 def _take(view: View, taker: Group, group: Group) -> None:
     """Make the stages of `group` parts of `taker`."""
     taker.rows = taker.rows or view[taker.root].axes[:1]
-    rows = [axis for axis in taker.rows if extent_of(axis) != 1 or len(taker.rows) == 1]
-    known = dict(zip(view[group.root].axes, rows, strict=True))
+    own, rows = view[group.root].axes, taker.rows
+    pairs = (own, rows) if len(own) == len(rows) else (long_axes(own), long_axes(rows))
+    known = dict(zip(*pairs, strict=True))
     taker.inner = [*group.inner, group.root, *taker.inner]
     for name in (*group.inner, group.root):
         mine = group.axes[name].items()
@@ -161,8 +162,9 @@ def run_beside(s: Schedule, names: Sequence[str], stage: Stage, each: int, place
         row = innermost(own.op.axis)
         outer, inner = own.split(row, factor=each)
         others = [axis for axis in own.op.axis if axis is not row]
-        own.reorder(*others, outer, inner)
-        outer = fused(own, (*others, outer))
+        if others:
+            own.reorder(*others, outer, inner)
+            outer = fused(own, (*others, outer))
         if programs is not None:
             turn, program = own.split(outer, factor=programs)
             own.reorder(program, turn, inner)

@@ -26,6 +26,7 @@ from tedsl.schedules.analysis.nests import (
     extent_of,
     first,
     is_reduction,
+    long_axes,
     needs_one_of,
     plain,
     pow2_at_least,
@@ -87,8 +88,8 @@ def _is_of_rows(view: View, group: Group) -> bool:
         return False
     folds = [view[name] for name in group.inner if is_reduction(view[name])]
     row, column = root.axes
-    rows = [a for a in group.rows or () if a is row or extent_of(a) != 1]
-    one = folds and same_axes(rows, (row,)) and crossed_row(view, group) is None
+    one = folds and group.rows and same_axes(long_axes(group.rows), long_axes((row,)))
+    one = one and crossed_row(view, group) is None
     sizes = extent_of(row), extent_of(column)
     some = all(size is not None and size > 0 for size in sizes)
     whole = some and all(volume(op.reduce_axes) == sizes[1] for op in folds)
