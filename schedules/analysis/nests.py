@@ -284,12 +284,6 @@ def plain(read: TensorRead) -> tuple[Axis, ...] | None:
     return _distinct(read.indices)
 
 
-def in_step(read: TensorRead, axes: Sequence[Axis]) -> bool:
-    """True for a read at `axes`, whatever axes of one element either has."""
-    found = plain(read)
-    return found is not None and same_axes(long_axes(found), long_axes(axes))
-
-
 def in_windows(op: ComputeOp, read: TensorRead) -> bool:
     """True where neighbouring results read the same elements: an index is that of the result and
     one in its window, added up."""

@@ -29,7 +29,7 @@ from tedsl.schedules.devices import gpu_of
 from tedsl.schedules.fusion.recomputation import recomputes
 from tedsl.schedules.fusion.unflattened import unflatten_rows
 from tedsl.schedules.gpu.columns.columns_and_full import MANY_PROGRAMS
-from tedsl.schedules.gpu.rows.rows import CROSSED_ROWS, MAX_TILE
+from tedsl.schedules.gpu.rows.rows import CROSSED_ROWS, MAX_SINGLE, MAX_TILE
 from tedsl.schedules.knobs import flip
 from tedsl.schedules.scans import stored_for_scans
 from tedsl.scheduling.handles.schedule import Schedule
@@ -278,12 +278,14 @@ def _apart(s: Schedule, view: View, groups: list[Group], busy: int, loops: bool)
         if is_reduction(view[group.root]) or alone or not folds:
             continue
         lane, enough = crossed_row(view, group), busy
+        longest = 0 if loops else max(volume(view[name].reduce_axes) or 0 for name in folds)
+        # A loop over rows that no tile holds has few loads in flight.
         if lane is not None:
             size = extent_of(lane) or 1
             rows = rows // size * -(-size // CROSSED)
-            longest = max(volume(view[name].reduce_axes) or 0 for name in folds)
-            # A loop over rows that no tile holds has few loads in flight.
-            enough = busy if loops or longest <= HELD else MANY_PROGRAMS * gpu_of(s).sms
+            enough = MANY_PROGRAMS * gpu_of(s).sms if longest > HELD else busy
+        elif len(folds) == 1 and longest > MAX_SINGLE:
+            enough = gpu_of(s).sms
         long = max(n or 0 for n in points) >= busy * LONG
         together = rows >= enough or not long
         if rows < 4 * enough and long:

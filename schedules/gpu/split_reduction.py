@@ -30,6 +30,7 @@ from tedsl.scheduling.handles.schedule import Schedule
 PARTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 # Elements of a row, and K of a contraction, that are worth a program.
 LONG_ROW = 8192
+VERY_LONG = 1 << 17
 LONG_PRODUCT = 512
 # A tile of a contraction that keeps tensor cores busy.
 TILE = 64
@@ -67,13 +68,16 @@ def few_parts(s: Schedule, view: View, group: Group) -> int:
         single = one_by_one(shape, *sides, folded)
     sms = gpu_of(s).sms
     product = None if shape is None else product_of(s, s[group.root], op, shape)
-    if programs >= (sms if product is None else MANY * sms) or folded < 2 * shortest:
+    # Of rows this long an SM that has two takes far longer than one that has one.
+    uneven = shape is None and programs >= sms and folded >= VERY_LONG
+    full = MANY * sms if uneven or product is not None else sms
+    if programs >= full or folded < 2 * shortest:
         return 1
     fitting = [n for n in PARTS if n * shortest <= folded]
     # Elements that are loaded one by one: more programs have as many bytes in flight.
     if shape is None:
         single = not all(rows_aligned(s, read) for read in reads(*op.bodies))
-    busy = ALONE * sms if single else 2 * sms
+    busy = ALONE * sms if single or uneven else 2 * sms
     default = max((n for n in fitting if n * programs <= busy), default=1)
     if product is not None:
         default = min(fitting, key=lambda n: in_parts(product, n))

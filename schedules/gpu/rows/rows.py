@@ -161,7 +161,8 @@ def _shape(view: View, group: Group, columns: Sequence[Axis]) -> _Shape:
     nbytes = max(_read_along(view, group, columns), default=4)
     folds = [view[name].reduce_axes for name in group.inner if is_reduction(view[name])]
     sizes = [volume(axes) for axes in (columns, *folds) if axes]
-    aligned = all(size is None or size * nbytes % ACCESS == 0 for size in sizes)
+    longest = max((size for size in sizes if size is not None), default=0)
+    aligned = all(size != longest or size * nbytes % ACCESS == 0 for size in sizes)
     return _Shape(_row_length(view, group, columns), aligned, nbytes)
 
 
