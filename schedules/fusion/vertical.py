@@ -303,7 +303,7 @@ def _candidates(view: View, outputs: list[str], masked: bool) -> dict[str, Compu
         for name, op in view.items()
         if not is_reduction(op) and name not in outputs and len(op.bodies) == 1
         if len(readers[name]) > 1
-        or any(in_windows(view[user], read) for user, read in readers[name])
+        or (not moves(op) and any(in_windows(view[n], read) for n, read in readers[name]))
         or _feeds_contraction(view, readers[name], masked)
     }
 

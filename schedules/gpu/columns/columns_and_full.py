@@ -124,9 +124,7 @@ def fold_few(s: Schedule, group: Group) -> None:
         return
     others = [a for a in root.axes if a is not lane]
     results = volume(root.axes)
-    largest = (
-        WINDOWS if results is None else min(WINDOWS, results // (MANY_PROGRAMS * gpu_of(s).sms))
-    )
+    largest = WINDOWS if results is None else min(WINDOWS, results // gpu_of(s).sms)
     width = pick(s, f"{stage.name}.columns", WIDTHS, *_fitting(lane, WIDTHS))
     outer, inner = stage.split(lane, factor=width)
     outers, lanes, tile = [outer], [inner], width
