@@ -14,6 +14,9 @@ from tedsl.torch.importer.registry import Family, takes
 from tedsl.torch.lib import aten, prims
 from tedsl.torch.refusals import NotTaken
 
+EXACT = 1 << 24
+"""The whole numbers up to it are floats of 32 bits."""
+
 
 def _full(context: Context, number: Any) -> Value:
     shape, dtype = context.shape(), context.dtype()
@@ -66,11 +69,16 @@ def ones(context: Context, *_: Any) -> Value:
 
 
 def _counted(context: Context, start: Any, step: Any) -> Value:
-    """`start + i * step`, of floats in the type that PyTorch counts in."""
-    dtype = context.dtype()
+    """`start + i * step`, of floats in the type that PyTorch counts in, or of whole numbers that
+    any float of 32 bits holds in that of indices."""
+    dtype, (length,) = context.dtype(), context.shape()
     if not (is_number(start) and is_number(step)):
         raise NotTaken("a count that is known at the call only")
     work = dtype if dtype.is_integer else DType.float64
+    if not dtype.is_integer and float(start).is_integer() and float(step).is_integer():
+        most = abs(start) + abs(step) * length if isinstance(length, int) else EXACT + 1
+        start, step = int(start), int(step)
+        work = DType.int32 if most <= EXACT else work
 
     def element(i: Indices) -> Expr:
         place = build.cast(i[0], work)
