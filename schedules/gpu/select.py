@@ -63,7 +63,8 @@ NARROW = 16
 SMALL = 4096
 # Elements of the widest access to memory (16 bytes), of one byte each.
 ACCESS = 16
-# Elements of a tile for each warp.
+# Elements of a tile, and of one for each warp.
+PROGRAM = 1024
 TAKEN = 512
 # Transposed reads: bytes of a row of the tile, elements for each warp, and tiles for each SM
 # without which smaller ones keep more of the device busy.
@@ -254,21 +255,22 @@ def _pointwise_2d(
     loops = [(axis,) for axis in op.axes] if across is None else neighbours(op, everything)
     place = next((n for n, run in enumerate(loops) if among(across, run)), len(loops) - 2)
     high, limit = volume(loops[place]), volume(loops[-1])
-    side = 64 if across is None else _side(gpu_of(s), op, everything, (high, limit))
-    widest = None if limit is None else max(NARROW, pow2_at_least(limit))
+    side = 1 if across is None else _side(gpu_of(s), op, everything, (high, limit))
+    widest = None if limit is None else pow2_at_least(limit)
+    most = None if high is None else pow2_at_least(high)
     stencil = across is None and _is_stencil(everything, op.axes[place])
     # Of a stencil of many places a thread holds the loads for fewer elements.
     least = STENCIL[1] if len(reads_of(op)) <= PLACES else STENCIL[1] // 4
-    wide = side if across is not None else least if stencil else 1024
+    # A tile that transposes is as long as another where one of its sides is short.
+    wide = least if stencil else max(side, PROGRAM // min(side, most or side))
     wide = wide if widest is None else min(wide, widest)
     if across is None and limit is not None:
         wide = _little_idle(limit, wide)
-    tall = side if across is not None else STENCIL[0] if stencil else 1024 // wide
+    tall = STENCIL[0] if stencil else max(side, PROGRAM // wide)
     columns = pick(s, f"{stage.name}.columns", (16, 32, 64, 128, 256, 512, 1024), wide, widest)
-    most = None if high is None else pow2_at_least(high)
     # Where rows are not aligned, a tile twice as large fetches half as much beside it.
     heights = (1, 2, 4, 8, 16, 32, 64) if across is None else (16, 32, 64, 128)
-    rows = pick(s, f"{stage.name}.rows", heights, min(side, tall), most)
+    rows = pick(s, f"{stage.name}.rows", heights, tall, most)
     sides = Sides(place, rows, columns)
     around, lanes = tile_of_two(stage, [fused(stage, run) for run in loops], sides)
     bind_all(stage, around)

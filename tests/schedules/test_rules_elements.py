@@ -216,3 +216,23 @@ def test_the_larger_of_two_transposed_reads_decides() -> None:
     x, w = c.p(64, 256, 40, dtype=B), c.p(256, 64, dtype=B, name="w")
     y = te.compute((64, 40, 256), lambda h, i, j: x[h, j, i] * w[j, h], name="y")
     assert "i.outer" in str(schedule_for(y, "cuda:sm_90"))
+
+
+def channels(first: bool, images: int, points: int, count: int) -> Tensor:
+    """The channels of images made the first axis of each, or the last one."""
+    shape = (images, points, count) if first else (images, count, points)
+    x, out = c.p(*shape, dtype=B), (shape[0], shape[2], shape[1])
+    return te.compute(out, lambda n, i, j: x[n, j, i] + 1.0, name="y")
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_transpose_with_a_short_side_has_a_long_one(first: bool) -> None:
+    """Programs of few elements take longer to start than to move them."""
+    found = defaults(channels(first, 32, 512 * 512, 3))
+    assert found["y.columns" if first else "y.rows"] == 256
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("shape", [(2, 700, 3), (1, 300, 1), (3, 5, 2), (2, 37, 40)])
+def test_transposes_of_channels_agree(first: bool, shape: tuple[int, int, int]) -> None:
+    interpreted(RuleCase("channels", lambda: channels(first, *shape)), "cuda")
