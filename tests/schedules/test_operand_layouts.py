@@ -47,7 +47,7 @@ def convolution(n: int, c: int, h: int, f: int, dtype: str = "float32", pad: int
 
 CASES = {
     "a batch inside": (lambda: between(40, 24, 33, 3), ("out.turn_x", "out.turn_y")),
-    "channels first": (lambda: convolution(2, 17, 6, 5), ("out.turn_x", "out.turn_w")),
+    "channels first": (lambda: convolution(2, 30, 6, 5), ("out.turn_x", "out.turn_w")),
     "without a margin": (lambda: convolution(1, 32, 9, 16, pad=0), ("out.turn_x", "out.turn_w")),
     "of 16 bits": (lambda: convolution(1, 16, 8, 16, "float16"), ("out.turn_x",)),
 }

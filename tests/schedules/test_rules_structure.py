@@ -11,7 +11,7 @@ from rule_cases import RuleCase
 from rule_checks import compiled, interpreted
 
 import tedsl as te
-from tedsl.schedules import schedule_for
+from tedsl.schedules import default_schedule, schedule_for
 from tedsl.tensor.tensor import Tensor
 
 B = "bfloat16"
@@ -216,3 +216,17 @@ def test_numbers(name: str) -> None:
 @pytest.mark.parametrize("name", ["axis of one element", "looked up", "taken along", "two of rows"])
 def test_numbers_of_kernels(name: str) -> None:
     compiled(RuleCase(name, CASES[name]), "triton-interpret")
+
+
+def test_what_two_chains_of_long_rows_meet_in() -> None:
+    """A divergence: sums of both rows' logarithms, which read the statistics of either."""
+    a, b = (te.placeholder((139, 38546), "float32", name=name) for name in "ab")
+    p, q = te.nn.log_softmax(a, axis=1), te.nn.log_softmax(b, axis=1)
+    k = te.reduce_axis((0, 38546), name="k")
+
+    left = te.compute((139,), lambda i: te.sum(te.exp(p[i, k]) * (p[i, k] - q[i, k]), axis=k))
+    right = te.compute((139,), lambda i: te.sum(te.exp(q[i, k]) * (q[i, k] - p[i, k]), axis=k))
+    out = te.compute((139,), lambda i: 0.5 * (left[i] + right[i]), name="out")
+    s = default_schedule(out, "cuda:sm_90")
+    assert s.fallbacks == ()
+    assert sum(line.startswith("kernel ") for line in str(s).splitlines()) == 1

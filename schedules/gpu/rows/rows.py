@@ -50,6 +50,7 @@ from tedsl.schedules.knobs import flip, pick
 from tedsl.schedules.loops import fused
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.scheduling.handles.stage import Stage
+from tedsl.scheduling.primitives.online.chain import chain_of
 
 # Elements that a program may hold at once: 64 a thread with 16 warps, or with 32 where it holds one
 # row of one tensor, two elements to a register.
@@ -358,6 +359,7 @@ def _lanes(
     `lanes`; returns the reductions that combine lanes then, which are placed."""
     stage = nest.stage
     fine = bool(ends) and nest.crossed is None
+    fine = fine and all(_read_by_itself(s, name, stage) for name in ends)
     fine = fine and all(may_have_lanes(s, name, piece.block, piece.skew) for name in ends)
     if not fine or not flip(s, f"{stage.name}.lanes", True):
         return frozenset()
@@ -367,6 +369,14 @@ def _lanes(
         fold_lanes(s, lanes, stage, place)
         merged.update(lanes.chain)
     return frozenset(merged)
+
+
+def _read_by_itself(s: Schedule, end: str, stage: Stage) -> bool:
+    """True when no reduction but those of a cascade reads what they give, before the results do."""
+    chain = {member.name for member in chain_of(s.plan, s[end].plan).members} | {end}
+    readers = definitions(s).readers
+    users = {user for name in chain for user, _ in readers[name]}
+    return users <= {*chain, stage.name}
 
 
 def _piece(s: Schedule, nest: _Rows, rows: int, most: int, skew: Skewed | None) -> int:
