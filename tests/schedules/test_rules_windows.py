@@ -90,6 +90,14 @@ def test_the_quicker_rule_for_groups_is_taken(target: str) -> None:
     assert not unrolled(schedule_for(in_groups(8, 16, 8, 32, 16384), target))
 
 
+@pytest.mark.parametrize(("each", "rows"), [(4, 128), (32, 64)])
+def test_rows_make_up_for_few_columns_of_a_group(each: int, rows: int) -> None:
+    x = c.p(8, 64, 64, 16, dtype="float16")
+    w = c.p(3, 3, 4, 4 * each, dtype="float16", name="w")
+    knobs = schedule_for(te.nn.conv2d(x, w, None, 1, 1, groups=4), "cuda:sm_90").knobs
+    assert [knob.chosen for knob in knobs if knob.name.endswith(".bm")] == [rows]
+
+
 def test_small_tiles_have_programs_of_their_own() -> None:
     """One program for each SM would leave most of its threads without work."""
     made = in_groups(4, 16, 8, 8, 201824, 9)

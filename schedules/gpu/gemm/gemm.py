@@ -318,12 +318,14 @@ def _tile_sizes(
     stored = stage.op.outputs[0].dtype.nbytes
     # The epilogue stores a tile through shared memory: one of 32-bit results is half as wide.
     single = one_by_one(shape, m, n, k)
+    groups = [_group(shape, side) for side in (shape.rows, shape.columns)]
+    short = thin(m, n, *groups)  # the other side makes up for it
     bm, bn = 128, 128 if half or stored > 2 else 256
     bk = STEP if product is None else product.step
     if not _narrow(shape) or single:
         bm, bn, bk = 64, 64, _exact_depth(s, shape, joined or single)
         if is_split(shape) and not single:
-            bm, bk = 64 if joined and not thin(m, n) else 128, LINE // 4
+            bm, bk = 64 if joined and not short else 128, LINE // 4
     most = [1 << 8 if e is None else pow2_at_least(e) for e in (m, n, k)]
     if product is not None:
         bm, bn = given or best_tile(replace(product, most=bm * bn), chains)
@@ -331,7 +333,7 @@ def _tile_sizes(
     else:
         if joined and k is not None and _narrow(shape) and not single:
             if k <= bk:
-                bm, bn = 64, 128
+                bm, bn = 128 if short else 64, 128
             elif k < 4 * bk and (extent_of(shape.folded[-1]) or bk) % bk:
                 bk = 2 * bk  # lanes that cross axes are gathered one by one, in few steps
         if joined and not single:
@@ -341,8 +343,8 @@ def _tile_sizes(
         if m is not None and n is not None:
             bm, bn = busy(gpu_of(s), batch, m, n, min(bm, most[0]), min(bn, most[1]), joined)
     choices = (16, 32, 64) if single else (16, 32, 64, 128, 256)
-    bm = _pick_side(s, f"{stage.name}.bm", choices, bm, most[0], _group(shape, shape.rows))
-    bn = _pick_side(s, f"{stage.name}.bn", choices, bn, most[1], _group(shape, shape.columns))
+    bm = _pick_side(s, f"{stage.name}.bm", choices, bm, most[0], groups[0])
+    bn = _pick_side(s, f"{stage.name}.bn", choices, bn, most[1], groups[1])
     deepest = min(most[2], max(1, THIN_TILE // (bm * bn))) if single else most[2]
     return bm, bn, pick(s, f"{stage.name}.bk", depths(shape, deepest), bk, deepest)
 
