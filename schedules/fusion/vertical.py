@@ -230,7 +230,7 @@ def _stored(
         if group.root in outputs or not is_reduction(op):
             continue
         name = _epilogue(s, group.root, kept)
-        if contraction(op, masked) is None and (name is None or not _in_windows(s, name)):
+        if contraction(op, masked) is None and (name is None or not _read_shifted(s, name)):
             continue
         known = name is None or name in found or name in outputs
         if name is not None and not known and flip(s, f"{group.root}.epilogue", True):
@@ -238,7 +238,7 @@ def _stored(
     return found
 
 
-def _in_windows(s: Schedule, name: str) -> bool:
+def _read_shifted(s: Schedule, name: str) -> bool:
     """True when the results of a stage are read at shifted places."""
     op = s[name].op
     users = [each.op for each in plan_readers(s.plan, op) if isinstance(each.op, ComputeOp)]

@@ -112,7 +112,7 @@ def _folds_rows(s: Schedule, view: View, group: Group, other: Group) -> bool:
     rows = long_axes(other.rows)
     both = [_long(view, each, len(rows)) for each in (group, other)]
     return not both[0].isdisjoint(both[1]) and all(
-        same_axes([other.axes[name].get(a) for a in long_axes(plain(read) or ())], rows)
+        same_axes([other.axes[name].get(a, a) for a in long_axes(plain(read) or ())], rows)
         for name in (*other.inner, other.root)
         for read in _reads_of(view, name, group.root)
     )

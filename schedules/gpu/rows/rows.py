@@ -163,7 +163,7 @@ def _shape(view: View, group: Group, columns: Sequence[Axis]) -> _Shape:
     folds = [view[name].reduce_axes for name in group.inner if is_reduction(view[name])]
     sizes = [volume(axes) for axes in (columns, *folds) if axes]
     longest = max((size for size in sizes if size is not None), default=0)
-    aligned = all(size != longest or size * nbytes % ACCESS == 0 for size in sizes)
+    aligned = all(size is None or size < longest or size * nbytes % ACCESS == 0 for size in sizes)
     return _Shape(_row_length(view, group, columns), aligned, nbytes)
 
 
