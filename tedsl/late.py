@@ -14,12 +14,20 @@ from typing import Any
 
 
 class LateModule(ModuleType):
-    """Stands for the module of its name; asking for an attribute loads that module."""
+    """Stands for the module of its name; asking for an attribute loads that module, which takes
+    this one's place among the names of the file that asks."""
+
+    def __init__(self, name: str, names: dict[str, Any]) -> None:
+        super().__init__(name)
+        self._names = names
 
     def __getattr__(self, name: str) -> Any:
         module = sys.modules.get(self.__name__)
         if module is None or not hasattr(module, name):  # as long as another thread is loading it
             module = importlib.import_module(self.__name__)
+        if not getattr(module.__spec__, "_initializing", False):
+            for own in [own for own, value in list(self._names.items()) if value is self]:
+                self._names[own] = module
         return getattr(module, name)
 
     def __dir__(self) -> list[str]:
@@ -31,4 +39,4 @@ class LateModule(ModuleType):
 
 def late(name: str) -> Any:
     """The module `name`, which is loaded when something in it is first asked for."""
-    return LateModule(name)
+    return LateModule(name, sys._getframe(1).f_globals)  # pyright: ignore[reportPrivateUsage]
