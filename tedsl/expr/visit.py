@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
+from operator import is_
 from typing import TYPE_CHECKING
 
 from tedsl.expr.nodes import Axis, Const, Expr, Reduce, TensorRead, Var
@@ -30,7 +31,7 @@ def map_children(expr: Expr, fn: Callable[[Expr], Expr]) -> Expr:
     """`expr` with `fn` applied to each child; the same object when no child changed."""
     old = expr.children()
     new = [fn(child) for child in old]
-    if all(a is b for a, b in zip(old, new, strict=True)):
+    if all(map(is_, old, new)):
         return expr
     return expr.rebuild(new)
 

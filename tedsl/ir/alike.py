@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, is_dataclass, replace
+from dataclasses import dataclass, replace
 from operator import is_
 from typing import Any, TypeVar, cast
 
 from tedsl.expr.nodes import Axis, Var
 from tedsl.ir.nodes import Buffer, Func
-from tedsl.ir.tokens import Tokens, field_names, from_outside
+from tedsl.ir.tokens import Tokens, field_names, from_outside, has_fields
 
 Node = TypeVar("Node")
 
@@ -138,7 +138,7 @@ class _Copy:
             items = cast("tuple[object, ...]", value)
             made = tuple([self._copied(item) for item in items])
             return items if all(map(is_, items, made)) else made
-        if not is_dataclass(value):
+        if not has_fields(type(value)):
             return value
         found = self._known.get(id(value))
         if found is None:

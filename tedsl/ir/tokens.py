@@ -44,7 +44,7 @@ class Tokens:
             self.tokens.append(f"str {len(text)} {text}")
         elif kind in _PLAIN:
             self.tokens.append(f"{kind.__name__} {value!r}")
-        elif is_dataclass(kind):
+        elif has_fields(kind):
             self._node(value)
         else:
             self._other(value)
@@ -91,6 +91,10 @@ class Tokens:
 
 
 _PLAIN = frozenset((type(None), bool, int, float))
+
+
+has_fields = cache(is_dataclass)
+"""True for the type of a dataclass."""
 
 
 @cache
