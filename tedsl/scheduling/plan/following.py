@@ -9,8 +9,9 @@ follow, and makes them when they are looked at.  Imports `expr`; the links and t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from threading import RLock
 from typing import TYPE_CHECKING, Any, cast
 
@@ -37,6 +38,39 @@ class Rewrite:
         return self.changed.get(name) or self.plan.stage(name)
 
 
+class Parted:
+    """Stages in parts, all but one of which a copy with another stage shares: a schedule keeps
+    one for each of its steps."""
+
+    __slots__ = ("_length", "_parts")
+
+    def __init__(self, stages: Sequence[StagePlan]) -> None:
+        starts = range(0, len(stages), _PART)
+        self._parts, self._length = [stages[at : at + _PART] for at in starts], len(stages)
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, number: int) -> StagePlan:
+        return self._parts[number // _PART][number % _PART]
+
+    def __iter__(self) -> Iterator[StagePlan]:
+        return chain.from_iterable(self._parts)
+
+    def replaced(self, stages: Mapping[int, StagePlan]) -> Parted:
+        """The stages with others at their places."""
+        made = object.__new__(Parted)
+        made._parts, made._length = self._parts.copy(), self._length
+        for number, stage in stages.items():
+            part, at = divmod(number, _PART)
+            old = made._parts[part]
+            made._parts[part] = (*old[:at], stage, *old[at + 1 :])
+        return made
+
+
+_PART = 64
+
+
 class Row:
     """The stages of a plan in order, of which some follow and are made when they are looked at.
 
@@ -52,7 +86,7 @@ class Row:
 
     def __init__(
         self,
-        items: list[StagePlan],
+        items: Parted,
         stale: Mapping[str, dict[str, StagePlan]],
         by_name: Mapping[str, int],
         by_form: dict[links.Form, str],
@@ -87,12 +121,11 @@ class Row:
 
     def replaced(self, number: int, stage: StagePlan) -> Row:
         """The row with another stage, of the same operation, at a place."""
-        items, stale = self.items.copy(), self._stale
-        items[number] = stage
+        stale = self._stale
         if stage.name in stale:
             stale = dict(stale)
             del stale[stage.name]
-        return Row(items, stale, self.by_name, self.by_form)
+        return Row(self.items.replaced({number: stage}), stale, self.by_name, self.by_form)
 
     def inserted(
         self,
@@ -102,19 +135,20 @@ class Row:
         by_form: dict[links.Form, str],
     ) -> Row:
         """The row with one more stage before a place."""
-        items = [*self.items[:number], stage, *self.items[number:]]
-        return Row(items, self._stale, by_name, by_form)
+        items = list(self.items)
+        items.insert(number, stage)
+        return Row(Parted(items), self._stale, by_name, by_form)
 
-    def followed(self, direct: Iterable[StagePlan], behind: Iterable[str]) -> Row:
+    def followed(self, direct: Sequence[StagePlan], behind: Iterable[str]) -> Row:
         """The row with rebuilt stages, of the same forms, which those of the names `behind` may
         follow."""
-        items, stale = self.items.copy(), dict(self._stale)
+        changed = {self.by_name[stage.name]: stage for stage in direct}
+        stale = dict(self._stale)
         for stage in direct:
-            items[self.by_name[stage.name]] = stage
             stale.pop(stage.name, None)
         made: dict[str, StagePlan] = {}
         stale.update(dict.fromkeys(behind, made))
-        return Row(items, stale, self.by_name, self.by_form)
+        return Row(self.items.replaced(changed), stale, self.by_name, self.by_form)
 
     def _made(self, stage: StagePlan, made: dict[str, StagePlan]) -> StagePlan:
         with _MAKING:
@@ -181,6 +215,7 @@ class MayFollow(Remembers):
     def __post_init__(self) -> None:
         object.__setattr__(self, "follows", None)
         object.__setattr__(self, "rewrite", None)
+        object.__setattr__(self, "_found", {})
 
     def __getattr__(self, name: str) -> Any:
         if name in MayFollow.__slots__:  # of one that was pickled
@@ -203,6 +238,7 @@ class MayHaveFollowed(Remembers):
     def __post_init__(self) -> None:
         object.__setattr__(self, "found", None)
         object.__setattr__(self, "row", None)
+        object.__setattr__(self, "_found", {})
 
     def __getattr__(self, name: str) -> Any:
         if name in MayHaveFollowed.__slots__:  # of one that was pickled
@@ -241,6 +277,7 @@ def follower(model: Model, where: Rewrite | Row) -> StagePlan:
     put(made, "name", model.like.name)
     put(made, "follows", model)
     put(made, "rewrite", where)
+    put(made, "_found", {})
     return made
 
 

@@ -18,6 +18,7 @@ from tedsl.scheduling.plan import At, Partitioned, Plan, StagePlan
 from tedsl.scheduling.plan.differing import differing
 from tedsl.scheduling.plan.following import (
     Model,
+    Parted,
     Rewrite,
     Row,
     follower,
@@ -279,7 +280,7 @@ def _followed(plan: Plan, tensors: Mapping[Tensor, Tensor], only: frozenset[str]
         if form(new.op) is not form(stage.op):
             return None
     first = min((where.by_name[stage.name] for stage in direct), default=len(where.names))
-    row = plan.row or Row(list(plan.stages), {}, where.by_name, where.by_op.by_form)
+    row = plan.row or Row(Parted(plan.stages), {}, where.by_name, where.by_op.by_form)
     after = plan.with_results(row.followed(direct, where.names[first + 1 :]), found)
     tell_places(plan, after, direct)
     return after

@@ -17,7 +17,7 @@ from tedsl.expr.index_arith import constant
 from tedsl.expr.nodes import Axis, Expr, Reduce, Var
 from tedsl.expr.visit import reads, walk
 from tedsl.once import known, once, share, tell
-from tedsl.scheduling.plan.following import Row, model_op, results
+from tedsl.scheduling.plan.following import Parted, Row, model_op, results
 from tedsl.tensor.tensor import ComputeOp, ExternOp, Operation, ScanOp, Tensor
 
 if TYPE_CHECKING:
@@ -342,7 +342,7 @@ def axis_owners(plan: Plan) -> dict[Axis, str]:
     return {axis: stage.name for stage in stages for axis in stage.root_axes}
 
 
-def as_they_run(plan: Plan) -> Sequence[StagePlan]:
+def as_they_run(plan: Plan) -> Sequence[StagePlan] | Parted:
     """The stages in plan order; what they read may be what it was before something was rebuilt."""
     return plan.stages if plan.row is None else plan.row.items
 

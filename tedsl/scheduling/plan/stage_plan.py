@@ -264,6 +264,7 @@ class Plan(MayHaveFollowed):
         put(made, "assumptions", self.assumptions)
         put(made, "retired", self.retired)
         put(made, "found", found)
+        put(made, "_found", {})
         return made
 
     def with_stage(self, changed: StagePlan) -> Plan:
