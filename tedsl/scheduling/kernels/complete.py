@@ -219,7 +219,7 @@ def _tile_indices(plan: Plan, stage: StagePlan) -> set[Axis]:
         s.op: s.placement.axis for s in guests(plan, stage) if s.placement.axis is not None
     }
     own = {leader: axis for axis, leader in shared_loops(plan, stage).items()}
-    for s in plan.stages if own else ():
+    for s in guests(plan, plan.stage(stage.placement.leader)) if own else ():
         place = s.placement.axis
         if place is not None and place in own:
             inner[s.op] = own[place]

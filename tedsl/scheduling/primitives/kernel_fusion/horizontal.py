@@ -6,7 +6,7 @@ primitive can make another's loops differ.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -31,7 +31,13 @@ from tedsl.scheduling.kernels.tree import (
 from tedsl.scheduling.plan import Online, Plan, SameGrid, SharedLoops, StagePlan
 from tedsl.scheduling.plan.graph import path_between
 from tedsl.scheduling.plan.labels import axis_text, labels, loops_text
-from tedsl.scheduling.plan.links import follower_names, in_plan_order, places, tensors_read
+from tedsl.scheduling.plan.links import (
+    follower_names,
+    guest_names,
+    in_plan_order,
+    places,
+    tensors_read,
+)
 from tedsl.scheduling.plan.relations import constant, lengths, ranks
 from tedsl.scheduling.plan.scan_structure import role, scan_of
 from tedsl.scheduling.plan.unshare_axes import own_nests
@@ -111,9 +117,12 @@ def extent_problem(
 ) -> tuple[StagePlan, Problem] | None:
     """The first stage whose shared loops are not as long as the leader's; a circle of groups is the
     problem of the stage `called`, or of another.  `before` as for `join_problem`."""
+    if not follower_names(plan):
+        return None
     again = None if before is None else _changed_groups(before, plan)
-    joined = near = _joined(plan)
-    if again is not None and _at_root(joined):
+    if again is None or not _at_root(plan):
+        near = _joined(plan)
+    else:
         # Loops at root are as long as their own definitions and relations say.
         near = _joined(plan, again.kernels)
         again = replace(again, kernels=again.stages)
@@ -131,8 +140,9 @@ def extent_problem(
             problem = _extent_problem(plan, stage, shown, bounds)
             if problem is not None:
                 return stage, problem
-    if not joined or _in_order_still(plan, joined, again):
+    if _in_order_still(plan, again):
         return None
+    joined = _joined(plan)
     closing = next((stage for stage in joined if stage.name == called), joined[-1])
     return closing, _cycle(closing)
 
@@ -144,14 +154,16 @@ def _joined(plan: Plan, leaders: Collection[str] | None = None) -> list[StagePla
     return in_plan_order(plan, (each for name in names for each in groups[name]))
 
 
-def _at_root(stages: Iterable[StagePlan]) -> bool:
-    return all(stage.placement.at_root for stage in stages)
+def _at_root(plan: Plan) -> bool:
+    """True when all stages that run together with a leader do so at root."""
+    inside = (name for names in guest_names(plan).values() for name in names)
+    return not any(plan.stage(name).placement.leader for name in inside)
 
 
-def _in_order_still(plan: Plan, joined: Sequence[StagePlan], again: _Groups | None) -> bool:
+def _in_order_still(plan: Plan, again: _Groups | None) -> bool:
     """Whether the groups of every level can run one after the other; with `again`, if they could
     before: a circle goes through a group of which something differs."""
-    if again is None or not _at_root(joined):
+    if again is None or not _at_root(plan):
         return ordered(plan)
     return again.same_order or not any(
         is_in_circle(plan, plan.stage(name)) for name in sorted(again.stages) if name
