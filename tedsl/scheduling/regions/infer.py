@@ -434,8 +434,13 @@ def _loop_facts(
         return facts
     if stage.placement.host not in found:
         raise InternalError(f"stage {stage.name} is attached to {stage.placement.host}, no reader")
+    hosts = list[StageBounds]()
+    host = stage
+    while host.placement.axis is not None:
+        host = plan.stage(host.placement.host)
+        hosts.append(found[host.name])
     extents = tuple(
-        (axis, next(b for b in found.values() if axis in b.extents).extents[axis])
+        (axis, next(b for b in hosts if axis in b.extents).extents[axis])
         for axis in loops_around(plan, stage)
     )
 
