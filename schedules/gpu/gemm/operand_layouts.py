@@ -177,12 +177,13 @@ def _lay_out(
     copy = s[s.cache_read(tensor, "global", list(users))]
     if moved:
         copy.transform_layout(lambda *i: tuple(i[n] for n in order))
-    if not isinstance(copy.op, ComputeOp):
+    op = copy.op
+    if not isinstance(op, ComputeOp):
         return
-    if not moved or not rows_aligned(s, TensorRead(copy.op.outputs[0], copy.op.axes)):
-        copy.storage_align(copy.op.axes[-2], factor)
-    across = copy.op.axes[order.index(tensor.ndim - 1) if moved else -2]
-    _copied(s, copy, copy.op, across, 16 if moved else 8)
+    if not moved or not rows_aligned(s, TensorRead(op.outputs[0], op.axes)):
+        copy.storage_align(op.axes[-2], factor)
+    across = op.axes[order.index(tensor.ndim - 1) if moved else -2]
+    _copied(s, copy, op, across, 16 if moved else 8)
 
 
 def _copied(s: Schedule, stage: Stage, op: ComputeOp, across: Axis, few: int) -> None:
