@@ -286,10 +286,15 @@ def plain(read: TensorRead) -> tuple[Axis, ...] | None:
 
 def in_windows(op: ComputeOp, read: TensorRead) -> bool:
     """True where neighbouring results read the same elements: an index is that of the result and
-    one in its window, added up."""
+    one in its window, added up, and there are more of both than places; blocks do not overlap."""
     folded = frozenset(op.reduce_axes)
-    inside = map(axes_of, read.indices)
-    return any(not axes.isdisjoint(folded) and not axes <= folded for axes in inside)
+    for index, extent in zip(read.indices, read.tensor.shape, strict=True):
+        axes, size = axes_of(index), size_of(extent)
+        points = volume([*axes])
+        mixed = not axes.isdisjoint(folded) and not axes <= folded
+        if mixed and size is not None and points is not None and points > size:
+            return True
+    return False
 
 
 def _distinct(indices: Sequence[Expr]) -> tuple[Axis, ...] | None:
