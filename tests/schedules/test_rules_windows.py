@@ -49,7 +49,9 @@ CASES: dict[str, Callable[[], Tensor]] = {
     "windows of one channel": lambda: depthwise(1, 7, 33),
     "with a stride": lambda: depthwise(2, 9, 20, stride=2),
     "largest of a window": lambda: te.nn.max_pool2d(c.p(1, 9, 9, 35), 3, stride=2, padding=1),
-    "more terms than are written out at once": lambda: te.nn.avg_pool2d(c.p(1, 12, 12, 35), 9),
+    "more terms than are written out at once": lambda: te.nn.avg_pool2d(
+        c.p(1, 12, 12, 35), 9, stride=1
+    ),
     "columns of few rows": lambda: short_means(3, 5, 50),
 }
 
