@@ -488,6 +488,8 @@ def _joinable(
     rows = _rows(root, axes)
     shape = contraction(op, masked, grouped=True)
     if shape is not None:
+        if len(axes) != len(op.axes):
+            return None  # loops of a tile are those of the contraction
         # Tiles lie along memory: one of another axis would be stored element by element.
         sides = [axes.get(a) for a in (*shape.rows, *shape.columns)]
         along = not root.axes or any(innermost(root.axes) is a for a in sides)

@@ -85,7 +85,7 @@ def join(inner: Stage, known: Mapping[Axis, Axis], sides: Sides) -> None:
     """Flatten the axes of each side, which are axes of the root, in the layout of a contraction."""
     if not isinstance(inner.op, ComputeOp) or not sides:
         return
-    own = [known.get(axis, axis) for axis in inner.op.axes]  # some of one element are only here
+    own = [known[axis] for axis in inner.op.axes]
 
     def place(*indices: Expr) -> tuple[Expr, ...]:
         at = dict(zip(own, indices, strict=True))
