@@ -275,9 +275,11 @@ def _apart(s: Schedule, view: View, groups: list[Group], busy: int, loops: bool)
         if group.rows is None or group.contracts or rows is None or None in points:
             continue
         alone = len(folds) < 2 and same_axes(group.rows, view[group.root].axes)
-        if is_reduction(view[group.root]) or alone or not folds:
+        if alone or not folds:
             continue
         lane, enough = crossed_row(view, group), busy
+        if is_reduction(view[group.root]) and lane is None:
+            continue
         longest = 0 if loops else max(volume(view[name].reduce_axes) or 0 for name in folds)
         # A loop over rows that no tile holds has few loads in flight.
         if lane is not None:

@@ -151,7 +151,8 @@ class Program(Computes):
         Args:
             schedule: of `outputs`, or the kernel that `te.autotune` found for them; the default
                 rules write one where none is given.
-            target: `"cpu"` or `"cuda"`; by default that of a kernel which is given.
+            target: `"cpu"` or `"cuda"`; by default that of a kernel which is given, and without a
+                schedule `"cpu"` where all tensors of the example are there.
             backward: the same for `self.backward.outputs`; the default rules write one at the
                 first call of `backward()` where none is given.
 
@@ -163,6 +164,9 @@ class Program(Computes):
         given: Schedule | None = schedule.schedule if isinstance(schedule, Kernel) else schedule
         if isinstance(schedule, Kernel) and target is None:
             target = schedule.target
+        if schedule is None and target is None:
+            kinds = {fake.device.type for fake in self.traced.fakes}
+            target = "cpu" if kinds == {"cpu"} else None
         if given is not None and set(given.definition) != set(self.outputs):
             raise BackendError(
                 f"the schedule computes {', '.join(t.name for t in given.definition)}",

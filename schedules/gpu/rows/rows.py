@@ -359,7 +359,7 @@ def _lanes(
     `lanes`; returns the reductions that combine lanes then, which are placed."""
     stage = nest.stage
     fine = bool(ends) and nest.crossed is None
-    fine = fine and all(_read_by_itself(s, name, stage) for name in ends)
+    fine = fine and all(_read_by_itself(s, name) for name in ends)
     fine = fine and all(may_have_lanes(s, name, piece.block, piece.skew) for name in ends)
     if not fine or not flip(s, f"{stage.name}.lanes", True):
         return frozenset()
@@ -371,12 +371,12 @@ def _lanes(
     return frozenset(merged)
 
 
-def _read_by_itself(s: Schedule, end: str, stage: Stage) -> bool:
+def _read_by_itself(s: Schedule, end: str) -> bool:
     """True when no reduction but those of a cascade reads what they give, before the results do."""
     chain = {member.name for member in chain_of(s.plan, s[end].plan).members} | {end}
-    readers = definitions(s).readers
-    users = {user for name in chain for user, _ in readers[name]}
-    return users <= {*chain, stage.name}
+    view = definitions(s)
+    users = {user for name in chain for user, _ in view.readers[name]}
+    return all(user in chain or not is_reduction(view[user]) for user in users)
 
 
 def _piece(s: Schedule, nest: _Rows, rows: int, most: int, skew: Skewed | None) -> int:
