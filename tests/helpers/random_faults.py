@@ -265,6 +265,12 @@ def _write(path: Path, tree: ast.Module) -> None:
     path.write_text(ast.unparse(ast.fix_missing_locations(tree)) + "\n", encoding="utf-8")
 
 
+def _outside() -> dict[str, str]:
+    """The environment without what a process of `pytest -n` has: this may run in one."""
+    inner = ("PYTEST_XDIST_", "PYTEST_CURRENT_TEST")
+    return {name: value for name, value in os.environ.items() if not name.startswith(inner)}
+
+
 class Suite:
     """The tests of a copy of the package."""
 
@@ -299,7 +305,7 @@ class Suite:
                 process = subprocess.Popen(
                     [*command, f"@{listed}"] if tests else command,
                     cwd=self.folder,
-                    env={**os.environ, **own},
+                    env={**_outside(), **own},
                     stdin=subprocess.DEVNULL,
                     stdout=printed,
                     stderr=subprocess.STDOUT,

@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch")
 tt: Any = pytest.importorskip("tedsl.torch")
 F: Any = torch.nn.functional
 
+
 def running(x: Any, both: bool, scan: Any) -> Any:
     found = scan(x, 2)
     return tuple(found) if both else found.values

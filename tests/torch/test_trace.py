@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
 
 import tedsl as te
+from tedsl.target import Target, TargetKind
 
 torch: Any = pytest.importorskip("torch")
 tt: Any = pytest.importorskip("tedsl.torch")
@@ -30,6 +32,16 @@ def test_names_and_a_schedule_by_hand() -> None:
     s[relu].unroll(row)
     fast = program.build(s, target="cpu")
     torch.testing.assert_close(fast(x, w, b), torch.relu(x @ w + b))
+
+
+def test_without_a_schedule_it_runs_where_the_example_is(monkeypatch: Any) -> None:
+    """Also on a machine with a GPU, which kernels of the language are built for by default."""
+    gpu = Target.parse("cuda")
+    monkeypatch.setattr(sys.modules["tedsl.build"], "default_target", lambda: gpu)
+    x = torch.randn(4)
+    built = tt.trace(torch.relu, x).build()
+    assert built.kernel.target.kind is TargetKind.CPU
+    assert torch.equal(built(x), torch.relu(x))
 
 
 def test_a_module_brings_its_parameters() -> None:
