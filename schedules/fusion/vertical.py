@@ -158,7 +158,7 @@ def _repeat_results(s: Schedule, taken: Collection[str]) -> None:
         in_step = all(_in_step(view, user, read, results) for user, read in users)
         in_step = in_step and all(same_axes(plain(r), op.axes) for r in reads(*op.bodies))
         if in_step and flip(s, f"{name}.again", True):
-            s.recompute(op.outputs[0], list(dict.fromkeys(user for user, _ in users)))
+            s.recompute(s[name].op.outputs[0], list(dict.fromkeys(user for user, _ in users)))
 
 
 def _in_step(view: View, user: str, read: TensorRead, results: Collection[str]) -> bool:

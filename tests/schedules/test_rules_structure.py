@@ -230,3 +230,10 @@ def test_what_two_chains_of_long_rows_meet_in() -> None:
     s = default_schedule(out, "cuda:sm_90")
     assert s.fallbacks == ()
     assert sum(line.startswith("kernel ") for line in str(s).splitlines()) == 1
+
+
+def test_a_result_of_what_is_computed_from_nothing_is_computed_again() -> None:
+    zero = te.compute((8,), lambda i: te.const(0.0, "float32"), name="zero")
+    double = te.compute((8,), lambda i: zero[i] + zero[i], name="double")
+    last = te.compute((8,), lambda i: double[i] + 1.0, name="last")
+    compiled(RuleCase("results", lambda: [last, double]), "triton-interpret")

@@ -62,6 +62,18 @@ def test_reversed_loops_are_not_fused_in_silence():
         s[m.C].fuse(j, s[m.C].op.reduce_axis[0])
 
 
+def test_states_of_other_shapes_are_not_aligned():
+    first, more = te.placeholder((1, 4), name="first"), te.placeholder((1, 4, 8), name="more")
+    a, b = te.placeholder((5, 4), name="a"), te.placeholder((5, 4, 8), name="b")
+    after = te.compute((5, 4), lambda t, i: a[t - 1, i] + 1.0, name="after")
+    later = te.compute((5, 4, 8), lambda t, i, j: b[t - 1, i, j] * a[t - 1, i], name="later")
+    one, two = te.scan([first, more], [after, later], [a, b], name="steps")
+    total = te.compute((5, 4), lambda t, i: one[t, i] + two[t, i, 0], name="total")
+    s = te.create_schedule(total)
+    with pytest.raises(te.ScheduleError, match="have other shapes"):
+        s[one].storage_align(s[one].op.axis[0], 8, 0)
+
+
 def test_storage_align():
     m = matmul(33, 30, 7)
     s = te.create_schedule(m.D)

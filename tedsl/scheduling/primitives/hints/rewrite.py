@@ -51,6 +51,13 @@ def storage_align(plan: Plan, call: Call, axis: object, factor: object, offset: 
             axis=axis,
             hint=f"use s.cache_write({stage.name}, scope) and align the cache stage",
         )
+    if any(len(shape) != len(op.axes) for shape in op.output_shapes):
+        raise call.refuse(
+            plan,
+            f"the states of {stage.name} have other shapes, each with dimensions of its own",
+            axis=axis,
+            hint="give all states one shape, or align what is cached of one by s.cache_read",
+        )
     if places[axis] == len(op.axes) - 1:
         raise call.refuse(
             plan,
