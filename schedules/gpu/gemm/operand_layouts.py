@@ -163,10 +163,10 @@ def _lay_out(
         return
     if not moved and wide * tensor.dtype.nbytes < LINE:
         return
-    outputs = [t.op for t in s.outputs]
-    made = isinstance(tensor.op, ComputeOp) and tensor.op not in outputs
-    if made and not moved and len(source.op.outputs) < 2:
-        source.storage_align(tensor.op.axes[-2], factor)
+    own, outputs = tensor.op, [t.op for t in s.outputs]
+    alone = not moved and own not in outputs and len(source.op.outputs) < 2
+    if isinstance(own, ComputeOp) and alone:
+        source.storage_align(own.axes[-2], factor)
         return
     knob = f"{name}.turn_{source.name}" if moved else f"{name}.align_{source.name}"
     points = math.prod(size_of(extent) or 0 for extent in tensor.shape)
