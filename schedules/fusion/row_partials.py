@@ -12,6 +12,8 @@ A loss after a softmax is one.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from tedsl.expr.nodes import Axis, TensorRead
 from tedsl.expr.visit import reads
 from tedsl.schedules.analysis.nests import (
@@ -25,6 +27,7 @@ from tedsl.schedules.analysis.nests import (
 )
 from tedsl.schedules.knobs import flip
 from tedsl.schedules.loops import fused
+from tedsl.schedules.trial import takes
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.tensor.tensor import ComputeOp
 
@@ -32,13 +35,19 @@ from tedsl.tensor.tensor import ComputeOp
 def reduce_rows_first(s: Schedule, fewest: int) -> None:
     """The knob `row_by_row` of each reduction of everything after reductions of its rows, where
     there are at least `fewest` rows."""
-    view = definitions(s)
-    for name in view:
+    for name in definitions(s):
+        view = definitions(s)
         rows = _rows(view, view[name])
-        if rows and (volume(rows) or fewest) >= fewest and flip(s, f"{name}.row_by_row", True):
-            stage = s[name]
+
+        def split(trial: Schedule, name: str = name, rows: Sequence[Axis] = rows) -> None:
+            stage = trial[name]
             stage.reorder(*rows, *(a for a in stage.leaf_iter_vars if not among(a, rows)))
-            s.rfactor(stage.op.outputs[0], fused(stage, rows))
+            trial.rfactor(stage.op.outputs[0], fused(stage, rows))
+
+        worth = bool(rows) and (volume(rows) or fewest) >= fewest
+        fits = worth and takes(s, (reduce_rows_first, name), split)
+        if fits and flip(s, f"{name}.row_by_row", True):
+            split(s)
 
 
 def _rows(view: View, op: ComputeOp) -> list[Axis]:
@@ -54,25 +63,30 @@ def _rows(view: View, op: ComputeOp) -> list[Axis]:
     return [axis for axis in op.reduce_axes if among(axis, rows)] if others else []
 
 
-def _before(view: View, op: ComputeOp, known: dict[Axis, Axis]) -> list[tuple[Axis, ...]]:
+def _before(view: View, op: ComputeOp, known: Mapping[Axis, Axis]) -> list[tuple[Axis, ...]]:
     """Of each reduction that a stage reads, itself or through pointwise ones, what its axes are."""
     found: list[tuple[Axis, ...]] = []
-    for read in reads(*op.bodies):
-        name = view.names.get(read.tensor.op) if isinstance(read.tensor.op, ComputeOp) else None
-        if name is None:
-            continue
-        at = _placed(read, known)
-        if is_reduction(view[name]):
-            found.append(() if at is None else tuple(a for a in at if a is not None))
-        elif at is not None:
-            own = {a: b for a, b in zip(view[name].axes, at, strict=True) if b is not None}
-            found += _before(view, view[name], own)
+    waiting, met = [(op, known)], set[tuple[str, tuple[Axis | None, ...]]]()
+    while waiting:
+        reader, axes = waiting.pop()
+        for read in reads(*reader.bodies):
+            source = read.tensor.op
+            name = view.names.get(source) if isinstance(source, ComputeOp) else None
+            at = None if name is None else _placed(read, axes)
+            if name is None or (name, at or ()) in met:
+                continue
+            met.add((name, at or ()))
+            if is_reduction(view[name]):
+                found.append(() if at is None else tuple(a for a in at if a is not None))
+            elif at is not None:
+                pairs = zip(view[name].axes, at, strict=True)
+                waiting.append((view[name], {a: b for a, b in pairs if b is not None}))
     return found
 
 
-def _placed(read: TensorRead, known: dict[Axis, Axis]) -> list[Axis | None] | None:
-    """What the indices of a read are, None for a constant; no list where one is something else."""
-    at = [known.get(index) if isinstance(index, Axis) else None for index in read.indices]
+def _placed(read: TensorRead, known: Mapping[Axis, Axis]) -> tuple[Axis | None, ...] | None:
+    """What the indices of a read are, None for a constant; nothing where one is something else."""
+    at = tuple(known.get(index) if isinstance(index, Axis) else None for index in read.indices)
     axes = [index for index in read.indices if isinstance(index, Axis)]
     fine = len(set(axes)) == len(axes) and all(axis in known for axis in axes)
     return at if fine else None

@@ -237,3 +237,20 @@ def test_a_result_of_what_is_computed_from_nothing_is_computed_again() -> None:
     double = te.compute((8,), lambda i: zero[i] + zero[i], name="double")
     last = te.compute((8,), lambda i: double[i] + 1.0, name="last")
     compiled(RuleCase("results", lambda: [last, double]), "triton-interpret")
+
+
+def test_a_loss_after_many_steps_is_scheduled_in_time() -> None:
+    """Each step reads the one before twice: there are 2 ** 40 ways through them."""
+
+    def step(x: Tensor, name: str) -> Tensor:
+        return te.compute((64, 32), lambda i, j: te.tanh(x[i, j]) + x[i, j], name=name)
+
+    value: Tensor = c.p(64, 32)
+    for n in range(40):
+        value = step(value, f"step{n}")
+    r = te.reduce_axis((0, 32), name="r")
+    top = te.compute((64,), lambda i: te.max(value[i, r], axis=r), name="top")
+    p, q = te.reduce_axis((0, 64), name="p"), te.reduce_axis((0, 32), name="q")
+    loss = te.compute((), lambda: te.sum(te.exp(value[p, q] - top[p]), axis=[p, q]), name="loss")
+    s = schedule_for(loss, "cuda:sm_90")
+    assert any(stage.name == "loss.rf" for stage in s.stages)
