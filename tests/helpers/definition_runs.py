@@ -42,7 +42,7 @@ from tedsl.schedules.fallback import Judge
 from tedsl.scheduling.handles.schedule import Schedule
 from tedsl.target import Target
 from tedsl.tensor.printer import operations, print_graph
-from tedsl.tensor.tensor import ComputeOp, Tensor
+from tedsl.tensor.tensor import ComputeOp, ScanOp, Tensor
 
 TARGETS = ("cpu", "cuda:sm_80", "cuda:sm_90", "cuda:sm_100", "triton-interpret")
 SLOW = 20.0
@@ -147,8 +147,8 @@ def _wrong(kernel: Any, definition: Definition, sizes: dict[str, int]) -> str:
     values = {var: sizes[var.name] for var in found if var.name in sizes}
     inputs = random_inputs(definition.outputs, values)
     want = evaluate(definition.outputs, inputs, values)
-    arrays = {tensor.name: array for tensor, array in inputs.items()}
-    given = [arrays[buffer.name] for buffer in kernel.module.inputs]
+    states = {s for op in operations(definition.outputs) if isinstance(op, ScanOp) for s in op.states}
+    given = [array for tensor, array in inputs.items() if tensor not in states]
     scalars = {name: sizes[name] for name in kernel.signature.keywords}
     result = kernel(*given, **scalars)
     got = list(result) if isinstance(result, tuple) else [result]
