@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from cut_sums import carries, rolled
 from mixed_lanes import lanes_run_over, rows_less_their_least
 from packed_sums import bytes_at_clamped_remainders
 from sm_90_code import assembled, assembly
@@ -110,3 +111,36 @@ def test_only_packed_sums_of_constants_are_taken_apart() -> None:
     assert got.count("add.s16 ") == 2 and "mov.b32 %r3, {%tedsl4, %tedsl5};" in got
     assert unpacked("\tadd.s16x2 \t%r3, %r1, -5;\n").count("add.s16 ") == 2
     assert unpacked(got) == got
+
+
+CUT = """
+  %4 = or disjoint i64 %1, %3
+  %5 = add nuw nsw i64 %4, %2
+  %6 = trunc i64 %5 to i32
+  %7 = add nuw nsw i64 %3, 9
+  %8 = trunc nuw nsw i64 %7 to i8
+  %9 = add nuw nsw i32 %0, %6
+"""
+
+
+def test_sums_that_are_cut_promise_nothing() -> None:
+    assert unpromised(CUT) == CUT.replace("%5 = add nuw nsw ", "%5 = add ")
+    fits = CUT.replace("trunc i64", "trunc nuw nsw i64")
+    assert unpromised(fits) == fits
+    one = CUT.replace("trunc nuw nsw i64 %7", "trunc nuw i64 %7")
+    assert "%7 = add i64" in unpromised(one)
+    below = CUT.replace("or disjoint", "add nsw")
+    assert "%4 = add i64" in unpromised(below)
+
+
+@pytest.mark.parametrize(("columns", "lanes"), [(17, 16), (33, 32)])
+def test_addresses_have_32_bits_of_sums_that_are_cut(
+    columns: int, lanes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = emit(te.lower(rolled(columns, 32, lanes, 4), "cuda:sm_90"), "cuda:sm_90")
+    (info,) = compile_offline(program, "sm_90")
+    assert not carries(info.ptx)
+    monkeypatch.setattr(assembler, "unpromised", str)
+    (info,) = compile_offline(program, "sm_90")
+    if not carries(info.ptx):
+        pytest.skip("this Triton has no such sum here: `unpromised` may not be needed any more")

@@ -147,7 +147,9 @@ def _wrong(kernel: Any, definition: Definition, sizes: dict[str, int]) -> str:
     values = {var: sizes[var.name] for var in found if var.name in sizes}
     inputs = random_inputs(definition.outputs, values)
     want = evaluate(definition.outputs, inputs, values)
-    states = {s for op in operations(definition.outputs) if isinstance(op, ScanOp) for s in op.states}
+    states = {
+        s for op in operations(definition.outputs) if isinstance(op, ScanOp) for s in op.states
+    }
     given = [array for tensor, array in inputs.items() if tensor not in states]
     scalars = {name: sizes[name] for name in kernel.signature.keywords}
     result = kernel(*given, **scalars)

@@ -6,6 +6,11 @@ i32 5>` where the second lane is meant).  The LLVM of Triton 3.6 packs two lanes
 widens the first by its promise (`mul.wide.u32`, `or.b64`), so that it runs over into the second:
 masks of rows had bits of columns.  Where lanes are chosen, vectors promise nothing.
 
+LLVM takes constants out of addresses (`SeparateConstOffsetFromGEP`), through a cut to fewer bits,
+too, and asks each sum below only whether it wraps: one that does not in 64 bits may in the 32 that
+are kept.  Of `zext(trunc(i + 4294967288))`, which is i - 8 as remainders are computed, 2^32 is left
+in the address (Triton 3.6 to 3.9).  Sums that are cut promise nothing, unless they fit by promise.
+
 For sm_90, ptxas 12.8 to 13.0 gets packed additions of 16-bit integers wrong wherever it optimises:
 of `add.s16x2 d, a, C` with a constant C it may compute a half again where that is needed, to save a
 register, and then adds 0 in place of the half of C (`VIADD.16x2 R22, R4, 0x0`).  LLVM packs index
@@ -32,6 +37,12 @@ from tedsl.backends.triton.compile.source_files import text_file
 
 _PROMISE = re.compile(r"(= \w+ )(?:nuw |nsw |nneg )+(?=<\d+ x i\d+> )")
 _CHOICE = re.compile(r"= shufflevector <\d+ x i\d+> %[\w.]+, <\d+ x i\d+> %")
+_SUM = re.compile(
+    r"(?P<to>%[\w.]+) = (?:(?:add|sub) (?P<promises>[nuws ]*)|or disjoint )i\d+ "
+    r"(?P<terms>[^,!\n]+, [^,!\n]+)"
+)
+_CUT = re.compile(r"= trunc (?P<promises>(?:nuw |nsw )*)i\d+ (?P<term>%[\w.]+) to i\d+")
+_FITS = {"nuw", "nsw"}
 _CONSTANT = re.compile(r"^\s*mov\.b32\s+(%r\d+),\s*-?\w+;", re.MULTILINE)
 _PACKED = re.compile(r"^(\s*)add\.s16x2\s+(%r\d+),\s*(%r\d+),\s*(%r\d+|-?\w+);", re.MULTILINE)
 _HALVES = """{{
@@ -53,8 +64,35 @@ _ALL_DONE = "wgmma.wait_group.sync.aligned 0;"
 
 
 def unpromised(llir: str) -> str:
-    """LLVM IR whose vectors of integers may wrap, where lanes of two of them are chosen."""
-    return _PROMISE.sub(r"\1", llir) if _CHOICE.search(llir) else llir
+    """LLVM IR that lets integers wrap where LLVM takes a promise for more than it says: vectors of
+    which lanes are chosen, sums that are cut to fewer bits."""
+    return _sums_cut(_PROMISE.sub(r"\1", llir) if _CHOICE.search(llir) else llir)
+
+
+def _sums_cut(llir: str) -> str:
+    """Text in which a sum does not promise in all its bits what does not hold in those kept."""
+    sums = {found["to"]: found for found in _SUM.finditer(llir)}
+    wrapping: dict[str, re.Match[str]] = {}
+    seen: set[tuple[str, bool]] = set()
+    for cut in _CUT.finditer(llir):
+        fits = set(cut["promises"].split()) == _FITS
+        below = [cut["term"]]
+        while below:
+            term = below.pop()
+            found = sums.get(term)
+            if found is None or (term, fits) in seen:
+                continue
+            seen.add((term, fits))
+            promises = found["promises"]
+            if promises and not (fits and set(promises.split()) == _FITS):
+                wrapping[term] = found
+            below += found["terms"].strip().split(", ")
+    parts: list[str] = []
+    at = 0
+    for found in sorted(wrapping.values(), key=lambda each: each.start()):
+        parts.append(llir[at : found.start("promises")])
+        at = found.end("promises")
+    return "".join((*parts, llir[at:]))
 
 
 def unpacked(ptx: str) -> str:
