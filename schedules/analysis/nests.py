@@ -474,7 +474,7 @@ def _joinable(
     if len(owners) != 1:
         return None
     group = groups[owners.pop()]
-    axes = _mapped(op, users, group)
+    axes = _mapped(op, users, group, view)
     if axes is None:
         return None
     root = view[group.root]
@@ -521,10 +521,11 @@ def _has_root_reader(users: Sequence[tuple[str, TensorRead]], group: Group) -> b
 
 
 def _mapped(
-    op: ComputeOp, users: Sequence[tuple[str, TensorRead]], group: Group
+    op: ComputeOp, users: Sequence[tuple[str, TensorRead]], group: Group, view: View
 ) -> dict[Axis, Axis] | None:
     """Data axes of `op` that all readers index by one axis of the root; None when an index of a
-    read, where there is more than one element, is no plain axis."""
+    read, where there is more than one element, is no plain axis.  Axes of one element that are read
+    at 0, however that is written, stand for any such axis of the root."""
     found: dict[Axis, Axis] = {}
     loose: set[Axis] = set()
     for user, read in users:
@@ -539,7 +540,11 @@ def _mapped(
                 loose.add(mine)
             elif found.setdefault(mine, root) is not root:
                 return None
-    return {mine: root for mine, root in found.items() if mine not in loose}
+    known = {mine: root for mine, root in found.items() if mine not in loose}
+    taken = list(known.values())
+    spare = [a for a in view[group.root].axes if extent_of(a) == 1 and not among(a, taken)]
+    ones = [a for a in op.axes if extent_of(a) == 1 and a not in known]
+    return {**known, **dict(zip(ones, spare, strict=False))}
 
 
 def expose_epilogue(s: Schedule, group: Group, masked: bool = False) -> Group:

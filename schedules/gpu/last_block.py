@@ -47,14 +47,14 @@ def finish_last(
     given.  False, and nothing done, where no loop of that grid is over the parts alone.
 
     The axes of `partial` are the number of the part, then those of the last reduction, which `axes`
-    give in terms of those of `root`.
+    give in terms of those of `root`; those of one element may lack.
     """
     number, *rest = definitions(s)[partial.name].axes
     found = partial.plan
     if found.mark(number).kind is not LoopKind.PROGRAM or number not in frozenset(found.leaf_axes):
         return False
-    own = [axes[axis] for axis in definitions(s)[inner[-1]].axes]
-    place, tile = tiles_like(root, found, dict(zip(rest, own, strict=True)))
+    own = zip(rest, definitions(s)[inner[-1]].axes, strict=True)
+    place, tile = tiles_like(root, found, {mine: axes[axis] for mine, axis in own if axis in axes})
     depth = AT_ONCE // max(tile, 1)
     if most is not None and tile > most:
         place = _in_pieces(root, tile // most)
@@ -99,8 +99,10 @@ def tiles_like(stage: Stage, like: StagePlan, axes: Mapping[Axis, Axis]) -> tupl
                 factor, nparts = constant(relation.factor), constant(relation.nparts)
                 made = stage.split(known[parent], factor=factor, nparts=nparts)
                 known[outer], known[inner] = made
-            case Fuse(outer=outer, inner=inner, fused=made) if outer in known:
-                known[made] = _fused(stage, known[outer], known[inner])
+            case Fuse(outer=outer, inner=inner, fused=made):
+                own = [known[axis] for axis in (outer, inner) if axis in known]
+                if own:
+                    known[made] = own[0] if len(own) == 1 else _fused(stage, *own)
             case _:
                 pass
     loops = [axis for axis in like.leaf_axes if axis in known]

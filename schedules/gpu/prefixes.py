@@ -149,6 +149,6 @@ def _in_order_of(fold: Stage, axes: Sequence[Axis], known: Mapping[Axis, Axis]) 
     """Lay the tile of a fold out as the root is."""
     assert isinstance(fold.op, ComputeOp)
     own, place = fold.op.axes, {axis: n for n, axis in enumerate(axes)}
-    places = sorted(range(len(own)), key=lambda n: place[known[own[n]]])
+    places = sorted(range(len(own)), key=lambda n: place[known[own[n]]] if own[n] in known else -1)
     if places != list(range(len(own))):
         fold.transform_layout(lambda *i: tuple(i[n] for n in places))

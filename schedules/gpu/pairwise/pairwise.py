@@ -112,7 +112,7 @@ def fold_pairs(s: Schedule, group: Group, sides: tuple[Axis, Axis]) -> None:
     inner = s[group.inner[0]]
     inner.compute_at(stage, place)
     known = group.axes[inner.name]
-    _term_by_term(s, inner, stage.name, [a for a in inner.op.axis if among(known[a], sides)])
+    _term_by_term(s, inner, stage.name, [a for a in inner.op.axis if among(known.get(a), sides)])
     _launch(s, stage, tall, wide)
 
 
