@@ -174,10 +174,13 @@ def _blocks(plan: Plan, stage: StagePlan, *, attached: bool, unrolled: bool) -> 
     piped = False
     inside: set[Axis] = set()
     sizes = extents(stage)
+    folded = set(online)
     for axis in stage.loop_order:
-        # The sides of a tile of a pipelined loop are constants; other loops stay loops.
-        if piped and (attached or constant(sizes[axis]) is not None):
+        # The sides of a tile of a pipelined loop are constants; other loops stay loops, as do those
+        # that an online stage is folded in: it would be folded for each of their lanes.
+        if piped and not folded and (attached or constant(sizes[axis]) is not None):
             inside.add(axis)
+        folded.discard(axis)
         piped = piped or stage.mark(axis).num_stages > 1 or axis in online
     if inside and not online and not isinstance(stage.placement, Online):
         inside -= _too_many(plan, stage, inside, free, indexing, attached=attached)
