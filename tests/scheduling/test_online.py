@@ -408,6 +408,11 @@ CUT_SHORT: dict[str, Callable[[Schedule, Any], Any]] = {
             s["Y"].reorder(inner[1], outer[0], inner[0]),
         ]
     ),
+    "lanes": lambda s, k: [
+        outer := s["Y"].split(k, 8),
+        s["Y"].online(outer[1]),
+        s["Y"].vectorize(outer[0]),
+    ],
 }
 
 

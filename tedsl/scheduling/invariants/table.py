@@ -17,13 +17,20 @@ from tedsl.scheduling.invariants.computed_indices import computed_problem, refus
 from tedsl.scheduling.invariants.inlined_growth import growth_problem, refuse_growth
 from tedsl.scheduling.invariants.size_limits import count_problem, refuse_count
 from tedsl.scheduling.plan import Plan
-from tedsl.scheduling.plan.links import follower_names, guest_names, inlined_names, special
+from tedsl.scheduling.plan.links import (
+    follower_names,
+    guest_names,
+    inlined_names,
+    online_names,
+    special,
+)
 from tedsl.scheduling.primitives.call import Call
 from tedsl.scheduling.primitives.graph_rewrites.divide_legality import pieces_problem, refuse_piece
 from tedsl.scheduling.primitives.kernel_fusion.grid_barrier import across_problem, refuse_across
 from tedsl.scheduling.primitives.kernel_fusion.horizontal import refuse_join, together_problem
 from tedsl.scheduling.primitives.kernel_fusion.last_block import last_problem, refuse_last
 from tedsl.scheduling.primitives.marks.atomic import atomic_problem, refuse_atomic
+from tedsl.scheduling.primitives.online.slices import refuse_slices, slices_problem
 from tedsl.scheduling.primitives.storage.legality import refuse_stored, stored_problem
 from tedsl.scheduling.primitives.tensorize.legality import match_problem, refuse_match
 
@@ -40,6 +47,7 @@ class Concern(Enum):
     LAST_BLOCK = auto()
     COOPERATIVE = auto()
     STORED_OUTSIDE = auto()
+    ONLINE = auto()
     ATOMIC = auto()
     TENSORIZED = auto()
     PARTITIONED = auto()
@@ -69,6 +77,7 @@ INVARIANTS = (
     Invariant(Concern.COOPERATIVE, across_problem, refuse_across),
     Invariant(Concern.STORED_OUTSIDE, stored_problem, refuse_stored),
     Invariant(Concern.ANYTHING, computed_problem, refuse_computed),
+    Invariant(Concern.ONLINE, slices_problem, refuse_slices),
     Invariant(Concern.ATOMIC, atomic_problem, refuse_atomic),
     Invariant(Concern.TENSORIZED, match_problem, refuse_match),
     Invariant(Concern.PARTITIONED, pieces_problem, refuse_piece),
@@ -85,6 +94,8 @@ def occurring(plan: Plan) -> frozenset[Concern]:
         found.add(Concern.ATTACHED)
     if follower_names(plan):
         found.add(Concern.TOGETHER)
+    if online_names(plan):
+        found.add(Concern.ONLINE)
     for stage in special(plan):
         place = stage.placement
         if place.of:

@@ -26,7 +26,6 @@ from tedsl.scheduling.primitives.loops.legality import (
     require_skew,
     require_unmarked,
 )
-from tedsl.scheduling.primitives.online.slices import require_slices
 from tedsl.scheduling.primitives.placement.legality import require_places
 from tedsl.scheduling.primitives.scans.legality import require_steps_in_order, require_whole_steps
 
@@ -65,7 +64,6 @@ def split(
         else (None, size(plan, call, "nparts", nparts))
     )
     after, made = _split(plan, stage, axis, *given)
-    require_slices(plan, call, after)
     return after, made
 
 
@@ -101,7 +99,6 @@ def skew(
         relations=(*stage.relations, Skew(axis, skewed, cast("Axis", along), by % most, most)),
     )
     after = moved_guests(plan.with_stage(changed), changed, {axis: skewed})
-    require_slices(plan, call, after)
     return after, skewed
 
 
@@ -130,7 +127,6 @@ def tile(plan: Plan, call: Call, arguments: Sequence[object]) -> tuple[Plan, tup
     tiled = _reordered(tiled, tiled.stage(stage.name), (*outers, *inners))
     require_steps_in_order(plan, call, tiled.stage(stage.name))
     require_places(plan, call, tiled)
-    require_slices(plan, call, tiled)
     return tiled, (*outers, *inners)
 
 
@@ -171,7 +167,6 @@ def _with_unit(plan: Plan, call: Call, stage: StagePlan) -> tuple[Plan, Axis]:
     changed, unit = with_unit(stage)
     after = settled(plan.with_stage(changed), stage.name)
     require_places(plan, call, after)
-    require_slices(plan, call, after)
     return after, unit
 
 
@@ -187,7 +182,6 @@ def reorder(plan: Plan, call: Call, axes: Sequence[object]) -> Plan:
     changed = settled(_reordered(plan, stage, loops), stage.name)
     require_steps_in_order(plan, call, changed.stage(stage.name))
     require_places(plan, call, changed)
-    require_slices(plan, call, changed)
     return changed
 
 

@@ -53,7 +53,6 @@ from tedsl.scheduling.primitives.online.legality import (
     require_threshold,
     require_whole,
 )
-from tedsl.scheduling.primitives.online.slices import require_slices
 from tedsl.scheduling.primitives.placement.legality import require_places
 from tedsl.scheduling.primitives.scans.legality import require_outside_steps
 from tedsl.tensor.tensor import ComputeOp, Operation, Tensor
@@ -85,7 +84,6 @@ def online(plan: Plan, call: Call, axis: object, consent: Consent) -> Plan:
         after = after.with_stage(replace(after.stage(name), placement=there, scope=Scope.LOCAL))
     after = producers_before(after, stage.name)
     require_places(plan, call, after)
-    require_slices(plan, call, after)
     require_whole(plan, call, after, stage.name)
     return after
 

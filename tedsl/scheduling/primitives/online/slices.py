@@ -1,12 +1,14 @@
 """Legality of the pieces that online stages fold: each element of the reduction once.
 
-Asked of the plan as it would be after a call that makes or changes loops; imports `regions`.
+Asked of the plan as it would be after a call: those that make or move loops change pieces, and so
+do marks, since loops of lanes are inside the others.  Imports `regions`.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
 
+from tedsl.errors import ScheduleError
 from tedsl.expr.index_arith import at_most, less, mul, sub
 from tedsl.expr.nodes import Axis, AxisKind, Expr
 from tedsl.expr.visit import axes_of, structural_equal
@@ -30,36 +32,48 @@ def whole_bounds(plan: Plan) -> tuple[Plan, Bounds]:
     return own, infer_again(own)
 
 
-def require_slices(before: Plan, call: Call, after: Plan) -> None:
-    """Each iteration of a loop that online stages go along with covers a piece of the reduce axis
-    without gaps, and no other covers any of it."""
-    hosts = _changed_hosts(before, after)
+def slices_problem(
+    plan: Plan, before: Plan | None = None, called: str = ""
+) -> tuple[StagePlan, StagePlan] | None:
+    """A stage and an online one in it, where an iteration of the loop that they share does not
+    cover a piece of the reduce axis without gaps, or another covers some of it."""
+    hosts = _changed_hosts(before, plan)
     if not hosts:
-        return
-    own, bounds = whole_bounds(after)
+        return None
+    own, bounds = whole_bounds(plan)
     for name in hosts:
         host = own.stage(name)
         for guest in guests(own, host):
-            if not isinstance(guest.placement, Online) or _is_piece(own, bounds, host, guest):
-                continue
-            place = after.stage(guest.name).placement.axis
-            where = name if place is None else axis_text(after, place)
-            raise call.refuse(
-                before,
-                f"one iteration of {where} does not cover one piece of the reduction without gaps, "
-                f"and {guest.name} goes along with it (online)",
-                facts=[("loops", loops_text(after.stage(name)))],
-                hint="name the outer loop of a split, with the loops it was split into inside it; "
-                "split those by factors that divide them",
-            )
+            if isinstance(guest.placement, Online) and not _is_piece(own, bounds, host, guest):
+                return plan.stage(name), plan.stage(guest.name)
+    return None
 
 
-def _changed_hosts(before: Plan, after: Plan) -> tuple[str, ...]:
+def refuse_slices(
+    before: Plan, call: Call, after: Plan, host: StagePlan, guest: StagePlan
+) -> ScheduleError:
+    """The error for a call after which pieces would overlap, or leave out elements."""
+    place = guest.placement.axis
+    where = host.name if place is None else axis_text(after, place)
+    return call.refuse(
+        before,
+        f"one iteration of {where} does not cover one piece of the reduction without gaps, "
+        f"and {guest.name} goes along with it (online)",
+        facts=[("loops", loops_text(host))],
+        hint="name the outer loop of a split, with the loops it was split into inside it; "
+        "split those by factors that divide them",
+    )
+
+
+def _changed_hosts(before: Plan | None, after: Plan) -> tuple[str, ...]:
     """The stages with online ones in their loops, less those of which nothing has changed: the
     stage, its online ones and the stages around it were found right before."""
     found: dict[str, None] = {}
     for name in online_names(after):
         stage = within = after.stage(name)
+        if before is None:
+            found[stage.placement.host] = None
+            continue
         for host, _ in hosts(after, stage):
             if _is_changed(before, within):
                 found[stage.placement.host] = None
