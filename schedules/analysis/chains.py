@@ -173,9 +173,16 @@ def take_chains(
     return taken
 
 
-def possible(s: Schedule, found: Chained, rule: Callable[[Schedule, Chained], object]) -> bool:
-    """True when the primitives accept the cascade as `rule` schedules it."""
-    return takes(s, (rule, found.last), lambda trial: rule(trial, found))
+def possible(s: Schedule, found: Chained, rule: Callable[[Schedule, Chained], list[str]]) -> bool:
+    """True when the primitives accept the cascade as `rule` schedules it, and it does."""
+
+    def done(trial: Schedule) -> bool:
+        try:
+            return bool(rule(trial, found))
+        except ScheduleError:
+            return False
+
+    return remembered(s, (rule, found.last), done)
 
 
 def root_of(s: Schedule, view: View, name: str) -> str:

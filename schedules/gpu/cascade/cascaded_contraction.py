@@ -125,7 +125,8 @@ def _found(s: Schedule, view: View, name: str) -> Chained | None:
 
 
 def _reduce_chain(s: Schedule, found: Chained) -> list[str]:
-    """One kernel; returns the stages in it."""
+    """One kernel; returns the stages in it, none where what goes along leaves no product for the
+    matrix units: a sum that is repaired by another one."""
     gpu = gpu_of(s)
     known = {stage.name for stage in s.stages}
     work = _work(definitions(s), found)
@@ -156,6 +157,9 @@ def _reduce_chain(s: Schedule, found: Chained) -> list[str]:
     outer, piece = fold.split(reduce_axes(fold)[0], factor=sizes.depth)
     lazy = may_be_lazy(s, fold.name, outer) and flip(s, f"{stage.name}.lazy", False)
     follow(fold, outer, lazy)
+    followed = contraction(definitions(s)[fold.name])
+    if followed is None or followed.unit is None:
+        return []
     for name in (*between, *found.inner):
         if s[name].plan.placement.at_root:
             s[name].compute_at(fold, outer)
