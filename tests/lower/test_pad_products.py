@@ -71,10 +71,11 @@ def test_float32_is_padded_where_tensor_cores_multiply_it() -> None:
     assert "dot(" in after_passes(s, TARGET)["find_dots"]
 
 
-def test_a_tile_that_others_load_keeps_its_size() -> None:
+def test_a_tile_that_others_load_grows_with_the_product() -> None:
     s = product(64, 4, 64, 32, scope="shared")
     text = after_passes(s, TARGET)["find_dots"]
-    assert "shared float32[64, 4]" in text and "dot(" not in text
+    assert "shared float32[64, 16]" in text and "dot(" in text
+    assert agrees(s, targets=("triton-interpret",), bound=1e-2)
 
 
 def test_infinite_numbers_beside_the_padding_do_no_harm() -> None:
@@ -84,3 +85,16 @@ def test_infinite_numbers_beside_the_padding_do_no_harm() -> None:
     got = te.build(s, "triton-interpret")(a, b)
     want = np.maximum(a.astype("float32") @ b.astype("float32"), 0)
     np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize(("dtype", "k"), [("float16", 8), ("bfloat16", 5), ("int8", 16)])
+def test_copies_of_operands_are_padded(dtype: str, k: int) -> None:
+    """By default rules, operands of a K step are copied first: the copies grow with the step."""
+    a, b = te.placeholder((256, k), dtype, name="a"), te.placeholder((k, 256), dtype, name="b")
+    r = te.reduce_axis((0, k), name="r")
+    c = te.compute((256, 256), lambda i, j: te.sum(a[i, r] * b[r, j], axis=r), name="c")
+    d = te.compute((256, 256), lambda i, j: te.maximum(c[i, j], 0), name="d")
+    s = te.schedule_for(d, TARGET)
+    assert ".shared" in str(s)
+    assert "dot(" in after_passes(s, TARGET)["find_dots"]
+    assert agrees(s, targets=("triton-interpret",), bound=1e-2)

@@ -122,7 +122,7 @@ def _collect(stmt: Stmt, lanes: Lanes, found: _Found) -> None:
         for number, index in enumerate(indices):
             place = buffer, number
             found.places.add(place)
-            if isinstance(index, Axis) and index in lanes and buffer.scope is Scope.LOCAL:
+            if isinstance(index, Axis) and index in lanes:
                 found.same(index, place)
             else:
                 found.fixed.add(place)
