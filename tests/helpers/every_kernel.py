@@ -6,9 +6,10 @@ comments only.  The processes of a run share what is done through a folder, whos
 inherit.
 
 A kernel with something in it that Triton compiles in another way on each architecture (`DIFFERENT`)
-is compiled for the three of data centres, and for one of the others.  Loads, arithmetic, folds and
-stores take the same way everywhere, and a kernel of nothing else is compiled for one.  Its text
-decides for which, so that each gets its share of them.
+is compiled for the three of data centres, and one in `SHARE` for one of the others.  One that was
+made for an architecture (`cuda:sm_80`) runs on no other: it is compiled for that, and for one of
+the rest.  Loads, arithmetic, folds and stores take the same way everywhere, and a kernel of nothing
+else is compiled for one.  Its text decides for which, so that each gets its share of them.
 
 Left out, and counted, is a kernel that holds or stores more than `VALUES` elements of one tile
 in each thread: ptxas takes minutes over it, and a thread has 255 registers.
@@ -57,10 +58,12 @@ DIFFERENT = re.compile(
     r"\b(dot|dot_scaled|atomic_\w+|float8\w*|fp8\w*|tensordesc|num_ctas|maxnreg)\b"
 )
 """Matrix units, atomic updates, 8-bit floats, the copy engine, clusters and limits of registers."""
+SHARE = 4
 VALUES = 256
 FOLDER = "TEDSL_TESTS_COMPILED"
 _emit = emitter.emit
-_noted: dict[int, Module] = {}
+_noted: dict[int, tuple[Module, str | None]] = {}
+"""Modules by identity, and the architectures that they were made for."""
 
 
 def watch() -> Callable[[], None]:
@@ -76,13 +79,13 @@ def watch() -> Callable[[], None]:
 
     def emit(module: Module, target: Target | str, gpu: GpuDevice | None = None) -> TritonProgram:
         program = _emit(module, target, gpu)
-        _noted[id(module)] = module
+        _noted.setdefault(id(module), (module, Target.parse(target).arch))
         return program
 
     def lower(plan: Any, target: Target, **options: Any) -> Module:
         module = lowering(plan, target, **options)
         if target.is_triton:
-            _noted[id(module)] = module
+            _noted[id(module)] = module, target.arch
         return module
 
     def stop() -> None:
@@ -118,7 +121,7 @@ def compile_noted() -> None:
     _noted.clear()
     if FOLDER not in os.environ:
         return
-    for module in modules:
+    for module, made_for in modules:
         wanted: dict[str, frozenset[str]] = {}
         for arch in ARCHITECTURES:
             if wanted and arch not in frozenset[str]().union(*wanted.values()):
@@ -127,11 +130,26 @@ def compile_noted() -> None:
                 program = _emit(module, f"cuda:{arch}")
             except LowerError:  # the test sees the same refusal when it builds
                 continue
-            _compile_new(program, arch, wanted, Path(os.environ[FOLDER]))
+            _compile_new(program, arch, made_for, wanted, Path(os.environ[FOLDER]))
+
+
+def _wanted(number: int, different: bool, made_for: str | None) -> frozenset[str]:
+    """What a kernel is compiled for, by the number that its text has."""
+    if not different:
+        return frozenset((ARCHITECTURES[number % len(ARCHITECTURES)],))
+    if made_for is not None:
+        rest = [arch for arch in ARCHITECTURES if arch != made_for]
+        return frozenset((made_for, rest[number % len(rest)]))
+    turn, which = divmod(number, len(ALIKE))
+    return frozenset((*FORMS, ALIKE[which]) if turn % SHARE == 0 else FORMS)
 
 
 def _compile_new(
-    program: TritonProgram, arch: str, wanted: dict[str, frozenset[str]], done: Path
+    program: TritonProgram,
+    arch: str,
+    made_for: str | None,
+    wanted: dict[str, frozenset[str]],
+    done: Path,
 ) -> None:
     """Compile what is new of the kernels that are wanted for `arch`; `wanted` is by their names,
     filled in for those that are not in it."""
@@ -143,9 +161,7 @@ def _compile_new(
     ]
     pairs = zip(_digests(program.source, program.compiled), funcs, strict=True)
     for (digest, different, spec), func in pairs:
-        several, which = FORMS if different else (), ALIKE if different else ARCHITECTURES
-        one = which[int(digest, 16) % len(which)]
-        wanted.setdefault(spec.name, frozenset((*several, one)))
+        wanted.setdefault(spec.name, _wanted(int(digest, 16), different, made_for))
         if arch not in wanted[spec.name]:
             continue
         path = done / f"{digest}.{arch}"
